@@ -22,6 +22,11 @@ Number numberOf(std::string_view text, std::string_view what) {
 
 }  // namespace
 
+double costAlong(const std::string& axis, const std::map<std::string, double>& costs) {
+  const auto cost = costs.find(axis);
+  return cost == costs.end() ? 1 : cost->second;
+}
+
 std::string toString(const PlannerSettings& settings) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };

@@ -34,6 +34,9 @@ struct PlannerSettings {
   friend bool operator==(const PlannerSettings&, const PlannerSettings&) = default;
 };
 
+// The cost of an axis in `alpha` or `beta`.
+[[nodiscard]] double costAlong(const std::string& axis, const std::map<std::string, double>& costs);
+
 // bound: 4096, forbid: all_to_all; settings with default values are left out.
 [[nodiscard]] std::string toString(const PlannerSettings& settings);
 // Reads one entry of such a text into `settings`. UserError if it is malformed.

@@ -309,21 +309,21 @@ class Gathering {
   }
 
   // The price of the most expensive axis of the parts.
-  double costliest(const std::vector<double>& byAxis) const {
+  double costliest(const std::map<std::string, double>& costs) const {
     double price = 0;
     for (const int axis : axes_) {
-      price = std::max(price, byAxis[axis]);
+      price = std::max(price, costAlong(mesh_.axisName(axis), costs));
     }
     return price;
   }
   // In bytes received over a plain link, the unit of `priceOf`.
   double callPrice() const {
-    const std::vector<double> alphas = planOptions(fusion_.planner(), mesh_, mesh_).alphas;
+    const std::map<std::string, double>& alphas = fusion_.planner().alpha;
     return alphas.empty() ? static_cast<double>(context_.settings().callBytes)
                           : costliest(alphas) * static_cast<double>(dataTypeSize(m_.x->dtype()));
   }
   double priceOf(const ReshardCost& cost) const {
-    const std::vector<double> betas = planOptions(fusion_.planner(), mesh_, mesh_).beta;
+    const std::map<std::string, double>& betas = fusion_.planner().beta;
     return static_cast<double>(cost.bytes) * (betas.empty() ? 1 : costliest(betas)) +
            static_cast<double>(cost.calls) * callPrice();
   }

@@ -120,10 +120,10 @@ class ExchangePlanner {
                              [&](size_t a, size_t b) { return rank(a) < rank(b); });
   }
 
-  static double costliest(const std::vector<double>& costs, const std::vector<int>& axes, double plain) {
+  double costliest(const std::map<std::string, double>& costs, const std::vector<int>& axes, double plain) const {
     double most = costs.empty() || axes.empty() ? plain : 0;
     for (const int axis : axes) {
-      most = costs.empty() ? most : std::max(most, costs[axis]);
+      most = costs.empty() ? most : std::max(most, costAlong(held_.mesh.axisName(axis), costs));
     }
     return most;
   }

@@ -18,15 +18,6 @@ constexpr Collective kForbiddable[] = {Collective::AllToAll, Collective::AllGath
 constexpr std::string_view kPermute = "permute";
 constexpr std::string_view kTransfer = "transfer";
 
-std::vector<double> byAxis(const std::map<std::string, double>& costs, const DeviceMesh& mesh) {
-  std::vector<double> out;
-  for (int axis = 0; axis < mesh.numAxes() && !costs.empty(); axis++) {
-    const auto cost = costs.find(mesh.axisName(axis));
-    out.push_back(cost == costs.end() ? 1 : cost->second);
-  }
-  return out;
-}
-
 bool haveSameDevices(const DeviceMesh& a, const DeviceMesh& b) {
   return a == b || std::set(a.devices().begin(), a.devices().end()) == std::set(b.devices().begin(), b.devices().end());
 }
@@ -35,12 +26,8 @@ bool haveSameDevices(const DeviceMesh& a, const DeviceMesh& b) {
 
 PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from, const DeviceMesh& to) {
   PlanOptions options;
-  options.alphas = byAxis(settings.alpha, from);
-  options.beta = byAxis(settings.beta, from);
-  if (!(from == to)) {
-    options.alphasTo = byAxis(settings.alpha, to);
-    options.betaTo = byAxis(settings.beta, to);
-  }
+  options.alphas = settings.alpha;
+  options.beta = settings.beta;
   options.betaBetween = settings.betaBetween;
   options.bound = settings.bound;
   options.direct = settings.direct;

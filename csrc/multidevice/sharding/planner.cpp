@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "base/error.h"
 #include "multidevice/sharding/atoms.h"
@@ -42,9 +43,9 @@ struct Problem {
         space(extents, atomSizes, pair.from, pair.to),
         prices{} {
     for (const AtomOrigin& origin : pair.on.origins) {
-      const auto axis = static_cast<size_t>(origin.axis);
-      prices.alpha.push_back(axis < options.alphas.size() ? options.alphas[axis] : options.alpha);
-      prices.beta.push_back(axis < options.beta.size() ? options.beta[axis] : 1.0);
+      const std::string& axis = pair.on.mesh.axisName(origin.axis);
+      prices.alpha.push_back(options.alphas.empty() ? options.alpha : costAlong(axis, options.alphas));
+      prices.beta.push_back(costAlong(axis, options.beta));
     }
   }
 

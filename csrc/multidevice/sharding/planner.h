@@ -10,7 +10,7 @@
 // always used if there is no chain, or between two meshes. The plan depends on its arguments only.
 #pragma once
 
-#include <memory>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,12 +27,11 @@ namespace meshfuse {
 enum class PartialSums : uint8_t { Combined, Moved };
 
 struct PlanOptions {
-  double alpha = 1;              // cost of a call, in elements
-  double alphaPeer = 1;          // cost of one message of a direct transfer
-  std::vector<double> alphas;    // cost of a call, or a message, by axis of the mesh; empty: alpha and alphaPeer
-  std::vector<double> beta;      // cost of an element by axis of the mesh; 1 where absent
-  std::vector<double> alphasTo;  // the same for the mesh of the destination, if it is another mesh
-  std::vector<double> betaTo;
+  double alpha = 1;      // cost of a call, in elements
+  double alphaPeer = 1;  // cost of one message of a direct transfer
+  std::map<std::string, double> alphas =
+      {};  // cost of a call, or a message, by name of an axis; empty: alpha and alphaPeer
+  std::map<std::string, double> beta = {};  // cost of an element by name of an axis; 1 where absent
   double betaBetween = PlannerSettings().betaBetween;
   // The largest allowed number of local elements of an intermediate state. No effect if one of the two ends has more.
   std::optional<int64_t> bound;

@@ -4,7 +4,6 @@
 
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 
 namespace meshfuse {
@@ -135,12 +134,12 @@ std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
   for (const DigitList& d : made.dims) {
     broadcast.elements *= d.localSize().constValue();
   }
-  const PlanOptions options = planOptions(expr->fusion().planner(), held.mesh, held.mesh);
-  double perCall = options.alphas.empty() ? options.alpha : 0;
-  double perElement = options.beta.empty() ? 1 : 0;
+  const PlannerSettings& prices = expr->fusion().planner();
+  double perCall = 0;
+  double perElement = 0;
   for (const int axis : broadcast.axes) {
-    perCall = options.alphas.empty() ? perCall : std::max(perCall, options.alphas[axis]);
-    perElement = options.beta.empty() ? perElement : std::max(perElement, options.beta[axis]);
+    perCall = std::max(perCall, costAlong(held.mesh.axisName(axis), prices.alpha));
+    perElement = std::max(perElement, costAlong(held.mesh.axisName(axis), prices.beta));
   }
   broadcast.cost = perCall + perElement * static_cast<double>(broadcast.elements);
   return broadcast;

@@ -104,18 +104,13 @@ RedistributionPlan planBetween(const ShardState& from, const ShardState& to, con
   }
   PlanOptions inside = options;
   inside.direct = DirectChoice::Fallback;
-  PlanOptions arriving = inside;  // prices are given for the axes of the source
-  if (!(from.mesh == to.mesh)) {
-    arriving.alphas = options.alphasTo;
-    arriving.beta = options.betaTo;
-  }
   std::vector<RedistributionPlan> leaving;
   std::vector<RedistributionPlan> finishing;
   for (const ShardState& source : sources) {
     leaving.push_back(planRedistribution(from, source, inside));
   }
   for (const ShardState& target : targets) {
-    finishing.push_back(planRedistribution(target, to, arriving));
+    finishing.push_back(planRedistribution(target, to, inside));
   }
   std::optional<RedistributionPlan> best;
   for (size_t s = 0; s < sources.size(); s++) {

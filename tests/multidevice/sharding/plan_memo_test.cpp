@@ -70,7 +70,7 @@ TEST_F(PlanMemoTest, OtherOptionsHaveAnother) {
   std::vector<PlanOptions> others(9);
   others[0].alpha = 7;
   others[1].alphaPeer = 7;
-  others[2].beta = {3};
+  others[2].beta = {{"x", 3}};
   others[3].betaBetween = 7;
   others[4].bound = 128;
   others[5].sums = PartialSums::Moved;

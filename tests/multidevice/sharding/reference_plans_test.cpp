@@ -85,8 +85,9 @@ TEST(ReferencePlans, NoneIsCheaper) {
     const ShardState to = stateOf(mesh, extents, fields[3]);
     PlanOptions options;
     options.alpha = options.alphaPeer = std::stod(fields[4]);
-    for (const std::string& b : fields[5] == "-" ? std::vector<std::string>{} : wordsOf(fields[5])) {
-      options.beta.push_back(std::stod(b));
+    const std::vector<std::string> betas = fields[5] == "-" ? std::vector<std::string>{} : wordsOf(fields[5]);
+    for (int axis = 0; axis < std::ssize(betas); axis++) {
+      options.beta[mesh.axisName(axis)] = std::stod(betas[axis]);
     }
     options.sums = PartialSums::Moved;
     options.direct = DirectChoice::Fallback;
