@@ -85,29 +85,46 @@ bool canPropagateAny(const ShardState& from, const ShardState& to) {
   return false;
 }
 
+int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
+  const auto at = std::find(ids.begin(), ids.end(), id);
+  return at == ids.end() ? -1 : static_cast<int>(at - ids.begin());
+}
+
 // Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
 std::vector<int> statePositions(const TensorView* tv) {
-  const int partial = tv->partialDim();
+  const std::vector<IterDomain*> dims = stateDims(tv);
   std::vector<int> positions;
-  int stored = 0;
-  int next = 0;
   for (const IterDomain* id : tv->getLogicalDomain()) {
-    const bool isState = !id->isReduction() && stored != partial;
-    stored += id->isReduction() ? 0 : 1;
-    positions.push_back(isState ? next++ : -1);
+    positions.push_back(positionOf(dims, id));
   }
   return positions;
 }
 
-// The stored dim of a dim of the state; the state has no entry for the partial dim.
-template <class T>
-const T& storedDim(const std::vector<T>& stored, int partial, int dim) {
-  return stored[dim + (partial >= 0 && dim >= partial ? 1 : 0)];
+// operandDims() of the dims of the operand's state, which has no entry for the partial dim.
+std::vector<OperandDim> operandDimsOfState(const Expr* expr, int operand) {
+  std::vector<OperandDim> dims = operandDims(expr, operand);
+  if (const int partial = expr->input(operand)->asTensor()->partialDim(); partial >= 0) {
+    dims.erase(dims.begin() + partial);
+  }
+  return dims;
 }
 
-int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
-  const auto at = std::find(ids.begin(), ids.end(), id);
-  return at == ids.end() ? -1 : static_cast<int>(at - ids.begin());
+// Adds to `state` the axes of `from` that it lacks, one after the other. `arriving` gives the digits that an axis is to own in `state`, or
+// nullopt. True if `state` changed.
+bool addEachAxis(ShardState& state, const ShardState& from, const Prover& prover, const auto& arriving) {
+  bool grew = false;
+  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
+    if (!canPropagate(from, state, axis)) {
+      continue;
+    }
+    const std::optional<std::vector<Digit>> digits = arriving(axis);
+    std::optional<ShardState> grown = digits ? withDigits(state, *digits, prover) : std::nullopt;
+    if (grown) {
+      state = std::move(*grown);
+      grew = true;
+    }
+  }
+  return grew;
 }
 
 }  // namespace
@@ -118,24 +135,17 @@ bool propagateForward(const Expr* expr, int operand, const ShardState& from, con
     return false;
   }
   const Prover prover = withReshape(*expr, facts);
-  const std::vector<OperandDim> dims = operandDims(expr, operand);
-  const std::vector<IterDomain*> stored = expr->input(operand)->asTensor()->noReductions();
-  const int partial = expr->input(operand)->asTensor()->partialDim();
+  const std::vector<OperandDim> dims = operandDimsOfState(expr, operand);
+  const std::vector<IterDomain*> held = stateDims(expr->input(operand)->asTensor());
   const std::vector<int> positions = statePositions(result);
   const std::vector<DigitList> logical = logicalOverRoot(result, prover);
-  bool grew = false;
-  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
-    if (!canPropagate(from, state, axis)) {
-      continue;
-    }
+  return addEachAxis(state, from, prover, [&](int axis) -> std::optional<std::vector<Digit>> {
     std::vector<Digit> arrived;
-    bool ok = true;
     for (const Digit& d : digitsOf(from, axis, prover)) {
-      const OperandDim& dim = storedDim(dims, partial, d.dim);
-      ok = ok && dim.root != kUnmapped && survivesWindow(d, dim, prover) &&
-           (isWindow(*expr) || !stretches(storedDim(stored, partial, d.dim), dim, result->getRootDomain()[dim.root]));
-      if (!ok) {
-        break;
+      const OperandDim& dim = dims[d.dim];
+      if (dim.root == kUnmapped || !survivesWindow(d, dim, prover) ||
+          (!isWindow(*expr) && stretches(held[d.dim], dim, result->getRootDomain()[dim.root]))) {
+        return std::nullopt;
       }
       Digit at = d;
       const int same =
@@ -145,20 +155,19 @@ bool propagateForward(const Expr* expr, int operand, const ShardState& from, con
                                : !d.parts.empty()
                                    ? DigitList::opaque()
                                    : fromBase(logical, Digit{dim.root, d.stride, d.size, d.owner}, prover);
-      ok = !pieces.isOpaque();
+      if (pieces.isOpaque()) {
+        return std::nullopt;
+      }
       for (Digit piece : pieces.digits()) {
         piece.dim = positions[piece.dim];
-        ok = ok && piece.dim >= 0;
+        if (piece.dim < 0) {
+          return std::nullopt;
+        }
         arrived.push_back(std::move(piece));
       }
     }
-    std::optional<ShardState> grown = ok ? withDigits(state, arrived, prover) : std::nullopt;
-    if (grown) {
-      state = std::move(*grown);
-      grew = true;
-    }
-  }
-  return grew;
+    return arrived;
+  });
 }
 
 bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand,
@@ -167,73 +176,64 @@ bool propagateBackward(const Expr* expr, const TensorView* result, const ShardSt
     return false;
   }
   const Prover prover = withReshape(*expr, facts);
-  const TensorView* producer = expr->input(operand)->asTensor();
-  const std::vector<OperandDim> dims = operandDims(expr, operand);
-  const std::vector<IterDomain*> stored = producer->noReductions();
-  const int partial = producer->partialDim();
+  const std::vector<OperandDim> dims = operandDimsOfState(expr, operand);
+  const std::vector<IterDomain*> held = stateDims(expr->input(operand)->asTensor());
   const std::vector<int> positions = statePositions(result);
   const std::vector<DigitList> logical = logicalOverRoot(result, prover);
-  bool grew = false;
-  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
-    if (!canPropagate(from, state, axis)) {
-      continue;
-    }
+  return addEachAxis(state, from, prover, [&](int axis) -> std::optional<std::vector<Digit>> {
     std::vector<Digit> arrived;
-    bool ok = true;
     for (Digit d : digitsOf(from, axis, prover)) {
-      d.dim = static_cast<int>(std::find(positions.begin(), positions.end(), d.dim) - positions.begin());
+      d.dim = static_cast<int>(std::ranges::find(positions, d.dim) - positions.begin());
       const int same = isWindow(*expr) ? d.dim : positionOf(result->getRootDomain(), result->getLogicalDomain()[d.dim]);
       Digit at = d;
       at.dim = same;
       const DigitList pieces = same >= 0          ? DigitList({at})
                                : !d.parts.empty() ? DigitList::opaque()
                                                   : toBase(logical, d, prover);
-      ok = ok && !pieces.isOpaque();
+      if (pieces.isOpaque()) {
+        return std::nullopt;
+      }
       for (const Digit& piece : pieces.digits()) {
         // what falls on no dim of the operand, or on one that is stretched, is a part of the axis that the operand does without
         bool reads = from.mesh.axisSize(axis).isConst();
         for (size_t k = 0; k < dims.size(); k++) {
-          if (dims[k].root != piece.dim || static_cast<int>(k) == partial ||
-              (!isWindow(*expr) && stretches(stored[k], dims[k], result->getRootDomain()[piece.dim]))) {
+          if (dims[k].root != piece.dim ||
+              (!isWindow(*expr) && stretches(held[k], dims[k], result->getRootDomain()[piece.dim]))) {
             continue;
           }
           reads = survivesWindow(piece, dims[k], prover);
           if (reads) {
             Digit at = piece;
-            at.dim = static_cast<int>(k) - (partial >= 0 && static_cast<int>(k) > partial ? 1 : 0);
+            at.dim = static_cast<int>(k);
             arrived.push_back(std::move(at));
           }
           break;
         }
-        ok = ok && reads;
+        if (!reads) {
+          return std::nullopt;
+        }
       }
     }
-    std::optional<ShardState> grown = ok && !arrived.empty() ? withDigits(state, arrived, prover) : std::nullopt;
-    if (grown) {
-      state = std::move(*grown);
-      grew = true;
-    }
-  }
-  return grew;
+    return arrived.empty() ? std::nullopt : std::optional(std::move(arrived));
+  });
 }
 
 std::string opaqueInReshape(const Expr* expr, const ShardState& from, const TensorView* result, const Prover& prover) {
   if (expr->kind() != ExprKind::Reshape || from.hasOpaqueDim()) {
     return {};
   }
-  const TensorView* operand = expr->input(0)->asTensor();
-  const std::vector<OperandDim> dims = operandDims(expr, 0);
+  const std::vector<OperandDim> dims = operandDimsOfState(expr, 0);
   const std::vector<DigitList> logical = logicalOverRoot(result, prover);
   for (const DigitList& list : from.dims) {
     for (const Digit& d : list.digits()) {
-      const int root = d.owner.isDevice() ? storedDim(dims, operand->partialDim(), d.dim).root : kUnmapped;
+      const int root = d.owner.isDevice() ? dims[d.dim].root : kUnmapped;
       if (root != kUnmapped && positionOf(result->getLogicalDomain(), result->getRootDomain()[root]) < 0 &&
           (!d.parts.empty() || fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque())) {
         return fmt::format(
             "{} of {} is opaque in {}: its digit of dim {}, with stride {} and size {}, is not a digit of any dim "
             "there",
-            from.mesh.axisName(d.owner.axis), operand->toString(), result->toString(), d.dim, d.stride.toString(),
-            d.size.toString());
+            from.mesh.axisName(d.owner.axis), expr->input(0)->asTensor()->toString(), result->toString(), d.dim,
+            d.stride.toString(), d.size.toString());
       }
     }
   }
@@ -241,17 +241,7 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
 }
 
 bool addAxes(ShardState& state, const ShardState& more, const Prover& prover) {
-  bool grew = false;
-  for (int axis = 0; axis < more.mesh.numAxes(); axis++) {
-    if (!canPropagate(more, state, axis)) {
-      continue;
-    }
-    if (std::optional<ShardState> grown = withDigits(state, digitsOf(more, axis, prover), prover)) {
-      state = std::move(*grown);
-      grew = true;
-    }
-  }
-  return grew;
+  return addEachAxis(state, more, prover, [&](int axis) { return std::optional(digitsOf(more, axis, prover)); });
 }
 
 }  // namespace meshfuse
