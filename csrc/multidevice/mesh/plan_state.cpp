@@ -80,4 +80,13 @@ std::vector<int> usedAtoms(const PlanState& state) {
   return atoms;
 }
 
+std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>& atomSizes) {
+  std::vector<int64_t> coordinates(atomSizes.size());
+  for (size_t a = atomSizes.size(); a-- > 0;) {
+    coordinates[a] = position % atomSizes[a];
+    position /= atomSizes[a];
+  }
+  return coordinates;
+}
+
 }  // namespace meshfuse

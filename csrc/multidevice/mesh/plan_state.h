@@ -53,5 +53,7 @@ struct PlanState {
 [[nodiscard]] int64_t localExtent(const PlanDim& dim);
 // Atoms that own a digit, ascending.
 [[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
+// The coordinates of a rank, by atom; `position` counts the ranks of the mesh in row-major order.
+[[nodiscard]] std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>& atomSizes);
 
 }  // namespace meshfuse

@@ -188,12 +188,7 @@ std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const
   }
   std::vector<int64_t> sources;
   for (int64_t device = 0; device < devices; device++) {
-    std::vector<int64_t> mine(atomSizes.size());
-    int64_t rest = device;
-    for (size_t a = mine.size(); a-- > 0;) {
-      mine[a] = rest % atomSizes[a];
-      rest /= atomSizes[a];
-    }
+    const std::vector<int64_t> mine = coordinatesAt(device, atomSizes);
     auto packed = [&](const std::vector<int>& atoms) {
       int64_t number = 0;
       for (int atom : atoms) {

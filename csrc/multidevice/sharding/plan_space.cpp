@@ -183,12 +183,15 @@ DimId PlanSpace::intern(int dim, const PlanDim& digits) {
 // Elements on the rank with the largest part: the first rank, except for parts of given sizes.
 int64_t PlanSpace::fullest(int dim, const PlanDim& digits) {
   const int64_t unit = indexUnit(extents_[dim], {&digits}, parts_[dim]);
-  const std::vector<int64_t> first(atomSizes_.size(), 0);
-  const std::vector<int64_t>& at = parts_[dim].empty() ? first : coordinates();
+  const auto countAt = [&](const auto& coordinate) {
+    return IndexSet(digits, extents_[dim], unit, coordinate, parts_[dim]).count();
+  };
+  if (parts_[dim].empty()) {
+    return countAt([](int) { return 0; });
+  }
   int64_t most = 0;
-  for (size_t rank = 0; rank < std::max<size_t>(1, at.size()); rank += std::max<size_t>(1, atomSizes_.size())) {
-    const auto coordinate = [&](int atom) { return at[rank + static_cast<size_t>(atom)]; };
-    most = std::max(most, IndexSet(digits, extents_[dim], unit, coordinate, parts_[dim]).count());
+  for (const std::vector<int64_t>& rank : coordinates()) {
+    most = std::max(most, countAt([&](int atom) { return rank[atom]; }));
   }
   return most;
 }
@@ -415,17 +418,9 @@ int64_t PlanSpace::overlap(int dim, DimId a, DimId b) {
   return found->second;
 }
 
-const std::vector<int64_t>& PlanSpace::coordinates() {
-  const size_t n = atomSizes_.size();
-  if (coordinates_.empty() && n > 0) {
-    coordinates_.resize(static_cast<size_t>(ranks_) * n);
-    for (int64_t rank = 0; rank < ranks_; rank++) {
-      int64_t rest = rank;
-      for (size_t a = n; a-- > 0;) {
-        coordinates_[static_cast<size_t>(rank) * n + a] = rest % atomSizes_[a];
-        rest /= atomSizes_[a];
-      }
-    }
+const std::vector<std::vector<int64_t>>& PlanSpace::coordinates() {
+  for (int64_t rank = std::ssize(coordinates_); rank < ranks_; rank++) {
+    coordinates_.push_back(coordinatesAt(rank, atomSizes_));
   }
   return coordinates_;
 }
@@ -440,13 +435,10 @@ const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
   const Info& after = infos_[dim][b];
   const int64_t extent = extents_[dim];
   const int64_t unit = indexUnit(extent, {&before.digits, &after.digits}, parts_[dim]);
-  const std::vector<int64_t>& at = coordinates();
-  const size_t n = atomSizes_.size();
   // Ranks with equal coordinates in all atoms of both lists hold equal parts.
   std::unordered_map<int64_t, std::pair<int64_t, int64_t>> known;
   std::unordered_map<int64_t, IndexSet> sets[2];
-  for (int64_t rank = 0; rank < ranks_; rank++) {
-    const int64_t* mine = at.data() + static_cast<size_t>(rank) * n;
+  for (const std::vector<int64_t>& mine : coordinates()) {
     auto keyOf = [&](AtomSet atoms) {
       int64_t key = 0;
       for (; atoms != 0; atoms &= atoms - 1) {

@@ -108,7 +108,7 @@ class PlanSpace {
   std::optional<PlanDim> put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const;
   DimId dropDim(int dim, DimId id, AtomSet atoms);
   int goalPut(int dim, DimId id, int atom);
-  const std::vector<int64_t>& coordinates();  // of all ranks, row-major, numAtoms() each
+  const std::vector<std::vector<int64_t>>& coordinates();  // of all ranks, row-major
   int64_t overlap(int dim, DimId a, DimId b);
   const RankCounts& counts(int dim, DimId a, DimId b);
   SearchState numbered(const PlanState& state);
@@ -129,7 +129,7 @@ class PlanSpace {
   std::vector<std::unordered_map<PlanDim, DimId, DimHash>> numbers_;
   std::vector<std::unordered_map<uint64_t, int64_t>> overlaps_;  // by dim and both numbers
   std::vector<std::unordered_map<uint64_t, RankCounts>> counts_;
-  std::vector<int64_t> coordinates_;
+  std::vector<std::vector<int64_t>> coordinates_;
   SearchState from_;
   SearchState to_;
 };

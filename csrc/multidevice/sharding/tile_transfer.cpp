@@ -41,13 +41,7 @@ struct Side {
       owners.push_back(ownersOf(dim));
     }
     for (int64_t position = 0; position < mesh.numDevices(); position++) {
-      std::vector<int64_t> c(sizes.size());
-      int64_t rest = position;
-      for (size_t a = sizes.size(); a-- > 0;) {
-        c[a] = rest % sizes[a];
-        rest /= sizes[a];
-      }
-      at.push_back(std::move(c));
+      at.push_back(coordinatesAt(position, sizes));
     }
   }
 
