@@ -248,10 +248,7 @@ std::optional<std::vector<Move>> MoveMaker::slicesToGoal(SearchState state) {
   std::vector<Move> out;
   AtomSet missing = space_.goalAtoms() & ~space_.used(state);
   while (missing != 0) {
-    int next = -1;  // outer digits first
-    for (int atom : atomsOf(missing)) {
-      next = next < 0 || space_.goal(atom).stride > space_.goal(next).stride ? atom : next;
-    }
+    const int next = space_.outermost(missing);
     std::optional<SearchState> after = space_.putAtGoal(state, atomBit(next));
     if (!after) {
       return std::nullopt;

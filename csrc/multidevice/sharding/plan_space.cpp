@@ -364,13 +364,14 @@ int PlanSpace::goalPut(int dim, DimId id, int atom) {
   return infos_[dim][id].goalPut[atom] = after;
 }
 
+int PlanSpace::outermost(AtomSet atoms) const {
+  return std::ranges::max(atomsOf(atoms), {}, [&](int atom) { return goals_[atom].stride; });
+}
+
 std::optional<SearchState> PlanSpace::putAtGoal(SearchState state, AtomSet atoms) {
   // Outer digits first, so that the topmost digit of a ragged dim gets its place.
   while (atoms != 0) {
-    int next = -1;
-    for (int atom : atomsOf(atoms)) {
-      next = next < 0 || goals_[atom].stride > goals_[next].stride ? atom : next;
-    }
+    const int next = outermost(atoms);
     atoms &= ~atomBit(next);
     const int dim = goals_[next].dim;
     const int after = dim < 0 ? -1 : goalPut(dim, state.dims[dim], next);

@@ -57,16 +57,15 @@ class PlanSpace {
   SearchState to() const { return to_; }
   int numDims() const { return static_cast<int>(extents_.size()); }
   int numAtoms() const { return static_cast<int>(atomSizes_.size()); }
-  double total() const { return total_; }
   int64_t atomSize(int atom) const { return atomSizes_[atom]; }
   int64_t sizeOf(AtomSet atoms) const;
   const Goal& goal(int atom) const { return goals_[atom]; }
   AtomSet goalAtoms() const { return goalAtoms_; }  // the atoms that own a digit of the destination
+  int outermost(AtomSet atoms) const;               // the atom whose digit of the destination has the largest stride
 
   const PlanDim& digits(int dim, DimId id) const { return infos_[dim][id].digits; }
   bool isRagged(int dim, DimId id) const;
   bool isRagged(const SearchState& state) const;
-  bool mayBeRagged(int dim) const { return ragged_[dim]; }
   AtomSet used(const SearchState& state) const;
   AtomSet atGoal(const SearchState& state) const;     // atoms on the digit that the destination gives them
   int64_t localSize(const SearchState& state) const;  // on the fullest rank
