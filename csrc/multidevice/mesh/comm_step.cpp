@@ -83,10 +83,7 @@ bool isEven(const CommStep& step, const std::vector<int64_t>& extents) {
   for (size_t k = 0; k < step.after.dims.size(); k++) {
     for (const PlanDigit& d : step.after.dims[k]) {
       const bool isNew = d.atom != kLocal && std::ranges::count(step.axes, d.atom) > 0;
-      if (isNew && std::ranges::none_of(step.before.dims[k], [&](const PlanDigit& o) {
-            return o.atom == kLocal && d.stride >= o.stride && d.stride % o.stride == 0 &&
-                   (o.stride * o.size) % (d.stride * d.size) == 0;
-          })) {
+      if (isNew && !isCutFromLocal(d, step.before.dims[k])) {
         return false;
       }
     }

@@ -51,6 +51,13 @@ PlanDim normalForm(const PlanDim& dim) {
   return out;
 }
 
+bool isCutFromLocal(const PlanDigit& owned, const PlanDim& before) {
+  return std::ranges::any_of(before, [&](const PlanDigit& d) {
+    return d.atom == kLocal && owned.stride >= d.stride && owned.stride % d.stride == 0 &&
+           (d.stride * d.size) % (owned.stride * owned.size) == 0;
+  });
+}
+
 int64_t localExtent(const PlanDim& dim) {
   int64_t n = 1;
   for (const PlanDigit& d : dim) {

@@ -48,6 +48,8 @@ struct PlanState {
 [[nodiscard]] bool isUneven(const PlanState& state, const std::vector<int64_t>& extents);
 // Local digits merged, digits of size 1 dropped.
 [[nodiscard]] PlanDim normalForm(const PlanDim& dim);
+// Whether an owned digit of a dim takes a part of one local digit of `before`, the same dim in another state.
+[[nodiscard]] bool isCutFromLocal(const PlanDigit& owned, const PlanDim& before);
 // Elements on one rank.
 [[nodiscard]] int64_t localSize(const PlanState& state);
 [[nodiscard]] int64_t localExtent(const PlanDim& dim);

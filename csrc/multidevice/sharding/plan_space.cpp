@@ -391,16 +391,8 @@ bool PlanSpace::even(const SearchState& before, const SearchState& after, AtomSe
     if ((infos_[k][after.dims[k]].used & group) == 0) {
       continue;
     }
-    const PlanDim& old = infos_[k][before.dims[k]].digits;
-    for (const PlanDigit& d : infos_[k][after.dims[k]].digits) {
-      if (d.atom == kLocal || (group & atomBit(d.atom)) == 0) {
-        continue;
-      }
-      const bool inside = std::any_of(old.begin(), old.end(), [&](const PlanDigit& o) {
-        return o.atom == kLocal && d.stride >= o.stride && d.stride % o.stride == 0 &&
-               (o.stride * o.size) % (d.stride * d.size) == 0;
-      });
-      if (!inside) {
+    for (const PlanDigit& d : digits(k, after.dims[k])) {
+      if (d.atom != kLocal && (group & atomBit(d.atom)) != 0 && !isCutFromLocal(d, digits(k, before.dims[k]))) {
         return false;
       }
     }
