@@ -414,4 +414,12 @@ std::string DeviceMesh::toString() const {
 
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) { return a.grid_ == b.grid_ || a.grid() == b.grid(); }
 
+bool haveSameDevices(const DeviceMesh& a, const DeviceMesh& b) {
+  const auto sorted = [](std::vector<int64_t> ids) {
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  };
+  return a == b || sorted(a.devices()) == sorted(b.devices());
+}
+
 }  // namespace meshfuse

@@ -149,4 +149,7 @@ class DeviceMesh {
   std::shared_ptr<const Grid> grid_;  // null: no mesh; copies share it
 };
 
+// In any order.
+[[nodiscard]] bool haveSameDevices(const DeviceMesh& a, const DeviceMesh& b);
+
 }  // namespace meshfuse

@@ -296,7 +296,7 @@ void checkSteps(std::span<const CommStep> steps, const ShardState& from, const S
     const RefinedMesh& reached = earlier.to ? *earlier.to : earlier.on;
     // A replicated tensor may continue with any order of the ranks.
     const bool isWhole = usedAtoms(earlier.after).empty() && usedAtoms(later.before).empty() &&
-                         std::ranges::is_permutation(reached.mesh.devices(), later.on.mesh.devices());
+                         haveSameDevices(reached.mesh, later.on.mesh);
     const bool meets = reached == later.on ? earlier.after == later.before
                                            : isWhole || reached.mesh.devices() == later.on.mesh.devices();
     if (!meets) {

@@ -18,10 +18,6 @@ constexpr Collective kForbiddable[] = {Collective::AllToAll, Collective::AllGath
 constexpr std::string_view kPermute = "permute";
 constexpr std::string_view kTransfer = "transfer";
 
-bool haveSameDevices(const DeviceMesh& a, const DeviceMesh& b) {
-  return a == b || std::set(a.devices().begin(), a.devices().end()) == std::set(b.devices().begin(), b.devices().end());
-}
-
 }  // namespace
 
 PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from, const DeviceMesh& to) {

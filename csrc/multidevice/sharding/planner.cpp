@@ -289,11 +289,7 @@ RedistributionPlan planRedistribution(const ShardState& from, const ShardState& 
   } else if (options.transfers) {
     plan = planBetween(from, to, shape, options);
   } else {
-    std::vector<int64_t> a = from.mesh.devices();
-    std::vector<int64_t> b = to.mesh.devices();
-    std::sort(a.begin(), a.end());
-    std::sort(b.begin(), b.end());
-    check(a == b,
+    check(haveSameDevices(from.mesh, to.mesh),
           "[redistribute] from mesh {} to mesh {}: got different devices, expected the same; place both tensors on one "
           "mesh",
           from.mesh.toString(), to.mesh.toString());

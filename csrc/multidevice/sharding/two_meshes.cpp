@@ -57,10 +57,6 @@ AtomPair ownAtoms(const ShardState& state) {
   return *std::move(pair);
 }
 
-bool sameRanks(const DeviceMesh& a, const DeviceMesh& b) {
-  return std::ranges::is_permutation(a.devices(), b.devices());
-}
-
 RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                 const PlanOptions& options) {
   const AtomPair source = ownAtoms(from);
@@ -74,7 +70,7 @@ RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, co
                         .after = target.to,
                         .to = target.on});
   plan.elements = transfer.received;
-  const double beta = sameRanks(from.mesh, to.mesh) ? 1 : options.betaBetween;
+  const double beta = haveSameDevices(from.mesh, to.mesh) ? 1 : options.betaBetween;
   plan.cost = options.alphaPeer * static_cast<double>(transfer.peers) +
               beta * static_cast<double>(std::max(transfer.received, transfer.sent));
   return plan;
