@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "multidevice/sharding/held_part.h"
 
 namespace meshfuse {
 
@@ -145,13 +146,7 @@ PlanState onAtoms(const ShardState& state, const RefinedMesh& refined, const Ato
     out.dims.push_back(normalForm(digits));
   }
   for (size_t k = 0; k < state.dims.size(); k++) {
-    if (state.dims[k].hasParts()) {
-      std::vector<int64_t> parts;
-      for (const IntExpr& size : state.dims[k].digits().front().parts) {
-        parts.push_back(size.constValue());
-      }
-      out.setParts(k, parts);
-    }
+    out.setParts(k, constantParts(state.dims[k]));
   }
   for (int axis : state.partial) {
     for (const auto& [below, atom] : byAxis[axis]) {

@@ -54,8 +54,9 @@ IndexRuns indicesOf(const std::vector<Place>& places, int64_t extent) {
   return kept;
 }
 
-// Converts positions of a padded dim into indices.
-IndexRuns withoutPadding(const IndexRuns& places, std::span<const int64_t> parts) {
+// The same for digits that index the padded dim of these parts.
+IndexRuns indicesIn(std::span<const int64_t> parts, const std::vector<Place>& digits) {
+  const IndexRuns places = indicesOf(digits, paddedExtent(parts));
   const int64_t longest = longestOf(parts);
   IndexRuns indices;
   int64_t start = 0;
@@ -81,6 +82,16 @@ IndexRuns withoutPadding(const IndexRuns& places, std::span<const int64_t> parts
 
 }  // namespace
 
+std::vector<int64_t> constantParts(const DigitList& dim) {
+  std::vector<int64_t> parts;
+  if (dim.hasParts()) {
+    for (const IntExpr& size : dim.digits().front().parts) {
+      parts.push_back(size.constValue());
+    }
+  }
+  return parts;
+}
+
 IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates) {
   std::vector<Place> places;
   for (auto d = dim.digits().rbegin(); d != dim.digits().rend(); ++d) {
@@ -89,14 +100,7 @@ IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates
         d->owner.isDevice() ? coordinates[d->owner.axis] / d->owner.below.constValue() % size : int64_t{-1};
     places.push_back({d->stride.constValue(), size, value});
   }
-  if (!dim.hasParts()) {
-    return indicesOf(places, dim.extent().constValue());
-  }
-  std::vector<int64_t> parts;
-  for (const IntExpr& size : dim.digits().front().parts) {
-    parts.push_back(size.constValue());
-  }
-  return withoutPadding(indicesOf(places, paddedExtent(parts)), parts);
+  return dim.hasParts() ? indicesIn(constantParts(dim), places) : indicesOf(places, dim.extent().constValue());
 }
 
 Part heldPart(const PlanState& state, const std::vector<int64_t>& extents, const std::vector<int64_t>& coordinates) {
@@ -107,8 +111,7 @@ Part heldPart(const PlanState& state, const std::vector<int64_t>& extents, const
       places.push_back({d->stride, d->size, d->atom == kLocal ? int64_t{-1} : coordinates[d->atom]});
     }
     const std::span<const int64_t> parts = state.partsOf(k);
-    part.dims.push_back(parts.empty() ? indicesOf(places, extents[k])
-                                      : withoutPadding(indicesOf(places, paddedExtent(parts)), parts));
+    part.dims.push_back(parts.empty() ? indicesOf(places, extents[k]) : indicesIn(parts, places));
   }
   return part;
 }

@@ -15,6 +15,8 @@ namespace meshfuse {
 // At a state of a plan; `coordinates` by atom.
 [[nodiscard]] Part heldPart(const PlanState& state, const std::vector<int64_t>& extents,
                             const std::vector<int64_t>& coordinates);
+// The given sizes of the parts of a dim; empty without such parts.
+[[nodiscard]] std::vector<int64_t> constantParts(const DigitList& dim);
 // Of one dim: the indices below its extent whose owned digits have the values of the device at these coordinates.
 [[nodiscard]] IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/held_tiles.h"
 #include "multidevice/sharding/tile_transfer.h"
 
@@ -241,12 +242,8 @@ IndexSet setOf(const DigitList& dim, int64_t extent, const std::vector<int64_t>&
       values.push_back(at[d.owner.axis] / d.owner.below.constValue() % d.size.constValue());
     }
   }
-  std::vector<int64_t> parts;
-  for (size_t part = 0; dim.hasParts() && part < dim.digits().front().parts.size(); part++) {
-    parts.push_back(dim.digits().front().parts[part].constValue());
-  }
   return IndexSet(
-      digits, extent, 1, [&](int k) { return values[k]; }, parts);
+      digits, extent, 1, [&](int k) { return values[k]; }, constantParts(dim));
 }
 
 // Compares the first or last state of the plan with the state of the tensor.
