@@ -14,7 +14,6 @@
 #include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/held_tiles.h"
-#include "multidevice/sharding/plan_bounds.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
 
