@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
+#include "multidevice/sharding/atoms.h"
+
 namespace meshfuse {
 
 namespace {
@@ -177,8 +180,12 @@ std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank) {
   return {shape.begin(), shape.end()};
 }
 
-TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
-                       const std::vector<IntExpr>& coordinates) {
+TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before, const PlanState& after,
+                       const LocalRank& at) {
+  std::vector<IntExpr> coordinates;
+  for (int atom = 0; atom < std::ssize(on.origins); atom++) {
+    coordinates.push_back(at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(atom).constValue()));
+  }
   std::vector<int64_t> pieces;
   Ranges piecesCut;
   Ranges dimsCut;
@@ -205,6 +212,21 @@ TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState&
   }
   return addReshape(addSlice(addReshape(in, pieces), piecesCut.starts, piecesCut.stops, piecesCut.steps),
                     localShape(after));
+}
+
+TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at) {
+  if (needed.mesh.empty()) {
+    return in;
+  }
+  if (held.mesh.empty()) {
+    held.mesh = needed.mesh;
+  }
+  if (isRagged(held) || isRagged(needed) || !(held.mesh == needed.mesh)) {
+    return takePart(in, heldPart(held, at.rank).positionsOf(heldPart(needed, at.rank)));
+  }
+  const std::optional<AtomPair> pair = atomPair(held, needed, AtomLevel::Axis);
+  invariant(pair.has_value(), "[localize] the digits of {} and {} do not nest", held.toString(), needed.toString());
+  return sliceOwned(in, pair->on, pair->from, pair->to, at);
 }
 
 }  // namespace meshfuse

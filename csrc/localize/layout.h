@@ -30,13 +30,15 @@ struct LocalRank {
 [[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
                                     const std::vector<int64_t>& shape);
 
-// The part of `in` (the local tensor in state `before`) that the rank keeps in state `after`, which owns more digits. coordinates[atom] are
-// index expressions.
-[[nodiscard]] TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
-                                     const std::vector<IntExpr>& coordinates);
+// The part of `in` (the local tensor in state `before`) that the rank keeps in state `after`, which owns more digits. The parts are even.
+[[nodiscard]] TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before,
+                                     const PlanState& after, const LocalRank& at);
 
 // The elements at these positions of each dim: a slice, or a concatenation of slices.
 [[nodiscard]] TensorView* takePart(TensorView* in, const Part& positions);
+
+// The part that the rank needs of `in`, its part of a tensor sharded as `held`. If a state has no mesh, every rank holds or needs the whole.
+[[nodiscard]] TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at);
 
 // Extents of the part of `rank`. Even parts have the same extents on all ranks.
 [[nodiscard]] std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank);

@@ -8,7 +8,6 @@
 #include "ir/fusion_cloner.h"
 #include "localize/layout.h"
 #include "localize/ops.h"
-#include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/pack_redistributions.h"
@@ -134,7 +133,7 @@ class Localizer {
     const ShardState wanted = shardState(e->tensorOutput());
     TensorView* at = values_.at(from->id());
     if (held.mesh.empty()) {
-      return isHere(e->tensorOutput()) ? cut(at, ShardState::replicated(wanted.mesh, from->shape()), wanted) : nullptr;
+      return isHere(e->tensorOutput()) ? cut(at, held, wanted, at_) : nullptr;
     }
     MovedTensor moved{from->dtype(), wanted.constantShape(), e->attributes().reduce, 0};
     if (std::ranges::count(moved.extents, 0) > 0) {
@@ -174,31 +173,6 @@ class Localizer {
     return windows_.emit(op, communications_);
   }
 
-  // The part of `tv`, sharded as `held`, that an op needs.
-  TensorView* cut(TensorView* tv, ShardState held, const ShardState& needed) {
-    if (needed.mesh.empty()) {
-      return tv;
-    }
-    if (held.mesh.empty()) {
-      std::vector<IntExpr> shape;
-      for (const DigitList& dim : held.dims) {
-        shape.push_back(dim.extent());
-      }
-      held = ShardState::replicated(needed.mesh, shape);
-    }
-    if (isRagged(held) || isRagged(needed) || !(held.mesh == needed.mesh)) {
-      return takePart(tv, heldPart(held, at_.rank).positionsOf(heldPart(needed, at_.rank)));
-    }
-    std::optional<AtomPair> pair = atomPair(held, needed, AtomLevel::Axis);
-    invariant(pair.has_value(), "[localize] the digits of {} and {} do not nest", held.toString(), needed.toString());
-    std::vector<IntExpr> coordinates;
-    for (size_t atom = 0; atom < pair->on.origins.size(); atom++) {
-      coordinates.push_back(symbols_.of(needed.mesh, pair->on.origins[atom],
-                                        pair->on.atoms.axisSize(static_cast<int>(atom)).constValue()));
-    }
-    return sliceOwned(tv, pair->from, pair->to, coordinates);
-  }
-
   // An op whose operands and results have no mesh is the same on every rank.
   static bool isPlaced(const Expr* e) {
     return e->tensorOutput()->hasDeviceMesh() || std::any_of(e->inputs().begin(), e->inputs().end(), [](Val* in) {
@@ -232,7 +206,7 @@ class Localizer {
       if (edge.relation == EdgeRelation::Local) {
         TensorView*& sliced = slices_[{in->id(), edge.needed->toString()}];
         if (sliced == nullptr) {
-          sliced = cut(local, edge.held, *edge.needed);
+          sliced = cut(local, edge.held, *edge.needed, at_);
         }
         local = sliced;
       }

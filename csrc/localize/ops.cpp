@@ -7,7 +7,6 @@
 #include "ir/reshape.h"
 #include "ir/window.h"
 #include "localize/layout.h"
-#include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/operand_dims.h"
 
 namespace meshfuse {
@@ -180,18 +179,7 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
     if (!start) {
       TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
       local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
-      if (isRagged(op.state)) {
-        return takePart(whole, heldPart(op.state, op.at.rank));
-      }
-      const ShardState all = ShardState::replicated(op.state.mesh, op.result->shape());
-      std::optional<AtomPair> pair = atomPair(all, op.state, AtomLevel::Axis);
-      invariant(pair.has_value(), "[localize] the digits of {} do not nest", op.result->toString());
-      std::vector<IntExpr> coordinates;
-      for (size_t atom = 0; atom < pair->on.origins.size(); atom++) {
-        coordinates.push_back(op.at.coordinates->of(op.state.mesh, pair->on.origins[atom],
-                                                    pair->on.atoms.axisSize(static_cast<int>(atom)).constValue()));
-      }
-      return sliceOwned(whole, pair->from, pair->to, coordinates);
+      return cut(whole, ShardState::replicated(op.state.mesh, op.result->shape()), op.state, op.at);
     }
     offsets.push_back(*start);
   }

@@ -229,14 +229,8 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
   invariant(in->constantShape() == before, "[localize] {} has another shape at {} than planned", in->toString(),
             step.toString());
   switch (step.kind) {
-    case Collective::Local: {
-      std::vector<IntExpr> coordinates;
-      for (size_t a = 0; a < step.on.origins.size(); a++) {
-        coordinates.push_back(at.coordinates->of(step.on.mesh, step.on.origins[a],
-                                                 step.on.atoms.axisSize(static_cast<int>(a)).constValue()));
-      }
-      return sliceOwned(in, step.before, step.after, coordinates);
-    }
+    case Collective::Local:
+      return sliceOwned(in, step.on, step.before, step.after, at);
     case Collective::AllReduce:
       return communicate(in, step, Collective::AllReduce, before, moved);
     case Collective::Transfer:
