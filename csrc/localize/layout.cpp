@@ -172,12 +172,15 @@ TensorView* takePart(TensorView* in, const Part& positions) {
   return changes ? addSlice(out, ranges.starts, ranges.stops, ranges.steps) : out;
 }
 
-std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank) {
-  if (!isRagged(state)) {
-    return state.localShape();
+std::vector<Dim> localDims(const TensorView* global, const ShardState& state, int64_t rank) {
+  const std::vector<IterDomain*> stored = stateDims(global);  // a rank has one contribution
+  std::vector<Dim> dims;
+  for (size_t k = 0; k < stored.size(); k++) {
+    const DigitList& dim = state.dims[k];
+    const IntExpr extent = dim.isRagged() ? countOf(heldRuns(dim, state.mesh.coordinates(rank))) : dim.localSize();
+    dims.push_back(localDim(extent, stored[k]->iterType()));
   }
-  const std::vector<int64_t> shape = heldPart(state, rank).sizes();
-  return {shape.begin(), shape.end()};
+  return dims;
 }
 
 TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before, const PlanState& after,

@@ -40,8 +40,8 @@ struct LocalRank {
 // The part that the rank needs of `in`, its part of a tensor sharded as `held`. If a state has no mesh, every rank holds or needs the whole.
 [[nodiscard]] TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at);
 
-// Extents of the part of `rank`. Even parts have the same extents on all ranks.
-[[nodiscard]] std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank);
+// The dims of the part of `global`, sharded as `state`, on a rank that holds it. The extent of an even part is an expression of sizes.
+[[nodiscard]] std::vector<Dim> localDims(const TensorView* global, const ShardState& state, int64_t rank);
 
 // A tensor of these sizes, without a definition.
 [[nodiscard]] TensorView* localTensor(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);

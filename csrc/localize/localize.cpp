@@ -90,20 +90,9 @@ class Localizer {
 
   // The argument of a tensor that is on other ranks only is empty.
   TensorView* input(const TensorView* tv) {
-    const ShardState state = shardState(tv);
-    const std::vector<IterDomain*> stored = tv->noReductions();
-    std::vector<Dim> dims;
-    if (isHere(tv)) {
-      const std::vector<IntExpr> shape = localExtents(state, at_.rank);
-      for (size_t k = 0; k < stored.size(); k++) {
-        dims.push_back(localDim(shape[k], stored[k]->iterType()));
-      }
-    } else {
-      for (int64_t n : shapeOfNothing(stored.size())) {
-        dims.push_back(localDim(n, IterType::Iteration));
-      }
-    }
-    TensorView* out = local_->tensor(tv->dtype(), dims);
+    const size_t dims = tv->noReductions().size();
+    TensorView* out = isHere(tv) ? local_->tensor(tv->dtype(), localDims(tv, shardState(tv), at_.rank))
+                                 : localTensor(*local_, tv->dtype(), shapeOfNothing(dims));
     if (isHere(tv)) {
       out->copyAllocation(*tv);
     }

@@ -13,18 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-// The stored dims of the global result with local extents.
-std::vector<Dim> localDims(const LocalOp& op) {
-  const std::vector<IterDomain*> stored = stateDims(op.result);  // a rank has one contribution
-  const std::vector<IntExpr> shape = localExtents(op.state, op.at.rank);
-  invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(),
-            op.expr->opName());
-  std::vector<Dim> dims;
-  for (size_t k = 0; k < stored.size(); k++) {
-    dims.push_back(localDim(shape[k], stored[k]->iterType()));
-  }
-  return dims;
-}
+std::vector<Dim> localDims(const LocalOp& op) { return localDims(op.result, op.state, op.at.rank); }
 
 // The dims of the result of a reduction, matmul or linear: its root domain with the extents of the local operands.
 std::vector<Dim> contractedDims(const LocalOp& op) {
@@ -107,17 +96,17 @@ TensorView* window(const LocalOp& op) {
   }
   TensorView* in = op.operands[0]->asTensor();
   const ExprAttributes a = withoutContributions(op.expr);
-  const std::vector<IntExpr> shape = op.state.localShape();
   std::vector<IntExpr> starts;
   std::vector<IntExpr> stops;
-  for (size_t k = 0; k < shape.size(); k++) {
+  for (size_t k = 0; k < op.state.dims.size(); k++) {
     const DigitList& dim = op.state.dims[k];
     const bool sharded = dim.hasOwned();
     starts.push_back(sharded ? localOffset(a.starts[k], dim) : a.starts[k]);
     if (!sharded) {
       stops.push_back(a.stops[k]);
     } else {
-      stops.push_back(op.expr->kind() == ExprKind::Slice ? starts.back() + shape[k] : localOffset(a.stops[k], dim));
+      stops.push_back(op.expr->kind() == ExprKind::Slice ? starts.back() + dim.localSize()
+                                                         : localOffset(a.stops[k], dim));
     }
   }
   if (op.expr->kind() == ExprKind::Slice) {
@@ -139,14 +128,6 @@ TensorView* broadcast(Fusion& local, const LocalOp& op) {
     }
   }
   return takePart(plain(local, op, dims), taken);
-}
-
-TensorView* reshape(const LocalOp& op) {
-  std::vector<int64_t> shape;
-  for (const Dim& d : localDims(op)) {
-    shape.push_back(d.extent.constValue());
-  }
-  return addReshape(op.operands[0]->asTensor(), shape);
 }
 
 // The start of the local part of a dim, if the part is one range: the owned digits are outermost.
@@ -344,7 +325,7 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case OpForm::Permute:
       return addPermute(op.operands[0]->asTensor(), withoutContributions(op.expr).order);
     case OpForm::Reshape:
-      return reshape(op);
+      return addReshape(op.operands[0]->asTensor(), heldPart(op.state, op.at.rank).sizes());
     case OpForm::Window:
       return window(op);
     case OpForm::Reduce:

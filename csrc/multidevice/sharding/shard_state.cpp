@@ -93,14 +93,6 @@ std::vector<int64_t> ShardState::constantShape() const {
   return shape;
 }
 
-std::vector<IntExpr> ShardState::localShape() const {
-  std::vector<IntExpr> shape;
-  for (const DigitList& dim : dims) {
-    shape.push_back(dim.localSize());
-  }
-  return shape;
-}
-
 std::string ShardState::dimText(size_t k) const {
   const DigitList& dim = dims[k];
   if (dim.isOpaque()) {

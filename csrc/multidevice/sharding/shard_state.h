@@ -31,9 +31,7 @@ struct ShardState {
   bool isSharded() const;                      // some digit is owned or may be owned, or the tensor is partial
   std::vector<int64_t> constantShape() const;  // extents of the dims; InternalError while one is symbolic
   bool hasOpaqueDim() const;
-  bool isConstant() const;  // on known devices; extents and digits are constants, no dim is opaque
-  // Extents of the tensor that one rank holds.
-  std::vector<IntExpr> localShape() const;
+  bool isConstant() const;              // on known devices; extents and digits are constants, no dim is opaque
   std::string toString() const;         // S0(x) R on {x: 2}
   std::string dimText(size_t k) const;  // of one dim: S0(x), R; docs/sharding.md explains all forms
 };
