@@ -82,14 +82,6 @@ Val* zeroOf(Fusion& local, DataType dtype) {
   return dtype == DataType::Bool ? local.scalar(false) : local.intScalar(0);
 }
 
-std::vector<int64_t> localShape(const PlanState& state) {
-  std::vector<int64_t> shape;
-  for (const PlanDim& dim : state.dims) {
-    shape.push_back(localExtent(dim));
-  }
-  return shape;
-}
-
 TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
                       const std::vector<int64_t>& shape) {
   // Pieces that remain adjacent move as one piece; pieces of size 1 are skipped.
@@ -189,12 +181,14 @@ TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& b
   for (int atom = 0; atom < std::ssize(on.origins); atom++) {
     coordinates.push_back(at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(atom).constValue()));
   }
+  std::vector<int64_t> shape;
   std::vector<int64_t> pieces;
   Ranges piecesCut;
   Ranges dimsCut;
   bool oneWindowPerDim = true;
   bool changed = false;
   for (size_t k = 0; k < after.dims.size(); k++) {
+    shape.push_back(localExtent(after.dims[k]));
     PlanDim digits;  // those that were local before
     for (const PlanDigit& d : after.dims[k]) {
       if (!isCut(d) || !ownedBefore(before.dims[k], d.atom)) {
@@ -213,8 +207,7 @@ TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& b
   if (oneWindowPerDim) {
     return addSlice(in, dimsCut.starts, dimsCut.stops, dimsCut.steps);
   }
-  return addReshape(addSlice(addReshape(in, pieces), piecesCut.starts, piecesCut.stops, piecesCut.steps),
-                    localShape(after));
+  return addReshape(addSlice(addReshape(in, pieces), piecesCut.starts, piecesCut.stops, piecesCut.steps), shape);
 }
 
 TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at) {

@@ -18,9 +18,6 @@ struct LocalRank {
   const CoordinateSymbols* coordinates = nullptr;
 };
 
-// The shape of a rank's part in a state of a plan with even parts.
-[[nodiscard]] std::vector<int64_t> localShape(const PlanState& state);
-
 // A dim of a local tensor. A stored dim of one element is a broadcast dim, even if it is a part of a longer global dim.
 [[nodiscard]] Dim localDim(const IntExpr& extent, IterType globalType);
 // Zero, or false, of a type.

@@ -8,31 +8,6 @@ namespace meshfuse {
 
 namespace {
 
-// The blocks of one rank, if ranks send or receive different counts.
-struct Blocks {
-  std::vector<Part> sends = {};
-  std::vector<Part> receives = {};
-};
-
-TensorView* communicate(TensorView* in, const CommStep& step, Collective kind, const std::vector<int64_t>& shape,
-                        const MovedTensor& moved, Blocks blocks = {}) {
-  Fusion& fusion = in->fusion();
-  TensorView* out = localTensor(fusion, in->dtype(), shape);
-  ExprAttributes attributes;
-  attributes.comm.kind = kind;
-  attributes.comm.mesh = fusion.meshNumber(step.on.atoms);
-  attributes.comm.axes = step.axes;
-  attributes.comm.reduce = moved.reduce;
-  attributes.comm.number = moved.number;
-  if (kind == Collective::Transfer) {
-    attributes.comm.sources = step.sources;
-  }
-  attributes.comm.sends = std::move(blocks.sends);
-  attributes.comm.receives = std::move(blocks.receives);
-  fusion.addExpr(ExprKind::Communicate, {in}, {out}, attributes);
-  return out;
-}
-
 enum class Role : uint8_t { Local, Old, New };
 
 // A piece of a dim in the collective: local, owned by the team before the step, or owned by it after the step.
@@ -66,105 +41,40 @@ std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const s
   return pieces;
 }
 
-// All pieces of all dims in order.
-std::vector<Piece> allPieces(const CommStep& step) {
-  std::vector<Piece> all;
-  for (size_t k = 0; k < step.before.dims.size(); k++) {
-    for (const Piece& p : piecesOf(step.before.dims[k], step.after.dims[k], step.axes)) {
-      all.push_back(p);
-    }
-  }
-  return all;
-}
-
-// [dims..] -> [team, the rest..]: the digits that the team will own come to the front, in its order.
-TensorView* pack(TensorView* in, const CommStep& step, const std::vector<int64_t>& rest) {
-  std::vector<int64_t> sizes;
-  std::vector<Piece> pieces;
-  for (const Piece& p : allPieces(step)) {
-    if (p.role != Role::Old) {
-      pieces.push_back(p);
-      sizes.push_back(p.size);
-    }
-  }
-  std::vector<int> order;
-  for (int atom : step.axes) {
-    for (size_t i = 0; i < pieces.size(); i++) {
-      if (pieces[i].role == Role::New && pieces[i].atom == atom) {
-        order.push_back(static_cast<int>(i));
-      }
-    }
-  }
-  for (size_t i = 0; i < pieces.size(); i++) {
-    if (pieces[i].role == Role::Local) {
-      order.push_back(static_cast<int>(i));
-    }
-  }
-  std::vector<int64_t> shape{step.on.atoms.teamSize(step.axes)};
-  shape.insert(shape.end(), rest.begin(), rest.end());
-  return rearrange(in, sizes, order, shape);
-}
-
-// [team, the rest..] -> [dims..]: the digits that the team owned go to their places.
-TensorView* unpack(TensorView* in, const CommStep& step) {
-  std::vector<int64_t> sizes;
-  for (int atom : step.axes) {
-    sizes.push_back(step.on.atoms.axisSize(atom).constValue());
-  }
-  std::vector<int> order;
-  std::vector<Piece> pieces = allPieces(step);
-  for (const Piece& p : pieces) {
-    if (p.role == Role::Local) {
-      order.push_back(static_cast<int>(sizes.size()));
-      sizes.push_back(p.size);
-    } else if (p.role == Role::Old) {
-      order.push_back(static_cast<int>(std::find(step.axes.begin(), step.axes.end(), p.atom) - step.axes.begin()));
-    }
-  }
-  return rearrange(in, sizes, order, localShape(step.after));
-}
-
-// The program of one rank for a step in which ranks hold or exchange parts of different sizes.
-class UnevenStep {
+// The program of one rank for one step. Blocks of one size are packed one after another; blocks of different sizes are listed as parts of
+// the operand and the result.
+class StepEmitter {
  public:
-  UnevenStep(TensorView* in, const CommStep& step, const MovedTensor& moved, int64_t rank)
-      : in_(in), step_(step), moved_(moved), extents_(moved.extents), rank_(rank) {
-    if (step.communicates()) {
-      team_ = step.on.atoms.team(rank, step.axes);
-    }
-    for (int64_t member : team_) {
-      before_.push_back(part(step.before, member));
-      after_.push_back(part(step.after, member));
-    }
-    self_ = static_cast<size_t>(std::find(team_.begin(), team_.end(), rank) - team_.begin());
+  StepEmitter(TensorView* in, const CommStep& step, const MovedTensor& moved, const LocalRank& at)
+      : in_(in),
+        step_(step),
+        moved_(moved),
+        at_(at),
+        held_(part(step.before, at.rank)),
+        wanted_(part(step.after, at.rank)),
+        isEven_(isEven(step, moved.extents)) {
+    invariant(in->constantShape() == held_.sizes(), "[localize] {} has another shape at {} than planned",
+              in->toString(), step.toString());
   }
 
   TensorView* emit() const {
-    const Part held = part(step_.before, rank_);
-    const Part wanted = part(step_.after, rank_);
-    Blocks blocks;
     switch (step_.kind) {
       case Collective::Local:
-        return takePart(in_, held.positionsOf(wanted));
+        return isEven_ ? sliceOwned(in_, step_.on, step_.before, step_.after, at_)
+                       : takePart(in_, held_.positionsOf(wanted_));
       case Collective::AllReduce:
-        return communicate(in_, step_, Collective::AllReduce, held.sizes(), moved_);
-      case Collective::AllGather:
-        for (const Part& theirs : before_) {
-          blocks.receives.push_back(blockOf(wanted, theirs));
-        }
-        return exchange(Collective::AllGather, std::move(blocks));
-      case Collective::ReduceScatter:
-        for (const Part& theirs : after_) {
-          blocks.sends.push_back(blockOf(held, theirs));
-        }
-        return exchange(Collective::ReduceScatter, std::move(blocks));
+        return communicate(in_, Collective::AllReduce, held_.sizes());
       case Collective::Transfer:
+        return isEven_ ? communicate(in_, Collective::Transfer, wanted_.sizes()) : exchange(Collective::AllToAll);
+      case Collective::AllGather:
+        return isEven_ ? unpack(communicate(in_, Collective::AllGather, withTeam(held_.sizes())))
+                       : exchange(Collective::AllGather);
+      case Collective::ReduceScatter:
+        return isEven_ ? communicate(pack(wanted_.sizes()), Collective::ReduceScatter, wanted_.sizes())
+                       : exchange(Collective::ReduceScatter);
       case Collective::AllToAll:
-        for (size_t k = 0; k < team_.size(); k++) {
-          blocks.sends.push_back(blockOf(held, passed(self_, k)));
-          blocks.receives.push_back(blockOf(wanted, passed(k, self_)));
-        }
-        return exchange(Collective::AllToAll, std::move(blocks));
+        return isEven_ ? unpack(communicate(pack(passedOn()), Collective::AllToAll, withTeam(passedOn())))
+                       : exchange(Collective::AllToAll);
       default:
         break;
     }
@@ -173,8 +83,128 @@ class UnevenStep {
   }
 
  private:
+  // The blocks of one rank, if ranks send or receive different counts.
+  struct Blocks {
+    std::vector<Part> sends;
+    std::vector<Part> receives;
+  };
+
   Part part(const PlanState& state, int64_t rank) const {
-    return heldPart(state, extents_, step_.on.atoms.coordinates(rank));
+    return heldPart(state, moved_.extents, step_.on.atoms.coordinates(rank));
+  }
+
+  TensorView* communicate(TensorView* in, Collective kind, const std::vector<int64_t>& shape,
+                          Blocks blocks = {}) const {
+    Fusion& fusion = in->fusion();
+    TensorView* out = localTensor(fusion, in->dtype(), shape);
+    ExprAttributes attributes;
+    attributes.comm.kind = kind;
+    attributes.comm.mesh = fusion.meshNumber(step_.on.atoms);
+    attributes.comm.axes = step_.axes;
+    attributes.comm.reduce = moved_.reduce;
+    attributes.comm.number = moved_.number;
+    if (kind == Collective::Transfer) {
+      attributes.comm.sources = step_.sources;
+    }
+    attributes.comm.sends = std::move(blocks.sends);
+    attributes.comm.receives = std::move(blocks.receives);
+    fusion.addExpr(ExprKind::Communicate, {in}, {out}, attributes);
+    return out;
+  }
+
+  // All pieces of all dims in order.
+  std::vector<Piece> allPieces() const {
+    std::vector<Piece> all;
+    for (size_t k = 0; k < step_.before.dims.size(); k++) {
+      for (const Piece& p : piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes)) {
+        all.push_back(p);
+      }
+    }
+    return all;
+  }
+
+  std::vector<int64_t> withTeam(std::vector<int64_t> shape) const {
+    shape.insert(shape.begin(), step_.on.atoms.teamSize(step_.axes));
+    return shape;
+  }
+
+  // The shape of one block of an all-to-all: each dim without the digits of both sides.
+  std::vector<int64_t> passedOn() const {
+    std::vector<int64_t> shape = held_.sizes();
+    for (size_t k = 0; k < shape.size(); k++) {
+      for (const Piece& p : piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes)) {
+        shape[k] /= p.role == Role::New ? p.size : 1;
+      }
+    }
+    return shape;
+  }
+
+  // [dims..] -> [team, the rest..]: the digits that the team will own come to the front, in its order.
+  TensorView* pack(const std::vector<int64_t>& rest) const {
+    std::vector<int64_t> sizes;
+    std::vector<Piece> pieces;
+    for (const Piece& p : allPieces()) {
+      if (p.role != Role::Old) {
+        pieces.push_back(p);
+        sizes.push_back(p.size);
+      }
+    }
+    std::vector<int> order;
+    for (int atom : step_.axes) {
+      for (size_t i = 0; i < pieces.size(); i++) {
+        if (pieces[i].role == Role::New && pieces[i].atom == atom) {
+          order.push_back(static_cast<int>(i));
+        }
+      }
+    }
+    for (size_t i = 0; i < pieces.size(); i++) {
+      if (pieces[i].role == Role::Local) {
+        order.push_back(static_cast<int>(i));
+      }
+    }
+    return rearrange(in_, sizes, order, withTeam(rest));
+  }
+
+  // [team, the rest..] -> [dims..]: the digits that the team owned go to their places.
+  TensorView* unpack(TensorView* in) const {
+    std::vector<int64_t> sizes;
+    for (int atom : step_.axes) {
+      sizes.push_back(step_.on.atoms.axisSize(atom).constValue());
+    }
+    std::vector<int> order;
+    for (const Piece& p : allPieces()) {
+      if (p.role == Role::Local) {
+        order.push_back(static_cast<int>(sizes.size()));
+        sizes.push_back(p.size);
+      } else if (p.role == Role::Old) {
+        order.push_back(static_cast<int>(std::find(step_.axes.begin(), step_.axes.end(), p.atom) - step_.axes.begin()));
+      }
+    }
+    return rearrange(in, sizes, order, wanted_.sizes());
+  }
+
+  // A collective whose blocks differ in size.
+  TensorView* exchange(Collective kind) const {
+    const std::vector<int64_t> team = step_.on.atoms.team(at_.rank, step_.axes);
+    std::vector<Part> before;  // by position in the team
+    std::vector<Part> after;
+    for (int64_t member : team) {
+      before.push_back(part(step_.before, member));
+      after.push_back(part(step_.after, member));
+    }
+    const auto self = static_cast<size_t>(std::ranges::find(team, at_.rank) - team.begin());
+    Blocks blocks;
+    for (size_t k = 0; k < team.size(); k++) {
+      if (kind == Collective::AllGather) {
+        blocks.receives.push_back(blockOf(wanted_, before[k]));
+      } else if (kind == Collective::ReduceScatter) {
+        blocks.sends.push_back(blockOf(held_, after[k]));
+      } else {
+        blocks.sends.push_back(blockOf(held_, passed(before, self, after, k)));
+        blocks.receives.push_back(blockOf(wanted_, passed(before, k, after, self)));
+      }
+    }
+    return communicate(in_, kind, wanted_.sizes(), std::move(blocks));
   }
 
   // A block without elements has no index in any dim.
@@ -184,31 +214,25 @@ class UnevenStep {
 
   // The block that one member sends to another. If several members hold it, a receiver uses its own copy, or else chooses a sender by its
   // own number.
-  Part passed(size_t from, size_t to) const {
+  static Part passed(const std::vector<Part>& before, size_t from, const std::vector<Part>& after, size_t to) {
     std::vector<size_t> alike;
-    for (size_t k = 0; k < team_.size(); k++) {
-      if (before_[k] == before_[from]) {
+    for (size_t k = 0; k < before.size(); k++) {
+      if (before[k] == before[from]) {
         alike.push_back(k);
       }
     }
-    const bool holds = before_[to] == before_[from];
+    const bool holds = before[to] == before[from];
     const bool chosen = holds ? from == to : alike[to % alike.size()] == from;
-    return chosen ? intersection(before_[from], after_[to]) : Part{std::vector<IndexRuns>(extents_.size())};
-  }
-
-  TensorView* exchange(Collective kind, Blocks blocks) const {
-    return communicate(in_, step_, kind, part(step_.after, rank_).sizes(), moved_, std::move(blocks));
+    return chosen ? intersection(before[from], after[to]) : Part{std::vector<IndexRuns>(after[to].dims.size())};
   }
 
   TensorView* in_;
   const CommStep& step_;
   const MovedTensor& moved_;
-  const std::vector<int64_t>& extents_;
-  int64_t rank_;
-  std::vector<int64_t> team_;
-  std::vector<Part> before_;  // by position in the team
-  std::vector<Part> after_;
-  size_t self_ = 0;
+  const LocalRank& at_;
+  const Part held_;
+  const Part wanted_;
+  const bool isEven_;
 };
 
 }  // namespace
@@ -218,49 +242,7 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
   if (step.to) {
     return emitTransfer(local, in, step, moved, at.rank);
   }
-  if (!step.on.atoms.contains(at.rank)) {
-    return nullptr;
-  }
-  if (!isEven(step, moved.extents)) {
-    return UnevenStep(in, step, moved, at.rank).emit();
-  }
-  const std::vector<int64_t> before = localShape(step.before);
-  const std::vector<int64_t> after = localShape(step.after);
-  invariant(in->constantShape() == before, "[localize] {} has another shape at {} than planned", in->toString(),
-            step.toString());
-  switch (step.kind) {
-    case Collective::Local:
-      return sliceOwned(in, step.on, step.before, step.after, at);
-    case Collective::AllReduce:
-      return communicate(in, step, Collective::AllReduce, before, moved);
-    case Collective::Transfer:
-      return communicate(in, step, Collective::Transfer, after, moved);
-    case Collective::AllGather: {
-      std::vector<int64_t> shape{step.on.atoms.teamSize(step.axes)};
-      shape.insert(shape.end(), before.begin(), before.end());
-      return unpack(communicate(in, step, Collective::AllGather, shape, moved), step);
-    }
-    case Collective::ReduceScatter:
-      return communicate(pack(in, step, after), step, Collective::ReduceScatter, after, moved);
-    case Collective::AllToAll: {
-      // The rest of each dim without the digits of both sides.
-      std::vector<int64_t> rest;
-      for (size_t k = 0; k < before.size(); k++) {
-        int64_t n = before[k];
-        for (const Piece& p : piecesOf(step.before.dims[k], step.after.dims[k], step.axes)) {
-          n /= p.role == Role::New ? p.size : 1;
-        }
-        rest.push_back(n);
-      }
-      std::vector<int64_t> shape{step.on.atoms.teamSize(step.axes)};
-      shape.insert(shape.end(), rest.begin(), rest.end());
-      return unpack(communicate(pack(in, step, rest), step, Collective::AllToAll, shape, moved), step);
-    }
-    default:
-      break;
-  }
-  throwInternalError(fmt::format("[localize] {} cannot be localized: no collective or local op implements this step",
-                                 step.toString()));
+  return step.on.atoms.contains(at.rank) ? StepEmitter(in, step, moved, at).emit() : nullptr;
 }
 
 }  // namespace meshfuse
