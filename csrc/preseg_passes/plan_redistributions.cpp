@@ -25,18 +25,17 @@ std::string textOf(const std::vector<HaloStep>& steps) {
 // decompose-reshardings planned the halo exchange of each window alone. The plan written in the text may share another window's exchange.
 bool planWindow(Fusion& fusion, Expr* e, const HaloExchanges& windows) {
   const std::vector<HaloStep>& given = e->attributes().haloSteps;
-  std::vector<HaloStep> alone;
-  for (const int operand : e->tensorPositions()) {
-    const std::optional<HaloExchange> exchange = haloExchange(e, operand);
-    check(exchange.has_value(),
-          "[plan-redistributions] {} has the halo exchange plan [{}] in the text, but no exchange is possible; leave "
-          "out plan=",
-          e->tensorOutput()->toString(), textOf(given));
-    alone.push_back(exchange->step);
-  }
   std::vector<HaloStep> steps = windows.steps(e);
+  check(steps.size() == e->tensorInputs().size(),
+        "[plan-redistributions] {} has the halo exchange plan [{}] in the text, but no exchange is possible; leave "
+        "out plan=",
+        e->tensorOutput()->toString(), textOf(given));
   if (given == steps) {
     return false;
+  }
+  std::vector<HaloStep> alone = steps;
+  for (HaloStep& step : alone) {
+    step.isShared = false;
   }
   check(given == alone,
         "[plan-redistributions] {} has the plan [{}] in the text, but its shardings need [{}]; leave out plan=",
