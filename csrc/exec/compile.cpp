@@ -9,6 +9,7 @@
 #include "ir/fusion.h"
 #include "localize/localize.h"
 #include "multidevice/sharding/coordinates.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/table.h"
 #include "schedule/template.h"
@@ -35,7 +36,8 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     result.remarks = context.remarks();
     result.reasons = context.reasons();
     // the program of this rank
-    local = localize(*global, rank);
+    result.halos = std::make_shared<HaloExchanges>(*global);
+    local = localize(*global, *result.halos, rank);
     checkLocalShapes(*local, inputs);
   });
   result.agreed = call.agree(proposal, *result.planned, device);

@@ -51,7 +51,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   return t;
 }
 
-ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& windows) {
+ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& halos) {
   const TensorView* result = e->tensorOutput();
   const Edge edge = edgeRelation(e, operand, result);
   ExplainedEdge out{shortName(e->input(operand)),
@@ -61,10 +61,9 @@ ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& windo
                     edge.relation == EdgeRelation::Aligned ? "" : edge.reason,
                     {},
                     {}};
-  if (const HaloExchanges::Place* place = windows.find(e, operand)) {
+  if (const HaloExchanges::Place* place = halos.find(e, operand)) {
     out.moves.push_back(toString(place->step));
-    out.moveBytes.push_back(place->step.isShared ? 0
-                                                 : windows.exchange(*place).received * dataTypeSize(result->dtype()));
+    out.moveBytes.push_back(place->step.isShared ? 0 : halos.exchange(*place).received * dataTypeSize(result->dtype()));
   }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
     const std::vector<CommStep> steps = e->attributes().plan.value_or(std::vector<CommStep>());
@@ -197,11 +196,10 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   for (const TensorView* tv : program.planned->tensors()) {
     result.tensors.push_back(explainTensor(tv, rank, program.reasons));
   }
-  const HaloExchanges windows(*program.planned);
   for (const Expr* e : program.planned->exprs()) {
     if (e->output()->isTensor()) {
       for (const int operand : e->tensorPositions()) {
-        result.edges.push_back(explainEdge(e, operand, windows));
+        result.edges.push_back(explainEdge(e, operand, *program.halos));
       }
     }
   }

@@ -164,29 +164,28 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
 }
 
 // Bytes that all ranks receive for a window, at these sizes.
-int64_t windowBytes(const Expr* e, const HaloExchanges& windows, std::vector<std::string>& constants) {
+int64_t windowBytes(const Expr* e, const HaloExchanges& halos, std::vector<std::string>& constants) {
   int64_t elements = 0;
   for (size_t k = 0; k < e->inputs().size(); k++) {
-    const HaloExchanges::Place* place = windows.find(e, static_cast<int>(k));
+    const HaloExchanges::Place* place = halos.find(e, static_cast<int>(k));
     if (place == nullptr || place->step.isShared) {
       continue;
     }
-    const HaloExchange* exchange = &windows.exchange(*place);
-    elements += exchange->total;
-    if (exchange->total > 0) {
-      constants.push_back(fmt::format("{} of {}, counted with its bytes at the current sizes", toString(exchange->step),
+    const HaloExchange& exchange = halos.exchange(*place);
+    elements += exchange.total;
+    if (exchange.total > 0) {
+      constants.push_back(fmt::format("{} of {}, counted with its bytes at the current sizes", toString(exchange.step),
                                       e->output()->toString()));
     }
   }
   return elements * dataTypeSize(e->output()->dtype());
 }
 
-IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector<std::string>& constants) {
+IntExpr communication(const SegmentedProgram& program, const AxisSizes& sizes, std::vector<std::string>& constants) {
   IntExpr bytes = 0;
-  const HaloExchanges windows(planned);
-  for (const Expr* e : planned.exprs()) {
+  for (const Expr* e : program.planned->exprs()) {
     if (exchangesHalo(e)) {
-      bytes += IntExpr(windowBytes(e, windows, constants));
+      bytes += IntExpr(windowBytes(e, *program.halos, constants));
     }
     if (e->kind() != ExprKind::Redistribute) {
       continue;
@@ -375,7 +374,7 @@ int64_t SymbolicCosts::peakMemoryAt(const MeshSizes& sizes) const { return value
 SymbolicCosts symbolicCosts(const CompiledProgram& compiled, std::span<const std::string> openAxes) {
   const AxisSizes sizes(*compiled.program.planned, openAxes);
   SymbolicCosts costs;
-  costs.commBytes = communication(*compiled.program.planned, sizes, costs.constants);
+  costs.commBytes = communication(compiled.program, sizes, costs.constants);
   costs.peakMemory = Memory(compiled, sizes, costs.constants).peak();
   return costs;
 }

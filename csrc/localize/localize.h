@@ -16,9 +16,10 @@
 namespace meshfuse {
 
 class Fusion;
+class HaloExchanges;
 
 // A fusion without meshes is copied. With even parts all ranks have the same program. With uneven parts the program is that of `rank`, with
-// its sizes as constants: the programs of ranks differ, except that they have the same collectives in the same order.
-[[nodiscard]] std::unique_ptr<Fusion> localize(const Fusion& global, int64_t rank = 0);
+// its sizes as constants: the programs of ranks differ, except that they have the same collectives in the same order. `halos`: of `global`.
+[[nodiscard]] std::unique_ptr<Fusion> localize(const Fusion& global, const HaloExchanges& halos, int64_t rank = 0);
 
 }  // namespace meshfuse

@@ -33,13 +33,13 @@ struct WindowOp {
 // Emits all windows of a program, in its order.
 class WindowEmitter {
  public:
-  WindowEmitter(const Fusion& global, Fusion& local) : windows_(global), local_(local) {}
+  WindowEmitter(const HaloExchanges& halos, Fusion& local) : halos_(halos), local_(local) {}
 
   // The result, null if it is on other ranks only. Adds the number of emitted communications to `communications`.
   [[nodiscard]] TensorView* emit(const WindowOp& op, int64_t& communications);
 
  private:
-  const HaloExchanges windows_;
+  const HaloExchanges& halos_;
   Fusion& local_;
   std::map<size_t, TensorView*> arrived_;  // by number of the exchange; null if this rank receives nothing
 };

@@ -82,10 +82,10 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
   std::vector<TensorView*> parts;
   for (size_t k = 0; k < op.operands.size(); k++) {
     const auto operand = static_cast<int>(k);
-    const HaloExchanges::Place* place = windows_.find(op.expr, operand);
+    const HaloExchanges::Place* place = halos_.find(op.expr, operand);
     invariant(place != nullptr, "[localize] {} has a planned halo exchange, but no exchange exists for its operand",
               op.expr->output()->toString());
-    const HaloExchange& exchange = windows_.exchange(*place);
+    const HaloExchange& exchange = halos_.exchange(*place);
     if (op.expr->kind() == ExprKind::IndexSelect) {
       TensorView* own = k == 0 && isHere ? ownRow(local_, op.expr, op.operands[0], op.operands[1], op.at) : nullptr;
       parts.push_back(own == nullptr ? nullptr : broadcast(local_, own, exchange, communications));
@@ -106,7 +106,7 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
       parts.push_back(all);
     }
   }
-  invariant(windows_.steps(op.expr) == op.expr->attributes().haloSteps,
+  invariant(halos_.steps(op.expr) == op.expr->attributes().haloSteps,
             "[localize] the halo exchange of {} differs from its plan", op.expr->output()->toString());
   if (!isHere) {
     return nullptr;
