@@ -52,8 +52,7 @@ class HostBuilder {
       t.val = tv->id();
       t.dtype = tv->dtype();
       t.sizes = tv->constantShape();
-      auto layout = options_.layouts.find(tv->id());
-      t.strides = layout != options_.layouts.end() ? layout->second.strides : contiguousStrides(t.sizes);
+      t.strides = layoutOf(tv, options_.layouts).strides;
       t.bytes = tv->numel() * dataTypeSize(t.dtype);
       if (tv->isFusionInput()) {
         t.place = Place::Input;
@@ -402,8 +401,7 @@ class HostBuilder {
       target.place = wanted;
       target.index = index;
       const Val* like = alias ? fusion_->inputs()[*alias] : fusion_->outputs()[i];
-      auto layout = options_.layouts.find(like->id());
-      target.strides = layout != options_.layouts.end() ? layout->second.strides : contiguousStrides(target.sizes);
+      target.strides = layoutOf(like->asTensor(), options_.layouts).strides;
       int to = static_cast<int>(program_.tensors.size());
       program_.tensors.push_back(target);
       storage_.push_back(to);

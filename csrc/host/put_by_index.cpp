@@ -27,10 +27,7 @@ int64_t product(const Sizes& sizes) {
   return n;
 }
 
-Sizes stridesOf(const TensorView* tv, const RoutineOptions& options) {
-  const auto layout = options.layouts.find(tv->id());
-  return layout == options.layouts.end() ? contiguousStrides(tv->constantShape()) : layout->second.strides;
-}
+Sizes stridesOf(const TensorView* tv, const RoutineOptions& options) { return layoutOf(tv, options.layouts).strides; }
 
 int64_t firstRow(const Expr& e, const RoutineOptions& options) { return options.valueOf(e.attributes().starts.at(0)); }
 

@@ -70,9 +70,7 @@ ScanOrSort::ScanOrSort(const Expr& e, const RoutineOptions& options)
   const TensorView* in = e.input(0)->asTensor();
   const std::vector<int64_t> shape = in->constantShape();
   const std::vector<int64_t> result = e.tensorOutput()->constantShape();
-  auto layout = options.layouts.find(in->id());
-  const std::vector<int64_t> strides =
-      layout == options.layouts.end() ? contiguousStrides(shape) : layout->second.strides;
+  const std::vector<int64_t> strides = layoutOf(in, options.layouts).strides;
   const std::vector<int64_t> targets = contiguousStrides(result);
   const auto dim = static_cast<size_t>(e.attributes().dim);
   descending_ = sorts_ && e.attributes().flags.at(0);

@@ -33,6 +33,8 @@ struct Layout {
   std::vector<int64_t> strides;
   int alignment = 64;
 };
+// Of a tensor of constant sizes; `layouts`, by Val id, has those of tensors that are not row-major.
+[[nodiscard]] Layout layoutOf(const TensorView* tensor, const std::map<int, Layout>& layouts);
 
 // A connected or horizontally compatible set of ops, in topological order. Tensors computed outside the group are
 // inputs, tensors read outside it are outputs. All other tensors stay in registers unless the schedule stores them.

@@ -29,7 +29,7 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
         std::any_of(uses.begin(), uses.end(), [](const Expr* use) { return !isContraction(*use); })) {
       continue;
     }
-    const Layout from = context.layoutOf(in);
+    const Layout from = layoutOf(in, layouts);
     Layout to{.alignment = from.alignment};
     for (int dim : e->attributes().order) {
       to.strides.push_back(from.strides[dim]);

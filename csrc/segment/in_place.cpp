@@ -44,9 +44,10 @@ void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vect
     const TensorView* place = input->asTensor();
     const bool isKernel = writer->kind == SegmentKind::Kernel;
     const bool isRead = reads(*writer, input);
-    const bool fits = isKernel ? !isRead || writer->judgement->readsWhereItWrites(made, place)
-                               : !isRead && context.layoutOf(made).strides ==
-                                                context.layoutOf(place).strides;  // libraries write contiguous results
+    const bool fits =
+        isKernel ? !isRead || writer->judgement->readsWhereItWrites(made, place)
+                 : !isRead && layoutOf(made, context.layouts).strides ==
+                                  layoutOf(place, context.layouts).strides;  // libraries write contiguous results
     if (readLater || read.contains(output) || !fits) {
       continue;
     }

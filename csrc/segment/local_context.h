@@ -26,8 +26,6 @@ struct LocalContext {
   std::function<std::optional<std::string>(const Expr&, const std::map<int, Layout>&)> refuseLibraryCall;
   std::vector<std::string> remarks;  // decisions of passes with reasons, for explain
 
-  // How a tensor of constant sizes lies in memory.
-  Layout layoutOf(const TensorView* tensor) const;
   bool isLibraryCall(const Expr& e) const { return !refuseLibraryCall(e, layouts).has_value(); }
   // For the pass runner: no analyses are held, so there is nothing to drop.
   void changed(std::span<const std::string_view>) {}

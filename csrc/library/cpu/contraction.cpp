@@ -18,17 +18,7 @@ namespace meshfuse {
 namespace {
 
 std::vector<int64_t> stridesOf(const TensorView* tv, const std::map<int, Layout>& layouts) {
-  if (auto it = layouts.find(tv->id()); it != layouts.end()) {
-    return it->second.strides;
-  }
-  std::vector<int64_t> shape = tv->constantShape();
-  std::vector<int64_t> strides(shape.size());
-  int64_t stride = 1;
-  for (size_t d = shape.size(); d-- > 0;) {
-    strides[d] = stride;
-    stride *= shape[d];
-  }
-  return strides;
+  return layoutOf(tv, layouts).strides;
 }
 
 // An operand as a batch of matrices: shape and strides with at least two dims.
