@@ -12,7 +12,6 @@
 #include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/table.h"
-#include "schedule/template.h"
 #include "segment/local_context.h"
 #include "segment/table.h"
 
@@ -42,10 +41,11 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   });
   result.agreed = call.agree(proposal, *result.planned, device);
   call.afterAgreement(result.agreed, [&] {
-    LocalContext context{.layouts = inputLayouts(*local, inputs), .refuseLibraryCall = libraryRefusal(device)};
+    LocalContext context{
+        .layouts = inputLayouts(*local, inputs), .refuseLibraryCall = libraryRefusal(device), .device = device};
     runLocalPasses(*local, context);
     result.local = local;
-    result.segments = segment(*local, context, device, kernelTemplates());
+    result.segments = segment(*local, context);
     writeKernels(result.segments);
     result.layouts = std::move(context.layouts);
     result.remarks.insert(result.remarks.end(), context.remarks.begin(), context.remarks.end());

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "base/error.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
 
@@ -40,14 +39,6 @@ Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Temp
     }
   }
   return best;
-}
-
-std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,
-                                             std::span<const Template> templates) {
-  Verdict verdict = judge(group, device, templates);
-  invariant(verdict.judgement != nullptr, "[templates] no template accepts the kernel of {}: {}",
-            group.exprs.back()->output()->toString(), verdict.refusal);
-  return std::move(verdict.judgement);
 }
 
 }  // namespace meshfuse

@@ -64,8 +64,5 @@ struct Template {
 
 // The cheapest judgement of several templates, at equal cost the first; else the reason of each refusal.
 [[nodiscard]] Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates);
-// The same for a group that a template has accepted before: InternalError if all refuse.
-[[nodiscard]] std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,
-                                                           std::span<const Template> templates);
 
 }  // namespace meshfuse

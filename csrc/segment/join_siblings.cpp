@@ -36,8 +36,7 @@ void insertAll(NodeSet& set, const NodeSet& more) {
 
 class SiblingJoiner {
  public:
-  SiblingJoiner(StepGraph& graph, const DeviceInfo& device, std::span<const Template> templates)
-      : graph_(graph), device_(device), templates_(templates) {}
+  SiblingJoiner(StepGraph& graph, const LocalContext& context) : graph_(graph), context_(context) {}
 
   void run() {
     const auto count = static_cast<size_t>(graph_.size());
@@ -89,7 +88,7 @@ class SiblingJoiner {
   const Judgement& judgementOf(int n) {
     StepNode& node = graph_.at(n);
     if (node.judgement == nullptr) {
-      node.judgement = judgeKernel(graph_.groupOf(node.exprs), device_, templates_);
+      node.judgement = context_.judgementOf(graph_.groupOf(node.exprs));
     }
     return *node.judgement;
   }
@@ -153,7 +152,7 @@ class SiblingJoiner {
     if (std::optional<std::string> reason = delays(a, b)) {
       return reason;
     }
-    Verdict joint = judge(graph_.groupOf(exprs), device_, templates_);
+    Verdict joint = context_.judge(graph_.groupOf(exprs));
     if (joint.judgement == nullptr) {
       return joint.refusal;
     }
@@ -221,8 +220,7 @@ class SiblingJoiner {
   }
 
   StepGraph& graph_;
-  const DeviceInfo& device_;
-  std::span<const Template> templates_;
+  const LocalContext& context_;
   std::vector<NodeSet> before_;                     // by node: all it waits for, directly or not
   std::vector<Facts> facts_;                        // by node, of kernels
   std::set<std::tuple<int, int, size_t>> refused_;  // with the number of their ops in small programs
@@ -230,9 +228,9 @@ class SiblingJoiner {
 
 }  // namespace
 
-void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Template> templates) {
+void joinSiblings(StepGraph& graph, const LocalContext& context) {
   if (graph.size() <= kMaxNodes) {
-    SiblingJoiner(graph, device, templates).run();
+    SiblingJoiner(graph, context).run();
   }
 }
 

@@ -9,14 +9,11 @@
 // Quadratic in the number of kernels. For each kernel, the detailed judgement ends after eight refused pairs.
 #pragma once
 
-#include <span>
-
-#include "schedule/template.h"
-
 namespace meshfuse {
 
 class StepGraph;
+struct LocalContext;
 
-void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Template> templates);
+void joinSiblings(StepGraph& graph, const LocalContext& context);
 
 }  // namespace meshfuse

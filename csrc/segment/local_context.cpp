@@ -2,9 +2,52 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
+
+Group LocalContext::groupOf(const Fusion& fusion, const std::vector<Expr*>& exprs) const {
+  Group g;
+  g.fusion = &fusion;
+  g.exprs = exprs;
+  std::set<int> inside;
+  for (const Expr* e : exprs) {
+    inside.insert(e->id());
+  }
+  std::set<int> known;
+  auto take = [&](std::vector<TensorView*>& list, TensorView* tv) {
+    list.push_back(tv);
+    if (auto it = layouts.find(tv->id()); it != layouts.end()) {
+      g.layouts[tv->id()] = it->second;
+    }
+  };
+  for (const Expr* e : exprs) {
+    for (TensorView* tv : e->tensorInputs()) {
+      bool made = tv->definition() != nullptr && inside.contains(tv->definition()->id());
+      if (!made && known.insert(tv->id()).second) {
+        take(g.inputs, tv);
+      }
+    }
+    TensorView* out = e->tensorOutput();
+    std::vector<Expr*> uses = fusion.uses(out);
+    bool outside = out->isFusionOutput() ||
+                   std::any_of(uses.begin(), uses.end(), [&](const Expr* u) { return !inside.contains(u->id()); });
+    if (outside) {
+      take(g.outputs, out);
+    }
+  }
+  return g;
+}
+
+std::unique_ptr<const Judgement> LocalContext::judgementOf(const Group& group) const {
+  Verdict verdict = judge(group);
+  invariant(verdict.judgement != nullptr, "[templates] no template accepts the kernel of {}: {}",
+            group.exprs.back()->output()->toString(), verdict.refusal);
+  return std::move(verdict.judgement);
+}
 
 std::string toText(const Fusion& fusion, const LocalContext& context) {
   std::string text = fusion.toString();

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "schedule/group.h"
+#include "schedule/template.h"
 
 namespace meshfuse {
 
@@ -24,9 +24,17 @@ struct LocalContext {
       views;  // permutes that no kernel computes, by Val id: their operand's memory under the strides of `layouts`
   // Returns the reason why no library takes a matmul or linear under these layouts; nothing if one does.
   std::function<std::optional<std::string>(const Expr&, const std::map<int, Layout>&)> refuseLibraryCall;
+  DeviceInfo device;
+  std::span<const Template> templates = kernelTemplates();
   std::vector<std::string> remarks;  // decisions of passes with reasons, for explain
 
   bool isLibraryCall(const Expr& e) const { return !refuseLibraryCall(e, layouts).has_value(); }
+  // The group for a step with these ops, in topological order.
+  Group groupOf(const Fusion& fusion, const std::vector<Expr*>& exprs) const;
+  // The cheapest judgement of a group, or why no template accepts it.
+  Verdict judge(const Group& group) const { return meshfuse::judge(group, device, templates); }
+  // The same for a group that a template has accepted before: InternalError if all refuse.
+  std::unique_ptr<const Judgement> judgementOf(const Group& group) const;
   // For the pass runner: no analyses are held, so there is nothing to drop.
   void changed(std::span<const std::string_view>) {}
 };

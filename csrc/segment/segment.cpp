@@ -81,9 +81,8 @@ bool isPlain(const Expr& e) {
 
 class Segmenter {
  public:
-  Segmenter(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
-            std::span<const Template> templates)
-      : fusion_(fusion), context_(context), device_(device), templates_(templates), graph_(fusion, context) {}
+  Segmenter(const Fusion& fusion, const LocalContext& context)
+      : fusion_(fusion), context_(context), graph_(fusion, context) {}
 
   std::vector<Segment> run() {
     for (Expr* e : inAgreedOrder()) {
@@ -97,7 +96,7 @@ class Segmenter {
         n.kind = SegmentKind::View;
       }
     }
-    joinSiblings(graph_, device_, templates_);
+    joinSiblings(graph_, context_);
     std::vector<Segment> result;
     for (int i : graph_.inOrder()) {
       StepNode& n = graph_.at(i);
@@ -107,13 +106,13 @@ class Segmenter {
                         .boundary = std::move(n.boundary),
                         .joins = std::move(n.joins)});
       if (n.kind == SegmentKind::Kernel && result.back().judgement == nullptr) {
-        result.back().judgement = judgeKernel(result.back().group, device_, templates_);
+        result.back().judgement = context_.judgementOf(result.back().group);
       }
     }
     arrangeInPlace(fusion_, context_, result);
     for (Segment& s : result) {
       if (s.kind == SegmentKind::Kernel && !s.inPlace.empty()) {  // the judgement assumed other buffers for its results
-        s.judgement = judgeKernel(s.group, device_, templates_);
+        s.judgement = context_.judgementOf(s.group);
       }
     }
     return result;
@@ -201,7 +200,7 @@ class Segmenter {
     }
     int id = graph_.add({e}, producers, kind);
     StepNode& n = graph_.at(id);
-    n.judgement = judgeKernel(graph_.groupOf(n.exprs), device_, templates_);
+    n.judgement = context_.judgementOf(graph_.groupOf(n.exprs));
     for (int p : joinable) {
       std::string& boundary = graph_.at(p).boundary;
       if (boundary.empty()) {
@@ -238,7 +237,7 @@ class Segmenter {
     std::vector<Expr*> exprs = graph_.exprsOf(with);
     exprs.push_back(e);
     graph_.inTopologicalOrder(exprs);
-    Verdict verdict = judge(graph_.groupOf(exprs), device_, templates_);
+    Verdict verdict = context_.judge(graph_.groupOf(exprs));
     if (verdict.judgement == nullptr) {
       refusal = refusal.empty() ? verdict.refusal : refusal;
       return false;
@@ -267,17 +266,14 @@ class Segmenter {
 
   const Fusion& fusion_;
   const LocalContext& context_;
-  const DeviceInfo& device_;
-  std::span<const Template> templates_;
   StepGraph graph_;
   int lastCollective_ = -1;  // node: the next one waits for it
 };
 
 }  // namespace
 
-std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
-                             std::span<const Template> templates) {
-  return Segmenter(fusion, context, device, templates).run();
+std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context) {
+  return Segmenter(fusion, context).run();
 }
 
 void writeKernels(std::span<Segment> segments) {

@@ -37,8 +37,7 @@ struct Segment {
 };
 
 // In execution order; every op of the fusion in exactly one segment. The fusion is as the local passes leave it (table.h).
-[[nodiscard]] std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
-                                           std::span<const Template> templates);
+[[nodiscard]] std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context);
 
 // Schedules the kernels: writes the tile program of each kernel and its binding to the fusion. InternalError if a program is wrong.
 void writeKernels(std::span<Segment> segments);

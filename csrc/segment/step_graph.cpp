@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "segment/local_context.h"
 
 namespace meshfuse {
 
@@ -119,39 +118,6 @@ std::vector<Expr*> StepGraph::exprsOf(const std::vector<int>& nodes) const {
   }
   inTopologicalOrder(exprs);
   return exprs;
-}
-
-Group StepGraph::groupOf(const std::vector<Expr*>& exprs) const {
-  Group g;
-  g.fusion = &fusion_;
-  g.exprs = exprs;
-  std::set<int> inside;
-  for (const Expr* e : exprs) {
-    inside.insert(e->id());
-  }
-  std::set<int> known;
-  auto take = [&](std::vector<TensorView*>& list, TensorView* tv) {
-    list.push_back(tv);
-    if (auto it = context_.layouts.find(tv->id()); it != context_.layouts.end()) {
-      g.layouts[tv->id()] = it->second;
-    }
-  };
-  for (const Expr* e : exprs) {
-    for (TensorView* tv : e->tensorInputs()) {
-      bool made = tv->definition() != nullptr && inside.contains(tv->definition()->id());
-      if (!made && known.insert(tv->id()).second) {
-        take(g.inputs, tv);
-      }
-    }
-    TensorView* out = e->tensorOutput();
-    std::vector<Expr*> uses = fusion_.uses(out);
-    bool outside = out->isFusionOutput() ||
-                   std::any_of(uses.begin(), uses.end(), [&](const Expr* u) { return !inside.contains(u->id()); });
-    if (outside) {
-      take(g.outputs, out);
-    }
-  }
-  return g;
 }
 
 std::vector<int> StepGraph::inOrder() const {

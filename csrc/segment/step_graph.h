@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "segment/local_context.h"
 #include "segment/segment.h"
 
 namespace meshfuse {
@@ -42,8 +43,7 @@ class StepGraph {
   void inTopologicalOrder(std::vector<Expr*>& exprs) const;
   // All ops of some nodes, in topological order.
   std::vector<Expr*> exprsOf(const std::vector<int>& nodes) const;
-  // The group for a step with these ops.
-  Group groupOf(const std::vector<Expr*>& exprs) const;
+  Group groupOf(const std::vector<Expr*>& exprs) const { return context_.groupOf(fusion_, exprs); }
   // The nodes that are not merged into others, each after the nodes that it depends on.
   std::vector<int> inOrder() const;
 

@@ -220,7 +220,7 @@ TEST(FewestKernels, OfSmallRandomPrograms) {
     const std::unique_ptr<Fusion> fusion = randomProgram(seed);
     ASSERT_LE(fusion->exprs().size(), kMaxOps);
     const LocalContext context = contextWithLibrary();
-    const std::vector<Segment> segments = segment(*fusion, context, DeviceInfo{}, kernelTemplates());
+    const std::vector<Segment> segments = segment(*fusion, context);
     const auto kernels = static_cast<int>(std::count_if(
         segments.begin(), segments.end(), [](const Segment& s) { return s.kind == SegmentKind::Kernel; }));
     const int fewest = Exhaustive(*fusion, context).fewest();

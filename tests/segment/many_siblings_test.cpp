@@ -33,10 +33,11 @@ Cut cut(const std::function<void(Fusion&)>& build) {
   Fusion fusion;
   FusionGuard guard(&fusion);
   build(fusion);
-  LocalContext context;
+  const std::vector<Template> templates = countingTemplates();
+  LocalContext context{.templates = templates};
   context.refuseLibraryCall = [](const Expr&, const std::map<int, Layout>&) { return std::nullopt; };
   judgedGroups = 0;
-  const std::vector<Segment> segments = segment(fusion, context, DeviceInfo{}, countingTemplates());
+  const std::vector<Segment> segments = segment(fusion, context);
   return {segments.size(), judgedGroups};
 }
 

@@ -55,7 +55,7 @@ std::vector<std::string> kindsOf(const std::vector<Template>& templates) {
   fusion.addInput(x);
   fusion.addOutput(exp(x));
   fusion.addOutput(sum(x, {1}));
-  std::vector<Segment> segments = segment(fusion, {}, {}, templates);
+  std::vector<Segment> segments = segment(fusion, {.templates = templates});
   writeKernels(segments);
   std::vector<std::string> kinds;
   for (const Segment& s : segments) {

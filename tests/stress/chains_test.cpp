@@ -154,7 +154,7 @@ TEST(ReductionChain, EndsAKernelThatWouldComputeTooMuchAgain) {
     FusionGuard guard(&fusion);
     chainOf({40, 50}, 100, lessItsMean({0}))(fusion);
   }
-  const std::vector<Segment> segments = segment(fusion, {}, {}, kernelTemplates());
+  const std::vector<Segment> segments = segment(fusion, {});
   EXPECT_LT(segments.size(), 20u);
   EXPECT_NE(segments[0].boundary.find("reductions follow one another: their sweeps would compute"), std::string::npos)
       << segments[0].boundary;
@@ -176,7 +176,7 @@ TEST(ShapeChain, OfSymbolicSizes) {
   std::vector<Segment> segments;
   size_t text = 0;
   const double seconds = cpuSecondsOf([&] {
-    segments = segment(fusion, {}, {}, kernelTemplates());
+    segments = segment(fusion, {});
     for (const Segment& s : segments) {
       text += s.judgement == nullptr ? 0 : tile::toString(s.judgement->write().program).size();
     }
