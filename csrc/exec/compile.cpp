@@ -41,12 +41,11 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   });
   result.agreed = call.agree(proposal, *result.planned, device);
   call.afterAgreement(result.agreed, [&] {
-    LocalContext context{
-        .layouts = inputLayouts(*local, inputs), .refuseLibraryCall = libraryRefusal(device), .device = device};
+    LocalContext context{.layouts = inputLayouts(*local, inputs), .device = device};
     runLocalPasses(*local, context);
     result.local = local;
     result.segments = segment(*local, context);
-    writeKernels(result.segments);
+    writeSteps(result.segments);
     result.layouts = std::move(context.layouts);
     result.remarks.insert(result.remarks.end(), context.remarks.begin(), context.remarks.end());
   });

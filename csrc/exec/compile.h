@@ -43,8 +43,8 @@ struct CompiledProgram {
   std::shared_ptr<const HostProgram> host;
 };
 
-// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only on a CPU. Collective; throws the errors of
-// compile().
+// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only if it has a library. Collective;
+// throws the errors of compile().
 [[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
                                                  const Agreement::Call& call, const DeviceInfo& device,
                                                  const PassSettings& passes = {});

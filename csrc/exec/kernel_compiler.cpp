@@ -52,14 +52,8 @@ DeviceInfo hostDevice() {
   d.l1Bytes = cacheBytes(_SC_LEVEL1_DCACHE_SIZE, d.l1Bytes);
   d.l2Bytes = cacheBytes(_SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
   d.lastCacheBytes = cacheBytes(_SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
+  d.refuseContraction = Contraction::refuse;
   return d;
-}
-
-decltype(LocalContext::refuseLibraryCall) libraryRefusal(const DeviceInfo& device) {
-  if (device.target == tile::Target::Cpu) {
-    return Contraction::refuse;
-  }
-  return [](const Expr&, const auto&) { return "there is no library for this device"; };
 }
 
 }  // namespace meshfuse

@@ -8,7 +8,6 @@
 
 #include "jit/orc/cpu_compiler.h"
 #include "schedule/group.h"
-#include "segment/local_context.h"
 
 namespace meshfuse {
 
@@ -19,9 +18,7 @@ namespace meshfuse {
 [[nodiscard]] std::vector<std::shared_ptr<const CpuKernel>> compileKernels(std::span<const tile::Program> programs);
 // Replaces compileKernels() for host programs that are printed but never run: needs no LLVM. Running one is an InternalError.
 [[nodiscard]] std::vector<std::shared_ptr<const CpuKernel>> placeholderKernels(std::span<const tile::Program> programs);
-// The sizes of this machine's caches and vectors.
+// The sizes of this machine's caches and vectors, and its library for contractions.
 [[nodiscard]] DeviceInfo hostDevice();
-// Returns the reason why no library of the device takes a matmul or linear with operands in these layouts, by Val id; nothing if one does.
-[[nodiscard]] decltype(LocalContext::refuseLibraryCall) libraryRefusal(const DeviceInfo& device);
 
 }  // namespace meshfuse

@@ -171,8 +171,8 @@ class HostBuilder {
         launch(step, s.plan, kernels_[launches_++]);
         break;
       case SegmentKind::Library:
-        step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
-        call(step, *s.group.exprs[0], s.group.layouts);
+        step.name = fmt::format("{} {}", s.call.op->opName(), result);
+        call(step, s.call);
         break;
       case SegmentKind::Communicate:
         step.kind = HostStepKind::Communicate;
@@ -201,21 +201,21 @@ class HostBuilder {
   }
 
   // A step that calls a library or another existing routine.
-  void call(Step& step, const Expr& e, const std::map<int, Layout>& layouts) {
-    for (const TensorView* tv : e.tensorInputs()) {
+  void call(Step& step, const LibraryCall& call) {
+    for (const TensorView* tv : call.op->tensorInputs()) {
       step.operands.push_back(tensor(tv));
     }
     int64_t bytes = 0;
-    step.routine =
-        routineOf(e, {.layouts = layouts, .workers = options_.workers, .valueOf = [this](const IntExpr& offset) {
-                        return bound(offset).constValue();
-                      }});
+    step.routine = routineOf(
+        *call.op, {.layouts = call.layouts, .workers = options_.workers, .valueOf = [this](const IntExpr& offset) {
+                     return bound(offset).constValue();
+                   }});
     if (step.routine != nullptr) {
       step.kind = HostStepKind::Routine;
       bytes = step.routine->workspaceBytes();
     } else {
       step.kind = HostStepKind::Contract;
-      step.contraction = std::make_shared<Contraction>(e, layouts);
+      step.contraction = std::make_shared<Contraction>(*call.op, call.layouts);
       bytes = step.contraction->workspaceBytes();
     }
     if (bytes > 0) {

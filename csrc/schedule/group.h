@@ -1,8 +1,9 @@
-// The input and the output of templates: a group of ops of a local fusion becomes one kernel.
+// The input and the output of templates: a group of ops of a local fusion becomes one kernel or one library call.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,16 +18,6 @@ class Fusion;
 class TensorView;
 class Val;
 
-// The facts about a device that schedules depend on.
-struct DeviceInfo {
-  tile::Target target = tile::Target::Cpu;
-  int64_t l1Bytes = 32 << 10;  // CPU
-  int64_t l2Bytes = 1 << 20;   // CPU
-  int64_t lastCacheBytes = 32 << 20;
-  std::string architecture;  // GPU: "sm_90a"
-  static DeviceInfo hopper();
-};
-
 // Where a tensor's elements lie: strides in elements of the stored shape, and a power of two (bytes, at most 64) that divides
 // the base address.
 struct Layout {
@@ -35,6 +26,19 @@ struct Layout {
 };
 // Of a tensor of constant sizes; `layouts`, by Val id, has those of tensors that are not row-major.
 [[nodiscard]] Layout layoutOf(const TensorView* tensor, const std::map<int, Layout>& layouts);
+
+// The facts about a device that schedules depend on.
+struct DeviceInfo {
+  tile::Target target = tile::Target::Cpu;
+  int64_t l1Bytes = 32 << 10;  // CPU
+  int64_t l2Bytes = 1 << 20;   // CPU
+  int64_t lastCacheBytes = 32 << 20;
+  std::string architecture;  // GPU: "sm_90a"
+  // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
+  // nothing if it accepts it. Null: there is no library.
+  std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int, Layout>&) = nullptr;
+  static DeviceInfo hopper();
+};
 
 // A connected or horizontally compatible set of ops, in topological order. Tensors computed outside the group are
 // inputs, tensors read outside it are outputs. All other tensors stay in registers unless the schedule stores them.
@@ -65,6 +69,12 @@ struct KernelPlan {
   std::vector<IntExpr> sizes;  // values of Program::sizes over symbols of the fusion (coordinates, run-time integers)
   std::vector<const Val*> scalars;  // values of Program::scalars
   std::string_view kind;            // as Judgement::kind
+};
+
+// A call of a library, or of a routine of our own.
+struct LibraryCall {
+  const Expr* op = nullptr;
+  std::map<int, Layout> layouts;  // as Group::layouts
 };
 
 }  // namespace meshfuse

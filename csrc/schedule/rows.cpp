@@ -69,7 +69,7 @@ RowsJudgement::RowsJudgement(const Group& g, Coordinates c, const DeviceInfo& d)
 }
 
 // The longest vector axis that every access runs through.
-KernelPlan RowsJudgement::write() const {
+std::variant<KernelPlan, LibraryCall> RowsJudgement::write() const {
   for (size_t i = 0;; i++) {
     const RowDigits cut = i == 0 ? digits : digitsOf(*this, choices[i]);
     KernelPlan plan = RowWriter(group, coordinates, choices[i], cut, device.target, std::string(kind)).write();

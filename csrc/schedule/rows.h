@@ -53,7 +53,7 @@ struct RowDigits {
 // The facts about a group that a kernel of rows computes.
 struct RowsJudgement final : Judgement {
   RowsJudgement(const Group& group, Coordinates coordinates, const DeviceInfo& device);
-  [[nodiscard]] KernelPlan write() const override;
+  [[nodiscard]] std::variant<KernelPlan, LibraryCall> write() const override;
   [[nodiscard]] bool readsWhereItWrites(const TensorView* output, const TensorView* input) const override;
   [[nodiscard]] std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const override;
 

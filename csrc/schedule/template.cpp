@@ -3,20 +3,22 @@
 #include <array>
 
 #include "schedule/extents.h"
+#include "schedule/library_call.h"
 #include "schedule/rows.h"
 
 namespace meshfuse {
 
 namespace {
 
-constexpr std::array kTemplates = {Template{"rows", judgeRows}};
+constexpr std::array kTemplates = {Template{"rows", judgeRows}, Template{"contraction", judgeContraction},
+                                   Template{"routine", judgeRoutine}};
 
 constexpr int64_t kLaunchBytesCpu = 1 << 20;
 constexpr int64_t kLaunchBytesGpu = 16 << 20;
 
 }  // namespace
 
-std::span<const Template> kernelTemplates() { return kTemplates; }
+std::span<const Template> allTemplates() { return kTemplates; }
 
 Cost costOf(const Group& group, const DeviceInfo& device) {
   Cost cost{.launch = device.target == tile::Target::Cpu ? kLaunchBytesCpu : kLaunchBytesGpu};
@@ -33,7 +35,7 @@ Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Temp
   for (const Template& t : templates) {
     Verdict verdict = t.judge(group, device);
     if (verdict.judgement == nullptr) {
-      best.refusal += (best.refusal.empty() ? "" : "; ") + verdict.refusal;
+      best.refusal += (best.refusal.empty() || verdict.refusal.empty() ? "" : "; ") + verdict.refusal;
     } else if (best.judgement == nullptr || verdict.judgement->cost.total() < best.judgement->cost.total()) {
       best.judgement = std::move(verdict.judgement);
     }

@@ -1,28 +1,34 @@
-// Template: one way to write kernels. It judges a group of ops, estimates the cost of its kernel for the group, and writes this kernel.
+// Template: one way to compute groups of ops. It judges a group, estimates the cost of its kernel or library call for the group, and
+// writes this step.
 //
-//   Verdict verdict = judge(group, device, kernelTemplates());
-//   verdict.judgement->cost;              // of the cheapest kernel for the group
-//   verdict.judgement->write().program;   // its tile program
+//   Verdict verdict = judge(group, device, allTemplates());
+//   verdict.judgement->cost;                                     // of the cheapest step for the group
+//   std::get<KernelPlan>(verdict.judgement->write()).program;    // its tile program, if a kernel executes it
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
+#include "ir/op_rule.h"
 #include "schedule/group.h"
 
 namespace meshfuse {
 
-// The cost of a kernel, in bytes of memory traffic.
+// The cost of a step, in bytes of memory traffic.
 struct Cost {
-  int64_t bytes = 0;   // read and written, each tensor of the kernel once
-  int64_t launch = 0;  // bytes that the device moves in the time of one launch
-  int64_t total() const { return bytes + launch; }
+  static constexpr int64_t kFlopsPerByte = 16;  // that a device computes while it moves a byte
+  int64_t bytes = 0;                            // read and written, each tensor of the step once
+  int64_t launch = 0;                           // bytes that the device moves in the time of one launch
+  int64_t flops = 0;                            // of contractions
+  int64_t total() const { return std::max(bytes, flops / kFlopsPerByte) + launch; }
 };
-// The cost of a kernel that reads each input and writes each output once.
+// The cost of a step that reads each input and writes each output once.
 [[nodiscard]] Cost costOf(const Group& group, const DeviceInfo& device);
 
 // The largest number of tensors of a kernel that computes groups which do not read each other.
@@ -32,15 +38,17 @@ inline constexpr size_t kMaxKernelTensors = 64;
 class Judgement {
  public:
   virtual ~Judgement() = default;
-  // The kernel. It verifies and computes all outputs of the group.
-  [[nodiscard]] virtual KernelPlan write() const = 0;
-  // True if the kernel, when it writes an element of `output`, reads `input` at most at the same position.
+  // The kernel, which verifies, or the library call. It computes all outputs of the group.
+  [[nodiscard]] virtual std::variant<KernelPlan, LibraryCall> write() const = 0;
+  // True if the step, when it writes an element of `output`, reads `input` at most at the same position.
   [[nodiscard]] virtual bool readsWhereItWrites(const TensorView* output, const TensorView* input) const = 0;
   // Why this kernel is worse than two kernels that compute a part of its group each; nothing if it is not.
   [[nodiscard]] virtual std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const = 0;
 
   Group group;
-  std::string_view kind;  // of kernel, as dumps and explain name it: "reduction"
+  Executor executor = Executor::Kernel;  // or Library
+  bool writesAnyLayout = true;           // of its results; else row-major ones only
+  std::string_view kind;                 // of step, as dumps and explain name it: "reduction"
   Cost cost;
   std::vector<IntExpr> loops;  // extents it loops over, in any order
   int64_t positions = 1;       // their product, with a typical extent where one is unknown
@@ -49,7 +57,7 @@ class Judgement {
   explicit Judgement(Group g) : group(std::move(g)) {}
 };
 
-// A judgement, or why there is none.
+// A judgement, or why there is none: no reason if the group is not of the template's form and other templates will say more.
 struct Verdict {
   std::unique_ptr<const Judgement> judgement;
   std::string refusal;
@@ -60,9 +68,9 @@ struct Template {
   Verdict (*judge)(const Group& group, const DeviceInfo& device);
 };
 
-[[nodiscard]] std::span<const Template> kernelTemplates();
+[[nodiscard]] std::span<const Template> allTemplates();
 
-// The cheapest judgement of several templates, at equal cost the first; else the reason of each refusal.
+// The cheapest judgement of several templates, at equal cost the first; else the reasons of the refusals.
 [[nodiscard]] Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates);
 
 }  // namespace meshfuse

@@ -49,8 +49,8 @@ bool decomposeContractions(Fusion& fusion, LocalContext& context) {
     if (!isContraction(*e)) {
       continue;
     }
-    std::optional<std::string> refused = context.refuseLibraryCall(*e, context.layouts);
-    if (!refused) {
+    const Verdict verdict = context.judge(context.groupOf(fusion, {e}));
+    if (verdict.judgement != nullptr) {
       continue;
     }
     TensorView* c = e->kind() == ExprKind::Matmul ? matmulResult(*e) : linearResult(*e);
@@ -59,7 +59,7 @@ bool decomposeContractions(Fusion& fusion, LocalContext& context) {
     fusion.replaceUses(e->output(), sum);
     fusion.renumber(sum, number);
     context.remarks.push_back(fmt::format("T{} = {}: computed as products and sums, because no library accepts it: {}",
-                                          number, e->opName(), *refused));
+                                          number, e->opName(), verdict.refusal));
     changed = true;
   }
   return changed;

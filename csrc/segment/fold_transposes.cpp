@@ -35,7 +35,8 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
       to.strides.push_back(from.strides[dim]);
     }
     layouts[e->output()->id()] = std::move(to);
-    if (std::all_of(uses.begin(), uses.end(), [&](const Expr* use) { return context.isLibraryCall(*use); })) {
+    if (std::ranges::all_of(
+            uses, [&](Expr* use) { return context.judge(context.groupOf(fusion, {use})).judgement != nullptr; })) {
       context.views.insert(e->output()->id());
       changed = true;
     } else {

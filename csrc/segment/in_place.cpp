@@ -33,8 +33,7 @@ void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vect
   for (const auto& [output, input] : fusion.aliases()) {
     auto writer =
         std::find_if(segments.begin(), segments.end(), [&, out = output](const Segment& s) { return writes(s, out); });
-    if (writer == segments.end() || (writer->kind != SegmentKind::Kernel && writer->kind != SegmentKind::Library) ||
-        !taken.insert(input->id()).second) {
+    if (writer == segments.end() || writer->judgement == nullptr || !taken.insert(input->id()).second) {
       continue;
     }
     bool readLater =
@@ -42,12 +41,11 @@ void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vect
         input->isFusionOutput();
     const TensorView* made = output->asTensor();
     const TensorView* place = input->asTensor();
-    const bool isKernel = writer->kind == SegmentKind::Kernel;
+    const Judgement& judgement = *writer->judgement;
     const bool isRead = reads(*writer, input);
-    const bool fits =
-        isKernel ? !isRead || writer->judgement->readsWhereItWrites(made, place)
-                 : !isRead && layoutOf(made, context.layouts).strides ==
-                                  layoutOf(place, context.layouts).strides;  // libraries write contiguous results
+    const bool fits = (!isRead || judgement.readsWhereItWrites(made, place)) &&
+                      (judgement.writesAnyLayout ||
+                       layoutOf(made, context.layouts).strides == layoutOf(place, context.layouts).strides);
     if (readLater || read.contains(output) || !fits) {
       continue;
     }
@@ -55,7 +53,7 @@ void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vect
     if (isRead) {
       writer->group.aliases[made->id()] = place->id();
     }
-    if (const auto layout = context.layouts.find(place->id()); isKernel && layout != context.layouts.end()) {
+    if (const auto layout = context.layouts.find(place->id()); layout != context.layouts.end()) {
       writer->group.layouts[made->id()] = layout->second;
     }
   }

@@ -1,9 +1,7 @@
 // LocalContext: facts about a local fusion that its text does not hold, while it is cut into steps.
 #pragma once
 
-#include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -22,13 +20,10 @@ struct LocalContext {
   std::map<int, Layout> layouts;
   std::set<int>
       views;  // permutes that no kernel computes, by Val id: their operand's memory under the strides of `layouts`
-  // Returns the reason why no library takes a matmul or linear under these layouts; nothing if one does.
-  std::function<std::optional<std::string>(const Expr&, const std::map<int, Layout>&)> refuseLibraryCall;
   DeviceInfo device;
-  std::span<const Template> templates = kernelTemplates();
+  std::span<const Template> templates = allTemplates();
   std::vector<std::string> remarks;  // decisions of passes with reasons, for explain
 
-  bool isLibraryCall(const Expr& e) const { return !refuseLibraryCall(e, layouts).has_value(); }
   // The group for a step with these ops, in topological order.
   Group groupOf(const Fusion& fusion, const std::vector<Expr*>& exprs) const;
   // The cheapest judgement of a group, or why no template accepts it.

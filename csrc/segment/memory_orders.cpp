@@ -42,15 +42,15 @@ std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView
     if (readsOnePiece(*use)) {
       return fmt::format("T{} = {} reads it", use->output()->id(), use->opName());
     }
-    if (isContraction(*use) && context.isLibraryCall(*use)) {
+    if (isContraction(*use) && context.judge(context.groupOf(fusion, {use})).judgement != nullptr) {
       calls.push_back(use);
     }
   }
   context.layouts[tv->id()] = layout;
-  for (const Expr* call : calls) {
-    if (std::optional<std::string> refused = context.refuseLibraryCall(*call, context.layouts)) {
+  for (Expr* call : calls) {
+    if (const Verdict verdict = context.judge(context.groupOf(fusion, {call})); verdict.judgement == nullptr) {
       context.layouts.erase(tv->id());
-      return fmt::format("no library would accept T{} = {}: {}", call->output()->id(), call->opName(), *refused);
+      return fmt::format("no library would accept T{} = {}: {}", call->output()->id(), call->opName(), verdict.refusal);
     }
   }
   return "";

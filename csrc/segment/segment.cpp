@@ -18,10 +18,6 @@ namespace meshfuse {
 
 namespace {
 
-bool isKernelOp(const Expr& e, const LocalContext& context) {
-  return isContraction(e) ? !context.isLibraryCall(e) : ruleOf(e).executor == Executor::Kernel;
-}
-
 bool hasNoElements(const TensorView* tv) {
   std::vector<IntExpr> shape = tv->shape();
   return std::any_of(shape.begin(), shape.end(), [](const IntExpr& e) { return e.isConst(0); });
@@ -94,6 +90,7 @@ class Segmenter {
       StepNode& n = graph_.at(i);
       if (!n.dead && n.kind == SegmentKind::Kernel && isView(n)) {
         n.kind = SegmentKind::View;
+        n.judgement.reset();
       }
     }
     joinSiblings(graph_, context_);
@@ -111,7 +108,7 @@ class Segmenter {
     }
     arrangeInPlace(fusion_, context_, result);
     for (Segment& s : result) {
-      if (s.kind == SegmentKind::Kernel && !s.inPlace.empty()) {  // the judgement assumed other buffers for its results
+      if (!s.inPlace.empty()) {  // the judgement assumed other buffers for its results
         s.judgement = context_.judgementOf(s.group);
       }
     }
@@ -160,14 +157,16 @@ class Segmenter {
 
   void place(Expr* e) {
     SegmentKind kind = SegmentKind::Kernel;
+    std::unique_ptr<const Judgement> alone;
     if (e->kind() == ExprKind::Communicate) {
       kind = SegmentKind::Communicate;
     } else if (touchesEmpty(*e)) {
       kind = SegmentKind::Reference;
     } else if (e->kind() == ExprKind::BitCast || context_.views.contains(e->output()->id())) {
       kind = SegmentKind::View;
-    } else if (!isKernelOp(*e, context_)) {
-      kind = SegmentKind::Library;
+    } else if (ruleOf(*e).executor != Executor::Kernel) {
+      alone = context_.judgementOf(graph_.groupOf({e}));
+      kind = alone->executor == Executor::Library ? SegmentKind::Library : SegmentKind::Kernel;
     }
     std::set<int> producers = graph_.producersOf(e);
     if (kind == SegmentKind::Communicate) {
@@ -177,7 +176,8 @@ class Segmenter {
       lastCollective_ = graph_.size();
     }
     if (kind != SegmentKind::Kernel) {
-      graph_.add({e}, producers, kind);
+      const int id = graph_.add({e}, producers, kind);
+      graph_.at(id).judgement = std::move(alone);
       return;
     }
     std::vector<int> joinable;
@@ -200,7 +200,7 @@ class Segmenter {
     }
     int id = graph_.add({e}, producers, kind);
     StepNode& n = graph_.at(id);
-    n.judgement = context_.judgementOf(graph_.groupOf(n.exprs));
+    n.judgement = alone != nullptr ? std::move(alone) : context_.judgementOf(graph_.groupOf(n.exprs));
     for (int p : joinable) {
       std::string& boundary = graph_.at(p).boundary;
       if (boundary.empty()) {
@@ -276,16 +276,21 @@ std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context) 
   return Segmenter(fusion, context).run();
 }
 
-void writeKernels(std::span<Segment> segments) {
+void writeSteps(std::span<Segment> segments) {
   for (Segment& s : segments) {
-    if (s.kind != SegmentKind::Kernel) {
+    if (s.judgement == nullptr) {
       continue;
     }
-    s.plan = s.judgement->write();
+    std::variant<KernelPlan, LibraryCall> step = s.judgement->write();
+    s.judgement.reset();
+    if (LibraryCall* call = std::get_if<LibraryCall>(&step)) {
+      s.call = std::move(*call);
+      continue;
+    }
+    s.plan = std::get<KernelPlan>(std::move(step));
     const std::vector<std::string> errors = tile::verify(s.plan.program);
     invariant(errors.empty(), "[schedule] the tile program of a {} kernel is wrong: {}\n{}", s.plan.kind,
               errors.empty() ? "" : errors[0], tile::toString(s.plan.program));
-    s.judgement.reset();
   }
 }
 

@@ -1,5 +1,5 @@
 // Segmentation: cuts the local fusion into steps. Each collective and each library call is a step of its own, views cost nothing, and all
-// other ops are grouped into as few kernels as templates accept.
+// other ops are grouped into as few kernels as templates accept. A template also decides whether an op becomes a library call.
 //
 // Ops are processed in topological order. Each op joins all groups that it reads from if some template accepts the union, else the
 // largest group that it can join, else it starts a group. A join that would make two groups wait for each other is not done.
@@ -20,7 +20,7 @@ struct LocalContext;
 
 enum class SegmentKind : uint8_t {
   Kernel,
-  Library,      // one matmul or linear that a library takes
+  Library,      // one op that a library or a routine of our own computes
   Communicate,  // one collective
   View,         // the result is its operand's memory: no step at run time
   Reference,    // some tensor has no elements: run by the reference interpreter
@@ -29,8 +29,9 @@ enum class SegmentKind : uint8_t {
 struct Segment {
   SegmentKind kind = SegmentKind::Kernel;
   Group group;
-  std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel: of `group`, until the kernel is written
+  std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel and Library: of `group`, until the step is written
   KernelPlan plan = {};                                  // Kernel: the kernel that runs, once it is written
+  LibraryCall call = {};                                 // Library: the call, once it is written
   std::map<int, int> inPlace = {};  // results written into the memory of an input: output Val id -> input Val id
   std::string boundary;             // why the group is not larger: the first refusal; empty if there was none
   std::vector<std::string> joins;   // results in one kernel that do not read each other, and why
@@ -39,7 +40,8 @@ struct Segment {
 // In execution order; every op of the fusion in exactly one segment. The fusion is as the local passes leave it (table.h).
 [[nodiscard]] std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context);
 
-// Schedules the kernels: writes the tile program of each kernel and its binding to the fusion. InternalError if a program is wrong.
-void writeKernels(std::span<Segment> segments);
+// Schedules the steps: writes each library call, the tile program of each kernel and its binding to the fusion. InternalError if a program
+// is wrong.
+void writeSteps(std::span<Segment> segments);
 
 }  // namespace meshfuse

@@ -16,7 +16,7 @@ struct StepNode {
   std::set<int> producers;   // nodes
   std::set<int> consumers;
   SegmentKind kind = SegmentKind::Kernel;
-  std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel; null after an op joined that needed none
+  std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel, Library; null after an op joined that needed none
   std::string boundary;                                  // as in Segment
   std::vector<std::string> joins;                        // as in Segment
   bool dead = false;                                     // merged into another node

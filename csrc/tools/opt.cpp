@@ -7,9 +7,9 @@
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "exec/kernel_compiler.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
-#include "library/cpu/contraction.h"
 #include "localize/localize.h"
 #include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/concretize.h"
@@ -106,7 +106,7 @@ int optimizeProgram(const OptOptions& options) {
   }
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
   // layouts and device of contiguous arguments on this machine
-  LocalContext local{.refuseLibraryCall = Contraction::refuse};
+  LocalContext local{.device = hostDevice()};
   for (size_t k = 0; k < passes.size(); k++) {
     try {
       fusion = apply(passes[k], std::move(fusion), local, options.program);

@@ -103,7 +103,7 @@ std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& dev
   Group group = segment.group;
   group.aliases.clear();  // results have memory of their own
   auto result = std::make_unique<KernelCase>();
-  result->plan = judge(group, device, kernelTemplates()).judgement->write();
+  result->plan = std::get<KernelPlan>(judge(group, device, allTemplates()).judgement->write());
   result->faults = tile::verify(result->plan.program);
   auto bound = [&](const IntExpr& e) {
     return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {

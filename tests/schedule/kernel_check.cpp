@@ -31,7 +31,7 @@ Group wholeGroup(const Fusion& fusion) {
 }
 
 std::string refusal(const Fusion& fusion, const DeviceInfo& device) {
-  return judge(wholeGroup(fusion), device, kernelTemplates()).refusal;
+  return judge(wholeGroup(fusion), device, allTemplates()).refusal;
 }
 
 KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device, const std::vector<Argument>& inputs) {
@@ -43,10 +43,10 @@ KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device, const st
       g.layouts[fusion.inputs()[i]->id()] = {{t->strides().begin(), t->strides().end()}, alignmentOf(t->data())};
     }
   }
-  const Verdict verdict = judge(g, device, kernelTemplates());
+  const Verdict verdict = judge(g, device, allTemplates());
   check(verdict.judgement != nullptr, "[kernel check] no template takes the fusion: {}", verdict.refusal);
   KernelCheck result;
-  result.plan = verdict.judgement->write();
+  result.plan = std::get<KernelPlan>(verdict.judgement->write());
   std::vector<std::string> errors = tile::verify(result.plan.program);
   if (!errors.empty()) {
     result.difference = fmt::format("verifier: {}\n{}", errors[0], tile::toString(result.plan.program));

@@ -67,7 +67,9 @@ std::unique_ptr<Fusion> randomProgram(uint64_t seed) {
 
 LocalContext contextWithLibrary() {
   LocalContext context;
-  context.refuseLibraryCall = [](const Expr&, const std::map<int, Layout>&) { return std::nullopt; };
+  context.device.refuseContraction = [](const Expr&, const std::map<int, Layout>&) {
+    return std::optional<std::string>();
+  };
   return context;
 }
 
@@ -170,7 +172,7 @@ class Exhaustive {
   }
 
   std::unique_ptr<const Judgement> judgementOf(uint32_t block) const {
-    return std::move(meshfuse::judge(groupOf(block), device_, kernelTemplates()).judgement);
+    return std::move(meshfuse::judge(groupOf(block), device_, allTemplates()).judgement);
   }
 
   bool mayBeKernel(uint32_t block) {

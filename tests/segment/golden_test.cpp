@@ -13,17 +13,20 @@
 namespace meshfuse {
 namespace {
 
+using Refusal = std::optional<std::string>;
+
+Refusal refuseAll(const Expr&, const std::map<int, Layout>&) { return "there is no library"; }
+
+Refusal refuseWithoutUnitStride(const Expr&, const std::map<int, Layout>& layouts) {
+  const bool unitStride =
+      std::ranges::all_of(layouts, [](const auto& l) { return std::ranges::count(l.second.strides, 1) > 0; });
+  return unitStride ? std::nullopt : Refusal("no stride is 1");
+}
+
 LocalContext contextOf(const std::string& input) {
   LocalContext context;
   const bool library = input.find("# no library\n") == std::string::npos;
-  context.refuseLibraryCall = [library](const Expr&,
-                                        const std::map<int, Layout>& layouts) -> std::optional<std::string> {
-    const bool unitStride =
-        std::ranges::all_of(layouts, [](const auto& l) { return std::ranges::count(l.second.strides, 1) > 0; });
-    return !library     ? std::optional("there is no library")
-           : unitStride ? std::nullopt
-                        : std::optional("no stride is 1");
-  };
+  context.device.refuseContraction = library ? refuseWithoutUnitStride : refuseAll;
   std::istringstream lines(input);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("# T")) {

@@ -20,8 +20,8 @@ class PlainJudgement final : public Judgement {
     loops = rows_->loops;
     positions = rows_->positions;
   }
-  KernelPlan write() const override {
-    KernelPlan plan = rows_->write();
+  std::variant<KernelPlan, LibraryCall> write() const override {
+    KernelPlan plan = std::get<KernelPlan>(rows_->write());
     plan.kind = kind;
     return plan;
   }
@@ -34,7 +34,7 @@ class PlainJudgement final : public Judgement {
 
 template <int64_t kBytes>
 Verdict judgePlain(const Group& group, const DeviceInfo& device) {
-  Verdict rows = judge(group, device, kernelTemplates());
+  Verdict rows = judge(group, device, allTemplates());
   if (rows.judgement == nullptr || rows.judgement->kind != "pointwise") {
     return {nullptr, "it is not plain"};
   }
@@ -42,7 +42,7 @@ Verdict judgePlain(const Group& group, const DeviceInfo& device) {
 }
 
 std::vector<Template> withPlain(Verdict (*judgeIt)(const Group&, const DeviceInfo&)) {
-  std::vector<Template> all(kernelTemplates().begin(), kernelTemplates().end());
+  std::vector<Template> all(allTemplates().begin(), allTemplates().end());
   all.push_back({"plain", judgeIt});
   return all;
 }
@@ -56,7 +56,7 @@ std::vector<std::string> kindsOf(const std::vector<Template>& templates) {
   fusion.addOutput(exp(x));
   fusion.addOutput(sum(x, {1}));
   std::vector<Segment> segments = segment(fusion, {.templates = templates});
-  writeKernels(segments);
+  writeSteps(segments);
   std::vector<std::string> kinds;
   for (const Segment& s : segments) {
     EXPECT_EQ(tile::verify(s.plan.program), std::vector<std::string>{});
@@ -87,7 +87,7 @@ TEST(Templates, AllSayWhyTheyRefuse) {
   group.outputs = {y};
   const Verdict verdict = judge(group, {}, withPlain(judgePlain<0>));
   EXPECT_EQ(verdict.judgement, nullptr);
-  EXPECT_EQ(verdict.refusal, "matmul is a library call; it is not plain");
+  EXPECT_EQ(verdict.refusal, "there is no library for this device; it is not plain");
 }
 
 TEST(Templates, ACostIsTheBytesOfTensorsAndALaunch) {
@@ -102,10 +102,10 @@ TEST(Templates, ACostIsTheBytesOfTensorsAndALaunch) {
   group.exprs = {y->definition()};
   group.inputs = {x};
   group.outputs = {y};
-  const Cost cost = judge(group, {}, kernelTemplates()).judgement->cost;
+  const Cost cost = judge(group, {}, allTemplates()).judgement->cost;
   EXPECT_EQ(cost.bytes, 24 * 80 * (2 + 4));
   EXPECT_EQ(cost.total(), cost.bytes + cost.launch);
-  EXPECT_GT(judge(group, DeviceInfo::hopper(), kernelTemplates()).judgement->cost.launch, cost.launch)
+  EXPECT_GT(judge(group, DeviceInfo::hopper(), allTemplates()).judgement->cost.launch, cost.launch)
       << "a GPU moves more in the time of a launch";
 }
 

@@ -23,9 +23,9 @@ KernelPlan planOf(const ScheduledCase& c, const DeviceInfo& device) {
       group.layouts[c.fusion->inputs()[i]->id()] = {{t->strides().begin(), t->strides().end()}, alignment};
     }
   }
-  const Verdict verdict = judge(group, device, kernelTemplates());
+  const Verdict verdict = judge(group, device, allTemplates());
   check(verdict.judgement != nullptr, "[simt] no template takes the fusion: {}", verdict.refusal);
-  return verdict.judgement->write();
+  return std::get<KernelPlan>(verdict.judgement->write());
 }
 
 // A plan with memory bound to its slots.
