@@ -16,68 +16,56 @@ namespace meshfuse {
 
 namespace {
 
-struct UcxFunctions {
-  decltype(&ucp_config_read) configRead;
-  decltype(&ucp_config_release) configRelease;
-  decltype(&ucp_init_version) init;
-  decltype(&ucp_cleanup) cleanup;
-  decltype(&ucp_worker_create) workerCreate;
-  decltype(&ucp_worker_destroy) workerDestroy;
-  decltype(&ucp_worker_get_address) workerGetAddress;
-  decltype(&ucp_worker_release_address) workerReleaseAddress;
-  decltype(&ucp_worker_progress) workerProgress;
-  decltype(&ucp_worker_get_efd) workerGetEventDescriptor;
-  decltype(&ucp_worker_arm) workerArm;
-  decltype(&ucp_ep_create) endpointCreate;
-  decltype(&ucp_ep_close_nbx) endpointClose;
-  decltype(&ucp_tag_send_nbx) tagSend;
-  decltype(&ucp_tag_recv_nbx) tagReceive;
-  decltype(&ucp_tag_recv_request_test) tagReceiveTest;
-  decltype(&ucp_tag_probe_nb) tagProbe;
-  decltype(&ucp_request_check_status) requestStatus;
-  decltype(&ucp_request_cancel) requestCancel;
-  decltype(&ucp_request_free) requestFree;
-  decltype(&ucs_status_string) statusString;
-};
-
-UcxFunctions loadUcx() {
+void* openUcx() {
   // Set before loading, because the library reads them when it starts: its signal handlers would replace those of the program.
   setenv("UCX_ERROR_SIGNALS", "", 0);
   setenv("UCX_LOG_LEVEL", "error", 0);
   void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   deviceCheck(library != nullptr, "[network] ranks on several hosts need UCX: {}", library == nullptr ? dlerror() : "");
-  UcxFunctions f{};
-  auto load = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    deviceCheck(function != nullptr, "[network] libucp.so.0 has no {}; UCX 1.13 or later is needed", name);
-  };
-  load(f.configRead, "ucp_config_read");
-  load(f.configRelease, "ucp_config_release");
-  load(f.init, "ucp_init_version");
-  load(f.cleanup, "ucp_cleanup");
-  load(f.workerCreate, "ucp_worker_create");
-  load(f.workerDestroy, "ucp_worker_destroy");
-  load(f.workerGetAddress, "ucp_worker_get_address");
-  load(f.workerReleaseAddress, "ucp_worker_release_address");
-  load(f.workerProgress, "ucp_worker_progress");
-  load(f.workerGetEventDescriptor, "ucp_worker_get_efd");
-  load(f.workerArm, "ucp_worker_arm");
-  load(f.endpointCreate, "ucp_ep_create");
-  load(f.endpointClose, "ucp_ep_close_nbx");
-  load(f.tagSend, "ucp_tag_send_nbx");
-  load(f.tagReceive, "ucp_tag_recv_nbx");
-  load(f.tagReceiveTest, "ucp_tag_recv_request_test");
-  load(f.tagProbe, "ucp_tag_probe_nb");
-  load(f.requestStatus, "ucp_request_check_status");
-  load(f.requestCancel, "ucp_request_cancel");
-  load(f.requestFree, "ucp_request_free");
-  load(f.statusString, "ucs_status_string");
-  return f;
+  return library;
 }
+
+// A function of a library; it converts to the type of its declaration.
+struct Symbol {
+  void* address;
+
+  Symbol(void* library, const char* name) : address(dlsym(library, name)) {
+    deviceCheck(address != nullptr, "[network] libucp.so.0 has no {}; UCX 1.13 or later is needed", name);
+  }
+  template <class Function>
+  operator Function*() const {
+    return reinterpret_cast<Function*>(address);
+  }
+};
+
+struct UcxFunctions {
+  void* ucx = openUcx();
+  decltype(&ucp_config_read) configRead = Symbol(ucx, "ucp_config_read");
+  decltype(&ucp_config_release) configRelease = Symbol(ucx, "ucp_config_release");
+  decltype(&ucp_init_version) init = Symbol(ucx, "ucp_init_version");
+  decltype(&ucp_cleanup) cleanup = Symbol(ucx, "ucp_cleanup");
+  decltype(&ucp_worker_create) workerCreate = Symbol(ucx, "ucp_worker_create");
+  decltype(&ucp_worker_destroy) workerDestroy = Symbol(ucx, "ucp_worker_destroy");
+  decltype(&ucp_worker_get_address) workerGetAddress = Symbol(ucx, "ucp_worker_get_address");
+  decltype(&ucp_worker_release_address) workerReleaseAddress = Symbol(ucx, "ucp_worker_release_address");
+  decltype(&ucp_worker_progress) workerProgress = Symbol(ucx, "ucp_worker_progress");
+  decltype(&ucp_worker_get_efd) workerGetEventDescriptor = Symbol(ucx, "ucp_worker_get_efd");
+  decltype(&ucp_worker_arm) workerArm = Symbol(ucx, "ucp_worker_arm");
+  decltype(&ucp_ep_create) endpointCreate = Symbol(ucx, "ucp_ep_create");
+  decltype(&ucp_ep_close_nbx) endpointClose = Symbol(ucx, "ucp_ep_close_nbx");
+  decltype(&ucp_tag_send_nbx) tagSend = Symbol(ucx, "ucp_tag_send_nbx");
+  decltype(&ucp_tag_recv_nbx) tagReceive = Symbol(ucx, "ucp_tag_recv_nbx");
+  decltype(&ucp_tag_recv_request_test) tagReceiveTest = Symbol(ucx, "ucp_tag_recv_request_test");
+  decltype(&ucp_tag_probe_nb) tagProbe = Symbol(ucx, "ucp_tag_probe_nb");
+  decltype(&ucp_request_check_status) requestStatus = Symbol(ucx, "ucp_request_check_status");
+  decltype(&ucp_request_cancel) requestCancel = Symbol(ucx, "ucp_request_cancel");
+  decltype(&ucp_request_free) requestFree = Symbol(ucx, "ucp_request_free");
+  decltype(&ucs_status_string) statusString = Symbol(ucx, "ucs_status_string");
+};
 
 class UcxLink final : public NetworkLink {
  public:
-  UcxLink() : ucx_(loadUcx()) {
+  UcxLink() {
     ucp_config_t* config = nullptr;
     require(ucx_.configRead(nullptr, nullptr, &config), "ucp_config_read");
     ucp_params_t parameters{};
