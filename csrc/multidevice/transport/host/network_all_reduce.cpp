@@ -195,11 +195,8 @@ int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
 int64_t NetworkCommunicator::reduceAround(const CollectiveCall& r) {
   const int64_t n = r.ranks();
   const int64_t bytes = dataTypeSize(sumType(r));
-  std::vector<int64_t> parts;
-  for (int64_t i = 0; i < n; ++i) {
-    parts.push_back(partBegin(r.record.count, i + 1, n) - partBegin(r.record.count, i, n));
-  }
-  const Blocks blocks = blocksOf(r.team, parts);
+  const std::vector<int64_t> parts = partsOf(r);
+  const Blocks blocks{.number = n, .sizes = parts};
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
   std::vector<std::byte> sums(r.record.count * bytes);
   std::vector<std::byte> theirs(blocks.largest() * bytes);

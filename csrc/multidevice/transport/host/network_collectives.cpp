@@ -126,18 +126,22 @@ int64_t NetworkCommunicator::passDown(const CollectiveCall& call) {
   return place == 0 ? 0 : bytes;
 }
 
+std::vector<int64_t> NetworkCommunicator::partsOf(const CollectiveCall& call) {
+  std::vector<int64_t> parts;
+  for (int64_t i = 0; i < call.ranks(); ++i) {
+    parts.push_back(partBegin(call.record.count, i + 1, call.ranks()) - partBegin(call.record.count, i, call.ranks()));
+  }
+  return parts;
+}
+
 // The root sends a part to each rank, and every rank forwards its part: no rank sends more than twice the tensor.
 int64_t NetworkCommunicator::passParts(const CollectiveCall& call) {
   swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
-  const int64_t n = call.ranks();
   const int64_t elementBytes = call.elementBytes();
   const int root = call.record.root;
-  std::vector<int64_t> parts;
-  for (int64_t i = 0; i < n; ++i) {
-    parts.push_back(partBegin(call.record.count, i + 1, n) - partBegin(call.record.count, i, n));
-  }
-  const Blocks blocks = blocksOf(call.team, parts);
-  for (int i = 0; i < static_cast<int>(n); ++i) {
+  const std::vector<int64_t> parts = partsOf(call);
+  const Blocks blocks{.number = call.ranks(), .sizes = parts};
+  for (int i = 0; i < static_cast<int>(call.ranks()); ++i) {
     std::byte* part = call.out + blocks.begin(i) * elementBytes;
     const int64_t bytes = blocks.of(i) * elementBytes;
     if (call.position == root && i != root) {

@@ -174,14 +174,11 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
       data.push_back({link_->send(p, parcel.out, parcel.outBytes, tag(Tag::Data, sequence, rank_)), p, -1});
     }
   }
-  try {
+  orAbandon({&heads, &data}, [&] {
     waitForAll(heads);
     checkHeads(team, record, parcels);
     waitForAll(data);
-  } catch (...) {
-    abandon({&heads, &data});
-    throw;
-  }
+  });
 }
 
 std::string_view NetworkCommunicator::messageIn(const CallRecord& call, const std::byte* head) {
@@ -238,21 +235,7 @@ void NetworkCommunicator::pass(std::span<const Hop> hops) {
       pending.push_back({link_->send(hop.to, hop.out, hop.outBytes, tagOf(hop.to, rank_)), hop.to, -1});
     }
   }
-  try {
-    waitForAll(pending);
-  } catch (...) {
-    abandon({&pending});
-    throw;
-  }
-}
-
-void NetworkCommunicator::abandon(std::initializer_list<std::vector<Pending>*> messages) {
-  for (std::vector<Pending>* pending : messages) {
-    for (Pending& p : *pending) {
-      link_->abandon(p.operation);
-    }
-  }
-  link_->close();
+  orAbandon({&pending}, [&] { waitForAll(pending); });
 }
 
 void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
@@ -445,12 +428,7 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
       pending.push_back({link_->send(t.peer, t.data, t.bytes, transferTag(record.program, rank_)), t.peer, -1});
     }
   }
-  try {
-    waitForAll(pending, [&] { checkCome(pending); });
-  } catch (...) {
-    abandon({&pending});
-    throw;
-  }
+  orAbandon({&pending}, [&] { waitForAll(pending, [&] { checkCome(pending); }); });
   leave();
 }
 

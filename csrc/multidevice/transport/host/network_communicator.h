@@ -92,9 +92,8 @@ class NetworkCommunicator final : public Communicator {
   // Begins the record of a call, which runs until leave().
   void enter(const CallRecord& record);
   void leave();
-  static Blocks blocksOf(const Team& team, std::span<const int64_t> sizes) {
-    return {.number = std::ssize(team.ranks), .sizes = sizes};
-  }
+  // The sizes of nearly equal parts of the elements of a call, one for each rank.
+  static std::vector<int64_t> partsOf(const CollectiveCall& call);
   // One parcel for each member, in team order; the parcel of this rank is ignored.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void pass(std::span<const Hop> hops);
@@ -130,8 +129,22 @@ class NetworkCommunicator final : public Communicator {
   // True if an awaited sender is in a collective, or sends messages of another program, instead.
   void checkCome(const std::vector<Pending>& pending);
   void tellThoseWhoComeLater();
-  // Cancels the messages of a failed call and closes the library: afterwards it touches no memory of the caller.
-  void abandon(std::initializer_list<std::vector<Pending>*> messages);
+  // Calls `wait`. If it throws, cancels the messages of the failed call and closes the library: afterwards it touches no memory of the
+  // caller.
+  template <class Wait>
+  void orAbandon(std::initializer_list<std::vector<Pending>*> messages, const Wait& wait) {
+    try {
+      wait();
+    } catch (...) {
+      for (std::vector<Pending>* pending : messages) {
+        for (Pending& p : *pending) {
+          link_->abandon(p.operation);
+        }
+      }
+      link_->close();
+      throw;
+    }
+  }
   void awaitNews();
   // Writes this communicator's record before it throws.
   void throwIfFailed();
