@@ -1,10 +1,4 @@
-#include <immintrin.h>
-
-#include <cstring>
-#include <type_traits>
-
 #include "multidevice/transport/reduce_target.h"
-#include "tensor/half.h"
 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,f16c")
 #include "multidevice/transport/reduce_kernels.h"

@@ -2,7 +2,7 @@
 //
 // The loops use 64-byte vectors of the compiler, so that the speed does not depend on automatic vectorization; the compiler splits the
 // vectors for narrower registers. Everything is in an unnamed namespace: code of one target must not be
-// merged with that of another by the linker. The including file must include <immintrin.h> and all else before its target.
+// merged with that of another by the linker. The including file must include reduce_target.h before its target.
 #pragma once
 
 #include <immintrin.h>

@@ -1,10 +1,15 @@
-// The reduction loops by instruction set.
+// The reduction loops by instruction set, and all headers that their code includes: a .cpp file includes them before it states its target.
 #pragma once
 
+#include <immintrin.h>
+
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "multidevice/transport/communicator.h"
+#include "tensor/half.h"
 
 namespace meshfuse {
 
