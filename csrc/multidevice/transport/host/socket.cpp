@@ -48,7 +48,21 @@ struct LocalAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-bool retry() { return errno == EAGAIN || errno == EINTR; }
+// Moves bytes by calls of `move`, which begins after the bytes that have been moved; false if the other side closed or the limit passed.
+template <class Move>
+bool isMoved(const Socket& s, short event, size_t bytes, Socket::Clock::time_point limit, const Move& move) {
+  for (size_t moved = 0; moved < bytes;) {
+    if (!s.waitFor(event, limit)) {
+      return false;
+    }
+    const ssize_t n = move(moved);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+      return false;
+    }
+    moved += static_cast<size_t>(std::max<ssize_t>(n, 0));
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -119,34 +133,14 @@ bool Socket::waitFor(short events, Clock::time_point limit) const {
 
 bool Socket::send(const void* data, size_t bytes, Clock::time_point limit) const {
   const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    if (!waitFor(POLLOUT, limit)) {
-      return false;
-    }
-    const ssize_t n = ::send(fd_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && !retry()) {
-      return false;
-    }
-    at += std::max<ssize_t>(n, 0);
-    bytes -= static_cast<size_t>(std::max<ssize_t>(n, 0));
-  }
-  return true;
+  return isMoved(*this, POLLOUT, bytes, limit,
+                 [&](size_t moved) { return ::send(fd_, at + moved, bytes - moved, MSG_NOSIGNAL | MSG_DONTWAIT); });
 }
 
 bool Socket::receive(void* data, size_t bytes, Clock::time_point limit) const {
   char* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    if (!waitFor(POLLIN, limit)) {
-      return false;
-    }
-    const ssize_t n = recv(fd_, at, bytes, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && !retry())) {
-      return false;
-    }
-    at += std::max<ssize_t>(n, 0);
-    bytes -= static_cast<size_t>(std::max<ssize_t>(n, 0));
-  }
-  return true;
+  return isMoved(*this, POLLIN, bytes, limit,
+                 [&](size_t moved) { return recv(fd_, at + moved, bytes - moved, MSG_DONTWAIT); });
 }
 
 bool Socket::sendText(std::string_view text, Clock::time_point limit) const {
