@@ -15,17 +15,9 @@ namespace {
 
 constexpr int64_t kHintWithout = 2;  // the smallest size with communication
 
-std::string defaultName(int axisFromLast) {
-  switch (axisFromLast) {
-    case 0:
-      return "x";
-    case 1:
-      return "y";
-    case 2:
-      return "z";
-    default:
-      return fmt::format("d{}", axisFromLast);
-  }
+// x, y, z, 3, 4, ...
+std::string letterOrNumber(int axisFromLast) {
+  return axisFromLast < 3 ? std::string(1, "xyz"[axisFromLast]) : std::to_string(axisFromLast);
 }
 
 bool isDigits(std::string_view text) {
@@ -65,7 +57,8 @@ std::vector<int64_t> countFromZero(int64_t n) {
 std::vector<DeviceMesh::Axis> unnamedAxes(const std::vector<int64_t>& shape) {
   std::vector<DeviceMesh::Axis> axes;
   for (size_t k = 0; k < shape.size(); k++) {
-    axes.emplace_back(defaultName(static_cast<int>(shape.size() - 1 - k)), shape[k]);
+    const auto fromLast = static_cast<int>(shape.size() - 1 - k);
+    axes.emplace_back((fromLast < 3 ? "" : "d") + letterOrNumber(fromLast), shape[k]);
   }
   return axes;
 }
@@ -81,16 +74,17 @@ std::string ParallelType::toString() const {
     case Kind::Device:
       break;
   }
-  const std::string name = axis_ < 3 ? fmt::format("DID{}", "xyz"[axis_]) : fmt::format("DID{}", axis_);
+  const std::string name = "DID" + letterOrNumber(axis_);
   return isPart() ? fmt::format("{}:{}:{}", name, pre_, size_) : name;
 }
 
 std::optional<ParallelType> parseParallelType(std::string_view text) {
-  if (text == "Serial") return ParallelType::Serial;
-  if (text == "Stream") return ParallelType::Stream;
-  if (text == "DIDx") return ParallelType::DIDx;
-  if (text == "DIDy") return ParallelType::DIDy;
-  if (text == "DIDz") return ParallelType::DIDz;
+  using P = ParallelType;
+  for (const P type : {P::Serial, P::Stream, P::DIDx, P::DIDy, P::DIDz}) {
+    if (text == type.toString()) {
+      return type;
+    }
+  }
   int axis = 0;
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
     const std::optional<ParallelType> whole = parseParallelType(text.substr(0, colon));
