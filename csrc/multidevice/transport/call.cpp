@@ -133,42 +133,6 @@ int64_t Blocks::beginWithin(int64_t block, int64_t from, int64_t elements) const
   return begin;
 }
 
-namespace {
-
-void checkCounts(Collective kind, const Team& team, std::span<const int64_t> counts) {
-  check(counts.size() == team.ranks.size(), "[{}-v] {} counts for a team of {} ranks; give one for each", name(kind),
-        counts.size(), team.ranks.size());
-  for (size_t i = 0; i < counts.size(); ++i) {
-    check(counts[i] >= 0, "[{}-v] the count of rank {} is {}, expected 0 or more elements", name(kind), team.ranks[i],
-          counts[i]);
-  }
-}
-
-}  // namespace
-
-CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts) {
-  checkCounts(call.kind, team, counts);
-  call.ragged = true;
-  uint64_t hash = counts.size();
-  for (int64_t c : counts) {
-    call.count += c;
-    hash = hashCombine(hash, static_cast<uint64_t>(c));
-  }
-  call.countHash = shortHash(hash);
-  return call;
-}
-
-CallRecord pairwiseRecord(CallRecord call, const Team& team, int position, std::span<const int64_t> sent,
-                          std::span<const int64_t> received) {
-  checkCounts(call.kind, team, sent);
-  checkCounts(call.kind, team, received);
-  const auto own = static_cast<size_t>(position);
-  check(sent[own] == received[own], "[{}-v] {}", name(call.kind),
-        pairDifference(team.ranks[own], sent[own], team.ranks[own], received[own]));
-  call.ragged = true;
-  return call;
-}
-
 std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected) {
   return sent == expected ? ""
                           : fmt::format("rank {} sends rank {} {} elements, rank {} expects {}", sender, receiver, sent,
@@ -190,18 +154,6 @@ int positionInTeam(const Team& team, int rank, int size, Collective kind) {
   check(position >= 0, "[{}] rank {} is not in the team of {} ranks of its call; only members make the call",
         name(kind), rank, ranks.size());
   return position;
-}
-
-void checkArguments(const CollectiveCall& call) {
-  const CallRecord& record = call.record;
-  const CollectiveTraits& traits = call.traits();
-  check(record.count >= 0, "[{}] count is {}, expected 0 or more elements", traits.name, record.count);
-  check((!traits.operandIsOfRoot && !traits.resultIsOfRoot) || (record.root >= 0 && record.root < call.ranks()),
-        "[{}] root is position {} of a team of {} ranks, expected 0 to {}", traits.name, record.root, call.ranks(),
-        call.ranks() - 1);
-  const bool given = (call.in != nullptr || !call.gives()) && (call.out != nullptr || !call.gets());
-  check(given || record.ragged || record.count == 0, "[{}] a buffer is null, expected one for {} elements", traits.name,
-        record.count);
 }
 
 void checkHasFailed(bool failed) {

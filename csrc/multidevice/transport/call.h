@@ -69,14 +69,8 @@ struct CollectiveCall {
   bool gives(int64_t ofPosition) const { return !traits().operandIsOfRoot || record.root == ofPosition; }
   bool gets() const { return gets(position); }
   bool gets(int64_t ofPosition) const { return !traits().resultIsOfRoot || record.root == ofPosition; }
-  bool isPairwise() const { return meshfuse::isPairwise(record); }
 };
 
-// The record of a call with a count for each rank; UserError if there is not one count for each rank, or if one is negative.
-[[nodiscard]] CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts);
-// The record of an all-to-all-v of the rank at this position; ranks compare their counts by pairs.
-[[nodiscard]] CallRecord pairwiseRecord(CallRecord call, const Team& team, int position, std::span<const int64_t> sent,
-                                        std::span<const int64_t> received);
 // `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if the counts are equal.
 [[nodiscard]] std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected);
 
@@ -97,9 +91,6 @@ struct CollectiveCall {
 // Position of `rank` in the team; UserError if the team is empty, repeats a rank, names one outside 0..size-1 or does not
 // hold `rank`.
 [[nodiscard]] int positionInTeam(const Team& team, int rank, int size, Collective kind);
-
-// UserError unless counts, root and buffers are valid.
-void checkArguments(const CollectiveCall& call);
 
 // UserError unless the group has failed: a rank may only then call shrink().
 void checkHasFailed(bool failed);

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "multidevice/transport/call.h"
 #include "tensor/allocator.h"
 
@@ -58,6 +59,41 @@ class SelfCommunicator final : public Communicator {
 };
 
 thread_local Communicator* threadWorld = nullptr;
+
+void checkCounts(Collective kind, const Team& team, std::span<const int64_t> counts) {
+  check(counts.size() == team.ranks.size(), "[{}-v] {} counts for a team of {} ranks; give one for each", name(kind),
+        counts.size(), team.ranks.size());
+  for (size_t i = 0; i < counts.size(); ++i) {
+    check(counts[i] >= 0, "[{}-v] the count of rank {} is {}, expected 0 or more elements", name(kind), team.ranks[i],
+          counts[i]);
+  }
+}
+
+// The record of a call with a count for each rank; UserError if there is not one count for each rank, or if one is negative.
+CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts) {
+  checkCounts(call.kind, team, counts);
+  call.ragged = true;
+  uint64_t hash = counts.size();
+  for (int64_t c : counts) {
+    call.count += c;
+    hash = hashCombine(hash, static_cast<uint64_t>(c));
+  }
+  call.countHash = shortHash(hash);
+  return call;
+}
+
+// UserError unless counts, root and buffers are valid.
+void checkArguments(const CollectiveCall& call) {
+  const CallRecord& record = call.record;
+  const CollectiveTraits& traits = call.traits();
+  check(record.count >= 0, "[{}] count is {}, expected 0 or more elements", traits.name, record.count);
+  check((!traits.operandIsOfRoot && !traits.resultIsOfRoot) || (record.root >= 0 && record.root < call.ranks()),
+        "[{}] root is position {} of a team of {} ranks, expected 0 to {}", traits.name, record.root, call.ranks(),
+        call.ranks() - 1);
+  const bool given = (call.in != nullptr || !call.gives()) && (call.out != nullptr || !call.gets());
+  check(given || record.ragged || record.count == 0, "[{}] a buffer is null, expected one for {} elements", traits.name,
+        record.count);
+}
 
 }  // namespace
 
@@ -116,9 +152,11 @@ void Communicator::reduceScatterV(const Team& t, const void* in, void* out, Coun
        counts);
 }
 void Communicator::allToAllV(const Team& t, const void* in, void* out, Counts sent, Counts received, DataType type) {
-  const int position = positionInTeam(t, rank(), size(), Collective::AllToAll);
-  call(t, pairwiseRecord({.kind = Collective::AllToAll, .type = type}, t, position, sent, received), in, out, sent,
-       received);
+  const int own = positionInTeam(t, rank(), size(), Collective::AllToAll);
+  checkCounts(Collective::AllToAll, t, sent);
+  checkCounts(Collective::AllToAll, t, received);
+  check(sent[own] == received[own], "[all-to-all-v] {}", pairDifference(rank(), sent[own], rank(), received[own]));
+  call(t, {.kind = Collective::AllToAll, .type = type, .ragged = true}, in, out, sent, received);
 }
 
 Communicator::Survivors Communicator::shrink() {

@@ -79,7 +79,7 @@ void HostCommunicator::run(const CollectiveCall& call) {
   int64_t received = 0;
   recorded(record, [&](FlightEvent& event) {
     way_ = Algorithm::Default;
-    if (call.isPairwise()) {
+    if (isPairwise(call.record)) {
       received = tradePairwise(call, record);
     } else {
       const HostCall c{.team = call.team,

@@ -75,7 +75,7 @@ class LoopbackCommunicator final : public Communicator {
                          {.record = call.record,
                           .programs = programs().get(),
                           .buffers = {call.in, call.out},
-                          .sent = call.isPairwise() ? call.operand.sizes : std::span<const int64_t>()});
+                          .sent = isPairwise(call.record) ? call.operand.sizes : std::span<const int64_t>()});
       received = call.gets() ? move(call) : 0;
       rendezvous_->end(rank_, call.team);
     });
@@ -175,7 +175,7 @@ class LoopbackCommunicator final : public Communicator {
       const int p = call.team.ranks[i];
       PeerBuffers& b = peers_.emplace_back(rendezvous_->callOf(p).buffers);
       Blocks theirs = call.operand;
-      if (call.isPairwise()) {
+      if (isPairwise(call.record)) {
         theirs.sizes = rendezvous_->callOf(p).sent;
         checkPair(p, theirs.of(call.position), call.result.of(i));
       }
