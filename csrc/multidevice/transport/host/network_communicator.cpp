@@ -61,7 +61,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, c
       ownWatch_(std::make_unique<NetworkWatch>(*bootstrap_, options.deadline)),
       watch_(*ownWatch_),
       link_(openUcxLink()),
-      peers_(size_),
+      calls_(size_),
       uncaught_(std::uncaught_exceptions()) {
   check(size_ <= 1 << kSourceBits, "[network] {} ranks, expected at most {}", size_, 1 << kSourceBits);
   for (int r = 0; r < size_; ++r) {
@@ -97,7 +97,7 @@ NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team&
       link_(whole.link_),
       lane_(1 + static_cast<uint32_t>(teamHash(team) % ((1U << kLaneBits) - 1))),
       sharesLink_(true),
-      peers_(whole.peers_.size()),
+      calls_(size_),
       uncaught_(whole.uncaught_) {
   world_ = team;
   isLane_ = true;
@@ -148,7 +148,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     if (p == rank_) {
       continue;
     }
-    const uint32_t sequence = ++peers_[p].calls;
+    const uint32_t sequence = ++calls_[p];
     heads.push_back({link_->receive(headFrom(i), kHeadBytes, tag(Tag::Head, sequence, p)), p, -1});
     if (!isShort(parcels[i].inBytes)) {
       data.push_back(
@@ -161,7 +161,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
       continue;
     }
     const Parcel& parcel = parcels[i];
-    const uint32_t sequence = peers_[p].calls;
+    const uint32_t sequence = calls_[p];
     CallRecord announced = record;
     announced.count = pairwise ? parcel.outBytes : record.count;
     std::memcpy(headTo(i), &announced, sizeof(record));
@@ -224,7 +224,7 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
 // Messages after the heads of a call, all under way together.
 void NetworkCommunicator::pass(std::span<const Hop> hops) {
   std::vector<Pending> pending;
-  auto tagOf = [&](int peer, int source) { return tag(Tag::Data, peers_[peer].calls, source); };
+  auto tagOf = [&](int peer, int source) { return tag(Tag::Data, calls_[peer], source); };
   for (const Hop& hop : hops) {  // receives first: an expected message needs no copy
     if (hop.from >= 0 && hop.inBytes > 0) {
       pending.push_back({link_->receive(hop.in, hop.inBytes, tagOf(hop.from, hop.from)), hop.from, hop.inBytes});
@@ -247,7 +247,7 @@ void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
     }
     CallRecord theirs{.kind = Collective::Send, .program = own.program};
     std::vector<std::byte> head(kHeadBytes);
-    const uint64_t next = tag(Tag::Head, peers_[p].calls + 1, p);
+    const uint64_t next = tag(Tag::Head, calls_[p] + 1, p);
     if (link_->find(next, ~uint64_t{0})) {
       std::vector<Pending> heads{{link_->receive(head.data(), head.size(), next), p, -1}};
       waitForAll(heads);

@@ -85,9 +85,6 @@ class NetworkCommunicator final : public Communicator {
     int64_t expected;  // bytes of a received message; -1: a sent message, or any number
   };
   enum class Tag : uint64_t { Head = 1, Data = 2, Transfer = 3 };
-  struct PeerState {
-    uint32_t calls = 0;
-  };
 
   // Begins the record of a call, which runs until leave().
   void enter(const CallRecord& record);
@@ -192,7 +189,7 @@ class NetworkCommunicator final : public Communicator {
   std::shared_ptr<NetworkLink> link_;  // closed after a failure
   uint32_t lane_ = 0;                  // the lane bits of a tag
   std::atomic<bool> sharesLink_ = false;
-  std::vector<PeerState> peers_;
+  std::vector<uint32_t> calls_;   // with each peer
   std::vector<std::byte> heads_;  // sent and received, of the call under way
   int uncaught_;
   bool leaving_ = false;            // this rank leaves, without a failure

@@ -35,18 +35,14 @@ int environmentNumber(const char* variable) {
   return value;
 }
 
-struct Address {
-  std::string host;
-  std::string port;
-};
-
 class LaunchedStar final : public Star {
  public:
   explicit LaunchedStar(std::chrono::milliseconds deadline)
       : Star(deadline), rank_(starPlace().rank), size_(starPlace().size) {
     const char* host = std::getenv("MASTER_ADDR");
     const char* port = std::getenv("MASTER_PORT");
-    address_ = {host == nullptr ? "127.0.0.1" : host, port == nullptr ? "29500" : port};
+    host_ = host == nullptr ? "127.0.0.1" : host;
+    port_ = port == nullptr ? "29500" : port;
     std::vector<int> all(size_);
     std::iota(all.begin(), all.end(), 0);
     rank_ == 0 ? listen(std::move(all)) : join(std::move(all));
@@ -57,9 +53,9 @@ class LaunchedStar final : public Star {
     const auto limit = Clock::now() + deadline();
     std::vector<Socket> sockets(all.size());
     const Socket listener = Socket::create();
-    deviceCheck(size_ == 1 || listener.listen(address_.host, address_.port, size_),
-                "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", address_.host,
-                address_.port, std::strerror(errno));
+    deviceCheck(size_ == 1 || listener.listen(host_, port_, size_),
+                "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", host_, port_,
+                std::strerror(errno));
     for (int missing = size_ - 1; missing > 0;) {
       Socket joined = listener.accept(limit);
       if (!joined.open()) {
@@ -86,19 +82,19 @@ class LaunchedStar final : public Star {
     }
     open(std::move(all), 0, 0, std::move(sockets));
     if (!missing.empty()) {
-      failAll(fmt::format("[host] {} did not connect to open the world at {} port {} within {} ms", missing,
-                          address_.host, address_.port, deadline().count()));
+      failAll(fmt::format("[host] {} did not connect to open the world at {} port {} within {} ms", missing, host_,
+                          port_, deadline().count()));
     }
   }
 
   void join(std::vector<int> all) {
-    const std::string host = Socket::numericHost(address_.host);
+    const std::string host = Socket::numericHost(host_);
     const auto limit = Clock::now() + deadline();
     for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
       Socket mine = Socket::create();
       const Hello hello{.rank = rank_, .size = size_};
       uint32_t answer[2] = {};
-      if (mine.connect(host, address_.port, limit) && mine.send(&hello, sizeof(hello), limit) &&
+      if (mine.connect(host, port_, limit) && mine.send(&hello, sizeof(hello), limit) &&
           mine.receive(answer, sizeof(answer), limit) && answer[0] == kStarMagic) {
         std::vector<Socket> sockets;
         sockets.push_back(std::move(mine));
@@ -109,14 +105,15 @@ class LaunchedStar final : public Star {
       deviceCheck(Clock::now() < limit,
                   "[host] rank {} found no [rank 0/{}] at {} port {} within {} ms: rank 0 has not opened the "
                   "world, or MASTER_ADDR or MASTER_PORT is wrong",
-                  rank_, size_, address_.host, address_.port, deadline().count());
+                  rank_, size_, host_, port_, deadline().count());
       std::this_thread::sleep_for(pause);
     }
   }
 
   int rank_;
   int size_;
-  Address address_;
+  std::string host_;
+  std::string port_;
 };
 
 }  // namespace
