@@ -49,16 +49,11 @@ struct Plain {
 };
 
 // Bytes that are false when zero; loaded as 0 or 1.
-struct Logical {
-  using Element = uint8_t;
-  using Accumulator = Vector<uint8_t>;
-  static constexpr int kStep = kVectorBytes;
-
+struct Logical : Plain<uint8_t> {
   [[gnu::always_inline]] static inline Accumulator load(const uint8_t* p) {
     Accumulator v = Plain<uint8_t>::load(p);
     return (v != 0) & 1;
   }
-  [[gnu::always_inline]] static inline void store(uint8_t* p, const Accumulator& v) { Plain<uint8_t>::store(p, v); }
 };
 
 struct BFloat16Bits {
