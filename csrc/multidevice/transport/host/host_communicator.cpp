@@ -149,7 +149,7 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
   }
 }
 
-void HostCommunicator::arrive(const Team& team) {
+void HostCommunicator::synchronize(const Team& team) {
   for (int p : team.ranks) {
     if (p != rank()) {
       PeerState& peer = peers_[p];
@@ -157,19 +157,11 @@ void HostCommunicator::arrive(const Team& team) {
       group_.ring(p);
     }
   }
-}
-
-void HostCommunicator::awaitArrival(const Team& team) {
   for (int p : team.ranks) {
     if (p != rank()) {
       group_.await(p, lineFrom(p).step, peers_[p].steps);
     }
   }
-}
-
-void HostCommunicator::synchronize(const Team& team) {
-  arrive(team);
-  awaitArrival(team);
 }
 
 void HostCommunicator::finish(const Team& team) {

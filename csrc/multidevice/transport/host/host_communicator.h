@@ -148,8 +148,6 @@ class HostCommunicator final : public Communicator {
   void announce(const Team& team, const CallRecord& record, Place in, Place parts, std::span<const int64_t> sent = {});
   // Waits for all members' announcements of the same call.
   void meet(const Team& team, const CallRecord& record);
-  void arrive(const Team& team);
-  void awaitArrival(const Team& team);
   void synchronize(const Team& team);
   // A gathering rank copies its own block while it waits for its peers: a part on arrival, the rest after it has read the peers' blocks.
   static void copyOwnBlockOnArrival(const HostCall& c);
