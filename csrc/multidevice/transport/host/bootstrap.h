@@ -24,6 +24,9 @@ class Bootstrap {
 [[nodiscard]] std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
                                                       const std::string& name);
 
+// Equal for all processes of a machine since its start.
+[[nodiscard]] std::string bootIdentity();
+
 // The data that the launcher gave this process.
 struct RankOfLauncher {
   int rank;

@@ -40,7 +40,7 @@ int64_t HostCommunicator::small(const HostCall& c) {
     }
   }
   announce(c.team, c.record, place, parts);
-  copyOwnBlockOnArrival(c);
+  copyOwnBlock(c, OwnPart::OnArrival);
   meet(c.team, c.record);
   setSources(c, {place, kNowhere});
   way_ = c.record.count > 0 || c.record.ragged ? Algorithm::Slots : Algorithm::Default;
@@ -75,7 +75,7 @@ int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
     parts = placeOf(nextArea(Parts0));
   }
   announce(c.team, c.record, in, parts);
-  copyOwnBlockOnArrival(c);
+  copyOwnBlock(c, OwnPart::OnArrival);
   meet(c.team, c.record);
   setSources(c, {in, parts});
   way_ = wayOf(c, algorithm);
@@ -111,30 +111,24 @@ void HostCommunicator::end(const HostCall& c) {
   if (anyReadInPlace) {
     finishSynchronized(c);
   } else {
-    copyRestOfOwnBlock(c);
+    copyOwnBlock(c, OwnPart::Rest);
     finish(c.team);
   }
 }
 
-void HostCommunicator::copyOwnBlock(const HostCall& c, int64_t from, int64_t to) {
+// The part on arrival is the first one in the order of the copy.
+void HostCommunicator::copyOwnBlock(const HostCall& c, OwnPart part) {
+  const bool forward = c.order == CopyOrder::Forward;
+  const int64_t split = forward ? c.ownBytesOnArrival() : c.ownBytes() - c.ownBytesOnArrival();
+  const bool isLower = forward == (part == OwnPart::OnArrival);
+  const int64_t from = isLower ? 0 : split;
+  const int64_t to = isLower ? split : c.ownBytes();
   if (from == to) {
     return;
   }
   const int64_t before = c.blocks.begin(c.position) * c.elementBytes;
   copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, to - from,
               static_cast<size_t>(c.ownBytes()), c.order);
-}
-
-void HostCommunicator::copyOwnBlockOnArrival(const HostCall& c) {
-  const int64_t bytes = c.ownBytesOnArrival();
-  const bool forward = c.order == CopyOrder::Forward;
-  copyOwnBlock(c, forward ? 0 : c.ownBytes() - bytes, forward ? bytes : c.ownBytes());
-}
-
-void HostCommunicator::copyRestOfOwnBlock(const HostCall& c) {
-  const int64_t bytes = c.ownBytesOnArrival();
-  const bool forward = c.order == CopyOrder::Forward;
-  copyOwnBlock(c, forward ? bytes : 0, forward ? c.ownBytes() : c.ownBytes() - bytes);
 }
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share

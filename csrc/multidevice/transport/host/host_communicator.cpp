@@ -191,7 +191,7 @@ void HostCommunicator::finishSynchronized(const HostCall& c) {
       group_.ring(p);
     }
   }
-  copyRestOfOwnBlock(c);
+  copyOwnBlock(c, OwnPart::Rest);
   for (int p : c.team.ranks) {
     if (p != rank()) {
       PeerState& peer = peers_[p];

@@ -1,14 +1,8 @@
 // The communicator of a process among the processes of its host.
 //
-// A collective uses one of three algorithms. The choice follows from the call and from the places of all ranks' buffers, so all ranks
-// choose the same:
-//   slots   for small inputs: each rank copies its input to a slot and announces it; all ranks read all slots. One synchronization. An
-//           input of up to 8 bytes is sent inside the announcement.
-//   pull    if every buffer that peers must read lies in a heap: each rank reads the peers' buffers directly. If the table of algorithms
-//           asks for push, an all-reduce is a push: each rank writes its part to the peers' outputs.
-//   staged  otherwise: ordinary buffers are copied through a staging area, piece by piece; buffers in a heap are still read directly. Large
-//           buffers that are only moved are copied by the kernel of the system, if it permits this.
-// An announcement contains the place of a rank's input, so the choice needs no agreement beforehand.
+// algorithms.h describes the algorithms. The choice follows from the call and from the places of all ranks' buffers, which the
+// announcements contain: all ranks choose the same, without an agreement beforehand. Staged calls read buffers in a heap directly. Large
+// buffers that are only moved are copied by the kernel of the system, if it permits this.
 #pragma once
 
 #include <array>
@@ -150,9 +144,8 @@ class HostCommunicator final : public Communicator {
   void meet(const Team& team, const CallRecord& record);
   void synchronize(const Team& team);
   // A gathering rank copies its own block while it waits for its peers: a part on arrival, the rest after it has read the peers' blocks.
-  static void copyOwnBlockOnArrival(const HostCall& c);
-  static void copyRestOfOwnBlock(const HostCall& c);
-  static void copyOwnBlock(const HostCall& c, int64_t from, int64_t to);
+  enum class OwnPart : uint8_t { OnArrival, Rest };
+  static void copyOwnBlock(const HostCall& c, OwnPart part);
   // The copy order of an output: forward and backward alternately, so that a call begins with data that the previous call left in the
   // caches.
   CopyOrder nextOrder(const void* out);

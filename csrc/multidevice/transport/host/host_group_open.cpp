@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstring>
 #include <exception>
-#include <fstream>
 
 #include "base/error.h"
 #include "multidevice/transport/algorithms.h"
@@ -34,13 +33,6 @@ std::vector<std::string> lines(const std::string& text) {
     }
   }
   return all;
-}
-
-std::string firstLine(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 // The target of /proc/self/ns/pid: equal for processes that share a namespace of process ids.
@@ -215,8 +207,8 @@ void HostGroup::readProcess(int peer, const std::byte* from, std::byte* to, int6
 }
 
 void HostGroup::watch(Bootstrap& bootstrap) {
-  const std::string mine = fmt::format("{}\n{}\n{}\n{}\n{}", kVersion, firstLine("/proc/sys/kernel/random/boot_id"),
-                                       processNamespace(), getpid(), allowedCores());
+  const std::string mine =
+      fmt::format("{}\n{}\n{}\n{}\n{}", kVersion, bootIdentity(), processNamespace(), getpid(), allowedCores());
   std::vector<std::string> cores;
   const std::vector<std::string> all = bootstrap.allGather(mine);
   const std::vector<std::string> own = lines(mine);

@@ -18,15 +18,10 @@ namespace meshfuse {
 
 namespace {
 
-// Equal for all processes of a machine since its start. MESHFUSE_HOST overrides it.
+// MESHFUSE_HOST, if it is set.
 std::string hostIdentity() {
-  if (const char* name = std::getenv("MESHFUSE_HOST"); name != nullptr && *name != '\0') {
-    return name;
-  }
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string line;
-  std::getline(file, line);
-  return line;
+  const char* name = std::getenv("MESHFUSE_HOST");
+  return name != nullptr && *name != '\0' ? name : bootIdentity();
 }
 
 std::pair<std::string, std::string> splitAtLine(const std::string& text) {
@@ -40,6 +35,13 @@ std::string nextName() {
 }
 
 }  // namespace
+
+std::string bootIdentity() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
 
 std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
                                         const std::string& name) {
