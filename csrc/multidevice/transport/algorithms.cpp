@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "base/error.h"
@@ -133,11 +132,6 @@ void AlgorithmTable::set(std::string_view entry) {
 bool AlgorithmTable::pushes() const {
   const auto& sizes = host_[static_cast<size_t>(Collective::AllReduce)];
   return std::find(sizes.begin(), sizes.end(), Algorithm::Push) != sizes.end();
-}
-
-std::string algorithmsOfEnvironment() {
-  const char* text = std::getenv("MESHFUSE_ALGORITHMS");
-  return text == nullptr ? "" : text;
 }
 
 }  // namespace meshfuse

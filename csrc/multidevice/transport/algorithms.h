@@ -78,7 +78,4 @@ class AlgorithmTable {
   return bytes <= largestSmall ? SizeClass::Small : bytes <= kLargestMedium ? SizeClass::Medium : SizeClass::Large;
 }
 
-// The value of the variable MESHFUSE_ALGORITHMS; "" if it is not set.
-[[nodiscard]] std::string algorithmsOfEnvironment();
-
 }  // namespace meshfuse

@@ -24,6 +24,8 @@ class Bootstrap {
 [[nodiscard]] std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
                                                       const std::string& name);
 
+// The value of an environment variable; "" if it is not set.
+[[nodiscard]] std::string environmentText(const char* variable);
 // Equal for all processes of a machine since its start.
 [[nodiscard]] std::string bootIdentity();
 

@@ -1,6 +1,7 @@
 #include "multidevice/transport/host/network_place.h"
 
 #include <arpa/inet.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -39,13 +40,7 @@ std::vector<std::string> ownAddresses() {
 
 }  // namespace
 
-std::string NetworkPlace::text() const {
-  std::string text = port;
-  for (const std::string& host : hosts) {
-    text += '\n' + host;
-  }
-  return text;
-}
+std::string NetworkPlace::text() const { return fmt::format("{}\n{}", port, fmt::join(hosts, "\n")); }
 
 NetworkPlace NetworkPlace::parse(std::string_view text) {
   NetworkPlace place;

@@ -26,12 +26,12 @@ struct Hello {
 };
 
 int environmentNumber(const char* variable) {
-  const char* text = std::getenv(variable);
+  const std::string text = environmentText(variable);
   int value = -1;
-  const char* end = text == nullptr ? nullptr : text + std::strlen(text);
-  const bool parsed = text != nullptr && std::from_chars(text, end, value).ptr == end;
+  const char* end = text.data() + text.size();
+  const bool parsed = std::from_chars(text.data(), end, value).ptr == end;
   check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE on all ranks", variable,
-        text == nullptr ? "" : text);
+        text);
   return value;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -18,11 +17,6 @@ namespace {
 
 constexpr uint32_t kSurvivorsMagic = 0x6d657373;
 
-std::string word(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? "" : text;
-}
-
 bool isLoopback(const std::string& address) {
   return address.empty() || address == "localhost" || address.starts_with("127.");
 }
@@ -34,14 +28,15 @@ struct RendezvousPoint {
   std::string name;  // or the port
 
   static RendezvousPoint ofThisHost() {
-    const std::string job = pmixOffered() ? word("PMIX_NAMESPACE") : word("MASTER_ADDR") + ":" + word("MASTER_PORT");
+    const std::string job = pmixOffered() ? environmentText("PMIX_NAMESPACE")
+                                          : environmentText("MASTER_ADDR") + ":" + environmentText("MASTER_PORT");
     return {"", fmt::format("meshfuse.survivors.{}.{}", getuid(), job)};
   }
   static RendezvousPoint ofAllHosts() {
     int port = 29500;
-    const std::string given = word("MASTER_PORT");
+    const std::string given = environmentText("MASTER_PORT");
     std::from_chars(given.data(), given.data() + given.size(), port);
-    return {Socket::numericHost(word("MASTER_ADDR")), std::to_string(port < 65535 ? port + 1 : port - 1)};
+    return {Socket::numericHost(environmentText("MASTER_ADDR")), std::to_string(port < 65535 ? port + 1 : port - 1)};
   }
 
   Socket create() const { return host.empty() ? Socket::createLocal() : Socket::create(); }
@@ -59,7 +54,7 @@ class SurvivorStar final : public Star {
  public:
   SurvivorStar(int rank, int size, std::chrono::milliseconds deadline) : Star(deadline), rank_(rank), size_(size) {
     // If no rank is left on the host of rank 0, the survivors of each host make a world of their own.
-    const bool met = !isLoopback(word("MASTER_ADDR")) && meet(RendezvousPoint::ofAllHosts());
+    const bool met = !isLoopback(environmentText("MASTER_ADDR")) && meet(RendezvousPoint::ofAllHosts());
     const RendezvousPoint here = RendezvousPoint::ofThisHost();
     deviceCheck(met || meet(here), "[host] rank {} can neither make nor find the rendezvous point of the survivors, {}",
                 rank_, here.text());

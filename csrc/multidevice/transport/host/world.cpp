@@ -20,8 +20,8 @@ namespace {
 
 // MESHFUSE_HOST, if it is set.
 std::string hostIdentity() {
-  const char* name = std::getenv("MESHFUSE_HOST");
-  return name != nullptr && *name != '\0' ? name : bootIdentity();
+  const std::string name = environmentText("MESHFUSE_HOST");
+  return name.empty() ? bootIdentity() : name;
 }
 
 std::pair<std::string, std::string> splitAtLine(const std::string& text) {
@@ -35,6 +35,11 @@ std::string nextName() {
 }
 
 }  // namespace
+
+std::string environmentText(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
 
 std::string bootIdentity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -52,7 +57,7 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
     return makeSelfCommunicator();
   }
   if (options.algorithms.empty()) {
-    options.algorithms = algorithmsOfEnvironment();
+    options.algorithms = environmentText("MESHFUSE_ALGORITHMS");
   }
   const std::vector<std::string> all = bootstrap->allGather(hostIdentity() + '\n' + options.algorithms);
   std::vector<std::string> names;
