@@ -112,8 +112,6 @@ DeviceMesh::DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape) {
   *this = create(unnamedAxes(shape), std::move(ids));
 }
 
-DeviceMesh DeviceMesh::createForNumDevices(int64_t n) { return createForShape({n}); }
-
 DeviceMesh DeviceMesh::createForShape(std::vector<int64_t> shape) { return create(unnamedAxes(shape)); }
 
 DeviceMesh DeviceMesh::create(std::vector<Axis> axes) {
@@ -339,10 +337,6 @@ std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b
   }
   return free;
 }
-
-IntExpr DeviceMesh::size(std::string_view name) const { return size(axis(name)); }
-
-bool DeviceMesh::contains(int64_t rank) const { return indexOf(rank) >= 0; }
 
 int64_t DeviceMesh::indexOf(int64_t rank) const {
   auto it = std::find(grid().ids.begin(), grid().ids.end(), rank);

@@ -84,8 +84,8 @@ class DeviceMesh {
   // UserError on repeated or negative ids, or if the shape's product is not the number of ids.
   explicit DeviceMesh(std::vector<int64_t> ids);
   DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape);
-  static DeviceMesh createForNumDevices(int64_t n);              // ids 0..n-1, one axis
-  static DeviceMesh createForShape(std::vector<int64_t> shape);  // ids 0..product-1
+  static DeviceMesh createForNumDevices(int64_t n) { return createForShape({n}); }  // ids 0..n-1, one axis
+  static DeviceMesh createForShape(std::vector<int64_t> shape);                     // ids 0..product-1
   // Named axes, outermost first; ids 0..product-1 once all sizes are known.
   static DeviceMesh create(std::vector<Axis> axes);
   static DeviceMesh create(std::vector<Axis> axes, std::vector<int64_t> ids);
@@ -115,7 +115,7 @@ class DeviceMesh {
   ParallelType axis(std::string_view name) const;
   // A part of an axis, as in the example above. UserError unless the size of the axis is known and pre * size divides it.
   ParallelType axis(std::string_view name, int64_t pre, int64_t size) const;
-  IntExpr size(std::string_view name) const;
+  IntExpr size(std::string_view name) const { return size(axis(name)); }
   IntExpr size(ParallelType type) const { return type.isPart() ? IntExpr(type.size()) : axisSize(axisOf(type)); }
   // The `below` of a type: the position of a rank on the axis or part is (coordinate / below) mod size.
   IntExpr below(ParallelType type) const;
@@ -126,7 +126,7 @@ class DeviceMesh {
   std::vector<ParallelType> freeInstead(ParallelType a, ParallelType b, std::vector<ParallelType> bound) const;
 
   const std::vector<int64_t>& devices() const { return grid().ids; }  // row-major
-  bool contains(int64_t rank) const;
+  bool contains(int64_t rank) const { return indexOf(rank) >= 0; }
   int64_t indexOf(int64_t rank) const;                   // position in devices(), -1 if absent
   std::vector<int64_t> coordinates(int64_t rank) const;  // one for each axis; InternalError if absent
   int64_t at(const std::vector<int64_t>& coordinates) const;

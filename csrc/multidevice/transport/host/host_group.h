@@ -169,7 +169,6 @@ class HostGroup {
 
   // Begins the records and the status in a block that is all zero.
   void beginBlock(const ControlBlock& block, const std::string& flightDirectory, const std::string& world);
-  void mapAll(Bootstrap& bootstrap, const TransportOptions& options);
   bool tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name);
   void watch(Bootstrap& bootstrap);
   void tryToReadProcesses(Bootstrap& bootstrap);

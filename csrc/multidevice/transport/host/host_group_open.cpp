@@ -89,7 +89,11 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
       busyLimit_(options.busyLimit),
       uncaught_(std::uncaught_exceptions()) {
   watch(bootstrap);
-  mapAll(bootstrap, options);
+  deviceCheck(tryMap(bootstrap, options, SharedMemory::Name::Descriptor) ||
+                  tryMap(bootstrap, options, SharedMemory::Name::File),
+              "[host] the {} ranks cannot map each other's memory, neither through /proc nor through /dev/shm; give "
+              "their containers a common one",
+              size_);
   calls_ = blocks_;
   beginBlock(own(), options.flightDirectory, world);
   own().status().beat.store(
@@ -227,15 +231,6 @@ void HostGroup::watch(Bootstrap& bootstrap) {
     cores.push_back(theirs[4]);
   }
   spins_ = size_ <= coresOf(cores) ? kSpinsWithOwnCore : 0;
-}
-
-void HostGroup::mapAll(Bootstrap& bootstrap, const TransportOptions& options) {
-  if (!tryMap(bootstrap, options, SharedMemory::Name::Descriptor)) {
-    deviceCheck(tryMap(bootstrap, options, SharedMemory::Name::File),
-                "[host] the {} ranks cannot map each other's memory, neither through /proc nor through /dev/shm; give "
-                "their containers a common one",
-                size_);
-  }
 }
 
 bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name) {

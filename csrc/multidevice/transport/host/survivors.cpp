@@ -1,5 +1,5 @@
-// The star of those who live on when a world could not be opened, at an address that the launcher's words give: a local one, or one
-// of the network if MASTER_ADDR is such. The first to come is the centre. Who comes when the others have gone on is not let in.
+// The star of the survivors of a world that could not be opened, at an address that follows from the launcher's variables: a local one, or
+// one of the network if MASTER_ADDR is one. The first rank to come is the centre. A rank that comes too late gets no answer.
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,7 +47,6 @@ struct RendezvousPoint {
   bool connect(const Socket& s, Socket::Clock::time_point limit) const {
     return host.empty() ? s.connectLocal(name) : s.connect(host, name, limit);
   }
-  std::string text() const { return host.empty() ? name : fmt::format("{} port {}", host, name); }
 };
 
 class SurvivorStar final : public Star {
@@ -57,7 +56,7 @@ class SurvivorStar final : public Star {
     const bool met = !isLoopback(environmentText("MASTER_ADDR")) && meet(RendezvousPoint::ofAllHosts());
     const RendezvousPoint here = RendezvousPoint::ofThisHost();
     deviceCheck(met || meet(here), "[host] rank {} can neither make nor find the rendezvous point of the survivors, {}",
-                rank_, here.text());
+                rank_, here.name);
   }
 
   const std::vector<int>& members() const { return members_; }
