@@ -343,6 +343,12 @@ class ExprVerifier {
     return count;
   }
 
+  void hasExtent(size_t k, const IntExpr& expected) {
+    if (provenUnequal(expected, logical()[k]->extent())) {
+      report("dim {} has extent {}, expected {}", k, logical()[k]->extent().toString(), expected.toString());
+    }
+  }
+
   void slice() {
     Dims p = operandDims(0);
     const ExprAttributes& a = attributes();
@@ -356,11 +362,7 @@ class ExprVerifier {
                a.stops[k].toString(), a.steps[k].toString(), k, p[k]->extent().toString());
         continue;
       }
-      IntExpr count = ceilDiv(a.stops[k] - a.starts[k], a.steps[k]);
-      if (provenUnequal(count, out_->getLogicalDomain()[k]->extent())) {
-        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(),
-               count.toString());
-      }
+      hasExtent(k, ceilDiv(a.stops[k] - a.starts[k], a.steps[k]));
     }
   }
 
@@ -376,11 +378,7 @@ class ExprVerifier {
       return;
     }
     for (size_t k = 0; k < p.size(); k++) {
-      IntExpr extent = p[k]->extent() + a.starts[k] + a.stops[k];
-      if (provenUnequal(extent, out_->getLogicalDomain()[k]->extent())) {
-        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(),
-               extent.toString());
-      }
+      hasExtent(k, p[k]->extent() + a.starts[k] + a.stops[k]);
     }
   }
 
@@ -531,6 +529,13 @@ class ExprVerifier {
     }
   }
 
+  // Of an op that sees a part of a table: its first row, and whether rows outside are left out.
+  void startAndFlag() {
+    if (attributes().starts.size() != 1 || attributes().flags.size() != 1) {
+      report("{} starts and {} flags, expected one each", attributes().starts.size(), attributes().flags.size());
+    }
+  }
+
   void indexing() {
     bool embeds = e_.kind() == ExprKind::Embedding;
     const Dims index = operandDims(indexOf(e_));
@@ -549,10 +554,7 @@ class ExprVerifier {
       Dims expected = index;
       expected.push_back(data[1]);
       sameDims(expected, result, 0);
-      if (attributes().starts.size() != 1 || attributes().flags.size() != 1) {
-        report("{} starts and {} flags, expected one each", attributes().starts.size(), attributes().flags.size());
-      }
-      return;
+      return startAndFlag();
     }
     if (data.size() != result.size() || !axisFits(attributes().dim, result.size())) {
       report("operand 0 has {} dims, the result {}; dim={}", data.size(), result.size(), attributes().dim);
@@ -624,9 +626,7 @@ class ExprVerifier {
     sameType();
     sameType(2);
     sameDims(operandDims(0), root(), 0);
-    if (attributes().starts.size() != 1 || attributes().flags.size() != 1) {
-      report("{} starts and {} flags, expected one each", attributes().starts.size(), attributes().flags.size());
-    }
+    startAndFlag();
     return operandDims(0).size() == root().size() && axisFits(attributes().dim, root().size());
   }
 

@@ -264,21 +264,19 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
     return scalarPoint(fusion, op, converted, type);
   }
 
-  std::vector<TensorView*> tensors;
-  for (Val* val : converted) {
-    if (val->isTensor()) {
-      tensors.push_back(val->asTensor());
-    }
+  int rank = 0;
+  for (const Val* val : converted) {
+    rank = val->isTensor() ? std::max(rank, rankOf(val->asTensor())) : rank;
   }
-  tensors = padRanks(tensors);
-  const std::vector<Dim> dims = stretchedDims(row.name, tensors);
-  size_t next = 0;
+  std::vector<TensorView*> tensors;
   for (Val*& val : converted) {
     if (val->isTensor()) {
-      val = tensors[next++];
+      tensors.push_back(withLeadingDims(val->asTensor(), rank));
+      val = tensors.back();
     }
   }
-  return fusion.addOp(ExprKind::Point, converted, row.givesBool ? DataType::Bool : type, dims, {.point = op});
+  return fusion.addOp(ExprKind::Point, converted, row.givesBool ? DataType::Bool : type,
+                      stretchedDims(row.name, tensors), {.point = op});
 }
 
 }  // namespace meshfuse

@@ -11,13 +11,13 @@ namespace {
 
 TensorView* reduceAxes(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
   checkTensor(name, x, "operand");
-  std::vector<int> reduced = reducedAxes(name, x, axes);
+  const Axes reduced = reducedAxes(name, x, axes);
   if (reduced.empty()) {
     return set(x);
   }
   std::vector<Dim> dims = dimsOf(x);
   std::vector<bool> isReduced(dims.size(), false);
-  for (int axis : reduced) {
+  for (int64_t axis : reduced) {
     dims[axis].type = IterType::Reduction;
     isReduced[axis] = true;
   }
@@ -113,11 +113,7 @@ TensorView* mean(TensorView* x, const Axes& axes, bool keep_dim, std::optional<D
         name(dtype.value_or(DataType::Float)), describe(x));
   DataType type = dtype.value_or(x->dtype());
   type = type == DataType::Double ? type : DataType::Float;
-  IntExpr count = 1;
-  std::vector<IntExpr> shape = x->shape();
-  for (int axis : reducedAxes("mean", x, axes)) {
-    count *= shape[axis];
-  }
+  const IntExpr count = countOver(x, reducedAxes("mean", x, axes));
   TensorView* out = div(reduceAxes("mean", ReduceOp::Sum, maybeCastOp(type, x), axes, keep_dim), count);
   return dtype ? maybeCastOp(*dtype, out) : out;
 }

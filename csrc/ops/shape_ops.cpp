@@ -104,7 +104,7 @@ TensorView* squeeze(TensorView* x, const std::vector<bool>& flags) {
 TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes) {
   checkTensor("squeeze", x, "operand");
   std::vector<bool> flags(rankOf(x), false);
-  for (int axis : wrapAxes("squeeze", axes, rankOf(x))) {
+  for (int64_t axis : wrapAxes("squeeze", axes, rankOf(x))) {
     flags[axis] = true;
   }
   return squeeze(x, flags);
@@ -164,11 +164,7 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
   int missing = static_cast<int>(sizes.size()) - rankOf(x);
   check(missing >= 0, "[expand] got {} sizes for {}; expected at least one for each dim, -1 keeps a dim", sizes.size(),
         describe(x));
-  if (missing > 0) {
-    std::vector<bool> isNew(sizes.size(), false);
-    std::fill_n(isNew.begin(), missing, true);
-    x = broadcast(x, isNew);
-  }
+  x = withLeadingDims(x, static_cast<int>(sizes.size()));
   std::vector<Dim> dims = dimsOf(x);
   bool changes = false;
   for (size_t k = 0; k < dims.size(); k++) {

@@ -15,8 +15,8 @@ int wrapAxis(std::string_view op, int64_t axis, int rank) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank) {
-  std::vector<int> wrapped;
+std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank) {
+  std::vector<int64_t> wrapped;
   for (int64_t axis : axes) {
     wrapped.push_back(wrapAxis(op, axis, rank));
   }
@@ -28,7 +28,7 @@ std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, in
   return wrapped;
 }
 
-std::vector<int> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes) {
+std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes) {
   int rank = rankOf(x);
   if (rank == 0) {
     for (int64_t axis : axes) {
@@ -37,7 +37,7 @@ std::vector<int> reducedAxes(std::string_view op, const TensorView* x, std::span
     return {};
   }
   if (axes.empty()) {
-    std::vector<int> all(rank);
+    std::vector<int64_t> all(rank);
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
@@ -80,22 +80,14 @@ bool provenDifferent(const IntExpr& a, const IntExpr& b) {
   return difference.isConst() && difference.constValue() != 0;
 }
 
-std::vector<TensorView*> padRanks(const std::vector<TensorView*>& tensors) {
-  int rank = 0;
-  for (const TensorView* tv : tensors) {
-    rank = std::max(rank, rankOf(tv));
+TensorView* withLeadingDims(TensorView* x, int rank) {
+  const int missing = rank - rankOf(x);
+  if (missing <= 0) {
+    return x;
   }
-  std::vector<TensorView*> padded;
-  for (TensorView* tv : tensors) {
-    int missing = rank - rankOf(tv);
-    if (missing > 0) {
-      std::vector<bool> isNew(rank, false);
-      std::fill_n(isNew.begin(), missing, true);
-      tv = broadcast(tv, isNew);
-    }
-    padded.push_back(tv);
-  }
-  return padded;
+  std::vector<bool> isNew(rank, false);
+  std::fill_n(isNew.begin(), missing, true);
+  return broadcast(x, isNew);
 }
 
 std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors) {

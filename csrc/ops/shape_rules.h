@@ -15,10 +15,10 @@ namespace meshfuse {
 // `axis` counted from the front. UserError `[op] axis ..` if it is not one of `rank` dims.
 [[nodiscard]] int wrapAxis(std::string_view op, int64_t axis, int rank);
 // The same for several axes, sorted. UserError if an axis is repeated.
-[[nodiscard]] std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank);
+[[nodiscard]] std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank);
 
 // The axes of a reduction as sorted positions: {} is all of them, and a tensor without dims has none.
-[[nodiscard]] std::vector<int> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes);
+[[nodiscard]] std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes);
 
 // Number of dims of the stored shape.
 [[nodiscard]] int rankOf(const TensorView* tv);
@@ -39,8 +39,8 @@ namespace meshfuse {
 // extents.
 [[nodiscard]] bool provenDifferent(const IntExpr& a, const IntExpr& b);
 
-// Gives every tensor leading broadcast dims, up to the largest number of dims.
-[[nodiscard]] std::vector<TensorView*> padRanks(const std::vector<TensorView*>& tensors);
+// x with leading broadcast dims, up to `rank` dims; x itself if it has as many.
+[[nodiscard]] TensorView* withLeadingDims(TensorView* x, int rank);
 // The common shape of stretched tensors with the same number of dims. UserError `[op]` naming the dim and both extents if they do not.
 [[nodiscard]] std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors);
 

@@ -14,8 +14,7 @@ namespace {
 
 Axes wholeAxes(std::string_view op, const TensorView* x, const Axes& axes) {
   checkTensor(op, x, "operand");
-  std::vector<int> reduced = reducedAxes(op, x, axes);
-  return {reduced.begin(), reduced.end()};
+  return reducedAxes(op, x, axes);
 }
 
 // A tensor that was reduced over `axes` of x, with broadcast dims in their place.

@@ -1,6 +1,9 @@
 #include "tensor/dlpack.h"
 
+#include <fmt/ranges.h>
+
 #include <optional>
+#include <ranges>
 
 #include "base/error.h"
 
@@ -27,14 +30,6 @@ std::optional<DataType> typeOf(const dlpack::DlDataType& t) {
     }
   }
   return std::nullopt;
-}
-
-std::string typeNames() {
-  std::string names;
-  for (const DataTypeInfo& row : kDataTypes) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
-  }
-  return names;
 }
 
 }  // namespace
@@ -69,7 +64,7 @@ Tensor fromDlpack(ManagedTensor* handle) {
         t.device.type);
   std::optional<DataType> type = typeOf(t.dtype);
   check(type.has_value(), "[dlpack] type code {} of {} bits and {} lanes is none of {}; cast it", t.dtype.code,
-        t.dtype.bits, t.dtype.lanes, typeNames());
+        t.dtype.bits, t.dtype.lanes, fmt::join(std::views::transform(kDataTypes, &DataTypeInfo::name), ", "));
   std::vector<int64_t> sizes(t.shape, t.shape + t.ndim);
   std::vector<int64_t> strides =
       t.strides == nullptr ? contiguousStrides(sizes) : std::vector<int64_t>(t.strides, t.strides + t.ndim);

@@ -1,11 +1,14 @@
 #include "tensor/npy.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <ranges>
 
 #include "base/error.h"
 
@@ -22,14 +25,6 @@ std::optional<DataType> typeOf(std::string_view text) {
   }
   const auto* row = std::ranges::find(kDataTypes, text, &DataTypeInfo::npy);
   return row == kDataTypes.end() ? std::nullopt : std::optional(row->type);
-}
-
-std::string descriptors() {
-  std::string list;
-  for (const DataTypeInfo& row : kDataTypes) {
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", row.npy);
-  }
-  return list;
 }
 
 // The text after 'key': in the header, a Python dict.
@@ -96,7 +91,8 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
         "[npy] {}: a structured type; save plain arrays", file);
   type = type.substr(1, type.find('\'', 1) - 1);
   std::optional<DataType> dtype = typeOf(type);
-  check(dtype.has_value(), "[npy] {}: type '{}' is none of {}; convert it", file, type, descriptors());
+  check(dtype.has_value(), "[npy] {}: type '{}' is none of {}; convert it", file, type,
+        fmt::join(std::views::transform(kDataTypes, &DataTypeInfo::npy), ", "));
   bool fortran = valueOf(header, "fortran_order", file).starts_with("True");
   std::vector<int64_t> sizes = parseShape(valueOf(header, "shape", file), file);
   std::vector<int> order;
