@@ -48,8 +48,7 @@ std::vector<Dim> batchDims(const TensorView* a, const std::vector<Dim>& da, cons
 TensorView* matmul(TensorView* a, TensorView* b) {
   checkTensor("matmul", a, "operand 0");
   checkTensor("matmul", b, "operand 1");
-  Val* both[] = {a, b};
-  Fusion& fusion = commonFusion("matmul", both);
+  Fusion& fusion = commonFusion("matmul", {a, b});
   checkTypes("matmul", a, b);
   check(rankOf(a) > 0 && rankOf(b) > 0, "[matmul] {} and {}: a 0-d tensor has no inner dim; use mul", describe(a),
         describe(b));

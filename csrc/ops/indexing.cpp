@@ -13,8 +13,7 @@ namespace {
 void checkIndexing(std::string_view op, TensorView* x, TensorView* index) {
   checkTensor(op, x, "the tensor");
   checkTensor(op, index, "the index");
-  Val* both[] = {x, index};
-  (void)commonFusion(op, both);
+  (void)commonFusion(op, {x, index});
   check(isIntegral(index->dtype()), "[{}] the index is {}, expected integer elements; cast with castOp", op,
         describe(index));
 }
@@ -32,8 +31,7 @@ TensorView* define(ExprKind kind, TensorView* x, TensorView* index, const std::v
 void checkPut(std::string_view op, TensorView* x, TensorView* index, TensorView* put) {
   checkIndexing(op, x, index);
   checkTensor(op, put, "the source");
-  Val* both[] = {x, put};
-  (void)commonFusion(op, both);
+  (void)commonFusion(op, {x, put});
   check(rankOf(x) > 0, "[{}] {} has no dims to index; reshape it", op, describe(x));
   check(x->dtype() == put->dtype(), "[{}] {} and {} have different types; cast one with castOp", op, describe(x),
         describe(put));
@@ -93,8 +91,7 @@ TensorView* select(TensorView* x, int64_t dim, Operand index) {
   const int axis = wrapAxis("select", dim, rankOf(x));
   const IntExpr extent = x->shape()[axis];
   check(!index.isMissing() && isIntegral(index.dtype()), "[select] the index is null or no integer; cast it");
-  Val* both[] = {x, index.val() != nullptr ? index.val() : x};
-  Fusion& fusion = commonFusion("select", both);
+  Fusion& fusion = commonFusion("select", {x, index.val() != nullptr ? index.val() : x});
   if (!index.isTensor()) {
     const IntExpr at = index.in(fusion)->intExpr();
     if (at.isConst() && extent.isConst()) {

@@ -79,8 +79,7 @@ TopKResult topk(TensorView* x, Operand k, int64_t dim, bool largest, bool /*sort
   const int axis = dimOfLine("topk", x, dim);
   check(!k.isMissing() && !k.isTensor() && k.dtype() == DataType::Int,
         "[topk] k is no integer; expected an integer of at most the extent of dim {}", axis);
-  Val* both[] = {x, k.val() != nullptr ? k.val() : x};
-  const IntExpr count = k.in(commonFusion("topk", both))->intExpr();
+  const IntExpr count = k.in(commonFusion("topk", {x, k.val() != nullptr ? k.val() : x}))->intExpr();
   const IntExpr extent = rankOf(x) == 0 ? IntExpr(1) : x->shape()[axis];
   check(!count.isConst() || count.constValue() >= 0, "[topk] k is {}, expected 0 or more", count.toString());
   check(!provenLess(extent, count), "[topk] k is {}, but dim {} of {} has extent {}; ask for no more than that",

@@ -138,7 +138,7 @@ void checkTensor(std::string_view op, const Val* val, std::string_view operand) 
         val->toString());
 }
 
-Fusion& commonFusion(std::string_view op, std::span<Val* const> vals) {
+Fusion& commonFusion(std::string_view op, const std::vector<Val*>& vals) {
   Fusion* fusion = nullptr;
   for (const Val* val : vals) {
     if (val == nullptr) {

@@ -55,6 +55,6 @@ namespace meshfuse {
 // UserError unless the operand is non-null and a tensor.
 void checkTensor(std::string_view op, const Val* val, std::string_view operand);
 // The fusion of the operands; UserError if they are of different fusions.
-Fusion& commonFusion(std::string_view op, std::span<Val* const> vals);
+Fusion& commonFusion(std::string_view op, const std::vector<Val*>& vals);
 
 }  // namespace meshfuse

@@ -24,9 +24,21 @@ TensorView* unary(Fusion& f, PointOp op, TensorView* x) {
   for (IterDomain* id : x->noReductions()) {
     dims.push_back({id->extent(), id->iterType()});
   }
-  TensorView* out = f.tensor(x->dtype(), dims);
-  f.addExpr(ExprKind::Point, {x}, {out}, {.point = op});
-  return out;
+  return f.addOp(ExprKind::Point, {x}, x->dtype(), dims, {.point = op});
+}
+
+TEST(Fusion, AddOpMakesAnExprAndItsResult) {
+  Fusion f;
+  TensorView* x = input(f, {{4}, {2}});
+  TensorView* sum =
+      f.addOp(ExprKind::Reduce, {x}, DataType::Double, {{4, IterType::Reduction}, {2}}, {.reduce = ReduceOp::Max});
+  ASSERT_NE(sum->definition(), nullptr);
+  EXPECT_EQ(sum->definition()->kind(), ExprKind::Reduce);
+  EXPECT_EQ(sum->definition()->input(0), x);
+  EXPECT_EQ(sum->definition()->attributes().reduce, ReduceOp::Max);
+  EXPECT_EQ(sum->dtype(), DataType::Double);
+  EXPECT_EQ(sum->constantShape(), (std::vector<int64_t>{2}));
+  EXPECT_TRUE(sum->hasReduction());
 }
 
 TEST(Fusion, OrderIsTopologicalWithTiesById) {
