@@ -51,6 +51,15 @@ class DimMap {
     }
   }
 
+  // The dims other than `dim`, in order.
+  void outsideDim() {
+    for (size_t k = 0; k < p.size(); k++) {
+      if (k != dim()) {
+        plain(k, k);
+      }
+    }
+  }
+
   // A partial sum of rows has the table's dim as its last.
   void indexed(size_t producer) {
     if (countsIndexed()) {
@@ -91,13 +100,8 @@ void joined(DimMap& m) {
   for (int k = 0; k < m.operand; k++) {
     offset += m.e.input(k)->asTensor()->noReductions().at(m.dim())->extent();
   }
-  for (size_t k = 0; k < m.p.size(); k++) {
-    if (k == m.dim()) {
-      m.link(k, k, m.e.inputs().size() == 1 ? DimRead::Same : DimRead::Window, offset);
-    } else {
-      m.plain(k, k);
-    }
-  }
+  m.outsideDim();
+  m.link(m.dim(), m.dim(), m.e.inputs().size() == 1 ? DimRead::Same : DimRead::Window, offset);
 }
 
 void matmul(DimMap& m) {
@@ -138,13 +142,11 @@ void linear(DimMap& m) {
 }
 
 void takeAlongAxis(DimMap& m) {
-  for (size_t k = 0; k < m.p.size(); k++) {
-    if (m.operand == 0 && k == m.dim()) {
-      m.indexed(k);
-    } else {
-      m.plain(k, k);
-    }
+  if (m.operand != 0) {
+    return inOrder(m);
   }
+  m.outsideDim();
+  m.indexed(m.dim());
 }
 
 void gather(DimMap& m) {
@@ -175,24 +177,17 @@ void embedding(DimMap& m) {
 
 // Every position along one dim may depend on all of the operand's.
 void line(DimMap& m) {
-  for (size_t k = 0; k < m.p.size(); k++) {
-    if (k == m.dim()) {
-      m.link(k, k, DimRead::Whole);
-    } else {
-      m.plain(k, k);
-    }
-  }
+  m.outsideDim();
+  m.link(m.dim(), m.dim(), DimRead::Whole);
 }
 
 // The op may read any position of the written values along the dim.
 void scatter(DimMap& m) {
-  for (size_t k = 0; k < m.p.size(); k++) {
-    if (m.operand != 0 && k == m.dim()) {
-      m.links.ofProducer[k] = DimRead::Whole;
-    } else {
-      m.plain(k, k);
-    }
+  if (m.operand == 0) {
+    return inOrder(m);
   }
+  m.outsideDim();
+  m.links.ofProducer.at(m.dim()) = DimRead::Whole;
 }
 
 void indexPutAccumulate(DimMap& m) {
