@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "ir/reshape.h"
+#include "ir/window.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
-#include "ops/add_view.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -62,8 +62,10 @@ TensorView* PlacedOps::padEnd(TensorView* tv, size_t dim, int64_t more, const Sh
   const std::vector<IntExpr> before(tv->shape().size(), 0);
   std::vector<IntExpr> after = before;
   after[dim] = more;
-  TensorView* out = addPad(tv, fusion_.scalar(0.0), before, after);
-  made_.push_back(out->definition());
+  TensorView* out = fusion_.tensorFromRoot(
+      tv->dtype(), dimsOf(tv),
+      [&](Fusion& f, const std::vector<IterDomain*>& root) { return connectPad(f, root, before, after); });
+  made_.push_back(fusion_.addExpr(ExprKind::Pad, {tv, fusion_.scalar(0.0)}, {out}, {.starts = before, .stops = after}));
   setShardState(out, state);
   return out;
 }
