@@ -144,12 +144,12 @@ void refuse(const T* index, const T* extent, uint64_t bad) {
 
 using Table = std::vector<std::pair<std::string, void*>>;
 
-template <class T, auto F>
+template <class T, T (*F)(T)>
 void addUnary(Table& table, PointOp op, DataType dtype) {
   table.emplace_back(scalarFunctionSymbol(op, dtype), reinterpret_cast<void*>(&unary<T, F>));
 }
 
-template <class T, auto F>
+template <class T, T (*F)(T, T)>
 void addBinary(Table& table, PointOp op, DataType dtype) {
   table.emplace_back(scalarFunctionSymbol(op, dtype), reinterpret_cast<void*>(&binary<T, F>));
 }
@@ -166,67 +166,49 @@ void addIntegers(Table& t, DataType d) {
   t.emplace_back(scalarFunctionSymbol(PointOp::CheckedIndex, d), reinterpret_cast<void*>(&refuse<T>));
 }
 
-void addDoubles(Table& t) {
-  using F = double (*)(double);
-  using G = double (*)(double, double);
-  constexpr DataType d = DataType::Double;
-  addUnary<double, static_cast<F>(std::acos)>(t, PointOp::Acos, d);
-  addUnary<double, static_cast<F>(std::acosh)>(t, PointOp::Acosh, d);
-  addUnary<double, static_cast<F>(std::asin)>(t, PointOp::Asin, d);
-  addUnary<double, static_cast<F>(std::asinh)>(t, PointOp::Asinh, d);
-  addUnary<double, static_cast<F>(std::atan)>(t, PointOp::Atan, d);
-  addUnary<double, static_cast<F>(std::atanh)>(t, PointOp::Atanh, d);
-  addUnary<double, static_cast<F>(std::cos)>(t, PointOp::Cos, d);
-  addUnary<double, static_cast<F>(std::cosh)>(t, PointOp::Cosh, d);
-  addUnary<double, static_cast<F>(std::exp)>(t, PointOp::Exp, d);
-  addUnary<double, static_cast<F>(std::exp2)>(t, PointOp::Exp2, d);
-  addUnary<double, static_cast<F>(std::expm1)>(t, PointOp::Expm1, d);
-  addUnary<double, static_cast<F>(std::erf)>(t, PointOp::Erf, d);
-  addUnary<double, static_cast<F>(std::erfc)>(t, PointOp::Erfc, d);
-  addUnary<double, erfinv>(t, PointOp::Erfinv, d);
-  addUnary<double, lgammaOf>(t, PointOp::Lgamma, d);
-  addUnary<double, static_cast<F>(std::log)>(t, PointOp::Log, d);
-  addUnary<double, static_cast<F>(std::log10)>(t, PointOp::Log10, d);
-  addUnary<double, static_cast<F>(std::log1p)>(t, PointOp::Log1p, d);
-  addUnary<double, static_cast<F>(std::log2)>(t, PointOp::Log2, d);
-  addUnary<double, static_cast<F>(std::sin)>(t, PointOp::Sin, d);
-  addUnary<double, static_cast<F>(std::sinh)>(t, PointOp::Sinh, d);
-  addUnary<double, static_cast<F>(std::tan)>(t, PointOp::Tan, d);
-  addUnary<double, static_cast<F>(std::tanh)>(t, PointOp::Tanh, d);
-  addBinary<double, static_cast<G>(std::fmod)>(t, PointOp::Fmod, d);
-  addBinary<double, remainderOf<double>>(t, PointOp::Remainder, d);
-  addBinary<double, static_cast<G>(std::pow)>(t, PointOp::Pow, d);
-  addBinary<double, static_cast<G>(std::atan2)>(t, PointOp::Atan2, d);
-  addBinary<double, static_cast<G>(std::nextafter)>(t, PointOp::NextAfter, d);
+// The function of an op on doubles, and on floats.
+template <double (*D)(double), float (*F)(float)>
+void addUnary(Table& t, PointOp op) {
+  addUnary<double, D>(t, op, DataType::Double);
+  addUnary<float, F>(t, op, DataType::Float);
 }
 
-void addFloats(Table& t) {
-  using F = float (*)(float);
-  using G = float (*)(float, float);
-  constexpr DataType d = DataType::Float;
-  addUnary<float, static_cast<F>(std::acos)>(t, PointOp::Acos, d);
-  addUnary<float, viaDouble<std::acosh>>(t, PointOp::Acosh, d);
-  addUnary<float, static_cast<F>(std::asin)>(t, PointOp::Asin, d);
-  addUnary<float, viaDouble<std::asinh>>(t, PointOp::Asinh, d);
-  addUnary<float, static_cast<F>(std::atan)>(t, PointOp::Atan, d);
-  addUnary<float, viaDouble<std::atanh>>(t, PointOp::Atanh, d);
-  addUnary<float, static_cast<F>(std::cos)>(t, PointOp::Cos, d);
-  addUnary<float, viaDouble<std::cosh>>(t, PointOp::Cosh, d);
-  addUnary<float, viaDouble<std::expm1>>(t, PointOp::Expm1, d);
-  addUnary<float, viaDouble<std::erfc>>(t, PointOp::Erfc, d);
-  addUnary<float, viaDouble<erfinv>>(t, PointOp::Erfinv, d);
-  addUnary<float, viaDouble<lgammaOf>>(t, PointOp::Lgamma, d);
-  addUnary<float, viaDouble<std::log10>>(t, PointOp::Log10, d);
-  addUnary<float, viaDouble<std::log1p>>(t, PointOp::Log1p, d);
-  addUnary<float, static_cast<F>(std::log2)>(t, PointOp::Log2, d);
-  addUnary<float, static_cast<F>(std::sin)>(t, PointOp::Sin, d);
-  addUnary<float, viaDouble<std::sinh>>(t, PointOp::Sinh, d);
-  addUnary<float, viaDouble<std::tan>>(t, PointOp::Tan, d);
-  addBinary<float, static_cast<G>(std::fmod)>(t, PointOp::Fmod, d);
-  addBinary<float, remainderOf<float>>(t, PointOp::Remainder, d);
-  addBinary<float, static_cast<G>(std::pow)>(t, PointOp::Pow, d);
-  addBinary<float, static_cast<G>(std::atan2)>(t, PointOp::Atan2, d);
-  addBinary<float, static_cast<G>(std::nextafter)>(t, PointOp::NextAfter, d);
+template <double (*D)(double, double), float (*F)(float, float)>
+void addBinary(Table& t, PointOp op) {
+  addBinary<double, D>(t, op, DataType::Double);
+  addBinary<float, F>(t, op, DataType::Float);
+}
+
+void addFloating(Table& t) {
+  addUnary<std::acos, std::acos>(t, PointOp::Acos);
+  addUnary<std::acosh, viaDouble<std::acosh>>(t, PointOp::Acosh);
+  addUnary<std::asin, std::asin>(t, PointOp::Asin);
+  addUnary<std::asinh, viaDouble<std::asinh>>(t, PointOp::Asinh);
+  addUnary<std::atan, std::atan>(t, PointOp::Atan);
+  addUnary<std::atanh, viaDouble<std::atanh>>(t, PointOp::Atanh);
+  addUnary<std::cos, std::cos>(t, PointOp::Cos);
+  addUnary<std::cosh, viaDouble<std::cosh>>(t, PointOp::Cosh);
+  addUnary<std::expm1, viaDouble<std::expm1>>(t, PointOp::Expm1);
+  addUnary<std::erfc, viaDouble<std::erfc>>(t, PointOp::Erfc);
+  addUnary<erfinv, viaDouble<erfinv>>(t, PointOp::Erfinv);
+  addUnary<lgammaOf, viaDouble<lgammaOf>>(t, PointOp::Lgamma);
+  addUnary<std::log10, viaDouble<std::log10>>(t, PointOp::Log10);
+  addUnary<std::log1p, viaDouble<std::log1p>>(t, PointOp::Log1p);
+  addUnary<std::log2, std::log2>(t, PointOp::Log2);
+  addUnary<std::sin, std::sin>(t, PointOp::Sin);
+  addUnary<std::sinh, viaDouble<std::sinh>>(t, PointOp::Sinh);
+  addUnary<std::tan, viaDouble<std::tan>>(t, PointOp::Tan);
+  addBinary<std::fmod, std::fmod>(t, PointOp::Fmod);
+  addBinary<remainderOf<double>, remainderOf<float>>(t, PointOp::Remainder);
+  addBinary<std::pow, std::pow>(t, PointOp::Pow);
+  addBinary<std::atan2, std::atan2>(t, PointOp::Atan2);
+  addBinary<std::nextafter, std::nextafter>(t, PointOp::NextAfter);
+  // Emitted inline for floats.
+  addUnary<double, std::exp>(t, PointOp::Exp, DataType::Double);
+  addUnary<double, std::exp2>(t, PointOp::Exp2, DataType::Double);
+  addUnary<double, std::erf>(t, PointOp::Erf, DataType::Double);
+  addUnary<double, std::log>(t, PointOp::Log, DataType::Double);
+  addUnary<double, std::tanh>(t, PointOp::Tanh, DataType::Double);
 }
 
 }  // namespace
@@ -237,8 +219,7 @@ std::string scalarFunctionSymbol(PointOp op, DataType dtype) {
 
 std::vector<std::pair<std::string, void*>> scalarFunctions() {
   Table table;
-  addDoubles(table);
-  addFloats(table);
+  addFloating(table);
   for (const DataTypeInfo& row : kDataTypes) {
     withElementType(row.type, [&]<class T>() {
       if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
