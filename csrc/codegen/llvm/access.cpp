@@ -23,7 +23,7 @@ Type* Emitter::elementType(DataType dtype) const {
   if (isFloatingPoint(dtype) && !isHalfPrecision(dtype)) {
     return dtype == DataType::Double ? b_.getDoubleTy() : b_.getFloatTy();
   }
-  return b_.getIntNTy(static_cast<unsigned>(bitWidth(dtype)));
+  return b_.getIntNTy(bitWidth(dtype));
 }
 
 Type* Emitter::memoryType(DataType dtype) const {
@@ -41,9 +41,7 @@ Value* Emitter::fromMemory(Value* v, DataType dtype) {
 // -- conditions -------------------------------------------------------------------------------------------------------
 
 const Affine& Emitter::differenceOf(const tile::Pred& pred, int space) {
-  auto found = affine_.find(&pred);
-  return found != affine_.end() ? found->second
-                                : affine_.emplace(&pred, affine(pred.rhs - pred.lhs, space)).first->second;
+  return affineOf(&pred, space, [&] { return pred.rhs - pred.lhs; });
 }
 
 uint64_t Emitter::digitsOf(const Affine& a) const {
@@ -53,6 +51,8 @@ uint64_t Emitter::digitsOf(const Affine& a) const {
   }
   return set;
 }
+
+Value* Emitter::both(Value* a, Value* b) { return a == nullptr ? b : b == nullptr ? a : b_.CreateAnd(a, b); }
 
 void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes) {
   int64_t last = slope * (lanes - 1);
@@ -66,12 +66,10 @@ void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, in
     return;
   }
   if (last == 0) {
-    Value* bit = positive(rest);
-    c.uniform = c.uniform == nullptr ? bit : b_.CreateAnd(c.uniform, bit);
-    return;
+    c.uniform = both(c.uniform, positive(rest));
+  } else {
+    c.lanes = both(c.lanes, lanesPositive(rest, slope, lanes));
   }
-  Value* mask = lanesPositive(rest, slope, lanes);
-  c.lanes = c.lanes == nullptr ? mask : b_.CreateAnd(c.lanes, mask);
 }
 
 void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at) {
@@ -85,7 +83,7 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
       continue;
     }
     takesPart = true;
-    int64_t stride = a.digits[info.digits[i].digit].stride.constValue();
+    int64_t stride = digitOf(space, i).stride.constValue();
     bool vector = static_cast<int>(i) == info.vector;
     offset += at.digit[i] * stride * (vector ? info.lanes : 1);
     laneStride = vector ? stride : laneStride;
@@ -116,12 +114,10 @@ void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint
     addComparison(c, e.rest + e.constant, lanes == 1 ? 0 : e.laneSlope.constValue(), lanes);
     return;
   }
-  const tile::DigitRef& ref = info.digits[info.vector];
-  const std::string& lane = p_.spaces[space].axes[ref.axis].digits[ref.digit].symbol;
+  const std::string& lane = digitOf(space, info.vector).symbol;
   IntExpr whole = e.linear ? e.rest + e.constant + e.laneSlope * IntExpr::symbol(lane) : e.whole;
   Value* values = lanesOf(whole, lane, info.lanes);
-  Value* mask = b_.CreateICmpSGT(values, Constant::getNullValue(values->getType()));
-  c.lanes = c.lanes == nullptr ? mask : b_.CreateAnd(c.lanes, mask);
+  c.lanes = both(c.lanes, b_.CreateICmpSGT(values, Constant::getNullValue(values->getType())));
 }
 
 Condition Emitter::condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
@@ -147,30 +143,23 @@ void Emitter::addMask(Condition& c, ValueId mask, const Position& at) {
   }
   Value* m = piece(mask, at);
   Value*& target = m->getType()->isVectorTy() ? c.lanes : c.uniform;
-  target = target == nullptr ? m : b_.CreateAnd(target, m);
+  target = both(target, m);
 }
 
 Value* Emitter::joined(const Condition& c, int lanes) {
-  if (c.lanes == nullptr) {
-    return c.uniform == nullptr ? nullptr : b_.CreateVectorSplat(static_cast<unsigned>(lanes), c.uniform);
-  }
-  return c.uniform == nullptr ? c.lanes
-                              : b_.CreateAnd(c.lanes, b_.CreateVectorSplat(static_cast<unsigned>(lanes), c.uniform));
+  return both(c.lanes, c.uniform == nullptr ? nullptr : b_.CreateVectorSplat(lanes, c.uniform));
 }
 
 // -- addresses --------------------------------------------------------------------------------------------------------
 
 const Affine& Emitter::offsetOf(int tensor, const std::vector<tile::Index>& index, int space) {
-  auto found = affine_.find(&index);
-  if (found != affine_.end()) {
-    return found->second;
-  }
-  const tile::TensorParam& t = p_.tensors[tensor];
-  IntExpr sum = 0;
-  for (size_t k = 0; k < index.size(); k++) {
-    sum += index[k].expr * t.strides[k];
-  }
-  return affine_.emplace(&index, affine(sum, space)).first->second;
+  return affineOf(&index, space, [&] {
+    IntExpr sum = 0;
+    for (size_t k = 0; k < index.size(); k++) {
+      sum += index[k].expr * p_.tensors[tensor].strides[k];
+    }
+    return sum;
+  });
 }
 
 Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at,
@@ -184,7 +173,7 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
   if (e.linear || lanes == 1) {
     a.pointer = pointer(tensor, e.rest);
     if (e.constant != 0) {
-      a.pointer = b_.CreateConstInBoundsGEP1_64(type, a.pointer, static_cast<uint64_t>(e.constant));
+      a.pointer = b_.CreateConstInBoundsGEP1_64(type, a.pointer, e.constant);
     }
     a.contiguous = e.laneSlope.isConst(1);
     a.same = lanes == 1 || e.laneSlope.isConst(0);
@@ -194,11 +183,8 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
       a.offsets = lanesOf(e.laneSlope * lane, "lane ", lanes);
     }
   } else {
-    const SpaceInfo& info = spaces_[space];
-    const tile::DigitRef& ref = info.digits[info.vector];
-    const tile::Axis& axis = p_.spaces[space].axes[ref.axis];
     a.pointer = tensors_[tensor];
-    a.offsets = lanesOf(e.whole, axis.digits[ref.digit].symbol, lanes);
+    a.offsets = lanesOf(e.whole, digitOf(space, spaces_[space].vector).symbol, lanes);
   }
   for (size_t k = 0; k < index.size(); k++) {
     if (index[k].tile == kNone) {
@@ -211,7 +197,7 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
       a.pointer = b_.CreateInBoundsGEP(type, a.pointer, b_.CreateMul(row, stride));
       continue;
     }
-    Value* step = b_.CreateMul(row, b_.CreateVectorSplat(static_cast<unsigned>(lanes), stride));
+    Value* step = b_.CreateMul(row, b_.CreateVectorSplat(lanes, stride));
     if (a.contiguous) {
       a.offsets = lanesOf(IntExpr::symbol("lane ", {.lower = 0, .upper = lanes - 1}), "lane ", lanes);
     }
@@ -227,9 +213,8 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
 }
 
 Value* Emitter::pointers(const Address& a, Type* element, int lanes) {
-  Value* offsets = a.offsets != nullptr
-                       ? a.offsets
-                       : Constant::getNullValue(FixedVectorType::get(b_.getInt64Ty(), static_cast<unsigned>(lanes)));
+  Value* offsets =
+      a.offsets != nullptr ? a.offsets : Constant::getNullValue(FixedVectorType::get(b_.getInt64Ty(), lanes));
   return b_.CreateGEP(element, a.pointer, offsets);
 }
 
@@ -245,10 +230,10 @@ Value* Emitter::fillArea(Value* fill, int lanes) {
   if (scopes_.size() > 1) {
     b_.SetInsertPoint(scopes_[1].entry);
   }
-  Type* type = FixedVectorType::get(fill->getType(), static_cast<unsigned>(lanes));
+  Type* type = FixedVectorType::get(fill->getType(), lanes);
   AllocaInst* slot = b_.CreateAlloca(type);
   slot->setAlignment(Align(64));
-  b_.CreateStore(b_.CreateVectorSplat(static_cast<unsigned>(lanes), fill), slot);
+  b_.CreateStore(b_.CreateVectorSplat(lanes, fill), slot);
   return area = slot;
 }
 
@@ -270,7 +255,7 @@ Value* Emitter::load(ValueId id, const Position& at) {
 
 Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Value* fill, int lanes) {
   Type* element = memoryType(p_.tensors[tensor].dtype);
-  auto elementAlign = Align(static_cast<uint64_t>(dataTypeSize(p_.tensors[tensor].dtype)));
+  auto elementAlign = Align(dataTypeSize(p_.tensors[tensor].dtype));
   auto width = static_cast<unsigned>(lanes);
   auto orFill = [&](Value* condition, int area) {
     return condition == nullptr ? a.pointer : b_.CreateSelect(condition, a.pointer, fillArea(fill, area));
@@ -279,12 +264,11 @@ Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Valu
     return b_.CreateAlignedLoad(element, orFill(c.uniform, 1), elementAlign);
   }
   Type* type = FixedVectorType::get(element, width);
-  auto align = Align(static_cast<uint64_t>(a.alignment));
+  auto align = Align(a.alignment);
   if (a.same) {
     Value* any = c.uniform;
     if (c.lanes != nullptr) {
-      any = b_.CreateOrReduce(c.lanes);
-      any = c.uniform == nullptr ? any : b_.CreateAnd(any, c.uniform);
+      any = both(b_.CreateOrReduce(c.lanes), c.uniform);
     }
     Value* x = b_.CreateAlignedLoad(element, orFill(any, 1), elementAlign);
     return c.lanes == nullptr
@@ -313,7 +297,7 @@ Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Valu
 
 // One element after the other, in a loop: as straight code it would be a hundred instructions a piece.
 Value* Emitter::gatherShort(Value* places, Type* element, int lanes) {
-  Type* vector = FixedVectorType::get(element, static_cast<unsigned>(lanes));
+  Type* vector = FixedVectorType::get(element, lanes);
   Value* from = entrySlot(places->getType(), 500);
   Value* to = entrySlot(vector, 501);
   b_.CreateAlignedStore(places, from, Align(64));
@@ -329,7 +313,7 @@ Value* Emitter::gatherShort(Value* places, Type* element, int lanes) {
   Value* next = b_.CreateAdd(lane, b_.getInt64(1));
   lane->addIncoming(b_.getInt64(0), before);
   lane->addIncoming(next, loop);
-  b_.CreateCondBr(b_.CreateICmpULT(next, b_.getInt64(static_cast<uint64_t>(lanes))), loop, after);
+  b_.CreateCondBr(b_.CreateICmpULT(next, b_.getInt64(lanes)), loop, after);
   b_.SetInsertPoint(after);
   return b_.CreateAlignedLoad(vector, to, Align(64));
 }
@@ -360,8 +344,7 @@ void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digit
   if (c.never) {
     return;
   }
-  Value* x = lanes == 1 ? piece(s.value, at) : vectorPiece(s.value, at, lanes);
-  x = toMemory(x, dtype);
+  Value* x = toMemory(vectorPiece(s.value, at, lanes), dtype);
   Address a = address(s.param, s.index, s.space, at, lanes);
   if (c.lanes != nullptr || c.uniform == nullptr) {
     storeLanes(a, joined(c, lanes), x, lanes, s.cache);
@@ -380,11 +363,11 @@ void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digit
 void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int lanes, tile::Cache cache) {
   Type* element = value->getType()->getScalarType();
   auto elementBytes = static_cast<int64_t>(element->getPrimitiveSizeInBits()) / 8;
-  auto align = Align(static_cast<uint64_t>(a.alignment));
+  auto align = Align(a.alignment);
   if (lanes == 1) {
-    b_.CreateAlignedStore(value, a.pointer, Align(static_cast<uint64_t>(elementBytes)));
+    b_.CreateAlignedStore(value, a.pointer, Align(elementBytes));
   } else if (!a.contiguous) {
-    b_.CreateMaskedScatter(value, pointers(a, element, lanes), Align(static_cast<uint64_t>(elementBytes)), mask);
+    b_.CreateMaskedScatter(value, pointers(a, element, lanes), Align(elementBytes), mask);
   } else if (mask != nullptr) {
     b_.CreateMaskedStore(value, a.pointer, align, mask);
   } else {
@@ -402,7 +385,7 @@ void Emitter::prefetch(const tile::Stmt& s) {
   PieceExpr e = pieceExpr(offsetOf(s.param, s.index, s.space), s.space, first);
   Value* line = pointer(s.param, e.rest + e.constant);
   for (int k = 0; k < s.lines; k++) {
-    Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, static_cast<uint64_t>(64 * k));
+    Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, 64 * k);
     // Read, data, to the second level: it holds a row and its successor, the first level does not.
     b_.CreateIntrinsic(Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
   }

@@ -14,7 +14,7 @@ using namespace llvm;
 namespace {
 
 Type* withElement(Value* like, Type* element) { return like->getType()->getWithNewType(element); }
-Constant* bits(Type* type, int64_t value) { return ConstantInt::get(type, static_cast<uint64_t>(value), true); }
+Constant* bits(Type* type, int64_t value) { return ConstantInt::get(type, value, true); }
 
 }  // namespace
 
@@ -46,7 +46,7 @@ Value* PointEmitter::toFloating(Value* value, DataType from, DataType to) {
 }
 
 Value* PointEmitter::toInteger(Value* value, DataType from, DataType to) {
-  Type* type = withElement(value, b_.getIntNTy(static_cast<unsigned>(bitWidth(to))));
+  Type* type = withElement(value, b_.getIntNTy(bitWidth(to)));
   if (!isFloatingPoint(from)) {
     return from == DataType::Bool ? b_.CreateZExt(value, type) : b_.CreateSExtOrTrunc(value, type);
   }

@@ -9,27 +9,14 @@ namespace meshfuse {
 using namespace llvm;
 using tile::ValueId;
 
-namespace {
-
-int64_t strideOf(const tile::Space& s, const tile::DigitRef& r) {
-  return s.axes[r.axis].digits[r.digit].stride.constValue();
-}
-
-int64_t sizeOf(const tile::Space& s, const tile::DigitRef& r) {
-  return s.axes[r.axis].digits[r.digit].size.constValue();
-}
-
-}  // namespace
-
 // Where a piece begins along each axis, from the tile's corner.
 std::vector<int64_t> Emitter::cornerOf(int space, uint64_t digits, const Position& at) const {
   const SpaceInfo& info = spaces_[space];
-  const tile::Space& s = p_.spaces[space];
-  std::vector<int64_t> corner(s.axes.size(), 0);
+  std::vector<int64_t> corner(p_.spaces[space].axes.size(), 0);
   for (size_t d = 0; d < info.digits.size(); d++) {
     if ((digits >> d & 1) != 0) {
       int64_t value = at.digit[d] * (static_cast<int>(d) == info.vector ? info.lanes : 1);
-      corner[info.digits[d].axis] += value * strideOf(s, info.digits[d]);
+      corner[info.digits[d].axis] += value * digitOf(space, d).stride.constValue();
     }
   }
   return corner;
@@ -66,12 +53,10 @@ bool Emitter::convertBlocks(ValueId id) {
   }
   const SpaceInfo& from = spaces_[operand.space];
   const SpaceInfo& to = spaces_[v.space];
-  const tile::DigitRef& rowRef = from.digits[from.vector];
-  const tile::DigitRef& columnRef = to.digits[to.vector];
-  auto row = static_cast<size_t>(rowRef.axis);
-  auto column = static_cast<size_t>(columnRef.axis);
-  if (row == column || strideOf(p_.spaces[operand.space], rowRef) != 1 ||
-      strideOf(p_.spaces[v.space], columnRef) != 1) {
+  int row = from.digits[from.vector].axis;
+  int column = to.digits[to.vector].axis;
+  if (row == column || !digitOf(operand.space, from.vector).stride.isConst(1) ||
+      !digitOf(v.space, to.vector).stride.isConst(1)) {
     return false;
   }
   std::map<std::vector<int64_t>, Position> rows;
@@ -117,14 +102,13 @@ void Emitter::convert(ValueId id) {
   const tile::Value& v = p_.values[id];
   const tile::Value& operand = p_.values[v.operands[0]];
   const SpaceInfo& from = spaces_[operand.space];
-  const SpaceInfo& to = spaces_[v.space];
   const tile::Space& source = p_.spaces[operand.space];
-  const tile::Space& result = p_.spaces[v.space];
   // elements a tile spans along each axis, by either layout
   std::vector<int64_t> extent(source.axes.size(), 1);
   for (size_t d = 0; d < from.digits.size(); d++) {
+    const tile::Digit& digit = digitOf(operand.space, d);
     extent[from.digits[d].axis] +=
-        (operand.digits >> d & 1) != 0 ? (sizeOf(source, from.digits[d]) - 1) * strideOf(source, from.digits[d]) : 0;
+        (operand.digits >> d & 1) != 0 ? (digit.size.constValue() - 1) * digit.stride.constValue() : 0;
   }
   int last = lanesOf(operand) > 1 ? from.digits[from.vector].axis : static_cast<int>(source.axes.size()) - 1;
   std::vector<int64_t> step(source.axes.size(), 0);
@@ -138,50 +122,46 @@ void Emitter::convert(ValueId id) {
     total *= extent[axis];
   }
   Type* element = memoryType(v.dtype);
-  Value* buffer = entrySlot(ArrayType::get(element, static_cast<uint64_t>(total)), 1000 + id);
+  Value* buffer = entrySlot(ArrayType::get(element, total), 1000 + id);
   auto place = [&](int space, uint64_t digits, const Position& at) {
     std::vector<int64_t> corner = cornerOf(space, digits, at);
     int64_t offset = 0;
     for (size_t axis = 0; axis < corner.size(); axis++) {
       offset += corner[axis] * step[axis];
     }
-    return b_.CreateConstInBoundsGEP1_64(element, buffer, static_cast<uint64_t>(offset));
+    return b_.CreateConstInBoundsGEP1_64(element, buffer, offset);
   };
-  auto laneStep = [&](const tile::Space& s, const SpaceInfo& info) {
-    const tile::DigitRef& r = info.digits[info.vector];
-    return strideOf(s, r) * step[r.axis];
+  auto laneStep = [&](int space) {
+    const SpaceInfo& info = spaces_[space];
+    return digitOf(space, info.vector).stride.constValue() * step[info.digits[info.vector].axis];
   };
   eachPosition(operand.space, operand.digits, [&](const Position& at) {
-    Value* x = piece(v.operands[0], at);
     int lanes = lanesOf(operand);
-    x = toMemory(lanes > 1 ? splat(x, lanes) : x, v.dtype);
+    Value* x = toMemory(vectorPiece(v.operands[0], at, lanes), v.dtype);
     Value* p = place(operand.space, operand.digits, at);
-    int64_t apart = lanes > 1 ? laneStep(source, from) : 1;
+    int64_t apart = lanes > 1 ? laneStep(operand.space) : 1;
     if (apart == 1) {
-      b_.CreateAlignedStore(x, p, Align(static_cast<uint64_t>(dataTypeSize(v.dtype))));
+      b_.CreateAlignedStore(x, p, Align(dataTypeSize(v.dtype)));
       return;
     }
     for (int k = 0; k < lanes; k++) {
-      b_.CreateStore(b_.CreateExtractElement(x, static_cast<uint64_t>(k)),
-                     b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)));
+      b_.CreateStore(b_.CreateExtractElement(x, k), b_.CreateConstInBoundsGEP1_64(element, p, k * apart));
     }
   });
   eachPosition(v.space, v.digits, [&](const Position& at) {
     Value* p = place(v.space, v.digits, at);
     int lanes = lanesOf(v);
-    auto align = Align(static_cast<uint64_t>(dataTypeSize(v.dtype)));
-    int64_t apart = lanes > 1 ? laneStep(result, to) : 1;
+    auto align = Align(dataTypeSize(v.dtype));
+    int64_t apart = lanes > 1 ? laneStep(v.space) : 1;
     Value* x = nullptr;
     if (apart == 1) {
-      x = b_.CreateAlignedLoad(
-          lanes > 1 ? static_cast<Type*>(FixedVectorType::get(element, static_cast<unsigned>(lanes))) : element, p,
-          align);
+      x = b_.CreateAlignedLoad(lanes > 1 ? static_cast<Type*>(FixedVectorType::get(element, lanes)) : element, p,
+                               align);
     } else {
-      x = PoisonValue::get(FixedVectorType::get(element, static_cast<unsigned>(lanes)));
+      x = PoisonValue::get(FixedVectorType::get(element, lanes));
       for (int k = 0; k < lanes; k++) {
-        Value* e = b_.CreateAlignedLoad(
-            element, b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)), align);
-        x = b_.CreateInsertElement(x, e, static_cast<uint64_t>(k));
+        Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, k * apart), align);
+        x = b_.CreateInsertElement(x, e, k);
       }
     }
     setPiece(id, at, fromMemory(x, v.dtype));

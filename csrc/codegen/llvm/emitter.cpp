@@ -122,7 +122,7 @@ void Emitter::bindArguments(Function* fn) {
       scalars_.push_back(b_.CreateICmpNE(slot, b_.getInt64(0)));
       continue;
     }
-    Value* bits = b_.CreateTrunc(slot, b_.getIntNTy(static_cast<unsigned>(bitWidth(s.dtype))));
+    Value* bits = b_.CreateTrunc(slot, b_.getIntNTy(bitWidth(s.dtype)));
     scalars_.push_back(b_.CreateBitCast(bits, elementType(s.dtype)));
   }
 }

@@ -114,13 +114,18 @@ class Emitter {
   llvm::Value* lanesOf(const IntExpr& e, const std::string& lane, int lanes);  // <lanes x i64>
   llvm::Value* pointer(int tensor, const IntExpr& elements);
   int levelOf(const IntExpr& e) const;
+  int levelOf(const IntTerm& term) const;
   int levelOf(const IntAtom& atom) const;
+  std::vector<std::pair<int, const IntTerm*>> termsByLevel(const IntExpr& e) const;  // outermost scope first
   llvm::Value* atom(const IntAtom& a);
   llvm::Value* term(const IntTerm& t);
   llvm::Value* function(AtomKind kind, const IntExpr& a, const IntExpr& b, llvm::Value* x, llvm::Value* y);
   llvm::Value* hoisted(int level, const std::string& key, const std::function<llvm::Value*()>& make);
-  IntExpr inDigits(const IntExpr& e, int space) const;  // coordinates replaced by their digits
+  IntExpr inDigits(const IntExpr& e, int space) const;         // coordinates replaced by their digits
+  const tile::Digit& digitOf(int space, size_t number) const;  // in the numbering of Value::digits
   Affine affine(const IntExpr& e, int space) const;
+  // The expression of an index list or predicate of the program, by its place in it: made once.
+  const Affine& affineOf(const void* place, int space, const std::function<IntExpr()>& expr);
   PieceExpr pieceExpr(const Affine& a, int space, const Position& at) const;
   IntExpr alignedLanes(const IntExpr& e, const std::string& lane, int64_t lanes) const;
   IntExpr baseOf(int space, int axis) const;
@@ -132,6 +137,7 @@ class Emitter {
   // The bounds of all axes of a space, or of the axes with digits in `bounded`, then `where`.
   Condition condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
                       uint64_t bounded = ~uint64_t{0});
+  llvm::Value* both(llvm::Value* a, llvm::Value* b);  // null: everywhere
   void addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at);
   void addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at);
   void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes);
@@ -160,7 +166,7 @@ class Emitter {
 
   // -- tiles.cpp: values
   llvm::Value* piece(tile::ValueId id, const Position& at);
-  llvm::Value* vectorPiece(tile::ValueId id, const Position& at, int lanes);
+  llvm::Value* vectorPiece(tile::ValueId id, const Position& at, int lanes);  // a scalar if `lanes` is 1
   llvm::Value* compute(tile::ValueId id, const Position& at);
   void evaluate(tile::ValueId id);
   // Computes a value at all positions, each operation for all of them before the next.

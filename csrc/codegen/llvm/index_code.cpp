@@ -73,14 +73,29 @@ int Emitter::levelOf(const IntAtom& atom) const {
   return found->second.level;
 }
 
+int Emitter::levelOf(const IntTerm& term) const {
+  int level = 0;
+  for (const IntAtomPtr& a : term.factors) {
+    level = std::max(level, levelOf(*a));
+  }
+  return level;
+}
+
 int Emitter::levelOf(const IntExpr& e) const {
   int level = 0;
   for (const IntTerm& t : e.terms()) {
-    for (const IntAtomPtr& a : t.factors) {
-      level = std::max(level, levelOf(*a));
-    }
+    level = std::max(level, levelOf(t));
   }
   return level;
+}
+
+std::vector<std::pair<int, const IntTerm*>> Emitter::termsByLevel(const IntExpr& e) const {
+  std::vector<std::pair<int, const IntTerm*>> terms;
+  for (const IntTerm& t : e.terms()) {
+    terms.emplace_back(levelOf(t), &t);
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return terms;
 }
 
 Value* Emitter::atom(const IntAtom& a) {
@@ -89,8 +104,7 @@ Value* Emitter::atom(const IntAtom& a) {
     if (bound.scale == 1) {
       return bound.value;
     }
-    return hoisted(bound.level, a.key,
-                   [&] { return b_.CreateExactSDiv(bound.value, b_.getInt64(static_cast<uint64_t>(bound.scale))); });
+    return hoisted(bound.level, a.key, [&] { return b_.CreateExactSDiv(bound.value, b_.getInt64(bound.scale)); });
   }
   return hoisted(levelOf(a), a.key,
                  [&] { return function(a.kind, a.args[0], a.args[1], scalar(a.args[0]), scalar(a.args[1])); });
@@ -98,7 +112,7 @@ Value* Emitter::atom(const IntAtom& a) {
 
 // x and y are the values of a and b: scalars, or vectors over the lanes.
 Value* Emitter::function(AtomKind kind, const IntExpr& a, const IntExpr& b, Value* x, Value* y) {
-  auto constant = [&](int64_t v) { return ConstantInt::get(x->getType(), static_cast<uint64_t>(v), true); };
+  auto constant = [&](int64_t v) { return ConstantInt::get(x->getType(), v, true); };
   if (kind == AtomKind::Min) {
     return b_.CreateBinaryIntrinsic(Intrinsic::smin, x, y);
   }
@@ -113,7 +127,7 @@ Value* Emitter::function(AtomKind kind, const IntExpr& a, const IntExpr& b, Valu
   if (power) {
     int64_t divisor = b.constValue();
     return kind == AtomKind::Mod ? b_.CreateAnd(x, constant(divisor - 1))
-                                 : b_.CreateAShr(x, constant(__builtin_ctzll(static_cast<uint64_t>(divisor))));
+                                 : b_.CreateAShr(x, constant(__builtin_ctzll(divisor)));
   }
   if (nonnegative) {
     return kind == AtomKind::Mod ? b_.CreateURem(x, y) : b_.CreateUDiv(x, y);
@@ -147,28 +161,18 @@ Value* Emitter::term(const IntTerm& t) {
     return product;
   }
   if (isPowerOfTwo(coefficient)) {
-    return b_.CreateShl(product,
-                        b_.getInt64(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(coefficient)))), "",
-                        false, true);
+    return b_.CreateShl(product, b_.getInt64(__builtin_ctzll(coefficient)), "", false, true);
   }
-  return b_.CreateNSWMul(product, b_.getInt64(static_cast<uint64_t>(coefficient)));
+  return b_.CreateNSWMul(product, b_.getInt64(coefficient));
 }
 
 Value* Emitter::scalar(const IntExpr& e) {
   if (e.isConst()) {
-    return b_.getInt64(static_cast<uint64_t>(e.constValue()));
+    return b_.getInt64(e.constValue());
   }
   Value* sum = nullptr;
   std::string key;
-  std::vector<std::pair<int, const IntTerm*>> terms;
-  for (const IntTerm& t : e.terms()) {
-    int level = 0;
-    for (const IntAtomPtr& a : t.factors) {
-      level = std::max(level, levelOf(*a));
-    }
-    terms.emplace_back(level, &t);
-  }
-  std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::pair<int, const IntTerm*>> terms = termsByLevel(e);
   for (const auto& [level, t] : terms) {
     key += '+';
     key += textOf(*t);
@@ -182,8 +186,7 @@ Value* Emitter::scalar(const IntExpr& e) {
   }
   key += '+';
   key += std::to_string(e.constantTerm());
-  return hoisted(terms.back().first, key,
-                 [&] { return b_.CreateNSWAdd(sum, b_.getInt64(static_cast<uint64_t>(e.constantTerm()))); });
+  return hoisted(terms.back().first, key, [&] { return b_.CreateNSWAdd(sum, b_.getInt64(e.constantTerm())); });
 }
 
 Value* Emitter::positive(const IntExpr& e) {
@@ -196,13 +199,13 @@ Value* Emitter::lanesPositive(const IntExpr& rest, int64_t slope, int lanes) {
   return hoisted(levelOf(rest), key, [&] {
     int64_t far = int64_t{1} << 29;
     invariant(slope > -far / 64 && slope < far / 64, "[emit] a predicate's lane slope {} is out of range", slope);
-    Value* near = b_.CreateBinaryIntrinsic(Intrinsic::smin, scalar(rest), b_.getInt64(static_cast<uint64_t>(far)));
-    near = b_.CreateBinaryIntrinsic(Intrinsic::smax, near, b_.getInt64(static_cast<uint64_t>(-far)));
+    Value* near = b_.CreateBinaryIntrinsic(Intrinsic::smin, scalar(rest), b_.getInt64(far));
+    near = b_.CreateBinaryIntrinsic(Intrinsic::smax, near, b_.getInt64(-far));
     SmallVector<Constant*, 16> limits;  // rest > -slope * lane
     for (int k = 0; k < lanes; k++) {
-      limits.push_back(b_.getInt32(static_cast<uint32_t>(-slope * k)));
+      limits.push_back(b_.getInt32(-slope * k));
     }
-    Value* wide = b_.CreateVectorSplat(static_cast<unsigned>(lanes), b_.CreateTrunc(near, b_.getInt32Ty()));
+    Value* wide = b_.CreateVectorSplat(lanes, b_.CreateTrunc(near, b_.getInt32Ty()));
     return b_.CreateICmpSGT(wide, ConstantVector::get(limits));
   });
 }
@@ -226,13 +229,13 @@ Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
       uniform += product;
       continue;
     }
-    Value* product = b_.CreateVectorSplat(width, b_.getInt64(static_cast<uint64_t>(t.coefficient)));
+    Value* product = b_.CreateVectorSplat(width, b_.getInt64(t.coefficient));
     for (const IntAtomPtr& a : t.factors) {
       Value* factor = nullptr;
       if (a->kind == AtomKind::Symbol && a->key == lane) {
         SmallVector<Constant*, 16> numbers;
         for (int k = 0; k < lanes; k++) {
-          numbers.push_back(b_.getInt64(static_cast<uint64_t>(k)));
+          numbers.push_back(b_.getInt64(k));
         }
         factor = ConstantVector::get(numbers);
       } else if (a->kind == AtomKind::Symbol) {
@@ -253,15 +256,7 @@ Value* Emitter::pointer(int tensor, const IntExpr& elements) {
   Type* type = memoryType(p_.tensors[tensor].dtype);
   Value* at = tensors_[tensor];
   std::string key = "&" + std::to_string(tensor);
-  std::vector<std::pair<int, const IntTerm*>> terms;
-  for (const IntTerm& t : elements.terms()) {
-    int level = 0;
-    for (const IntAtomPtr& a : t.factors) {
-      level = std::max(level, levelOf(*a));
-    }
-    terms.emplace_back(level, &t);
-  }
-  std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::pair<int, const IntTerm*>> terms = termsByLevel(elements);
   for (size_t i = 0; i < terms.size();) {
     int level = terms[i].first;
     size_t end = i;
@@ -284,9 +279,7 @@ Value* Emitter::pointer(int tensor, const IntExpr& elements) {
     });
     i = end;
   }
-  return elements.constantTerm() == 0
-             ? at
-             : b_.CreateConstInBoundsGEP1_64(type, at, static_cast<uint64_t>(elements.constantTerm()));
+  return elements.constantTerm() == 0 ? at : b_.CreateConstInBoundsGEP1_64(type, at, elements.constantTerm());
 }
 
 // -- expressions against the digits of a space ------------------------------------------------------------------------
@@ -315,14 +308,23 @@ IntExpr Emitter::inDigits(const IntExpr& e, int space) const {
   });
 }
 
+const tile::Digit& Emitter::digitOf(int space, size_t number) const {
+  const tile::DigitRef& ref = spaces_[space].digits[number];
+  return p_.spaces[space].axes[ref.axis].digits[ref.digit];
+}
+
+const Affine& Emitter::affineOf(const void* place, int space, const std::function<IntExpr()>& expr) {
+  auto found = affine_.find(place);
+  return found != affine_.end() ? found->second : affine_.emplace(place, affine(expr(), space)).first->second;
+}
+
 Affine Emitter::affine(const IntExpr& e, int space) const {
   Affine a;
   a.whole = inDigits(e, space);
   a.rest = a.whole;
   const SpaceInfo& info = spaces_[space];
   for (size_t i = 0; i < info.digits.size(); i++) {
-    const tile::Axis& axis = p_.spaces[space].axes[info.digits[i].axis];
-    const std::string& symbol = axis.digits[info.digits[i].digit].symbol;
+    const std::string& symbol = digitOf(space, i).symbol;
     if (!a.whole.contains(symbol)) {
       continue;
     }
@@ -334,9 +336,8 @@ Affine Emitter::affine(const IntExpr& e, int space) const {
     a.slopes.emplace_back(static_cast<int>(i), form ? form->slope : IntExpr(0));
   }
   for (auto& [digit, slope] : a.slopes) {  // a product of two register digits is not linear in either
-    for (const tile::DigitRef& ref : info.digits) {
-      const tile::Axis& axis = p_.spaces[space].axes[ref.axis];
-      a.linear = a.linear && !slope.contains(axis.digits[ref.digit].symbol);
+    for (size_t i = 0; i < info.digits.size(); i++) {
+      a.linear = a.linear && !slope.contains(digitOf(space, i).symbol);
     }
   }
   return a;
@@ -364,8 +365,7 @@ PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) con
   std::string lane;
   piece.whole = a.whole.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
     for (size_t i = 0; i < info.digits.size(); i++) {
-      const tile::Axis& axis = p_.spaces[space].axes[info.digits[i].axis];
-      const tile::Digit& d = axis.digits[info.digits[i].digit];
+      const tile::Digit& d = digitOf(space, i);
       if (d.symbol != symbol) {
         continue;
       }

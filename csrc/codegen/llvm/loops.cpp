@@ -84,9 +84,8 @@ void Emitter::loop(const tile::Stmt& s) {
     const tile::Value& carry = p_.values[c.carry];
     int lanes = lanesOf(carry);
     std::vector<Value*> pieces;
-    eachPosition(carry.space, carry.digits, [&](const Position& at) {
-      pieces.push_back(lanes == 1 ? piece(c.init, at) : vectorPiece(c.init, at, lanes));
-    });
+    eachPosition(carry.space, carry.digits,
+                 [&](const Position& at) { pieces.push_back(vectorPiece(c.init, at, lanes)); });
     carried.push_back(std::move(pieces));
   }
   runLoop(s, l, LoopPart::Full, carried);
@@ -136,7 +135,7 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
   for (const tile::Carried& c : s.carried) {
     next.push_back(nextPieces(s, c, part));
   }
-  Value* stepped = b_.CreateNSWAdd(counter, b_.getInt64(static_cast<uint64_t>(l.step)));
+  Value* stepped = b_.CreateNSWAdd(counter, b_.getInt64(l.step));
   BasicBlock* latch = b_.GetInsertBlock();
   bool once = tail && l.tailOnce;
   if (once) {
@@ -171,7 +170,7 @@ std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried
   int lanes = lanesOf(carry);
   std::vector<Value*> pieces;
   eachPrepared(c.next, carry.space, carry.digits, [&](const Position& at) {
-    Value* next = lanes == 1 ? piece(c.next, at) : vectorPiece(c.next, at, lanes);
+    Value* next = vectorPiece(c.next, at, lanes);
     Condition inside;
     const tile::Space& space = p_.spaces[carry.space];
     for (int axis = 0; part == LoopPart::Tail && axis < std::ssize(space.axes); axis++) {

@@ -13,9 +13,7 @@ namespace {
 
 Constant* zero(Value* like) { return Constant::getNullValue(like->getType()); }
 Constant* number(Value* like, double value) { return ConstantFP::get(like->getType(), value); }
-Constant* integerLike(Value* like, int64_t value) {
-  return ConstantInt::get(like->getType(), static_cast<uint64_t>(value), true);
-}
+Constant* integerLike(Value* like, int64_t value) { return ConstantInt::get(like->getType(), value, true); }
 
 }  // namespace
 

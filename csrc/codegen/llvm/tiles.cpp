@@ -47,7 +47,7 @@ int Emitter::pieceCount(int space, uint64_t digits) const {
 }
 
 Value* Emitter::splat(Value* x, int lanes) {
-  if (x->getType()->isVectorTy()) {
+  if (lanes == 1 || x->getType()->isVectorTy()) {
     return x;
   }
   auto width = static_cast<unsigned>(lanes);
@@ -161,7 +161,7 @@ Value* Emitter::compute(ValueId id, const Position& at) {
         return b_.getInt16(bits);
       }
       return isFloatingPoint(v.dtype) ? static_cast<Value*>(ConstantFP::get(elementType(v.dtype), v.constant))
-                                      : ConstantInt::get(elementType(v.dtype), static_cast<uint64_t>(v.integer), true);
+                                      : ConstantInt::get(elementType(v.dtype), v.integer, true);
     case ValueKind::Scalar:
       return scalars_[v.param];
     case ValueKind::Index:
@@ -208,10 +208,8 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   Value* index = piece(v.operands[0], at);
   Value* extent = piece(v.operands[1], at);
   int lanes = index->getType()->isVectorTy() || extent->getType()->isVectorTy() || c.lanes != nullptr ? lanesOf(v) : 1;
-  if (lanes > 1) {
-    index = splat(index, lanes);
-    extent = splat(extent, lanes);
-  }
+  index = splat(index, lanes);
+  extent = splat(extent, lanes);
   // Compared as unsigned numbers a negative index is beyond any extent that is not negative itself.
   Value* bad = b_.CreateICmpUGE(index, extent);
   Value* negative = b_.CreateICmpSLT(extent, Constant::getNullValue(extent->getType()));
@@ -230,7 +228,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   Value* places[] = {entrySlot(index->getType(), 0), entrySlot(index->getType(), 1)};
   b_.CreateAlignedStore(index, places[0], Align(64));
   b_.CreateAlignedStore(extent, places[1], Align(64));
-  Value* bits = lanes > 1 ? b_.CreateBitCast(bad, b_.getIntNTy(static_cast<unsigned>(lanes))) : bad;
+  Value* bits = lanes > 1 ? b_.CreateBitCast(bad, b_.getIntNTy(lanes)) : bad;
   Type* pointer = b_.getPtrTy();
   FunctionCallee callee =
       module_.getOrInsertFunction(scalarFunctionSymbol(v.op, v.dtype),
@@ -247,10 +245,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
 
 Value* Emitter::indexValue(ValueId id, const Position& at) {
   const tile::Value& v = p_.values[id];
-  auto found = affine_.find(&v.index);
-  const Affine& a = found != affine_.end() ? found->second
-                                           : affine_.emplace(&v.index, affine(v.index[0].expr, v.space)).first->second;
-  PieceExpr e = pieceExpr(a, v.space, at);
+  PieceExpr e = pieceExpr(affineOf(&v.index, v.space, [&] { return v.index[0].expr; }), v.space, at);
   int lanes = lanesOf(v);
   if (e.linear && (lanes == 1 || e.laneSlope.isConst(0))) {
     return scalar(e.rest + e.constant);
@@ -260,10 +255,7 @@ Value* Emitter::indexValue(ValueId id, const Position& at) {
     Value* base = splat(scalar(e.rest + e.constant), lanes);
     return b_.CreateAdd(base, lanesOf(e.laneSlope * IntExpr::symbol(lane), lane, lanes));
   }
-  const SpaceInfo& info = spaces_[v.space];
-  const tile::DigitRef& ref = info.digits[info.vector];
-  const tile::Axis& axis = p_.spaces[v.space].axes[ref.axis];
-  return lanesOf(e.whole, axis.digits[ref.digit].symbol, lanes);
+  return lanesOf(e.whole, digitOf(v.space, spaces_[v.space].vector).symbol, lanes);
 }
 
 // -- random -----------------------------------------------------------------------------------------------------------
@@ -350,14 +342,11 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
     if (c.never) {
       return;
     }
-    Value* x = piece(v.operands[0], whole);
-    if (lanes > 1) {
-      x = splat(x, lanes);
-    }
+    Value* x = vectorPiece(v.operands[0], whole, lanes);
     if (c.lanes != nullptr) {
       x = b_.CreateSelect(joined(c, lanes), x, splat(identity, lanes));
     } else if (c.uniform != nullptr) {
-      x = b_.CreateSelect(c.uniform, x, lanes > 1 ? splat(identity, lanes) : identity);
+      x = b_.CreateSelect(c.uniform, x, splat(identity, lanes));
     }
     Value*& sum = sums[acrossLanes ? static_cast<size_t>(inner.digit[info.vector]) : 0];
     sum = sum == nullptr ? x : points_.combine(v.combiner, v.dtype, sum, x);

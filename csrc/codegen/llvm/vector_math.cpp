@@ -22,9 +22,7 @@ constexpr double kLn2Low = 1.42860682030941723212e-6;
 
 Type* integerType(Type* floats) { return floats->getWithNewType(Type::getInt32Ty(floats->getContext())); }
 
-Constant* integer(Type* floats, int64_t value) {
-  return ConstantInt::get(integerType(floats), static_cast<uint64_t>(value), true);
-}
+Constant* integer(Type* floats, int64_t value) { return ConstantInt::get(integerType(floats), value, true); }
 
 Group each(const Group& x, const std::function<Value*(Value*)>& f) {
   Group result;
