@@ -118,23 +118,17 @@ ValueId Builder::define(Value value) {
 }
 
 ValueId Builder::constant(DataType dtype, double value, int space, uint64_t digits) {
-  Value v{.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits};
-  if (isFloatingPoint(dtype)) {
-    v.constant = value;
-  } else {
-    v.integer = static_cast<int64_t>(value);
+  if (!isFloatingPoint(dtype)) {
+    return integer(dtype, static_cast<int64_t>(value), space, digits);
   }
-  return add(std::move(v));
+  return add({.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits, .constant = value});
 }
 
 ValueId Builder::integer(DataType dtype, int64_t value, int space, uint64_t digits) {
-  Value v{.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits};
   if (isFloatingPoint(dtype)) {
-    v.constant = static_cast<double>(value);
-  } else {
-    v.integer = value;
+    return constant(dtype, static_cast<double>(value), space, digits);
   }
-  return add(std::move(v));
+  return add({.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits, .integer = value});
 }
 
 ValueId Builder::scalarValue(int scalar, int space) {
@@ -143,9 +137,11 @@ ValueId Builder::scalarValue(int scalar, int space) {
 }
 
 ValueId Builder::indexValue(const IntExpr& expr, int space) {
-  Value v{.kind = ValueKind::Index, .dtype = DataType::Int, .space = space, .digits = digitsIn({{expr}}, {}, space)};
-  v.index.push_back({expr});
-  return define(std::move(v));
+  return define({.kind = ValueKind::Index,
+                 .dtype = DataType::Int,
+                 .space = space,
+                 .digits = digitsIn({{expr}}, {}, space),
+                 .index = {{expr}}});
 }
 
 ValueId Builder::load(int tensor, std::vector<Index> index, int space, AccessOptions options) {

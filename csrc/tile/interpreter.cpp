@@ -79,6 +79,8 @@ class Machine {
 
   // -- statements -----------------------------------------------------------------------------------------------------
   void block(const std::vector<Stmt>& body);
+  void executeAll(const std::vector<Stmt>& body);
+  void undefine(size_t before);
   void execute(const Stmt& s);
   void store(const Stmt& s);
   void loop(const Stmt& s);
@@ -573,6 +575,11 @@ void Machine::rethrow(const InternalError& error, const Stmt& s) const {
 
 void Machine::block(const std::vector<Stmt>& body) {
   size_t before = defined_.size();
+  executeAll(body);
+  undefine(before);
+}
+
+void Machine::executeAll(const std::vector<Stmt>& body) {
   for (const Stmt& s : body) {
     try {
       execute(s);
@@ -580,6 +587,10 @@ void Machine::block(const std::vector<Stmt>& body) {
       rethrow(error, s);
     }
   }
+}
+
+// Ends the scope that began when `before` values were defined.
+void Machine::undefine(size_t before) {
   while (defined_.size() > before) {
     values_[defined_.back()].reset();
     defined_.pop_back();
@@ -652,22 +663,13 @@ void Machine::loop(const Stmt& s) {
     for (size_t c = 0; c < states.size(); c++) {
       define(s.carried[c].carry, states[c]);
     }
-    for (const Stmt& inner : s.body) {
-      try {
-        execute(inner);
-      } catch (const InternalError& error) {
-        rethrow(error, inner);
-      }
-    }
+    executeAll(s.body);
     std::vector<Tile> next = states;
     for (size_t c = 0; c < states.size(); c++) {
       updateCarry(s.carried[c], symbol, next[c]);
     }
     states = std::move(next);
-    while (defined_.size() > before) {
-      values_[defined_.back()].reset();
-      defined_.pop_back();
-    }
+    undefine(before);
   }
   symbols_.clear(symbol);
   refreshUniform();
