@@ -31,9 +31,9 @@ struct Problem {
   Operand a, b;  // [.., M, K], [.., K, N]
 };
 
-void insert(Operand& o, size_t at, int64_t stride) {
-  o.shape.insert(o.shape.begin() + static_cast<int64_t>(at), 1);
-  o.strides.insert(o.strides.begin() + static_cast<int64_t>(at), stride);
+void insert(Operand& o, int64_t at, int64_t stride) {
+  o.shape.insert(o.shape.begin() + at, 1);
+  o.strides.insert(o.strides.begin() + at, stride);
 }
 
 Problem problemOf(const Expr& e, const std::map<int, Layout>& layouts) {
@@ -50,14 +50,14 @@ Problem problemOf(const Expr& e, const std::map<int, Layout>& layouts) {
     std::swap(p.b.strides[0], p.b.strides[1]);
     // leading dims of x run together into M where memory allows
     while (p.a.shape.size() > 2) {
-      size_t last = p.a.shape.size() - 2;
+      int64_t last = std::ssize(p.a.shape) - 2;
       if (p.a.strides[last - 1] != p.a.strides[last] * p.a.shape[last]) {
         break;
       }
       p.a.shape[last - 1] *= p.a.shape[last];
       p.a.strides[last - 1] = p.a.strides[last];
-      p.a.shape.erase(p.a.shape.begin() + static_cast<int64_t>(last));
-      p.a.strides.erase(p.a.strides.begin() + static_cast<int64_t>(last));
+      p.a.shape.erase(p.a.shape.begin() + last);
+      p.a.strides.erase(p.a.strides.begin() + last);
     }
   } else if (p.b.shape.size() == 1) {
     insert(p.b, 1, 1);
