@@ -57,19 +57,8 @@ class Printer {
     return text;
   }
   static std::string_view memory(Memory m) {
-    switch (m) {
-      case Memory::Input:
-        return "input";
-      case Memory::Output:
-        return "output";
-      case Memory::InOut:
-        return "inout";
-      case Memory::Workspace:
-        return "workspace";
-      case Memory::Scratch:
-        return "scratch";
-    }
-    return "";
+    constexpr std::string_view kNames[] = {"input", "output", "inout", "workspace", "scratch"};
+    return kNames[static_cast<size_t>(m)];
   }
   static std::string expressions(const std::vector<IntExpr>& list) {
     std::string text;
