@@ -79,6 +79,10 @@ Group VectorMath::subtract(const Group& x, double y) {
   return each(x, [&](Value* v) { return b_.CreateFSub(v, number(x, y)); });
 }
 
+Group VectorMath::times(const Group& x, const Group& y) {
+  return pairwise(x, y, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); });
+}
+
 Group VectorMath::polynomial(const Group& x, std::initializer_list<double> coefficients) {
   const double* c = coefficients.end() - 2;
   Group sum = multiplyAdd(x, c[1], c[0]);
@@ -198,9 +202,6 @@ Group VectorMath::log(const Group& x) {
   }
   Group p = polynomial(f, {0.333333135, -0.250000089, 0.200021192, -0.166679963, 0.142195523, -0.124055892, 0.11888162,
                            -0.116756521, 0.067466408});
-  auto times = [&](const Group& a, const Group& b) {
-    return pairwise(a, b, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); });
-  };
   Group square = times(f, f);
   Group tail = multiplyAdd(e, -0.00021219444005469057, times(times(square, f), p));
   tail = multiplyAdd(square, -0.5, tail);
@@ -219,9 +220,6 @@ Group VectorMath::tanh(const Group& x) {
   Group shifted = multiplyAdd(a, 2 * kLog2e, kRounder);
   Group n = subtract(shifted, kRounder);
   Group r = multiplyAdd(n, -kLn2 / 2, a);
-  auto times = [&](const Group& u, const Group& v) {
-    return pairwise(u, v, [&](Value* p, Value* q) { return b_.CreateFMul(p, q); });
-  };
   // (exp(2r) - 1) / 2, then (exp(2x) - 1) / 2 = h: tanh = h / (h + 1)
   Group p = polynomial(r, {2 * 0.49999994, 4 * 0.166665182, 8 * 0.0416684225, 16 * 0.00836906303, 32 * 0.00138138805});
   Group q = multiplyAdd(times(r, r), p, r);
@@ -238,7 +236,7 @@ Group VectorMath::tanh(const Group& x) {
 
 Group VectorMath::erf(const Group& x) {
   Group a = absolute(x);
-  Group square = pairwise(x, x, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); });
+  Group square = times(x, x);
   Group q = polynomial(square, {0.128379151, -0.37612462, 0.112814665, -0.0267533343, 0.0049731168, -0.000588677358});
   Group small = multiplyAdd(q, x, x);
   Group t = atMost(a, 4);
@@ -258,7 +256,7 @@ Group VectorMath::sigmoid(const Group& x) {
   Group e =
       scale(polynomial(f, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
   Group r = reciprocal(each(e, [&](Value* v) { return b_.CreateFAdd(v, number(x, 1)); }));
-  return selectBelow(x, 0, pairwise(e, r, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); }), r);
+  return selectBelow(x, 0, times(e, r), r);
 }
 
 Value* VectorMath::maximum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOGT(a, b), a, b), a); }

@@ -53,6 +53,7 @@ class VectorMath {
   Group multiplyAdd(const Group& x, double y, double z);
   Group multiplyAdd(const Group& x, double y, const Group& z);
   Group subtract(const Group& x, double y);
+  Group times(const Group& x, const Group& y);
   Group polynomial(const Group& x, std::initializer_list<double> coefficients);  // highest power last
   Group atLeast(const Group& x, double low);                                     // NaN stays
   Group atMost(const Group& x, double high);                                     // NaN stays
