@@ -28,6 +28,8 @@ struct LoopTransform {
   std::vector<int> order;           // Reorder: order[new] = old
   ParallelType type;                // Parallelize
   std::vector<IntExpr> sizes = {};  // Partition
+
+  friend bool operator==(const LoopTransform&, const LoopTransform&) = default;
 };
 
 class TensorView : public Val {

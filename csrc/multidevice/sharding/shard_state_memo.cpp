@@ -15,18 +15,9 @@ bool hasSymbolicSizes(const TensorView* tv) {
          std::ranges::any_of(tv->getLoopDomain(), isSymbolic);
 }
 
-bool sameTransform(const LoopTransform& a, const LoopTransform& b) {
-  return a.kind == b.kind && a.axis == b.axis && a.factor == b.factor && a.innerSplit == b.innerSplit &&
-         a.order == b.order && a.type == b.type && a.sizes == b.sizes;
-}
-
 }  // namespace
 
-bool ShardStateMemo::areEqual(const Key& a, const Key& b) {
-  return a.dims == b.dims && a.mesh == b.mesh && std::ranges::equal(a.loops, b.loops, sameTransform);
-}
-
-uint64_t ShardStateMemo::hashOf(const Key& key) {
+size_t ShardStateMemo::KeyHash::operator()(const Key& key) const {
   uint64_t hash = key.dims.size();
   for (const auto& [extent, type] : key.dims) {
     hash = hashCombine(hash, static_cast<uint64_t>(extent) + static_cast<uint64_t>(type));
@@ -47,13 +38,10 @@ ShardState ShardStateMemo::state(const TensorView* tv) {
   for (const IterDomain* id : tv->getLogicalDomain()) {
     key.dims.emplace_back(id->extent().constValue(), id->iterType());
   }
-  const uint64_t hash = hashOf(key);
-  const auto [first, last] = states_.equal_range(hash);
-  const auto known = std::find_if(first, last, [&](const auto& entry) { return areEqual(entry.second.key, key); });
-  if (known != last) {
-    return known->second.state;
+  if (const auto known = states_.find(key); known != states_.end()) {
+    return known->second;
   }
-  return states_.emplace(hash, Entry{std::move(key), shardState(tv)})->second.state;
+  return states_.emplace(std::move(key), shardState(tv)).first->second;
 }
 
 }  // namespace meshfuse

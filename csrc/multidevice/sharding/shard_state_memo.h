@@ -28,15 +28,13 @@ class ShardStateMemo {
     std::vector<std::pair<int64_t, IterType>> dims;  // of the logical domain
     std::vector<LoopTransform> loops;
     DeviceMesh mesh;
+    friend bool operator==(const Key&, const Key&) = default;
   };
-  struct Entry {
-    Key key;
-    ShardState state;
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
   };
-  static uint64_t hashOf(const Key& key);
-  static bool areEqual(const Key& a, const Key& b);
 
-  std::unordered_multimap<uint64_t, Entry> states_;
+  std::unordered_map<Key, ShardState, KeyHash> states_;
 };
 
 }  // namespace meshfuse
