@@ -251,11 +251,9 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     reason = fmt::format("the producer is a partial sum over {}", fmt::join(axes, ", "));
     return EdgeRelation::Comm;
   }
-  for (const DigitList& dim : held.dims) {
-    if (dim.isOpaque()) {
-      reason = fmt::format("the sharding of the producer is opaque: {}", held.toString());
-      return EdgeRelation::Comm;
-    }
+  if (held.hasOpaqueDim()) {
+    reason = fmt::format("the sharding of the producer is opaque: {}", held.toString());
+    return EdgeRelation::Comm;
   }
   if (!needed.mesh.empty() && !(held.mesh == needed.mesh)) {
     if (!held.isSharded() && !needed.isSharded() &&
