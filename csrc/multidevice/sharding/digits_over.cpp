@@ -73,28 +73,23 @@ class DigitsOver {
       }
       return DigitList::whole(dim, extent);
     }
-    DigitList list = DigitList::opaque();
-    if (IdExpr* e = id->definition()) {
-      switch (e->kind) {
-        case IdExprKind::Merge:
-          list = merge(of(e->in[0]), asPadded(of(e->in[1])), prover_);
-          break;
-        case IdExprKind::Split: {
-          auto parts = splitOf(*e);
-          list = std::move(id == e->out[0] ? parts.first : parts.second);
-          break;
-        }
-        case IdExprKind::Partition:
-          list = partOf(*e, id == e->out[0]);
-          break;
-        case IdExprKind::Resize:
-          if (e->left.isConst(0) && e->right.isConst(0)) {
-            list = of(e->in[0]);
-          }
-          break;
-      }
+    const IdExpr* e = id->definition();
+    if (e == nullptr) {
+      return DigitList::opaque();
     }
-    return list;
+    switch (e->kind) {
+      case IdExprKind::Merge:
+        return merge(of(e->in[0]), asPadded(of(e->in[1])), prover_);
+      case IdExprKind::Split: {
+        auto parts = splitOf(*e);
+        return std::move(id == e->out[0] ? parts.first : parts.second);
+      }
+      case IdExprKind::Partition:
+        return partOf(*e, id == e->out[0]);
+      case IdExprKind::Resize:
+        return e->left.isConst(0) && e->right.isConst(0) ? of(e->in[0]) : DigitList::opaque();
+    }
+    return DigitList::opaque();
   }
 
   // The factor is one side's extent, the other is rounded up: a split that is not proved to divide is ragged if it is of a topmost
