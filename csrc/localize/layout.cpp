@@ -1,6 +1,7 @@
 #include "localize/layout.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -14,45 +15,47 @@ bool ownedBefore(const PlanDim& before, int atom) {
   return std::any_of(before.begin(), before.end(), [&](const PlanDigit& d) { return d.atom == atom; });
 }
 
-bool isCut(const PlanDigit& d) { return d.atom != kLocal; }
+}  // namespace
 
-// The range of a slice in each dim.
-struct Ranges {
-  std::vector<IntExpr> starts, stops, steps;
-  void add(const IntExpr& start, const IntExpr& stop, const IntExpr& step) {
-    starts.push_back(start);
-    stops.push_back(stop);
-    steps.push_back(step);
+std::vector<LocalRange> wholeRanges(const TensorView* tv) {
+  std::vector<LocalRange> ranges;
+  for (const IntExpr& extent : tv->shape()) {
+    ranges.push_back({0, extent});
   }
-};
-
-// Cuts the owned digits of a dim to one value each. The rest is one range of the dim if all cut digits are above the
-// local ones or all are below them; otherwise returns false.
-bool addWindow(const PlanDim& digits, const std::vector<IntExpr>& coordinates, Ranges& range) {
-  IntExpr offset = 0;
-  int64_t local = 1;
-  int64_t size = 1;
-  for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
-    if (isCut(*d)) {
-      offset += coordinates[d->atom] * size;
-    } else {
-      local *= d->size;
-    }
-    size *= d->size;
-  }
-  if (std::ranges::is_partitioned(digits, isCut)) {
-    range.add(offset, offset + local, 1);
-    return true;
-  }
-  if (std::ranges::is_partitioned(digits, [](const PlanDigit& d) { return !isCut(d); })) {
-    const int64_t step = size / local;
-    range.add(offset, offset + (local - 1) * step + 1, step);
-    return true;
-  }
-  return false;
+  return ranges;
 }
 
-}  // namespace
+TensorView* sliceRanges(TensorView* in, const std::vector<LocalRange>& ranges) {
+  std::vector<IntExpr> starts;
+  std::vector<IntExpr> stops;
+  std::vector<IntExpr> steps;
+  for (const LocalRange& r : ranges) {
+    starts.push_back(r.start);
+    stops.push_back(r.stop);
+    steps.push_back(r.step);
+  }
+  return addSlice(in, starts, stops, steps);
+}
+
+std::optional<LocalRange> rangeOf(const std::vector<RankDigit>& digits) {
+  IntExpr start = 0;
+  IntExpr count = 1;
+  IntExpr below = 1;  // the stride of a digit
+  IntExpr owned = 1;
+  for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
+    start += d->value ? *d->value * below : IntExpr(0);
+    (d->value ? owned : count) *= d->size;
+    below *= d->size;
+  }
+  const auto isOwned = [](const RankDigit& d) { return d.value.has_value(); };
+  if (std::ranges::is_partitioned(digits, isOwned)) {
+    return LocalRange{start, start + count};
+  }
+  if (std::ranges::is_partitioned(digits, std::not_fn(isOwned))) {
+    return LocalRange{start, start + (count - 1) * owned + 1, owned};
+  }
+  return std::nullopt;
+}
 
 TensorView* localTensor(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
   std::vector<Dim> dims;
@@ -131,13 +134,9 @@ TensorView* takePart(TensorView* in, const Part& positions) {
     }
     std::vector<Val*> parts;
     for (const IndexRun& r : positions.dims[k]) {
-      std::vector<IntExpr> starts(positions.dims.size(), 0);
-      std::vector<IntExpr> stops = out->shape();
-      std::vector<IntExpr> steps(positions.dims.size(), 1);
-      starts[k] = r.start;
-      stops[k] = r.last() + 1;
-      steps[k] = r.step;
-      parts.push_back(addSlice(out, starts, stops, steps));
+      std::vector<LocalRange> ranges = wholeRanges(out);
+      ranges[k] = {r.start, r.last() + 1, r.step};
+      parts.push_back(sliceRanges(out, ranges));
     }
     std::vector<Dim> dims = dimsOf(out);
     dims[k] = localDim(countOf(positions.dims[k]), IterType::Iteration);
@@ -147,21 +146,14 @@ TensorView* takePart(TensorView* in, const Part& positions) {
     in->fusion().addExpr(ExprKind::Cat, std::move(parts), {joined}, attributes);
     out = joined;
   }
-  Ranges ranges;
-  bool changes = false;
-  const std::vector<int64_t> shape = out->constantShape();
+  std::vector<LocalRange> ranges = wholeRanges(out);
   for (size_t k = 0; k < positions.dims.size(); k++) {
-    if (positions.dims[k].empty()) {
-      ranges.add(0, 0, 1);
-    } else if (positions.dims[k].size() == 1) {
-      const IndexRun& r = positions.dims[k][0];
-      ranges.add(r.start, r.last() + 1, r.step);
-    } else {
-      ranges.add(0, shape[k], 1);
+    const IndexRuns& runs = positions.dims[k];
+    if (runs.size() < 2) {
+      ranges[k] = runs.empty() ? LocalRange{0, 0} : LocalRange{runs[0].start, runs[0].last() + 1, runs[0].step};
     }
-    changes = changes || countOf(positions.dims[k]) != shape[k];
   }
-  return changes ? addSlice(out, ranges.starts, ranges.stops, ranges.steps) : out;
+  return positions.sizes() == out->constantShape() ? out : sliceRanges(out, ranges);
 }
 
 std::vector<Dim> localDims(const TensorView* global, const ShardState& state, int64_t rank) {
@@ -183,31 +175,37 @@ TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& b
   }
   std::vector<int64_t> shape;
   std::vector<int64_t> pieces;
-  Ranges piecesCut;
-  Ranges dimsCut;
-  bool oneWindowPerDim = true;
+  std::vector<LocalRange> piecesCut;
+  std::vector<LocalRange> dimsCut;
+  bool oneRangePerDim = true;
   bool changed = false;
   for (size_t k = 0; k < after.dims.size(); k++) {
     shape.push_back(localExtent(after.dims[k]));
-    PlanDim digits;  // those that were local before
+    std::vector<RankDigit> digits;  // those that were local before
     for (const PlanDigit& d : after.dims[k]) {
-      if (!isCut(d) || !ownedBefore(before.dims[k], d.atom)) {
-        digits.push_back(d);
-        pieces.push_back(d.size);
-        piecesCut.add(isCut(d) ? coordinates[d.atom] : IntExpr(0), isCut(d) ? coordinates[d.atom] + 1 : IntExpr(d.size),
-                      1);
+      if (d.atom == kLocal) {
+        digits.push_back({d.size, std::nullopt});
+        piecesCut.push_back({0, d.size});
+      } else if (!ownedBefore(before.dims[k], d.atom)) {
+        digits.push_back({d.size, coordinates[d.atom]});
+        piecesCut.push_back({coordinates[d.atom], coordinates[d.atom] + 1});
+        changed = true;
+      } else {
+        continue;
       }
+      pieces.push_back(d.size);
     }
-    changed = changed || std::ranges::any_of(digits, isCut);
-    oneWindowPerDim = addWindow(digits, coordinates, dimsCut) && oneWindowPerDim;
+    const std::optional<LocalRange> range = rangeOf(digits);
+    oneRangePerDim = oneRangePerDim && range;
+    dimsCut.push_back(range.value_or(LocalRange{}));
   }
   if (!changed) {
     return in;
   }
-  if (oneWindowPerDim) {
-    return addSlice(in, dimsCut.starts, dimsCut.stops, dimsCut.steps);
+  if (oneRangePerDim) {
+    return sliceRanges(in, dimsCut);
   }
-  return addReshape(addSlice(addReshape(in, pieces), piecesCut.starts, piecesCut.stops, piecesCut.steps), shape);
+  return addReshape(sliceRanges(addReshape(in, pieces), piecesCut), shape);
 }
 
 TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at) {

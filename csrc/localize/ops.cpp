@@ -136,19 +136,15 @@ std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, 
     const IndexRuns held = heldRuns(dim, mesh.coordinates(at.rank));
     return held.size() > 1 ? std::nullopt : std::optional<IntExpr>(held.empty() ? 0 : held[0].start);
   }
-  IntExpr start = 0;
-  bool local = false;
+  std::vector<RankDigit> digits;
   for (const Digit& d : dim.digits()) {
-    if (d.owner.isLocal()) {
-      local = true;
-      continue;
+    digits.push_back({d.size, std::nullopt});
+    if (!d.owner.isLocal()) {
+      digits.back().value = mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size);
     }
-    if (local) {
-      return std::nullopt;
-    }
-    start += mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size) * d.stride;
   }
-  return start;
+  const std::optional<LocalRange> range = rangeOf(digits);
+  return range && range->step.isConst(1) ? std::optional(range->start) : std::nullopt;
 }
 
 // iota, eye, random: if the local part is not one range, the whole tensor is computed and then sliced.

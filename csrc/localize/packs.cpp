@@ -65,19 +65,13 @@ void packCommunications(Fusion& local, int first, std::vector<TensorView*>& resu
   TensorView* received = local.tensor(packed->dtype(), dims);
   local.addExpr(ExprKind::Communicate, {packed}, {received}, attributes);
 
-  const std::vector<IntExpr> steps(dims.size(), 1);
   int64_t at = 0;
   for (Expr* e : calls) {
     TensorView* was = e->tensorOutput();
-    std::vector<IntExpr> starts(dims.size(), 0);
-    std::vector<IntExpr> stops;
-    for (const Dim& dim : dims) {
-      stops.push_back(dim.extent);
-    }
-    starts.back() = at;
+    std::vector<LocalRange> ranges = wholeRanges(received);
+    ranges.back() = {at, at + flat(was, writes).back()};
     at += flat(was, writes).back();
-    stops.back() = at;
-    TensorView* part = addReshape(addSlice(received, starts, stops, steps), was->constantShape());
+    TensorView* part = addReshape(sliceRanges(received, ranges), was->constantShape());
     local.replaceUses(was, part);
     std::ranges::replace(results, was, part);
     local.removeExpr(e);
