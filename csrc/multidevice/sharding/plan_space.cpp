@@ -142,7 +142,8 @@ SearchState PlanSpace::numbered(const PlanState& state) {
 
 PlanDim PlanSpace::canonical(int dim, const PlanDim& digits) const {
   PlanDim out = normalForm(digits);
-  if (!parts_[dim].empty() && localExtent(out) == placesOf(dim)) {
+  const auto isLocal = [](const PlanDigit& d) { return d.atom == kLocal; };
+  if (!parts_[dim].empty() && std::ranges::all_of(out, isLocal)) {
     return {{1, placesOf(dim), kLocal}};
   }
   if (!out.empty() && out.front().atom == kLocal) {
