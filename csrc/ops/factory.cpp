@@ -46,12 +46,7 @@ IntExpr extentOf(std::string_view op, Fusion& fusion, const Operand& operand) {
 // A constant number, as a double.
 std::optional<double> constantOf(Fusion& fusion, const Operand& operand) {
   Val* val = operand.in(fusion);
-  if (!val->isConst()) {
-    return std::nullopt;
-  }
-  ScalarConst value = val->constant();
-  return std::holds_alternative<double>(value) ? std::get<double>(value)
-                                               : static_cast<double>(std::get<int64_t>(value));
+  return val->isConst() ? std::optional(toDouble(val->constant())) : std::nullopt;
 }
 
 }  // namespace

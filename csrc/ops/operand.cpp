@@ -38,6 +38,16 @@ IntList::IntList(const std::vector<Val*>& items) {
   }
 }
 
+double toDouble(const ScalarConst& value) {
+  if (const auto* d = std::get_if<double>(&value)) {
+    return *d;
+  }
+  if (const auto* i = std::get_if<int64_t>(&value)) {
+    return static_cast<double>(*i);
+  }
+  return std::get<bool>(value) ? 1.0 : 0.0;
+}
+
 Fusion& IntList::fusion() const { return fusion_ != nullptr ? *fusion_ : *FusionGuard::current(); }
 
 namespace {
@@ -91,16 +101,6 @@ PointOp boolForm(PointOp op) {
     default:
       return op;
   }
-}
-
-double toDouble(const ScalarConst& value) {
-  if (const auto* d = std::get_if<double>(&value)) {
-    return *d;
-  }
-  if (const auto* i = std::get_if<int64_t>(&value)) {
-    return static_cast<double>(*i);
-  }
-  return std::get<bool>(value) ? 1.0 : 0.0;
 }
 
 // Integer scalars are expressions, so that extents made of them can be compared; nullptr where the op has no such form.

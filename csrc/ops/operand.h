@@ -46,6 +46,9 @@ class Operand {
   ScalarConst number_;
 };
 
+// The value of a constant scalar; true is 1.
+[[nodiscard]] double toDouble(const ScalarConst& value);
+
 template <class T>
 concept ValPointer = std::is_pointer_v<T> && std::derived_from<std::remove_cv_t<std::remove_pointer_t<T>>, Val>;
 template <class T>

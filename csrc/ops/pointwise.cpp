@@ -26,9 +26,7 @@ TensorView* lerp(TensorView* start, TensorView* end, Operand weight) {
   TensorView* fromStart = add(start, mul(difference, w));
   TensorView* fromEnd = sub(end, mul(difference, sub(1.0, w)));
   if (constant && w->isConst()) {
-    const ScalarConst value = w->constant();
-    double number =
-        std::holds_alternative<double>(value) ? std::get<double>(value) : static_cast<double>(std::get<int64_t>(value));
+    const double number = toDouble(w->constant());
     return number < 0.5 && number > -0.5 ? fromStart : fromEnd;
   }
   return where(lt(abs(w), 0.5), fromStart, fromEnd);

@@ -32,6 +32,8 @@ TEST(Factory, Sequences) {
   EXPECT_EQ(values([](const Views&) { return arange(2, 9, 3); }), (std::vector<double>{2, 5, 8}));
   EXPECT_EQ(values([](const Views&) { return arange(9, 2, -3); }), (std::vector<double>{9, 6, 3}));
   EXPECT_EQ(values([](const Views&) { return arange(5, 2); }), (std::vector<double>{}));
+  EXPECT_EQ(values([](const Views&) { return arange(false, 3, true, DataType::Float); }),
+            (std::vector<double>{0, 1, 2}));
   EXPECT_EQ(values([](const Views&) { return arange(0, 1, 0.25, DataType::Float); }),
             (std::vector<double>{0, 0.25, 0.5, 0.75}));
   EXPECT_EQ(values([](const Views&) { return eye(2, 3, DataType::Float); }), (std::vector<double>{1, 0, 0, 0, 1, 0}));

@@ -297,6 +297,7 @@ TEST(Pointwise, Composed) {
   EXPECT_EQ(values([](const Views& v) { return addcmul(v[0], v[0], v[1], 0.5); }), (std::vector<double>{6, 22, 48}));
   EXPECT_EQ(values([](const Views& v) { return lerp(v[0], v[1], 0.25); }), (std::vector<double>{3.25, 6.5, 9.75}));
   EXPECT_EQ(values([](const Views& v) { return lerp(v[0], v[1], 1.0); }), (std::vector<double>{10, 20, 30}));
+  EXPECT_EQ(values([](const Views& v) { return lerp(v[0], v[1], true); }), (std::vector<double>{10, 20, 30}));
   EXPECT_EQ(values([](const Views& v) { return lerp(v[0], v[1], v[0]); }), (std::vector<double>{10, 38, 84}));
 }
 
