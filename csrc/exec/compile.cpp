@@ -35,8 +35,10 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     result.remarks = context.remarks();
     result.reasons = context.reasons();
     // the program of this rank
-    result.halos = std::make_shared<HaloExchanges>(*global);
-    local = localize(*global, *result.halos, rank);
+    const auto halos = std::make_shared<HaloExchanges>(*global);
+    local = localize(*global, *halos, rank);
+    halos->keepAmounts();
+    result.halos = halos;
     checkLocalShapes(*local, inputs);
   });
   result.agreed = call.agree(proposal, *result.planned, device);

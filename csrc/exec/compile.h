@@ -28,7 +28,7 @@ struct CompileOptions {
 // A fusion as the steps of one rank.
 struct SegmentedProgram {
   std::shared_ptr<const Fusion> planned;  // the global program, every edge aligned, local or a planned communication
-  std::shared_ptr<const HaloExchanges> halos;  // of `planned`
+  std::shared_ptr<const HaloExchanges> halos;  // of `planned`: the amounts only
   std::shared_ptr<const Fusion> local;         // the program of a rank
   std::vector<Segment> segments;               // of `local`
   std::map<int, Layout> layouts;  // by Val id in `local`: of inputs, views, and results that are not row-major

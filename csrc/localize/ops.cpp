@@ -130,6 +130,14 @@ TensorView* broadcast(Fusion& local, const LocalOp& op) {
   return takePart(plain(local, op, dims), taken);
 }
 
+TensorView* reshape(const LocalOp& op) {
+  std::vector<int64_t> shape;
+  for (const Dim& d : localDims(op)) {
+    shape.push_back(d.extent.constValue());
+  }
+  return addReshape(op.operands[0]->asTensor(), shape);
+}
+
 // The start of the local part of a dim, if the part is one range: the owned digits are outermost.
 std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {
   if (dim.hasParts()) {
@@ -321,7 +329,7 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case OpForm::Permute:
       return addPermute(op.operands[0]->asTensor(), withoutContributions(op.expr).order);
     case OpForm::Reshape:
-      return addReshape(op.operands[0]->asTensor(), heldPart(op.state, op.at.rank).sizes());
+      return reshape(op);
     case OpForm::Window:
       return window(op);
     case OpForm::Reduce:

@@ -50,27 +50,27 @@ class StepEmitter {
         step_(step),
         moved_(moved),
         at_(at),
-        held_(part(step.before, at.rank)),
-        wanted_(part(step.after, at.rank)),
-        isEven_(isEven(step, moved.extents)) {
-    invariant(in->constantShape() == held_.sizes(), "[localize] {} has another shape at {} than planned",
-              in->toString(), step.toString());
+        isEven_(isEven(step, moved.extents)),
+        heldSizes_(sizesOf(step.before)),
+        wantedSizes_(sizesOf(step.after)) {
+    invariant(in->constantShape() == heldSizes_, "[localize] {} has another shape at {} than planned", in->toString(),
+              step.toString());
   }
 
   TensorView* emit() const {
     switch (step_.kind) {
       case Collective::Local:
         return isEven_ ? sliceOwned(in_, step_.on, step_.before, step_.after, at_)
-                       : takePart(in_, held_.positionsOf(wanted_));
+                       : takePart(in_, part(step_.before, at_.rank).positionsOf(part(step_.after, at_.rank)));
       case Collective::AllReduce:
-        return communicate(in_, Collective::AllReduce, held_.sizes());
+        return communicate(in_, Collective::AllReduce, heldSizes_);
       case Collective::Transfer:
-        return isEven_ ? communicate(in_, Collective::Transfer, wanted_.sizes()) : exchange(Collective::AllToAll);
+        return isEven_ ? communicate(in_, Collective::Transfer, wantedSizes_) : exchange(Collective::AllToAll);
       case Collective::AllGather:
-        return isEven_ ? unpack(communicate(in_, Collective::AllGather, withTeam(held_.sizes())))
+        return isEven_ ? unpack(communicate(in_, Collective::AllGather, withTeam(heldSizes_)))
                        : exchange(Collective::AllGather);
       case Collective::ReduceScatter:
-        return isEven_ ? communicate(pack(wanted_.sizes()), Collective::ReduceScatter, wanted_.sizes())
+        return isEven_ ? communicate(pack(wantedSizes_), Collective::ReduceScatter, wantedSizes_)
                        : exchange(Collective::ReduceScatter);
       case Collective::AllToAll:
         return isEven_ ? unpack(communicate(pack(passedOn()), Collective::AllToAll, withTeam(passedOn())))
@@ -91,6 +91,16 @@ class StepEmitter {
 
   Part part(const PlanState& state, int64_t rank) const {
     return heldPart(state, moved_.extents, step_.on.atoms.coordinates(rank));
+  }
+
+  // The sizes of this rank's part. Even parts may have very many runs, which are not listed.
+  std::vector<int64_t> sizesOf(const PlanState& state) const {
+    if (!isEven_) {
+      return part(state, at_.rank).sizes();
+    }
+    std::vector<int64_t> sizes;
+    std::ranges::transform(state.dims, std::back_inserter(sizes), localExtent);
+    return sizes;
   }
 
   TensorView* communicate(TensorView* in, Collective kind, const std::vector<int64_t>& shape,
@@ -130,7 +140,7 @@ class StepEmitter {
 
   // The shape of one block of an all-to-all: each dim without the digits of both sides.
   std::vector<int64_t> passedOn() const {
-    std::vector<int64_t> shape = held_.sizes();
+    std::vector<int64_t> shape = heldSizes_;
     for (size_t k = 0; k < shape.size(); k++) {
       for (const Piece& p : piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes)) {
         shape[k] /= p.role == Role::New ? p.size : 1;
@@ -180,7 +190,7 @@ class StepEmitter {
         order.push_back(static_cast<int>(std::find(step_.axes.begin(), step_.axes.end(), p.atom) - step_.axes.begin()));
       }
     }
-    return rearrange(in, sizes, order, wanted_.sizes());
+    return rearrange(in, sizes, order, wantedSizes_);
   }
 
   // A collective whose blocks differ in size.
@@ -196,15 +206,15 @@ class StepEmitter {
     Blocks blocks;
     for (size_t k = 0; k < team.size(); k++) {
       if (kind == Collective::AllGather) {
-        blocks.receives.push_back(blockOf(wanted_, before[k]));
+        blocks.receives.push_back(blockOf(after[self], before[k]));
       } else if (kind == Collective::ReduceScatter) {
-        blocks.sends.push_back(blockOf(held_, after[k]));
+        blocks.sends.push_back(blockOf(before[self], after[k]));
       } else {
-        blocks.sends.push_back(blockOf(held_, passed(before, self, after, k)));
-        blocks.receives.push_back(blockOf(wanted_, passed(before, k, after, self)));
+        blocks.sends.push_back(blockOf(before[self], passed(before, self, after, k)));
+        blocks.receives.push_back(blockOf(after[self], passed(before, k, after, self)));
       }
     }
-    return communicate(in_, kind, wanted_.sizes(), std::move(blocks));
+    return communicate(in_, kind, wantedSizes_, std::move(blocks));
   }
 
   // A block without elements has no index in any dim.
@@ -230,9 +240,9 @@ class StepEmitter {
   const CommStep& step_;
   const MovedTensor& moved_;
   const LocalRank& at_;
-  const Part held_;
-  const Part wanted_;
   const bool isEven_;
+  const std::vector<int64_t> heldSizes_;
+  const std::vector<int64_t> wantedSizes_;
 };
 
 }  // namespace

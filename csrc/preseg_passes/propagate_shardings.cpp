@@ -386,7 +386,7 @@ class Propagation {
   Bytes bytesAround(const TensorView* tv, const ShardState& state) {
     Bytes bytes = bytesOfOperands(tv->definition(), tv, state);
     std::set<std::string> moved;
-    if (tv->isPartial()) {
+    if (!bytes || tv->isPartial()) {
       return bytes;
     }
     for (const Expr* use : fusion_.uses(tv)) {
@@ -398,7 +398,10 @@ class Propagation {
         for (const int operand : use->positionsOf(tv)) {
           const ShardState needed = neededOf(use, out->asTensor(), *reader, operand);
           const Bytes more = moved.insert(needed.toString()).second ? bytesBetween(tv, state, needed) : Bytes(0);
-          bytes = bytes && more ? Bytes(*bytes + *more) : std::nullopt;
+          if (!more) {
+            return std::nullopt;
+          }
+          bytes = *bytes + *more;
         }
       }
     }

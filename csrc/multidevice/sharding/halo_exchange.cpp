@@ -394,6 +394,14 @@ const HaloExchanges::Place* HaloExchanges::find(const Expr* expr, int operand) c
   return at == places_.end() ? nullptr : &at->second;
 }
 
+void HaloExchanges::keepAmounts() {
+  for (HaloExchange& exchange : exchanges_) {
+    exchange.needs = {};
+    exchange.messages = {};
+    exchange.kept = {};
+  }
+}
+
 std::vector<HaloStep> HaloExchanges::steps(const Expr* expr) const {
   std::vector<HaloStep> steps;
   for (size_t k = 0; k < expr->inputs().size(); k++) {

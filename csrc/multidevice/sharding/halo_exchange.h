@@ -61,6 +61,8 @@ class HaloExchanges {
   // Null if the operand is not a tensor, or if haloExchange() is empty for it.
   [[nodiscard]] const Place* find(const Expr* expr, int operand) const;
   [[nodiscard]] const HaloExchange& exchange(const Place& place) const { return exchanges_[place.number]; }
+  // Forgets the parts and messages of all devices: what is left of an exchange is its step and the elements received.
+  void keepAmounts();
   // One step for each tensor operand for which find() is not null.
   [[nodiscard]] std::vector<HaloStep> steps(const Expr* expr) const;
 

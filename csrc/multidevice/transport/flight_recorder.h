@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -56,6 +57,12 @@ class FlightRecorder {
   // `ring` is all zero and outlives the recorder.
   FlightRecorder(FlightRing& ring, FlightPlace place);
 
+  // This rank, the one that is recorded, aborts. A call of its own that is refused afterwards is not to be recorded. Thread-safe.
+  void abort() { aborted_->store(true, std::memory_order_relaxed); }
+  bool hasAborted() const { return aborted_->load(std::memory_order_relaxed); }
+  // An abort of the whole communicator is one of its lanes.
+  void isOfLaneOf(const FlightRecorder& whole) { aborted_ = whole.aborted_; }
+
   // The current step of the program, for the following calls.
   void setStep(int64_t step, std::string_view what) {
     step_ = step;
@@ -64,9 +71,6 @@ class FlightRecorder {
     what_[length] = '\0';
   }
   FlightEvent& begin(const CallRecord& call) {
-    if (stopped_.load(std::memory_order_relaxed)) [[unlikely]] {
-      return unrecorded_;
-    }
     const uint64_t sequence = ring_.calls.load(std::memory_order_relaxed) + 1;
     FlightEvent& event = ring_.events[sequence % FlightRing::kEvents];
     event.sequence = sequence;
@@ -87,8 +91,6 @@ class FlightRecorder {
       current_->begin = __rdtsc();
     }
   }
-  // This rank aborts: its later calls, which are refused, are not recorded. Thread-safe.
-  void stop() { stopped_.store(true, std::memory_order_relaxed); }
   static void end(FlightEvent& event) { event.end = event.begin == 0 ? FlightEvent::kEnded : __rdtsc(); }
 
   // Writes the record, at the first failure only; not while another thread makes a call. Never throws: the failure itself matters more.
@@ -112,8 +114,7 @@ class FlightRecorder {
   FlightRing& ring_;
   FlightPlace place_;
   FlightEvent* current_ = nullptr;
-  std::atomic<bool> stopped_ = false;
-  FlightEvent unrecorded_{};
+  std::shared_ptr<std::atomic<bool>> aborted_ = std::make_shared<std::atomic<bool>>(false);
   int64_t step_ = -1;
   std::array<char, sizeof(FlightEvent::what)> what_{};
   std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; addresses of nodes are stable

@@ -51,6 +51,9 @@ std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
 }
 
 FlightEvent& HostCommunicator::enter(const CallRecord& record) {
+  if (group_.recorder().hasAborted()) [[unlikely]] {
+    group_.throwIfFailed();
+  }
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
   Status& status = own().status();
@@ -262,7 +265,7 @@ void HostCommunicator::abort(std::string_view reason) {
   std::unique_lock lock(stepMutex_);
   const std::string text = fmt::format("[host] {} aborted: {}", group_.rankAndStep(rank()), reason);
   lock.unlock();
-  group_.recorder().stop();
+  group_.recorder().abort();
   group_.recordFailure({text});
 }
 

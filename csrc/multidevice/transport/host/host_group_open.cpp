@@ -128,6 +128,7 @@ HostGroup::HostGroup(const HostGroup& whole, const Team& team)
   const ControlBlock& block = calls_[rank_] = ControlBlock(static_cast<std::byte*>(laneBlock_.get()), size_);
   block.clear();
   beginBlock(block, whole.recorder_->place().directory, laneName(whole.world(), team));
+  recorder_->isOfLaneOf(*whole.recorder_);
 }
 
 void HostGroup::beginBlock(const ControlBlock& block, const std::string& flightDirectory, const std::string& world) {

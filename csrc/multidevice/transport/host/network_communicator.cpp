@@ -101,6 +101,7 @@ NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team&
       uncaught_(whole.uncaught_) {
   world_ = team;
   isLane_ = true;
+  recorder_.isOfLaneOf(whole.recorder_);
 }
 
 Communicator* NetworkCommunicator::lane(const Team& team) {
@@ -365,6 +366,9 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
 }
 
 void NetworkCommunicator::enter(const CallRecord& record) {
+  if (recorder_.hasAborted()) {
+    throwIfFailed();
+  }
   event_ = &recorder_.begin(record);
   recorder_.waits();
   throwIfFailed();
@@ -441,7 +445,7 @@ void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
 }
 
 void NetworkCommunicator::abort(std::string_view reason) {
-  recorder_.stop();
+  recorder_.abort();
   watch_.recordFailure({fmt::format("[network] {} aborted: {}", place(), reason)});
 }
 

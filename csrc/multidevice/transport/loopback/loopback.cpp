@@ -42,6 +42,7 @@ class LoopbackCommunicator final : public Communicator {
              .flightDirectory = whole.options_.flightDirectory}) {
     world_ = team;
     isLane_ = true;
+    recorder_.isOfLaneOf(whole.recorder_);
   }
   // A body that has ended has reported it already; a world of survivors ends with its communicator.
   ~LoopbackCommunicator() override {
@@ -128,7 +129,7 @@ class LoopbackCommunicator final : public Communicator {
   }
   void setBusy(bool busy) override { rendezvous_->whole().setBusy(rank_, busy); }
   void abort(std::string_view reason) override {
-    recorder_.stop();
+    recorder_.abort();
     rendezvous_->fail(fmt::format("{} aborted: {}", rendezvous_->place(rank_), reason));
   }
   Survivors shrink() override {
@@ -156,6 +157,9 @@ class LoopbackCommunicator final : public Communicator {
   template <class Body>
   void recorded(const CallRecord& call, const Body& body) {
     try {
+      if (recorder_.hasAborted()) {
+        rendezvous_->throwIfFailed();
+      }
       FlightEvent& event = recorder_.begin(call);
       recorder_.waits();
       rendezvous_->throwIfFailed();
