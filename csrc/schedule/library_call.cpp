@@ -1,5 +1,6 @@
 #include "schedule/library_call.h"
 
+#include "ir/op_rule.h"
 #include "schedule/extents.h"
 
 namespace meshfuse {
@@ -8,7 +9,7 @@ namespace {
 
 struct CallJudgement final : Judgement {
   CallJudgement(const Group& g, const DeviceInfo& device) : Judgement(g) {
-    executor = Executor::Library;
+    callsLibrary = true;
     writesAnyLayout = false;
     kind = g.exprs[0]->opName();
     cost = costOf(group, device);

@@ -15,7 +15,6 @@
 #include <variant>
 #include <vector>
 
-#include "ir/op_rule.h"
 #include "schedule/group.h"
 
 namespace meshfuse {
@@ -46,9 +45,9 @@ class Judgement {
   [[nodiscard]] virtual std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const = 0;
 
   Group group;
-  Executor executor = Executor::Kernel;  // or Library
-  bool writesAnyLayout = true;           // of its results; else row-major ones only
-  std::string_view kind;                 // of step, as dumps and explain name it: "reduction"
+  bool callsLibrary = false;    // else a kernel
+  bool writesAnyLayout = true;  // of its results; else row-major ones only
+  std::string_view kind;        // of step, as dumps and explain name it: "reduction"
   Cost cost;
   std::vector<IntExpr> loops;  // extents it loops over, in any order
   int64_t positions = 1;       // their product, with a typical extent where one is unknown

@@ -166,7 +166,7 @@ class Segmenter {
       kind = SegmentKind::View;
     } else if (ruleOf(*e).executor != Executor::Kernel) {
       alone = context_.judgementOf(graph_.groupOf({e}));
-      kind = alone->executor == Executor::Library ? SegmentKind::Library : SegmentKind::Kernel;
+      kind = alone->callsLibrary ? SegmentKind::Library : SegmentKind::Kernel;
     }
     std::set<int> producers = graph_.producersOf(e);
     if (kind == SegmentKind::Communicate) {

@@ -47,7 +47,7 @@ TEST_F(LibraryCalls, OfAProductThatTheLibraryAccepts) {
   const Verdict verdict = judged(c, withLibrary(), {{b->id(), {{1, 20}, 16}}});
   ASSERT_NE(verdict.judgement, nullptr) << verdict.refusal;
   const Judgement& judgement = *verdict.judgement;
-  EXPECT_EQ(judgement.executor, Executor::Library);
+  EXPECT_TRUE(judgement.callsLibrary);
   EXPECT_FALSE(judgement.writesAnyLayout);
   EXPECT_FALSE(judgement.readsWhereItWrites(c, a));
   const auto call = std::get<LibraryCall>(judgement.write());
@@ -91,7 +91,7 @@ TEST(Routines, NeedNoLibrary) {
   fusion.addOutput(cumsum(x, 1));
   const Verdict verdict = judge(wholeGroup(fusion), {}, allTemplates());
   ASSERT_NE(verdict.judgement, nullptr) << verdict.refusal;
-  EXPECT_EQ(verdict.judgement->executor, Executor::Library);
+  EXPECT_TRUE(verdict.judgement->callsLibrary);
   EXPECT_EQ(verdict.judgement->cost.flops, 0);
   EXPECT_EQ(std::get<LibraryCall>(verdict.judgement->write()).op, fusion.outputs()[0]->definition());
 }

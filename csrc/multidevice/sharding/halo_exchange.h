@@ -61,7 +61,7 @@ class HaloExchanges {
   // Null if the operand is not a tensor, or if haloExchange() is empty for it.
   [[nodiscard]] const Place* find(const Expr* expr, int operand) const;
   [[nodiscard]] const HaloExchange& exchange(const Place& place) const { return exchanges_[place.number]; }
-  // Forgets the parts and messages of all devices: what is left of an exchange is its step and the elements received.
+  // Forgets the parts and messages of all devices. Each exchange keeps its step and the numbers of elements received.
   void keepAmounts();
   // One step for each tensor operand for which find() is not null.
   [[nodiscard]] std::vector<HaloStep> steps(const Expr* expr) const;
