@@ -129,7 +129,7 @@ class Expr {
   const ExprAttributes& attributes() const { return attributes_; }
   // Operands and results that are tensors, in order.
   std::vector<TensorView*> tensorInputs() const;
-  // The positions of the operands that are tensors, and of those that are `val`.
+  // Operands are numbered from 0. tensorPositions: the numbers of the tensors. positionsOf: the numbers at which `val` is read.
   std::vector<int> tensorPositions() const;
   std::vector<int> positionsOf(const Val* val) const;
   TensorView* tensorOutput(int k = 0) const;

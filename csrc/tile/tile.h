@@ -213,7 +213,7 @@ struct DigitRef {
 [[nodiscard]] char letterOf(Level level);
 // The symbol of the nth digit of a level on an axis, unless the program gives it another: `n_r`, `n_r1`.
 [[nodiscard]] std::string usualSymbol(const std::string& axis, Level level, int nth);
-// The workers that share the counter of a last arriver: those that differ in the grid dims that its index leaves out.
+// The number of workers that count up one counter of a last arriver. They differ only in grid dims that its index does not name.
 [[nodiscard]] IntExpr arrivals(const Program& program, const Stmt& lastArriver);
 [[nodiscard]] inline bool isRegister(Level l) { return l == Level::Repeat || l == Level::Vector; }
 [[nodiscard]] inline bool isThread(Level l) { return l == Level::Cluster || l == Level::Warp || l == Level::Lane; }
