@@ -10,6 +10,12 @@
 
 namespace meshfuse {
 
+std::string Verifier::subject() const {
+  return expr_ == nullptr ? tensor_->Val::toString()
+                          : fmt::format("{} = {}", expr_->outputs().empty() ? "nothing" : expr_->output()->toString(),
+                                        expr_->opName());
+}
+
 namespace {
 
 // A dim of a tensor is in no other tensor.
@@ -22,7 +28,7 @@ void verifyOwners(const std::vector<TensorView*>& tensors, std::vector<std::stri
       }
     }
   }
-  std::stable_sort(owners.begin(), owners.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(owners, {}, [](const auto& owner) { return owner.first; });
   for (size_t k = 1; k < owners.size(); k++) {
     if (owners[k].first == owners[k - 1].first && owners[k].second != owners[k - 1].second) {
       violations.push_back(fmt::format("T{} and T{} share a dim; give each tensor its own", owners[k - 1].second->id(),
@@ -31,35 +37,30 @@ void verifyOwners(const std::vector<TensorView*>& tensors, std::vector<std::stri
   }
 }
 
-bool isGiven(const Val* v) {
-  return v->definition() != nullptr || v->isFusionInput() ||
-         (!v->isTensor() && (v->isConst() || v->dtype() == DataType::Int));
-}
+bool isIntScalar(const Val* v) { return !v->isTensor() && v->dtype() == DataType::Int; }
 
-void addSymbols(const IntExpr& e, std::set<std::string>& symbols) {
-  for (std::string& name : e.symbols()) {
-    symbols.insert(std::move(name));
-  }
+bool isGiven(const Val* v) {
+  return v->definition() != nullptr || v->isFusionInput() || isIntScalar(v) || (!v->isTensor() && v->isConst());
 }
 
 // Symbols that have a value at a call: sizes of inputs and of mesh axes, Int scalars that are given or computed.
 std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<TensorView*>& tensors) {
   std::set<std::string> symbols;
+  const auto add = [&](const IntExpr& e) { std::ranges::move(e.symbols(), std::inserter(symbols, symbols.end())); };
   for (const Val* in : fusion.inputs()) {
-    for (const IntExpr& extent : in->isTensor() ? in->asTensor()->shape() : std::vector<IntExpr>{}) {
-      addSymbols(extent, symbols);
+    if (in->isTensor()) {
+      std::ranges::for_each(in->asTensor()->shape(), add);
     }
   }
   for (int id = 0; id < fusion.numVals(); id++) {
     const Val* v = fusion.val(id);
-    if (v != nullptr && !v->isTensor() && v->dtype() == DataType::Int &&
-        (v->isFusionInput() || v->definition() != nullptr)) {
-      addSymbols(v->intExpr(), symbols);
+    if (v != nullptr && isIntScalar(v) && (v->isFusionInput() || v->definition() != nullptr)) {
+      add(v->intExpr());
     }
   }
   for (const TensorView* t : tensors) {
     for (int axis = 0; axis < t->getDeviceMesh().numAxes(); axis++) {
-      addSymbols(t->getDeviceMesh().axisSize(axis), symbols);
+      add(t->getDeviceMesh().axisSize(axis));
     }
   }
   return symbols;
@@ -67,12 +68,10 @@ std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<Tenso
 
 // The first symbol of `e` that is not given. Coordinates of the device are given where a local program runs.
 std::optional<std::string> missingSymbol(const IntExpr& e, const std::set<std::string>& given) {
-  for (const std::string& name : e.symbols()) {
-    if (given.count(name) == 0 && !name.starts_with("coord.")) {
-      return name;
-    }
-  }
-  return std::nullopt;
+  const std::vector<std::string> symbols = e.symbols();
+  const auto missing = std::ranges::find_if(
+      symbols, [&](const std::string& name) { return !given.contains(name) && !name.starts_with("coord."); });
+  return missing == symbols.end() ? std::nullopt : std::optional(*missing);
 }
 
 // The sizes of results may depend on inputs only.
@@ -80,22 +79,17 @@ void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Ex
                    const std::set<std::string>& given, std::vector<std::string>& violations) {
   for (const TensorView* t : tensors) {
     for (const IterDomain* id : t->getLogicalDomain()) {
-      if (std::optional<std::string> name = missingSymbol(id->extent(), given); name && !t->isFusionInput()) {
-        violations.push_back(
-            fmt::format("T{}: dim {} depends on {}, which occurs in no input; give extents that follow from the inputs",
-                        t->id(), id->toString(), *name));
+      if (const std::optional<std::string> name = missingSymbol(id->extent(), given); name && !t->isFusionInput()) {
+        Verifier(*t, violations)
+            .report("dim {} depends on {}, which occurs in no input; give extents that follow from the inputs", id,
+                    *name);
       }
     }
   }
   for (const Expr* e : exprs) {
     for (const Val* v : e->inputs()) {
-      std::optional<std::string> name;
-      if (!v->isTensor() && v->dtype() == DataType::Int) {
-        name = missingSymbol(v->intExpr(), given);
-      }
-      if (name) {
-        violations.push_back(fmt::format("{} = {}: operand {} depends on {}, which occurs in no input",
-                                         e->output()->toString(), e->opName(), v->toString(), *name));
+      if (const auto name = isIntScalar(v) ? missingSymbol(v->intExpr(), given) : std::nullopt) {
+        Verifier(*e, violations).report("operand {} depends on {}, which occurs in no input", v, *name);
       }
     }
   }
@@ -105,16 +99,15 @@ void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Ex
 
 std::vector<std::string> verify(const Fusion& fusion) {
   std::vector<std::string> violations;
-  const ExprSet set =
-      fusion.outputs().empty() ? ExprSet::All : ExprSet::Needed;  // an unfinished fusion is verified whole
+  // An unfinished fusion is verified whole.
+  const ExprSet set = fusion.outputs().empty() ? ExprSet::All : ExprSet::Needed;
   std::vector<Expr*> exprs;
   try {
     exprs = fusion.exprs(set);
   } catch (const InternalError& e) {
-    violations.emplace_back(e.what());
-    return violations;
+    return {e.what()};
   }
-  std::vector<TensorView*> tensors = fusion.tensors(set);
+  const std::vector<TensorView*> tensors = fusion.tensors(set);
   for (const TensorView* t : tensors) {
     verifyDomains(*t, violations);
     verifyPartialDims(*t, violations);
@@ -122,10 +115,7 @@ std::vector<std::string> verify(const Fusion& fusion) {
   verifyOwners(tensors, violations);
   for (const Expr* e : exprs) {
     for (const Val* v : e->inputs()) {
-      if (!isGiven(v)) {
-        violations.push_back(fmt::format("{} = {}: operand {} is neither computed nor an input",
-                                         e->output()->toString(), e->opName(), v->toString()));
-      }
+      Verifier(*e, violations).require(isGiven(v), "operand {} is neither computed nor an input", v);
     }
     verifyExpr(*e, violations);
     verifyContributions(*e, violations);

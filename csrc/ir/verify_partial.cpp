@@ -1,8 +1,7 @@
 // Dims of contributions to a reduction: which tensors have one, and which ops may read it.
 #include <algorithm>
 
-#include "base/error.h"
-#include "ir/fusion.h"
+#include "base/ranges.h"
 #include "ir/op_rule.h"
 #include "ir/verify.h"
 
@@ -12,8 +11,8 @@ namespace {
 
 bool comesOfReduction(const IterDomain* id) {
   const IdExpr* e = id->definition();
-  return e != nullptr && std::any_of(e->in.begin(), e->in.end(),
-                                     [](const IterDomain* in) { return in->isReduction() || comesOfReduction(in); });
+  return e != nullptr &&
+         std::ranges::any_of(e->in, [](const IterDomain* in) { return in->isReduction() || comesOfReduction(in); });
 }
 
 // The violation between dim p of an operand and the corresponding dim c of the result, or "".
@@ -33,44 +32,33 @@ std::string wrongPair(const Expr& e, const IterDomain* p, const IterDomain* c) {
 }  // namespace
 
 void verifyPartialDims(const TensorView& tensor, std::vector<std::string>& violations) {
-  const auto report = [&](const std::string& what) {
-    violations.push_back(fmt::format("{}: {}", static_cast<const Val&>(tensor).toString(), what));
-  };
-  const std::vector<IterDomain*>& root = tensor.getRootDomain();
+  Verifier verifier(tensor, violations);
   int partial = 0;
-  for (const IterDomain* id : tensor.getLogicalDomain()) {
-    if (id->isReduction()) {
-      continue;
-    }
+  for (const IterDomain* id : tensor.noReductions()) {
     const bool isPart = comesOfReduction(id);
-    const bool isOfOperand = tensor.definition() != nullptr && std::find(root.begin(), root.end(), id) != root.end();
+    const bool isOfOperand = tensor.definition() != nullptr && contains(tensor.getRootDomain(), id);
     partial += id->isPartial() ? 1 : 0;
-    if (isPart && !id->isPartial()) {
-      report(fmt::format("dim {} is a stored part of a reduced dim; its elements are contributions: mark it p{{{}}}",
-                         id->toString(), id->extent().toString()));
-    } else if (id->isPartial() && !isPart && !isOfOperand) {
-      report(fmt::format("dim {} counts contributions, but is no part of a reduced dim; leave out the mark",
-                         id->toString()));
-    }
+    verifier.require(!isPart || id->isPartial(),
+                     "dim {} is a stored part of a reduced dim; its elements are contributions: mark it p{{{}}}", id,
+                     id->extent());
+    verifier.require(!id->isPartial() || isPart || isOfOperand,
+                     "dim {} counts contributions, but is no part of a reduced dim; leave out the mark", id);
   }
-  if (partial > 1) {
-    report(fmt::format("{} dims count contributions, expected one at most: combine those of one first", partial));
-  }
+  verifier.require(partial <= 1, "{} dims count contributions, expected one at most: combine those of one first",
+                   partial);
 }
 
 void verifyContributions(const Expr& expr, std::vector<std::string>& violations) {
   if (expr.outputs().size() != 1 || !expr.output()->isTensor()) {
     return;
   }
-  const auto report = [&](const std::string& what) {
-    violations.push_back(fmt::format("{} = {}: {}", expr.output()->toString(), expr.opName(), what));
-  };
+  Verifier verifier(expr, violations);
   const std::vector<IterDomain*>& root = expr.tensorOutput()->getRootDomain();
-  const auto kept = std::find_if(root.begin(), root.end(), [](const IterDomain* id) { return id->isPartial(); });
+  const auto kept = std::ranges::find_if(root, &IterDomain::isPartial);
   const bool keeps = keepsContributions(expr);
-  if (kept != root.end() && !keeps) {
-    report(fmt::format("dim {} of the result counts contributions, which {} does not keep; combine them before it",
-                       (*kept)->toString(), expr.opName()));
+  if (kept != root.end()) {
+    verifier.require(keeps, "dim {} of the result counts contributions, which {} does not keep; combine them before it",
+                     *kept, expr.opName());
   }
   if (!keeps && expr.kind() != ExprKind::Reduce && expr.kind() != ExprKind::Redistribute) {
     return;
@@ -79,9 +67,7 @@ void verifyContributions(const Expr& expr, std::vector<std::string>& violations)
     const std::vector<IterDomain*> dims = operand->noReductions();
     for (size_t k = 0; k < dims.size() && k < root.size(); k++) {
       const std::string wrong = wrongPair(expr, dims[k], root[k]);
-      if (!wrong.empty()) {
-        report(fmt::format("dim {} of {} {}", dims[k]->toString(), operand->Val::toString(), wrong));
-      }
+      verifier.require(wrong.empty(), "dim {} of {} {}", dims[k], static_cast<const Val*>(operand), wrong);
     }
   }
 }
