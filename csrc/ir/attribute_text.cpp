@@ -3,9 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
-#include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "ir/op_rule.h"
@@ -16,36 +15,142 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kRandomKinds = {"uniform", "normal"};
+constexpr std::string_view kRandomKinds[] = {"uniform", "normal"};
 
-std::string partsText(const std::vector<Part>& parts) {
-  return listText(parts, [](const Part& part) { return toString(part); });
+RandomKind parseRandomKind(std::string_view text) {
+  const auto* found = std::ranges::find(kRandomKinds, text);
+  check(found != std::end(kRandomKinds), "unknown name '{}'; there are {}", text, fmt::join(kRandomKinds, ", "));
+  return static_cast<RandomKind>(found - kRandomKinds);
 }
 
-std::string commText(const CommAttributes& c, const std::function<std::string(const IntExpr&)>& written) {
-  std::string text = fmt::format("kind={}, mesh=M{}, axes={}", identifier(c.kind), c.mesh, listText(c.axes));
-  if (reduces(c.kind)) {
-    text += fmt::format(", op={}", name(c.reduce));
+Collective parseKind(std::string_view text) {
+  const std::optional<Collective> kind = parseCollective(text);
+  check(kind && *kind != Collective::Local && *kind <= Collective::Broadcast,
+        "unknown collective '{}'; there are transfer, all_to_all, all_gather, reduce_scatter, all_reduce, broadcast",
+        text);
+  return *kind;
+}
+
+int parseMesh(std::string_view text) {
+  check(text.starts_with("M"), "expected a mesh such as M0, got '{}'", text);
+  return static_cast<int>(parseInteger(text.substr(1)));
+}
+
+struct Write {
+  const std::function<std::string(const IntExpr&)>& text;
+  const std::function<int(const DeviceMesh&)>& mesh;
+};
+
+struct Read {
+  const std::function<IntExpr(std::string_view)>& expression;
+  std::span<const DeviceMesh> meshes;
+};
+
+// How the text form names, writes and reads a part of `Owner`. An empty text is not printed.
+template <class Owner>
+struct Field {
+  std::string_view key;
+  std::string (*written)(const Owner&, const Write&);
+  void (*read)(Owner&, std::string_view, const Read&);
+};
+
+using A = ExprAttributes;
+using C = CommAttributes;
+using Text = std::string_view;
+
+template <class List, class... Written>
+std::string unlessEmpty(const List& list, const Written&... written) {
+  return list.empty() ? "" : listText(list, written...);
+}
+
+template <std::vector<IntExpr> A::*kList>
+constexpr Field<A> expressions(Text key) {
+  return {key, [](const A& a, const Write& write) { return unlessEmpty(a.*kList, write.text); },
+          [](A& a, Text text, const Read& read) { a.*kList = parseEach(text, read.expression); }};
+}
+
+template <std::vector<Part> C::*kList>
+constexpr Field<C> blocks(Text key) {
+  return {key,
+          [](const C& c, const Write&) { return unlessEmpty(c.*kList, [](const Part& p) { return toString(p); }); },
+          [](C& c, Text text, const Read&) { c.*kList = parseEach(text, parsePart); }};
+}
+
+// By Attribute.
+constexpr Field<A> kFields[] = {
+    {"op", [](const A& a, const Write&) { return std::string(name(a.reduce)); },
+     [](A& a, Text text, const Read&) { a.reduce = parseReduceOp(text); }},
+    {"kind", [](const A& a, const Write&) { return std::string(kRandomKinds[static_cast<size_t>(a.random)]); },
+     [](A& a, Text text, const Read&) { a.random = parseRandomKind(text); }},
+    {"dim", [](const A& a, const Write&) { return std::to_string(a.dim); },
+     [](A& a, Text text, const Read&) { a.dim = static_cast<int>(parseInteger(text)); }},
+    {"ordinal", [](const A& a, const Write&) { return std::to_string(a.ordinal); },
+     [](A& a, Text text, const Read&) { a.ordinal = static_cast<int>(parseInteger(text)); }},
+    {"flags", [](const A& a, const Write&) { return a.flags.empty() ? "" : flagsText(a.flags); },
+     [](A& a, Text text, const Read&) { a.flags = parseFlags(text); }},
+    {"order", [](const A& a, const Write&) { return unlessEmpty(a.order); },
+     [](A& a, Text text, const Read&) { a.order = parseIntegers(text); }},
+    expressions<&A::starts>("starts"),
+    expressions<&A::stops>("stops"),
+    expressions<&A::steps>("steps"),
+    {"plan", [](const A& a, const Write& write) { return a.plan ? planText(*a.plan, write.mesh) : ""; },
+     [](A& a, Text text, const Read& read) { a.plan = parsePlan(text, read.meshes); }},
+    {"plan",
+     [](const A& a, const Write&) { return unlessEmpty(a.haloSteps, [](const HaloStep& s) { return toString(s); }); },
+     [](A& a, Text text, const Read&) { a.haloSteps = parseEach(text, parseHaloStep); }},
+    {"pack", [](const A& a, const Write&) { return a.pack == 0 ? "" : std::to_string(a.pack); },
+     [](A& a, Text text, const Read&) { a.pack = static_cast<int>(parseInteger(text)); }},
+};
+static_assert(std::size(kFields) == static_cast<size_t>(Attribute::Pack) + 1);
+
+bool sendsToRanks(const C& c) { return c.kind == Collective::Transfer && c.sources.empty(); }
+
+constexpr Field<C> kCommFields[] = {
+    {"kind", [](const C& c, const Write&) { return std::string(identifier(c.kind)); },
+     [](C& c, Text text, const Read&) { c.kind = parseKind(text); }},
+    {"mesh", [](const C& c, const Write&) { return fmt::format("M{}", c.mesh); },
+     [](C& c, Text text, const Read&) { c.mesh = parseMesh(text); }},
+    {"axes", [](const C& c, const Write&) { return listText(c.axes); },
+     [](C& c, Text text, const Read&) { c.axes = parseIntegers(text); }},
+    {"op", [](const C& c, const Write&) { return std::string(reduces(c.kind) ? name(c.reduce) : ""); },
+     [](C& c, Text text, const Read&) { c.reduce = parseReduceOp(text); }},
+    {"sources", [](const C& c, const Write&) { return unlessEmpty(c.sources); },
+     [](C& c, Text text, const Read&) { c.sources = parseEach(text, parseInteger); }},
+    {"root", [](const C& c, const Write& write) { return c.kind == Collective::Broadcast ? write.text(c.root) : ""; },
+     [](C& c, Text text, const Read& read) { c.root = read.expression(text); }},
+    blocks<&C::sends>("sends"),
+    blocks<&C::receives>("receives"),
+    {"to", [](const C& c, const Write&) { return sendsToRanks(c) ? listText(c.to) : ""; },
+     [](C& c, Text text, const Read&) { c.to = parseEach(text, parseInteger); }},
+    {"from", [](const C& c, const Write&) { return sendsToRanks(c) ? listText(c.from) : ""; },
+     [](C& c, Text text, const Read&) { c.from = parseEach(text, parseInteger); }},
+    {"number", [](const C& c, const Write&) { return c.number == 0 ? "" : std::to_string(c.number); },
+     [](C& c, Text text, const Read&) { c.number = parseInteger(text); }},
+};
+
+const Field<A>& fieldOf(Attribute attribute) { return kFields[static_cast<size_t>(attribute)]; }
+
+template <class Owner, class Fields>
+std::string fieldsText(const Owner& owner, const Fields& fields, const Write& write) {
+  std::vector<std::string> parts;
+  for (const Field<Owner>& field : fields) {
+    if (const std::string text = field.written(owner, write); !text.empty()) {
+      parts.push_back(fmt::format("{}={}", field.key, text));
+    }
   }
-  if (!c.sources.empty()) {
-    text += fmt::format(", sources=[{}]", fmt::join(c.sources, ", "));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+template <class Owner, class Fields>
+void readField(Owner& owner, const Fields& fields, ExprKind kind, std::string_view key, std::string_view value,
+               const Read& read) {
+  const auto field = std::ranges::find(fields, key, &Field<Owner>::key);
+  if (field == std::ranges::end(fields)) {
+    const std::string keys = joined(fields, ", ", &Field<Owner>::key);
+    throwUserError(
+        fmt::format("{} has no attribute '{}'; there are {}", ruleOf(kind).name, key, keys.empty() ? "none" : keys));
   }
-  if (c.kind == Collective::Broadcast) {
-    text += ", root=" + written(c.root);
-  }
-  if (!c.sends.empty()) {
-    text += ", sends=" + partsText(c.sends);
-  }
-  if (!c.receives.empty()) {
-    text += ", receives=" + partsText(c.receives);
-  }
-  if (c.kind == Collective::Transfer && c.sources.empty()) {
-    text += fmt::format(", to=[{}], from=[{}]", fmt::join(c.to, ", "), fmt::join(c.from, ", "));
-  }
-  if (c.number != 0) {
-    text += fmt::format(", number={}", c.number);
-  }
-  return text;
+  field->read(owner, value, read);
 }
 
 }  // namespace
@@ -57,186 +162,41 @@ ReduceOp parseReduceOp(std::string_view text) {
   return static_cast<ReduceOp>(found - kReduceOpNames);
 }
 
-namespace {
-
-RandomKind parseRandomKind(std::string_view text) {
-  const auto found = std::ranges::find(kRandomKinds, text);
-  check(found != kRandomKinds.end(), "unknown name '{}'; there are {}", text, fmt::join(kRandomKinds, ", "));
-  return static_cast<RandomKind>(found - kRandomKinds.begin());
-}
-
-std::string_view keyOf(Attribute attribute) {
-  constexpr std::string_view kKeys[] = {"point",  "op",    "kind",  "dim",  "ordinal", "flags", "order",
-                                        "starts", "stops", "steps", "comm", "plan",    "plan",  "pack"};
-  return kKeys[static_cast<size_t>(attribute)];
-}
-
-// Text of one attribute's value; empty: not printed.
-std::string valueText(Attribute attribute, const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
-                      const std::function<int(const DeviceMesh&)>& mesh) {
-  const ExprAttributes& a = expr.attributes();
-  auto list = [&](const std::vector<IntExpr>& values) { return values.empty() ? "" : listText(values, text); };
-  switch (attribute) {
-    case Attribute::Point:
-    case Attribute::Comm:
-      return "";
-    case Attribute::Reduce:
-      return std::string(name(a.reduce));
-    case Attribute::Random:
-      return std::string(kRandomKinds[static_cast<size_t>(a.random)]);
-    case Attribute::Dim:
-      return fmt::format("{}", a.dim);
-    case Attribute::Ordinal:
-      return fmt::format("{}", a.ordinal);
-    case Attribute::Flags:
-      return a.flags.empty() ? "" : flagsText(a.flags);
-    case Attribute::Order:
-      return a.order.empty() ? "" : listText(a.order);
-    case Attribute::Starts:
-      return list(a.starts);
-    case Attribute::Stops:
-      return list(a.stops);
-    case Attribute::Steps:
-      return list(a.steps);
-    case Attribute::Plan:
-      return a.plan ? planText(*a.plan, mesh) : "";
-    case Attribute::HaloSteps:
-      return a.haloSteps.empty() ? "" : listText(a.haloSteps, [](const HaloStep& step) { return toString(step); });
-    case Attribute::Pack:
-      return a.pack == 0 ? "" : fmt::format("{}", a.pack);
-  }
-  return "";
-}
-
-void parseComm(std::string_view key, std::string_view value, const std::function<IntExpr(std::string_view)>& read,
-               CommAttributes& c) {
-  if (key == "kind") {
-    const std::optional<Collective> kind = parseCollective(value);
-    check(kind && *kind != Collective::Local && *kind <= Collective::Broadcast,
-          "unknown collective '{}'; there are transfer, all_to_all, all_gather, reduce_scatter, all_reduce, broadcast",
-          value);
-    c.kind = *kind;
-  } else if (key == "mesh") {
-    check(value.starts_with("M"), "expected a mesh such as M0, got '{}'", value);
-    c.mesh = static_cast<int>(parseInteger(value.substr(1)));
-  } else if (key == "axes") {
-    c.axes = parseIntegers(value);
-  } else if (key == "op") {
-    c.reduce = parseReduceOp(value);
-  } else if (key == "sources" || key == "to" || key == "from") {
-    std::vector<int64_t>& list = key == "sources" ? c.sources : key == "to" ? c.to : c.from;
-    list = parseEach(value, parseInteger);
-  } else if (key == "number") {
-    c.number = parseInteger(value);
-  } else if (key == "root") {
-    c.root = read(value);
-  } else if (key == "sends" || key == "receives") {
-    (key == "sends" ? c.sends : c.receives) = parseEach(value, parsePart);
-  } else {
-    throwUserError(fmt::format(
-        "communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root, sends, receives, to, from, "
-        "number",
-        key));
-  }
-}
-
-std::string keysOf(ExprKind kind) {
-  std::vector<std::string_view> keys;
-  std::ranges::transform(ruleOf(kind).attributes, std::back_inserter(keys), keyOf);
-  return keys.empty() ? "none" : fmt::format("{}", fmt::join(keys, ", "));
-}
-
-}  // namespace
-
 std::string flagsText(const std::vector<bool>& flags) {
-  return listText(flags, [](bool flag) { return std::string(flag ? "t" : "f"); });
+  return listText(flags, [](bool flag) { return flag ? "t" : "f"; });
 }
-
-std::string listText(const std::vector<int>& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
 
 std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
                            const std::function<int(const DeviceMesh&)>& mesh) {
   if (expr.kind() == ExprKind::Communicate) {
-    return commText(expr.attributes().comm, text);
+    return fieldsText(expr.attributes().comm, kCommFields, {text, mesh});
   }
-  bool combines = expr.kind() != ExprKind::Redistribute || expr.tensorOutput()->hasReduction();
-  std::vector<std::string> parts;
-  for (Attribute a : ruleOf(expr).attributes) {
-    if (!combines && (a == Attribute::Reduce || a == Attribute::Dim)) {
-      continue;
-    }
-    std::string value = valueText(a, expr, text, mesh);
-    if (!value.empty()) {
-      parts.push_back(fmt::format("{}={}", keyOf(a), value));
-    }
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  const bool combines = expr.kind() != ExprKind::Redistribute || expr.tensorOutput()->hasReduction();
+  const std::vector<Attribute> printed = filtered(ruleOf(expr).attributes, [&](Attribute a) {
+    return combines || (a != Attribute::Reduce && a != Attribute::Dim);
+  });
+  return fieldsText(expr.attributes(), mapped(printed, fieldOf), {text, mesh});
 }
 
 void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
                     const std::function<IntExpr(std::string_view)>& read, std::span<const DeviceMesh> meshes,
                     ExprAttributes& attributes) {
   if (kind == ExprKind::Communicate) {
-    parseComm(key, value, read, attributes.comm);
-    return;
+    readField(attributes.comm, kCommFields, kind, key, value, {read, meshes});
+  } else {
+    readField(attributes, mapped(ruleOf(kind).attributes, fieldOf), kind, key, value, {read, meshes});
   }
-  for (Attribute a : ruleOf(kind).attributes) {
-    if (keyOf(a) != key) {
-      continue;
-    }
-    switch (a) {
-      case Attribute::Point:
-      case Attribute::Comm:
-        break;
-      case Attribute::Reduce:
-        attributes.reduce = parseReduceOp(value);
-        return;
-      case Attribute::Random:
-        attributes.random = parseRandomKind(value);
-        return;
-      case Attribute::Dim:
-        attributes.dim = static_cast<int>(parseInteger(value));
-        return;
-      case Attribute::Ordinal:
-        attributes.ordinal = static_cast<int>(parseInteger(value));
-        return;
-      case Attribute::Flags:
-        attributes.flags = parseFlags(value);
-        return;
-      case Attribute::Order:
-        attributes.order = parseIntegers(value);
-        return;
-      case Attribute::Starts:
-        attributes.starts = parseEach(value, read);
-        return;
-      case Attribute::Stops:
-        attributes.stops = parseEach(value, read);
-        return;
-      case Attribute::Steps:
-        attributes.steps = parseEach(value, read);
-        return;
-      case Attribute::Plan:
-        attributes.plan = parsePlan(value, meshes);
-        return;
-      case Attribute::HaloSteps:
-        attributes.haloSteps = parseEach(value, parseHaloStep);
-        return;
-      case Attribute::Pack:
-        attributes.pack = static_cast<int>(parseInteger(value));
-        return;
-    }
-  }
-  throwUserError(fmt::format("{} has no attribute '{}'; there are {}", ruleOf(kind).name, key, keysOf(kind)));
+}
+
+int nesting(char c) {
+  return std::string_view("([{").find(c) != std::string_view::npos   ? 1
+         : std::string_view(")]}").find(c) != std::string_view::npos ? -1
+                                                                     : 0;
 }
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) {
-    text.remove_suffix(1);
-  }
-  return text;
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return text.substr(0, text.find_last_not_of(" \t\r") + 1);
 }
 
 std::vector<std::string_view> splitAtCommas(std::string_view text) {
@@ -247,10 +207,8 @@ std::vector<std::string_view> splitAtCommas(std::string_view text) {
     if (k == text.size() || (text[k] == ',' && depth == 0)) {
       parts.push_back(trimmed(text.substr(start, k - start)));
       start = k + 1;
-    } else if (text[k] == '(' || text[k] == '[' || text[k] == '{') {
-      depth++;
-    } else if (text[k] == ')' || text[k] == ']' || text[k] == '}') {
-      depth--;
+    } else {
+      depth += nesting(text[k]);
     }
   }
   if (parts.size() == 1 && parts[0].empty()) {
@@ -259,23 +217,26 @@ std::vector<std::string_view> splitAtCommas(std::string_view text) {
   return parts;
 }
 
+std::pair<std::string_view, std::string_view> splitAt(char separator, std::string_view text) {
+  const size_t at = std::min(text.find(separator), text.size());
+  return {trimmed(text.substr(0, at)), trimmed(text.substr(std::min(at + 1, text.size())))};
+}
+
 std::vector<std::string_view> parseList(std::string_view text) {
   check(text.size() >= 2 && text.front() == '[' && text.back() == ']', "expected a list in brackets, got '{}'", text);
   return splitAtCommas(text.substr(1, text.size() - 2));
 }
 
 int64_t parseInteger(std::string_view text) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check(error == std::errc() && end == text.data() + text.size(), "expected an integer, got '{}'", text);
-  return value;
+  const std::optional<int64_t> value = numberIn<int64_t>(text);
+  check(value.has_value(), "expected an integer, got '{}'", text);
+  return *value;
 }
 
 std::vector<int> parseIntegers(std::string_view list) {
   return parseEach(list, [](std::string_view part) {
-    int64_t value = parseInteger(part);
-    check(value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max(), "{} is too large here",
-          value);
+    const int64_t value = parseInteger(part);
+    check(std::in_range<int>(value), "{} is too large here", value);
     return static_cast<int>(value);
   });
 }

@@ -1,26 +1,30 @@
 // The attributes of an Expr in the text form: `dim=1`, `flags=[t, f]`, `starts=[0, i0]`, ...
 #pragma once
 
+#include <charconv>
+#include <concepts>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/ranges.h"
 #include "ir/expr.h"
 
 namespace meshfuse {
 
 [[nodiscard]] std::string flagsText(const std::vector<bool>& flags);  // [t, f]
-[[nodiscard]] std::string listText(const std::vector<int>& values);   // [1, 0]
 // [a, b], with the text of each element.
 template <class T, class Text>
 [[nodiscard]] std::string listText(const std::vector<T>& values, const Text& text) {
-  std::string list;
-  for (const T& value : values) {
-    list += (list.empty() ? "" : ", ") + text(value);
-  }
-  return "[" + list + "]";
+  return "[" + joined(values, ", ", std::cref(text)) + "]";
+}
+template <std::integral T>
+[[nodiscard]] std::string listText(const std::vector<T>& values) {  // [1, 0]
+  return listText(values, [](T value) { return std::to_string(value); });
 }
 
 // The attributes that the kind reads, separated by commas; lists only if not empty.
@@ -39,17 +43,23 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
 
 // The parts of `text` between commas outside of brackets, trimmed; none for a blank text.
 [[nodiscard]] std::vector<std::string_view> splitAtCommas(std::string_view text);
+// The parts before and after the first `separator`, trimmed; the second is empty if there is none.
+[[nodiscard]] std::pair<std::string_view, std::string_view> splitAt(char separator, std::string_view text);
+[[nodiscard]] int nesting(char c);  // 1 for an opening bracket, -1 for a closing one, else 0
 [[nodiscard]] std::string_view trimmed(std::string_view text);
 // The parts of `[a, b]`; UserError without the brackets.
 [[nodiscard]] std::vector<std::string_view> parseList(std::string_view text);
 // The same, each read by `read`.
 template <class Read>
 [[nodiscard]] auto parseEach(std::string_view text, const Read& read) {
-  std::vector<decltype(read(text))> values;
-  for (std::string_view part : parseList(text)) {
-    values.push_back(read(part));
-  }
-  return values;
+  return mapped(parseList(text), std::cref(read));
+}
+// The number that is the whole text.
+template <class Number>
+[[nodiscard]] std::optional<Number> numberIn(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 [[nodiscard]] int64_t parseInteger(std::string_view text);
 [[nodiscard]] std::vector<int> parseIntegers(std::string_view list);

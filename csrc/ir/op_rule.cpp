@@ -302,7 +302,7 @@ const std::array<OpRule, kKinds>& rows() {
        E::Moved,
        V::No,
        X::Ranks},
-      {K::Communicate, "communicate", {Comm}, kOne, F::Ranks, R::No, communicate, L::No, E::Computed, V::No, X::Ranks},
+      {K::Communicate, "communicate", {}, kOne, F::Ranks, R::No, communicate, L::No, E::Computed, V::No, X::Ranks},
   }};
   return kRows;
 }

@@ -41,7 +41,6 @@
 namespace meshfuse {
 
 enum class Attribute : uint8_t {
-  Point,
   Reduce,
   Random,
   Dim,
@@ -51,7 +50,6 @@ enum class Attribute : uint8_t {
   Starts,
   Stops,
   Steps,
-  Comm,
   Plan,
   HaloSteps,
   Pack

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
+#include <functional>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/attribute_text.h"
 #include "ir/fusion.h"
@@ -22,32 +24,28 @@ namespace {
 
 constexpr int kMostIds = 1 << 22;
 
+bool isSpace(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+bool isDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool isWordStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool isWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// T12 or S12: the number. Nothing else.
-std::optional<int> valueNumber(std::string_view text) {
-  int number = 0;
-  if (text.size() < 2 || (text[0] != 'T' && text[0] != 'S') || std::isdigit(static_cast<unsigned char>(text[1])) == 0) {
-    return std::nullopt;
-  }
-  auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional<int>(number) : std::nullopt;
+// The number after one of these letters. Nothing else.
+std::optional<int> numberAfter(std::string_view letters, std::string_view text) {
+  const bool fits = text.size() >= 2 && contains(letters, text[0]) && isDigit(text[1]);
+  return fits ? numberIn<int>(text.substr(1)) : std::nullopt;
 }
+
+// T12 or S12: the number.
+std::optional<int> valueNumber(std::string_view text) { return numberAfter("TS", text); }
 
 std::optional<double> floatingLiteral(std::string_view text) {
   if (text == "inf" || text == "-inf" || text == "nan") {
     return text == "nan" ? std::numeric_limits<double>::quiet_NaN()
                          : (text[0] == '-' ? -1 : 1) * std::numeric_limits<double>::infinity();
   }
-  size_t first = text.starts_with('-') ? 1 : 0;
-  double value = 0;
-  if (first >= text.size() || std::isdigit(static_cast<unsigned char>(text[first])) == 0 ||
-      text.find_first_of(".e") == std::string_view::npos) {
-    return std::nullopt;
-  }
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional<double>(value) : std::nullopt;
+  const size_t first = text.starts_with('-') ? 1 : 0;
+  const bool fits = first < text.size() && isDigit(text[first]) && text.find_first_of(".e") != std::string_view::npos;
+  return fits ? numberIn<double>(text) : std::nullopt;
 }
 
 std::string withoutSpaces(std::string_view text) {
@@ -69,8 +67,7 @@ std::optional<IterType> typeOfLetter(char c) {
 struct TensorText {
   DataType dtype = DataType::Float;
   std::vector<Dim> logical;
-  bool rootGiven = false;
-  std::string_view root;  // inside of root[...]
+  std::optional<std::string_view> root;  // inside of root[...]
 };
 
 }  // namespace
@@ -82,19 +79,14 @@ class FusionParser {
 
   std::unique_ptr<Fusion> parse() {
     reserveIds();
-    guarded([&] {
-      expectWord("fusion");
-      expect('{');
-      while (!accept('}')) {
-        if (atEnd()) {
-          fail("expected '}' at the end of the fusion");
-        }
-        line();
+    try {
+      program();
+    } catch (const Error& e) {
+      if (located_) {
+        throw;
       }
-      if (!atEnd()) {
-        fail("unexpected text after the fusion's '}'");
-      }
-    });
+      failAt(start_, e.what());
+    }
     fusion_->nextSymbol_ = nextSymbol_;
     fusion_->nextOrdinal_ = nextOrdinal_;
     return std::move(fusion_);
@@ -103,10 +95,8 @@ class FusionParser {
   // Checks the result of parse().
   void checkProgram(const Fusion& fusion) {
     checkSymbols(fusion);
-    std::string list;
-    for (const std::string& violation : verify(fusion)) {
-      list += fmt::format("{}{}{}", list.empty() ? "" : "\n", placeOfValue(violation), violation);
-    }
+    const std::string list =
+        joined(verify(fusion), "\n", [&](const std::string& violation) { return placeOfValue(violation) + violation; });
     check(list.empty(), "{}", list);
   }
 
@@ -116,16 +106,10 @@ class FusionParser {
   // Sizes depend on the sizes of inputs, integer inputs, and symbolic mesh axes; coord.x is the coordinate of a rank.
   void checkSymbols(const Fusion& fusion) {
     std::set<std::string> known;
-    auto add = [&](const IntExpr& e) {
-      for (const std::string& symbol : e.symbols()) {
-        known.insert(symbol);
-      }
-    };
+    auto add = [&](const IntExpr& e) { std::ranges::move(e.symbols(), std::inserter(known, known.end())); };
     for (const Val* in : fusion.inputs()) {
       if (in->isTensor()) {
-        for (const IntExpr& extent : in->asTensor()->shape()) {
-          add(extent);
-        }
+        std::ranges::for_each(in->asTensor()->shape(), add);
       } else if (in->dtype() == DataType::Int) {
         add(in->intExpr());
       }
@@ -149,9 +133,7 @@ class FusionParser {
       if (!isWordStart(violation[k]) || (k > 0 && isWord(violation[k - 1]))) {
         continue;
       }
-      const size_t end =
-          std::find_if_not(violation.begin() + static_cast<int64_t>(k), violation.end(), isWord) - violation.begin();
-      const std::optional<int> number = valueNumber(violation.substr(k, end - k));
+      const std::optional<int> number = valueNumber(wordIn(violation, k));
       if (auto it = number ? valuePlaces_.find(*number) : valuePlaces_.end(); it != valuePlaces_.end()) {
         return placeOf(it->second) + ": ";
       }
@@ -162,15 +144,9 @@ class FusionParser {
   // -- cursor ---------------------------------------------------------------------------------------------------------------
 
   std::string placeOf(size_t at) const {
-    size_t lineNumber = 1;
-    size_t lineStart = 0;
-    for (size_t k = 0; k < std::min(at, text_.size()); k++) {
-      if (text_[k] == '\n') {
-        lineNumber++;
-        lineStart = k + 1;
-      }
-    }
-    return fmt::format("{}:{}:{}", file_, lineNumber, at - lineStart + 1);
+    const std::string_view before = text_.substr(0, at);
+    const size_t lineStart = before.rfind('\n') + 1;  // 0 in the first line
+    return fmt::format("{}:{}:{}", file_, std::ranges::count(before, '\n') + 1, at - lineStart + 1);
   }
   [[noreturn]] void failAt(size_t at, std::string_view message) {
     located_ = true;
@@ -178,30 +154,10 @@ class FusionParser {
   }
   [[noreturn]] void fail(std::string_view message) { failAt(at_, message); }
 
-  // Errors thrown in `body` get the position `start_`, where the current part of the text begins.
-  template <class Body>
-  void guarded(Body body) {
-    try {
-      body();
-    } catch (const Error& e) {
-      if (located_) {
-        throw;
-      }
-      failAt(start_, e.what());
-    }
-  }
-
+  size_t lineEnd() const { return std::min(text_.find('\n', at_), text_.size()); }
   void skip() {
-    while (at_ < text_.size()) {
-      if (text_[at_] == '#') {
-        while (at_ < text_.size() && text_[at_] != '\n') {
-          at_++;
-        }
-      } else if (std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
-        at_++;
-      } else {
-        break;
-      }
+    while (at_ < text_.size() && (text_[at_] == '#' || isSpace(text_[at_]))) {
+      at_ = text_[at_] == '#' ? lineEnd() : at_ + 1;
     }
     start_ = at_;
   }
@@ -209,37 +165,35 @@ class FusionParser {
     skip();
     return at_ == text_.size();
   }
-  bool peek(char c) {
-    skip();
-    return at_ < text_.size() && text_[at_] == c;
-  }
   bool accept(char c) {
-    bool found = peek(c);
+    const bool found = !atEnd() && text_[at_] == c;
     at_ += found ? 1 : 0;
     return found;
   }
   std::string_view shown() {
     skip();
-    size_t end = at_;
-    while (end < text_.size() && end < at_ + 20 && text_[end] != '\n') {
-      end++;
-    }
-    return end == at_ ? "the end" : text_.substr(at_, end - at_);
+    const std::string_view rest = text_.substr(at_, std::min<size_t>(lineEnd() - at_, 20));
+    return rest.empty() ? "the end" : rest;
   }
   void expect(char c) {
     if (!accept(c)) {
       fail(fmt::format("expected '{}', got '{}'", c, shown()));
     }
   }
+  // The word that begins at a position of `text`; "" if none does.
+  static std::string_view wordIn(std::string_view text, size_t at) {
+    const std::string_view rest = text.substr(at);
+    const bool isOne = !rest.empty() && isWordStart(rest[0]);
+    return {rest.begin(), isOne ? std::ranges::find_if_not(rest, isWord) : rest.begin()};
+  }
   std::string_view peekWord() {
     skip();
-    size_t end = at_;
-    if (end < text_.size() && isWordStart(text_[end])) {
-      while (end < text_.size() && isWord(text_[end])) {
-        end++;
-      }
-    }
-    return text_.substr(at_, end - at_);
+    return wordIn(text_, at_);
+  }
+  bool acceptWord(std::string_view expected) {
+    const bool found = peekWord() == expected;
+    at_ += found ? expected.size() : 0;
+    return found;
   }
   std::string_view word(std::string_view what) {
     std::string_view w = peekWord();
@@ -248,12 +202,6 @@ class FusionParser {
     }
     at_ += w.size();
     return w;
-  }
-  void expectWord(std::string_view expected) {
-    if (peekWord() != expected) {
-      fail(fmt::format("expected '{}', got '{}'", expected, shown()));
-    }
-    at_ += expected.size();
   }
   // The text up to the matching closing bracket; the cursor is then after it.
   std::string_view inside(char close) {
@@ -266,8 +214,7 @@ class FusionParser {
         at_++;
         return text_.substr(begin, at_ - 1 - begin);
       }
-      depth += c == '(' || c == '[' || c == '{' ? 1 : 0;
-      depth -= c == ')' || c == ']' || c == '}' ? 1 : 0;
+      depth += nesting(c);
     }
     failAt(begin, fmt::format("no '{}' closes this bracket on its line", close));
   }
@@ -292,12 +239,8 @@ class FusionParser {
   }
 
   void noteSymbol(std::string_view name) {
-    int number = 0;
-    if (name.size() >= 2 && name[0] == 'i' && std::isdigit(static_cast<unsigned char>(name[1])) != 0) {
-      auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), number);
-      if (error == std::errc() && end == name.data() + name.size() && number < INT32_MAX) {
-        nextSymbol_ = std::max(nextSymbol_, number + 1);
-      }
+    if (const std::optional<int> number = numberAfter("i", name); number && *number < INT32_MAX) {
+      nextSymbol_ = std::max(nextSymbol_, *number + 1);
     }
   }
 
@@ -320,11 +263,7 @@ class FusionParser {
     return {expression(text), IterType::Iteration};
   }
   std::vector<Dim> dimList(std::string_view text) {
-    std::vector<Dim> dims;
-    for (std::string_view part : splitAtCommas(text)) {
-      dims.push_back(dim(part));
-    }
-    return dims;
+    return mapped(splitAtCommas(text), [this](std::string_view part) { return dim(part); });
   }
 
   // -- lines ------------------------------------------------------------------------------------------------------------------
@@ -332,21 +271,18 @@ class FusionParser {
   // Values get the ids of their names; constants, which have no name, come after them.
   void reserveIds() {
     int last = -1;
-    for (size_t k = 0; k < text_.size(); k++) {
-      bool lineStart = k == 0 || text_[k - 1] == '\n';
-      if (!lineStart) {
+    for (const auto characters : std::views::split(text_, '\n')) {
+      const std::string_view line(characters.begin(), characters.end());
+      const size_t equals = line.find('=');
+      if (equals == std::string_view::npos) {
         continue;
       }
-      size_t begin = text_.find_first_not_of(" \t", k);
-      size_t equals = text_.find('=', k);
-      size_t end = text_.find('\n', k);
-      if (begin == std::string_view::npos || equals == std::string_view::npos || equals > end) {
-        continue;
-      }
-      for (std::string_view part : splitAtCommas(text_.substr(begin, equals - begin))) {
+      const std::string_view names = trimmed(line.substr(0, equals));
+      for (std::string_view part : splitAtCommas(names)) {
         if (std::optional<int> number = valueNumber(part)) {
           if (*number >= kMostIds) {
-            failAt(begin, fmt::format("value number {} is too large; numbers are below {}", *number, kMostIds));
+            failAt(names.data() - text_.data(),
+                   fmt::format("value number {} is too large; numbers are below {}", *number, kMostIds));
           }
           last = std::max(last, *number);
         }
@@ -356,25 +292,37 @@ class FusionParser {
     fusion_->uses_.resize(last + 1);
   }
 
+  void program() {
+    if (!acceptWord("fusion")) {
+      fail(fmt::format("expected 'fusion', got '{}'", shown()));
+    }
+    expect('{');
+    while (!accept('}')) {
+      if (atEnd()) {
+        fail("expected '}' at the end of the fusion");
+      }
+      line();
+    }
+    if (!atEnd()) {
+      fail("unexpected text after the fusion's '}'");
+    }
+  }
+
   void line() {
-    std::string_view first = peekWord();
-    if (first == "mesh") {
+    if (acceptWord("mesh")) {
       meshLine();
-    } else if (first == "planner") {
+    } else if (acceptWord("planner")) {
       plannerLine();
-    } else if (first == "symbol") {
+    } else if (acceptWord("symbol")) {
       symbolLine();
-    } else if (first == "output") {
-      at_ += first.size();
+    } else if (acceptWord("output")) {
       fusion_->addOutput(value(word("a value")));
-    } else if (first == "alias") {
-      at_ += first.size();
+    } else if (acceptWord("alias")) {
       Val* out = value(word("a value"));
       expect('-');
       expect('>');
-      Val* in = value(word("a value"));
-      fusion_->aliasOutputToInput(out, in);
-    } else if (valueNumber(first)) {
+      fusion_->aliasOutputToInput(out, value(word("a value")));
+    } else if (valueNumber(peekWord())) {
       valueLine();
     } else {
       fail(fmt::format(
@@ -384,7 +332,6 @@ class FusionParser {
   }
 
   void meshLine() {
-    expectWord("mesh");
     std::string_view number = word("a mesh such as M0");
     if (number != fmt::format("M{}", fusion_->meshes().size())) {
       failAt(number.data() - text_.data(), fmt::format("mesh {} is defined where M{} is expected; number meshes from 0",
@@ -394,19 +341,18 @@ class FusionParser {
     MeshSizes hints;
     for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {
       standAt(part);
-      size_t colon = part.find(':');
-      check(colon != std::string_view::npos, "expected an axis as name: size, got '{}'", part);
-      std::string name(trimmed(part.substr(0, colon)));
-      std::string_view size = trimmed(part.substr(colon + 1));
+      check(contains(part, ':'), "expected an axis as name: size, got '{}'", part);
+      const auto [nameText, size] = splitAt(':', part);
+      const std::string name(nameText);
       const std::string_view hint = size.starts_with(name) ? trimmed(size.substr(name.size())) : std::string_view();
-      if (size == name || hint.starts_with("hint ")) {
-        axes.emplace_back(name);
-        facts_.emplace(name, SymbolFacts{.lower = 1});
-        if (!hint.empty()) {
-          hints[name] = parseInteger(trimmed(hint.substr(5)));
-        }
-      } else {
+      if (size != name && !hint.starts_with("hint ")) {
         axes.emplace_back(name, parseInteger(size));
+        continue;
+      }
+      axes.emplace_back(name);
+      facts_.emplace(name, SymbolFacts{.lower = 1});
+      if (!hint.empty()) {
+        hints[name] = parseInteger(trimmed(hint.substr(5)));
       }
     }
     std::vector<int64_t> ids;
@@ -416,13 +362,11 @@ class FusionParser {
     }
     standAt(number);
     DeviceMesh mesh = DeviceMesh::create(std::move(axes), std::move(ids)).hint(hints);
-    check(std::find(fusion_->meshes_.begin(), fusion_->meshes_.end(), mesh) == fusion_->meshes_.end(),
-          "mesh {} is equal to a mesh above; define each mesh once", number);
+    check(!contains(fusion_->meshes_, mesh), "mesh {} is equal to a mesh above; define each mesh once", number);
     fusion_->meshes_.push_back(mesh);
   }
 
   void plannerLine() {
-    expectWord("planner");
     PlannerSettings settings = fusion_->planner();
     for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {
       standAt(part);
@@ -432,7 +376,6 @@ class FusionParser {
   }
 
   void symbolLine() {
-    expectWord("symbol");
     std::string name(word("a symbol"));
     while (at_ < text_.size() && text_[at_] == '.') {  // coord.x
       at_++;
@@ -442,9 +385,7 @@ class FusionParser {
     SymbolFacts facts;
     for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {
       standAt(part);
-      size_t colon = std::min(part.find(':'), part.size());
-      std::string_view key = trimmed(part.substr(0, colon));
-      std::string_view number = trimmed(part.substr(std::min(colon + 1, part.size())));
+      const auto [key, number] = splitAt(':', part);
       if (key == "lower") {
         facts.lower = number == "none" ? INT64_MIN : parseInteger(number);
       } else if (key == "upper") {
@@ -534,14 +475,13 @@ class FusionParser {
     std::vector<Val*> operands;
     for (std::string_view part : splitAtCommas(text)) {
       standAt(part);
-      size_t equals = part.find('=');
-      if (equals == std::string_view::npos) {
+      if (contains(part, '=')) {
+        const auto [key, value] = splitAt('=', part);
+        parseAttribute(kind, key, value, std::bind_front(&FusionParser::expression, this), fusion_->meshes(),
+                       attributes);
+      } else {
         operands.push_back(operand(part));
-        continue;
       }
-      auto read = [this](std::string_view e) { return expression(e); };
-      parseAttribute(kind, trimmed(part.substr(0, equals)), trimmed(part.substr(equals + 1)), read, fusion_->meshes(),
-                     attributes);
     }
     return operands;
   }
@@ -559,19 +499,14 @@ class FusionParser {
       fusion_->nextValId_ = number;
       Val* v = fusion_->take(std::make_unique<Val>(), *dtype);
       if (*dtype == DataType::Int) {
-        size_t end = std::min(text_.find('\n', at_), text_.size());
-        std::string_view text = trimmed(text_.substr(at_, end - at_));
-        at_ = end;
-        v->intExpr_ = expression(text);
+        const size_t begin = std::exchange(at_, lineEnd());
+        v->intExpr_ = expression(trimmed(text_.substr(begin, at_ - begin)));
         fusion_->scalars_["Int " + v->intExpr_.toString()] = v;
       }
       return v;
     }
-    TensorText t{.dtype = *dtype, .logical = {}, .rootGiven = false, .root = {}};
-    t.logical = dimList(bracketed('[', ']'));
-    if (peekWord() == "root") {
-      at_ += 4;
-      t.rootGiven = true;
+    TensorText t{.dtype = *dtype, .logical = dimList(bracketed('[', ']')), .root = {}};
+    if (acceptWord("root")) {
       t.root = trimmed(bracketed('[', ']'));
     }
     standAt(typeName);
@@ -584,8 +519,8 @@ class FusionParser {
   TensorView* makeTensor(int number, const TensorText& t, const ExprKind* kind, const std::vector<Val*>& operands,
                          const ExprAttributes& attributes) {
     fusion_->nextValId_ = number;
-    bool implied = !t.rootGiven && kind != nullptr && impliesRoot(*kind);
-    if (t.root == "logical" || (!t.rootGiven && !implied)) {
+    const bool implied = !t.root && kind != nullptr && impliesRoot(*kind);
+    if (t.root == "logical" || (!t.root && !implied)) {
       return fusion_->tensor(t.dtype, t.logical);
     }
     std::vector<Dim> root;
@@ -594,14 +529,14 @@ class FusionParser {
       check(!operands.empty() && operands[0]->isTensor(), "{} needs a tensor as first operand", ruleOf(*kind).name);
       root = dimsOf(operands[0]->asTensor());
     } else {
-      size_t semicolon = t.root.find(';');
-      standAt(t.root);
-      check(semicolon != std::string_view::npos, "expected root[dims; steps], got root[{}]", t.root);
-      root = dimList(trimmed(t.root.substr(0, semicolon)));
-      steps = trimmed(t.root.substr(semicolon + 1));
+      standAt(*t.root);
+      check(contains(*t.root, ';'), "expected root[dims; steps], got root[{}]", *t.root);
+      const auto parts = splitAt(';', *t.root);
+      root = dimList(parts.first);
+      steps = parts.second;
     }
-    const RootReader reader{fusion_.get(), [this](std::string_view text) { return expression(text); },
-                            [this](std::string_view text) { standAt(text); }};
+    const RootReader reader{fusion_.get(), std::bind_front(&FusionParser::expression, this),
+                            std::bind_front(&FusionParser::standAt, this)};
     return fusion_->tensorFromRoot(t.dtype, root, [&](Fusion& fusion, const std::vector<IterDomain*>& ids) {
       std::vector<IterDomain*> dims = implied ? connectImplied(fusion, *kind, attributes, ids, t.logical)
                                               : applyRootSteps(steps, ids, t.logical, reader);
@@ -615,27 +550,25 @@ class FusionParser {
   }
 
   void checkLogical(const std::vector<IterDomain*>& dims, const std::vector<Dim>& logical) {
-    std::vector<IntExpr> derived;
-    std::vector<IntExpr> given;
-    std::ranges::transform(dims, std::back_inserter(derived), &IterDomain::extent);
-    std::ranges::transform(logical, std::back_inserter(given), &Dim::extent);
+    const std::vector<IntExpr> derived = mapped(dims, &IterDomain::extent);
+    const std::vector<IntExpr> given = mapped(logical, &Dim::extent);
     check(derived == given, "the op and the root domain give the shape {}, the line says {}", toString(derived),
           toString(given));
   }
 
   // One of contiguity[], alloc[], mesh, pinned, a loop transform, loop[]; false if none follows.
   bool suffix(TensorView* t) {
-    size_t end = std::min(text_.find('\n', at_), text_.size());
-    std::string_view w = peekWord();
-    size_t wordAt = at_;
+    const size_t end = lineEnd();
+    const std::string_view w = peekWord();
+    const size_t wordAt = at_;
     if (at_ >= end) {
       return false;  // the next line's
     }
+    at_ += w.size();
     if (w == "contiguity" || w == "alloc" || w == "reorder" || w == "loop") {
-      at_ += w.size();
-      std::string_view list = bracketed('[', ']');
+      const std::string_view list = bracketed('[', ']');
       start_ = wordAt;
-      std::string_view whole(list.data() - 1, list.size() + 2);
+      const std::string_view whole(list.data() - 1, list.size() + 2);
       if (w == "contiguity") {
         t->setContiguity(parseFlags(whole));
       } else if (w == "alloc") {
@@ -645,32 +578,25 @@ class FusionParser {
       } else {
         checkLoop(t, list);
       }
-      return true;
-    }
-    if (w == "mesh") {
-      at_ += w.size();
+    } else if (w == "mesh") {
       std::string_view number = word("a mesh such as M0");
       standAt(number);
       check(number.starts_with("M"), "expected a mesh such as M0, got '{}'", number);
       int64_t k = parseInteger(number.substr(1));
       check(k >= 0 && k < std::ssize(fusion_->meshes()), "mesh {} is not defined above", number);
       t->setDeviceMesh(fusion_->meshes()[k]);
-      return true;
-    }
-    if (w == "pinned") {
-      at_ += w.size();
+    } else if (w == "pinned") {
       t->setUserSharded(true);
-      return true;
-    }
-    if (w == "split" || w == "inner_split" || w == "outer_split" || w == "partition" || w == "merge" ||
-        w == "parallelize") {
-      at_ += w.size();
+    } else if (w == "split" || w == "inner_split" || w == "outer_split" || w == "partition" || w == "merge" ||
+               w == "parallelize") {
       std::vector<std::string_view> arguments = splitAtCommas(bracketed('(', ')'));
       start_ = wordAt;
       loopTransform(t, w, arguments);
-      return true;
+    } else {
+      at_ = wordAt;
+      return false;
     }
-    return false;
+    return true;
   }
 
   void loopTransform(TensorView* t, std::string_view name, const std::vector<std::string_view>& arguments) {
@@ -684,16 +610,17 @@ class FusionParser {
       t->parallelize(axis, *type);
     } else if (name == "merge") {
       t->merge(axis, arguments.size() == 2 ? static_cast<int>(parseInteger(arguments[1])) : axis + 1);
-    } else if (name == "partition") {
-      size_t start = start_;
-      std::vector<IntExpr> sizes = parseEach(arguments[1], [this](std::string_view part) { return expression(part); });
-      start_ = start;
-      t->partition(axis, sizes);
     } else {
-      size_t start = start_;
-      IntExpr factor = expression(arguments[1]);
-      start_ = start;
-      t->split(axis, factor, name != "outer_split");
+      const auto read = [this, start = start_](std::string_view text) {
+        IntExpr e = expression(text);
+        start_ = start;
+        return e;
+      };
+      if (name == "partition") {
+        t->partition(axis, parseEach(arguments[1], read));
+      } else {
+        t->split(axis, read(arguments[1]), name != "outer_split");
+      }
     }
   }
 
@@ -708,9 +635,7 @@ class FusionParser {
   }
 
   void checkLoop(const TensorView* t, std::string_view text) {
-    std::string loop = t->toString();
-    loop = loop.substr(loop.find('[') + 1);
-    loop.pop_back();
+    const std::string loop = joined(t->getLoopDomain(), ", ", &IterDomain::toString);
     check(withoutSpaces(loop) == withoutSpaces(text), "the transforms give loop[{}], the line says loop[{}]", loop,
           text);
   }
