@@ -2,9 +2,9 @@
 #pragma once
 
 #include <charconv>
-#include <concepts>
 #include <functional>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,13 +18,13 @@ namespace meshfuse {
 
 [[nodiscard]] std::string flagsText(const std::vector<bool>& flags);  // [t, f]
 // [a, b], with the text of each element.
-template <class T, class Text>
-[[nodiscard]] std::string listText(const std::vector<T>& values, const Text& text) {
+template <std::ranges::input_range Range, class Text>
+[[nodiscard]] std::string listText(const Range& values, const Text& text) {
   return "[" + joined(values, ", ", std::cref(text)) + "]";
 }
-template <std::integral T>
-[[nodiscard]] std::string listText(const std::vector<T>& values) {  // [1, 0]
-  return listText(values, [](T value) { return std::to_string(value); });
+template <std::ranges::input_range Range>
+[[nodiscard]] std::string listText(const Range& numbers) {  // [1, 0]
+  return listText(numbers, [](auto number) { return std::to_string(number); });
 }
 
 // The attributes that the kind reads, separated by commas; lists only if not empty.

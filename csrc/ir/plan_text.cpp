@@ -1,7 +1,5 @@
 #include "ir/plan_text.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -14,28 +12,18 @@ namespace {
 // -- printing -----------------------------------------------------------------------------------------------------------
 
 std::string atomNames(const std::vector<int>& atoms, const DeviceMesh& mesh) {
-  std::vector<std::string_view> names;
-  for (const int atom : atoms) {
-    names.push_back(mesh.axisName(atom));
-  }
-  return fmt::format("{}", fmt::join(names, ", "));
+  return joined(atoms, ", ", [&](int atom) { return mesh.axisName(atom); });
 }
 
 std::string stateText(const PlanState& state, const DeviceMesh& atoms) {
-  std::vector<std::string> dims;
-  for (size_t k = 0; k < state.dims.size(); k++) {
-    std::string text;
-    for (const PlanDigit& d : state.dims[k]) {
-      text += fmt::format("{}{}", text.empty() ? "" : " ", d.size);
-      text += d.atom == kLocal ? "" : ":" + atoms.axisName(d.atom);
-    }
-    text = text.empty() ? "1" : text;
-    if (!state.partsOf(k).empty()) {
-      text += fmt::format(" parts [{}]", fmt::join(state.partsOf(k), ", "));
-    }
-    dims.push_back(std::move(text));
-  }
-  return fmt::format("[{}]{}", fmt::join(dims, ", "),
+  const auto digitText = [&](const PlanDigit& d) {
+    return std::to_string(d.size) + (d.atom == kLocal ? "" : ":" + atoms.axisName(d.atom));
+  };
+  const auto dimText = [&](int64_t k) {
+    const std::string digits = state.dims[k].empty() ? "1" : joined(state.dims[k], " ", digitText);
+    return state.partsOf(k).empty() ? digits : fmt::format("{} parts {}", digits, listText(state.partsOf(k)));
+  };
+  return fmt::format("[{}]{}", joined(indices(state.dims), ", ", dimText),
                      state.partial.empty() ? "" : fmt::format(" P({})", atomNames(state.partial, atoms)));
 }
 
@@ -70,9 +58,7 @@ class Reader {
     step.axes = atoms(team, step.on.atoms);
     if (verb == "permute") {
       expect("sources");
-      for (const std::string_view source : splitAtCommas(bracketed('[', ']'))) {
-        step.sources.push_back(parseInteger(source));
-      }
+      step.sources = mapped(splitAtCommas(bracketed('[', ']')), parseInteger);
     }
     require(trimmed(rest_).empty(), "nothing more");
     step.kind = kindOf(verb);
@@ -167,20 +153,16 @@ class Reader {
   }
 
   int atom(std::string_view name, const DeviceMesh& mesh) const {
-    for (int k = 0; k < mesh.numAxes(); k++) {
-      if (mesh.axisName(k) == name) {
-        return k;
-      }
+    int k = 0;
+    while (k < mesh.numAxes() && mesh.axisName(k) != name) {
+      k++;
     }
-    require(false, fmt::format("axes of {}, not '{}',", mesh.toString(), name));
-    return 0;
+    require(k < mesh.numAxes(), fmt::format("axes of {}, not '{}',", mesh.toString(), name));
+    return k;
   }
 
   std::vector<int> atoms(std::string_view names, const DeviceMesh& mesh) const {
-    std::vector<int> list;
-    for (const std::string_view name : splitAtCommas(names)) {
-      list.push_back(atom(name, mesh));
-    }
+    std::vector<int> list = mapped(splitAtCommas(names), [&](std::string_view name) { return atom(name, mesh); });
     std::ranges::sort(list);
     require(std::ranges::adjacent_find(list) == list.end(), "each axis once");
     return list;
@@ -206,7 +188,7 @@ class Reader {
       state.partial = atoms(bracketed('(', ')'), mesh);
     }
     std::vector<int> used = usedAtoms(state);
-    used.insert(used.end(), state.partial.begin(), state.partial.end());
+    append(used, state.partial);
     std::ranges::sort(used);
     require(std::ranges::adjacent_find(used) == used.end(), "an axis to own one digit at most");
     return state;
@@ -243,13 +225,12 @@ std::string planText(std::span<const CommStep> plan, const std::function<int(con
   std::vector<std::string> steps;
   for (const CommStep& step : plan) {
     const DeviceMesh& after = step.to ? step.to->atoms : step.on.atoms;
-    steps.push_back(
-        fmt::format("{}({}) on {} {} -> {}{}{}", verbOf(step), atomNames(step.axes, step.on.atoms),
-                    meshText(step.on, mesh), stateText(step.before, step.on.atoms),
-                    step.to ? meshText(*step.to, mesh) + " " : "", stateText(step.after, after),
-                    step.sources.empty() ? "" : fmt::format(" sources [{}]", fmt::join(step.sources, ", "))));
+    steps.push_back(fmt::format("{}({}) on {} {} -> {}{}{}", verbOf(step), atomNames(step.axes, step.on.atoms),
+                                meshText(step.on, mesh), stateText(step.before, step.on.atoms),
+                                step.to ? meshText(*step.to, mesh) + " " : "", stateText(step.after, after),
+                                step.sources.empty() ? "" : " sources " + listText(step.sources)));
   }
-  return fmt::format("[{}]", fmt::join(steps, ", "));
+  return "[" + joined(steps, ", ") + "]";
 }
 
 std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMesh> meshes) {
@@ -260,7 +241,7 @@ std::string toString(const HaloStep& step) {
   const std::string_view verb = step.isShared                    ? "shared"
                                 : step.kind == Collective::Local ? "slice"
                                                                  : identifier(step.kind);
-  return step.axes.empty() ? std::string(verb) : fmt::format("{}({})", verb, fmt::join(step.axes, ", "));
+  return step.axes.empty() ? std::string(verb) : fmt::format("{}({})", verb, joined(step.axes, ", "));
 }
 
 HaloStep parseHaloStep(std::string_view text) {
@@ -276,9 +257,8 @@ HaloStep parseHaloStep(std::string_view text) {
         text);
   if (open < text.size()) {
     check(text.back() == ')', "[plan] '{}' lacks its ')'", text);
-    for (const std::string_view axis : splitAtCommas(text.substr(open + 1, text.size() - open - 2))) {
-      step.axes.emplace_back(axis);
-    }
+    const std::vector<std::string_view> axes = splitAtCommas(text.substr(open + 1, text.size() - open - 2));
+    step.axes.assign(axes.begin(), axes.end());
   }
   return step;
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
-
 #include "base/error.h"
 #include "ir/attribute_text.h"
 
@@ -13,11 +11,9 @@ namespace {
 
 template <class Number>
 Number numberOf(std::string_view text, std::string_view what) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check(error == std::errc() && end == text.data() + text.size() && !text.empty(),
-        "{} of the planner is '{}'; expected a number", what, text);
-  return value;
+  const std::optional<Number> value = numberIn<Number>(text);
+  check(value.has_value(), "{} of the planner is '{}'; expected a number", what, text);
+  return *value;
 }
 
 }  // namespace
@@ -28,33 +24,28 @@ double costAlong(const std::string& axis, const std::map<std::string, double>& c
 }
 
 std::string toString(const PlannerSettings& settings) {
-  std::string text;
-  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  std::vector<std::string> parts;
   if (settings.bound) {
-    add(fmt::format("bound: {}", *settings.bound));
+    parts.push_back(fmt::format("bound: {}", *settings.bound));
   }
   if (settings.direct == DirectChoice::Fallback) {
-    add("direct: fallback");
+    parts.emplace_back("direct: fallback");
   }
-  for (const std::string& move : settings.forbid) {
-    add("forbid: " + move);
-  }
+  append(parts, mapped(settings.forbid, [](const std::string& move) { return "forbid: " + move; }));
   for (const auto& [axis, cost] : settings.alpha) {
-    add(fmt::format("alpha {}: {}", axis, cost));
+    parts.push_back(fmt::format("alpha {}: {}", axis, cost));
   }
   for (const auto& [axis, cost] : settings.beta) {
-    add(fmt::format("beta {}: {}", axis, cost));
+    parts.push_back(fmt::format("beta {}: {}", axis, cost));
   }
   if (settings.betaBetween != PlannerSettings().betaBetween) {
-    add(fmt::format("between: {}", settings.betaBetween));
+    parts.push_back(fmt::format("between: {}", settings.betaBetween));
   }
-  return text;
+  return joined(parts, ", ");
 }
 
 void readPlannerSetting(std::string_view part, PlannerSettings& settings) {
-  const size_t colon = std::min(part.find(':'), part.size());
-  const std::string_view key = trimmed(part.substr(0, colon));
-  const std::string_view value = trimmed(part.substr(std::min(colon + 1, part.size())));
+  const auto [key, value] = splitAt(':', part);
   if (key == "bound") {
     settings.bound = numberOf<int64_t>(value, key);
   } else if (key == "direct") {

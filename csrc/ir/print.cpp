@@ -1,11 +1,12 @@
 // Fusion -> text: see ir/text.h.
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
+#include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/attribute_text.h"
 #include "ir/fusion.h"
 #include "ir/root_text.h"
@@ -36,7 +37,7 @@ bool isPlain(const SymbolFacts& facts, bool isAxis) {
 class Printer {
  public:
   Printer(const Fusion& fusion, Numbering numbering, Detail detail)
-      : fusion_(fusion), numbering_(numbering), detail_(detail) {}
+      : fusion_(fusion), numbering_(numbering), detail_(detail), meshes_(fusion.meshes()) {}
 
   std::string all() {
     const bool unfinished = fusion_.outputs().empty();
@@ -70,20 +71,14 @@ class Printer {
       }
     };
     for (const Expr* e : exprs) {
-      std::for_each(e->inputs().begin(), e->inputs().end(), visit);
+      std::ranges::for_each(e->inputs(), visit);
     }
-    std::for_each(fusion_.outputs().begin(), fusion_.outputs().end(), visit);
-    std::vector<const Val*> values;
-    for (const auto& [id, v] : found) {
-      values.push_back(v);
-    }
-    return values;
+    std::ranges::for_each(fusion_.outputs(), visit);
+    return mapped(found, [](const auto& entry) { return entry.second; });
   }
 
   std::string text(const IntExpr& e) {
-    if (!e.isConst()) {
-      recordSymbols(e);
-    }
+    recordSymbols(e);
     return e.toString();
   }
 
@@ -112,12 +107,10 @@ class Printer {
   }
 
   std::string line(const std::vector<const Val*>& results, const std::string& call, const Expr* definition = nullptr) {
-    std::string names;
-    std::string types;
-    for (const Val* v : results) {
-      names += (names.empty() ? "" : ", ") + valueText(v);
-      types += " : " + (v->isTensor() ? tensorText(*v->asTensor(), definition) : scalarText(*v));
-    }
+    const std::string names = joined(results, ", ", [&](const Val* v) { return valueText(v); });
+    const std::string types = joined(results, "", [&](const Val* v) {
+      return " : " + (v->isTensor() ? tensorText(*v->asTensor(), definition) : scalarText(*v));
+    });
     return fmt::format("  {} = {}{}\n", names, call, types);
   }
 
@@ -127,40 +120,22 @@ class Printer {
   }
 
   std::string call(const Expr& e) {
-    std::string arguments;
-    for (const Val* v : e.inputs()) {
-      arguments += (arguments.empty() ? "" : ", ") + valueText(v);
-    }
-    std::string attributes = attributesText(
+    const std::string arguments = joined(e.inputs(), ", ", [&](const Val* v) { return valueText(v); });
+    const std::string attributes = attributesText(
         e, [this](const IntExpr& x) { return text(x); }, [this](const DeviceMesh& mesh) { return meshNumber(mesh); });
-    if (!arguments.empty() && !attributes.empty()) {
-      arguments += ", ";
-    }
-    return fmt::format("{}({}{})", e.opName(), arguments, attributes);
-  }
-
-  std::string dims(const std::vector<IterDomain*>& ids) {
-    std::string list;
-    for (const IterDomain* id : ids) {
-      (void)text(id->extent());
-      list += (list.empty() ? "" : ", ") + id->toString();
-    }
-    return "[" + list + "]";
-  }
-
-  std::string shapeText(const TensorView& t) {
-    return fmt::format("{}[{}]", name(t.dtype()),
-                       dimsText(t.getLogicalDomain(), [this](const IntExpr& e) { return text(e); }));
+    const std::string_view comma = arguments.empty() || attributes.empty() ? "" : ", ";
+    return fmt::format("{}({}{}{})", e.opName(), arguments, comma, attributes);
   }
 
   std::string tensorText(const TensorView& t, const Expr* definition) {
-    std::string result = shapeText(t) + rootPart(t, definition);
-    const std::vector<bool>& contiguity = t.contiguity();
-    if (definition == nullptr || std::find(contiguity.begin(), contiguity.end(), false) != contiguity.end()) {
-      result += " contiguity" + flagsText(contiguity);
+    const auto toText = [this](const IntExpr& e) { return text(e); };
+    std::string result = fmt::format("{}[{}]", name(t.dtype()), dimsText(t.getLogicalDomain(), toText));
+    result += rootPart(t, definition);
+    if (definition == nullptr || contains(t.contiguity(), false)) {
+      result += " contiguity" + flagsText(t.contiguity());
     }
     if (t.hasAllocation()) {
-      result += fmt::format(" alloc[{}]", fmt::join(t.memoryOrder(), ", "));
+      result += " alloc" + listText(t.memoryOrder());
     }
     if (detail_ == Detail::Math) {
       return result;
@@ -168,24 +143,27 @@ class Printer {
     if (t.hasDeviceMesh()) {
       result += fmt::format(" mesh M{}{}", meshNumber(t.getDeviceMesh()), t.isUserSharded() ? " pinned" : "");
     }
-    std::vector<LoopTransform> transforms = t.loopTransforms();
+    const std::vector<LoopTransform> transforms = t.loopTransforms();
+    if (transforms.empty()) {
+      return result;
+    }
     for (const LoopTransform& transform : transforms) {
       result += " " + transformText(transform);
     }
-    return transforms.empty() ? result : result + " loop" + dims(t.getLoopDomain());
+    return result + " loop" + listText(t.getLoopDomain(), [this](const IterDomain* id) {
+             recordSymbols(id->extent());
+             return id->toString();
+           });
   }
 
   std::string rootPart(const TensorView& t, const Expr* definition) {
     auto toText = [this](const IntExpr& e) { return text(e); };
-    std::string actual = rootText(t, toText);
-    if (definition != nullptr && impliesRoot(definition->kind())) {
-      std::string implied = impliedRoot(t, *definition);
-      if (implied == actual) {
-        return "";
-      }
-      return actual.empty() ? " root[logical]" : " " + actual;
+    const std::string actual = rootText(t, toText);
+    const bool implies = definition != nullptr && impliesRoot(definition->kind());
+    if (actual == (implies ? impliedRoot(t, *definition) : "")) {
+      return "";
     }
-    return actual.empty() ? "" : " " + actual;
+    return actual.empty() ? " root[logical]" : " " + actual;
   }
 
   std::string impliedRoot(const TensorView& t, const Expr& definition) {
@@ -224,31 +202,17 @@ class Printer {
   }
 
   int meshNumber(const DeviceMesh& mesh) {
-    std::vector<DeviceMesh>& all = meshes();
-    auto it = std::find(all.begin(), all.end(), mesh);
-    if (it == all.end()) {
-      all.push_back(mesh);
-      it = all.end() - 1;
+    const int64_t number = positionIn(meshes_, mesh);
+    if (number == std::ssize(meshes_)) {
+      meshes_.push_back(mesh);
     }
-    return static_cast<int>(it - all.begin());
+    return static_cast<int>(number);
   }
 
-  // Those with a number first, then in order of appearance.
-  std::vector<DeviceMesh>& meshes() {
-    if (!meshes_) {
-      meshes_ = fusion_.meshes();
-    }
-    return *meshes_;
-  }
-
-  bool isAxisName(const std::string& symbol) {
-    return std::any_of(meshes().begin(), meshes().end(), [&](const DeviceMesh& mesh) {
-      for (int k = 0; k < mesh.numAxes(); k++) {
-        if (mesh.axisName(k) == symbol && !mesh.axisSize(k).isConst()) {
-          return true;
-        }
-      }
-      return false;
+  bool isAxisName(const std::string& symbol) const {
+    return std::ranges::any_of(meshes_, [&](const DeviceMesh& mesh) {
+      return std::ranges::any_of(std::views::iota(0, mesh.numAxes()),
+                                 [&](int k) { return mesh.axisName(k) == symbol && !mesh.axisSize(k).isConst(); });
     });
   }
 
@@ -275,10 +239,10 @@ class Printer {
     if (detail_ == Detail::Math) {
       return lines;
     }
-    for (size_t k = 0; k < meshes().size(); k++) {
-      std::string text = meshes()[k].toString();
-      lines +=
-          fmt::format("  mesh M{} {} {}\n", k, text.substr(0, text.find('}') + 1), text.substr(text.find('}') + 1));
+    for (size_t k = 0; k < meshes_.size(); k++) {
+      std::string text = meshes_[k].toString();
+      const size_t end = text.find('}') + 1;
+      lines += fmt::format("  mesh M{} {} {}\n", k, text.substr(0, end), text.substr(end));
     }
     return lines;
   }
@@ -291,7 +255,7 @@ class Printer {
   const Fusion& fusion_;
   Numbering numbering_;
   Detail detail_;
-  std::optional<std::vector<DeviceMesh>> meshes_;
+  std::vector<DeviceMesh> meshes_;  // those with a number first, then in order of appearance
   std::map<std::string, SymbolFacts, ByLengthThenName> symbols_;
   std::map<int, int> numbers_;
 };

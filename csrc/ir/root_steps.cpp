@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/attribute_text.h"
 #include "ir/root_text.h"
 
@@ -9,19 +10,17 @@ namespace meshfuse {
 
 namespace {
 
-size_t positionIn(std::string_view text, size_t size) {
+size_t parsePosition(std::string_view text, size_t size) {
   const int64_t p = parseInteger(text);
   check(p >= 0 && p < static_cast<int64_t>(size), "position {} is outside of a list of {}", p, size);
   return static_cast<size_t>(p);
 }
 
 void reorderDims(const std::vector<std::string_view>& order, std::vector<IterDomain*>& dims) {
-  std::vector<IterDomain*> reordered;
   check(order.size() == dims.size(), "reorder names {} dims of {}", order.size(), dims.size());
-  for (std::string_view part : order) {
-    reordered.push_back(dims[positionIn(part, dims.size())]);
-  }
-  check(std::is_permutation(reordered.begin(), reordered.end(), dims.begin()), "reorder names a dim twice");
+  std::vector<IterDomain*> reordered =
+      mapped(order, [&](std::string_view part) { return dims[parsePosition(part, dims.size())]; });
+  check(std::ranges::is_permutation(reordered, dims), "reorder names a dim twice");
   dims = std::move(reordered);
 }
 
@@ -51,12 +50,12 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
     const size_t wanted = name == "resize" ? 3 : isSplit || name == "partition" ? 2 : 1;
     check(arguments.size() == wanted, "'{}' has {} arguments; expected {}", step, arguments.size(), wanted);
     if (name == "new") {
-      const size_t at = positionIn(arguments[0], dims.size() + 1);
+      const size_t at = parsePosition(arguments[0], dims.size() + 1);
       check(at < logical.size(), "new({}) is outside of the logical domain", at);
       dims.insert(dims.begin() + at, fusion.idNew(logical[at]));
       continue;
     }
-    const size_t at = positionIn(arguments[0], dims.size());
+    const size_t at = parsePosition(arguments[0], dims.size());
     if (isSplit) {
       divide(dims, at, fusion.idSplit(dims[at], reader.expression(arguments[1]), name == "inner_split"));
     } else if (name == "partition") {

@@ -1,8 +1,10 @@
 #include "ir/root_text.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/attribute_text.h"
 #include "ir/op_rule.h"
 #include "ir/reshape.h"
@@ -24,13 +26,13 @@ class RootWalk {
       apply(*e);
     }
     for (size_t k = dims_.size(); k-- > 0;) {
-      if (std::find(logical.begin(), logical.end(), dims_[k]) == logical.end()) {
+      if (!contains(logical, dims_[k])) {
         step(fmt::format("drop({})", k));
         dims_.erase(dims_.begin() + k);
       }
     }
     for (size_t k = 0; k < logical.size(); k++) {
-      if (position(logical[k]) < 0) {
+      if (!contains(dims_, logical[k])) {
         size_t at = std::min(k, dims_.size());
         step(fmt::format("new({})", at));
         dims_.insert(dims_.begin() + at, logical[k]);
@@ -41,62 +43,44 @@ class RootWalk {
   }
 
  private:
-  std::ptrdiff_t position(const IterDomain* id) const {
-    auto it = std::find(dims_.begin(), dims_.end(), id);
-    return it == dims_.end() ? -1 : it - dims_.begin();
-  }
+  int64_t position(const IterDomain* id) const { return positionIn(dims_, id); }
 
   void step(const std::string& s) { steps_ += (steps_.empty() ? "" : ", ") + s; }
 
   void apply(const IdExpr& e) {
-    std::ptrdiff_t at = position(e.in[0]);
-    if (at < 0) {
-      return;  // not a dim of this tensor any more: the verifier's matter
+    if (!std::ranges::all_of(e.in, [&](const IterDomain* in) { return contains(dims_, in); })) {
+      return;  // not dims of this tensor any more: the verifier's matter
     }
+    if (e.kind == IdExprKind::Merge) {
+      std::vector<IterDomain*> moved = dims_;
+      std::erase(moved, e.in[1]);
+      moved.insert(std::ranges::find(moved, e.in[0]) + 1, e.in[1]);
+      reorderTo(moved);
+    }
+    const int64_t at = position(e.in[0]);
     switch (e.kind) {
       case IdExprKind::Split:
         step(fmt::format("{}_split({}, {})", e.innerSplit ? "inner" : "outer", at, text_(e.factor)));
-        dims_[at] = e.out[0];
-        dims_.insert(dims_.begin() + at + 1, e.out[1]);
         break;
       case IdExprKind::Partition:
         step(fmt::format("partition({}, {})", at, listText(e.sizes, text_)));
-        dims_[at] = e.out[0];
-        dims_.insert(dims_.begin() + at + 1, e.out[1]);
         break;
       case IdExprKind::Resize:
         step(fmt::format("resize({}, {}, {})", at, text_(e.left), text_(e.right)));
-        dims_[at] = e.out[0];
         break;
-      case IdExprKind::Merge: {
-        if (position(e.in[1]) < 0) {
-          return;
-        }
-        if (position(e.in[1]) != at + 1) {
-          std::vector<IterDomain*> moved = dims_;
-          std::erase(moved, e.in[1]);
-          moved.insert(std::find(moved.begin(), moved.end(), e.in[0]) + 1, e.in[1]);
-          reorderTo(moved);
-          at = position(e.in[0]);
-        }
+      case IdExprKind::Merge:
         step(fmt::format("merge({})", at));
-        dims_[at] = e.out[0];
-        dims_.erase(dims_.begin() + at + 1);
         break;
-      }
     }
+    const auto place = dims_.erase(dims_.begin() + at, dims_.begin() + at + std::ssize(e.in));
+    dims_.insert(place, e.out.begin(), e.out.end());
   }
 
   void reorderTo(const std::vector<IterDomain*>& order) {
-    if (order == dims_) {
-      return;
+    if (order != dims_) {
+      step("reorder" + listText(order, [&](const IterDomain* id) { return std::to_string(position(id)); }));
+      dims_ = order;
     }
-    std::string positions;
-    for (const IterDomain* id : order) {
-      positions += fmt::format("{}{}", positions.empty() ? "" : ", ", position(id));
-    }
-    step("reorder[" + positions + "]");
-    dims_ = order;
   }
 
   std::vector<IterDomain*> dims_;
@@ -114,14 +98,9 @@ bool impliesRoot(ExprKind kind) {
 std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const ExprAttributes& attributes,
                                         const std::vector<IterDomain*>& root, const std::vector<Dim>& logical) {
   if (kind == ExprKind::Permute) {
-    check(std::all_of(attributes.order.begin(), attributes.order.end(),
-                      [&](int k) { return k >= 0 && k < std::ssize(root); }),
-          "[permute] the order names axes outside of 0 to {}", static_cast<int>(root.size()) - 1);
-    std::vector<IterDomain*> dims;
-    for (int k : attributes.order) {
-      dims.push_back(root[k]);
-    }
-    return dims;
+    check(std::ranges::all_of(attributes.order, [&](int k) { return k >= 0 && k < std::ssize(root); }),
+          "[permute] the order names axes outside of 0 to {}", std::ssize(root) - 1);
+    return mapped(attributes.order, [&](int k) { return root[k]; });
   }
   if (kind == ExprKind::Slice) {
     return connectSlice(fusion, root, attributes.starts, attributes.stops, attributes.steps);
@@ -130,28 +109,14 @@ std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const Exp
     return connectPad(fusion, root, attributes.starts, attributes.stops);
   }
   invariant(kind == ExprKind::Reshape, "[ir] {} implies no root domain", ruleOf(kind).name);
-  std::vector<IntExpr> extents;
-  std::vector<IterDomain*> fresh;
-  bool symbolic = false;
-  for (const Dim& d : logical) {
-    symbolic |= d.type == IterType::Symbolic;
-    extents.push_back(d.extent);
+  if (contains(std::views::transform(logical, &Dim::type), IterType::Symbolic)) {
+    return mapped(logical, [&](const Dim& d) { return fusion.idNew(d); });
   }
-  if (!symbolic) {
-    return connectReshape(fusion, root, extents);
-  }
-  for (const Dim& d : logical) {
-    fresh.push_back(fusion.idNew(d));
-  }
-  return fresh;
+  return connectReshape(fusion, root, mapped(logical, &Dim::extent));
 }
 
 std::string dimsText(const std::vector<IterDomain*>& ids, const ExtentText& text) {
-  std::string list;
-  for (const IterDomain* id : ids) {
-    list += (list.empty() ? "" : ", ") + id->textOf(text(id->extent()));
-  }
-  return list;
+  return joined(ids, ", ", [&](const IterDomain* id) { return id->textOf(text(id->extent())); });
 }
 
 std::string rootText(const TensorView& tensor, const ExtentText& text) {
