@@ -96,4 +96,13 @@ std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>&
   return coordinates;
 }
 
+int64_t positionAmong(const std::vector<int>& atoms, const std::vector<int64_t>& coordinates,
+                      const std::vector<int64_t>& atomSizes) {
+  int64_t position = 0;
+  for (int atom : atoms) {
+    position = position * atomSizes[atom] + coordinates[atom];
+  }
+  return position;
+}
+
 }  // namespace meshfuse

@@ -57,5 +57,8 @@ struct PlanState {
 [[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
 // The coordinates of a rank, by atom; `position` counts the ranks of the mesh in row-major order.
 [[nodiscard]] std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>& atomSizes);
+// The position of a rank among those that differ from it in these atoms only; the last atom varies fastest.
+[[nodiscard]] int64_t positionAmong(const std::vector<int>& atoms, const std::vector<int64_t>& coordinates,
+                                    const std::vector<int64_t>& atomSizes);
 
 }  // namespace meshfuse

@@ -37,6 +37,14 @@ PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from,
   return options;
 }
 
+double costAlong(const std::vector<std::string>& axes, const std::map<std::string, double>& costs) {
+  double most = 0;
+  for (const std::string& axis : axes) {
+    most = std::max(most, costAlong(axis, costs));
+  }
+  return most;
+}
+
 bool isForbidden(const PlannerSettings& settings, std::string_view move) {
   return std::ranges::find(settings.forbid, move) != settings.forbid.end();
 }

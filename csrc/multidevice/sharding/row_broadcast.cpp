@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 
 namespace meshfuse {
@@ -30,18 +32,10 @@ std::optional<IntExpr> elementOf(const Val* val, const IntExpr& extent) {
   if (e == nullptr) {
     return std::nullopt;
   }
-  switch (e->kind()) {
-    case ExprKind::Full:
-      return e->input(0)->dtype() == DataType::Int ? std::optional(mod(e->input(0)->intExpr(), extent)) : std::nullopt;
-    case ExprKind::Set:
-    case ExprKind::Redistribute:
-      return elementOf(e->input(0), extent);
-    case ExprKind::Point:
-      break;
-    default:
-      return std::nullopt;
+  if (e->kind() == ExprKind::Full && e->input(0)->dtype() == DataType::Int) {
+    return mod(e->input(0)->intExpr(), extent);
   }
-  if (isPoint(val, PointOp::CheckedIndex)) {
+  if (e->kind() == ExprKind::Set || e->kind() == ExprKind::Redistribute || isPoint(val, PointOp::CheckedIndex)) {
     return elementOf(e->input(0), extent);
   }
   // rows from the end: where(i < 0, i + extent, i)
@@ -85,7 +79,7 @@ std::optional<IntExpr> rowNumber(const Expr* expr) {
   return row && isOver(*row, expr->fusion().inputs()) ? row : std::nullopt;
 }
 
-std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
+std::optional<HaloExchange> rowBroadcast(const Expr* expr) {
   const std::optional<IntExpr> row = rowNumber(expr);
   if (!row) {
     return std::nullopt;
@@ -101,47 +95,39 @@ std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
   }
   const DigitList digits = held.dims[dim];
   held.dims[dim] = DigitList::whole(static_cast<int>(dim), digits.extent());
-  RowBroadcast broadcast;
+  HaloExchange broadcast;
+  broadcast.to = made.mesh;
+  broadcast.step.kind = Collective::Broadcast;
   for (int axis = 0; axis < held.mesh.numAxes(); axis++) {
-    if (std::ranges::any_of(digits.digits(),
-                            [&](const Digit& d) { return d.owner.isDevice() && d.owner.axis == axis; })) {
-      broadcast.axes.push_back(axis);
+    if (owns(digits, axis)) {
+      broadcast.broadcastAxes.push_back(axis);
+      broadcast.step.axes.push_back(held.mesh.axisName(axis));
     }
   }
   const std::optional<ShardState> needed = edgeRelation(expr, 0, result).needed;
   const auto isUsed = [&](int axis) { return held.owns(axis) || made.owns(axis); };
-  if (broadcast.axes.empty() || std::ranges::any_of(broadcast.axes, isUsed) || !needed || !provenEqual(held, *needed)) {
+  if (broadcast.broadcastAxes.empty() || std::ranges::any_of(broadcast.broadcastAxes, isUsed) || !needed ||
+      !provenEqual(held, *needed) || !digits.isRange()) {  // the rows of a rank are contiguous
     return std::nullopt;
   }
   // the owner's coordinates are digits of the row's number, and its position among the ranks follows from them
   const IntExpr counted = digits.hasParts() ? placeOfPart(*row, digits.digits().front().parts) : *row;
-  bool local = false;
   for (const Digit& d : digits.digits()) {
-    if (!d.owner.isDevice()) {
-      local = true;
+    if (d.owner.isLocal()) {
       continue;
     }
-    if (local) {
-      return std::nullopt;  // the rows of a rank are not contiguous
-    }
     IntExpr place = d.owner.below;
-    for (int axis : broadcast.axes) {
+    for (int axis : broadcast.broadcastAxes) {
       place = axis > d.owner.axis ? place * held.mesh.axisSize(axis) : place;
     }
     broadcast.root = broadcast.root + mod(floorDiv(counted, d.stride), d.size) * place;
   }
-  broadcast.elements = 1;
-  for (const DigitList& d : made.dims) {
-    broadcast.elements *= d.localSize().constValue();
-  }
+  broadcast.received = productOf(made.dims, [](const DigitList& d) { return d.localSize().constValue(); });
+  const int64_t team = made.mesh.teamSize(broadcast.broadcastAxes);
+  broadcast.total = broadcast.received * (made.mesh.numDevices() / team) * (team - 1);
   const PlannerSettings& prices = expr->fusion().planner();
-  double perCall = 0;
-  double perElement = 0;
-  for (const int axis : broadcast.axes) {
-    perCall = std::max(perCall, costAlong(held.mesh.axisName(axis), prices.alpha));
-    perElement = std::max(perElement, costAlong(held.mesh.axisName(axis), prices.beta));
-  }
-  broadcast.cost = perCall + perElement * static_cast<double>(broadcast.elements);
+  broadcast.cost = costAlong(broadcast.step.axes, prices.alpha) +
+                   costAlong(broadcast.step.axes, prices.beta) * static_cast<double>(broadcast.received);
   return broadcast;
 }
 

@@ -62,10 +62,7 @@ ShardState ShardState::replicated(const DeviceMesh& mesh, const std::vector<IntE
 }
 
 bool ShardState::owns(int axis) const {
-  return std::any_of(dims.begin(), dims.end(), [&](const DigitList& dim) {
-    return std::any_of(dim.digits().begin(), dim.digits().end(),
-                       [&](const Digit& d) { return d.owner.isDevice() && d.owner.axis == axis; });
-  });
+  return std::ranges::any_of(dims, [&](const DigitList& dim) { return meshfuse::owns(dim, axis); });
 }
 
 bool ShardState::isSharded() const {
@@ -134,6 +131,10 @@ std::string ShardState::toString() const {
     text = "R";
   }
   return text + " on " + mesh.toString();
+}
+
+bool owns(const DigitList& dim, int axis) {
+  return std::ranges::any_of(dim.digits(), [&](const Digit& d) { return d.owner.isDevice() && d.owner.axis == axis; });
 }
 
 bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover) {

@@ -37,6 +37,7 @@ struct ShardState {
 };
 
 [[nodiscard]] bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover = {});
+[[nodiscard]] bool owns(const DigitList& dim, int axis);
 
 // One loop dim bound to a device axis: the index it selects, as digits of the dims of a base domain.
 struct BoundLoop {

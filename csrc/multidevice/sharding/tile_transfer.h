@@ -12,28 +12,15 @@
 #include <vector>
 
 #include "multidevice/mesh/comm_step.h"
+#include "multidevice/sharding/tile_messages.h"
 
 namespace meshfuse {
 
-struct TileMessage {
-  int64_t from = 0;  // device ids
-  int64_t to = 0;
-  int64_t elements = 0;
-  friend bool operator==(const TileMessage&, const TileMessage&) = default;
-};
-
-struct TileTransfer {
+struct TileTransfer : TileMessages {
   DeviceMesh fromMesh;  // its axes are the atoms of `before`
   DeviceMesh toMesh;
   PlanState before;
   PlanState after;
-  std::vector<int64_t> extents;
-  std::vector<TileMessage> messages;  // one for each pair of devices; receivers in the order of their mesh
-  std::vector<TileMessage> kept;      // pieces that a device already holds: from == to
-  int64_t received = 0;               // by the busiest device
-  int64_t sent = 0;
-  int64_t peers = 0;         // the most messages into or out of one device
-  std::vector<int> crossed;  // on one mesh: atoms in which a sender and its receiver differ, ascending
 };
 
 // Both states are of one tensor. If one of them is partial, the meshes are equal.
