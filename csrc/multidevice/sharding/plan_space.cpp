@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
-#include <set>
 
+#include "base/ranges.h"
 #include "multidevice/sharding/index_set.h"
 
 namespace meshfuse {
@@ -93,33 +92,20 @@ bool PlanSpace::fits(const PlanState& from, const std::vector<int64_t>& atomSize
   return from.dims.size() <= kMaxPlanDims && atomSizes.size() <= kMaxPlanAtoms;
 }
 
-PlanSpace::PlanSpace(std::vector<int64_t> extents, std::vector<int64_t> atomSizes, const PlanState& from,
+PlanSpace::PlanSpace(const std::vector<int64_t>& extents, std::vector<int64_t> atomSizes, const PlanState& from,
                      const PlanState& to)
-    : extents_(std::move(extents)), atomSizes_(std::move(atomSizes)) {
-  const size_t dims = extents_.size();
-  for (int64_t n : atomSizes_) {
-    ranks_ *= n;
-  }
-  infos_.resize(dims);
-  numbers_.resize(dims);
-  overlaps_.resize(dims);
-  counts_.resize(dims);
-  goals_.resize(atomSizes_.size());
-  for (size_t k = 0; k < dims; k++) {
-    total_ *= static_cast<double>(extents_[k]);
-    std::set<int64_t> strides;
-    bool ragged = false;
+    : atomSizes_(std::move(atomSizes)), goals_(atomSizes_.size()), ranks_(productOf(atomSizes_)) {
+  for (size_t k = 0; k < extents.size(); k++) {
+    total_ *= static_cast<double>(extents[k]);
     const std::span<const int64_t> parts = from.partsOf(k).empty() ? to.partsOf(k) : from.partsOf(k);
-    parts_.emplace_back(parts.begin(), parts.end());
+    Dim& dim = dims_.emplace_back(Dim{extents[k], {parts.begin(), parts.end()}, !parts.empty()});
     for (const PlanState* state : {&from, &to}) {
-      const PlanDim& dim = state->dims[k];
-      ragged = ragged || !parts.empty() || (!dim.empty() && dim.front().stride * dim.front().size != extents_[k]);
-      for (const PlanDigit& d : dim) {
-        strides.insert(d.stride);
+      const PlanDim& digits = state->dims[k];
+      dim.ragged |= !digits.empty() && digits.front().stride * digits.front().size != dim.extent;
+      for (const PlanDigit& d : digits) {
+        dim.strides.insert(d.stride);
       }
     }
-    ragged_.push_back(ragged);
-    strides_.emplace_back(strides.begin(), strides.end());
     for (const PlanDigit& d : to.dims[k]) {
       if (d.atom != kLocal) {
         goals_[d.atom] = {static_cast<int>(k), d.stride};
@@ -140,14 +126,14 @@ SearchState PlanSpace::numbered(const PlanState& state) {
   return out;
 }
 
-PlanDim PlanSpace::canonical(int dim, const PlanDim& digits) const {
+PlanDim PlanSpace::canonical(const Dim& dim, const PlanDim& digits) const {
   PlanDim out = normalForm(digits);
   const auto isLocal = [](const PlanDigit& d) { return d.atom == kLocal; };
-  if (!parts_[dim].empty() && std::ranges::all_of(out, isLocal)) {
-    return {{1, placesOf(dim), kLocal}};
+  if (!dim.parts.empty() && std::ranges::all_of(out, isLocal)) {
+    return {{1, dim.places(), kLocal}};
   }
   if (!out.empty() && out.front().atom == kLocal) {
-    out.front().size = ceilOf(placesOf(dim), out.front().stride);
+    out.front().size = ceilOf(dim.places(), out.front().stride);
     if (out.front().size == 1) {
       out.erase(out.begin());
     }
@@ -155,39 +141,36 @@ PlanDim PlanSpace::canonical(int dim, const PlanDim& digits) const {
   return out;
 }
 
-DimId PlanSpace::intern(int dim, const PlanDim& digits) {
+DimId PlanSpace::intern(int k, const PlanDim& digits) {
+  Dim& dim = dims_[k];
   PlanDim list = canonical(dim, digits);
-  auto [found, isNew] = numbers_[dim].try_emplace(list, static_cast<DimId>(infos_[dim].size()));
+  auto [found, isNew] = dim.numbers.try_emplace(list, static_cast<DimId>(dim.infos.size()));
   if (!isNew) {
     return found->second;
   }
-  Info info;
+  Info& info = dim.infos.emplace_back();
   info.places.resize(atomSizes_.size());
   info.goalPut.assign(atomSizes_.size(), -2);
-  info.local = localExtent(list);
-  if (ragged_[dim]) {
-    info.local = fullest(dim, list);
-  }
+  info.local = dim.ragged ? fullest(dim, list) : localExtent(list);
   for (const PlanDigit& d : list) {
     if (d.atom != kLocal) {
       info.used |= atomBit(d.atom);
-      if (goals_[d.atom].dim == dim && goals_[d.atom].stride == d.stride) {
+      if (goals_[d.atom].dim == k && goals_[d.atom].stride == d.stride) {
         info.atGoal |= atomBit(d.atom);
       }
     }
   }
   info.digits = std::move(list);
-  infos_[dim].push_back(std::move(info));
   return found->second;
 }
 
 // Elements on the rank with the largest part: the first rank, except for parts of given sizes.
-int64_t PlanSpace::fullest(int dim, const PlanDim& digits) {
-  const int64_t unit = indexUnit(extents_[dim], {&digits}, parts_[dim]);
+int64_t PlanSpace::fullest(const Dim& dim, const PlanDim& digits) {
+  const int64_t unit = indexUnit(dim.extent, {&digits}, dim.parts);
   const auto countAt = [&](const auto& coordinate) {
-    return IndexSet(digits, extents_[dim], unit, coordinate, parts_[dim]).count();
+    return IndexSet(digits, dim.extent, unit, coordinate, dim.parts).count();
   };
-  if (parts_[dim].empty()) {
+  if (dim.parts.empty()) {
     return countAt([](int) { return 0; });
   }
   int64_t most = 0;
@@ -205,35 +188,21 @@ int64_t PlanSpace::sizeOf(AtomSet atoms) const {
   return n;
 }
 
-bool PlanSpace::isRagged(int dim, DimId id) const {
-  const PlanDim& list = infos_[dim][id].digits;
-  if (!parts_[dim].empty()) {
-    return infos_[dim][id].used != 0;
-  }
-  return !list.empty() && list.front().stride * list.front().size != extents_[dim];
+bool PlanSpace::isRagged(const SearchState& state, int k) const {
+  const Dim& dim = dims_[k];
+  const PlanDim& list = info(state, k).digits;
+  return dim.ragged && (!dim.parts.empty() ? info(state, k).used != 0
+                                           : !list.empty() && list.front().stride * list.front().size != dim.extent);
 }
 
 bool PlanSpace::isRagged(const SearchState& state) const {
-  for (int k = 0; k < numDims(); k++) {
-    if (ragged_[k] && isRagged(k, state.dims[k])) {
-      return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(indices(dims_), [&](int64_t k) { return isRagged(state, static_cast<int>(k)); });
 }
 
-AtomSet PlanSpace::used(const SearchState& state) const {
+AtomSet PlanSpace::united(const SearchState& state, AtomSet Info::*atoms) const {
   AtomSet set = 0;
   for (int k = 0; k < numDims(); k++) {
-    set |= infos_[k][state.dims[k]].used;
-  }
-  return set;
-}
-
-AtomSet PlanSpace::atGoal(const SearchState& state) const {
-  AtomSet set = 0;
-  for (int k = 0; k < numDims(); k++) {
-    set |= infos_[k][state.dims[k]].atGoal;
+    set |= info(state, k).*atoms;
   }
   return set;
 }
@@ -241,22 +210,20 @@ AtomSet PlanSpace::atGoal(const SearchState& state) const {
 int64_t PlanSpace::localSize(const SearchState& state) const {
   int64_t n = 1;
   for (int k = 0; k < numDims(); k++) {
-    n *= infos_[k][state.dims[k]].local;
+    n *= info(state, k).local;
   }
   return n;
 }
 
 PlanState PlanSpace::toPlanState(const SearchState& state) const {
   PlanState out;
+  const auto isWhole = [&](int k) { return !dims_[k].parts.empty() && info(state, k).used == 0; };
   for (int k = 0; k < numDims(); k++) {
-    out.dims.push_back(infos_[k][state.dims[k]].digits);
-    if (!parts_[k].empty() && infos_[k][state.dims[k]].used == 0) {
-      out.dims.back() = normalForm({{1, extents_[k], kLocal}});
-    }
+    out.dims.push_back(isWhole(k) ? normalForm({{1, dims_[k].extent, kLocal}}) : digits(k, state.dims[k]));
   }
   for (int k = 0; k < numDims(); k++) {
-    if (!parts_[k].empty() && infos_[k][state.dims[k]].used != 0) {
-      out.setParts(k, parts_[k]);
+    if (!isWhole(k)) {
+      out.setParts(k, dims_[k].parts);
     }
   }
   out.partial = atomsOf(state.partial);
@@ -269,7 +236,7 @@ SearchState PlanSpace::with(SearchState state, int dim, const PlanDim& digits) {
 }
 
 DimId PlanSpace::dropDim(int dim, DimId id, AtomSet atoms) {
-  Info& info = infos_[dim][id];
+  Info& info = dims_[dim].infos[id];
   atoms &= info.used;
   if (atoms == 0) {
     return id;
@@ -285,9 +252,7 @@ DimId PlanSpace::dropDim(int dim, DimId id, AtomSet atoms) {
       d.atom = kLocal;
     }
   }
-  const DimId after = intern(dim, list);
-  infos_[dim][id].drops.emplace_back(atoms, after);
-  return after;
+  return info.drops.emplace_back(atoms, intern(dim, list)).second;
 }
 
 SearchState PlanSpace::drop(SearchState state, AtomSet atoms) {
@@ -298,71 +263,74 @@ SearchState PlanSpace::drop(SearchState state, AtomSet atoms) {
 }
 
 // The atom takes a digit of local digit `at`; `inside` values remain local below it.
-std::optional<PlanDim> PlanSpace::put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const {
+std::optional<PlanDim> PlanSpace::put(const Dim& dim, const PlanDim& digits, int atom, size_t at,
+                                      int64_t inside) const {
   const int64_t p = atomSizes_[atom];
   const PlanDigit& d = digits[at];
-  const bool isTop = at == 0 && ragged_[dim] && parts_[dim].empty();
+  const bool isTop = at == 0 && dim.ragged && dim.parts.empty();
   if (d.size % (p * inside) != 0 && !(isTop && (inside < d.size || inside == 1))) {
     return std::nullopt;
   }
-  PlanDim out(digits.begin(), digits.begin() + static_cast<ptrdiff_t>(at));
+  const auto place = digits.begin() + static_cast<ptrdiff_t>(at);
+  PlanDim out(digits.begin(), place);
   out.push_back({d.stride * p * inside, ceilOf(d.size, p * inside), kLocal});
   out.push_back({d.stride * inside, p, atom});
   out.push_back({d.stride, inside, kLocal});
-  out.insert(out.end(), digits.begin() + static_cast<ptrdiff_t>(at) + 1, digits.end());
+  out.insert(out.end(), place + 1, digits.end());
   return out;
 }
 
-const std::vector<DimId>& PlanSpace::places(int dim, DimId id, int atom) {
-  if (infos_[dim][id].places[atom]) {
-    return *infos_[dim][id].places[atom];
+const std::vector<DimId>& PlanSpace::places(int k, DimId id, int atom) {
+  const Dim& dim = dims_[k];
+  std::optional<std::vector<DimId>>& places = dims_[k].infos[id].places[atom];
+  if (places) {
+    return *places;
   }
-  PlanDim list = infos_[dim][id].digits;
-  if (list.empty() && ragged_[dim]) {
+  PlanDim list = dim.infos[id].digits;
+  if (list.empty() && dim.ragged) {
     list.push_back({1, 1, kLocal});
   }
-  std::vector<DimId> out;
+  places.emplace();
   for (size_t i = 0; i < list.size(); i++) {
     const PlanDigit& d = list[i];
     if (d.atom != kLocal) {
       continue;
     }
     std::set<int64_t> insides{1, std::max<int64_t>(1, ceilOf(d.size, atomSizes_[atom]))};  // a dim may be empty
-    for (int64_t stride : strides_[dim]) {
+    for (int64_t stride : dim.strides) {
       if (stride >= d.stride && stride % d.stride == 0) {
         insides.insert(stride / d.stride);
       }
     }
     for (int64_t inside : insides) {
       if (std::optional<PlanDim> after = put(dim, list, atom, i, inside)) {
-        out.push_back(intern(dim, *after));
+        places->push_back(intern(k, *after));
       }
     }
   }
-  return *(infos_[dim][id].places[atom] = std::move(out));
+  return *places;
 }
 
-int PlanSpace::goalPut(int dim, DimId id, int atom) {
-  if (infos_[dim][id].goalPut[atom] != -2) {
-    return infos_[dim][id].goalPut[atom];
+int PlanSpace::goalPut(int k, DimId id, int atom) {
+  Info& info = dims_[k].infos[id];
+  int& after = info.goalPut[atom];
+  if (after != -2) {
+    return after;
   }
-  PlanDim list = infos_[dim][id].digits;
-  if (list.empty()) {
-    list.push_back({1, 1, kLocal});
-  }
+  after = -1;
+  const PlanDim list = info.digits.empty() ? PlanDim{{1, 1, kLocal}} : info.digits;
   const int64_t stride = goals_[atom].stride;
-  int after = -1;
   for (size_t i = 0; i < list.size(); i++) {
     const PlanDigit& d = list[i];
     if (d.atom == kLocal && stride >= d.stride && stride % d.stride == 0 &&
         (d.stride * d.size >= stride * atomSizes_[atom] || i == 0)) {
-      if (std::optional<PlanDim> placed = put(dim, list, atom, i, stride / d.stride)) {
-        after = intern(dim, *placed);
+      if (std::optional<PlanDim> placed = put(dims_[k], list, atom, i, stride / d.stride)) {
+        after = static_cast<int>(intern(k, *placed));
       }
       break;
     }
   }
-  return infos_[dim][id].goalPut[atom] = after;
+  return after;
 }
 
 int PlanSpace::outermost(AtomSet atoms) const {
@@ -386,14 +354,14 @@ std::optional<SearchState> PlanSpace::putAtGoal(SearchState state, AtomSet atoms
 
 bool PlanSpace::even(const SearchState& before, const SearchState& after, AtomSet group) const {
   for (int k = 0; k < numDims(); k++) {
-    if (ragged_[k] && (isRagged(k, before.dims[k]) || isRagged(k, after.dims[k]))) {
+    if (isRagged(before, k) || isRagged(after, k)) {
       return false;
     }
-    if ((infos_[k][after.dims[k]].used & group) == 0) {
+    if ((info(after, k).used & group) == 0) {
       continue;
     }
-    for (const PlanDigit& d : digits(k, after.dims[k])) {
-      if (d.atom != kLocal && (group & atomBit(d.atom)) != 0 && !isCutFromLocal(d, digits(k, before.dims[k]))) {
+    for (const PlanDigit& d : info(after, k).digits) {
+      if (d.atom != kLocal && (group & atomBit(d.atom)) != 0 && !isCutFromLocal(d, info(before, k).digits)) {
         return false;
       }
     }
@@ -401,13 +369,13 @@ bool PlanSpace::even(const SearchState& before, const SearchState& after, AtomSe
   return true;
 }
 
-int64_t PlanSpace::overlap(int dim, DimId a, DimId b) {
-  if (ragged_[dim]) {
+int64_t PlanSpace::overlap(Dim& dim, DimId a, DimId b) {
+  if (dim.ragged) {
     return kNotNested;
   }
-  auto [found, isNew] = overlaps_[dim].try_emplace(uint64_t{a} << 32 | b);
+  auto [found, isNew] = dim.overlaps.try_emplace(uint64_t{a} << 32 | b);
   if (isNew) {
-    found->second = sharedElements(infos_[dim][a].digits, infos_[dim][b].digits);
+    found->second = sharedElements(dim.infos[a].digits, dim.infos[b].digits);
   }
   return found->second;
 }
@@ -419,16 +387,15 @@ const std::vector<std::vector<int64_t>>& PlanSpace::coordinates() {
   return coordinates_;
 }
 
-const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
-  auto [found, isNew] = counts_[dim].try_emplace(uint64_t{a} << 32 | b);
+const RankCounts& PlanSpace::counts(Dim& dim, DimId a, DimId b) {
+  auto [found, isNew] = dim.counts.try_emplace(uint64_t{a} << 32 | b);
   RankCounts& result = found->second;
   if (!isNew) {
     return result;
   }
-  const Info& before = infos_[dim][a];
-  const Info& after = infos_[dim][b];
-  const int64_t extent = extents_[dim];
-  const int64_t unit = indexUnit(extent, {&before.digits, &after.digits}, parts_[dim]);
+  const Info& before = dim.infos[a];
+  const Info& after = dim.infos[b];
+  const int64_t unit = indexUnit(dim.extent, {&before.digits, &after.digits}, dim.parts);
   // Ranks with equal coordinates in all atoms of both lists hold equal parts.
   std::unordered_map<int64_t, std::pair<int64_t, int64_t>> known;
   std::unordered_map<int64_t, IndexSet> sets[2];
@@ -445,7 +412,7 @@ const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
       auto [set, fresh] = sets[side].try_emplace(keyOf(info.used));
       if (fresh) {
         set->second = IndexSet(
-            info.digits, extent, unit, [&](int atom) { return mine[atom]; }, parts_[dim]);
+            info.digits, dim.extent, unit, [&](int atom) { return mine[atom]; }, dim.parts);
       }
       return set->second;
     };
@@ -468,7 +435,7 @@ int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, 
   bool nested = true;
   bool clash = false;
   for (int k = 0; k < numDims() && nested; k++) {
-    const int64_t n = overlap(k, before.dims[k], after.dims[k]);
+    const int64_t n = overlap(dims_[k], before.dims[k], after.dims[k]);
     nested = n != kNotNested;
     clash = clash || n == kClash;
     shared *= std::max<int64_t>(n, 0);
@@ -478,7 +445,7 @@ int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, 
   }
   std::vector<const RankCounts*> dims;
   for (int k = 0; k < numDims(); k++) {
-    dims.push_back(&counts(k, before.dims[k], after.dims[k]));
+    dims.push_back(&counts(dims_[k], before.dims[k], after.dims[k]));
   }
   const int64_t step = of == Ranks::Sample ? std::max<int64_t>(1, ranks_ / kQuickRanks) : 1;
   int64_t most = 0;
@@ -500,10 +467,9 @@ double PlanSpace::lowerBound(const SearchState& state, Ranks of) {
   const double freshSize = static_cast<double>(sizeOf(fresh));
   if (combined == 0) {
     // The ranks of a new group of contributions may divide the elements of the group among them.
-    const SearchState shared = fresh != 0 ? drop(state, fresh) : state;
-    return static_cast<double>(lacking(shared, to_, of)) / freshSize;
+    return static_cast<double>(lacking(drop(state, fresh), to_, of)) / freshSize;
   }
-  const bool ragged = std::any_of(ragged_.begin(), ragged_.end(), [](bool r) { return r; });
+  const bool ragged = std::ranges::any_of(dims_, &Dim::ragged);
   const double wanted = static_cast<double>(localSize(to_));
   double copies = ragged ? total_ : wanted * static_cast<double>(ranks_);
   if (ragged && of == Ranks::All) {
@@ -511,7 +477,7 @@ double PlanSpace::lowerBound(const SearchState& state, Ranks of) {
     for (int64_t rank = 0; rank < ranks_; rank++) {
       double mine = 1;
       for (int k = 0; k < numDims(); k++) {
-        mine *= static_cast<double>(counts(k, to_.dims[k], to_.dims[k]).after[rank]);
+        mine *= static_cast<double>(counts(dims_[k], to_.dims[k], to_.dims[k]).after[rank]);
       }
       copies += mine;
     }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -50,12 +51,13 @@ class PlanSpace {
   };
 
   // At most kMaxPlanDims dims and kMaxPlanAtoms atoms: see `fits`. If both ends have parts of given sizes in a dim, the parts are equal.
-  PlanSpace(std::vector<int64_t> extents, std::vector<int64_t> atomSizes, const PlanState& from, const PlanState& to);
+  PlanSpace(const std::vector<int64_t>& extents, std::vector<int64_t> atomSizes, const PlanState& from,
+            const PlanState& to);
   static bool fits(const PlanState& from, const std::vector<int64_t>& atomSizes);
 
   SearchState from() const { return from_; }
   SearchState to() const { return to_; }
-  int numDims() const { return static_cast<int>(extents_.size()); }
+  int numDims() const { return static_cast<int>(dims_.size()); }
   int numAtoms() const { return static_cast<int>(atomSizes_.size()); }
   int64_t atomSize(int atom) const { return atomSizes_[atom]; }
   int64_t sizeOf(AtomSet atoms) const;
@@ -63,11 +65,11 @@ class PlanSpace {
   AtomSet goalAtoms() const { return goalAtoms_; }  // the atoms that own a digit of the destination
   int outermost(AtomSet atoms) const;               // the atom whose digit of the destination has the largest stride
 
-  const PlanDim& digits(int dim, DimId id) const { return infos_[dim][id].digits; }
-  bool isRagged(int dim, DimId id) const;
+  const PlanDim& digits(int dim, DimId id) const { return dims_[dim].infos[id].digits; }
   bool isRagged(const SearchState& state) const;
-  AtomSet used(const SearchState& state) const;
-  AtomSet atGoal(const SearchState& state) const;     // atoms on the digit that the destination gives them
+  AtomSet used(const SearchState& state) const { return united(state, &Info::used); }
+  // The atoms on the digit that the destination gives them.
+  AtomSet atGoal(const SearchState& state) const { return united(state, &Info::atGoal); }
   int64_t localSize(const SearchState& state) const;  // on the fullest rank
   PlanState toPlanState(const SearchState& state) const;
   // The state with the digits of one dim replaced.
@@ -100,34 +102,40 @@ class PlanSpace {
   struct DimHash {
     size_t operator()(const PlanDim& dim) const;
   };
+  struct Dim {
+    int64_t extent;
+    std::vector<int64_t> parts;
+    bool ragged = false;
+    std::set<int64_t> strides = {};  // of digits of both ends
+    std::deque<Info> infos = {};     // by number
+    std::unordered_map<PlanDim, DimId, DimHash> numbers = {};
+    std::unordered_map<uint64_t, int64_t> overlaps = {};  // by both numbers
+    std::unordered_map<uint64_t, RankCounts> counts = {};
 
+    // The extent that digits index: the extent of the dim, or of the padded dim.
+    int64_t places() const { return parts.empty() ? extent : paddedExtent(parts); }
+  };
+
+  const Info& info(const SearchState& state, int dim) const { return dims_[dim].infos[state.dims[dim]]; }
+  AtomSet united(const SearchState& state, AtomSet Info::*atoms) const;  // over all dims
+  bool isRagged(const SearchState& state, int dim) const;
   DimId intern(int dim, const PlanDim& digits);
-  int64_t fullest(int dim, const PlanDim& digits);
-  PlanDim canonical(int dim, const PlanDim& digits) const;
-  std::optional<PlanDim> put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const;
+  int64_t fullest(const Dim& dim, const PlanDim& digits);
+  PlanDim canonical(const Dim& dim, const PlanDim& digits) const;
+  std::optional<PlanDim> put(const Dim& dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const;
   DimId dropDim(int dim, DimId id, AtomSet atoms);
   int goalPut(int dim, DimId id, int atom);
   const std::vector<std::vector<int64_t>>& coordinates();  // of all ranks, row-major
-  int64_t overlap(int dim, DimId a, DimId b);
-  const RankCounts& counts(int dim, DimId a, DimId b);
+  int64_t overlap(Dim& dim, DimId a, DimId b);
+  const RankCounts& counts(Dim& dim, DimId a, DimId b);
   SearchState numbered(const PlanState& state);
 
-  // The extent that digits index: the extent of the dim, or of the padded dim.
-  int64_t placesOf(int dim) const { return parts_[dim].empty() ? extents_[dim] : paddedExtent(parts_[dim]); }
-
-  std::vector<int64_t> extents_;
-  std::vector<std::vector<int64_t>> parts_;  // by dim
+  std::vector<Dim> dims_;
   std::vector<int64_t> atomSizes_;
-  std::vector<bool> ragged_;
-  std::vector<std::vector<int64_t>> strides_;  // by dim: of digits of both ends, ascending
   std::vector<Goal> goals_;
   AtomSet goalAtoms_ = 0;
-  int64_t ranks_ = 1;
+  int64_t ranks_;
   double total_ = 1;
-  std::vector<std::deque<Info>> infos_;  // by dim and number
-  std::vector<std::unordered_map<PlanDim, DimId, DimHash>> numbers_;
-  std::vector<std::unordered_map<uint64_t, int64_t>> overlaps_;  // by dim and both numbers
-  std::vector<std::unordered_map<uint64_t, RankCounts>> counts_;
   std::vector<std::vector<int64_t>> coordinates_;
   SearchState from_;
   SearchState to_;
