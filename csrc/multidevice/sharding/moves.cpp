@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 
+#include "base/ranges.h"
 #include "multidevice/sharding/permutes.h"
 
 namespace meshfuse {
@@ -32,168 +34,141 @@ std::vector<AtomSet> subsets(AtomSet atoms, size_t least) {
   return out;
 }
 
-double leastOf(const std::vector<double>& costs) {
-  return costs.empty() ? 1 : *std::min_element(costs.begin(), costs.end());
-}
+}  // namespace
 
-double largestOf(const std::vector<double>& costs, AtomSet atoms) {
+double LinkCosts::least() const { return byAtom.empty() ? 1 : std::ranges::min(byAtom); }
+
+double LinkCosts::largest(AtomSet atoms) const {
   double most = 0;
   for (; atoms != 0; atoms &= atoms - 1) {
-    most = std::max(most, costs[std::countr_zero(atoms)]);
+    most = std::max(most, byAtom[std::countr_zero(atoms)]);
   }
   return most;
 }
 
-}  // namespace
-
-double MovePrices::leastCall() const { return leastOf(alpha); }
-double MovePrices::call(AtomSet atoms) const { return largestOf(alpha, atoms); }
-double MovePrices::least() const { return leastOf(beta); }
-double MovePrices::costliest(AtomSet atoms) const { return largestOf(beta, atoms); }
-
-bool MovePrices::uniform() const {
-  const auto isUniform = [](const std::vector<double>& costs) {
-    return std::all_of(costs.begin(), costs.end(), [&](double c) { return c == costs.front(); });
-  };
-  return isUniform(alpha) && isUniform(beta);
+bool LinkCosts::uniform() const {
+  return std::ranges::all_of(byAtom, [&](double cost) { return cost == byAtom.front(); });
 }
 
 MoveMaker::MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed, bool spareSlices)
     : space_(space), prices_(std::move(prices)), allowed_(std::move(allowed)), spareSlices_(spareSlices) {}
 
-void MoveMaker::add(Collective kind, AtomSet group, const SearchState& after, bool plain,
-                    std::vector<Move>& out) const {
+void MoveMaker::add(Collective kind, AtomSet group, const SearchState& after, bool plain) {
   if (allowed_.has(kind)) {
-    out.push_back({kind, group, after, plain});
+    moves_.push_back({kind, group, after, plain});
   }
 }
 
-void MoveMaker::addExchange(const SearchState& before, AtomSet group, const SearchState& after,
-                            std::vector<Move>& out) const {
-  add(Collective::AllToAll, group, after, space_.even(before, after, group), out);
+void MoveMaker::addExchange(const SearchState& before, AtomSet group, const SearchState& after) {
+  add(Collective::AllToAll, group, after, space_.even(before, after, group));
 }
 
 // The tensor becomes a partial sum over the atom.
-void MoveMaker::addToSum(int atom, const SearchState& after, std::vector<Move>& out) const {
+void MoveMaker::addToSum(int atom, SearchState state) {
   if (allowed_.sums == PartialSums::Moved) {
-    out.push_back({Collective::Local, atomBit(atom), after, false});
+    state.partial |= atomBit(atom);
+    moves_.push_back({Collective::Local, atomBit(atom), state, false});
   }
 }
 
-void MoveMaker::moves(const SearchState& state, std::vector<Move>& out) {
+// Calls `use` with every state in which the atom has taken a digit.
+void MoveMaker::forEachPlace(const SearchState& state, int atom, const auto& use) {
+  for (int k = 0; k < space_.numDims(); k++) {
+    for (DimId id : space_.places(k, state.dims[k], atom)) {
+      SearchState after = state;
+      after.dims[k] = id;
+      use(after);
+    }
+  }
+}
+
+const std::vector<Move>& MoveMaker::moves(const SearchState& state) {
   const AtomSet used = space_.used(state);
   const AtomSet combined = state.partial & ~space_.to().partial;
-  const size_t first = out.size();
-  addSlices(state, used, out);
-  if (out.size() > first && out.back().after.partial != state.partial && combined == 0 &&
-      (out.back().group & used) == 0) {
-    out.erase(out.begin() + static_cast<ptrdiff_t>(first), out.end() - 1);  // the last move is free and needed
-    return;
+  moves_.clear();
+  addSlices(state, used, combined);
+  if (!moves_.empty() && moves_.back().after.partial != state.partial && combined == 0 &&
+      (moves_.back().group & used) == 0) {
+    moves_.erase(moves_.begin(), moves_.end() - 1);  // the last move is free and needed
+    return moves_;
   }
-  addExchanges(state, used, out);
-  addReductions(state, combined, out);
+  addExchanges(state, used);
+  addReductions(state, combined);
   if (state.permuted == 0) {
-    addPermutes(state, out);
+    addPermutes(state);
   }
+  return moves_;
 }
 
-void MoveMaker::addSlices(const SearchState& state, AtomSet used, std::vector<Move>& out) {
-  const AtomSet combined = state.partial & ~space_.to().partial;
+void MoveMaker::addSlices(const SearchState& state, AtomSet used, AtomSet combined) {
   const bool spread = spareSlices_ || combined != 0;
   for (int atom = 0; atom < space_.numAtoms(); atom++) {
     if (((used | state.partial) & atomBit(atom)) != 0 || space_.atomSize(atom) == 1) {
       continue;
     }
     if ((space_.to().partial & atomBit(atom)) != 0) {
-      SearchState after = state;
-      after.partial |= atomBit(atom);
-      addToSum(atom, after, out);
+      addToSum(atom, state);
       if (combined == 0) {
         return;
       }
     } else if (space_.goal(atom).dim >= 0 || spread) {
-      for (int k = 0; k < space_.numDims(); k++) {
-        for (DimId id : space_.places(k, state.dims[k], atom)) {
-          SearchState after = state;
-          after.dims[k] = id;
-          out.push_back({Collective::Local, atomBit(atom), after});
-        }
-      }
+      forEachPlace(state, atom, [&](const SearchState& after) {
+        moves_.push_back({Collective::Local, atomBit(atom), after});
+      });
     }
   }
 }
 
-void MoveMaker::addExchanges(const SearchState& state, AtomSet used, std::vector<Move>& out) {
+void MoveMaker::addExchanges(const SearchState& state, AtomSet used) {
   for (int atom : atomsOf(used)) {
     const SearchState freed = space_.drop(state, atomBit(atom));
     if ((space_.to().partial & atomBit(atom)) != 0) {
-      SearchState after = freed;
-      after.partial |= atomBit(atom);
-      addToSum(atom, after, out);
+      addToSum(atom, freed);
     }
-    for (int k = 0; k < space_.numDims(); k++) {
-      for (DimId id : space_.places(k, freed.dims[k], atom)) {
-        SearchState after = freed;
-        after.dims[k] = id;
-        if (after.dims != state.dims) {
-          addExchange(state, atomBit(atom), after, out);
-        }
+    forEachPlace(freed, atom, [&](const SearchState& after) {
+      if (after.dims != state.dims) {
+        addExchange(state, atomBit(atom), after);
       }
-    }
+    });
   }
   const AtomSet astray = used & space_.goalAtoms() & ~space_.atGoal(state);
   for (AtomSet group : subsets(astray, 2)) {
     if (std::optional<SearchState> after = space_.putAtGoal(space_.drop(state, group), group)) {
-      addExchange(state, group, *after, out);
+      addExchange(state, group, *after);
     }
   }
   // An atom that a later step gathers gives up its digit in the same call.
   for (int spare : atomsOf(used & ~space_.goalAtoms() & ~space_.to().partial)) {
     for (AtomSet group : subsets(astray, 1)) {
       const AtomSet team = group | atomBit(spare);
-      std::optional<SearchState> placed = space_.putAtGoal(space_.drop(state, team), group);
-      for (int k = 0; placed && k < space_.numDims(); k++) {
-        for (DimId id : space_.places(k, placed->dims[k], spare)) {
-          SearchState after = *placed;
-          after.dims[k] = id;
-          addExchange(state, team, after, out);
-        }
+      if (std::optional<SearchState> placed = space_.putAtGoal(space_.drop(state, team), group)) {
+        forEachPlace(*placed, spare, [&](const SearchState& after) { addExchange(state, team, after); });
       }
     }
   }
 }
 
-void MoveMaker::addReductions(const SearchState& state, AtomSet combined, std::vector<Move>& out) {
-  auto addScatter = [&](AtomSet group, const SearchState& after) {
-    add(Collective::ReduceScatter, group, after, space_.even(state, after, group), out);
-  };
+void MoveMaker::addReductions(const SearchState& state, AtomSet combined) {
   for (AtomSet group : subsets(combined, 1)) {
+    const auto addScatter = [&](const SearchState& after) {
+      add(Collective::ReduceScatter, group, after, space_.even(state, after, group));
+    };
     SearchState after = state;
     after.partial &= ~group;
-    add(Collective::AllReduce, group, after, true, out);
-    if (std::popcount(group) > 1) {
-      if (std::optional<SearchState> placed = space_.putAtGoal(after, group)) {
-        addScatter(group, *placed);
-      }
-      continue;
-    }
-    const int atom = std::countr_zero(group);
-    for (int k = 0; k < space_.numDims(); k++) {
-      for (DimId id : space_.places(k, after.dims[k], atom)) {
-        SearchState scattered = after;
-        scattered.dims[k] = id;
-        addScatter(group, scattered);
-      }
+    add(Collective::AllReduce, group, after, true);
+    if (std::popcount(group) == 1) {
+      forEachPlace(after, std::countr_zero(group), addScatter);
+    } else if (std::optional<SearchState> placed = space_.putAtGoal(after, group)) {
+      addScatter(*placed);
     }
   }
 }
 
-void MoveMaker::addPermutes(const SearchState& state, std::vector<Move>& out) {
-  if (!allowed_.has(Collective::Transfer)) {
-    return;
-  }
-  for (const Reassignment& r : reassignments(space_, state, allowed_.sums)) {
-    add(Collective::Transfer, r.moved, r.after, r.after.partial == state.partial, out);
+void MoveMaker::addPermutes(const SearchState& state) {
+  if (allowed_.has(Collective::Transfer)) {
+    for (const Reassignment& r : reassignments(space_, state, allowed_.sums)) {
+      add(Collective::Transfer, r.moved, r.after, r.after.partial == state.partial);
+    }
   }
 }
 
@@ -203,16 +178,16 @@ std::vector<Move> MoveMaker::gathers(const SearchState& state, AtomSet group) {
   }
   const bool plain = !space_.isRagged(state);
   std::vector<Move> whole{{Collective::AllGather, group, space_.drop(state, group), plain}};
-  const std::vector<int> atoms = atomsOf(group);
-  if (std::all_of(atoms.begin(), atoms.end(), [&](int a) { return prices_.beta[a] == prices_.beta[atoms[0]]; })) {
+  std::vector<int> atoms = atomsOf(group);
+  const auto costOf = [&](int atom) { return prices_.beta.byAtom[atom]; };
+  if (std::ranges::all_of(atoms, [&](int atom) { return costOf(atom) == costOf(atoms[0]); })) {
     return whole;
   }
   // The most expensive link first, while the least data moves.
-  std::vector<int> order = atoms;
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return prices_.beta[a] > prices_.beta[b]; });
+  std::ranges::stable_sort(atoms, std::greater(), costOf);
   std::vector<Move> single;
   SearchState at = state;
-  for (int atom : order) {
+  for (int atom : atoms) {
     at = space_.drop(at, atomBit(atom));
     single.push_back({Collective::AllGather, atomBit(atom), at, plain});
   }
@@ -236,11 +211,11 @@ std::vector<Move> MoveMaker::gatherThenSlice(const SearchState& state) {
   if (out.empty()) {
     return {};
   }
-  std::optional<std::vector<Move>> slices = slicesToGoal(out.back().after);
+  const std::optional<std::vector<Move>> slices = slicesToGoal(out.back().after);
   if (!slices) {
     return {};
   }
-  out.insert(out.end(), slices->begin(), slices->end());
+  append(out, *slices);
   return out.back().after.dims == space_.to().dims ? out : std::vector<Move>{};
 }
 
@@ -261,14 +236,13 @@ std::optional<std::vector<Move>> MoveMaker::slicesToGoal(SearchState state) {
 }
 
 double MoveMaker::received(const SearchState& before, const Move& move) {
-  const bool sums = move.kind == Collective::Transfer && !move.plain;
-  if (move.kind == Collective::Local || reduces(move.kind) || sums) {
-    const auto after = static_cast<double>(space_.localSize(move.after));
-    return sums ? after
-                : amountReceived(move.kind, static_cast<double>(space_.localSize(before)), after,
-                                 static_cast<double>(space_.sizeOf(move.group)));
+  const auto after = static_cast<double>(space_.localSize(move.after));
+  if (move.kind == Collective::Local || reduces(move.kind)) {
+    return amountReceived(move.kind, static_cast<double>(space_.localSize(before)), after,
+                          static_cast<double>(space_.sizeOf(move.group)));
   }
-  return static_cast<double>(space_.lacking(before, move.after));
+  const bool movesSums = move.kind == Collective::Transfer && !move.plain;
+  return movesSums ? after : static_cast<double>(space_.lacking(before, move.after));
 }
 
 double MoveMaker::cost(const SearchState& before, const Move& move) {
@@ -278,7 +252,7 @@ double MoveMaker::cost(const SearchState& before, const Move& move) {
   // Of equal costs the collective that stands first in its enum, and of one kind the plain form.
   const double tie = (move.kind == Collective::AllToAll && !move.plain ? kTieCost : 0) +
                      1e-6 * (2 * static_cast<double>(move.kind) + (move.plain ? 0 : 1));
-  return prices_.call(move.group) + tie + received(before, move) * prices_.costliest(move.group);
+  return prices_.alpha.largest(move.group) + tie + received(before, move) * prices_.beta.largest(move.group);
 }
 
 double MoveMaker::cost(SearchState before, const std::vector<Move>& chain) {

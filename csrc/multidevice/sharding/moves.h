@@ -21,15 +21,16 @@ struct Move {
 
 // Costs are in elements: alpha for the call, plus beta for each element that the busiest rank receives. Both are taken from the most
 // expensive link that the call crosses.
-struct MovePrices {
-  std::vector<double> alpha;  // by atom
-  std::vector<double> beta;
+struct LinkCosts {
+  std::vector<double> byAtom;
 
-  double leastCall() const;
-  double call(AtomSet atoms) const;
   double least() const;
-  double costliest(AtomSet atoms) const;
+  double largest(AtomSet atoms) const;
   bool uniform() const;
+};
+struct MovePrices {
+  LinkCosts alpha;
+  LinkCosts beta;
 };
 
 // The moves that the planner may use; slices are always allowed.
@@ -48,8 +49,8 @@ class MoveMaker {
   // `spareSlices`: also slice over atoms that the destination does not use; this can be cheaper if links have different costs.
   MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed, bool spareSlices);
 
-  // All moves from `state` except the closing gathers, in a fixed order.
-  void moves(const SearchState& state, std::vector<Move>& out);
+  // All moves from `state` except the closing gathers, in a fixed order. The next call overwrites them.
+  const std::vector<Move>& moves(const SearchState& state);
   // The gathers, in one call or one for each link cost, that reach the destination; empty if there are none.
   std::vector<Move> closingGathers(const SearchState& state);
   // Gathers every digit whose place differs from the destination, then slices; empty if partial sums still have to be combined.
@@ -63,19 +64,21 @@ class MoveMaker {
   const MovePrices& prices() const { return prices_; }
 
  private:
-  void addSlices(const SearchState& state, AtomSet used, std::vector<Move>& out);
-  void addExchanges(const SearchState& state, AtomSet used, std::vector<Move>& out);
-  void addReductions(const SearchState& state, AtomSet combined, std::vector<Move>& out);
-  void addPermutes(const SearchState& state, std::vector<Move>& out);
-  void add(Collective kind, AtomSet group, const SearchState& after, bool plain, std::vector<Move>& out) const;
-  void addToSum(int atom, const SearchState& after, std::vector<Move>& out) const;
-  void addExchange(const SearchState& before, AtomSet group, const SearchState& after, std::vector<Move>& out) const;
+  void addSlices(const SearchState& state, AtomSet used, AtomSet combined);
+  void addExchanges(const SearchState& state, AtomSet used);
+  void addReductions(const SearchState& state, AtomSet combined);
+  void addPermutes(const SearchState& state);
+  void add(Collective kind, AtomSet group, const SearchState& after, bool plain);
+  void addToSum(int atom, SearchState state);
+  void addExchange(const SearchState& before, AtomSet group, const SearchState& after);
+  void forEachPlace(const SearchState& state, int atom, const auto& use);
   std::vector<Move> gathers(const SearchState& state, AtomSet group);
 
   PlanSpace& space_;
   MovePrices prices_;
   AllowedMoves allowed_;
   bool spareSlices_;
+  std::vector<Move> moves_;
 };
 
 // By position in the refined mesh: the position of the device from which each device receives.

@@ -1,7 +1,10 @@
 #include "multidevice/sharding/permutes.h"
 
 #include <algorithm>
+#include <ranges>
+#include <tuple>
 
+#include "base/ranges.h"
 #include "multidevice/sharding/moves.h"
 
 namespace meshfuse {
@@ -49,11 +52,10 @@ struct RunFiller {
 
   std::vector<int> sortedFor(const Run& run, AtomSet left) const {
     std::vector<int> atoms = atomsOf(left);
-    auto rank = [&](int a) {
+    std::ranges::sort(atoms, {}, [&](int a) {
       const bool away = (run.home & atomBit(a)) == 0;
       return std::tuple(away, space.goal(a).dim >= 0 ? -space.goal(a).stride : 0, a);
-    };
-    std::sort(atoms.begin(), atoms.end(), [&](int a, int b) { return rank(a) < rank(b); });
+    });
     return atoms;
   }
 
@@ -98,19 +100,16 @@ PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, std::span<const R
       top /= space.atomSize(atom);
       digits.push_back({top, space.atomSize(atom), atom});
     }
-    const auto begin = dim.begin() + static_cast<ptrdiff_t>(r.begin);
-    const auto end = dim.begin() + static_cast<ptrdiff_t>(r.end);
-    for (auto d = begin; d != end; ++d) {
-      moved |= std::count(digits.begin(), digits.end(), *d) == 0 ? atomBit(d->atom) : 0;
+    const std::span<const PlanDigit> replaced(dim.data() + r.begin, r.end - r.begin);
+    for (const PlanDigit& d : replaced) {
+      moved |= contains(digits, d) ? 0 : atomBit(d.atom);
     }
     for (const PlanDigit& d : digits) {
-      moved |= std::count(begin, end, d) == 0 ? atomBit(d.atom) : 0;
+      moved |= contains(replaced, d) ? 0 : atomBit(d.atom);
     }
     // Runs may change their length, so positions are counted from the end of the dim, where nothing has changed.
-    const ptrdiff_t tail = dim.end() - end;
-    const ptrdiff_t length = end - begin;
-    out.erase(out.end() - tail - length, out.end() - tail);
-    out.insert(out.end() - tail, digits.begin(), digits.end());
+    const auto end = out.end() - static_cast<ptrdiff_t>(dim.size() - r.end);
+    out.insert(out.erase(end - std::ssize(replaced), end), digits.begin(), digits.end());
   }
   return out;
 }
@@ -177,30 +176,20 @@ std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& sta
 
 std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const PlanState& before,
                                     const PlanState& after) {
-  auto relevant = [](const PlanState& state) { return atomSetOf(usedAtoms(state)) | atomSetOf(state.partial); };
   const AtomSet sumsBefore = atomSetOf(before.partial);
   const AtomSet sumsAfter = atomSetOf(after.partial);
-  const AtomSet lost = relevant(before) & ~relevant(after);
-  const AtomSet gained = relevant(after) & ~relevant(before);
-  int64_t devices = 1;
-  for (int64_t n : atomSizes) {
-    devices *= n;
-  }
+  const AtomSet relevantBefore = atomSetOf(usedAtoms(before)) | sumsBefore;
+  const AtomSet relevantAfter = atomSetOf(usedAtoms(after)) | sumsAfter;
+  const std::vector<int> all = atomsOf((AtomSet{1} << atomSizes.size()) - 1);
   std::vector<int64_t> sources;
-  for (int64_t device = 0; device < devices; device++) {
+  for (int64_t device = 0; device < productOf(atomSizes); device++) {
     const std::vector<int64_t> mine = coordinatesAt(device, atomSizes);
-    auto packed = [&](const std::vector<int>& atoms) {
-      int64_t number = 0;
-      for (int atom : atoms) {
-        number = number * atomSizes[atom] + mine[atom];
-      }
-      return number;
-    };
     std::vector<int64_t> source = mine;
-    auto unpack = [&](const std::vector<int>& atoms, int64_t number) {
-      for (size_t i = atoms.size(); i-- > 0;) {
-        source[atoms[i]] = number % atomSizes[atoms[i]];
-        number /= atomSizes[atoms[i]];
+    const auto match = [&](AtomSet here, AtomSet there) {
+      int64_t number = positionAmong(atomsOf(here), mine, atomSizes);
+      for (int atom : atomsOf(there) | std::views::reverse) {
+        source[atom] = number % atomSizes[atom];
+        number /= atomSizes[atom];
       }
     };
     // The source holds before the step the tile of this rank after it; coordinates of unused atoms are matched pairwise.
@@ -216,13 +205,9 @@ std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const
       }
     }
     // Contributions stay with the atoms that are partial on both sides.
-    unpack(atomsOf(sumsBefore & ~sumsAfter), packed(atomsOf(sumsAfter & ~sumsBefore)));
-    unpack(atomsOf(gained), packed(atomsOf(lost)));
-    int64_t position = 0;
-    for (size_t a = 0; a < source.size(); a++) {
-      position = position * atomSizes[a] + source[a];
-    }
-    sources.push_back(position);
+    match(sumsAfter & ~sumsBefore, sumsBefore & ~sumsAfter);
+    match(relevantBefore & ~relevantAfter, relevantAfter & ~relevantBefore);
+    sources.push_back(positionAmong(all, source, atomSizes));
   }
   return sources;
 }

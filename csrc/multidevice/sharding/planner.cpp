@@ -44,8 +44,8 @@ struct Problem {
         prices{} {
     for (const AtomOrigin& origin : pair.on.origins) {
       const std::string& axis = pair.on.mesh.axisName(origin.axis);
-      prices.alpha.push_back(options.alphas.empty() ? options.alpha : costAlong(axis, options.alphas));
-      prices.beta.push_back(costAlong(axis, options.beta));
+      prices.alpha.byAtom.push_back(options.alphas.empty() ? options.alpha : costAlong(axis, options.alphas));
+      prices.beta.byAtom.push_back(costAlong(axis, options.beta));
     }
   }
 
@@ -135,8 +135,8 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
   std::vector<AtomOrigin> tried;
   for (AtomLevel level : {AtomLevel::Axis, AtomLevel::Digit, AtomLevel::Prime}) {
     if (best) {
-      const double least =
-          problem->prices.leastCall() + problem->prices.least() * problem->space.lowerBound(problem->space.from());
+      const double least = problem->prices.alpha.least() +
+                           problem->prices.beta.least() * problem->space.lowerBound(problem->space.from());
       if (level == AtomLevel::Prime || best->cost <= kSlack * least) {
         break;
       }
@@ -152,7 +152,7 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
       limits.maxStates = std::min(kRefinedStates, options.maxStates);
       limits.below = best->cost;
     }
-    const bool spare = !next->prices.uniform();
+    const bool spare = !next->prices.alpha.uniform() || !next->prices.beta.uniform();
     MoveMaker maker(next->space, next->prices, allowedMoves(options), spare);
     std::optional<FoundChain> found = searchChain(next->space, maker, limits);
     if (!found && !best && !spare) {
@@ -175,9 +175,9 @@ RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options
       {.kind = Collective::Transfer, .on = on, .axes = t.crossed, .before = from, .after = to, .to = on});
   plan.elements = t.received;
   const AtomSet crossed = atomSetOf(t.crossed);
-  const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.call(crossed);
+  const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.alpha.largest(crossed);
   plan.cost = message * static_cast<double>(t.peers) +
-              problem.prices.costliest(crossed) * static_cast<double>(std::max(t.received, t.sent));
+              problem.prices.beta.largest(crossed) * static_cast<double>(std::max(t.received, t.sent));
   plan.peakState = problem.largerEnd();
   return plan;
 }
@@ -185,8 +185,8 @@ RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options
 // Whether a direct transfer can undercut the chain: it receives at least `least`, and a message brings at most one tile.
 bool mayPay(const Problem& problem, double least, double chainCost, const PlanOptions& options) {
   const double tile = static_cast<double>(std::max<int64_t>(1, problem.space.localSize(problem.space.from())));
-  const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.leastCall();
-  return message * std::ceil(std::ceil(least) / tile) + problem.prices.least() * least < chainCost - kTieCost;
+  const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.alpha.least();
+  return message * std::ceil(std::ceil(least) / tile) + problem.prices.beta.least() * least < chainCost - kTieCost;
 }
 
 // Dims that both sides cut have the same parts of given sizes on both, or no such parts.

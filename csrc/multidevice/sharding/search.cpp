@@ -43,11 +43,7 @@ struct Open {
 class Search {
  public:
   Search(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits)
-      : space_(space),
-        maker_(maker),
-        limits_(limits),
-        least_(maker.prices().least()),
-        leastCall_(maker.prices().leastCall()) {}
+      : space_(space), maker_(maker), limits_(limits), bestCost_(limits.below) {}
 
   std::optional<FoundChain> run() {
     reach(space_.from(), 0, -1, {});
@@ -72,7 +68,7 @@ class Search {
     if (finishNode_ < 0) {
       return std::nullopt;
     }
-    FoundChain found{finishMoves_, finishCost_, expanded_};
+    FoundChain found{finishMoves_, bestCost_};
     std::vector<Move> before;
     for (int n = finishNode_; nodes_[n].previous >= 0; n = nodes_[n].previous) {
       before.push_back(nodes_[n].move);
@@ -84,16 +80,15 @@ class Search {
  private:
   bool isGoal(const SearchState& s) const { return s.dims == space_.to().dims && s.partial == space_.to().partial; }
 
-  bool fits(const std::vector<Move>& moves) const {
-    return std::all_of(moves.begin(), moves.end(),
-                       [&](const Move& m) { return space_.localSize(m.after) <= limits_.bound; });
-  }
+  bool fits(const Move& move) const { return space_.localSize(move.after) <= limits_.bound; }
+  bool improves(double cost) const { return cost < bestCost_ - kEpsilon; }
 
   void finish(int node, std::vector<Move> moves, double cost) {
-    if (cost < std::min(limits_.below, finishCost_) - kEpsilon) {
+    if (improves(cost)) {
       finishNode_ = node;
       finishMoves_ = std::move(moves);
-      finishCost_ = cost;
+      bestCost_ = cost;
+      open_.push({cost, order_++, cost, kFinish});
     }
   }
 
@@ -107,28 +102,21 @@ class Search {
     const double cost = nodes_[node].cost;
     for (int way = 0; way < 2; way++) {
       std::vector<Move> tail = way == 0 ? maker_.closingGathers(state) : maker_.gatherThenSlice(state);
-      if (tail.empty() || !fits(tail)) {
-        continue;
-      }
-      const double total = cost + maker_.cost(state, tail);
-      if (total < std::min(limits_.below, finishCost_) - kEpsilon) {
+      if (!tail.empty() && std::ranges::all_of(tail, [&](const Move& move) { return fits(move); })) {
+        const double total = cost + maker_.cost(state, tail);
         finish(node, std::move(tail), total);
-        open_.push({total, order_++, total, kFinish});
       }
     }
-    moves_.clear();
-    maker_.moves(state, moves_);
-    const double cutoff = std::min(limits_.below, finishCost_) - kEpsilon;
-    for (const Move& move : moves_) {
-      if (space_.localSize(move.after) > limits_.bound) {
+    for (const Move& move : maker_.moves(state)) {
+      if (!fits(move)) {
         continue;
       }
       Move to = move;
       to.after.permuted = state.permuted | move.after.permuted;
       const bool calls = move.kind != Collective::Local;
-      const double least = cost + (calls ? maker_.prices().call(move.group) : kTieCost);
+      const double least = cost + (calls ? maker_.prices().alpha.largest(move.group) : kTieCost);
       const auto known = known_.find(to.after);
-      if (least >= cutoff || (known != known_.end() && nodes_[known->second].cost <= least)) {
+      if (!improves(least) || (known != known_.end() && nodes_[known->second].cost <= least)) {
         continue;
       }
       reach(to.after, cost + maker_.cost(state, move), node, to);
@@ -148,7 +136,7 @@ class Search {
       return;
     }
     const double total = cost + nodes_[n].estimate;
-    if (total < std::min(limits_.below, finishCost_) - kEpsilon) {
+    if (improves(total)) {
       open_.push({total, order_++, cost, n});
     }
   }
@@ -156,17 +144,16 @@ class Search {
   PlanSpace& space_;
   MoveMaker& maker_;
   const SearchLimits& limits_;
-  double least_;
-  double leastCall_;
+  const double least_ = maker_.prices().beta.least();
+  const double leastCall_ = maker_.prices().alpha.least();
   std::vector<Node> nodes_;
   std::unordered_map<SearchState, int, StateHash> known_;
   std::priority_queue<Open> open_;
-  std::vector<Move> moves_;
   int64_t order_ = 0;
   int expanded_ = 0;
   int finishNode_ = -1;
   std::vector<Move> finishMoves_;
-  double finishCost_ = std::numeric_limits<double>::infinity();
+  double bestCost_;  // of a finished chain, or the limit
 };
 
 }  // namespace

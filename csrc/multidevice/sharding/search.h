@@ -19,7 +19,6 @@ struct SearchLimits {
 struct FoundChain {
   std::vector<Move> moves;
   double cost = 0;
-  int expanded = 0;
 };
 
 [[nodiscard]] std::optional<FoundChain> searchChain(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits);
