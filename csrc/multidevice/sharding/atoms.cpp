@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/sharding/held_part.h"
 
 namespace meshfuse {
@@ -13,33 +14,22 @@ namespace {
 // Strides at which each axis is cut: c means that a block of c coordinates lies below the cut. 1 and the size are always cuts.
 using Cuts = std::vector<std::set<int64_t>>;
 
-struct AxisPiece {
+// An owned digit of a dim: its value is (coordinate / below) mod size on an axis.
+struct Piece {
+  size_t dim;
+  int64_t stride;
+  int axis;
   int64_t below;
   int64_t size;
 };
 
-AxisPiece pieceOf(const Digit& d) { return {d.owner.below.constValue(), d.size.constValue()}; }
-
-bool nests(const std::set<int64_t>& cuts) {
-  int64_t previous = 1;
-  for (int64_t c : cuts) {
-    if (c % previous != 0) {
-      return false;
-    }
-    previous = c;
-  }
-  return true;
+Piece pieceOf(const Digit& d, size_t dim) {
+  return {dim, d.stride.constValue(), d.owner.axis, d.owner.below.constValue(), d.size.constValue()};
 }
 
-void cutAtOwnedPieces(const ShardState& state, Cuts& cuts) {
-  for (const DigitList& dim : state.dims) {
-    for (const Digit& d : dim.digits()) {
-      if (d.owner.isDevice()) {
-        const AxisPiece p = pieceOf(d);
-        cuts[d.owner.axis].insert({p.below, p.below * p.size});
-      }
-    }
-  }
+bool nests(const std::set<int64_t>& cuts) {
+  const auto breaks = [](int64_t cut, int64_t next) { return next % cut != 0; };
+  return std::ranges::adjacent_find(cuts, breaks) == cuts.end();
 }
 
 // Adds the cut `c` if all cuts still nest.
@@ -54,42 +44,21 @@ bool addCut(std::set<int64_t>& cuts, int64_t c) {
 }
 
 // A stride of the dim inside an owned digit cuts its axis, and a cut of an axis inside a digit adds a stride.
-bool cutOnce(const std::vector<const ShardState*>& states, std::vector<std::set<int64_t>>& strides, Cuts& cuts) {
+bool cutOnce(const std::vector<Piece>& pieces, std::vector<std::set<int64_t>>& strides, Cuts& cuts) {
   bool changed = false;
-  for (const ShardState* state : states) {
-    for (size_t k = 0; k < state->dims.size(); k++) {
-      for (const Digit& d : state->dims[k].digits()) {
-        if (!d.owner.isDevice()) {
-          continue;
-        }
-        const AxisPiece p = pieceOf(d);
-        const int64_t stride = d.stride.constValue();
-        for (int64_t t : std::set<int64_t>(strides[k])) {
-          if (t > stride && t < stride * p.size && t % stride == 0 && p.size % (t / stride) == 0) {
-            changed |= addCut(cuts[d.owner.axis], p.below * (t / stride));
-          }
-        }
-        for (int64_t c : cuts[d.owner.axis]) {
-          if (c > p.below && c < p.below * p.size && c % p.below == 0) {
-            changed |= strides[k].insert(stride * (c / p.below)).second;
-          }
-        }
+  for (const Piece& p : pieces) {
+    for (int64_t t : std::set<int64_t>(strides[p.dim])) {
+      if (t > p.stride && t < p.stride * p.size && t % p.stride == 0 && p.size % (t / p.stride) == 0) {
+        changed |= addCut(cuts[p.axis], p.below * (t / p.stride));
+      }
+    }
+    for (int64_t c : cuts[p.axis]) {
+      if (c > p.below && c < p.below * p.size && c % p.below == 0) {
+        changed |= strides[p.dim].insert(p.stride * (c / p.below)).second;
       }
     }
   }
   return changed;
-}
-
-std::vector<std::set<int64_t>> stridesOf(const std::vector<const ShardState*>& states) {
-  std::vector<std::set<int64_t>> strides(states.front()->dims.size());
-  for (const ShardState* state : states) {
-    for (size_t k = 0; k < state->dims.size(); k++) {
-      for (const Digit& d : state->dims[k].digits()) {
-        strides[k].insert(d.stride.constValue());
-      }
-    }
-  }
-  return strides;
 }
 
 void cutToPrimes(std::set<int64_t>& cuts) {
@@ -106,19 +75,7 @@ void cutToPrimes(std::set<int64_t>& cuts) {
   }
 }
 
-// The atoms of each axis, as (cut below, atom), ascending by cut.
-using AtomsByAxis = std::vector<std::vector<std::pair<int64_t, int>>>;
-
-AtomsByAxis atomsByAxis(const RefinedMesh& refined) {
-  AtomsByAxis atoms(refined.mesh.numAxes());
-  for (size_t atom = refined.origins.size(); atom-- > 0;) {  // the outer parts of an axis come first
-    const AtomOrigin& origin = refined.origins[atom];
-    atoms[origin.axis].emplace_back(origin.below, static_cast<int>(atom));
-  }
-  return atoms;
-}
-
-PlanState onAtoms(const ShardState& state, const RefinedMesh& refined, const AtomsByAxis& byAxis) {
+PlanState onAtoms(const ShardState& state, const RefinedMesh& refined) {
   PlanState out;
   for (const DigitList& dim : state.dims) {
     if (dim.isOpaque()) {
@@ -127,19 +84,16 @@ PlanState onAtoms(const ShardState& state, const RefinedMesh& refined, const Ato
     }
     PlanDim digits;
     for (const Digit& d : dim.digits()) {
-      const int64_t stride = d.stride.constValue();
-      const int64_t size = d.size.constValue();
       if (!d.owner.isDevice()) {
-        digits.push_back({stride, size, kLocal});
+        digits.push_back({d.stride.constValue(), d.size.constValue(), kLocal});
         continue;
       }
-      const AxisPiece p = pieceOf(d);
-      const auto& atoms = byAxis[d.owner.axis];
-      for (size_t i = atoms.size(); i-- > 0;) {
-        const int64_t below = atoms[i].first;
-        if (below >= p.below && below < p.below * p.size) {
-          const int64_t n = refined.atoms.axisSize(atoms[i].second).constValue();
-          digits.push_back({stride * (below / p.below), n, atoms[i].second});
+      const Piece p = pieceOf(d, out.dims.size());
+      for (size_t atom = 0; atom < refined.origins.size(); atom++) {  // the outer parts of an axis come first
+        const auto& [axis, below] = refined.origins[atom];
+        if (axis == p.axis && below >= p.below && below < p.below * p.size) {
+          const auto place = static_cast<int>(atom);
+          digits.push_back({p.stride * (below / p.below), refined.atoms.axisSize(place).constValue(), place});
         }
       }
     }
@@ -148,12 +102,11 @@ PlanState onAtoms(const ShardState& state, const RefinedMesh& refined, const Ato
   for (size_t k = 0; k < state.dims.size(); k++) {
     out.setParts(k, constantParts(state.dims[k]));
   }
-  for (int axis : state.partial) {
-    for (const auto& [below, atom] : byAxis[axis]) {
-      out.partial.push_back(atom);
+  for (size_t atom = 0; atom < refined.origins.size(); atom++) {
+    if (contains(state.partial, refined.origins[atom].axis)) {
+      out.partial.push_back(static_cast<int>(atom));
     }
   }
-  std::sort(out.partial.begin(), out.partial.end());
   return out;
 }
 
@@ -165,14 +118,24 @@ std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, A
   for (int a = 0; a < mesh.numAxes(); a++) {
     cuts[a] = {1, mesh.axisSize(a).constValue()};
   }
-  cutAtOwnedPieces(from, cuts);
-  cutAtOwnedPieces(to, cuts);
-  if (!std::all_of(cuts.begin(), cuts.end(), nests)) {
+  std::vector<std::set<int64_t>> strides(from.dims.size());
+  std::vector<Piece> pieces;
+  for (const ShardState* state : {&from, &to}) {
+    for (size_t k = 0; k < state->dims.size(); k++) {
+      for (const Digit& d : state->dims[k].digits()) {
+        strides[k].insert(d.stride.constValue());
+        if (d.owner.isDevice()) {
+          const Piece& p = pieces.emplace_back(pieceOf(d, k));
+          cuts[p.axis].insert({p.below, p.below * p.size});
+        }
+      }
+    }
+  }
+  if (!std::ranges::all_of(cuts, nests)) {
     return std::nullopt;
   }
   if (level == AtomLevel::Digit) {
-    std::vector<std::set<int64_t>> strides = stridesOf({&from, &to});
-    while (cutOnce({&from, &to}, strides, cuts)) {
+    while (cutOnce(pieces, strides, cuts)) {
     }
   }
   if (level == AtomLevel::Prime) {
@@ -180,14 +143,10 @@ std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, A
       cutToPrimes(axis);
     }
   }
-  std::vector<std::vector<int64_t>> at;
-  for (const std::set<int64_t>& axis : cuts) {
-    at.emplace_back(axis.begin(), axis.end());
-  }
-  RefinedMesh refined = RefinedMesh::cut(mesh, at);
-  const AtomsByAxis byAxis = atomsByAxis(refined);
-  PlanState before = onAtoms(from, refined, byAxis);
-  PlanState after = onAtoms(to, refined, byAxis);
+  RefinedMesh refined = RefinedMesh::cut(
+      mesh, mapped(cuts, [](const std::set<int64_t>& axis) { return std::vector<int64_t>(axis.begin(), axis.end()); }));
+  PlanState before = onAtoms(from, refined);
+  PlanState after = onAtoms(to, refined);
   return AtomPair{std::move(refined), std::move(before), std::move(after)};
 }
 
