@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -44,14 +45,10 @@ CallRecord stamped(CallRecord call, const Team& team, uint64_t program) {
   return call;
 }
 
+std::vector<int> firstRanks(int size) { return mapped(std::views::iota(0, size), std::identity()); }
+
 std::vector<int> ranksIn(uint64_t teamMask) {
-  std::vector<int> ranks;
-  for (int r = 0; r < 64; ++r) {
-    if ((teamMask >> r & 1) != 0) {
-      ranks.push_back(r);
-    }
-  }
-  return ranks;
+  return filtered(std::views::iota(0, 64), [&](int r) { return (teamMask >> r & 1) != 0; });
 }
 
 std::string describe(const CallRecord& call) {

@@ -79,6 +79,8 @@ struct CollectiveCall {
 // The record of a call with the hash of its team and its program. Cheap, because every call needs it.
 [[nodiscard]] CallRecord stamped(CallRecord call, const Team& team, uint64_t program);
 
+// The ranks 0, 1, ... of a world of `size`.
+[[nodiscard]] std::vector<int> firstRanks(int size);
 // The ranks of a CallRecord::teamMask, ascending.
 [[nodiscard]] std::vector<int> ranksIn(uint64_t teamMask);
 // `all-reduce(Sum) of 1024 Float in team {0, 1}`; of Send: `a group of 3 sends and receives`.

@@ -3,11 +3,11 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -125,15 +125,9 @@ bool NetworkRejoin::hearAnswer(Line& line) {
   if (frame.word != Word::Members || !line.socket.receiveText(text, limit)) {
     return false;
   }
-  members_.resize(text.size() / sizeof(int));
-  std::memcpy(members_.data(), text.data(), members_.size() * sizeof(int));
-  deviceCheck(std::ranges::is_sorted(members_) && std::ranges::binary_search(members_, rank_),
+  deviceCheck(openAsMember(rank_, std::move(line.socket), text),
               "[network] {} got no list of the surviving ranks from [rank {}/{}]", place_, line.peer, size_);
-  const auto position = std::lower_bound(members_.begin(), members_.end(), rank_) - members_.begin();
   dismissVisitors(Word::Late);
-  std::vector<Socket> sockets;
-  sockets.push_back(std::move(line.socket));
-  open(members_, static_cast<int>(position), 0, std::move(sockets));
   return true;
 }
 
@@ -187,25 +181,18 @@ void NetworkRejoin::gather() {
 
 // Sends the list to its members, and a refusal to the other ranks above; those below have one.
 void NetworkRejoin::settle(std::vector<Line> above) {
-  std::vector<Socket> sockets;
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_ || visitors_[r].open()) {
-      members_.push_back(r);
-      sockets.push_back(std::move(visitors_[r]));
-    }
-  }
+  openAsCentre(rank_, std::move(visitors_));  // it is the lowest member
   for (const Line& line : above) {
-    if (!std::binary_search(members_.begin(), members_.end(), line.peer) && !line.isGone()) {
+    if (!contains(members(), line.peer) && !line.isGone()) {
       static_cast<void>(isWritten(Word::Late, line.socket, line.peer));
     }
   }
   std::move(above.begin(), above.end(), std::back_inserter(silent_));
-  const std::string text(reinterpret_cast<const char*>(members_.data()), members_.size() * sizeof(int));
-  for (size_t i = 0; i < sockets.size(); ++i) {
-    static_cast<void>(sockets[i].open() && isWritten(Word::Members, sockets[i], members_[i]) &&
-                      sockets[i].sendText(text, soon()));
+  for (const int64_t i : indices(members())) {
+    const Socket& member = sockets()[i];
+    static_cast<void>(member.open() && isWritten(Word::Members, member, members()[i]) &&
+                      member.sendText(list(), soon()));
   }
-  open(members_, 0, 0, std::move(sockets));  // this rank is the lowest member
 }
 
 // Accepts new connections to this rank and reads their messages.

@@ -25,8 +25,6 @@ class NetworkRejoin final : public Star {
   // Returns when the members are known. DeviceError if the others have continued without this rank. `place`: the addresses of this rank.
   NetworkRejoin(const NetworkWatch& old, int rank, int size, const TransportOptions& options, std::string place);
 
-  // Old ranks, ascending.
-  const std::vector<int>& members() const { return members_; }
   // Tells each rank that connects to a rank after its rejoin that it is too late.
   static void sendAway(const NetworkWatch& old, int rank);
 
@@ -79,7 +77,6 @@ class NetworkRejoin final : public Star {
   std::vector<Socket> visitors_;  // by rank: connections of higher ranks that use this rank as the centre
   std::vector<Socket> callers_;   // other connections to this address; a note may follow
   std::vector<Line> silent_;      // ranks that do not take part; open, so that they can read the last message
-  std::vector<int> members_;
 };
 
 }  // namespace meshfuse

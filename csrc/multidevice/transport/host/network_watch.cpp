@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "multidevice/transport/host/star.h"
 
 namespace meshfuse {
 
@@ -63,25 +64,18 @@ void NetworkWatch::connectAll(Bootstrap& bootstrap, Clock::time_point limit) {
 }
 
 void NetworkWatch::acceptAll(Clock::time_point limit) {
-  for (int missing = size_ - 1; missing > 0;) {
-    Socket joined = rendezvousPoint_.accept(limit);
-    if (!joined.open()) {
-      std::string ranks;
-      for (int r = 1; r < size_; ++r) {
-        const bool came = sockets_[r].open();
-        ranks += came ? "" : fmt::format("{}[rank {}/{}]", ranks.empty() ? "" : ", ", r, size_);
-      }
-      throwDeviceError(fmt::format("[network] {} did not reach rank 0 while the world was being opened", ranks));
-    }
+  sockets_ = acceptRanks(rendezvousPoint_, size_, limit, [&](const Socket& joined) {
     uint32_t hello[2] = {};
-    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + promptLimit_)) && hello[0] == kWatchMagic &&
-        hello[1] > 0 && hello[1] < static_cast<uint32_t>(size_)) {
-      closeWhenUnreachable(joined);
-      missing -= sockets_[hello[1]].open() ? 0 : 1;
-      joined.send(&kWatchMagic, sizeof(kWatchMagic), limit);
-      sockets_[hello[1]] = std::move(joined);
+    if (!joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + promptLimit_)) ||
+        hello[0] != kWatchMagic || hello[1] == 0 || hello[1] >= static_cast<uint32_t>(size_)) {
+      return -1;
     }
-  }
+    closeWhenUnreachable(joined);
+    joined.send(&kWatchMagic, sizeof(kWatchMagic), limit);
+    return static_cast<int>(hello[1]);
+  });
+  const std::string missing = missingRanks(sockets_);
+  deviceCheck(missing.empty(), "[network] {} did not reach rank 0 while the world was being opened", missing);
 }
 
 void NetworkWatch::join(Clock::time_point limit) {

@@ -5,11 +5,12 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
+#include "multidevice/transport/call.h"
 
 namespace meshfuse {
 
@@ -43,51 +44,37 @@ class LaunchedStar final : public Star {
     const char* port = std::getenv("MASTER_PORT");
     host_ = host == nullptr ? "127.0.0.1" : host;
     port_ = port == nullptr ? "29500" : port;
-    std::vector<int> all(size_);
-    std::iota(all.begin(), all.end(), 0);
-    rank_ == 0 ? listen(std::move(all)) : join(std::move(all));
+    rank_ == 0 ? listen() : join();
   }
 
  private:
-  void listen(std::vector<int> all) {
+  void listen() {
     const auto limit = Clock::now() + deadline();
-    std::vector<Socket> sockets(all.size());
     const Socket listener = Socket::create();
     deviceCheck(size_ == 1 || listener.listen(host_, port_, size_),
                 "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", host_, port_,
                 std::strerror(errno));
-    for (int missing = size_ - 1; missing > 0;) {
-      Socket joined = listener.accept(limit);
-      if (!joined.open()) {
-        break;
-      }
+    std::vector<Socket> sockets = acceptRanks(listener, size_, limit, [&](const Socket& joined) {
       Hello hello;
       if (!joined.receive(&hello, sizeof(hello), std::min(limit, Clock::now() + std::chrono::seconds(5))) ||
           hello.magic != kStarMagic) {
-        continue;  // another program, or a rank that gave up and tries again
+        return -1;  // another program, or a rank that gave up and tries again
       }
       check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
             "[host] a process connected as rank {} of {}, but this world has {} ranks", hello.rank, hello.size, size_);
-      Socket& slot = sockets[hello.rank];
-      missing -= slot.open() ? 0 : 1;
       const uint32_t answer[2] = {kStarMagic, millisecondsUntil(limit)};
       joined.send(answer, sizeof(answer), limit);
-      slot = std::move(joined);
-    }
-    std::string missing;
-    for (int r = 1; r < size_; ++r) {
-      if (!sockets[r].open()) {
-        missing += fmt::format("{}[rank {}/{}]", missing.empty() ? "" : ", ", r, size_);
-      }
-    }
-    open(std::move(all), 0, 0, std::move(sockets));
+      return hello.rank;
+    });
+    const std::string missing = missingRanks(sockets);
+    openAsCentre(0, std::move(sockets));
     if (!missing.empty()) {
       failAll(fmt::format("[host] {} did not connect to open the world at {} port {} within {} ms", missing, host_,
                           port_, deadline().count()));
     }
   }
 
-  void join(std::vector<int> all) {
+  void join() {
     const std::string host = Socket::numericHost(host_);
     const auto limit = Clock::now() + deadline();
     for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
@@ -96,9 +83,7 @@ class LaunchedStar final : public Star {
       uint32_t answer[2] = {};
       if (mine.connect(host, port_, limit) && mine.send(&hello, sizeof(hello), limit) &&
           mine.receive(answer, sizeof(answer), limit) && answer[0] == kStarMagic) {
-        std::vector<Socket> sockets;
-        sockets.push_back(std::move(mine));
-        open(std::move(all), rank_, 0, std::move(sockets));
+        openAsMember(rank_, std::move(mine), firstRanks(size_), 0);
         centreSpeaksWithin(std::chrono::milliseconds(answer[1]));
         return;
       }
@@ -118,13 +103,67 @@ class LaunchedStar final : public Star {
 
 }  // namespace
 
+std::vector<Socket> acceptRanks(const Socket& listener, int size, WaitingClock::time_point limit,
+                                const std::function<int(const Socket&)>& rankOf) {
+  std::vector<Socket> byRank(size);
+  for (int missing = size - 1; missing > 0;) {
+    Socket joined = listener.accept(limit);
+    if (!joined.open()) {
+      break;
+    }
+    if (const int rank = rankOf(joined); rank >= 0) {
+      missing -= byRank[rank].open() ? 0 : 1;
+      byRank[rank] = std::move(joined);
+    }
+  }
+  return byRank;
+}
+
+std::string missingRanks(const std::vector<Socket>& byRank) {
+  const auto size = static_cast<int>(byRank.size());
+  const auto isMissing = [&](int r) { return !byRank[r].open(); };
+  return joined(std::views::iota(1, size) | std::views::filter(isMissing), ", ",
+                [&](int r) { return fmt::format("[rank {}/{}]", r, size); });
+}
+
 Star::Star(std::chrono::milliseconds deadline) : deadline_(deadline), firstWord_(deadline) {}
 
-void Star::open(std::vector<int> ranks, int position, int centre, std::vector<Socket> sockets) {
-  ranks_ = std::move(ranks);
-  position_ = position;
+void Star::openAsCentre(int rank, std::vector<Socket> byRank) {
+  for (int r = 0; r < std::ssize(byRank); ++r) {
+    if (r == rank || byRank[r].open()) {
+      members_.push_back(r);
+      sockets_.push_back(std::move(byRank[r]));
+    }
+  }
+  position_ = centre_ = static_cast<int>(positionIn(members_, rank));
+}
+
+void Star::openAsMember(int rank, Socket toCentre, std::vector<int> members, int centre) {
+  members_ = std::move(members);
+  position_ = static_cast<int>(positionIn(members_, rank));
   centre_ = centre;
-  sockets_ = std::move(sockets);
+  sockets_.push_back(std::move(toCentre));
+}
+
+bool Star::openAsMember(int rank, Socket toCentre, const std::string& list) {
+  std::vector<int> members(list.size() / sizeof(int));
+  std::memcpy(members.data(), list.data(), members.size() * sizeof(int));
+  if (members.empty()) {
+    return false;
+  }
+  const int centre = members.back();
+  members.pop_back();
+  if (centre < 0 || centre >= std::ssize(members) || !std::ranges::is_sorted(members) || !contains(members, rank)) {
+    return false;
+  }
+  openAsMember(rank, std::move(toCentre), std::move(members), centre);
+  return true;
+}
+
+std::string Star::list() const {
+  std::vector<int> numbers = members_;
+  numbers.push_back(position_);
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int)};
 }
 
 uint32_t Star::millisecondsUntil(Clock::time_point limit) {
@@ -133,9 +172,8 @@ uint32_t Star::millisecondsUntil(Clock::time_point limit) {
 }
 
 std::string Star::absence(int position, Clock::time_point limit) const {
-  const bool late = Clock::now() >= limit;
-  return fmt::format("[host] [rank {}/{}] {} while the world was being opened", ranks_[position], size(),
-                     late ? fmt::format("sent nothing for {} ms", deadline_.count()) : std::string("ended or left"));
+  return fmt::format("[host] [rank {}/{}] {} while the world was being opened", members_[position], size(),
+                     Clock::now() < limit ? "ended or left" : fmt::format("sent nothing for {} ms", deadline_.count()));
 }
 
 void Star::failAll(const std::string& text) {
@@ -152,7 +190,7 @@ std::vector<std::string> Star::allGather(std::string_view mine) {
 
 std::vector<std::string> Star::collect(std::string_view mine) {
   const auto limit = Clock::now() + deadline_;
-  std::vector<std::string> all(ranks_.size());
+  std::vector<std::string> all(members_.size());
   all[position_] = mine;
   for (int r = 0; r < size(); ++r) {
     if (r != position_ && !sockets_[r].receiveText(all[r], limit)) {
@@ -173,7 +211,7 @@ std::vector<std::string> Star::contribute(std::string_view mine) {
   const auto limit = Clock::now() + firstWord_ + std::max<std::chrono::milliseconds>(kCentreSpeaksFirst, deadline_ / 2);
   firstWord_ = deadline_;
   std::string failure;
-  std::vector<std::string> all(ranks_.size());
+  std::vector<std::string> all(members_.size());
   bool heard = sockets_[0].sendText(mine, limit) && sockets_[0].receiveText(failure, limit);
   if (!failure.empty()) {
     throwDeviceError(failure);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,18 +16,34 @@
 
 namespace meshfuse {
 
+// As the centre of a star: accepts connections until all of `size` ranks but this one have come, or until the limit. The result is by rank;
+// the sockets of missing ranks are not open. `rankOf` reads who has connected; negative: not a rank of this star.
+[[nodiscard]] std::vector<Socket> acceptRanks(const Socket& listener, int size, WaitingClock::time_point limit,
+                                              const std::function<int(const Socket&)>& rankOf);
+// `[rank 1/4], [rank 3/4]`: the ranks that are not connected to rank 0.
+[[nodiscard]] std::string missingRanks(const std::vector<Socket>& byRank);
+
 class Star : public Bootstrap {
  public:
   int rank() const override { return position_; }
-  int size() const override { return static_cast<int>(ranks_.size()); }
+  int size() const override { return static_cast<int>(members_.size()); }
+  // The ranks of the star, ascending, as the launcher or the world before counts them.
+  const std::vector<int>& members() const { return members_; }
   std::vector<std::string> allGather(std::string_view mine) override;
 
  protected:
   using Clock = WaitingClock;
 
   explicit Star(std::chrono::milliseconds deadline);
-  // `ranks`: as the launcher counts, by position. `sockets`: of the centre, by position, its own not open; of others, one.
-  void open(std::vector<int> ranks, int position, int centre, std::vector<Socket> sockets);
+  // As the centre. The members are this rank and the ranks whose sockets are open.
+  void openAsCentre(int rank, std::vector<Socket> byRank);
+  void openAsMember(int rank, Socket toCentre, std::vector<int> members, int centre);
+  // The same with the centre's list; false if it is no list of members that contains `rank`.
+  [[nodiscard]] bool openAsMember(int rank, Socket toCentre, const std::string& list);
+  // The members, and the position of this rank, the centre.
+  std::string list() const;
+  // Of the centre: by position, its own not open. Of others: one.
+  const std::vector<Socket>& sockets() const { return sockets_; }
   // The limit for the centre's first answer.
   void centreSpeaksWithin(std::chrono::milliseconds limit) { firstWord_ = limit; }
   [[noreturn]] void failAll(const std::string& text);
@@ -41,7 +58,7 @@ class Star : public Bootstrap {
 
   std::chrono::milliseconds deadline_;
   std::chrono::milliseconds firstWord_;
-  std::vector<int> ranks_;
+  std::vector<int> members_;
   int position_ = 0;
   int centre_ = 0;
   std::vector<Socket> sockets_;

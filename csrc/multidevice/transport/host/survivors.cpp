@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -59,8 +58,6 @@ class SurvivorStar final : public Star {
                 rank_, here.name);
   }
 
-  const std::vector<int>& members() const { return members_; }
-
  private:
   // Whether the rendezvous point could be created or found within the deadline.
   bool meet(const RendezvousPoint& place) {
@@ -83,34 +80,18 @@ class SurvivorStar final : public Star {
   }
 
   void gather(Clock::time_point limit) {
-    std::vector<Socket> byRank(size_);
-    for (int missing = size_ - 1; missing > 0;) {
-      Socket joined = listener_.accept(limit);
-      if (!joined.open()) {
-        break;
-      }
+    std::vector<Socket> byRank = acceptRanks(listener_, size_, limit, [&](const Socket& joined) {
       uint32_t hello[2] = {};
-      if (!joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + promptLimit(deadline()))) ||
-          hello[0] != kSurvivorsMagic || hello[1] >= static_cast<uint32_t>(size_)) {
-        continue;
-      }
-      missing -= byRank[hello[1]].open() ? 0 : 1;
-      byRank[hello[1]] = std::move(joined);
+      const auto soon = std::min(limit, Clock::now() + promptLimit(deadline()));
+      return joined.receive(hello, sizeof(hello), soon) && hello[0] == kSurvivorsMagic &&
+                     hello[1] < static_cast<uint32_t>(size_)
+                 ? static_cast<int>(hello[1])
+                 : -1;
+    });
+    openAsCentre(rank_, std::move(byRank));
+    for (const Socket& s : sockets()) {
+      static_cast<void>(s.open() && s.sendText(list(), Clock::now() + deadline()));
     }
-    std::vector<Socket> sockets;
-    for (int r = 0; r < size_; ++r) {
-      if (r == rank_ || byRank[r].open()) {
-        members_.push_back(r);
-        sockets.push_back(std::move(byRank[r]));
-      }
-    }
-    std::vector<int> list = members_;
-    list.push_back(position(rank_));
-    const std::string text(reinterpret_cast<const char*>(list.data()), list.size() * sizeof(int));
-    for (const Socket& s : sockets) {
-      static_cast<void>(s.open() && s.sendText(text, Clock::now() + deadline()));
-    }
-    open(members_, position(rank_), position(rank_), std::move(sockets));
   }
 
   void join(Socket mine, Clock::time_point limit) {
@@ -121,27 +102,14 @@ class SurvivorStar final : public Star {
         mine.receiveText(text, limit + deadline());  // a busy centre may be late; if it ends, this wait ends at once
     deviceCheck(heard && text.size() >= 2 * sizeof(int),
                 "[host] the survivors did not accept rank {}: they continued without it, or failed again", rank_);
-    members_.resize(text.size() / sizeof(int));
-    std::memcpy(members_.data(), text.data(), members_.size() * sizeof(int));
-    std::vector<Socket> sockets;
-    sockets.push_back(std::move(mine));
-    const int centre = members_.back();  // after the members comes the position of the centre
-    members_.pop_back();
-    deviceCheck(centre >= 0 && centre < std::ssize(members_) && std::ranges::is_sorted(members_) &&
-                    std::ranges::binary_search(members_, rank_),
+    deviceCheck(openAsMember(rank_, std::move(mine), text),
                 "[host] rank {} got no list of survivors from the process that listens where they meet", rank_);
-    open(members_, position(rank_), centre, std::move(sockets));
-  }
-
-  int position(int rank) const {
-    return static_cast<int>(std::lower_bound(members_.begin(), members_.end(), rank) - members_.begin());
   }
 
   int rank_;
   int size_;
   // Kept open by the centre: a late rank then gets no answer, and cannot create a second rendezvous point.
   Socket listener_;
-  std::vector<int> members_;
 };
 
 }  // namespace
