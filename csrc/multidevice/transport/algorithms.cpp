@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -14,7 +15,6 @@ namespace {
 constexpr Collective kKindsWithAlgorithms[] = {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter,
                                                Collective::AllToAll,  Collective::Broadcast, Collective::Gather,
                                                Collective::Scatter,   Collective::Reduce};
-constexpr std::string_view kSizeNames[] = {"small", "medium", "large"};
 
 struct Row {
   std::string_view name;
@@ -47,49 +47,29 @@ const std::vector<Row>& rows() {
   return table;
 }
 
-bool has(const Row& row, Collective kind) {
-  return std::find(row.kinds.begin(), row.kinds.end(), kind) != row.kinds.end();
+// The position of a word of an entry in the list of all legal words.
+int64_t choiceOf(std::string_view word, const std::vector<std::string_view>& legal, std::string_view entry,
+                 std::string_view complaint) {
+  const int64_t at = positionIn(legal, word);
+  check(at < std::ssize(legal), "[algorithms] '{}': {} '{}', expected one of {}", entry, complaint, word,
+        fmt::join(legal, ", "));
+  return at;
 }
 
 Collective kindNamed(std::string_view word, std::string_view entry) {
-  std::vector<std::string_view> names;
-  for (Collective kind : kKindsWithAlgorithms) {
-    if (name(kind) == word) {
-      return kind;
-    }
-    names.push_back(name(kind));
-  }
-  throwUserError(fmt::format("[algorithms] '{}': there is no collective '{}', expected one of {}", entry, word,
-                             fmt::join(names, ", ")));
+  const auto names = mapped(kKindsWithAlgorithms, [](Collective kind) { return name(kind); });
+  return kKindsWithAlgorithms[choiceOf(word, names, entry, "there is no collective")];
 }
 
-// The index of a size class; -1 for all classes.
-int sizeNamed(std::string_view word, std::string_view entry) {
-  const auto* at = std::find(std::begin(kSizeNames), std::end(kSizeNames), word);
-  check(at != std::end(kSizeNames), "[algorithms] '{}': there is no size '{}', expected one of {}", entry, word,
-        fmt::join(kSizeNames, ", "));
-  return static_cast<int>(at - std::begin(kSizeNames));
-}
-
-const Row& rowNamed(std::string_view word, Collective kind, std::string_view entry) {
-  std::vector<std::string_view> names;
-  for (const Row& row : rows()) {
-    if (has(row, kind) && row.name == word) {
-      return row;
-    }
-    if (has(row, kind)) {
-      names.push_back(row.name);
-    }
-  }
-  throwUserError(fmt::format("[algorithms] '{}': {} has no algorithm '{}', expected one of {}", entry, name(kind), word,
-                             fmt::join(names, ", ")));
+Row rowNamed(std::string_view word, Collective kind, std::string_view entry) {
+  const std::vector<Row> fitting = filtered(rows(), [&](const Row& row) { return contains(row.kinds, kind); });
+  const std::string complaint = fmt::format("{} has no algorithm", name(kind));
+  return fitting[choiceOf(word, mapped(fitting, &Row::name), entry, complaint)];
 }
 
 }  // namespace
 
-std::string_view name(Algorithm algorithm) {
-  return std::find_if(rows().begin(), rows().end(), [&](const Row& r) { return r.algorithm == algorithm; })->name;
-}
+std::string_view name(Algorithm algorithm) { return std::ranges::find(rows(), algorithm, &Row::algorithm)->name; }
 
 AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   AlgorithmTable table;
@@ -108,17 +88,16 @@ void AlgorithmTable::set(std::string_view entry) {
         entry);
   const std::string_view left = entry.substr(0, equals);
   if (left == "order") {
-    const std::string_view order = entry.substr(equals + 1);
-    check(order == "team" || order == "any", "[algorithms] '{}': there is no order '{}', expected one of team, any",
-          entry, order);
-    anyOrder_ = order == "any";
+    anyOrder_ = choiceOf(entry.substr(equals + 1), {"team", "any"}, entry, "there is no order") == 1;
     return;
   }
   const size_t colon = std::min(left.find(':'), left.size());
   const Collective kind = kindNamed(left.substr(0, colon), entry);
-  const int size = colon == left.size() ? -1 : sizeNamed(left.substr(colon + 1), entry);
-  const Row& row = rowNamed(entry.substr(equals + 1), kind, entry);
-  check(!row.smallOnly || size == static_cast<int>(SizeClass::Small),
+  const int64_t size = colon == left.size()
+                           ? -1
+                           : choiceOf(left.substr(colon + 1), {"small", "medium", "large"}, entry, "there is no size");
+  const Row row = rowNamed(entry.substr(equals + 1), kind, entry);
+  check(!row.smallOnly || size == static_cast<int64_t>(SizeClass::Small),
         "[algorithms] '{}': {} are for small inputs only, write {}:small={}", entry, row.name, name(kind), row.name);
   for (int s = 0; s < static_cast<int>(kSizes); ++s) {
     if (size == -1 || size == s) {
@@ -130,8 +109,7 @@ void AlgorithmTable::set(std::string_view entry) {
 }
 
 bool AlgorithmTable::pushes() const {
-  const auto& sizes = host_[static_cast<size_t>(Collective::AllReduce)];
-  return std::find(sizes.begin(), sizes.end(), Algorithm::Push) != sizes.end();
+  return contains(host_[static_cast<size_t>(Collective::AllReduce)], Algorithm::Push);
 }
 
 }  // namespace meshfuse

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/error.h"
@@ -123,11 +122,7 @@ int64_t Blocks::within(int64_t block, int64_t from, int64_t elements) const {
 }
 
 int64_t Blocks::beginWithin(int64_t block, int64_t from, int64_t elements) const {
-  int64_t begin = 0;
-  for (int64_t b = 0; b < block; ++b) {
-    begin += within(b, from, elements);
-  }
-  return begin;
+  return sumOf(std::views::iota(int64_t{0}, block), [&](int64_t b) { return within(b, from, elements); });
 }
 
 std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected) {
@@ -138,19 +133,17 @@ std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expec
 
 int positionInTeam(const Team& team, int rank, int size, Collective kind) {
   const std::vector<int>& ranks = team.ranks;
-  int position = -1;
-  for (size_t i = 0; i < ranks.size(); ++i) {
+  for (const int64_t i : indices(ranks)) {
     check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, the world has ranks 0 to {}", name(kind),
           ranks[i], size - 1);
     check(std::find(ranks.begin(), ranks.begin() + i, ranks[i]) == ranks.begin() + i,
           "[{}] team contains rank {} twice; list each rank once", name(kind), ranks[i]);
-    if (ranks[i] == rank) {
-      position = static_cast<int>(i);
-    }
   }
-  check(position >= 0, "[{}] rank {} is not in the team of {} ranks of its call; only members make the call",
-        name(kind), rank, ranks.size());
-  return position;
+  const int64_t position = positionIn(ranks, rank);
+  check(position < std::ssize(ranks),
+        "[{}] rank {} is not in the team of {} ranks of its call; only members make the call", name(kind), rank,
+        ranks.size());
+  return static_cast<int>(position);
 }
 
 void checkHasFailed(bool failed) {
@@ -165,7 +158,7 @@ void checkTransfers(std::span<const Communicator::Transfer> transfers, int size)
   }
 }
 
-int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank) {
+void moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank) {
   using Direction = Communicator::Transfer::Direction;
   std::vector<const Communicator::Transfer*> sends;
   std::vector<const Communicator::Transfer*> receives;
@@ -177,16 +170,11 @@ int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int ra
   check(sends.size() == receives.size(),
         "[transfer] rank {} posts {} sends to itself and {} receives; post both in one group", rank, sends.size(),
         receives.size());
-  int64_t moved = 0;
-  for (size_t i = 0; i < sends.size(); ++i) {
+  for (const int64_t i : indices(sends)) {
     check(sends[i]->bytes == receives[i]->bytes, "[transfer] rank {} sends itself {} bytes and receives {}", rank,
           sends[i]->bytes, receives[i]->bytes);
-    if (sends[i]->bytes > 0) {
-      std::memmove(receives[i]->data, sends[i]->data, sends[i]->bytes);
-    }
-    moved += sends[i]->bytes;
+    moveBytes(receives[i]->data, sends[i]->data, sends[i]->bytes);
   }
-  return moved;
 }
 
 }  // namespace meshfuse

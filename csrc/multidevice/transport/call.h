@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -97,9 +98,14 @@ struct CollectiveCall {
 // UserError unless the group has failed: a rank may only then call shrink().
 void checkHasFailed(bool failed);
 
+// Copies bytes to memory that may be the same or overlap; addresses of no bytes may be null.
+inline void moveBytes(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) {
+    std::memmove(to, from, bytes);
+  }
+}
 // Executes the sends of a rank to itself: the i-th send goes to the i-th receive. UserError if they do not pair up.
-// Returns the bytes moved.
-int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank);
+void moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank);
 void checkTransfers(std::span<const Communicator::Transfer> transfers, int size);
 
 }  // namespace meshfuse

@@ -1,12 +1,11 @@
 #include "multidevice/transport/communicator.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <new>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "multidevice/transport/call.h"
 #include "tensor/allocator.h"
 
@@ -28,10 +27,7 @@ class SelfCommunicator final : public Communicator {
   void run(const CollectiveCall& call) override {
     checkAlive();
     ++counters_[call.record.kind].calls;
-    const int64_t bytes = call.operand.total() * call.elementBytes();
-    if (call.in != call.out && bytes > 0) {
-      std::memmove(call.out, call.in, bytes);
-    }
+    moveBytes(call.out, call.in, call.operand.total() * call.elementBytes());
   }
   void transfer(std::span<const Transfer> transfers) override {
     checkAlive();
@@ -63,7 +59,7 @@ thread_local Communicator* threadWorld = nullptr;
 void checkCounts(Collective kind, const Team& team, std::span<const int64_t> counts) {
   check(counts.size() == team.ranks.size(), "[{}-v] {} counts for a team of {} ranks; give one for each", name(kind),
         counts.size(), team.ranks.size());
-  for (size_t i = 0; i < counts.size(); ++i) {
+  for (const int64_t i : indices(counts)) {
     check(counts[i] >= 0, "[{}-v] the count of rank {} is {}, expected 0 or more elements", name(kind), team.ranks[i],
           counts[i]);
   }
@@ -169,7 +165,7 @@ void Communicator::checkOfLane(const Team& team, Collective kind) const {
     refuseInLane(name(kind));
   }
   for (int r : team.ranks) {
-    check(std::ranges::count(world_.ranks, r) > 0,
+    check(contains(world_.ranks, r),
           "[{}] rank {} is not in the team of {} ranks that this lane belongs to; post the call for a team that "
           "contains it",
           name(kind), r, world_.ranks.size());
@@ -178,7 +174,7 @@ void Communicator::checkOfLane(const Team& team, Collective kind) const {
 
 void Communicator::checkWithinLane(std::span<const Transfer> transfers) const {
   for (const Transfer& t : transfers) {
-    check(!isLane_ || std::ranges::count(world_.ranks, t.peer) > 0,
+    check(!isLane_ || contains(world_.ranks, t.peer),
           "[transfer] rank {} is not in the team of {} ranks that this lane belongs to; post the transfer for a team "
           "that contains it",
           t.peer, world_.ranks.size());
