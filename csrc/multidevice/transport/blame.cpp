@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <map>
-#include <numeric>
 #include <optional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/flight_recorder.h"
 #include "multidevice/transport/lanes.h"
 
@@ -44,8 +43,8 @@ std::map<uint64_t, const Entry*> callsFor(const FlightRecord& record, uint64_t t
 
 bool areAlike(const TeamCall& call) {
   const Entry* first = call.members.begin()->second;
-  return std::all_of(call.members.begin(), call.members.end(), [&](const auto& m) {
-    return first != nullptr && m.second != nullptr && m.second->event.call == first->event.call;
+  return std::ranges::all_of(call.members | std::views::values, [&](const Entry* e) {
+    return first != nullptr && e != nullptr && e->event.call == first->event.call;
   });
 }
 
@@ -55,15 +54,14 @@ std::optional<TeamCall> firstDivergence(const Records& records, uint64_t team, u
   uint64_t from = 1;  // a record no longer has older calls
   uint64_t to = 0;
   for (const auto& [r, record] : records) {
-    std::map<uint64_t, const Entry*> own = callsFor(record, team);
-    if (own.empty() && (r >= 64 || (mask >> r & 1) == 0)) {
-      continue;
+    const std::map<uint64_t, const Entry*> own = callsFor(record, team);
+    if (!own.empty()) {
+      const bool remembersAll = record.calls.front().event.sequence == 1;
+      from = remembersAll ? from : std::max(from, own.begin()->first);
+      to = std::max(to, own.rbegin()->first);
     }
-    calls[r] = std::move(own);
-    const bool remembersAll = record.calls.empty() || record.calls.front().event.sequence == 1;
-    if (!calls[r].empty()) {
-      from = remembersAll ? from : std::max(from, calls[r].begin()->first);
-      to = std::max(to, calls[r].rbegin()->first);
+    if (!own.empty() || (r < 64 && (mask >> r & 1) != 0)) {
+      calls[r] = own;
     }
   }
   for (uint64_t s = from; s <= to; ++s) {
@@ -84,12 +82,8 @@ std::string describeEntry(const Entry& e, int64_t origin) {
   const std::string step =
       e.event.step < 0 ? "" : fmt::format(" at step {} ({})", e.event.step, std::string_view(e.event.what));
   const double milliseconds = static_cast<double>(e.begin - origin) * 1e-6;
-  std::string end = "ended";
-  if (e.end == 0) {
-    end = "not ended";
-  } else if (e.timed) {
-    end += fmt::format(" after {:.3f} ms", static_cast<double>(e.end - e.begin) * 1e-6);
-  }
+  const double duration = static_cast<double>(e.end - e.begin) * 1e-6;
+  const std::string end = e.end == 0 ? "not ended" : e.timed ? fmt::format("ended after {:.3f} ms", duration) : "ended";
   const std::string program = e.event.call.program == 0 ? "" : fmt::format(", program {:08x}", e.event.call.program);
   const std::string way =
       e.event.way == Algorithm::Default ? "" : fmt::format(" by the algorithm '{}'", name(e.event.way));
@@ -108,11 +102,7 @@ std::string whereItWas(const FlightRecord& record, int64_t origin) {
 
 std::string divergenceText(const Records& records, const TeamCall& call, int64_t origin) {
   std::vector<int> team = ranksIn(call.mask);
-  for (const auto& [r, entry] : call.members) {
-    if (std::find(team.begin(), team.end(), r) == team.end()) {
-      team.push_back(r);
-    }
-  }
+  append(team, call.members | std::views::keys | std::views::filter([&](int r) { return !contains(team, r); }));
   std::string text = fmt::format("call {} of the team of {}\n", call.sequence, list(team));
   for (int r : team) {
     const auto member = call.members.find(r);
@@ -138,11 +128,9 @@ std::string worldText(const std::string& world, const Records& records) {
   const FlightRecord& any = records.begin()->second;
   std::vector<int> expected = ranksNamed(world);  // the ranks of a lane
   if (expected.empty()) {
-    expected.resize(any.size);
-    std::iota(expected.begin(), expected.end(), 0);
+    expected = firstRanks(any.size);
   }
-  std::vector<int> missing;
-  std::ranges::copy_if(expected, std::back_inserter(missing), [&](int r) { return !records.contains(r); });
+  const std::vector<int> missing = filtered(expected, [&](int r) { return !records.contains(r); });
   std::string text = fmt::format("{}: {} ranks, transport {}; {}\n", world, expected.size(), any.transport,
                                  missing.empty() ? "records of all" : "no record of " + list(missing));
   std::map<std::string, std::vector<int>> failures;
@@ -169,13 +157,13 @@ std::string worldText(const std::string& world, const Records& records) {
       divergences.push_back(std::move(*call));
     }
   }
-  std::stable_sort(divergences.begin(), divergences.end(),
-                   [](const TeamCall& a, const TeamCall& b) { return a.begin < b.begin; });
-  for (size_t i = 0; i < divergences.size(); ++i) {
-    text += i == 0 ? "  first divergence: " : "  then: ";
-    text += divergenceText(records, divergences[i], origin);
+  if (divergences.empty()) {
+    return text + agreementText(records, origin);
   }
-  return text + (divergences.empty() ? agreementText(records, origin) : "");
+  std::ranges::stable_sort(divergences, {}, &TeamCall::begin);
+  return text + "  first divergence: " + joined(divergences, "  then: ", [&](const TeamCall& call) {
+           return divergenceText(records, call, origin);
+         });
 }
 
 }  // namespace
@@ -186,19 +174,14 @@ std::string blame(const std::string& directory) {
   std::map<std::string, Records> worlds;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (entry.path().extension() == ".flight") {
-      FlightRecord record = readFlightRecord(entry.path().string());
-      const int rank = record.rank;
-      worlds[record.world][rank] = std::move(record);
+      const FlightRecord record = readFlightRecord(entry.path().string());
+      worlds[record.world][record.rank] = record;
     }
   }
   check(!worlds.empty(),
         "[blame] no flight records in {}; they are written when a call fails while MESHFUSE_FLIGHT_DIR names it",
         directory);
-  std::string text;
-  for (const auto& [world, records] : worlds) {
-    text += worldText(world, records);
-  }
-  return text;
+  return joined(worlds, "", [](const auto& world) { return worldText(world.first, world.second); });
 }
 
 }  // namespace meshfuse

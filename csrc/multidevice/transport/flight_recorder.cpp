@@ -59,7 +59,7 @@ void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::
   std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\nopened {}\n", kFormat, place.world,
                                  place.transport, rank, place.size, place.rank, ring.openedTime);
   std::string oneLine(failure);
-  std::replace(oneLine.begin(), oneLine.end(), '\n', ' ');
+  std::ranges::replace(oneLine, '\n', ' ');
   const uint64_t calls = ring.calls.load(std::memory_order_acquire);
   const uint64_t first = calls > FlightRing::kEvents ? calls - FlightRing::kEvents + 1 : 1;
   text += fmt::format("failure {}\ncalls {}\n", oneLine, calls);
@@ -96,27 +96,22 @@ FlightRecorder::FlightRecorder(FlightRing& ring, FlightPlace place) : ring_(ring
 }
 
 void FlightRecorder::write(std::string_view failure) noexcept {
-  if (place_.directory.empty() || std::exchange(written_, true)) {
-    return;
-  }
-  try {
-    writeFile(place_, place_.rank, ring_, failure);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "meshfuse: no flight record of rank {}: {}\n", place_.rank, e.what());
+  if (!std::exchange(written_, true)) {
+    writeFor(place_.rank, ring_, failure);
   }
 }
 
-void FlightRecorder::writeFor(int peer, const FlightRing& ring, std::string_view failure) const noexcept {
+void FlightRecorder::writeFor(int rank, const FlightRing& ring, std::string_view failure) const noexcept {
   if (place_.directory.empty()) {
     return;
   }
   try {
-    // The peer's own record has priority; a file of an earlier run is replaced.
-    if (openedOf(fileOf(place_, peer)) != ring.openedTime) {
-      writeFile(place_, peer, ring, failure);
+    // A peer's own record has priority; a file of an earlier run is replaced.
+    if (rank == place_.rank || openedOf(fileOf(place_, rank)) != ring.openedTime) {
+      writeFile(place_, rank, ring, failure);
     }
   } catch (const std::exception& e) {
-    fmt::print(stderr, "meshfuse: no flight record of rank {}: {}\n", peer, e.what());
+    fmt::print(stderr, "meshfuse: no flight record of rank {}: {}\n", rank, e.what());
   }
 }
 
@@ -177,9 +172,7 @@ FlightRecord readFlightRecord(const std::string& file) {
       record.calls.push_back(e);
     }
   }
-  if (writer != record.rank) {
-    record.writer = fmt::format("rank {}", writer);
-  }
+  record.writer = writer == record.rank ? "" : fmt::format("rank {}", writer);
   return record;
 }
 

@@ -96,7 +96,7 @@ class FlightRecorder {
   // Writes the record, at the first failure only; not while another thread makes a call. Never throws: the failure itself matters more.
   void write(std::string_view failure) noexcept;
   // Writes the record of a dead peer, unless it has been written.
-  void writeFor(int peer, const FlightRing& ring, std::string_view failure) const noexcept;
+  void writeFor(int rank, const FlightRing& ring, std::string_view failure) const noexcept;
 
   const FlightPlace& place() const { return place_; }
 
