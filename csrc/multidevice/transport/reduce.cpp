@@ -1,8 +1,7 @@
 #include "multidevice/transport/reduce.h"
 
-#include <cstring>
-
 #include "base/error.h"
+#include "multidevice/transport/call.h"
 #include "multidevice/transport/reduce_target.h"
 
 namespace meshfuse {
@@ -16,26 +15,20 @@ const ReduceKernels& kernels() {
   return avx512 ? kAvx512Kernels : avx2 ? kAvx2Kernels : kBaselineKernels;
 }
 
-void copyIfElsewhere(void* to, const void* from, int64_t bytes) {
-  if (to != from && bytes > 0) {
-    std::memcpy(to, from, bytes);
-  }
-}
-
 }  // namespace
 
 void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t count, DataType type, ReduceOp op) {
   invariant(!inputs.empty(), "[reduce] no inputs; a team has at least one rank");
   if (inputs.size() == 1 && type != DataType::Bool) {
-    copyIfElsewhere(out, inputs[0], count * dataTypeSize(type));
-    return;
+    moveBytes(out, inputs[0], count * dataTypeSize(type));
+  } else {
+    kernels().reduce({inputs, out, count}, type, op);
   }
-  kernels().reduce({inputs, out, count}, type, op);
 }
 
 void toAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count) {
   if (accumulatorType(type, op) == type) {
-    copyIfElsewhere(to, from, count * dataTypeSize(type));
+    moveBytes(to, from, count * dataTypeSize(type));
   } else {
     kernels().toFloats(from, type, static_cast<float*>(to), count);
   }
@@ -43,7 +36,7 @@ void toAccumulators(const void* from, DataType type, ReduceOp op, void* to, int6
 
 void fromAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count) {
   if (accumulatorType(type, op) == type) {
-    copyIfElsewhere(to, from, count * dataTypeSize(type));
+    moveBytes(to, from, count * dataTypeSize(type));
   } else {
     kernels().fromFloats(static_cast<const float*>(from), type, to, count);
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/host/host_communicator.h"
 #include "multidevice/transport/stream_copy.h"
 
@@ -26,10 +27,10 @@ int64_t HostCommunicator::carry(const HostCall& c) {
 int64_t HostCommunicator::small(const HostCall& c) {
   Place place = kNowhere;
   Place parts = kNowhere;
-  if (c.gives && c.inBytes() > 0 && c.inBytes() <= static_cast<int64_t>(sizeof(parts))) {
+  if (c.gives() && c.inBytes() > 0 && c.inBytes() <= static_cast<int64_t>(sizeof(parts))) {
     place = kInLine;
     std::memcpy(&parts, c.in, c.inBytes());
-  } else if (c.gives && c.inBytes() > 0) {
+  } else if (c.gives() && c.inBytes() > 0) {
     const bool direct =
         group_.coreForEachRank() && c.inBytes() > options_.thresholds.slotsOfSharedInput && !c.inPlace();
     place = direct ? group_.heap().offsetOf(c.in, c.inBytes()) : kNotInHeap;
@@ -53,7 +54,7 @@ int64_t HostCommunicator::small(const HostCall& c) {
 }
 
 int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
-  const int64_t bytesPerElement = c.elementBytes * (c.inputHasBlocks() ? c.blocks.number : 1);
+  const int64_t bytesPerElement = c.elementBytes() * (c.inputHasBlocks() ? c.blocks.number : 1);
   const int64_t pieceBytes = std::min<int64_t>(options_.thresholds.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
   pieceElements -= pieceElements > kPieceMultiple ? pieceElements % kPieceMultiple : 0;
@@ -62,7 +63,7 @@ int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
   auto placeOfBuffer = [&](const std::byte* buffer) {
     return readsHeaps ? group_.heap().offsetOf(buffer, c.inBytes()) : kNotInHeap;
   };
-  Place in = c.gives ? placeOfBuffer(c.in) : kNowhere;
+  Place in = c.gives() ? placeOfBuffer(c.in) : kNowhere;
   Place parts = c.record.kind == Collective::AllReduce ? placeOfBuffer(c.out) : kNowhere;
   if (in == kNotInHeap && isReadByTheKernel(c, algorithm)) {
     in = placeOf(c.in);
@@ -80,12 +81,8 @@ int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
   setSources(c, {in, parts});
   way_ = wayOf(c, algorithm);
   auto staged = [&](const Source& s) { return isArea(s.in) || (isArea(s.parts) && way_ != Algorithm::Whole); };
-  int64_t received = 0;
-  if (std::none_of(sources_.begin(), sources_.end(), staged)) {
-    received = pullPiece(c, 0, c.blocks.largest(), 0);
-  } else {
-    received = inPieces(c, pieceElements);
-  }
+  const int64_t received =
+      std::ranges::any_of(sources_, staged) ? inPieces(c, pieceElements) : pullPiece(c, 0, c.blocks.largest(), 0);
   end(c);
   return received;
 }
@@ -101,14 +98,12 @@ void HostCommunicator::setSources(const HostCall& c, Source own) {
 // Saves one copy compared with staging. Not for reductions whose inputs this rank cannot read in place.
 bool HostCommunicator::isReadByTheKernel(const HostCall& c, Algorithm algorithm) const {
   return !c.traits().reduces && algorithm != Algorithm::Staged && group_.canReadProcesses() &&
-         c.blocks.largest() * c.elementBytes >= options_.thresholds.readProcess;
+         c.blocks.largest() * c.elementBytes() >= options_.thresholds.readProcess;
 }
 
 // Peers may read a buffer in place until they have finished; areas are guarded by their last use.
 void HostCommunicator::end(const HostCall& c) {
-  const bool anyReadInPlace = std::any_of(sources_.begin(), sources_.end(),
-                                          [](const Source& s) { return s.in >= 0 || s.parts >= 0 || isAddress(s.in); });
-  if (anyReadInPlace) {
+  if (std::ranges::any_of(sources_, [](const Source& s) { return s.in >= 0 || s.parts >= 0 || isAddress(s.in); })) {
     finishSynchronized(c);
   } else {
     copyOwnBlock(c, OwnPart::Rest);
@@ -126,7 +121,7 @@ void HostCommunicator::copyOwnBlock(const HostCall& c, OwnPart part) {
   if (from == to) {
     return;
   }
-  const int64_t before = c.blocks.begin(c.position) * c.elementBytes;
+  const int64_t before = c.blocks.begin(c.position) * c.elementBytes();
   copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, to - from,
               static_cast<size_t>(c.ownBytes()), c.order);
 }
@@ -134,24 +129,21 @@ void HostCommunicator::copyOwnBlock(const HostCall& c, OwnPart part) {
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
 // the work move as many bytes, with one more synchronization. Not if an output overwrites an input that the other rank reads.
 bool HostCommunicator::everyRankReducesAll(const HostCall& c, Algorithm asked) const {
-  if (c.record.kind != Collective::AllReduce) {
-    return false;
-  }
   const bool wanted = asked == Algorithm::Whole;
   const bool pays =
       asked == Algorithm::Default && sources_.size() == 2 && c.inBytes() <= options_.thresholds.reduceAllOfTwo;
   auto isReadable = [&](const Source& s) { return (s.in >= 0 && s.in != s.parts) || (wanted && isArea(s.in)); };
-  return (wanted || pays) && std::all_of(sources_.begin(), sources_.end(), isReadable);
+  return c.record.kind == Collective::AllReduce && (wanted || pays) && std::ranges::all_of(sources_, isReadable);
 }
 
 Algorithm HostCommunicator::wayOf(const HostCall& c, Algorithm asked) const {
   if (everyRankReducesAll(c, asked)) {
     return Algorithm::Whole;
   }
-  if (std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return isArea(s.in) || isArea(s.parts); })) {
-    return Algorithm::Staged;
-  }
-  return asked == Algorithm::Push ? asked : Algorithm::Pull;
+  const auto isStaged = [](const Source& s) { return isArea(s.in) || isArea(s.parts); };
+  return std::ranges::any_of(sources_, isStaged) ? Algorithm::Staged
+         : asked == Algorithm::Push              ? asked
+                                                 : Algorithm::Pull;
 }
 
 // The existing elements of the range [from, from + elements) of every block, concatenated.
@@ -160,12 +152,12 @@ void HostCommunicator::stagePiece(const HostCall& c, int64_t from, int64_t eleme
   const int64_t end = c.inputHasBlocks() ? c.blocks.number : first + 1;
   const std::byte* block = c.in;
   for (int64_t b = first; b < end; ++b) {
-    const int64_t bytes = c.blocks.within(b, from, elements) * c.elementBytes;
+    const int64_t bytes = c.blocks.within(b, from, elements) * c.elementBytes();
     if (bytes > 0) {
-      std::memcpy(stage, block + from * c.elementBytes, bytes);
+      std::memcpy(stage, block + from * c.elementBytes(), bytes);
     }
     stage += bytes;
-    block += c.blocks.of(b) * c.elementBytes;
+    block += c.blocks.of(b) * c.elementBytes();
   }
 }
 
@@ -192,15 +184,15 @@ int64_t HostCommunicator::inPieces(const HostCall& c, int64_t pieceElements) {
 
 // Elements [from, from + elements) of every block. An area holds one piece at a time, a heap the whole input.
 int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t elements, int64_t piece) {
-  if (!c.gets) {
+  if (!c.gets()) {
     return 0;
   }
-  const int64_t offset = from * c.elementBytes;
-  const int64_t ownBlock = c.inputHasBlocks() ? c.blocks.begin(c.position) * c.elementBytes : 0;
+  const int64_t offset = from * c.elementBytes();
+  const int64_t ownBlock = c.inputHasBlocks() ? c.blocks.begin(c.position) * c.elementBytes() : 0;
   const int64_t ownBlockOfPiece =
-      c.inputHasBlocks() ? c.blocks.beginWithin(c.position, from, elements) * c.elementBytes : 0;
+      c.inputHasBlocks() ? c.blocks.beginWithin(c.position, from, elements) * c.elementBytes() : 0;
   buffers_.clear();
-  for (size_t i = 0; i < sources_.size(); ++i) {
+  for (const int64_t i : indices(sources_)) {
     const int p = c.team.ranks[i];
     const Source& s = sources_[i];
     PeerBuffers b;
@@ -224,9 +216,8 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
       b.out = way_ == Algorithm::Push ? output : nullptr;
     }
     if (c.gathers()) {
-      const auto block = static_cast<int64_t>(i);
-      b.out = c.out + c.blocks.begin(block) * c.elementBytes + offset;
-      b.bytes = p == rank() ? 0 : c.blocks.within(block, from, elements) * c.elementBytes;  // see copyOwnBlock
+      b.out = c.out + c.blocks.begin(i) * c.elementBytes() + offset;
+      b.bytes = p == rank() ? 0 : c.blocks.within(i, from, elements) * c.elementBytes();  // see copyOwnBlock
     }
     buffers_.push_back(b);
   }

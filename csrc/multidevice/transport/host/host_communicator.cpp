@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/host/rejoin.h"
 #include "multidevice/transport/reduce.h"
 
@@ -20,9 +21,7 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
       group_(bootstrap, options, world),
       algorithms_(AlgorithmTable::parse(options.algorithms)),
       peers_(group_.size()) {
-  for (int r = 0; r < group_.size(); ++r) {
-    world_.ranks.push_back(r);
-  }
+  world_.ranks = firstRanks(size());
   lastUse_.fill(std::vector<uint64_t>(peers_.size()));
   group_.explainBy(*this);
 }
@@ -39,10 +38,8 @@ HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& te
 }
 
 Communicator* HostCommunicator::lane(const Team& team) {
-  if (isLane_) {
-    return nullptr;
-  }
-  return lanes_.of(team, rank(), size(), [&] { return std::make_unique<HostCommunicator>(*this, team); });
+  const auto make = [&] { return std::make_unique<HostCommunicator>(*this, team); };
+  return isLane_ ? nullptr : lanes_.of(team, rank(), size(), make);
 }
 
 std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
@@ -78,44 +75,36 @@ void HostCommunicator::failUnderWay() {
 
 void HostCommunicator::run(const CollectiveCall& call) {
   checkWithinLane(call.team, call.record.kind);
-  const CallRecord record = stamped(call.record, call.team, program());
+  HostCall c{call, call.traits().operandHasBlocks ? call.operand : call.result};
+  c.record = stamped(call.record, call.team, program());
   int64_t received = 0;
-  recorded(record, [&](FlightEvent& event) {
+  recorded(c.record, [&](FlightEvent& event) {
     way_ = Algorithm::Default;
-    if (isPairwise(call.record)) {
-      received = tradePairwise(call, record);
+    if (isPairwise(c.record)) {
+      received = tradePairwise(c);
     } else {
-      const HostCall c{.team = call.team,
-                       .record = record,
-                       .position = call.position,
-                       .in = call.in,
-                       .out = call.out,
-                       .elementBytes = call.elementBytes(),
-                       .blocks = call.traits().operandHasBlocks ? call.operand : call.result,
-                       .gives = call.gives(),
-                       .gets = call.gets(),
-                       .order = nextOrder(call.out)};
-      received = call.ranks() > 1 ? carry(c) : copyAlone(c);
+      c.order = nextOrder(c.out);
+      received = c.ranks() > 1 ? carry(c) : copyAlone(c);
     }
     event.way = way_;
   });
-  count(record.kind, received);
+  count(c.record.kind, received);
 }
 
 // The team of one rank.
 int64_t HostCommunicator::copyAlone(const HostCall& c) const {
-  if (c.record.count > 0 && c.traits().reduces) {
+  if (c.traits().reduces) {
     const void* inputs[] = {c.in};
     reduceInRankOrder(inputs, c.out, c.record.count, c.record.type, c.record.op);
-  } else if (c.record.count > 0 && c.in != c.out) {
-    std::memcpy(c.out, c.in, c.inBytes());
+  } else {
+    moveBytes(c.out, c.in, c.inBytes());
   }
   return 0;
 }
 
 void HostCommunicator::announce(const Team& team, const CallRecord& record, Place in, Place parts,
                                 std::span<const int64_t> sent) {
-  for (size_t i = 0; i < team.ranks.size(); ++i) {
+  for (const int64_t i : indices(team.ranks)) {
     const int p = team.ranks[i];
     if (p == rank()) {
       continue;
@@ -134,10 +123,7 @@ void HostCommunicator::announce(const Team& team, const CallRecord& record, Plac
 }
 
 void HostCommunicator::meet(const Team& team, const CallRecord& record) {
-  for (int p : team.ranks) {
-    if (p == rank()) {
-      continue;
-    }
+  for (const int p : peersIn(team)) {
     PeerState& peer = peers_[p];
     group_.join(p);
     const PairLine& line = lineFrom(p);
@@ -153,25 +139,18 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
 }
 
 void HostCommunicator::synchronize(const Team& team) {
-  for (int p : team.ranks) {
-    if (p != rank()) {
-      PeerState& peer = peers_[p];
-      own().linesTo(p).ofCall[peer.calls % 2].step.store(++peer.steps, std::memory_order_seq_cst);
-      group_.ring(p);
-    }
+  for (const int p : peersIn(team)) {
+    PeerState& peer = peers_[p];
+    own().linesTo(p).ofCall[peer.calls % 2].step.store(++peer.steps, std::memory_order_seq_cst);
+    group_.ring(p);
   }
-  for (int p : team.ranks) {
-    if (p != rank()) {
-      group_.await(p, lineFrom(p).step, peers_[p].steps);
-    }
+  for (const int p : peersIn(team)) {
+    group_.await(p, lineFrom(p).step, peers_[p].steps);
   }
 }
 
 void HostCommunicator::finish(const Team& team) {
-  for (int p : team.ranks) {
-    if (p == rank()) {
-      continue;
-    }
+  for (const int p : peersIn(team)) {
     const uint64_t calls = peers_[p].calls;
     // Not sequentially consistent, because that would cost as much as a small call: a rank that falls asleep at this moment may
     // miss the wake-up, and checks again after at most 5 ms.
@@ -188,21 +167,20 @@ void HostCommunicator::finish(const Team& team) {
 
 void HostCommunicator::finishSynchronized(const HostCall& c) {
   group_.checkReadInPlace();
-  for (int p : c.team.ranks) {
-    if (p != rank()) {
-      own().finishedWith(p).calls.store(static_cast<uint32_t>(peers_[p].calls), std::memory_order_seq_cst);
-      group_.ring(p);
-    }
+  for (const int p : peersIn(c.team)) {
+    own().finishedWith(p).calls.store(static_cast<uint32_t>(peers_[p].calls), std::memory_order_seq_cst);
+    group_.ring(p);
   }
   copyOwnBlock(c, OwnPart::Rest);
-  for (int p : c.team.ranks) {
-    if (p != rank()) {
-      PeerState& peer = peers_[p];
-      group_.await(p, of(p).finishedWith(rank()).calls, static_cast<uint32_t>(peer.calls));
-      peer.finished = peer.calls;
-    }
+  for (const int p : peersIn(c.team)) {
+    awaitFinished(p, peers_[p].calls);
   }
   used_.fill(false);
+}
+
+void HostCommunicator::awaitFinished(int peer, uint64_t call) {
+  group_.await(peer, of(peer).finishedWith(rank()).calls, static_cast<uint32_t>(call));
+  peers_[peer].finished = call;
 }
 
 CopyOrder HostCommunicator::nextOrder(const void* out) {
@@ -216,11 +194,8 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
   const auto area = static_cast<Area>(first + next);
   next ^= 1;
   for (int p = 0; p < size(); ++p) {
-    PeerState& peer = peers_[p];
-    const uint64_t last = lastUse_[area][p];
-    if (last > peer.finished) {  // then it is recent, and its low bits suffice
-      group_.await(p, of(p).finishedWith(rank()).calls, static_cast<uint32_t>(last));
-      peer.finished = last;
+    if (lastUse_[area][p] > peers_[p].finished) {  // then it is recent, and its low bits suffice
+      awaitFinished(p, lastUse_[area][p]);
     }
     lastUse_[area][p] = 0;
   }
@@ -308,37 +283,34 @@ std::vector<std::string> HostCommunicator::exchangeAll(std::string_view message,
   std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kMessageRoom));
   announce(world_, record, placeOf(area), kNowhere);
   meet(world_, record);
-  std::vector<int64_t> lengths;
   std::vector<std::string> all;
   for (int p = 0; p < size(); ++p) {
     const std::byte* theirs = p == rank() ? slot : areaOf(p, areaOfPiece(lineFrom(p).in, 0));
     int64_t bytes = 0;
     std::memcpy(&bytes, theirs, sizeof(bytes));
-    lengths.push_back(bytes);
     all.emplace_back(reinterpret_cast<const char*>(theirs + sizeof(bytes)),
                      std::min(static_cast<size_t>(bytes), kMessageRoom));
+    all.back().resize(bytes);
   }
   finish(world_);
-  if (*std::max_element(lengths.begin(), lengths.end()) > static_cast<int64_t>(kMessageRoom)) {
-    all = exchangeLong(message, lengths);
+  if (std::ranges::any_of(all, [](const std::string& text) { return text.size() > kMessageRoom; })) {
+    exchangeLong(message, all);
   }
   return all;
 }
 
 // Implemented as an all-gather of bytes, padded to the longest message.
-std::vector<std::string> HostCommunicator::exchangeLong(std::string_view message, const std::vector<int64_t>& lengths) {
-  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+void HostCommunicator::exchangeLong(std::string_view message, std::vector<std::string>& all) {
+  const size_t longest = std::ranges::max(mapped(all, &std::string::size));
   std::string padded(message);
   padded.resize(longest);
-  std::string gathered(static_cast<size_t>(longest) * lengths.size(), '\0');
+  std::string gathered(longest * all.size(), '\0');
   const TransferCounters before = counters_;
-  allGather(world_, padded.data(), gathered.data(), longest, DataType::Bool);
+  allGather(world_, padded.data(), gathered.data(), std::ssize(padded), DataType::Bool);
   counters_ = before;
-  std::vector<std::string> all;
-  for (size_t r = 0; r < lengths.size(); ++r) {
-    all.push_back(gathered.substr(r * static_cast<size_t>(longest), lengths[r]));
+  for (const int64_t r : indices(all)) {
+    all[r] = gathered.substr(r * longest, all[r].size());
   }
-  return all;
 }
 
 }  // namespace meshfuse

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,36 +75,31 @@ class HostCommunicator final : public Communicator {
     Place parts;
   };
 
-  struct HostCall {
-    const Team& team;
-    CallRecord record;
-    int position;
-    const std::byte* in;
-    std::byte* out;
-    int64_t elementBytes;
+  struct HostCall : CollectiveCall {
     Blocks blocks;  // one for each rank, if the operand or the result has blocks
-    bool gives;     // peers read this rank's input
-    bool gets;      // this rank has a result
     CopyOrder order = CopyOrder::Forward;
 
-    const CollectiveTraits& traits() const { return meshfuse::traits(record.kind); }
     bool inPlace() const { return in == out && traits().reduces; }
     bool inputHasBlocks() const { return traits().operandHasBlocks; }
-    bool gathers() const { return traits().resultHasBlocks && gets; }
+    bool gathers() const { return traits().resultHasBlocks && gets(); }
     // The block that is the whole input, if it has no blocks.
     int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
-    int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes; }
+    int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes(); }
     // For a call that gathers: the block of this rank, and the number of bytes of it that are copied on arrival.
-    int64_t ownBytes() const { return gathers() ? blocks.of(position) * elementBytes : 0; }
+    int64_t ownBytes() const { return gathers() ? blocks.of(position) * elementBytes() : 0; }
     int64_t ownBytesOnArrival() const { return ownBytes() < 4096 ? ownBytes() : ownBytes() / 128 * 64; }
     int64_t largestInput() const {
-      return (inputHasBlocks() ? blocks.total() : blocks.largest()) * elementBytes;  // of all ranks
+      return (inputHasBlocks() ? blocks.total() : blocks.largest()) * elementBytes();  // of all ranks
     }
   };
 
   struct SendState;
   struct RecvState;
 
+  // The other ranks of a team.
+  auto peersIn(const Team& team) const {
+    return team.ranks | std::views::filter([own = rank()](int p) { return p != own; });
+  }
   const ControlBlock& own() const { return group_.ownCalls(); }
   const ControlBlock& of(int peer) const { return group_.callsOf(peer); }
   // Makes a call, `body(event)`, with its record. If an exception of any kind leaves the call, the group has failed before: the caller may
@@ -124,7 +120,7 @@ class HostCommunicator final : public Communicator {
   // Reports the exception under way to all ranks, unless they have a failure already.
   void failUnderWay();
   // Each returns the bytes received from peers.
-  int64_t tradePairwise(const CollectiveCall& call, const CallRecord& record);
+  int64_t tradePairwise(const HostCall& c);
   int64_t copyAlone(const HostCall& c) const;
   int64_t small(const HostCall& c);
   int64_t large(const HostCall& c, Algorithm algorithm);
@@ -154,6 +150,8 @@ class HostCommunicator final : public Communicator {
   // Ends a call by a synchronization: afterwards no peer reads its buffers. DeviceError if the data that this rank has read in place may be
   // wrong.
   void finishSynchronized(const HostCall& c);
+  // Waits until the peer has finished this call of the two.
+  void awaitFinished(int peer, uint64_t call);
 
   // The next area of a kind, once its last readers have finished.
   Area nextArea(Area first);
@@ -171,7 +169,8 @@ class HostCommunicator final : public Communicator {
   }
   void stagePiece(const HostCall& c, int64_t from, int64_t elements, std::byte* stage) const;
   std::vector<std::string> exchangeAll(std::string_view message, const CallRecord& record);
-  std::vector<std::string> exchangeLong(std::string_view message, const std::vector<int64_t>& lengths);
+  // `all`: of all ranks, with their lengths; the result.
+  void exchangeLong(std::string_view message, std::vector<std::string>& all);
 
   // The program of a message: a receive never takes a message of another program.
   enum class Stream : int64_t { Transfer, Pairwise };

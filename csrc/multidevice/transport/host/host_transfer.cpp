@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/host/host_communicator.h"
 
 namespace meshfuse {
@@ -44,23 +45,17 @@ bool HostCommunicator::advance(SendState& send) {
         .messageBytes = t.bytes, .heapOffset = send.heapOffset, .stream = streamNumber(send.stream)};
     if (!direct) {
       const int64_t bytes = std::min<int64_t>(t.bytes - send.sent, kChunkBytes);
-      if (bytes > 0) {
-        std::memcpy(own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent,
-                    static_cast<size_t>(bytes));
-      }
+      moveBytes(own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent, bytes);
       send.sent += bytes;
     }
     channel.posted.store(++peer.posted, std::memory_order_seq_cst);
     group_.ring(t.peer);
     moved = true;
-    if (direct) {
-      send.announced = true;
-      send.lastChunk = peer.posted;
-      return true;
-    }
-    if (send.sent == t.bytes) {
-      send.done = true;
-      return true;
+    send.announced = direct;
+    send.lastChunk = peer.posted;
+    send.done = !direct && send.sent == t.bytes;
+    if (send.announced || send.done) {
+      break;
     }
   }
   return moved;
@@ -92,10 +87,7 @@ bool HostCommunicator::advance(RecvState& receive) {
     auto* const to = static_cast<std::byte*>(t.data) + receive.received;
     const bool direct = head.heapOffset >= 0;
     const int64_t bytes = direct ? t.bytes : std::min<int64_t>(t.bytes - receive.received, kChunkBytes);
-    if (bytes > 0) {
-      std::memcpy(to, direct ? group_.heapOf(t.peer) + head.heapOffset : of(t.peer).chunk(rank(), which),
-                  static_cast<size_t>(bytes));
-    }
+    moveBytes(to, direct ? group_.heapOf(t.peer) + head.heapOffset : of(t.peer).chunk(rank(), which), bytes);
     if (direct) {
       group_.checkReadInPlace();
     }
@@ -137,27 +129,27 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
 }
 
 // The counts of every pair are compared before anything moves; then messages are sent and received as in a group of transfers.
-int64_t HostCommunicator::tradePairwise(const CollectiveCall& call, const CallRecord& record) {
-  const Team& t = call.team;
-  const Counts sent = call.operand.sizes;
-  const Counts received = call.result.sizes;
-  announce(t, record, kNowhere, kNowhere, sent);
-  meet(t, record);
-  const int64_t elementBytes = call.elementBytes();
+int64_t HostCommunicator::tradePairwise(const HostCall& c) {
+  const Team& t = c.team;
+  const Counts sent = c.operand.sizes;
+  const Counts received = c.result.sizes;
+  announce(t, c.record, kNowhere, kNowhere, sent);
+  meet(t, c.record);
+  const int64_t elementBytes = c.elementBytes();
   std::vector<Transfer> messages;
-  const std::byte* from = call.in;
-  std::byte* to = call.out;
+  const std::byte* from = c.in;
+  std::byte* to = c.out;
   int64_t bytes = 0;
-  for (size_t i = 0; i < t.ranks.size(); ++i) {
+  for (const int64_t i : indices(t.ranks)) {
     const int p = t.ranks[i];
     const int64_t theirs = p == rank() ? sent[i] : lineFrom(p).parts;
     if (const std::string text = pairDifference(p, theirs, rank(), received[i]); !text.empty()) {
       group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", p, rank(), text, group_.place(p),
                               group_.place(rank())));
     }
-    if (p == rank() && sent[i] > 0) {
-      std::memmove(to, from, sent[i] * elementBytes);
-    } else if (p != rank()) {
+    if (p == rank()) {
+      moveBytes(to, from, sent[i] * elementBytes);
+    } else {
       // A send only reads its buffer.
       auto* const data = const_cast<std::byte*>(from);
       if (sent[i] > 0) {
@@ -180,12 +172,9 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
   std::vector<SendState> sends;
   std::vector<RecvState> receives;
   for (const Transfer& t : transfers) {
-    if (t.peer == rank()) {
-      continue;
-    }
-    if (t.direction == Transfer::Direction::Recv) {
+    if (t.peer != rank() && t.direction == Transfer::Direction::Recv) {
       receives.push_back({.transfer = &t, .stream = stream});
-    } else {
+    } else if (t.peer != rank()) {
       // Copying a short message is faster than waiting for the receiver.
       const bool isShort = t.bytes <= options_.thresholds.slots;
       sends.push_back(
@@ -198,24 +187,24 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
   auto mayMove = [&](int peer) { return blocked[peer] == 0 && group_.hasOpened(peer); };
   auto advanceAll = [&] {
     bool moved = false;
-    std::fill(blocked.begin(), blocked.end(), uint8_t{0});
+    std::ranges::fill(blocked, uint8_t{0});
     for (SendState& s : sends) {
       if (!s.done && mayMove(s.transfer->peer)) {
         moved = advance(s) || moved;
         blocked[s.transfer->peer] = s.done || s.announced ? 0 : 1;
       }
     }
-    std::fill(blocked.begin(), blocked.end(), uint8_t{0});
+    std::ranges::fill(blocked, uint8_t{0});
     for (RecvState& r : receives) {
       if (!r.done && mayMove(r.transfer->peer)) {
         moved = advance(r) || moved;
         blocked[r.transfer->peer] = r.done ? 0 : 1;
       }
     }
-    std::erase_if(sends, [](const SendState& s) { return s.done; });
-    std::erase_if(receives, [](const RecvState& r) { return r.done; });
+    std::erase_if(sends, std::mem_fn(&SendState::done));
+    std::erase_if(receives, std::mem_fn(&RecvState::done));
     if (!moved && programs() != nullptr) {
-      std::for_each(receives.begin(), receives.end(), [&](const RecvState& r) { checkComes(r); });
+      std::ranges::for_each(receives, [&](const RecvState& r) { checkComes(r); });
     }
     return moved || (sends.empty() && receives.empty());
   };
@@ -226,15 +215,11 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     if (moves()) {
       continue;
     }
-    std::vector<int> pending;
-    for (const SendState& s : sends) {
-      pending.push_back(s.transfer->peer);
-    }
-    for (const RecvState& r : receives) {
-      pending.push_back(r.transfer->peer);
-    }
-    std::sort(pending.begin(), pending.end());
-    pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
+    const auto peerOf = [](const auto& state) { return state.transfer->peer; };
+    std::vector<int> pending = mapped(sends, peerOf);
+    append(pending, mapped(receives, peerOf));
+    std::ranges::sort(pending);
+    pending.erase(std::ranges::unique(pending).begin(), pending.end());
     if (sends.size() + receives.size() > 1) {
       group_.awaitAny(moves, pending);
     } else if (!of(pending[0]).isThere()) {

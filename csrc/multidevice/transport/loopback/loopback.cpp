@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "multidevice/transport/lanes.h"
 #include "multidevice/transport/loopback/rendezvous.h"
 
@@ -29,9 +30,7 @@ class LoopbackCommunicator final : public Communicator {
                                                 .rank = rank,
                                                 .size = rendezvous_->size()}),
         random_(hashCombine(options_.jitterSeed, static_cast<uint64_t>(rank))) {
-    for (int r = 0; r < rendezvous_->size(); ++r) {
-      world_.ranks.push_back(r);
-    }
+    world_.ranks = firstRanks(size());
   }
   // The lane of a team. Faults and traces apply to the calls of the whole world only.
   LoopbackCommunicator(LoopbackCommunicator& whole, const Team& team)
@@ -95,10 +94,8 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   Communicator* lane(const Team& team) override {
-    if (isLane_) {
-      return nullptr;
-    }
-    return lanes_.of(team, rank_, size(), [&] { return std::make_unique<LoopbackCommunicator>(*this, team); });
+    const auto make = [&] { return std::make_unique<LoopbackCommunicator>(*this, team); };
+    return isLane_ ? nullptr : lanes_.of(team, rank_, size(), make);
   }
 
   std::vector<std::string> exchange(std::string_view message) override {
@@ -115,9 +112,7 @@ class LoopbackCommunicator final : public Communicator {
     const CallRecord call = stamped({.kind = Collective::Exchange}, world_, program());
     recorded(call, [&] {
       rendezvous_->begin(rank_, world_, {.record = call, .programs = programs().get(), .message = sent});
-      for (int r = 0; r < size(); ++r) {
-        all.emplace_back(rendezvous_->callOf(r).message);
-      }
+      all = mapped<std::string>(world_.ranks, [&](int r) { return rendezvous_->callOf(r).message; });
       rendezvous_->end(rank_, world_);
     });
     return all;
@@ -134,12 +129,10 @@ class LoopbackCommunicator final : public Communicator {
   }
   Survivors shrink() override {
     refuseInLane("shrink");
-    LoopbackRendezvous::Rejoin rejoin = rendezvous_->rejoin(rank_);
-    const auto newRank = std::lower_bound(rejoin.oldRanks.begin(), rejoin.oldRanks.end(), rank_);
-    return {std::make_unique<LoopbackCommunicator>(
-                rejoin.rendezvous, static_cast<int>(newRank - rejoin.oldRanks.begin()),
-                LoopbackOptions{.deadline = options_.deadline, .flightDirectory = options_.flightDirectory}),
-            rejoin.oldRanks};
+    const LoopbackRendezvous::Rejoin rejoin = rendezvous_->rejoin(rank_);
+    const auto newRank = static_cast<int>(positionIn(rejoin.oldRanks, rank_));
+    const LoopbackOptions options{.deadline = options_.deadline, .flightDirectory = options_.flightDirectory};
+    return {std::make_unique<LoopbackCommunicator>(rejoin.rendezvous, newRank, options), rejoin.oldRanks};
   }
 
   // Writes the records of this rank and of the ranks that have left.
@@ -175,7 +168,7 @@ class LoopbackCommunicator final : public Communicator {
   int64_t move(const CollectiveCall& call) {
     const int64_t bytes = call.elementBytes();
     peers_.clear();
-    for (int64_t i = 0; i < call.ranks(); ++i) {
+    for (const int64_t i : indices(call.team.ranks)) {
       const int p = call.team.ranks[i];
       PeerBuffers& b = peers_.emplace_back(rendezvous_->callOf(p).buffers);
       Blocks theirs = call.operand;
@@ -202,9 +195,8 @@ class LoopbackCommunicator final : public Communicator {
 
   void checkPair(int sender, int64_t sent, int64_t expected) {
     if (const std::string text = pairDifference(sender, sent, rank_, expected); !text.empty()) {
-      rendezvous_->fail(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", sender, rank_, text,
-                                    rendezvous_->place(sender), rendezvous_->place(rank_)));
-      rendezvous_->leaveCall(rank_);
+      rendezvous_->failCall(rank_, fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", sender, rank_, text,
+                                               rendezvous_->place(sender), rendezvous_->place(rank_)));
     }
   }
 
@@ -222,10 +214,8 @@ class LoopbackCommunicator final : public Communicator {
       }
     }
     bool dropped = false;
-    for (const LoopbackFault& fault : options_.faults) {
-      if (fault.rank != rank_ || fault.call != index) {
-        continue;
-      }
+    const auto isDue = [&](const LoopbackFault& fault) { return fault.rank == rank_ && fault.call == index; };
+    for (const LoopbackFault& fault : options_.faults | std::views::filter(isDue)) {
       switch (fault.kind) {
         case LoopbackFault::Kind::Delay:
           std::this_thread::sleep_for(fault.delay);

@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/lanes.h"
 #include "multidevice/transport/wait_observer.h"
 
@@ -98,11 +98,8 @@ void LoopbackRendezvous::arrive(Lock& lock, int rank, const Team& team) {
   }
   auto arrived = [&](int p) { return slot(p).arrivals[rank] >= own.arrivals[p]; };
   wait(
-      lock, rank, [&] { return std::all_of(team.ranks.begin(), team.ranks.end(), arrived); },
-      [&](std::vector<int>& late) {
-        std::copy_if(team.ranks.begin(), team.ranks.end(), std::back_inserter(late),
-                     [&](int p) { return !arrived(p); });
-      });
+      lock, rank, [&] { return std::ranges::all_of(team.ranks, arrived); },
+      [&](std::vector<int>& late) { append(late, team.ranks | std::views::filter(std::not_fn(arrived))); });
 }
 
 void LoopbackRendezvous::end(int rank, const Team& team) {
@@ -119,10 +116,8 @@ void LoopbackRendezvous::awaitReaders(Lock& lock, int rank) {
   slot(rank).reads = nullptr;
   wakeAll();
   slot(rank).wake.wait(lock, [&] {
-    return std::none_of(slots_.begin(), slots_.end(), [&](const Slot& s) {
-      return s.reads != nullptr &&
-             std::find(s.reads->ranks.begin(), s.reads->ranks.end(), rank) != s.reads->ranks.end();
-    });
+    return std::ranges::none_of(slots_,
+                                [&](const Slot& s) { return s.reads != nullptr && contains(s.reads->ranks, rank); });
   });
 }
 
@@ -131,8 +126,9 @@ void LoopbackRendezvous::throwFailure(Lock& lock, int rank) {
   meshfuse::throwFailure(*failure_);
 }
 
-void LoopbackRendezvous::leaveCall(int rank) {
+void LoopbackRendezvous::failCall(int rank, std::string text) {
   Lock lock(mutex_);
+  failLocked({std::move(text)});
   throwFailure(lock, rank);
 }
 
@@ -146,13 +142,12 @@ std::string LoopbackRendezvous::leaveByException(int rank) {
 }
 
 void LoopbackRendezvous::wakeAll() {
-  for (Slot& s : whole_->slots_) {
-    s.wake.notify_all();
-  }
+  const auto wake = [](LoopbackRendezvous& r) {
+    std::ranges::for_each(r.slots_, [](Slot& s) { s.wake.notify_all(); });
+  };
+  wake(*whole_);
   for (const auto& [team, lane] : whole_->lanes_) {
-    for (Slot& s : lane->slots_) {
-      s.wake.notify_all();
-    }
+    wake(*lane);
   }
 }
 
@@ -161,7 +156,7 @@ bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& rece
   if (queue.empty()) {
     return false;
   }
-  Parcel parcel = queue.front();
+  const Parcel parcel = queue.front();
   if (parcel.program != slot(rank).call.record.program) {
     failLocked(differenceOf("loopback", slot(rank).call.programs, differing(receive.peer), differing(rank)));
     meshfuse::throwFailure(*failure_);
@@ -172,9 +167,7 @@ bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& rece
                             placeLocked(receive.peer), placeLocked(rank))});
     meshfuse::throwFailure(*failure_);
   }
-  if (parcel.bytes > 0) {
-    std::memmove(receive.data, parcel.data, parcel.bytes);
-  }
+  moveBytes(receive.data, parcel.data, parcel.bytes);
   queue.erase(queue.begin());
   --*parcel.pendingSends;
   slot(receive.peer).wake.notify_one();
@@ -186,15 +179,8 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
   Lock lock(mutex_);
   Slot& own = slot(rank);
   own.inCall = true;
-  own.call = {.record = {.kind = Collective::Send,
-                         .type = DataType::Bool,
-                         .count = std::ssize(transfers),
-                         .program = shortHash(program),
-                         .teamMask = uint64_t{1} << (rank & 63)},
+  own.call = {.record = {.kind = Collective::Send, .count = std::ssize(transfers), .program = shortHash(program)},
               .programs = programs};
-  for (const Communicator::Transfer& t : transfers) {
-    own.call.record.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
-  }
   int pendingSends = 0;
   // A rank that leaves by an exception withdraws its messages that no rank has received: they are the caller's memory.
   struct Withdrawn {
@@ -211,27 +197,21 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
   for (const Communicator::Transfer& t : transfers) {
     if (t.direction == Direction::Recv) {
       receives.push_back(&t);
-      continue;
+    } else {
+      own.parcels[t.peer].push_back({t.data, t.bytes, own.call.record.program, &pendingSends});
+      ++pendingSends;
+      slot(t.peer).wake.notify_one();
     }
-    own.parcels[t.peer].push_back({t.data, t.bytes, own.call.record.program, &pendingSends});
-    ++pendingSends;
-    slot(t.peer).wake.notify_one();
   }
   auto hasParcel = [&](const Communicator::Transfer* r) { return !slot(r->peer).parcels[rank].empty(); };
-  auto ready = [&] {
-    return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0);
-  };
+  auto ready = [&] { return std::ranges::any_of(receives, hasParcel) || (receives.empty() && pendingSends == 0); };
   auto awaited = [&](std::vector<int>& peers) {
-    for (const Communicator::Transfer* r : receives) {
-      peers.push_back(r->peer);
-    }
     for (int p = 0; p < size(); ++p) {
-      if (!own.parcels[p].empty()) {
+      const auto isFromPeer = [&](const Communicator::Transfer* r) { return r->peer == p; };
+      if (!own.parcels[p].empty() || std::ranges::any_of(receives, isFromPeer)) {
         peers.push_back(p);
       }
     }
-    std::sort(peers.begin(), peers.end());
-    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   };
   while (!receives.empty() || pendingSends > 0) {
     wait(lock, rank, std::cref(ready), std::cref(awaited));  // by reference: copies of them would be on the heap
@@ -252,10 +232,7 @@ void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>&
     ~Waiting() { own.ready = nullptr; }
   } const waiting{own};
   auto limit = Clock::now() + deadline_;
-  for (;;) {
-    if (ready()) {  // before the check for failures: a complete call succeeds, even if the world has failed since
-      return;
-    }
+  while (!ready()) {  // before the check for failures: a complete call succeeds, even if the world has failed since
     if (failure_) {
       throwFailure(lock, rank);
     }
@@ -284,13 +261,12 @@ void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>&
 
 // Every rank that has not left waits, and no condition is met.
 bool LoopbackRendezvous::deadlocked() {
-  return std::all_of(slots_.begin(), slots_.end(),
-                     [](const Slot& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
+  return std::ranges::all_of(slots_, [](const Slot& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
 }
 
 // If no rank has left, all wait for each other: if two ranks run different programs, that is the reason.
 GroupFailure LoopbackRendezvous::deadlock() {
-  const bool allStay = std::none_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.left || !s.inCall; });
+  const bool allStay = std::ranges::none_of(slots_, [](const Slot& s) { return s.left || !s.inCall; });
   for (int a = 0; allStay && a < size(); ++a) {
     for (int b = a + 1; b < size(); ++b) {
       if (std::optional<GroupFailure> why = disagreement(slot(a).call.programs, differing(a), differing(b))) {
@@ -307,18 +283,14 @@ DifferingCall LoopbackRendezvous::differing(int rank) {
 }
 
 std::string LoopbackRendezvous::waits() {
-  std::string text;
-  for (int r = 0; r < size(); ++r) {
-    const Slot& s = slot(r);
-    if (!s.member) {
-      continue;
-    }
-    text += fmt::format("{}{}", text.empty() ? "" : "; ", placeLocked(r));
-    if (s.ready != nullptr) {
-      text += fmt::format(" waits for rank{} {}", s.awaited.size() == 1 ? "" : "s", fmt::join(s.awaited, ", "));
-    }
-  }
-  return text;
+  const auto members = filtered(firstRanks(size()), [&](int r) { return slot(r).member; });
+  return joined(members, "; ", [&](int r) {
+    const std::vector<int>& awaited = slot(r).awaited;
+    return placeLocked(r) +
+           (slot(r).ready == nullptr
+                ? ""
+                : fmt::format(" waits for rank{} {}", awaited.size() == 1 ? "" : "s", fmt::join(awaited, ", ")));
+  });
 }
 
 void LoopbackRendezvous::setStep(int rank, int64_t step, std::string_view what) {
@@ -372,26 +344,22 @@ LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
   wakeAll();
   auto limit = Clock::now() + deadline_;
   auto pending = [](const Slot& s) { return !s.goesOn && !s.left; };
-  while (rejoin_.rendezvous == nullptr && std::any_of(slots_.begin(), slots_.end(), pending)) {
+  while (rejoin_.rendezvous == nullptr && std::ranges::any_of(slots_, pending)) {
     if (slot(rank).wake.wait_until(lock, limit) == std::cv_status::no_timeout) {
       continue;
     }
-    if (std::none_of(slots_.begin(), slots_.end(), [&](const Slot& s) { return pending(s) && s.busy; })) {
+    if (std::ranges::none_of(slots_, [&](const Slot& s) { return pending(s) && s.busy; })) {
       break;  // a rank that has not arrived by now is excluded
     }
     limit = Clock::now() + deadline_;
   }
   if (rejoin_.rendezvous == nullptr) {
-    for (int r = 0; r < size(); ++r) {
-      if (slot(r).goesOn && !slot(r).left) {
-        rejoin_.oldRanks.push_back(r);
-      }
-    }
+    rejoin_.oldRanks = filtered(firstRanks(size()), [&](int r) { return slot(r).goesOn && !slot(r).left; });
     rejoin_.rendezvous = std::make_shared<LoopbackRendezvous>(static_cast<int>(rejoin_.oldRanks.size()), deadline_,
                                                               world_ + ".survivors");
     wakeAll();
   }
-  deviceCheck(std::binary_search(rejoin_.oldRanks.begin(), rejoin_.oldRanks.end(), rank),
+  deviceCheck(contains(rejoin_.oldRanks, rank),
               "[loopback] rank {} rejoined too late: the others have made a new world without it", rank);
   return rejoin_;
 }
@@ -411,7 +379,7 @@ void LoopbackRendezvous::leave(int rank) {
 }
 
 void LoopbackRendezvous::failIfDeadlocked() {
-  bool anyWaits = std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.ready != nullptr; });
+  const bool anyWaits = std::ranges::any_of(slots_, [](const Slot& s) { return s.ready != nullptr; });
   if (anyWaits && !failure_ && deadlocked()) {
     failLocked(deadlock());
   }
@@ -430,12 +398,10 @@ std::string LoopbackRendezvous::place(int rank) {
 std::string LoopbackRendezvous::placeLocked(int rank) {
   const Slot& s = slot(rank);
   const std::string text = describeRank(rank, size(), s.step, s.what);
-  if (s.left) {
-    return text + " has ended";
-  }
-  return text + (s.inCall ? " in " + describe(s.call.record)
-                 : s.busy ? " is busy outside any call"
-                          : " outside any call");
+  return text + (s.left     ? " has ended"
+                 : s.inCall ? " in " + describe(s.call.record)
+                 : s.busy   ? " is busy outside any call"
+                            : " outside any call");
 }
 
 }  // namespace meshfuse

@@ -67,8 +67,8 @@ class LoopbackRendezvous {
   bool fail(std::string text);
   void throwIfFailed();
   std::optional<GroupFailure> failure();
-  // Throws the failure from within a call, after peers have stopped reading this rank's buffers.
-  [[noreturn]] void leaveCall(int rank);
+  // Makes this the failure, unless there is one, and throws the failure after peers have stopped reading this rank's buffers.
+  [[noreturn]] void failCall(int rank, std::string text);
   // An exception of any kind ends the call of this rank. Makes it the failure of all ranks, unless they have one already; returns the text
   // of the failure after peers have stopped reading this rank's buffers.
   std::string leaveByException(int rank);
