@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/ranges.h"
 #include "multidevice/transport/host/network_communicator.h"
 #include "multidevice/transport/pull.h"
 
@@ -17,20 +18,11 @@ constexpr int64_t kPieceBytes = 256 << 10;  // of one message between hosts
 using Hosts = std::vector<std::vector<int>>;
 
 bool haveSeveralRanksEach(const Hosts& hosts) {
-  return hosts.size() > 1 && std::all_of(hosts.begin(), hosts.end(), [](const auto& h) { return h.size() > 1; });
+  return hosts.size() > 1 && std::ranges::all_of(hosts, [](const auto& h) { return h.size() > 1; });
 }
 
 // Whether the ranks of each host are adjacent in the team, so that the order of hosts is the team order.
-bool areInOrder(const Hosts& hosts) {
-  int next = 0;
-  bool inOrder = true;
-  for (const std::vector<int>& host : hosts) {
-    for (int position : host) {
-      inOrder = inOrder && position == next++;
-    }
-  }
-  return inOrder;
-}
+bool areInOrder(const Hosts& hosts) { return std::ranges::is_sorted(hosts | std::views::join); }
 
 DataType sumType(const CollectiveCall& call) { return accumulatorType(call.record.type, call.record.op); }
 
@@ -103,14 +95,14 @@ Algorithm NetworkCommunicator::algorithmOfAllReduce(const CollectiveCall& r) con
 NetworkCommunicator::Hosts NetworkCommunicator::hostsOf(const Team& team) const {
   Hosts hosts;
   std::vector<int> numbers;
-  for (size_t i = 0; i < team.ranks.size(); ++i) {
-    const int number = hosts_[team.ranks[i]];
-    const auto at = static_cast<size_t>(std::find(numbers.begin(), numbers.end(), number) - numbers.begin());
-    if (at == numbers.size()) {
+  for (int position = 0; position < std::ssize(team.ranks); ++position) {
+    const int number = hosts_[team.ranks[position]];
+    const int64_t at = positionIn(numbers, number);
+    if (at == std::ssize(numbers)) {
       numbers.push_back(number);
       hosts.emplace_back();
     }
-    hosts[at].push_back(static_cast<int>(i));
+    hosts[at].push_back(position);
   }
   return hosts;
 }
@@ -157,11 +149,10 @@ int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
   toAccumulators(r.in, r.record.type, r.record.op, own.data(), r.record.count);
   int64_t received = 0;
   auto swap = [&](int with, bool gives, std::byte* takes) {
-    const bool first = r.position < with;
-    const int pair[] = {std::min(r.position, with), std::max(r.position, with)};
-    const Team two{{r.team.ranks[pair[0]], r.team.ranks[pair[1]]}};
+    const auto [first, second] = std::minmax({r.position, with});
+    const Team two{{r.team.ranks[first], r.team.ranks[second]}};
     Parcel parcels[2];
-    parcels[first ? 1 : 0] = {own.data(), gives ? bytes : 0, takes, takes != nullptr ? bytes : 0};
+    parcels[with == first ? 0 : 1] = {own.data(), gives ? bytes : 0, takes, takes != nullptr ? bytes : 0};
     swapParcels(two, r.record, parcels);
     received += takes != nullptr ? bytes : 0;
   };
@@ -229,15 +220,12 @@ int64_t NetworkCommunicator::reduceAround(const CollectiveCall& r) {
 int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
   const Hosts hosts = hostsOf(r.team);
-  const auto isHere = [&](const std::vector<int>& h) { return std::find(h.begin(), h.end(), r.position) != h.end(); };
-  const auto here = static_cast<size_t>(std::find_if(hosts.begin(), hosts.end(), isHere) - hosts.begin());
+  const auto isHere = [&](const std::vector<int>& host) { return contains(host, r.position); };
+  const int64_t here = std::ranges::find_if(hosts, isHere) - hosts.begin();
   const std::vector<int>& neighbours = hosts[here];  // this rank is one of them
-  const auto place = std::find(neighbours.begin(), neighbours.end(), r.position) - neighbours.begin();
-  int64_t shares = std::ssize(neighbours);
-  for (const std::vector<int>& host : hosts) {
-    shares = std::min<int64_t>(shares, std::ssize(host));
-  }
-  auto rankAt = [&](size_t host, int64_t i) { return r.team.ranks[hosts[host][i]]; };
+  const int64_t place = positionIn(neighbours, r.position);
+  const auto shares = std::ssize(std::ranges::min(hosts, {}, &std::vector<int>::size));
+  auto rankAt = [&](int64_t host, int64_t i) { return r.team.ranks[hosts[host][i]]; };
   auto begin = [&](int64_t i) { return partBegin(r.record.count, std::min(i, shares), shares); };
   auto bytesOf = [&](int64_t i) { return (begin(i + 1) - begin(i)) * r.elementBytes(); };
   auto at = [&](auto* data, int64_t i) { return data + begin(i) * r.elementBytes(); };
@@ -247,7 +235,7 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   std::vector<const std::byte*> inputs;  // of this rank's part
   std::vector<Hop> there;
   std::vector<Hop> back;
-  for (int64_t i = 0; i < std::ssize(neighbours); ++i) {
+  for (const int64_t i : indices(neighbours)) {
     std::byte* theirs = gathered.data() + i * bytesOf(place);
     inputs.push_back(i == place ? at(r.in, place) : theirs);
     if (i != place) {
@@ -260,8 +248,8 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   pass(there);
   if (bytesOf(place) > 0) {
     const Chain chain{.before = here > 0 ? rankAt(here - 1, place) : -1,
-                      .after = here + 1 < hosts.size() ? rankAt(here + 1, place) : -1,
-                      .hostsAfter = std::ssize(hosts) - static_cast<int64_t>(here) - 1};
+                      .after = here + 1 < std::ssize(hosts) ? rankAt(here + 1, place) : -1,
+                      .hostsAfter = std::ssize(hosts) - here - 1};
     received += passFromHostToHost(r, chain, inputs, begin(place), begin(place + 1) - begin(place));
   }
   pass(back);

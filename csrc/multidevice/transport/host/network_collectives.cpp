@@ -1,6 +1,5 @@
 // The collectives among ranks on several hosts, as messages between two ranks; network_all_reduce.cpp has the all-reduces.
-#include <cstring>
-
+#include "base/ranges.h"
 #include "multidevice/transport/host/network_communicator.h"
 #include "multidevice/transport/pull.h"
 #include "multidevice/transport/reduce.h"
@@ -46,7 +45,7 @@ int64_t NetworkCommunicator::swapBlocks(const CollectiveCall& call) {
   const int64_t own = call.result.of(0) * bytes;  // bytes of a result without blocks
   std::vector<std::byte> gathered(traits.reduces && call.gets() ? call.ranks() * own : 0);
   std::vector<Parcel> parcels(call.team.ranks.size());
-  for (int64_t i = 0; i < call.ranks(); ++i) {
+  for (const int64_t i : indices(parcels)) {
     Parcel& p = parcels[i];
     if (call.gives() && call.gets(i)) {
       const int64_t block = traits.operandHasBlocks ? i : 0;
@@ -62,25 +61,20 @@ int64_t NetworkCommunicator::swapBlocks(const CollectiveCall& call) {
   }
   swapParcels(call.team, call.record, parcels);
   const Parcel& mine = parcels[call.position];
-  int64_t received = -mine.inBytes;
-  std::vector<const void*> inputs;
-  for (const Parcel& p : parcels) {
-    received += p.inBytes;
-    inputs.push_back(&p == &mine ? mine.out : p.in);
-  }
   if (!traits.reduces) {
-    copyBytes(mine.in, mine.out, mine.inBytes);
+    moveBytes(mine.in, mine.out, mine.inBytes);
   } else if (mine.inBytes > 0) {
+    const auto inputs = mapped<const void*>(parcels, [&](const Parcel& p) { return &p == &mine ? mine.out : p.in; });
     reduceInRankOrder(inputs, call.out, call.result.of(0), call.record.type, call.record.op);
   }
-  return received;
+  return sumOf(parcels, &Parcel::inBytes) - mine.inBytes;
 }
 
 int64_t NetworkCommunicator::gatherAround(const CollectiveCall& call) {
   const int64_t bytes = call.elementBytes();
   const int64_t own = call.result.of(call.position) * bytes;
   swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
-  copyBytes(call.out + call.result.begin(call.position) * bytes, call.in, own);
+  moveBytes(call.out + call.result.begin(call.position) * bytes, call.in, own);
   passAround(call.team, call.position, call.result, bytes, call.out);
   return call.result.total() * bytes - own;
 }
@@ -127,11 +121,8 @@ int64_t NetworkCommunicator::passDown(const CollectiveCall& call) {
 }
 
 std::vector<int64_t> NetworkCommunicator::partsOf(const CollectiveCall& call) {
-  std::vector<int64_t> parts;
-  for (int64_t i = 0; i < call.ranks(); ++i) {
-    parts.push_back(partBegin(call.record.count, i + 1, call.ranks()) - partBegin(call.record.count, i, call.ranks()));
-  }
-  return parts;
+  const auto begin = [&](int64_t i) { return partBegin(call.record.count, i, call.ranks()); };
+  return mapped(indices(call.team.ranks), [&](int64_t i) { return begin(i + 1) - begin(i); });
 }
 
 // The root sends a part to each rank, and every rank forwards its part: no rank sends more than twice the tensor.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/network_rejoin.h"
 #include "multidevice/transport/wait_observer.h"
@@ -64,9 +65,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, c
       calls_(size_),
       uncaught_(std::uncaught_exceptions()) {
   check(size_ <= 1 << kSourceBits, "[network] {} ranks, expected at most {}", size_, 1 << kSourceBits);
-  for (int r = 0; r < size_; ++r) {
-    world_.ranks.push_back(r);
-  }
+  world_.ranks = firstRanks(size_);
   if (hosts_.empty()) {
     hosts_ = world_.ranks;
   }
@@ -167,7 +166,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     announced.count = pairwise ? parcel.outBytes : record.count;
     std::memcpy(headTo(i), &announced, sizeof(record));
     const int64_t appended = isShort(parcel.outBytes) ? parcel.outBytes : 0;
-    copyBytes(headTo(i) + sizeof(record), parcel.out, appended);
+    moveBytes(headTo(i) + sizeof(record), parcel.out, appended);
     heads.push_back(
         {link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(appended), tag(Tag::Head, sequence, rank_)), p,
          -1});
@@ -217,7 +216,7 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
                        {p, theirs, messageIn(theirs, head), fmt::format("{} in {}", peerName(p), describe(theirs))}));
     }
     if (p != rank_ && isShort(parcels[i].inBytes)) {
-      copyBytes(parcels[i].in, head + sizeof(theirs), parcels[i].inBytes);
+      moveBytes(parcels[i].in, head + sizeof(theirs), parcels[i].inBytes);
     }
   }
 }
@@ -314,14 +313,13 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     }
     link_->sleep(sharesLink_ ? 1ms : 5ms);  // another lane may consume the event that this one waits for
     if (!leaving_ && now < begin + options_.busyLimit &&
-        std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); })) {
+        std::ranges::any_of(pending, [&](const Pending& p) { return watch_.isBusy(p.peer); })) {
       limit = now + options_.deadline;
     }
     if (idle && now - idleSince > kOnItsWay) {
       idle();
     }
-    const auto gone =
-        std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
+    const auto gone = std::ranges::find_if(pending, [&](const Pending& p) { return watch_.hasLeft(p.peer); });
     if (gone != pending.end() && quiet > kOnItsWay) {
       failCall({fmt::format("[network] {} has closed its communicator, but {} waits for it", peerName(gone->peer),
                             place())});
@@ -388,26 +386,21 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
   refuseInLane("exchange");
   const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
   enter(record);
-  const auto length = std::ssize(message);
   const Opening own(message);
   std::vector<Opening> openings(size_);
-  std::vector<Parcel> parcels;
-  for (Opening& o : openings) {
-    parcels.push_back({bytesOf(&own), sizeof(own), bytesOf(&o), sizeof(o)});
-  }
-  swapParcels(world_, record, parcels);
+  const auto parcelOf = [&](Opening& o) { return Parcel{bytesOf(&own), sizeof(own), bytesOf(&o), sizeof(o)}; };
+  swapParcels(world_, record, mapped(openings, parcelOf));
   openings[rank_] = own;
   std::vector<std::string> all;
   for (const Opening& o : openings) {
     all.emplace_back(o.text());
     all.back().resize(o.bytes);
   }
-  if (std::any_of(openings.begin(), openings.end(), [](const Opening& o) { return !o.isWhole(); })) {
-    parcels.clear();
-    for (std::string& text : all) {
-      parcels.push_back({bytesOf(message.data()), length, bytesOf(text.data()), std::ssize(text)});
-    }
-    swapParcels(world_, record, parcels);
+  if (!std::ranges::all_of(openings, &Opening::isWhole)) {
+    const auto rest = [&](std::string& text) {
+      return Parcel{bytesOf(message.data()), std::ssize(message), bytesOf(text.data()), std::ssize(text)};
+    };
+    swapParcels(world_, record, mapped(all, rest));
     all[rank_] = message;
   }
   leave();
@@ -423,12 +416,9 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   count(transfers);
   std::vector<Pending> pending;
   for (const Transfer& t : transfers) {
-    if (t.peer == rank_) {
-      continue;
-    }
-    if (t.direction == Transfer::Direction::Recv) {
+    if (t.peer != rank_ && t.direction == Transfer::Direction::Recv) {
       pending.push_back({link_->receive(t.data, t.bytes, transferTag(record.program, t.peer)), t.peer, t.bytes});
-    } else {
+    } else if (t.peer != rank_) {
       pending.push_back({link_->send(t.peer, t.data, t.bytes, transferTag(record.program, rank_)), t.peer, -1});
     }
   }

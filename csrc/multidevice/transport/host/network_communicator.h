@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -116,11 +115,6 @@ class NetworkCommunicator final : public Communicator {
                              int64_t from, int64_t count);
   static const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
   static std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
-  static void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
-    if (to != from && bytes > 0) {
-      std::memcpy(to, from, bytes);
-    }
-  }
   // idle: called regularly if no message has progressed for long.
   void waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle = {});
   // True if an awaited sender is in a collective, or sends messages of another program, instead.
