@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <climits>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <optional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/wait_observer.h"
 
 namespace meshfuse {
@@ -30,10 +33,6 @@ constexpr auto kDeadlockCheck = 50ms;
 constexpr auto kHostBeat = 25ms;
 constexpr int64_t kStaleBeat = 2000;  // milliseconds
 
-int64_t milliseconds(std::chrono::steady_clock::time_point t) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(t.time_since_epoch()).count();
-}
-
 }  // namespace
 
 HostGroup::~HostGroup() {
@@ -46,12 +45,7 @@ HostGroup::~HostGroup() {
   if (isLane()) {
     return;
   }
-  {
-    std::lock_guard lock(beatMutex_);
-    beatStopped_ = true;
-  }
-  beatStop_.notify_one();
-  beatThread_.join();
+  beatThread_ = {};
   own().status().closed.store(1, std::memory_order_seq_cst);
   for (int p = 0; p < size_; ++p) {
     ring(p);
@@ -69,19 +63,25 @@ bool HostGroup::hasEnded(int peer) const {
   return poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
 }
 
+int64_t HostGroup::millisecondsNow() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 std::chrono::milliseconds HostGroup::sinceLastBeat(int peer) const {
-  return std::chrono::milliseconds(milliseconds(std::chrono::steady_clock::now()) -
-                                   of(peer).status().beat.load(std::memory_order_relaxed));
+  return std::chrono::milliseconds(millisecondsNow() - of(peer).status().beat.load(std::memory_order_relaxed));
 }
 
 bool HostGroup::isBusy(int peer) const {
   return of(peer).status().busy.load(std::memory_order_relaxed) != 0 && sinceLastBeat(peer).count() < kStaleBeat;
 }
 
-void HostGroup::beat() {
-  std::unique_lock lock(beatMutex_);
-  while (!beatStop_.wait_for(lock, kHostBeat, [&] { return beatStopped_; })) {
-    own().status().beat.store(milliseconds(std::chrono::steady_clock::now()), std::memory_order_relaxed);
+void HostGroup::beat(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any pause;
+  while (!pause.wait_for(lock, stop, kHostBeat, [&] { return stop.stop_requested(); })) {
+    own().status().beat.store(millisecondsNow(), std::memory_order_relaxed);
   }
 }
 
@@ -164,16 +164,12 @@ void HostGroup::publish(const Wait* wait) const {
 }
 
 void HostGroup::checkProcesses(const Wait& wait) {
-  std::vector<pollfd> polled;
-  for (const Peer& p : *peers_) {
-    polled.push_back({p.descriptor, POLLIN, 0});
-  }
+  std::vector<pollfd> polled = mapped(*peers_, [](const Peer& p) { return pollfd{p.descriptor, POLLIN, 0}; });
   poll(polled.data(), polled.size(), 0);
   for (int r = 0; r < size_; ++r) {
-    const bool closed = of(r).status().closed.load(std::memory_order_acquire) != 0;
+    const bool closed = hasLeft(r);
     const bool ended = (polled[r].revents & POLLIN) != 0;
-    const bool awaited = std::find(wait.peers.begin(), wait.peers.end(), r) != wait.peers.end();
-    if (r == rank_ || (!ended && !closed) || (closed && !awaited) || wait.ready()) {
+    if (r == rank_ || (!ended && !closed) || (closed && !contains(wait.peers, r)) || wait.ready()) {
       continue;
     }
     throwIfFailed();  // the peer may have recorded the reason
@@ -193,10 +189,8 @@ bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
   owner = status.waitOwner.load(std::memory_order_acquire);
   const uint64_t offset = status.waitOffset.load(std::memory_order_acquire);
   const uint32_t value = status.waitValue.load(std::memory_order_acquire);
-  if (generation % 2 != 0 || owner < 0 || status.waits.load(std::memory_order_acquire) != generation) {
-    return false;
-  }
-  return callsOf(owner).isThere() &&
+  const bool isWhole = generation % 2 == 0 && status.waits.load(std::memory_order_acquire) == generation;
+  return isWhole && owner >= 0 && callsOf(owner).isThere() &&
          static_cast<int32_t>(callsOf(owner).word(offset).load(std::memory_order_acquire) - value) < 0;
 }
 
@@ -266,11 +260,10 @@ void HostGroup::failLate(const Wait& wait) {
   named[rank_] = 1;
   const auto name = [&](int r) {
     const int64_t age = sinceLastBeat(r).count();
-    text += fmt::format(
-        " {}, {}", place(r),
-        age < kStaleBeat
-            ? std::string("alive")
-            : fmt::format("without a heartbeat for {} ms: its process is stopped or gets no processor time", age));
+    text += " " + place(r) + ", " +
+            (age < kStaleBeat
+                 ? "alive"
+                 : fmt::format("without a heartbeat for {} ms: its process is stopped or gets no processor time", age));
     named[r] = 1;
   };
   for (const int p : wait.peers) {
@@ -352,12 +345,11 @@ std::string HostGroup::place(int rank) const {
   }
   const Status& status = callsOf(rank).status();
   const std::string text = rankAndStep(rank);
-  if (status.inCall.load(std::memory_order_acquire) == 0) {
-    return text + (of(rank).status().busy.load(std::memory_order_relaxed) != 0 ? " busy outside any call"
-                                                                               : " outside any call");
+  if (status.inCall.load(std::memory_order_acquire) != 0) {
+    return text + " in " + describe(CallRecord(status.call));
   }
-  const CallRecord call = status.call;
-  return text + " in " + describe(call);
+  const bool busy = of(rank).status().busy.load(std::memory_order_relaxed) != 0;
+  return text + (busy ? " busy outside any call" : " outside any call");
 }
 
 }  // namespace meshfuse

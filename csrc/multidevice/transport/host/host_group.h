@@ -7,10 +7,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -172,8 +170,9 @@ class HostGroup {
   bool tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name);
   void watch(Bootstrap& bootstrap);
   void tryToReadProcesses(Bootstrap& bootstrap);
+  static int64_t millisecondsNow();
   bool hasRead(int peer, const std::byte* from, std::byte* to, int64_t bytes) const;
-  void beat();
+  void beat(const std::stop_token& stop);
 
   int rank_;
   int size_;
@@ -194,9 +193,6 @@ class HostGroup {
   std::vector<ControlBlock> calls_;  // for a lane: its blocks, with a peer's block once it is known; else blocks_
   std::unique_ptr<FlightRecorder> recorder_;
 
-  std::mutex beatMutex_;
-  std::condition_variable beatStop_;
-  bool beatStopped_ = false;
   std::jthread beatThread_;
 };
 

@@ -11,6 +11,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/host_group.h"
 #include "multidevice/transport/lanes.h"
@@ -24,15 +25,13 @@ constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cos
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 
 std::vector<std::string> lines(const std::string& text) {
-  std::vector<std::string> all(1);
-  for (char c : text) {
-    if (c == '\n') {
-      all.emplace_back();
-    } else {
-      all.back() += c;
-    }
-  }
-  return all;
+  return mapped(std::views::split(text, '\n'), [](auto line) { return std::string(line.begin(), line.end()); });
+}
+
+// True if all ranks pass true.
+bool holdsOnAll(Bootstrap& bootstrap, bool here) {
+  const std::vector<std::string> all = bootstrap.allGather(here ? "yes" : "no");
+  return std::ranges::all_of(all, [](const std::string& text) { return text == "yes"; });
 }
 
 // The target of /proc/self/ns/pid: equal for processes that share a namespace of process ids.
@@ -54,11 +53,8 @@ std::string allowedCores() {
 }
 
 int coresOf(const std::vector<std::string>& sets) {
-  int cores = 0;
-  for (size_t i = 0; i < CPU_SETSIZE; ++i) {
-    cores += std::any_of(sets.begin(), sets.end(), [&](const std::string& s) { return s[i] == '1'; }) ? 1 : 0;
-  }
-  return cores;
+  const auto isAllowed = [&](int i) { return std::ranges::any_of(sets, [&](const auto& s) { return s[i] == '1'; }); };
+  return static_cast<int>(std::ranges::count_if(std::views::iota(0, CPU_SETSIZE), isAllowed));
 }
 
 // Address space may be limited (ulimit -v): reserves as much as possible.
@@ -96,15 +92,13 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
               size_);
   calls_ = blocks_;
   beginBlock(own(), options.flightDirectory, world);
-  own().status().beat.store(
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
+  own().status().beat.store(millisecondsNow());
   tryToReadProcesses(bootstrap);  // no rank reads a block before its owner has filled it in
   for (SharedMemory& m : memory_) {
     m.unlink();
   }
   heap_->memory().unlink();
-  beatThread_ = std::jthread([this] { beat(); });
+  beatThread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
 }
 
 // The block of a lane lies in the heap, which all ranks have mapped, so peers need only its offset. A lane never spins: a rank may
@@ -140,15 +134,15 @@ void HostGroup::beginBlock(const ControlBlock& block, const std::string& flightD
 }
 
 void HostGroup::showLane(const Team& team) {
-  LaneEntry* entry = nullptr;
-  for (uint32_t i = 0; i < LaneEntry::kLanes && entry == nullptr; ++i) {
-    LaneEntry& e = own().lane(i);
-    entry = e.team.load(std::memory_order_relaxed) == 0 ? &e : nullptr;
+  uint32_t lanes = 0;
+  while (lanes < LaneEntry::kLanes && own().lane(lanes).team.load(std::memory_order_relaxed) != 0) {
+    ++lanes;
   }
-  deviceCheck(entry != nullptr, "[host] rank {} has posted calls for {} teams, the limit; use fewer teams", rank_,
-              LaneEntry::kLanes);
-  entry->heapOffset = heap_->offsetOf(laneBlock_.get(), static_cast<int64_t>(ControlBlock::bytes(size_)));
-  entry->team.store(team_, std::memory_order_seq_cst);
+  deviceCheck(lanes < LaneEntry::kLanes, "[host] rank {} has posted calls for {} teams, the limit; use fewer teams",
+              rank_, lanes);
+  LaneEntry& entry = own().lane(lanes);
+  entry.heapOffset = heap_->offsetOf(laneBlock_.get(), static_cast<int64_t>(ControlBlock::bytes(size_)));
+  entry.team.store(team_, std::memory_order_seq_cst);
   for (int p : team.ranks) {
     ring(p);
   }
@@ -185,8 +179,7 @@ void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
                                  hasRead(r, at, reinterpret_cast<std::byte*>(&theirs), sizeof(theirs)) &&
                                  theirs == kWord + static_cast<uint64_t>(r)));
   }
-  const std::vector<std::string> verdicts = bootstrap.allGather(all ? "read" : "not read");
-  canReadProcesses_ = std::all_of(verdicts.begin(), verdicts.end(), [](const std::string& v) { return v == "read"; });
+  canReadProcesses_ = holdsOnAll(bootstrap, all);
 }
 
 bool HostGroup::hasRead(int peer, const std::byte* from, std::byte* to, int64_t bytes) const {
@@ -262,8 +255,7 @@ bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, Sh
     memory_.push_back(std::move(theirBlock));
     memory_.push_back(std::move(theirHeap));
   }
-  const std::vector<std::string> verdicts = bootstrap.allGather(complete ? "mapped" : "not mapped");
-  return std::all_of(verdicts.begin(), verdicts.end(), [](const std::string& v) { return v == "mapped"; });
+  return holdsOnAll(bootstrap, complete);
 }
 
 }  // namespace meshfuse

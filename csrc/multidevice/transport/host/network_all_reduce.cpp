@@ -1,6 +1,7 @@
 // The all-reduces among ranks on several hosts.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/ranges.h"
 #include "multidevice/transport/host/network_communicator.h"
@@ -26,32 +27,14 @@ bool areInOrder(const Hosts& hosts) { return std::ranges::is_sorted(hosts | std:
 
 DataType sumType(const CollectiveCall& call) { return accumulatorType(call.record.type, call.record.op); }
 
-// Sums of a piece of a tensor. `widened`: a buffer with as many elements as the piece.
-struct PieceSums {
-  int64_t from;
-  int64_t count;
-  std::byte* sums;
-  std::byte* widened;
-  bool begun;  // else the first input becomes the sums
-};
-
-void addInputs(std::span<const std::byte* const> inputs, const CallRecord& call, PieceSums piece) {
-  const auto& [from, count, sums, widened, begun] = piece;
-  const DataType type = call.type;
-  const ReduceOp op = call.op;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::byte* elements = inputs[i] + from * dataTypeSize(type);
-    if (i == 0 && !begun) {
-      toAccumulators(elements, type, op, sums, count);
-      continue;
-    }
-    if (accumulatorType(type, op) != type) {
-      toAccumulators(elements, type, op, widened, count);
-      elements = widened;
-    }
-    const void* both[] = {sums, elements};
-    reduceInRankOrder(both, sums, count, accumulatorType(type, op), op);
+// Adds elements to the sums. `widened`: a buffer for as many accumulators.
+void add(const std::byte* elements, std::byte* sums, int64_t count, const CollectiveCall& r, std::byte* widened) {
+  if (sumType(r) != r.record.type) {
+    toAccumulators(elements, r.record.type, r.record.op, widened, count);
+    elements = widened;
   }
+  const void* both[] = {sums, elements};
+  reduceInRankOrder(both, sums, count, sumType(r), r.record.op);
 }
 
 }  // namespace
@@ -293,7 +276,15 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const C
     if (isPiece(step)) {
       const int64_t size = begin(step + 1) - begin(step);
       std::byte* piece = sums.data() + begin(step) * bytes;
-      addInputs(inputs, r.record, {begin(step), size, piece, widened.data(), chain.before >= 0});
+      bool begun = chain.before >= 0;  // else the first input becomes the sums
+      for (const std::byte* input : inputs) {
+        const std::byte* elements = input + begin(step) * r.elementBytes();
+        if (std::exchange(begun, true)) {
+          add(elements, piece, size, r, widened.data());
+        } else {
+          toAccumulators(elements, r.record.type, r.record.op, piece, size);
+        }
+      }
       if (chain.after < 0) {
         fromAccumulators(piece, r.record.type, r.record.op, out + begin(step) * r.elementBytes(), size);
       }

@@ -76,12 +76,7 @@ void NetworkRejoin::giveUp(Line line) {
 }
 
 bool NetworkRejoin::othersAreBusy() const {
-  for (int r = 0; r < size_; ++r) {
-    if (r != rank_ && old_.isBusy(r)) {
-      return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(std::views::iota(0, size_), [&](int r) { return r != rank_ && old_.isBusy(r); });
 }
 
 bool NetworkRejoin::isCentre(Line& line) {
@@ -113,8 +108,7 @@ bool NetworkRejoin::hearAnswer(Line& line) {
     return false;
   }
   if (frame.word == Word::Late) {
-    dismissVisitors(Word::Late);
-    throwLate();
+    throwLate(Word::Late);
   }
   if (frame.word == Word::Out) {
     line.socket = Socket();
@@ -137,8 +131,7 @@ bool NetworkRejoin::isAwaited(Line& line) {
     const bool closed = line.socket.hasClosed();  // read before the last message
     const std::optional<Word> word = nextWord(line.socket);
     if (word == Word::Late) {
-      dismissVisitors(Word::Late);
-      throwLate();
+      throwLate(Word::Late);
     }
     if (word == Word::Out) {
       line.socket = Socket();
@@ -187,7 +180,7 @@ void NetworkRejoin::settle(std::vector<Line> above) {
       static_cast<void>(isWritten(Word::Late, line.socket, line.peer));
     }
   }
-  std::move(above.begin(), above.end(), std::back_inserter(silent_));
+  std::ranges::move(above, std::back_inserter(silent_));
   for (const int64_t i : indices(members())) {
     const Socket& member = sockets()[i];
     static_cast<void>(member.open() && isWritten(Word::Members, member, members()[i]) &&
@@ -212,7 +205,7 @@ void NetworkRejoin::serve() {
       }
     }
   }
-  std::erase_if(callers_, [](const Socket& s) { return !s.open(); });
+  std::erase_if(callers_, std::not_fn(&Socket::open));
 }
 
 std::optional<NetworkRejoin::Word> NetworkRejoin::nextWord(const Socket& from) const {
@@ -226,8 +219,7 @@ std::optional<NetworkRejoin::Word> NetworkRejoin::nextWord(const Socket& from) c
 
 void NetworkRejoin::throwIfLate(const Socket& from, Word forVisitors) {
   if (nextWord(from) == Word::Late) {
-    dismissVisitors(forVisitors);
-    throwLate();
+    throwLate(forVisitors);
   }
 }
 
@@ -249,17 +241,16 @@ void NetworkRejoin::hear(Socket visitor) {
 }
 
 void NetworkRejoin::dismissVisitors(Word word) {
-  for (size_t r = 0; r < visitors_.size(); ++r) {
-    if (visitors_[r].open()) {
-      static_cast<void>(isWritten(word, visitors_[r], static_cast<int>(r)));
-    }
+  for (int r = 0; r < std::ssize(visitors_); ++r) {
+    static_cast<void>(visitors_[r].open() && isWritten(word, visitors_[r], r));
   }
   if (word == Word::Out) {
     answerCallers(old_, rank_, word);
   }
 }
 
-void NetworkRejoin::throwLate() const {
+void NetworkRejoin::throwLate(Word forVisitors) {
+  dismissVisitors(forVisitors);
   throwDeviceError(fmt::format("[network] {} rejoined too late: the others have made a new world without it", place_));
 }
 

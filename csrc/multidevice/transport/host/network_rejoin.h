@@ -66,7 +66,7 @@ class NetworkRejoin final : public Star {
   bool isWritten(Word word, const Socket& to, int peer) const;
   void dismissVisitors(Word word);
   static void answerCallers(const NetworkWatch& old, int rank, Word word);
-  [[noreturn]] void throwLate() const;
+  [[noreturn]] void throwLate(Word forVisitors);
   Clock::time_point soon() const { return Clock::now() + old_.promptLimit(); }
 
   const NetworkWatch& old_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/host/star.h"
 
 namespace meshfuse {
@@ -41,7 +42,7 @@ NetworkWatch::~NetworkWatch() {
   tell({Kind::Left, rank_, 0, 0}, "");
   const auto limit = Clock::now() + kLeaving;
   auto someoneStays = [&] {
-    return std::any_of(left_.begin() + 1, left_.end(), [](const auto& left) { return left.load() == 0; });
+    return std::ranges::any_of(left_ | std::views::drop(1), [](const auto& left) { return left.load() == 0; });
   };
   while (rank_ == 0 && !failed_ && someoneStays() && Clock::now() < limit) {
     std::this_thread::sleep_for(1ms);
@@ -55,11 +56,9 @@ void NetworkWatch::connectAll(Bootstrap& bootstrap, Clock::time_point limit) {
   const std::string number = std::to_string(uint64_t{random()} << 32 | random());
   // Of all ranks but 0 only its survivors will use the place, each of them twice at most at a time.
   const NetworkPlace mine = listenAnywhere(rendezvousPoint_, 4 * size_);
-  std::vector<std::string> all = bootstrap.allGather(number + ' ' + mine.text());
+  const std::vector<std::string> all = bootstrap.allGather(number + ' ' + mine.text());
   worldNumber_ = std::stoull(all[0]);
-  for (const std::string& text : all) {
-    places_.push_back(NetworkPlace::parse(std::string_view(text).substr(text.find(' ') + 1)));
-  }
+  places_ = mapped(all, [](std::string_view text) { return NetworkPlace::parse(text.substr(text.find(' ') + 1)); });
   rank_ == 0 ? acceptAll(limit) : join(limit);
 }
 
