@@ -3,7 +3,7 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
 
-#include "base/error.h"
+#include <algorithm>
 
 namespace meshfuse {
 
@@ -14,6 +14,52 @@ namespace {
 Constant* zero(Value* like) { return Constant::getNullValue(like->getType()); }
 Constant* number(Value* like, double value) { return ConstantFP::get(like->getType(), value); }
 Constant* integerLike(Value* like, int64_t value) { return ConstantInt::get(like->getType(), value, true); }
+
+// Ops that are one instruction.
+struct OpcodeRow {
+  PointOp op;
+  Instruction::BinaryOps opcode;
+};
+constexpr OpcodeRow kFloatingOpcodes[] = {{PointOp::Add, Instruction::FAdd},
+                                          {PointOp::Sub, Instruction::FSub},
+                                          {PointOp::Mul, Instruction::FMul},
+                                          {PointOp::Div, Instruction::FDiv}};
+constexpr OpcodeRow kIntegerOpcodes[] = {
+    {PointOp::Add, Instruction::Add},      {PointOp::Sub, Instruction::Sub},
+    {PointOp::Mul, Instruction::Mul},      {PointOp::BitwiseAnd, Instruction::And},
+    {PointOp::BitwiseOr, Instruction::Or}, {PointOp::BitwiseXor, Instruction::Xor}};
+
+// Ops that are one intrinsic function of a floating type.
+struct IntrinsicRow {
+  PointOp op;
+  Intrinsic::ID id;
+};
+constexpr IntrinsicRow kIntrinsics[] = {{PointOp::Abs, Intrinsic::fabs},        {PointOp::Ceil, Intrinsic::ceil},
+                                        {PointOp::Floor, Intrinsic::floor},     {PointOp::Trunc, Intrinsic::trunc},
+                                        {PointOp::Round, Intrinsic::roundeven}, {PointOp::Sqrt, Intrinsic::sqrt}};
+
+using Predicate = CmpInst::Predicate;
+struct Comparison {
+  PointOp op;
+  Predicate floating;
+  Predicate integer;
+  Predicate boolean;
+};
+constexpr Comparison kComparisons[] = {
+    {PointOp::Eq, Predicate::FCMP_OEQ, Predicate::ICMP_EQ, Predicate::ICMP_EQ},
+    {PointOp::Ne, Predicate::FCMP_UNE, Predicate::ICMP_NE, Predicate::ICMP_NE},
+    {PointOp::Gt, Predicate::FCMP_OGT, Predicate::ICMP_SGT, Predicate::ICMP_UGT},
+    {PointOp::Ge, Predicate::FCMP_OGE, Predicate::ICMP_SGE, Predicate::ICMP_UGE},
+    {PointOp::Lt, Predicate::FCMP_OLT, Predicate::ICMP_SLT, Predicate::ICMP_ULT},
+    {PointOp::Le, Predicate::FCMP_OLE, Predicate::ICMP_SLE, Predicate::ICMP_ULE},
+};
+
+// Null if the table has no row of the op.
+template <class Row, size_t n>
+const Row* rowOf(const Row (&rows)[n], PointOp op) {
+  const Row* row = std::ranges::find(rows, op, &Row::op);
+  return row == std::end(rows) ? nullptr : row;
+}
 
 }  // namespace
 
@@ -28,22 +74,19 @@ Value* PointEmitter::isTrue(Value* x) {
 }
 
 Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> operands) {
+  if (const Comparison* row = rowOf(kComparisons, op)) {
+    auto predicate = isFloatingPoint(dtype) ? row->floating : dtype == DataType::Bool ? row->boolean : row->integer;
+    return b_.CreateCmp(predicate, operands[0], operands[1]);
+  }
   switch (op) {
-    case PointOp::Eq:
-    case PointOp::Ne:
-    case PointOp::Gt:
-    case PointOp::Ge:
-    case PointOp::Lt:
-    case PointOp::Le:
-      return compare(op, dtype, operands[0], operands[1]);
     case PointOp::LogicalAnd:
     case PointOp::LogicalOr:
     case PointOp::LogicalXor:
     case PointOp::LogicalNot:
-      return logical(op, dtype, operands);
+      return logical(op, operands);
     case PointOp::Maximum:
     case PointOp::Minimum:
-      return extremum(op == PointOp::Minimum ? ReduceOp::Min : ReduceOp::Max, dtype, operands[0], operands[1]);
+      return extremum(op, dtype, operands[0], operands[1]);
     case PointOp::Where:
       return b_.CreateSelect(operands[0], operands[1], operands[2]);
     default:
@@ -51,47 +94,20 @@ Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> o
   }
 }
 
-Value* PointEmitter::compare(PointOp op, DataType dtype, Value* a, Value* b) {
-  using P = CmpInst::Predicate;
-  struct Row {
-    PointOp op;
-    P floating;
-    P integer;
-    P boolean;
-  };
-  static constexpr Row kRows[] = {
-      {PointOp::Eq, P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ},   {PointOp::Ne, P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE},
-      {PointOp::Gt, P::FCMP_OGT, P::ICMP_SGT, P::ICMP_UGT}, {PointOp::Ge, P::FCMP_OGE, P::ICMP_SGE, P::ICMP_UGE},
-      {PointOp::Lt, P::FCMP_OLT, P::ICMP_SLT, P::ICMP_ULT}, {PointOp::Le, P::FCMP_OLE, P::ICMP_SLE, P::ICMP_ULE},
-  };
-  for (const Row& row : kRows) {
-    if (row.op == op) {
-      return b_.CreateCmp(isFloatingPoint(dtype)    ? row.floating
-                          : dtype == DataType::Bool ? row.boolean
-                                                    : row.integer,
-                          a, b);
-    }
-  }
-  throwInternalError("[emit] not a comparison");
-}
-
-Value* PointEmitter::logical(PointOp op, DataType, std::span<Value* const> operands) {
+Value* PointEmitter::logical(PointOp op, std::span<Value* const> operands) {
   Value* a = isTrue(operands[0]);
-  switch (op) {
-    case PointOp::LogicalNot:
-      return b_.CreateNot(a);
-    case PointOp::LogicalAnd:
-      return b_.CreateAnd(a, isTrue(operands[1]));
-    case PointOp::LogicalOr:
-      return b_.CreateOr(a, isTrue(operands[1]));
-    default:
-      return b_.CreateXor(a, isTrue(operands[1]));
+  if (op == PointOp::LogicalNot) {
+    return b_.CreateNot(a);
   }
+  Value* b = isTrue(operands[1]);
+  return op == PointOp::LogicalAnd  ? b_.CreateAnd(a, b)
+         : op == PointOp::LogicalOr ? b_.CreateOr(a, b)
+                                    : b_.CreateXor(a, b);
 }
 
-// Max or Min.
-Value* PointEmitter::extremum(tile::Combiner combiner, DataType dtype, Value* a, Value* b) {
-  const bool smallest = combiner == ReduceOp::Min;
+// Maximum or Minimum.
+Value* PointEmitter::extremum(PointOp op, DataType dtype, Value* a, Value* b) {
+  const bool smallest = op == PointOp::Minimum;
   if (!isFloatingPoint(dtype)) {
     return b_.CreateBinaryIntrinsic(smallest ? Intrinsic::smin : Intrinsic::smax, a, b);
   }
@@ -121,26 +137,22 @@ Value* PointEmitter::floatingTest(PointOp op, Value* x) {
 
 Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const> operands) {
   Value* x = operands[0];
-  bool isFloat = dtype == DataType::Float;
+  if (const OpcodeRow* row = rowOf(kFloatingOpcodes, op)) {
+    return b_.CreateBinOp(row->opcode, x, operands[1]);
+  }
+  if (const IntrinsicRow* row = rowOf(kIntrinsics, op)) {
+    return b_.CreateUnaryIntrinsic(row->id, x);
+  }
+  if (std::vector<Value*> inlined = pointGroup(op, dtype, {x}); !inlined.empty()) {
+    return inlined[0];
+  }
   switch (op) {
-    case PointOp::Abs:
-      return b_.CreateUnaryIntrinsic(Intrinsic::fabs, x);
-    case PointOp::Ceil:
-      return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
-    case PointOp::Floor:
-      return b_.CreateUnaryIntrinsic(Intrinsic::floor, x);
-    case PointOp::Trunc:
-      return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
-    case PointOp::Round:
-      return b_.CreateUnaryIntrinsic(Intrinsic::roundeven, x);
     case PointOp::Frac:
       return b_.CreateFSub(x, b_.CreateUnaryIntrinsic(Intrinsic::trunc, x));
     case PointOp::Neg:
       return b_.CreateFNeg(x);
     case PointOp::Reciprocal:
       return b_.CreateFDiv(number(x, 1), x);
-    case PointOp::Sqrt:
-      return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
     case PointOp::Rsqrt:
       return b_.CreateFDiv(number(x, 1), b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x));
     case PointOp::Sign: {
@@ -148,7 +160,7 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
       return b_.CreateSelect(b_.CreateFCmpOGT(x, zero(x)), number(x, 1), negative);
     }
     case PointOp::Signbit: {
-      Type* bits = x->getType()->getWithNewType(isFloat ? b_.getInt32Ty() : b_.getInt64Ty());
+      Type* bits = x->getType()->getWithNewType(b_.getIntNTy(bitWidth(dtype)));
       return b_.CreateICmpSLT(b_.CreateBitCast(x, bits), Constant::getNullValue(bits));
     }
     case PointOp::IsFinite:
@@ -157,26 +169,9 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
     case PointOp::IsNegInf:
     case PointOp::IsPosInf:
       return floatingTest(op, x);
-    case PointOp::Add:
-      return b_.CreateFAdd(x, operands[1]);
-    case PointOp::Sub:
-      return b_.CreateFSub(x, operands[1]);
-    case PointOp::Mul:
-      return b_.CreateFMul(x, operands[1]);
-    case PointOp::Div:
-      return b_.CreateFDiv(x, operands[1]);
     case PointOp::Fma:
       return b_.CreateIntrinsic(Intrinsic::fma, {x->getType()}, {x, operands[1], operands[2]});
-    case PointOp::Exp:
-    case PointOp::Exp2:
-    case PointOp::Log:
-    case PointOp::Tanh:
-    case PointOp::Erf:
-      return isFloat ? pointGroup(op, dtype, {x})[0] : call_(op, dtype, operands);
     case PointOp::Sigmoid: {
-      if (isFloat) {
-        return pointGroup(op, dtype, {x})[0];
-      }
       Value* argument = b_.CreateFNeg(b_.CreateUnaryIntrinsic(Intrinsic::fabs, x));
       Value* e = call_(PointOp::Exp, dtype, std::span<Value* const>(&argument, 1));
       Value* above = b_.CreateSelect(b_.CreateFCmpOLT(x, zero(x)), e, number(x, 1));
@@ -188,30 +183,23 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
 }
 
 std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const std::vector<Value*>& operands) {
-  if (dtype != DataType::Float) {
-    return {};
-  }
-  switch (op) {
-    case PointOp::Exp:
-      return math_.exp(operands);
-    case PointOp::Exp2:
-      return math_.exp2(operands);
-    case PointOp::Log:
-      return math_.log(operands);
-    case PointOp::Tanh:
-      return math_.tanh(operands);
-    case PointOp::Erf:
-      return math_.erf(operands);
-    case PointOp::Sigmoid:
-      return math_.sigmoid(operands);
-    default:
-      return {};
-  }
+  struct Row {
+    PointOp op;
+    VectorMath::Group (VectorMath::*function)(const VectorMath::Group& x);
+  };
+  static constexpr Row kRows[] = {{PointOp::Exp, &VectorMath::exp}, {PointOp::Exp2, &VectorMath::exp2},
+                                  {PointOp::Log, &VectorMath::log}, {PointOp::Tanh, &VectorMath::tanh},
+                                  {PointOp::Erf, &VectorMath::erf}, {PointOp::Sigmoid, &VectorMath::sigmoid}};
+  const Row* row = dtype == DataType::Float ? rowOf(kRows, op) : nullptr;
+  return row == nullptr ? std::vector<Value*>{} : (math_.*row->function)(operands);
 }
 
 Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const> operands) {
   Value* x = operands[0];
   int64_t width = bitWidth(dtype);
+  if (const OpcodeRow* row = rowOf(kIntegerOpcodes, op)) {
+    return b_.CreateBinOp(row->opcode, x, operands[1]);
+  }
   switch (op) {
     case PointOp::Abs:
       return b_.CreateSelect(b_.CreateICmpSLT(x, zero(x)), b_.CreateNeg(x), x);
@@ -225,18 +213,6 @@ Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const>
       return b_.CreateICmpSLT(x, zero(x));
     case PointOp::BitwiseNot:
       return b_.CreateNot(x);
-    case PointOp::Add:
-      return b_.CreateAdd(x, operands[1]);
-    case PointOp::Sub:
-      return b_.CreateSub(x, operands[1]);
-    case PointOp::Mul:
-      return b_.CreateMul(x, operands[1]);
-    case PointOp::BitwiseAnd:
-      return b_.CreateAnd(x, operands[1]);
-    case PointOp::BitwiseOr:
-      return b_.CreateOr(x, operands[1]);
-    case PointOp::BitwiseXor:
-      return b_.CreateXor(x, operands[1]);
     case PointOp::Shl: {
       Value* amount = operands[1];
       Value* inside = b_.CreateICmpULT(amount, integerLike(x, width));

@@ -30,9 +30,8 @@ class PointEmitter {
   llvm::Value* floating(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   llvm::Value* floatingTest(PointOp op, llvm::Value* x);
   llvm::Value* integer(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
-  llvm::Value* compare(PointOp op, DataType dtype, llvm::Value* a, llvm::Value* b);
-  llvm::Value* logical(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
-  llvm::Value* extremum(tile::Combiner combiner, DataType dtype, llvm::Value* a, llvm::Value* b);
+  llvm::Value* logical(PointOp op, std::span<llvm::Value* const> operands);
+  llvm::Value* extremum(PointOp op, DataType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* isTrue(llvm::Value* x);
 
   llvm::Value* toFloating(llvm::Value* value, DataType from, DataType to);
