@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/llvm/emitter.h"
 
 namespace meshfuse {
@@ -45,11 +45,7 @@ const Affine& Emitter::differenceOf(const tile::Pred& pred, int space) {
 }
 
 uint64_t Emitter::digitsOf(const Affine& a) const {
-  uint64_t set = 0;
-  for (const auto& [digit, slope] : a.slopes) {
-    set |= uint64_t{1} << digit;
-  }
-  return set;
+  return sumOf(a.slopes, [](const auto& slope) { return uint64_t{1} << slope.first; });
 }
 
 Value* Emitter::both(Value* a, Value* b) { return a == nullptr ? b : b == nullptr ? a : b_.CreateAnd(a, b); }
@@ -65,11 +61,8 @@ void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, in
     c.never = true;
     return;
   }
-  if (last == 0) {
-    c.uniform = both(c.uniform, positive(rest));
-  } else {
-    c.lanes = both(c.lanes, lanesPositive(rest, slope, lanes));
-  }
+  Value*& condition = last == 0 ? c.uniform : c.lanes;
+  condition = both(condition, last == 0 ? positive(rest) : lanesPositive(rest, slope, lanes));
 }
 
 void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at) {
@@ -77,7 +70,8 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
   const tile::Axis& a = p_.spaces[space].axes[axis];
   int64_t offset = 0;
   int64_t laneStride = 0;
-  bool takesPart = false;
+  bool takesPart = std::ranges::any_of(
+      a.digits, [&](const tile::Digit& d) { return !tile::isRegister(d.level) && bound_.contains(d.symbol); });
   for (size_t i = 0; i < info.digits.size(); i++) {
     if (info.digits[i].axis != axis || (digits >> i & 1) == 0) {
       continue;
@@ -87,9 +81,6 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
     bool vector = static_cast<int>(i) == info.vector;
     offset += at.digit[i] * stride * (vector ? info.lanes : 1);
     laneStride = vector ? stride : laneStride;
-  }
-  for (const tile::Digit& d : a.digits) {
-    takesPart = takesPart || (!tile::isRegister(d.level) && bound_.contains(d.symbol));
   }
   int lanes = laneStride == 0 ? 1 : info.lanes;
   const IntExpr& covered = covered_[space][axis];
@@ -107,8 +98,7 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
 void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at) {
   const SpaceInfo& info = spaces_[space];
   PieceExpr e = pieceExpr(differenceOf(pred, space), space, at);
-  bool spread = info.vector >= 0 && (digits >> info.vector & 1) != 0;
-  int lanes = spread ? info.lanes : 1;
+  int lanes = lanesOf(space, digits);
   constexpr int64_t kSmall = 1 << 16;
   if (e.linear && (lanes == 1 || (e.laneSlope.isConst() && std::abs(e.laneSlope.constValue()) < kSmall))) {
     addComparison(c, e.rest + e.constant, lanes == 1 ? 0 : e.laneSlope.constValue(), lanes);
@@ -150,15 +140,16 @@ Value* Emitter::joined(const Condition& c, int lanes) {
   return both(c.lanes, c.uniform == nullptr ? nullptr : b_.CreateVectorSplat(lanes, c.uniform));
 }
 
+Value* Emitter::selected(const Condition& c, Value* x, Value* other, int lanes) {
+  Value* holds = c.lanes == nullptr ? c.uniform : joined(c, lanes);
+  return holds == nullptr ? x : b_.CreateSelect(holds, x, other);
+}
+
 // -- addresses --------------------------------------------------------------------------------------------------------
 
 const Affine& Emitter::offsetOf(int tensor, const std::vector<tile::Index>& index, int space) {
   return affineOf(&index, space, [&] {
-    IntExpr sum = 0;
-    for (size_t k = 0; k < index.size(); k++) {
-      sum += index[k].expr * p_.tensors[tensor].strides[k];
-    }
-    return sum;
+    return sumOf(indices(index), [&](int64_t k) { return index[k].expr * p_.tensors[tensor].strides[k]; });
   });
 }
 
@@ -205,10 +196,7 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
     a.contiguous = false;
     a.same = false;
   }
-  a.alignment = std::max<int64_t>(std::gcd(a.alignment, 64), 1);
-  if (a.alignment < size) {
-    a.alignment = size;  // tensors are aligned to their elements
-  }
+  a.alignment = std::max(std::gcd(a.alignment, int64_t{64}), size);  // tensors are aligned to their elements
   return a;
 }
 
@@ -242,10 +230,7 @@ Value* Emitter::load(ValueId id, const Position& at) {
   int lanes = lanesOf(v);
   Condition c = condition(v.space, v.digits, v.where, at);
   addMask(c, v.mask, at);
-  Value* fill = Constant::getNullValue(memoryType(v.dtype));
-  if (v.fill != kNone) {
-    fill = toMemory(piece(v.fill, at), v.dtype);
-  }
+  Value* fill = v.fill == kNone ? Constant::getNullValue(memoryType(v.dtype)) : toMemory(piece(v.fill, at), v.dtype);
   if (c.never) {
     return fromMemory(fill, v.dtype);
   }
@@ -266,10 +251,7 @@ Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Valu
   Type* type = FixedVectorType::get(element, width);
   auto align = Align(a.alignment);
   if (a.same) {
-    Value* any = c.uniform;
-    if (c.lanes != nullptr) {
-      any = both(b_.CreateOrReduce(c.lanes), c.uniform);
-    }
+    Value* any = c.lanes == nullptr ? c.uniform : both(b_.CreateOrReduce(c.lanes), c.uniform);
     Value* x = b_.CreateAlignedLoad(element, orFill(any, 1), elementAlign);
     return c.lanes == nullptr
                ? x
@@ -336,9 +318,8 @@ void Emitter::store(const tile::Stmt& s) {
 }
 
 void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digits) {
-  const SpaceInfo& info = spaces_[s.space];
   DataType dtype = p_.tensors[s.param].dtype;
-  int lanes = info.vector >= 0 && (digits >> info.vector & 1) != 0 ? info.lanes : 1;
+  int lanes = lanesOf(s.space, digits);
   Condition c = condition(s.space, digits, s.where, at);
   addMask(c, s.mask, at);
   if (c.never) {
@@ -351,13 +332,7 @@ void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digit
     return;
   }
   // The values above are computed before the branch: values that this scope computes once must not depend on a condition.
-  BasicBlock* then = BasicBlock::Create(ctx_, "", fn_);
-  BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
-  b_.CreateCondBr(c.uniform, then, after);
-  b_.SetInsertPoint(then);
-  storeLanes(a, nullptr, x, lanes, s.cache);
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
+  when(c.uniform, "", [&](Instruction*) { storeLanes(a, nullptr, x, lanes, s.cache); });
 }
 
 void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int lanes, tile::Cache cache) {

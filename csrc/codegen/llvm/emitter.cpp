@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/llvm/scalar_functions.h"
 
 namespace meshfuse {
@@ -20,21 +21,10 @@ using tile::StmtKind;
 using tile::ValueId;
 using tile::ValueKind;
 
-namespace {
-
 constexpr int64_t kScratchAlignment = 64;
 
-}  // namespace
-
 bool CpuTarget::has(std::string_view feature) const {
-  std::string wanted = "+" + std::string(feature);
-  for (size_t at = features.find(wanted); at != std::string::npos; at = features.find(wanted, at + 1)) {
-    size_t end = at + wanted.size();
-    if (end == features.size() || features[end] == ',') {
-      return true;
-    }
-  }
-  return false;
+  return fmt::format(",{},", features).find(fmt::format(",+{},", feature)) != std::string::npos;
 }
 
 void emitCpu(const tile::Program& program, const CpuTarget& target, Module& module) {
@@ -99,9 +89,6 @@ Function* Emitter::makeFunction(std::string_view name, Type* result, std::vector
   fn_->addFnAttr("prefer-vector-width", width);
   fn_->addFnAttr("min-legal-vector-width", width);
   b_.SetInsertPoint(BasicBlock::Create(ctx_, "entry", fn_));
-  scopes_.clear();
-  scopes_.emplace_back();
-  bound_.clear();
   return fn_;
 }
 
@@ -135,10 +122,7 @@ std::vector<IntExpr> Emitter::scratchOffsets() const {
     if (t.memory != Memory::Scratch) {
       continue;
     }
-    IntExpr last = 0;
-    for (size_t k = 0; k < t.extents.size(); k++) {
-      last += (t.extents[k] - 1) * t.strides[k];
-    }
+    IntExpr last = sumOf(indices(t.extents), [&](int64_t k) { return (t.extents[k] - 1) * t.strides[k]; });
     IntExpr bytes = (last + 1) * dataTypeSize(t.dtype) + 2 * kScratchAlignment;
     offsets.push_back(offsets.back() + ceilDiv(bytes, kScratchAlignment) * kScratchAlignment);
   }
@@ -164,8 +148,8 @@ void Emitter::emitKernel() {
   }
   int blocks = 0;
   findEager(p_.body, 0, blocks);
-  for (const tile::Value& v : p_.values) {  // operands in other blocks, and what depends on the order of statements
-    auto id = static_cast<size_t>(&v - p_.values.data());
+  for (int64_t id : indices(p_.values)) {  // operands in other blocks, and what depends on the order of statements
+    const tile::Value& v = p_.values[id];
     bool ordered = v.kind == ValueKind::Load && p_.tensors[v.param].memory != Memory::Input;
     eager_[id] = eager_[id] || ordered || v.kind == ValueKind::Reduce || v.kind == ValueKind::Convert;
     auto use = [&](ValueId operand) {
@@ -173,9 +157,7 @@ void Emitter::emitKernel() {
         eager_[operand] = true;
       }
     };
-    for (ValueId operand : v.operands) {
-      use(operand);
-    }
+    std::ranges::for_each(v.operands, use);
     use(v.mask);
     for (const tile::Index& i : v.index) {
       use(i.tile);
@@ -193,10 +175,8 @@ void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& b
     }
   };
   for (const tile::Stmt& s : block) {
-    if (s.kind == StmtKind::Define || s.kind == StmtKind::Keep) {
-      if (home_[s.value] < 0) {
-        home_[s.value] = number;
-      }
+    if ((s.kind == StmtKind::Define || s.kind == StmtKind::Keep) && home_[s.value] < 0) {
+      home_[s.value] = number;
     }
     use(s.value, number);
     use(s.mask, number);
@@ -219,12 +199,10 @@ void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& b
 }
 
 void Emitter::partLoop() {
-  covered_.clear();
   for (const tile::Space& space : p_.spaces) {
     covered_.emplace_back();
     for (const tile::Axis& axis : space.axes) {
-      auto part = std::find_if(axis.digits.begin(), axis.digits.end(),
-                               [](const tile::Digit& d) { return d.level == Level::Part; });
+      auto part = std::ranges::find(axis.digits, Level::Part, &tile::Digit::level);
       IntExpr covered = axis.bound;
       if (part != axis.digits.end()) {
         bool whole = provenLessEqual(part->size * part->stride, axis.bound);
@@ -269,10 +247,7 @@ void Emitter::bindParts(Value* part) {
   }
 }
 
-void Emitter::enterScope(Instruction* entry) {
-  scopes_.emplace_back();
-  scopes_.back().entry = entry;
-}
+void Emitter::enterScope(Instruction* entry) { scopes_.emplace_back().entry = entry; }
 
 void Emitter::leaveScope() {
   for (ValueId id : scopes_.back().evaluated) {
@@ -317,16 +292,22 @@ void Emitter::statement(const tile::Stmt& s) {
   }
 }
 
-void Emitter::guarded(Value* condition, const std::vector<tile::Stmt>& body) {
-  BasicBlock* then = BasicBlock::Create(ctx_, "if", fn_);
+void Emitter::when(Value* condition, std::string_view name, const std::function<void(Instruction*)>& body) {
+  BasicBlock* then = BasicBlock::Create(ctx_, name, fn_);
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
   Instruction* entry = b_.CreateCondBr(condition, then, after);
   b_.SetInsertPoint(then);
-  enterScope(entry);
-  block(body);
+  body(entry);
   b_.CreateBr(after);
-  leaveScope();
   b_.SetInsertPoint(after);
+}
+
+void Emitter::guarded(Value* condition, const std::vector<tile::Stmt>& body) {
+  when(condition, "if", [&](Instruction* entry) {
+    enterScope(entry);
+    block(body);
+    leaveScope();
+  });
 }
 
 void Emitter::conditional(const tile::Stmt& s) {
@@ -336,10 +317,9 @@ void Emitter::conditional(const tile::Stmt& s) {
       addComparison(c, inDigits(p.rhs - p.lhs, s.space), 0, 1);
     }
   }
-  if (c.never) {
-    return;
+  if (!c.never) {
+    guarded(c.uniform == nullptr ? b_.getTrue() : c.uniform, s.body);
   }
-  guarded(c.uniform == nullptr ? b_.getTrue() : c.uniform, s.body);
 }
 
 // The ticket orders this worker's stores before it and the others' before the body; streaming stores need a fence of their own.

@@ -96,6 +96,8 @@ class Emitter {
   void statement(const tile::Stmt& s);
   void conditional(const tile::Stmt& s);
   void lastArriver(const tile::Stmt& s);
+  // body(the branch into it) where the condition holds
+  void when(llvm::Value* condition, std::string_view name, const std::function<void(llvm::Instruction*)>& body);
   void guarded(llvm::Value* condition, const std::vector<tile::Stmt>& body);
   void enterScope(llvm::Instruction* entry);
   void leaveScope();
@@ -143,6 +145,7 @@ class Emitter {
   void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes);
   void addMask(Condition& c, tile::ValueId mask, const Position& at);
   llvm::Value* joined(const Condition& c, int lanes);  // as one bit for each lane; null: everywhere
+  llvm::Value* selected(const Condition& c, llvm::Value* x, llvm::Value* other, int lanes);  // x where `c` holds
   struct Address {
     llvm::Value* pointer = nullptr;  // of lane 0
     bool contiguous = false;         // lanes are neighbours
@@ -203,10 +206,13 @@ class Emitter {
   // -- tiles.cpp, continued
   llvm::Constant* identityOf(tile::Combiner combiner, DataType dtype) const;
   llvm::Value* splat(llvm::Value* x, int lanes);
+  void splatBeside(std::span<llvm::Value*> values, int lanes);  // all of them if one is a vector
+  void callRuntime(PointOp op, DataType dtype, const std::vector<llvm::Value*>& arguments);
   llvm::Value* callScalar(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   llvm::Value* entrySlot(llvm::Type* type, int number);
   llvm::Type* elementType(DataType dtype) const;
-  int lanesOf(const tile::Value& v) const;
+  int lanesOf(int space, uint64_t digits) const;  // of a piece: 1 without the vector digit
+  int lanesOf(const tile::Value& v) const { return lanesOf(v.space, v.digits); }
   int pieceIndex(int space, uint64_t digits, const Position& at) const;
   // fn(position) for every piece of a tile over `digits`, digits ascending, the last fastest
   template <class Fn>
@@ -244,7 +250,7 @@ class Emitter {
   std::vector<llvm::Value*> tensors_;
   std::vector<llvm::Value*> scalars_;
   std::unordered_map<std::string, Binding> bound_;
-  std::vector<Scope> scopes_;
+  std::vector<Scope> scopes_ = std::vector<Scope>(1);  // outermost first
   // Per space and axis: positions from the base on that are known to be within the bound.
   std::vector<std::vector<IntExpr>> covered_;
   std::vector<bool> eager_;

@@ -58,17 +58,16 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
     }
   }
   const IntExpr& stride = l.runs[0].stride;
+  l.tail = !exact[0];
   if (l.runs.size() == 1 && stride.isConst()) {
     l.step = stride.constValue();
     l.end = positions[0];
     l.full = exact[0] ? l.end : floorDiv(l.end, stride) * stride;
-    l.tail = !exact[0];
     l.tailOnce = true;
     return l;
   }
   l.end = ceilDiv(positions[0], stride);
   l.full = floorDiv(positions[0], stride);
-  l.tail = !exact[0];
   for (size_t i = 1; i < l.runs.size(); i++) {
     IntExpr whole = floorDiv(positions[i], l.runs[i].stride);
     l.tail = l.tail || whole != l.full || !exact[i];
@@ -93,8 +92,7 @@ void Emitter::loop(const tile::Stmt& s) {
     runLoop(s, l, LoopPart::Tail, carried);
   }
   for (size_t i = 0; i < s.carried.size(); i++) {
-    auto result = static_cast<size_t>(s.carried[i].result);
-    pieces_[result] = std::move(carried[i]);
+    pieces_[s.carried[i].result] = std::move(carried[i]);
     scopes_.back().evaluated.push_back(s.carried[i].result);
   }
 }
@@ -181,14 +179,7 @@ std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried
       }
     }
     Value* old = piece(c.carry, at);
-    if (inside.never) {
-      next = old;
-    } else if (inside.lanes != nullptr) {
-      next = b_.CreateSelect(joined(inside, lanes), next, old);
-    } else if (inside.uniform != nullptr) {
-      next = b_.CreateSelect(inside.uniform, next, old);
-    }
-    pieces.push_back(next);
+    pieces.push_back(inside.never ? old : selected(inside, next, old, lanes));
   });
   return pieces;
 }

@@ -5,8 +5,10 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/scalar_functions.h"
 #include "tensor/tensor.h"
@@ -18,30 +20,29 @@ using tile::kNone;
 using tile::ValueId;
 using tile::ValueKind;
 
-int Emitter::lanesOf(const tile::Value& v) const {
-  const SpaceInfo& info = spaces_[v.space];
-  return info.vector >= 0 && (v.digits >> info.vector & 1) != 0 ? info.lanes : 1;
+namespace {
+
+bool isVector(Value* x) { return x->getType()->isVectorTy(); }
+
+}  // namespace
+
+int Emitter::lanesOf(int space, uint64_t digits) const {
+  const SpaceInfo& info = spaces_[space];
+  return info.vector >= 0 && (digits >> info.vector & 1) != 0 ? info.lanes : 1;
 }
 
 int Emitter::pieceIndex(int space, uint64_t digits, const Position& at) const {
-  if (digits == 0) {
-    return 0;
-  }
-  const SpaceInfo& info = spaces_[space];
   int index = 0;
-  for (size_t d = 0; d < info.radix.size(); d++) {
-    if ((digits >> d & 1) != 0) {
-      index = index * info.radix[d] + at.digit[d];
-    }
+  for (size_t d = 0; digits >> d != 0; d++) {
+    index = (digits >> d & 1) != 0 ? index * spaces_[space].radix[d] + at.digit[d] : index;
   }
   return index;
 }
 
 int Emitter::pieceCount(int space, uint64_t digits) const {
   int count = 1;
-  const SpaceInfo& info = spaces_[space];
-  for (size_t d = 0; digits != 0 && d < info.radix.size(); d++) {
-    count *= (digits >> d & 1) != 0 ? info.radix[d] : 1;
+  for (size_t d = 0; digits >> d != 0; d++) {
+    count *= (digits >> d & 1) != 0 ? spaces_[space].radix[d] : 1;
   }
   return count;
 }
@@ -58,29 +59,29 @@ Value* Emitter::splat(Value* x, int lanes) {
   if (wide == nullptr) {  // next to its definition: outside the loops that use it
     IRBuilderBase::InsertPointGuard guard(b_);
     if (auto* def = dyn_cast<Instruction>(x)) {
-      if (isa<PHINode>(def)) {
-        b_.SetInsertPoint(def->getParent(), def->getParent()->getFirstInsertionPt());
-      } else {
-        b_.SetInsertPoint(def->getParent(), std::next(def->getIterator()));
-      }
+      BasicBlock* home = def->getParent();
+      b_.SetInsertPoint(home, isa<PHINode>(def) ? home->getFirstInsertionPt() : std::next(def->getIterator()));
     }
     wide = b_.CreateVectorSplat(width, x);
   }
   return wide;
 }
 
+void Emitter::splatBeside(std::span<Value*> values, int lanes) {
+  if (std::ranges::any_of(values, isVector)) {
+    std::ranges::transform(values, values.begin(), [&](Value* x) { return splat(x, lanes); });
+  }
+}
+
 Value* Emitter::piece(ValueId id, const Position& at) {
   const tile::Value& v = p_.values[id];
-  if (v.kind == ValueKind::Const) {
-    return compute(id, at);
-  }
-  if (v.kind == ValueKind::Scalar) {
-    return scalars_[v.param];
-  }
   if (isComputed(id, at)) {
     return pieces_[id][pieceIndex(v.space, v.digits, at)];
   }
   Value* value = compute(id, at);
+  if (v.kind == ValueKind::Const || v.kind == ValueKind::Scalar) {
+    return value;  // of every scope
+  }
   setPiece(id, at, value);
   return value;
 }
@@ -109,12 +110,10 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
   if (!inner) {
     return;
   }
+  auto index = [&](const Position& at) { return pieceIndex(v.space, v.digits, at); };
   std::vector<Position> missing;
   for (const Position& at : group) {
-    bool isNew = std::none_of(missing.begin(), missing.end(), [&](const Position& m) {
-      return pieceIndex(v.space, v.digits, m) == pieceIndex(v.space, v.digits, at);
-    });
-    if (isNew && !isComputed(id, at)) {
+    if (!isComputed(id, at) && !contains(mapped(missing, index), index(at))) {
       missing.push_back(at);
     }
   }
@@ -124,19 +123,17 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
   for (ValueId operand : v.operands) {
     prepare(operand, missing);
   }
-  std::vector<Value*> operands;
+  std::vector<Value*> results;
   if (v.kind == ValueKind::Point && v.operands.size() == 1 && missing.size() > 1) {
-    for (const Position& at : missing) {
-      operands.push_back(piece(v.operands[0], at));
-    }
-    bool vectors = std::all_of(operands.begin(), operands.end(), [](Value* x) { return x->getType()->isVectorTy(); });
-    operands = vectors ? points_.pointGroup(v.op, p_.values[v.operands[0]].dtype, operands) : std::vector<Value*>{};
+    results = mapped(missing, [&](const Position& at) { return piece(v.operands[0], at); });
+    bool vectors = std::ranges::all_of(results, isVector);
+    results = vectors ? points_.pointGroup(v.op, p_.values[v.operands[0]].dtype, results) : std::vector<Value*>{};
   }
   for (size_t i = 0; i < missing.size(); i++) {
-    if (operands.empty()) {
+    if (results.empty()) {
       piece(id, missing[i]);
     } else {
-      setPiece(id, missing[i], operands[i]);
+      setPiece(id, missing[i], results[i]);
     }
   }
 }
@@ -160,7 +157,7 @@ Value* Emitter::compute(ValueId id, const Position& at) {
         storeElement(&bits, v.dtype, v.constant);
         return b_.getInt16(bits);
       }
-      return isFloatingPoint(v.dtype) ? static_cast<Value*>(ConstantFP::get(elementType(v.dtype), v.constant))
+      return isFloatingPoint(v.dtype) ? ConstantFP::get(elementType(v.dtype), v.constant)
                                       : ConstantInt::get(elementType(v.dtype), v.integer, true);
     case ValueKind::Scalar:
       return scalars_[v.param];
@@ -185,18 +182,9 @@ Value* Emitter::compute(ValueId id, const Position& at) {
 }
 
 Value* Emitter::pointValue(const tile::Value& v, const Position& at) {
-  std::array<Value*, 3> operands{};
-  bool vector = false;
-  size_t n = v.operands.size();
-  for (size_t i = 0; i < n; i++) {
-    operands[i] = piece(v.operands[i], at);
-    vector = vector || operands[i]->getType()->isVectorTy();
-  }
-  for (size_t i = 0; vector && i < n; i++) {
-    operands[i] = splat(operands[i], lanesOf(v));
-  }
-  DataType dtype = p_.values[v.operands.back()].dtype;
-  return points_.point(v.op, dtype, {operands.data(), n});
+  std::vector<Value*> operands = mapped(v.operands, [&](ValueId operand) { return piece(operand, at); });
+  splatBeside(operands, lanesOf(v));
+  return points_.point(v.op, p_.values[v.operands.back()].dtype, operands);
 }
 
 // The unchanged index, and a rarely taken branch that reports a bad lane and replaces bad indices by 0.
@@ -207,7 +195,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   }
   Value* index = piece(v.operands[0], at);
   Value* extent = piece(v.operands[1], at);
-  int lanes = index->getType()->isVectorTy() || extent->getType()->isVectorTy() || c.lanes != nullptr ? lanesOf(v) : 1;
+  int lanes = isVector(index) || isVector(extent) || c.lanes != nullptr ? lanesOf(v) : 1;
   index = splat(index, lanes);
   extent = splat(extent, lanes);
   // Compared as unsigned numbers a negative index is beyond any extent that is not negative itself.
@@ -229,11 +217,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   b_.CreateAlignedStore(index, places[0], Align(64));
   b_.CreateAlignedStore(extent, places[1], Align(64));
   Value* bits = lanes > 1 ? b_.CreateBitCast(bad, b_.getIntNTy(lanes)) : bad;
-  Type* pointer = b_.getPtrTy();
-  FunctionCallee callee =
-      module_.getOrInsertFunction(scalarFunctionSymbol(v.op, v.dtype),
-                                  FunctionType::get(b_.getVoidTy(), {pointer, pointer, b_.getInt64Ty()}, false));
-  b_.CreateCall(callee, {places[0], places[1], b_.CreateZExt(bits, b_.getInt64Ty())});
+  callRuntime(v.op, v.dtype, {places[0], places[1], b_.CreateZExt(bits, b_.getInt64Ty())});
   Value* mended = b_.CreateSelect(bad, Constant::getNullValue(index->getType()), index);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
@@ -263,19 +247,15 @@ Value* Emitter::indexValue(ValueId id, const Position& at) {
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011: Philox4x32-10. Words are held in 64 bits.
 Value* Emitter::random(const tile::Value& v, const Position& at) {
   std::array<Value*, 3> operands{};
-  bool vector = false;
   for (size_t i = 0; i < 3; i++) {
     operands[i] = points_.cast(piece(v.operands[i], at), p_.values[v.operands[i]].dtype, DataType::Int);
-    vector = vector || operands[i]->getType()->isVectorTy();
   }
   auto [entry, isNew] = scopes_.back().random.try_emplace(operands);
   auto word = static_cast<size_t>(v.param);
   if (!isNew) {
     return entry->second[word];
   }
-  for (size_t i = 0; vector && i < 3; i++) {
-    operands[i] = splat(operands[i], lanesOf(v));
-  }
+  splatBeside(operands, lanesOf(v));
   auto constant = [&](uint64_t value) { return ConstantInt::get(operands[0]->getType(), value); };
   auto low = [&](Value* x) { return b_.CreateAnd(x, constant(0xffffffff)); };
   auto high = [&](Value* x) { return b_.CreateLShr(x, constant(32)); };
@@ -330,7 +310,10 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
   int lanes = lanesOf(operand);
   bool acrossLanes = info.vector >= 0 && (removed >> info.vector & 1) != 0;
   Constant* identity = identityOf(v.combiner, v.dtype);
-  std::vector<Value*> sums(acrossLanes ? static_cast<size_t>(info.vectorPieces) : 1, nullptr);
+  std::vector<Value*> sums(acrossLanes ? info.vectorPieces : 1, nullptr);
+  auto combined = [&](Value* a, Value* b) {  // null: no elements
+    return a == nullptr ? b : b == nullptr ? a : points_.combine(v.combiner, v.dtype, a, b);
+  };
   eachPosition(operand.space, removed, [&](const Position& inner) {
     Position whole = at;
     for (size_t d = 0; d < info.radix.size(); d++) {
@@ -342,23 +325,13 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
     if (c.never) {
       return;
     }
-    Value* x = vectorPiece(v.operands[0], whole, lanes);
-    if (c.lanes != nullptr) {
-      x = b_.CreateSelect(joined(c, lanes), x, splat(identity, lanes));
-    } else if (c.uniform != nullptr) {
-      x = b_.CreateSelect(c.uniform, x, splat(identity, lanes));
-    }
-    Value*& sum = sums[acrossLanes ? static_cast<size_t>(inner.digit[info.vector]) : 0];
-    sum = sum == nullptr ? x : points_.combine(v.combiner, v.dtype, sum, x);
+    Value* x = selected(c, vectorPiece(v.operands[0], whole, lanes), splat(identity, lanes), lanes);
+    Value*& sum = sums[acrossLanes ? inner.digit[info.vector] : 0];
+    sum = combined(sum, x);
   });
   for (size_t n = sums.size(); n > 1; n /= 2) {
     for (size_t i = 0; i < n / 2; i++) {
-      Value* other = sums[i + n / 2];
-      if (sums[i] == nullptr || other == nullptr) {
-        sums[i] = sums[i] == nullptr ? other : sums[i];
-      } else {
-        sums[i] = points_.combine(v.combiner, v.dtype, sums[i], other);
-      }
+      sums[i] = combined(sums[i], sums[i + n / 2]);
     }
   }
   if (sums[0] == nullptr) {
@@ -369,13 +342,11 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
 
 Value* Emitter::reduceLanes(Value* x, tile::Combiner combiner, DataType dtype) {
   auto lanes = static_cast<int>(cast<FixedVectorType>(x->getType())->getNumElements());
+  std::vector<int> numbers(lanes);
+  std::iota(numbers.begin(), numbers.end(), 0);
   for (; lanes > 2; lanes /= 2) {
-    SmallVector<int, 16> lower;
-    SmallVector<int, 16> upper;
-    for (int k = 0; k < lanes / 2; k++) {
-      lower.push_back(k);
-      upper.push_back(k + lanes / 2);
-    }
+    ArrayRef<int> lower = ArrayRef(numbers).slice(0, lanes / 2);
+    ArrayRef<int> upper = ArrayRef(numbers).slice(lanes / 2, lanes / 2);
     x = points_.combine(combiner, dtype, b_.CreateShuffleVector(x, lower), b_.CreateShuffleVector(x, upper));
   }
   return points_.combine(combiner, dtype, b_.CreateExtractElement(x, uint64_t{0}),
@@ -396,6 +367,11 @@ Value* Emitter::entrySlot(Type* type, int number) {
   return slot;
 }
 
+void Emitter::callRuntime(PointOp op, DataType dtype, const std::vector<Value*>& arguments) {
+  FunctionType* type = FunctionType::get(b_.getVoidTy(), mapped(arguments, &Value::getType), false);
+  b_.CreateCall(module_.getOrInsertFunction(scalarFunctionSymbol(op, dtype), type), arguments);
+}
+
 Value* Emitter::callScalar(PointOp op, DataType dtype, std::span<Value* const> operands) {
   Type* type = operands[0]->getType();
   uint64_t lanes = type->isVectorTy() ? cast<FixedVectorType>(type)->getNumElements() : 1;
@@ -406,11 +382,7 @@ Value* Emitter::callScalar(PointOp op, DataType dtype, std::span<Value* const> o
       b_.CreateAlignedStore(operands[i - 1], slots[i], Align(64));
     }
   }
-  Type* pointer = b_.getPtrTy();
-  FunctionCallee callee = module_.getOrInsertFunction(
-      scalarFunctionSymbol(op, dtype),
-      FunctionType::get(b_.getVoidTy(), {pointer, pointer, pointer, b_.getInt64Ty()}, false));
-  b_.CreateCall(callee, {slots[0], slots[1], slots[2], b_.getInt64(lanes)});
+  callRuntime(op, dtype, {slots[0], slots[1], slots[2], b_.getInt64(lanes)});
   return b_.CreateAlignedLoad(type, slots[0], Align(64));
 }
 
