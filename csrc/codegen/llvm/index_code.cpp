@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/llvm/emitter.h"
 
 namespace meshfuse {
@@ -18,8 +19,7 @@ namespace {
 std::string textOf(const IntTerm& t) {
   std::string text = std::to_string(t.coefficient);
   for (const IntAtomPtr& a : t.factors) {
-    text += '*';
-    text += a->key;
+    text += '*' + a->key;
   }
   return text;
 }
@@ -28,20 +28,7 @@ IntExpr exprOf(const IntAtom& a, const std::function<IntExpr(const IntExpr&)>& m
   if (a.kind == AtomKind::Symbol) {
     return IntExpr::symbol(a.key, a.facts);
   }
-  IntExpr x = map(a.args[0]);
-  IntExpr y = map(a.args[1]);
-  switch (a.kind) {
-    case AtomKind::FloorDiv:
-      return floorDiv(x, y);
-    case AtomKind::CeilDiv:
-      return ceilDiv(x, y);
-    case AtomKind::Mod:
-      return mod(x, y);
-    case AtomKind::Min:
-      return meshfuse::min(x, y);
-    default:
-      return meshfuse::max(x, y);
-  }
+  return functionOf(a.kind).of(map(a.args[0]), map(a.args[1]));
 }
 
 bool isPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
@@ -49,18 +36,15 @@ bool isPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 }  // namespace
 
 Value* Emitter::hoisted(int level, const std::string& key, const std::function<Value*()>& make) {
-  auto at = static_cast<size_t>(level);
-  auto found = scopes_[at].code.find(key);
-  if (found != scopes_[at].code.end()) {
+  auto& code = scopes_[level].code;
+  if (auto found = code.find(key); found != code.end()) {
     return found->second;
   }
   IRBuilderBase::InsertPointGuard guard(b_);
-  if (at + 1 < scopes_.size()) {
-    b_.SetInsertPoint(scopes_[at + 1].entry);
+  if (level + 1 < std::ssize(scopes_)) {
+    b_.SetInsertPoint(scopes_[level + 1].entry);
   }
-  Value* v = make();
-  scopes_[at].code.emplace(key, v);
-  return v;
+  return code[key] = make();
 }
 
 int Emitter::levelOf(const IntAtom& atom) const {
@@ -74,27 +58,14 @@ int Emitter::levelOf(const IntAtom& atom) const {
 }
 
 int Emitter::levelOf(const IntTerm& term) const {
-  int level = 0;
-  for (const IntAtomPtr& a : term.factors) {
-    level = std::max(level, levelOf(*a));
-  }
-  return level;
+  return std::ranges::max(mapped(term.factors, [&](const IntAtomPtr& a) { return levelOf(*a); }));
 }
 
-int Emitter::levelOf(const IntExpr& e) const {
-  int level = 0;
-  for (const IntTerm& t : e.terms()) {
-    level = std::max(level, levelOf(t));
-  }
-  return level;
-}
+int Emitter::levelOf(const IntExpr& e) const { return e.isConst() ? 0 : termsByLevel(e).back().first; }
 
 std::vector<std::pair<int, const IntTerm*>> Emitter::termsByLevel(const IntExpr& e) const {
-  std::vector<std::pair<int, const IntTerm*>> terms;
-  for (const IntTerm& t : e.terms()) {
-    terms.emplace_back(levelOf(t), &t);
-  }
-  std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  auto terms = mapped(e.terms(), [&](const IntTerm& t) { return std::pair(levelOf(t), &t); });
+  std::ranges::stable_sort(terms, {}, &std::pair<int, const IntTerm*>::first);
   return terms;
 }
 
@@ -113,18 +84,14 @@ Value* Emitter::atom(const IntAtom& a) {
 // x and y are the values of a and b: scalars, or vectors over the lanes.
 Value* Emitter::function(AtomKind kind, const IntExpr& a, const IntExpr& b, Value* x, Value* y) {
   auto constant = [&](int64_t v) { return ConstantInt::get(x->getType(), v, true); };
-  if (kind == AtomKind::Min) {
-    return b_.CreateBinaryIntrinsic(Intrinsic::smin, x, y);
+  if (kind == AtomKind::Min || kind == AtomKind::Max) {
+    return b_.CreateBinaryIntrinsic(kind == AtomKind::Min ? Intrinsic::smin : Intrinsic::smax, x, y);
   }
-  if (kind == AtomKind::Max) {
-    return b_.CreateBinaryIntrinsic(Intrinsic::smax, x, y);
-  }
-  bool nonnegative = a.lower() && *a.lower() >= 0;
-  bool power = b.isConst() && isPowerOfTwo(b.constValue());
+  bool nonnegative = a.lower().value_or(-1) >= 0;
   if (kind == AtomKind::CeilDiv) {
     x = b_.CreateAdd(x, b_.CreateSub(y, constant(1)));
   }
-  if (power) {
+  if (b.isConst() && isPowerOfTwo(b.constValue())) {
     int64_t divisor = b.constValue();
     return kind == AtomKind::Mod ? b_.CreateAnd(x, constant(divisor - 1))
                                  : b_.CreateAShr(x, constant(__builtin_ctzll(divisor)));
@@ -174,8 +141,7 @@ Value* Emitter::scalar(const IntExpr& e) {
   std::string key;
   std::vector<std::pair<int, const IntTerm*>> terms = termsByLevel(e);
   for (const auto& [level, t] : terms) {
-    key += '+';
-    key += textOf(*t);
+    key += '+' + textOf(*t);
     sum = hoisted(level, key, [&] {
       Value* value = term(*t);
       return sum == nullptr ? value : b_.CreateNSWAdd(sum, value);
@@ -184,8 +150,7 @@ Value* Emitter::scalar(const IntExpr& e) {
   if (e.constantTerm() == 0) {
     return sum;
   }
-  key += '+';
-  key += std::to_string(e.constantTerm());
+  key += '+' + std::to_string(e.constantTerm());
   return hoisted(terms.back().first, key, [&] { return b_.CreateNSWAdd(sum, b_.getInt64(e.constantTerm())); });
 }
 
@@ -201,12 +166,9 @@ Value* Emitter::lanesPositive(const IntExpr& rest, int64_t slope, int lanes) {
     invariant(slope > -far / 64 && slope < far / 64, "[emit] a predicate's lane slope {} is out of range", slope);
     Value* near = b_.CreateBinaryIntrinsic(Intrinsic::smin, scalar(rest), b_.getInt64(far));
     near = b_.CreateBinaryIntrinsic(Intrinsic::smax, near, b_.getInt64(-far));
-    SmallVector<Constant*, 16> limits;  // rest > -slope * lane
-    for (int k = 0; k < lanes; k++) {
-      limits.push_back(b_.getInt32(-slope * k));
-    }
     Value* wide = b_.CreateVectorSplat(lanes, b_.CreateTrunc(near, b_.getInt32Ty()));
-    return b_.CreateICmpSGT(wide, ConstantVector::get(limits));
+    auto limit = [&](int lane) { return b_.getInt32(-slope * lane); };  // rest > -slope * lane
+    return b_.CreateICmpSGT(wide, ConstantVector::get(mapped<Constant*>(std::views::iota(0, lanes), limit)));
   });
 }
 
@@ -218,26 +180,20 @@ Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
   Value* sum = nullptr;
   IntExpr uniform = e.constantTerm();
   for (const IntTerm& t : e.terms()) {
-    bool varies = std::any_of(t.factors.begin(), t.factors.end(), [&](const IntAtomPtr& a) {
-      return a->kind == AtomKind::Symbol ? a->key == lane : a->args[0].contains(lane) || a->args[1].contains(lane);
-    });
-    if (!varies) {
-      IntExpr product = t.coefficient;
-      for (const IntAtomPtr& a : t.factors) {
-        product *= exprOf(*a, [](const IntExpr& x) { return x; });
-      }
-      uniform += product;
+    IntExpr whole = t.coefficient;
+    for (const IntAtomPtr& a : t.factors) {
+      whole *= exprOf(*a, std::identity());
+    }
+    if (!whole.contains(lane)) {
+      uniform += whole;
       continue;
     }
     Value* product = b_.CreateVectorSplat(width, b_.getInt64(t.coefficient));
     for (const IntAtomPtr& a : t.factors) {
       Value* factor = nullptr;
       if (a->kind == AtomKind::Symbol && a->key == lane) {
-        SmallVector<Constant*, 16> numbers;
-        for (int k = 0; k < lanes; k++) {
-          numbers.push_back(b_.getInt64(k));
-        }
-        factor = ConstantVector::get(numbers);
+        auto number = [&](int k) { return b_.getInt64(k); };
+        factor = ConstantVector::get(mapped<Constant*>(std::views::iota(0, lanes), number));
       } else if (a->kind == AtomKind::Symbol) {
         factor = b_.CreateVectorSplat(width, atom(*a));
       } else {
@@ -262,8 +218,7 @@ Value* Emitter::pointer(int tensor, const IntExpr& elements) {
     size_t end = i;
     std::string step;
     while (end < terms.size() && terms[end].first == level) {
-      step += '+';
-      step += textOf(*terms[end++].second);
+      step += '+' + textOf(*terms[end++].second);
     }
     key += step;
     at = hoisted(level, key, [&] {
