@@ -159,6 +159,7 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
   Type* type = memoryType(t.dtype);
   int64_t size = dataTypeSize(t.dtype);
   PieceExpr e = pieceExpr(offsetOf(tensor, index, space), space, at);
+  const IntExpr lane = IntExpr::symbol("lane ", factsBelow(lanes));
   Address a;
   a.alignment = t.memory == Memory::Scratch ? 64 : std::max(t.alignment, 1);
   if (e.linear || lanes == 1) {
@@ -170,7 +171,6 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
     a.same = lanes == 1 || e.laneSlope.isConst(0);
     a.alignment = std::gcd(a.alignment, std::gcd(e.rest.divisor() * size, e.constant * size));
     if (!a.contiguous && !a.same) {
-      const IntExpr lane = IntExpr::symbol("lane ", {.lower = 0, .upper = lanes - 1});
       a.offsets = lanesOf(e.laneSlope * lane, "lane ", lanes);
     }
   } else {
@@ -190,7 +190,7 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
     }
     Value* step = b_.CreateMul(row, b_.CreateVectorSplat(lanes, stride));
     if (a.contiguous) {
-      a.offsets = lanesOf(IntExpr::symbol("lane ", {.lower = 0, .upper = lanes - 1}), "lane ", lanes);
+      a.offsets = lanesOf(lane, "lane ", lanes);
     }
     a.offsets = a.offsets == nullptr ? step : b_.CreateAdd(a.offsets, step);
     a.contiguous = false;
@@ -288,12 +288,11 @@ Value* Emitter::gatherShort(Value* places, Type* element, int lanes) {
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
   b_.CreateBr(loop);
   b_.SetInsertPoint(loop);
-  PHINode* lane = b_.CreatePHI(b_.getInt64Ty(), 2);
+  PHINode* lane = phi(b_.getInt64(0), before);
   Value* place = b_.CreateLoad(b_.getPtrTy(), b_.CreateGEP(b_.getPtrTy(), from, lane));
   b_.CreateStore(b_.CreateAlignedLoad(element, place, Align(element->getPrimitiveSizeInBits() / 8)),
                  b_.CreateGEP(element, to, lane));
   Value* next = b_.CreateAdd(lane, b_.getInt64(1));
-  lane->addIncoming(b_.getInt64(0), before);
   lane->addIncoming(next, loop);
   b_.CreateCondBr(b_.CreateICmpULT(next, b_.getInt64(lanes)), loop, after);
   b_.SetInsertPoint(after);

@@ -1,7 +1,9 @@
 // Converts: the tile of one space laid out in another.
 #include <llvm/IR/IRBuilder.h>
 
-#include "base/error.h"
+#include <numeric>
+
+#include "base/ranges.h"
 #include "codegen/llvm/emitter.h"
 
 namespace meshfuse {
@@ -24,15 +26,11 @@ std::vector<int64_t> Emitter::cornerOf(int space, uint64_t digits, const Positio
 
 // Square blocks, one lane of each row to a column: in log2(rows) steps. Each step exchanges half of two rows.
 void Emitter::transposePieces(std::vector<Value*>& rows) {
-  size_t n = rows.size();
-  for (size_t half = n / 2; half > 0; half /= 2) {
-    SmallVector<int, 16> first;
-    SmallVector<int, 16> second;
-    for (size_t k = 0; k < n; k++) {
-      first.push_back(static_cast<int>((k & half) != 0 ? n + k - half : k));
-      second.push_back(static_cast<int>((k & half) != 0 ? n + k : k + half));
-    }
-    for (size_t i = 0; i < n; i++) {
+  int n = static_cast<int>(rows.size());
+  for (int half = n / 2; half > 0; half /= 2) {
+    auto first = mapped(std::views::iota(0, n), [&](int k) { return (k & half) != 0 ? n + k - half : k; });
+    auto second = mapped(std::views::iota(0, n), [&](int k) { return (k & half) != 0 ? n + k : k + half; });
+    for (int i = 0; i < n; i++) {
       if ((i & half) == 0) {
         Value* a = rows[i];
         Value* b = rows[i + half];
@@ -111,37 +109,35 @@ void Emitter::convert(ValueId id) {
         (operand.digits >> d & 1) != 0 ? (digit.size.constValue() - 1) * digit.stride.constValue() : 0;
   }
   int last = lanesOf(operand) > 1 ? from.digits[from.vector].axis : static_cast<int>(source.axes.size()) - 1;
-  std::vector<int64_t> step(source.axes.size(), 0);
-  int64_t total = 1;
-  for (int k = static_cast<int>(source.axes.size()); k >= 0; k--) {
-    int axis = k == std::ssize(source.axes) ? last : k;
-    if (k == last) {
-      continue;
+  std::vector<int64_t> step(source.axes.size(), 1);
+  int64_t total = extent[last];
+  for (int64_t axis = std::ssize(source.axes) - 1; axis >= 0; axis--) {
+    if (axis != last) {
+      step[axis] = total;
+      total *= extent[axis];
     }
-    step[axis] = total;
-    total *= extent[axis];
   }
   Type* element = memoryType(v.dtype);
   Value* buffer = entrySlot(ArrayType::get(element, total), 1000 + id);
   auto place = [&](int space, uint64_t digits, const Position& at) {
     std::vector<int64_t> corner = cornerOf(space, digits, at);
-    int64_t offset = 0;
-    for (size_t axis = 0; axis < corner.size(); axis++) {
-      offset += corner[axis] * step[axis];
-    }
+    int64_t offset = std::inner_product(corner.begin(), corner.end(), step.begin(), int64_t{0});
     return b_.CreateConstInBoundsGEP1_64(element, buffer, offset);
   };
-  auto laneStep = [&](int space) {
-    const SpaceInfo& info = spaces_[space];
-    return digitOf(space, info.vector).stride.constValue() * step[info.digits[info.vector].axis];
+  auto laneStep = [&](const tile::Value& tile) {
+    const SpaceInfo& info = spaces_[tile.space];
+    return lanesOf(tile) == 1
+               ? 1
+               : digitOf(tile.space, info.vector).stride.constValue() * step[info.digits[info.vector].axis];
   };
+  auto align = Align(dataTypeSize(v.dtype));
   eachPosition(operand.space, operand.digits, [&](const Position& at) {
     int lanes = lanesOf(operand);
     Value* x = toMemory(vectorPiece(v.operands[0], at, lanes), v.dtype);
     Value* p = place(operand.space, operand.digits, at);
-    int64_t apart = lanes > 1 ? laneStep(operand.space) : 1;
+    int64_t apart = laneStep(operand);
     if (apart == 1) {
-      b_.CreateAlignedStore(x, p, Align(dataTypeSize(v.dtype)));
+      b_.CreateAlignedStore(x, p, align);
       return;
     }
     for (int k = 0; k < lanes; k++) {
@@ -151,18 +147,15 @@ void Emitter::convert(ValueId id) {
   eachPosition(v.space, v.digits, [&](const Position& at) {
     Value* p = place(v.space, v.digits, at);
     int lanes = lanesOf(v);
-    auto align = Align(dataTypeSize(v.dtype));
-    int64_t apart = lanes > 1 ? laneStep(v.space) : 1;
-    Value* x = nullptr;
+    int64_t apart = laneStep(v);
+    Type* type = lanes > 1 ? FixedVectorType::get(element, lanes) : element;
+    Value* x = PoisonValue::get(type);
     if (apart == 1) {
-      x = b_.CreateAlignedLoad(lanes > 1 ? static_cast<Type*>(FixedVectorType::get(element, lanes)) : element, p,
-                               align);
-    } else {
-      x = PoisonValue::get(FixedVectorType::get(element, lanes));
-      for (int k = 0; k < lanes; k++) {
-        Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, k * apart), align);
-        x = b_.CreateInsertElement(x, e, k);
-      }
+      x = b_.CreateAlignedLoad(type, p, align);
+    }
+    for (int k = 0; apart != 1 && k < lanes; k++) {
+      Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, k * apart), align);
+      x = b_.CreateInsertElement(x, e, k);
     }
     setPiece(id, at, fromMemory(x, v.dtype));
   });

@@ -218,8 +218,7 @@ void Emitter::partLoop() {
   BasicBlock* after = BasicBlock::Create(ctx_, "done", fn_);
   Instruction* entry = b_.CreateCondBr(b_.CreateICmpSLT(begin, end), body, after);
   b_.SetInsertPoint(body);
-  PHINode* part = b_.CreatePHI(b_.getInt64Ty(), 2);
-  part->addIncoming(begin, before);
+  PHINode* part = phi(begin, before);
   enterScope(entry);
   bindParts(part);
   block(p_.body);
@@ -245,6 +244,12 @@ void Emitter::bindParts(Value* part) {
     }
     bound_[p_.grid[d].symbol] = {coordinate, 1, 1};
   }
+}
+
+PHINode* Emitter::phi(Value* first, BasicBlock* before) {
+  PHINode* phi = b_.CreatePHI(first->getType(), 2);
+  phi->addIncoming(first, before);
+  return phi;
 }
 
 void Emitter::enterScope(Instruction* entry) { scopes_.emplace_back().entry = entry; }

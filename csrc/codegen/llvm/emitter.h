@@ -99,6 +99,7 @@ class Emitter {
   // body(the branch into it) where the condition holds
   void when(llvm::Value* condition, std::string_view name, const std::function<void(llvm::Instruction*)>& body);
   void guarded(llvm::Value* condition, const std::vector<tile::Stmt>& body);
+  llvm::PHINode* phi(llvm::Value* first, llvm::BasicBlock* before);  // of two values, the second one still missing
   void enterScope(llvm::Instruction* entry);
   void leaveScope();
 

@@ -111,17 +111,10 @@ Value* Emitter::term(const IntTerm& t) {
   int64_t coefficient = t.coefficient;
   Value* product = nullptr;
   for (const IntAtomPtr& a : t.factors) {
-    Value* factor = nullptr;
-    if (a->kind == AtomKind::Symbol) {
-      const Binding& bound = bound_.at(a->key);
-      if (bound.scale != 1 && coefficient % bound.scale == 0) {
-        coefficient /= bound.scale;
-        factor = bound.value;
-      }
-    }
-    if (factor == nullptr) {
-      factor = atom(*a);
-    }
+    const Binding* bound = a->kind == AtomKind::Symbol ? &bound_.at(a->key) : nullptr;
+    bool divides = bound != nullptr && coefficient % bound->scale == 0;
+    coefficient /= divides ? bound->scale : 1;
+    Value* factor = divides ? bound->value : atom(*a);
     product = product == nullptr ? factor : b_.CreateNSWMul(product, factor);
   }
   if (coefficient == 1) {
@@ -250,10 +243,7 @@ IntExpr Emitter::inDigits(const IntExpr& e, int space) const {
         for (const tile::Digit& d : axis.digits) {
           bool here = tile::isRegister(d.level) ? static_cast<int>(s) == space : bound_.contains(d.symbol);
           if (here) {
-            std::optional<int64_t> most = d.size.upper();
-            sum +=
-                IntExpr::symbol(d.symbol, {.lower = 0, .upper = most ? std::max<int64_t>(0, *most - 1) : INT64_MAX}) *
-                d.stride;
+            sum += IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride;
           }
         }
         return sum;

@@ -2,7 +2,7 @@
 // iteration, unless spaces with different strides share the loop. A remainder that is proven empty is not emitted.
 #include <llvm/IR/IRBuilder.h>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/llvm/emitter.h"
 
 namespace meshfuse {
@@ -82,10 +82,9 @@ void Emitter::loop(const tile::Stmt& s) {
   for (const tile::Carried& c : s.carried) {
     const tile::Value& carry = p_.values[c.carry];
     int lanes = lanesOf(carry);
-    std::vector<Value*> pieces;
+    std::vector<Value*>& pieces = carried.emplace_back();
     eachPosition(carry.space, carry.digits,
                  [&](const Position& at) { pieces.push_back(vectorPiece(c.init, at, lanes)); });
-    carried.push_back(std::move(pieces));
   }
   runLoop(s, l, LoopPart::Full, carried);
   if (l.tail) {
@@ -106,16 +105,10 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
   Instruction* entry = b_.CreateCondBr(b_.CreateICmpSLT(first, end), body, after);
   b_.SetInsertPoint(body);
-  PHINode* counter = b_.CreatePHI(b_.getInt64Ty(), 2);
-  counter->addIncoming(first, before);
-  std::vector<std::vector<PHINode*>> phis;
-  for (const std::vector<Value*>& pieces : carried) {
-    phis.emplace_back();
-    for (Value* v : pieces) {
-      phis.back().push_back(b_.CreatePHI(v->getType(), 2));
-      phis.back().back()->addIncoming(v, before);
-    }
-  }
+  PHINode* counter = phi(first, before);
+  auto phis = mapped(carried, [&](const std::vector<Value*>& pieces) {
+    return mapped(pieces, [&](Value* v) { return phi(v, before); });
+  });
   enterScope(entry);
   bound_[l.symbol] = {counter, l.step, static_cast<int>(scopes_.size()) - 1};
   std::vector<IntExpr> saved;
@@ -129,10 +122,7 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
     scopes_.back().evaluated.push_back(s.carried[i].carry);
   }
   block(s.body);
-  std::vector<std::vector<Value*>> next;
-  for (const tile::Carried& c : s.carried) {
-    next.push_back(nextPieces(s, c, part));
-  }
+  auto next = mapped(s.carried, [&](const tile::Carried& c) { return nextPieces(s, c, part); });
   Value* stepped = b_.CreateNSWAdd(counter, b_.getInt64(l.step));
   BasicBlock* latch = b_.GetInsertBlock();
   bool once = tail && l.tailOnce;
@@ -148,8 +138,7 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
       if (!once) {
         phis[i][k]->addIncoming(next[i][k], latch);
       }
-      PHINode* merged = b_.CreatePHI(phis[i][k]->getType(), 2);
-      merged->addIncoming(carried[i][k], before);
+      PHINode* merged = phi(carried[i][k], before);
       merged->addIncoming(next[i][k], latch);
       carried[i][k] = merged;
     }

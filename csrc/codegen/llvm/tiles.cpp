@@ -221,8 +221,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   Value* mended = b_.CreateSelect(bad, Constant::getNullValue(index->getType()), index);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
-  PHINode* result = b_.CreatePHI(index->getType(), 2);
-  result->addIncoming(index, before);
+  PHINode* result = phi(index, before);
   result->addIncoming(mended, refused);
   return result;
 }
@@ -267,13 +266,8 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
   b_.CreateBr(body);
   b_.SetInsertPoint(body);
-  PHINode* round = b_.CreatePHI(b_.getInt32Ty(), 2);
-  round->addIncoming(b_.getInt32(0), before);
-  std::array<PHINode*, 6> c{};
-  for (size_t i = 0; i < 6; i++) {
-    c[i] = b_.CreatePHI(operands[0]->getType(), 2);
-    c[i]->addIncoming(start[i], before);
-  }
+  PHINode* round = phi(b_.getInt32(0), before);
+  std::vector<PHINode*> c = mapped(start, [&](Value* x) { return phi(x, before); });
   Value* p0 = b_.CreateMul(low(c[0]), constant(0xD2511F53));
   Value* p1 = b_.CreateMul(low(c[2]), constant(0xCD9E8D57));
   // Only the low half of each word counts; the upper one is cut off where it would be seen.
