@@ -36,11 +36,8 @@ Value* PointEmitter::cast(Value* value, DataType from, DataType to) {
 
 Value* PointEmitter::toFloating(Value* value, DataType from, DataType to) {
   Type* type = withElement(value, to == DataType::Double ? b_.getDoubleTy() : b_.getFloatTy());
-  if (from == DataType::Double) {
-    return b_.CreateFPTrunc(value, type);
-  }
-  if (from == DataType::Float) {
-    return b_.CreateFPExt(value, type);
+  if (isFloatingPoint(from)) {
+    return b_.CreateFPCast(value, type);
   }
   return from == DataType::Bool ? b_.CreateUIToFP(value, type) : b_.CreateSIToFP(value, type);
 }

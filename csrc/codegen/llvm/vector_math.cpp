@@ -4,6 +4,8 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "base/ranges.h"
+
 namespace meshfuse {
 
 using namespace llvm;
@@ -24,20 +26,10 @@ Type* integerType(Type* floats) { return floats->getWithNewType(Type::getInt32Ty
 
 Constant* integer(Type* floats, int64_t value) { return ConstantInt::get(integerType(floats), value, true); }
 
-Group each(const Group& x, const std::function<Value*(Value*)>& f) {
-  Group result;
-  for (Value* v : x) {
-    result.push_back(f(v));
-  }
-  return result;
-}
-
-Group pairwise(const Group& x, const Group& y, const std::function<Value*(Value*, Value*)>& f) {
-  Group result;
-  for (size_t i = 0; i < x.size(); i++) {
-    result.push_back(f(x[i], y[i]));
-  }
-  return result;
+// f of the first values of all groups, of the second ones, ...
+template <class F, class... Groups>
+Group each(F f, const Group& x, const Groups&... more) {
+  return mapped<Value*>(indices(x), [&](int64_t i) { return f(x[i], more[i]...); });
 }
 
 bool isMachineVector(Type* type) {
@@ -50,37 +42,34 @@ bool isMachineVector(Type* type) {
 VectorMath::VectorMath(IRBuilderBase& builder, const CpuTarget& target)
     : b_(builder), fma_(target.has("fma")), avx512_(target.has("avx512f") && target.vectorBytes == 64) {}
 
+Group VectorMath::spread(const Group& like, double value) { return Group(like.size(), number(like, value)); }
+
 Value* VectorMath::number(const Group& like, double value) {
   return ConstantFP::get(like[0]->getType(), static_cast<double>(static_cast<float>(value)));
 }
 
-Group VectorMath::multiplyAdd(const Group& x, const Group& y, const Group& z) {
-  Group result;
-  for (size_t i = 0; i < x.size(); i++) {
-    result.push_back(fma_ ? b_.CreateIntrinsic(Intrinsic::fma, {x[i]->getType()}, {x[i], y[i], z[i]})
-                          : b_.CreateFAdd(b_.CreateFMul(x[i], y[i]), z[i]));
-  }
-  return result;
-}
-
-Group VectorMath::multiplyAdd(const Group& x, const Group& y, double z) {
-  return multiplyAdd(x, y, Group(x.size(), number(x, z)));
-}
-
-Group VectorMath::multiplyAdd(const Group& x, double y, double z) {
-  return multiplyAdd(x, Group(x.size(), number(x, y)), Group(x.size(), number(x, z)));
-}
-
-Group VectorMath::multiplyAdd(const Group& x, double y, const Group& z) {
-  return multiplyAdd(x, Group(x.size(), number(x, y)), z);
+template <class Y, class Z>
+Group VectorMath::multiplyAdd(const Group& x, const Y& y, const Z& z) {
+  auto fused = [&](Value* u, Value* v, Value* w) -> Value* {
+    return fma_ ? b_.CreateIntrinsic(Intrinsic::fma, {u->getType()}, {u, v, w}) : b_.CreateFAdd(b_.CreateFMul(u, v), w);
+  };
+  return each(fused, x, spread(x, y), spread(x, z));
 }
 
 Group VectorMath::subtract(const Group& x, double y) {
-  return each(x, [&](Value* v) { return b_.CreateFSub(v, number(x, y)); });
+  return each([&](Value* v) { return b_.CreateFSub(v, number(x, y)); }, x);
+}
+
+Group VectorMath::negated(const Group& x) {
+  return each([&](Value* v) { return b_.CreateFNeg(v); }, x);
+}
+
+Group VectorMath::plus(const Group& x, const Group& y) {
+  return each([&](Value* u, Value* v) { return b_.CreateFAdd(u, v); }, x, y);
 }
 
 Group VectorMath::times(const Group& x, const Group& y) {
-  return pairwise(x, y, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); });
+  return each([&](Value* u, Value* v) { return b_.CreateFMul(u, v); }, x, y);
 }
 
 Group VectorMath::polynomial(const Group& x, std::initializer_list<double> coefficients) {
@@ -94,42 +83,41 @@ Group VectorMath::polynomial(const Group& x, std::initializer_list<double> coeff
 
 Group VectorMath::atLeast(const Group& x, double low) {
   Value* l = number(x, low);
-  return each(x, [&](Value* v) { return b_.CreateSelect(b_.CreateFCmpOLT(v, l), l, v); });
+  return each([&](Value* v) { return b_.CreateSelect(b_.CreateFCmpOLT(v, l), l, v); }, x);
 }
 
 Group VectorMath::atMost(const Group& x, double high) {
   Value* h = number(x, high);
-  return each(x, [&](Value* v) { return b_.CreateSelect(b_.CreateFCmpOGT(v, h), h, v); });
+  return each([&](Value* v) { return b_.CreateSelect(b_.CreateFCmpOGT(v, h), h, v); }, x);
 }
 
 Group VectorMath::absolute(const Group& x) {
-  return each(x, [&](Value* v) { return b_.CreateUnaryIntrinsic(Intrinsic::fabs, v); });
+  return each([&](Value* v) { return b_.CreateUnaryIntrinsic(Intrinsic::fabs, v); }, x);
 }
 
 Group VectorMath::withSignOf(const Group& magnitude, const Group& x) {
-  return pairwise(magnitude, x,
-                  [&](Value* m, Value* s) { return b_.CreateBinaryIntrinsic(Intrinsic::copysign, m, s); });
+  return each([&](Value* m, Value* s) { return b_.CreateBinaryIntrinsic(Intrinsic::copysign, m, s); }, magnitude, x);
 }
 
 Group VectorMath::selectBelow(const Group& x, double limit, const Group& below, const Group& above) {
-  Group result;
-  for (size_t i = 0; i < x.size(); i++) {
-    result.push_back(b_.CreateSelect(b_.CreateFCmpOLT(x[i], number(x, limit)), below[i], above[i]));
-  }
-  return result;
+  auto select = [&](Value* v, Value* b, Value* a) {
+    return b_.CreateSelect(b_.CreateFCmpOLT(v, number(x, limit)), b, a);
+  };
+  return each(select, x, below, above);
 }
 
 // An estimate of 14 bits and one step of Newton's method take a quarter of a division's time.
 Group VectorMath::reciprocal(const Group& x) {
   Type* type = x[0]->getType();
   if (!avx512_ || !isMachineVector(type)) {
-    return each(x, [&](Value* v) { return b_.CreateFDiv(number(x, 1), v); });
+    return each([&](Value* v) { return b_.CreateFDiv(number(x, 1), v); }, x);
   }
-  Group r = each(x, [&](Value* v) {
+  auto estimate = [&](Value* v) {
     return b_.CreateIntrinsic(Intrinsic::x86_avx512_rcp14_ps_512, {},
                               {v, Constant::getNullValue(type), b_.getInt16(0xffff)});
-  });
-  Group error = multiplyAdd(each(x, [&](Value* v) { return b_.CreateFNeg(v); }), r, 1);
+  };
+  Group r = each(estimate, x);
+  Group error = multiplyAdd(negated(x), r, 1);
   return multiplyAdd(error, r, r);
 }
 
@@ -137,25 +125,27 @@ Group VectorMath::reciprocal(const Group& x) {
 Group VectorMath::scale(const Group& p, const Group& n, const Group& shifted) {
   Type* type = p[0]->getType();
   if (avx512_ && isMachineVector(type)) {
-    return pairwise(p, n, [&](Value* m, Value* e) {
+    auto scalef = [&](Value* m, Value* e) {
       return b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_scalef_ps_512, {},
                                 {m, e, Constant::getNullValue(type), b_.getInt16(0xffff), b_.getInt32(4)});
-    });
+    };
+    return each(scalef, p, n);
   }
   // 2^n in two factors, both normal numbers, so that overflow and subnormal results round once.
-  return pairwise(p, shifted, [&](Value* m, Value* s) {
+  auto scaled = [&](Value* m, Value* s) {
     Value* exponent = b_.CreateSub(b_.CreateBitCast(s, integerType(type)), integer(type, kRounderBits));
     Value* half = b_.CreateAShr(exponent, integer(type, 1));
     auto power = [&](Value* e) {
       return b_.CreateBitCast(b_.CreateShl(b_.CreateAdd(e, integer(type, 127)), integer(type, 23)), type);
     };
     return b_.CreateFMul(b_.CreateFMul(m, power(half)), power(b_.CreateSub(exponent, half)));
-  });
+  };
+  return each(scaled, p, shifted);
 }
 
 // p, but 0 where x < limit: scaling that into the subnormal numbers would take a processor a hundred times as long.
 Group VectorMath::zeroBelow(const Group& x, double limit, const Group& p) {
-  return selectBelow(x, limit, each(p, [&](Value*) { return number(p, 0); }), p);
+  return selectBelow(x, limit, spread(p, 0), p);
 }
 
 Group VectorMath::exp(const Group& argument) {
@@ -178,9 +168,9 @@ Group VectorMath::coarseExp(const Group& x, double s) {
 
 Group VectorMath::exp2(const Group& argument) {
   Group x = atMost(atLeast(argument, -152), 129);
-  Group shifted = each(x, [&](Value* v) { return b_.CreateFAdd(v, number(x, kRounder)); });
+  Group shifted = plus(x, spread(x, kRounder));
   Group n = subtract(shifted, kRounder);
-  Group f = pairwise(x, n, [&](Value* a, Value* b) { return b_.CreateFSub(a, b); });
+  Group f = each([&](Value* a, Value* b) { return b_.CreateFSub(a, b); }, x, n);
   Group p = polynomial(f, {1, 0.693147182, 0.240226477, 0.0555033088, 0.00961844344, 0.00133995211, 0.00015352841});
   return scale(zeroBelow(argument, -152, p), n, shifted);
 }
@@ -205,14 +195,14 @@ Group VectorMath::log(const Group& x) {
   Group square = times(f, f);
   Group tail = multiplyAdd(e, -0.00021219444005469057, times(times(square, f), p));
   tail = multiplyAdd(square, -0.5, tail);
-  Group sum = pairwise(f, tail, [&](Value* u, Value* v) { return b_.CreateFAdd(u, v); });
-  Group result = multiplyAdd(e, 0.693359375, sum);
+  Group result = multiplyAdd(e, 0.693359375, plus(f, tail));
   // Infinity and NaN give themselves, 0 gives -infinity, the negative numbers NaN.
-  return pairwise(x, result, [&](Value* v, Value* r) {
+  auto ofSpecial = [&](Value* v, Value* r) {
     r = b_.CreateSelect(b_.CreateFCmpOLT(v, ConstantFP::getInfinity(type)), r, v);
     r = b_.CreateSelect(b_.CreateFCmpOEQ(v, number(x, 0)), ConstantFP::getInfinity(type, true), r);
     return b_.CreateSelect(b_.CreateFCmpOLT(v, number(x, 0)), ConstantFP::getNaN(type), r);
-  });
+  };
+  return each(ofSpecial, x, result);
 }
 
 Group VectorMath::tanh(const Group& x) {
@@ -225,13 +215,13 @@ Group VectorMath::tanh(const Group& x) {
   Group q = multiplyAdd(times(r, r), p, r);
   // 2^n, 0 <= n < 60: the low bits of `shifted` hold n
   Type* type = x[0]->getType();
-  Group t = each(shifted, [&](Value* v) {
+  auto power = [&](Value* v) {
     Value* exponent = b_.CreateShl(b_.CreateBitCast(v, integerType(type)), integer(type, 23));
     return b_.CreateBitCast(b_.CreateAdd(exponent, integer(type, 0x3f800000)), type);
-  });
+  };
+  Group t = each(power, shifted);
   Group h = multiplyAdd(t, q, multiplyAdd(t, 0.5, -0.5));
-  Group quotient = times(h, reciprocal(each(h, [&](Value* v) { return b_.CreateFAdd(v, number(x, 1)); })));
-  return withSignOf(quotient, x);
+  return withSignOf(times(h, reciprocal(plus(h, spread(x, 1)))), x);
 }
 
 Group VectorMath::erf(const Group& x) {
@@ -243,19 +233,19 @@ Group VectorMath::erf(const Group& x) {
   Group r = polynomial(
       t, {-0.12863708, -0.635198057, -0.106159031, 0.0236945506, -0.00361033413, 0.000314856094, -1.04329019e-05});
   // R begins with -1.1286: the 1 is taken apart, so that rounding it costs nothing
-  Group e = coarseExp(multiplyAdd(r, t, each(t, [&](Value* v) { return b_.CreateFNeg(v); })), 1);
-  Group large = each(e, [&](Value* v) { return b_.CreateFSub(number(x, 1), v); });
+  Group e = coarseExp(multiplyAdd(r, t, negated(t)), 1);
+  Group large = each([&](Value* v) { return b_.CreateFSub(number(x, 1), v); }, e);
   return selectBelow(a, 0.95, small, withSignOf(large, x));
 }
 
 Group VectorMath::sigmoid(const Group& x) {
-  Group a = atLeast(each(absolute(x), [&](Value* v) { return b_.CreateFNeg(v); }), -104);
+  Group a = atLeast(negated(absolute(x)), -104);
   Group shifted = multiplyAdd(a, kLog2e, kRounder);
   Group n = subtract(shifted, kRounder);
   Group f = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, a));
   Group e =
       scale(polynomial(f, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
-  Group r = reciprocal(each(e, [&](Value* v) { return b_.CreateFAdd(v, number(x, 1)); }));
+  Group r = reciprocal(plus(e, spread(x, 1)));
   return selectBelow(x, 0, times(e, r), r);
 }
 

@@ -15,7 +15,6 @@
 // takes a chain of forty: without interleaving, the chains of several vectors would hardly overlap.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "codegen/llvm/emit.h"
@@ -48,11 +47,13 @@ class VectorMath {
  private:
   llvm::Value* orNaN(llvm::Value* better, llvm::Value* a);
   llvm::Value* number(const Group& like, double value);
-  Group multiplyAdd(const Group& x, const Group& y, const Group& z);
-  Group multiplyAdd(const Group& x, const Group& y, double z);
-  Group multiplyAdd(const Group& x, double y, double z);
-  Group multiplyAdd(const Group& x, double y, const Group& z);
+  Group spread(const Group& like, double value);  // a number for each vector of `like`
+  static const Group& spread(const Group&, const Group& x) { return x; }
+  template <class Y, class Z>
+  Group multiplyAdd(const Group& x, const Y& y, const Z& z);  // x * y + z, where y and z are groups or numbers
   Group subtract(const Group& x, double y);
+  Group negated(const Group& x);
+  Group plus(const Group& x, const Group& y);
   Group times(const Group& x, const Group& y);
   Group polynomial(const Group& x, std::initializer_list<double> coefficients);  // highest power last
   Group atLeast(const Group& x, double low);                                     // NaN stays
