@@ -2,39 +2,26 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
 
 namespace meshfuse {
 
 namespace {
 
-bool ownedBefore(const PlanDim& before, int atom) {
-  return std::any_of(before.begin(), before.end(), [&](const PlanDigit& d) { return d.atom == atom; });
-}
+LocalRange rangeOf(const IndexRun& run) { return {run.start, run.last() + 1, run.step}; }
 
 }  // namespace
 
 std::vector<LocalRange> wholeRanges(const TensorView* tv) {
-  std::vector<LocalRange> ranges;
-  for (const IntExpr& extent : tv->shape()) {
-    ranges.push_back({0, extent});
-  }
-  return ranges;
+  return mapped(tv->shape(), [](const IntExpr& extent) { return LocalRange{0, extent}; });
 }
 
 TensorView* sliceRanges(TensorView* in, const std::vector<LocalRange>& ranges) {
-  std::vector<IntExpr> starts;
-  std::vector<IntExpr> stops;
-  std::vector<IntExpr> steps;
-  for (const LocalRange& r : ranges) {
-    starts.push_back(r.start);
-    stops.push_back(r.stop);
-    steps.push_back(r.step);
-  }
-  return addSlice(in, starts, stops, steps);
+  return addSlice(in, mapped(ranges, &LocalRange::start), mapped(ranges, &LocalRange::stop),
+                  mapped(ranges, &LocalRange::step));
 }
 
 std::optional<LocalRange> rangeOf(const std::vector<RankDigit>& digits) {
@@ -47,26 +34,21 @@ std::optional<LocalRange> rangeOf(const std::vector<RankDigit>& digits) {
     (d->value ? owned : count) *= d->size;
     below *= d->size;
   }
-  const auto isOwned = [](const RankDigit& d) { return d.value.has_value(); };
-  if (std::ranges::is_partitioned(digits, isOwned)) {
+  if (std::ranges::is_partitioned(digits, &RankDigit::isOwned)) {
     return LocalRange{start, start + count};
   }
-  if (std::ranges::is_partitioned(digits, std::not_fn(isOwned))) {
+  if (std::ranges::is_partitioned(digits, std::not_fn(&RankDigit::isOwned))) {
     return LocalRange{start, start + (count - 1) * owned + 1, owned};
   }
   return std::nullopt;
 }
 
-TensorView* localTensor(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
-  std::vector<Dim> dims;
-  for (int64_t n : sizes) {
-    dims.push_back(localDim(n, IterType::Iteration));
-  }
-  return local.tensor(dtype, dims);
+std::vector<Dim> localDims(const std::vector<int64_t>& sizes) {
+  return mapped(sizes, [](int64_t n) { return localDim(n, IterType::Iteration); });
 }
 
 TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
-  TensorView* out = localTensor(local, dtype, sizes);
+  TensorView* out = local.tensor(dtype, localDims(sizes));
   local.addExpr(ExprKind::Full, {zeroOf(local, dtype)}, {out});
   return out;
 }
@@ -88,41 +70,24 @@ Val* zeroOf(Fusion& local, DataType dtype) {
 TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
                       const std::vector<int64_t>& shape) {
   // Pieces that remain adjacent move as one piece; pieces of size 1 are skipped.
-  std::vector<int> kept;
-  for (int p : order) {
-    if (pieces[p] != 1) {
-      kept.push_back(p);
-    }
-  }
+  const auto isOne = [&](int piece) { return pieces[piece] == 1; };
   std::vector<std::vector<int>> runs;  // in the new order
-  for (int p : kept) {
-    const auto gap = [&](int from) {
-      return std::all_of(pieces.begin() + from + 1, pieces.begin() + p, [](int64_t n) { return n == 1; });
-    };
-    if (!runs.empty() && runs.back().back() < p && gap(runs.back().back())) {
+  for (int p : filtered(order, std::not_fn(isOne))) {
+    const int last = runs.empty() ? p : runs.back().back();
+    if (last < p && std::ranges::all_of(std::views::iota(last + 1, p), isOne)) {
       runs.back().push_back(p);
     } else {
       runs.push_back({p});
     }
   }
-  std::vector<int> newToOld(runs.size());
-  std::iota(newToOld.begin(), newToOld.end(), 0);
-  std::sort(newToOld.begin(), newToOld.end(), [&](int a, int b) { return runs[a].front() < runs[b].front(); });
-  // newToOld[k]: the run that is currently k-th in memory.
-  std::vector<int64_t> sizes;
-  std::vector<int> permutation(runs.size());
-  for (size_t k = 0; k < newToOld.size(); k++) {
-    int64_t n = 1;
-    for (int p : runs[newToOld[k]]) {
-      n *= pieces[p];
-    }
-    sizes.push_back(n);
-    permutation[newToOld[k]] = static_cast<int>(k);
-  }
-  if (std::is_sorted(permutation.begin(), permutation.end())) {
+  if (std::ranges::is_sorted(runs)) {
     return addReshape(in, shape);
   }
-  return addReshape(addPermute(addReshape(in, sizes), permutation), shape);
+  std::vector<std::vector<int>> inMemory = runs;
+  std::ranges::sort(inMemory);
+  const auto sizeOf = [&](const std::vector<int>& run) { return productOf(run, [&](int p) { return pieces[p]; }); };
+  const auto placeOf = [&](const std::vector<int>& run) { return positionIn(inMemory, run); };
+  return addReshape(addPermute(addReshape(in, mapped(inMemory, sizeOf)), mapped<int>(runs, placeOf)), shape);
 }
 
 TensorView* takePart(TensorView* in, const Part& positions) {
@@ -132,28 +97,26 @@ TensorView* takePart(TensorView* in, const Part& positions) {
     if (positions.dims[k].size() < 2) {
       continue;
     }
-    std::vector<Val*> parts;
-    for (const IndexRun& r : positions.dims[k]) {
-      std::vector<LocalRange> ranges = wholeRanges(out);
-      ranges[k] = {r.start, r.last() + 1, r.step};
-      parts.push_back(sliceRanges(out, ranges));
-    }
+    std::vector<LocalRange> ranges = wholeRanges(out);
+    std::vector<Val*> parts = mapped<Val*>(positions.dims[k], [&](const IndexRun& run) {
+      ranges[k] = rangeOf(run);
+      return sliceRanges(out, ranges);
+    });
     std::vector<Dim> dims = dimsOf(out);
     dims[k] = localDim(countOf(positions.dims[k]), IterType::Iteration);
-    TensorView* joined = in->fusion().tensor(in->dtype(), dims);
-    ExprAttributes attributes;
-    attributes.dim = static_cast<int>(k);
-    in->fusion().addExpr(ExprKind::Cat, std::move(parts), {joined}, attributes);
-    out = joined;
+    out = in->fusion().addOp(ExprKind::Cat, std::move(parts), in->dtype(), dims, {.dim = static_cast<int>(k)});
+  }
+  if (positions.sizes() == out->constantShape()) {
+    return out;
   }
   std::vector<LocalRange> ranges = wholeRanges(out);
   for (size_t k = 0; k < positions.dims.size(); k++) {
     const IndexRuns& runs = positions.dims[k];
     if (runs.size() < 2) {
-      ranges[k] = runs.empty() ? LocalRange{0, 0} : LocalRange{runs[0].start, runs[0].last() + 1, runs[0].step};
+      ranges[k] = runs.empty() ? LocalRange{0, 0} : rangeOf(runs[0]);
     }
   }
-  return positions.sizes() == out->constantShape() ? out : sliceRanges(out, ranges);
+  return sliceRanges(out, ranges);
 }
 
 std::vector<Dim> localDims(const TensorView* global, const ShardState& state, int64_t rank) {
@@ -170,43 +133,37 @@ std::vector<Dim> localDims(const TensorView* global, const ShardState& state, in
 
 TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before, const PlanState& after,
                        const LocalRank& at) {
-  std::vector<IntExpr> coordinates;
-  for (int atom = 0; atom < std::ssize(on.origins); atom++) {
-    coordinates.push_back(at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(atom).constValue()));
-  }
-  std::vector<int64_t> shape;
-  std::vector<int64_t> pieces;
-  std::vector<LocalRange> piecesCut;
-  std::vector<LocalRange> dimsCut;
+  const auto coordinates = mapped(indices(on.origins), [&](int64_t atom) {
+    return at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(static_cast<int>(atom)).constValue());
+  });
+  std::vector<RankDigit> all;  // digits that were local before
+  std::vector<LocalRange> ranges;
   bool oneRangePerDim = true;
-  bool changed = false;
   for (size_t k = 0; k < after.dims.size(); k++) {
-    shape.push_back(localExtent(after.dims[k]));
-    std::vector<RankDigit> digits;  // those that were local before
+    std::vector<RankDigit> digits;
     for (const PlanDigit& d : after.dims[k]) {
       if (d.atom == kLocal) {
         digits.push_back({d.size, std::nullopt});
-        piecesCut.push_back({0, d.size});
-      } else if (!ownedBefore(before.dims[k], d.atom)) {
+      } else if (!contains(std::views::transform(before.dims[k], &PlanDigit::atom), d.atom)) {
         digits.push_back({d.size, coordinates[d.atom]});
-        piecesCut.push_back({coordinates[d.atom], coordinates[d.atom] + 1});
-        changed = true;
-      } else {
-        continue;
       }
-      pieces.push_back(d.size);
     }
     const std::optional<LocalRange> range = rangeOf(digits);
     oneRangePerDim = oneRangePerDim && range;
-    dimsCut.push_back(range.value_or(LocalRange{}));
+    ranges.push_back(range.value_or(LocalRange{}));
+    append(all, digits);
   }
-  if (!changed) {
+  if (std::ranges::none_of(all, &RankDigit::isOwned)) {
     return in;
   }
   if (oneRangePerDim) {
-    return sliceRanges(in, dimsCut);
+    return sliceRanges(in, ranges);
   }
-  return addReshape(sliceRanges(addReshape(in, pieces), piecesCut), shape);
+  TensorView* pieces = addReshape(in, mapped(all, [](const RankDigit& d) { return d.size.constValue(); }));
+  const auto kept = [](const RankDigit& d) {
+    return d.isOwned() ? LocalRange{*d.value, *d.value + 1} : LocalRange{0, d.size};
+  };
+  return addReshape(sliceRanges(pieces, mapped(all, kept)), mapped(after.dims, localExtent));
 }
 
 TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at) {

@@ -22,6 +22,7 @@ struct LocalRank {
 struct RankDigit {
   IntExpr size;
   std::optional<IntExpr> value;
+  bool isOwned() const { return value.has_value(); }
 };
 
 // Indices of a dim: expressions of a rank's coordinates and of sizes.
@@ -59,8 +60,8 @@ struct LocalRange {
 // The dims of the part of `global`, sharded as `state`, on a rank that holds it. The extent of an even part is an expression of sizes.
 [[nodiscard]] std::vector<Dim> localDims(const TensorView* global, const ShardState& state, int64_t rank);
 
-// A tensor of these sizes, without a definition.
-[[nodiscard]] TensorView* localTensor(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
+// The dims of a tensor of these sizes.
+[[nodiscard]] std::vector<Dim> localDims(const std::vector<int64_t>& sizes);
 // A tensor of these sizes, some of them 0: the operand or result on a rank that holds no elements of a tensor.
 [[nodiscard]] TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
 

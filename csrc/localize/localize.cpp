@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
 #include "localize/layout.h"
@@ -29,11 +30,7 @@ class Localizer {
   // values_ has null for tensors that are on other ranks only: this rank does not compute them.
   std::unique_ptr<Fusion> run() {
     for (Val* in : global_.inputs()) {
-      if (in->isTensor()) {
-        local_->addInput(input(in->asTensor()));
-      } else {
-        local_->addInput(cloner_.clone(in));
-      }
+      local_->addInput(in->isTensor() ? input(in->asTensor()) : cloner_.clone(in));
     }
     for (const std::vector<Expr*>& step : inPackedOrder(global_)) {
       const Expr* e = step[0];
@@ -53,16 +50,15 @@ class Localizer {
     }
     std::map<int, TensorView*> outputs;
     for (Val* out : global_.outputs()) {
-      if (outputs.count(out->id()) > 0) {
-        local_->addOutput(outputs.at(out->id()));
-        continue;
+      TensorView*& local = outputs[out->id()];
+      if (local == nullptr) {
+        local = output(out->asTensor());
+        if (isHere(out->asTensor())) {
+          local->copyAllocation(*out->asTensor());
+        }
+        local = standsFor(out->asTensor(), local);
       }
-      TensorView* local = output(out->asTensor());
-      if (isHere(out->asTensor())) {
-        local->copyAllocation(*out->asTensor());
-      }
-      outputs[out->id()] = standsFor(out->asTensor(), local);
-      local_->addOutput(outputs.at(out->id()));
+      local_->addOutput(local);
     }
     for (const auto& [out, in] : global_.aliases()) {
       local_->aliasOutputToInput(outputs.at(out->id()), inputs_.at(in->id()));
@@ -88,17 +84,18 @@ class Localizer {
     return local;
   }
 
+  static std::vector<int64_t> emptyShapeOf(const TensorView* tv) { return shapeOfNothing(tv->noReductions().size()); }
+
   // The argument of a tensor that is on other ranks only is empty.
   TensorView* input(const TensorView* tv) {
-    const size_t dims = tv->noReductions().size();
-    TensorView* out = isHere(tv) ? local_->tensor(tv->dtype(), localDims(tv, shardState(tv), at_.rank))
-                                 : localTensor(*local_, tv->dtype(), shapeOfNothing(dims));
-    if (isHere(tv)) {
+    const bool here = isHere(tv);
+    TensorView* out =
+        local_->tensor(tv->dtype(), here ? localDims(tv, shardState(tv), at_.rank) : localDims(emptyShapeOf(tv)));
+    if (here) {
       out->copyAllocation(*tv);
     }
-    out = standsFor(tv, out);
-    values_[tv->id()] = isHere(tv) ? out : nullptr;
-    inputs_[tv->id()] = out;
+    inputs_[tv->id()] = standsFor(tv, out);
+    values_[tv->id()] = here ? out : nullptr;
     return out;
   }
 
@@ -106,14 +103,10 @@ class Localizer {
   TensorView* output(const TensorView* global) {
     TensorView* tv = values_.at(global->id());
     if (tv == nullptr) {
-      return nothing(*local_, global->dtype(), shapeOfNothing(global->noReductions().size()));
+      return nothing(*local_, global->dtype(), emptyShapeOf(global));
     }
-    if (!tv->isFusionInput() && !tv->isFusionOutput()) {
-      return tv;
-    }
-    TensorView* copy = local_->tensor(tv->dtype(), dimsOf(tv));
-    local_->addExpr(ExprKind::Set, {tv}, {copy});
-    return copy;
+    const bool isTaken = tv->isFusionInput() || tv->isFusionOutput();
+    return isTaken ? local_->addOp(ExprKind::Set, {tv}, tv->dtype(), dimsOf(tv)) : tv;
   }
 
   TensorView* redistribute(const Expr* e) {
@@ -125,7 +118,7 @@ class Localizer {
       return isHere(e->tensorOutput()) ? cut(at, held, wanted, at_) : nullptr;
     }
     MovedTensor moved{from->dtype(), wanted.constantShape(), e->attributes().reduce, 0};
-    if (std::ranges::count(moved.extents, 0) > 0) {
+    if (contains(moved.extents, 0)) {
       return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), heldPart(wanted, at_.rank).sizes()) : nullptr;
     }
     invariant(e->attributes().plan.has_value(), "[localize] {} has no plan; run plan-redistributions",
@@ -140,10 +133,7 @@ class Localizer {
 
   void redistributeAsOne(const std::vector<Expr*>& redistributes) {
     const int first = local_->numExprs();
-    std::vector<TensorView*> results;
-    for (const Expr* e : redistributes) {
-      results.push_back(redistribute(e));
-    }
+    std::vector<TensorView*> results = mapped(redistributes, [this](const Expr* e) { return redistribute(e); });
     packCommunications(*local_, first, results);
     for (size_t k = 0; k < results.size(); k++) {
       define(redistributes[k]->tensorOutput(), results[k]);
@@ -164,18 +154,14 @@ class Localizer {
 
   // An op whose operands and results have no mesh is the same on every rank.
   static bool isPlaced(const Expr* e) {
-    return e->tensorOutput()->hasDeviceMesh() || std::any_of(e->inputs().begin(), e->inputs().end(), [](Val* in) {
-             return in->isTensor() && in->asTensor()->hasDeviceMesh();
-           });
+    return e->tensorOutput()->hasDeviceMesh() || std::ranges::any_of(e->tensorInputs(), &TensorView::hasDeviceMesh);
   }
 
   TensorView* op(const Expr* e) {
     const TensorView* result = e->tensorOutput();
     if (!isPlaced(e)) {
-      for (Val* in : e->inputs()) {
-        if (in->isTensor()) {
-          cloner_.set(in, values_.at(in->id()));
-        }
+      for (const TensorView* in : e->tensorInputs()) {
+        cloner_.set(in, values_.at(in->id()));
       }
       return cloner_.clone(e)->tensorOutput();
     }

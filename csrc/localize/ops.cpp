@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/op_rule.h"
-#include "ir/reshape.h"
-#include "ir/window.h"
 #include "localize/layout.h"
 #include "multidevice/sharding/operand_dims.h"
 
@@ -19,20 +18,17 @@ std::vector<Dim> localDims(const LocalOp& op) { return localDims(op.result, op.s
 std::vector<Dim> contractedDims(const LocalOp& op) {
   std::vector<Dim> dims = dimsOf(op.result->getRootDomain());
   int contributions = -1;  // root dim that counts them: a rank has one
-  for (size_t operand = 0; operand < op.operands.size(); operand++) {
-    if (!op.operands[operand]->isTensor()) {
-      continue;
-    }
-    const std::vector<OperandDim> map = operandDims(op.expr, static_cast<int>(operand));
+  for (const int operand : op.expr->tensorPositions()) {
+    const std::vector<OperandDim> map = operandDims(op.expr, operand);
     const std::vector<IterDomain*> stored = op.operands[operand]->asTensor()->noReductions();
-    const TensorView* whole = op.expr->input(static_cast<int>(operand))->asTensor();
+    const TensorView* whole = op.expr->input(operand)->asTensor();
     const std::vector<IterDomain*> global = whole->noReductions();
     const int partial = whole->partialDim();
-    for (size_t k = 0; k < map.size(); k++) {
-      if (static_cast<int>(k) == partial) {
+    for (const int64_t k : indices(map)) {
+      if (k == partial) {
         contributions = map[k].root;
       } else if (map[k].root != kUnmapped && !stretches(global[k], map[k], op.result->getRootDomain()[map[k].root])) {
-        const size_t at = k - (partial >= 0 && static_cast<int>(k) > partial ? 1 : 0);
+        const int64_t at = k - (partial >= 0 && k > partial ? 1 : 0);
         dims[map[k].root] = localDim(stored[at]->extent(), dims[map[k].root].type);
       }
     }
@@ -62,10 +58,11 @@ ExprAttributes withoutContributions(const Expr* e) {
   return attributes;
 }
 
+TensorView* plain(Fusion& local, const LocalOp& op, const std::vector<Dim>& dims, const ExprAttributes& attributes) {
+  return local.addOp(op.expr->kind(), op.operands, op.result->dtype(), dims, attributes);
+}
 TensorView* plain(Fusion& local, const LocalOp& op, const std::vector<Dim>& dims) {
-  TensorView* out = local.tensor(op.result->dtype(), dims);
-  local.addExpr(op.expr->kind(), op.operands, {out}, op.expr->attributes());
-  return out;
+  return plain(local, op, dims, op.expr->attributes());
 }
 
 // An offset of whole periods of a dim's owned digits, counted in local elements.
@@ -95,48 +92,34 @@ TensorView* window(const LocalOp& op) {
     return unevenWindow(op);
   }
   TensorView* in = op.operands[0]->asTensor();
-  const ExprAttributes a = withoutContributions(op.expr);
-  std::vector<IntExpr> starts;
-  std::vector<IntExpr> stops;
+  ExprAttributes a = withoutContributions(op.expr);
+  const bool isSlice = op.expr->kind() == ExprKind::Slice;
   for (size_t k = 0; k < op.state.dims.size(); k++) {
-    const DigitList& dim = op.state.dims[k];
-    const bool sharded = dim.hasOwned();
-    starts.push_back(sharded ? localOffset(a.starts[k], dim) : a.starts[k]);
-    if (!sharded) {
-      stops.push_back(a.stops[k]);
-    } else {
-      stops.push_back(op.expr->kind() == ExprKind::Slice ? starts.back() + dim.localSize()
-                                                         : localOffset(a.stops[k], dim));
+    if (const DigitList& dim = op.state.dims[k]; dim.hasOwned()) {
+      a.starts[k] = localOffset(a.starts[k], dim);
+      a.stops[k] = isSlice ? a.starts[k] + dim.localSize() : localOffset(a.stops[k], dim);
     }
   }
-  if (op.expr->kind() == ExprKind::Slice) {
-    return addSlice(in, starts, stops, a.steps);
-  }
-  return addPad(in, op.operands[1], starts, stops);
+  return isSlice ? addSlice(in, a.starts, a.stops, a.steps) : addPad(in, op.operands[1], a.starts, a.stops);
+}
+
+std::vector<int64_t> sizesOf(const std::vector<Dim>& dims) {
+  return mapped(dims, [](const Dim& d) { return d.extent.constValue(); });
 }
 
 // A new dim of extent 1 may be sharded: ranks without its element compute it too, and then take an empty slice.
 TensorView* broadcast(Fusion& local, const LocalOp& op) {
   std::vector<Dim> dims = localDims(op);
-  Part taken;
+  const Part taken = Part::whole(sizesOf(dims));
   for (size_t k = 0; k < dims.size(); k++) {
-    const bool none = op.expr->attributes().flags[k] && dims[k].extent.isConst(0);
-    dims[k] = none ? Dim{1, IterType::Broadcast} : dims[k];
-    taken.dims.push_back({});
-    if (!none && !dims[k].extent.isConst(0)) {
-      taken.dims.back().push_back({0, dims[k].extent.constValue(), 1});
+    if (op.expr->attributes().flags[k] && dims[k].extent.isConst(0)) {
+      dims[k] = {1, IterType::Broadcast};
     }
   }
   return takePart(plain(local, op, dims), taken);
 }
 
-TensorView* reshape(const LocalOp& op) {
-  std::vector<int64_t> shape;
-  for (const Dim& d : localDims(op)) {
-    shape.push_back(d.extent.constValue());
-  }
-  return addReshape(op.operands[0]->asTensor(), shape);
-}
+TensorView* reshape(const LocalOp& op) { return addReshape(op.operands[0]->asTensor(), sizesOf(localDims(op))); }
 
 // The start of the local part of a dim, if the part is one range: the owned digits are outermost.
 std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {
@@ -144,14 +127,11 @@ std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, 
     const IndexRuns held = heldRuns(dim, mesh.coordinates(at.rank));
     return held.size() > 1 ? std::nullopt : std::optional<IntExpr>(held.empty() ? 0 : held[0].start);
   }
-  std::vector<RankDigit> digits;
-  for (const Digit& d : dim.digits()) {
-    digits.push_back({d.size, std::nullopt});
-    if (!d.owner.isLocal()) {
-      digits.back().value = mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size);
-    }
-  }
-  const std::optional<LocalRange> range = rangeOf(digits);
+  const std::optional<LocalRange> range = rangeOf(mapped(dim.digits(), [&](const Digit& d) {
+    return d.owner.isLocal()
+               ? RankDigit{d.size, std::nullopt}
+               : RankDigit{d.size, mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size)};
+  }));
   return range && range->step.isConst(1) ? std::optional(range->start) : std::nullopt;
 }
 
@@ -162,8 +142,7 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
   for (const DigitList& dim : op.state.dims) {
     std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, op.at);
     if (!start) {
-      TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
-      local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
+      TensorView* whole = plain(local, op, dimsOf(op.result));
       return cut(whole, ShardState::replicated(op.state.mesh, op.result->shape()), op.state, op.at);
     }
     offsets.push_back(*start);
@@ -173,17 +152,11 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
   for (size_t k = 0; k < offsets.size(); k++) {
     attributes.starts[k] = attributes.starts[k] + offsets[k];
   }
-  TensorView* out = local.tensor(op.result->dtype(), localDims(op));
-  local.addExpr(op.expr->kind(), op.operands, {out}, attributes);
-  return out;
+  return plain(local, op, localDims(op), attributes);
 }
 
 TensorView* point(Fusion& local, PointOp op, std::vector<Val*> operands, DataType dtype, const std::vector<Dim>& dims) {
-  TensorView* out = local.tensor(dtype, dims);
-  ExprAttributes attributes;
-  attributes.point = op;
-  local.addExpr(ExprKind::Point, std::move(operands), {out}, attributes);
-  return out;
+  return local.addOp(ExprKind::Point, std::move(operands), dtype, dims, {.point = op});
 }
 
 // One row of zeros for a rank without rows. Its values are masked. The ops that compute the table and the index stay, so that ranks with
@@ -193,11 +166,7 @@ TensorView* withARowOfZeros(Fusion& local, TensorView* table, int dim) {
   dims[dim] = localDim(1, IterType::Iteration);
   TensorView* zeros = local.tensor(table->dtype(), dims);
   local.addExpr(ExprKind::Full, {zeroOf(local, table->dtype())}, {zeros});
-  TensorView* out = local.tensor(table->dtype(), dims);
-  ExprAttributes attributes;
-  attributes.dim = dim;
-  local.addExpr(ExprKind::Cat, {table, zeros}, {out}, attributes);
-  return out;
+  return local.addOp(ExprKind::Cat, {table, zeros}, table->dtype(), dims, {.dim = dim});
 }
 
 struct OwnRows {
@@ -216,7 +185,6 @@ OwnRows ownRows(Fusion& local, TensorView* index, const IntExpr& start, const In
 
 // Rows of a sharded table: those of other ranks count as zero.
 TensorView* indexedPart(Fusion& local, const LocalOp& op) {
-  const bool embedding = op.expr->kind() == ExprKind::Embedding;
   const int table = tableOf(*op.expr);
   const int dim = op.expr->attributes().dim;
   const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, op.at);
@@ -228,40 +196,31 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   if (operands[table]->asTensor()->shape()[dim].isConst(0)) {  // all rows are on other ranks
     operands[table] = withARowOfZeros(local, operands[table]->asTensor(), dim);
   }
-  if (embedding) {
+  const DataType dtype = op.result->dtype();
+  if (op.expr->kind() == ExprKind::Embedding) {
     attributes.starts = {*start};
     attributes.flags = {true};
-    TensorView* out = local.tensor(op.result->dtype(), dims);
-    local.addExpr(ExprKind::Embedding, operands, {out}, attributes);
-    return out;
+    return local.addOp(ExprKind::Embedding, operands, dtype, dims, attributes);
   }
   TensorView* index = op.operands[1]->asTensor();
-  const std::vector<Dim> indexDims = dimsOf(index);
   const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];  // 0 if the only row is the row of zeros
   const auto [row, mine] = ownRows(local, index, *start, rows);
-  TensorView* picked = local.tensor(op.result->dtype(), dims);
-  local.addExpr(op.expr->kind(), {operands[0], row}, {picked}, attributes);
+  TensorView* picked = local.addOp(op.expr->kind(), {operands[0], row}, dtype, dims, attributes);
   TensorView* mask = mine;
   if (op.expr->kind() == ExprKind::IndexSelect && dims.size() > 1) {
     std::vector<Dim> maskDims(dims.size(), Dim{1, IterType::Broadcast});
-    maskDims[dim] = indexDims[0];
-    mask = local.tensor(DataType::Bool, maskDims);
-    ExprAttributes flags;
-    flags.flags.assign(dims.size(), true);
-    flags.flags[dim] = false;
-    local.addExpr(ExprKind::Broadcast, {mine}, {mask}, flags);
+    maskDims[dim] = dimsOf(index)[0];
+    std::vector<bool> isNew(dims.size(), true);
+    isNew[dim] = false;
+    mask = local.addOp(ExprKind::Broadcast, {mine}, DataType::Bool, maskDims, {.flags = isNew});
   }
-  const DataType dtype = op.result->dtype();
   if (!isHalfPrecision(dtype)) {
     return point(local, PointOp::Where, {mask, picked, zeroOf(local, dtype)}, dtype, dims);
   }
   // Point ops do not compute in 16-bit types.
-  TensorView* wide = local.tensor(DataType::Float, dims);
-  local.addExpr(ExprKind::Cast, {picked}, {wide});
+  TensorView* wide = local.addOp(ExprKind::Cast, {picked}, DataType::Float, dims);
   TensorView* masked = point(local, PointOp::Where, {mask, wide, local.scalar(0.0)}, DataType::Float, dims);
-  TensorView* out = local.tensor(dtype, dims);
-  local.addExpr(ExprKind::Cast, {masked}, {out});
-  return out;
+  return local.addOp(ExprKind::Cast, {masked}, dtype, dims);
 }
 
 // Each rank's part of the table takes the values whose index lies in it.
@@ -275,9 +234,7 @@ TensorView* put(Fusion& local, const LocalOp& op) {
     attributes.starts = {attributes.starts[0] + *start};
     attributes.flags = {true};
   }
-  TensorView* out = local.tensor(op.result->dtype(), localDims(op));
-  local.addExpr(op.expr->kind(), op.operands, {out}, attributes);
-  return out;
+  return plain(local, op, localDims(op), attributes);
 }
 
 }  // namespace
@@ -295,9 +252,7 @@ TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorV
   std::vector<Dim> dims = dimsOf(table);
   dims[dim] = localDim(1, IterType::Iteration);
   TensorView* row = local.tensor(table->dtype(), dims);
-  ExprAttributes attributes;
-  attributes.dim = dim;
-  local.addExpr(ExprKind::IndexSelect, {table, ownRows(local, index, *start, rows).rows}, {row}, attributes);
+  local.addExpr(ExprKind::IndexSelect, {table, ownRows(local, index, *start, rows).rows}, {row}, {.dim = dim});
   return row;
 }
 
@@ -339,12 +294,10 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
       return indexValued(local, op);
     case OpForm::Index:
       return op.result->isPartial() ? indexedPart(local, op) : plain(local, op, localDims(op));
-    case OpForm::Line: {
-      const auto axis = static_cast<size_t>(op.expr->attributes().dim);
-      invariant(!op.state.dims[axis].hasOwned(), "[localize] {} is in parts along the dim of its {}",
-                op.result->toString(), op.expr->opName());
+    case OpForm::Line:
+      invariant(!op.state.dims[op.expr->attributes().dim].hasOwned(),
+                "[localize] {} is in parts along the dim of its {}", op.result->toString(), op.expr->opName());
       return plain(local, op, localDims(op));
-    }
     case OpForm::Put:
       return put(local, op);
     case OpForm::Ranks:

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "localize/layout.h"
 
 namespace meshfuse {
@@ -16,18 +17,11 @@ std::vector<int64_t> flat(const TensorView* tv, bool hasTeam) {
 }
 
 TensorView* sideBySide(const std::vector<TensorView*>& parts) {
-  std::vector<Val*> operands(parts.begin(), parts.end());
   std::vector<Dim> dims = dimsOf(parts[0]);
-  int64_t width = 0;
-  for (const TensorView* part : parts) {
-    width += part->constantShape().back();
-  }
+  const int64_t width = sumOf(parts, [](const TensorView* part) { return part->constantShape().back(); });
   dims.back() = localDim(width, IterType::Iteration);
-  TensorView* joined = parts[0]->fusion().tensor(parts[0]->dtype(), dims);
-  ExprAttributes attributes;
-  attributes.dim = static_cast<int>(dims.size()) - 1;
-  joined->fusion().addExpr(ExprKind::Cat, std::move(operands), {joined}, attributes);
-  return joined;
+  return parts[0]->fusion().addOp(ExprKind::Cat, {parts.begin(), parts.end()}, parts[0]->dtype(), dims,
+                                  {.dim = static_cast<int>(dims.size()) - 1});
 }
 
 }  // namespace
@@ -62,15 +56,14 @@ void packCommunications(Fusion& local, int first, std::vector<TensorView*>& resu
   if (writes) {
     dims.insert(dims.begin(), localDim(calls[0]->tensorOutput()->constantShape()[0], IterType::Iteration));
   }
-  TensorView* received = local.tensor(packed->dtype(), dims);
-  local.addExpr(ExprKind::Communicate, {packed}, {received}, attributes);
+  TensorView* received = local.addOp(ExprKind::Communicate, {packed}, packed->dtype(), dims, attributes);
 
   int64_t at = 0;
   for (Expr* e : calls) {
     TensorView* was = e->tensorOutput();
+    const int64_t end = at + flat(was, writes).back();
     std::vector<LocalRange> ranges = wholeRanges(received);
-    ranges.back() = {at, at + flat(was, writes).back()};
-    at += flat(was, writes).back();
+    ranges.back() = {std::exchange(at, end), end};
     TensorView* part = addReshape(sliceRanges(received, ranges), was->constantShape());
     local.replaceUses(was, part);
     std::ranges::replace(results, was, part);

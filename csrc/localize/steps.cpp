@@ -1,7 +1,9 @@
 // The steps of a plan as collectives on contiguous shapes, with packs and unpacks.
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "localize/layout.h"
 
 namespace meshfuse {
@@ -19,18 +21,17 @@ struct Piece {
 
 // The digits of a dim. Local digits are split where the team owns a digit after the step; digits of axes outside the team are left out.
 std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const std::vector<int>& team) {
-  const auto inTeam = [&](int atom) { return std::find(team.begin(), team.end(), atom) != team.end(); };
   std::vector<Piece> pieces;
   for (const PlanDigit& d : before) {
     if (d.atom != kLocal) {
-      if (inTeam(d.atom)) {
+      if (contains(team, d.atom)) {
         pieces.push_back({Role::Old, d.size, d.atom});
       }
       continue;
     }
     int64_t top = d.stride * d.size;
     for (const PlanDigit& n : after) {
-      if (n.atom != kLocal && inTeam(n.atom) && n.stride >= d.stride && n.stride * n.size <= d.stride * d.size) {
+      if (contains(team, n.atom) && n.stride >= d.stride && n.stride * n.size <= d.stride * d.size) {
         pieces.push_back({Role::Local, top / (n.stride * n.size), kLocal});
         pieces.push_back({Role::New, n.size, n.atom});
         top = n.stride;
@@ -95,40 +96,28 @@ class StepEmitter {
 
   // The sizes of this rank's part. Even parts may have very many runs, which are not listed.
   std::vector<int64_t> sizesOf(const PlanState& state) const {
-    if (!isEven_) {
-      return part(state, at_.rank).sizes();
-    }
-    std::vector<int64_t> sizes;
-    std::ranges::transform(state.dims, std::back_inserter(sizes), localExtent);
-    return sizes;
+    return isEven_ ? mapped(state.dims, localExtent) : part(state, at_.rank).sizes();
   }
 
   TensorView* communicate(TensorView* in, Collective kind, const std::vector<int64_t>& shape,
                           Blocks blocks = {}) const {
     Fusion& fusion = in->fusion();
-    TensorView* out = localTensor(fusion, in->dtype(), shape);
-    ExprAttributes attributes;
-    attributes.comm.kind = kind;
-    attributes.comm.mesh = fusion.meshNumber(step_.on.atoms);
-    attributes.comm.axes = step_.axes;
-    attributes.comm.reduce = moved_.reduce;
-    attributes.comm.number = moved_.number;
-    if (kind == Collective::Transfer) {
-      attributes.comm.sources = step_.sources;
-    }
-    attributes.comm.sends = std::move(blocks.sends);
-    attributes.comm.receives = std::move(blocks.receives);
-    fusion.addExpr(ExprKind::Communicate, {in}, {out}, attributes);
-    return out;
+    CommAttributes comm{.kind = kind,
+                        .mesh = fusion.meshNumber(step_.on.atoms),
+                        .axes = step_.axes,
+                        .reduce = moved_.reduce,
+                        .sources = kind == Collective::Transfer ? step_.sources : std::vector<int64_t>(),
+                        .sends = std::move(blocks.sends),
+                        .receives = std::move(blocks.receives),
+                        .number = moved_.number};
+    return fusion.addOp(ExprKind::Communicate, {in}, in->dtype(), localDims(shape), {.comm = std::move(comm)});
   }
 
   // All pieces of all dims in order.
   std::vector<Piece> allPieces() const {
     std::vector<Piece> all;
     for (size_t k = 0; k < step_.before.dims.size(); k++) {
-      for (const Piece& p : piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes)) {
-        all.push_back(p);
-      }
+      append(all, piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes));
     }
     return all;
   }
@@ -151,43 +140,25 @@ class StepEmitter {
 
   // [dims..] -> [team, the rest..]: the digits that the team will own come to the front, in its order.
   TensorView* pack(const std::vector<int64_t>& rest) const {
-    std::vector<int64_t> sizes;
-    std::vector<Piece> pieces;
-    for (const Piece& p : allPieces()) {
-      if (p.role != Role::Old) {
-        pieces.push_back(p);
-        sizes.push_back(p.size);
-      }
-    }
-    std::vector<int> order;
-    for (int atom : step_.axes) {
-      for (size_t i = 0; i < pieces.size(); i++) {
-        if (pieces[i].role == Role::New && pieces[i].atom == atom) {
-          order.push_back(static_cast<int>(i));
-        }
-      }
-    }
-    for (size_t i = 0; i < pieces.size(); i++) {
-      if (pieces[i].role == Role::Local) {
-        order.push_back(static_cast<int>(i));
-      }
-    }
-    return rearrange(in_, sizes, order, withTeam(rest));
+    const auto isHeld = [](const Piece& p) { return p.role != Role::Old; };
+    const std::vector<Piece> pieces = filtered(allPieces(), isHeld);
+    std::vector<int> order = mapped<int>(indices(pieces), std::identity());
+    // the place of a local piece is behind all axes
+    std::ranges::stable_sort(order, {}, [&](int piece) { return positionIn(step_.axes, pieces[piece].atom); });
+    return rearrange(in_, mapped(pieces, &Piece::size), order, withTeam(rest));
   }
 
   // [team, the rest..] -> [dims..]: the digits that the team owned go to their places.
   TensorView* unpack(TensorView* in) const {
-    std::vector<int64_t> sizes;
-    for (int atom : step_.axes) {
-      sizes.push_back(step_.on.atoms.axisSize(atom).constValue());
-    }
+    std::vector<int64_t> sizes =
+        mapped(step_.axes, [&](int atom) { return step_.on.atoms.axisSize(atom).constValue(); });
     std::vector<int> order;
     for (const Piece& p : allPieces()) {
       if (p.role == Role::Local) {
         order.push_back(static_cast<int>(sizes.size()));
         sizes.push_back(p.size);
       } else if (p.role == Role::Old) {
-        order.push_back(static_cast<int>(std::find(step_.axes.begin(), step_.axes.end(), p.atom) - step_.axes.begin()));
+        order.push_back(static_cast<int>(positionIn(step_.axes, p.atom)));
       }
     }
     return rearrange(in, sizes, order, wantedSizes_);
@@ -196,15 +167,14 @@ class StepEmitter {
   // A collective whose blocks differ in size.
   TensorView* exchange(Collective kind) const {
     const std::vector<int64_t> team = step_.on.atoms.team(at_.rank, step_.axes);
-    std::vector<Part> before;  // by position in the team
-    std::vector<Part> after;
-    for (int64_t member : team) {
-      before.push_back(part(step_.before, member));
-      after.push_back(part(step_.after, member));
-    }
-    const auto self = static_cast<size_t>(std::ranges::find(team, at_.rank) - team.begin());
+    const auto partsAt = [&](const PlanState& state) {
+      return mapped(team, [&](int64_t member) { return part(state, member); });
+    };
+    const std::vector<Part> before = partsAt(step_.before);  // by position in the team
+    const std::vector<Part> after = partsAt(step_.after);
+    const int64_t self = positionIn(team, at_.rank);
     Blocks blocks;
-    for (size_t k = 0; k < team.size(); k++) {
+    for (const int64_t k : indices(team)) {
       if (kind == Collective::AllGather) {
         blocks.receives.push_back(blockOf(after[self], before[k]));
       } else if (kind == Collective::ReduceScatter) {
@@ -224,15 +194,10 @@ class StepEmitter {
 
   // The block that one member sends to another. If several members hold it, a receiver uses its own copy, or else chooses a sender by its
   // own number.
-  static Part passed(const std::vector<Part>& before, size_t from, const std::vector<Part>& after, size_t to) {
-    std::vector<size_t> alike;
-    for (size_t k = 0; k < before.size(); k++) {
-      if (before[k] == before[from]) {
-        alike.push_back(k);
-      }
-    }
-    const bool holds = before[to] == before[from];
-    const bool chosen = holds ? from == to : alike[to % alike.size()] == from;
+  static Part passed(const std::vector<Part>& before, int64_t from, const std::vector<Part>& after, int64_t to) {
+    const auto holds = [&](int64_t member) { return before[member] == before[from]; };
+    const std::vector<int64_t> alike = filtered(indices(before), holds);
+    const bool chosen = holds(to) ? from == to : alike[to % std::ssize(alike)] == from;
     return chosen ? intersection(before[from], after[to]) : Part{std::vector<IndexRuns>(after[to].dims.size())};
   }
 

@@ -33,7 +33,7 @@ TensorView* emitExchange(Fusion& local, TensorView* in, const PartExchange& exch
   comm.kind = Collective::Transfer;
   comm.mesh = local.meshNumber(exchange.mesh);
   comm.number = exchange.number;
-  TensorView* out = localTensor(local, exchange.dtype, sizes);
+  TensorView* out = local.tensor(exchange.dtype, localDims(sizes));
   local.addExpr(ExprKind::Communicate, {in == nullptr ? nothing(local, exchange.dtype, none) : in}, {out}, attributes);
   return wants ? out : nullptr;
 }

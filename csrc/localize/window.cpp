@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "localize/ops.h"
 #include "multidevice/sharding/halo_exchange.h"
 
@@ -15,16 +16,12 @@ std::optional<Part> neededBy(const HaloExchange& exchange, int64_t rank) {
 
 // Every rank of the team receives the block of the root.
 TensorView* broadcast(Fusion& local, TensorView* sent, const HaloExchange& exchange, int64_t number) {
-  ExprAttributes attributes;
-  CommAttributes& comm = attributes.comm;
-  comm.kind = Collective::Broadcast;
-  comm.mesh = local.meshNumber(exchange.to);
-  comm.axes = exchange.broadcastAxes;
-  comm.root = exchange.root;
-  comm.number = number;
-  TensorView* out = local.tensor(sent->dtype(), dimsOf(sent));
-  local.addExpr(ExprKind::Communicate, {sent}, {out}, attributes);
-  return out;
+  CommAttributes comm{.kind = Collective::Broadcast,
+                      .mesh = local.meshNumber(exchange.to),
+                      .axes = exchange.broadcastAxes,
+                      .root = exchange.root,
+                      .number = number};
+  return local.addOp(ExprKind::Communicate, {sent}, sent->dtype(), dimsOf(sent), {.comm = std::move(comm)});
 }
 
 // The block that this rank holds after the exchange. The op sends the blocks that other ranks need. Null if this rank receives nothing.
@@ -39,7 +36,7 @@ TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloE
   PartExchange parts{from->dtype(),        from->shape().size(),     held.mesh,        number,
                      heldPart(held, rank), neededBy(exchange, rank), exchange.messages};
   if (exchange.broadcastAxes.empty()) {
-    parts.messages.insert(parts.messages.end(), exchange.kept.begin(), exchange.kept.end());
+    append(parts.messages, exchange.kept);
     return emitExchange(local, in, parts, rank);
   }
   if (!parts.wanted) {
@@ -51,27 +48,17 @@ TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloE
 }
 
 // The parts of the operands, concatenated in order; parts without elements are left out.
-TensorView* joined(Fusion& local, const WindowOp& op, const std::vector<TensorView*>& parts) {
+TensorView* concatenated(Fusion& local, const WindowOp& op, const std::vector<TensorView*>& parts) {
   const TensorView* result = op.expr->tensorOutput();
   const std::vector<int64_t> sizes = heldPart(shardState(result), op.at.rank).sizes();
-  const auto axis = static_cast<size_t>(op.expr->attributes().dim);
+  const int axis = op.expr->attributes().dim;
   std::vector<Val*> some;
-  for (TensorView* part : parts) {
-    if (!part->shape()[axis].isConst(0)) {
-      some.push_back(part);
-    }
-  }
+  std::ranges::copy_if(parts, std::back_inserter(some), [&](auto* part) { return !part->shape()[axis].isConst(0); });
   if (some.empty()) {
     return nothing(local, result->dtype(), sizes);
   }
-  if (some.size() == 1) {
-    return some[0]->asTensor();
-  }
-  TensorView* out = localTensor(local, result->dtype(), sizes);
-  ExprAttributes attributes;
-  attributes.dim = op.expr->attributes().dim;
-  local.addExpr(ExprKind::Cat, std::move(some), {out}, attributes);
-  return out;
+  return some.size() == 1 ? some[0]->asTensor()
+                          : local.addOp(ExprKind::Cat, some, result->dtype(), localDims(sizes), {.dim = axis});
 }
 
 }  // namespace
@@ -80,31 +67,32 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
   const DeviceMesh& to = op.expr->tensorOutput()->getDeviceMesh();
   const bool isHere = holds(to, op.at.rank);
   std::vector<TensorView*> parts;
-  for (size_t k = 0; k < op.operands.size(); k++) {
-    const auto operand = static_cast<int>(k);
+  for (int operand = 0; operand < std::ssize(op.operands); operand++) {
     const HaloExchanges::Place* place = halos_.find(op.expr, operand);
     invariant(place != nullptr, "[localize] {} has a planned halo exchange, but no exchange exists for its operand",
               op.expr->output()->toString());
     const HaloExchange& exchange = halos_.exchange(*place);
     if (op.expr->kind() == ExprKind::IndexSelect) {
-      TensorView* own = k == 0 && isHere ? ownRow(local_, op.expr, op.operands[0], op.operands[1], op.at) : nullptr;
+      TensorView* own =
+          operand == 0 && isHere ? ownRow(local_, op.expr, op.operands[0], op.operands[1], op.at) : nullptr;
       parts.push_back(own == nullptr ? nullptr : broadcast(local_, own, exchange, communications));
       communications += exchange.total > 0 ? 1 : 0;
-    } else if (!arrived_.contains(place->number)) {  // windows that share an exchange may come in any order
-      arrived_[place->number] = received(local_, op, operand, exchange, communications);
+      continue;
+    }
+    const auto [arrived, isFirst] = arrived_.try_emplace(place->number);
+    if (isFirst) {  // windows that share an exchange may come in any order
+      arrived->second = received(local_, op, operand, exchange, communications);
       communications += exchange.total > 0 ? 1 : 0;
     }
-    if (op.expr->kind() != ExprKind::IndexSelect) {
-      TensorView* all = arrived_.at(place->number);
-      if (isHere && all != nullptr) {
-        const Part here = *neededBy(exchange, op.at.rank);
-        const Part needs = windowNeeds(op.expr, operand, shardState(op.expr->tensorOutput()), op.at.rank);
-        all = here == needs        ? all
-              : needs.count() == 0 ? nothing(local_, all->dtype(), needs.sizes())
-                                   : takePart(all, here.positionsOf(needs));
-      }
-      parts.push_back(all);
+    TensorView* all = arrived->second;
+    if (isHere && all != nullptr) {
+      const Part here = *neededBy(exchange, op.at.rank);
+      const Part needs = windowNeeds(op.expr, operand, shardState(op.expr->tensorOutput()), op.at.rank);
+      all = here == needs        ? all
+            : needs.count() == 0 ? nothing(local_, all->dtype(), needs.sizes())
+                                 : takePart(all, here.positionsOf(needs));
     }
+    parts.push_back(all);
   }
   invariant(halos_.steps(op.expr) == op.expr->attributes().haloSteps,
             "[localize] the halo exchange of {} differs from its plan", op.expr->output()->toString());
@@ -117,7 +105,7 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
       return padPart(parts[0], op.fill, op.expr->attributes(), heldPart(result, op.at.rank),
                      windowNeeds(op.expr, 0, result, op.at.rank));
     case ExprKind::Cat:
-      return joined(local_, op, parts);
+      return concatenated(local_, op, parts);
     default:
       return parts[0];
   }
