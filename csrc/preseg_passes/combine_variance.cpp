@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
 #include "preseg_passes/placed_ops.h"
@@ -20,10 +21,6 @@ namespace {
 
 bool isPoint(const Expr* e, PointOp op) {
   return e != nullptr && e->kind() == ExprKind::Point && e->attributes().point == op;
-}
-
-bool sameExtents(const TensorView* a, const TensorView* b) {
-  return std::ranges::equal(a->shape(), b->shape(), [](const IntExpr& x, const IntExpr& y) { return x == y; });
 }
 
 // Two casts of one tensor have the same value: each reader may have a cast of its own.
@@ -46,11 +43,7 @@ bool combinesSums(const Expr* e) {
 }
 
 std::vector<bool> reducedDims(const TensorView* sums) {
-  std::vector<bool> reduced;
-  for (const IterDomain* id : sums->getRootDomain()) {
-    reduced.push_back(id->isReduction());
-  }
-  return reduced;
+  return mapped(sums->getRootDomain(), &IterDomain::isReduction);
 }
 
 // The matched pattern, with all values that the rewrite needs.
@@ -112,11 +105,11 @@ bool readParts(Variance& m) {
   }
   m.length = (m.extent() + m.parts - 1) / m.parts;
   IntExpr stride = m.length;
-  for (auto d = owned.rbegin(); d != owned.rend(); ++d) {
-    if (!(d->stride == stride)) {
+  for (const Digit& d : std::views::reverse(owned)) {
+    if (!(d.stride == stride)) {
       return false;
     }
-    stride *= d->size;
+    stride *= d.size;
   }
   std::ranges::sort(axes);
   return m.length > 1 && axes == shardState(m.sums->input(0)->asTensor()).partial &&
@@ -134,11 +127,10 @@ std::optional<Variance> varianceOf(Expr* combination) {
     return std::nullopt;
   }
   const Expr* distance = square->input(0)->definition();
-  if (!isPoint(distance, PointOp::Sub) || distance->tensorInputs().size() != 2) {
+  const auto isUserSharded = [](const Expr* e) { return e->output()->asTensor()->isUserSharded(); };
+  if (!isPoint(distance, PointOp::Sub) || distance->tensorInputs().size() != 2 || isUserSharded(square) ||
+      isUserSharded(distance)) {
     return std::nullopt;
-  }
-  if (square->output()->asTensor()->isUserSharded() || distance->output()->asTensor()->isUserSharded()) {
-    return std::nullopt;  // the user has set its sharding
   }
   m.x = distance->input(0)->asTensor();
   const Expr* spread = unscaled(distance->input(1)->asTensor(), m.scalings)->definition();
@@ -160,7 +152,7 @@ std::optional<Variance> varianceOf(Expr* combination) {
   };
   if (!m.x->hasDeviceMesh() || !isFloat || m.x->isPartial() || !sameValue(summed, m.x) ||
       !provenEqual(shardState(summed), shardState(m.x)) || m.reduced != reducedDims(squares) ||
-      spread->attributes().flags != m.reduced || !sameExtents(distance->tensorOutput(), m.x) || !isPlaced(sums) ||
+      spread->attributes().flags != m.reduced || distance->tensorOutput()->shape() != m.x->shape() || !isPlaced(sums) ||
       !isPlaced(squares) || !isPlaced(m.center) || !isPlaced(m.sums->tensorOutput()) ||
       !provenEqual(shardState(m.sums->tensorOutput()), shardState(combination->tensorOutput())) ||
       !provenEqual(shardState(m.sums->tensorOutput()), shardState(m.center)) || !readParts(m)) {
@@ -197,16 +189,9 @@ class Gathering {
   }
 
  private:
-  // Dims as in the reshaped x, where the cut dim is split into two.
-  std::vector<bool> reducedOfParts() const {
-    std::vector<bool> reduced = m_.reduced;
-    reduced.insert(reduced.begin() + static_cast<ptrdiff_t>(m_.cut), false);
-    return reduced;
-  }
   // The position of the dim of parts in tensors with one number for each part.
   size_t partsDim() const {
-    return static_cast<size_t>(
-        std::count(m_.reduced.begin(), m_.reduced.begin() + static_cast<ptrdiff_t>(m_.cut), false));
+    return static_cast<size_t>(std::ranges::count(m_.reduced | std::views::take(m_.cut), false));
   }
   // All dims of `of` but one.
   static std::vector<bool> butFor(const TensorView* of, size_t dim) {
@@ -215,8 +200,8 @@ class Gathering {
     return flags;
   }
   static std::vector<bool> only(const TensorView* of, size_t dim) {
-    std::vector<bool> flags(of->shape().size(), false);
-    flags[dim] = true;
+    std::vector<bool> flags = butFor(of, dim);
+    flags.flip();
     return flags;
   }
 
@@ -224,29 +209,22 @@ class Gathering {
     TensorView* x = m_.x;
     if (!m_.isEven()) {
       ShardState state = shardState(x);
-      std::vector<Digit> owned;
-      for (Digit d : state.dims[m_.cut].digits()) {
-        if (d.owner.isDevice()) {
-          d.bound = Digit::kEven;
-          owned.push_back(d);
-        }
-      }
-      state.dims[m_.cut] = fillLocal(static_cast<int>(m_.cut), m_.parts * m_.length, owned);
+      const auto isOwned = [](const Digit& d) { return d.owner.isDevice(); };
+      state.dims[m_.cut] =
+          fillLocal(static_cast<int>(m_.cut), m_.parts * m_.length, filtered(state.dims[m_.cut].digits(), isOwned));
       x = ops_.padEnd(x, m_.cut, m_.parts * m_.length - m_.extent(), state);
     }
-    std::vector<IntExpr> extents = x->shape();
-    extents[m_.cut] = m_.parts;
-    extents.insert(extents.begin() + static_cast<ptrdiff_t>(m_.cut) + 1, m_.length);
-    return ops_.reshape(x, extents);
+    std::vector<int64_t> shape = x->constantShape();
+    shape[m_.cut] = m_.parts;
+    shape.insert(shape.begin() + static_cast<ptrdiff_t>(m_.cut) + 1, m_.length);
+    return ops_.reshape(x, shape);
   }
 
   // Elements of the other reduced dims.
   int64_t others() const {
-    int64_t count = 1;
-    for (size_t k = 0; k < m_.reduced.size(); k++) {
-      count *= m_.reduced[k] && k != m_.cut ? m_.x->shape()[k].constValue() : 1;
-    }
-    return count;
+    const std::vector<int64_t> sizes = m_.x->constantShape();
+    return productOf(indices(sizes),
+                     [&](int64_t k) { return m_.reduced[k] && k != static_cast<int64_t>(m_.cut) ? sizes[k] : 1; });
   }
 
   // For each part, its number of positions in the cut dim, and the numbers that divide sums and weight squares.
@@ -284,8 +262,8 @@ class Gathering {
   // Computes the sums of each part on the ranks that hold the part.
   bool makeParts() {
     TensorView* x = inParts();
-    std::vector<bool> along = reducedOfParts();
-    along[m_.cut + 1] = true;
+    std::vector<bool> along = m_.reduced;  // the cut dim was split into two
+    along.insert(along.begin() + static_cast<ptrdiff_t>(m_.cut), false);
     sums_ = ops_.sum(x, along);
     if (!m_.isEven()) {
       countParts();

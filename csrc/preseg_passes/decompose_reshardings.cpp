@@ -6,6 +6,7 @@
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/halo_exchange.h"
@@ -65,13 +66,9 @@ class Decomposition {
   };
 
   std::vector<Operand> operands(const Expr* e) const {
-    std::vector<Operand> out;
-    for (size_t k = 0; k < e->inputs().size(); k++) {
-      if (e->input(static_cast<int>(k))->isTensor()) {
-        out.push_back({static_cast<int>(k), edgeRelation(e, static_cast<int>(k), e->tensorOutput(), states_)});
-      }
-    }
-    return out;
+    return mapped(e->tensorPositions(), [&](int operand) {
+      return Operand{operand, edgeRelation(e, operand, e->tensorOutput(), states_)};
+    });
   }
 
   // A scan or sort needs all elements along its dim, so a part of the result is cut out of the whole. So is a part of a written table that
@@ -87,30 +84,19 @@ class Decomposition {
 
   // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.
   bool needsWork(const Expr* e) const {
-    if (exchangesHalo(e)) {
-      return false;
-    }
-    if (isPartOfWhole(e)) {
-      return true;
-    }
-    for (size_t k = 0; k < e->inputs().size(); k++) {
-      const auto operand = static_cast<int>(k);
-      if (e->input(operand)->isTensor()) {
-        const Edge edge = edgeRelation(e, operand, e->tensorOutput(), states_);
-        if (edge.relation == EdgeRelation::Comm || !edge.needed) {
-          return true;
-        }
-      }
-    }
-    return false;
+    const auto isOpen = [&](int operand) {
+      const Edge edge = edgeRelation(e, operand, e->tensorOutput(), states_);
+      return edge.relation == EdgeRelation::Comm || !edge.needed;
+    };
+    return !exchangesHalo(e) && (isPartOfWhole(e) || std::ranges::any_of(e->tensorPositions(), isOpen));
   }
 
   void rewrite(Expr* e) {
-    if (e->kind() == ExprKind::Set && e->output()->isTensor()) {
+    if (e->kind() == ExprKind::Set) {
       TensorView* from = e->input(0)->asTensor();
       TensorView* to = e->tensorOutput();
       fusion_.removeExpr(e);
-      remember(redistribute(from, to));
+      remember(fusion_.addExpr(ExprKind::Redistribute, {from}, {to}));
       return;
     }
     if (isPartOfWhole(e)) {
@@ -119,31 +105,26 @@ class Decomposition {
         return;
       }
     }
-    const ShardState wanted = states_.state(e->tensorOutput());
-    const int64_t before = costBefore(e);
     TensorView* result = e->tensorOutput();
+    const ShardState wanted = states_.state(result);
+    const int64_t before = costBefore(e);
     const ShardState natural = naturalState(e);
     setShardState(result, natural);
     const bool fits = !needsWork(e) && natural.partial.empty() == wanted.partial.empty();
-    const bool after =
-        fits &&
-        (before < 0 || plans_.plan(fusion_, natural, wanted).elements * dataTypeSize(result->dtype()) <= before);
-    if (after) {
+    const auto bytesAfter = [&] {
+      return plans_.plan(fusion_, natural, wanted).elements * dataTypeSize(result->dtype());
+    };
+    if (fits && (before < 0 || bytesAfter() <= before)) {
       moveResult(e, wanted);
       return;
     }
-    setShardState(result, wanted);
-    if (before < 0) {
-      // The result needs a part of an operand that is not a rectangle: every rank computes the whole result.
-      ShardState whole = ShardState::replicated(wanted.mesh, result->shape());
-      setShardState(result, whole);
-      moveOperands(e);
-      if (wanted.isSharded()) {
-        moveResult(e, wanted);
-      }
-      return;
-    }
+    // if the result needs a part of an operand that is not a rectangle, every rank computes the whole result
+    const bool asWhole = before < 0;
+    setShardState(result, asWhole ? ShardState::replicated(wanted.mesh, result->shape()) : wanted);
     moveOperands(e);
+    if (asWhole && wanted.isSharded()) {
+      moveResult(e, wanted);
+    }
   }
 
   // The halo exchange of a window, if no redistribution is cheaper.
@@ -187,8 +168,7 @@ class Decomposition {
       if (o.edge.relation == EdgeRelation::Comm) {
         const TensorView* from = e->input(o.position)->asTensor();
         const ShardState needed = o.edge.needed ? *o.edge.needed : ShardState::replicated(wanted.mesh, from->shape());
-        const auto known = moved_.find({from->id(), needed.toString()});
-        if (known == moved_.end()) {
+        if (!moved_.contains({from->id(), needed.toString()})) {
           const RedistributionPlan& plan = plans_.plan(fusion_, o.edge.held, needed);
           const bool fits = plan.peakState <= boundBetween(o.edge.held, wanted);
           cost += fits ? plan.cost : std::numeric_limits<double>::infinity();
@@ -224,7 +204,7 @@ class Decomposition {
     const TensorView* result = e->tensorOutput();
     const ShardState wanted = states_.state(result);
     ShardState state = wanted;
-    for (size_t k = 0; k < state.dims.size(); k++) {
+    for (const int64_t k : indices(state.dims)) {
       state.dims[k] = DigitList::whole(static_cast<int>(k), wanted.dims[k].extent());
     }
     for (const Operand& o : operands(e)) {
@@ -247,9 +227,9 @@ class Decomposition {
 
   void moveResult(Expr* e, const ShardState& wanted) {
     TensorView* result = e->tensorOutput();
-    TensorView* moved = plainTensor(result, result->dtype(), wanted);
+    TensorView* moved = redistributed(result, wanted);
     fusion_.replaceUses(result, moved);
-    remember(redistribute(result, moved));
+    remember(moved->definition());
     moved->setUserSharded(result->isUserSharded());
     result->setUserSharded(false);
   }
@@ -264,8 +244,7 @@ class Decomposition {
       TensorView* from = e->input(o.position)->asTensor();
       TensorView*& to = moved_[{from->id(), o.edge.needed->toString()}];
       if (to == nullptr) {
-        to = plainTensor(from, from->dtype(), *o.edge.needed);
-        redistribute(from, to);
+        to = redistributed(from, *o.edge.needed);
       }
       fusion_.replaceInput(e, o.position, to);
     }
@@ -273,10 +252,7 @@ class Decomposition {
 
   void remember(Expr* e) {
     TensorView* to = e->tensorOutput();
-    TensorView*& known = moved_[{e->input(0)->id(), states_.state(to).toString()}];
-    if (known == nullptr) {
-      known = to;
-    }
+    moved_.try_emplace({e->input(0)->id(), states_.state(to).toString()}, to);
   }
 
   Fusion& fusion_;

@@ -60,8 +60,7 @@ bool fold(Fusion& fusion, Expr* slice, const Prover& facts) {
   const auto isZero = [](const IntExpr& e) { return e.isConst(0); };
   TensorView* now = nullptr;
   if (std::ranges::all_of(widths->before, isZero) && std::ranges::all_of(widths->after, isZero)) {
-    now = fusion.tensor(from->dtype(), dimsOf(from));
-    fusion.addExpr(ExprKind::Set, {from}, {now});
+    now = fusion.addOp(ExprKind::Set, {from}, from->dtype(), dimsOf(from));
   } else {
     now = addPad(from, pad->input(1), widths->before, widths->after);
   }

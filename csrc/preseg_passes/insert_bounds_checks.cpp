@@ -65,9 +65,7 @@ TensorView* checkedIndex(TensorView* index, const IntExpr& extent, const ShardSt
   Fusion& fusion = index->fusion();
   // The check compares in the type of the index, which must hold the extent.
   if (index->dtype() != DataType::Int && !provenLessEqual(extent, highestInteger(index->dtype()))) {
-    TensorView* wide = plainTensor(index, DataType::Int, place);
-    fusion.addExpr(ExprKind::Cast, {index}, {wide});
-    index = wide;
+    index = plainOp(ExprKind::Cast, {index}, index, DataType::Int, place);
   }
   TensorView* checked = plainTensor(index, index->dtype(), place);
   fusion.addExpr(ExprKind::Point, {index, fusion.intScalar(extent)}, {checked}, {.point = PointOp::CheckedIndex});

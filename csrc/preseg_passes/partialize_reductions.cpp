@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <string>
 #include <tuple>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/operand_dims.h"
@@ -32,62 +34,56 @@ std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
 
 // For every operand dim, the corresponding dim of partialRoot.
 std::vector<int> rootDims(const Expr* e, int operand, const TensorView* result) {
-  std::vector<int> roots;
-  for (const OperandDim& dim : operandDims(e, operand)) {
-    roots.push_back(dim.root);
-  }
+  std::vector<int> roots = mapped(operandDims(e, operand), &OperandDim::root);
   if (isIndexing(*e) && operand == tableOf(*e)) {
     roots[e->attributes().dim] = static_cast<int>(result->getRootDomain().size());
   }
   return roots;
 }
 
-struct OwnedPiece {
-  int root;
-  Digit digit;
-};
+// By axis: the digits of reduced root dims that it owns, as digits of these dims.
+using PartialAxes = std::map<int, std::vector<Digit>>;
 
-// By axis: the digits of reduced root dims that it owns.
-using PartialAxes = std::map<int, std::vector<OwnedPiece>>;
+// The digits of one root dim.
+std::vector<Digit> digitsOf(const PartialAxes& axes, int root) {
+  std::vector<Digit> digits;
+  for (const auto& [axis, pieces] : axes) {
+    std::ranges::copy_if(pieces, std::back_inserter(digits), [&](const Digit& d) { return d.dim == root; });
+  }
+  return digits;
+}
 
 bool isReduced(const std::vector<Dim>& root, int dim) { return dim >= 0 && root[dim].type == IterType::Reduction; }
 
+// The number of parts that axes own.
+IntExpr ownedParts(const DigitList& dim) {
+  return productOf(dim.digits(), [](const Digit& d) { return d.owner.isDevice() ? d.size : IntExpr(1); });
+}
+
 // Whether the parts are the uneven ones of one split by the product of the axes.
 bool isBlock(const DigitList& dim) {
-  int64_t parts = 1;
   int64_t below = 1;
   for (const Digit& d : dim.digits()) {
-    if (d.owner.isDevice()) {
-      parts *= d.size.constValue();
-      below = d.stride.constValue();
-    }
+    below = d.owner.isDevice() ? d.stride.constValue() : below;
   }
+  const int64_t parts = ownedParts(dim).constValue();
   const int64_t extent = dim.extent().constValue();
   return dim.isRange() && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
 }
 
 // Whether axes own all parts of given sizes.
 bool areAllParts(const DigitList& dim) {
-  int64_t owned = 1;
-  for (const Digit& d : dim.digits()) {
-    owned *= d.owner.isDevice() ? d.size.constValue() : 1;
-  }
-  return dim.hasParts() && dim.isRange() && owned == std::ssize(dim.digits().front().parts);
+  return dim.hasParts() && dim.isRange() && ownedParts(dim).isConst(std::ssize(dim.digits().front().parts));
 }
 
 // Their digits can be split off the root dims.
 bool nest(const PartialAxes& axes, const std::vector<Dim>& root) {
-  std::vector<std::vector<Digit>> owned(root.size());
-  for (const auto& [axis, pieces] : axes) {
-    for (const OwnedPiece& piece : pieces) {
-      owned[piece.root].push_back(piece.digit);
-    }
-  }
-  for (size_t k = 0; k < root.size(); k++) {
-    if (owned[k].empty()) {
+  for (int k = 0; k < std::ssize(root); k++) {
+    const std::vector<Digit> owned = digitsOf(axes, k);
+    if (owned.empty()) {
       continue;
     }
-    const DigitList digits = fillLocal(static_cast<int>(k), root[k].extent, owned[k]);
+    const DigitList digits = fillLocal(k, root[k].extent, owned);
     const bool uneven = !digits.isOpaque() && digits.isRagged();
     if (digits.isOpaque() || (uneven && !(digits.hasParts() ? areAllParts(digits) : isBlock(digits)))) {
       return false;
@@ -126,7 +122,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
     const std::vector<int> roots = rootDims(e, operand, result);
     std::vector<bool> first(mesh.numAxes(), false);
     for (size_t k = 0; k < state.dims.size(); k++) {
-      for (const Digit& d : state.dims[k].digits()) {
+      for (Digit d : state.dims[k].digits()) {
         if (!d.owner.isDevice()) {
           continue;
         }
@@ -135,18 +131,15 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
           elsewhere[axis] = true;
         } else if (axes.count(axis) == 0 || first[axis]) {
           first[axis] = true;
-          axes[axis].push_back({roots[k], d});
+          d.dim = roots[k];
+          axes[axis].push_back(d);
         }
       }
     }
   }
   // a digit that is a part of an axis is gathered, because contributions are counted by whole axes
   for (const auto& [axis, pieces] : axes) {
-    IntExpr together = 1;
-    for (const OwnedPiece& piece : pieces) {
-      together *= piece.digit.size;
-    }
-    elsewhere[axis] = elsewhere[axis] || !(together == mesh.axisSize(axis));
+    elsewhere[axis] = elsewhere[axis] || !(productOf(pieces, &Digit::size) == mesh.axisSize(axis));
   }
   if (isIndexing(*e)) {
     // if an outer axis is gathered because it is needed elsewhere, an inner axis does not own a contiguous range of rows
@@ -169,30 +162,19 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
   return fusion.tensorFromRoot(dtype, root, [&](Fusion& f, const std::vector<IterDomain*>& ids) {
     std::vector<IterDomain*> rest;
     std::map<std::pair<int, int64_t>, IterDomain*> pieces;  // (axis, -order): the outer part of an axis first
-    for (size_t k = 0; k < ids.size(); k++) {
-      std::vector<Digit> owned;
-      for (const auto& [axis, list] : axes) {
-        for (const OwnedPiece& piece : list) {
-          if (piece.root == static_cast<int>(k)) {
-            owned.push_back(piece.digit);
-          }
-        }
-      }
+    for (int k = 0; k < std::ssize(ids); k++) {
+      const std::vector<Digit> owned = digitsOf(axes, k);
       if (owned.empty()) {
         rest.push_back(ids[k]);
         continue;
       }
-      const DigitList digits = fillLocal(static_cast<int>(k), root[k].extent, owned);
+      const DigitList digits = fillLocal(k, root[k].extent, owned);
       invariant(!digits.isOpaque(), "[partialize-reductions] digits of root dim {} overlap", k);
       IterDomain* left = ids[k];
       if (digits.isRagged()) {  // padded as one
-        IntExpr parts = 1;
-        for (const Digit& d : digits.digits()) {
-          parts *= d.owner.isDevice() ? d.size : IntExpr(1);
-        }
         auto [outer, inner] = digits.hasParts()
                                   ? f.idPartition(left, digits.digits().front().parts, IterType::Iteration)
-                                  : f.idSplit(left, parts, false, IterType::Iteration);
+                                  : f.idSplit(left, ownedParts(digits), false, IterType::Iteration);
         left = outer;
         rest.push_back(inner);
       }
@@ -210,10 +192,9 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
           uncut = left->extent();
         }
         if (device) {
-          const std::vector<OwnedPiece>& list = axes.at(d.owner.axis);
-          const auto at = std::find_if(list.begin(), list.end(), [&](const OwnedPiece& p) {
-            return p.root == static_cast<int>(k) && p.digit.owner.below == d.owner.below;
-          });
+          const std::vector<Digit>& list = axes.at(d.owner.axis);
+          const auto at = std::ranges::find_if(
+              list, [&](const Digit& piece) { return piece.dim == k && piece.owner.below == d.owner.below; });
           // Larger `below` is the outer part; digits of one axis were listed in dim order, which need not be that.
           const int64_t below = d.owner.below.isConst() ? d.owner.below.constValue() : at - list.begin();
           pieces[{d.owner.axis, -below}] = outer;
@@ -235,12 +216,8 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
 }
 
 ShardState partialState(Expr* e, const PartialAxes& axes, const TensorView* partial, const ShardState& wanted) {
-  std::vector<IntExpr> shape = partial->shape();
-  shape.erase(shape.begin());
-  ShardState state = ShardState::replicated(wanted.mesh, shape);
-  for (const auto& [axis, pieces] : axes) {
-    state.partial.push_back(axis);
-  }
+  ShardState state = ShardState::replicated(wanted.mesh, mapped(stateDims(partial), &IterDomain::extent));
+  append(state.partial, std::views::keys(axes));
   for (const int operand : e->tensorPositions()) {
     propagateForward(e, operand, shardState(e->input(operand)->asTensor()), partial, state);
   }
@@ -249,39 +226,25 @@ ShardState partialState(Expr* e, const PartialAxes& axes, const TensorView* part
 }
 
 TensorView* cast(TensorView* tv, DataType to, const ShardState& at) {
-  if (tv->dtype() == to) {
-    return tv;
-  }
-  TensorView* out = plainTensor(tv, to, at);
-  tv->fusion().addExpr(ExprKind::Cast, {tv}, {out});
-  return out;
+  return tv->dtype() == to ? tv : plainOp(ExprKind::Cast, {tv}, tv, to, at);
 }
 
 // sum + bias of type `dtype`, as the op would have: in Float where that is of 16 bits.
 TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, DataType dtype) {
   Fusion& fusion = sum->fusion();
   const DataType wide = accumulateType(dtype);
-  ShardState biasState = ShardState::replicated(state.mesh, bias->shape());
-  std::vector<Digit> owned;
-  for (Digit d : state.dims.back().digits()) {
-    if (d.owner.isDevice()) {
-      d.dim = 0;
-      owned.push_back(d);
-    }
-  }
-  biasState.dims[0] = fillLocal(0, bias->shape()[0], owned);
-  TensorView* b = cast(bias, wide, biasState);
-  std::vector<Dim> dims(state.dims.size() - 1, Dim{1, IterType::Broadcast});
-  dims.push_back({bias->shape()[0], bias->noReductions()[0]->iterType()});
-  ShardState broadcastState = ShardState::replicated(state.mesh, std::vector<IntExpr>(state.dims.size() - 1, 1));
-  for (Digit& d : owned) {
-    d.dim = static_cast<int>(state.dims.size()) - 1;
-  }
-  broadcastState.dims.push_back(fillLocal(static_cast<int>(state.dims.size()) - 1, bias->shape()[0], owned));
-  TensorView* stretched = placedTensor(fusion, wide, dims, broadcastState);
+  const auto last = static_cast<int>(state.dims.size()) - 1;
+  const IntExpr extent = bias->shape()[0];
+  const std::vector<Digit> owned =
+      filtered(state.dims[last].digits(), [](const Digit& d) { return d.owner.isDevice(); });
+  TensorView* b = cast(bias, wide, {state.mesh, {fillLocal(0, extent, owned)}, {}});
+  std::vector<Dim> dims(last, Dim{1, IterType::Broadcast});
+  dims.push_back({extent, bias->noReductions()[0]->iterType()});
+  ShardState broadcastState = ShardState::replicated(state.mesh, std::vector<IntExpr>(last, 1));
+  broadcastState.dims.push_back(fillLocal(last, extent, owned));
   std::vector<bool> isNew(dims.size(), true);
   isNew.back() = false;
-  fusion.addExpr(ExprKind::Broadcast, {b}, {stretched}, {.flags = isNew});
+  TensorView* stretched = placedOp(ExprKind::Broadcast, {b}, wide, dims, broadcastState, {.flags = isNew});
   TensorView* total = plainTensor(sum, wide, state);
   fusion.addExpr(ExprKind::Point, {cast(sum, wide, state), stretched}, {total}, {.point = PointOp::Add});
   return cast(total, dtype, state);
@@ -306,11 +269,11 @@ bool isRounded(const Expr* e, DataType type) {
 }
 
 bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, Combined& combinedBefore) {
-  if (!e->output()->isTensor()) {
+  if (!e->output()->isTensor() || !contributionsOf(*e)) {
     return false;
   }
   TensorView* result = e->tensorOutput();
-  if (!contributionsOf(*e) || !result->hasDeviceMesh() || result->isPartial()) {
+  if (!result->hasDeviceMesh() || result->isPartial()) {
     return false;
   }
   Fusion& fusion = e->fusion();
@@ -330,10 +293,11 @@ bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, C
     return false;
   }
   const bool shared = e->kind() == ExprKind::Reduce && !result->hasAllocation() && !result->isFusionOutput();
-  TensorView** before = shared ? &combinedBefore[reductionText(e, result)] : nullptr;
-  if (before != nullptr && *before != nullptr) {
-    (*before)->setUserSharded((*before)->isUserSharded() || result->isUserSharded());
-    fusion.replaceUses(result, *before);
+  TensorView* unshared = nullptr;
+  TensorView*& done = shared ? combinedBefore[reductionText(e, result)] : unshared;
+  if (done != nullptr) {
+    done->setUserSharded(done->isUserSharded() || result->isUserSharded());
+    fusion.replaceUses(result, done);
     fusion.removeExpr(e);
     return true;
   }
@@ -352,16 +316,9 @@ bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, C
   Expr* local = fusion.addExpr(e->kind(), operands, {partial}, e->attributes());
   setShardState(partial, partialState(local, axes, partial, wanted));
   TensorView* combined = combine(partial, wanted);
-  TensorView* done =
-      bias != nullptr ? addBias(combined, bias, wanted, result->dtype()) : cast(combined, result->dtype(), wanted);
-  done->copyAllocation(*result);
-  done->setUserSharded(result->isUserSharded());
-  fusion.replaceUses(result, done);
+  done = bias != nullptr ? addBias(combined, bias, wanted, result->dtype()) : cast(combined, result->dtype(), wanted);
   fusion.removeExpr(e);
-  fusion.renumber(done, result->id());
-  if (before != nullptr) {
-    *before = done;
-  }
+  takePlace(result, done);
   return true;
 }
 

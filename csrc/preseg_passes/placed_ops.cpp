@@ -1,11 +1,12 @@
 #include "preseg_passes/placed_ops.h"
 
 #include <algorithm>
+#include <ranges>
 
-#include "ir/reshape.h"
 #include "ir/window.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
+#include "ops/add_view.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -24,7 +25,7 @@ TensorView* PlacedOps::point(PointOp op, const std::vector<Val*>& operands, std:
     }
     dtype = v->dtype();
   }
-  return add(ExprKind::Point, operands, fusion_.tensor(type.value_or(dtype), dims), {.point = op});
+  return placed(fusion_.addOp(ExprKind::Point, operands, type.value_or(dtype), dims, {.point = op}));
 }
 
 TensorView* PlacedOps::number(PointOp op, TensorView* tv, double with) { return point(op, {tv, fusion_.scalar(with)}); }
@@ -36,7 +37,7 @@ TensorView* PlacedOps::sum(TensorView* tv, const std::vector<bool>& reduced) {
   for (size_t k = 0; k < dims.size(); k++) {
     dims[k].type = reduced[k] ? IterType::Reduction : dims[k].type;
   }
-  return add(ExprKind::Reduce, {tv}, fusion_.tensor(tv->dtype(), dims), {.reduce = ReduceOp::Sum});
+  return placed(fusion_.addOp(ExprKind::Reduce, {tv}, tv->dtype(), dims, {.reduce = ReduceOp::Sum}));
 }
 
 TensorView* PlacedOps::broadcast(TensorView* tv, const std::vector<bool>& isNew) {
@@ -46,16 +47,17 @@ TensorView* PlacedOps::broadcast(TensorView* tv, const std::vector<bool>& isNew)
   for (const bool added : isNew) {
     dims.push_back(added ? Dim{1, IterType::Broadcast} : old[next++]);
   }
-  return add(ExprKind::Broadcast, {tv}, fusion_.tensor(tv->dtype(), dims), {.flags = isNew});
+  return placed(fusion_.addOp(ExprKind::Broadcast, {tv}, tv->dtype(), dims, {.flags = isNew}));
 }
 
 TensorView* PlacedOps::cast(TensorView* tv, DataType type) {
-  return add(ExprKind::Cast, {tv}, fusion_.tensor(type, dimsOf(tv)), {});
+  return placed(fusion_.addOp(ExprKind::Cast, {tv}, type, dimsOf(tv)));
 }
 
 TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step) {
-  return add(ExprKind::Iota, {fusion_.intScalar(start), fusion_.intScalar(step)},
-             fusion_.tensor(DataType::Int, {{length, IterType::Iteration}}), {.starts = {IntExpr(0)}});
+  TensorView* out = fusion_.tensor(DataType::Int, {{length, IterType::Iteration}});
+  fusion_.addExpr(ExprKind::Iota, {fusion_.intScalar(start), fusion_.intScalar(step)}, {out}, {.starts = {IntExpr(0)}});
+  return placed(out);
 }
 
 TensorView* PlacedOps::padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state) {
@@ -70,17 +72,13 @@ TensorView* PlacedOps::padEnd(TensorView* tv, size_t dim, int64_t more, const Sh
   return out;
 }
 
-TensorView* PlacedOps::reshape(TensorView* tv, const std::vector<IntExpr>& extents) {
-  return add(ExprKind::Reshape, {tv},
-             fusion_.tensorFromRoot(
-                 tv->dtype(), dimsOf(tv),
-                 [&](Fusion& f, const std::vector<IterDomain*>& root) { return connectReshape(f, root, extents); }),
-             {});
+TensorView* PlacedOps::reshape(TensorView* tv, const std::vector<int64_t>& shape) {
+  return placed(addReshape(tv, shape));
 }
 
 TensorView* PlacedOps::moved(TensorView* tv, const ShardState& to) {
-  TensorView* out = plainTensor(tv, tv->dtype(), to);
-  made_.push_back(redistribute(tv, out));
+  TensorView* out = redistributed(tv, to);
+  made_.push_back(out->definition());
   return out;
 }
 
@@ -90,16 +88,14 @@ bool PlacedOps::areLocal() const {
 }
 
 void PlacedOps::remove() {
-  for (auto e = made_.rbegin(); e != made_.rend(); ++e) {
-    fusion_.removeExpr(*e);
+  for (Expr* e : std::views::reverse(made_)) {
+    fusion_.removeExpr(e);
   }
   made_.clear();
 }
 
-TensorView* PlacedOps::add(ExprKind kind, const std::vector<Val*>& operands, TensorView* out,
-                           const ExprAttributes& attributes) {
-  Expr* e = fusion_.addExpr(kind, operands, {out}, attributes);
-  made_.push_back(e);
+TensorView* PlacedOps::placed(TensorView* out) {
+  const Expr* e = made_.emplace_back(out->definition());
   ShardState state = ShardState::replicated(mesh_, out->shape());
   for (const int operand : e->tensorPositions()) {
     propagateForward(e, operand, shardState(e->input(operand)->asTensor()), out, state);

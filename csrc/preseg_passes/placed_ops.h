@@ -22,7 +22,7 @@ class PlacedOps {
   TensorView* broadcast(TensorView* tv, const std::vector<bool>& isNew);
   TensorView* cast(TensorView* tv, DataType type);
   TensorView* iota(int64_t length, int64_t start, int64_t step);
-  TensorView* reshape(TensorView* tv, const std::vector<IntExpr>& extents);
+  TensorView* reshape(TensorView* tv, const std::vector<int64_t>& shape);
   // Zeros at the end of a dim; `state` is the sharding of the result.
   TensorView* padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state);
   TensorView* moved(TensorView* tv, const ShardState& to);
@@ -33,7 +33,8 @@ class PlacedOps {
   void remove();
 
  private:
-  TensorView* add(ExprKind kind, const std::vector<Val*>& operands, TensorView* out, const ExprAttributes& attributes);
+  // The result of an added op, which gets the axes of the operands.
+  TensorView* placed(TensorView* out);
 
   Fusion& fusion_;
   const DeviceMesh mesh_;

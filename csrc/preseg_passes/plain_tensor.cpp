@@ -1,35 +1,46 @@
 #include "preseg_passes/plain_tensor.h"
 
+#include "base/ranges.h"
+
 namespace meshfuse {
 
-TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& dims, const ShardState& state) {
-  TensorView* tv = fusion.tensor(dtype, dims);
-  if (!state.mesh.empty()) {
-    setShardState(tv, state);
-  }
-  return tv;
-}
-
 TensorView* plainTensor(const TensorView* tv, DataType dtype, const ShardState& state) {
-  TensorView* plain = placedTensor(tv->fusion(), dtype, dimsOf(tv), state);
+  TensorView* plain = tv->fusion().tensor(dtype, dimsOf(tv));
+  if (!state.mesh.empty()) {
+    setShardState(plain, state);
+  }
   if (tv->hasAllocation()) {
     plain->copyAllocation(*tv);
   }
   return plain;
 }
 
-Expr* redistribute(TensorView* from, TensorView* to) {
-  return from->fusion().addExpr(ExprKind::Redistribute, {from}, {to});
+TensorView* plainOp(ExprKind kind, const std::vector<Val*>& operands, const TensorView* like, DataType dtype,
+                    const ShardState& state, const ExprAttributes& attributes) {
+  TensorView* out = plainTensor(like, dtype, state);
+  like->fusion().addExpr(kind, operands, {out}, attributes);
+  return out;
+}
+
+TensorView* placedOp(ExprKind kind, const std::vector<Val*>& operands, DataType dtype, const std::vector<Dim>& dims,
+                     const ShardState& state, const ExprAttributes& attributes) {
+  TensorView* out = operands[0]->fusion().addOp(kind, operands, dtype, dims, attributes);
+  if (!state.mesh.empty()) {
+    setShardState(out, state);
+  }
+  return out;
+}
+
+TensorView* redistributed(TensorView* from, const ShardState& state) {
+  return plainOp(ExprKind::Redistribute, {from}, from, from->dtype(), state);
 }
 
 TensorView* combine(TensorView* partial, const ShardState& state) {
   std::vector<Dim> dims = dimsOf(partial);
   const int dim = partial->partialDim();
   dims.at(dim).type = IterType::Reduction;
-  TensorView* combined = placedTensor(partial->fusion(), partial->dtype(), dims, state);
-  partial->fusion().addExpr(ExprKind::Redistribute, {partial}, {combined},
-                            {.reduce = partial->partialDomain()->combine(), .dim = dim});
-  return combined;
+  return placedOp(ExprKind::Redistribute, {partial}, partial->dtype(), dims, state,
+                  {.reduce = partial->partialDomain()->combine(), .dim = dim});
 }
 
 void takePlace(TensorView* was, TensorView* now) {
@@ -46,12 +57,8 @@ bool combinesPartials(const Expr* expr) {
   }
   const int partial = expr->tensorInputs()[0]->partialDim();
   const std::vector<IterDomain*>& dims = expr->tensorOutput()->getLogicalDomain();
-  for (size_t k = 0; k < dims.size(); k++) {
-    if (dims[k]->isReduction() != (static_cast<int>(k) == partial)) {
-      return false;
-    }
-  }
-  return partial >= 0;
+  return partial >= 0 &&
+         std::ranges::all_of(indices(dims), [&](int64_t k) { return dims[k]->isReduction() == (k == partial); });
 }
 
 }  // namespace meshfuse

@@ -163,9 +163,7 @@ class EdgeRewrites {
       const Edge edge = edgeRelation(op, operand, result, states_);
       goesOn = edge.relation != EdgeRelation::Comm && edge.needed.has_value();
       if (goesOn && isCheaper(costOf(plans_, natural, wanted, result), now)) {
-        TensorView* moved = plainTensor(result, result->dtype(), wanted);
-        redistribute(result, moved);
-        takePlace(result, moved);
+        takePlace(result, redistributed(result, wanted));
         result->setUserSharded(false);
         fusion_.removeExpr(e);
         return true;
@@ -230,12 +228,8 @@ class EdgeRewrites {
       repeat(tv, wanted, depth);
       return tv;
     }
-    TensorView* moved = knownReshard(tv, wanted);
-    if (moved == nullptr) {
-      moved = plainTensor(tv, tv->dtype(), wanted);
-      redistribute(tv, moved);
-    }
-    return moved;
+    TensorView* known = knownReshard(tv, wanted);
+    return known != nullptr ? known : redistributed(tv, wanted);
   }
 
   void repeat(TensorView* tv, const ShardState& wanted, int depth) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/operand_dims.h"
@@ -24,9 +25,7 @@ namespace meshfuse {
 namespace {
 
 bool ownsAny(const ShardState& state, const std::vector<int>& axes) {
-  return std::ranges::any_of(axes, [&](int axis) {
-    return state.owns(axis) || std::ranges::find(state.partial, axis) != state.partial.end();
-  });
+  return std::ranges::any_of(axes, [&](int axis) { return state.owns(axis) || contains(state.partial, axis); });
 }
 
 bool ownsAll(const ShardState& state, const std::vector<int>& axes) {
@@ -40,24 +39,23 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
     return std::nullopt;
   }
   const int64_t parts = state.mesh.teamSize(axes);
-  std::vector<Digit> owned;
-  bool placed = false;
-  for (const Digit& d : digits.digits()) {
-    if (d.owner.isDevice()) {
-      owned.push_back(d);
-    } else if (!placed && d.owner.isLocal() && d.size.constValue() > 0 && d.size.constValue() % parts == 0) {
-      int64_t stride = d.stride.constValue() * d.size.constValue();
-      for (int axis : axes) {
-        const int64_t size = state.mesh.axisSize(axis).constValue();
-        stride /= size;
-        owned.push_back({static_cast<int>(dim), stride, size, Owner::device(axis)});
-      }
-      placed = true;
-    }
+  const auto isDivided = [&](const Digit& d) {
+    return d.owner.isLocal() && d.size.constValue() > 0 && d.size.constValue() % parts == 0;
+  };
+  const auto top = std::ranges::find_if(digits.digits(), isDivided);
+  if (top == digits.digits().end()) {
+    return std::nullopt;
+  }
+  std::vector<Digit> owned = filtered(digits.digits(), [](const Digit& d) { return d.owner.isDevice(); });
+  int64_t stride = top->stride.constValue() * top->size.constValue();
+  for (int axis : axes) {
+    const int64_t size = state.mesh.axisSize(axis).constValue();
+    stride /= size;
+    owned.push_back({static_cast<int>(dim), stride, size, Owner::device(axis)});
   }
   ShardState cut = state;
   cut.dims[dim] = fillLocal(static_cast<int>(dim), digits.extent(), owned);
-  return placed && !cut.dims[dim].isOpaque() && !cut.dims[dim].isRagged() ? std::optional(cut) : std::nullopt;
+  return cut.dims[dim].isOpaque() || cut.dims[dim].isRagged() ? std::nullopt : std::optional(cut);
 }
 
 // A set of tensors that get axes together. For a user-sharded tensor or an output, a copy in parts joins the set; the copy is then
@@ -65,7 +63,7 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
 class Region {
  public:
   Region(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states, std::vector<int> axes)
-      : fusion_(fusion), plans_(&plans), states_(&states), axes_(std::move(axes)) {}
+      : fusion_(fusion), plans_(plans), states_(states), axes_(std::move(axes)) {}
 
   void grow(TensorView* seed, ShardState state) {
     take(seed, std::move(state), false);
@@ -98,7 +96,7 @@ class Region {
       more.held += localBytes(member.state, member.tv->dtype());
       exprs.insert(member.tv->definition()->id());
       if (member.standsIn) {
-        more += costOf(*plans_, member.state, member.before, member.tv);
+        more += costOf(plans_, member.state, member.before, member.tv);
         continue;
       }
       more.held -= localBytes(member.before, member.tv->dtype());
@@ -112,8 +110,8 @@ class Region {
       if (e->kind() == ExprKind::Redistribute && e->input(0)->asTensor()->hasDeviceMesh() &&
           e->tensorOutput()->hasDeviceMesh()) {
         const TensorView* from = e->input(0)->asTensor();
-        more += costOf(*plans_, readState(from), states_->state(e->tensorOutput()), from);
-        more -= costOf(*plans_, beforeOf(from), beforeOf(e->tensorOutput()), from);
+        more += costOf(plans_, readState(from), states_.state(e->tensorOutput()), from);
+        more -= costOf(plans_, beforeOf(from), beforeOf(e->tensorOutput()), from);
       } else if (e->output()->isTensor()) {
         more += costOfEdges(e, gathered);
       }
@@ -132,14 +130,12 @@ class Region {
         if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
           continue;
         }
-        for (const int operand : use->positionsOf(member.tv)) {
-          if (edgeRelation(use, operand, use->tensorOutput(), *states_).relation != EdgeRelation::Comm) {
-            continue;
-          }
-          const bool rounds = becomesPartial(use, operand) && dataTypeSize(use->tensorOutput()->dtype()) < 4;
-          if (rounds || isIndexing(*use)) {
-            return false;
-          }
+        const auto losesBits = [&](int operand) {
+          return edgeRelation(use, operand, use->tensorOutput(), states_).relation == EdgeRelation::Comm &&
+                 (isIndexing(*use) || (becomesPartial(use, operand) && dataTypeSize(use->tensorOutput()->dtype()) < 4));
+        };
+        if (std::ranges::any_of(use->positionsOf(member.tv), losesBits)) {
+          return false;
         }
       }
     }
@@ -151,9 +147,7 @@ class Region {
     apply();
     for (const auto& [id, member] : members_) {
       if (member.standsIn) {
-        TensorView* moved = plainTensor(member.tv, member.tv->dtype(), member.before);
-        redistribute(member.tv, moved);
-        takePlace(member.tv, moved);
+        takePlace(member.tv, redistributed(member.tv, member.before));
         member.tv->setUserSharded(false);
       }
     }
@@ -173,11 +167,11 @@ class Region {
     return ids;
   }
   // Redistributed tensors of the region and their states, by id.
-  std::vector<std::pair<int, std::string>> redistributed() const {
-    std::vector<std::pair<int, std::string>> all;
+  std::set<std::pair<int, std::string>> reshards() const {
+    std::set<std::pair<int, std::string>> all;
     for (const auto& [id, member] : members_) {
       if (member.tv->definition()->kind() == ExprKind::Redistribute) {
-        all.emplace_back(id, member.state.toString());
+        all.emplace(id, member.state.toString());
       }
     }
     return all;
@@ -194,7 +188,7 @@ class Region {
   bool contains(const Val* val) const { return members_.contains(val->id()); }
 
   void take(TensorView* tv, ShardState state, bool standsIn) {
-    members_.insert_or_assign(tv->id(), Member{tv, std::move(state), states_->state(tv), standsIn});
+    members_.insert_or_assign(tv->id(), Member{tv, std::move(state), states_.state(tv), standsIn});
     open_.insert(tv->id());
     std::set<int> operands;
     for (const TensorView* in : tv->definition()->tensorInputs()) {
@@ -204,23 +198,18 @@ class Region {
     }
   }
 
+  bool standsIn(const Val* val) const { return contains(val) && members_.at(val->id()).standsIn; }
   ShardState beforeOf(const TensorView* tv) const {
-    const auto at = members_.find(tv->id());
-    return at == members_.end() ? states_->state(tv) : at->second.before;
+    return contains(tv) ? members_.at(tv->id()).before : states_.state(tv);
   }
   // The tensor that readers get.
   ShardState readState(const TensorView* tv) const {
-    const auto at = members_.find(tv->id());
-    return at != members_.end() && at->second.standsIn ? at->second.before : states_->state(tv);
-  }
-  bool standsIn(const Val* val) const {
-    const auto at = members_.find(val->id());
-    return at != members_.end() && at->second.standsIn;
+    return standsIn(tv) ? members_.at(tv->id()).before : states_.state(tv);
   }
 
   bool mayTake(const TensorView* tv, const DeviceMesh& mesh) const {
     return !contains(tv) && tv->definition() != nullptr && tv->hasDeviceMesh() && tv->getDeviceMesh() == mesh &&
-           !tv->isPartial() && !ownsAny(states_->state(tv), axes_);
+           !tv->isPartial() && !ownsAny(states_.state(tv), axes_);
   }
 
   void intoReaders(const Member& member) {
@@ -230,7 +219,7 @@ class Region {
         continue;
       }
       TensorView* out = use->tensorOutput();
-      ShardState state = states_->state(out);
+      ShardState state = states_.state(out);
       for (const int operand : use->positionsOf(member.tv)) {
         propagateForward(use, operand, member.state, out, state);
       }
@@ -245,16 +234,14 @@ class Region {
 
   // Adds tensors that only the region reads, if all readers need the same part.
   void intoOperands(const TensorView* tv) {
-    for (Val* in : tv->definition()->inputs()) {
-      if (!in->isTensor() || !mayTake(in->asTensor(), tv->getDeviceMesh()) || !isMovable(in->asTensor())) {
+    for (TensorView* in : tv->definition()->tensorInputs()) {
+      // asked once: a tensor with a reader outside the region does not join it
+      if (!mayTake(in, tv->getDeviceMesh()) || !isMovable(in) || readers_.at(in->id()) < fusion_.uses(in).size() ||
+          !asked_.insert(in->id()).second) {
         continue;
       }
-      // checked once: a tensor with a reader outside the region does not join it
-      if (readers_.at(in->id()) < fusion_.uses(in).size() || !asked_.insert(in->id()).second) {
-        continue;
-      }
-      if (std::optional<ShardState> needed = neededOf(in->asTensor())) {
-        take(in->asTensor(), std::move(*needed), false);
+      if (std::optional<ShardState> needed = neededOf(in)) {
+        take(in, std::move(*needed), false);
       }
     }
   }
@@ -266,7 +253,7 @@ class Region {
         return std::nullopt;
       }
       for (const int operand : use->positionsOf(tv)) {
-        ShardState state = states_->state(tv);
+        ShardState state = states_.state(tv);
         propagateBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, operand, state);
         if (!ownsAll(state, axes_) || (needed && !provenEqual(*needed, state))) {
           return std::nullopt;
@@ -280,21 +267,19 @@ class Region {
   // The axes cut a dim of the operand that the op reduces, and nothing else of it: it becomes a partial sum.
   bool becomesPartial(const Expr* e, int operand) const {
     const TensorView* out = e->tensorOutput();
-    if (!contributionsOf(*e) || isIndexing(*e) || out->isPartial() || ownsAny(states_->state(out), axes_)) {
+    if (!contributionsOf(*e) || isIndexing(*e) || out->isPartial() || ownsAny(states_.state(out), axes_)) {
       return false;
     }
-    const ShardState held = states_->state(e->input(operand)->asTensor());
+    const ShardState held = states_.state(e->input(operand)->asTensor());
     const std::vector<OperandDim> dims = operandDims(e, operand);
     const std::vector<IterDomain*>& root = out->getRootDomain();
-    for (size_t k = 0; k < held.dims.size(); k++) {
-      const bool cut = std::ranges::any_of(held.dims[k].digits(), [&](const Digit& d) {
-        return d.owner.isDevice() && std::ranges::find(axes_, d.owner.axis) != axes_.end();
-      });
-      if (cut && (dims[k].root == kUnmapped || !root[dims[k].root]->isReduction())) {
-        return false;
-      }
-    }
-    return true;
+    const auto isCut = [&](const DigitList& dim) {
+      return std::ranges::any_of(
+          dim.digits(), [&](const Digit& d) { return d.owner.isDevice() && meshfuse::contains(axes_, d.owner.axis); });
+    };
+    return std::ranges::all_of(indices(held.dims), [&](int64_t k) {
+      return !isCut(held.dims[k]) || (dims[k].root != kUnmapped && root[dims[k].root]->isReduction());
+    });
   }
 
   // An upper bound of the redistributions that partialize-reductions and decompose-reshardings will add: they may find cheaper ones.
@@ -307,7 +292,7 @@ class Region {
       if (standsIn(in)) {
         continue;
       }
-      const Edge edge = edgeRelation(e, operand, out, *states_);
+      const Edge edge = edgeRelation(e, operand, out, states_);
       if (edge.relation != EdgeRelation::Comm) {
         continue;
       }
@@ -320,22 +305,22 @@ class Region {
               ? *edge.needed
               : ShardState::replicated(out->hasDeviceMesh() ? out->getDeviceMesh() : edge.held.mesh, in->shape());
       if (gathered.emplace(in->id(), needed.toString()).second && knownReshard(in, needed) == nullptr) {
-        more += costOf(*plans_, edge.held, needed, in);
+        more += costOf(plans_, edge.held, needed, in);
         more.held += localBytes(needed, in->dtype());
       }
     }
     if (summed) {
-      ShardState sums = states_->state(out);
+      ShardState sums = states_.state(out);
       sums.partial = axes_;
-      more += costOf(*plans_, sums, states_->state(out), out);
+      more += costOf(plans_, sums, states_.state(out), out);
       more.held += localBytes(sums, out->dtype());
     }
     return more;
   }
 
   Fusion& fusion_;
-  PlanMemo* plans_;
-  ShardStateMemo* states_;
+  PlanMemo& plans_;
+  ShardStateMemo& states_;
   std::vector<int> axes_;
   std::map<int, Member> members_;  // by id
   std::set<int> open_;             // of members_, whose neighbours are to be asked
@@ -399,8 +384,7 @@ class Split {
       const bool isBetter = pays && region.keepsSums();
       region.undo();
       // a member of a rejected region would grow the same region, or a part of it
-      const std::vector<std::pair<int, std::string>> members = region.redistributed();
-      tried_.insert(members.begin(), members.end());
+      tried_.merge(region.reshards());
       if (isBetter) {
         best.emplace(Choice{std::move(region), more, dim});
       }
@@ -414,8 +398,7 @@ class Split {
         "compute and hold, {} more collectives",
         sum->id(), best->dim, best->region.size() - 1, -best->more.bytes, -best->more.held, best->more.calls));
     best->region.settle();
-    const std::set<int> touched = best->region.touched();
-    touched_.insert(touched.begin(), touched.end());
+    touched_.merge(best->region.touched());
     return true;
   }
 

@@ -230,26 +230,20 @@ class SumTrees {
   }
 
   // A term alone has the shape that the sum had.
-  TensorView* inPlaceOf(const TensorView* sum, TensorView* term) {
+  static TensorView* inPlaceOf(const TensorView* sum, TensorView* term) {
     if (sameShape(term, sum)) {
       return term;
     }
-    TensorView* whole = plainTensor(sum, sum->dtype(), shardState(sum));
-    fusion_.addExpr(ExprKind::Expand, {term}, {whole});
-    return whole;
+    return plainOp(ExprKind::Expand, {term}, sum, sum->dtype(), shardState(sum));
   }
 
-  TensorView* plainSum(TensorView* a, TensorView* b) {
-    TensorView* sum = plainTensor(a, a->dtype(), shardState(a));
-    fusion_.addExpr(ExprKind::Point, {a, b}, {sum}, {.point = PointOp::Add});
-    return sum;
+  static TensorView* plainSum(TensorView* a, TensorView* b) {
+    return plainOp(ExprKind::Point, {a, b}, a, a->dtype(), shardState(a), {.point = PointOp::Add});
   }
 
   // Contribution by contribution.
-  TensorView* add(TensorView* a, TensorView* b) {
-    TensorView* sum = placedTensor(fusion_, a->dtype(), dimsOf(a), shardState(a));
-    fusion_.addExpr(ExprKind::Point, {a, b}, {sum}, {.point = PointOp::Add});
-    return sum;
+  static TensorView* add(TensorView* a, TensorView* b) {
+    return placedOp(ExprKind::Point, {a, b}, a->dtype(), dimsOf(a), shardState(a), {.point = PointOp::Add});
   }
 
   Fusion& fusion_;
