@@ -3,11 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/axis_facts.h"
@@ -19,18 +21,20 @@ namespace meshfuse {
 
 namespace {
 
-// The logical dims that a loop dim is made of.
-void originsOf(IterDomain* id, const std::vector<IterDomain*>& logical, std::vector<int>& origins) {
-  const auto at = std::find(logical.begin(), logical.end(), id);
-  if (at != logical.end()) {
-    origins.push_back(static_cast<int>(at - logical.begin()));
-    return;
+// The first logical dim that a loop dim is made of.
+std::optional<int64_t> originOf(const IterDomain* id, const std::vector<IterDomain*>& logical) {
+  if (const int64_t at = positionIn(logical, id); at < std::ssize(logical)) {
+    return at;
   }
-  if (id->definition() != nullptr) {
-    for (IterDomain* in : id->definition()->in) {
-      originsOf(in, logical, origins);
+  if (id->definition() == nullptr) {
+    return std::nullopt;
+  }
+  for (const IterDomain* in : id->definition()->in) {
+    if (const std::optional<int64_t> origin = originOf(in, logical)) {
+      return origin;
     }
   }
+  return std::nullopt;
 }
 
 void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::string>& violations) {
@@ -38,9 +42,7 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
   const std::string axis = mesh.axisName(loop.axis);
   const std::string tensor = tv->toString();
-  std::vector<int> origins;
-  originsOf(loop.id, logical, origins);
-  const int dim = origins.empty() ? 0 : origins.front();
+  const int64_t dim = originOf(loop.id, logical).value_or(0);
   const IntExpr size = mesh.size(loop.id->parallelType());
   if (loop.extent.isConst() && size.isConst() && !(loop.extent == size)) {
     violations.push_back(fmt::format(
@@ -49,8 +51,7 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
         dim, tensor, logical[dim]->extent().toString(), loop.extent.toString(), axis, size.toString()));
     return;
   }
-  const bool constant =
-      std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
+  const bool constant = std::ranges::all_of(logical, [](const IterDomain* id) { return id->extent().isConst(); });
   if (loop.digits.isOpaque() && constant && !mesh.isSymbolic()) {
     violations.push_back(fmt::format(
         "the loop dim bound to axis {} of {} cuts merged dims, or an uneven part, and the cuts do not nest: "
@@ -72,17 +73,13 @@ void checkOverlaps(const TensorView* tv, const std::vector<const IterDomain*>& b
       continue;
     }
     const std::vector<IterDomain*>& loops = tv->getLoopDomain();
-    const auto place = [&](const IterDomain* id) { return std::find(loops.begin(), loops.end(), id) - loops.begin(); };
+    const auto place = [&](const IterDomain* id) { return positionIn(loops, id); };
     const ParallelType other = (*first)->parallelType();
-    std::vector<ParallelType> all;
-    for (const IterDomain* id : bound) {
-      all.push_back(id->parallelType());
-    }
-    std::string free;
-    for (const ParallelType one : mesh.freeInstead(other, type, all)) {
+    const std::vector<ParallelType> all = mapped(bound, &IterDomain::parallelType);
+    const std::string free = joined(mesh.freeInstead(other, type, all), ", ", [&](ParallelType one) {
       const std::string axis = mesh.axisName(mesh.axisOf(one));
-      free += (free.empty() ? "" : ", ") + (one.isPart() ? fmt::format("{} of {}", one.toString(), axis) : axis);
-    }
+      return one.isPart() ? fmt::format("{} of {}", one.toString(), axis) : axis;
+    });
     violations.push_back(fmt::format(
         "{} binds {}, axis {} of {}, to its loop dims {} and {}; an axis{} owns one digit of a tensor: leave one of "
         "them serial, {}",
@@ -148,8 +145,7 @@ std::vector<ParallelType> axesOfContributions(const TensorView* tv) {
   std::vector<ParallelType> axes;
   const std::vector<int> partial = shardState(tv).partial;
   for (const IterDomain* id : tv->getLoopDomain()) {
-    if (id->isDeviceDim() &&
-        std::ranges::find(partial, tv->getDeviceMesh().axisOf(id->parallelType())) != partial.end()) {
+    if (id->isDeviceDim() && contains(partial, tv->getDeviceMesh().axisOf(id->parallelType()))) {
       axes.push_back(id->parallelType());
     }
   }
@@ -162,10 +158,9 @@ bool staysPartial(const Expr* e) {
     return false;
   }
   const TensorView* out = e->tensorOutput();
-  return std::ranges::all_of(e->inputs(), [&](const Val* in) {
-    return !in->isTensor() || (in->asTensor()->partialDim() == out->partialDim() && in->asTensor()->hasDeviceMesh() &&
-                               out->hasDeviceMesh() && in->asTensor()->getDeviceMesh() == out->getDeviceMesh() &&
-                               axesOfContributions(in->asTensor()) == axesOfContributions(out));
+  return std::ranges::all_of(e->tensorInputs(), [&](const TensorView* in) {
+    return in->partialDim() == out->partialDim() && in->hasDeviceMesh() && out->hasDeviceMesh() &&
+           in->getDeviceMesh() == out->getDeviceMesh() && axesOfContributions(in) == axesOfContributions(out);
   });
 }
 
@@ -175,18 +170,14 @@ void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::st
   if (dim < 0) {
     return;
   }
-  const std::string wrong = wrongContributions(tv, facts);
-  if (!wrong.empty()) {
-    violations.push_back(wrong);
+  if (std::string wrong = wrongContributions(tv, facts); !wrong.empty()) {
+    violations.push_back(std::move(wrong));
   }
   const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv, facts).partial : std::vector<int>();
   if (axes.empty()) {
     return;
   }
-  std::string names;
-  for (int axis : axes) {
-    names += (names.empty() ? "" : ", ") + tv->getDeviceMesh().axisName(axis);
-  }
+  const std::string names = joined(axes, ", ", [&](int axis) { return tv->getDeviceMesh().axisName(axis); });
   auto refuse = [&](const std::string& how) {
     violations.push_back(fmt::format(
         "{} is a partial sum over {}, whose contributions dim {} counts, and {}; expected a reduction of dim "

@@ -6,11 +6,12 @@
 #include <array>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <optional>
+#include <ranges>
 #include <set>
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/axis_facts.h"
@@ -22,22 +23,29 @@ namespace meshfuse {
 namespace {
 
 int64_t bytesOf(const Val* val) {
-  int64_t bytes = dataTypeSize(val->dtype());
-  for (const IntExpr& extent : val->asTensor()->shape()) {
-    bytes *= extent.isConst() ? extent.constValue() : 1;
-  }
-  return bytes;
+  const auto sizeOf = [](const IntExpr& extent) { return extent.isConst() ? extent.constValue() : 1; };
+  return dataTypeSize(val->dtype()) * productOf(val->asTensor()->shape(), sizeOf);
 }
 
 // Operands in the order of their priority. If the weight and the activations suggest one axis for different dims, the
 // smaller of the two is cheaper to gather, so the larger comes first; the weight where they are equal.
 std::vector<int> operandOrder(const Expr* expr) {
-  std::vector<int> order(expr->inputs().size());
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int> order = mapped<int>(indices(expr->inputs()), std::identity());
   if (isContraction(*expr) && bytesOf(expr->input(0)) <= bytesOf(expr->input(1))) {
     std::rotate(order.begin(), order.begin() + 1, order.end());  // weight, bias, activations
   }
   return order;
+}
+
+// The list in as many orders as it has elements: each of them first once, before the others in their order.
+template <class T>
+std::vector<std::vector<T>> eachFirst(const std::vector<T>& list) {
+  std::vector<std::vector<T>> orders{list};
+  for (size_t k = 1; k < list.size(); k++) {
+    std::vector<T>& order = orders.emplace_back(list);
+    std::rotate(order.begin(), order.begin() + k, order.begin() + k + 1);
+  }
+  return orders;
 }
 
 bool sameDigits(const ShardState& a, const ShardState& b) {
@@ -52,12 +60,10 @@ bool markUserSharded(const Fusion& fusion) {
   if (std::ranges::any_of(tensors, &TensorView::isUserSharded)) {
     return false;
   }
-  bool changed = false;
   for (TensorView* tv : tensors) {
     tv->setUserSharded(tv->hasDeviceMesh());
-    changed |= tv->isUserSharded();
   }
-  return changed;
+  return std::ranges::any_of(tensors, &TensorView::isUserSharded);
 }
 
 // The order in which ops propagate axes of a result back to an operand: first ops that keep elements, then reductions; last ops that
@@ -83,7 +89,7 @@ class Propagation {
     bool awaits = false;
     for (TensorView* tv : fusion.tensors()) {
       symbolic |= tv->getDeviceMesh().isSymbolic();
-      awaits |= std::ranges::any_of(tv->getLogicalDomain(), [](const IterDomain* id) { return id->isSymbolic(); });
+      awaits |= std::ranges::any_of(tv->getLogicalDomain(), &IterDomain::isSymbolic);
       if (tv->hasDeviceMesh()) {
         states_[tv->id()] = shardState(tv, facts_);
         if (std::ranges::any_of(tv->getLoopDomain(), [](auto* id) { return id->isDeviceDim() && id->isReduction(); })) {
@@ -153,12 +159,13 @@ class Propagation {
     return it == states_.end() ? nullptr : &it->second;
   }
 
-  bool adoptMesh(const TensorView* tv, const Val* neighbour) {
+  // Only tensors are free or have a state.
+  bool adoptMesh(const Val* val, const Val* neighbour) {
     const ShardState* state = find(neighbour);
-    if (!isFree(tv) || find(tv) != nullptr || state == nullptr) {
+    if (!isFree(val) || find(val) != nullptr || state == nullptr) {
       return false;
     }
-    states_[tv->id()] = ShardState::replicated(state->mesh, tv->shape());
+    states_[val->id()] = ShardState::replicated(state->mesh, val->asTensor()->shape());
     return true;
   }
 
@@ -166,16 +173,16 @@ class Propagation {
     for (bool changed = true; changed;) {
       changed = false;
       for (const Expr* e : exprs_) {
-        for (Val* out : e->outputs()) {
-          for (Val* in : e->inputs()) {
-            changed |= out->isTensor() && in->isTensor() && adoptMesh(out->asTensor(), in);
+        for (const Val* out : e->outputs()) {
+          for (const Val* in : e->inputs()) {
+            changed |= adoptMesh(out, in);
           }
         }
       }
-      for (auto e = exprs_.rbegin(); e != exprs_.rend(); ++e) {
-        for (Val* in : (*e)->inputs()) {
-          for (Val* out : (*e)->outputs()) {
-            changed |= in->isTensor() && out->isTensor() && adoptMesh(in->asTensor(), out);
+      for (const Expr* e : std::views::reverse(exprs_)) {
+        for (const Val* in : e->inputs()) {
+          for (const Val* out : e->outputs()) {
+            changed |= adoptMesh(in, out);
           }
         }
       }
@@ -261,7 +268,7 @@ class Propagation {
         continue;
       }
       const std::string text = all[k].state.toString();
-      if (std::ranges::find(others, text) != others.end()) {
+      if (contains(others, text)) {
         continue;
       }
       least = least ? least : bytesOf(all[best].state);
@@ -284,14 +291,11 @@ class Propagation {
 
   // The state of a result with the axes that its operands suggest: each of them first once, where they may differ.
   Suggestion fromOperands(const Expr* e, const TensorView* out) {
-    const std::vector<int> order = operandOrder(e);
-    std::vector<Suggestion> all{inOrder(e, out, order)};
-    const bool mayChoose = e->kind() == ExprKind::Point || isContraction(*e);
-    for (size_t k = 1; mayChoose && k < order.size(); k++) {
-      std::vector<int> with = order;
-      std::rotate(with.begin(), with.begin() + k, with.begin() + k + 1);
-      all.push_back(inOrder(e, out, with));
+    std::vector<std::vector<int>> orders = eachFirst(operandOrder(e));
+    if (e->kind() != ExprKind::Point && !isContraction(*e)) {
+      orders.resize(1);
     }
+    const auto all = mapped(orders, [&](const std::vector<int>& order) { return inOrder(e, out, order); });
     return choose(out, all, "its operands receive",
                   [&](const ShardState& state) { return bytesOfOperands(e, out, state); });
   }
@@ -309,24 +313,16 @@ class Propagation {
 
   // The state of a tensor with the axes that its readers of this way suggest: each of them first once.
   Suggestion fromReaders(const TensorView* tv, Way way) {
-    std::vector<const Expr*> readers;
-    for (const Expr* use : fusion_.uses(tv)) {
-      if (places_.contains(use->id()) && wayOf(use) == way) {
-        readers.push_back(use);
-      }
-    }
+    const auto isReader = [&](const Expr* use) { return places_.contains(use->id()) && wayOf(use) == way; };
+    std::vector<Expr*> readers = filtered(fusion_.uses(tv), isReader);
     std::ranges::sort(readers, {}, [&](const Expr* e) { return places_.at(e->id()); });
-    std::vector<Suggestion> all;
-    for (size_t first = 0; first < readers.size(); first++) {
+    const auto all = mapped(eachFirst(readers), [&](const std::vector<Expr*>& order) {
       Suggestion suggestion{*find(tv), ""};
-      takeFrom(readers[first], tv, suggestion);
-      for (size_t k = 0; k < readers.size(); k++) {
-        if (k != first) {
-          takeFrom(readers[k], tv, suggestion);
-        }
+      for (const Expr* reader : order) {
+        takeFrom(reader, tv, suggestion);
       }
-      all.push_back(std::move(suggestion));
-    }
+      return suggestion;
+    });
     return choose(tv, all, "its neighbours receive", [&](const ShardState& state) { return bytesAround(tv, state); });
   }
 
