@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/ranges.h"
 #include "tile/tile.h"
 
 namespace meshfuse::tile {
@@ -47,26 +48,14 @@ class Printer {
 
   // -- declarations ---------------------------------------------------------------------------------------------------
   static std::string facts(const SymbolFacts& f) {
-    std::string text = fmt::format(" >= {}", f.lower);
-    if (f.upper != INT64_MAX) {
-      text += fmt::format(" <= {}", f.upper);
-    }
-    if (f.divisor != 1) {
-      text += fmt::format(" % {}", f.divisor);
-    }
-    return text;
+    return fmt::format(" >= {}", f.lower) + (f.upper == INT64_MAX ? "" : fmt::format(" <= {}", f.upper)) +
+           (f.divisor == 1 ? "" : fmt::format(" % {}", f.divisor));
   }
   static std::string_view memory(Memory m) {
     constexpr std::string_view kNames[] = {"input", "output", "inout", "workspace", "scratch"};
     return kNames[static_cast<size_t>(m)];
   }
-  static std::string expressions(const std::vector<IntExpr>& list) {
-    std::string text;
-    for (const IntExpr& e : list) {
-      text += (text.empty() ? "" : ", ") + e.toString();
-    }
-    return text;
-  }
+  static std::string expressions(const std::vector<IntExpr>& list) { return joined(list, ", ", &IntExpr::toString); }
   // ` p(pm: ceilDiv(M, 16)) s16 r4 v16`: a symbol where it is not the axis' name and the level, a stride where it is not the
   // extent of the digits within.
   static std::string digits(const Axis& axis) {
@@ -92,68 +81,58 @@ class Printer {
   }
 
   // -- values ---------------------------------------------------------------------------------------------------------
-  std::string type(const Value& v) const {
-    return fmt::format("{} {}", info(v.dtype).token, spread(v.space, v.digits));
+  std::string type(const Value* v) const {
+    return v == nullptr ? "?" : fmt::format("{} {}", info(v->dtype).token, spread(v->space, v->digits));
   }
   // `s(n_r n_v)`
   std::string spread(int space, uint64_t set) const {
-    if (space < 0 || space >= std::ssize(p_.spaces)) {
-      return set == 0 ? "()" : fmt::format("?({:#x})", set);
+    if (const Space* s = elementAt(p_.spaces, space)) {
+      return fmt::format("{}({})", s->name, digitNames(*s, set));
     }
-    const Space& s = p_.spaces[space];
-    return fmt::format("{}({})", s.name, digitNames(s, set));
+    return set == 0 ? "()" : fmt::format("?({:#x})", set);
   }
-  bool exists(ValueId id) const { return id >= 0 && id < std::ssize(p_.values); }
+  // The name of a scalar, tensor or space where it is used.
+  template <class T>
+  static std::string nameAt(const std::vector<T>& list, int position) {
+    const T* element = elementAt(list, position);
+    return element != nullptr ? element->name : fmt::format("?{}", position);
+  }
   // A value where it is used: constants and scalars in full, others by number.
   std::string use(ValueId id) const {
-    if (!exists(id)) {
-      return fmt::format("%?{}", id);
-    }
-    const Value& v = p_.values[id];
-    if (v.kind == ValueKind::Const) {
-      std::string number = isFloatingPoint(v.dtype) ? fmt::format("{}", v.constant) : fmt::format("{}", v.integer);
-      return fmt::format("{}:{}{}", number, info(v.dtype).token, v.digits == 0 ? "" : " " + spread(v.space, v.digits));
-    }
-    if (v.kind == ValueKind::Scalar) {
-      std::string scalar =
-          v.param >= 0 && v.param < std::ssize(p_.scalars) ? p_.scalars[v.param].name : fmt::format("?{}", v.param);
-      return v.digits == 0 ? scalar : fmt::format("{} {}", scalar, spread(v.space, v.digits));
+    const Value* v = elementAt(p_.values, id);
+    if (v != nullptr && !hasPlace(v->kind)) {
+      std::string digits = v->digits == 0 ? "" : " " + spread(v->space, v->digits);
+      if (v->kind == ValueKind::Scalar) {
+        return nameAt(p_.scalars, v->param) + digits;
+      }
+      std::string number = isFloatingPoint(v->dtype) ? fmt::format("{}", v->constant) : fmt::format("{}", v->integer);
+      return fmt::format("{}:{}{}", number, info(v->dtype).token, digits);
     }
     auto it = numbers_.find(id);
-    return it == numbers_.end() ? fmt::format("%?{}", id) : fmt::format("%{}", it->second);
+    return v == nullptr || it == numbers_.end() ? fmt::format("%?{}", id) : fmt::format("%{}", it->second);
   }
   std::string number(ValueId id) {
     numbers_.try_emplace(id, static_cast<int>(numbers_.size()));
     return use(id);
   }
   std::string list(const std::vector<ValueId>& ids) const {
-    std::string text;
-    for (ValueId id : ids) {
-      text += (text.empty() ? "" : ", ") + use(id);
+    return joined(ids, ", ", [&](ValueId id) { return use(id); });
+  }
+  std::string position(const Index& i) const {
+    if (i.tile == kNone) {
+      return i.expr.toString();
     }
-    return text;
+    return i.expr.isConst(0) ? use(i.tile) : i.expr.toString() + " + " + use(i.tile);
   }
   std::string access(int tensor, const std::vector<Index>& index) const {
-    std::string at;
-    for (const Index& i : index) {
-      at += at.empty() ? "" : ", ";
-      if (i.tile == kNone || !i.expr.isConst(0)) {
-        at += i.expr.toString() + (i.tile == kNone ? "" : " + ");
-      }
-      at += i.tile == kNone ? "" : use(i.tile);
-    }
-    std::string name =
-        tensor >= 0 && tensor < std::ssize(p_.tensors) ? p_.tensors[tensor].name : fmt::format("?{}", tensor);
-    return fmt::format("{}[{}]", name, at);
+    return fmt::format("{}[{}]", nameAt(p_.tensors, tensor),
+                       joined(index, ", ", [&](const Index& i) { return position(i); }));
   }
   static std::string predicates(const std::vector<Pred>& where) {
-    std::string text;
-    for (const Pred& p : where) {
-      text += fmt::format("{}{} < {}", text.empty() ? "" : ", ", p.lhs.toString(), p.rhs.toString());
-    }
-    return text;
+    return joined(where, ", ", [](const Pred& p) { return p.lhs.toString() + " < " + p.rhs.toString(); });
   }
-  std::string guards(const std::vector<Pred>& where, ValueId mask, ValueId fill, Cache cache) const {
+  std::string guards(const std::vector<Pred>& where, ValueId mask = kNone, ValueId fill = kNone,
+                     Cache cache = Cache::Keep) const {
     std::string text = where.empty() ? "" : " where " + predicates(where);
     text += mask == kNone ? "" : " mask " + use(mask);
     text += fill == kNone ? "" : " else " + use(fill);
@@ -171,15 +150,16 @@ class Printer {
       case ValueKind::Load:
         return fmt::format("load {}{}", access(v.param, v.index), guards(v.where, v.mask, v.fill, v.cache));
       case ValueKind::Point:
-        return fmt::format("{} {}{}", info(v.op).name, list(v.operands), guards(v.where, kNone, kNone, Cache::Keep));
+        return fmt::format("{} {}{}", info(v.op).name, list(v.operands), guards(v.where));
       case ValueKind::Cast:
         return fmt::format("cast {}", list(v.operands));
       case ValueKind::Random:
         return fmt::format("random {} of {}", v.param, list(v.operands));
       case ValueKind::Reduce: {
-        uint64_t over = v.operands.empty() || !exists(v.operands[0]) ? 0 : p_.values[v.operands[0]].digits & ~v.digits;
+        const Value* from = v.operands.empty() ? nullptr : elementAt(p_.values, v.operands[0]);
+        uint64_t over = from == nullptr ? 0 : from->digits & ~v.digits;
         return fmt::format("reduce {} {} over {}{}", name(v.combiner), list(v.operands), spread(v.space, over),
-                           guards(v.where, kNone, kNone, Cache::Keep));
+                           guards(v.where));
       }
       case ValueKind::Carry:
         return "carry";
@@ -202,9 +182,8 @@ class Printer {
   void statement(const Stmt& s) {
     switch (s.kind) {
       case StmtKind::Define:
-        if (exists(s.value)) {
-          const Value& v = p_.values[s.value];
-          std::string text = definition(v);
+        if (const Value* v = elementAt(p_.values, s.value)) {
+          std::string text = definition(*v);  // before this value has a number
           line("{}: {} = {}", number(s.value), type(v), text);
         }
         return;
@@ -227,14 +206,8 @@ class Printer {
   }
   // The space of an access, where its value does not show it.
   std::string in(const Stmt& s) const {
-    if (exists(s.value)) {
-      const Value& v = p_.values[s.value];
-      if (v.digits != 0 && v.space == s.space) {
-        return "";
-      }
-    }
-    return " in " +
-           (s.space >= 0 && s.space < std::ssize(p_.spaces) ? p_.spaces[s.space].name : fmt::format("?{}", s.space));
+    const Value* v = elementAt(p_.values, s.value);
+    return v != nullptr && v->digits != 0 && v->space == s.space ? "" : " in " + nameAt(p_.spaces, s.space);
   }
   void loop(const Stmt& s) {
     line("for {}:", serialSymbol(s));
@@ -242,7 +215,7 @@ class Printer {
     for (const Carried& c : s.carried) {
       std::string init = use(c.init);
       std::string carry = number(c.carry);
-      line("carry {}: {} = {}", carry, exists(c.carry) ? type(p_.values[c.carry]) : "?", init);
+      line("carry {}: {} = {}", carry, type(elementAt(p_.values, c.carry)), init);
     }
     depth_--;
     block(s.body);
@@ -254,16 +227,10 @@ class Printer {
     depth_--;
   }
   std::string serialSymbol(const Stmt& s) const {
-    if (s.space >= 0 && s.space < std::ssize(p_.spaces)) {
-      const std::vector<Axis>& axes = p_.spaces[s.space].axes;
-      if (s.axis >= 0 && s.axis < std::ssize(axes)) {
-        const Axis& axis = axes[s.axis];
-        if (s.digit >= 0 && s.digit < std::ssize(axis.digits)) {
-          return fmt::format("{} of {}", axis.digits[s.digit].symbol, axis.name);
-        }
-      }
-    }
-    return fmt::format("?{}.{}.{}", s.space, s.axis, s.digit);
+    const Axis* axis = axisAt(p_, s.space, s.axis);
+    const Digit* digit = axis == nullptr ? nullptr : elementAt(axis->digits, s.digit);
+    return digit == nullptr ? fmt::format("?{}.{}.{}", s.space, s.axis, s.digit)
+                            : fmt::format("{} of {}", digit->symbol, axis->name);
   }
 
   const Program& p_;

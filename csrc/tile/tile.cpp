@@ -8,47 +8,44 @@ namespace meshfuse::tile {
 
 namespace {
 
-// Product of the sizes of a space's digits on a level.
-int64_t extentOn(const Space& space, Level level) {
-  int64_t n = 1;
-  for (const Axis& axis : space.axes) {
-    for (const Digit& digit : axis.digits) {
-      if (digit.level == level) {
-        n *= digit.size.constValue();
+// The largest product of the sizes of one space's digits on a level.
+int extentOn(const Program& program, Level level) {
+  int64_t largest = 1;
+  for (const Space& space : program.spaces) {
+    int64_t n = 1;
+    for (const Axis& axis : space.axes) {
+      for (const Digit& digit : axis.digits) {
+        n *= digit.level == level ? digit.size.constValue() : 1;
       }
     }
+    largest = std::max(largest, n);
   }
-  return n;
+  return static_cast<int>(largest);
+}
+
+// The bit set of the digits of a space for which `holds` is true.
+template <class F>
+uint64_t digitsWhere(const Space& space, const F& holds) {
+  std::vector<DigitRef> refs = digitsOf(space);
+  uint64_t set = 0;
+  for (size_t i = 0; i < refs.size(); i++) {
+    set |= uint64_t{holds(refs[i])} << i;
+  }
+  return set;
 }
 
 }  // namespace
 
-int Program::threads() const {
-  if (target == Target::Cpu) {
-    return 1;
-  }
-  int64_t warps = 1;
-  for (const Space& space : spaces) {
-    warps = std::max(warps, extentOn(space, Level::Warp));
-  }
-  return static_cast<int>(32 * warps);
-}
+int Program::threads() const { return target == Target::Cpu ? 1 : 32 * extentOn(*this, Level::Warp); }
 
-int Program::cluster() const {
-  int64_t blocks = 1;
-  for (const Space& space : spaces) {
-    blocks = std::max(blocks, extentOn(space, Level::Cluster));
-  }
-  return static_cast<int>(blocks);
-}
+int Program::cluster() const { return extentOn(*this, Level::Cluster); }
 
 std::vector<DigitRef> digitsOf(const Space& space) {
   std::vector<DigitRef> refs;
   for (int a = 0; a < std::ssize(space.axes); a++) {
     const std::vector<Digit>& digits = space.axes[a].digits;
     for (int d = 0; d < std::ssize(digits); d++) {
-      Level level = digits[d].level;
-      if (isThread(level) || isRegister(level)) {
+      if (isInTile(digits[d].level)) {
         refs.push_back({a, d});
       }
     }
@@ -58,19 +55,20 @@ std::vector<DigitRef> digitsOf(const Space& space) {
   return refs;
 }
 
+uint64_t axisDigits(const Space& space, int axis) {
+  return digitsWhere(space, [&](DigitRef ref) { return ref.axis == axis; });
+}
+
+bool isNamed(std::string_view symbol, const std::vector<Index>& index, const std::vector<Pred>& where) {
+  return std::ranges::any_of(index, [&](const Index& i) { return i.expr.contains(symbol); }) ||
+         std::ranges::any_of(where, [&](const Pred& p) { return p.lhs.contains(symbol) || p.rhs.contains(symbol); });
+}
+
 uint64_t digitsNamed(const Space& space, const std::vector<Index>& index, const std::vector<Pred>& where) {
-  std::vector<DigitRef> refs = digitsOf(space);
-  uint64_t set = 0;
-  for (size_t i = 0; i < refs.size(); i++) {
-    const Axis& axis = space.axes[refs[i].axis];
-    const std::string& digit = axis.digits[refs[i].digit].symbol;
-    auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
-    if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
-        std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
-      set |= uint64_t{1} << i;
-    }
-  }
-  return set;
+  return digitsWhere(space, [&](DigitRef ref) {
+    const Axis& axis = space.axes[ref.axis];
+    return isNamed(axis.name, index, where) || isNamed(axis.digits[ref.digit].symbol, index, where);
+  });
 }
 
 std::string digitNames(const Space& space, uint64_t digits) {
@@ -94,22 +92,14 @@ std::string usualSymbol(const std::string& axis, Level level, int nth) {
 IntExpr arrivals(const Program& program, const Stmt& lastArriver) {
   IntExpr workers = 1;
   for (const GridDim& g : program.grid) {
-    bool selects = std::any_of(lastArriver.index.begin(), lastArriver.index.end(),
-                               [&](const Index& i) { return i.expr.contains(g.symbol); });
-    workers *= selects ? IntExpr(1) : g.count;
+    workers *= isNamed(g.symbol, lastArriver.index, {}) ? IntExpr(1) : g.count;
   }
   return workers;
 }
 
-uint64_t axisDigits(const Space& space, int axis) {
-  uint64_t set = 0;
-  std::vector<DigitRef> refs = digitsOf(space);
-  for (size_t i = 0; i < refs.size(); i++) {
-    if (refs[i].axis == axis) {
-      set |= uint64_t{1} << i;
-    }
-  }
-  return set;
+const Axis* axisAt(const Program& program, int space, int axis) {
+  const Space* s = elementAt(program.spaces, space);
+  return s == nullptr ? nullptr : elementAt(s->axes, axis);
 }
 
 }  // namespace meshfuse::tile

@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "digits/int_expr.h"
@@ -205,7 +206,9 @@ struct DigitRef {
 [[nodiscard]] std::vector<DigitRef> digitsOf(const Space& space);
 // The bit set of the c, w, l, r, v digits of axis `axis`.
 [[nodiscard]] uint64_t axisDigits(const Space& space, int axis);
-// The digits that expressions of an access name, by their symbol or by that of their axis. Index tiles are not asked.
+// Whether an expression of an access names a symbol. Index tiles are not asked.
+[[nodiscard]] bool isNamed(std::string_view symbol, const std::vector<Index>& index, const std::vector<Pred>& where);
+// The digits that expressions of an access name, by their symbol or by that of their axis.
 [[nodiscard]] uint64_t digitsNamed(const Space& space, const std::vector<Index>& index, const std::vector<Pred>& where);
 // The symbols of the digits of a set: `n_r n_v`.
 [[nodiscard]] std::string digitNames(const Space& space, uint64_t digits);
@@ -217,6 +220,16 @@ struct DigitRef {
 [[nodiscard]] IntExpr arrivals(const Program& program, const Stmt& lastArriver);
 [[nodiscard]] inline bool isRegister(Level l) { return l == Level::Repeat || l == Level::Vector; }
 [[nodiscard]] inline bool isThread(Level l) { return l == Level::Cluster || l == Level::Warp || l == Level::Lane; }
+[[nodiscard]] inline bool isInTile(Level l) { return isThread(l) || isRegister(l); }
+// Whether values of a kind have a place in the program, which a Define or a loop marks.
+[[nodiscard]] inline bool hasPlace(ValueKind kind) { return kind != ValueKind::Const && kind != ValueKind::Scalar; }
+
+// An element of one of the lists above, or nullptr: a program may name one that does not exist, which `verify` reports.
+template <class T>
+[[nodiscard]] const T* elementAt(const std::vector<T>& list, int position) {
+  return position >= 0 && position < std::ssize(list) ? &list[position] : nullptr;
+}
+[[nodiscard]] const Axis* axisAt(const Program& program, int space, int axis);
 
 // The readable form; the same program gives the same text. Compared in golden tests, hashed for the kernel cache.
 [[nodiscard]] std::string toString(const Program& program);
