@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/ranges.h"
 #include "tile/verify_values.h"
 
 namespace meshfuse::tile {
@@ -52,16 +53,14 @@ class DeclarationVerifier {
 
  private:
   void declare(const std::string& name, std::string_view what) {
-    bool identifier =
-        !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
-        std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    bool identifier = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                      std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
     f_.expect(identifier, "{} '{}' is no identifier", what, name);
     f_.expect(names_.insert(name).second, "{} {}: the name is taken", what, name);
   }
   void onlySizes(const IntExpr& e, const std::string& where) {
     for (const std::string& symbol : e.symbols()) {
-      f_.expect(std::any_of(p_.sizes.begin(), p_.sizes.end(), [&](const SizeParam& s) { return s.name == symbol; }),
-                "{} is {}: {} is no size of the kernel", where, e.toString(), symbol);
+      f_.expect(isSize(p_, symbol), "{} is {}: {} is no size of the kernel", where, e.toString(), symbol);
     }
   }
   void verifyTensor(const TensorParam& t) {
@@ -96,7 +95,7 @@ class DeclarationVerifier {
         lanes *= d.level == Level::Lane ? size : 1;
         warps *= d.level == Level::Warp ? size : 1;
         cluster *= d.level == Level::Cluster ? size : 1;
-        count += isThread(d.level) || isRegister(d.level) ? 1 : 0;
+        count += isInTile(d.level) ? 1 : 0;
         if (d.level == Level::Vector) {
           vectors++;
           f_.expect(i + 1 == axis.digits.size(), "axis {}: the vector digit is not innermost", axis.name);
@@ -112,7 +111,7 @@ class DeclarationVerifier {
     f_.expect(count <= 64, "space {}: {} thread and register digits, at most 64", space.name, count);
   }
   void verifyDigit(const Axis& axis, const Digit& d) {
-    bool outer = d.level == Level::Part || d.level == Level::Serial;
+    bool outer = !isInTile(d.level);
     f_.expect(outer || d.size.isConst(), "axis {}: digit {} has the run-time size {}; only parts and serial digits may",
               axis.name, d.symbol, d.size.toString());
     onlySizes(d.size, "the size of digit " + d.symbol);
@@ -125,15 +124,13 @@ class DeclarationVerifier {
     f_.expect(p_.target == Target::Gpu || !isThread(d.level), "axis {}: digit {} is on a level a CPU does not have",
               axis.name, d.symbol);
     if (d.level == Level::Part) {
-      f_.expect(std::any_of(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == d.symbol; }),
-                "axis {}: part digit {} names no grid dim", axis.name, d.symbol);
-      return;
+      return f_.expect(isGridDim(p_, d.symbol), "axis {}: part digit {} names no grid dim", axis.name, d.symbol);
     }
     auto [it, first] = serials_.try_emplace(d.symbol, &d);
     bool shared = d.level == Level::Serial && it->second->level == Level::Serial && it->second->size == d.size;
     f_.expect(first || shared, "axis {}: digit symbol {} is taken; serial digits share one only at equal sizes",
               axis.name, d.symbol);
-    f_.expect(names_.count(d.symbol) == 0, "axis {}: digit symbol {} is also a name", axis.name, d.symbol);
+    f_.expect(!names_.contains(d.symbol), "axis {}: digit symbol {} is also a name", axis.name, d.symbol);
   }
 
   // Scratch of a GPU block has a constant size. Several tiles may be in flight, so the memory of each convert is checked separately.
@@ -202,8 +199,7 @@ class StatementVerifier {
 
   void define(const Stmt& s) {
     if (!values_.exists(s.value)) {
-      f_.add("a definition names value {}, which does not exist", s.value);
-      return;
+      return f_.add("a definition names value {}, which does not exist", s.value);
     }
     const Value& v = p_.values[s.value];
     f_.expect(v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
@@ -211,51 +207,40 @@ class StatementVerifier {
     f_.expect(everDefined_.insert(s.value).second, "value {} is defined twice", s.value);
     values_.verify(s.value);
     scope_.defined.insert(s.value);
-    if (v.space < 0 || v.space >= std::ssize(p_.spaces)) {
+    if (elementAt(p_.spaces, v.space) == nullptr) {
       return;
     }
-    int64_t elements = values_.registerElements(v);
+    int64_t elements = values_.elements(v, isRegister);
     int64_t limit = p_.target == Target::Gpu ? kGpuElements : kCpuElements;
     f_.expect(elements <= limit, "value {}: {} unrolled elements a thread, at most {}", s.value, elements, limit);
     if (v.kind == ValueKind::Convert && p_.target == Target::Gpu) {
-      int64_t bytes = values_.elements(v) * dataTypeSize(v.dtype);
+      int64_t bytes = values_.elements(v, isInTile) * dataTypeSize(v.dtype);
       f_.expect(bytes <= kSharedBytes, "value {}: converting {} bytes through shared memory of {}", s.value, bytes,
                 kSharedBytes);
     }
   }
 
   void store(const Stmt& s) {
-    if (s.param < 0 || s.param >= std::ssize(p_.tensors)) {
-      f_.add("a store names tensor {}, which does not exist", s.param);
-      return;
+    const TensorParam* t = elementAt(p_.tensors, s.param);
+    if (t == nullptr) {
+      return f_.add("a store names tensor {}, which does not exist", s.param);
     }
-    const TensorParam& t = p_.tensors[s.param];
-    std::string what = "store " + t.name;
+    std::string what = "store " + t->name;
     values_.access(s.param, s.index, s.where, s.space, what);
-    f_.expect(t.memory != Memory::Input, "{}: it is an input", what);
+    f_.expect(t->memory != Memory::Input, "{}: it is an input", what);
     if (!values_.operand(s.value, what)) {
       return;
     }
     const Value& v = p_.values[s.value];
-    f_.expect(v.dtype == t.dtype, "{}: the value is {}, the tensor {}", what, name(v.dtype), name(t.dtype));
+    f_.expect(v.dtype == t->dtype, "{}: the value is {}, the tensor {}", what, name(v.dtype), name(t->dtype));
     uint64_t needed = values_.digitsOfOperand(s.value, s.space, what);
-    if (s.mask != kNone && values_.operand(s.mask, what)) {
-      f_.expect(p_.values[s.mask].dtype == DataType::Bool, "{}: its mask is no Bool", what);
-      needed |= values_.digitsOfOperand(s.mask, s.space, what);
-    }
-    needed |= values_.digitsNamed({}, s.where, s.space);
+    needed |= values_.mask(s.mask, s.space, what) | values_.digitsNamed({}, s.where, s.space);
     uint64_t placed = values_.digitsNamed(s.index, {}, s.space);
-    bool scattered = false;
-    for (const Index& i : s.index) {
-      if (i.tile != kNone && values_.exists(i.tile)) {
-        placed |= p_.values[i.tile].digits;
-        scattered = true;
-      }
-    }
+    bool scattered = std::ranges::any_of(s.index, [&](const Index& i) { return values_.exists(i.tile); });
     f_.expect((needed & ~placed) == 0, "{}: several elements go to one place: digits {} do not occur in its index",
               what, values_.digitNames(s.space, needed & ~placed));
-    if (!scattered && t.memory != Memory::Scratch) {
-      oneWriter(s, t, what);
+    if (!scattered && t->memory != Memory::Scratch) {
+      oneWriter(s, *t, what);
     }
   }
   // Digits that run several times or in several workers must occur in the index, or be restricted by a condition or a last arriver.
@@ -272,30 +257,30 @@ class StatementVerifier {
       }
     }
     for (const GridDim& g : p_.grid) {
-      f_.expect(placed.count(g.symbol) != 0 || g.count.isConst(1),
-                "{}: all parts of grid dim {} write the same elements", what, g.symbol);
+      f_.expect(placed.contains(g.symbol) || g.count.isConst(1), "{}: all parts of grid dim {} write the same elements",
+                what, g.symbol);
     }
     if (t.memory != Memory::Workspace) {
       for (const std::string& symbol : scope_.open) {
-        f_.expect(placed.count(symbol) != 0, "{}: every step of loop {} writes the same elements", what, symbol);
+        f_.expect(placed.contains(symbol), "{}: every step of loop {} writes the same elements", what, symbol);
       }
     }
   }
 
   void loop(const Stmt& s, int depth) {
-    const Axis* axis = values_.axis(s.space, s.axis);
-    if (axis == nullptr || s.digit < 0 || s.digit >= std::ssize(axis->digits)) {
-      f_.add("a loop names digit {} of axis {} of space {}, which does not exist", s.digit, s.axis, s.space);
-      return;
+    const Axis* axis = axisAt(p_, s.space, s.axis);
+    const Digit* d = axis == nullptr ? nullptr : elementAt(axis->digits, s.digit);
+    if (d == nullptr) {
+      return f_.add("a loop names digit {} of axis {} of space {}, which does not exist", s.digit, s.axis, s.space);
     }
-    const Digit& d = axis->digits[s.digit];
-    f_.expect(d.level == Level::Serial, "loop {}: the digit is not serial", d.symbol);
-    f_.expect(scope_.open.count(d.symbol) == 0, "loop {} runs inside itself", d.symbol);
+    const std::string what = "loop " + d->symbol;
+    f_.expect(d->level == Level::Serial, "{}: the digit is not serial", what);
+    f_.expect(!scope_.open.contains(d->symbol), "{} runs inside itself", what);
     for (const Carried& c : s.carried) {
-      values_.operand(c.init, "loop " + d.symbol);
+      values_.operand(c.init, what);
     }
     Scope before = scope_;
-    scope_.open.insert(d.symbol);
+    scope_.open.insert(d->symbol);
     for (const Carried& c : s.carried) {
       scope_.defined.insert(c.carry);
     }
@@ -303,7 +288,7 @@ class StatementVerifier {
       statement(inner, depth + 1);
     }
     for (size_t i = 0; i < s.carried.size(); i++) {
-      carried(s.carried[i], static_cast<int>(i), "loop " + d.symbol);
+      carried(s.carried[i], static_cast<int>(i), what);
     }
     scope_ = std::move(before);
     for (const Carried& c : s.carried) {
@@ -312,10 +297,7 @@ class StatementVerifier {
   }
   void carried(const Carried& c, int position, const std::string& what) {
     bool exist = values_.operand(c.next, what);
-    for (ValueId id : {c.init, c.carry, c.result}) {
-      exist = exist && values_.exists(id);
-    }
-    if (!exist) {
+    if (!exist || !values_.exists(c.init) || !values_.exists(c.carry) || !values_.exists(c.result)) {
       return f_.add("{}: carry {} lacks a value", what, position);
     }
     const Value& init = p_.values[c.init];
@@ -344,9 +326,8 @@ class StatementVerifier {
     for (const Pred& p : s.where) {
       for (const IntExpr* e : {&p.lhs, &p.rhs}) {
         values_.uniform(*e, "the condition of an if");
-        for (const std::string& symbol : e->symbols()) {
-          scope_.restricted.insert(symbol);
-        }
+        const std::vector<std::string> symbols = e->symbols();
+        scope_.restricted.insert(symbols.begin(), symbols.end());
       }
     }
     block(s.body, depth + 1);
@@ -355,27 +336,24 @@ class StatementVerifier {
 
   void lastArriver(const Stmt& s, int depth) {
     f_.expect(depth == 0, "a last arriver stands inside a loop, a condition or another one: each worker arrives once");
-    if (s.param < 0 || s.param >= std::ssize(p_.tensors)) {
+    const TensorParam* t = elementAt(p_.tensors, s.param);
+    if (t == nullptr) {
       return f_.add("a last arriver names tensor {}, which does not exist", s.param);
     }
-    const TensorParam& t = p_.tensors[s.param];
-    f_.expect(t.memory == Memory::Workspace && t.dtype == DataType::Int32 && t.zeroed,
-              "last arriver: counter {} is no zeroed workspace of Int32", t.name);
-    f_.expect(s.index.empty() || s.index.size() == t.extents.size(),
-              "last arriver: {} indices for counter {} of {} dims", s.index.size(), t.name, t.extents.size());
+    f_.expect(t->memory == Memory::Workspace && t->dtype == DataType::Int32 && t->zeroed,
+              "last arriver: counter {} is no zeroed workspace of Int32", t->name);
+    f_.expect(s.index.empty() || s.index.size() == t->extents.size(),
+              "last arriver: {} indices for counter {} of {} dims", s.index.size(), t->name, t->extents.size());
     Scope before = scope_;
-    std::set<std::string> selecting;
     for (const Index& i : s.index) {
-      f_.expect(i.tile == kNone, "last arriver: the index of counter {} depends on data", t.name);
+      f_.expect(i.tile == kNone, "last arriver: the index of counter {} depends on data", t->name);
       for (const std::string& symbol : i.expr.symbols()) {
-        bool grid = std::any_of(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == symbol; });
-        bool size = std::any_of(p_.sizes.begin(), p_.sizes.end(), [&](const SizeParam& p) { return p.name == symbol; });
-        f_.expect(grid || size, "last arriver: the index of counter {} names {}, which is no grid dim", t.name, symbol);
-        selecting.insert(symbol);
+        f_.expect(isGridDim(p_, symbol) || isSize(p_, symbol),
+                  "last arriver: the index of counter {} names {}, which is no grid dim", t->name, symbol);
       }
     }
     for (const GridDim& g : p_.grid) {
-      if (selecting.count(g.symbol) == 0) {
+      if (!isNamed(g.symbol, s.index, {})) {
         scope_.hidden.insert(g.symbol);
         scope_.restricted.insert(g.symbol);
       }

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
+
 namespace meshfuse::tile {
 
 namespace {
 
-bool isUniform(const Axis& axis) {
-  return std::none_of(axis.digits.begin(), axis.digits.end(),
-                      [](const Digit& d) { return isThread(d.level) || isRegister(d.level); });
-}
+bool isUniform(const Axis& axis) { return std::ranges::none_of(axis.digits, isInTile, &Digit::level); }
 
 // True if `given` claims no more than `known`.
 bool implied(const SymbolFacts& given, const SymbolFacts& known) {
@@ -19,15 +18,15 @@ bool implied(const SymbolFacts& given, const SymbolFacts& known) {
 
 }  // namespace
 
-const Axis* ValueVerifier::axis(int space, int axis) const {
-  if (!sameSpace(space)) {
-    return nullptr;
-  }
-  const std::vector<Axis>& axes = p_.spaces[space].axes;
-  return axis >= 0 && axis < std::ssize(axes) ? &axes[axis] : nullptr;
+bool isSize(const Program& program, std::string_view symbol) {
+  return std::ranges::find(program.sizes, symbol, &SizeParam::name) != program.sizes.end();
 }
 
-const Axis* ValueVerifier::axisNamed(const std::string& name) const {
+bool isGridDim(const Program& program, std::string_view symbol) {
+  return std::ranges::find(program.grid, symbol, &GridDim::symbol) != program.grid.end();
+}
+
+const Axis* ValueVerifier::axisNamed(std::string_view name) const {
   for (const Space& s : p_.spaces) {
     for (const Axis& a : s.axes) {
       if (a.name == name) {
@@ -39,30 +38,24 @@ const Axis* ValueVerifier::axisNamed(const std::string& name) const {
 }
 
 uint64_t ValueVerifier::digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const {
-  return sameSpace(space) ? tile::digitsNamed(p_.spaces[space], index, where) : 0;
+  uint64_t digits = sameSpace(space) ? tile::digitsNamed(p_.spaces[space], index, where) : 0;
+  for (const Index& i : index) {
+    digits |= exists(i.tile) ? p_.values[i.tile].digits : 0;
+  }
+  return digits;
 }
 
 std::string ValueVerifier::digitNames(int space, uint64_t digits) const {
   return sameSpace(space) ? tile::digitNames(p_.spaces[space], digits) : "?";
 }
 
-int64_t ValueVerifier::elements(const Value& v) const {
-  const Space& s = p_.spaces[v.space];
-  std::vector<DigitRef> refs = digitsOf(s);
-  int64_t n = 1;
-  for (size_t i = 0; i < refs.size(); i++) {
-    n *= (v.digits >> i & 1) != 0 ? s.axes[refs[i].axis].digits[refs[i].digit].size.constValue() : 1;
-  }
-  return n;
-}
-
-int64_t ValueVerifier::registerElements(const Value& v) const {
+int64_t ValueVerifier::elements(const Value& v, bool (*counts)(Level)) const {
   const Space& s = p_.spaces[v.space];
   std::vector<DigitRef> refs = digitsOf(s);
   int64_t n = 1;
   for (size_t i = 0; i < refs.size(); i++) {
     const Digit& d = s.axes[refs[i].axis].digits[refs[i].digit];
-    n *= (v.digits >> i & 1) != 0 && isRegister(d.level) ? d.size.constValue() : 1;
+    n *= (v.digits >> i & 1) != 0 && counts(d.level) ? d.size.constValue() : 1;
   }
   return n;
 }
@@ -91,24 +84,21 @@ void ValueVerifier::factsHold(const IntExpr& e, const std::string& what) {
 }
 
 void ValueVerifier::symbol(const std::string& name, int space, const std::string& what) {
-  if (std::any_of(p_.sizes.begin(), p_.sizes.end(), [&](const SizeParam& s) { return s.name == name; })) {
+  if (isSize(p_, name)) {
     return;
   }
-  if (std::any_of(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == name; })) {
-    f_.expect(scope_.hidden.count(name) == 0, "{}: {} is the part that arrived last", what, name);
-    return;
+  if (isGridDim(p_, name)) {
+    return f_.expect(!scope_.hidden.contains(name), "{}: {} is the part that arrived last", what, name);
   }
-  for (size_t s = 0; s < p_.spaces.size(); s++) {
-    bool own = static_cast<int>(s) == space;
+  for (int64_t s : indices(p_.spaces)) {
+    bool own = s == space;
     for (const Axis& a : p_.spaces[s].axes) {
       for (const Digit& d : a.digits) {
         if (d.symbol == name && d.level == Level::Serial) {
-          f_.expect(scope_.open.count(name) != 0, "{}: {} has no value outside of its loop", what, name);
-          return;
+          return f_.expect(scope_.open.contains(name), "{}: {} has no value outside of its loop", what, name);
         }
         if (d.symbol == name) {
-          f_.expect(own, "{}: digit {} is of another space", what, name);
-          return;
+          return f_.expect(own, "{}: digit {} is of another space", what, name);
         }
       }
       if (a.name != name) {
@@ -116,9 +106,9 @@ void ValueVerifier::symbol(const std::string& name, int space, const std::string
       }
       f_.expect(own || isUniform(a), "{}: coordinate {} is of another space", what, name);
       for (const Digit& d : a.digits) {
-        f_.expect(d.level != Level::Serial || scope_.open.count(d.symbol) != 0,
+        f_.expect(d.level != Level::Serial || scope_.open.contains(d.symbol),
                   "{}: coordinate {} has no value outside of loop {}", what, name, d.symbol);
-        f_.expect(d.level != Level::Part || scope_.hidden.count(d.symbol) == 0,
+        f_.expect(d.level != Level::Part || !scope_.hidden.contains(d.symbol),
                   "{}: coordinate {} depends on {}, which is the part that arrived last", what, name, d.symbol);
       }
       return;
@@ -134,6 +124,13 @@ void ValueVerifier::expression(const IntExpr& e, int space, const std::string& w
   factsHold(e, what);
 }
 
+void ValueVerifier::predicates(const std::vector<Pred>& where, int space, const std::string& what) {
+  for (const Pred& p : where) {
+    expression(p.lhs, space, what);
+    expression(p.rhs, space, what);
+  }
+}
+
 void ValueVerifier::uniform(const IntExpr& e, const std::string& what) {
   expression(e, -1, what);  // of no space: thread and register digits are all foreign
 }
@@ -145,20 +142,27 @@ bool ValueVerifier::operand(ValueId id, const std::string& what) {
     f_.add("{}: value {} does not exist", what, id);
     return false;
   }
-  ValueKind kind = p_.values[id].kind;
-  if (kind == ValueKind::Const || kind == ValueKind::Scalar) {
-    const Value& v = p_.values[id];
-    f_.expect(sameSpace(v.space) || v.digits == 0, "{}: value {} names space {}, which does not exist", what, id,
-              v.space);
-    f_.expect(kind == ValueKind::Const || (v.param >= 0 && v.param < std::ssize(p_.scalars) && v.digits == 0 &&
-                                           v.dtype == p_.scalars[v.param].dtype),
-              "{}: value {} is no scalar of the kernel", what, id);
+  const Value& v = p_.values[id];
+  if (hasPlace(v.kind)) {
+    f_.expect(scope_.defined.contains(id), "{}: value {} is not defined here", what, id);
+    f_.expect(!scope_.outside.contains(id), "{}: value {} belongs to the part that arrived last; compute it inside",
+              what, id);
     return true;
   }
-  f_.expect(scope_.defined.count(id) != 0, "{}: value {} is not defined here", what, id);
-  f_.expect(scope_.outside.count(id) == 0, "{}: value {} belongs to the part that arrived last; compute it inside",
-            what, id);
+  f_.expect(sameSpace(v.space) || v.digits == 0, "{}: value {} names space {}, which does not exist", what, id,
+            v.space);
+  const ScalarParam* scalar = elementAt(p_.scalars, v.param);
+  f_.expect(v.kind == ValueKind::Const || (scalar != nullptr && v.digits == 0 && v.dtype == scalar->dtype),
+            "{}: value {} is no scalar of the kernel", what, id);
   return true;
+}
+
+uint64_t ValueVerifier::mask(ValueId id, int space, const std::string& what) {
+  if (id == kNone || !operand(id, what)) {
+    return 0;
+  }
+  f_.expect(p_.values[id].dtype == DataType::Bool, "{}: its mask is no Bool", what);
+  return digitsOfOperand(id, space, what);
 }
 
 uint64_t ValueVerifier::digitsOfOperand(ValueId id, int space, const std::string& what) {
@@ -169,13 +173,13 @@ uint64_t ValueVerifier::digitsOfOperand(ValueId id, int space, const std::string
 
 void ValueVerifier::access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space,
                            const std::string& what) {
-  if (tensor < 0 || tensor >= std::ssize(p_.tensors)) {
+  const TensorParam* t = elementAt(p_.tensors, tensor);
+  if (t == nullptr) {
     return f_.add("{}: tensor {} does not exist", what, tensor);
   }
-  const TensorParam& t = p_.tensors[tensor];
   f_.expect(sameSpace(space), "{}: space {} does not exist", what, space);
-  f_.expect(index.size() == t.extents.size(), "{}: {} indices for {} dims of {}", what, index.size(), t.extents.size(),
-            t.name);
+  f_.expect(index.size() == t->extents.size(), "{}: {} indices for {} dims of {}", what, index.size(),
+            t->extents.size(), t->name);
   for (const Index& i : index) {
     expression(i.expr, space, what);
     if (i.tile != kNone && operand(i.tile, what)) {
@@ -184,10 +188,7 @@ void ValueVerifier::access(int tensor, const std::vector<Index>& index, const st
       digitsOfOperand(i.tile, space, what);
     }
   }
-  for (const Pred& p : where) {
-    expression(p.lhs, space, what);
-    expression(p.rhs, space, what);
-  }
+  predicates(where, space, what);
 }
 
 uint64_t ValueVerifier::unionOfOperands(const Value& v, const std::string& what) {
@@ -239,7 +240,7 @@ void ValueVerifier::verify(ValueId id) {
       for (const Index& i : v.index) {
         expression(i.expr, v.space, what);
       }
-      return expectDigits(v, digitsNamed(v.index, {}, v.space), what);
+      return expectDigits(v, tile::digitsNamed(p_.spaces[v.space], v.index, {}), what);
     case ValueKind::Load:
       return verifyLoad(v, what);
     case ValueKind::Point:
@@ -262,25 +263,17 @@ void ValueVerifier::verify(ValueId id) {
 
 void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
   access(v.param, v.index, v.where, v.space, what);
-  if (v.param < 0 || v.param >= std::ssize(p_.tensors)) {
+  const TensorParam* t = elementAt(p_.tensors, v.param);
+  if (t == nullptr) {
     return;
   }
-  const TensorParam& t = p_.tensors[v.param];
-  f_.expect(t.memory != Memory::Output, "{}: {} is an output and is only written", what, t.name);
-  f_.expect(v.dtype == t.dtype, "{}: it is {}, {} is {}", what, name(v.dtype), t.name, name(t.dtype));
-  uint64_t digits = digitsNamed(v.index, v.where, v.space);
-  for (const Index& i : v.index) {
-    digits |= exists(i.tile) ? p_.values[i.tile].digits : 0;
-  }
-  if (v.mask != kNone && operand(v.mask, what)) {
-    f_.expect(p_.values[v.mask].dtype == DataType::Bool, "{}: its mask is no Bool", what);
-    digits |= digitsOfOperand(v.mask, v.space, what);
-  }
+  f_.expect(t->memory != Memory::Output, "{}: {} is an output and is only written", what, t->name);
+  f_.expect(v.dtype == t->dtype, "{}: it is {}, {} is {}", what, name(v.dtype), t->name, name(t->dtype));
+  uint64_t digits = digitsNamed(v.index, v.where, v.space) | mask(v.mask, v.space, what);
   if (v.fill != kNone && operand(v.fill, what)) {
     const Value& fill = p_.values[v.fill];
-    f_.expect(
-        (fill.kind == ValueKind::Const || fill.kind == ValueKind::Scalar) && fill.dtype == t.dtype && fill.digits == 0,
-        "{}: its fill is no constant or scalar of type {}", what, name(t.dtype));
+    f_.expect(!hasPlace(fill.kind) && fill.dtype == t->dtype && fill.digits == 0,
+              "{}: its fill is no constant or scalar of type {}", what, name(t->dtype));
   }
   expectDigits(v, digits, what);
 }
@@ -298,26 +291,20 @@ void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
   f_.expect(v.dtype == result, "{}: {} of {} gives {}, got {}", what, row.name, name(dtype), name(result),
             name(v.dtype));
   f_.expect(v.where.empty() || v.op == PointOp::CheckedIndex, "{}: {} takes no predicates", what, row.name);
-  for (const Pred& p : v.where) {
-    expression(p.lhs, v.space, what);
-    expression(p.rhs, v.space, what);
-  }
+  predicates(v.where, v.space, what);
   expectDigits(v, unionOfOperands(v, what) | digitsNamed({}, v.where, v.space), what);
 }
 
 void ValueVerifier::verifyReduce(const Value& v, const std::string& what) {
   const Value& from = p_.values[v.operands[0]];
-  bool bitwise = v.combiner == Combiner::And || v.combiner == Combiner::Or || v.combiner == Combiner::Xor;
-  bool typed = !isHalfPrecision(from.dtype) && (bitwise ? !isFloatingPoint(from.dtype) : from.dtype != DataType::Bool);
+  bool typed = !isHalfPrecision(from.dtype) &&
+               (isBitwise(v.combiner) ? !isFloatingPoint(from.dtype) : from.dtype != DataType::Bool);
   f_.expect(typed && v.dtype == from.dtype, "{}: {} of {} as {}", what, name(v.combiner), name(from.dtype),
             name(v.dtype));
   f_.expect(from.digits == 0 || from.space == v.space, "{}: its operand lies in another space", what);
   f_.expect((v.digits & ~from.digits) == 0, "{}: it has digits ({}) its operand lacks", what,
             digitNames(v.space, v.digits & ~from.digits));
-  for (const Pred& p : v.where) {
-    expression(p.lhs, v.space, what);
-    expression(p.rhs, v.space, what);
-  }
+  predicates(v.where, v.space, what);
   uint64_t named = digitsNamed({}, v.where, v.space);
   f_.expect((named & ~from.digits) == 0, "{}: its condition names digits ({}) its operand lacks", what,
             digitNames(v.space, named & ~from.digits));
@@ -333,13 +320,13 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
                   target.axes.size());
   }
   uint64_t digits = 0;
-  for (size_t a = 0; a < source.axes.size(); a++) {
+  for (int a = 0; a < std::ssize(source.axes); a++) {
     const Axis& s = source.axes[a];
     const Axis& t = target.axes[a];
-    if ((from.digits & axisDigits(source, static_cast<int>(a))) == 0) {
+    if ((from.digits & axisDigits(source, a)) == 0) {
       continue;
     }
-    digits |= axisDigits(target, static_cast<int>(a));
+    digits |= axisDigits(target, a);
     f_.expect(s.bound == t.bound, "{}: axes {} and {} have the bounds {} and {}", what, s.name, t.name,
               s.bound.toString(), t.bound.toString());
     // The digits outside of the tile must place both tiles alike, and lie outside.
@@ -349,7 +336,7 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
       const Axis& axis = side == 0 ? s : t;
       bool inTile = false;
       for (const Digit& d : axis.digits) {
-        if (isThread(d.level) || isRegister(d.level)) {
+        if (isInTile(d.level)) {
           inTile = true;
           extent[side] *= d.size;
         } else {
@@ -360,9 +347,9 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
     }
     f_.expect(extent[0] == extent[1], "{}: the tiles extend over {} and {} of axes {} and {}", what,
               extent[0].toString(), extent[1].toString(), s.name, t.name);
-    bool alike =
-        std::equal(outer[0].begin(), outer[0].end(), outer[1].begin(), outer[1].end(),
-                   [](const Digit* x, const Digit* y) { return x->symbol == y->symbol && x->size == y->size; });
+    bool alike = std::ranges::equal(outer[0], outer[1], [](const Digit* x, const Digit* y) {
+      return x->symbol == y->symbol && x->size == y->size;
+    });
     f_.expect(alike, "{}: parts and loops place axes {} and {} differently", what, s.name, t.name);
   }
   expectDigits(v, digits, what);

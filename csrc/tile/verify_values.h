@@ -5,6 +5,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tile/tile.h"
@@ -35,6 +36,9 @@ struct Scope {
   std::set<std::string> hidden;      // grid symbols that a last arriver's body may not use
 };
 
+[[nodiscard]] bool isSize(const Program& program, std::string_view symbol);
+[[nodiscard]] bool isGridDim(const Program& program, std::string_view symbol);
+
 class ValueVerifier {
  public:
   ValueVerifier(const Program& program, const Scope& scope, Findings& findings)
@@ -47,22 +51,25 @@ class ValueVerifier {
   uint64_t digitsOfOperand(ValueId id, int space, const std::string& what);
   void access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space,
               const std::string& what);
+  // The digits of the mask of a load or store, if it has one.
+  uint64_t mask(ValueId id, int space, const std::string& what);
   // Reports symbols that differ between threads or registers.
   void uniform(const IntExpr& e, const std::string& what);
 
-  bool exists(ValueId id) const { return id >= 0 && id < std::ssize(p_.values); }
-  const Axis* axis(int space, int axis) const;
-  const Axis* axisNamed(const std::string& name) const;
+  bool exists(ValueId id) const { return elementAt(p_.values, id) != nullptr; }
+  const Axis* axisNamed(std::string_view name) const;
+  // The digits that expressions of an access name, and those of its index tiles.
   uint64_t digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
   std::string digitNames(int space, uint64_t digits) const;
-  int64_t elements(const Value& v) const;          // over all its digits
-  int64_t registerElements(const Value& v) const;  // over its register digits
+  // Over the digits on some levels.
+  int64_t elements(const Value& v, bool (*counts)(Level)) const;
 
  private:
   void expression(const IntExpr& e, int space, const std::string& what);
+  void predicates(const std::vector<Pred>& where, int space, const std::string& what);
   void symbol(const std::string& name, int space, const std::string& what);
   void factsHold(const IntExpr& e, const std::string& what);
-  bool sameSpace(int space) const { return space >= 0 && space < std::ssize(p_.spaces); }
+  bool sameSpace(int space) const { return elementAt(p_.spaces, space) != nullptr; }
 
   void verifyLoad(const Value& v, const std::string& what);
   void verifyPoint(const Value& v, const std::string& what);
