@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "tile/scalar.h"
 #include "tile/symbol_values.h"
 
@@ -16,11 +18,34 @@ namespace meshfuse::tile {
 
 namespace {
 
+// Digits and axes of a space with sizes, strides and symbols resolved.
+struct DigitState {
+  int64_t size;
+  int64_t stride;
+  int slot;
+  bool outer;  // Part or Serial
+};
+struct AxisState {
+  int coordinate;  // slot
+  int64_t bound;
+  std::vector<DigitState> digits;
+  bool uniform = true;  // no c, w, l, r, v digits
+};
+struct SpaceState {
+  std::vector<AxisState> axes;
+  std::vector<DigitRef> refs;
+};
+
 // The positions of a set of digits of a space, outermost digit slowest.
+struct LayoutDigit : DigitState {
+  int number;
+  int axis;
+  int64_t step;  // from one value of the digit to the next, in positions
+  int64_t valueAt(int64_t position) const { return position / step % size; }
+};
 struct Layout {
   int64_t count = 1;
-  std::vector<int> digits;                   // numbers of the digits
-  std::vector<int64_t> sizes;                // of each
+  std::vector<LayoutDigit> digits;           // innermost first
   std::vector<std::vector<int64_t>> offset;  // by axis and position: the amount that the digits add to the coordinate
   std::vector<bool> spread;                  // by axis: has a digit
 };
@@ -28,21 +53,6 @@ struct Layout {
 struct Tile {
   std::vector<Scalar> data;
   std::vector<uint8_t> poison;
-};
-
-// Digits and axes of a space with sizes, strides and symbols resolved.
-struct AxisState {
-  int coordinate;  // slot
-  int64_t bound;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  std::vector<int> slots;
-  std::vector<bool> outer;  // Part or Serial
-  bool uniform = true;      // no c, w, l, r, v digits
-};
-struct SpaceState {
-  std::vector<AxisState> axes;
-  std::vector<DigitRef> refs;
 };
 
 class Machine {
@@ -53,10 +63,11 @@ class Machine {
  private:
   // -- positions ------------------------------------------------------------------------------------------------------
   const Layout& layout(int space, uint64_t digits);
-  const std::vector<int>& broadcastMap(int space, uint64_t to, uint64_t from);
+  const std::vector<int64_t>& broadcastMap(int space, uint64_t to, uint64_t from);
+  bool isOpen(const AxisState& axis) const;
   int64_t base(const AxisState& axis) const;
   void refreshUniform();
-  std::vector<uint8_t> inside(int space, const Layout& l, const std::vector<bool>& axes) const;
+  std::vector<uint8_t> outside(int space, const Layout& l, const std::vector<bool>& axes) const;
   void place(int space, const Layout& l, int64_t e);
   template <class F>
   void forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body);
@@ -68,7 +79,7 @@ class Machine {
   // -- values ---------------------------------------------------------------------------------------------------------
   const Tile& tile(ValueId id);
   void define(ValueId id, Tile t);
-  size_t positionOf(ValueId operand, int space, uint64_t digits, int64_t e);
+  int64_t positionOf(ValueId operand, int space, uint64_t digits, int64_t e);
   Scalar solid(ValueId operand, int space, uint64_t digits, int64_t e, std::string_view what);
   std::vector<int64_t> indexAt(const std::vector<Index>& index, int space, uint64_t digits, int64_t e);
   Tile compute(const Value& v);
@@ -98,7 +109,7 @@ class Machine {
   std::vector<std::optional<Tile>> values_;
   std::vector<ValueId> defined_;  // in order, to undefine at the end of a block
   std::map<std::pair<int, uint64_t>, Layout> layouts_;
-  std::map<std::tuple<int, uint64_t, uint64_t>, std::vector<int>> maps_;
+  std::map<std::tuple<int, uint64_t, uint64_t>, std::vector<int64_t>> maps_;
   std::unordered_map<const IntExpr*, Polynomial> polys_;  // by address, for look-up only
   std::vector<std::vector<int64_t>> parts_;               // grid values of each part
   std::map<const Stmt*, std::vector<int64_t>> arrived_;  // counter each part arrived at, by statement; for look-up only
@@ -112,8 +123,7 @@ static_assert(std::endian::native == std::endian::little);
 
 Machine::Machine(const Program& program, std::span<const uint64_t> slots, InterpretOptions options)
     : p_(program), options_(options) {
-  size_t pointers = static_cast<size_t>(std::count_if(
-      p_.tensors.begin(), p_.tensors.end(), [](const TensorParam& t) { return t.memory != Memory::Scratch; }));
+  size_t pointers = std::ranges::count_if(p_.tensors, [](const TensorParam& t) { return t.memory != Memory::Scratch; });
   invariant(slots.size() == pointers + p_.sizes.size() + p_.scalars.size(),
             "[tile interpreter] kernel {} takes {} slots, got {}", p_.name,
             pointers + p_.sizes.size() + p_.scalars.size(), slots.size());
@@ -129,11 +139,7 @@ Machine::Machine(const Program& program, std::span<const uint64_t> slots, Interp
   }
   size_t slot = 0;
   auto all = [&](const std::vector<IntExpr>& list) {
-    std::vector<int64_t> values;
-    for (const IntExpr& e : list) {
-      values.push_back(symbols_.evaluate(symbols_.compile(e)));
-    }
-    return values;
+    return mapped(list, [&](const IntExpr& e) { return symbols_.evaluate(e); });
   };
   for (const TensorParam& t : p_.tensors) {
     void* at = t.memory == Memory::Scratch ? nullptr : std::bit_cast<void*>(slots[slot++]);
@@ -142,24 +148,19 @@ Machine::Machine(const Program& program, std::span<const uint64_t> slots, Interp
   for (const Space& space : p_.spaces) {
     SpaceState state{{}, digitsOf(space)};
     for (const Axis& axis : space.axes) {
-      AxisState a{symbols_.slot(axis.name), symbols_.evaluate(symbols_.compile(axis.bound)), {}, {}, {}, {}};
+      AxisState a{symbols_.slot(axis.name), symbols_.evaluate(axis.bound), {}};
       for (const Digit& d : axis.digits) {
-        a.sizes.push_back(symbols_.evaluate(symbols_.compile(d.size)));
-        a.strides.push_back(symbols_.evaluate(symbols_.compile(d.stride)));
-        a.slots.push_back(symbols_.slot(d.symbol));
-        a.outer.push_back(!isThread(d.level) && !isRegister(d.level));
-        a.uniform = a.uniform && a.outer.back();
+        a.digits.push_back(
+            {symbols_.evaluate(d.size), symbols_.evaluate(d.stride), symbols_.slot(d.symbol), !isInTile(d.level)});
+        a.uniform = a.uniform && a.digits.back().outer;
       }
       state.axes.push_back(std::move(a));
     }
     spaces_.push_back(std::move(state));
   }
-  std::vector<IntExpr> counts;
-  for (const GridDim& g : p_.grid) {
-    counts.push_back(g.count);
-  }
   parts_ = {{}};
-  for (int64_t count : all(counts)) {
+  for (const GridDim& g : p_.grid) {
+    const int64_t count = symbols_.evaluate(g.count);
     std::vector<std::vector<int64_t>> longer;
     for (const std::vector<int64_t>& part : parts_) {
       for (int64_t i = 0; i < count; i++) {
@@ -189,12 +190,7 @@ Interpretation Machine::run() {
     refreshUniform();
     block(p_.body);
   }
-  Interpretation result;
-  for (const TensorMemory& m : memory_) {
-    result.tensors.push_back(m.traffic());
-  }
-  result.parts = std::ssize(parts_);
-  return result;
+  return {mapped(memory_, &TensorMemory::traffic), std::ssize(parts_)};
 }
 
 // -- positions --------------------------------------------------------------------------------------------------------
@@ -207,62 +203,53 @@ const Layout& Machine::layout(int space, uint64_t digits) {
   }
   const SpaceState& s = spaces_[space];
   l.spread.assign(s.axes.size(), false);
-  for (size_t i = 0; i < s.refs.size(); i++) {
+  for (int i = static_cast<int>(s.refs.size()); i-- > 0;) {
     if ((digits >> i & 1) != 0) {
       DigitRef ref = s.refs[i];
-      l.digits.push_back(static_cast<int>(i));
-      l.sizes.push_back(s.axes[ref.axis].sizes[ref.digit]);
-      l.count *= l.sizes.back();
+      l.digits.push_back({s.axes[ref.axis].digits[ref.digit], i, ref.axis, l.count});
+      l.count *= l.digits.back().size;
       l.spread[ref.axis] = true;
     }
   }
   l.offset.assign(s.axes.size(), std::vector<int64_t>(l.count, 0));
-  int64_t inner = l.count;
-  for (size_t k = 0; k < l.digits.size(); k++) {
-    DigitRef ref = s.refs[l.digits[k]];
-    int64_t stride = s.axes[ref.axis].strides[ref.digit];
-    inner /= l.sizes[k];
+  for (const LayoutDigit& d : l.digits) {
     for (int64_t e = 0; e < l.count; e++) {
-      l.offset[ref.axis][e] += e / inner % l.sizes[k] * stride;
+      l.offset[d.axis][e] += d.valueAt(e) * d.stride;
     }
   }
   return l;
 }
 
 // For each position of the digits `to`, the position among the digits `from`, a subset.
-const std::vector<int>& Machine::broadcastMap(int space, uint64_t to, uint64_t from) {
+const std::vector<int64_t>& Machine::broadcastMap(int space, uint64_t to, uint64_t from) {
   auto [it, added] = maps_.try_emplace({space, to, from});
   if (added) {
     invariant((from & ~to) == 0, "[tile interpreter] an operand has digits its result lacks");
     const Layout& l = layout(space, to);
-    std::vector<int64_t> step(l.digits.size(), 0);
-    int64_t stride = 1;
-    for (size_t k = l.digits.size(); k-- > 0;) {
-      if ((from >> l.digits[k] & 1) != 0) {
-        step[k] = stride;
-        stride *= l.sizes[k];
+    it->second.assign(l.count, 0);
+    int64_t step = 1;
+    for (const LayoutDigit& d : l.digits) {
+      if ((from >> d.number & 1) != 0) {
+        for (int64_t e = 0; e < l.count; e++) {
+          it->second[e] += d.valueAt(e) * step;
+        }
+        step *= d.size;
       }
-    }
-    for (int64_t e = 0; e < l.count; e++) {
-      int64_t inner = 1;
-      int64_t position = 0;
-      for (size_t k = l.digits.size(); k-- > 0;) {
-        position += e / inner % l.sizes[k] * step[k];
-        inner *= l.sizes[k];
-      }
-      it->second.push_back(static_cast<int>(position));
     }
   }
   return it->second;
 }
 
+// Whether the loops that an axis needs are open.
+bool Machine::isOpen(const AxisState& axis) const {
+  return std::ranges::all_of(axis.digits, [&](const DigitState& d) { return !d.outer || symbols_.defined(d.slot); });
+}
+
 // The amount that Part and open Serial digits add to a coordinate; closed ones count as 0.
 int64_t Machine::base(const AxisState& axis) const {
   int64_t sum = 0;
-  for (size_t d = 0; d < axis.slots.size(); d++) {
-    if (axis.outer[d] && symbols_.defined(axis.slots[d])) {
-      sum += symbols_.get(axis.slots[d]) * axis.strides[d];
-    }
+  for (const DigitState& d : axis.digits) {
+    sum += d.outer && symbols_.defined(d.slot) ? symbols_.get(d.slot) * d.stride : 0;
   }
   return sum;
 }
@@ -272,22 +259,23 @@ void Machine::refreshUniform() {
   for (const SpaceState& s : spaces_) {
     for (const AxisState& a : s.axes) {
       symbols_.clear(a.coordinate);
-      if (a.uniform && std::all_of(a.slots.begin(), a.slots.end(), [&](int slot) { return symbols_.defined(slot); })) {
+      if (a.uniform && isOpen(a)) {
         symbols_.set(a.coordinate, base(a));
       }
     }
   }
 }
 
-// Which positions lie within the bounds of the given axes. Digits a layout lacks count as 0: the smallest position decides.
-std::vector<uint8_t> Machine::inside(int space, const Layout& l, const std::vector<bool>& axes) const {
-  std::vector<uint8_t> flags(l.count, 1);
+// Which positions lie beyond the bound of one of the given axes. Digits a layout lacks count as 0: the smallest position
+// decides.
+std::vector<uint8_t> Machine::outside(int space, const Layout& l, const std::vector<bool>& axes) const {
+  std::vector<uint8_t> flags(l.count, 0);
   const SpaceState& s = spaces_[space];
   for (size_t a = 0; a < s.axes.size(); a++) {
     if (axes[a]) {
       int64_t room = s.axes[a].bound - base(s.axes[a]);
       for (size_t e = 0; e < flags.size(); e++) {
-        flags[e] &= l.offset[a][e] < room ? 1 : 0;
+        flags[e] |= l.offset[a][e] >= room ? 1 : 0;
       }
     }
   }
@@ -299,28 +287,21 @@ void Machine::place(int space, const Layout& l, int64_t e) {
   const SpaceState& s = spaces_[space];
   for (size_t a = 0; a < s.axes.size(); a++) {
     const AxisState& axis = s.axes[a];
-    bool open = true;
-    for (size_t d = 0; d < axis.slots.size(); d++) {
-      open = open && (!axis.outer[d] || symbols_.defined(axis.slots[d]));
-    }
-    if (open && !axis.uniform) {
+    if (isOpen(axis) && !axis.uniform) {
       symbols_.set(axis.coordinate, base(axis) + l.offset[a][e]);
     }
   }
-  int64_t inner = l.count;
-  for (size_t k = 0; k < l.digits.size(); k++) {
-    DigitRef ref = s.refs[l.digits[k]];
-    inner /= l.sizes[k];
-    symbols_.set(s.axes[ref.axis].slots[ref.digit], e / inner % l.sizes[k]);
+  for (const LayoutDigit& d : l.digits) {
+    symbols_.set(d.slot, d.valueAt(e));
   }
 }
 
 // body(e) with the space placed at e, for the positions within the bounds of `axes`.
 template <class F>
 void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body) {
-  std::vector<uint8_t> flags = inside(space, l, axes);
+  std::vector<uint8_t> skipped = outside(space, l, axes);
   for (int64_t e = 0; e < l.count; e++) {
-    if (flags[e] != 0) {
+    if (skipped[e] == 0) {
       place(space, l, e);
       body(e);
     }
@@ -329,9 +310,9 @@ void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& 
     if (!axis.uniform) {
       symbols_.clear(axis.coordinate);
     }
-    for (size_t d = 0; d < axis.slots.size(); d++) {
-      if (!axis.outer[d]) {
-        symbols_.clear(axis.slots[d]);
+    for (const DigitState& d : axis.digits) {
+      if (!d.outer) {
+        symbols_.clear(d.slot);
       }
     }
   }
@@ -341,27 +322,22 @@ void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& 
 std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vector<Index>& index,
                                     const std::vector<Pred>& where) const {
   std::vector<bool> axes = l.spread;
-  const Space& s = p_.spaces[space];
   for (size_t a = 0; a < axes.size(); a++) {
-    const std::string& name = s.axes[a].name;
-    axes[a] = axes[a] ||
-              std::any_of(index.begin(), index.end(), [&](const Index& i) { return i.expr.contains(name); }) ||
-              std::any_of(where.begin(), where.end(),
-                          [&](const Pred& p) { return p.lhs.contains(name) || p.rhs.contains(name); });
+    axes[a] = axes[a] || isNamed(p_.spaces[space].axes[a].name, index, where);
   }
   return axes;
 }
 
 int64_t Machine::evaluate(const IntExpr& e) {
-  auto it = polys_.find(&e);
-  if (it == polys_.end()) {
-    it = polys_.emplace(&e, symbols_.compile(e)).first;
+  auto [it, added] = polys_.try_emplace(&e);
+  if (added) {
+    it->second = symbols_.compile(e);
   }
   return symbols_.evaluate(it->second);
 }
 
 bool Machine::holds(const std::vector<Pred>& where) {
-  return std::all_of(where.begin(), where.end(), [&](const Pred& p) { return evaluate(p.lhs) < evaluate(p.rhs); });
+  return std::ranges::all_of(where, [&](const Pred& p) { return evaluate(p.lhs) < evaluate(p.rhs); });
 }
 
 // -- values -----------------------------------------------------------------------------------------------------------
@@ -370,8 +346,7 @@ const Tile& Machine::tile(ValueId id) {
   std::optional<Tile>& t = values_.at(id);
   if (!t) {
     const Value& v = p_.values[id];
-    invariant(v.kind == ValueKind::Const || v.kind == ValueKind::Scalar,
-              "[tile interpreter] value {} is used where it is not defined", id);
+    invariant(!hasPlace(v.kind), "[tile interpreter] value {} is used where it is not defined", id);
     t = compute(v);
   }
   return *t;
@@ -383,29 +358,27 @@ void Machine::define(ValueId id, Tile t) {
 }
 
 // The element of an operand that belongs to position `e` of a set of digits.
-size_t Machine::positionOf(ValueId operand, int space, uint64_t digits, int64_t e) {
+int64_t Machine::positionOf(ValueId operand, int space, uint64_t digits, int64_t e) {
   const Value& v = p_.values[operand];
   if (v.digits == 0) {
     return 0;
   }
   invariant(v.space == space, "[tile interpreter] value {} lies in another space", operand);
-  return static_cast<size_t>(broadcastMap(space, digits, v.digits)[e]);
+  return broadcastMap(space, digits, v.digits)[e];
 }
 
 Scalar Machine::solid(ValueId operand, int space, uint64_t digits, int64_t e, std::string_view what) {
   const Tile& t = tile(operand);
-  size_t at = positionOf(operand, space, digits, e);
+  int64_t at = positionOf(operand, space, digits, e);
   invariant(t.poison[at] == 0, "[tile interpreter] {} at position {} of value {} is unspecified", what, at, operand);
   return t.data[at];
 }
 
 std::vector<int64_t> Machine::indexAt(const std::vector<Index>& index, int space, uint64_t digits, int64_t e) {
-  std::vector<int64_t> at;
-  for (const Index& i : index) {
+  return mapped(index, [&](const Index& i) {
     int64_t tile = i.tile == kNone ? 0 : solid(i.tile, space, digits, e, "an index").integer;
-    at.push_back(evaluate(i.expr) + tile);
-  }
-  return at;
+    return evaluate(i.expr) + tile;
+  });
 }
 
 Tile Machine::compute(const Value& v) {
@@ -414,15 +387,15 @@ Tile Machine::compute(const Value& v) {
   Tile t{std::vector<Scalar>(n, integerScalar(0)), std::vector<uint8_t>(n, 0)};
   switch (v.kind) {
     case ValueKind::Const:
-      std::fill(t.data.begin(), t.data.end(),
-                isFloatingPoint(v.dtype) ? castScalar(realScalar(v.constant), DataType::Double, v.dtype)
-                                         : castScalar(integerScalar(v.integer), DataType::Int, v.dtype));
+      std::ranges::fill(t.data, isFloatingPoint(v.dtype)
+                                    ? castScalar(realScalar(v.constant), DataType::Double, v.dtype)
+                                    : castScalar(integerScalar(v.integer), DataType::Int, v.dtype));
       return t;
     case ValueKind::Scalar:
-      std::fill(t.data.begin(), t.data.end(), scalars_.at(v.param));
+      std::ranges::fill(t.data, scalars_.at(v.param));
       return t;
     case ValueKind::Index:
-      std::fill(t.poison.begin(), t.poison.end(), 1);
+      std::ranges::fill(t.poison, 1);
       forPositions(v.space, l, guarding(v.space, l, v.index, {}), [&](int64_t e) {
         t.data[e] = integerScalar(evaluate(v.index[0].expr));
         t.poison[e] = 0;
@@ -452,26 +425,22 @@ Tile Machine::compute(const Value& v) {
 void Machine::computeLoad(const Value& v, const Layout& l, Tile& t) {
   TensorMemory& memory = memory_.at(v.param);
   Accessor who = accessor();
-  std::fill(t.poison.begin(), t.poison.end(), 1);
+  std::ranges::fill(t.poison, 1);
   forPositions(v.space, l, guarding(v.space, l, v.index, v.where), [&](int64_t e) {
     bool wanted =
         holds(v.where) && (v.mask == kNone || solid(v.mask, v.space, v.digits, e, "the mask of a load").integer != 0);
-    if (!wanted && v.fill == kNone) {
-      return;
+    if (wanted || v.fill != kNone) {
+      t.data[e] = wanted ? memory.load(indexAt(v.index, v.space, v.digits, e), who)
+                         : solid(v.fill, v.space, v.digits, e, "a fill");
+      t.poison[e] = 0;
     }
-    t.data[e] = wanted ? memory.load(indexAt(v.index, v.space, v.digits, e), who)
-                       : solid(v.fill, v.space, v.digits, e, "a fill");
-    t.poison[e] = 0;
   });
 }
 
 void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
-  std::vector<uint8_t> flags = inside(v.space, l, l.spread);
-  std::vector<const Tile*> operands;
-  for (ValueId id : v.operands) {
-    operands.push_back(&tile(id));
-  }
-  std::vector<uint8_t> excluded(flags.size(), 0);  // what a checked index is 0 for, whatever its operands
+  t.poison = outside(v.space, l, l.spread);
+  std::vector<const Tile*> operands = mapped(v.operands, [&](ValueId id) { return &tile(id); });
+  std::vector<uint8_t> excluded(l.count, 0);  // what a checked index is 0 for, whatever its operands
   if (!v.where.empty()) {
     forPositions(v.space, l, guarding(v.space, l, {}, v.where),
                  [&](int64_t e) { excluded[e] = holds(v.where) ? 0 : 1; });
@@ -479,30 +448,27 @@ void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
   DataType from = p_.values[v.operands.back()].dtype;
   std::vector<Scalar> x(operands.size());
   for (int64_t e = 0; e < l.count; e++) {
-    auto at = static_cast<size_t>(e);
-    if (excluded[at] != 0) {
+    if (excluded[e] != 0) {
       continue;
     }
-    bool poison = flags[at] == 0;
     bool chooses = v.kind == ValueKind::Point && v.op == PointOp::Where;
     for (size_t i = 0; i < operands.size(); i++) {
-      size_t where = positionOf(v.operands[i], v.space, v.digits, e);
+      int64_t where = positionOf(v.operands[i], v.space, v.digits, e);
       x[i] = operands[i]->data[where];
       bool ignored = chooses && i == (x[0].integer != 0 ? 2u : 1u);
-      poison = poison || (!ignored && operands[i]->poison[where] != 0);
+      t.poison[e] |= ignored ? 0 : operands[i]->poison[where];
     }
-    t.poison[at] = poison ? 1 : 0;
-    if (poison) {
+    if (t.poison[e] != 0) {
       continue;
     }
     if (v.kind == ValueKind::Point) {
-      t.data[at] = applyPoint(v.op, from, x);
+      t.data[e] = applyPoint(v.op, from, x);
     } else if (v.kind == ValueKind::Cast) {
-      t.data[at] = castScalar(x[0], from, v.dtype);
+      t.data[e] = castScalar(x[0], from, v.dtype);
     } else {
       std::array<uint32_t, 4> words = philox(static_cast<uint64_t>(x[0].integer), static_cast<uint64_t>(x[1].integer),
                                              static_cast<uint64_t>(x[2].integer));
-      t.data[at] = integerScalar(words.at(v.param));
+      t.data[e] = integerScalar(words.at(v.param));
     }
   }
 }
@@ -513,20 +479,15 @@ void Machine::computeReduce(const Value& v, const Layout& l, Tile& t) {
   const Tile& x = tile(operand);
   const Layout& all = layout(from.space, from.digits);
   std::vector<Reduction> sums(l.count, Reduction(v.combiner, v.dtype));
-  const std::vector<int>& to = broadcastMap(from.space, from.digits, v.digits);
+  const std::vector<int64_t>& to = broadcastMap(from.space, from.digits, v.digits);
   forPositions(from.space, all, all.spread, [&](int64_t e) {
-    auto at = static_cast<size_t>(e);
     if (!holds(v.where)) {
       return;
     }
-    invariant(x.poison[at] == 0, "[tile interpreter] position {} of the reduced value {} is unspecified", e, operand);
-    sums[to[at]].add(x.data[at]);
+    invariant(x.poison[e] == 0, "[tile interpreter] position {} of the reduced value {} is unspecified", e, operand);
+    sums[to[e]].add(x.data[e]);
   });
-  std::vector<uint8_t> flags = inside(v.space, l, l.spread);
-  for (size_t e = 0; e < sums.size(); e++) {
-    t.data[e] = sums[e].result();
-    t.poison[e] = flags[e] == 0 ? 1 : 0;
-  }
+  t = {mapped(sums, &Reduction::result), outside(v.space, l, l.spread)};
 }
 
 void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
@@ -542,18 +503,14 @@ void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
               "[tile interpreter] convert of value {}: axis {} starts at {} of {}, in the other space at {} of {}",
               operand, a, base(source.axes[a]), source.axes[a].bound, base(target.axes[a]), target.axes[a].bound);
   }
-  std::vector<uint8_t> flags = inside(v.space, l, l.spread);
+  t.poison = outside(v.space, l, l.spread);
   for (int64_t e = 0; e < l.count; e++) {
-    auto at = static_cast<size_t>(e);
     int64_t position = 0;
-    for (size_t k = 0; k < sourceLayout.digits.size(); k++) {
-      DigitRef ref = source.refs[sourceLayout.digits[k]];
-      int64_t stride = source.axes[ref.axis].strides[ref.digit];
-      int64_t offset = l.offset[ref.axis][at];
-      position = position * sourceLayout.sizes[k] + offset / stride % sourceLayout.sizes[k];
+    for (const LayoutDigit& d : sourceLayout.digits) {
+      position += l.offset[d.axis][e] / d.stride % d.size * d.step;
     }
-    t.data[at] = x.data[position];
-    t.poison[at] = flags[at] == 0 ? 1 : x.poison[position];
+    t.data[e] = x.data[position];
+    t.poison[e] |= x.poison[position];
   }
 }
 
@@ -602,7 +559,7 @@ void Machine::execute(const Stmt& s) {
   switch (s.kind) {
     case StmtKind::Define: {
       const Value& v = p_.values.at(s.value);
-      if (v.kind != ValueKind::Const && v.kind != ValueKind::Scalar) {
+      if (hasPlace(v.kind)) {
         define(s.value, compute(v));
       }
       return;
@@ -627,8 +584,7 @@ void Machine::execute(const Stmt& s) {
 }
 
 void Machine::store(const Stmt& s) {
-  const Value& v = p_.values.at(s.value);
-  uint64_t digits = digitsNamed(p_.spaces[s.space], s.index, s.where) | v.digits;
+  uint64_t digits = digitsNamed(p_.spaces[s.space], s.index, s.where) | p_.values.at(s.value).digits;
   for (const Index& i : s.index) {
     digits |= i.tile == kNone ? 0 : p_.values[i.tile].digits;
   }
@@ -646,16 +602,12 @@ void Machine::store(const Stmt& s) {
 
 void Machine::loop(const Stmt& s) {
   const AxisState& axis = spaces_.at(s.space).axes.at(s.axis);
-  auto digit = static_cast<size_t>(s.digit);
-  int symbol = axis.slots.at(digit);
-  invariant(!symbols_.defined(symbol), "[tile interpreter] a loop runs inside itself");
-  std::vector<Tile> states;
-  for (const Carried& c : s.carried) {
-    states.push_back(tile(c.init));
-  }
+  const DigitState& digit = axis.digits.at(s.digit);
+  invariant(!symbols_.defined(digit.slot), "[tile interpreter] a loop runs inside itself");
+  std::vector<Tile> states = mapped(s.carried, [&](const Carried& c) { return tile(c.init); });
   size_t before = defined_.size();
-  for (int64_t i = 0; i < axis.sizes[digit]; i++) {
-    symbols_.set(symbol, i);
+  for (int64_t i = 0; i < digit.size; i++) {
+    symbols_.set(digit.slot, i);
     if (base(axis) >= axis.bound) {
       break;  // this step and all later ones lie beyond the bound
     }
@@ -666,20 +618,18 @@ void Machine::loop(const Stmt& s) {
     executeAll(s.body);
     std::vector<Tile> next = states;
     for (size_t c = 0; c < states.size(); c++) {
-      updateCarry(s.carried[c], symbol, next[c]);
+      updateCarry(s.carried[c], digit.slot, next[c]);
     }
     states = std::move(next);
     undefine(before);
   }
-  symbols_.clear(symbol);
+  symbols_.clear(digit.slot);
   refreshUniform();
   for (size_t c = 0; c < states.size(); c++) {
     const Value& v = p_.values[s.carried[c].result];
     const Layout& l = layout(v.space, v.digits);
-    std::vector<uint8_t> flags = inside(v.space, l, l.spread);
-    for (size_t e = 0; e < flags.size(); e++) {
-      states[c].poison[e] |= flags[e] == 0 ? 1 : 0;
-    }
+    std::vector<uint8_t> beyond = outside(v.space, l, l.spread);
+    std::ranges::transform(states[c].poison, beyond, states[c].poison.begin(), std::bit_or<uint8_t>());
     define(s.carried[c].result, std::move(states[c]));
   }
 }
@@ -689,33 +639,28 @@ void Machine::updateCarry(const Carried& c, int symbol, Tile& state) {
   const Value& v = p_.values[c.carry];
   const Layout& l = layout(v.space, v.digits);
   const Tile& next = tile(c.next);
-  const SpaceState& space = spaces_[v.space];
-  std::vector<bool> looped;
-  for (size_t a = 0; a < space.axes.size(); a++) {
-    const std::vector<int>& slots = space.axes[a].slots;
-    looped.push_back(l.spread[a] && std::find(slots.begin(), slots.end(), symbol) != slots.end());
+  std::vector<bool> looped = l.spread;
+  for (size_t a = 0; a < looped.size(); a++) {
+    const std::vector<DigitState>& digits = spaces_[v.space].axes[a].digits;
+    looped[a] = looped[a] && std::ranges::find(digits, symbol, &DigitState::slot) != digits.end();
   }
-  std::vector<uint8_t> flags = inside(v.space, l, looped);
+  std::vector<uint8_t> kept = outside(v.space, l, looped);
   for (int64_t e = 0; e < l.count; e++) {
-    auto at = static_cast<size_t>(e);
-    if (flags[at] != 0) {
-      size_t from = positionOf(c.next, v.space, v.digits, e);
-      state.data[at] = next.data[from];
-      state.poison[at] = next.poison[from];
+    if (kept[e] == 0) {
+      int64_t from = positionOf(c.next, v.space, v.digits, e);
+      state.data[e] = next.data[from];
+      state.poison[e] = next.poison[from];
     }
   }
 }
 
 void Machine::lastArriver(const Stmt& s) {
   TensorMemory& counter = memory_.at(s.param);
-  std::vector<int64_t> at(s.index.size());
-  for (size_t i = 0; i < at.size(); i++) {
-    at[i] = evaluate(s.index[i].expr);
-  }
+  std::vector<int64_t> at = mapped(s.index, [&](const Index& i) { return evaluate(i.expr); });
   if (s.index.empty()) {
     at.assign(p_.tensors[s.param].extents.size(), 0);
   }
-  int64_t expected = symbols_.evaluate(symbols_.compile(arrivals(p_, s)));
+  int64_t expected = symbols_.evaluate(arrivals(p_, s));
   std::vector<int64_t>& where = arrived_.try_emplace(&s, parts_.size(), -1).first->second;
   int64_t mine = counter.offset(at);
   where[part_] = mine;
@@ -736,22 +681,13 @@ Interpretation interpret(const Program& program, std::span<const uint64_t> slots
 
 std::vector<uint64_t> packSlots(const Program& program, std::span<void* const> pointers, std::span<const int64_t> sizes,
                                 std::span<const double> scalars) {
-  std::vector<uint64_t> slots;
-  for (void* p : pointers) {
-    slots.push_back(std::bit_cast<uint64_t>(p));
-  }
-  for (int64_t s : sizes) {
-    slots.push_back(static_cast<uint64_t>(s));
-  }
+  std::vector<uint64_t> slots = mapped(pointers, [](void* p) { return std::bit_cast<uint64_t>(p); });
+  slots.insert(slots.end(), sizes.begin(), sizes.end());
   for (size_t i = 0; i < scalars.size(); i++) {
     DataType dtype = program.scalars.at(i).dtype;
-    uint64_t bits = 0;
-    Scalar value = isFloatingPoint(dtype) ? castScalar(realScalar(scalars[i]), DataType::Double, dtype)
-                                          : integerScalar(static_cast<int64_t>(scalars[i]));
+    uint64_t bits = isFloatingPoint(dtype) ? 0 : static_cast<uint64_t>(static_cast<int64_t>(scalars[i]));
     if (isFloatingPoint(dtype)) {
-      writeElement(&bits, dtype, value);
-    } else {
-      bits = static_cast<uint64_t>(value.integer);
+      writeElement(&bits, dtype, castScalar(realScalar(scalars[i]), DataType::Double, dtype));
     }
     slots.push_back(bits);
   }

@@ -43,6 +43,7 @@ class SymbolValues {
   }
   Polynomial compile(const IntExpr& e);
   int64_t evaluate(const Polynomial& p) const;
+  int64_t evaluate(const IntExpr& e) { return evaluate(compile(e)); }
 
  private:
   std::map<std::string, int, std::less<>> slots_;
