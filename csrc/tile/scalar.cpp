@@ -1,8 +1,11 @@
 #include "tile/scalar.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <string_view>
 #include <type_traits>
 
 #include "base/error.h"
@@ -56,163 +59,109 @@ double logGamma(double x) {
   return lgamma_r(x, &sign);  // std::lgamma writes a global
 }
 
-double unaryReal(PointOp op, double x) {
-  using enum PointOp;
-  switch (op) {
-    case Abs:
-      return std::abs(x);
-    case Acos:
-      return std::acos(x);
-    case Acosh:
-      return std::acosh(x);
-    case Asin:
-      return std::asin(x);
-    case Asinh:
-      return std::asinh(x);
-    case Atan:
-      return std::atan(x);
-    case Atanh:
-      return std::atanh(x);
-    case Ceil:
-      return std::ceil(x);
-    case Cos:
-      return std::cos(x);
-    case Cosh:
-      return std::cosh(x);
-    case Exp:
-      return std::exp(x);
-    case Exp2:
-      return std::exp2(x);
-    case Expm1:
-      return std::expm1(x);
-    case Erf:
-      return std::erf(x);
-    case Erfc:
-      return std::erfc(x);
-    case Erfinv:
-      return inverseErf(x);
-    case Floor:
-      return std::floor(x);
-    case Frac:
-      return x - std::trunc(x);
-    case Lgamma:
-      return logGamma(x);
-    case Log:
-      return std::log(x);
-    case Log10:
-      return std::log10(x);
-    case Log1p:
-      return std::log1p(x);
-    case Log2:
-      return std::log2(x);
-    case Neg:
-      return -x;
-    case Reciprocal:
-      return 1 / x;
-    case Round:
-      return std::nearbyint(x);
-    case Rsqrt:
-      return 1 / std::sqrt(x);
-    case Sigmoid:
-      return 1 / (1 + std::exp(-x));
-    case Sign:
-      return std::isnan(x) ? x : (x > 0 ? 1 : 0) - (x < 0 ? 1 : 0);
-    case Sin:
-      return std::sin(x);
-    case Sinh:
-      return std::sinh(x);
-    case Sqrt:
-      return std::sqrt(x);
-    case Tan:
-      return std::tan(x);
-    case Tanh:
-      return std::tanh(x);
-    case Trunc:
-      return std::trunc(x);
-    default:
-      throwInternalError(fmt::format("[tile] {} is not a unary operation on floating values", info(op).name));
+// The functions of ops.
+template <class F>
+struct OpFunction {
+  PointOp op;
+  F* function;
+};
+
+template <class F, size_t n>
+F& functionOf(const OpFunction<F> (&rows)[n], PointOp op, std::string_view otherwise) {
+  const auto* row = std::ranges::find(rows, op, &OpFunction<F>::op);
+  if (row == std::end(rows)) {
+    throwInternalError(fmt::format("[tile] {} {}", info(op).name, otherwise));
   }
+  return *row->function;
 }
 
+constexpr OpFunction<double(double)> kUnaryReal[] = {
+    {PointOp::Abs, std::abs},
+    {PointOp::Acos, std::acos},
+    {PointOp::Acosh, std::acosh},
+    {PointOp::Asin, std::asin},
+    {PointOp::Asinh, std::asinh},
+    {PointOp::Atan, std::atan},
+    {PointOp::Atanh, std::atanh},
+    {PointOp::Ceil, std::ceil},
+    {PointOp::Cos, std::cos},
+    {PointOp::Cosh, std::cosh},
+    {PointOp::Exp, std::exp},
+    {PointOp::Exp2, std::exp2},
+    {PointOp::Expm1, std::expm1},
+    {PointOp::Erf, std::erf},
+    {PointOp::Erfc, std::erfc},
+    {PointOp::Erfinv, inverseErf},
+    {PointOp::Floor, std::floor},
+    {PointOp::Frac, [](double x) { return x - std::trunc(x); }},
+    {PointOp::Lgamma, logGamma},
+    {PointOp::Log, std::log},
+    {PointOp::Log10, std::log10},
+    {PointOp::Log1p, std::log1p},
+    {PointOp::Log2, std::log2},
+    {PointOp::Neg, [](double x) { return -x; }},
+    {PointOp::Reciprocal, [](double x) { return 1 / x; }},
+    {PointOp::Round, std::nearbyint},
+    {PointOp::Rsqrt, [](double x) { return 1 / std::sqrt(x); }},
+    {PointOp::Sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }},
+    {PointOp::Sign, [](double x) { return std::isnan(x) ? x : (x > 0 ? 1 : 0) - (x < 0 ? 1 : 0); }},
+    {PointOp::Sin, std::sin},
+    {PointOp::Sinh, std::sinh},
+    {PointOp::Sqrt, std::sqrt},
+    {PointOp::Tan, std::tan},
+    {PointOp::Tanh, std::tanh},
+    {PointOp::Trunc, std::trunc},
+};
+
+constexpr OpFunction<double(double, double)> kBinaryReal[] = {
+    {PointOp::Add, [](double a, double b) { return a + b; }},
+    {PointOp::Sub, [](double a, double b) { return a - b; }},
+    {PointOp::Mul, [](double a, double b) { return a * b; }},
+    {PointOp::Div, [](double a, double b) { return a / b; }},
+    {PointOp::Fmod, std::fmod},
+    {PointOp::Remainder, floatingRemainder},
+    {PointOp::Pow, std::pow},
+    {PointOp::Atan2, std::atan2},
+    {PointOp::Maximum, [](double a, double b) { return std::isnan(a) || std::isnan(b) ? kNaN : std::max(a, b); }},
+    {PointOp::Minimum, [](double a, double b) { return std::isnan(a) || std::isnan(b) ? kNaN : std::min(a, b); }},
+    {PointOp::NextAfter, std::nextafter},
+};
+
 double binaryReal(PointOp op, DataType dtype, double a, double b) {
-  using enum PointOp;
-  switch (op) {
-    case Add:
-      return a + b;
-    case Sub:
-      return a - b;
-    case Mul:
-      return a * b;
-    case Div:
-      return a / b;
-    case Fmod:
-      return std::fmod(a, b);
-    case Remainder:
-      return floatingRemainder(a, b);
-    case Pow:
-      return std::pow(a, b);
-    case Atan2:
-      return std::atan2(a, b);
-    case Maximum:
-      return std::isnan(a) || std::isnan(b) ? kNaN : std::max(a, b);
-    case Minimum:
-      return std::isnan(a) || std::isnan(b) ? kNaN : std::min(a, b);
-    case NextAfter:
-      return dtype == DataType::Float ? std::nextafterf(static_cast<float>(a), static_cast<float>(b))
-                                      : std::nextafter(a, b);
-    default:
-      throwInternalError(fmt::format("[tile] {} is not a binary operation on floating values", info(op).name));
-  }
+  return op == PointOp::NextAfter && dtype == DataType::Float
+             ? std::nextafterf(static_cast<float>(a), static_cast<float>(b))
+             : functionOf(kBinaryReal, op, "is not a binary operation on floating values")(a, b);
 }
 
 // Truth of tests and comparisons, on either kind of operand.
 template <class T>
-bool truth(PointOp op, T a, T b) {
-  using enum PointOp;
-  switch (op) {
-    case Eq:
-      return a == b;
-    case Ne:
-      return a != b;
-    case Gt:
-      return a > b;
-    case Ge:
-      return a >= b;
-    case Lt:
-      return a < b;
-    case Le:
-      return a <= b;
-    case LogicalNot:
-      return a == T(0);
-    case LogicalAnd:
-      return a != T(0) && b != T(0);
-    case LogicalOr:
-      return a != T(0) || b != T(0);
-    case LogicalXor:
-      return (a != T(0)) != (b != T(0));
-    case Signbit:
-      return std::signbit(static_cast<double>(a));
-    case IsFinite:
-      return std::isfinite(static_cast<double>(a));
-    case IsInf:
-      return std::isinf(static_cast<double>(a));
-    case IsNan:
-      return std::isnan(static_cast<double>(a));
-    case IsNegInf:
-      return static_cast<double>(a) == -kInfinity;
-    case IsPosInf:
-      return static_cast<double>(a) == kInfinity;
-    default:
-      throwInternalError(fmt::format("[tile] {} gives no Bool", info(op).name));
-  }
+constexpr OpFunction<bool(T, T)> kTruth[] = {
+    {PointOp::Eq, [](T a, T b) { return a == b; }},
+    {PointOp::Ne, [](T a, T b) { return a != b; }},
+    {PointOp::Gt, [](T a, T b) { return a > b; }},
+    {PointOp::Ge, [](T a, T b) { return a >= b; }},
+    {PointOp::Lt, [](T a, T b) { return a < b; }},
+    {PointOp::Le, [](T a, T b) { return a <= b; }},
+    {PointOp::LogicalNot, [](T a, T) { return a == T(0); }},
+    {PointOp::LogicalAnd, [](T a, T b) { return a != T(0) && b != T(0); }},
+    {PointOp::LogicalOr, [](T a, T b) { return a != T(0) || b != T(0); }},
+    {PointOp::LogicalXor, [](T a, T b) { return (a != T(0)) != (b != T(0)); }},
+    {PointOp::Signbit, [](T a, T) { return std::signbit(static_cast<double>(a)); }},
+    {PointOp::IsFinite, [](T a, T) { return std::isfinite(static_cast<double>(a)); }},
+    {PointOp::IsInf, [](T a, T) { return std::isinf(static_cast<double>(a)); }},
+    {PointOp::IsNan, [](T a, T) { return std::isnan(static_cast<double>(a)); }},
+    {PointOp::IsNegInf, [](T a, T) { return static_cast<double>(a) == -kInfinity; }},
+    {PointOp::IsPosInf, [](T a, T) { return static_cast<double>(a) == kInfinity; }},
+};
+
+template <class T>
+Scalar truth(PointOp op, T a, T b) {
+  return integerScalar(functionOf(kTruth<T>, op, "gives no Bool")(a, b) ? 1 : 0);
 }
 
 // Operands are in the type's range, so only the minimum of Int divided by -1 could trap; it wraps.
 int64_t quotient(int64_t a, int64_t b) {
-  if (b == 0) {
-    return 0;
-  }
-  return b == -1 ? static_cast<int64_t>(0 - static_cast<uint64_t>(a)) : a / b;
+  return b == 0 ? 0 : b == -1 ? static_cast<int64_t>(0 - static_cast<uint64_t>(a)) : a / b;
 }
 int64_t remainderOf(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
@@ -229,14 +178,8 @@ uint64_t power(int64_t base, int64_t exponent) {
 }
 
 uint64_t greatestDivisor(int64_t a, int64_t b) {
-  uint64_t x = a < 0 ? 0 - static_cast<uint64_t>(a) : static_cast<uint64_t>(a);
-  uint64_t y = b < 0 ? 0 - static_cast<uint64_t>(b) : static_cast<uint64_t>(b);
-  while (y != 0) {
-    uint64_t r = x % y;
-    x = y;
-    y = r;
-  }
-  return x;
+  auto magnitude = [](int64_t n) { return n < 0 ? 0 - static_cast<uint64_t>(n) : static_cast<uint64_t>(n); };
+  return std::gcd(magnitude(a), magnitude(b));
 }
 
 uint64_t integerPoint(PointOp op, DataType dtype, int64_t a, int64_t b) {
@@ -308,35 +251,28 @@ Scalar applyPoint(PointOp op, DataType dtype, std::span<const Scalar> x) {
   if (isFloatingPoint(dtype)) {
     double a = x[0].real;
     if (info(op).givesBool) {
-      return integerScalar(truth(op, a, binary ? x[1].real : 0.0) ? 1 : 0);
+      return truth(op, a, binary ? x[1].real : 0.0);
     }
     if (op == PointOp::Fma) {
       return realScalar(dtype == DataType::Float ? std::fmaf(static_cast<float>(a), static_cast<float>(x[1].real),
                                                              static_cast<float>(x[2].real))
                                                  : std::fma(a, x[1].real, x[2].real));
     }
-    return realScalar(roundTo(binary ? binaryReal(op, dtype, a, x[1].real) : unaryReal(op, a), dtype));
+    double result = binary ? binaryReal(op, dtype, a, x[1].real)
+                           : functionOf(kUnaryReal, op, "is not a unary operation on floating values")(a);
+    return realScalar(roundTo(result, dtype));
   }
   int64_t a = x[0].integer;
   int64_t b = binary ? x[1].integer : 0;
-  if (op == PointOp::Signbit) {
-    return integerScalar(a < 0 ? 1 : 0);
-  }
-  if (info(op).givesBool) {
-    return integerScalar(truth(op, a, b) ? 1 : 0);
-  }
-  return integerScalar(wrap(integerPoint(op, dtype, a, b), dtype));
+  return info(op).givesBool ? truth(op, a, b) : integerScalar(wrap(integerPoint(op, dtype, a, b), dtype));
 }
 
 Scalar castScalar(Scalar value, DataType from, DataType to) {
   if (isFloatingPoint(to)) {
-    if (isFloatingPoint(from)) {
-      return realScalar(roundTo(value.real, to));
-    }
-    if (to == DataType::Double) {
-      return realScalar(static_cast<double>(value.integer));
-    }
-    return realScalar(roundTo(static_cast<float>(value.integer), to));
+    return realScalar(roundTo(isFloatingPoint(from)    ? value.real
+                              : to == DataType::Double ? static_cast<double>(value.integer)
+                                                       : static_cast<float>(value.integer),
+                              to));
   }
   if (!isFloatingPoint(from)) {
     return integerScalar(wrap(static_cast<uint64_t>(value.integer), to));
