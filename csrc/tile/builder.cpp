@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse::tile {
 
@@ -45,15 +46,12 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
     std::vector<int> seen(7, 0);  // digits of this axis by level, to name the second one differently
     for (const DigitSpec& d : spec.digits) {
       int nth = seen[static_cast<size_t>(d.level)]++;
-      std::string symbol = d.grid;
-      if (symbol.empty()) {
-        invariant(d.level != Level::Part, "[tile builder] a part digit of axis {} names no grid dim", spec.name);
-        symbol = usualSymbol(spec.name, d.level, nth);
-      }
+      invariant(d.level != Level::Part || !d.grid.empty(), "[tile builder] a part digit of axis {} names no grid dim",
+                spec.name);
+      std::string symbol = d.grid.empty() ? usualSymbol(spec.name, d.level, nth) : d.grid;
       IntExpr size = d.size;
       if (d.level == Level::Part && size.isConst(0)) {
-        auto dim = std::find_if(program_.grid.begin(), program_.grid.end(),
-                                [&](const GridDim& g) { return g.symbol == symbol; });
+        auto dim = std::ranges::find(program_.grid, symbol, &GridDim::symbol);
         invariant(dim != program_.grid.end(), "[tile builder] axis {} names the grid dim {}, which does not exist",
                   spec.name, symbol);
         size = dim->count;
@@ -63,14 +61,14 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
     IntExpr others = 1;
     Digit* open = nullptr;
     for (Digit& d : axis.digits) {
-      if (!d.size.isConst(0)) {
+      if (d.size.isConst(0)) {
+        invariant(d.level == Level::Serial && open == nullptr,
+                  "[tile builder] axis {}: size 0 is for one serial digit, got it on level {}", axis.name,
+                  letterOf(d.level));
+        open = &d;
+      } else {
         others *= d.size;
-        continue;
       }
-      invariant(d.level == Level::Serial && open == nullptr,
-                "[tile builder] axis {}: size 0 is for one serial digit, got it on level {}", axis.name,
-                letterOf(d.level));
-      open = &d;
     }
     if (open != nullptr) {
       open->size = ceilDiv(axis.bound, others);
@@ -148,17 +146,18 @@ ValueId Builder::load(int tensor, std::vector<Index> index, int space, AccessOpt
   const TensorParam& t = program_.tensors.at(tensor);
   invariant(index.size() == t.extents.size(), "[tile builder] load {}: {} indices for {} dims", t.name, index.size(),
             t.extents.size());
-  Value v{.kind = ValueKind::Load, .dtype = t.dtype, .space = space, .digits = digitsIn(index, options.where, space)};
-  if (options.mask != kNone) {
-    v.digits |= value(options.mask).digits;
-  }
-  v.param = tensor;
-  v.index = std::move(index);
-  v.where = std::move(options.where);
-  v.mask = options.mask;
-  v.fill = options.fill;
-  v.cache = options.cache;
-  return define(std::move(v));
+  uint64_t digits = digitsIn(index, options.where, space);
+  digits |= options.mask == kNone ? 0 : value(options.mask).digits;
+  return define({.kind = ValueKind::Load,
+                 .dtype = t.dtype,
+                 .space = space,
+                 .digits = digits,
+                 .param = tensor,
+                 .index = std::move(index),
+                 .where = std::move(options.where),
+                 .mask = options.mask,
+                 .fill = options.fill,
+                 .cache = options.cache});
 }
 
 ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
@@ -167,8 +166,10 @@ ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
             operands.size());
   size_t first = op == PointOp::Where ? 1 : 0;
   DataType dtype = value(operands[first]).dtype;
-  Value v{.kind = ValueKind::Point, .dtype = row.givesBool ? DataType::Bool : dtype, .space = value(operands[0]).space};
-  v.op = op;
+  Value v{.kind = ValueKind::Point,
+          .dtype = row.givesBool ? DataType::Bool : dtype,
+          .space = value(operands[0]).space,
+          .op = op};
   for (size_t i = 0; i < operands.size(); i++) {
     const Value& operand = value(operands[i]);
     DataType wanted = i < first ? DataType::Bool : dtype;
@@ -193,16 +194,19 @@ ValueId Builder::checkedIndex(ValueId index, ValueId extent, int space, std::vec
   invariant(value(extent).dtype == dtype && accepts(info(PointOp::CheckedIndex).types, dtype),
             "[tile builder] checked_index: {} and an extent of {}, expected one integer type; cast one", name(dtype),
             name(value(extent).dtype));
-  Value v{.kind = ValueKind::Point, .dtype = dtype, .space = space, .digits = digitsIn({}, where, space)};
-  v.op = PointOp::CheckedIndex;
-  for (ValueId id : {index, extent}) {
+  Value v{.kind = ValueKind::Point,
+          .dtype = dtype,
+          .space = space,
+          .digits = digitsIn({}, where, space),
+          .operands = {index, extent},
+          .op = PointOp::CheckedIndex,
+          .where = std::move(where)};
+  for (ValueId id : v.operands) {
     invariant(value(id).digits == 0 || value(id).space == space,
               "[tile builder] checked_index: an operand lies in space {}, expected {}; convert it",
               program_.spaces.at(value(id).space).name, program_.spaces.at(space).name);
     v.digits |= value(id).digits;
   }
-  v.operands = {index, extent};
-  v.where = std::move(where);
   return define(std::move(v));
 }
 
@@ -211,21 +215,22 @@ ValueId Builder::cast(ValueId id, DataType dtype) {
   if (operand.dtype == dtype) {
     return id;
   }
-  Value v{.kind = ValueKind::Cast, .dtype = dtype, .space = operand.space, .digits = operand.digits};
-  v.operands = {id};
-  return define(std::move(v));
+  return define(
+      {.kind = ValueKind::Cast, .dtype = dtype, .space = operand.space, .digits = operand.digits, .operands = {id}});
 }
 
 ValueId Builder::random(ValueId seed, ValueId counterHigh, ValueId counterLow, int word) {
-  Value v{.kind = ValueKind::Random, .dtype = DataType::Int, .space = value(seed).space};
-  v.operands = {seed, counterHigh, counterLow};
+  Value v{.kind = ValueKind::Random,
+          .dtype = DataType::Int,
+          .space = value(seed).space,
+          .operands = {seed, counterHigh, counterLow},
+          .param = word};
   for (ValueId id : v.operands) {
     if (value(id).digits != 0) {
       v.space = value(id).space;
       v.digits |= value(id).digits;
     }
   }
-  v.param = word;
   return define(std::move(v));
 }
 
@@ -238,12 +243,13 @@ ValueId Builder::reduce(ValueId id, uint64_t digits, Combiner combiner, std::vec
   if (digits == 0 && where.empty()) {
     return id;
   }
-  Value v{
-      .kind = ValueKind::Reduce, .dtype = operand.dtype, .space = operand.space, .digits = operand.digits & ~digits};
-  v.operands = {id};
-  v.combiner = combiner;
-  v.where = std::move(where);
-  return define(std::move(v));
+  return define({.kind = ValueKind::Reduce,
+                 .dtype = operand.dtype,
+                 .space = operand.space,
+                 .digits = operand.digits & ~digits,
+                 .operands = {id},
+                 .combiner = combiner,
+                 .where = std::move(where)});
 }
 
 ValueId Builder::reduceAxis(ValueId id, int axis, Combiner combiner) {
@@ -257,14 +263,12 @@ ValueId Builder::convert(ValueId id, int space) {
   const Space& to = program_.spaces.at(space);
   invariant(from.axes.size() == to.axes.size(), "[tile builder] convert from space {} with {} axes to {} with {}",
             from.name, from.axes.size(), to.name, to.axes.size());
-  Value v{.kind = ValueKind::Convert, .dtype = operand.dtype, .space = space};
-  v.operands = {id};
+  uint64_t digits = 0;
   for (int a = 0; a < std::ssize(from.axes); a++) {
-    if ((operand.digits & axisDigits(from, a)) != 0) {
-      v.digits |= axisDigits(to, a);
-    }
+    digits |= (operand.digits & axisDigits(from, a)) != 0 ? axisDigits(to, a) : 0;
   }
-  return define(std::move(v));
+  return define(
+      {.kind = ValueKind::Convert, .dtype = operand.dtype, .space = space, .digits = digits, .operands = {id}});
 }
 
 int Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int otherwise) const {
@@ -279,10 +283,9 @@ int Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred
     }
   }
   for (int s = 0; s < std::ssize(program_.spaces); s++) {
-    for (const Axis& axis : program_.spaces[s].axes) {
-      if (std::any_of(index.begin(), index.end(), [&](const Index& i) { return i.expr.contains(axis.name); })) {
-        return s;
-      }
+    const std::vector<Axis>& axes = program_.spaces[s].axes;
+    if (std::ranges::any_of(axes, [&](const Axis& a) { return isNamed(a.name, index, {}); })) {
+      return s;
     }
   }
   return otherwise;
@@ -312,21 +315,20 @@ void Builder::store(int tensor, std::vector<Index> index, ValueId id, AccessOpti
             t.extents.size());
   invariant(value(id).dtype == t.dtype, "[tile builder] store {}: the value is {}, the tensor {}; cast it", t.name,
             name(value(id).dtype), name(t.dtype));
-  Stmt s{.kind = StmtKind::Store, .value = id, .param = tensor};
-  s.index = std::move(index);
-  s.where = std::move(options.where);
-  s.mask = options.mask;
-  s.cache = options.cache;
-  s.space = value(id).digits != 0 ? value(id).space : accessSpace(s.index, s.where, value(id).space);
-  emit(std::move(s));
+  int space = value(id).digits != 0 ? value(id).space : accessSpace(index, options.where, value(id).space);
+  emit({.kind = StmtKind::Store,
+        .value = id,
+        .param = tensor,
+        .index = std::move(index),
+        .where = std::move(options.where),
+        .mask = options.mask,
+        .cache = options.cache,
+        .space = space});
 }
 
 void Builder::prefetch(int tensor, std::vector<Index> index, int lines) {
-  Stmt s{.kind = StmtKind::Prefetch, .param = tensor};
-  s.index = std::move(index);
-  s.space = accessSpace(s.index, {}, 0);
-  s.lines = lines;
-  emit(std::move(s));
+  int space = accessSpace(index, {}, 0);
+  emit({.kind = StmtKind::Prefetch, .param = tensor, .index = std::move(index), .lines = lines, .space = space});
 }
 
 std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<ValueId> init,
@@ -334,15 +336,11 @@ std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<V
   const Digit& d = program_.spaces.at(space).axes.at(axis).digits.at(digit);
   invariant(d.level == Level::Serial, "[tile builder] a loop runs a serial digit; {} is on level {}", d.symbol,
             letterOf(d.level));
-  Stmt s{.kind = StmtKind::For};
-  s.space = space;
-  s.axis = axis;
-  s.digit = digit;
-  std::vector<ValueId> carries;
-  for (ValueId id : init) {
+  Stmt s{.kind = StmtKind::For, .space = space, .axis = axis, .digit = digit};
+  std::vector<ValueId> carries = mapped(init, [&](ValueId id) {
     const Value& v = value(id);
-    carries.push_back(add({.kind = ValueKind::Carry, .dtype = v.dtype, .space = v.space, .digits = v.digits}));
-  }
+    return add({.kind = ValueKind::Carry, .dtype = v.dtype, .space = v.space, .digits = v.digits});
+  });
   std::vector<ValueId> next;
   s.body = inBlock([&] { next = body(carries); });
   invariant(next.size() == init.size(), "[tile builder] loop {}: {} values carried, {} yielded", d.symbol, init.size(),
@@ -366,19 +364,11 @@ std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<V
 }
 
 void Builder::when(std::vector<Pred> condition, const std::function<void()>& body) {
-  Stmt s{.kind = StmtKind::If};
-  s.where = std::move(condition);
-  s.body = inBlock(body);
-  emit(std::move(s));
+  emit({.kind = StmtKind::If, .where = std::move(condition), .body = inBlock(body)});
 }
 
-void Builder::lastArriver(int counter, const std::function<void()>& body) { lastArriver(counter, {}, body); }
-
 void Builder::lastArriver(int counter, std::vector<Index> index, const std::function<void()>& body) {
-  Stmt s{.kind = StmtKind::LastArriver, .param = counter};
-  s.index = std::move(index);
-  s.body = inBlock(body);
-  emit(std::move(s));
+  emit({.kind = StmtKind::LastArriver, .param = counter, .index = std::move(index), .body = inBlock(body)});
 }
 
 ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space, uint64_t digits) {

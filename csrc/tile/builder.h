@@ -74,7 +74,7 @@ class Builder {
                             const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
   void when(std::vector<Pred> condition, const std::function<void()>& body);
   // All workers share one counter. With `index`, an expression of grid dims, the workers with the same index share the counter there.
-  void lastArriver(int counter, const std::function<void()>& body);
+  void lastArriver(int counter, const std::function<void()>& body) { lastArriver(counter, {}, body); }
   void lastArriver(int counter, std::vector<Index> index, const std::function<void()>& body);
 
   const Program& program() const { return program_; }

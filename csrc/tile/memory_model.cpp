@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse::tile {
 
@@ -36,7 +37,7 @@ TensorMemory::TensorMemory(const TensorParam& param, std::vector<int64_t> extent
 
 void TensorMemory::beginPart() {
   if (param_.memory == Memory::Scratch) {
-    std::fill(writer_.begin(), writer_.end(), kNobody);
+    std::ranges::fill(writer_, kNobody);
   }
 }
 
@@ -46,11 +47,7 @@ void* TensorMemory::at(int64_t offset) {
 }
 
 std::string TensorMemory::describe(const std::vector<int64_t>& index) const {
-  std::string text = param_.name + "[";
-  for (size_t d = 0; d < index.size(); d++) {
-    text += (d == 0 ? "" : ", ") + std::to_string(index[d]);
-  }
-  return text + "]";
+  return fmt::format("{}[{}]", param_.name, joined(index, ", ", [](int64_t i) { return std::to_string(i); }));
 }
 
 int64_t TensorMemory::offset(const std::vector<int64_t>& index) const {
