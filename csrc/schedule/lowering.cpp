@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/row_major.h"
 
@@ -28,32 +29,27 @@ std::string describe(const TensorView* tensor, const Lowering::Position& positio
 }
 
 std::vector<IntExpr> exprsOf(const Lowering::Position& position, const Expr& by) {
-  std::vector<IntExpr> exprs;
-  for (const Index& i : position) {
+  return mapped(position, [&](const Index& i) {
     invariant(i.tile == kNone, "[lowering] {} of T{} is read at a position that depends on data", by.opName(),
               by.output()->id());
-    exprs.push_back(i.expr);
-  }
-  return exprs;
+    return i.expr;
+  });
 }
 
 Lowering::Position toPosition(const std::vector<IntExpr>& exprs) {
-  Lowering::Position position;
-  for (const IntExpr& e : exprs) {
-    position.push_back({e});
-  }
-  return position;
+  return mapped(exprs, [](const IntExpr& e) { return Index{e}; });
 }
 
 // The type a point op computes in: that of its tensor operands (of the values chosen from, for Where).
 DataType computeType(const Expr& e) {
-  size_t first = e.attributes().point == PointOp::Where ? 1 : 0;
-  for (size_t k = first; k < e.inputs().size(); k++) {
-    if (e.input(static_cast<int>(k))->isTensor()) {
-      return e.input(static_cast<int>(k))->dtype();
-    }
-  }
-  return e.output()->dtype();
+  const auto operands = e.inputs() | std::views::drop(e.attributes().point == PointOp::Where ? 1 : 0);
+  const auto tensor = std::ranges::find_if(operands, &Val::isTensor);
+  return tensor == operands.end() ? e.output()->dtype() : (*tensor)->dtype();
+}
+
+// The first position of a shard along a dim.
+IntExpr shardStart(const Expr& e, size_t dim) {
+  return e.attributes().starts.empty() ? IntExpr(0) : e.attributes().starts[dim];
 }
 
 // The facts that an expression holds about a symbol in it.
@@ -73,10 +69,6 @@ SymbolFacts factsOf(const IntExpr& expr, std::string_view symbol) {
   throwInternalError(fmt::format("[lowering] {} has no symbol {}", expr.toString(), symbol));
 }
 
-bool samePosition(const Lowering::Position& a, const Lowering::Position& b) {
-  return std::ranges::equal(a, b, [](const Index& x, const Index& y) { return x.expr == y.expr && x.tile == y.tile; });
-}
-
 }  // namespace
 
 Lowering::Lowering(const Group& group, tile::Builder& builder, KernelPlan& plan)
@@ -85,16 +77,10 @@ Lowering::Lowering(const Group& group, tile::Builder& builder, KernelPlan& plan)
 void Lowering::declareTensors() {
   auto declare = [&](const TensorView* tv, tile::Memory memory, const std::string& name) {
     tile::TensorParam param{.name = name, .dtype = tv->dtype(), .memory = memory, .extents = {}, .strides = {}};
-    std::vector<IntExpr> shape = tv->shape();
-    for (const IntExpr& e : shape) {
-      param.extents.push_back(size(e));
-    }
-    auto layout = group_.layouts.find(tv->id());
-    if (layout != group_.layouts.end()) {
+    param.extents = mapped(tv->shape(), [&](const IntExpr& e) { return size(e); });
+    if (auto layout = group_.layouts.find(tv->id()); layout != group_.layouts.end()) {
       param.alignment = layout->second.alignment;
-      for (int64_t s : layout->second.strides) {
-        param.strides.emplace_back(s);
-      }
+      param.strides.assign(layout->second.strides.begin(), layout->second.strides.end());
     } else {
       param.alignment = 64;
       param.strides = rowMajorStrides(param.extents);
@@ -103,8 +89,7 @@ void Lowering::declareTensors() {
     plan_.slots.push_back({tv, -1});
   };
   for (size_t k = 0; k < group_.inputs.size(); k++) {
-    bool aliased = std::any_of(group_.aliases.begin(), group_.aliases.end(),
-                               [&](const auto& a) { return a.second == group_.inputs[k]->id(); });
+    bool aliased = contains(group_.aliases | std::views::values, group_.inputs[k]->id());
     declare(group_.inputs[k], aliased ? tile::Memory::InOut : tile::Memory::Input, fmt::format("x{}", k));
   }
   for (size_t k = 0; k < group_.outputs.size(); k++) {
@@ -129,10 +114,8 @@ IntExpr Lowering::size(const IntExpr& expr) {
     }
     // symbols of the program itself (axes, digits) are not the fusion's
     for (const tile::Space& s : builder_.program().spaces) {
-      for (const tile::Axis& a : s.axes) {
-        if (a.name == name) {
-          return std::nullopt;
-        }
+      if (std::ranges::find(s.axes, name, &tile::Axis::name) != s.axes.end()) {
+        return std::nullopt;
       }
     }
     IntExpr symbol = builder_.size(fmt::format("s{}", sizes_.size()), factsOf(expr, name));
@@ -161,16 +144,12 @@ void Lowering::readFrom(const TensorView* tensor, const Position& position, int 
 void Lowering::stopReading(const TensorView* tensor) { stored_.erase(tensor->id()); }
 
 ValueId Lowering::value(const TensorView* tensor, const Position& position, int space) {
-  std::string boundKey = fmt::format("bound T{}", tensor->id());
-  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    if (auto it = scope->find(boundKey); it != scope->end()) {
-      return it->second;
-    }
-  }
-  std::string key = describe(tensor, position, guard_) + fmt::format("@{}", space);
-  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    if (auto it = scope->find(key); it != scope->end()) {
-      return it->second;
+  const std::string key = describe(tensor, position, guard_) + fmt::format("@{}", space);
+  for (const std::string& known : {fmt::format("bound T{}", tensor->id()), key}) {
+    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+      if (auto it = scope->find(known); it != scope->end()) {
+        return it->second;
+      }
     }
   }
   ValueId result = at(tensor, position, space);
@@ -180,49 +159,33 @@ ValueId Lowering::value(const TensorView* tensor, const Position& position, int 
 
 ValueId Lowering::at(const TensorView* tensor, const Position& position, int space) {
   auto stored = stored_.find(tensor->id());
-  if (stored != stored_.end() && guard_.empty() && samePosition(stored->second.position, position)) {
+  if (stored != stored_.end() && guard_.empty() && stored->second.position == position) {
     return builder_.load(stored->second.param, stored->second.place, space);
   }
-  bool isInput = std::find(group_.inputs.begin(), group_.inputs.end(), tensor) != group_.inputs.end();
-  if (isInput) {
-    return load(tensor, position, space, kNone);
-  }
-  return compute(tensor, position, space);
+  return contains(group_.inputs, tensor) ? load(tensor, position, space, kNone) : compute(tensor, position, space);
 }
 
 ValueId Lowering::load(const TensorView* tensor, const Position& position, int space, ValueId fill) {
-  tile::AccessOptions options;
-  options.where = guard_;
-  options.fill = fill;
-  return builder_.load(tensorParam(tensor), position, space, std::move(options));
+  return builder_.load(tensorParam(tensor), position, space, {.where = guard_, .fill = fill});
 }
 
 void Lowering::store(const TensorView* tensor, const Position& position, ValueId value, tile::Cache cache) {
-  builder_.store(tensorParam(tensor), position, value, {.where = {}, .mask = kNone, .fill = kNone, .cache = cache});
+  builder_.store(tensorParam(tensor), position, value, {.cache = cache});
 }
 
 ValueId Lowering::operand(const Val* val, DataType dtype, const Position& position, int space) {
   if (val->isTensor()) {
-    const TensorView* tv = val->asTensor();
-    std::vector<IntExpr> shape = tv->shape();
-    Position p;
-    for (size_t d = 0; d < shape.size(); d++) {
-      p.push_back(shape[d].isConst(1) ? Index{0} : position[d]);
-    }
-    return value(tv, p, space);
+    return value(val->asTensor(), stretched(val->asTensor()->shape(), position), space);
   }
   ScalarConst constant = val->constant();
   if (const double* d = std::get_if<double>(&constant)) {
-    return isFloatingPoint(dtype) ? builder_.constant(dtype, *d, space)
-                                  : builder_.integer(dtype, static_cast<int64_t>(*d), space);
+    return builder_.constant(dtype, *d, space);
   }
   if (const bool* b = std::get_if<bool>(&constant)) {
-    return isFloatingPoint(dtype) ? builder_.constant(dtype, *b ? 1 : 0, space)
-                                  : builder_.integer(dtype, *b ? 1 : 0, space);
+    return builder_.integer(dtype, *b ? 1 : 0, space);
   }
   if (const int64_t* i = std::get_if<int64_t>(&constant)) {
-    return isFloatingPoint(dtype) ? builder_.constant(dtype, static_cast<double>(*i), space)
-                                  : builder_.integer(dtype, *i, space);
+    return builder_.integer(dtype, *i, space);
   }
   if (val->dtype() == DataType::Int) {
     return builder_.cast(builder_.indexValue(size(val->intExpr()), space), dtype);
@@ -236,39 +199,30 @@ ValueId Lowering::operand(const Val* val, DataType dtype, const Position& positi
   return builder_.scalarValue(builder_.scalar(fmt::format("a{}", plan_.scalars.size() - 1), dtype), space);
 }
 
-ValueId Lowering::guarded(const TensorView* tensor, const Position& position, int space, const std::vector<Pred>& where,
-                          ValueId otherwise) {
-  std::vector<Pred> needed;
-  for (const Pred& p : where) {
-    if (!provenLess(p.lhs, p.rhs)) {
-      needed.push_back(p);
-    }
-  }
+ValueId Lowering::guarded(const TensorView* tensor, const Read& read, int space, ValueId otherwise) {
+  const Position position = toPosition(read.at);
+  const auto needed = filtered(read.where, [](const Pred& p) { return !provenLess(p.lhs, p.rhs); });
   if (needed.empty()) {
     return value(tensor, position, space);
   }
+  const tile::Value& other = builder_.program().values[otherwise];
+  const bool fills = contains(group_.inputs, tensor) && !hasPlace(other.kind) && other.dtype == tensor->dtype();
   size_t outer = guard_.size();
-  guard_.insert(guard_.end(), needed.begin(), needed.end());
-  bool isInput = std::find(group_.inputs.begin(), group_.inputs.end(), tensor) != group_.inputs.end();
-  tile::ValueKind kind = builder_.program().values[otherwise].kind;
-  if (isInput && (kind == tile::ValueKind::Const || kind == tile::ValueKind::Scalar) &&
-      builder_.program().values[otherwise].dtype == tensor->dtype()) {
-    ValueId v = load(tensor, position, space, otherwise);
-    guard_.resize(outer);
+  append(guard_, needed);
+  ValueId v = fills ? load(tensor, position, space, otherwise) : value(tensor, position, space);
+  guard_.resize(outer);
+  if (fills) {
     return v;
   }
-  ValueId v = value(tensor, position, space);
-  guard_.resize(outer);
   ValueId mask = kNone;
   for (const Pred& p : needed) {
     ValueId m = builder_.point(PointOp::Lt, {builder_.indexValue(p.lhs, space), builder_.indexValue(p.rhs, space)});
     mask = mask == kNone ? m : builder_.point(PointOp::LogicalAnd, {mask, m});
   }
-  DataType type = tensor->dtype();
-  DataType computeIn = isHalfPrecision(type) ? DataType::Float : type;
+  DataType computeIn = accumulateType(tensor->dtype());
   ValueId chosen =
       builder_.point(PointOp::Where, {mask, builder_.cast(v, computeIn), builder_.cast(otherwise, computeIn)});
-  return builder_.cast(chosen, type);
+  return builder_.cast(chosen, tensor->dtype());
 }
 
 Read Lowering::readOf(const Expr& e, size_t operand, const Position& position) {
@@ -278,18 +232,15 @@ Read Lowering::readOf(const Expr& e, size_t operand, const Position& position) {
 ValueId Lowering::pad(const Expr& e, const Position& position, int space) {
   const TensorView* p = e.tensorInputs()[0];
   Read read = readOf(e, 0, position);
-  ValueId fill = operand(e.input(1), p->dtype(), {}, space);
-  return guarded(p, toPosition(read.at), space, read.where, fill);
+  return guarded(p, read, space, operand(e.input(1), p->dtype(), {}, space));
 }
 
 ValueId Lowering::cat(const Expr& e, const Position& position, int space) {
   // last part first: each earlier one overrides where it applies
   const std::vector<TensorView*> parts = e.tensorInputs();
-  DataType type = e.output()->dtype();
-  ValueId result = isFloatingPoint(type) ? builder_.constant(type, 0, space) : builder_.integer(type, 0, space);
+  ValueId result = builder_.constant(e.output()->dtype(), 0, space);
   for (size_t k = parts.size(); k-- > 0;) {
-    Read read = readOf(e, k, position);
-    result = guarded(parts[k], toPosition(read.at), space, read.where, result);
+    result = guarded(parts[k], readOf(e, k, position), space, result);
   }
   return result;
 }
@@ -321,30 +272,23 @@ ValueId Lowering::random(const Expr& e, const Position& position, int space) {
     ValueId upper = times(builder_.cast(word(first + 1), computeIn), 0x1p21);
     return times(builder_.point(PointOp::Add, {upper, shift(word(first), 11)}), 0x1p-53);
   };
-  ValueId result = kNone;
   if (a.random == RandomKind::Uniform) {
-    result = uniform(0);
-  } else {  // Box-Muller; 1 - u is in (0, 1]
-    ValueId u = builder_.point(PointOp::Sub, {builder_.constant(computeIn, 1, space), uniform(0)});
-    ValueId v = uniform(computeIn == DataType::Float ? 1 : 2);
-    ValueId radius = builder_.point(PointOp::Sqrt, {times(builder_.point(PointOp::Log, {u}), -2)});
-    result = builder_.point(PointOp::Mul, {radius, builder_.point(PointOp::Cos, {times(v, 2 * M_PI)})});
+    return builder_.cast(uniform(0), type);
   }
-  return builder_.cast(result, type);
+  // Box-Muller; 1 - u is in (0, 1]
+  ValueId u = builder_.point(PointOp::Sub, {builder_.constant(computeIn, 1, space), uniform(0)});
+  ValueId v = uniform(computeIn == DataType::Float ? 1 : 2);
+  ValueId radius = builder_.point(PointOp::Sqrt, {times(builder_.point(PointOp::Log, {u}), -2)});
+  ValueId cosine = builder_.point(PointOp::Cos, {times(v, 2 * M_PI)});
+  return builder_.cast(builder_.point(PointOp::Mul, {radius, cosine}), type);
 }
 
 ValueId Lowering::gather(const Expr& e, const Position& position, int space) {
   const TensorView* data = e.tensorInputs()[0];
   const TensorView* index = e.tensorInputs()[1];
-  size_t dim = static_cast<size_t>(e.attributes().dim);
   ValueId i = operand(index, DataType::Int, positionOfIndex(e, position), space);
-  Position source;
-  std::vector<IntExpr> shape = data->shape();
-  for (size_t d = 0; d < shape.size(); d++) {
-    source.push_back(d == dim              ? Index{0, builder_.cast(i, DataType::Int)}
-                     : shape[d].isConst(1) ? Index{0}
-                                           : position[d]);
-  }
+  Position source = stretched(data->shape(), position);
+  source[e.attributes().dim] = {0, builder_.cast(i, DataType::Int)};
   return value(data, source, space);
 }
 
@@ -354,19 +298,17 @@ ValueId Lowering::embedding(const Expr& e, const Position& position, int space) 
   const TensorView* weight = e.tensorInputs()[1];
   Position at(position.begin(), position.end() - 1);
   ValueId row = builder_.cast(operand(index, DataType::Int, at, space), DataType::Int);
-  IntExpr first = e.attributes().starts.empty() ? IntExpr(0) : size(e.attributes().starts[0]);
+  IntExpr first = size(shardStart(e, 0));
   if (!first.isConst(0)) {
     row = builder_.point(PointOp::Sub, {row, builder_.indexValue(first, space)});
   }
   bool masked = !e.attributes().flags.empty() && e.attributes().flags[0];
-  tile::AccessOptions options;
-  options.where = guard_;
+  tile::AccessOptions options{.where = guard_};
   if (masked) {
     ValueId end = builder_.indexValue(size(weight->shape()[0]), space);
-    ValueId inside = builder_.point(PointOp::LogicalAnd,
-                                    {builder_.point(PointOp::Ge, {row, builder_.integer(DataType::Int, 0, space)}),
-                                     builder_.point(PointOp::Lt, {row, end})});
-    options.mask = inside;
+    options.mask = builder_.point(PointOp::LogicalAnd,
+                                  {builder_.point(PointOp::Ge, {row, builder_.integer(DataType::Int, 0, space)}),
+                                   builder_.point(PointOp::Lt, {row, end})});
     options.fill = builder_.constant(weight->dtype(), 0, space);
   }
   return builder_.load(tensorParam(weight), {Index{0, row}, position.back()}, space, std::move(options));
@@ -375,19 +317,17 @@ ValueId Lowering::embedding(const Expr& e, const Position& position, int space) 
 ValueId Lowering::point(const Expr& e, const Position& position, int space) {
   const PointOp op = e.attributes().point;
   DataType type = computeType(e);
-  std::vector<ValueId> operands;
-  for (size_t k = 0; k < e.inputs().size(); k++) {
+  std::vector<ValueId> operands = mapped(indices(e.inputs()), [&](int64_t k) {
     bool condition = op == PointOp::Where && k == 0;
-    operands.push_back(operand(e.input(static_cast<int>(k)), condition ? DataType::Bool : type, position, space));
-  }
+    return operand(e.inputs()[k], condition ? DataType::Bool : type, position, space);
+  });
   return op == PointOp::CheckedIndex ? builder_.checkedIndex(operands[0], operands[1], space, guard_)
                                      : builder_.point(op, std::move(operands));
 }
 
 ValueId Lowering::iota(const Expr& e, const Position& position, int space) {
   const DataType type = e.output()->dtype();
-  const std::vector<IntExpr>& starts = e.attributes().starts;
-  IntExpr index = position[0].expr + (starts.empty() ? IntExpr(0) : size(starts[0]));
+  IntExpr index = position[0].expr + size(shardStart(e, 0));
   DataType computeIn = isFloatingPoint(type) ? DataType::Double : DataType::Int;
   ValueId i = builder_.cast(builder_.indexValue(index, space), computeIn);
   ValueId scaled = builder_.point(PointOp::Mul, {i, operand(e.input(1), computeIn, {}, space)});
@@ -395,12 +335,9 @@ ValueId Lowering::iota(const Expr& e, const Position& position, int space) {
 }
 
 ValueId Lowering::eye(const Expr& e, const Position& position, int space) {
-  const std::vector<IntExpr>& starts = e.attributes().starts;
-  IntExpr row = position[0].expr + (starts.empty() ? IntExpr(0) : size(starts[0]));
-  IntExpr column = position[1].expr + (starts.empty() ? IntExpr(0) : size(starts[1]));
-  return builder_.cast(
-      builder_.point(PointOp::Eq, {builder_.indexValue(row, space), builder_.indexValue(column, space)}),
-      e.output()->dtype());
+  ValueId row = builder_.indexValue(position[0].expr + size(shardStart(e, 0)), space);
+  ValueId column = builder_.indexValue(position[1].expr + size(shardStart(e, 1)), space);
+  return builder_.cast(builder_.point(PointOp::Eq, {row, column}), e.output()->dtype());
 }
 
 ValueId Lowering::compute(const TensorView* tensor, const Position& position, int space) {

@@ -55,8 +55,8 @@ class Lowering {
   tile::ValueId compute(const TensorView* tensor, const Position& position, int space);
   tile::ValueId load(const TensorView* tensor, const Position& position, int space, tile::ValueId fill);
   tile::ValueId operand(const Val* val, DataType dtype, const Position& position, int space);
-  tile::ValueId guarded(const TensorView* tensor, const Position& position, int space,
-                        const std::vector<tile::Pred>& where, tile::ValueId otherwise);
+  // The tensor at the position of a read where its conditions hold, else `otherwise`.
+  tile::ValueId guarded(const TensorView* tensor, const Read& read, int space, tile::ValueId otherwise);
   Read readOf(const Expr& expr, size_t operand, const Position& position);
   tile::ValueId point(const Expr& expr, const Position& position, int space);
   tile::ValueId iota(const Expr& expr, const Position& position, int space);

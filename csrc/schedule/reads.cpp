@@ -29,15 +29,13 @@ Read pad(const Expr& e, const std::vector<IntExpr>& at, const SizeName& size) {
 Read cat(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const SizeName& size) {
   const size_t dim = static_cast<size_t>(e.attributes().dim);
   const std::vector<TensorView*> parts = e.tensorInputs();
-  IntExpr begin = 0;
-  for (size_t k = 0; k < operand; k++) {
-    begin += size(parts[k]->shape()[dim]);
-  }
+  auto length = [&](const TensorView* part) { return size(part->shape()[dim]); };
+  const IntExpr begin = sumOf(parts | std::views::take(operand), length);
   Read read{at, {}};
   read.at[dim] = at[dim] - begin;
   const bool isLast = operand + 1 == parts.size();
   if (!isLast) {
-    read.where.push_back({at[dim], begin + size(parts[operand]->shape()[dim])});
+    read.where.push_back({at[dim], begin + length(parts[operand])});
   }
   if (operand > 0 || isLast) {
     read.where.push_back({begin - 1, at[dim]});
@@ -46,11 +44,7 @@ Read cat(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const Si
 }
 
 std::vector<IntExpr> slice(const ExprAttributes& a, const std::vector<IntExpr>& at, const SizeName& size) {
-  std::vector<IntExpr> read;
-  for (size_t d = 0; d < at.size(); d++) {
-    read.push_back(at[d] * size(a.steps[d]) + size(a.starts[d]));
-  }
-  return read;
+  return mapped(indices(at), [&](int64_t d) { return at[d] * size(a.steps[d]) + size(a.starts[d]); });
 }
 
 std::vector<IntExpr> shapeOp(const Expr& e, const std::vector<IntExpr>& at, const SizeName& size) {
@@ -81,15 +75,6 @@ bool isDivided(const IntExpr& e) {
 
 }  // namespace
 
-std::vector<IntExpr> stretched(const TensorView* tensor, const std::vector<IntExpr>& at) {
-  const std::vector<IntExpr> shape = tensor->shape();
-  std::vector<IntExpr> read;
-  for (size_t d = 0; d < shape.size(); d++) {
-    read.push_back(shape[d].isConst(1) ? IntExpr(0) : at[d]);
-  }
-  return read;
-}
-
 Read readBy(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const SizeName& size) {
   switch (e.kind()) {
     case ExprKind::Pad:
@@ -97,7 +82,7 @@ Read readBy(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const
     case ExprKind::Cat:
       return cat(e, operand, at, size);
     default:
-      return {stretched(e.tensorInputs()[operand], shapeOp(e, at, size)), {}};
+      return {stretched(e.tensorInputs()[operand]->shape(), shapeOp(e, at, size)), {}};
   }
 }
 
@@ -120,16 +105,8 @@ std::vector<DimPair> linkedDims(const Expr& e, int operand) {
   return pairs;
 }
 
-int64_t sizeOf(const std::vector<IntExpr>& position) {
-  int64_t n = 0;
-  for (const IntExpr& e : position) {
-    n += e.size();
-  }
-  return n;
-}
-
 bool isOvergrown(const std::vector<IntExpr>& at, const std::vector<IntExpr>& read) {
-  return sizeOf(read) > kMaxPositionSize && std::ranges::any_of(at, isDivided);
+  return sumOf(read, &IntExpr::size) > kMaxPositionSize && std::ranges::any_of(at, isDivided);
 }
 
 std::string overgrownReason(const Expr& reshape) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ranges.h"
 #include "digits/int_expr.h"
 #include "ir/op_rule.h"
 #include "tile/tile.h"
@@ -29,8 +30,11 @@ using SizeName = std::function<IntExpr(const IntExpr&)>;
 // broadcast, squeeze, permute, reshape, slice, pad or cat.
 [[nodiscard]] Read readBy(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const SizeName& size);
 
-// `at` with 0 where dims of `tensor` have one element: that element is read at all positions.
-[[nodiscard]] std::vector<IntExpr> stretched(const TensorView* tensor, const std::vector<IntExpr>& at);
+// `at` with 0 where dims of a tensor of this shape have one element: that element is read at all positions.
+template <class T>
+[[nodiscard]] std::vector<T> stretched(const std::vector<IntExpr>& shape, const std::vector<T>& at) {
+  return mapped(indices(shape), [&](int64_t d) { return shape[d].isConst(1) ? T{0} : at[d]; });
+}
 
 // True if an op reads operands at other positions than the positions of its result: windows, concatenations, indexed rows.
 [[nodiscard]] bool readsElsewhere(const Expr& e);
@@ -45,17 +49,12 @@ struct DimPair {
 // The position of the index operand that an indexing op reads, for a position of its result. Dims of one element are not set to 0.
 template <class T>
 [[nodiscard]] std::vector<T> positionOfIndex(const Expr& e, const std::vector<T>& at) {
-  std::vector<T> read;
-  for (const DimPair& dims : linkedDims(e, indexOf(e))) {
-    read.push_back(at[dims.result]);
-  }
-  return read;
+  return mapped(linkedDims(e, indexOf(e)), [&](const DimPair& dims) { return at[dims.result]; });
 }
 
 // A position of this size, composed of divided positions, costs more to compute than storing the tensor in memory.
 inline constexpr int64_t kMaxPositionSize = 32;
 
-[[nodiscard]] int64_t sizeOf(const std::vector<IntExpr>& position);
 // True if it is cheaper to store a reshape's operand, which is read at `read` for its result at `at`, in memory first.
 [[nodiscard]] bool isOvergrown(const std::vector<IntExpr>& at, const std::vector<IntExpr>& read);
 [[nodiscard]] std::string overgrownReason(const Expr& reshape);

@@ -40,7 +40,7 @@ class RecomputeCount {
     }
     if (isIndexing(e)) {
       const TensorView* index = e.input(indexOf(e))->asTensor();
-      ask(index, stretched(index, positionOfIndex(e, at)));
+      ask(index, stretched(index->shape(), positionOfIndex(e, at)));
     } else if (e.kind() != ExprKind::Reduce) {  // whose result is there once
       askOperands(e, at);
     }

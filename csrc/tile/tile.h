@@ -106,6 +106,7 @@ inline constexpr ValueId kNone = -1;
 struct Index {
   IntExpr expr;
   ValueId tile = kNone;
+  friend bool operator==(const Index&, const Index&) = default;
 };
 
 using Combiner = ReduceOp;
