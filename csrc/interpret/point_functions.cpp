@@ -1,8 +1,11 @@
 #include "interpret/point_functions.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -13,7 +16,6 @@ namespace meshfuse::reference {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
 
 double signOf(double a) { return std::isnan(a) ? kNan : a > 0 ? 1 : a < 0 ? -1 : 0; }
 
@@ -31,145 +33,109 @@ double logGamma(double a) {
   return lgamma_r(a, &sign);
 }
 
-double unaryReal(PointOp op, double a) {
-  switch (op) {
-    case PointOp::Abs:
-      return std::fabs(a);
-    case PointOp::Acos:
-      return std::acos(a);
-    case PointOp::Acosh:
-      return std::acosh(a);
-    case PointOp::Asin:
-      return std::asin(a);
-    case PointOp::Asinh:
-      return std::asinh(a);
-    case PointOp::Atan:
-      return std::atan(a);
-    case PointOp::Atanh:
-      return std::atanh(a);
-    case PointOp::Ceil:
-      return std::ceil(a);
-    case PointOp::Cos:
-      return std::cos(a);
-    case PointOp::Cosh:
-      return std::cosh(a);
-    case PointOp::Exp:
-      return std::exp(a);
-    case PointOp::Exp2:
-      return std::exp2(a);
-    case PointOp::Expm1:
-      return std::expm1(a);
-    case PointOp::Erf:
-      return std::erf(a);
-    case PointOp::Erfc:
-      return std::erfc(a);
-    case PointOp::Erfinv:
-      return erfInverse(a);
-    case PointOp::Floor:
-      return std::floor(a);
-    case PointOp::Frac:
-      return a - std::trunc(a);
-    case PointOp::Lgamma:
-      return logGamma(a);
-    case PointOp::Log:
-      return std::log(a);
-    case PointOp::Log10:
-      return std::log10(a);
-    case PointOp::Log1p:
-      return std::log1p(a);
-    case PointOp::Log2:
-      return std::log2(a);
-    case PointOp::Neg:
-      return -a;
-    case PointOp::Reciprocal:
-      return 1 / a;
-    case PointOp::Round:
-      return std::nearbyint(a);
-    case PointOp::Rsqrt:
-      return 1 / std::sqrt(a);
-    case PointOp::Sigmoid:
-      return 1 / (1 + std::exp(-a));
-    case PointOp::Sign:
-      return signOf(a);
-    case PointOp::Signbit:
-      return std::signbit(a) ? 1 : 0;
-    case PointOp::Sin:
-      return std::sin(a);
-    case PointOp::Sinh:
-      return std::sinh(a);
-    case PointOp::Sqrt:
-      return std::sqrt(a);
-    case PointOp::Tan:
-      return std::tan(a);
-    case PointOp::Tanh:
-      return std::tanh(a);
-    case PointOp::Trunc:
-      return std::trunc(a);
-    case PointOp::LogicalNot:
-      return a == 0 ? 1 : 0;
-    case PointOp::IsFinite:
-      return std::isfinite(a) ? 1 : 0;
-    case PointOp::IsInf:
-      return std::isinf(a) ? 1 : 0;
-    case PointOp::IsNan:
-      return std::isnan(a) ? 1 : 0;
-    case PointOp::IsNegInf:
-      return std::isinf(a) && a < 0 ? 1 : 0;
-    case PointOp::IsPosInf:
-      return std::isinf(a) && a > 0 ? 1 : 0;
-    default:
-      break;
+template <class Function>
+struct Row {
+  PointOp op;
+  Function* compute;
+};
+
+// The functions by op; null for ops that have none here.
+template <class Function, size_t N>
+constexpr auto byOp(const Row<Function> (&rows)[N]) {
+  std::array<Function*, kPointOps.size()> table{};
+  for (const Row<Function>& row : rows) {
+    table[static_cast<size_t>(row.op)] = row.compute;
   }
-  throwInternalError(fmt::format("[interpret] {} is not defined for floating-point numbers", info(op).name));
+  return table;
 }
 
-double binaryReal(PointOp op, DataType type, double a, double b) {
+constexpr Row<double(double)> kUnaryRows[] = {
+    {PointOp::Abs, std::fabs},
+    {PointOp::Acos, std::acos},
+    {PointOp::Acosh, std::acosh},
+    {PointOp::Asin, std::asin},
+    {PointOp::Asinh, std::asinh},
+    {PointOp::Atan, std::atan},
+    {PointOp::Atanh, std::atanh},
+    {PointOp::Ceil, std::ceil},
+    {PointOp::Cos, std::cos},
+    {PointOp::Cosh, std::cosh},
+    {PointOp::Exp, std::exp},
+    {PointOp::Exp2, std::exp2},
+    {PointOp::Expm1, std::expm1},
+    {PointOp::Erf, std::erf},
+    {PointOp::Erfc, std::erfc},
+    {PointOp::Erfinv, erfInverse},
+    {PointOp::Floor, std::floor},
+    {PointOp::Frac, [](double a) { return a - std::trunc(a); }},
+    {PointOp::Lgamma, logGamma},
+    {PointOp::Log, std::log},
+    {PointOp::Log10, std::log10},
+    {PointOp::Log1p, std::log1p},
+    {PointOp::Log2, std::log2},
+    {PointOp::Neg, [](double a) { return -a; }},
+    {PointOp::Reciprocal, [](double a) { return 1 / a; }},
+    {PointOp::Round, std::nearbyint},
+    {PointOp::Rsqrt, [](double a) { return 1 / std::sqrt(a); }},
+    {PointOp::Sigmoid, [](double a) { return 1 / (1 + std::exp(-a)); }},
+    {PointOp::Sign, signOf},
+    {PointOp::Signbit, [](double a) { return std::signbit(a) ? 1.0 : 0.0; }},
+    {PointOp::Sin, std::sin},
+    {PointOp::Sinh, std::sinh},
+    {PointOp::Sqrt, std::sqrt},
+    {PointOp::Tan, std::tan},
+    {PointOp::Tanh, std::tanh},
+    {PointOp::Trunc, std::trunc},
+    {PointOp::IsFinite, [](double a) { return std::isfinite(a) ? 1.0 : 0.0; }},
+    {PointOp::IsInf, [](double a) { return std::isinf(a) ? 1.0 : 0.0; }},
+    {PointOp::IsNan, [](double a) { return std::isnan(a) ? 1.0 : 0.0; }},
+    {PointOp::IsNegInf, [](double a) { return a == -kInfinity ? 1.0 : 0.0; }},
+    {PointOp::IsPosInf, [](double a) { return a == kInfinity ? 1.0 : 0.0; }},
+};
+
+constexpr Row<double(double, double)> kBinaryRows[] = {
+    {PointOp::Add, [](double a, double b) { return a + b; }},
+    {PointOp::Sub, [](double a, double b) { return a - b; }},
+    {PointOp::Mul, [](double a, double b) { return a * b; }},
+    {PointOp::Div, [](double a, double b) { return a / b; }},
+    {PointOp::Fmod, std::fmod},
+    {PointOp::Remainder, flooredRemainder},
+    {PointOp::Pow, std::pow},
+    {PointOp::Atan2, std::atan2},
+    {PointOp::Maximum, larger},
+    {PointOp::Minimum, smaller},
+};
+
+constexpr auto kUnary = byOp(kUnaryRows);
+constexpr auto kBinary = byOp(kBinaryRows);
+
+// Comparisons and logic, which are the same for floating numbers and integers; nothing for other ops.
+template <class T>
+std::optional<bool> truthOf(PointOp op, T a, T b) {
   switch (op) {
-    case PointOp::Add:
-      return a + b;
-    case PointOp::Sub:
-      return a - b;
-    case PointOp::Mul:
-      return a * b;
-    case PointOp::Div:
-      return a / b;
-    case PointOp::Fmod:
-      return std::fmod(a, b);
-    case PointOp::Remainder:
-      return flooredRemainder(a, b);
-    case PointOp::Pow:
-      return std::pow(a, b);
-    case PointOp::Atan2:
-      return std::atan2(a, b);
-    case PointOp::Maximum:
-      return larger(a, b);
-    case PointOp::Minimum:
-      return smaller(a, b);
-    case PointOp::NextAfter:
-      return type == DataType::Double ? std::nextafter(a, b)
-                                      : std::nextafterf(static_cast<float>(a), static_cast<float>(b));
     case PointOp::Eq:
-      return a == b ? 1 : 0;
+      return a == b;
     case PointOp::Ne:
-      return a != b ? 1 : 0;
+      return a != b;
     case PointOp::Gt:
-      return a > b ? 1 : 0;
+      return a > b;
     case PointOp::Ge:
-      return a >= b ? 1 : 0;
+      return a >= b;
     case PointOp::Lt:
-      return a < b ? 1 : 0;
+      return a < b;
     case PointOp::Le:
-      return a <= b ? 1 : 0;
+      return a <= b;
+    case PointOp::LogicalNot:
+      return a == 0;
     case PointOp::LogicalAnd:
-      return a != 0 && b != 0 ? 1 : 0;
+      return a != 0 && b != 0;
     case PointOp::LogicalOr:
-      return a != 0 || b != 0 ? 1 : 0;
+      return a != 0 || b != 0;
     case PointOp::LogicalXor:
-      return (a != 0) != (b != 0) ? 1 : 0;
+      return (a != 0) != (b != 0);
     default:
-      break;
+      return std::nullopt;
   }
-  throwInternalError(fmt::format("[interpret] {} is not defined for floating-point numbers", info(op).name));
 }
 
 // -- integers ---------------------------------------------------------------------------------------------------------------
@@ -214,32 +180,43 @@ int64_t greatestDivisor(int64_t a, int64_t b) {
 }
 
 int64_t shiftLeft(DataType type, int64_t a, int64_t count) {
-  int width = bitWidth(type);
-  return count < 0 || count >= width ? 0 : wrapped(bits(a) << count);
+  return count < 0 || count >= bitWidth(type) ? 0 : wrapped(bits(a) << count);
 }
 
 int64_t shiftRight(DataType type, int64_t a, int64_t count) {
-  int width = bitWidth(type);
-  if (count < 0) {
-    return 0;
-  }
-  return count >= width ? (a < 0 ? -1 : 0) : a >> count;
+  return count < 0 ? 0 : a >> std::min<int64_t>(count, bitWidth(type) - 1);
 }
 
 }  // namespace
 
 double applyReal(PointOp op, DataType type, double a, double b, double c) {
-  switch (info(op).arity) {
-    case 1:
-      return unaryReal(op, a);
-    case 2:
-      return binaryReal(op, type, a, b);
+  const auto k = static_cast<size_t>(op);
+  if (kUnary[k] != nullptr) {
+    return kUnary[k](a);
+  }
+  if (kBinary[k] != nullptr) {
+    return kBinary[k](a, b);
+  }
+  if (const std::optional<bool> truth = truthOf(op, a, b)) {
+    return *truth ? 1 : 0;
+  }
+  switch (op) {
+    case PointOp::NextAfter:
+      return type == DataType::Double ? std::nextafter(a, b)
+                                      : std::nextafterf(static_cast<float>(a), static_cast<float>(b));
+    case PointOp::Where:
+      return a != 0 ? b : c;
+    case PointOp::Fma:
+      return std::fma(a, b, c);
     default:
-      return op == PointOp::Fma ? std::fma(a, b, c) : a != 0 ? b : c;
+      throwInternalError(fmt::format("[interpret] {} is not defined for floating-point numbers", info(op).name));
   }
 }
 
 int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
+  if (const std::optional<bool> truth = truthOf(op, a, b)) {
+    return *truth ? 1 : 0;
+  }
   switch (op) {
     case PointOp::Abs:
       return a < 0 ? wrapped(0 - bits(a)) : a;
@@ -251,8 +228,6 @@ int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
       return a < 0 ? 1 : 0;
     case PointOp::BitwiseNot:
       return type == DataType::Bool ? (a == 0 ? 1 : 0) : ~a;
-    case PointOp::LogicalNot:
-      return a == 0 ? 1 : 0;
     case PointOp::Add:
       return wrapped(bits(a) + bits(b));
     case PointOp::Sub:
@@ -280,18 +255,6 @@ int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
       check(a >= 0 && a < b, "[{}] index {} is out of range for an extent of {}; give 0 <= index < {}", info(op).name,
             a, b, b);
       return a;
-    case PointOp::Eq:
-      return a == b ? 1 : 0;
-    case PointOp::Ne:
-      return a != b ? 1 : 0;
-    case PointOp::Gt:
-      return a > b ? 1 : 0;
-    case PointOp::Ge:
-      return a >= b ? 1 : 0;
-    case PointOp::Lt:
-      return a < b ? 1 : 0;
-    case PointOp::Le:
-      return a <= b ? 1 : 0;
     case PointOp::BitwiseAnd:
       return a & b;
     case PointOp::BitwiseOr:
@@ -302,19 +265,11 @@ int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
       return shiftLeft(type, a, b);
     case PointOp::Shr:
       return shiftRight(type, a, b);
-    case PointOp::LogicalAnd:
-      return a != 0 && b != 0 ? 1 : 0;
-    case PointOp::LogicalOr:
-      return a != 0 || b != 0 ? 1 : 0;
-    case PointOp::LogicalXor:
-      return (a != 0) != (b != 0) ? 1 : 0;
     case PointOp::Where:
       return a != 0 ? b : c;
     default:
-      break;
+      throwInternalError(fmt::format("[interpret] {} is not defined for integers", info(op).name));
   }
-  invariant(a != kLowest || op != PointOp::Fma, "[interpret] fma is not defined for integers");
-  throwInternalError(fmt::format("[interpret] {} is not defined for integers", info(op).name));
 }
 
 double erfInverse(double y) {
