@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/ranges.h"
 #include "tensor/half.h"
 
 namespace meshfuse::reference {
@@ -15,10 +16,19 @@ double roundTo(DataType dtype, double value) {
   return dtype == DataType::Float ? static_cast<float>(value) : value;
 }
 
-int64_t Array::numel() const { return product(sizes); }
+int64_t Array::numel() const { return productOf(sizes); }
 
 void Array::setReal(int64_t i, double value) { real[i] = roundTo(dtype, value); }
 void Array::setWhole(int64_t i, int64_t value) { whole[i] = wrapInteger(dtype, value); }
+void Array::set(int64_t i, const Array& source, int64_t from) {
+  if (!floating()) {
+    setWhole(i, source.integer(from));
+  } else if (source.dtype == dtype) {
+    real[i] = source.real[from];
+  } else {
+    setReal(i, source.value(from));
+  }
+}
 void Array::setError(int64_t i, double value) {
   if (error.empty()) {
     error.assign(numel(), 0);
@@ -46,7 +56,7 @@ Array toArray(const Tensor& tensor) {
   Array result = makeArray(tensor.dtype(), Sizes(tensor.sizes().begin(), tensor.sizes().end()));
   std::vector<int64_t> offsets = stridedOffsets(tensor.sizes(), tensor.strides());
   const auto* base = tensor.data_as<const char>();
-  for (size_t i = 0; i < offsets.size(); i++) {
+  for (int64_t i : indices(offsets)) {
     const char* address = base + offsets[i] * dataTypeSize(tensor.dtype());
     if (result.floating()) {
       result.real[i] = loadElement(address, tensor.dtype());
@@ -71,61 +81,33 @@ Tensor toTensor(const Array& array) {
   return tensor;
 }
 
-int64_t product(std::span<const int64_t> sizes) {
-  int64_t total = 1;
-  for (int64_t size : sizes) {
-    total *= size;
-  }
-  return total;
-}
-
 std::string describe(std::span<const int64_t> sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
 
-void forEachPosition(std::span<const int64_t> sizes,
-                     const std::function<void(int64_t, std::span<const int64_t>)>& visit) {
-  int64_t total = product(sizes);
-  std::vector<int64_t> position(sizes.size(), 0);
-  for (int64_t i = 0; i < total; i++) {
-    visit(i, position);
-    for (size_t k = sizes.size(); k-- > 0;) {
-      if (++position[k] < sizes[k]) {
-        break;
-      }
-      position[k] = 0;
-    }
-  }
-}
-
 std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset) {
-  int64_t total = product(sizes);
-  std::vector<int64_t> offsets;
-  offsets.reserve(total);
-  std::vector<int64_t> position(sizes.size(), 0);
-  for (int64_t i = 0; i < total; i++) {
-    offsets.push_back(offset);
-    for (size_t k = sizes.size(); k-- > 0;) {
-      offset += strides[k];
-      if (++position[k] < sizes[k]) {
-        break;
+  std::vector<int64_t> offsets = {offset};
+  for (size_t k = 0; k < sizes.size(); k++) {
+    std::vector<int64_t> next;
+    next.reserve(offsets.size() * sizes[k]);
+    for (int64_t first : offsets) {
+      for (int64_t i = 0; i < sizes[k]; i++) {
+        next.push_back(first + i * strides[k]);
       }
-      offset -= strides[k] * sizes[k];
-      position[k] = 0;
     }
+    offsets = std::move(next);
   }
   return offsets;
 }
 
 Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets, const Array* fill) {
   Array result = makeArray(source.dtype, std::move(sizes));
-  for (size_t i = 0; i < offsets.size(); i++) {
-    int64_t from = offsets[i];
-    if (result.floating()) {
-      result.real[i] = from < 0 ? roundTo(result.dtype, fill->value(0)) : source.real[from];
-    } else {
-      result.whole[i] = from < 0 ? wrapInteger(result.dtype, fill->integer(0)) : source.whole[from];
+  for (int64_t i : indices(offsets)) {
+    if (offsets[i] < 0) {
+      result.set(i, *fill, 0);
+      continue;
     }
-    if (from >= 0 && !source.error.empty()) {
-      result.setError(static_cast<int64_t>(i), source.error[from]);
+    result.set(i, source, offsets[i]);
+    if (!source.error.empty()) {
+      result.setError(i, source.error[offsets[i]]);
     }
   }
   return result;

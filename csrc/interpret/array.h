@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -33,8 +32,9 @@ struct Array {
   // Rounds to dtype and stores.
   void setReal(int64_t i, double value);
   void setWhole(int64_t i, int64_t value);
-  void setError(int64_t i, double value);  // NaN is stored as infinity
-  void setUncertain(int64_t i);            // any value is possible
+  void set(int64_t i, const Array& source, int64_t from);  // source's element number `from`, without its error
+  void setError(int64_t i, double value);                  // NaN is stored as infinity
+  void setUncertain(int64_t i);                            // any value is possible
 };
 
 // Zeros of a type and shape.
@@ -45,14 +45,10 @@ struct Array {
 // `value` rounded once to a floating type, to nearest even.
 [[nodiscard]] double roundTo(DataType dtype, double value);
 
-[[nodiscard]] int64_t product(std::span<const int64_t> sizes);
 [[nodiscard]] std::string describe(std::span<const int64_t> sizes);  // [2, 3]
 // Offsets into a source of every position of `sizes` in row-major order: the sum of position[k] * strides[k], plus offset.
 [[nodiscard]] std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                                                   int64_t offset = 0);
-// Calls visit(k, position) for every position in row-major order.
-void forEachPosition(std::span<const int64_t> sizes,
-                     const std::function<void(int64_t, std::span<const int64_t>)>& visit);
 
 // result[i] = source[offsets[i]], values and bounds; where the offset is negative, fill's only element.
 [[nodiscard]] Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets,

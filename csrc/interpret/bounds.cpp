@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "interpret/program.h"
 
 namespace meshfuse {
@@ -26,17 +27,13 @@ std::string element(const reference::Array& array, int64_t i) {
 
 bool agrees(const reference::Array& got, const reference::Array& expected, int64_t i, double error) {
   if (!got.floating()) {
-    if (got.whole[i] == expected.whole[i]) {
-      return true;
-    }
-    return error > 0 && std::fabs(static_cast<double>(got.whole[i]) - static_cast<double>(expected.whole[i])) <= error;
+    return got.whole[i] == expected.whole[i] ||
+           (error > 0 &&
+            std::fabs(static_cast<double>(got.whole[i]) - static_cast<double>(expected.whole[i])) <= error);
   }
   double a = got.real[i];
   double b = expected.real[i];
-  if (a == b || (std::isnan(a) && std::isnan(b)) || std::isinf(error)) {
-    return true;
-  }
-  return std::fabs(a - b) <= error;
+  return a == b || (std::isnan(a) && std::isnan(b)) || std::isinf(error) || std::fabs(a - b) <= error;
 }
 
 }  // namespace
@@ -45,11 +42,7 @@ std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<c
                                                const BoundOptions& options) {
   reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, reference::Keep::Results);
   program.run();
-  std::vector<BoundedTensor> outputs;
-  for (const Val* out : fusion.outputs()) {
-    outputs.push_back(bounded(program.array(out)));
-  }
-  return outputs;
+  return mapped(fusion.outputs(), [&](const Val* out) { return bounded(program.array(out)); });
 }
 
 std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
@@ -83,10 +76,9 @@ std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expec
     }
   }
   if (different > 0) {
-    std::vector<int64_t> position;
-    for (int64_t stride : contiguousStrides(a.sizes)) {
-      position.push_back(a.sizes[position.size()] == 0 ? 0 : first / stride % a.sizes[position.size()]);
-    }
+    std::vector<int64_t> position = contiguousStrides(a.sizes);
+    std::ranges::transform(position, a.sizes, position.begin(),
+                           [&](int64_t stride, int64_t size) { return first / stride % size; });
     return fmt::format("{} of {} elements differ, first at {}: got {}, expected {} within {:.3g}", different, a.numel(),
                        reference::describe(position), element(a, first), element(b, first),
                        errors == nullptr ? 0 : errors[first]);

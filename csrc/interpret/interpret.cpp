@@ -1,5 +1,6 @@
 #include "interpret/interpret.h"
 
+#include "base/ranges.h"
 #include "interpret/program.h"
 
 namespace meshfuse {
@@ -7,11 +8,7 @@ namespace meshfuse {
 std::vector<Tensor> interpret(const Fusion& fusion, std::span<const Argument> inputs) {
   reference::Program program(fusion, inputs, {}, reference::Keep::Results);
   program.run();
-  std::vector<Tensor> outputs;
-  for (const Val* out : fusion.outputs()) {
-    outputs.push_back(reference::toTensor(program.array(out)));
-  }
-  return outputs;
+  return mapped(fusion.outputs(), [&](const Val* out) { return reference::toTensor(program.array(out)); });
 }
 
 std::vector<Tensor> interpret(const Fusion& fusion, std::initializer_list<Argument> inputs) {

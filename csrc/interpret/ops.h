@@ -78,6 +78,8 @@ struct RandomOptions {
 [[nodiscard]] Array randomArray(const Sizes& sizes, std::span<const int64_t> positions, const RandomOptions& options,
                                 const Context& context);
 
+// How far a product of floating numbers may be off if its factors are off by these errors.
+[[nodiscard]] double productError(double a, double aError, double b, double bError);
 // Half a unit in the last place of 1 of a floating type, 0 of others.
 [[nodiscard]] double unitOf(DataType dtype);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/ranges.h"
 #include "interpret/ops.h"
 
 namespace meshfuse::reference {
@@ -55,8 +56,8 @@ Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedO
   const int64_t extent = x.sizes[dim];
   const int64_t wanted = sizes[dim];
   const bool descending = wantedOrder == Order::Descending;
-  const int64_t inner = product(std::span(sizes).subspan(dim + 1));
-  const int64_t outer = product(std::span(sizes).first(dim));
+  const int64_t inner = productOf(std::span(sizes).subspan(dim + 1));
+  const int64_t outer = productOf(std::span(sizes).first(dim));
   std::vector<int64_t> order(extent);
   for (int64_t k = 0; k < outer * inner; k++) {
     const Line line{x, k / inner * extent * inner + k % inner, inner, extent};

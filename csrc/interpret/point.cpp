@@ -1,9 +1,12 @@
 // Elementwise ops over arrays, and how bounds go through them.
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "interpret/ops.h"
 #include "interpret/point_functions.h"
 
@@ -14,52 +17,20 @@ namespace {
 // How many ulps an implementation of the op may be off: those of <cmath>-like functions in kernels, 0.5 where IEEE 754
 // demands correct rounding, -1 where the result is exact.
 double ulpsOf(PointOp op) {
-  switch (op) {
-    case PointOp::Abs:
-    case PointOp::Neg:
-    case PointOp::Maximum:
-    case PointOp::Minimum:
-    case PointOp::Where:
-    case PointOp::Ceil:
-    case PointOp::Floor:
-    case PointOp::Round:
-    case PointOp::Trunc:
-    case PointOp::Sign:
-    case PointOp::Frac:
-    case PointOp::NextAfter:
-      return -1;
-    case PointOp::Add:
-    case PointOp::Sub:
-    case PointOp::Mul:
-    case PointOp::Fma:
-    case PointOp::Sqrt:
-      return 0.5;
-    case PointOp::Div:
-    case PointOp::Reciprocal:
-      return 1;
-    case PointOp::Fmod:
-    case PointOp::Remainder:
-      return 1;
-    case PointOp::Rsqrt:
-      return 2;
-    case PointOp::Sigmoid:
-    case PointOp::Tanh:
-    case PointOp::Erfc:
-      return 6;
-    case PointOp::Pow:
-    case PointOp::Erfinv:
-      return 8;
-    default:
-      return 4;
-  }
+  using enum PointOp;
+  constexpr std::pair<PointOp, double> kUlps[] = {
+      {Abs, -1},   {Neg, -1},    {Maximum, -1}, {Minimum, -1}, {Where, -1},     {Ceil, -1}, {Floor, -1},
+      {Round, -1}, {Trunc, -1},  {Sign, -1},    {Frac, -1},    {NextAfter, -1}, {Add, 0.5}, {Sub, 0.5},
+      {Mul, 0.5},  {Fma, 0.5},   {Sqrt, 0.5},   {Div, 1},      {Reciprocal, 1}, {Fmod, 1},  {Remainder, 1},
+      {Rsqrt, 2},  {Sigmoid, 6}, {Tanh, 6},     {Erfc, 6},     {Pow, 8},        {Erfinv, 8}};
+  const auto* row = std::ranges::find(kUlps, op, &std::pair<PointOp, double>::first);
+  return row == std::end(kUlps) ? 4 : row->second;
 }
 
 // Below this the results of functions may be flushed or lose bits.
 double smallest(DataType type, double ulps) {
-  if (ulps <= 1) {
-    return type == DataType::Double ? 0x1p-1074 : 0x1p-149;
-  }
-  return type == DataType::Double ? 0x1p-1022 : 0x1p-126;
+  const bool wide = type == DataType::Double;
+  return ulps <= 1 ? (wide ? 0x1p-1074 : 0x1p-149) : (wide ? 0x1p-1022 : 0x1p-126);
 }
 
 double distance(double a, double b) {
@@ -71,32 +42,20 @@ double distance(double a, double b) {
 }
 
 bool isJump(PointOp op) {
-  switch (op) {
-    case PointOp::Ceil:
-    case PointOp::Floor:
-    case PointOp::Frac:
-    case PointOp::Round:
-    case PointOp::Sign:
-    case PointOp::Trunc:
-    case PointOp::Signbit:
-    case PointOp::IsFinite:
-    case PointOp::IsInf:
-    case PointOp::IsNan:
-    case PointOp::IsNegInf:
-    case PointOp::IsPosInf:
-      return true;
-    default:
-      return false;
-  }
+  using enum PointOp;
+  constexpr PointOp kJumps[] = {Ceil,    Floor,    Frac,  Round, Sign,     Trunc,
+                                Signbit, IsFinite, IsInf, IsNan, IsNegInf, IsPosInf};
+  return contains(kJumps, op);
 }
 
 // One element: operands and their bounds, the result of the op on the operands.
 struct Element {
   PointOp op;
-  DataType type;
+  DataType type;   // of the operands
+  DataType dtype;  // of the result
   std::array<double, 3> value{};
   std::array<double, 3> error{};
-  double result = 0;
+  double result = 0;  // of a floating type
   bool uncertain = false;
 
   double at(double a, double b) const { return applyReal(op, type, a, b, value[2]); }
@@ -104,12 +63,7 @@ struct Element {
   // The largest change of the result over the ends of the operands' intervals.
   double span() const {
     double change = 0;
-    const int arity = info(op).arity;
     for (double a : {value[0] - error[0], value[0] + error[0]}) {
-      if (arity == 1) {
-        change = std::max(change, distance(at(a, 0), result));
-        continue;
-      }
       for (double b : {value[1] - error[1], value[1] + error[1]}) {
         change = std::max(change, distance(at(a, b), result));
       }
@@ -124,18 +78,16 @@ struct Element {
 
   // Of comparisons: the operands' intervals touch.
   double comparisonError() {
-    bool unclear = distance(value[0], value[1]) <= error[0] + error[1];
-    uncertain = unclear;
-    return unclear ? 1 : 0;
+    uncertain = distance(value[0], value[1]) <= error[0] + error[1];
+    return uncertain ? 1 : 0;
   }
 
   double remainderError() {
     double turns = value[0] / value[1];
     double change = quotientError();
-    bool jumps = !std::isfinite(change) || std::floor(turns - change) != std::floor(turns + change) ||
-                 std::trunc(turns - change) != std::trunc(turns + change);
-    uncertain = jumps;
-    return jumps ? std::fabs(value[1]) + error[1] + error[0] : error[0] + std::fabs(turns) * error[1];
+    uncertain = !std::isfinite(change) || std::floor(turns - change) != std::floor(turns + change) ||
+                std::trunc(turns - change) != std::trunc(turns + change);
+    return uncertain ? std::fabs(value[1]) + error[1] + error[0] : error[0] + std::fabs(turns) * error[1];
   }
 
   double whereError() const {
@@ -150,12 +102,10 @@ struct Element {
     if (error[0] == 0 && error[1] == 0 && error[2] == 0) {
       return 0;
     }
-    auto [a, b, c] = value;
     switch (op) {
       case PointOp::Abs:
       case PointOp::Neg:
-      case PointOp::Sin:
-      case PointOp::Cos:
+      case PointOp::CheckedIndex:
         return error[0];
       case PointOp::Add:
       case PointOp::Sub:
@@ -163,23 +113,10 @@ struct Element {
       case PointOp::Maximum:
       case PointOp::Minimum:
         return std::max(error[0], error[1]);
-      case PointOp::Fma:
-        return std::fabs(a) * error[1] + std::fabs(b) * error[0] + error[0] * error[1] + error[2];
-      case PointOp::Mul: {
-        // 0 * infinity: a bound of nothing times an infinite element is an exact NaN or infinity
-        double left = error[1] == 0 ? 0 : std::fabs(a) * error[1];
-        double right = error[0] == 0 ? 0 : std::fabs(b) * error[0];
-        return left + right + error[0] * error[1];
-      }
-      case PointOp::Div:
-        return quotientError();
-      case PointOp::Fmod:
-      case PointOp::Remainder:
-        return remainderError();
+      case PointOp::Mul:
+        return productError(value[0], error[0], value[1], error[1]);
       case PointOp::Where:
         return whereError();
-      case PointOp::NextAfter:
-        return error[0] + error[1] + std::fabs(a) * 4 * unitOf(type);
       case PointOp::Eq:
       case PointOp::Ne:
       case PointOp::Gt:
@@ -187,6 +124,32 @@ struct Element {
       case PointOp::Lt:
       case PointOp::Le:
         return comparisonError();
+      default:
+        return isFloatingPoint(type) ? carriedByReals() : anyWhole();
+    }
+  }
+
+  // Of other ops on integers and Bools: any result.
+  double anyWhole() {
+    uncertain = true;
+    return dtype == DataType::Bool ? 1 : kInfinity;
+  }
+
+  double carriedByReals() {
+    auto [a, b, c] = value;
+    switch (op) {
+      case PointOp::Sin:
+      case PointOp::Cos:
+        return error[0];
+      case PointOp::Fma:
+        return std::fabs(a) * error[1] + std::fabs(b) * error[0] + error[0] * error[1] + error[2];
+      case PointOp::Div:
+        return quotientError();
+      case PointOp::Fmod:
+      case PointOp::Remainder:
+        return remainderError();
+      case PointOp::NextAfter:
+        return error[0] + error[1] + std::fabs(a) * 4 * unitOf(type);
       case PointOp::LogicalNot:
       case PointOp::LogicalAnd:
       case PointOp::LogicalOr:
@@ -204,11 +167,8 @@ struct Element {
   double bound() {
     double change = carried();
     double ulps = ulpsOf(op);
-    if (info(op).givesBool || ulps < 0) {
-      return change;
-    }
     double size = std::fabs(result);
-    if (!std::isfinite(size)) {
+    if (!isFloatingPoint(dtype) || ulps < 0 || !std::isfinite(size)) {
       return change;
     }
     if (op == PointOp::Lgamma) {
@@ -218,52 +178,8 @@ struct Element {
   }
 };
 
-// Bounds of integer and Bool elements: exact, or off by what add, sub and mul make of it, or unknown.
-double wholeBound(PointOp op, DataType dtype, std::span<const int64_t> value, std::span<const double> error,
-                  bool& uncertain) {
-  if (error[0] == 0 && error[1] == 0 && error[2] == 0) {
-    return 0;
-  }
-  auto size = [&](int k) { return std::fabs(static_cast<double>(value[k])); };
-  switch (op) {
-    case PointOp::Neg:
-    case PointOp::Abs:
-    case PointOp::CheckedIndex:
-      return error[0];
-    case PointOp::Add:
-    case PointOp::Sub:
-      return error[0] + error[1];
-    case PointOp::Mul:
-      return size(0) * error[1] + size(1) * error[0] + error[0] * error[1];
-    case PointOp::Maximum:
-    case PointOp::Minimum:
-      return std::max(error[0], error[1]);
-    case PointOp::Where: {
-      if (error[0] > 0) {
-        return std::fabs(static_cast<double>(value[1]) - static_cast<double>(value[2])) + std::max(error[1], error[2]);
-      }
-      return value[0] != 0 ? error[1] : error[2];
-    }
-    case PointOp::Eq:
-    case PointOp::Ne:
-    case PointOp::Gt:
-    case PointOp::Ge:
-    case PointOp::Lt:
-    case PointOp::Le:
-      uncertain = std::fabs(static_cast<double>(value[0]) - static_cast<double>(value[1])) <= error[0] + error[1];
-      return uncertain ? 1 : 0;
-    default:
-      break;
-  }
-  uncertain = true;
-  return dtype == DataType::Bool ? 1 : kInfinity;
-}
-
 // Offsets of an operand for every element of the result.
 std::vector<int64_t> operandOffsets(PointOp op, const Array& x, const Sizes& sizes) {
-  if (x.sizes == sizes) {
-    return {};
-  }
   std::vector<int64_t> strides(sizes.size(), 0);
   if (!x.sizes.empty()) {
     invariant(x.sizes.size() == sizes.size(), "[interpret] {}: an operand has {} dims, the result {}", info(op).name,
@@ -280,60 +196,50 @@ std::vector<int64_t> operandOffsets(PointOp op, const Array& x, const Sizes& siz
 
 }  // namespace
 
+double productError(double a, double aError, double b, double bError) {
+  // 0 * infinity: a bound of nothing times an infinite element is an exact NaN or infinity
+  const double left = bError == 0 ? 0 : std::fabs(a) * bError;
+  const double right = aError == 0 ? 0 : std::fabs(b) * aError;
+  return left + right + aError * bError;
+}
+
 double unitOf(DataType dtype) { return isFloatingPoint(dtype) ? std::ldexp(1.0, -info(dtype).mantissaBits) : 0; }
 
 Array pointArray(PointOp op, std::span<const Array* const> operands, DataType type, DataType dtype, const Sizes& sizes,
                  const Context& context) {
-  const size_t first = op == PointOp::Where ? 1 : 0;  // its condition stays Bool
+  const int64_t first = op == PointOp::Where ? 1 : 0;  // its condition stays Bool
   const bool floating = isFloatingPoint(type);
   Array result = makeArray(dtype, sizes);
-  std::array<std::vector<int64_t>, 3> offsets;
-  bool track = false;
-  for (size_t k = 0; k < operands.size(); k++) {
-    offsets[k] = operandOffsets(op, *operands[k], sizes);
-    track = track || !operands[k]->error.empty();
-  }
-  track = context.bounds && (track || (floating && !info(op).givesBool && ulpsOf(op) >= 0));
+  const auto offsets = mapped(operands, [&](const Array* x) { return operandOffsets(op, *x, sizes); });
+  const bool exact = std::ranges::all_of(operands, [](const Array* x) { return x->error.empty(); });
+  const bool track = context.bounds && (!exact || (floating && !info(op).givesBool && ulpsOf(op) >= 0));
 
-  const int64_t total = result.numel();
   std::array<double, 3> real{};
   std::array<int64_t, 3> whole{};
   std::array<double, 3> error{};
-  for (int64_t i = 0; i < total; i++) {
-    for (size_t k = 0; k < operands.size(); k++) {
-      int64_t at = offsets[k].empty() ? i : offsets[k][i];
+  for (int64_t i = 0; i < result.numel(); i++) {
+    for (int64_t k : indices(operands)) {
+      const Array& x = *operands[k];
+      const int64_t at = offsets[k][i];
+      const bool converts = k >= first && x.dtype != type;
       if (floating) {
-        double v = operands[k]->value(at);
-        real[k] = k < first || operands[k]->dtype == type ? v : roundTo(type, v);
+        real[k] = converts ? roundTo(type, x.value(at)) : x.value(at);
       } else {
-        int64_t v = operands[k]->integer(at);
-        whole[k] = k < first || operands[k]->dtype == type ? v : wrapInteger(type, v);
+        whole[k] = converts ? wrapInteger(type, x.integer(at)) : x.integer(at);
+        real[k] = static_cast<double>(whole[k]);
       }
-      error[k] = operands[k]->errorAt(at);
+      error[k] = x.errorAt(at);
     }
-    double outcome = 0;
-    if (floating) {
-      outcome = applyReal(op, type, real[0], real[1], real[2]);
-      if (result.floating()) {
-        result.setReal(i, outcome);
-      } else {
-        result.setWhole(i, static_cast<int64_t>(outcome));
-      }
+    const double outcome = floating ? applyReal(op, type, real[0], real[1], real[2]) : 0;
+    if (result.floating()) {
+      result.setReal(i, outcome);
     } else {
-      result.setWhole(i, applyWhole(op, type, whole[0], whole[1], whole[2]));
+      result.setWhole(i, floating ? static_cast<int64_t>(outcome) : applyWhole(op, type, whole[0], whole[1], whole[2]));
     }
     if (track) {
-      Element element{op, type, real, error, outcome};
-      bool uncertain = false;
-      double bound = 0;
-      if (floating) {
-        bound = element.bound();
-        uncertain = element.uncertain;
-      } else {
-        bound = wholeBound(op, dtype, whole, error, uncertain);
-      }
-      result.setError(i, bound);
-      result.uncertain += uncertain ? 1 : 0;
+      Element element{op, type, dtype, real, error, outcome};
+      result.setError(i, element.bound());
+      result.uncertain += element.uncertain ? 1 : 0;
     }
   }
   return result;
@@ -364,29 +270,27 @@ Array castArray(const Array& x, DataType dtype, const Context& context) {
   Array result = makeArray(dtype, x.sizes);
   const bool toInteger = isIntegral(dtype) && x.floating();
   for (int64_t i = 0; i < x.numel(); i++) {
-    double v = x.value(i);
+    const double v = x.value(i);
+    const double now = castElement(dtype, v);
     if (dtype == DataType::Float && !x.floating()) {
       result.real[i] = static_cast<float>(x.whole[i]);  // by way of double would round twice
     } else if (result.floating()) {
-      result.setReal(i, v);
-    } else if (x.floating()) {
-      result.whole[i] = dtype == DataType::Bool ? (v != 0 ? 1 : 0) : truncated(dtype, v);
+      result.real[i] = now;
     } else {
-      result.setWhole(i, x.whole[i]);
+      result.setWhole(i, x.floating() ? static_cast<int64_t>(now) : x.whole[i]);
     }
-    double e = x.errorAt(i);
-    bool foreign = context.bounds && toInteger && !fitsInteger(dtype, v);  // C leaves the value open
+    const double e = x.errorAt(i);
+    const bool foreign = context.bounds && toInteger && !fitsInteger(dtype, v);  // C leaves the value open
     if (e == 0 && !foreign) {
       continue;
     }
-    double now = castElement(dtype, v);
     double change = std::max(distance(castElement(dtype, v - e), now), distance(castElement(dtype, v + e), now));
     if (dtype == DataType::Bool && std::fabs(v) <= e) {
       change = 1;
     }
     result.setError(i, foreign ? kInfinity : change);
-    result.uncertain +=
-        !result.floating() && (x.floating() || dtype == DataType::Bool) && (foreign || change > 0) ? 1 : 0;
+    const bool jumps = !result.floating() && (x.floating() || dtype == DataType::Bool);
+    result.uncertain += jumps && (foreign || change > 0) ? 1 : 0;
   }
   return result;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse::reference {
 
@@ -21,21 +22,21 @@ Program::Program(const Fusion& fusion, std::span<const Argument> inputs, const C
   check(inputs.size() == expected.size(),
         "[interpret] got {} arguments, the fusion has {} inputs; give one for each in order", inputs.size(),
         expected.size());
-  for (size_t k = 0; k < inputs.size(); k++) {
+  for (int64_t k : indices(inputs)) {
     if (expected[k]->isTensor()) {
       bindTensor(k, expected[k]->asTensor(), inputs[k]);
     } else {
       bindScalar(k, expected[k], inputs[k]);
     }
   }
-  for (size_t k = 0; k < inputs.size(); k++) {
+  for (int64_t k : indices(inputs)) {
     if (expected[k]->isTensor()) {
       checkSizes(k, expected[k]->asTensor(), std::get<Tensor>(inputs[k]));
     }
   }
 }
 
-void Program::bindTensor(size_t k, const TensorView* tv, const Argument& argument) {
+void Program::bindTensor(int64_t k, const TensorView* tv, const Argument& argument) {
   const Tensor* tensor = std::get_if<Tensor>(&argument);
   check(tensor != nullptr, "[interpret] input {} (T{}): got {}, expected a tensor", k, tv->id(), kindOf(argument));
   check(tensor->defined(), "[interpret] input {} (T{}): the tensor is undefined, expected one with storage", k,
@@ -44,15 +45,15 @@ void Program::bindTensor(size_t k, const TensorView* tv, const Argument& argumen
         "[interpret] input {} (T{}): got {} elements, expected {}; convert with Tensor::to", k, tv->id(),
         name(tensor->dtype()), name(tv->dtype()));
   std::vector<IntExpr> shape = tv->shape();
-  check(static_cast<size_t>(tensor->dim()) == shape.size(), "[interpret] input {} (T{}): got {} dims {}, expected {}",
-        k, tv->id(), tensor->dim(), describe(tensor->sizes()), shape.size());
-  for (size_t d = 0; d < shape.size(); d++) {
+  check(tensor->dim() == std::ssize(shape), "[interpret] input {} (T{}): got {} dims {}, expected {}", k, tv->id(),
+        tensor->dim(), describe(tensor->sizes()), shape.size());
+  for (int64_t d : indices(shape)) {
     bindSymbol(shape[d], tensor->sizes()[d]);
   }
   arrays_.emplace(tv->id(), toArray(*tensor));
 }
 
-void Program::bindScalar(size_t k, const Val* val, const Argument& argument) {
+void Program::bindScalar(int64_t k, const Val* val, const Argument& argument) {
   check(argument.index() != 0, "[interpret] input {} (S{}): got a tensor, expected a {} scalar", k, val->id(),
         name(val->dtype()));
   Array array = makeArray(val->dtype(), {});
@@ -85,9 +86,9 @@ void Program::bindSymbol(const IntExpr& expr, int64_t value) {
   }
 }
 
-void Program::checkSizes(size_t k, const TensorView* tv, const Tensor& tensor) const {
+void Program::checkSizes(int64_t k, const TensorView* tv, const Tensor& tensor) const {
   std::vector<IntExpr> shape = tv->shape();
-  for (size_t d = 0; d < shape.size(); d++) {
+  for (int64_t d : indices(shape)) {
     int64_t wanted = evaluate(shape[d]);
     check(tensor.sizes()[d] == wanted, "[interpret] input {} (T{}): dim {} has size {}, expected {}{}; got sizes {}", k,
           tv->id(), d, tensor.sizes()[d], wanted, shape[d].isConst() ? "" : " (" + shape[d].toString() + ")",
@@ -109,18 +110,13 @@ int64_t Program::evaluate(const IntExpr& expr) const {
 }
 
 Sizes Program::evaluateAll(std::span<const IntExpr> exprs) const {
-  Sizes values;
-  for (const IntExpr& expr : exprs) {
-    values.push_back(evaluate(expr));
-  }
-  return values;
+  return mapped(exprs, [this](const IntExpr& expr) { return evaluate(expr); });
 }
 
 Sizes Program::sizesOf(const TensorView* tv) const {
   Sizes sizes = evaluateAll(tv->shape());
-  for (int64_t size : sizes) {
-    check(size >= 0, "[interpret] T{} would have sizes {}, expected none below 0", tv->id(), describe(sizes));
-  }
+  check(std::ranges::all_of(sizes, [](int64_t size) { return size >= 0; }),
+        "[interpret] T{} would have sizes {}, expected none below 0", tv->id(), describe(sizes));
   return sizes;
 }
 
@@ -149,10 +145,7 @@ const Array& Program::scalar(const Val* val) {
 
 const Array& Program::operand(const Expr* expr, int k) {
   const Val* val = expr->input(k);
-  if (!val->isTensor()) {
-    return scalar(val);
-  }
-  return array(val);
+  return val->isTensor() ? array(val) : scalar(val);
 }
 
 const Array& Program::array(const Val* tensor) const {
@@ -163,31 +156,24 @@ const Array& Program::array(const Val* tensor) const {
 }
 
 std::vector<int> Program::ids() const {
-  std::vector<int> ids;
-  for (const TensorView* tv : fusion_.tensors()) {
-    if (arrays_.contains(tv->id())) {
-      ids.push_back(tv->id());
-    }
-  }
-  return ids;
+  return filtered(mapped(fusion_.tensors(), &Val::id), [this](int id) { return arrays_.contains(id); });
 }
 
 void Program::run() {
-  std::vector<Expr*> exprs = fusion_.exprs();
-  std::map<int, int> lastUse;
-  for (size_t k = 0; k < exprs.size(); k++) {
-    for (const Val* in : exprs[k]->inputs()) {
-      lastUse[in->id()] = static_cast<int>(k);
+  const std::vector<Expr*> exprs = fusion_.exprs();
+  std::map<const Val*, const Expr*> lastUse;  // null: needed at the end
+  for (const Expr* expr : exprs) {
+    for (const Val* in : expr->inputs()) {
+      lastUse[in] = expr;
     }
   }
   for (const Val* out : fusion_.outputs()) {
-    lastUse[out->id()] = static_cast<int>(exprs.size());
+    lastUse[out] = nullptr;
   }
   for (const auto& [out, in] : fusion_.aliases()) {
-    lastUse[in->id()] = static_cast<int>(exprs.size());
+    lastUse[in] = nullptr;
   }
-  for (size_t k = 0; k < exprs.size(); k++) {
-    const Expr* expr = exprs[k];
+  for (const Expr* expr : exprs) {
     Array result = compute(expr);
     const Val* out = expr->output();
     if (!out->isTensor() && out->dtype() == DataType::Int) {
@@ -195,7 +181,7 @@ void Program::run() {
     }
     arrays_.insert_or_assign(out->id(), std::move(result));
     for (const Val* in : expr->inputs()) {
-      if (keep_ == Keep::Results && in->isTensor() && lastUse[in->id()] == static_cast<int>(k)) {
+      if (keep_ == Keep::Results && in->isTensor() && lastUse[in] == expr) {
         arrays_.erase(in->id());
       }
     }

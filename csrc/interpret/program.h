@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,10 +35,10 @@ class Program {
   const Array& array(int id) const { return arrays_.at(id); }
 
  private:
-  void bindTensor(size_t k, const TensorView* tv, const Argument& argument);
-  void bindScalar(size_t k, const Val* val, const Argument& argument);
+  void bindTensor(int64_t k, const TensorView* tv, const Argument& argument);
+  void bindScalar(int64_t k, const Val* val, const Argument& argument);
   void bindSymbol(const IntExpr& expr, int64_t value);
-  void checkSizes(size_t k, const TensorView* tv, const Tensor& tensor) const;
+  void checkSizes(int64_t k, const TensorView* tv, const Tensor& tensor) const;
   int64_t evaluate(const IntExpr& expr) const;
   Sizes evaluateAll(std::span<const IntExpr> exprs) const;
   Sizes sizesOf(const TensorView* tv) const;

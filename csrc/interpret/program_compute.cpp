@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "interpret/program.h"
 
 namespace meshfuse::reference {
@@ -12,15 +14,15 @@ namespace {
 
 // The position of a logical dim in the root domain: one step of it is `stride` steps of root dim `root`.
 struct Digit {
-  int root = 0;
+  int64_t root = 0;
   IntExpr stride = 1;
 };
 
 // Of a dim that splits made; a partial reduction's logical dims are such.
 Digit digitOf(const IterDomain* id, const std::vector<IterDomain*>& root) {
-  auto found = std::ranges::find(root, id);
-  if (found != root.end()) {
-    return {static_cast<int>(found - root.begin()), 1};
+  const int64_t place = positionIn(root, id);
+  if (place < std::ssize(root)) {
+    return {place, 1};
   }
   const IdExpr* definition = id->definition();
   invariant(definition != nullptr && definition->kind == IdExprKind::Split,
@@ -50,7 +52,7 @@ std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps
                      .b = bSteps.empty() ? 0 : bSteps[digit.root] * stride,
                      .target = id->isReduction() ? 0 : strides[next++]});
   }
-  for (size_t k = 0; k < root.size(); k++) {
+  for (int64_t k : indices(root)) {
     int64_t extent = evaluate(root[k]->extent());
     check(covered[k] == extent,
           "[interpret] dim {} of T{} has size {}, cut into parts that cover {}; expected parts that divide it", k,
@@ -73,7 +75,7 @@ Array Program::computeReduce(const Expr* expr) {
   Sizes sizes = sizesOf(out);
   std::vector<int64_t> steps = contiguousStrides(x.sizes);
   const std::vector<IterDomain*>& root = out->getRootDomain();
-  for (size_t k = 0; k < root.size(); k++) {
+  for (int64_t k : indices(root)) {
     checkDim(expr, k, evaluate(root[k]->extent()), 0, x.sizes.at(k));
   }
   return reduceArray(expr->attributes().reduce, x, sizes,
@@ -94,49 +96,47 @@ Array Program::computeContraction(const Expr* expr) {
   std::vector<int64_t> aSteps(rank, 0);
   std::vector<int64_t> bSteps(rank, 0);
   std::vector<int64_t> biasSteps(rank, 0);
-  int64_t inner = a.sizes[ra - 1];
-  int64_t innerB = isLinear || rb == 1 ? b.sizes[rb - 1] : b.sizes[rb - 2];
-  check(inner == innerB, "[{}] inner sizes differ: T{} has {}, T{} has {}; transpose one", expr->opName(),
-        expr->input(0)->id(), inner, expr->input(1)->id(), innerB);
-  auto rootSize = [&](size_t k) { return evaluate(out->getRootDomain()[k]->extent()); };
-  checkDim(expr, rank - 1, rootSize(rank - 1), 0, inner);
+  const size_t bInner = isLinear || rb == 1 ? rb - 1 : rb - 2;  // the dim of K
+  const int64_t inner = a.sizes[ra - 1];
+  check(inner == b.sizes[bInner], "[{}] inner sizes differ: T{} has {}, T{} has {}; transpose one", expr->opName(),
+        expr->input(0)->id(), inner, expr->input(1)->id(), b.sizes[bInner]);
+  auto checkRoot = [&](size_t k, int operand, int64_t size) {
+    checkDim(expr, k, evaluate(out->getRootDomain()[k]->extent()), operand, size);
+  };
+  checkRoot(rank - 1, 0, inner);
   aSteps[rank - 1] = aOwn[ra - 1];
-  bSteps[rank - 1] = isLinear || rb == 1 ? bOwn[rb - 1] : bOwn[rb - 2];
+  bSteps[rank - 1] = bOwn[bInner];
   const bool hasN = rb > 1;
   if (hasN) {
-    checkDim(expr, rank - 2, rootSize(rank - 2), 1, isLinear ? b.sizes[0] : b.sizes[rb - 1]);
-    bSteps[rank - 2] = isLinear ? bOwn[0] : bOwn[rb - 1];
+    const size_t bColumns = isLinear ? 0 : rb - 1;
+    checkRoot(rank - 2, 1, b.sizes[bColumns]);
+    bSteps[rank - 2] = bOwn[bColumns];
     biasSteps[rank - 2] = 1;
   }
-  const size_t before = rank - 1 - (hasN ? 1 : 0);  // dims ahead of N
-  if (isLinear) {
-    for (size_t k = 0; k + 1 < ra; k++) {
-      checkDim(expr, k, rootSize(k), 0, a.sizes[k]);
-      aSteps[k] = aOwn[k];
-    }
-  } else {
-    size_t batches = before - (ra > 1 ? 1 : 0);
-    if (ra > 1) {
-      checkDim(expr, before - 1, rootSize(before - 1), 0, a.sizes[ra - 2]);
-      aSteps[before - 1] = aOwn[ra - 2];
-    }
-    size_t aBatches = ra > 1 ? ra - 2 : 0;
-    size_t bBatches = rb > 1 ? rb - 2 : 0;
-    auto batch = [&](int operand, const Array& array, size_t k, size_t at) {
-      const bool stretched = stretches(expr->input(operand)->asTensor()->noReductions()[k], array.sizes[k]);
-      check(stretched || array.sizes[k] == sizes[at],
-            "[matmul] batch dim {} of T{} has {}, of the result {}; expected equal sizes", k,
-            expr->input(operand)->id(), array.sizes[k], sizes[at]);
-      return stretched;
-    };
-    for (size_t k = 0; k < aBatches; k++) {
-      const size_t at = batches - aBatches + k;
-      aSteps[at] = batch(0, a, k, at) ? 0 : aOwn[k];
-    }
-    for (size_t k = 0; k < bBatches; k++) {
-      const size_t at = batches - bBatches + k;
-      bSteps[at] = batch(1, b, k, at) ? 0 : bOwn[k];
-    }
+  const size_t before = rank - 1 - (hasN ? 1 : 0);                      // dims ahead of N
+  const size_t rows = isLinear ? ra - 1 : std::min<size_t>(ra - 1, 1);  // dims of a that are M
+  const size_t aBatches = ra - 1 - rows;
+  const size_t bBatches = isLinear || rb == 1 ? 0 : rb - 2;
+  for (size_t k = aBatches; k + 1 < ra; k++) {
+    const size_t at = before - (ra - 1) + k;
+    checkRoot(at, 0, a.sizes[k]);
+    aSteps[at] = aOwn[k];
+  }
+  // The step of batch dim k of an operand, which may stretch to dim `at` of the result.
+  auto batchStep = [&](int operand, const Array& array, size_t k, size_t at, int64_t own) {
+    const bool stretched = stretches(expr->input(operand)->asTensor()->noReductions()[k], array.sizes[k]);
+    check(stretched || array.sizes[k] == sizes[at],
+          "[matmul] batch dim {} of T{} has {}, of the result {}; expected equal sizes", k, expr->input(operand)->id(),
+          array.sizes[k], sizes[at]);
+    return stretched ? 0 : own;
+  };
+  for (size_t k = 0; k < aBatches; k++) {
+    const size_t at = before - (ra - 1) + k;
+    aSteps[at] = batchStep(0, a, k, at, aOwn[k]);
+  }
+  for (size_t k = 0; k < bBatches; k++) {
+    const size_t at = before - rows - bBatches + k;
+    bSteps[at] = batchStep(1, b, k, at, bOwn[k]);
   }
   auto value = [this](const IntExpr& e) { return evaluate(e); };
   std::vector<Loop> loops = loopsOf(out, aSteps, bSteps, sizes, value);
@@ -164,31 +164,23 @@ Array Program::computeFactory(const Expr* expr) {
   Sizes sizes = sizesOf(out);
   Array result = makeArray(out->dtype(), sizes);
   const int64_t total = result.numel();
-  auto store = [&](int64_t i, const Array& from) {
-    if (result.floating()) {
-      result.setReal(i, from.value(0));
-    } else {
-      result.setWhole(i, from.integer(0));
-    }
-  };
   if (expr->kind() == ExprKind::Full) {
     const Array& value = operand(expr, 0);
     for (int64_t i = 0; i < total; i++) {
-      store(i, value);
+      result.set(i, value, 0);
     }
     return result;
   }
   int64_t first = evaluate(expr->attributes().starts.at(0));
   if (expr->kind() == ExprKind::Eye) {
     int64_t column = evaluate(expr->attributes().starts.at(1));
-    forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {
-      bool diagonal = position[0] + first == position[1] + column;
-      if (result.floating()) {
-        result.setReal(i, diagonal ? 1 : 0);
-      } else {
-        result.setWhole(i, diagonal ? 1 : 0);
+    Array one = makeArray(DataType::Bool, {});
+    one.setWhole(0, 1);
+    for (int64_t i = 0; i < total; i++) {
+      if (i / sizes[1] + first == i % sizes[1] + column) {
+        result.set(i, one, 0);
       }
-    });
+    }
     return result;
   }
   const Array& start = operand(expr, 0);
@@ -219,10 +211,7 @@ Array Program::computeRandom(const Expr* expr) {
   Sizes sizes = sizesOf(out);
   Sizes starts = evaluateAll(attributes.starts);
   std::vector<int64_t> strides = contiguousStrides(evaluateAll(attributes.stops));
-  int64_t offset = 0;
-  for (size_t k = 0; k < strides.size(); k++) {
-    offset += starts[k] * strides[k];
-  }
+  const int64_t offset = std::inner_product(starts.begin(), starts.end(), strides.begin(), int64_t{0});
   auto seed = static_cast<uint64_t>(operand(expr, 0).integer(0));
   auto counter = static_cast<uint64_t>(operand(expr, 1).integer(0)) + static_cast<uint64_t>(attributes.ordinal);
   return randomArray(sizes, stridedOffsets(sizes, strides, offset),
@@ -232,8 +221,8 @@ Array Program::computeRandom(const Expr* expr) {
 Array Program::computeScan(const Expr* expr) {
   const Array& x = operand(expr, 0);
   const auto dim = static_cast<size_t>(expr->attributes().dim);
-  return scanArray(expr->attributes().reduce, x, product(std::span(x.sizes).first(dim)),
-                   product(std::span(x.sizes).subspan(dim + 1)), context_);
+  return scanArray(expr->attributes().reduce, x, productOf(std::span(x.sizes).first(dim)),
+                   productOf(std::span(x.sizes).subspan(dim + 1)), context_);
 }
 
 Array Program::computeArgSort(const Expr* expr) {

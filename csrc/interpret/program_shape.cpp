@@ -1,8 +1,12 @@
 // Elementwise ops, and ops that only move elements.
 #include <algorithm>
-#include <array>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "interpret/program.h"
 
 namespace meshfuse::reference {
@@ -27,17 +31,14 @@ Array Program::computePoint(const Expr* expr) {
     }
     // A dim that happens to be 1 does not stretch: only broadcast dims do.
     std::vector<IterDomain*> dims = in->asTensor()->noReductions();
-    for (size_t d = 0; d < dims.size(); d++) {
+    for (int64_t d : indices(dims)) {
       int64_t own = operands.back()->sizes[d];
       check(own == sizes[d] || stretches(dims[d], own),
             "[{}] extents differ in dim {}: T{} has {}, the result T{} {}; give operands of equal sizes",
             expr->opName(), d, in->id(), own, out->id(), sizes[d]);
     }
   }
-  if (!info(op).givesBool) {
-    type = out->dtype();
-  }
-  return pointArray(op, operands, type, out->dtype(), sizes, context_);
+  return pointArray(op, operands, info(op).givesBool ? type : out->dtype(), out->dtype(), sizes, context_);
 }
 
 Array Program::computeShape(const Expr* expr) {
@@ -55,7 +56,7 @@ Array Program::computeShape(const Expr* expr) {
       break;
     }
     case ExprKind::Squeeze:
-      for (size_t k = 0; k < own.size(); k++) {
+      for (int64_t k : indices(own)) {
         check(!attributes.flags[k] || x.sizes[k] == 1, "[squeeze] dim {} of T{} has size {}, expected 1", k,
               expr->input(0)->id(), x.sizes[k]);
         if (!attributes.flags[k]) {
@@ -64,7 +65,7 @@ Array Program::computeShape(const Expr* expr) {
       }
       break;
     case ExprKind::Expand:
-      for (size_t k = 0; k < own.size(); k++) {
+      for (int64_t k : indices(own)) {
         bool stretched = x.sizes[k] == 1 && sizes[k] != 1;
         check(stretched || x.sizes[k] == sizes[k],
               "[expand] dim {} of T{} has size {}, got {}; only a size of 1 stretches", k, expr->input(0)->id(),
@@ -73,14 +74,13 @@ Array Program::computeShape(const Expr* expr) {
       }
       break;
     case ExprKind::Permute:
-      for (int old : attributes.order) {
-        strides.push_back(own[old]);
-      }
+      strides = mapped(attributes.order, [&](int old) { return own[old]; });
       break;
     case ExprKind::Reshape:
-      check(product(sizes) == x.numel(),
+      check(productOf(sizes) == x.numel(),
             "[reshape] T{} of sizes {} has {} elements, the result T{} of sizes {} has {}; expected equal numbers",
-            expr->input(0)->id(), describe(x.sizes), x.numel(), expr->output()->id(), describe(sizes), product(sizes));
+            expr->input(0)->id(), describe(x.sizes), x.numel(), expr->output()->id(), describe(sizes),
+            productOf(sizes));
       strides = contiguousStrides(sizes);
       break;
     default:
@@ -96,11 +96,8 @@ Array Program::computeSlice(const Expr* expr) {
   Sizes starts = evaluateAll(expr->attributes().starts);
   Sizes steps = evaluateAll(expr->attributes().steps);
   std::vector<int64_t> strides = contiguousStrides(x.sizes);
-  int64_t offset = 0;
-  for (size_t k = 0; k < strides.size(); k++) {
-    offset += starts[k] * strides[k];
-    strides[k] *= steps[k];
-  }
+  const int64_t offset = std::inner_product(starts.begin(), starts.end(), strides.begin(), int64_t{0});
+  std::ranges::transform(strides, steps, strides.begin(), std::multiplies());
   Sizes sizes = sizesOf(expr->tensorOutput());
   return take(x, sizes, stridedOffsets(sizes, strides, offset));
 }
@@ -111,19 +108,14 @@ Array Program::computePad(const Expr* expr) {
   Sizes left = evaluateAll(expr->attributes().starts);
   Sizes sizes = sizesOf(expr->tensorOutput());
   std::vector<int64_t> strides = contiguousStrides(x.sizes);
-  std::vector<int64_t> offsets(product(sizes));
-  forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {
-    int64_t offset = 0;
-    for (size_t k = 0; k < strides.size(); k++) {
-      int64_t from = position[k] - left[k];
-      if (from < 0 || from >= x.sizes[k]) {
-        offset = -1;
-        break;
-      }
-      offset += from * strides[k];
+  std::vector<int64_t> ownStrides = contiguousStrides(sizes);
+  std::vector<int64_t> offsets(productOf(sizes), 0);
+  for (int64_t i : indices(offsets)) {
+    for (size_t k = 0; k < strides.size() && offsets[i] >= 0; k++) {
+      const int64_t from = i / ownStrides[k] % sizes[k] - left[k];
+      offsets[i] = from >= 0 && from < x.sizes[k] ? offsets[i] + from * strides[k] : -1;
     }
-    offsets[i] = offset;
-  });
+  }
   return take(x, sizes, offsets, &fill);
 }
 
@@ -131,7 +123,7 @@ Array Program::computeCat(const Expr* expr) {
   Sizes sizes = sizesOf(expr->tensorOutput());
   const int dim = expr->attributes().dim;
   Array result = makeArray(expr->output()->dtype(), sizes);
-  int64_t inner = product(std::span(sizes).subspan(dim + 1));
+  int64_t inner = productOf(std::span(sizes).subspan(dim + 1));
   int64_t base = 0;
   for (int t = 0; t < std::ssize(expr->inputs()); t++) {
     const Array& part = operand(expr, t);
@@ -142,11 +134,7 @@ Array Program::computeCat(const Expr* expr) {
           expr->input(t)->id(), dim);
     for (int64_t i = 0; i < part.numel(); i++) {
       int64_t to = (i / count) * sizes[dim] * inner + base * inner + i % count;
-      if (result.floating()) {
-        result.real[to] = part.real[i];
-      } else {
-        result.whole[to] = part.whole[i];
-      }
+      result.set(to, part, i);
       if (!part.error.empty()) {
         result.setError(to, part.error[i]);
       }
@@ -166,10 +154,10 @@ void checkIndexSizes(const Expr* expr, const Sizes& data, const Sizes& index, co
   if (!along && !gathers) {
     return;
   }
-  const size_t dim = expr->attributes().dim;
+  const int64_t dim = expr->attributes().dim;
   std::vector<IterDomain*> dataDims = expr->input(0)->asTensor()->noReductions();
   std::vector<IterDomain*> indexDims = expr->input(1)->asTensor()->noReductions();
-  for (size_t k = 0; k < sizes.size(); k++) {
+  for (int64_t k : indices(sizes)) {
     const bool indexFits = index[k] == sizes[k] || (along && k != dim && stretches(indexDims[k], index[k]));
     const bool dataFits = k == dim || data[k] == sizes[k] || (along && stretches(dataDims[k], data[k])) ||
                           (gathers && sizes[k] <= data[k]);
@@ -190,44 +178,39 @@ Array Program::computeIndexing(const Expr* expr) {
   int64_t first = embeds ? evaluate(attributes.starts.at(0)) : 0;
   bool zeroOutside = embeds && attributes.flags.at(0);
   Sizes sizes = sizesOf(expr->tensorOutput());
-  std::vector<int64_t> strides = contiguousStrides(x.sizes);
-  std::vector<int64_t> indexStrides = contiguousStrides(index.sizes);
-
   checkIndexSizes(expr, x.sizes, index.sizes, sizes);
-  std::vector<int64_t> offsets(product(sizes));
-  std::vector<bool> unknown(offsets.size(), false);
-  forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {
-    int64_t where = 0;   // into index
-    int64_t offset = 0;  // into x, without dim
-    if (embeds) {
-      for (size_t k = 0; k < indexStrides.size(); k++) {
-        where += position[k] * indexStrides[k];
-      }
-      offset = position.back();
-    } else if (expr->kind() == ExprKind::IndexSelect) {
-      where = position[dim];
-      for (size_t k = 0; k < strides.size(); k++) {
-        offset += k == dim ? 0 : position[k] * strides[k];
-      }
-    } else {
-      for (size_t k = 0; k < strides.size(); k++) {
-        where += index.sizes[k] == 1 ? 0 : position[k] * indexStrides[k];
-        offset += k == dim || x.sizes[k] == 1 ? 0 : position[k] * strides[k];
-      }
+  // The steps that the dims of the result make in the index, and in x besides the steps along dim.
+  std::vector<int64_t> indexSteps = contiguousStrides(index.sizes);
+  std::vector<int64_t> steps = contiguousStrides(x.sizes);
+  const int64_t stride = std::exchange(steps[dim], 0);
+  if (embeds) {
+    indexSteps.push_back(0);
+    steps.assign(sizes.size(), 0);
+    steps.back() = 1;
+  } else if (expr->kind() == ExprKind::IndexSelect) {
+    indexSteps.assign(sizes.size(), 0);
+    indexSteps[dim] = 1;
+  } else {
+    for (int64_t k : indices(sizes)) {
+      indexSteps[k] = index.sizes[k] == 1 ? 0 : indexSteps[k];
+      steps[k] = x.sizes[k] == 1 ? 0 : steps[k];
     }
-    int64_t chosen = index.whole[where] - first;
+  }
+  const std::vector<int64_t> where = stridedOffsets(sizes, indexSteps);
+  std::vector<int64_t> offsets = stridedOffsets(sizes, steps);
+  for (int64_t i : indices(offsets)) {
+    int64_t chosen = index.whole[where[i]] - first;
     bool inside = chosen >= 0 && chosen < x.sizes[dim];
     check(inside || zeroOutside, "[{}] element {} of index T{} is {}, expected 0 to {}; T{} has {} there",
-          expr->opName(), where, expr->input(embeds ? 0 : 1)->id(), chosen, x.sizes[dim] - 1,
+          expr->opName(), where[i], expr->input(embeds ? 0 : 1)->id(), chosen, x.sizes[dim] - 1,
           expr->input(embeds ? 1 : 0)->id(), x.sizes[dim]);
-    offsets[i] = inside ? offset + chosen * strides[dim] : -1;
-    unknown[i] = index.errorAt(where) > 0;
-  });
+    offsets[i] = inside ? offsets[i] + chosen * stride : -1;
+  }
   const Array zero = makeArray(DataType::Double, {});
   Array result = take(x, sizes, offsets, &zero);
-  for (size_t i = 0; i < unknown.size(); i++) {
-    if (unknown[i]) {
-      result.setUncertain(static_cast<int64_t>(i));
+  for (int64_t i : indices(where)) {
+    if (index.errorAt(where[i]) > 0) {
+      result.setUncertain(i);
     }
   }
   return result;
@@ -239,7 +222,7 @@ std::vector<int64_t> Program::placesOf(const Expr* expr) {
   const int64_t first = evaluate(expr->attributes().starts.at(0));
   const bool skips = expr->attributes().flags.at(0);
   std::vector<int64_t> places;
-  for (size_t i = 0; i < index.whole.size(); i++) {
+  for (int64_t i : indices(index.whole)) {
     const int64_t place = index.whole[i] - first;
     const bool inside = place >= 0 && place < extent;
     check(inside || skips, "[{}] element {} of index T{} is {}, expected 0 to {}; T{} has {} there", expr->opName(), i,
@@ -261,34 +244,27 @@ Array Program::computeScatter(const Expr* expr) {
         "[scatter] index T{} has sizes {}, T{} has {}; expected {} of both", expr->input(1)->id(),
         describe(index.sizes), expr->input(2)->id(), describe(src.sizes), describe(expected));
   const std::vector<int64_t> places = placesOf(expr);
-  const std::vector<int64_t> strides = contiguousStrides(x.sizes);
-  Array result = take(x, x.sizes, stridedOffsets(x.sizes, strides));
-  std::vector<bool> unknown(result.numel(), false);
-  forEachPosition(index.sizes, [&](int64_t i, std::span<const int64_t> position) {
-    int64_t line = 0;
-    for (size_t k = 0; k < strides.size(); k++) {
-      line += k == dim ? 0 : position[k] * strides[k];
-    }
+  std::vector<int64_t> strides = contiguousStrides(x.sizes);
+  const int64_t stride = std::exchange(strides[dim], 0);
+  const std::vector<int64_t> lines = stridedOffsets(index.sizes, strides);
+  Array result = x;
+  result.uncertain = 0;
+  std::set<int64_t> unknown;
+  for (int64_t i : indices(lines)) {
     for (int64_t j = 0; index.errorAt(i) > 0 && j < x.sizes[dim]; j++) {
-      unknown[line + j * strides[dim]] = true;
+      unknown.insert(lines[i] + j * stride);
     }
     if (places[i] < 0) {
-      return;
+      continue;
     }
-    const int64_t to = line + places[i] * strides[dim];
-    if (result.floating()) {
-      result.real[to] = src.real[i];
-    } else {
-      result.whole[to] = src.whole[i];
-    }
+    const int64_t to = lines[i] + places[i] * stride;
+    result.set(to, src, i);
     if (!result.error.empty() || src.errorAt(i) > 0) {
       result.setError(to, src.errorAt(i));
     }
-  });
-  for (size_t k = 0; k < unknown.size(); k++) {
-    if (unknown[k]) {
-      result.setUncertain(static_cast<int64_t>(k));
-    }
+  }
+  for (int64_t k : unknown) {
+    result.setUncertain(k);
   }
   return result;
 }

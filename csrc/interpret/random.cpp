@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/ranges.h"
 #include "interpret/ops.h"
 
 namespace meshfuse::reference {
@@ -40,22 +41,22 @@ Array randomArray(const Sizes& sizes, std::span<const int64_t> positions, const 
   Array result = makeArray(dtype, sizes);
   const bool wide = dtype == DataType::Double;
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-  for (size_t i = 0; i < positions.size(); i++) {
+  for (int64_t i : indices(positions)) {
     auto position = static_cast<uint64_t>(positions[i]);
     Words w = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
                       static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32)},
                      key);
     double u = wide ? uniformDouble(w[0], w[1]) : uniformFloat(w[0]);
     if (kind == RandomKind::Uniform) {
-      result.setReal(static_cast<int64_t>(i), u);
+      result.setReal(i, u);
       continue;
     }
     double v = wide ? uniformDouble(w[2], w[3]) : uniformFloat(w[1]);
     double radius = std::sqrt(-2 * std::log(1 - u));
-    result.setReal(static_cast<int64_t>(i), radius * std::cos(2 * std::numbers::pi * v));
+    result.setReal(i, radius * std::cos(2 * std::numbers::pi * v));
     if (context.bounds) {
       // log and sqrt are off by ulps; the angle, up to 2 pi, by an ulp of its own
-      result.setError(static_cast<int64_t>(i), 32 * unitOf(dtype) * radius + 0x1p-126);
+      result.setError(i, 32 * unitOf(dtype) * radius + 0x1p-126);
     }
   }
   return result;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "interpret/interpret.h"
 #include "ir/fusion_cloner.h"
 
@@ -26,7 +27,7 @@ double interpretScalar(const Fusion& fusion, const Val* val, std::span<const Arg
   Fusion small;
   FusionCloner cloner(fusion, small);
   std::vector<Argument> arguments;
-  for (size_t i = 0; i < inputs.size(); i++) {
+  for (int64_t i : indices(inputs)) {
     if (!fusion.inputs()[i]->isTensor()) {
       small.addInput(cloner.clone(fusion.inputs()[i]));
       arguments.push_back(inputs[i]);
@@ -40,14 +41,10 @@ double interpretScalar(const Fusion& fusion, const Val* val, std::span<const Arg
 }
 
 bool isInputFree(const Val* val) {
-  if (val->isConst()) {
-    return true;
+  if (val->isConst() || val->isTensor() || val->isFusionInput() || val->definition() == nullptr) {
+    return val->isConst();
   }
-  if (val->isTensor() || val->isFusionInput() || val->definition() == nullptr) {
-    return false;
-  }
-  const std::vector<Val*>& ins = val->definition()->inputs();
-  return std::all_of(ins.begin(), ins.end(), [](const Val* in) { return isInputFree(in); });
+  return std::ranges::all_of(val->definition()->inputs(), isInputFree);
 }
 
 }  // namespace meshfuse
