@@ -58,9 +58,13 @@ concept ScalarNumber = std::is_arithmetic_v<T> || std::same_as<T, IntExpr>;
 template <class... T>
 concept Operands = ((ValPointer<T> || ScalarNumber<T> || std::same_as<T, Operand>)&&...) && (ValPointer<T> || ...);
 
+// The second of two operands.
+template <class B, class A>
+concept OperandWith = Operands<A, B>;
+
 // TensorView* if an operand is one, else Val*.
 template <class... T>
-using ResultOf = std::conditional_t<(std::same_as<T, TensorView*> || ...), TensorView*, Val*>;
+using PointResult = std::conditional_t<(std::same_as<T, TensorView*> || ...), TensorView*, Val*>;
 
 // Extents, sizes or widths: C++ integers, Int scalars, or expressions, as in reshape(x, {2, -1}) and full({n, 4}, ..). Implicit on
 // purpose. UserError if a scalar is null, a tensor, or not Int.
@@ -103,9 +107,9 @@ class IntList {
 Val* pointOp(PointOp op, std::span<const Operand> operands);
 
 template <class... T>
-requires Operands<T...> ResultOf<T...> point(PointOp op, T... operands) {
+requires Operands<T...> PointResult<T...> point(PointOp op, T... operands) {
   const Operand list[] = {Operand(operands)...};
-  return static_cast<ResultOf<T...>>(pointOp(op, list));
+  return static_cast<PointResult<T...>>(pointOp(op, list));
 }
 
 }  // namespace meshfuse

@@ -63,92 +63,63 @@ auto isneginf(ValPointer auto a) { return point(PointOp::IsNegInf, a); }  // Boo
 auto isposinf(ValPointer auto a) { return point(PointOp::IsPosInf, a); }  // Bool
 
 // -- binary -------------------------------------------------------------------------------------------------------------
-auto add(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Add, a, b); }
-auto sub(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Sub, a, b); }
-auto mul(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Mul, a, b); }
-auto div(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Div, a, b);
-}  // integers: towards zero
-auto fmod(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Fmod, a, b);
-}  // sign of the dividend
-auto remainder(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Remainder, a, b);
-}  // sign of the divisor
-auto mod(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Mod, a, b);
-}  // integers: C's %
-auto pow(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Pow, a, b); }
-auto atan2(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Atan2, a, b); }
-auto maximum(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Maximum, a, b);
-}  // NaN if either is
-auto minimum(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Minimum, a, b);
-}  // NaN if either is
-auto nextafter(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::NextAfter, a, b); }
-auto ceilDiv(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::CeilDiv, a, b);
-}  // integers, rounded up
-auto gcd(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Gcd, a, b); }
-auto checked_index(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::CheckedIndex, a, b);
-}  // a; a run fails where it is not in [0, b)
-auto eq(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Eq, a, b); }  // Bool
-auto ne(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Ne, a, b); }  // Bool
-auto gt(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Gt, a, b); }  // Bool
-auto ge(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Ge, a, b); }  // Bool
-auto lt(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Lt, a, b); }  // Bool
-auto le(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Le, a, b); }  // Bool
-auto bitwise_and(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::BitwiseAnd, a, b);
-}
-auto bitwise_or(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::BitwiseOr, a, b); }
-auto bitwise_xor(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::BitwiseXor, a, b);
-}
-auto bitwise_left_shift(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Shl, a, b);
-}
-auto bitwise_right_shift(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::Shr, a, b);
-}
-auto logical_and(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::LogicalAnd, a, b);
-}  // Bool
-auto logical_or(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::LogicalOr, a, b);
-}  // Bool
-auto logical_xor(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
-  return point(PointOp::LogicalXor, a, b);
-}  // Bool
+auto add(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Add, a, b); }
+auto sub(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Sub, a, b); }
+auto mul(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Mul, a, b); }
+auto div(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Div, a, b); }    // integers: towards zero
+auto fmod(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Fmod, a, b); }  // sign of the dividend
+// sign of the divisor
+auto remainder(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Remainder, a, b); }
+auto mod(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Mod, a, b); }  // integers: C's %
+auto pow(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Pow, a, b); }
+auto atan2(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Atan2, a, b); }
+auto maximum(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Maximum, a, b); }  // NaN if either is
+auto minimum(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Minimum, a, b); }  // NaN if either is
+auto nextafter(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::NextAfter, a, b); }
+auto ceilDiv(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::CeilDiv, a, b); }  // integers, rounded up
+auto gcd(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Gcd, a, b); }
+// a; a run fails where it is not in [0, b)
+auto checked_index(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::CheckedIndex, a, b); }
+auto eq(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Eq, a, b); }  // Bool
+auto ne(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Ne, a, b); }  // Bool
+auto gt(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Gt, a, b); }  // Bool
+auto ge(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Ge, a, b); }  // Bool
+auto lt(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Lt, a, b); }  // Bool
+auto le(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Le, a, b); }  // Bool
+auto bitwise_and(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::BitwiseAnd, a, b); }
+auto bitwise_or(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::BitwiseOr, a, b); }
+auto bitwise_xor(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::BitwiseXor, a, b); }
+auto bitwise_left_shift(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Shl, a, b); }
+auto bitwise_right_shift(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::Shr, a, b); }
+auto logical_and(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::LogicalAnd, a, b); }  // Bool
+auto logical_or(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::LogicalOr, a, b); }    // Bool
+auto logical_xor(auto a, OperandWith<decltype(a)> auto b) { return point(PointOp::LogicalXor, a, b); }  // Bool
 
 // clang-format on
 
 // -- ternary ------------------------------------------------------------------------------------------------------------
 // condition ? a : b, elementwise; UserError unless condition is Bool.
 template <class C, class A, class B>
-requires Operands<C, A, B> ResultOf<C, A, B> where(C condition, A a, B b) {
-  return point(PointOp::Where, condition, a, b);
-}
+requires Operands<C, A, B>
+auto where(C condition, A a, B b) { return point(PointOp::Where, condition, a, b); }
 // a * b + c with one rounding.
 template <class A, class B, class C>
-requires Operands<A, B, C> ResultOf<A, B, C> fma(A a, B b, C c) { return point(PointOp::Fma, a, b, c); }
+requires Operands<A, B, C> PointResult<A, B, C> fma(A a, B b, C c) { return point(PointOp::Fma, a, b, c); }
 
 // -- composed of the above ------------------------------------------------------------------------------------------------
 // a / b in floating numbers, integers included.
 Val* trueDivide(Operand a, Operand b);
 template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> truediv(A a, B b) { return static_cast<ResultOf<A, B>>(trueDivide(a, b)); }
+requires Operands<A, B> PointResult<A, B> truediv(A a, B b) { return static_cast<PointResult<A, B>>(trueDivide(a, b)); }
 // a + b * s
 template <class A, class B, class S>
-requires Operands<A, B, S> ResultOf<A, B, S> add_alpha(A a, B b, S s) { return add(a, point(PointOp::Mul, b, s)); }
+requires Operands<A, B, S> PointResult<A, B, S> add_alpha(A a, B b, S s) { return add(a, point(PointOp::Mul, b, s)); }
 // a - b * s
 template <class A, class B, class S>
-requires Operands<A, B, S> ResultOf<A, B, S> sub_alpha(A a, B b, S s) { return sub(a, point(PointOp::Mul, b, s)); }
+requires Operands<A, B, S> PointResult<A, B, S> sub_alpha(A a, B b, S s) { return sub(a, point(PointOp::Mul, b, s)); }
 // a + b * c * s
 template <class A, class B, class C, class S>
-requires Operands<A, B, C, S> ResultOf<A, B, C, S> addcmul(A a, B b, C c, S s) { return add(a, mul(mul(b, c), s)); }
+requires Operands<A, B, C, S> PointResult<A, B, C, S> addcmul(A a, B b, C c, S s) { return add(a, mul(mul(b, c), s)); }
 // start + weight * (end - start), exact at both ends: for |weight| >= 0.5 it is end - (end - start) * (1 - weight).
 TensorView* lerp(TensorView* start, TensorView* end, Operand weight);
 
