@@ -39,13 +39,12 @@ IntList::IntList(const std::vector<Val*>& items) {
 }
 
 double toDouble(const ScalarConst& value) {
-  if (const auto* d = std::get_if<double>(&value)) {
-    return *d;
-  }
-  if (const auto* i = std::get_if<int64_t>(&value)) {
-    return static_cast<double>(*i);
-  }
-  return std::get<bool>(value) ? 1.0 : 0.0;
+  const auto* number = std::get_if<double>(&value);
+  const auto* integer = std::get_if<int64_t>(&value);
+  return number != nullptr       ? *number
+         : integer != nullptr    ? static_cast<double>(*integer)
+         : std::get<bool>(value) ? 1
+                                 : 0;
 }
 
 Fusion& IntList::fusion() const { return fusion_ != nullptr ? *fusion_ : *FusionGuard::current(); }
@@ -53,10 +52,7 @@ Fusion& IntList::fusion() const { return fusion_ != nullptr ? *fusion_ : *Fusion
 namespace {
 
 std::optional<DataType> meet(std::optional<DataType> a, std::optional<DataType> b) {
-  if (!a || !b) {
-    return a ? a : b;
-  }
-  return promoteTypes(*a, *b);
+  return a && b ? promoteTypes(*a, *b) : a ? a : b;
 }
 
 // `strong` decides unless `weak` is of a higher category.
@@ -105,10 +101,8 @@ PointOp boolForm(PointOp op) {
 
 // Integer scalars are expressions, so that extents made of them can be compared; nullptr where the op has no such form.
 Val* foldInteger(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
-  for (const Val* val : in) {
-    if (val->dtype() != DataType::Int) {
-      return nullptr;
-    }
+  if (!std::ranges::all_of(in, [](const Val* val) { return val->dtype() == DataType::Int; })) {
+    return nullptr;
   }
   const IntExpr& a = in[0]->intExpr();
   if (op == PointOp::Neg) {
@@ -143,10 +137,8 @@ Val* foldInteger(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
 
 // Constants of the arithmetic that composed ops do on their own numbers.
 Val* foldDouble(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
-  for (const Val* val : in) {
-    if (!val->isConst() || val->dtype() != DataType::Double) {
-      return nullptr;
-    }
+  if (!std::ranges::all_of(in, [](const Val* val) { return val->isConst() && val->dtype() == DataType::Double; })) {
+    return nullptr;
   }
   double a = toDouble(in[0]->constant());
   double b = in.size() > 1 ? toDouble(in[1]->constant()) : 0;
@@ -216,15 +208,10 @@ Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
   }
   DataType wide = wideType(type);
   if (val->isConst()) {
-    ScalarConst value = val->constant();
-    switch (wide) {
-      case DataType::Double:
-        return fusion.scalar(toDouble(value));
-      case DataType::Int:
-        return fusion.scalar(static_cast<int64_t>(toDouble(value)));
-      default:
-        return fusion.scalar(toDouble(value) != 0);
-    }
+    const double value = toDouble(val->constant());
+    return wide == DataType::Double ? fusion.scalar(value)
+           : wide == DataType::Int  ? fusion.scalar(static_cast<int64_t>(value))
+                                    : fusion.scalar(value != 0);
   }
   return castOp(wide, val);
 }

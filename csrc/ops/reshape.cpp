@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
@@ -14,9 +15,9 @@ TensorView* reshape(TensorView* x, const IntList& list) {
   checkTensor("reshape", x, "operand");
   std::vector<IntExpr> from = x->shape();
   std::vector<IntExpr> to = sizes;
-  std::optional<size_t> open;
+  std::optional<int64_t> open;
   IntExpr known = 1;
-  for (size_t k = 0; k < to.size(); k++) {
+  for (int64_t k : indices(to)) {
     if (to[k].isConst(-1)) {
       check(!open, "[reshape] sizes {} contain -1 twice; expected at most once", describe(sizes));
       open = k;
@@ -49,11 +50,7 @@ TensorView* reshape(TensorView* x, const IntList& list) {
           return connectReshape(fusion, root, to);
         }
         // Which splits and merges these are waits for the sizes.
-        std::vector<IterDomain*> logical;
-        for (const IntExpr& extent : to) {
-          logical.push_back(fusion.idNew(extent, extent.isConst() ? dimOf(extent).type : IterType::Symbolic));
-        }
-        return logical;
+        return mapped(to, [&](const IntExpr& extent) { return fusion.idNew(dynamicDimOf(extent)); });
       });
   x->fusion().addExpr(ExprKind::Reshape, {x}, {out});
   return out;
@@ -64,26 +61,22 @@ TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const s
   std::vector<IntExpr> shape = x->shape();
   check(original.size() == shape.size(), "[reshape] got {} original sizes for {}; expected one for each dim",
         original.size(), describe(x));
-  IntExpr total = 1;
-  for (size_t k = 0; k < shape.size(); k++) {
+  for (int64_t k : indices(shape)) {
     check(!provenDifferent(shape[k], original[k]), "[reshape] dim {} of {} has extent {}, the original sizes say {}", k,
           describe(x), shape[k].toString(), original[k]);
-    total *= original[k];
   }
+  const std::vector<IntExpr> from(original.begin(), original.end());
+  const IntExpr total = product(from);
   // A symbolic tensor is known by its original sizes: only where the result differs from them is it reshaped.
   std::vector<IntExpr> to(sizes.begin(), sizes.end());
-  IntExpr known = 1;
-  for (IntExpr& size : to) {
-    known *= size.isConst(-1) ? IntExpr(1) : size;
-  }
+  const IntExpr known = productOf(to, [](const IntExpr& size) { return size.isConst(-1) ? IntExpr(1) : size; });
   for (IntExpr& size : to) {
     if (size.isConst(-1) && !known.isConst(0)) {
       size = floorDiv(total, known);
     }
   }
   check(product(to) == total, "[reshape] original sizes {} make {} elements, sizes {} make {}; expected equal numbers",
-        describe(std::vector<IntExpr>(original.begin(), original.end())), total.toString(), describe(to),
-        product(to).toString());
+        describe(from), total.toString(), describe(to), product(to).toString());
   return reshape(x, to);
 }
 

@@ -1,9 +1,12 @@
 #include "ops/shape_ops.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
+#include <iterator>
+#include <optional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/add_view.h"
 #include "ops/shape_rules.h"
 
@@ -33,10 +36,7 @@ TensorView* segment_set(TensorView* x) { return copyOp("segment_set", ExprKind::
 
 TensorView* castOp(DataType dtype, TensorView* x) {
   checkTensor("castOp", x, "operand");
-  if (x->dtype() == dtype) {
-    return set(x);
-  }
-  return x->fusion().addOp(ExprKind::Cast, {x}, dtype, dimsOf(x));
+  return x->dtype() == dtype ? set(x) : x->fusion().addOp(ExprKind::Cast, {x}, dtype, dimsOf(x));
 }
 
 Val* castOp(DataType dtype, Val* x) {
@@ -86,7 +86,7 @@ TensorView* squeeze(TensorView* x, const std::vector<bool>& flags) {
   check(flags.size() == dims.size(), "[squeeze] got {} flags for {}; expected one for each dim", flags.size(),
         describe(x));
   std::vector<Dim> kept;
-  for (size_t k = 0; k < dims.size(); k++) {
+  for (int64_t k : indices(dims)) {
     if (!flags[k]) {
       kept.push_back(dims[k]);
       continue;
@@ -114,25 +114,19 @@ TensorView* squeeze(TensorView* x, int64_t axis) { return squeeze(x, std::vector
 
 TensorView* squeeze(TensorView* x) {
   checkTensor("squeeze", x, "operand");
-  std::vector<bool> flags;
-  for (const Dim& dim : dimsOf(x)) {
-    flags.push_back(dim.extent.isConst(1));
-  }
-  return squeeze(x, flags);
+  return squeeze(x, mapped(x->shape(), [](const IntExpr& extent) { return extent.isConst(1); }));
 }
 
 TensorView* unsqueeze(TensorView* x, int64_t axis) {
   checkTensor("unsqueeze", x, "operand");
-  std::vector<bool> isNew(rankOf(x) + 1, false);
-  isNew[wrapAxis("unsqueeze", axis, rankOf(x) + 1)] = true;
-  return broadcast(x, isNew);
+  return withDimsAt(x, {wrapAxis("unsqueeze", axis, rankOf(x) + 1)});
 }
 
 TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew) {
   checkTensor("broadcast", x, "operand");
   std::vector<Dim> old = dimsOf(x);
   auto kept = std::ranges::count(isNew, false);
-  check(kept == static_cast<long>(old.size()),
+  check(kept == std::ssize(old),
         "[broadcast] got {} flags that are false for {}; expected one for each dim of it, here {}", kept, describe(x),
         old.size());
   if (isNew.size() == old.size()) {
@@ -148,12 +142,10 @@ TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew) {
 
 TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents) {
   std::vector<Dim> dims = dimsOf(x);
-  bool changes = false;
-  for (size_t k = 0; k < dims.size(); k++) {
-    changes = changes || dims[k].extent != extents[k];
+  for (int64_t k : indices(dims)) {
     dims[k].extent = extents[k];
   }
-  return changes ? x->fusion().addOp(ExprKind::Set, {x}, x->dtype(), dims) : x;
+  return x->shape() == extents ? x : x->fusion().addOp(ExprKind::Set, {x}, x->dtype(), dims);
 }
 
 namespace {
@@ -161,15 +153,15 @@ namespace {
 // `sizes`: nullopt keeps the dim.
 TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& sizes) {
   checkTensor("expand", x, "operand");
-  int missing = static_cast<int>(sizes.size()) - rankOf(x);
+  const int64_t missing = std::ssize(sizes) - rankOf(x);
   check(missing >= 0, "[expand] got {} sizes for {}; expected at least one for each dim, -1 keeps a dim", sizes.size(),
         describe(x));
   x = withLeadingDims(x, static_cast<int>(sizes.size()));
   std::vector<Dim> dims = dimsOf(x);
   bool changes = false;
-  for (size_t k = 0; k < dims.size(); k++) {
+  for (int64_t k : indices(dims)) {
     if (!sizes[k]) {
-      check(static_cast<int>(k) >= missing, "[expand] size {} is -1 for a new leading dim; expected its extent", k);
+      check(k >= missing, "[expand] size {} is -1 for a new leading dim; expected its extent", k);
       continue;
     }
     if (dims[k].extent == *sizes[k]) {
@@ -200,16 +192,12 @@ TensorView* expand(TensorView* x, const IntList& sizes) {
 
 TensorView* expand_as(TensorView* x, TensorView* other) {
   checkTensor("expand_as", other, "operand 1");
-  std::vector<std::optional<IntExpr>> targets;
-  for (const IntExpr& extent : other->shape()) {
-    targets.emplace_back(extent);
-  }
-  return expandTo(x, targets);
+  return expandTo(x, mapped<std::optional<IntExpr>>(other->shape(), std::identity()));
 }
 
 TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
   checkTensor("repeat", x, "operand");
-  int missing = static_cast<int>(times.size()) - rankOf(x);
+  const int64_t missing = std::ssize(times) - rankOf(x);
   check(missing >= 0, "[repeat] got {} repeat counts for {}; expected at least one for each dim", times.size(),
         describe(x));
   for (int64_t n : times) {
@@ -221,13 +209,11 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
   std::vector<bool> isNew;
   std::vector<std::optional<IntExpr>> stretched;
   std::vector<IntExpr> merged;
-  for (size_t k = 0; k < times.size(); k++) {
-    isNew.insert(isNew.end(), {true, static_cast<int>(k) < missing});
-    stretched.insert(stretched.end(), {IntExpr(times[k]), std::nullopt});
+  for (int64_t k : indices(times)) {
+    const bool isFresh = k < missing;
+    isNew.insert(isNew.end(), {true, isFresh});
+    stretched.insert(stretched.end(), {IntExpr(times[k]), isFresh ? std::optional(IntExpr(1)) : std::nullopt});
     merged.push_back(shape[k] * times[k]);
-  }
-  for (int k = 0; k < missing; k++) {
-    stretched[2 * k + 1] = IntExpr(1);
   }
   return reshape(expandTo(broadcast(x, isNew), stretched), merged);
 }
@@ -240,17 +226,13 @@ TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
   check(std::ssize(order) == rank, "[permute] got {} axes for {}; expected one for each dim", order.size(),
         describe(x));
   (void)wrapAxes("permute", order, rank);
-  std::vector<int> wrapped;
-  for (int64_t axis : order) {
-    wrapped.push_back(wrapAxis("permute", axis, rank));
-  }
+  const auto wrapped = mapped(order, [&](int64_t axis) { return wrapAxis("permute", axis, rank); });
   return std::ranges::is_sorted(wrapped) ? set(x) : addPermute(x, wrapped);
 }
 
 TensorView* transpose(TensorView* x, int64_t a, int64_t b) {
   checkTensor("transpose", x, "operand");
-  std::vector<int64_t> order(rankOf(x));
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int64_t> order = axesIn(0, rankOf(x));
   std::swap(order[wrapAxis("transpose", a, rankOf(x))], order[wrapAxis("transpose", b, rankOf(x))]);
   return permute(x, order);
 }
@@ -265,11 +247,7 @@ TensorView* transpose(TensorView* x) {
 
 std::vector<Val*> shape(TensorView* x) {
   checkTensor("shape", x, "operand");
-  std::vector<Val*> extents;
-  for (const IntExpr& extent : x->shape()) {
-    extents.push_back(x->fusion().intScalar(extent));
-  }
-  return extents;
+  return mapped(x->shape(), [&](const IntExpr& extent) { return x->fusion().intScalar(extent); });
 }
 
 Val* size(TensorView* x, int64_t dim) {

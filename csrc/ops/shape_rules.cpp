@@ -1,9 +1,11 @@
 #include "ops/shape_rules.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ops/shape_ops.h"
 
@@ -16,16 +18,19 @@ int wrapAxis(std::string_view op, int64_t axis, int rank) {
 }
 
 std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank) {
-  std::vector<int64_t> wrapped;
-  for (int64_t axis : axes) {
-    wrapped.push_back(wrapAxis(op, axis, rank));
-  }
+  auto wrapped = mapped<int64_t>(axes, [&](int64_t axis) { return wrapAxis(op, axis, rank); });
   std::ranges::sort(wrapped);
   auto twice = std::ranges::adjacent_find(wrapped);
   if (twice != wrapped.end()) {
     throwUserError(fmt::format("[{}] axis {} is listed twice in the list of axes; name each axis once", op, *twice));
   }
   return wrapped;
+}
+
+std::vector<int64_t> axesIn(int64_t first, int64_t last) {
+  std::vector<int64_t> axes(last - first);
+  std::iota(axes.begin(), axes.end(), first);
+  return axes;
 }
 
 std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes) {
@@ -36,12 +41,7 @@ std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::
     }
     return {};
   }
-  if (axes.empty()) {
-    std::vector<int64_t> all(rank);
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
-  return wrapAxes(op, axes, rank);
+  return axes.empty() ? axesIn(0, rank) : wrapAxes(op, axes, rank);
 }
 
 int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().size()); }
@@ -80,21 +80,26 @@ bool provenDifferent(const IntExpr& a, const IntExpr& b) {
   return difference.isConst() && difference.constValue() != 0;
 }
 
-TensorView* withLeadingDims(TensorView* x, int rank) {
-  const int missing = rank - rankOf(x);
-  if (missing <= 0) {
-    return x;
-  }
-  std::vector<bool> isNew(rank, false);
-  std::fill_n(isNew.begin(), missing, true);
-  return broadcast(x, isNew);
+bool mayBeEqual(std::span<const IntExpr> a, std::span<const IntExpr> b) {
+  return std::ranges::equal(a, b, std::not_fn(provenDifferent));
 }
 
-std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors) {
-  std::vector<std::vector<Dim>> all;
-  for (const TensorView* tv : tensors) {
-    all.push_back(dimsOf(tv));
+std::vector<IntExpr> extentsAt(const TensorView* x, std::span<const int64_t> axes) {
+  return mapped(axes, [shape = x->shape()](int64_t axis) { return shape[axis]; });
+}
+
+TensorView* withDimsAt(TensorView* x, const std::vector<int64_t>& axes) {
+  std::vector<bool> isNew(rankOf(x) + axes.size(), false);
+  for (int64_t axis : axes) {
+    isNew[axis] = true;
   }
+  return axes.empty() ? x : broadcast(x, isNew);
+}
+
+TensorView* withLeadingDims(TensorView* x, int rank) { return withDimsAt(x, axesIn(0, std::max(rank - rankOf(x), 0))); }
+
+std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors) {
+  const auto all = mapped(tensors, [](const TensorView* tv) { return dimsOf(tv); });
   std::vector<Dim> result = all.at(0);
   for (size_t k = 0; k < result.size(); k++) {
     size_t chosen = 0;  // for the message: the last tensor that was no broadcast
@@ -123,14 +128,7 @@ TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view
   return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
 }
 
-IntExpr countOver(const TensorView* x, std::span<const int64_t> axes) {
-  IntExpr count = 1;
-  std::vector<IntExpr> shape = x->shape();
-  for (int64_t axis : axes) {
-    count *= shape[axis];
-  }
-  return count;
-}
+IntExpr countOver(const TensorView* x, std::span<const int64_t> axes) { return product(extentsAt(x, axes)); }
 
 void checkTensor(std::string_view op, const Val* val, std::string_view operand) {
   check(val != nullptr, "[{}] {} is null, expected a tensor; pass the result of another op or an input", op, operand);
@@ -141,9 +139,7 @@ void checkTensor(std::string_view op, const Val* val, std::string_view operand) 
 Fusion& commonFusion(std::string_view op, const std::vector<Val*>& vals) {
   Fusion* fusion = nullptr;
   for (const Val* val : vals) {
-    if (val == nullptr) {
-      throwUserError(fmt::format("[{}] an operand is null, expected a tensor or a scalar", op));
-    }
+    check(val != nullptr, "[{}] an operand is null, expected a tensor or a scalar", op);
     if (fusion != nullptr && fusion != &val->fusion()) {
       throwUserError(fmt::format(
           "[{}] operand {} is of another fusion than the operands before it; build a fusion from its own values", op,

@@ -17,6 +17,8 @@ namespace meshfuse {
 // The same for several axes, sorted. UserError if an axis is repeated.
 [[nodiscard]] std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank);
 
+// The axes first, .., last - 1.
+[[nodiscard]] std::vector<int64_t> axesIn(int64_t first, int64_t last);
 // The axes of a reduction as sorted positions: {} is all of them, and a tensor without dims has none.
 [[nodiscard]] std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes);
 
@@ -39,6 +41,12 @@ namespace meshfuse {
 // extents.
 [[nodiscard]] bool provenDifferent(const IntExpr& a, const IntExpr& b);
 
+// Whether shapes may be equal: not so if they have different numbers of dims, or extents that are proven to differ.
+[[nodiscard]] bool mayBeEqual(std::span<const IntExpr> a, std::span<const IntExpr> b);
+[[nodiscard]] std::vector<IntExpr> extentsAt(const TensorView* x, std::span<const int64_t> axes);
+
+// x with new broadcast dims at these axes of the result; x itself if there are none.
+[[nodiscard]] TensorView* withDimsAt(TensorView* x, const std::vector<int64_t>& axes);
 // x with leading broadcast dims, up to `rank` dims; x itself if it has as many.
 [[nodiscard]] TensorView* withLeadingDims(TensorView* x, int rank);
 // The common shape of stretched tensors with the same number of dims. UserError `[op]` naming the dim and both extents if they do not.
@@ -48,7 +56,7 @@ namespace meshfuse {
 [[nodiscard]] TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents);
 
 // x in the type that statistics are computed in: Double stays, all others are cast to Float.
-[[nodiscard]] TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view operand);
+[[nodiscard]] TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view operand = "x");
 // The number of elements of the dims together.
 [[nodiscard]] IntExpr countOver(const TensorView* x, std::span<const int64_t> axes);
 
