@@ -1,8 +1,7 @@
 #include "ops/channel_norms.h"
 
-#include <algorithm>
-
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
 #include "ops/shape_ops.h"
@@ -13,24 +12,14 @@ namespace meshfuse {
 namespace {
 
 // Which dims of x a statistic has, ascending: {1} of [C], {0, 1} of [N, C].
-using Kept = std::vector<int>;
+using Kept = Axes;
 
 Axes allBut(const Kept& kept, int rank) {
-  Axes axes;
-  for (int k = 0; k < rank; k++) {
-    if (std::find(kept.begin(), kept.end(), k) == kept.end()) {
-      axes.push_back(k);
-    }
-  }
-  return axes;
+  return filtered(axesIn(0, rank), [&](int64_t k) { return !contains(kept, k); });
 }
 
 TensorView* spread(TensorView* statistic, const Kept& kept, int rank) {
-  std::vector<bool> isNew(rank, true);
-  for (int k : kept) {
-    isNew[k] = false;
-  }
-  return broadcast(statistic, isNew);
+  return withDimsAt(statistic, allBut(kept, rank));
 }
 
 struct NormKind {
@@ -48,14 +37,9 @@ int channelOf(std::string_view op, const TensorView* x, const NormKind& kind) {
 // A parameter or statistic in the type of computation.
 TensorView* checked(std::string_view op, std::string_view what, TensorView* statistic, const TensorView* x,
                     const Kept& kept) {
-  std::vector<IntExpr> shape = x->shape();
-  std::vector<IntExpr> own = statistic->shape();
-  bool fits = own.size() == kept.size();
-  for (size_t k = 0; fits && k < kept.size(); k++) {
-    fits = !provenDifferent(own[k], shape[kept[k]]);
-  }
-  check(fits, "[{}] {} is {}, expected one dim{} of {}", op, what, describe(statistic),
-        kept.size() == 1 ? fmt::format(", as long as dim {}", kept[0]) : " for N and one for C", describe(x));
+  check(mayBeEqual(statistic->shape(), extentsAt(x, kept)), "[{}] {} is {}, expected one dim{} of {}", op, what,
+        describe(statistic), kept.size() == 1 ? fmt::format(", as long as dim {}", kept[0]) : " for N and one for C",
+        describe(x));
   return floatingOperand(op, statistic, what);
 }
 
@@ -173,50 +157,33 @@ BackwardNormResult gradients(const Normed& n, TensorView* dy, TensorView* weight
   return result;
 }
 
-struct ForwardArguments {
-  TensorView* weight;
-  TensorView* bias;
-  Running running;
-  Source source;
-  const Operand& momentum;
-  const Operand& eps;
-};
-
-ForwardNormResult forward(const Normed& n, const ForwardArguments& a) {
-  checkRunning(n.op, a.running, a.source);
-  return a.source.ownStatistics ? normalizeByOwn(n, a.weight, a.bias, a.running, a.momentum, a.eps)
-                                : normalizeByRunning(n, a.weight, a.bias, a.running, a.eps);
+ForwardNormResult forward(const Normed& n, TensorView* weight, TensorView* bias, const Running& running,
+                          const Source& source, const Operand& momentum, const Operand& eps) {
+  checkRunning(n.op, running, source);
+  return source.ownStatistics ? normalizeByOwn(n, weight, bias, running, momentum, eps)
+                              : normalizeByRunning(n, weight, bias, running, eps);
 }
 
-struct BackwardArguments {
-  TensorView* dy;
-  TensorView* weight;
-  Running running;
-  TensorView* saveMean;
-  TensorView* saveInvstd;
-  Source source;
-  const Operand& eps;
-  const std::array<bool, 3>& mask;
-};
-
-BackwardNormResult backward(const Normed& n, const BackwardArguments& a) {
-  TensorView* dy = floatingOperand(n.op, a.dy, "dy");
-  if (a.source.ownStatistics) {
-    checkTensor(n.op, a.saveMean, "save_mean");
-    checkTensor(n.op, a.saveInvstd, "save_invstd");
-    return gradients(n, dy, a.weight,
-                     {n.statistic(checked(n.op, "save_mean", a.saveMean, n.x, n.kept)),
-                      n.statistic(checked(n.op, "save_invstd", a.saveInvstd, n.x, n.kept)), true},
-                     a.mask);
+BackwardNormResult backward(const Normed& n, TensorView* dy, TensorView* weight, const Running& running,
+                            TensorView* saveMean, TensorView* saveInvstd, const Source& source, const Operand& eps,
+                            const std::array<bool, 3>& mask) {
+  dy = floatingOperand(n.op, dy, "dy");
+  if (source.ownStatistics) {
+    checkTensor(n.op, saveMean, "save_mean");
+    checkTensor(n.op, saveInvstd, "save_invstd");
+    return gradients(n, dy, weight,
+                     {n.statistic(checked(n.op, "save_mean", saveMean, n.x, n.kept)),
+                      n.statistic(checked(n.op, "save_invstd", saveInvstd, n.x, n.kept)), true},
+                     mask);
   }
-  checkRunning(n.op, a.running, a.source);
-  TensorView* invstd = rsqrt(add(checked(n.op, "running_var", a.running.variance, n.x, {n.channel}), a.eps));
-  return gradients(n, dy, a.weight,
-                   {n.parameter("running_mean", a.running.mean), spread(invstd, {n.channel}, n.rank()), false}, a.mask);
+  checkRunning(n.op, running, source);
+  TensorView* invstd = rsqrt(add(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps));
+  return gradients(n, dy, weight,
+                   {n.parameter("running_mean", running.mean), spread(invstd, {n.channel}, n.rank()), false}, mask);
 }
 
 Normed normed(std::string_view op, TensorView* x, const NormKind& kind) {
-  x = floatingOperand(op, x, "x");
+  x = floatingOperand(op, x);
   const int channel = channelOf(op, x, kind);
   return {op, x, kind.perSample ? Kept{0, channel} : Kept{channel}, channel};
 }
@@ -246,43 +213,36 @@ TensorView* groupedParameter(std::string_view op, std::string_view what, TensorV
 ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                              TensorView* running_var, bool training, Operand momentum, Operand eps,
                              bool channels_last) {
-  return forward(normed("batch_norm", x, {.channelsLast = channels_last}),
-                 {weight, bias, {running_mean, running_var}, {training, "training"}, momentum, eps});
+  return forward(normed("batch_norm", x, {.channelsLast = channels_last}), weight, bias, {running_mean, running_var},
+                 {training, "training"}, momentum, eps);
 }
 
 BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
                                        TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                        bool training, Operand eps, const std::array<bool, 3>& output_mask,
                                        bool channels_last) {
-  return backward(
-      normed("batch_norm_backward", x, {.channelsLast = channels_last}),
-      {dy, weight, {running_mean, running_var}, save_mean, save_invstd, {training, "training"}, eps, output_mask});
+  return backward(normed("batch_norm_backward", x, {.channelsLast = channels_last}), dy, weight,
+                  {running_mean, running_var}, save_mean, save_invstd, {training, "training"}, eps, output_mask);
 }
 
 ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                                 TensorView* running_var, bool use_input_stats, Operand momentum, Operand eps,
                                 bool channels_last) {
-  return forward(normed("instance_norm", x, {.perSample = true, .channelsLast = channels_last}),
-                 {weight, bias, {running_mean, running_var}, {use_input_stats, "use_input_stats"}, momentum, eps});
+  return forward(normed("instance_norm", x, {.perSample = true, .channelsLast = channels_last}), weight, bias,
+                 {running_mean, running_var}, {use_input_stats, "use_input_stats"}, momentum, eps);
 }
 
 BackwardNormResult instance_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
                                           TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                           bool use_input_stats, Operand eps, const std::array<bool, 3>& output_mask,
                                           bool channels_last) {
-  return backward(normed("instance_norm_backward", x, {.perSample = true, .channelsLast = channels_last}),
-                  {dy,
-                   weight,
-                   {running_mean, running_var},
-                   save_mean,
-                   save_invstd,
-                   {use_input_stats, "use_input_stats"},
-                   eps,
-                   output_mask});
+  return backward(normed("instance_norm_backward", x, {.perSample = true, .channelsLast = channels_last}), dy, weight,
+                  {running_mean, running_var}, save_mean, save_invstd, {use_input_stats, "use_input_stats"}, eps,
+                  output_mask);
 }
 
 ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weight, TensorView* bias, Operand eps) {
-  x = floatingOperand("group_norm", x, "x");
+  x = floatingOperand("group_norm", x);
   TensorView* parts = grouped("group_norm", x, num_groups);
   ForwardNormResult result = normalizeByOwn({"group_norm", parts, {0, 1}, 1}, nullptr, nullptr, {}, 0.0, eps);
   if (weight != nullptr) {
@@ -298,7 +258,7 @@ ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weig
 BackwardNormResult group_norm_backward(TensorView* dy, TensorView* x, int64_t num_groups, TensorView* mean,
                                        TensorView* invstd, TensorView* weight, const std::array<bool, 3>& output_mask) {
   constexpr std::string_view kOp = "group_norm_backward";
-  x = floatingOperand(kOp, x, "x");
+  x = floatingOperand(kOp, x);
   dy = floatingOperand(kOp, dy, "dy");
   checkTensor(kOp, mean, "mean");
   checkTensor(kOp, invstd, "invstd");

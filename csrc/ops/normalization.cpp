@@ -1,6 +1,7 @@
 #include "ops/normalization.h"
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
 #include "ops/shape_ops.h"
@@ -13,26 +14,14 @@ namespace {
 Axes trailingAxes(std::string_view op, const TensorView* x, int64_t count) {
   check(count >= 1 && count <= rankOf(x), "[{}] normalizes {} trailing dims of {}; expected 1 to {}", op, count,
         describe(x), rankOf(x));
-  Axes axes;
-  for (int64_t k = rankOf(x) - count; k < rankOf(x); k++) {
-    axes.push_back(k);
-  }
-  return axes;
-}
-
-Axes leadingAxes(const Axes& trailing) {
-  Axes axes;
-  for (int64_t k = 0; k < trailing.at(0); k++) {
-    axes.push_back(k);
-  }
-  return axes;
+  return axesIn(rankOf(x) - count, rankOf(x));
 }
 
 // x with the extents of norm_shape.
 TensorView* withNormShape(std::string_view op, TensorView* x, const std::vector<int64_t>& norm_shape) {
   Axes axes = trailingAxes(op, x, std::ssize(norm_shape));
   std::vector<IntExpr> shape = x->shape();
-  for (size_t k = 0; k < axes.size(); k++) {
+  for (int64_t k : indices(axes)) {
     check(!provenDifferent(shape[axes[k]], norm_shape[k]),
           "[{}] dim {} of {} has extent {}, norm_shape has {}; expected x's last extents", op, axes[k], describe(x),
           shape[axes[k]].toString(), norm_shape[k]);
@@ -43,22 +32,15 @@ TensorView* withNormShape(std::string_view op, TensorView* x, const std::vector<
 
 void checkParameter(std::string_view op, std::string_view what, const TensorView* parameter, const TensorView* x,
                     const Axes& axes) {
-  if (parameter == nullptr) {
-    return;
+  if (parameter != nullptr) {
+    check(mayBeEqual(parameter->shape(), extentsAt(x, axes)),
+          "[{}] {} is {}, expected the normalized extents of {}, its last {} dims", op, what, describe(parameter),
+          describe(x), axes.size());
   }
-  std::vector<IntExpr> own = parameter->shape();
-  std::vector<IntExpr> shape = x->shape();
-  bool fits = own.size() == axes.size();
-  for (size_t k = 0; fits && k < axes.size(); k++) {
-    fits = !provenDifferent(own[k], shape[axes[k]]);
-  }
-  check(fits, "[{}] {} is {}, expected the normalized extents of {}, its last {} dims", op, what, describe(parameter),
-        describe(x), axes.size());
 }
 
 TensorView* sumLeading(TensorView* x, const Axes& trailing) {
-  Axes leading = leadingAxes(trailing);
-  return leading.empty() ? set(x) : sum(x, leading);
+  return trailing.at(0) == 0 ? set(x) : sum(x, axesIn(0, trailing[0]));
 }
 
 }  // namespace
