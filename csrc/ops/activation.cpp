@@ -10,9 +10,6 @@ namespace meshfuse {
 
 namespace {
 
-// Activations of floating numbers: 16-bit and integers to Float.
-TensorView* floating(std::string_view op, TensorView* x) { return floatingOperand(op, x, "x"); }
-
 constexpr double kTanhGeluCubic = 0.044715;
 constexpr double kSqrtTwoOverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 
@@ -39,25 +36,25 @@ TensorView* relu_backward(TensorView* dy, TensorView* x) {
 }
 
 TensorView* gelu(TensorView* x) {
-  x = floating("gelu", x);
+  x = floatingOperand("gelu", x);
   return mul(x, cumulativeNormal(x));
 }
 
 TensorView* gelu_backward(TensorView* dy, TensorView* x) {
-  dy = floating("gelu_backward", dy);
-  x = floating("gelu_backward", x);
+  dy = floatingOperand("gelu_backward", dy);
+  x = floatingOperand("gelu_backward", x);
   TensorView* density = mul(exp(mul(mul(x, x), -0.5)), kSqrtTwoOverPi * 0.5);
   return mul(dy, add(cumulativeNormal(x), mul(x, density)));
 }
 
 TensorView* tanh_gelu(TensorView* x) {
-  x = floating("tanh_gelu", x);
+  x = floatingOperand("tanh_gelu", x);
   return mul(x, sigmoid(tanhGeluArgument(x, 2)));  // (1 + tanh(u)) / 2 = sigmoid(2 u)
 }
 
 TensorView* tanh_gelu_backward(TensorView* dy, TensorView* x) {
-  dy = floating("tanh_gelu_backward", dy);
-  x = floating("tanh_gelu_backward", x);
+  dy = floatingOperand("tanh_gelu_backward", dy);
+  x = floatingOperand("tanh_gelu_backward", x);
   TensorView* t = tanh(tanhGeluArgument(x, 1));
   TensorView* slope = mul(add(mul(mul(x, x), 3 * kTanhGeluCubic), 1.0), kSqrtTwoOverPi);
   TensorView* left = mul(add(t, 1.0), 0.5);
@@ -66,19 +63,19 @@ TensorView* tanh_gelu_backward(TensorView* dy, TensorView* x) {
 }
 
 TensorView* silu(TensorView* x) {
-  x = floating("silu", x);
+  x = floatingOperand("silu", x);
   return mul(x, sigmoid(x));
 }
 
 TensorView* silu_backward(TensorView* dy, TensorView* x) {
-  dy = floating("silu_backward", dy);
-  x = floating("silu_backward", x);
+  dy = floatingOperand("silu_backward", dy);
+  x = floatingOperand("silu_backward", x);
   TensorView* s = sigmoid(x);
   return mul(dy, mul(s, add(mul(x, sub(1.0, s)), 1.0)));
 }
 
 TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
-  x = floating("softplus", x);
+  x = floatingOperand("softplus", x);
   TensorView* scaled = mul(x, beta);
   // Beyond the threshold exp would overflow to a value that where drops.
   TensorView* smooth = div(log1p(exp(scaled)), beta);
@@ -86,20 +83,20 @@ TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
 }
 
 TensorView* softplus_backward(TensorView* dy, TensorView* x, Operand beta, Operand threshold) {
-  dy = floating("softplus_backward", dy);
-  x = floating("softplus_backward", x);
+  dy = floatingOperand("softplus_backward", dy);
+  x = floatingOperand("softplus_backward", x);
   TensorView* scaled = mul(x, beta);
   return where(gt(scaled, threshold), dy, mul(dy, sigmoid(scaled)));
 }
 
 TensorView* leaky_relu(TensorView* x, Operand negative_slope) {
-  x = floating("leaky_relu", x);
+  x = floatingOperand("leaky_relu", x);
   return where(ge(x, 0), x, mul(x, negative_slope));
 }
 
 TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_slope) {
-  dy = floating("leaky_relu_backward", dy);
-  x = floating("leaky_relu_backward", x);
+  dy = floatingOperand("leaky_relu_backward", dy);
+  x = floatingOperand("leaky_relu_backward", x);
   return where(ge(x, 0), dy, mul(dy, negative_slope));
 }
 
@@ -118,9 +115,7 @@ TensorView* clamp(TensorView* x, Operand low, Operand high) {
   checkTensor("clamp", x, "x");
   check(!low.isMissing() || !high.isMissing(), "[clamp] neither a lower nor an upper limit is given for {}; give one",
         describe(x));
-  if (!low.isMissing()) {
-    x = maximum(x, low);
-  }
+  x = low.isMissing() ? x : maximum(x, low);
   return high.isMissing() ? x : minimum(x, high);
 }
 
@@ -129,21 +124,19 @@ TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand h
   checkTensor("clamp_backward", x, "x");
   check(!low.isMissing() || !high.isMissing(),
         "[clamp_backward] neither a lower nor an upper limit is given for {}; give one", describe(x));
-  if (!low.isMissing()) {
-    dy = where(ge(x, low), dy, 0);
-  }
+  dy = low.isMissing() ? dy : where(ge(x, low), dy, 0);
   return high.isMissing() ? dy : where(le(x, high), dy, 0);
 }
 
 TensorView* tanh_backward(TensorView* dy, TensorView* y) {
-  dy = floating("tanh_backward", dy);
-  y = floating("tanh_backward", y);
+  dy = floatingOperand("tanh_backward", dy);
+  y = floatingOperand("tanh_backward", y);
   return mul(dy, sub(1.0, mul(y, y)));
 }
 
 TensorView* sigmoid_backward(TensorView* dy, TensorView* y) {
-  dy = floating("sigmoid_backward", dy);
-  y = floating("sigmoid_backward", y);
+  dy = floatingOperand("sigmoid_backward", dy);
+  y = floatingOperand("sigmoid_backward", y);
   return mul(dy, mul(y, sub(1.0, y)));
 }
 

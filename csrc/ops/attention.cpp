@@ -176,20 +176,8 @@ struct Arguments {
   EmptyRows emptyRows() const { return bias != nullptr || mask != nullptr ? EmptyRows::GiveZeros : EmptyRows::None; }
 };
 
-// The arguments as the user gave them.
-struct Given {
-  TensorView* query;
-  TensorView* key;
-  TensorView* value;
-  TensorView* bias;
-  TensorView* mask;
-  const Operand& drop;
-  const Operand& isCausal;
-  const Operand& scale;
-};
-
-Arguments argumentsOf(const Given& given) {
-  auto [query, key, value, bias, mask, drop, isCausal, scale] = given;
+Arguments argumentsOf(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
+                      const Operand& drop, const Operand& isCausal, const Operand& scale) {
   checkOperands(query, key, value);
   Fusion& fusion = query->fusion();
   const std::optional<Groups> groups = groupsOf(query, key, value);
@@ -219,9 +207,7 @@ TensorView* transposed(TensorView* x) { return transpose(x, -2, -1); }
 // scale * query key^T + bias, -inf where nothing is seen.
 TensorView* scoresOf(const Arguments& a) {
   TensorView* scores = mul(floatingOperand("sdpfa", matmul(a.query, transposed(a.key)), "scores"), a.scale);
-  if (a.bias != nullptr) {
-    scores = add(scores, a.bias);
-  }
+  scores = a.bias == nullptr ? scores : add(scores, a.bias);
   TensorView* seen = isConstantFalse(a.causal) ? nullptr : causalMask(scores, a.causal);
   if (a.mask != nullptr) {
     seen = seen == nullptr ? a.mask : logical_and(seen, a.mask);
@@ -239,7 +225,7 @@ TensorView* gradientOf(TensorView* gradient, TensorView* operand, TensorView* gi
 
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
                          Operand dropout_p, Operand is_causal, Operand scale) {
-  const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
+  const Arguments a = argumentsOf(query, key, value, bias, mask, dropout_p, is_causal, scale);
   const Softmax p = softmaxOf(scoresOf(a), a.emptyRows());
   SdpfaFwdResult result;
   result.log_sumexp = a.groups ? asHeads(p.logSum, 1) : p.logSum;
@@ -249,10 +235,8 @@ SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, 
     weights = dropped.output;
     result.dropout_mask = dropped.mask;
   }
-  result.output = matmul(maybeCastOp(query->dtype(), weights), a.value);
-  if (a.groups) {
-    result.output = asHeads(result.output, 2);
-  }
+  TensorView* output = matmul(maybeCastOp(query->dtype(), weights), a.value);
+  result.output = a.groups ? asHeads(output, 2) : output;
   return result;
 }
 
@@ -264,7 +248,7 @@ SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, 
 SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key, TensorView* value,
                          TensorView* output, TensorView* log_sumexp, TensorView* dropout_mask, Operand dropout_p,
                          Operand is_causal, Operand scale, TensorView* bias, TensorView* mask) {
-  const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
+  const Arguments a = argumentsOf(query, key, value, bias, mask, dropout_p, is_causal, scale);
   const std::pair<TensorView*, std::string_view> made[] = {
       {grad_output, "grad_output"}, {output, "output"}, {log_sumexp, "log_sumexp"}};
   for (const auto& [tv, what] : made) {
@@ -295,8 +279,7 @@ SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView*
     gradWeights = dropout_backward(gradWeights, dropout_mask, each);
   }
   TensorView* along = sum(mul(grad_output, output), {-1});
-  TensorView* gradScores = mul(mul(weights, sub(gradWeights, asColumn(along))), a.scale);
-  gradScores = maybeCastOp(type, gradScores);
+  TensorView* gradScores = maybeCastOp(type, mul(mul(weights, sub(gradWeights, asColumn(along))), a.scale));
   SdpfaBwdResult result;
   result.grad_query = gradientOf(matmul(gradScores, a.key), a.query, query);
   result.grad_key = gradientOf(matmul(transposed(gradScores), a.query), a.key, key);

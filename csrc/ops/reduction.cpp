@@ -16,13 +16,11 @@ TensorView* reduceAxes(std::string_view name, ReduceOp op, TensorView* x, const 
     return set(x);
   }
   std::vector<Dim> dims = dimsOf(x);
-  std::vector<bool> isReduced(dims.size(), false);
   for (int64_t axis : reduced) {
     dims[axis].type = IterType::Reduction;
-    isReduced[axis] = true;
   }
   TensorView* out = x->fusion().addOp(ExprKind::Reduce, {x}, x->dtype(), dims, {.reduce = op});
-  return keep_dim ? broadcast(out, isReduced) : out;
+  return keep_dim ? withDimsAt(out, reduced) : out;
 }
 
 // The type in which elements add up.
@@ -52,34 +50,6 @@ TensorView* bitReduction(std::string_view name, ReduceOp op, TensorView* x, cons
   check(!isFloatingPoint(x->dtype()), "[{}] {} has floating elements, expected integers or Bool; cast with castOp",
         name, describe(x));
   return reduceAxes(name, op, x, axes, keep_dim);
-}
-
-TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
-  checkTensor("sum_to", x, "operand");
-  int extra = rankOf(x) - static_cast<int>(sizes.size());
-  check(extra >= 0, "[sum_to] got {} sizes for {}; expected at most one for each dim", sizes.size(), describe(x));
-  std::vector<IntExpr> shape = x->shape();
-  std::vector<IntExpr> known = shape;
-  Axes leading, inner;
-  for (int k = 0; k < rankOf(x); k++) {
-    if (k < extra) {
-      leading.push_back(k);
-    } else if (sizes[k - extra].isConst(1)) {
-      if (!shape[k].isConst(1)) {
-        inner.push_back(k);
-      }
-    } else {
-      check(!provenDifferent(shape[k], sizes[k - extra]),
-            "[sum_to] dim {} of {} has extent {}, got size {}; expected that or 1", k, describe(x), shape[k].toString(),
-            sizes[k - extra].toString());
-      known[k] = sizes[k - extra];
-    }
-  }
-  x = withExtents(x, known);
-  if (!inner.empty()) {
-    x = sum(x, inner, true);
-  }
-  return leading.empty() ? x : sum(x, leading);
 }
 
 }  // namespace
@@ -140,6 +110,29 @@ TensorView* bitwise_xor(TensorView* x, const Axes& axes, bool keep_dim) {
   return bitReduction("bitwise_xor", ReduceOp::Xor, x, axes, keep_dim);
 }
 
-TensorView* sum_to(TensorView* x, const IntList& sizes) { return sumTo(x, sizes.items()); }
+TensorView* sum_to(TensorView* x, const IntList& list) {
+  const std::vector<IntExpr>& sizes = list.items();
+  checkTensor("sum_to", x, "operand");
+  const int64_t extra = rankOf(x) - std::ssize(sizes);
+  check(extra >= 0, "[sum_to] got {} sizes for {}; expected at most one for each dim", sizes.size(), describe(x));
+  std::vector<IntExpr> shape = x->shape();
+  std::vector<IntExpr> known = shape;
+  Axes inner;
+  for (int64_t k = extra; k < rankOf(x); k++) {
+    if (sizes[k - extra].isConst(1)) {
+      if (!shape[k].isConst(1)) {
+        inner.push_back(k);
+      }
+    } else {
+      check(!provenDifferent(shape[k], sizes[k - extra]),
+            "[sum_to] dim {} of {} has extent {}, got size {}; expected that or 1", k, describe(x), shape[k].toString(),
+            sizes[k - extra].toString());
+      known[k] = sizes[k - extra];
+    }
+  }
+  x = withExtents(x, known);
+  x = inner.empty() ? x : sum(x, inner, true);
+  return extra == 0 ? x : sum(x, axesIn(0, extra));
+}
 
 }  // namespace meshfuse

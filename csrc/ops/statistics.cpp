@@ -12,23 +12,6 @@ namespace meshfuse {
 
 namespace {
 
-Axes wholeAxes(std::string_view op, const TensorView* x, const Axes& axes) {
-  checkTensor(op, x, "operand");
-  return reducedAxes(op, x, axes);
-}
-
-// A tensor that was reduced over `axes` of x, with broadcast dims in their place.
-TensorView* spread(TensorView* reduced, const TensorView* x, const Axes& axes) {
-  if (axes.empty()) {
-    return reduced;
-  }
-  std::vector<bool> isNew(rankOf(x), false);
-  for (int64_t axis : axes) {
-    isNew[axis] = true;
-  }
-  return broadcast(reduced, isNew);
-}
-
 struct MeanAndSquares {
   TensorView* mean = nullptr;
   TensorView* squares = nullptr;
@@ -38,27 +21,22 @@ struct MeanAndSquares {
 MeanAndSquares meanAndSquaresOf(TensorView* x, const Axes& axes) {
   MeanAndSquares m;
   m.mean = mean(x, axes);
-  TensorView* centered = sub(x, spread(m.mean, x, axes));
+  TensorView* centered = sub(x, withDimsAt(m.mean, axes));
   m.squares = sum(mul(centered, centered), axes);
   return m;
 }
 
-struct VarianceOptions {
-  int64_t correction;
-  bool keepDim = false;
-};
-
-VarMeanResult varianceMean(std::string_view op, TensorView* x, const Axes& axes, const VarianceOptions& options) {
-  check(options.correction >= 0, "[{}] correction is {}, expected 0 or more", op, options.correction);
+VarMeanResult varianceMean(std::string_view op, TensorView* x, const Axes& axes, int64_t correction, bool keepDim) {
+  check(correction >= 0, "[{}] correction is {}, expected 0 or more", op, correction);
   x = floatingOperand(op, x, "operand");
-  Axes reduced = wholeAxes(op, x, axes);
+  Axes reduced = reducedAxes(op, x, axes);
   MeanAndSquares m = meanAndSquaresOf(x, reduced);
   VarMeanResult result;
-  result.var = div(m.squares, max(IntExpr(0), countOver(x, reduced) - IntExpr(options.correction)));
+  result.var = div(m.squares, max(IntExpr(0), countOver(x, reduced) - IntExpr(correction)));
   result.mean = m.mean;
-  if (options.keepDim) {
-    result.var = spread(result.var, x, reduced);
-    result.mean = spread(result.mean, x, reduced);
+  if (keepDim) {
+    result.var = withDimsAt(result.var, reduced);
+    result.mean = withDimsAt(result.mean, reduced);
   }
   return result;
 }
@@ -78,14 +56,11 @@ TensorView* positionsAlong(const TensorView* x, const Axes& axes, DataType dtype
   return positions;
 }
 
-struct ExtremeOptions {
-  std::optional<int64_t> dim;  // default: all
-  bool keepDim = false;
-};
-
-TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView* x, const ExtremeOptions& options) {
+// dim: all if not given.
+TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView* x, std::optional<int64_t> dim,
+                              bool keepDim) {
   checkTensor(op, x, "operand");
-  Axes axes = wholeAxes(op, x, options.dim ? Axes{*options.dim} : Axes{});
+  Axes axes = reducedAxes(op, x, dim ? Axes{*dim} : Axes{});
   std::vector<IntExpr> shape = x->shape();
   for (int64_t axis : axes) {
     check(!shape[axis].isConst(0), "[{}] dim {} of {} has no elements to choose from", op, axis, describe(x));
@@ -105,26 +80,26 @@ TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView*
     chosen = logical_or(chosen, isnan(x));
   }
   TensorView* positions = where(chosen, positionsAlong(x, axes, type), count);
-  return maybeCastOp(DataType::Int, reductionOp(ReduceOp::Min, positions, axes, options.keepDim));
+  return maybeCastOp(DataType::Int, reductionOp(ReduceOp::Min, positions, axes, keepDim));
 }
 
 }  // namespace
 
 VarMeanResult variance_mean(TensorView* x, const Axes& axes, int64_t correction, bool keep_dim) {
-  return varianceMean("variance_mean", x, axes, {.correction = correction, .keepDim = keep_dim});
+  return varianceMean("variance_mean", x, axes, correction, keep_dim);
 }
 
 TensorView* variance(TensorView* x, const Axes& axes, int64_t correction, bool keep_dim) {
-  return varianceMean("variance", x, axes, {.correction = correction, .keepDim = keep_dim}).var;
+  return varianceMean("variance", x, axes, correction, keep_dim).var;
 }
 
 TensorView* standard_deviation(TensorView* x, const Axes& axes, int64_t correction, bool keep_dim) {
-  return sqrt(varianceMean("standard_deviation", x, axes, {.correction = correction, .keepDim = keep_dim}).var);
+  return sqrt(varianceMean("standard_deviation", x, axes, correction, keep_dim).var);
 }
 
 WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, TensorView* init_var, Operand init_N) {
   x = floatingOperand("Welford", x, "operand");
-  Axes reduced = wholeAxes("Welford", x, axes);
+  Axes reduced = reducedAxes("Welford", x, axes);
   const bool joins = init_avg != nullptr;
   check(joins == (init_var != nullptr), "[Welford] got {} alone; give init_avg, init_var and init_N, or none",
         joins ? "init_avg" : "init_var");
@@ -153,11 +128,11 @@ WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, Ten
 }
 
 TensorView* argmax(TensorView* x, std::optional<int64_t> dim, bool keep_dim) {
-  return positionOfExtreme("argmax", ReduceOp::Max, x, {.dim = dim, .keepDim = keep_dim});
+  return positionOfExtreme("argmax", ReduceOp::Max, x, dim, keep_dim);
 }
 
 TensorView* argmin(TensorView* x, std::optional<int64_t> dim, bool keep_dim) {
-  return positionOfExtreme("argmin", ReduceOp::Min, x, {.dim = dim, .keepDim = keep_dim});
+  return positionOfExtreme("argmin", ReduceOp::Min, x, dim, keep_dim);
 }
 
 }  // namespace meshfuse
