@@ -1,14 +1,15 @@
 #include "host/build.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "host/reference.h"
 #include "host/routine.h"
 #include "ir/fusion.h"
 #include "jit/orc/cpu_compiler.h"
-#include "library/cpu/contraction.h"
 #include "tensor/tensor.h"
 
 namespace meshfuse {
@@ -18,14 +19,14 @@ namespace {
 class HostBuilder {
  public:
   HostBuilder(std::shared_ptr<const Fusion> fusion, std::span<const Segment> segments, const BuildOptions& options)
-      : fusion_(std::move(fusion)), segments_(segments), options_(options) {}
+      : fusion_(std::move(fusion)),
+        segments_(segments),
+        options_(options),
+        program_{
+            .fusion = fusion_, .workers = options.workers, .rank = options.rank, .communicates = options.communicates} {
+  }
 
   std::shared_ptr<const HostProgram> build() {
-    program_.fusion = fusion_;
-    program_.numInputs = static_cast<int>(fusion_->inputs().size());
-    program_.workers = options_.workers;
-    program_.rank = options_.rank;
-    program_.communicates = options_.communicates;
     for (const Segment& s : segments_) {
       inPlace_.insert(s.inPlace.begin(), s.inPlace.end());
     }
@@ -48,25 +49,21 @@ class HostBuilder {
   int tensor(const TensorView* tv) {
     auto [it, isNew] = position_.try_emplace(tv->id(), static_cast<int>(program_.tensors.size()));
     if (isNew) {
-      TensorPlan t;
-      t.val = tv->id();
-      t.dtype = tv->dtype();
-      t.sizes = tv->constantShape();
-      t.strides = layoutOf(tv, options_.layouts).strides;
-      t.bytes = tv->numel() * dataTypeSize(t.dtype);
-      if (tv->isFusionInput()) {
-        t.place = Place::Input;
-        t.index = inputNumber(tv);
-      }
+      const bool isInput = tv->isFusionInput();
       storage_.push_back(it->second);
-      program_.tensors.push_back(std::move(t));
+      program_.tensors.push_back({.val = tv->id(),
+                                  .dtype = tv->dtype(),
+                                  .sizes = tv->constantShape(),
+                                  .strides = layoutOf(tv, options_.layouts).strides,
+                                  .bytes = tv->numel() * dataTypeSize(tv->dtype()),
+                                  .place = isInput ? Place::Input : Place::Arena,
+                                  .index = isInput ? static_cast<int>(positionIn(fusion_->inputs(), tv)) : 0});
     }
     return it->second;
   }
 
-  int inputNumber(const Val* val) const {
-    const std::vector<Val*>& ins = fusion_->inputs();
-    return static_cast<int>(std::find(ins.begin(), ins.end(), val) - ins.begin());
+  std::vector<int> tensors(const std::vector<TensorView*>& tvs) {
+    return mapped(tvs, [this](const TensorView* tv) { return tensor(tv); });
   }
 
   int root(int t) const {
@@ -81,42 +78,40 @@ class HostBuilder {
   // Views share the memory of the viewed tensor; a result that is a view determines the memory of that tensor.
   void shareStorage() {
     for (const Segment& s : segments_) {
-      for (const TensorView* tv : s.group.inputs) {
-        tensor(tv);
-      }
-      for (const TensorView* tv : s.group.outputs) {
-        tensor(tv);
-      }
-      if (s.kind == SegmentKind::View) {
-        for (const TensorView* out : s.group.outputs) {
-          storage_[tensor(out)] = root(tensor(s.group.inputs[0]));
+      const std::vector<int> inputs = tensors(s.group.inputs);
+      for (const int out : tensors(s.group.outputs)) {
+        if (s.kind == SegmentKind::View) {
+          storage_[out] = root(inputs[0]);
         }
       }
     }
-    for (size_t i = 0; i < fusion_->outputs().size(); i++) {
+    for (int i = 0; i < std::ssize(fusion_->outputs()); i++) {
       const Val* out = fusion_->outputs()[i];
-      int at = tensor(out->asTensor());
+      const int at = tensor(out->asTensor());
+      const std::optional<int> alias = fusion_->aliasOf(i);
       program_.outputs.push_back(at);
-      program_.aliasOf.push_back(fusion_->aliasOf(static_cast<int>(i)));
+      program_.aliasOf.push_back(alias);
       TensorPlan& r = program_.tensors[root(at)];
-      if (r.place != Place::Arena) {
-        continue;  // an input or another result already has the memory: copied at the end
+      // where an input or another result already has the memory, the result is copied at the end
+      if (r.place == Place::Arena && (!alias || inPlace_.contains(out->id()))) {
+        if (alias) {
+          r.strides = program_.tensors[inputPosition(*alias)].strides;
+        }
+        putResult(r, i);
       }
-      std::optional<int> alias = program_.aliasOf.back();
-      if (alias && !inPlace_.contains(out->id())) {
-        continue;
-      }
-      if (alias) {
-        r.strides = program_.tensors[inputPosition(*alias)].strides;
-      }
-      r.place = alias ? Place::Input : Place::Output;
-      r.index = alias ? *alias : static_cast<int>(i);
     }
-    for (size_t t = 0; t < program_.tensors.size(); t++) {
-      const TensorPlan& r = program_.tensors[root(static_cast<int>(t))];
+    for (int t = 0; t < std::ssize(program_.tensors); t++) {
+      const TensorPlan& r = program_.tensors[root(t)];
       program_.tensors[t].place = r.place;
       program_.tensors[t].index = r.index;
     }
+  }
+
+  // Places a tensor in the memory of result number `output`, which may be that of an input.
+  void putResult(TensorPlan& t, int output) const {
+    const std::optional<int> alias = program_.aliasOf[output];
+    t.place = alias ? Place::Input : Place::Output;
+    t.index = alias.value_or(output);
   }
 
   void compileKernels() {
@@ -132,33 +127,25 @@ class HostBuilder {
   IntExpr bound(const IntExpr& e) const { return e.substitute(valuesIn(options_.coordinates)); }
 
   int64_t constantOf(const IntExpr& e, const tile::Program& program, const LaunchPlan& launch) const {
-    return e.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
-      for (size_t k = 0; k < program.sizes.size(); k++) {
-        if (program.sizes[k].name == symbol && launch.sizes[k].isConst()) {
-          return launch.sizes[k].constValue();
-        }
+    std::map<std::string, int64_t> known;
+    for (size_t k = 0; k < program.sizes.size(); k++) {
+      if (launch.sizes[k].isConst()) {
+        known.try_emplace(program.sizes[k].name, launch.sizes[k].constValue());
       }
-      return std::nullopt;
-    });
+    }
+    return e.evaluate(valuesIn(known));
   }
 
   // Tensors that are only on other ranks need no step.
-  bool makesNothing(const Segment& s) {
-    return std::all_of(s.group.outputs.begin(), s.group.outputs.end(),
-                       [this](const TensorView* tv) { return program_.tensors[tensor(tv)].bytes == 0; });
+  static bool makesNothing(const Segment& s) {
+    return std::ranges::all_of(s.group.outputs, [](const TensorView* tv) { return tv->numel() == 0; });
   }
 
   void addStep(const Segment& s) {
     if (s.kind == SegmentKind::View || (s.kind == SegmentKind::Reference && makesNothing(s))) {
       return;
     }
-    Step step;
-    for (const TensorView* tv : s.group.inputs) {
-      step.reads.push_back(tensor(tv));
-    }
-    for (const TensorView* tv : s.group.outputs) {
-      step.writes.push_back(tensor(tv));
-    }
+    Step step{.reads = tensors(s.group.inputs), .writes = tensors(s.group.outputs)};
     std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
     if (s.kind == SegmentKind::Communicate && step.writes.empty()) {  // of a rank that only sends
       step.writes.push_back(tensor(s.group.exprs[0]->tensorOutput()));
@@ -196,29 +183,19 @@ class HostBuilder {
 
   void workspace(Step& step, int64_t bytes) {
     step.launch.workspaces.push_back(std::ssize(program_.arena));  // offset filled in by planArena
-    int at = static_cast<int>(program_.steps.size());
+    const int at = static_cast<int>(program_.steps.size());
     program_.arena.push_back({bytes, at, at});
   }
 
   // A step that calls a library or another existing routine.
   void call(Step& step, const LibraryCall& call) {
-    for (const TensorView* tv : call.op->tensorInputs()) {
-      step.operands.push_back(tensor(tv));
-    }
-    int64_t bytes = 0;
+    step.kind = HostStepKind::Routine;
+    step.operands = tensors(call.op->tensorInputs());
     step.routine = routineOf(
         *call.op, {.layouts = call.layouts, .workers = options_.workers, .valueOf = [this](const IntExpr& offset) {
                      return bound(offset).constValue();
                    }});
-    if (step.routine != nullptr) {
-      step.kind = HostStepKind::Routine;
-      bytes = step.routine->workspaceBytes();
-    } else {
-      step.kind = HostStepKind::Contract;
-      step.contraction = std::make_shared<Contraction>(*call.op, call.layouts);
-      bytes = step.contraction->workspaceBytes();
-    }
-    if (bytes > 0) {
+    if (const int64_t bytes = step.routine->workspaceBytes(); bytes > 0) {
       workspace(step, bytes);
     }
   }
@@ -230,13 +207,9 @@ class HostBuilder {
     l.checksIndices = std::ranges::any_of(plan.program.values, [](const tile::Value& v) {
       return v.kind == tile::ValueKind::Point && v.op == PointOp::CheckedIndex;
     });
-    for (const IntExpr& e : plan.sizes) {
-      l.sizes.push_back(bound(e));
-    }
-    for (size_t k = 0; k < plan.scalars.size(); k++) {
-      l.scalars.push_back(plan.scalars[k]);
-      l.scalarTypes.push_back(plan.program.scalars[k].dtype);
-    }
+    l.sizes = mapped(plan.sizes, [this](const IntExpr& e) { return bound(e); });
+    l.scalars = plan.scalars;
+    l.scalarTypes = mapped(plan.program.scalars, &tile::ScalarParam::dtype);
     for (const tile::GridDim& g : plan.program.grid) {
       l.parts *= constantOf(g.count, plan.program, l);
     }
@@ -256,25 +229,19 @@ class HostBuilder {
       slots.push_back(e.isConst() ? static_cast<uint64_t>(e.constValue()) : 0);
     }
     slots.resize(slots.size() + l.scalars.size());
-    l.scratchBytes = l.kernel->scratchBytes(slots.data());
-    program_.scratchBytes = std::max(program_.scratchBytes, l.scratchBytes);
+    program_.scratchBytes = std::max(program_.scratchBytes, l.kernel->scratchBytes(slots.data()));
   }
 
   void communicate(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
     const DeviceMesh& mesh = fusion_->meshes().at(a.mesh);
     CommCall& c = step.comm;
-    c.kind = a.kind;
-    c.reduce = a.reduce;
-    c.root = a.root;
-    c.dtype = e.output()->dtype();
+    c = {.kind = a.kind, .reduce = a.reduce, .dtype = e.output()->dtype(), .root = a.root};
     if (a.kind == Collective::Transfer) {
       transfer(step, e);
       return;
     }
-    for (int64_t r : mesh.team(options_.rank, a.axes)) {
-      c.team.ranks.push_back(static_cast<int>(r));
-    }
+    append(c.team.ranks, mesh.team(options_.rank, a.axes));
     if (a.isUneven()) {
       communicateUneven(step, e);
       return;
@@ -316,60 +283,41 @@ class HostBuilder {
     const CommAttributes a = asBlocks(e);
     CommCall& c = step.comm;
     const int64_t size = dataTypeSize(c.dtype);
-    const std::vector<int64_t> in = e.tensorInputs()[0]->constantShape();
-    const std::vector<int64_t> out = e.tensorOutput()->constantShape();
     int64_t space = 0;
-    const auto add = [&](std::vector<CommCall::Message>& list, int64_t peer, BlockCopy block) {
-      const bool inPlace = block.isOnePiece();
-      c.team.ranks.push_back(static_cast<int>(peer));
-      list.push_back({static_cast<int>(peer), std::move(block), space});
-      space += inPlace ? 0 : list.back().block.bytes;
+    const auto add = [&](const std::vector<Part>& parts, const std::vector<int64_t>& peers, const TensorView* tv,
+                         std::vector<CommCall::Message>& messages, BlockCopy& kept) {
+      for (const int64_t k : indices(parts)) {
+        BlockCopy block = blockCopy({parts[k]}, tv->constantShape(), size);
+        if (peers[k] == options_.rank) {
+          kept = std::move(block);
+          continue;
+        }
+        const int64_t offset = std::exchange(space, space + (block.isOnePiece() ? 0 : block.bytes));
+        messages.push_back({static_cast<int>(peers[k]), std::move(block), offset});
+        c.team.ranks.push_back(static_cast<int>(peers[k]));
+      }
     };
     c.isPermutation = !a.sources.empty();
     c.team.ranks.push_back(options_.rank);
     if (c.isPermutation) {
-      const DeviceMesh& mesh = fusion_->meshes().at(a.mesh);
-      for (const int64_t member : mesh.team(options_.rank, a.axes)) {
-        c.team.ranks.push_back(static_cast<int>(member));
-      }
+      append(c.team.ranks, fusion_->meshes().at(a.mesh).team(options_.rank, a.axes));
     }
-    for (size_t k = 0; k < a.sends.size(); k++) {
-      BlockCopy block = blockCopy({a.sends[k]}, in, size);
-      if (a.to[k] == options_.rank) {
-        c.keptFrom = std::move(block);
-      } else {
-        add(c.sends, a.to[k], std::move(block));
-      }
-    }
-    for (size_t k = 0; k < a.receives.size(); k++) {
-      BlockCopy block = blockCopy({a.receives[k]}, out, size);
-      if (a.from[k] == options_.rank) {
-        c.keptTo = std::move(block);
-      } else {
-        c.bytesReceived += block.bytes;
-        add(c.receives, a.from[k], std::move(block));
-      }
-    }
+    add(a.sends, a.to, e.tensorInputs()[0], c.sends, c.keptFrom);
+    add(a.receives, a.from, e.tensorOutput(), c.receives, c.keptTo);
+    c.bytesReceived = sumOf(c.receives, [](const CommCall::Message& m) { return m.block.bytes; });
     if (space > 0) {
       workspace(step, space);
     }
-    std::sort(c.team.ranks.begin(), c.team.ranks.end());
-    c.team.ranks.erase(std::unique(c.team.ranks.begin(), c.team.ranks.end()), c.team.ranks.end());
+    std::ranges::sort(c.team.ranks);
+    c.team.ranks.erase(std::ranges::unique(c.team.ranks).begin(), c.team.ranks.end());
   }
 
   void communicateUneven(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
     CommCall& c = step.comm;
     const int64_t size = dataTypeSize(c.dtype);
-    const auto counted = [](const std::vector<Part>& parts) {
-      std::vector<int64_t> counts;
-      for (const Part& part : parts) {
-        counts.push_back(part.count());
-      }
-      return counts;
-    };
-    c.counts = counted(a.sends.empty() ? a.receives : a.sends);
-    c.received = counted(a.receives);
+    c.counts = mapped(a.sends.empty() ? a.receives : a.sends, &Part::count);
+    c.received = mapped(a.receives, &Part::count);
     c.pack = blockCopy(a.sends, e.tensorInputs()[0]->constantShape(), size);
     c.unpack = blockCopy(a.receives, e.tensorOutput()->constantShape(), size);
     for (const BlockCopy* copy : {&c.pack, &c.unpack}) {
@@ -377,66 +325,56 @@ class HostBuilder {
         workspace(step, copy->bytes);
       }
     }
-    const int64_t n = std::ssize(c.team.ranks);
-    for (int64_t k = 0; k < n; k++) {
-      const size_t at = static_cast<size_t>(k);
-      if (c.team.ranks[at] != options_.rank) {
-        c.bytesReceived += size * (a.kind == Collective::ReduceScatter ? e.tensorOutput()->numel() : c.received[at]);
+    for (const int64_t k : indices(c.team.ranks)) {
+      if (c.team.ranks[k] != options_.rank) {
+        c.bytesReceived += size * (a.kind == Collective::ReduceScatter ? e.tensorOutput()->numel() : c.received[k]);
       }
     }
   }
 
   // Results that could not be written to their own memory are copied there at the end.
   void finishOutputs() {
-    for (size_t i = 0; i < program_.outputs.size(); i++) {
-      int from = program_.outputs[i];
-      TensorPlan source = program_.tensors[from];
-      std::optional<int> alias = program_.aliasOf[i];
-      Place wanted = alias ? Place::Input : Place::Output;
-      int index = alias ? *alias : static_cast<int>(i);
-      if (source.place == wanted && source.index == index) {
+    for (int i = 0; i < std::ssize(program_.outputs); i++) {
+      const int from = program_.outputs[i];
+      const TensorPlan& source = program_.tensors[from];
+      TensorPlan target = source;
+      putResult(target, i);
+      if (source.place == target.place && source.index == target.index) {
         continue;
       }
-      TensorPlan target = source;
-      target.place = wanted;
-      target.index = index;
+      const std::optional<int> alias = program_.aliasOf[i];
       const Val* like = alias ? fusion_->inputs()[*alias] : fusion_->outputs()[i];
       target.strides = layoutOf(like->asTensor(), options_.layouts).strides;
-      int to = static_cast<int>(program_.tensors.size());
-      program_.tensors.push_back(target);
+      const int to = static_cast<int>(program_.tensors.size());
+      program_.steps.push_back(
+          {.kind = HostStepKind::Copy, .name = fmt::format("copy T{}", target.val), .reads = {from}, .writes = {to}});
+      program_.tensors.push_back(std::move(target));
       storage_.push_back(to);
       program_.outputs[i] = to;
-      Step step;
-      step.kind = HostStepKind::Copy;
-      step.name = fmt::format("copy T{}", source.val);
-      step.reads = {from};
-      step.writes = {to};
-      program_.steps.push_back(std::move(step));
     }
   }
 
   void planArena() {
     std::vector<MemoryBlock>& blocks = program_.arena;
     std::map<int, size_t> blockOf;  // storage root -> block
-    for (size_t i = 0; i < program_.steps.size(); i++) {
+    for (int i = 0; i < std::ssize(program_.steps); i++) {
       for (const auto* list : {&program_.steps[i].reads, &program_.steps[i].writes}) {
-        for (int t : *list) {
-          int r = root(t);
+        for (const int t : *list) {
+          const int r = root(t);
           if (program_.tensors[r].place != Place::Arena) {
             continue;
           }
-          auto [it, isNew] = blockOf.try_emplace(r, blocks.size());
+          const auto [it, isNew] = blockOf.try_emplace(r, blocks.size());
           if (isNew) {
-            blocks.push_back({.bytes = program_.tensors[r].bytes, .firstStep = static_cast<int>(i), .tensor = r});
+            blocks.push_back({.bytes = program_.tensors[r].bytes, .firstStep = i, .tensor = r});
           }
-          blocks[it->second].lastStep = static_cast<int>(i);
+          blocks[it->second].lastStep = i;
         }
       }
     }
     program_.arenaBytes = planMemory(blocks);
-    for (size_t t = 0; t < program_.tensors.size(); t++) {
-      auto it = blockOf.find(root(static_cast<int>(t)));
-      if (it != blockOf.end()) {
+    for (int t = 0; t < std::ssize(program_.tensors); t++) {
+      if (const auto it = blockOf.find(root(t)); it != blockOf.end()) {
         program_.tensors[t].offset = blocks[it->second].offset;
       }
     }

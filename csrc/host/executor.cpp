@@ -11,7 +11,6 @@
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
 #include "jit/orc/cpu_compiler.h"
-#include "library/cpu/contraction.h"
 
 namespace meshfuse {
 
@@ -146,18 +145,12 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
     case HostStepKind::Launch:
       launch(step, number, pool);
       return;
-    case HostStepKind::Contract:
     case HostStepKind::Routine: {
       std::vector<void*>& operands = operands_[number];
       for (size_t k = 0; k < step.operands.size(); k++) {
         operands[k] = pointer(step.operands[k]);
       }
-      void* out = pointer(step.writes[0]);
-      if (step.kind == HostStepKind::Contract) {
-        step.contraction->run(pool, operands, out, workspace(step));
-      } else {
-        step.routine->run(pool, operands, out, workspace(step));
-      }
+      step.routine->run(pool, operands, pointer(step.writes[0]), workspace(step));
       return;
     }
     case HostStepKind::Communicate:

@@ -21,14 +21,13 @@
 
 namespace meshfuse {
 
-class Contraction;
 class Fusion;
 class Routine;
 class TensorView;
 class Val;
 struct CpuKernel;
 
-enum class HostStepKind : uint8_t { Launch, Contract, Routine, Communicate, Copy, Reference };
+enum class HostStepKind : uint8_t { Launch, Routine, Communicate, Copy, Reference };
 
 enum class Place : uint8_t { Input, Output, Arena };
 
@@ -53,8 +52,7 @@ struct LaunchPlan {
   std::vector<IntExpr> sizes;       // over the symbols of run-time integers; constants where known
   std::vector<const Val*> scalars;
   std::vector<DataType> scalarTypes;
-  std::string program;  // the tile program's text
-  int64_t scratchBytes = 0;
+  std::string program;         // the tile program's text
   bool checksIndices = false;  // it may refuse an index, see base/refused_index.h
 };
 
@@ -100,10 +98,9 @@ struct Step {
   std::string name;        // "softmax T7", "all-reduce T9": for messages, traces and the profile
   std::vector<int> reads;  // tensors
   std::vector<int> writes;
-  LaunchPlan launch;                               // Launch
-  std::shared_ptr<const Contraction> contraction;  // Contract; workspace at launch.workspaces[0]
-  std::shared_ptr<const Routine> routine;          // Routine; workspace at launch.workspaces[0]
-  std::vector<int> operands;                // Contract, Routine: tensors in the op's order; `reads` has each once
+  LaunchPlan launch;                        // Launch
+  std::shared_ptr<const Routine> routine;   // Routine; workspace at launch.workspaces[0]
+  std::vector<int> operands;                // Routine: tensors in the op's order; `reads` has each once
   CommCall comm;                            // Communicate
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
@@ -112,7 +109,6 @@ struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
   std::vector<TensorPlan> tensors;
   std::vector<Step> steps;
-  int numInputs = 0;                        // of the fusion, scalars included
   std::vector<int> outputs;                 // tensor of each fusion output
   std::vector<std::optional<int>> aliasOf;  // by output: the fusion input whose memory it uses
   std::vector<MemoryBlock> arena;

@@ -4,16 +4,33 @@
 
 #include "host/put_by_index.h"
 #include "host/scan_sort.h"
+#include "library/cpu/contraction.h"
 
 namespace meshfuse {
+
+namespace {
+
+class MatrixProduct : public Routine {
+ public:
+  MatrixProduct(const Expr& expr, const std::map<int, Layout>& layouts) : contraction_(expr, layouts) {}
+
+  int64_t workspaceBytes() const override { return contraction_.workspaceBytes(); }
+  void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const override {
+    contraction_.run(pool, operands, out, workspace);
+  }
+
+ private:
+  const Contraction contraction_;
+};
+
+}  // namespace
 
 int64_t linesPerRange(int64_t elements) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1)); }
 
 std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions& options) {
-  if (ScanOrSort::does(expr)) {
-    return std::make_shared<ScanOrSort>(expr, options);
-  }
-  return putByIndex(expr, options);
+  std::shared_ptr<const Routine> ours = scanOrSort(expr, options);
+  ours = ours == nullptr ? putByIndex(expr, options) : ours;
+  return ours == nullptr ? std::make_shared<MatrixProduct>(expr, options.layouts) : ours;
 }
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// Routine: code of its own for one op on a CPU that neither a kernel nor a matrix product computes.
+// Routine: one op on a CPU that no kernel computes: a matrix product of a library, or code of our own.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct RoutineOptions {
 // costs little in comparison.
 [[nodiscard]] int64_t linesPerRange(int64_t elements);
 
-// The routine of an op; null if it has none. Extents must be constant.
+// The routine of an op; InternalError if it has none. Extents must be constant.
 [[nodiscard]] std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions& options);
 
 }  // namespace meshfuse

@@ -19,7 +19,7 @@ Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type) {
 int64_t libraryCalls(FusionExecutorCache& cache) {
   int64_t n = 0;
   for (const Step& s : cache.hostProgram()->steps) {
-    n += s.kind == HostStepKind::Contract;
+    n += s.kind == HostStepKind::Routine;
   }
   return n;
 }
