@@ -24,28 +24,22 @@ class Builder {
     while (inner_ > 0 && countOf(part.dims[inner_ - 1]) == sizes_[inner_ - 1]) {
       inner_--;
     }
-    if (inner_ == 0) {
-      append(0, strides_[0]);
-      return;
-    }
     visit(part, 0, 0);
   }
 
  private:
   void visit(const Part& part, size_t dim, int64_t offset) {
-    const bool last = dim + 1 == inner_;
+    if (dim == inner_) {
+      append(offset, strides_[dim]);
+      return;
+    }
     for (const IndexRun& r : part.dims[dim]) {
-      if (last && r.step == 1) {
+      if (dim + 1 == inner_ && r.step == 1) {
         append(offset + r.start * strides_[dim + 1], r.count * strides_[dim + 1]);
         continue;
       }
       for (int64_t i = 0; i < r.count; i++) {
-        const int64_t at = offset + (r.start + i * r.step) * strides_[dim + 1];
-        if (last) {
-          append(at, strides_[dim + 1]);
-        } else {
-          visit(part, dim + 1, at);
-        }
+        visit(part, dim + 1, offset + (r.start + i * r.step) * strides_[dim + 1]);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/refused_index.h"
 #include "base/thread_pool.h"
 #include "host/routine.h"
@@ -19,11 +20,7 @@ namespace {
 constexpr int64_t kScratchStride = 4096;  // each worker's scratch starts on a page of its own
 
 int64_t receivedBy(const Communicator& communicator) {
-  int64_t bytes = 0;
-  for (const TransferCounters::Entry& e : communicator.counters().of) {
-    bytes += e.bytesReceived;
-  }
-  return bytes;
+  return sumOf(communicator.counters().of, &TransferCounters::Entry::bytesReceived);
 }
 
 }  // namespace
@@ -56,9 +53,6 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
     operands_[i].resize(p.steps[i].operands.size());
-    if (p.steps[i].kind != HostStepKind::Launch) {
-      continue;
-    }
     size_t workspace = 0;
     for (int t : l.tensors) {
       void* base = t >= 0 ? pointers_[t] : arena + l.workspaces[workspace++];
@@ -104,10 +98,7 @@ void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const 
 void Binding::executeWatched(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
                              std::span<const Argument> inputs, const ExecuteOptions& options) {
   const bool compared = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
-  std::vector<Argument> before;
-  if (compared) {
-    before = referenceInputs(step, inputs);
-  }
+  const std::vector<Argument> before = compared ? referenceInputs(step, inputs) : std::vector<Argument>();
   StepRecord record{.step = &step, .bytesReceived = -receivedBy(communicator)};
   record.begin = std::chrono::steady_clock::now();
   execute(step, number, pool, communicator, inputs);
@@ -143,15 +134,13 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
                       std::span<const Argument> inputs) {
   switch (step.kind) {
     case HostStepKind::Launch:
-      launch(step, number, pool);
-      return;
+      return launch(step, number, pool);
     case HostStepKind::Routine: {
       std::vector<void*>& operands = operands_[number];
       for (size_t k = 0; k < step.operands.size(); k++) {
         operands[k] = pointer(step.operands[k]);
       }
-      step.routine->run(pool, operands, pointer(step.writes[0]), workspace(step));
-      return;
+      return step.routine->run(pool, operands, pointer(step.writes[0]), workspace(step));
     }
     case HostStepKind::Communicate:
       communicator.setStep(static_cast<int64_t>(number), step.name);
@@ -160,11 +149,9 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       communicator.setProgram(0);
       return;
     case HostStepKind::Copy:
-      copyElements(elements(step.writes[0]), elements(step.reads[0]));
-      return;
+      return copyElements(elements(step.writes[0]), elements(step.reads[0]));
     case HostStepKind::Reference:
-      reference(step, referenceInputs(step, inputs));
-      return;
+      return reference(step, referenceInputs(step, inputs));
   }
 }
 
@@ -207,33 +194,26 @@ void Binding::communicate(const Step& step, Communicator& communicator, std::spa
   void* out = pointer(step.writes[0]);
   const Team& team = c.team;
   if (!c.counts.empty()) {
-    communicateUneven(step, communicator, in, out);
-    return;
+    return communicateUneven(step, communicator, in, out);
   }
   switch (c.kind) {
     case Collective::AllGather:
-      communicator.allGather(team, in, out, c.count, c.dtype);
-      return;
+      return communicator.allGather(team, in, out, c.count, c.dtype);
     case Collective::AllReduce:
-      communicator.allReduce(team, in, out, c.count, c.dtype, c.reduce);
-      return;
+      return communicator.allReduce(team, in, out, c.count, c.dtype, c.reduce);
     case Collective::ReduceScatter:
-      communicator.reduceScatter(team, in, out, c.count, c.dtype, c.reduce);
-      return;
+      return communicator.reduceScatter(team, in, out, c.count, c.dtype, c.reduce);
     case Collective::AllToAll:
-      communicator.allToAll(team, in, out, c.count, c.dtype);
-      return;
+      return communicator.allToAll(team, in, out, c.count, c.dtype);
     case Collective::Broadcast: {
       const int64_t root = c.root.isConst() ? c.root.constValue() : integerValue(*program_->fusion, c.root, inputs);
       if (team.ranks[root] == communicator.rank()) {
         std::memcpy(out, in, c.count * dataTypeSize(c.dtype));
       }
-      communicator.broadcast(team, out, c.count, c.dtype, static_cast<int>(root));
-      return;
+      return communicator.broadcast(team, out, c.count, c.dtype, static_cast<int>(root));
     }
     case Collective::Transfer:
-      transfer(step, communicator, in, out);
-      return;
+      return transfer(step, communicator, in, out);
     default:
       throwInternalError(fmt::format("[run] {}: no host program has such a step", step.name));
   }
@@ -242,26 +222,25 @@ void Binding::communicate(const Step& step, Communicator& communicator, std::spa
 void Binding::transfer(const Step& step, Communicator& communicator, const void* in, void* out) {
   using enum Communicator::Transfer::Direction;
   const CommCall& c = step.comm;
-  char* sideBySide = workspace(step);
-  char* from = static_cast<char*>(const_cast<void*>(in));
-  char* to = static_cast<char*>(out);
+  const auto placeOf = [&](const CommCall::Message& m, const void* tensor) {
+    char* whole = static_cast<char*>(const_cast<void*>(tensor));
+    return m.block.isOnePiece() ? whole + m.block.begin() : workspace(step) + m.offset;
+  };
   transfers_.clear();
   for (const CommCall::Message& m : c.sends) {
-    char* data = m.block.isOnePiece() ? from + m.block.begin() : sideBySide + m.offset;
     if (!m.block.isOnePiece()) {
-      m.block.pack(in, data);
+      m.block.pack(in, placeOf(m, in));
     }
-    transfers_.push_back({Send, m.peer, data, m.block.bytes});
+    transfers_.push_back({Send, m.peer, placeOf(m, in), m.block.bytes});
   }
   for (const CommCall::Message& m : c.receives) {
-    transfers_.push_back(
-        {Recv, m.peer, m.block.isOnePiece() ? to + m.block.begin() : sideBySide + m.offset, m.block.bytes});
+    transfers_.push_back({Recv, m.peer, placeOf(m, out), m.block.bytes});
   }
   copyBlock(in, c.keptFrom, out, c.keptTo);
   communicator.transfer(transfers_);
   for (const CommCall::Message& m : c.receives) {
     if (!m.block.isOnePiece()) {
-      m.block.unpack(sideBySide + m.offset, out);
+      m.block.unpack(placeOf(m, out), out);
     }
   }
 }
@@ -269,14 +248,10 @@ void Binding::transfer(const Step& step, Communicator& communicator, const void*
 void Binding::communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out) {
   const CommCall& c = step.comm;
   const bool packs = !c.pack.isWhole();
-  const void* sent = in;
-  void* received = out;
+  const void* sent = packs ? workspace(step) : in;
+  void* received = c.unpack.isWhole() ? out : workspace(step, packs ? 1 : 0);
   if (packs) {
     c.pack.pack(in, workspace(step));
-    sent = workspace(step);
-  }
-  if (!c.unpack.isWhole()) {
-    received = workspace(step, packs ? 1 : 0);
   }
   if (c.kind == Collective::AllGather) {
     communicator.allGatherV(c.team, sent, received, c.counts, c.dtype);
@@ -301,10 +276,7 @@ Tensor Binding::view(int tensor) const {
 }
 
 std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {
-  std::vector<Argument> arguments;
-  for (int t : step.reads) {
-    arguments.emplace_back(view(t).clone());
-  }
+  auto arguments = mapped<Argument>(step.reads, [this](int t) { return view(t).clone(); });
   for (size_t i = 0; i < inputs.size(); i++) {
     if (!program_->fusion->inputs()[i]->isTensor()) {
       arguments.push_back(inputs[i]);

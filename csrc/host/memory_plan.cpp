@@ -1,37 +1,29 @@
 #include "host/memory_plan.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
+
+#include "base/ranges.h"
 
 namespace meshfuse {
 
 int64_t planMemory(std::vector<MemoryBlock>& blocks) {
-  std::vector<size_t> order(blocks.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  auto rounded = [](int64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; };
-  std::vector<size_t> placed;  // by offset
+  std::vector<MemoryBlock*> order = mapped(blocks, [](MemoryBlock& block) { return &block; });
+  std::ranges::stable_sort(order, std::greater(), &MemoryBlock::bytes);
+  std::vector<MemoryBlock*> placed;  // by offset
   int64_t size = 0;
-  for (size_t b : order) {
-    MemoryBlock& block = blocks[b];
-    int64_t bytes = rounded(block.bytes);
-    int64_t at = 0;
-    for (size_t p : placed) {
-      const MemoryBlock& other = blocks[p];
-      bool meets = other.firstStep <= block.lastStep && block.firstStep <= other.lastStep;
-      if (!meets) {
-        continue;
+  for (MemoryBlock* block : order) {
+    block->offset = 0;
+    for (const MemoryBlock* other : placed) {
+      if (block->meets(*other)) {
+        if (block->end() <= other->offset) {
+          break;
+        }
+        block->offset = std::max(block->offset, other->end());
       }
-      if (at + bytes <= other.offset) {
-        break;
-      }
-      at = std::max(at, other.offset + rounded(other.bytes));
     }
-    block.offset = at;
-    size = std::max(size, at + bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [&](size_t x, size_t y) { return blocks[x].offset < blocks[y].offset; }),
-                  b);
+    size = std::max(size, block->end());
+    placed.insert(std::ranges::upper_bound(placed, block->offset, {}, &MemoryBlock::offset), block);
   }
   return size;
 }

@@ -6,15 +6,18 @@
 
 namespace meshfuse {
 
+inline constexpr int64_t kArenaAlignment = 64;
+
 struct MemoryBlock {
   int64_t bytes = 0;
   int firstStep = 0;   // the block is alive from the step that writes it first
   int lastStep = 0;    // to the step that uses it last, both included
   int64_t offset = 0;  // result
   int tensor = -1;     // of a host program: the tensor in this memory; -1: a workspace
-};
 
-inline constexpr int64_t kArenaAlignment = 64;
+  bool meets(const MemoryBlock& other) const { return firstStep <= other.lastStep && other.firstStep <= lastStep; }
+  int64_t end() const { return offset + (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+};
 
 // Fills in offsets, multiples of kArenaAlignment; returns the arena's size. Two blocks with overlapping lifetimes do not overlap in
 // memory. Deterministic: ties are resolved by position.

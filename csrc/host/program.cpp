@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -9,15 +10,8 @@ namespace meshfuse {
 namespace {
 
 std::string placeOf(const TensorPlan& t) {
-  switch (t.place) {
-    case Place::Input:
-      return fmt::format("input {}", t.index);
-    case Place::Output:
-      return fmt::format("output {}", t.index);
-    case Place::Arena:
-      return fmt::format("arena + {}", t.offset);
-  }
-  return "";
+  return t.place == Place::Arena ? fmt::format("arena + {}", t.offset)
+                                 : fmt::format("{} {}", t.place == Place::Input ? "input" : "output", t.index);
 }
 
 }  // namespace
@@ -29,11 +23,7 @@ std::string CommCall::name() const {
 std::string HostProgram::toString() const {
   std::string text = fmt::format("host program, arena {} bytes, peak {} bytes\n", arenaBytes, peakBytes);
   const auto listed = [this](const std::vector<int>& some) {
-    std::string list;
-    for (const int t : some) {
-      list += fmt::format("{}T{} ({})", list.empty() ? "" : ", ", tensors[t].val, placeOf(tensors[t]));
-    }
-    return list;
+    return joined(some, ", ", [this](int t) { return fmt::format("T{} ({})", tensors[t].val, placeOf(tensors[t])); });
   };
   for (const Step& s : steps) {
     std::string detail;

@@ -81,11 +81,17 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
 }
 
 double ScalarSteps::realOf(int number) const {
+  if (number < 0) {
+    return 0;
+  }
   const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? s.real : static_cast<double>(s.whole);
 }
 
 int64_t ScalarSteps::wholeOf(int number) const {
+  if (number < 0) {
+    return 0;
+  }
   const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? truncated(s.real) : s.whole;
 }
@@ -96,21 +102,14 @@ void ScalarSteps::assign(Step& step, double value) const {
 }
 
 void ScalarSteps::compute(Step& step) const {
-  bool cast = step.kind == Kind::Cast;
-  bool floating = isFloatingPoint(cast ? steps_[step.operands[0]].dtype : step.type);
-  if (floating) {
-    double v[3] = {0, 0, 0};
-    for (size_t k = 0; k < 3 && step.operands[k] >= 0; k++) {
-      v[k] = realOf(step.operands[k]);
-    }
-    assign(step, cast ? v[0] : reference::applyReal(step.op, step.type, v[0], v[1], v[2]));
+  const bool cast = step.kind == Kind::Cast;
+  const auto [a, b, c] = step.operands;
+  if (isFloatingPoint(cast ? steps_[a].dtype : step.type)) {
+    assign(step, cast ? realOf(a) : reference::applyReal(step.op, step.type, realOf(a), realOf(b), realOf(c)));
     return;
   }
-  int64_t v[3] = {0, 0, 0};
-  for (size_t k = 0; k < 3 && step.operands[k] >= 0; k++) {
-    v[k] = wholeOf(step.operands[k]);
-  }
-  int64_t result = cast ? v[0] : reference::applyWhole(step.op, step.type, v[0], v[1], v[2]);
+  const int64_t result =
+      cast ? wholeOf(a) : reference::applyWhole(step.op, step.type, wholeOf(a), wholeOf(b), wholeOf(c));
   step.whole = step.dtype == DataType::Bool ? result != 0 : result;
   step.real = static_cast<double>(result);
 }
