@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "exec/call_descriptor.h"
 #include "ir/fusion.h"
 #include "meshfuse_config.h"
@@ -47,8 +48,7 @@ std::string refusalOf(const std::vector<std::string>& answers) {
 }
 
 bool isOnAllRanks(const Fusion& fusion, int ranks) {
-  const std::vector<TensorView*> tensors = fusion.tensors();
-  return std::ranges::all_of(tensors, [&](const TensorView* tv) {
+  return std::ranges::all_of(fusion.tensors(), [&](const TensorView* tv) {
     return !tv->hasDeviceMesh() || std::ssize(tv->getDeviceMesh().devices()) == ranks;
   });
 }
@@ -74,8 +74,8 @@ std::string platformText(const AgreementOptions& options, const DeviceInfo& devi
 }
 
 // UserError for plans that differ. `texts`: of all ranks. `different`: ranks with another text than rank 0.
-[[noreturn]] void throwDifference(const std::vector<std::string>& texts, const std::vector<int>& different) {
-  const int other = different[0];
+[[noreturn]] void throwDifference(const std::vector<std::string>& texts, const std::vector<int64_t>& different) {
+  const int other = static_cast<int>(different[0]);
   const std::string difference = firstDifference(texts[0], texts[other], 0, other);
   check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,
         "[run] the shards of ranks [{}] differ in size from that of rank 0, and the global size is not given: {}; give "
@@ -94,8 +94,7 @@ std::string platformText(const AgreementOptions& options, const DeviceInfo& devi
 }  // namespace
 
 bool communicates(const Fusion& global) {
-  const std::vector<Expr*> exprs = global.exprs();
-  return std::ranges::any_of(exprs, [](const Expr* e) {
+  return std::ranges::any_of(global.exprs(), [](const Expr* e) {
     const ExprAttributes& a = e->attributes();
     return (a.plan && std::ranges::any_of(*a.plan, &CommStep::communicates)) ||
            std::ranges::any_of(a.haloSteps, [](const HaloStep& w) { return w.kind != Collective::Local; });
@@ -117,11 +116,11 @@ bool Agreement::Call::use(const Shapes& shapes) const {
   }
   std::list<Shapes>& agreed = agreement_.agreed_;
   const auto known = std::ranges::find_if(agreed, [&](const Shapes& s) { return haveSameShapes(s, shapes); });
-  if (known != agreed.end()) {
-    agreed.splice(agreed.begin(), agreed, known);
-    return true;
+  if (known == agreed.end()) {
+    return false;
   }
-  return false;
+  agreed.splice(agreed.begin(), agreed, known);
+  return true;
 }
 
 void Agreement::Call::keep(const Shapes& shapes, const AgreedPlan& plan) const {
@@ -150,10 +149,9 @@ bool Agreement::Call::peersCompare(const PlanProposal& proposal) const {
 
 AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& global, const DeviceInfo& device) const {
   const std::string program = global.toString();
-  const std::vector<Expr*> exprs = global.exprs();
   AgreedPlan plan{.identity = hashText(program).lo,
                   .communicates = meshfuse::communicates(global),
-                  .redistributes = std::ranges::any_of(exprs, [](const Expr* e) {
+                  .redistributes = std::ranges::any_of(global.exprs(), [](const Expr* e) {
                     return e->kind() == ExprKind::Redistribute || !e->attributes().haloSteps.empty();
                   })};
   if (!hasPeers()) {
@@ -204,12 +202,8 @@ void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor
   if (std::string refusal = refusalOf(answers); !refusal.empty()) {
     throwUserError(std::move(refusal));
   }
-  std::vector<int> different;
-  for (size_t r = 0; r < answers.size(); r++) {
-    if (answers[r] != answers[0]) {
-      different.push_back(static_cast<int>(r));
-    }
-  }
+  const std::vector<int64_t> different =
+      filtered(indices(answers), [&](int64_t r) { return answers[r] != answers[0]; });
   if (!different.empty()) {
     throwDifference(exchange(fmt::format("call {}\n{}{}{}{}", number_, platform, proposal.assumedSizes,
                                          textOfSizes(proposal.fusion, proposal.sizes), program)),

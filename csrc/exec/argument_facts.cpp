@@ -11,15 +11,10 @@ namespace meshfuse {
 
 namespace {
 
-bool hasShape(const ArgumentFacts& facts, const Tensor& t) {
-  return t.dtype() == facts.dtype && std::ranges::equal(facts.sizes, t.sizes()) &&
-         std::ranges::equal(facts.globalShape, t.globalShape()) &&
-         (facts.elements.empty() || facts.elements == elementsOf(t));
-}
-
 bool holdForTensor(const ArgumentFacts& facts, const Tensor& t) {
-  return alignmentOf(t.data()) == facts.alignment && hasShape(facts, t) &&
-         std::ranges::equal(facts.strides, t.strides());
+  return alignmentOf(t.data()) == facts.alignment && t.dtype() == facts.dtype &&
+         std::ranges::equal(facts.sizes, t.sizes()) && std::ranges::equal(facts.globalShape, t.globalShape()) &&
+         (facts.elements.empty() || facts.elements == elementsOf(t)) && std::ranges::equal(facts.strides, t.strides());
 }
 
 bool hasValue(const ArgumentFacts& facts, const Argument& scalar) {
@@ -55,11 +50,8 @@ std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
 }  // namespace
 
 bool ArgumentFacts::holdFor(const Argument& argument) const {
-  if (argument.index() != kind) {
-    return false;
-  }
   const Tensor* t = std::get_if<Tensor>(&argument);
-  return t != nullptr ? holdForTensor(*this, *t) : hasValue(*this, argument);
+  return argument.index() == kind && (t != nullptr ? holdForTensor(*this, *t) : hasValue(*this, argument));
 }
 
 std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argument> inputs) {
@@ -86,8 +78,7 @@ std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argumen
 }
 
 bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
-  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(),
-                    [](const ArgumentFacts& f, const Argument& a) { return f.holdFor(a); });
+  return std::ranges::equal(facts, inputs, &ArgumentFacts::holdFor);
 }
 
 bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
 #include "ir/fusion.h"
@@ -42,8 +43,7 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
           fmt::join(t->sizes(), ", "));
   }
   for (const auto& [output, input] : fusion.aliases()) {
-    size_t i =
-        static_cast<size_t>(std::find(fusion.inputs().begin(), fusion.inputs().end(), input) - fusion.inputs().begin());
+    const int64_t i = positionIn(fusion.inputs(), input);
     const Tensor& t = std::get<Tensor>(inputs[i]);
     check(!repeatsElements(t),
           "[run] input {} ({}) is overwritten with the result {}, but with strides [{}] some of its elements share "
@@ -75,32 +75,26 @@ void checkMeshes(const Fusion& fusion, int ranks) {
 
 std::vector<bool> shapeInputs(const Fusion& fusion) {
   std::set<std::string> symbols;
+  const auto add = [&](const IntExpr& size) {
+    std::ranges::copy(size.symbols(), std::inserter(symbols, symbols.end()));
+  };
   for (const TensorView* tv : fusion.tensors()) {
-    for (const IterDomain* id : tv->getLogicalDomain()) {
-      for (std::string& symbol : id->extent().symbols()) {
-        symbols.insert(std::move(symbol));
-      }
-    }
+    std::ranges::for_each(tv->getLogicalDomain(), add, &IterDomain::extent);
     for (const LoopTransform& t : tv->loopTransforms()) {
-      for (const IntExpr& size : t.sizes) {
-        for (std::string& symbol : size.symbols()) {
-          symbols.insert(std::move(symbol));
-        }
-      }
+      std::ranges::for_each(t.sizes, add);
     }
   }
-  std::vector<bool> result;
-  for (const Val* in : fusion.inputs()) {
-    bool gives = false;
+  return mapped(fusion.inputs(), [&](const Val* in) {
+    if (in->dtype() != DataType::Int) {
+      return false;
+    }
     if (!in->isTensor()) {
-      gives = in->dtype() == DataType::Int && symbols.contains(std::string(in->intExpr().symbolName()));
-    } else if (in->dtype() == DataType::Int && in->asTensor()->shape().size() == 1) {
-      const auto first = symbols.lower_bound(fmt::format("T{}.", in->id()));
-      gives = first != symbols.end() && first->starts_with(fmt::format("T{}.", in->id()));
+      return symbols.contains(std::string(in->intExpr().symbolName()));
     }
-    result.push_back(gives);
-  }
-  return result;
+    const std::string element = fmt::format("T{}.", in->id());
+    const auto first = symbols.lower_bound(element);
+    return in->asTensor()->shape().size() == 1 && first != symbols.end() && first->starts_with(element);
+  });
 }
 
 std::vector<int64_t> elementsOf(const Tensor& sizes) {
@@ -167,14 +161,10 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
     for (size_t k = 0; k < shape.size(); k++) {
-      if (shape[k].isSymbol() && ofAxes[k] > 0) {
-        known.emplace(shape[k].symbolName(), ofAxes[k]);
-        continue;
-      }
       const bool whole = holds(state.mesh, rank) && !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
       const bool named = !t.globalShape().empty() && in->asTensor()->hasDeviceMesh();
-      if (shape[k].isSymbol() && (whole || named)) {
-        known.emplace(shape[k].symbolName(), named ? t.globalShape()[k] : t.sizes()[k]);
+      if (shape[k].isSymbol() && (ofAxes[k] > 0 || whole || named)) {
+        known.emplace(shape[k].symbolName(), ofAxes[k] > 0 ? ofAxes[k] : named ? t.globalShape()[k] : t.sizes()[k]);
       }
     }
   }
@@ -212,25 +202,27 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
-    if (holds(in->asTensor()->getDeviceMesh(), rank)) {
-      checkWholeDims(in->asTensor(), i, t);
+    const TensorView* tv = in->asTensor();
+    const bool isHere = holds(tv->getDeviceMesh(), rank);
+    if (isHere) {
+      checkWholeDims(tv, i, t);
     }
-    if (!t.globalShape().empty() && in->asTensor()->hasDeviceMesh()) {
+    if (!t.globalShape().empty() && tv->hasDeviceMesh()) {
       result[i].assign(t.globalShape().begin(), t.globalShape().end());
       continue;
     }
-    if (!holds(in->asTensor()->getDeviceMesh(), rank)) {
-      result[i] = sizesElsewhere(in->asTensor(), i, rank, known);
+    if (!isHere) {
+      result[i] = sizesElsewhere(tv, i, rank, known);
       continue;
     }
     if (givesShapes[i]) {
       result[i].assign(t.sizes().begin(), t.sizes().end());
-      std::ranges::copy(elementsOf(t), std::back_inserter(result[i]));
+      append(result[i], elementsOf(t));
       continue;
     }
     std::vector<size_t> even;
-    result[i] = globalShape(in->asTensor(), t.sizes(), valuesIn(known), &even);
-    const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
+    result[i] = globalShape(tv, t.sizes(), valuesIn(known), &even);
+    const std::vector<int64_t> ofAxes = sizesOfWholeDims(tv);
     for (size_t k = 0; k < ofAxes.size(); k++) {
       result[i][k] = ofAxes[k] > 0 ? ofAxes[k] : result[i][k];
     }

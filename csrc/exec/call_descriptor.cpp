@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "host/program.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/call.h"
@@ -41,12 +42,10 @@ std::vector<std::string_view> sizesOf(std::string_view list) {
 std::string dimsThatDiffer(const ArgumentDescriptor& a, const ArgumentDescriptor& b) {
   const std::vector<std::string_view> ofA = sizesOf(a.global);
   const std::vector<std::string_view> ofB = sizesOf(b.global);
-  std::vector<size_t> dims;
-  for (size_t k = 0; k < ofA.size() && ofA.size() == ofB.size() && a.global.starts_with('['); k++) {
-    if (ofA[k] != ofB[k]) {
-      dims.push_back(k);
-    }
+  if (ofA.size() != ofB.size() || !a.global.starts_with('[')) {
+    return "";
   }
+  const std::vector<int64_t> dims = filtered(indices(ofA), [&](int64_t k) { return ofA[k] != ofB[k]; });
   return dims.empty()       ? std::string()
          : dims.size() == 1 ? fmt::format(", they differ in dim {}", dims[0])
                             : fmt::format(", they differ in dims {}", fmt::join(dims, ", "));

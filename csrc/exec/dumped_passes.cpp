@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "preseg_passes/table.h"
 #include "segment/table.h"
 
@@ -14,15 +15,11 @@ namespace meshfuse {
 
 void checkDumpedPasses() {
   const std::string dump = PassOptions::fromEnvironment().dump;
-  if (dump.empty()) {
-    return;
-  }
   std::vector<std::string_view> names = passNames(presegPasses());
-  const std::vector<std::string_view> local = passNames(localPasses());
-  names.insert(names.end(), local.begin(), local.end());
+  append(names, passNames(localPasses()));
   for (std::string_view rest = dump; !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
-    check(one.empty() || one == "all" || std::find(names.begin(), names.end(), one) != names.end(),
+    check(one.empty() || one == "all" || contains(names, one),
           "[compile] MESHFUSE_DUMP names \"{}\"; there are: {}, and all", one, fmt::join(names, ", "));
     rest.remove_prefix(std::min(one.size() + 1, rest.size()));
   }

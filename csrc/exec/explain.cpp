@@ -6,7 +6,7 @@
 #include <map>
 #include <sstream>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "exec/compile.h"
 #include "exec/explain_parts.h"
 #include "ir/fusion.h"
@@ -45,9 +45,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
     t.sumsDim = tv->partialDim();
     t.tiles = explainTiles(state);
   }
-  for (const int axis : state.partial) {
-    t.sums.push_back(state.mesh.axisName(axis));
-  }
+  t.sums = mapped(state.partial, [&](int axis) { return state.mesh.axisName(axis); });
   return t;
 }
 
@@ -118,7 +116,7 @@ std::string fixedNeighbours(const Segment& s, const FixedOps& fixed) {
       stands(use, out, "goes to");
     }
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return joined(texts, ", ");
 }
 
 // The ops of a program by the name of their result: its text, cut into lines.
@@ -139,17 +137,12 @@ std::map<std::string, std::string> linesByResult(const Fusion& fusion) {
 std::vector<ExplainedMesh> explainMeshes(const Fusion& fusion) {
   std::vector<ExplainedMesh> meshes;
   for (const TensorView* tv : fusion.tensors()) {
-    const std::string name = tv->hasDeviceMesh() ? tv->getDeviceMesh().toString() : "";
-    if (name.empty() || std::ranges::any_of(meshes, [&](const ExplainedMesh& m) { return m.name == name; })) {
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    if (mesh.empty() || std::ranges::find(meshes, mesh.toString(), &ExplainedMesh::name) != meshes.end()) {
       continue;
     }
-    const DeviceMesh& mesh = tv->getDeviceMesh();
-    ExplainedMesh& out = meshes.emplace_back();
-    out.name = name;
-    out.ranks = mesh.devices();
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
-      out.axes.push_back({mesh.axisName(axis), mesh.axisSize(axis).constValue()});
-    }
+    const auto axis = [&](int k) { return ExplainedAxis{mesh.axisName(k), mesh.axisSize(k).constValue()}; };
+    meshes.push_back({mesh.toString(), mapped(std::views::iota(0, mesh.numAxes()), axis), mesh.devices()});
   }
   return meshes;
 }
@@ -164,14 +157,10 @@ ExplainedStep explainStep(const Segment& s, const FixedOps& fixed, const std::ma
     const auto line = lines.find(shortName(e->output()));
     step.text.push_back(line == lines.end() ? std::string(e->opName()) : line->second);
   }
-  for (const TensorView* tv : s.group.inputs) {
-    step.reads.push_back(tv->toString());
-    step.bytesRead += bytesOf(tv);
-  }
-  for (const TensorView* tv : s.group.outputs) {
-    step.writes.push_back(tv->toString());
-    step.bytesWritten += bytesOf(tv);
-  }
+  step.reads = mapped(s.group.inputs, &TensorView::toString);
+  step.writes = mapped(s.group.outputs, &TensorView::toString);
+  step.bytesRead = sumOf(s.group.inputs, bytesOf);
+  step.bytesWritten = sumOf(s.group.outputs, bytesOf);
   step.joins = s.joins;
   step.boundary = s.boundary.empty() && s.kind == SegmentKind::Kernel ? fixedNeighbours(s, fixed) : s.boundary;
   return step;
@@ -179,13 +168,7 @@ ExplainedStep explainStep(const Segment& s, const FixedOps& fixed, const std::ma
 
 }  // namespace
 
-int64_t Explanation::bytesReceived() const {
-  int64_t bytes = 0;
-  for (const ExplainedCommunication& c : communications) {
-    bytes += c.bytesReceived;
-  }
-  return bytes;
-}
+int64_t Explanation::bytesReceived() const { return sumOf(communications, &ExplainedCommunication::bytesReceived); }
 
 Explanation explain(const CompiledProgram& compiled, int rank) {
   const SegmentedProgram& program = compiled.program;
@@ -193,9 +176,8 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   result.rank = rank;
   result.program = program.planned->toString();
   result.meshes = explainMeshes(*program.planned);
-  for (const TensorView* tv : program.planned->tensors()) {
-    result.tensors.push_back(explainTensor(tv, rank, program.reasons));
-  }
+  result.tensors = mapped(program.planned->tensors(),
+                          [&](const TensorView* tv) { return explainTensor(tv, rank, program.reasons); });
   for (const Expr* e : program.planned->exprs()) {
     if (e->output()->isTensor()) {
       for (const int operand : e->tensorPositions()) {
@@ -205,9 +187,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   }
   const FixedOps fixed = fixedOps(program.segments);
   const std::map<std::string, std::string> lines = linesByResult(*program.local);
-  for (const Segment& s : program.segments) {
-    result.steps.push_back(explainStep(s, fixed, lines));
-  }
+  result.steps = mapped(program.segments, [&](const Segment& s) { return explainStep(s, fixed, lines); });
   for (const Step& s : compiled.host->steps) {
     if (s.kind == HostStepKind::Copy) {
       const int64_t bytes = compiled.host->tensors[s.writes[0]].bytes;

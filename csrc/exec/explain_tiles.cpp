@@ -1,5 +1,6 @@
 // Which index ranges of a tensor each rank holds.
 
+#include "base/ranges.h"
 #include "exec/explain_parts.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
@@ -32,18 +33,12 @@ ExplainedRanges rangesOf(const IndexRuns& runs) {
 }  // namespace
 
 std::vector<ExplainedTile> explainTiles(const ShardState& state) {
-  std::vector<ExplainedTile> tiles;
   if (state.hasOpaqueDim()) {
-    return tiles;
+    return {};
   }
-  for (const int64_t rank : state.mesh.devices()) {
-    ExplainedTile& tile = tiles.emplace_back();
-    tile.rank = rank;
-    for (const IndexRuns& runs : heldPart(state, rank).dims) {
-      tile.dims.push_back(rangesOf(runs));
-    }
-  }
-  return tiles;
+  return mapped(state.mesh.devices(), [&](int64_t rank) {
+    return ExplainedTile{rank, mapped(heldPart(state, rank).dims, rangesOf)};
+  });
 }
 
 }  // namespace meshfuse

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/thread_pool.h"
 #include "exec/agreement.h"
 #include "exec/arguments.h"
@@ -41,14 +42,9 @@ const TensorPlan& planOf(const HostProgram& host, size_t output) { return host.t
 
 // The stride of a dim of one element does not matter.
 bool hasPlannedStrides(const TensorPlan& plan, const Tensor& tensor) {
-  bool same = true;
-  for (size_t d = 0; d < plan.sizes.size(); d++) {
-    if (plan.sizes[d] == 0) {
-      return true;
-    }
-    same = same && (plan.sizes[d] == 1 || plan.strides[d] == tensor.strides()[d]);
-  }
-  return same;
+  return contains(plan.sizes, 0) || std::ranges::all_of(indices(plan.sizes), [&](int64_t d) {
+           return plan.sizes[d] == 1 || plan.strides[d] == tensor.strides()[d];
+         });
 }
 
 // Other strides than planned are allowed if the output has no memory order: the result is then computed in other memory and copied.
@@ -185,8 +181,7 @@ FusionExecutorCache::~FusionExecutorCache() = default;
 void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                   std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
   if (state_->trace == nullptr) [[likely]] {
-    runSteps(plan, binding, inputs, outputs, profile);
-    return;
+    return runSteps(plan, binding, inputs, outputs, profile);
   }
   TracedCall traced(*state_->trace, plan.host());
   runSteps(plan, binding, inputs, outputs, &traced.records());
@@ -251,8 +246,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
     direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], planOf(host, 0).bytes);
   }
   if (direct) {
-    execute(plan, binding, inputs, outputs);
-    return;
+    return execute(plan, binding, inputs, outputs);
   }
   std::vector<Tensor> own = makeOutputs(*state_->communicator, plan, inputs);
   execute(plan, binding, inputs, own);
@@ -266,10 +260,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
 void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   thread_local std::vector<Argument> kept;  // so that later calls allocate nothing
   std::vector<Argument> arguments = std::move(kept);
-  arguments.resize(inputs.size());
-  for (size_t i = 0; i < inputs.size(); i++) {
-    arguments[i] = inputs[i];
-  }
+  arguments.assign(inputs.begin(), inputs.end());
   run(std::span<const Argument>(arguments), outputs);
   const Tensor none;
   for (Argument& a : arguments) {
@@ -324,18 +315,16 @@ std::string FusionExecutorCache::missReason() const { return state_->plans.missR
 int64_t FusionExecutorCache::plansCompiled() const { return state_->plans.compiled(); }
 
 void FusionExecutorCache::skipCommunication(int step) {
-  int64_t at = -1;
-  if (step >= 0) {
-    std::shared_ptr<const HostProgram> host = hostProgram();
-    int seen = 0;
-    for (size_t i = 0; i < host->steps.size(); i++) {
-      if (host->steps[i].kind == HostStepKind::Communicate && seen++ == step) {
-        at = static_cast<int64_t>(i);
-      }
-    }
-    check(at >= 0, "[run] the plan has {} communication steps, got step {}", seen, step);
+  if (step < 0) {
+    state_->skip = -1;
+    return;
   }
-  state_->skip = at;
+  const std::shared_ptr<const HostProgram> host = hostProgram();
+  const std::vector<int64_t> communications =
+      filtered(indices(host->steps), [&](int64_t i) { return host->steps[i].kind == HostStepKind::Communicate; });
+  check(step < std::ssize(communications), "[run] the plan has {} communication steps, got step {}",
+        communications.size(), step);
+  state_->skip = communications[step];
 }
 
 }  // namespace meshfuse

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -21,9 +22,10 @@ struct Extent {
   int writer = -1;  // output that is written here
 };
 
-Extent extentOf(const Tensor& t) {
+// Of an input or an output; -1 for the other.
+Extent extentOf(const Tensor& t, int input, int output) {
   const uint64_t begin = std::bit_cast<uint64_t>(t.data());
-  return {begin, begin + static_cast<uint64_t>(extentBytes(t)), &t};
+  return {begin, begin + static_cast<uint64_t>(extentBytes(t)), &t, input, output, output};
 }
 
 // Calls visit(address) for every element.
@@ -79,68 +81,55 @@ bool shareElements(const Extent& a, const Extent& b) {
 
 bool repeatsElements(const Tensor& tensor) {
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
-  for (int d = 0; d < tensor.dim(); d++) {
-    size_t at = static_cast<size_t>(d);
-    if (tensor.sizes()[at] == 0) {
-      return false;
-    }
-    if (tensor.sizes()[at] > 1) {
-      dims.emplace_back(tensor.strides()[at], tensor.sizes()[at]);
+  for (const int64_t d : indices(tensor.sizes())) {
+    if (tensor.sizes()[d] > 1) {
+      dims.emplace_back(tensor.strides()[d], tensor.sizes()[d]);
     }
   }
-  std::sort(dims.begin(), dims.end());
+  std::ranges::sort(dims);
   int64_t reach = 0;  // of the dims so far, in elements
   bool nested = true;
   for (const auto& [stride, size] : dims) {
     nested = nested && stride > reach;
     reach += stride * (size - 1);
   }
-  if (nested) {
+  if (nested || tensor.numel() == 0) {
     return false;
   }
   std::vector<uint64_t> addresses;
   forEachElement(tensor, [&](uint64_t address) { addresses.push_back(address); });
-  std::sort(addresses.begin(), addresses.end());
-  return std::adjacent_find(addresses.begin(), addresses.end()) != addresses.end();
+  std::ranges::sort(addresses);
+  return std::ranges::adjacent_find(addresses) != addresses.end();
 }
 
 int64_t extentBytes(const Tensor& t) {
   int64_t last = 0;
   for (size_t d = 0; d < t.sizes().size(); d++) {
-    if (t.sizes()[d] == 0) {
-      return 0;
-    }
     last += (t.sizes()[d] - 1) * t.strides()[d];
   }
-  return (last + 1) * dataTypeSize(t.dtype());
+  return t.numel() == 0 ? 0 : (last + 1) * dataTypeSize(t.dtype());
 }
 
 bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const Argument> inputs,
                    std::span<const Tensor> outputs) {
   thread_local std::vector<Extent> extents;  // keeps its memory from call to call
   extents.clear();
-  for (size_t i = 0; i < inputs.size(); i++) {
+  for (int i = 0; i < std::ssize(inputs); i++) {
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
-      extents.push_back(extentOf(*t));
-      extents.back().input = static_cast<int>(i);
+      extents.push_back(extentOf(*t, i, -1));
     }
   }
-  size_t tensors = extents.size();
+  const int64_t tensors = std::ssize(extents);
   bool separate = true;
-  for (size_t o = 0; o < aliasOf.size(); o++) {
-    if (std::optional<int> input = aliasOf[o]) {
-      auto it = std::lower_bound(extents.begin(), extents.begin() + static_cast<int64_t>(tensors), *input,
-                                 [](const Extent& e, int i) { return e.input < i; });
-      it->writer = static_cast<int>(o);
-    } else if (o < outputs.size()) {
-      extents.push_back(extentOf(outputs[o]));
-      extents.back().output = static_cast<int>(o);
-      extents.back().writer = static_cast<int>(o);
+  for (int o = 0; o < std::ssize(aliasOf); o++) {
+    if (aliasOf[o]) {
+      const std::span<Extent> ofInputs(extents.begin(), tensors);
+      std::ranges::lower_bound(ofInputs, *aliasOf[o], {}, &Extent::input)->writer = o;
+    } else if (o < std::ssize(outputs)) {
+      extents.push_back(extentOf(outputs[o], -1, o));
     }
   }
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
-    return std::tie(a.begin, a.end, a.input, a.output) < std::tie(b.begin, b.end, b.input, b.output);
-  });
+  std::ranges::sort(extents, {}, [](const Extent& e) { return std::tie(e.begin, e.end, e.input, e.output); });
   for (size_t i = 0; i < extents.size(); i++) {
     const Extent& a = extents[i];
     for (size_t j = i + 1; j < extents.size() && extents[j].begin < a.end; j++) {

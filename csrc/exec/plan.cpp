@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/held_part.h"
@@ -13,13 +14,10 @@ namespace {
 std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
   std::vector<bool> result(host.outputs.size());
   for (const Step& step : host.steps) {
-    if (step.kind != HostStepKind::Communicate) {
-      continue;
-    }
     for (const auto* list : {&step.reads, &step.writes}) {
-      for (int t : *list) {
+      for (const int t : *list) {
         const TensorPlan& p = host.tensors[t];
-        if (p.place == Place::Output) {
+        if (step.kind == HostStepKind::Communicate && p.place == Place::Output) {
           result[p.index] = true;
         }
       }
@@ -30,13 +28,11 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
 
 // The global shapes of the outputs for which a shard does not determine them.
 std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, int64_t rank) {
-  std::vector<std::vector<int64_t>> shapes;
-  for (const Val* out : planned.outputs()) {
+  return mapped(planned.outputs(), [rank](const Val* out) {
     const ShardState state = shardState(out->asTensor());
     const bool isGiven = isRagged(state) || !holds(state.mesh, rank);
-    shapes.push_back(isGiven ? out->asTensor()->constantShape() : std::vector<int64_t>());
-  }
-  return shapes;
+    return isGiven ? out->asTensor()->constantShape() : std::vector<int64_t>();
+  });
 }
 
 }  // namespace

@@ -49,19 +49,14 @@ PlanCache::PlanPtr PlanCache::makeOrAwait(std::span<const Argument> inputs, cons
 }
 
 PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const Agreement::Call& call) {
-  if (last_ != nullptr && hold(last_->facts(), inputs)) {
-    call.use(last_->facts());  // other shapes may have been agreed on since, of a plan that failed to compile
-    return last_;
+  const auto found = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return hold(p->facts(), inputs); });
+  if (found == plans_.end()) {
+    return nullptr;
   }
-  for (auto it = plans_.begin(); it != plans_.end(); ++it) {
-    if (hold((*it)->facts(), inputs)) {
-      plans_.splice(plans_.begin(), plans_, it);
-      last_ = plans_.front();
-      call.use(last_->facts());
-      return last_;
-    }
-  }
-  return nullptr;
+  plans_.splice(plans_.begin(), plans_, found);
+  last_ = plans_.front();
+  call.use(last_->facts());  // other shapes may have been agreed on since, of a plan that failed to compile
+  return last_;
 }
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "exec/compile.h"
 #include "host/memory_plan.h"
 #include "host/program.h"
@@ -36,9 +37,13 @@ class AxisSizes {
     return open_.contains(name) ? IntExpr::symbol(name, {.lower = 1}) : mesh.axisSize(axis);
   }
   IntExpr product(const DeviceMesh& mesh, const std::set<int>& axes) const {
+    return productOf(axes, [&](int axis) { return of(mesh, axis); });
+  }
+  // Of the axes that own no digit: ranks along them hold copies.
+  IntExpr copies(const DeviceMesh& mesh, const std::set<int>& owning) const {
     IntExpr n = 1;
-    for (int axis : axes) {
-      n *= of(mesh, axis);
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      n *= owning.contains(axis) ? 1 : of(mesh, axis);
     }
     return n;
   }
@@ -48,9 +53,7 @@ class AxisSizes {
     return size != sizes_.end() && mesh.axisSize(axis).isConst(size->second);
   }
   // Values of the symbols in the plan.
-  int64_t value(const IntExpr& e) const {
-    return e.evaluate([&](std::string_view name) -> std::optional<int64_t> { return sizes_.at(std::string(name)); });
-  }
+  int64_t value(const IntExpr& e) const { return e.evaluate(valuesIn(sizes_)); }
 
  private:
   std::set<std::string> open_;
@@ -68,45 +71,29 @@ struct WholeAxes {
 };
 
 std::optional<WholeAxes> wholeAxes(const CommStep& step) {
-  WholeAxes axes{step.on.mesh, {}, {}, {}};
-  for (size_t atom = 0; atom < step.on.origins.size(); atom++) {
+  for (int atom = 0; atom < std::ssize(step.on.origins); atom++) {
     const AtomOrigin& origin = step.on.origins[atom];
-    if (origin.below != 1 || !(step.on.atoms.axisSize(static_cast<int>(atom)) == step.on.mesh.axisSize(origin.axis))) {
+    if (origin.below != 1 || step.on.atoms.axisSize(atom) != step.on.mesh.axisSize(origin.axis)) {
       return std::nullopt;
     }
   }
-  const auto add = [&](std::set<int>& to, const std::vector<int>& atoms) {
+  const auto axesOf = [&](const std::vector<int>& atoms) {
+    std::set<int> axes;
     for (int atom : atoms) {
-      to.insert(step.on.origins[atom].axis);
+      axes.insert(step.on.origins[atom].axis);
     }
+    return axes;
   };
-  add(axes.team, step.axes);
-  add(axes.before, usedAtoms(step.before));
-  add(axes.after, usedAtoms(step.after));
-  return axes;
-}
-
-// Axes that own no digit: ranks along them hold copies.
-std::set<int> without(const DeviceMesh& mesh, const std::set<int>& owning) {
-  std::set<int> rest;
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
-    if (!owning.contains(axis)) {
-      rest.insert(axis);
-    }
-  }
-  return rest;
+  return WholeAxes{step.on.mesh, axesOf(step.axes), axesOf(usedAtoms(step.before)), axesOf(usedAtoms(step.after))};
 }
 
 // The dim that only the team's one atom cuts, in blocks; -1 if there is none.
 int cutAlone(const PlanState& state, int atom) {
-  for (size_t k = 0; k < state.dims.size(); k++) {
-    const PlanDim& dim = state.dims[k];
-    if (std::ranges::any_of(dim, [&](const PlanDigit& d) { return d.atom == atom; })) {
-      const bool alone = std::ranges::count_if(dim, [](const PlanDigit& d) { return d.atom != kLocal; }) == 1;
-      return alone && dim.front().atom == atom ? static_cast<int>(k) : -1;
-    }
-  }
-  return -1;
+  const auto isCut = [&](const PlanDim& dim) { return std::ranges::count(dim, atom, &PlanDigit::atom) > 0; };
+  const auto dim = std::ranges::find_if(state.dims, isCut);
+  const bool isAlone = dim != state.dims.end() && dim->front().atom == atom &&
+                       std::ranges::count(*dim, kLocal, &PlanDigit::atom) == std::ssize(*dim) - 1;
+  return isAlone ? static_cast<int>(dim - state.dims.begin()) : -1;
 }
 
 // Elements of an `a` x `b` array that lie in block k of both dims, summed over k, where each dim is cut in n blocks.
@@ -127,23 +114,19 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
   if (!axes) {
     return std::nullopt;
   }
-  int64_t all = 1;
-  for (int64_t extent : extents) {
-    all *= extent;
-  }
+  const int64_t all = productOf(extents);
   const DeviceMesh& mesh = axes->mesh;
   const IntExpr team = sizes.product(mesh, axes->team);
-  const IntExpr copiesBefore = sizes.product(mesh, without(mesh, axes->before));
-  const IntExpr copiesAfter = sizes.product(mesh, without(mesh, axes->after));
+  const IntExpr copiesAfter = sizes.copies(mesh, axes->after);
   switch (step.kind) {
     case Collective::AllGather:
-      return (copiesAfter - copiesBefore) * all;
+      return (copiesAfter - sizes.copies(mesh, axes->before)) * all;
     case Collective::ReduceScatter:
       return (team - 1) * copiesAfter * all;
     case Collective::AllReduce: {
       std::set<int> owningOrTeam = axes->after;
       owningOrTeam.insert(axes->team.begin(), axes->team.end());
-      return (team - 1) * sizes.product(mesh, without(mesh, owningOrTeam)) * (2 * all);
+      return (team - 1) * sizes.copies(mesh, owningOrTeam) * (2 * all);
     }
     case Collective::AllToAll: {
       if (step.axes.size() != 1) {
@@ -288,8 +271,6 @@ class LocalElements {
   std::map<int, std::optional<IntExpr>> known_;  // by number in the global program
 };
 
-IntExpr rounded(const IntExpr& bytes) { return ceilDiv(bytes, kArenaAlignment) * kArenaAlignment; }
-
 class Memory {
  public:
   Memory(const CompiledProgram& compiled, const AxisSizes& sizes, std::vector<std::string>& constants)
@@ -298,8 +279,7 @@ class Memory {
   IntExpr peak() {
     IntExpr bytes = arena();
     for (const TensorPlan& t : host_.tensors) {
-      const bool counts = t.place == Place::Input ? isArgument(t) : t.place == Place::Output && isResult(t);
-      if (counts) {
+      if (t.place == Place::Input ? isArgument(t) : t.place == Place::Output && isResult(t)) {
         bytes += bytesOf(t);
       }
     }
@@ -324,30 +304,23 @@ class Memory {
 
   // Each block begins at 0 or at the end of a block that is alive at the same time.
   IntExpr arena() {
-    const std::vector<MemoryBlock>& blocks = host_.arena;
-    std::vector<size_t> order(blocks.size());
-    for (size_t i = 0; i < order.size(); i++) {
-      order[i] = i;
-    }
-    std::ranges::stable_sort(order, {}, [&](size_t i) { return blocks[i].offset; });
-    std::vector<IntExpr> ends(blocks.size());
+    std::vector<MemoryBlock> blocks = host_.arena;
+    std::ranges::stable_sort(blocks, {}, &MemoryBlock::offset);
+    std::vector<IntExpr> ends;  // of the blocks so far
     IntExpr size = 0;
-    for (size_t at = 0; at < order.size(); at++) {
-      const MemoryBlock& block = blocks[order[at]];
+    for (const MemoryBlock& block : blocks) {
       IntExpr begin = 0;
-      for (size_t before = 0; before < at; before++) {
-        const MemoryBlock& other = blocks[order[before]];
-        const int64_t end = other.offset + (other.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-        if (end == block.offset && other.firstStep <= block.lastStep && block.firstStep <= other.lastStep) {
-          begin = ends[order[before]];
+      for (const int64_t k : indices(ends)) {
+        if (blocks[k].end() == block.offset && blocks[k].meets(block)) {
+          begin = ends[k];
         }
       }
       if (block.tensor < 0 && block.bytes > 0) {
         constants_.push_back(fmt::format("a workspace of {} bytes", block.bytes));
       }
       const IntExpr bytes = block.tensor < 0 ? IntExpr(block.bytes) : bytesOf(host_.tensors[block.tensor]);
-      ends[order[at]] = begin + rounded(bytes);
-      size = max(size, ends[order[at]]);
+      ends.push_back(begin + ceilDiv(bytes, kArenaAlignment) * kArenaAlignment);
+      size = max(size, ends.back());
     }
     return size;
   }

@@ -4,6 +4,7 @@
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/axis_facts.h"
 #include "preseg_passes/specialize.h"
@@ -24,11 +25,9 @@ SymbolicProgram::SymbolicProgram(std::unique_ptr<Fusion> fusion) : written_(std:
 SymbolicProgram::~SymbolicProgram() = default;
 
 std::vector<std::string> SymbolicProgram::guards() const {
-  std::vector<std::string> texts;
-  for (const Prover::Fact& g : guards_) {
-    texts.push_back(fmt::format("{} divides {}", g.divisor.toString(), g.dividend.toString()));
-  }
-  return texts;
+  return mapped(guards_, [](const Prover::Fact& g) {
+    return fmt::format("{} divides {}", g.divisor.toString(), g.dividend.toString());
+  });
 }
 
 std::vector<std::string> SymbolicProgram::failingGuards(const MeshSizes& sizes) const {

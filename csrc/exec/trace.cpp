@@ -10,6 +10,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "host/executor.h"
 
 namespace meshfuse {
@@ -36,12 +37,8 @@ std::string jsonText(std::string_view text) {
   for (const char c : text) {
     if (c == '"' || c == '\\') {
       result += '\\';
-      result += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      result += fmt::format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      result += c;
     }
+    result += static_cast<unsigned char>(c) < 0x20 ? fmt::format("\\u{:04x}", static_cast<int>(c)) : std::string(1, c);
   }
   return result + "\"";
 }
@@ -68,11 +65,7 @@ void Trace::clear() {
 
 int64_t Trace::begin() const {
   std::lock_guard lock(mutex_);
-  int64_t first = kNoSpan;
-  for (const TraceSpan& s : spans_) {
-    first = std::min(first, s.begin);
-  }
-  return first;
+  return spans_.empty() ? kNoSpan : std::ranges::min(spans_ | std::views::transform(&TraceSpan::begin));
 }
 
 std::string Trace::events(int64_t zero) const {
@@ -111,10 +104,8 @@ std::string Trace::events(int64_t zero) const {
 
 TracedCall::TracedCall(Trace& trace, const HostProgram& program) : trace_(trace), program_(program), observe_(*this) {
   std::lock_guard lock(trace_.mutex_);
-  lane_ = static_cast<size_t>(std::find(trace_.lanes_.begin(), trace_.lanes_.end(), false) - trace_.lanes_.begin());
-  if (lane_ == trace_.lanes_.size()) {
-    trace_.lanes_.push_back(true);
-  }
+  lane_ = static_cast<size_t>(positionIn(trace_.lanes_, false));
+  trace_.lanes_.resize(std::max(trace_.lanes_.size(), lane_ + 1));
   trace_.lanes_[lane_] = true;
   begin_ = Clock::now();  // under the lock: after the end of the previous call in this lane
 }
