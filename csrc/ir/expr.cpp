@@ -1,5 +1,6 @@
 #include "ir/expr.h"
 
+#include "base/ranges.h"
 #include "ir/op_rule.h"
 #include "ir/tensor_view.h"
 #include "ir/val.h"
@@ -7,33 +8,17 @@
 namespace meshfuse {
 
 std::vector<TensorView*> Expr::tensorInputs() const {
-  std::vector<TensorView*> tensors;
-  for (Val* v : inputs_) {
-    if (v->isTensor()) {
-      tensors.push_back(v->asTensor());
-    }
-  }
-  return tensors;
+  auto tensors = std::views::filter(inputs_, &Val::isTensor);
+  return mapped(tensors, [](Val* v) { return v->asTensor(); });
 }
 
 std::vector<int> Expr::tensorPositions() const {
-  std::vector<int> positions;
-  for (int k = 0; k < std::ssize(inputs_); k++) {
-    if (inputs_[k]->isTensor()) {
-      positions.push_back(k);
-    }
-  }
-  return positions;
+  return filtered(std::views::iota(0, static_cast<int>(inputs_.size())),
+                  [this](int k) { return inputs_[k]->isTensor(); });
 }
 
 std::vector<int> Expr::positionsOf(const Val* val) const {
-  std::vector<int> positions;
-  for (int k = 0; k < std::ssize(inputs_); k++) {
-    if (inputs_[k] == val) {
-      positions.push_back(k);
-    }
-  }
-  return positions;
+  return filtered(std::views::iota(0, static_cast<int>(inputs_.size())), [&](int k) { return inputs_[k] == val; });
 }
 
 TensorView* Expr::tensorOutput(int k) const { return outputs_.at(k)->asTensor(); }

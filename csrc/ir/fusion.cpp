@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <queue>
-#include <unordered_set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/op_rule.h"
 
 namespace meshfuse {
 
 namespace {
-
-bool byId(const Expr* a, const Expr* b) { return a->id() < b->id(); }
 
 // A part of a Partial dim, or what it is merged into, counts something else.
 IterType typeOfPart(const IterDomain* whole) { return whole->isPartial() ? IterType::Iteration : whole->iterType(); }
@@ -31,11 +28,7 @@ thread_local Fusion* currentFusion = nullptr;
 }  // namespace
 
 std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids) {
-  std::vector<Dim> dims;
-  for (const IterDomain* id : ids) {
-    dims.push_back({id->extent(), id->iterType(), id->combine()});
-  }
-  return dims;
+  return mapped(ids, [](const IterDomain* id) { return Dim{id->extent(), id->iterType(), id->combine()}; });
 }
 
 std::vector<Dim> dimsOf(const TensorView* tv) { return dimsOf(tv->noReductions()); }
@@ -72,10 +65,10 @@ void Fusion::addOutput(Val* val) {
 
 void Fusion::removeOutput(Val* val) {
   checkOwn(val, "removeOutput");
-  auto it = std::find(outputs_.begin(), outputs_.end(), val);
+  auto it = std::ranges::find(outputs_, val);
   check(it != outputs_.end(), "[removeOutput] {} is no output", val->toString());
   outputs_.erase(it);
-  val->isOutput_ = std::find(outputs_.begin(), outputs_.end(), val) != outputs_.end();
+  val->isOutput_ = contains(outputs_, val);
   if (!val->isOutput_) {
     std::erase_if(aliases_, [&](const auto& alias) { return alias.first == val; });
   }
@@ -111,9 +104,8 @@ void Fusion::aliasOutputToInput(Val* output, Val* input) {
 std::optional<int> Fusion::aliasOf(int output) const {
   for (const auto& [out, in] : aliases_) {
     // of an output listed twice, the first place holds the alias
-    auto first = std::find(outputs_.begin(), outputs_.end(), out);
-    if (first - outputs_.begin() == output) {
-      return static_cast<int>(std::find(inputs_.begin(), inputs_.end(), in) - inputs_.begin());
+    if (positionIn(outputs_, out) == output) {
+      return static_cast<int>(positionIn(inputs_, in));
     }
   }
   return std::nullopt;
@@ -129,12 +121,8 @@ bool isAwaited(const Expr& e) { return e.kind() == ExprKind::Communicate; }
 }  // namespace
 
 std::vector<Expr*> Fusion::exprs(ExprSet set) const {
-  std::vector<bool> needed(exprs_.size(), false);
-  if (set == ExprSet::All) {
-    for (size_t k = 0; k < exprs_.size(); k++) {
-      needed[k] = exprs_[k] != nullptr;
-    }
-  } else {
+  std::vector<bool> needed = mapped(exprs_, [&](const auto& e) { return e != nullptr && set == ExprSet::All; });
+  if (set == ExprSet::Needed) {
     std::vector<Expr*> open;
     auto visit = [&](const Val* v) {
       if (Expr* e = v->definition(); e != nullptr && !needed[e->id()]) {
@@ -142,7 +130,7 @@ std::vector<Expr*> Fusion::exprs(ExprSet set) const {
         open.push_back(e);
       }
     };
-    std::for_each(outputs_.begin(), outputs_.end(), visit);
+    std::ranges::for_each(outputs_, visit);
     for (const std::unique_ptr<Expr>& e : exprs_) {
       if (e != nullptr && isAwaited(*e)) {
         visit(e->output());
@@ -151,28 +139,26 @@ std::vector<Expr*> Fusion::exprs(ExprSet set) const {
     while (!open.empty()) {
       Expr* e = open.back();
       open.pop_back();
-      std::for_each(e->inputs().begin(), e->inputs().end(), visit);
+      std::ranges::for_each(e->inputs(), visit);
     }
   }
 
   // Kahn's algorithm, smallest id first.
   std::vector<int> waitsFor(exprs_.size(), 0);
-  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
-  size_t total = 0;
-  for (size_t k = 0; k < exprs_.size(); k++) {
-    if (!needed[k]) {
-      continue;
-    }
-    total++;
-    std::vector<Val*> operands = exprs_[k]->inputs();
-    std::sort(operands.begin(), operands.end(), [](const Val* a, const Val* b) { return a->id() < b->id(); });
-    operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
-    waitsFor[k] = static_cast<int>(
-        std::count_if(operands.begin(), operands.end(), [](Val* v) { return v->definition() != nullptr; }));
-    if (waitsFor[k] == 0) {
-      ready.push(static_cast<int>(k));
+  for (const std::unique_ptr<Val>& v : vals_) {
+    if (v != nullptr && v->definition() != nullptr) {
+      for (const Expr* use : uses_[v->id()]) {
+        waitsFor[use->id()]++;
+      }
     }
   }
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+  for (int k = 0; k < numExprs(); k++) {
+    if (needed[k] && waitsFor[k] == 0) {
+      ready.push(k);
+    }
+  }
+  const auto total = static_cast<size_t>(std::ranges::count(needed, true));
   std::vector<Expr*> order;
   order.reserve(total);
   while (!ready.empty()) {
@@ -193,24 +179,21 @@ std::vector<Expr*> Fusion::exprs(ExprSet set) const {
 
 std::vector<TensorView*> Fusion::tensors(ExprSet set) const {
   std::vector<TensorView*> all;
-  for (Val* v : inputs_) {
+  const auto add = [&](Val* v) {
     if (v->isTensor()) {
       all.push_back(v->asTensor());
     }
-  }
+  };
+  std::ranges::for_each(inputs_, add);
   if (set == ExprSet::All) {
     for (const auto& v : vals_) {
-      if (v != nullptr && v->isTensor() && !v->isInput_ && v->definition() == nullptr) {
-        all.push_back(v->asTensor());
+      if (v != nullptr && !v->isInput_ && v->definition() == nullptr) {
+        add(v.get());
       }
     }
   }
-  for (Expr* e : exprs(set)) {
-    for (Val* v : e->outputs()) {
-      if (v->isTensor()) {
-        all.push_back(v->asTensor());
-      }
-    }
+  for (const Expr* e : exprs(set)) {
+    std::ranges::for_each(e->outputs(), add);
   }
   return all;
 }
@@ -223,33 +206,31 @@ Val* Fusion::val(int id) const { return vals_.at(id).get(); }
 int Fusion::numVals() const { return static_cast<int>(vals_.size()); }
 
 Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
-  size_t id = nextValId_ ? static_cast<size_t>(*nextValId_) : vals_.size();
-  nextValId_.reset();
-  if (id >= vals_.size()) {
-    vals_.resize(id + 1);
-    uses_.resize(id + 1);
-  }
+  const int id = std::exchange(nextValId_, std::nullopt).value_or(numVals());
+  reserveId(id);
   invariant(vals_[id] == nullptr, "[ir] value id {} is already in use", id);
   val->fusion_ = this;
-  val->id_ = static_cast<int>(id);
+  val->id_ = id;
   val->dtype_ = dtype;
   vals_[id] = std::move(val);
   return vals_[id].get();
 }
 
+void Fusion::reserveId(int id) {
+  if (id >= numVals()) {
+    vals_.resize(id + 1);
+    uses_.resize(id + 1);
+  }
+}
+
 void Fusion::renumber(Val* val, int id) {
-  const auto from = static_cast<size_t>(val->id());
-  const auto to = static_cast<size_t>(id);
-  if (to >= vals_.size()) {
-    vals_.resize(to + 1);
-    uses_.resize(to + 1);
-  }
-  std::swap(vals_[to], vals_[from]);
-  std::swap(uses_[to], uses_[from]);
+  reserveId(id);
+  const int from = std::exchange(val->id_, id);
+  std::swap(vals_[id], vals_[from]);
+  std::swap(uses_[id], uses_[from]);
   if (vals_[from] != nullptr) {
-    vals_[from]->id_ = static_cast<int>(from);
+    vals_[from]->id_ = from;
   }
-  val->id_ = id;
 }
 
 Val* Fusion::scalar(ScalarConst value) {
@@ -296,22 +277,14 @@ TensorView* Fusion::newTensor(DataType dtype) {
 }
 
 TensorView* Fusion::tensor(DataType dtype, const std::vector<Dim>& logical) {
-  TensorView* t = newTensor(dtype);
-  for (const Dim& d : logical) {
-    t->logical_.push_back(idNew(d));
-  }
-  t->loop_ = t->logical_;
-  t->contiguity_.assign(t->noReductions().size(), true);
-  return t;
+  return tensorFromRoot(dtype, logical, [](Fusion&, const std::vector<IterDomain*>& root) { return root; });
 }
 
 TensorView* Fusion::tensorFromRoot(
     DataType dtype, const std::vector<Dim>& root,
     const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect) {
   TensorView* t = newTensor(dtype);
-  for (const Dim& d : root) {
-    t->root_.push_back(idNew(d));
-  }
+  t->root_ = mapped(root, [this](const Dim& d) { return idNew(d); });
   t->logical_ = connect(*this, t->root_);
   t->hasRoot_ = t->logical_ != t->root_;
   if (!t->hasRoot_) {
@@ -364,18 +337,16 @@ IterDomain* Fusion::idPartial(IterDomain* stored, ReduceOp combine) {
 }
 
 IterDomain* Fusion::idNew(const Dim& dim) {
-  auto id = std::make_unique<IterDomain>();
-  id->id_ = static_cast<int>(ids_.size());
+  IterDomain* id = ids_.emplace_back(std::make_unique<IterDomain>()).get();
+  id->id_ = static_cast<int>(ids_.size()) - 1;
   id->extent_ = dim.extent;
   id->iterType_ = dim.type;
   id->combine_ = dim.combine;
-  ids_.push_back(std::move(id));
-  return ids_.back().get();
+  return id;
 }
 
 IdExpr* Fusion::newIdExpr(IdExpr expr) {
-  idExprs_.push_back(std::make_unique<IdExpr>(std::move(expr)));
-  IdExpr* e = idExprs_.back().get();
+  IdExpr* e = idExprs_.emplace_back(std::make_unique<IdExpr>(std::move(expr))).get();
   for (IterDomain* in : e->in) {
     in->replaced_ = true;
   }
@@ -436,19 +407,13 @@ IterDomain* Fusion::idResize(IterDomain* in, const IntExpr& left, const IntExpr&
 
 void Fusion::addUse(Val* val, Expr* expr) {
   std::vector<Expr*>& uses = uses_[val->id()];
-  auto at = std::lower_bound(uses.begin(), uses.end(), expr, byId);
+  const auto at = std::ranges::lower_bound(uses, expr->id(), {}, &Expr::id);
   if (at == uses.end() || *at != expr) {
     uses.insert(at, expr);
   }
 }
 
-void Fusion::removeUse(Val* val, Expr* expr) {
-  std::vector<Expr*>& uses = uses_[val->id()];
-  auto at = std::lower_bound(uses.begin(), uses.end(), expr, byId);
-  if (at != uses.end() && *at == expr) {
-    uses.erase(at);
-  }
-}
+void Fusion::removeUse(Val* val, Expr* expr) { std::erase(uses_[val->id()], expr); }
 
 void Fusion::replaceUses(Val* from, Val* to) {
   checkOwn(from, "replaceUses");
@@ -456,20 +421,18 @@ void Fusion::replaceUses(Val* from, Val* to) {
   if (from == to) {
     return;
   }
-  std::vector<Expr*> kept;
   for (Expr* e : std::exchange(uses_[from->id()], {})) {
     if (e == to->definition()) {
-      kept.push_back(e);
-      continue;
+      addUse(from, e);
+    } else {
+      std::ranges::replace(e->inputs_, from, to);
+      addUse(to, e);
     }
-    std::replace(e->inputs_.begin(), e->inputs_.end(), from, to);
-    addUse(to, e);
   }
-  uses_[from->id()] = std::move(kept);
   if (from->isOutput_) {
     invariant(to->isTensor(), "[replaceUses] output {} cannot be replaced by the scalar {}", from->toString(),
               to->toString());
-    std::replace(outputs_.begin(), outputs_.end(), from, to);
+    std::ranges::replace(outputs_, from, to);
     from->isOutput_ = false;
     to->isOutput_ = true;
     for (auto& alias : aliases_) {
@@ -481,7 +444,7 @@ void Fusion::replaceUses(Val* from, Val* to) {
 void Fusion::replaceInput(Expr* expr, int operand, Val* to) {
   checkOwn(to, "replaceInput");
   Val* from = std::exchange(expr->inputs_.at(operand), to);
-  if (std::find(expr->inputs_.begin(), expr->inputs_.end(), from) == expr->inputs_.end()) {
+  if (!contains(expr->inputs_, from)) {
     removeUse(from, expr);
   }
   addUse(to, expr);
@@ -508,13 +471,12 @@ void Fusion::removeExpr(Expr* expr) {
 }
 
 int Fusion::meshNumber(const DeviceMesh& mesh) {
-  auto it = std::find(meshes_.begin(), meshes_.end(), mesh);
-  if (it == meshes_.end()) {
+  const int64_t number = positionIn(meshes_, mesh);
+  if (number == std::ssize(meshes_)) {
     invariant(!mesh.empty(), "[ir] the empty mesh has no number");
     meshes_.push_back(mesh);
-    return static_cast<int>(meshes_.size()) - 1;
   }
-  return static_cast<int>(it - meshes_.begin());
+  return static_cast<int>(number);
 }
 
 // -- FusionGuard --------------------------------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ class Fusion {
   friend class FusionCloner;
   friend class FusionParser;
   IdExpr* newIdExpr(IdExpr expr);
+  void reserveId(int id);
   Val* take(std::unique_ptr<Val> val, DataType dtype);
   TensorView* newTensor(DataType dtype);
   void checkOwn(const Val* val, const char* what) const;

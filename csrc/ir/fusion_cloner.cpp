@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -67,7 +68,17 @@ TensorView* FusionCloner::clone(const TensorView* tensor) {
   numberNext(tensor);
   TensorView* copy = to_.newTensor(tensor->dtype());
   vals_[tensor] = copy;
-  cloneDomains(tensor, copy);
+  // The dims, then the transforms among them in the order of their results.
+  const std::vector<IterDomain*> ids = allIds(*tensor);
+  for (const IterDomain* id : ids) {
+    cloneId(id, std::nullopt);
+  }
+  for (const IterDomain* id : ids) {
+    if (id->definition() != nullptr && id->definition()->out[0] == id) {
+      cloneIdExpr(id->definition());
+    }
+  }
+  copyDomains(tensor, copy);
   return copy;
 }
 
@@ -82,64 +93,43 @@ void FusionCloner::cloneId(const IterDomain* id, std::optional<int> sameId) {
 
 void FusionCloner::cloneIdExpr(const IdExpr* expr) {
   IdExpr copy = *expr;
-  copy.in = mapped(expr->in);
-  copy.out = mapped(expr->out);
+  copy.in = copiesOf(expr->in);
+  copy.out = copiesOf(expr->out);
   copy.factor = rewritten(expr->factor);
   copy.left = rewritten(expr->left);
   copy.right = rewritten(expr->right);
-  for (IntExpr& size : copy.sizes) {
-    size = rewritten(size);
-  }
+  copy.sizes = rewritten(expr->sizes);
   to_.newIdExpr(std::move(copy));
 }
 
-std::vector<IterDomain*> FusionCloner::mapped(const std::vector<IterDomain*>& ids) const {
-  std::vector<IterDomain*> result;
-  result.reserve(ids.size());
-  for (IterDomain* id : ids) {
-    result.push_back(ids_.at(id));
-  }
-  return result;
+std::vector<IterDomain*> FusionCloner::copiesOf(const std::vector<IterDomain*>& ids) const {
+  return mapped(ids, [this](const IterDomain* id) { return ids_.at(id); });
 }
 
-void FusionCloner::cloneDomains(const TensorView* from, TensorView* to) {
-  // The dims, then the transforms among them in the order of their results.
-  const std::vector<IterDomain*> ids = allIds(*from);
-  for (const IterDomain* id : ids) {
-    cloneId(id, std::nullopt);
-  }
-  for (const IterDomain* id : ids) {
-    if (id->definition() != nullptr && id->definition()->out[0] == id) {
-      cloneIdExpr(id->definition());
-    }
-  }
-  copyDomains(from, to);
+std::vector<IntExpr> FusionCloner::rewritten(const std::vector<IntExpr>& list) const {
+  return mapped(list, [this](const IntExpr& e) { return rewritten(e); });
 }
 
 void FusionCloner::copyDomains(const TensorView* from, TensorView* to) const {
-  to->root_ = mapped(from->root_);
+  to->root_ = copiesOf(from->root_);
   to->hasRoot_ = from->hasRoot_;
-  to->logical_ = mapped(from->logical_);
-  to->loop_ = mapped(from->loop_);
-  to->allocation_ = mapped(from->allocation_);
+  to->logical_ = copiesOf(from->logical_);
+  to->loop_ = copiesOf(from->loop_);
+  to->allocation_ = copiesOf(from->allocation_);
   to->contiguity_ = from->contiguity_;
   to->mesh_ = rewritten(from->mesh_);
   to->userSharded_ = from->userSharded_;
   to->transforms_ = from->transforms_;
   for (LoopTransform& t : to->transforms_) {
     t.factor = rewritten(t.factor);
-    for (IntExpr& size : t.sizes) {
-      size = rewritten(size);
-    }
+    t.sizes = rewritten(t.sizes);
   }
 }
 
 ExprAttributes FusionCloner::attributesOf(const Expr* expr) {
   ExprAttributes attributes = expr->attributes();
   for (auto* list : {&attributes.starts, &attributes.stops, &attributes.steps}) {
-    for (IntExpr& e : *list) {
-      e = rewritten(e);
-    }
+    *list = rewritten(*list);
   }
   if (expr->kind() == ExprKind::Communicate) {
     attributes.comm.root = rewritten(attributes.comm.root);
@@ -149,14 +139,9 @@ ExprAttributes FusionCloner::attributesOf(const Expr* expr) {
 }
 
 Expr* FusionCloner::clone(const Expr* expr) {
-  std::vector<Val*> inputs;
-  std::vector<Val*> outputs;
-  for (const Val* v : expr->inputs()) {
-    inputs.push_back(clone(v));
-  }
-  for (const Val* v : expr->outputs()) {
-    outputs.push_back(clone(v));
-  }
+  const auto copied = [this](const Val* v) { return clone(v); };
+  std::vector<Val*> inputs = mapped(expr->inputs(), copied);
+  std::vector<Val*> outputs = mapped(expr->outputs(), copied);
   return to_.addExpr(expr->kind(), std::move(inputs), std::move(outputs), attributesOf(expr));
 }
 
@@ -181,16 +166,12 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
       continue;
     }
     copy->nextValId_ = v->id();
-    Val* c = nullptr;
+    Val* c = v->isTensor() ? copy->newTensor(v->dtype()) : copy->take(std::make_unique<Val>(), v->dtype());
     if (v->isTensor()) {
-      TensorView* t = copy->newTensor(v->dtype());
-      cloner.copyDomains(v->asTensor(), t);
-      c = t;
-    } else {
-      c = copy->take(std::make_unique<Val>(), v->dtype());
-      c->constant_ = v->constant_;
-      c->intExpr_ = v->intExpr_;
+      cloner.copyDomains(v->asTensor(), c->asTensor());
     }
+    c->constant_ = v->constant_;
+    c->intExpr_ = v->intExpr_;
     c->isInput_ = v->isInput_;
     c->isOutput_ = v->isOutput_;
     cloner.set(v.get(), c);
@@ -205,12 +186,9 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
   for (const auto& [key, val] : from.scalars_) {
     copy->scalars_[key] = cloner.find(val);
   }
-  for (Val* v : from.inputs_) {
-    copy->inputs_.push_back(cloner.find(v));
-  }
-  for (Val* v : from.outputs_) {
-    copy->outputs_.push_back(cloner.find(v));
-  }
+  const auto copied = [&](const Val* v) { return cloner.find(v); };
+  copy->inputs_ = mapped(from.inputs_, copied);
+  copy->outputs_ = mapped(from.outputs_, copied);
   for (const auto& [out, in] : from.aliases_) {
     copy->aliases_.emplace_back(cloner.find(out), cloner.find(in));
   }

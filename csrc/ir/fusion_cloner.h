@@ -48,13 +48,13 @@ class FusionCloner {
 
  private:
   IntExpr rewritten(const IntExpr& e) const { return rewrite_ ? rewrite_(e) : e; }
+  std::vector<IntExpr> rewritten(const std::vector<IntExpr>& list) const;
   DeviceMesh rewritten(const DeviceMesh& mesh) const {
     return rewriteMesh_ && !mesh.empty() ? rewriteMesh_(mesh) : mesh;
   }
   void numberNext(const Val* val);
-  void cloneDomains(const TensorView* from, TensorView* to);
   void copyDomains(const TensorView* from, TensorView* to) const;  // whose dims are cloned already
-  std::vector<IterDomain*> mapped(const std::vector<IterDomain*>& ids) const;
+  std::vector<IterDomain*> copiesOf(const std::vector<IterDomain*>& ids) const;
   void cloneId(const IterDomain* id, std::optional<int> sameId);
   void cloneIdExpr(const IdExpr* expr);
   ExprAttributes attributesOf(const Expr* expr);

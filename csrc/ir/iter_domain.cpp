@@ -1,9 +1,9 @@
 #include "ir/iter_domain.h"
 
-#include <algorithm>
 #include <map>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -43,18 +43,12 @@ std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& fro
   while (!open.empty()) {
     IterDomain* id = open.back();
     open.pop_back();
-    if (id->definition() == nullptr || std::find(from.begin(), from.end(), id) != from.end()) {
-      continue;
-    }
-    if (found.emplace(id->definition()->out[0]->id(), id->definition()).second) {
-      open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
+    const IdExpr* e = id->definition();
+    if (e != nullptr && !contains(from, id) && found.emplace(e->out[0]->id(), e).second) {
+      append(open, e->in);
     }
   }
-  std::vector<const IdExpr*> order;
-  for (const auto& [id, e] : found) {
-    order.push_back(e);
-  }
-  return order;
+  return mapped(found, [](const auto& entry) { return entry.second; });
 }
 
 }  // namespace meshfuse

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -95,7 +96,7 @@ void byFlags(DimMap& m) {
   }
 }
 
-void joined(DimMap& m) {
+void concatenated(DimMap& m) {
   IntExpr offset = 0;
   for (int k = 0; k < m.operand; k++) {
     offset += m.e.input(k)->asTensor()->noReductions().at(m.dim())->extent();
@@ -130,14 +131,11 @@ void linear(DimMap& m) {
   const size_t contraction = m.c.size() - 1;
   if (m.operand == 0) {
     m.inOrder(0, 0, m.p.size() - 1);
-    m.plain(m.p.size() - 1, contraction);
-  } else if (m.operand == 1) {
-    if (m.p.size() == 2) {
-      m.plain(0, contraction - 1);
-    }
-    m.plain(m.p.size() - 1, contraction);
-  } else if (!m.p.empty()) {
+  } else if (m.operand == 2 ? !m.p.empty() : m.p.size() == 2) {
     m.plain(0, contraction - 1);
+  }
+  if (m.operand < 2) {
+    m.plain(m.p.size() - 1, contraction);
   }
 }
 
@@ -204,7 +202,7 @@ void indexPutAccumulate(DimMap& m) {
 void communicate(DimMap& m) {
   const CommAttributes& comm = m.e.attributes().comm;
   if (!comm.sends.empty() || !comm.receives.empty() || (comm.kind == Collective::Transfer && comm.sources.empty())) {
-    std::fill(m.links.ofProducer.begin(), m.links.ofProducer.end(), DimRead::Whole);
+    std::ranges::fill(m.links.ofProducer, DimRead::Whole);
     return;
   }
   const size_t fromP = traits(comm.kind).operandHasBlocks ? 1 : 0;
@@ -232,13 +230,17 @@ const std::array<OpRule, kKinds>& rows() {
   constexpr Signature kNone{0}, kOne{1}, kTwo{2}, kTwoOrThree{2, 0, 1};
   constexpr Signature kWithScalar{1, 1}, kScalar{0, 1}, kScalars{0, 2};
   constexpr Signature kTableAndIndex{.tensors = 2, .index = 1}, kIndexAndTable{.tensors = 2, .index = 0};
-  constexpr Signature kTableIndexAndValues{.tensors = 3, .index = 1};
+  constexpr Signature kTableAndRows{.tensors = 3, .index = 1};
+  const auto on = [](Executor executor, OpRule rule) {
+    rule.executor = executor;
+    return rule;
+  };
   static const std::array<OpRule, kKinds> kRows = {{
       {K::Set, "set", {}, kOne, F::Pointwise, R::Reader, inOrder, L::ByTerm, E::Moved, V::InOrder},
       {K::SegmentSet, "segment_set", {}, kOne, F::Pointwise, R::No, inOrder, L::Together, E::Moved},
       {K::Point, "point", {}, kAny, F::Pointwise, R::Rank, inOrder, L::ByPoint},
       {K::Cast, "cast", {}, kAny, F::Pointwise, R::Reader, inOrder, L::ByTerm, E::Computed, V::SameType},
-      {K::BitCast, "bit_cast", {}, kOne, F::Pointwise, R::Rank, inOrder, L::No, E::Computed, V::InOrder, X::Alias},
+      on(X::Alias, {K::BitCast, "bit_cast", {}, kOne, F::Pointwise, R::Rank, inOrder, L::No, E::Computed, V::InOrder}),
       {K::Broadcast, "broadcast", {Flags}, kOne, F::Broadcast, R::Reader, byFlags, L::Together, E::Moved, V::InOrder},
       {K::Squeeze, "squeeze", {Flags}, kOne, F::Squeeze, R::Reader, byFlags, L::Together, E::Moved, V::InOrder},
       {K::Expand, "expand", {}, kOne, F::Expand, R::Reader, inOrder, L::Together, E::Moved, V::Strided},
@@ -246,7 +248,7 @@ const std::array<OpRule, kKinds>& rows() {
       {K::Reshape, "reshape", {}, kOne, F::Reshape, R::Rank, inOrder, L::ByTerm, E::Moved, V::Contiguous},
       {K::Slice,
        "slice",
-       {Starts, Stops, Steps, HaloSteps},
+       {Starts, Stops, Steps, Halo},
        kOne,
        F::Window,
        R::Rank,
@@ -254,55 +256,40 @@ const std::array<OpRule, kKinds>& rows() {
        L::ByTerm,
        E::Moved,
        V::Strided},
-      {K::Pad, "pad", {Starts, Stops, HaloSteps}, kWithScalar, F::Window, R::Rank, inOrder},
-      {K::Cat, "cat", {Dim, HaloSteps}, kAny, F::Concatenate, R::No, joined, L::Together},
+      {K::Pad, "pad", {Starts, Stops, Halo}, kWithScalar, F::Window, R::Rank, inOrder},
+      {K::Cat, "cat", {Dim, Halo}, kAny, F::Concatenate, R::No, concatenated, L::Together},
       {K::Reduce, "reduce", {Reduce}, kOne, F::Reduce, R::No, inOrder, L::ByTermIfSum},
-      {K::Matmul, "matmul", {}, kTwo, F::Contract, R::No, matmul, L::Product, E::Computed, V::No, X::Library},
-      {K::Linear, "linear", {}, kTwoOrThree, F::Contract, R::No, linear, L::Product, E::Computed, V::No, X::Library},
+      on(X::Library, {K::Matmul, "matmul", {}, kTwo, F::Contract, R::No, matmul, L::Product}),
+      on(X::Library, {K::Linear, "linear", {}, kTwoOrThree, F::Contract, R::No, linear, L::Product}),
       {K::Full, "full", {}, kScalar, F::Fill, R::Reader},
       {K::Iota, "iota", {Starts}, kScalars, F::Positions, R::Reader},
       {K::Eye, "eye", {Starts}, kNone, F::Positions, R::Reader},
       {K::Random, "random", {Random, Ordinal, Starts, Stops}, kScalars, F::Positions},
       {K::TakeAlongAxis, "take_along_axis", {Dim}, kTableAndIndex, F::Index, R::No, takeAlongAxis, L::Together},
       {K::Gather, "gather", {Dim}, kTableAndIndex, F::Index, R::No, gather, L::Together},
-      {K::IndexSelect, "index_select", {Dim, HaloSteps}, kTableAndIndex, F::Index, R::No, indexSelect, L::Together},
+      {K::IndexSelect, "index_select", {Dim, Halo}, kTableAndIndex, F::Index, R::No, indexSelect, L::Together},
       {K::Embedding, "embedding", {Starts, Flags}, kIndexAndTable, F::Index, R::No, embedding, L::Together},
-      {K::Scan, "scan", {Reduce, Dim}, kOne, F::Line, R::No, line, L::IfSum, E::Computed, V::No, X::Library},
-      {K::ArgSort, "argsort", {Dim, Flags}, kOne, F::Line, R::No, line, L::No, E::Positions, V::No, X::Library},
-      {K::Scatter,
-       "scatter",
-       {Dim, Starts, Flags},
-       kTableIndexAndValues,
-       F::Put,
-       R::No,
-       scatter,
-       L::Together,
-       E::Computed,
-       V::No,
-       X::Library},
-      {K::IndexPutAccumulate,
-       "index_put_accumulate",
-       {Starts, Flags},
-       kTableIndexAndValues,
-       F::Put,
-       R::No,
-       indexPutAccumulate,
-       L::Together,
-       E::Computed,
-       V::No,
-       X::Library},
-      {K::Redistribute,
-       "redistribute",
-       {Reduce, Dim, Plan, Pack},
-       kOne,
-       F::Ranks,
-       R::No,
-       inOrder,
-       L::IfSum,
-       E::Moved,
-       V::No,
-       X::Ranks},
-      {K::Communicate, "communicate", {}, kOne, F::Ranks, R::No, communicate, L::No, E::Computed, V::No, X::Ranks},
+      on(X::Library, {K::Scan, "scan", {Reduce, Dim}, kOne, F::Line, R::No, line, L::IfSum}),
+      on(X::Library, {K::ArgSort, "argsort", {Dim, Flags}, kOne, F::Line, R::No, line, L::No, E::Positions}),
+      on(X::Library, {K::Scatter, "scatter", {Dim, Starts, Flags}, kTableAndRows, F::Put, R::No, scatter, L::Together}),
+      on(X::Library, {K::IndexPutAccumulate,
+                      "index_put_accumulate",
+                      {Starts, Flags},
+                      kTableAndRows,
+                      F::Put,
+                      R::No,
+                      indexPutAccumulate,
+                      L::Together}),
+      on(X::Ranks, {K::Redistribute,
+                    "redistribute",
+                    {Reduce, Dim, Plan, Pack},
+                    kOne,
+                    F::Ranks,
+                    R::No,
+                    inOrder,
+                    L::IfSum,
+                    E::Moved}),
+      on(X::Ranks, {K::Communicate, "communicate", {}, kOne, F::Ranks, R::No, communicate, L::No}),
   }};
   return kRows;
 }
@@ -329,12 +316,11 @@ std::string_view name(DimRead how) {
 }
 
 OperandDims dimsRead(const Expr& expr, int operand) {
-  if (!expr.output()->isTensor() || !expr.input(operand)->isTensor()) {
-    OperandDims none;
-    if (expr.output()->isTensor()) {
-      none.ofConsumer.resize(expr.tensorOutput()->getRootDomain().size());
-    }
-    return none;
+  if (!expr.output()->isTensor()) {
+    return {};
+  }
+  if (!expr.input(operand)->isTensor()) {
+    return {.ofConsumer = std::vector<DimLink>(expr.tensorOutput()->getRootDomain().size()), .ofProducer = {}};
   }
   DimMap map(expr, operand);
   ruleOf(expr).dims(map);
@@ -363,10 +349,10 @@ bool isCut(const Expr& e, size_t dim) {
 
 std::vector<Factor> factors(const Expr& expr) {
   const auto operands = expr.inputs().size();
-  std::vector<Factor> all(expr.tensorOutput()->getRootDomain().size());
-  for (size_t k = 0; k < all.size(); k++) {
-    all[k] = {isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, static_cast<int>(k),
-              std::vector<int>(operands, -1)};
+  std::vector<Factor> all;
+  for (const int64_t k : indices(expr.tensorOutput()->getRootDomain())) {
+    all.push_back({isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, static_cast<int>(k),
+                   std::vector<int>(operands, -1)});
   }
   for (size_t operand = 0; operand < operands; operand++) {
     const OperandDims dims = dimsRead(expr, static_cast<int>(operand));
@@ -395,14 +381,7 @@ namespace {
 
 // The tensor operands except an index.
 std::vector<int> dataOperands(const Expr& expr) {
-  std::vector<int> tensors;
-  for (size_t k = 0; k < expr.inputs().size(); k++) {
-    const auto operand = static_cast<int>(k);
-    if (expr.input(operand)->isTensor() && operand != indexOf(expr)) {
-      tensors.push_back(operand);
-    }
-  }
-  return tensors;
+  return filtered(expr.tensorPositions(), [&](int operand) { return operand != indexOf(expr); });
 }
 
 bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std::vector<int>& tensors) {
@@ -455,10 +434,9 @@ Repeat repeatOf(const Expr& expr) {
 
 std::optional<ReduceOp> contributionsOf(const Expr& expr) {
   const OpForm form = ruleOf(expr).form;
-  if (form == OpForm::Reduce) {
-    return expr.attributes().reduce;
-  }
-  return form == OpForm::Contract || form == OpForm::Index ? std::optional(ReduceOp::Sum) : std::nullopt;
+  return form == OpForm::Reduce                              ? std::optional(expr.attributes().reduce)
+         : form == OpForm::Contract || form == OpForm::Index ? std::optional(ReduceOp::Sum)
+                                                             : std::nullopt;
 }
 
 }  // namespace meshfuse

@@ -40,20 +40,7 @@
 
 namespace meshfuse {
 
-enum class Attribute : uint8_t {
-  Reduce,
-  Random,
-  Dim,
-  Ordinal,
-  Flags,
-  Order,
-  Starts,
-  Stops,
-  Steps,
-  Plan,
-  HaloSteps,
-  Pack
-};
+enum class Attribute : uint8_t { Reduce, Random, Dim, Ordinal, Flags, Order, Starts, Stops, Steps, Plan, Halo, Pack };
 
 // The classes of ops that passes distinguish; localize has one local form for each.
 enum class OpForm : uint8_t {

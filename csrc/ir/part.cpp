@@ -1,10 +1,12 @@
 #include "ir/part.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
+#include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
+#include "ir/attribute_text.h"
 
 namespace meshfuse {
 
@@ -15,29 +17,21 @@ std::string runText(const IndexRun& r) {
   return r.step == 1 ? fmt::format("{}:{}", r.start, stop) : fmt::format("{}:{}:{}", r.start, stop, r.step);
 }
 
+// One at least: of "", "".
 std::vector<std::string_view> pieces(std::string_view text, std::string_view separator) {
   std::vector<std::string_view> out;
-  for (size_t at = 0;;) {
-    const size_t end = text.find(separator, at);
-    out.push_back(text.substr(at, end == std::string_view::npos ? end : end - at));
-    if (end == std::string_view::npos) {
-      return out;
-    }
-    at = end + separator.size();
+  for (const auto piece : std::views::split(text, separator)) {
+    out.emplace_back(piece.begin(), piece.end());
   }
+  return out.empty() ? std::vector{text} : out;
 }
 
 IndexRun parseRun(std::string_view text) {
-  std::vector<int64_t> numbers;
-  for (std::string_view part : pieces(text, ":")) {
-    int64_t n = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
-    check(error == std::errc() && end == part.data() + part.size() && n >= 0,
-          "expected a run of indices as start:stop or start:stop:step, got '{}'", text);
-    numbers.push_back(n);
-  }
+  // -1: no number that an index may be
+  const std::vector<int64_t> numbers =
+      mapped(pieces(text, ":"), [](std::string_view part) { return numberIn<int64_t>(part).value_or(-1); });
   const int64_t step = numbers.size() == 3 ? numbers[2] : 1;
-  check((numbers.size() == 2 || numbers.size() == 3) && step > 0 && numbers[0] < numbers[1],
+  check((numbers.size() == 2 || numbers.size() == 3) && numbers[0] >= 0 && step > 0 && numbers[0] < numbers[1],
         "expected a run of indices as start:stop or start:stop:step, got '{}'", text);
   return {numbers[0], (numbers[1] - numbers[0] + step - 1) / step, step};
 }
@@ -58,28 +52,20 @@ bool isRange(const IndexRuns& runs) { return runs.size() == 1 && runs[0].step ==
 IndexRuns runsOf(const std::vector<int64_t>& indices) {
   IndexRuns runs;
   for (int64_t i : indices) {
-    if (!runs.empty()) {
+    if (runs.empty() || (runs.back().count > 1 && i - runs.back().last() != runs.back().step)) {
+      runs.push_back({i, 1, 1});
+    } else {
       IndexRun& r = runs.back();
-      if (r.count == 1 || i - r.last() == r.step) {
-        r.step = i - r.last();
-        r.count++;
-        continue;
-      }
+      r.step = i - r.last();
+      r.count++;
     }
-    runs.push_back({i, 1, 1});
   }
   return runs;
 }
 
 }  // namespace
 
-int64_t countOf(const IndexRuns& runs) {
-  int64_t n = 0;
-  for (const IndexRun& r : runs) {
-    n += r.count;
-  }
-  return n;
-}
+int64_t countOf(const IndexRuns& runs) { return sumOf(runs, &IndexRun::count); }
 
 IndexRuns intersection(const IndexRuns& a, const IndexRuns& b) {
   if (a.empty() || b.empty()) {
@@ -93,10 +79,8 @@ IndexRuns intersection(const IndexRuns& a, const IndexRuns& b) {
     const int64_t stop = std::min(a[0].last(), b[0].last()) + 1;
     return start < stop ? IndexRuns{{start, stop - start, 1}} : IndexRuns{};
   }
-  const std::vector<int64_t> x = listed(a);
-  const std::vector<int64_t> y = listed(b);
   std::vector<int64_t> shared;
-  std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(shared));
+  std::ranges::set_intersection(listed(a), listed(b), std::back_inserter(shared));
   return runsOf(shared);
 }
 
@@ -122,28 +106,12 @@ IndexRuns positionsIn(const IndexRuns& all, const IndexRuns& some) {
 }
 
 Part Part::whole(const std::vector<int64_t>& sizes) {
-  Part part;
-  for (const int64_t n : sizes) {
-    part.dims.push_back(n == 0 ? IndexRuns{} : IndexRuns{{0, n, 1}});
-  }
-  return part;
+  return {mapped(sizes, [](int64_t n) { return n == 0 ? IndexRuns{} : IndexRuns{{0, n, 1}}; })};
 }
 
-int64_t Part::count() const {
-  int64_t n = 1;
-  for (const IndexRuns& dim : dims) {
-    n *= countOf(dim);
-  }
-  return n;
-}
+int64_t Part::count() const { return productOf(dims, countOf); }
 
-std::vector<int64_t> Part::sizes() const {
-  std::vector<int64_t> out;
-  for (const IndexRuns& dim : dims) {
-    out.push_back(countOf(dim));
-  }
-  return out;
-}
+std::vector<int64_t> Part::sizes() const { return mapped(dims, countOf); }
 
 bool Part::contains(const Part& some) const { return intersection(*this, some) == some; }
 
@@ -164,31 +132,15 @@ Part intersection(const Part& a, const Part& b) {
 }
 
 std::string toString(const Part& part) {
-  std::string text;
-  for (const IndexRuns& dim : part.dims) {
-    text += text.empty() ? "" : " * ";
-    if (dim.empty()) {
-      text += "none";
-    }
-    for (size_t i = 0; i < dim.size(); i++) {
-      text += (i == 0 ? "" : "+") + runText(dim[i]);
-    }
-  }
-  return text;
+  return joined(part.dims, " * ",
+                [](const IndexRuns& dim) { return dim.empty() ? "none" : joined(dim, "+", runText); });
 }
 
 Part parsePart(std::string_view text) {
-  Part part;
-  for (std::string_view dim : pieces(text, " * ")) {
-    part.dims.emplace_back();
-    if (dim == "none") {
-      continue;
-    }
-    for (std::string_view run : pieces(dim, "+")) {
-      part.dims.back().push_back(parseRun(run));
-    }
-  }
-  return part;
+  const auto parseDim = [](std::string_view dim) {
+    return dim == "none" ? IndexRuns{} : mapped(pieces(dim, "+"), parseRun);
+  };
+  return {mapped(pieces(text, " * "), parseDim)};
 }
 
 }  // namespace meshfuse

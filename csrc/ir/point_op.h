@@ -241,16 +241,8 @@ constexpr PointOp combineOp(ReduceOp op, DataType t) {
 // True if the op makes the run fail for some operands.
 constexpr bool mayRefuse(PointOp op) { return op == PointOp::CheckedIndex; }
 
-static_assert(
-    [] {
-      for (size_t i = 0; i < kPointOps.size(); i++) {
-        if (kPointOps[i].op != static_cast<PointOp>(i)) {
-          return false;
-        }
-      }
-      return true;
-    }(),
-    "rows stand in the order of the enumeration");
+static_assert(std::ranges::all_of(kPointOps, [](const PointOpInfo& row) { return &row == &info(row.op); }),
+              "rows stand in the order of the enumeration");
 
 [[nodiscard]] constexpr std::optional<PointOp> parsePointOp(std::string_view name) {
   const auto* row = std::ranges::find(kPointOps, name, &PointOpInfo::name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 
 namespace meshfuse {
@@ -26,10 +27,7 @@ struct Step {
 
 // Whether `side` takes in its next dim to meet `other`: not if it holds `other` already.
 bool mustGrow(const IntExpr& side, const IntExpr& other) {
-  if (divideExactly(side, other)) {
-    return false;
-  }
-  return divideExactly(other, side) || !provenLess(other, side);
+  return !divideExactly(side, other) && (divideExactly(other, side) || !provenLess(other, side));
 }
 
 // Walks both shapes, or gives nothing where the products do not agree.
@@ -66,8 +64,7 @@ class Planner {
     IntExpr have = from_[i_];
     IntExpr want = to_[j_];
     while (have != want) {
-      bool growLeft = iEnd < from_.size() && (mustGrow(have, want) || jEnd == to_.size());
-      if (growLeft) {
+      if (iEnd < from_.size() && (jEnd == to_.size() || mustGrow(have, want))) {
         have *= from_[iEnd++];
       } else if (jEnd < to_.size()) {
         want *= to_[jEnd++];
@@ -111,13 +108,7 @@ class Planner {
   }
 
   // The product of the result extents after the next one, up to the end of the group.
-  IntExpr productAfter(size_t jEnd) const {
-    IntExpr count = 1;
-    for (size_t j = j_ + 1; j < jEnd; j++) {
-      count *= to_[j];
-    }
-    return count;
-  }
+  IntExpr productAfter(size_t jEnd) const { return productOf(to_.subspan(j_ + 1, jEnd - j_ - 1)); }
 
   std::span<const IntExpr> from_;
   std::span<const IntExpr> to_;
@@ -127,7 +118,7 @@ class Planner {
 };
 
 bool hasZero(std::span<const IntExpr> extents) {
-  return std::any_of(extents.begin(), extents.end(), [](const IntExpr& e) { return e.isConst(0); });
+  return std::ranges::any_of(extents, [](const IntExpr& e) { return e.isConst(0); });
 }
 
 }  // namespace
@@ -138,23 +129,19 @@ bool canConnectReshape(std::span<const IntExpr> from, std::span<const IntExpr> t
 
 std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDomain*>& root,
                                         std::span<const IntExpr> extents) {
-  std::vector<IntExpr> from;
-  for (IterDomain* id : root) {
-    from.push_back(id->extent());
-  }
-  if (std::equal(from.begin(), from.end(), extents.begin(), extents.end())) {
+  const std::vector<IntExpr> from = mapped(root, &IterDomain::extent);
+  if (std::ranges::equal(from, extents)) {
     return root;
   }
-  std::vector<IterDomain*> logical;
   if (hasZero(from) && hasZero(extents)) {
-    for (const IntExpr& e : extents) {
-      logical.push_back(fusion.idNew(e, e.isConst(1) ? IterType::Broadcast : IterType::Iteration));
-    }
-    return logical;
+    return mapped(extents, [&](const IntExpr& e) {
+      return fusion.idNew(e, e.isConst(1) ? IterType::Broadcast : IterType::Iteration);
+    });
   }
   std::optional<std::vector<Step>> steps = Planner(from, extents).plan();
   check(steps.has_value(), "[reshape] {} to {}: the numbers of elements differ or are not known to be equal",
         toString(from), toString(extents));
+  std::vector<IterDomain*> logical;
   size_t next = 0;
   IterDomain* hand = nullptr;
   for (const Step& step : *steps) {
@@ -174,14 +161,10 @@ std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDo
       case StepKind::New:
         logical.push_back(fusion.idNew(1, IterType::Broadcast));
         break;
-      case StepKind::SplitOff: {
-        auto [outer, inner] = fusion.idSplit(hand, extents[logical.size()], false);
-        logical.push_back(outer);
-        hand = inner;
-        break;
-      }
+      case StepKind::SplitOff:
       case StepKind::SplitRest: {
-        auto [outer, inner] = fusion.idSplit(hand, step.inner, true);
+        const bool isRest = step.kind == StepKind::SplitRest;
+        auto [outer, inner] = fusion.idSplit(hand, isRest ? step.inner : extents[logical.size()], isRest);
         logical.push_back(outer);
         hand = inner;
         break;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -14,67 +15,41 @@ std::vector<IterDomain*> TensorView::getAllocationDomain() const {
 
 std::vector<int> TensorView::memoryOrder() const {
   const std::vector<IterDomain*> stored = noReductions();
-  std::vector<int> order;
-  for (const IterDomain* id : getAllocationDomain()) {
-    order.push_back(static_cast<int>(std::find(stored.begin(), stored.end(), id) - stored.begin()));
-  }
-  return order;
+  return mapped<int>(getAllocationDomain(), [&](const IterDomain* id) { return positionIn(stored, id); });
 }
 
 std::vector<IterDomain*> TensorView::noReductions() const {
   std::vector<IterDomain*> dims;
   dims.reserve(logical_.size());
-  std::copy_if(logical_.begin(), logical_.end(), std::back_inserter(dims),
-               [](IterDomain* d) { return !d->isReduction(); });
+  std::ranges::remove_copy_if(logical_, std::back_inserter(dims), &IterDomain::isReduction);
   return dims;
 }
 
 std::vector<IntExpr> TensorView::shape() const {
-  std::vector<IntExpr> extents;
-  for (IterDomain* d : logical_) {
-    if (!d->isReduction()) {
-      extents.push_back(d->extent());
-    }
-  }
-  return extents;
+  return mapped(std::views::filter(logical_, std::not_fn(&IterDomain::isReduction)), &IterDomain::extent);
 }
 
 std::vector<int64_t> TensorView::constantShape() const {
-  std::vector<int64_t> sizes;
-  for (const IntExpr& extent : shape()) {
+  return mapped(shape(), [this](const IntExpr& extent) {
     invariant(extent.isConst(), "[constantShape] {} has the extent {}, which is not a constant; bind the sizes first",
               toString(), extent.toString());
-    sizes.push_back(extent.constValue());
-  }
-  return sizes;
+    return extent.constValue();
+  });
 }
 
-int64_t TensorView::numel() const {
-  int64_t count = 1;
-  for (int64_t size : constantShape()) {
-    count *= size;
-  }
-  return count;
-}
+int64_t TensorView::numel() const { return productOf(constantShape()); }
 
-bool TensorView::hasReduction() const {
-  return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isReduction(); });
-}
+bool TensorView::hasReduction() const { return std::ranges::any_of(logical_, &IterDomain::isReduction); }
 
-bool TensorView::hasBroadcast() const {
-  return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isBroadcast(); });
-}
+bool TensorView::hasBroadcast() const { return std::ranges::any_of(logical_, &IterDomain::isBroadcast); }
 
 IterDomain* TensorView::partialDomain() const {
-  const auto at = std::find_if(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isPartial(); });
+  const auto at = std::ranges::find_if(logical_, &IterDomain::isPartial);
   return at == logical_.end() ? nullptr : *at;
 }
 
 int TensorView::partialDim() const {
-  const IterDomain* partial = partialDomain();
-  const std::vector<IterDomain*> stored = partial == nullptr ? std::vector<IterDomain*>() : noReductions();
-  const auto at = std::find(stored.begin(), stored.end(), partial);
-  return at == stored.end() ? -1 : static_cast<int>(at - stored.begin());
+  return isPartial() ? static_cast<int>(positionIn(noReductions(), partialDomain())) : -1;
 }
 
 int TensorView::wrapAxis(int axis, const char* what) const {
@@ -106,7 +81,7 @@ TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) 
 TensorView* TensorView::partition(int axis, const std::vector<IntExpr>& sizes) {
   axis = wrapAxis(axis, "partition");
   IterDomain* in = loop_[axis];
-  const bool isWhole = std::find(logical_.begin(), logical_.end(), in) != logical_.end();
+  const bool isWhole = contains(logical_, in);
   if (!isWhole || in->parallelType() != ParallelType::Serial) [[unlikely]] {
     throwUserError(fmt::format("[partition] axis {} of {} is {}; partition a whole dim, then split and parallelize",
                                axis, toString(),
@@ -120,16 +95,12 @@ TensorView* TensorView::partition(int axis, const std::vector<IntExpr>& sizes) {
 }
 
 TensorView* TensorView::partition(int axis, const TensorView* sizes) {
-  std::vector<IntExpr> all;
   if (sizes == nullptr) {
-    return partition(axis, all);  // `{}` is no tensor: no parts, which is refused
+    return partition(axis, std::vector<IntExpr>());  // `{}` is no tensor: no parts, which is refused
   }
   const std::vector<IntExpr> shape = sizes->shape();
   const int64_t count = shape.size() == 1 && shape[0].isConst() ? shape[0].constValue() : 1;  // else element() refuses
-  for (int64_t k = 0; k < count; k++) {
-    all.push_back(sizes->element(k));
-  }
-  return partition(axis, all);
+  return partition(axis, mapped(std::views::iota(int64_t{0}, count), [&](int64_t k) { return sizes->element(k); }));
 }
 
 IntExpr TensorView::element(int64_t k) const {
@@ -201,10 +172,7 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
       old = next++;
     }
   }
-  std::vector<IterDomain*> dims;
-  for (int old : order) {
-    dims.push_back(loop_[old]);
-  }
+  std::vector<IterDomain*> dims = mapped(order, [this](int old) { return loop_[old]; });
   if (dims != loop_) {
     loop_ = std::move(dims);
     transforms_.push_back({.kind = LoopTransform::Kind::Reorder, .order = std::move(order)});
@@ -220,14 +188,13 @@ TensorView* TensorView::parallelize(int axis, ParallelType type) {
 }
 
 void TensorView::resetLoop() {
-  for (IterDomain* d : loop_) {
-    d->parallelType_ = ParallelType::Serial;
+  for (const auto* dims : {&loop_, &logical_}) {
+    for (IterDomain* d : *dims) {
+      d->parallelType_ = ParallelType::Serial;
+      d->replaced_ = false;
+    }
   }
   loop_ = logical_;
-  for (IterDomain* d : loop_) {
-    d->parallelType_ = ParallelType::Serial;
-    d->replaced_ = false;
-  }
   transforms_.clear();
 }
 
@@ -258,8 +225,8 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
         break;
       case LoopTransform::Kind::Reorder: {
         std::vector<std::pair<int, int>> oldToNew;
-        for (size_t k = 0; k < t.order.size(); k++) {
-          oldToNew.emplace_back(t.order[k], static_cast<int>(k));
+        for (int k = 0; k < std::ssize(t.order); k++) {
+          oldToNew.emplace_back(t.order[k], k);
         }
         check(t.order.size() == loop_.size(), "[reorder] got an order of {} axes for {}, which has {} axes",
               t.order.size(), toString(), loop_.size());
@@ -272,17 +239,13 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
 
 void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity) {
   std::vector<IterDomain*> stored = noReductions();
-  check(std::is_permutation(ids.begin(), ids.end(), stored.begin(), stored.end()),
+  check(std::ranges::is_permutation(ids, stored),
         "[setAllocationDomain] got {} dims for {}; expected each of its {} logical dims once, without reductions",
         ids.size(), toString(), stored.size());
   check(contiguity.size() == ids.size(),
         "[setAllocationDomain] got {} contiguity flags for {} dims of {}; give one for each dim", contiguity.size(),
         ids.size(), toString());
-  if (ids == stored) {
-    allocation_.clear();
-  } else {
-    allocation_ = std::move(ids);
-  }
+  allocation_ = ids == stored ? std::vector<IterDomain*>() : std::move(ids);
   contiguity_ = std::move(contiguity);
 }
 
@@ -298,40 +261,28 @@ void TensorView::copyAllocation(const TensorView& from) {
   const std::vector<IterDomain*> stored = noReductions();
   invariant(theirs.size() == stored.size(), "[copyAllocation] {} stores {} dims, {} stores {}", from.toString(),
             theirs.size(), toString(), stored.size());
-  std::vector<IterDomain*> order;
-  for (int k : theirs) {
-    order.push_back(stored[k]);
-  }
-  setAllocationDomain(std::move(order), from.contiguity());
+  setAllocationDomain(mapped(theirs, [&](int k) { return stored[k]; }), from.contiguity());
 }
 
 std::string TensorView::toString() const {
-  std::string dims;
-  for (IterDomain* d : loop_) {
-    dims += fmt::format("{}{}", dims.empty() ? "" : ", ", d->toString());
-  }
-  return fmt::format("{}[{}]", Val::toString(), dims);
+  return fmt::format("{}[{}]", Val::toString(), joined(loop_, ", ", &IterDomain::toString));
 }
 
 std::vector<IterDomain*> allIds(const TensorView& tensor) {
   std::map<int, IterDomain*> found;
   std::vector<IterDomain*> open;
   for (const auto* domain : {&tensor.getRootDomain(), &tensor.getLogicalDomain(), &tensor.getLoopDomain()}) {
-    open.insert(open.end(), domain->begin(), domain->end());
+    append(open, *domain);
   }
   while (!open.empty()) {
     IterDomain* id = open.back();
     open.pop_back();
     if (found.emplace(id->id(), id).second && id->definition() != nullptr) {
-      open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
-      open.insert(open.end(), id->definition()->out.begin(), id->definition()->out.end());
+      append(open, id->definition()->in);
+      append(open, id->definition()->out);
     }
   }
-  std::vector<IterDomain*> ids;
-  for (const auto& [number, id] : found) {
-    ids.push_back(id);
-  }
-  return ids;
+  return mapped(found, [](const auto& entry) { return entry.second; });
 }
 
 }  // namespace meshfuse
