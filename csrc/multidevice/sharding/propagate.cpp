@@ -3,8 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <ranges>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/operand_dims.h"
@@ -39,65 +40,49 @@ std::vector<Digit> digitsOf(const ShardState& state, int axis, const Prover& pro
 
 // A dim takes uneven parts only from uneven parts of the same extent, or if the axes would cut the same parts; other parts would leave
 // ranks empty without need.
-bool mayBeRagged(const std::vector<Digit>& more, int dim, const IntExpr& extent) {
-  return std::all_of(more.begin(), more.end(), [&](const Digit& d) {
-    return d.dim != dim || d.bound == extent || ceilDiv(extent, d.size) == d.stride;
-  });
+bool mayBeRagged(const std::vector<Digit>& more, const IntExpr& extent) {
+  return std::ranges::all_of(more,
+                             [&](const Digit& d) { return d.bound == extent || ceilDiv(extent, d.size) == d.stride; });
 }
 
 // The state with these digits added; nullopt if an axis is already used or a digit does not fit.
 std::optional<ShardState> withDigits(const ShardState& state, const std::vector<Digit>& more, const Prover& prover) {
   ShardState out = state;
-  for (size_t k = 0; k < out.dims.size(); k++) {
-    std::vector<Digit> owned;
-    for (const Digit& d : out.dims[k].digits()) {
-      if (d.owner.isDevice()) {
-        owned.push_back(d);
-      }
+  for (int k = 0; k < static_cast<int>(out.dims.size()); k++) {
+    const std::vector<Digit> added = filtered(more, [&](const Digit& d) { return d.dim == k; });
+    if (added.empty()) {
+      continue;
     }
-    const size_t before = owned.size();
-    for (const Digit& d : more) {
-      if (d.dim == static_cast<int>(k)) {
-        owned.push_back(d);
-      }
-    }
-    if (owned.size() > before) {
-      const IntExpr extent = state.dims[k].extent(prover);
-      out.dims[k] = fillLocal(static_cast<int>(k), extent, owned, prover);
-      if (out.dims[k].isOpaque() || (out.dims[k].isRagged() && !mayBeRagged(more, static_cast<int>(k), extent))) {
-        return std::nullopt;
-      }
+    DigitList& dim = out.dims[k];
+    std::vector<Digit> owned = filtered(dim.digits(), [](const Digit& d) { return d.owner.isDevice(); });
+    append(owned, added);
+    const IntExpr extent = dim.extent(prover);
+    dim = fillLocal(k, extent, owned, prover);
+    if (dim.isOpaque() || (dim.isRagged() && !mayBeRagged(added, extent))) {
+      return std::nullopt;
     }
   }
   return out;
 }
 
 bool canPropagate(const ShardState& from, const ShardState& to, int axis) {
-  return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() && from.owns(axis);
+  return !to.owns(axis) && !contains(to.partial, axis) && from.owns(axis);
 }
 
 bool canPropagateAny(const ShardState& from, const ShardState& to) {
-  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
-    if (canPropagate(from, to, axis)) {
-      return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(std::views::iota(0, from.mesh.numAxes()),
+                             [&](int axis) { return canPropagate(from, to, axis); });
 }
 
 int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
-  const auto at = std::find(ids.begin(), ids.end(), id);
-  return at == ids.end() ? -1 : static_cast<int>(at - ids.begin());
+  const int64_t at = positionIn(ids, id);
+  return at == std::ssize(ids) ? -1 : static_cast<int>(at);
 }
 
 // Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
 std::vector<int> statePositions(const TensorView* tv) {
   const std::vector<IterDomain*> dims = stateDims(tv);
-  std::vector<int> positions;
-  for (const IterDomain* id : tv->getLogicalDomain()) {
-    positions.push_back(positionOf(dims, id));
-  }
-  return positions;
+  return mapped(tv->getLogicalDomain(), [&](const IterDomain* id) { return positionOf(dims, id); });
 }
 
 // operandDims() of the dims of the operand's state, which has no entry for the partial dim.
@@ -127,95 +112,96 @@ bool addEachAxis(ShardState& state, const ShardState& from, const Prover& prover
   return grew;
 }
 
+// Both sides of an expr: the dims of the operand's state, and the root and logical dims of its result.
+struct Crossing {
+  const Prover prover;
+  const std::vector<OperandDim> dims;
+  const std::vector<IterDomain*> held;
+  const std::vector<IterDomain*>& root;
+  const std::vector<IterDomain*>& logical;
+  const std::vector<int> positions;  // in the state of the result, by logical dim
+  const std::vector<DigitList> overRoot;
+  const bool window;
+
+  Crossing(const Expr* expr, int operand, const TensorView* result, const Prover& facts)
+      : prover(withReshape(*expr, facts)),
+        dims(operandDimsOfState(expr, operand)),
+        held(stateDims(expr->input(operand)->asTensor())),
+        root(result->getRootDomain()),
+        logical(result->getLogicalDomain()),
+        positions(statePositions(result)),
+        overRoot(logicalOverRoot(result, prover)),
+        window(isWindow(*expr)) {}
+
+  bool isStretched(size_t k) const { return !window && stretches(held[k], dims[k], root[dims[k].root]); }
+};
+
+// Adds to `state`, on one side of an expr, the axes of `from`, on the other. `cross` appends the digits that a digit of `from` becomes; it
+// returns false if the axis does not propagate.
+bool propagate(const Expr* expr, int operand, const TensorView* result, const ShardState& from, ShardState& state,
+               const Prover& facts, const auto& cross) {
+  if (!(from.mesh == state.mesh) || from.hasOpaqueDim() || state.hasOpaqueDim() || !canPropagateAny(from, state)) {
+    return false;
+  }
+  const Crossing crossing(expr, operand, result, facts);
+  return addEachAxis(state, from, crossing.prover, [&](int axis) -> std::optional<std::vector<Digit>> {
+    std::vector<Digit> arrived;
+    const bool crosses = std::ranges::all_of(digitsOf(from, axis, crossing.prover),
+                                             [&](const Digit& d) { return cross(crossing, d, arrived); });
+    return crosses && !arrived.empty() ? std::optional(std::move(arrived)) : std::nullopt;
+  });
+}
+
+Digit inDim(Digit d, int dim) {
+  d.dim = dim;
+  return d;
+}
+
 }  // namespace
 
 bool propagateForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result,
                       ShardState& state, const Prover& facts) {
-  if (!(from.mesh == state.mesh) || from.hasOpaqueDim() || state.hasOpaqueDim() || !canPropagateAny(from, state)) {
-    return false;
-  }
-  const Prover prover = withReshape(*expr, facts);
-  const std::vector<OperandDim> dims = operandDimsOfState(expr, operand);
-  const std::vector<IterDomain*> held = stateDims(expr->input(operand)->asTensor());
-  const std::vector<int> positions = statePositions(result);
-  const std::vector<DigitList> logical = logicalOverRoot(result, prover);
-  return addEachAxis(state, from, prover, [&](int axis) -> std::optional<std::vector<Digit>> {
-    std::vector<Digit> arrived;
-    for (const Digit& d : digitsOf(from, axis, prover)) {
-      const OperandDim& dim = dims[d.dim];
-      if (dim.root == kUnmapped || !survivesWindow(d, dim, prover) ||
-          (!isWindow(*expr) && stretches(held[d.dim], dim, result->getRootDomain()[dim.root]))) {
-        return std::nullopt;
-      }
-      Digit at = d;
-      const int same =
-          isWindow(*expr) ? dim.root : positionOf(result->getLogicalDomain(), result->getRootDomain()[dim.root]);
-      at.dim = same;
-      const DigitList pieces = same >= 0 ? DigitList({at})
-                               : !d.parts.empty()
-                                   ? DigitList::opaque()
-                                   : fromBase(logical, Digit{dim.root, d.stride, d.size, d.owner}, prover);
-      if (pieces.isOpaque()) {
-        return std::nullopt;
-      }
-      for (Digit piece : pieces.digits()) {
-        piece.dim = positions[piece.dim];
-        if (piece.dim < 0) {
-          return std::nullopt;
-        }
-        arrived.push_back(std::move(piece));
-      }
+  const auto cross = [](const Crossing& c, const Digit& d, std::vector<Digit>& arrived) {
+    const OperandDim& dim = c.dims[d.dim];
+    if (dim.root == kUnmapped || !survivesWindow(d, dim, c.prover) || c.isStretched(d.dim)) {
+      return false;
     }
-    return arrived;
-  });
+    const int same = c.window ? dim.root : positionOf(c.logical, c.root[dim.root]);
+    const DigitList pieces = same >= 0          ? DigitList({inDim(d, same)})
+                             : !d.parts.empty() ? DigitList::opaque()
+                                                : fromBase(c.overRoot, {dim.root, d.stride, d.size, d.owner}, c.prover);
+    for (const Digit& piece : pieces.digits()) {
+      arrived.push_back(inDim(piece, c.positions[piece.dim]));
+    }
+    return !pieces.isOpaque() && std::ranges::none_of(arrived, [](const Digit& a) { return a.dim < 0; });
+  };
+  return propagate(expr, operand, result, from, state, facts, cross);
 }
 
 bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand,
                        ShardState& state, const Prover& facts) {
-  if (!(from.mesh == state.mesh) || from.hasOpaqueDim() || state.hasOpaqueDim() || !canPropagateAny(from, state)) {
-    return false;
-  }
-  const Prover prover = withReshape(*expr, facts);
-  const std::vector<OperandDim> dims = operandDimsOfState(expr, operand);
-  const std::vector<IterDomain*> held = stateDims(expr->input(operand)->asTensor());
-  const std::vector<int> positions = statePositions(result);
-  const std::vector<DigitList> logical = logicalOverRoot(result, prover);
-  return addEachAxis(state, from, prover, [&](int axis) -> std::optional<std::vector<Digit>> {
-    std::vector<Digit> arrived;
-    for (Digit d : digitsOf(from, axis, prover)) {
-      d.dim = static_cast<int>(std::ranges::find(positions, d.dim) - positions.begin());
-      const int same = isWindow(*expr) ? d.dim : positionOf(result->getRootDomain(), result->getLogicalDomain()[d.dim]);
-      Digit at = d;
-      at.dim = same;
-      const DigitList pieces = same >= 0          ? DigitList({at})
-                               : !d.parts.empty() ? DigitList::opaque()
-                                                  : toBase(logical, d, prover);
-      if (pieces.isOpaque()) {
-        return std::nullopt;
+  const auto cross = [&](const Crossing& c, const Digit& placed, std::vector<Digit>& arrived) {
+    const Digit d = inDim(placed, static_cast<int>(positionIn(c.positions, placed.dim)));
+    const int same = c.window ? d.dim : positionOf(c.root, c.logical[d.dim]);
+    const DigitList pieces = same >= 0          ? DigitList({inDim(d, same)})
+                             : !d.parts.empty() ? DigitList::opaque()
+                                                : toBase(c.overRoot, d, c.prover);
+    // what falls on no dim of the operand, or on one that is stretched, is a part of the axis that the operand does without
+    const bool mayLack = from.mesh.axisSize(d.owner.axis).isConst();
+    for (const Digit& piece : pieces.digits()) {
+      const auto reads = [&](int64_t k) { return c.dims[k].root == piece.dim && !c.isStretched(k); };
+      const auto ks = indices(c.dims);
+      const auto k = std::ranges::find_if(ks, reads);
+      if (k == ks.end() ? !mayLack : !survivesWindow(piece, c.dims[*k], c.prover)) {
+        return false;
       }
-      for (const Digit& piece : pieces.digits()) {
-        // what falls on no dim of the operand, or on one that is stretched, is a part of the axis that the operand does without
-        bool reads = from.mesh.axisSize(axis).isConst();
-        for (size_t k = 0; k < dims.size(); k++) {
-          if (dims[k].root != piece.dim ||
-              (!isWindow(*expr) && stretches(held[k], dims[k], result->getRootDomain()[piece.dim]))) {
-            continue;
-          }
-          reads = survivesWindow(piece, dims[k], prover);
-          if (reads) {
-            Digit at = piece;
-            at.dim = static_cast<int>(k);
-            arrived.push_back(std::move(at));
-          }
-          break;
-        }
-        if (!reads) {
-          return std::nullopt;
-        }
+      if (k != ks.end()) {
+        arrived.push_back(inDim(piece, static_cast<int>(*k)));
       }
     }
-    return arrived.empty() ? std::nullopt : std::optional(std::move(arrived));
-  });
+    return !pieces.isOpaque();
+  };
+  return propagate(expr, operand, result, from, state, facts, cross);
 }
 
 std::string opaqueInReshape(const Expr* expr, const ShardState& from, const TensorView* result, const Prover& prover) {
