@@ -1,11 +1,11 @@
 #include "multidevice/sharding/relation.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/held_part.h"
@@ -25,7 +25,7 @@ std::string describe(const Digit& d, int dim, const DeviceMesh& mesh) {
 
 // `needed` fixes at least the digits that `held` fixes: each lies in a digit of the same axis, at the same position of the coordinate.
 bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover) {
-  return std::any_of(needed.digits().begin(), needed.digits().end(), [&](const Digit& n) {
+  return std::ranges::any_of(needed.digits(), [&](const Digit& n) {
     if (!n.owner.isDevice() || n.owner.axis != held.owner.axis || n.parts != held.parts) {
       return false;
     }
@@ -37,10 +37,10 @@ bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover)
 
 struct Need {
   ShardState state;
-  std::string
-      unknown;  // why a digit of the result is none of the operand: without it ranks need less than the state says
-  bool mayStretch =
-      false;  // an operand dim that is needed whole may have one element or the extent of the result's dim
+  // Why a digit of the result is none of the operand: without it ranks need less than the state says.
+  std::string unknown;
+  // An operand dim that is needed whole may have one element or the extent of the result's dim.
+  bool mayStretch = false;
 };
 
 Need neededState(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
@@ -55,11 +55,12 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
 
   Need need{.state = {result->getDeviceMesh(), {}, {}}, .unknown = {}};
   ShardState& needed = need.state;
+  const auto noteUnknown = [&](const std::string& why) { need.unknown = need.unknown.empty() ? why : need.unknown; };
   for (const BoundLoop& loop : loops) {
-    if (loop.digits.isOpaque() && need.unknown.empty()) {
-      need.unknown =
+    if (loop.digits.isOpaque()) {
+      noteUnknown(
           fmt::format("the index of {} bound to {} is opaque: its splits and merges do not nest in the dims of {}",
-                      result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString());
+                      result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString()));
     }
   }
   for (size_t k = 0; k < stored.size(); k++) {
@@ -82,11 +83,9 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
           continue;
         }
         if (!survivesWindow(d, dims[k], prover)) {
-          if (need.unknown.empty()) {
-            need.unknown =
-                fmt::format("{} of {} does not fall on whole periods of the window of {}",
-                            describe(d, d.dim, result->getDeviceMesh()), result->toString(), producer->toString());
-          }
+          noteUnknown(fmt::format("{} of {} does not fall on whole periods of the window of {}",
+                                  describe(d, d.dim, result->getDeviceMesh()), result->toString(),
+                                  producer->toString()));
           continue;
         }
         d.dim = position;
@@ -95,10 +94,8 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
     }
     DigitList list = fillLocal(position, stored[k]->extent(), owned, prover);
     if (list.isOpaque()) {
-      if (need.unknown.empty()) {
-        need.unknown = fmt::format("the digits of dim {} of {} that {} needs do not nest", k, producer->toString(),
-                                   result->toString());
-      }
+      noteUnknown(fmt::format("the digits of dim {} of {} that {} needs do not nest", k, producer->toString(),
+                              result->toString()));
       list = DigitList::whole(position, prover.canonical(stored[k]->extent()));
     }
     needed.dims.push_back(std::move(list));
@@ -205,15 +202,8 @@ bool hasSymbols(const TensorView* tv) {
 }  // namespace
 
 std::string_view name(EdgeRelation relation) {
-  switch (relation) {
-    case EdgeRelation::Aligned:
-      return "aligned";
-    case EdgeRelation::Local:
-      return "local";
-    case EdgeRelation::Comm:
-      return "comm";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"aligned", "local", "comm"};
+  return kNames[static_cast<size_t>(relation)];
 }
 
 namespace {
@@ -244,11 +234,8 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     return needed.isSharded() ? EdgeRelation::Local : EdgeRelation::Aligned;
   }
   if (held.partial != needed.partial) {
-    std::vector<std::string> axes;
-    for (int axis : held.partial) {
-      axes.push_back(held.mesh.axisName(axis));
-    }
-    reason = fmt::format("the producer is a partial sum over {}", fmt::join(axes, ", "));
+    reason = "the producer is a partial sum over " +
+             joined(held.partial, ", ", [&](int axis) { return held.mesh.axisName(axis); });
     return EdgeRelation::Comm;
   }
   if (held.hasOpaqueDim()) {
@@ -256,9 +243,8 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     return EdgeRelation::Comm;
   }
   if (!needed.mesh.empty() && !(held.mesh == needed.mesh)) {
-    if (!held.isSharded() && !needed.isSharded() &&
-        std::all_of(needed.mesh.devices().begin(), needed.mesh.devices().end(),
-                    [&](int64_t device) { return held.mesh.contains(device); })) {
+    const auto holdsIt = [&](int64_t device) { return held.mesh.contains(device); };
+    if (!held.isSharded() && !needed.isSharded() && std::ranges::all_of(needed.mesh.devices(), holdsIt)) {
       return EdgeRelation::Aligned;
     }
     reason = fmt::format("the meshes differ: {} and {}", held.mesh.toString(), needed.mesh.toString());
@@ -305,8 +291,7 @@ Edge edgeFrom(ShardState held, const Expr* expr, int operand, const TensorView* 
     edge.reason = "a rank may hold more than it needs";
   }
   if (edge.relation != EdgeRelation::Aligned && (!isKnown || edge.held.hasOpaqueDim()) && hasSymbols(result)) {
-    const EdgeRelation byLoops = compareLoops(expr, operand, result, prover);
-    if (byLoops < edge.relation) {
+    if (const EdgeRelation byLoops = compareLoops(expr, operand, result, prover); byLoops < edge.relation) {
       edge.relation = byLoops;
       edge.reason = "";
     }
@@ -326,14 +311,9 @@ Edge edgeFrom(ShardState held, const Expr* expr, int operand, const TensorView* 
 }  // namespace
 
 Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
-  std::optional<Edge> weakest;
-  for (const Prover& facts : casesOfSizes(*expr)) {
-    Edge edge = edgeRelation(expr, operand, result, facts);
-    if (!weakest || edge.relation > weakest->relation) {
-      weakest = std::move(edge);
-    }
-  }
-  return *weakest;
+  const auto edges =
+      mapped(casesOfSizes(*expr), [&](const Prover& facts) { return edgeRelation(expr, operand, result, facts); });
+  return *std::ranges::max_element(edges, {}, &Edge::relation);  // the first of the weakest
 }
 
 Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, ShardStateMemo& states) {
@@ -346,23 +326,17 @@ Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const
 }
 
 bool isResharding(const Expr* expr) {
-  for (const Val* out : expr->outputs()) {
-    for (size_t k = 0; out->isTensor() && k < expr->inputs().size(); k++) {
-      if (expr->input(static_cast<int>(k))->isTensor() &&
-          edgeRelation(expr, static_cast<int>(k), out->asTensor()).relation == EdgeRelation::Comm) {
-        return true;
-      }
-    }
-  }
-  return false;
+  return std::ranges::any_of(expr->outputs(), [&](const Val* out) {
+    return out->isTensor() && std::ranges::any_of(indices(expr->inputs()), [&](int64_t k) {
+             return expr->input(k)->isTensor() && edgeRelation(expr, k, out->asTensor()).relation == EdgeRelation::Comm;
+           });
+  });
 }
 
 bool haveDifferentShardings(const TensorView* producer, const TensorView* consumer) {
-  const Expr* definition = consumer->definition();
-  for (size_t k = 0; definition != nullptr && k < definition->inputs().size(); k++) {
-    if (definition->input(static_cast<int>(k)) == producer) {
-      return edgeRelation(definition, static_cast<int>(k), consumer).relation == EdgeRelation::Comm;
-    }
+  if (const Expr* e = consumer->definition(); e != nullptr && contains(e->inputs(), producer)) {
+    const auto operand = static_cast<int>(positionIn(e->inputs(), producer));
+    return edgeRelation(e, operand, consumer).relation == EdgeRelation::Comm;
   }
   Prover prover = factsOfSizes(producer->fusion());
   const std::vector<IntExpr> there = producer->shape();
@@ -379,14 +353,11 @@ bool haveDifferentShardings(const TensorView* producer, const TensorView* consum
 std::vector<TensorView*> getTvsWithDifferentSharding(const TensorView* ref, const std::vector<TensorView*>& tvs) {
   const Prover prover = factsOfSizes(ref->fusion());
   const ShardState state = shardState(ref, prover);
-  std::vector<TensorView*> different;
-  for (TensorView* tv : tvs) {
+  return filtered(tvs, [&](const TensorView* tv) {
     const ShardState other = shardState(tv, prover);
-    if (!provenEqual(state, other, prover) && (state.isSharded() || other.isSharded() || !(state.mesh == other.mesh))) {
-      different.push_back(tv);
-    }
-  }
-  return different;
+    return !provenEqual(state, other, prover) &&
+           (state.isSharded() || other.isSharded() || !(state.mesh == other.mesh));
+  });
 }
 
 }  // namespace meshfuse
