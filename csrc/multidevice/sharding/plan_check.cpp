@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <ranges>
 #include <set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/held_tiles.h"
@@ -60,7 +61,7 @@ class Checker {
     for (size_t k = 0; fits && k < extents_.size(); k++) {
       const std::span<const int64_t> parts = state.partsOf(k);
       const int64_t places = parts.empty() ? extents_[k] : paddedExtent(parts);
-      fits = parts.empty() || std::accumulate(parts.begin(), parts.end(), int64_t{0}) == extents_[k];
+      fits = parts.empty() || sumOf(parts) == extents_[k];
       int64_t below = 1;
       for (auto d = state.dims[k].rbegin(); fits && d != state.dims[k].rend(); ++d) {
         fits = d->stride == below;
@@ -105,25 +106,10 @@ class Checker {
 
   // Positions of the devices that differ from `r` in these atoms only.
   std::vector<size_t> teamOf(size_t r, const std::vector<int>& atoms) const {
-    std::vector<size_t> team;
-    for (size_t q = 0; q < before_.at.size(); q++) {
-      bool same = true;
-      for (size_t a = 0; a < before_.at[q].size() && same; a++) {
-        same = before_.at[q][a] == before_.at[r][a] || std::count(atoms.begin(), atoms.end(), static_cast<int>(a)) > 0;
-      }
-      if (same) {
-        team.push_back(q);
-      }
-    }
-    return team;
-  }
-
-  std::vector<int64_t> contribution(size_t q, const std::vector<int>& atoms) const {
-    std::vector<int64_t> c;
-    for (int a : atoms) {
-      c.push_back(before_.at[q][a]);
-    }
-    return c;
+    return filtered(std::views::iota(size_t{0}, before_.at.size()), [&](size_t q) {
+      return std::ranges::all_of(indices(before_.at[q]),
+                                 [&](int64_t a) { return before_.at[q][a] == before_.at[r][a] || contains(atoms, a); });
+    });
   }
 
   bool holdsAll(size_t q, size_t r) const {
@@ -140,26 +126,27 @@ class Checker {
           require(holdsAll(r, r), "slices elements that a rank does not hold");
           break;
         }
-        partial.insert(partial.end(), step_.axes.begin(), step_.axes.end());
-        std::sort(partial.begin(), partial.end());
+        append(partial, step_.axes);
+        std::ranges::sort(partial);
         require(partial == step_.after.partial, "makes a different partial sum than planned");
         checkSpread(r, team);
         break;
       case Collective::Transfer: {
         const auto source = static_cast<size_t>(step_.sources[r]);
-        require(std::count(team.begin(), team.end(), source) == 1, "receives from outside the team");
+        require(contains(team, source), "receives from outside the team");
         require(before_.tiles[source] == after_.tiles[r], "receives a different tile than planned");
         std::set<std::vector<int64_t>> contributions;
         const std::vector<size_t> summed = teamOf(r, step_.after.partial);
         for (size_t q : summed) {
-          contributions.insert(contribution(step_.sources[q], step_.before.partial));
+          const std::vector<int64_t>& source = before_.at[step_.sources[q]];
+          contributions.insert(mapped(step_.before.partial, [&](int atom) { return source[atom]; }));
         }
         require(contributions.size() == summed.size(), "counts a contribution twice");
         break;
       }
       case Collective::AllReduce:
       case Collective::ReduceScatter:
-        std::erase_if(partial, [&](int a) { return std::count(step_.axes.begin(), step_.axes.end(), a) > 0; });
+        std::erase_if(partial, [&](int a) { return contains(step_.axes, a); });
         require(partial == step_.after.partial && step_.before.partial.size() == partial.size() + step_.axes.size(),
                 "sums over different axes than planned");
         for (size_t q : team) {
@@ -190,8 +177,7 @@ class Checker {
   // A new partial sum counts every element once: at its owner, or at coordinate 0.
   void checkSpread(size_t r, const std::vector<size_t>& team) const {
     int64_t found = 0;
-    const std::vector<int> owners = usedAtoms(step_.before);
-    const bool owned = std::binary_search(owners.begin(), owners.end(), step_.axes[0]);
+    const bool owned = contains(usedAtoms(step_.before), step_.axes[0]);
     for (size_t q : team) {
       found += owned || before_.at[q][step_.axes[0]] == 0 ? countShared(before_.tiles[q], after_.tiles[r]) : 0;
     }
@@ -207,12 +193,10 @@ class Checker {
         got[t.toMesh.indexOf(m.to)] += m.elements;
       }
     }
-    int64_t contributions = 1;
-    for (int a : t.before.partial) {
-      contributions *= std::ranges::count(t.after.partial, a) > 0 ? 1 : t.fromMesh.axisSize(a).constValue();
-    }
-    const bool spreads =
-        std::ranges::any_of(t.after.partial, [&](int a) { return std::ranges::count(t.before.partial, a) == 0; });
+    const int64_t contributions = productOf(t.before.partial, [&](int a) {
+      return contains(t.after.partial, a) ? int64_t{1} : t.fromMesh.axisSize(a).constValue();
+    });
+    const bool spreads = std::ranges::any_of(t.after.partial, [&](int a) { return !contains(t.before.partial, a); });
     for (size_t r = 0; r < got.size(); r++) {
       const int64_t all = contributions * countOf(after_.tiles[r]);
       require(got[r] <= all && (spreads || got[r] == all), "transfers a different number of elements than planned");
@@ -225,19 +209,8 @@ class Checker {
   HeldTiles after_;
 };
 
-// The digits of one dim as a rank of the tensor's mesh has them.
-IndexSet setOf(const DigitList& dim, int64_t extent, const std::vector<int64_t>& at) {
-  PlanDim digits;
-  std::vector<int64_t> values;
-  for (const Digit& d : dim.digits()) {
-    const bool owned = d.owner.isDevice();
-    digits.push_back({d.stride.constValue(), d.size.constValue(), owned ? static_cast<int>(values.size()) : kLocal});
-    if (owned) {
-      values.push_back(at[d.owner.axis] / d.owner.below.constValue() % d.size.constValue());
-    }
-  }
-  return IndexSet(
-      digits, extent, 1, [&](int k) { return values[k]; }, constantParts(dim));
+bool areEqual(const IndexRuns& a, const IndexRuns& b) {
+  return countOf(a) == countOf(b) && countOf(intersection(a, b)) == countOf(a);
 }
 
 // Compares the first or last state of the plan with the state of the tensor.
@@ -247,14 +220,9 @@ void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& r
     throw Mistake{fmt::format("the plan {} on a different mesh than {}", where, state.toString())};
   }
   for (int64_t id : state.mesh.devices()) {
-    const std::vector<int64_t> atoms = on.atoms.coordinates(id);
-    const std::vector<int64_t> axes = state.mesh.coordinates(id);
-    for (size_t k = 0; k < extents.size(); k++) {
-      const IndexSet held(
-          reached.dims[k], extents[k], 1, [&](int atom) { return atoms[atom]; }, reached.partsOf(k));
-      if (!(held == setOf(state.dims[k], extents[k], axes))) {
-        throw Mistake{fmt::format("the plan {} at a different state than {}", where, state.toString())};
-      }
+    const Part held = heldPart(reached, extents, on.atoms.coordinates(id));
+    if (!std::ranges::equal(held.dims, heldPart(state, id).dims, areEqual)) {
+      throw Mistake{fmt::format("the plan {} at a different state than {}", where, state.toString())};
     }
   }
   if (on.atoms.teamSize(reached.partial) != state.mesh.teamSize(state.partial)) {
@@ -268,7 +236,7 @@ void checkSteps(std::span<const CommStep> steps, const ShardState& from, const S
     Checker(extents, step).run(bound);
   }
   if (steps.empty()) {
-    if (!provenEqual(from, to) && std::ranges::count(extents, 0) == 0) {
+    if (!provenEqual(from, to) && !contains(extents, 0)) {
       throw Mistake{fmt::format("the plan has no step from {} to {}", from.toString(), to.toString())};
     }
     return;
@@ -307,10 +275,8 @@ void checkPlan(const RedistributionPlan& plan, const ShardState& from, const Sha
   if (const std::optional<std::string> mistake = mistakeIn(plan.steps, from, to, bound)) {
     throwInternalError("[planner] " + *mistake);
   }
-  int64_t received = 0;
-  for (const CommStep& step : plan.steps) {
-    received += elementsReceived(step, from.constantShape());
-  }
+  const int64_t received =
+      sumOf(plan.steps, [&](const CommStep& step) { return elementsReceived(step, from.constantShape()); });
   invariant(received == plan.elements, "[planner] the plan receives {} elements, its steps {}", plan.elements,
             received);
 }

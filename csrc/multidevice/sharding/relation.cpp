@@ -311,9 +311,9 @@ Edge edgeFrom(ShardState held, const Expr* expr, int operand, const TensorView* 
 }  // namespace
 
 Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
-  const auto edges =
+  auto edges =
       mapped(casesOfSizes(*expr), [&](const Prover& facts) { return edgeRelation(expr, operand, result, facts); });
-  return *std::ranges::max_element(edges, {}, &Edge::relation);  // the first of the weakest
+  return std::move(*std::ranges::max_element(edges, {}, &Edge::relation));  // the first of the weakest
 }
 
 Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, ShardStateMemo& states) {
