@@ -150,6 +150,15 @@ std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, A
   return AtomPair{std::move(refined), std::move(before), std::move(after)};
 }
 
+AtomPair nestedAtoms(const ShardState& from, const ShardState& to) {
+  std::optional<AtomPair> pair = atomPair(from, to, AtomLevel::Axis);
+  if (!pair) {
+    throwInternalError(fmt::format("[planner] the digits of {} cut an axis in ways that do not nest",
+                                   (from.isSharded() ? from : to).toString()));
+  }
+  return *std::move(pair);
+}
+
 ShardState shardState(const PlanState& state, const DeviceMesh& mesh, const std::vector<IntExpr>& shape) {
   ShardState out{mesh, {}, state.partial};
   for (size_t k = 0; k < state.dims.size(); k++) {

@@ -2,26 +2,17 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/plan_space.h"
 #include "multidevice/sharding/tile_transfer.h"
 
 namespace meshfuse {
 
-int64_t countOf(const Tile& tile) {
-  int64_t n = 1;
-  for (const IndexSet& s : tile) {
-    n *= s.count();
-  }
-  return n;
-}
+int64_t countOf(const Tile& tile) { return productOf(tile, &IndexSet::count); }
 
 int64_t countShared(const Tile& a, const Tile& b) {
-  int64_t n = 1;
-  for (size_t k = 0; k < a.size(); k++) {
-    n *= a[k].countShared(b[k]);
-  }
-  return n;
+  return productOf(indices(a), [&](int64_t k) { return a[k].countShared(b[k]); });
 }
 
 HeldTiles heldTiles(const DeviceMesh& atoms, const PlanState& state, const std::vector<int64_t>& extents,
@@ -41,11 +32,7 @@ HeldTiles heldTiles(const DeviceMesh& atoms, const PlanState& state, const std::
 }
 
 std::vector<int64_t> indexUnits(const CommStep& step, const std::vector<int64_t>& extents) {
-  std::vector<int64_t> units;
-  for (size_t k = 0; k < extents.size(); k++) {
-    units.push_back(indexUnit(extents[k], step.before, step.after, k));
-  }
-  return units;
+  return mapped(indices(extents), [&](int64_t k) { return indexUnit(extents[k], step.before, step.after, k); });
 }
 
 int64_t elementsReceived(const CommStep& step, const std::vector<int64_t>& extents) {

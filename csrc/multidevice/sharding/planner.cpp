@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/moves.h"
@@ -58,12 +60,11 @@ void append(RedistributionPlan& plan, Problem& problem, const std::vector<Move>&
   SearchState at = problem.space.from();
   plan.peakState = std::max(plan.peakState, problem.space.localSize(at));
   for (const Move& move : chain) {
-    CommStep step;
-    step.kind = move.kind;
-    step.on = problem.pair.on;
-    step.axes = atomsOf(move.group);
-    step.before = problem.space.toPlanState(at);
-    step.after = problem.space.toPlanState(move.after);
+    CommStep step{.kind = move.kind,
+                  .on = problem.pair.on,
+                  .axes = atomsOf(move.group),
+                  .before = problem.space.toPlanState(at),
+                  .after = problem.space.toPlanState(move.after)};
     if (move.kind == Collective::Transfer) {
       step.sources = permuteSources(problem.atomSizes, step.before, step.after);
     }
@@ -101,9 +102,7 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
                                 const PlanOptions& options) {
   const std::vector<IntExpr> extents(shape.begin(), shape.end());
   RedistributionPlan plan;
-  std::optional<AtomPair> first = atomPair(from, ShardState::replicated(from.mesh, extents), AtomLevel::Axis);
-  invariant(first.has_value(), "[planner] the digits of {} cut an axis in ways that do not nest", from.toString());
-  Problem gather(std::move(*first), shape, options);
+  Problem gather(nestedAtoms(from, ShardState::replicated(from.mesh, extents)), shape, options);
   std::vector<Move> chain;
   SearchState at = gather.space.from();
   if (at.partial != 0) {
@@ -115,9 +114,7 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
     chain.push_back({Collective::AllGather, group, gather.space.drop(at, group)});
   }
   append(plan, gather, chain);
-  std::optional<AtomPair> second = atomPair(ShardState::replicated(to.mesh, extents), to, AtomLevel::Axis);
-  invariant(second.has_value(), "[planner] the digits of {} cut an axis in ways that do not nest", to.toString());
-  Problem slices(std::move(*second), shape, options);
+  Problem slices(nestedAtoms(ShardState::replicated(to.mesh, extents), to), shape, options);
   MoveMaker maker(slices.space, slices.prices, {}, false);
   std::optional<std::vector<Move>> cuts = maker.slicesToGoal(slices.space.from());
   if (!cuts) {  // blocks are larger than the axes require: one slice for all atoms
@@ -191,15 +188,9 @@ bool mayPay(const Problem& problem, double least, double chainCost, const PlanOp
 
 // Dims that both sides cut have the same parts of given sizes on both, or no such parts.
 bool haveSameParts(const ShardState& from, const ShardState& to) {
-  for (size_t k = 0; k < from.dims.size(); k++) {
-    const DigitList& a = from.dims[k];
-    const DigitList& b = to.dims[k];
-    if ((a.hasParts() || b.hasParts()) && a.hasOwned() && b.hasOwned() &&
-        a.digits().front().parts != b.digits().front().parts) {
-      return false;
-    }
-  }
-  return true;
+  return std::ranges::equal(from.dims, to.dims, [](const DigitList& a, const DigitList& b) {
+    return !a.hasOwned() || !b.hasOwned() || a.digits().front().parts == b.digits().front().parts;
+  });
 }
 
 RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
@@ -261,13 +252,7 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
 }  // namespace
 
 std::vector<std::string> RedistributionPlan::communications() const {
-  std::vector<std::string> out;
-  for (const CommStep& step : steps) {
-    if (step.communicates()) {
-      out.push_back(step.toString());
-    }
-  }
-  return out;
+  return mapped(steps | std::views::filter(&CommStep::communicates), &CommStep::toString);
 }
 
 RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to, const PlanOptions& options) {
@@ -275,7 +260,7 @@ RedistributionPlan planRedistribution(const ShardState& from, const ShardState& 
   if (shape != constantShape(to)) {
     throwInternalError(fmt::format("[planner] {} and {} have different extents", from.toString(), to.toString()));
   }
-  if (std::ranges::count(shape, 0) > 0) {
+  if (contains(shape, 0)) {
     return {};  // an empty tensor moves nothing
   }
   if (!to.partial.empty() && options.sums == PartialSums::Combined) {

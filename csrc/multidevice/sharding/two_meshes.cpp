@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/tile_transfer.h"
 
@@ -15,8 +15,7 @@ ShardState spread(const ShardState& state) {
   ShardState out = state;
   for (int axis = 0; axis < state.mesh.numAxes(); axis++) {
     const int64_t n = state.mesh.axisSize(axis).constValue();
-    const bool partial = std::count(state.partial.begin(), state.partial.end(), axis) > 0;
-    if (n == 1 || partial || out.owns(axis)) {
+    if (n == 1 || contains(state.partial, axis) || out.owns(axis)) {
       continue;
     }
     for (DigitList& dim : out.dims) {
@@ -24,8 +23,8 @@ ShardState spread(const ShardState& state) {
         continue;
       }
       std::vector<Digit> digits(dim.digits().begin(), dim.digits().end());
-      auto room = std::find_if(digits.begin(), digits.end(),
-                               [&](const Digit& d) { return d.owner.isLocal() && d.size.constValue() % n == 0; });
+      auto room = std::ranges::find_if(
+          digits, [&](const Digit& d) { return d.owner.isLocal() && d.size.constValue() % n == 0; });
       if (room == digits.end()) {
         continue;
       }
@@ -47,20 +46,10 @@ ShardState withoutSums(ShardState state) {
   return state;
 }
 
-// A state on the atoms of its own mesh.
-AtomPair ownAtoms(const ShardState& state) {
-  std::optional<AtomPair> pair = atomPair(state, state, AtomLevel::Axis);
-  if (!pair) {
-    throwInternalError(
-        fmt::format("[planner] the digits of {} cut an axis in ways that do not nest", state.toString()));
-  }
-  return *std::move(pair);
-}
-
 RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                 const PlanOptions& options) {
-  const AtomPair source = ownAtoms(from);
-  const AtomPair target = ownAtoms(to);
+  const AtomPair source = nestedAtoms(from, from);
+  const AtomPair target = nestedAtoms(to, to);
   const TileTransfer transfer = tileTransfer(shape, source.on.atoms, source.from, target.on.atoms, target.to);
   RedistributionPlan plan;
   plan.steps.push_back({.kind = Collective::Transfer,
@@ -76,10 +65,8 @@ RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, co
   return plan;
 }
 
-void append(RedistributionPlan& plan, RedistributionPlan more) {
-  for (CommStep& step : more.steps) {
-    plan.steps.push_back(std::move(step));
-  }
+void append(RedistributionPlan& plan, const RedistributionPlan& more) {
+  append(plan.steps, more.steps);
   plan.cost += more.cost;
   plan.elements += more.elements;
   plan.peakState = std::max(plan.peakState, more.peakState);
@@ -100,14 +87,10 @@ RedistributionPlan planBetween(const ShardState& from, const ShardState& to, con
   }
   PlanOptions inside = options;
   inside.direct = DirectChoice::Fallback;
-  std::vector<RedistributionPlan> leaving;
-  std::vector<RedistributionPlan> finishing;
-  for (const ShardState& source : sources) {
-    leaving.push_back(planRedistribution(from, source, inside));
-  }
-  for (const ShardState& target : targets) {
-    finishing.push_back(planRedistribution(target, to, inside));
-  }
+  const std::vector<RedistributionPlan> leaving =
+      mapped(sources, [&](const ShardState& source) { return planRedistribution(from, source, inside); });
+  const std::vector<RedistributionPlan> finishing =
+      mapped(targets, [&](const ShardState& target) { return planRedistribution(target, to, inside); });
   std::optional<RedistributionPlan> best;
   for (size_t s = 0; s < sources.size(); s++) {
     for (size_t t = 0; t < targets.size(); t++) {
