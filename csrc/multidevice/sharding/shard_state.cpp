@@ -1,8 +1,11 @@
 #include "multidevice/sharding/shard_state.h"
 
 #include <algorithm>
+#include <ranges>
+#include <set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
@@ -12,25 +15,15 @@ namespace meshfuse {
 namespace {
 
 std::string ownerNames(const DigitList& dim, const DeviceMesh& mesh) {
-  std::string text;
-  for (const Digit& d : dim.digits()) {
-    if (d.owner.isDevice()) {
-      text += (text.empty() ? "" : ",") + mesh.axisName(d.owner.axis);
-    }
-  }
-  return text;
+  auto owned = dim.digits() | std::views::filter([](const Digit& d) { return d.owner.isDevice(); });
+  return joined(owned, ",", [&](const Digit& d) { return mesh.axisName(d.owner.axis); });
 }
 
 // Whether the owned digits are the outermost ones and each is a whole axis.
 bool isOfWholeAxes(const DigitList& dim, const DeviceMesh& mesh) {
-  bool local = false;
-  for (const Digit& d : dim.digits()) {
-    if (d.owner.isDevice() && (local || !(d.size == mesh.axisSize(d.owner.axis)))) {
-      return false;
-    }
-    local |= d.owner.isLocal();
-  }
-  return true;
+  return dim.isRange() && std::ranges::all_of(dim.digits(), [&](const Digit& d) {
+           return !d.owner.isDevice() || d.size == mesh.axisSize(d.owner.axis);
+         });
 }
 
 // What an outer split by whole axes gives. Blocks larger than it would make have a text of their own, with their sizes, as have parts
@@ -67,12 +60,10 @@ bool ShardState::owns(int axis) const {
 
 bool ShardState::isSharded() const {
   return !partial.empty() ||
-         std::any_of(dims.begin(), dims.end(), [](const DigitList& dim) { return dim.isOpaque() || dim.hasOwned(); });
+         std::ranges::any_of(dims, [](const DigitList& dim) { return dim.isOpaque() || dim.hasOwned(); });
 }
 
-bool ShardState::hasOpaqueDim() const {
-  return std::ranges::any_of(dims, [](const DigitList& dim) { return dim.isOpaque(); });
-}
+bool ShardState::hasOpaqueDim() const { return std::ranges::any_of(dims, &DigitList::isOpaque); }
 
 bool ShardState::isConstant() const {
   return !mesh.devices().empty() && std::ranges::all_of(dims, [](const DigitList& dim) {
@@ -83,11 +74,7 @@ bool ShardState::isConstant() const {
 }
 
 std::vector<int64_t> ShardState::constantShape() const {
-  std::vector<int64_t> shape;
-  for (const DigitList& dim : dims) {
-    shape.push_back(dim.extent().constValue());
-  }
-  return shape;
+  return mapped(dims, [](const DigitList& dim) { return dim.extent().constValue(); });
 }
 
 std::string ShardState::dimText(size_t k) const {
@@ -120,17 +107,9 @@ std::string ShardState::toString() const {
   if (mesh.empty()) {
     return "no mesh";
   }
-  std::string text;
-  for (size_t k = 0; k < dims.size(); k++) {
-    text += (k == 0 ? "" : " ") + dimText(k);
-  }
-  for (int axis : partial) {
-    text += fmt::format("{}P({})", text.empty() ? "" : " ", mesh.axisName(axis));
-  }
-  if (text.empty()) {
-    text = "R";
-  }
-  return text + " on " + mesh.toString();
+  std::vector<std::string> texts = mapped(indices(dims), [&](int64_t k) { return dimText(k); });
+  append(texts, mapped(partial, [&](int axis) { return fmt::format("P({})", mesh.axisName(axis)); }));
+  return (texts.empty() ? "R" : joined(texts, " ")) + " on " + mesh.toString();
 }
 
 bool owns(const DigitList& dim, int axis) {
@@ -138,9 +117,8 @@ bool owns(const DigitList& dim, int axis) {
 }
 
 bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover) {
-  return a.mesh == b.mesh && a.partial == b.partial && a.dims.size() == b.dims.size() &&
-         std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(),
-                    [&](const DigitList& x, const DigitList& y) { return provenEqual(x, y, prover); });
+  const auto areEqual = [&](const DigitList& x, const DigitList& y) { return provenEqual(x, y, prover); };
+  return a.mesh == b.mesh && a.partial == b.partial && std::ranges::equal(a.dims, b.dims, areEqual);
 }
 
 std::vector<IterDomain*> stateDims(const TensorView* tv) {
@@ -155,44 +133,35 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
   const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
   const IterDomain* partial = tv->partialDomain();
   std::vector<std::vector<Digit>> owned(logical.size());
-  std::vector<bool> opaque(logical.size(), false);
+  std::set<int> axes;  // of the partial dim
+  bool opaque = false;
   for (const BoundLoop& loop : boundLoops(tv, logical, prover)) {
-    if (loop.digits.isOpaque()) {
-      std::fill(opaque.begin(), opaque.end(), true);
-      continue;
-    }
+    opaque |= loop.digits.isOpaque();
     for (const Digit& d : loop.digits.digits()) {
       owned[d.dim].push_back(d);
       if (logical[d.dim] == partial) {
-        state.partial.push_back(loop.axis);
+        axes.insert(loop.axis);
       }
     }
   }
-  std::sort(state.partial.begin(), state.partial.end());
-  state.partial.erase(std::unique(state.partial.begin(), state.partial.end()), state.partial.end());
+  state.partial.assign(axes.begin(), axes.end());
   for (size_t k = 0; k < logical.size(); k++) {
-    if (std::find(dims.begin(), dims.end(), logical[k]) == dims.end()) {
-      continue;
+    if (contains(dims, logical[k])) {
+      const int position = static_cast<int>(state.dims.size());
+      state.dims.push_back(opaque ? DigitList::opaque() : fillLocal(position, logical[k]->extent(), owned[k], prover));
     }
-    const int position = static_cast<int>(state.dims.size());
-    state.dims.push_back(opaque[k] ? DigitList::opaque() : fillLocal(position, logical[k]->extent(), owned[k], prover));
   }
   return state;
 }
 
 namespace {
 
-// The sum of the given part sizes of a stored dim, if their symbols are known.
-std::optional<int64_t> extentOfParts(const TensorView* tv, int dim,
-                                     const std::function<std::optional<int64_t>(std::string_view)>& known) {
+// The sum of the given part sizes of a stored dim; nullopt without such parts.
+std::optional<IntExpr> extentOfParts(const TensorView* tv, size_t dim) {
   const IterDomain* stored = stateDims(tv)[dim];
   for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
     if (e->kind == IdExprKind::Partition && e->in[0] == stored) {
-      const IntExpr extent = sumOf(e->sizes).substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-        const std::optional<int64_t> value = known ? known(symbol) : std::nullopt;
-        return value ? std::optional<IntExpr>(*value) : std::nullopt;
-      });
-      return extent.isConst() ? std::optional(extent.constValue()) : std::nullopt;
+      return sumOf(std::span<const IntExpr>(e->sizes));
     }
   }
   return std::nullopt;
@@ -221,18 +190,19 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
   const ShardState state = shardState(cloner.clone(tv));
   check(state.dims.size() == shape.size(), "[sharding] {} has {} dims, the tensor given {}; give its local part",
         tv->toString(), state.dims.size(), shape.size());
+  const auto valueOf = [&](const IntExpr& e) {
+    return known ? e.substitute([&](std::string_view symbol) { return std::optional<IntExpr>(known(symbol)); }) : e;
+  };
   for (size_t k = 0; k < shape.size(); k++) {
-    if (const std::optional<int64_t> extent = extentOfParts(tv, static_cast<int>(k), known)) {
-      shape[k] = *extent;
+    const std::optional<IntExpr> ofParts = extentOfParts(tv, k);
+    if (ofParts && valueOf(*ofParts).isConst()) {
+      shape[k] = valueOf(*ofParts).constValue();
       continue;
     }
     if (state.dims[k].isOpaque() || !state.dims[k].hasOwned()) {
       continue;  // opaque: check-annotations reports it
     }
-    const IntExpr extent = tv->shape()[k].substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      const std::optional<int64_t> value = known ? known(symbol) : std::nullopt;
-      return value ? std::optional<IntExpr>(*value) : std::nullopt;
-    });
+    const IntExpr extent = valueOf(tv->shape()[k]);
     if (extent.isConst()) {
       shape[k] = extent.constValue();
       continue;
