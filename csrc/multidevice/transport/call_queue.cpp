@@ -35,14 +35,17 @@ bool CallQueue::Handle::hasEnded() const {
 
 CallQueue::Handle CallQueue::post(const Team& team, std::function<void(Communicator&)> call) {
   Communicator* const lane = comm_.lane(team);
-  return lane == nullptr ? post(std::move(call)) : postTo(laneOf(team.ranks, *lane), std::move(call));
+  return lane == nullptr ? post(std::move(call)) : postTo(team.ranks, *lane, std::move(call));
 }
 
 CallQueue::Handle CallQueue::post(std::function<void(Communicator&)> call) {
-  return postTo(laneOf({}, comm_), std::move(call));
+  return postTo({}, comm_, std::move(call));
 }
 
-CallQueue::Lane& CallQueue::laneOf(const std::vector<int>& ranks, Communicator& comm) {
+CallQueue::Handle CallQueue::postTo(const std::vector<int>& ranks, Communicator& comm,
+                                    std::function<void(Communicator&)> call) {
+  Call posted{std::move(call), {}};
+  Handle handle(posted.ended.get_future().share());
   std::lock_guard lock(mutex_);
   const auto [it, isNew] = lanes_.try_emplace(ranks, comm);
   Lane& lane = it->second;
@@ -54,16 +57,7 @@ CallQueue::Lane& CallQueue::laneOf(const std::vector<int>& ranks, Communicator& 
       throw;
     }
   }
-  return lane;
-}
-
-CallQueue::Handle CallQueue::postTo(Lane& lane, std::function<void(Communicator&)> call) {
-  Call posted{std::move(call), {}};
-  Handle handle(posted.ended.get_future().share());
-  {
-    std::lock_guard lock(mutex_);
-    lane.calls.push_back(std::move(posted));
-  }
+  lane.calls.push_back(std::move(posted));
   lane.changed.notify_one();
   return handle;
 }

@@ -74,8 +74,8 @@ class CallQueue {
     std::condition_variable changed;
     std::jthread thread;
   };
-  Handle postTo(Lane& lane, std::function<void(Communicator&)> call);
-  Lane& laneOf(const std::vector<int>& ranks, Communicator& comm);
+  // `comm`: of the lane of these ranks, which begins with its first call.
+  Handle postTo(const std::vector<int>& ranks, Communicator& comm, std::function<void(Communicator&)> call);
   bool isEmpty() const;
   void waitUntilEmpty(std::unique_lock<std::mutex>& lock);
   void run(Lane& lane);

@@ -51,7 +51,7 @@ class HostGroup {
   // Waits until the peer has opened this lane. DeviceError when the group fails.
   void join(int peer) {
     if (!hasOpened(peer)) [[unlikely]] {
-      awaitLane(peer);
+      awaitAny([&] { return findLane(peer); }, {&peer, 1});
     }
   }
   // True if the peer has opened this lane: then its block is valid.
@@ -75,13 +75,7 @@ class HostGroup {
   // Waits until `word`, in the block of `owner` for this lane, reaches `value` (modulo 2^32). DeviceError when the group fails.
   void await(int owner, const std::atomic<uint32_t>& word, uint32_t value) {
     auto reached = [&] { return static_cast<int32_t>(word.load(std::memory_order_acquire) - value) >= 0; };
-    for (int i = 0; i < spins_; ++i) {
-      if (reached()) {
-        return;
-      }
-      __builtin_ia32_pause();
-    }
-    if (!reached()) {
+    if (!spinsUntil(reached) && !reached()) {
       awaitLong({.ready = reached, .peers = {&owner, 1}, .word = &word, .value = value});
     }
   }
@@ -89,13 +83,9 @@ class HostGroup {
   // for which rank this rank waits.
   void awaitAny(const std::function<bool()>& ready, std::span<const int> peers,
                 const std::atomic<uint32_t>* word = nullptr, uint32_t value = 0) {
-    for (int i = 0; i < spins_; ++i) {
-      if (ready()) {
-        return;
-      }
-      __builtin_ia32_pause();
+    if (!spinsUntil(ready)) {
+      awaitLong({.ready = ready, .peers = peers, .word = word, .value = value});
     }
-    awaitLong({.ready = ready, .peers = peers, .word = word, .value = value});
   }
 
   void throwIfFailed() const {
@@ -150,8 +140,18 @@ class HostGroup {
   };
   using Clock = WaitingClock;
 
+  // Whether `ready()` while this rank spins.
+  template <class Ready>
+  bool spinsUntil(const Ready& ready) const {
+    for (int i = 0; i < spins_; ++i) {
+      if (ready()) {
+        return true;
+      }
+      __builtin_ia32_pause();
+    }
+    return false;
+  }
   void awaitLong(const Wait& wait);
-  void awaitLane(int peer);
   bool findLane(int peer);
   bool isLane() const { return team_ != 0; }
   void publish(const Wait* wait) const;

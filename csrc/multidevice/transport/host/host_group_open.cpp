@@ -162,10 +162,6 @@ bool HostGroup::findLane(int peer) {
   return callsOf(peer).isThere();
 }
 
-void HostGroup::awaitLane(int peer) {
-  awaitAny([&] { return findLane(peer); }, {&peer, 1});
-}
-
 // Containers and hardened kernels may forbid it in several ways, so each rank tries to read a word of each peer.
 void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   constexpr uint64_t kWord = 0x6d65736866757365;

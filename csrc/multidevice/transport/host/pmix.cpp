@@ -1,10 +1,9 @@
 #include <pmix.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
+#include <future>
 #include <memory>
-#include <mutex>
 
 #include "base/error.h"
 #include "multidevice/transport/host/bootstrap.h"
@@ -18,20 +17,10 @@ void pmixCheck(pmix_status_t status, std::string_view call) {
               PMIx_Error_string(status));
 }
 
-// A fence whose waiter may give up: it lives until its callback has run.
-struct Fence {
-  std::mutex mutex;
-  std::condition_variable done;
-  bool finished = false;
-  pmix_status_t status = PMIX_SUCCESS;
-};
-
+// The end of a fence whose waiter may have given up.
 void fenceFinished(pmix_status_t status, void* data) {
-  std::unique_ptr<std::shared_ptr<Fence>> fence(static_cast<std::shared_ptr<Fence>*>(data));
-  std::lock_guard lock((*fence)->mutex);
-  (*fence)->status = status;
-  (*fence)->finished = true;
-  (*fence)->done.notify_one();
+  const std::unique_ptr<std::promise<pmix_status_t>> finished(static_cast<std::promise<pmix_status_t>*>(data));
+  finished->set_value(status);
 }
 
 // The connection of the process to the launcher's server. It stays open until the process ends: the server treats a finalized client as
@@ -98,23 +87,22 @@ class PmixBootstrap final : public Bootstrap {
 
  private:
   void fence() {
-    auto fence = std::make_shared<Fence>();
     pmix_info_t info;
     bool collect = true;
     PMIX_INFO_CONSTRUCT(&info);
     PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-    auto handle = std::make_unique<std::shared_ptr<Fence>>(fence);
-    const pmix_status_t status = PMIx_Fence_nb(nullptr, 0, &info, 1, fenceFinished, handle.get());
+    auto finished = std::make_unique<std::promise<pmix_status_t>>();
+    std::future<pmix_status_t> end = finished->get_future();
+    const pmix_status_t status = PMIx_Fence_nb(nullptr, 0, &info, 1, fenceFinished, finished.get());
     if (status == PMIX_OPERATION_SUCCEEDED) {
       return;
     }
     pmixCheck(status, "PMIx_Fence_nb");
-    handle.release();  // the callback owns it now
-    std::unique_lock lock(fence->mutex);
-    const bool came = fence->done.wait_for(lock, deadline_, [&] { return fence->finished; });
-    deviceCheck(came, "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size(),
+    finished.release();  // the callback owns it now
+    deviceCheck(end.wait_for(deadline_) == std::future_status::ready,
+                "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size(),
                 deadline_.count());
-    pmixCheck(fence->status, "PMIx_Fence_nb");
+    pmixCheck(end.get(), "PMIx_Fence_nb");
   }
 
   PmixSession& session_;

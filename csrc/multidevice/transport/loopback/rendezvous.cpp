@@ -19,8 +19,9 @@ using Direction = Communicator::Transfer::Direction;
 
 }  // namespace
 
-LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world)
-    : slots_(ranks), deadline_(deadline), world_(std::move(world)), whole_(this) {
+LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world,
+                                       LoopbackRendezvous* whole)
+    : whole_(whole), slots_(ranks), deadline_(deadline), world_(std::move(world)) {
   for (Slot& s : slots_) {
     s.arrivals.resize(slots_.size());
     s.parcels.resize(slots_.size());
@@ -29,22 +30,12 @@ LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds dead
 }
 
 LoopbackRendezvous::LoopbackRendezvous(LoopbackRendezvous& whole, const Team& team)
-    : common_(whole.common_),
-      slots_(whole.slots_.size()),
-      deadline_(whole.deadline_),
-      world_(laneName(whole.world_, team)),
-      whole_(&whole) {
-  for (Slot& s : slots_) {
-    s.arrivals.resize(slots_.size());
-    s.parcels.resize(slots_.size());
-    s.member = false;
-  }
-  for (int r : team.ranks) {
-    slot(r).member = true;
-    slot(r).busy = whole.slot(r).busy;
-  }
+    : LoopbackRendezvous(whole.size(), whole.deadline_, laneName(whole.world_, team), &whole) {
   for (int r = 0; r < size(); ++r) {
-    slot(r).left = !slot(r).member || whole.slot(r).left;
+    Slot& s = slot(r);
+    s.member = contains(team.ranks, r);
+    s.busy = s.member && whole.slot(r).busy;
+    s.left = !s.member || whole.slot(r).left;
   }
 }
 

@@ -26,7 +26,8 @@ namespace meshfuse {
 class LoopbackRendezvous {
  public:
   // `world`: its name in flight records.
-  LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world);
+  LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world)
+      : LoopbackRendezvous(ranks, deadline, std::move(world), this) {}
 
   LoopbackRendezvous(const LoopbackRendezvous&) = delete;
   LoopbackRendezvous& operator=(const LoopbackRendezvous&) = delete;
@@ -85,6 +86,7 @@ class LoopbackRendezvous {
   Rejoin rejoin(int rank);
 
  private:
+  LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world, LoopbackRendezvous* whole);
   LoopbackRendezvous(LoopbackRendezvous& whole, const Team& team);
 
   struct Parcel {
@@ -133,19 +135,15 @@ class LoopbackRendezvous {
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
-  // The state that the rendezvous of all ranks shares with the rendezvous of its lanes.
-  struct Common {
-    std::mutex mutex;
-    std::optional<GroupFailure> failure;
-  };
-  const std::shared_ptr<Common> common_ = std::make_shared<Common>();
-  std::mutex& mutex_ = common_->mutex;
+  LoopbackRendezvous* const whole_;  // this, unless it is a lane
+  std::mutex ownMutex_;              // of the whole, like the failure: its lanes use both
+  std::optional<GroupFailure> ownFailure_;
+  std::mutex& mutex_ = whole_->ownMutex_;
+  std::optional<GroupFailure>& failure_ = whole_->ownFailure_;
   std::vector<Slot> slots_;
   std::chrono::milliseconds deadline_;
   std::string world_;
-  std::optional<GroupFailure>& failure_ = common_->failure;
   std::map<std::vector<int>, std::unique_ptr<LoopbackRendezvous>> lanes_;  // of the whole
-  LoopbackRendezvous* const whole_;                                        // this, unless it is a lane
   Rejoin rejoin_;                                                          // the survivors, once they are known
 };
 
