@@ -177,7 +177,9 @@ class HostCommunicator final : public Communicator {
   void moveMessages(std::span<const Transfer> transfers, Stream stream);
   bool advance(SendState& send);
   bool advance(RecvState& receive);
-  // True if an awaited sender has begun a collective of another program instead, so that its message will not arrive.
+  // Fails if the programs of this rank's messages and of the peer's call differ.
+  void checkProgramOf(int peer, const CallRecord& theirs, std::string_view message = {});
+  // Fails if an awaited sender has begun a collective of another program instead, so that its message will not arrive.
   void checkComes(const RecvState& receive);
   // The stream of a chunk: its kind and its program.
   int64_t streamNumber(Stream stream) const {

@@ -24,10 +24,6 @@ constexpr std::string_view kVersion = "meshfuse-host-7";
 constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 
-std::vector<std::string> lines(const std::string& text) {
-  return mapped(std::views::split(text, '\n'), [](auto line) { return std::string(line.begin(), line.end()); });
-}
-
 // True if all ranks pass true.
 bool holdsOnAll(Bootstrap& bootstrap, bool here) {
   const std::vector<std::string> all = bootstrap.allGather(here ? "yes" : "no");
@@ -205,9 +201,9 @@ void HostGroup::watch(Bootstrap& bootstrap) {
       fmt::format("{}\n{}\n{}\n{}\n{}", kVersion, bootIdentity(), processNamespace(), getpid(), allowedCores());
   std::vector<std::string> cores;
   const std::vector<std::string> all = bootstrap.allGather(mine);
-  const std::vector<std::string> own = lines(mine);
+  const std::vector<std::string> own = linesOf(mine);
   for (int r = 0; r < size_; ++r) {
-    const std::vector<std::string> theirs = lines(all[r]);
+    const std::vector<std::string> theirs = linesOf(all[r]);
     deviceCheck(theirs[0] == own[0] && theirs.size() == own.size(),
                 "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_, own[0], r,
                 theirs[0]);
@@ -236,7 +232,7 @@ bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, Sh
   const auto heapAccess = pushes ? SharedMemory::Access::ReadWrite : SharedMemory::Access::ReadOnly;
   const std::vector<std::string> all = bootstrap.allGather(mine);
   for (int r = 0; r < size_; ++r) {
-    const std::vector<std::string> theirs = lines(all[r]);
+    const std::vector<std::string> theirs = linesOf(all[r]);
     if (r == rank_) {
       blocks_.emplace_back(block.data(), size_);
       heaps_.push_back(heap_->memory().data());

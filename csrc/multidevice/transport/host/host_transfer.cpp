@@ -70,12 +70,7 @@ bool HostCommunicator::advance(RecvState& receive) {
     const uint32_t which = peer.taken % kChunks;
     const ChunkHead head = channel.heads[which];
     if (head.stream != streamNumber(receive.stream)) [[unlikely]] {
-      const CallRecord own{.kind = Collective::Send, .program = shortHash(program())};
-      const CallRecord theirs{.kind = Collective::Send, .program = static_cast<uint32_t>(head.stream >> 8)};
-      if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
-                                                         {t.peer, theirs, {}, group_.place(t.peer)})) {
-        group_.fail(*why);
-      }
+      checkProgramOf(t.peer, {.kind = Collective::Send, .program = static_cast<uint32_t>(head.stream >> 8)});
       group_.fail(fmt::format("[host] ranks {} and {} disagree about the order of a send and an all-to-all-v; {}, {}",
                               t.peer, rank(), group_.place(t.peer), group_.place(rank())));
     }
@@ -100,6 +95,14 @@ bool HostCommunicator::advance(RecvState& receive) {
   return moved;
 }
 
+void HostCommunicator::checkProgramOf(int peer, const CallRecord& theirs, std::string_view message) {
+  const CallRecord own{.kind = Collective::Send, .program = shortHash(program())};
+  if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
+                                                     {peer, theirs, message, group_.place(peer)})) {
+    group_.fail(*why);
+  }
+}
+
 // A rank sends its messages before it begins the next collective, so a missing message was never sent.
 void HostCommunicator::checkComes(const RecvState& receive) {
   const int p = receive.transfer->peer;
@@ -112,11 +115,7 @@ void HostCommunicator::checkComes(const RecvState& receive) {
       of(p).channelTo(rank()).posted.load(std::memory_order_acquire) != peer.taken) {
     return;
   }
-  const CallRecord own{.kind = Collective::Send, .program = shortHash(program())};
-  if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
-                                                     {p, next.call, messageIn(p, next), group_.place(p)})) {
-    group_.fail(*why);
-  }
+  checkProgramOf(p, next.call, messageIn(p, next));
 }
 
 void HostCommunicator::transfer(std::span<const Transfer> transfers) {

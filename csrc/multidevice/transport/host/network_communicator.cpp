@@ -104,10 +104,7 @@ NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team&
 }
 
 Communicator* NetworkCommunicator::lane(const Team& team) {
-  if (isLane_) {
-    return nullptr;
-  }
-  return lanes_.of(team, rank_, size_, [&] {
+  const auto make = [&] {
     auto lane = std::make_unique<NetworkCommunicator>(*this, team);
     const auto [known, isNew] = teams_.try_emplace(lane->lane_, team);
     deviceCheck(isNew || known->second == team,
@@ -115,7 +112,8 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
                 lane->worldName());
     sharesLink_ = true;
     return lane;
-  });
+  };
+  return isLane_ ? nullptr : lanes_.of(team, rank_, size_, make);
 }
 
 NetworkCommunicator::~NetworkCommunicator() {

@@ -6,11 +6,11 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
+#include "multidevice/transport/host/bootstrap.h"
 
 namespace meshfuse {
 
@@ -43,18 +43,8 @@ std::vector<std::string> ownAddresses() {
 std::string NetworkPlace::text() const { return fmt::format("{}\n{}", port, fmt::join(hosts, "\n")); }
 
 NetworkPlace NetworkPlace::parse(std::string_view text) {
-  NetworkPlace place;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string word(text.substr(begin, end - begin));
-    if (begin == 0) {
-      place.port = word;
-    } else {
-      place.hosts.push_back(word);
-    }
-    begin = end + 1;
-  }
-  return place;
+  const std::vector<std::string> lines = linesOf(text);
+  return {lines[0], {lines.begin() + 1, lines.end()}};
 }
 
 NetworkPlace listenAnywhere(const Socket& listener, int backlog) {

@@ -2,13 +2,13 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/host_communicator.h"
@@ -41,6 +41,10 @@ std::string environmentText(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
+std::vector<std::string> linesOf(std::string_view text) {
+  return mapped(std::views::split(text, '\n'), [](auto line) { return std::string(line.begin(), line.end()); });
+}
+
 std::string bootIdentity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string line;
@@ -65,9 +69,8 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
   for (int r = 0; r < bootstrap->size(); ++r) {
     const std::string algorithms0 = splitAtLine(all[0]).second;
     const auto [host, algorithms] = splitAtLine(all[r]);
-    const auto known = std::find(names.begin(), names.end(), host);
-    hosts.push_back(static_cast<int>(known - names.begin()));
-    if (known == names.end()) {
+    hosts.push_back(static_cast<int>(positionIn(names, host)));
+    if (hosts.back() == std::ssize(names)) {
       names.push_back(host);
     }
     check(algorithms == algorithms0,
