@@ -12,10 +12,9 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
-#include "multidevice/transport/call.h"
+#include "multidevice/mesh/collective.h"
 
 namespace meshfuse {
 

@@ -18,7 +18,8 @@ CallQueue::~CallQueue() {
       comm_.abort("an exception has destroyed the queue of calls in flight");
       lock.lock();
     }
-    waitUntilEmpty(lock);  // a call that runs may post another one, also to a lane that has no calls
+    ended_.wait(lock,
+                [&] { return isEmpty(); });  // a call that runs may post another one, also to a lane that has no calls
     closing_ = true;
     for (auto& [team, lane] : lanes_) {
       lane.changed.notify_one();
@@ -66,13 +67,9 @@ bool CallQueue::isEmpty() const {
   return std::ranges::all_of(lanes_, [](const auto& lane) { return lane.second.calls.empty(); });
 }
 
-void CallQueue::waitUntilEmpty(std::unique_lock<std::mutex>& lock) {
-  ended_.wait(lock, [&] { return isEmpty(); });
-}
-
 void CallQueue::waitAll() {
   std::unique_lock lock(mutex_);
-  waitUntilEmpty(lock);
+  ended_.wait(lock, [&] { return isEmpty(); });
   if (const std::exception_ptr failure = std::exchange(firstFailure_, nullptr); failure != nullptr) {
     std::rethrow_exception(failure);
   }

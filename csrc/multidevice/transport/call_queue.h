@@ -77,7 +77,6 @@ class CallQueue {
   // `comm`: of the lane of these ranks, which begins with its first call.
   Handle postTo(const std::vector<int>& ranks, Communicator& comm, std::function<void(Communicator&)> call);
   bool isEmpty() const;
-  void waitUntilEmpty(std::unique_lock<std::mutex>& lock);
   void run(Lane& lane);
 
   Communicator& comm_;

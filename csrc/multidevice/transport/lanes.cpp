@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "multidevice/transport/call.h"
 
 namespace meshfuse {
 

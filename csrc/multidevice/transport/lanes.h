@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "multidevice/transport/call.h"
+#include "multidevice/transport/communicator.h"
 
 namespace meshfuse {
 

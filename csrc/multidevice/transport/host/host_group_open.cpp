@@ -9,9 +9,9 @@
 #include <charconv>
 #include <cstring>
 #include <exception>
+#include <ranges>
 
 #include "base/error.h"
-#include "base/ranges.h"
 #include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/host_group.h"
 #include "multidevice/transport/lanes.h"

@@ -1,7 +1,6 @@
 // Send and receive: a stream of chunks for each pair and direction. All transfers of a group advance in turns, each as far as it
 // can, so their order does not matter.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "base/error.h"

@@ -6,6 +6,7 @@
 #include "base/ranges.h"
 #include "multidevice/transport/host/network_communicator.h"
 #include "multidevice/transport/pull.h"
+#include "multidevice/transport/reduce.h"
 
 namespace meshfuse {
 

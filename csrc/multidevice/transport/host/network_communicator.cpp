@@ -136,16 +136,14 @@ NetworkCommunicator::~NetworkCommunicator() {
 void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels) {
   const size_t n = team.ranks.size();
   heads_.resize(2 * n * kHeadBytes);
-  auto headTo = [&](size_t i) { return heads_.data() + i * kHeadBytes; };
-  auto headFrom = [&](size_t i) { return heads_.data() + (n + i) * kHeadBytes; };
+  auto headTo = [&](int64_t i) { return heads_.data() + i * kHeadBytes; };
+  auto headFrom = [&](int64_t i) { return heads_.data() + (n + i) * kHeadBytes; };
   const bool pairwise = isPairwise(record);
   std::vector<Pending> heads;
   std::vector<Pending> data;
-  for (size_t i = 0; i < n; ++i) {  // receives first: an expected message needs no copy
+  auto others = positionsOfOthers(team);
+  for (const int64_t i : others) {  // receives first: an expected message needs no copy
     const int p = team.ranks[i];
-    if (p == rank_) {
-      continue;
-    }
     const uint32_t sequence = ++calls_[p];
     heads.push_back({link_->receive(headFrom(i), kHeadBytes, tag(Tag::Head, sequence, p)), p, -1});
     if (!isShort(parcels[i].inBytes)) {
@@ -153,11 +151,8 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
           {link_->receive(parcels[i].in, parcels[i].inBytes, tag(Tag::Data, sequence, p)), p, parcels[i].inBytes});
     }
   }
-  for (size_t i = 0; i < n; ++i) {
+  for (const int64_t i : others) {
     const int p = team.ranks[i];
-    if (p == rank_) {
-      continue;
-    }
     const Parcel& parcel = parcels[i];
     const uint32_t sequence = calls_[p];
     CallRecord announced = record;
@@ -194,12 +189,12 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
   const size_t n = team.ranks.size();
   const bool pairwise = isPairwise(record);
   const int64_t elementBytes = dataTypeSize(record.type);
-  for (size_t i = 0; i < n; ++i) {
+  for (const int64_t i : positionsOfOthers(team)) {
     const int p = team.ranks[i];
     const std::byte* head = heads_.data() + (n + i) * kHeadBytes;
     CallRecord theirs;
     std::memcpy(&theirs, head, sizeof(theirs));
-    if (pairwise && p != rank_) {
+    if (pairwise) {
       const int64_t sent = theirs.count / elementBytes;
       theirs.count = 0;
       const std::string text = pairDifference(p, sent, rank_, parcels[i].inBytes / elementBytes);
@@ -207,13 +202,13 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
         failCall({fmt::format("[network] ranks {} and {} disagree: {}; {}", p, rank_, text, place())});
       }
     }
-    if (p != rank_ && theirs != record) {
+    if (theirs != record) {
       const DifferingCall own{rank_, record, messageIn(record, heads_.data() + i * kHeadBytes), place()};
       failCall(
           differenceOf("network", programs().get(), own,
                        {p, theirs, messageIn(theirs, head), fmt::format("{} in {}", peerName(p), describe(theirs))}));
     }
-    if (p != rank_ && isShort(parcels[i].inBytes)) {
+    if (isShort(parcels[i].inBytes)) {
       moveBytes(parcels[i].in, head + sizeof(theirs), parcels[i].inBytes);
     }
   }

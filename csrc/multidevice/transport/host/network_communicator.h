@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/ranges.h"
 #include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/flight_recorder.h"
@@ -23,7 +24,6 @@
 #include "multidevice/transport/host/network_watch.h"
 #include "multidevice/transport/host/world.h"
 #include "multidevice/transport/lanes.h"
-#include "multidevice/transport/reduce.h"
 
 namespace meshfuse {
 
@@ -90,6 +90,10 @@ class NetworkCommunicator final : public Communicator {
   void leave();
   // The sizes of nearly equal parts of the elements of a call, one for each rank.
   static std::vector<int64_t> partsOf(const CollectiveCall& call);
+  // The positions of the other ranks in a team.
+  auto positionsOfOthers(const Team& team) const {
+    return indices(team.ranks) | std::views::filter([this, &team](int64_t i) { return team.ranks[i] != rank_; });
+  }
   // One parcel for each member, in team order; the parcel of this rank is ignored.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void pass(std::span<const Hop> hops);

@@ -7,7 +7,6 @@
 // worlds.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -45,26 +46,23 @@ bool Rejoin::settleMembers() {
   const auto begin = Clock::now();
   members_.clear();
   for (int r = 0; r < old_.size(); ++r) {
-    for (;;) {
-      uint32_t word = slot(r).came.load(std::memory_order_acquire);
-      if (word == attempt_ + 1) {
-        members_.push_back(r);
-        break;
-      }
-      if (word == RejoinSlot::kOut) {
-        break;
-      }
+    std::atomic<uint32_t>& came = slot(r).came;
+    uint32_t word = came.load(std::memory_order_acquire);
+    for (; word != attempt_ + 1 && word != RejoinSlot::kOut; word = came.load(std::memory_order_acquire)) {
       if (!underWay()) {
         return false;
       }
       if (isGone(r, begin)) {
-        slot(r).came.compare_exchange_strong(word, RejoinSlot::kOut);
+        came.compare_exchange_strong(word, RejoinSlot::kOut);
       } else {
         std::this_thread::sleep_for(kSlotPoll);
       }
     }
+    if (word == attempt_ + 1) {
+      members_.push_back(r);
+    }
   }
-  if (!std::binary_search(members_.begin(), members_.end(), old_.rank())) {
+  if (!contains(members_, old_.rank())) {
     throwTooLate("excluded it");
   }
   return underWay();
@@ -79,9 +77,7 @@ bool Rejoin::isGone(int rank, Clock::time_point begin) const {
          old_.sinceLastBeat(rank) > std::max(options_.deadline, kSurelySilent);
 }
 
-int Rejoin::rank() const {
-  return static_cast<int>(std::lower_bound(members_.begin(), members_.end(), old_.rank()) - members_.begin());
-}
+int Rejoin::rank() const { return static_cast<int>(positionIn(members_, old_.rank())); }
 
 bool Rejoin::underWay() const { return verdict().load(std::memory_order_acquire) == 2 * attempt_; }
 

@@ -6,7 +6,6 @@
 // remaining ranks start another one.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,7 +1,6 @@
 // A connection, by TCP or within the host, that never blocks for longer than a limit.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>

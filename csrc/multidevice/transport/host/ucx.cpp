@@ -4,7 +4,6 @@
 #include <ucp/api/ucp.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -136,21 +135,18 @@ class UcxLink final : public NetworkLink {
 
   Operation send(int peer, const void* data, size_t bytes, uint64_t tag) override {
     std::lock_guard lock(mutex_);
-    if (worker_ == nullptr) {
-      return new Message{.failed = UCS_INPROGRESS};
-    }
     ucp_request_param_t parameters{};
-    return started(ucx_.tagSend(endpoints_[peer], data, bytes, tag, &parameters), Message{});
+    return worker_ == nullptr ? neverDone()
+                              : started(ucx_.tagSend(endpoints_[peer], data, bytes, tag, &parameters), Message{});
   }
 
   Operation receive(void* data, size_t bytes, uint64_t tag) override {
     std::lock_guard lock(mutex_);
-    if (worker_ == nullptr) {
-      return new Message{.failed = UCS_INPROGRESS};
-    }
     ucp_request_param_t parameters{};
     parameters.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // so that there is a request to ask for the length
-    return started(ucx_.tagReceive(worker_, data, bytes, tag, ~uint64_t{0}, &parameters), Message{.receives = true});
+    return worker_ == nullptr ? neverDone()
+                              : started(ucx_.tagReceive(worker_, data, bytes, tag, ~uint64_t{0}, &parameters),
+                                        Message{.receives = true});
   }
 
   std::optional<uint64_t> find(uint64_t tag, uint64_t mask) override {
@@ -178,13 +174,12 @@ class UcxLink final : public NetworkLink {
     if (status == UCS_INPROGRESS) {
       return {};
     }
-    Outcome outcome{.done = true, .tooLong = status == UCS_ERR_MESSAGE_TRUNCATED};
-    if (message->receives && status == UCS_OK) {
-      outcome.bytes = static_cast<int64_t>(information.length);
-    }
-    if (status != UCS_OK && !outcome.tooLong) {
-      outcome.error = ucx_.statusString(status);
-    }
+    const bool isComplete = status == UCS_OK;
+    const bool tooLong = status == UCS_ERR_MESSAGE_TRUNCATED;
+    const Outcome outcome{.done = true,
+                          .tooLong = tooLong,
+                          .bytes = message->receives && isComplete ? static_cast<int64_t>(information.length) : -1,
+                          .error = isComplete || tooLong ? "" : ucx_.statusString(status)};
     if (message->request != nullptr) {
       ucx_.requestFree(message->request);
     }
@@ -230,6 +225,7 @@ class UcxLink final : public NetworkLink {
     ucs_status_t failed = UCS_OK;
   };
 
+  static Operation neverDone() { return new Message{.failed = UCS_INPROGRESS}; }
   static Operation started(ucs_status_ptr_t request, Message message) {
     if (request == nullptr) {
       return nullptr;

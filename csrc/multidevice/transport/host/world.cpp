@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/host_communicator.h"
 #include "multidevice/transport/host/network_communicator.h"

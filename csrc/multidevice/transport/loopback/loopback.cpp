@@ -1,6 +1,5 @@
 #include "multidevice/transport/loopback/loopback.h"
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
