@@ -1,6 +1,9 @@
 #include "codegen/cuda/point_text.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse::cuda {
 
@@ -9,13 +12,13 @@ namespace {
 // A text under construction: operands a, b, c and the type.
 struct Writer {
   DataType t;
+  bool coarse;
   std::span<const std::string> args;
   Sections& uses;
 
   bool floating() const { return isFloatingPoint(t); }
   bool single() const { return t == DataType::Float; }
   std::string a() const { return args[0]; }
-  std::string b() const { return args[1]; }
 
   std::string infix(std::string_view op) const { return fmt::format("({} {} {})", args[0], op, args[1]); }
   // A function of CUDA's math library: the float version ends in f.
@@ -25,18 +28,10 @@ struct Writer {
     return call(function);
   }
   std::string call(std::string_view function) const {
-    std::string text = fmt::format("{}(", function);
-    for (size_t i = 0; i < args.size(); i++) {
-      text += (i > 0 ? ", " : "") + unwrapped(args[i]);
-    }
-    return text + ")";
+    return fmt::format("{}({})", function, joined(args, ", ", unwrapped));
   }
   std::string literal(double value) const { return floatLiteral(value, t, uses); }
   std::string infinity(double sign) const { return literal(sign * __builtin_inf()); }
-  // floats by an operator, integers modulo 2^n
-  std::string arithmetic(std::string_view op, std::string_view wrapped) const {
-    return floating() ? infix(op) : runtime("wrap", wrapped);
-  }
   std::string isTrue(const std::string& operand) const {
     return t == DataType::Bool ? operand : fmt::format("({} != 0)", operand);
   }
@@ -45,30 +40,59 @@ struct Writer {
   }
 };
 
-std::string unaryText(PointOp op, const Writer& w) {
+// Empty if the op is no operator on elements of type `t`.
+std::string_view operatorOf(PointOp op, DataType t) {
   using enum PointOp;
+  struct Row {
+    PointOp op;
+    std::string_view floating;
+    std::string_view integer;
+    std::string_view boolean;
+  };
+  static constexpr Row kRows[] = {
+      {Add, "+", "", ""},     {Sub, "-", "", ""},          {Mul, "*", "", ""},         {Eq, "==", "==", "=="},
+      {Ne, "!=", "!=", "!="}, {Gt, ">", ">", ">"},         {Ge, ">=", ">=", ">="},     {Lt, "<", "<", "<"},
+      {Le, "<=", "<=", "<="}, {BitwiseAnd, "", "&", "&&"}, {BitwiseOr, "", "|", "||"}, {BitwiseXor, "", "^", "!="},
+  };
+  const Row* row = std::ranges::find(kRows, op, &Row::op);
+  return row == std::end(kRows) ? ""
+         : isFloatingPoint(t)   ? row->floating
+         : t == DataType::Bool  ? row->boolean
+                                : row->integer;
+}
+
+std::string opText(PointOp op, const Writer& w) {
+  using enum PointOp;
+  if (std::string_view text = operatorOf(op, w.t); !text.empty()) {
+    return w.infix(text);
+  }
   switch (op) {
     case Abs:
       return w.floating() ? w.math("fabs")
                           : (w.uses.insert("wrap"), fmt::format("({} < 0 ? subWrap({}, {}) : {})", w.a(), w.literal(0),
                                                                 unwrapped(w.a()), w.a()));
+    case Exp:
+      return w.coarse ? w.runtime("coarse_exp", "coarseExp") : w.math("exp");
     case Frac:
       return fmt::format("({} - {})", w.a(), w.math("trunc"));
     case Neg:
       return w.floating() ? "(-" + w.a() + ")"
                           : (w.uses.insert("wrap"), fmt::format("subWrap({}, {})", w.literal(0), unwrapped(w.a())));
     case Reciprocal:
-      return fmt::format("({} / {})", w.literal(1), w.a());
+      return w.coarse ? (w.uses.insert("coarse_div"), fmt::format("coarseDiv(1.0f, {})", unwrapped(w.a())))
+                      : fmt::format("({} / {})", w.literal(1), w.a());
     case Round:
       return w.math("rint");
     case Sigmoid:
-      return w.runtime("sigmoid", "sigmoid");
+      return w.coarse ? w.runtime("coarse_sigmoid", "coarseSigmoid") : w.runtime("sigmoid", "sigmoid");
     case Sign:
       return w.runtime("sign", "signOf");
     case Signbit:
       return w.single()     ? fmt::format("(__float_as_int({}) < 0)", unwrapped(w.a()))
              : w.floating() ? fmt::format("(__double2hiint({}) < 0)", unwrapped(w.a()))
                             : fmt::format("({} < 0)", w.a());
+    case Tanh:
+      return w.coarse ? w.runtime("coarse_tanh", "coarseTanh") : w.math("tanh");
     case BitwiseNot:
       return fmt::format("({}{})", w.t == DataType::Bool ? '!' : '~', w.a());
     case LogicalNot:
@@ -83,22 +107,16 @@ std::string unaryText(PointOp op, const Writer& w) {
       return fmt::format("({} == {})", w.a(), w.infinity(-1));
     case IsPosInf:
       return fmt::format("({} == {})", w.a(), w.infinity(1));
-    default:
-      return w.math(info(op).name);  // the table's names are those of <cmath>
-  }
-}
-
-std::string binaryText(PointOp op, const Writer& w) {
-  using enum PointOp;
-  switch (op) {
     case Add:
-      return w.arithmetic("+", "addWrap");
+      return w.runtime("wrap", "addWrap");
     case Sub:
-      return w.arithmetic("-", "subWrap");
+      return w.runtime("wrap", "subWrap");
     case Mul:
-      return w.arithmetic("*", "mulWrap");
+      return w.runtime("wrap", "mulWrap");
     case Div:
-      return w.floating() ? w.infix("/") : w.runtime("divide", "divide");
+      return w.coarse       ? w.runtime("coarse_div", "coarseDiv")
+             : w.floating() ? w.infix("/")
+                            : w.runtime("divide", "divide");
     case Fmod:
       return w.floating() ? w.math("fmod") : w.runtime("mod_trunc", "modTrunc");
     case Remainder:
@@ -107,36 +125,14 @@ std::string binaryText(PointOp op, const Writer& w) {
       return w.runtime("mod_trunc", "modTrunc");
     case Pow:
       return w.floating() ? w.math("pow") : w.runtime("pow_int", "powInt");
-    case Atan2:
-      return w.math("atan2");
     case Maximum:
       return w.single() ? w.runtime("maximum_float", "maximumFloat") : w.runtime("maximum", "maximum");
     case Minimum:
       return w.single() ? w.runtime("minimum_float", "minimumFloat") : w.runtime("minimum", "minimum");
-    case NextAfter:
-      return w.math("nextafter");
     case CeilDiv:
       return w.runtime("ceil_div", "ceilDivide");
     case Gcd:
       return w.runtime("gcd", "gcdOf");
-    case Eq:
-      return w.infix("==");
-    case Ne:
-      return w.infix("!=");
-    case Gt:
-      return w.infix(">");
-    case Ge:
-      return w.infix(">=");
-    case Lt:
-      return w.infix("<");
-    case Le:
-      return w.infix("<=");
-    case BitwiseAnd:
-      return w.infix(w.t == DataType::Bool ? "&&" : "&");
-    case BitwiseOr:
-      return w.infix(w.t == DataType::Bool ? "||" : "|");
-    case BitwiseXor:
-      return w.infix(w.t == DataType::Bool ? "!=" : "^");
     case Shl:
       return w.runtime("shifts", "shiftLeft");
     case Shr:
@@ -147,8 +143,12 @@ std::string binaryText(PointOp op, const Writer& w) {
       return w.logical("||");
     case LogicalXor:
       return w.logical("!=");
-    default:
+    case Where:
+      return fmt::format("({} ? {} : {})", w.args[0], w.args[1], w.args[2]);
+    case CheckedIndex:
       throwInternalError(fmt::format("[codegen cuda] {} is not a binary op", info(op).name));
+    default:
+      return w.math(info(op).name);  // the table's names are those of <cmath>
   }
 }
 
@@ -156,33 +156,8 @@ std::string binaryText(PointOp op, const Writer& w) {
 
 std::string pointText(PointOp op, DataType t, Precision precision, std::span<const std::string> operands,
                       Sections& uses) {
-  Writer w{t, operands, uses};
-  if (precision == Precision::Coarse && t == DataType::Float) {
-    if (op == PointOp::Exp) {
-      return w.runtime("coarse_exp", "coarseExp");
-    }
-    if (op == PointOp::Tanh) {
-      return w.runtime("coarse_tanh", "coarseTanh");
-    }
-    if (op == PointOp::Sigmoid) {
-      return w.runtime("coarse_sigmoid", "coarseSigmoid");
-    }
-    if (op == PointOp::Div) {
-      return w.runtime("coarse_div", "coarseDiv");
-    }
-    if (op == PointOp::Reciprocal) {
-      uses.insert("coarse_div");
-      return fmt::format("coarseDiv(1.0f, {})", unwrapped(operands[0]));
-    }
-  }
-  if (op == PointOp::Where) {
-    return fmt::format("({} ? {} : {})", operands[0], operands[1], operands[2]);
-  }
-  if (op == PointOp::Fma) {
-    return w.math("fma");
-  }
-  std::string text = info(op).arity == 1 ? unaryText(op, w) : binaryText(op, w);
-  return info(op).givesBool ? text : narrowed(std::move(text), t);
+  std::string text = opText(op, {t, precision == Precision::Coarse && t == DataType::Float, operands, uses});
+  return info(op).givesBool || op == PointOp::Where ? text : narrowed(std::move(text), t);
 }
 
 bool isCheap(PointOp op) {

@@ -80,9 +80,9 @@ Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
     Value* rest = b_.CreateAnd(value, bits(type, 0x7ff));
     Value* sticky = b_.CreateSelect(b_.CreateICmpNE(rest, bits(type, 0)), bits(type, 0x800), bits(type, 0));
     Value* shortened = b_.CreateOr(b_.CreateAnd(value, bits(type, ~int64_t{0x7ff})), sticky);
-    value = b_.CreateSIToFP(b_.CreateSelect(large, shortened, value), withElement(value, b_.getDoubleTy()));
-    from = DataType::Double;
-  } else if (isIntegral(from)) {
+    value = b_.CreateSelect(large, shortened, value);
+  }
+  if (isIntegral(from)) {
     value = b_.CreateSIToFP(value, withElement(value, b_.getDoubleTy()));
     from = DataType::Double;
   } else if (from == DataType::Bool) {
@@ -91,11 +91,8 @@ Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
   if (from == DataType::Double) {
     value = roundToOddFloat(value);
   }
-  if (to != DataType::Half) {
-    return floatBitsToBFloat16(value);
-  }
-  if (!f16c_) {
-    return floatBitsToHalf(value);
+  if (to != DataType::Half || !f16c_) {
+    return to == DataType::Half ? floatBitsToHalf(value) : floatBitsToBFloat16(value);
   }
   Value* half = b_.CreateFPTrunc(value, withElement(value, b_.getHalfTy()));
   return b_.CreateBitCast(half, withElement(value, b_.getInt16Ty()));
