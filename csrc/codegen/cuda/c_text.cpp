@@ -1,9 +1,12 @@
 #include "codegen/cuda/c_text.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "tensor/half.h"
 
 namespace meshfuse::cuda {
@@ -30,12 +33,9 @@ constexpr Spelling kSpellings[] = {
 };
 
 const Spelling& spellingOf(DataType t) {
-  for (const Spelling& s : kSpellings) {
-    if (s.type == t) {
-      return s;
-    }
-  }
-  throwInternalError(fmt::format("[codegen cuda] {} has no row in kSpellings", name(t)));
+  const Spelling* row = std::ranges::find(kSpellings, t, &Spelling::type);
+  invariant(row != std::end(kSpellings), "[codegen cuda] {} has no row in kSpellings", name(t));
+  return *row;
 }
 
 // C++ computes in int where an integer type is narrower.
@@ -80,7 +80,7 @@ std::string floatText(float value) {
     return value > 0 ? "__int_as_float(0x7f800000)" : "__int_as_float(0xff800000)";
   }
   std::string text = decimal(value);
-  return text.back() == ')' ? text.substr(0, text.size() - 1) + "f)" : text + "f";
+  return text.insert(text.back() == ')' ? text.size() - 1 : text.size(), "f");
 }
 
 std::string doubleText(double value) {
@@ -156,8 +156,6 @@ std::string identityText(Combiner combiner, DataType t) {
 
 namespace {
 
-bool nonNegative(const IntExpr& e) { return e.lower().value_or(-1) >= 0; }
-
 std::string atomText(const IntAtom& atom, Sections& uses) {
   if (atom.kind == AtomKind::Symbol) {
     return atom.key;
@@ -168,17 +166,20 @@ std::string atomText(const IntAtom& atom, Sections& uses) {
     uses.emplace(section);
     return fmt::format("{}({}, {})", function, exprText(a, uses), exprText(b, uses));
   };
+  // C++ rounds towards zero.
+  auto division = [&](char sign, std::string_view function) {
+    return a.lower().value_or(-1) >= 0 ? fmt::format("({} {} {})", parenthesized(a, uses), sign, parenthesized(b, uses))
+                                       : call(function, "index_division");
+  };
   switch (atom.kind) {
     case AtomKind::Symbol:
       break;
     case AtomKind::FloorDiv:
-      return nonNegative(a) ? fmt::format("({} / {})", parenthesized(a, uses), parenthesized(b, uses))
-                            : call("floorDiv", "index_division");
+      return division('/', "floorDiv");
     case AtomKind::CeilDiv:
       return call("ceilDiv", "index_division");
     case AtomKind::Mod:
-      return nonNegative(a) ? fmt::format("({} % {})", parenthesized(a, uses), parenthesized(b, uses))
-                            : call("floorMod", "index_division");
+      return division('%', "floorMod");
     case AtomKind::Min:
       return call("least", "index_bounds");
     case AtomKind::Max:
@@ -194,28 +195,21 @@ std::string coefficientText(int64_t c) { return c < 1 << 20 ? fmt::format("{}", 
 
 std::string exprText(const IntExpr& e, Sections& uses) {
   std::string text;
+  auto add = [&](int64_t signedAs, const std::string& term) {
+    text += signedAs < 0 ? (text.empty() ? "-" : " - ") : (text.empty() ? "" : " + ");
+    text += term;
+  };
   for (const IntTerm& t : e.terms()) {
-    int64_t c = t.coefficient;
-    if (text.empty()) {
-      text = c < 0 ? "-" : "";
-    } else {
-      text += c < 0 ? " - " : " + ";
-    }
-    c = c < 0 ? -c : c;
-    for (size_t i = 0; i < t.factors.size(); i++) {
-      text += (i > 0 ? "*" : "") + atomText(*t.factors[i], uses);
-    }
-    if (c != 1) {
-      text += "*" + coefficientText(c);
-    }
+    std::string term = joined(t.factors, "*", [&](const IntAtomPtr& a) { return atomText(*a, uses); });
+    int64_t c = std::abs(t.coefficient);
+    add(t.coefficient, c == 1 ? term : term + "*" + coefficientText(c));
   }
   int64_t c = e.constantTerm();
   if (text.empty()) {
     return c < 1 << 30 ? fmt::format("{}", c) : fmt::format("{}ll", c);
   }
   if (c != 0) {
-    text += c < 0 ? " - " : " + ";
-    text += coefficientText(c < 0 ? -c : c);
+    add(c, coefficientText(std::abs(c)));
   }
   return text;
 }

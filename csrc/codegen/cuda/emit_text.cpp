@@ -24,14 +24,12 @@ void Emitter::openLoop(const DigitInfo& d, int64_t step) {
 Tile Emitter::newTile(std::string_view stem, tile::ValueId id) {
   const tile::Value& v = value(id);
   bool endsInDigit = !stem.empty() && stem.back() >= '0' && stem.back() <= '9';
-  Tile t{.name = s_.names.fresh(fmt::format("{}{}{}", stem, endsInDigit ? "_" : "", id)),
-         .space = v.space,
-         .digits = v.digits,
-         .dtype = v.dtype};
-  std::vector<DigitInfo> registers = geometry_.registers(v.space, v.digits);
-  t.elements = countOf(registers);
-  t.packed = isHalfPrecision(v.dtype) && !registers.empty() && registers.back().level == tile::Level::Vector;
-  return t;
+  return {.name = s_.names.fresh(fmt::format("{}{}{}", stem, endsInDigit ? "_" : "", id)),
+          .space = v.space,
+          .digits = v.digits,
+          .dtype = v.dtype,
+          .elements = countOf(geometry_.registers(v.space, v.digits)),
+          .packed = isHalfPrecision(v.dtype) && geometry_.vector(v.space, v.digits)};
 }
 
 Tile Emitter::declaredTile(std::string_view stem, tile::ValueId id) {
@@ -56,11 +54,9 @@ std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit) {
 }
 
 std::string within(const std::string& array, const std::string& index, int elementsOfAWord) {
-  if (index == "0") {
-    return array;
-  }
-  return elementsOfAWord > 1 ? fmt::format("{} + ({}) / {}", array, index, elementsOfAWord)
-                             : fmt::format("{} + {}", array, index);
+  return index == "0"          ? array
+         : elementsOfAWord > 1 ? fmt::format("{} + ({}) / {}", array, index, elementsOfAWord)
+                               : fmt::format("{} + {}", array, index);
 }
 
 std::string Emitter::elementIndex(const Tile& tile, Unit unit) const {

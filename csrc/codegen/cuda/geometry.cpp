@@ -3,18 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse::cuda {
 
 using tile::Level;
 
-int64_t countOf(const std::vector<DigitInfo>& digits) {
-  int64_t n = 1;
-  for (const DigitInfo& d : digits) {
-    n *= d.size;
-  }
-  return n;
-}
+int64_t countOf(const std::vector<DigitInfo>& digits) { return productOf(digits, &DigitInfo::size); }
 
 IntExpr positionOf(const std::vector<DigitInfo>& digits, Unit unit) {
   IntExpr position = 0;
@@ -50,13 +45,11 @@ Geometry::Geometry(const tile::Program& program, Names& names) : program_(progra
   for (const tile::Space& space : program.spaces) {
     addDigits(space, names);
   }
-  for (size_t s = 0; s < program.spaces.size(); s++) {
-    for (size_t a = 0; a < program.spaces[s].axes.size(); a++) {
-      IntExpr sum = 0;
-      for (const tile::Digit& d : program.spaces[s].axes[a].digits) {
-        sum += d.size.isConst(1) ? IntExpr(0) : meaning_.at(d.symbol) * resolve(d.stride);
-      }
-      meaning_[program.spaces[s].axes[a].name] = sum;
+  for (const tile::Space& space : program.spaces) {
+    for (const tile::Axis& axis : space.axes) {
+      meaning_[axis.name] = sumOf(axis.digits, [&](const tile::Digit& d) {
+        return d.size.isConst(1) ? IntExpr(0) : meaning_.at(d.symbol) * resolve(d.stride);
+      });
     }
   }
 }
@@ -86,9 +79,7 @@ void Geometry::addDigits(const tile::Space& space, Names& names) {
 void Geometry::orderThreads(std::vector<DigitInfo>& digits) const {
   int vectorAxis = -1;
   for (const DigitInfo& d : digits) {
-    if (d.level == Level::Vector && d.size > 1) {
-      vectorAxis = d.axis;
-    }
+    vectorAxis = d.level == Level::Vector && d.size > 1 ? d.axis : vectorAxis;
   }
   for (Level level : {Level::Cluster, Level::Warp, Level::Lane}) {
     int weight = 1;
@@ -104,22 +95,24 @@ void Geometry::orderThreads(std::vector<DigitInfo>& digits) const {
 }
 
 std::vector<DigitInfo> Geometry::onLevel(int space, uint64_t set, Level level) const {
-  std::vector<DigitInfo> out = digits(space);
-  std::erase_if(out, [&](const DigitInfo& d) { return (set & d.bit) == 0 || d.level != level || d.size == 1; });
-  return out;
+  return filtered(digits(space),
+                  [&](const DigitInfo& d) { return (set & d.bit) != 0 && d.level == level && d.size != 1; });
 }
 
 std::vector<DigitInfo> Geometry::registers(int space, uint64_t set) const {
   std::vector<DigitInfo> out = onLevel(space, set, Level::Repeat);
-  std::vector<DigitInfo> vector = onLevel(space, set, Level::Vector);
-  out.insert(out.end(), vector.begin(), vector.end());
+  append(out, onLevel(space, set, Level::Vector));
   return out;
 }
 
+std::optional<DigitInfo> Geometry::vector(int space, uint64_t set) const {
+  std::vector<DigitInfo> vectors = onLevel(space, set, Level::Vector);
+  return vectors.empty() ? std::nullopt : std::optional(vectors.back());
+}
+
 std::vector<DigitInfo> Geometry::threads(int space, uint64_t set) const {
-  std::vector<DigitInfo> out = digits(space);
-  std::erase_if(out, [&](const DigitInfo& d) { return (set & d.bit) == 0 || !isThread(d.level) || d.size == 1; });
-  return out;
+  return filtered(digits(space),
+                  [&](const DigitInfo& d) { return (set & d.bit) != 0 && isThread(d.level) && d.size != 1; });
 }
 
 IntExpr Geometry::resolve(const IntExpr& e) const {
@@ -139,10 +132,8 @@ const std::string& Geometry::cName(const std::string& symbol) const {
 
 bool Geometry::mentionsAxis(const IntExpr& e, int space, int axis) const {
   const tile::Axis& a = program_.spaces[space].axes[axis];
-  if (e.contains(a.name)) {
-    return true;
-  }
-  return std::any_of(a.digits.begin(), a.digits.end(), [&](const tile::Digit& d) { return e.contains(d.symbol); });
+  return e.contains(a.name) ||
+         std::ranges::any_of(a.digits, [&](const tile::Digit& d) { return e.contains(d.symbol); });
 }
 
 }  // namespace meshfuse::cuda

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,9 +41,10 @@ class Geometry {
   Geometry(const tile::Program& program, Names& names);
 
   const std::vector<DigitInfo>& digits(int space) const { return spaces_[space]; }
-  // The digits of `set`, those of size 1 left out: on one level; in registers, the vector digit last; on threads.
+  // The digits of `set`, those of size 1 left out: on one level; in registers, the vector digit last; that one; on threads.
   std::vector<DigitInfo> onLevel(int space, uint64_t set, tile::Level level) const;
   std::vector<DigitInfo> registers(int space, uint64_t set) const;
+  std::optional<DigitInfo> vector(int space, uint64_t set) const;
   std::vector<DigitInfo> threads(int space, uint64_t set) const;
 
   // Axes and digits in terms of C names; tensors' sizes and grid dims too.

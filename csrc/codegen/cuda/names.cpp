@@ -1,10 +1,11 @@
 #include "codegen/cuda/names.h"
 
-#include <algorithm>
+#include <fmt/core.h>
+
 #include <array>
 #include <cctype>
 
-#include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse::cuda {
 
@@ -49,8 +50,7 @@ std::string Names::fresh(std::string_view wanted) {
     name.erase(at, 1);
   }
   std::string candidate = name;
-  for (int n = 1;
-       taken_.contains(candidate) || std::find(kReserved.begin(), kReserved.end(), candidate) != kReserved.end(); n++) {
+  for (int n = 1; taken_.contains(candidate) || contains(kReserved, candidate); n++) {
     candidate = fmt::format("{}_{}", name, n);
   }
   taken_.insert(candidate);
