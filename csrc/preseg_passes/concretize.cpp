@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
@@ -15,6 +16,8 @@
 namespace meshfuse {
 
 namespace {
+
+using Ids = std::vector<IterDomain*>;
 
 IntExpr bound(const IntExpr& e, const SymbolValues& values) { return e.substitute(valuesIn(values)); }
 
@@ -59,9 +62,7 @@ void checkFacts(const IntExpr& e, const SymbolValues& values) {
   }
 }
 
-bool anySymbolic(const std::vector<IterDomain*>& dims) {
-  return std::any_of(dims.begin(), dims.end(), [](const IterDomain* id) { return id->isSymbolic(); });
-}
+bool anySymbolic(const Ids& dims) { return std::ranges::any_of(dims, &IterDomain::isSymbolic); }
 
 // A dim with its size: a dim of symbolic structure becomes a broadcast dim if its size is 1.
 Dim settled(const IterDomain* id, const SymbolValues& values) {
@@ -102,19 +103,11 @@ class Concretizer {
 
  private:
   std::vector<IntExpr> boundAll(const std::vector<IntExpr>& exprs) const {
-    std::vector<IntExpr> all;
-    for (const IntExpr& e : exprs) {
-      all.push_back(bound(e, values_));
-    }
-    return all;
+    return mapped(exprs, [&](const IntExpr& e) { return bound(e, values_); });
   }
 
-  std::vector<Dim> settledDims(const std::vector<IterDomain*>& ids) const {
-    std::vector<Dim> dims;
-    for (const IterDomain* id : ids) {
-      dims.push_back(settled(id, values_));
-    }
-    return dims;
+  std::vector<Dim> settledDims(const Ids& ids) const {
+    return mapped(ids, [&](const IterDomain* id) { return settled(id, values_); });
   }
 
   // Dims like the first operand's, which is copied.
@@ -136,10 +129,7 @@ class Concretizer {
     attributes.starts = boundAll(attributes.starts);
     attributes.stops = boundAll(attributes.stops);
     attributes.steps = boundAll(attributes.steps);
-    std::vector<Val*> inputs;
-    for (const Val* in : e->inputs()) {
-      inputs.push_back(cloner_.clone(in));
-    }
+    std::vector<Val*> inputs = mapped(e->inputs(), [&](const Val* in) { return cloner_.clone(in); });
     to_.renumber(fresh, old->id());
     cloner_.set(old, fresh);
     to_.addExpr(kind, std::move(inputs), {fresh}, std::move(attributes));
@@ -147,7 +137,7 @@ class Concretizer {
 
   // The result has at most as many elements along its dim as the operand.
   void checkLine(const Expr* e) const {
-    const auto axis = static_cast<size_t>(e->attributes().dim);
+    const int axis = e->attributes().dim;
     const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], values_);
     const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], values_);
     check(!provenLess(extent, wanted),
@@ -159,28 +149,21 @@ class Concretizer {
     const TensorView* old = e->tensorOutput();
     const std::vector<IntExpr> shape = boundAll(old->shape());
     const std::vector<Dim> root = operandDims(e);
-    std::vector<IntExpr> from;
-    for (const Dim& d : root) {
-      from.push_back(d.extent);
-    }
+    const std::vector<IntExpr> from = mapped(root, &Dim::extent);
     check(!provenUnequal(product(from), product(shape)),
           "[reshape] {} of sizes {} has {} elements, sizes {} make {}; expected equal numbers", e->input(0)->toString(),
           toString(from), product(from).toString(), toString(shape), product(shape).toString());
-    const std::vector<IterDomain*>& logical = old->getLogicalDomain();
-    const std::vector<IterDomain*>& rootIds = old->getRootDomain();
-    const bool connected = std::all_of(logical.begin(), logical.end(), [&](const IterDomain* id) {
-      return id->definition() != nullptr || id->isBroadcast() ||
-             std::find(rootIds.begin(), rootIds.end(), id) != rootIds.end();
+    const Ids& logical = old->getLogicalDomain();
+    const Ids& rootIds = old->getRootDomain();
+    const bool connected = std::ranges::all_of(logical, [&](const IterDomain* id) {
+      return id->definition() != nullptr || id->isBroadcast() || contains(rootIds, id);
     });
     if (connected && !anySymbolic(logical) && !anySymbolic(rootIds)) {
       cloner_.clone(e);
       return;
     }
-    replace(e,
-            to_.tensorFromRoot(
-                old->dtype(), root,
-                [&](Fusion& f, const std::vector<IterDomain*>& ids) { return connectReshape(f, ids, shape); }),
-            ExprKind::Reshape);
+    const auto connect = [&](Fusion& f, const Ids& ids) { return connectReshape(f, ids, shape); };
+    replace(e, to_.tensorFromRoot(old->dtype(), root, connect), ExprKind::Reshape);
   }
 
   // An iteration dim of one element that stretches is made a broadcast dim first.
@@ -199,7 +182,7 @@ class Concretizer {
       plainOnes[k] = !equal && from[k].extent.isConst(1) && from[k].type != IterType::Broadcast;
     }
     Val* operand = cloner_.clone(e->input(0));
-    if (std::find(plainOnes.begin(), plainOnes.end(), true) != plainOnes.end()) {
+    if (contains(plainOnes, true)) {
       cloner_.set(e->input(0), asBroadcast(operand->asTensor(), plainOnes));
     }
     replace(e, to_.tensor(old->dtype(), to), stretches ? ExprKind::Expand : ExprKind::Set);
@@ -216,33 +199,26 @@ class Concretizer {
         kept.push_back(dims[k]);
       }
     }
-    TensorView* squeezed = to_.tensor(x->dtype(), kept);
-    to_.addExpr(ExprKind::Squeeze, {x}, {squeezed}, {.flags = flags});
-    TensorView* out = to_.tensor(x->dtype(), dims);
-    to_.addExpr(ExprKind::Broadcast, {squeezed}, {out}, {.flags = flags});
-    return out;
+    TensorView* squeezed = to_.addOp(ExprKind::Squeeze, {x}, x->dtype(), kept, {.flags = flags});
+    return to_.addOp(ExprKind::Broadcast, {squeezed}, x->dtype(), dims, {.flags = flags});
   }
 
   void settle(const Expr* e) {
     const TensorView* old = e->tensorOutput();
     const ExprAttributes& a = e->attributes();
+    const auto fromRoot = [&](const auto& connect) {
+      return to_.tensorFromRoot(old->dtype(), operandDims(e), connect);
+    };
     TensorView* fresh = nullptr;
     if (e->kind() == ExprKind::Permute) {
-      fresh = to_.tensorFromRoot(old->dtype(), operandDims(e), [&](Fusion&, const std::vector<IterDomain*>& root) {
-        std::vector<IterDomain*> logical;
-        for (int k : a.order) {
-          logical.push_back(root[k]);
-        }
-        return logical;
-      });
+      fresh = fromRoot([&](Fusion&, const Ids& root) { return mapped(a.order, [&](int k) { return root[k]; }); });
     } else if (e->kind() == ExprKind::Slice) {
-      fresh = to_.tensorFromRoot(old->dtype(), operandDims(e), [&](Fusion& f, const std::vector<IterDomain*>& root) {
+      fresh = fromRoot([&](Fusion& f, const Ids& root) {
         return connectSlice(f, root, boundAll(a.starts), boundAll(a.stops), boundAll(a.steps));
       });
     } else if (e->kind() == ExprKind::Pad) {
-      fresh = to_.tensorFromRoot(old->dtype(), operandDims(e), [&](Fusion& f, const std::vector<IterDomain*>& root) {
-        return connectPad(f, root, boundAll(a.starts), boundAll(a.stops));
-      });
+      fresh = fromRoot(
+          [&](Fusion& f, const Ids& root) { return connectPad(f, root, boundAll(a.starts), boundAll(a.stops)); });
     } else {
       check(!old->hasRoot(), "[concretize] {} = {}: a tensor with a symbolic dim has a root domain; leave out root[..]",
             old->toString(), e->opName());
@@ -308,7 +284,7 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   copy->setPlanner(fusion.planner());
   Concretizer concretizer(fusion, *copy, values);
   for (const Val* in : fusion.inputs()) {
-    if (!in->isTensor() && in->dtype() == DataType::Int && values.count(std::string(in->intExpr().symbolName())) > 0) {
+    if (!in->isTensor() && in->dtype() == DataType::Int && values.contains(std::string(in->intExpr().symbolName()))) {
       // it stays an input without readers: they read the constant now
       Val* unread = copy->inputScalar(DataType::Int);
       copy->renumber(unread, in->id());
@@ -329,10 +305,7 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   for (const auto& [out, in] : fusion.aliases()) {
     copy->aliasOutputToInput(concretizer.find(out), concretizer.find(in));
   }
-  std::string list;
-  for (const std::string& violation : verify(*copy)) {
-    list += "\n  " + violation;
-  }
+  const std::string list = joined(verify(*copy), "", [](const std::string& violation) { return "\n  " + violation; });
   check(list.empty(), "[concretize] the sizes of the inputs do not fit the fusion:{}", list);
   return copy;
 }

@@ -6,9 +6,11 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <ranges>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "preseg_passes/reshard_cost.h"
@@ -27,14 +29,11 @@ struct Shareable {
 };
 
 std::optional<Shareable> shareable(const Expr* e) {
-  if (!isOneMeshReshard(e)) {
+  if (!isOneMeshReshard(e) || !e->attributes().plan) {  // without a plan its sizes are symbols
     return std::nullopt;
   }
   const ShardState from = shardState(e->input(0)->asTensor());
   const ShardState to = shardState(e->tensorOutput());
-  if (!e->attributes().plan) {
-    return std::nullopt;  // its sizes are symbols
-  }
   const std::vector<int64_t> extents = to.constantShape();
   const CommStep* call = nullptr;
   for (const CommStep& step : *e->attributes().plan) {
@@ -63,18 +62,18 @@ class Order {
  public:
   explicit Order(const Fusion& fusion) : exprs_(fusion.exprs()) {
     std::map<int, int> at;  // by id
-    for (size_t k = 0; k < exprs_.size(); k++) {
-      at[exprs_[k]->id()] = static_cast<int>(k);
+    for (int k = 0; k < std::ssize(exprs_); k++) {
+      at[exprs_[k]->id()] = k;
       weights_.push_back(weightOf(exprs_[k]));
-      nodes_.push_back({{static_cast<int>(k)}, {}, {}});
-      nodeOf_.push_back(static_cast<int>(k));
+      nodes_.push_back({{k}, {}, {}});
+      nodeOf_.push_back(k);
     }
-    for (size_t k = 0; k < exprs_.size(); k++) {
+    for (int k = 0; k < std::ssize(exprs_); k++) {
       for (const Val* in : exprs_[k]->inputs()) {
         if (in->definition() != nullptr) {
           const int before = at.at(in->definition()->id());
           nodes_[k].before.push_back(before);
-          nodes_[before].after.push_back(static_cast<int>(k));
+          nodes_[before].after.push_back(k);
         }
       }
     }
@@ -89,9 +88,9 @@ class Order {
     for (int member : from.members) {
       nodeOf_[member] = nodeOf_[with];
     }
-    to.members.insert(to.members.end(), from.members.begin(), from.members.end());
-    to.before.insert(to.before.end(), from.before.begin(), from.before.end());
-    to.after.insert(to.after.end(), from.after.begin(), from.after.end());
+    append(to.members, from.members);
+    append(to.before, from.before);
+    append(to.after, from.after);
     from = {};
   }
 
@@ -112,9 +111,9 @@ class Order {
         ready = std::max(ready, end);
       }
     }
-    for (auto n = order.rbegin(); n != order.rend(); ++n) {
-      const int tail = rest_[*n] + weightOfNode(*n);
-      for (int previous : at(*n).before) {
+    for (int n : std::views::reverse(order)) {
+      const int tail = rest_[n] + weightOfNode(n);
+      for (int previous : at(n).before) {
         int& rest = rest_[nodeOf_[previous]];
         rest = std::max(rest, tail);
       }
@@ -137,10 +136,10 @@ class Order {
     std::vector<size_t> waiting(exprs_.size(), 0);
     std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> open;
     const auto add = [&](int n) { open.emplace(std::ranges::max(at(n).members), n); };
-    for (size_t n = 0; n < nodes_.size(); n++) {
+    for (int n = 0; n < std::ssize(nodes_); n++) {
       waiting[n] = nodes_[n].before.size();
       if (!nodes_[n].members.empty() && waiting[n] == 0) {
-        add(static_cast<int>(n));
+        add(n);
       }
     }
     std::vector<int> order;
@@ -160,11 +159,7 @@ class Order {
   std::vector<Expr*> exprsOf(int n) const {
     std::vector<int> members = at(n).members;
     std::ranges::sort(members);
-    std::vector<Expr*> exprs;
-    for (int k : members) {
-      exprs.push_back(exprs_[k]);
-    }
-    return exprs;
+    return mapped(members, [&](int k) { return exprs_[k]; });
   }
 
  private:
@@ -189,11 +184,7 @@ class Order {
         std::ranges::count_if(a.haloSteps, [](const HaloStep& w) { return w.kind != Collective::Local; }));
   }
   int weightOfNode(int n) const {
-    int weight = 0;
-    for (int k : at(n).members) {
-      weight = std::max(weight, weights_[k]);
-    }
-    return weight;
+    return std::ranges::max(at(n).members | std::views::transform([&](int k) { return weights_[k]; }));
   }
 
   bool reaches(int from, int to) const {
@@ -234,11 +225,11 @@ class Packing {
   bool run() {
     std::vector<Candidate> candidates;
     std::map<std::string, int> alike;
-    for (size_t k = 0; k < order_.exprs().size(); k++) {
+    for (int k = 0; k < std::ssize(order_.exprs()); k++) {
       std::optional<Shareable> call = shareable(order_.exprs()[k]);
       if (call && call->bytes < context_.settings().bucketBytes) {
         alike[call->key]++;
-        candidates.push_back({static_cast<int>(k), 0, std::move(*call)});
+        candidates.push_back({k, 0, std::move(*call)});
       }
     }
     std::erase_if(candidates, [&](const Candidate& c) { return alike.at(c.call.key) == 1; });
@@ -309,14 +300,12 @@ class Packing {
     int pack = 0;
     for (const auto& [first, bucket] : packs) {
       pack++;
-      std::vector<std::string> names;
       for (int k : bucket->exprs) {
-        Expr* e = order_.exprs()[k];
-        fusion_.setPack(e, pack);
-        names.push_back(fmt::format("T{}", e->output()->id()));
+        fusion_.setPack(order_.exprs()[k], pack);
       }
-      context_.remark(
-          fmt::format("{} are one {} of {} bytes", fmt::join(names, ", "), bucket->call.call, bucket->bytes));
+      const auto nameOf = [&](int k) { return fmt::format("T{}", order_.exprs()[k]->output()->id()); };
+      context_.remark(fmt::format("{} are one {} of {} bytes", joined(bucket->exprs, ", ", nameOf), bucket->call.call,
+                                  bucket->bytes));
     }
     return pack > 0;
   }
@@ -327,15 +316,10 @@ class Packing {
   std::map<std::string, std::vector<Bucket>> buckets_;
 };
 
-bool hasPacks(const Fusion& fusion) {
-  const std::vector<Expr*> exprs = fusion.exprs();
-  return std::ranges::any_of(exprs, [](const Expr* e) { return e->attributes().pack != 0; });
-}
-
 }  // namespace
 
 bool packRedistributions(Fusion& fusion, PassContext& context) {
-  if (hasPacks(fusion)) {
+  if (std::ranges::any_of(fusion.exprs(), [](const Expr* e) { return e->attributes().pack != 0; })) {
     (void)inPackedOrder(fusion);
     return false;
   }
@@ -344,16 +328,9 @@ bool packRedistributions(Fusion& fusion, PassContext& context) {
 }
 
 std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
-  if (!hasPacks(fusion)) {
-    std::vector<std::vector<Expr*>> steps;
-    for (Expr* e : fusion.exprs()) {
-      steps.push_back({e});
-    }
-    return steps;
-  }
   Order order(fusion);
   std::map<int, std::pair<int, std::string>> first;  // by pack number: an expr and the key of its call
-  for (size_t k = 0; k < order.exprs().size(); k++) {
+  for (int k = 0; k < std::ssize(order.exprs()); k++) {
     const Expr* e = order.exprs()[k];
     if (e->attributes().pack == 0) {
       continue;
@@ -362,21 +339,16 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     check(call.has_value(),
           "[pack-redistributions] {} has pack={}, but is not one collective with equal parts; leave it out",
           e->output()->toString(), e->attributes().pack);
-    const auto [it, isNew] = first.emplace(e->attributes().pack, std::pair(static_cast<int>(k), call->key));
+    const auto [it, isNew] = first.emplace(e->attributes().pack, std::pair(k, call->key));
     if (!isNew) {
       check(it->second.second == call->key,
             "[pack-redistributions] {} and {} have pack={}, but they cannot be one collective; leave it out",
             order.exprs()[it->second.first]->output()->toString(), e->output()->toString(), e->attributes().pack);
-      order.join(static_cast<int>(k), it->second.first);
+      order.join(k, it->second.first);
     }
   }
-  std::vector<std::vector<Expr*>> steps;
-  size_t count = 0;
-  for (int n : order.nodesInOrder()) {
-    steps.push_back(order.exprsOf(n));
-    count += steps.back().size();
-  }
-  check(count == order.exprs().size(),
+  auto steps = mapped(order.nodesInOrder(), [&](int n) { return order.exprsOf(n); });
+  check(sumOf(steps, [](const std::vector<Expr*>& step) { return step.size(); }) == order.exprs().size(),
         "[pack-redistributions] redistributions with one pack number depend on each other; leave it out");
   return steps;
 }

@@ -1,10 +1,9 @@
 #include "preseg_passes/specialize.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
 #include "multidevice/sharding/shard_state.h"
@@ -17,7 +16,7 @@ namespace {
 std::vector<DeviceMesh> meshesOf(const Fusion& fusion) {
   std::vector<DeviceMesh> meshes;
   for (const TensorView* tv : fusion.tensors()) {
-    if (tv->hasDeviceMesh() && std::ranges::find(meshes, tv->getDeviceMesh()) == meshes.end()) {
+    if (tv->hasDeviceMesh() && !contains(meshes, tv->getDeviceMesh())) {
       meshes.push_back(tv->getDeviceMesh());
     }
   }
@@ -30,7 +29,7 @@ std::vector<std::string> openAxes(const std::vector<DeviceMesh>& meshes) {
   for (const DeviceMesh& mesh : meshes) {
     for (int axis = 0; axis < mesh.numAxes(); axis++) {
       const std::string& name = mesh.axisName(axis);
-      if (!mesh.axisSize(axis).isConst() && std::ranges::find(names, name) == names.end()) {
+      if (!mesh.axisSize(axis).isConst() && !contains(names, name)) {
         names.push_back(name);
       }
     }
@@ -38,15 +37,13 @@ std::vector<std::string> openAxes(const std::vector<DeviceMesh>& meshes) {
   return names;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
-}
+std::string listed(const std::vector<std::string>& names) { return names.empty() ? "none" : joined(names, ", "); }
 
 // Checks that every name is an axis of these meshes and that its size is possible.
 void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
   const std::vector<std::string> open = openAxes(meshes);
   for (const auto& [name, size] : sizes) {
-    bool known = std::ranges::find(open, name) != open.end();
+    bool known = contains(open, name);
     for (const DeviceMesh& mesh : meshes) {
       for (int axis = 0; axis < mesh.numAxes(); axis++) {
         if (mesh.axisName(axis) == name && mesh.axisSize(axis).isConst()) {
@@ -116,15 +113,13 @@ std::vector<std::string> openAxes(const Fusion& fusion) { return openAxes(meshes
 std::unique_ptr<Fusion> specialize(const Fusion& fusion, const MeshSizes& sizes, const Fusion* asWritten) {
   const std::vector<DeviceMesh> meshes = meshesOf(fusion);
   checkSizes(meshes, sizes);
-  std::vector<std::string> missing = openAxes(meshes);
-  std::erase_if(missing, [&](const std::string& name) { return sizes.contains(name); });
+  const std::vector<std::string> open = openAxes(meshes);
+  const auto missing = filtered(open, [&](const std::string& name) { return !sizes.contains(name); });
   check(missing.empty(), "[specialize] axes without a size: {}; give each a number of devices", listed(missing));
 
-  const std::vector<std::string> open = openAxes(meshes);
   const auto bound = [&](const IntExpr& e) {
     return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      const bool isAxis = std::ranges::find(open, symbol) != open.end();
-      return isAxis ? std::optional<IntExpr>(sizes.at(std::string(symbol))) : std::nullopt;
+      return contains(open, symbol) ? std::optional<IntExpr>(sizes.at(std::string(symbol))) : std::nullopt;
     });
   };
   auto copy = std::make_unique<Fusion>();
@@ -159,10 +154,9 @@ MeshSizes sizesForRanks(const Fusion& fusion, int64_t ranks, const MeshSizes& gi
     }
     check(open.size() == 1, "[specialize] axes {} of {} have no size; {} ranks determine only one; give all but one",
           listed(open), mesh.toString(), ranks);
-    int64_t known = 1;
-    for (int axis = 0; axis < bound.numAxes(); axis++) {
-      known *= bound.axisSize(axis).isConst() ? bound.axisSize(axis).constValue() : 1;
-    }
+    const int64_t known = productOf(std::views::iota(0, bound.numAxes()), [&](int axis) {
+      return bound.axisSize(axis).isConst() ? bound.axisSize(axis).constValue() : 1;
+    });
     check(
         ranks % known == 0 && ranks > 0,
         "[specialize] {} ranks are no multiple of the {} along the other axes of {}, so axis {} has no size; start {}, "
