@@ -50,8 +50,7 @@ bool provenInside(const TensorView* index, const IntExpr& extent) {
 }
 
 bool isEmpty(const TensorView* tv) {
-  const std::vector<IntExpr> shape = tv->shape();
-  return std::any_of(shape.begin(), shape.end(), [](const IntExpr& e) { return e.isConst(0); });
+  return std::ranges::any_of(tv->shape(), [](const IntExpr& e) { return e.isConst(0); });
 }
 
 // The state of a check of `index` for `reader`: that of the index, or replicated on the mesh of the reader if the index has no mesh.

@@ -4,6 +4,7 @@
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
 #include "multidevice/sharding/halo_exchange.h"
@@ -15,11 +16,7 @@ namespace meshfuse {
 namespace {
 
 std::string textOf(const std::vector<HaloStep>& steps) {
-  std::string text;
-  for (const HaloStep& step : steps) {
-    text += (text.empty() ? "" : ", ") + toString(step);
-  }
-  return text;
+  return joined(steps, ", ", [](const HaloStep& step) { return toString(step); });
 }
 
 // decompose-reshardings planned the halo exchange of each window alone. The plan written in the text may share another window's exchange.

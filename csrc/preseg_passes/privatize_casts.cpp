@@ -21,8 +21,7 @@ bool isFreeWidening(const Expr* e) {
 }  // namespace
 
 bool privatizeCasts(Fusion& fusion, PassContext& /*context*/) {
-  const std::vector<TensorView*> tensors = fusion.tensors();
-  if (std::none_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); })) {
+  if (std::ranges::none_of(fusion.tensors(), &TensorView::hasDeviceMesh)) {
     return false;  // nothing is sharded; kernels duplicate casts anyway
   }
   bool changed = false;
@@ -32,8 +31,8 @@ bool privatizeCasts(Fusion& fusion, PassContext& /*context*/) {
     }
     const std::vector<Expr*> uses = fusion.uses(cast->output());
     for (size_t k = 1; k < uses.size(); k++) {
-      TensorView* copy = fusion.tensor(cast->output()->dtype(), dimsOf(cast->tensorOutput()));
-      fusion.addExpr(ExprKind::Cast, {cast->input(0)}, {copy}, cast->attributes());
+      TensorView* copy = fusion.addOp(ExprKind::Cast, {cast->input(0)}, cast->output()->dtype(),
+                                      dimsOf(cast->tensorOutput()), cast->attributes());
       for (const int operand : uses[k]->positionsOf(cast->output())) {
         fusion.replaceInput(uses[k], operand, copy);
       }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -51,11 +52,7 @@ ReshardCost costOf(PlanMemo& plans, const Fusion& fusion) {
 }
 
 int64_t localBytes(const ShardState& state, DataType type) {
-  int64_t bytes = dataTypeSize(type);
-  for (const DigitList& dim : state.dims) {
-    bytes *= dim.localSize().constValue();
-  }
-  return bytes;
+  return dataTypeSize(type) * productOf(state.dims, [](const DigitList& dim) { return dim.localSize().constValue(); });
 }
 
 bool usesWholeAxes(const ShardState& state) {
@@ -63,18 +60,13 @@ bool usesWholeAxes(const ShardState& state) {
   for (const DigitList& dim : state.dims) {
     for (const Digit& d : dim.digits()) {
       if (d.owner.isDevice()) {
-        IntExpr& size = owned[d.owner.axis];
-        size = size * d.size;
+        owned[d.owner.axis] *= d.size;
       }
     }
   }
-  for (int axis = 0; axis < state.mesh.numAxes(); axis++) {
-    const IntExpr& size = owned[axis];
-    if (!size.isConst(1) && !(size == state.mesh.axisSize(axis))) {
-      return false;
-    }
-  }
-  return true;
+  return std::ranges::all_of(std::views::iota(0, state.mesh.numAxes()), [&](int axis) {
+    return owned[axis].isConst(1) || owned[axis] == state.mesh.axisSize(axis);
+  });
 }
 
 bool isMovable(const TensorView* tv) {
@@ -96,13 +88,7 @@ bool addsContributions(const Expr* expr) {
 }
 
 std::vector<int> idsOf(const Fusion& fusion, const std::function<bool(const Expr*)>& among) {
-  std::vector<int> ids;
-  for (const Expr* e : fusion.exprs()) {
-    if (among(e)) {
-      ids.push_back(e->id());
-    }
-  }
-  return ids;
+  return mapped(filtered(fusion.exprs(), among), &Expr::id);
 }
 
 TensorView* knownReshard(const TensorView* tv, const ShardState& state) {

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <ranges>
 #include <type_traits>
 #include <vector>
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "ir/reshape.h"
@@ -64,11 +67,7 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       }
       attributes.order.insert(attributes.order.begin(), static_cast<int>(at));
       connect = [&](Fusion&, const std::vector<IterDomain*>& ids) {
-        std::vector<IterDomain*> logical;
-        for (int old : attributes.order) {
-          logical.push_back(ids[old]);
-        }
-        return logical;
+        return mapped(attributes.order, [&](int old) { return ids[old]; });
       };
       break;
     case ExprKind::Reshape:
@@ -90,9 +89,7 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       for (size_t k = 0; k < reduced.size(); k++) {
         root[k + (k >= at ? 1 : 0)].type = reduced[k]->iterType();
       }
-      TensorView* out = fusion.tensor(op->output()->dtype(), root);
-      fusion.addExpr(ExprKind::Reduce, {partial}, {out}, attributes);
-      return out;
+      return fusion.addOp(ExprKind::Reduce, {partial}, op->output()->dtype(), root, attributes);
     }
   }
   TensorView* out = fusion.tensorFromRoot(partial->dtype(), root, connect);
@@ -119,8 +116,8 @@ bool delay(Fusion& fusion, PlanMemo& plans, Expr* e) {
       TensorView* combined = combine(next, shardState(result));
       fusion.removeExpr(op);
       takePlace(result, combined);
-      for (auto old = passed.rbegin(); old != passed.rend(); ++old) {
-        fusion.removeExpr(*old);
+      for (Expr* old : std::views::reverse(passed)) {
+        fusion.removeExpr(old);
       }
       fusion.removeExpr(e);
       return true;
@@ -129,8 +126,8 @@ bool delay(Fusion& fusion, PlanMemo& plans, Expr* e) {
     partial = next;
     at = result;
   }
-  for (auto op = made.rbegin(); op != made.rend(); ++op) {
-    fusion.removeExpr(*op);
+  for (Expr* op : std::views::reverse(made)) {
+    fusion.removeExpr(op);
   }
   return false;
 }
@@ -150,25 +147,19 @@ bool isLinear(const Expr* e) {
 TensorView* ofContributions(const Expr* op, TensorView* partial) {
   Fusion& fusion = partial->fusion();
   const ShardState before = shardState(partial);
-  TensorView* out = nullptr;
   if (ruleOf(*op).form == OpForm::Pointwise) {
     std::vector<Val*> operands = op->inputs();
     std::ranges::replace_if(
         operands, [](const Val* v) { return v->isTensor(); }, partial);
-    out = fusion.tensor(op->output()->dtype(), dimsOf(partial));
-    fusion.addExpr(op->kind(), operands, {out}, op->attributes());
-    setShardState(out, before);
-    return out;
+    return placedOp(op->kind(), operands, op->output()->dtype(), dimsOf(partial), before, op->attributes());
   }
-  out = shaped(partial, op);
+  TensorView* out = shaped(partial, op);
   if (out == nullptr) {
     return nullptr;
   }
   Expr* made = out->definition();
-  if (const int dim = out->partialDim(); dim >= 0) {
-    std::vector<IntExpr> shape = out->shape();
-    shape.erase(shape.begin() + dim);
-    ShardState state = ShardState::replicated(before.mesh, shape);
+  if (out->isPartial()) {
+    ShardState state = ShardState::replicated(before.mesh, mapped(stateDims(out), &IterDomain::extent));
     state.partial = before.partial;
     propagateForward(made, 0, before, out, state);
     setShardState(out, state);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "analysis/pass_context.h"
@@ -50,14 +51,13 @@ class SumTrees {
     bool changed = false;
     const std::vector<int> adds = idsOf(fusion_, [this](const Expr* e) { return isPlainAdd(e, states_); });
     // from the last one on: a tree begins at its root
-    for (auto id = adds.rbegin(); id != adds.rend(); ++id) {
-      Expr* e = inTrees_.contains(*id) ? nullptr : fusion_.expr(*id);
-      if (e == nullptr || !isPlainAdd(e, states_)) {
-        continue;
+    for (const int id : std::views::reverse(adds)) {
+      Expr* e = inTrees_.contains(id) ? nullptr : fusion_.expr(id);
+      if (e != nullptr && isPlainAdd(e, states_)) {
+        std::vector<Term> terms;
+        collectTerms(e, {}, terms);
+        changed |= terms.size() > 1 && combineTogether(e, terms);
       }
-      std::vector<Term> terms;
-      collectTerms(e, {}, terms);
-      changed |= terms.size() > 1 && combineTogether(e, terms);
     }
     return changed;
   }
@@ -121,8 +121,8 @@ class SumTrees {
     }
     for (const Term& term : terms) {
       if (!added.contains(&term)) {
-        for (auto e = term.made.rbegin(); e != term.made.rend(); ++e) {
-          fusion_.removeExpr(*e);
+        for (Expr* e : std::views::reverse(term.made)) {
+          fusion_.removeExpr(e);
         }
       }
     }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/halo_exchange.h"
@@ -59,10 +60,7 @@ bool place(Expr* window, PlanMemo& plans) {
   }
   const double moved =
       last.relation == EdgeRelation::Comm ? plans.plan(reader->fusion(), last.held, *last.needed).cost : 0;
-  std::vector<ShardState> was;
-  for (const TensorView* tv : chain) {
-    was.push_back(shardState(tv));
-  }
+  const auto was = mapped(chain, [](const TensorView* tv) { return shardState(tv); });
   std::optional<ShardState> needed = last.needed;
   for (size_t k = chain.size(); k-- > 0 && needed;) {
     setShardState(chain[k], *needed);
