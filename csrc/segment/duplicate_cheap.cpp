@@ -1,6 +1,7 @@
 #include "segment/duplicate_cheap.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
@@ -12,8 +13,7 @@ namespace {
 
 // It follows a reduction: a copy would run the epilogue of that step twice.
 bool readsReduction(const Expr& e) {
-  std::vector<TensorView*> ins = e.tensorInputs();
-  return std::any_of(ins.begin(), ins.end(), [](const TensorView* tv) {
+  return std::ranges::any_of(e.tensorInputs(), [](const TensorView* tv) {
     return tv->definition() != nullptr && tv->definition()->kind() == ExprKind::Reduce;
   });
 }
@@ -22,9 +22,8 @@ bool readsReduction(const Expr& e) {
 
 bool duplicateCheap(Fusion& fusion, LocalContext&) {
   bool changed = false;
-  std::vector<Expr*> exprs = fusion.exprs();
-  for (auto it = exprs.rbegin(); it != exprs.rend(); ++it) {
-    Expr* e = *it;
+  const std::vector<Expr*> exprs = fusion.exprs();
+  for (Expr* e : std::views::reverse(exprs)) {
     if (repeatOf(*e) != Repeat::Reader || !e->output()->isTensor() || e->output()->isFusionOutput()) {
       continue;
     }
@@ -38,10 +37,8 @@ bool duplicateCheap(Fusion& fusion, LocalContext&) {
         cloner.set(in, in);
       }
       Expr* copy = cloner.clone(e);
-      for (size_t k = 0; k < uses[u]->inputs().size(); k++) {
-        if (uses[u]->input(static_cast<int>(k)) == e->output()) {
-          fusion.replaceInput(uses[u], static_cast<int>(k), copy->output());
-        }
+      for (const int operand : uses[u]->positionsOf(e->output())) {
+        fusion.replaceInput(uses[u], operand, copy->output());
       }
       changed = true;
     }

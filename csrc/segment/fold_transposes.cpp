@@ -2,19 +2,12 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "segment/local_context.h"
 
 namespace meshfuse {
-
-namespace {
-
-bool isOverwritten(const Fusion& fusion, const TensorView* tv) {
-  return std::any_of(fusion.aliases().begin(), fusion.aliases().end(), [&](const auto& a) { return a.second == tv; });
-}
-
-}  // namespace
 
 bool foldTransposes(Fusion& fusion, LocalContext& context) {
   std::map<int, Layout>& layouts = context.layouts;
@@ -24,16 +17,14 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
       continue;
     }
     const TensorView* in = e->tensorInputs()[0];
-    std::vector<Expr*> uses = fusion.uses(e->output());
-    if (isOverwritten(fusion, in) ||
-        std::any_of(uses.begin(), uses.end(), [](const Expr* use) { return !isContraction(*use); })) {
+    const std::vector<Expr*> uses = fusion.uses(e->output());
+    if (std::ranges::any_of(fusion.aliases(), [&](const auto& alias) { return alias.second == in; }) ||
+        !std::ranges::all_of(uses, [](const Expr* use) { return isContraction(*use); })) {
       continue;
     }
     const Layout from = layoutOf(in, layouts);
-    Layout to{.alignment = from.alignment};
-    for (int dim : e->attributes().order) {
-      to.strides.push_back(from.strides[dim]);
-    }
+    Layout to{.strides = mapped(e->attributes().order, [&](int dim) { return from.strides[dim]; }),
+              .alignment = from.alignment};
     layouts[e->output()->id()] = std::move(to);
     if (std::ranges::all_of(
             uses, [&](Expr* use) { return context.judge(context.groupOf(fusion, {use})).judgement != nullptr; })) {

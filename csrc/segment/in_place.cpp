@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "segment/local_context.h"
 
@@ -10,13 +11,8 @@ namespace meshfuse {
 
 namespace {
 
-bool reads(const Segment& s, const Val* val) {
-  return std::any_of(s.group.inputs.begin(), s.group.inputs.end(), [&](const TensorView* tv) { return tv == val; });
-}
-
-bool writes(const Segment& s, const Val* val) {
-  return std::any_of(s.group.outputs.begin(), s.group.outputs.end(), [&](const TensorView* tv) { return tv == val; });
-}
+bool reads(const Segment& s, const Val* val) { return contains(s.group.inputs, val); }
+bool writes(const Segment& s, const Val* val) { return contains(s.group.outputs, val); }
 
 }  // namespace
 
@@ -31,8 +27,7 @@ void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vect
   });
   std::set<int> taken;
   for (const auto& [output, input] : fusion.aliases()) {
-    auto writer =
-        std::find_if(segments.begin(), segments.end(), [&, out = output](const Segment& s) { return writes(s, out); });
+    const auto writer = std::ranges::find_if(segments, [&, out = output](const Segment& s) { return writes(s, out); });
     if (writer == segments.end() || writer->judgement == nullptr || !taken.insert(input->id()).second) {
       continue;
     }

@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "segment/judge_siblings.h"
@@ -26,7 +26,7 @@ constexpr int kMaxNodes = 16384;
 
 using NodeSet = std::vector<uint64_t>;
 
-bool contains(const NodeSet& set, int node) { return (set[static_cast<size_t>(node) / 64] >> (node % 64) & 1) != 0; }
+bool isIn(const NodeSet& set, int node) { return (set[static_cast<size_t>(node) / 64] >> (node % 64) & 1) != 0; }
 void insert(NodeSet& set, int node) { set[static_cast<size_t>(node) / 64] |= uint64_t{1} << (node % 64); }
 void insertAll(NodeSet& set, const NodeSet& more) {
   for (size_t i = 0; i < set.size(); i++) {
@@ -71,12 +71,8 @@ class SiblingJoiner {
 
   void learn(int n, const Group& group) {
     Facts& f = facts_[n];
-    f = {};
-    for (const TensorView* in : group.inputs) {
-      f.reads.push_back(in->id());
-    }
-    std::sort(f.reads.begin(), f.reads.end());
-    f.writes = group.outputs.size();
+    f = {.reads = mapped(group.inputs, &TensorView::id), .writes = group.outputs.size()};
+    std::ranges::sort(f.reads);
     for (const Expr* e : group.exprs) {
       for (const TensorView* in : e->tensorInputs()) {
         f.elements = std::max(f.elements, usualElements(*in));
@@ -93,7 +89,7 @@ class SiblingJoiner {
     return *node.judgement;
   }
 
-  bool waitsFor(int later, int earlier) const { return contains(before_[later], earlier); }
+  bool waitsFor(int later, int earlier) const { return isIn(before_[later], earlier); }
 
   // Joins a node with the best candidate up to `last`. Returns the joined node, or -1.
   int joinOnce(int node, int last) {
@@ -110,7 +106,7 @@ class SiblingJoiner {
         (shared > 0 ? sharing : strangers).push_back(other);
       }
     }
-    sharing.insert(sharing.end(), strangers.begin(), strangers.end());
+    append(sharing, strangers);
     int refusals = 0;
     for (int other : sharing) {
       const auto [first, second] = std::minmax(node, other);
@@ -189,16 +185,12 @@ class SiblingJoiner {
     if (!sameCommunication) {
       return "one of them waits for communication";
     }
-    if (leads && !sameLibrary) {
-      return "communication would start later";
-    }
-    return std::nullopt;
+    return leads && !sameLibrary ? std::optional<std::string>("communication would start later") : std::nullopt;
   }
 
   void merge(int a, int b, std::vector<Expr*> exprs) {
     graph_.merge({a, b}, {}, std::move(exprs));
-    std::vector<std::string>& joins = graph_.at(a).joins;
-    joins.insert(joins.end(), graph_.at(b).joins.begin(), graph_.at(b).joins.end());
+    append(graph_.at(a).joins, graph_.at(b).joins);
     if (graph_.at(a).boundary.empty()) {
       graph_.at(a).boundary = graph_.at(b).boundary;
     }

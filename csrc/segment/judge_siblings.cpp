@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/elementwise.h"
 #include "schedule/extents.h"
@@ -12,10 +13,6 @@
 namespace meshfuse {
 
 namespace {
-
-bool contains(const std::vector<TensorView*>& list, const Val* tv) {
-  return std::any_of(list.begin(), list.end(), [&](const TensorView* x) { return x == tv; });
-}
 
 // Whether both loop over the same extents, in any order: the reference of one may be a transposed result.
 bool loopAlike(const Judgement& a, const Judgement& b) {
@@ -49,10 +46,9 @@ std::optional<std::string> losesPlace(const Group& updates, const Group& other) 
     if (!contains(updates.outputs, output)) {
       continue;
     }
-    const bool leaf = std::all_of(other.outputs.begin(), other.outputs.end(),
-                                  [&](const TensorView* out) { return updates.fusion->uses(out).empty(); });
-    const bool elementwise =
-        std::all_of(other.exprs.begin(), other.exprs.end(), [](const Expr* e) { return isElementwise(*e); });
+    const bool leaf =
+        std::ranges::all_of(other.outputs, [&](const Val* out) { return updates.fusion->uses(out).empty(); });
+    const bool elementwise = std::ranges::all_of(other.exprs, [](const Expr* e) { return isElementwise(*e); });
     if (!leaf || !elementwise || contains(other.inputs, input)) {
       return fmt::format("{} could not be updated in place any more", input->toString());
     }

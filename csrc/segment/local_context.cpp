@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -32,10 +33,8 @@ Group LocalContext::groupOf(const Fusion& fusion, const std::vector<Expr*>& expr
       }
     }
     TensorView* out = e->tensorOutput();
-    std::vector<Expr*> uses = fusion.uses(out);
-    bool outside = out->isFusionOutput() ||
-                   std::any_of(uses.begin(), uses.end(), [&](const Expr* u) { return !inside.contains(u->id()); });
-    if (outside) {
+    const auto isOutside = [&](const Expr* use) { return !inside.contains(use->id()); };
+    if (out->isFusionOutput() || std::ranges::any_of(fusion.uses(out), isOutside)) {
       take(g.outputs, out);
     }
   }

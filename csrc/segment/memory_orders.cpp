@@ -63,10 +63,8 @@ TensorView* orderedCopy(Fusion& fusion, TensorView* tv) {
   copy->copyAllocation(*tv);
   fusion.replaceUses(tv, copy);
   for (Expr* reader : readers) {
-    for (size_t k = 0; k < reader->inputs().size(); k++) {
-      if (reader->input(static_cast<int>(k)) == copy) {
-        fusion.replaceInput(reader, static_cast<int>(k), tv);
-      }
+    for (const int operand : reader->positionsOf(copy)) {
+      fusion.replaceInput(reader, operand, tv);
     }
   }
   return copy;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "segment/in_place.h"
@@ -19,17 +20,12 @@ namespace meshfuse {
 namespace {
 
 bool hasNoElements(const TensorView* tv) {
-  std::vector<IntExpr> shape = tv->shape();
-  return std::any_of(shape.begin(), shape.end(), [](const IntExpr& e) { return e.isConst(0); });
+  return std::ranges::any_of(tv->shape(), [](const IntExpr& e) { return e.isConst(0); });
 }
 
 bool touchesEmpty(const Expr& e) {
-  for (const TensorView* tv : e.tensorInputs()) {
-    if (hasNoElements(tv)) {
-      return true;
-    }
-  }
-  return e.output()->isTensor() && hasNoElements(e.tensorOutput());
+  return std::ranges::any_of(e.tensorInputs(), hasNoElements) ||
+         (e.output()->isTensor() && hasNoElements(e.tensorOutput()));
 }
 
 // A view keeps the order of elements in memory.
@@ -39,18 +35,8 @@ bool isViewOp(const Expr& e) {
     case View::Contiguous:
       return true;
     case View::Reordered: {  // moving dims of extent 1 only
-      std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
-      int last = -1;
-      for (int from : e.attributes().order) {
-        if (shape[from].isConst(1)) {
-          continue;
-        }
-        if (from < last) {
-          return false;
-        }
-        last = from;
-      }
-      return true;
+      const std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
+      return std::ranges::is_sorted(filtered(e.attributes().order, [&](int from) { return !shape[from].isConst(1); }));
     }
     case View::No:
     case View::Strided:
@@ -69,10 +55,9 @@ bool isPlain(const Expr& e) {
   if (e.kind() != ExprKind::Point && e.kind() != ExprKind::Cast) {
     return false;
   }
-  std::vector<IntExpr> shape = e.tensorOutput()->shape();
-  std::vector<TensorView*> ins = e.tensorInputs();
-  return !ins.empty() &&
-         std::all_of(ins.begin(), ins.end(), [&](const TensorView* tv) { return tv->shape() == shape; });
+  const std::vector<IntExpr> shape = e.tensorOutput()->shape();
+  const std::vector<TensorView*> ins = e.tensorInputs();
+  return !ins.empty() && std::ranges::all_of(ins, [&](const TensorView* tv) { return tv->shape() == shape; });
 }
 
 class Segmenter {
@@ -121,13 +106,11 @@ class Segmenter {
   // occupies memory from that point.
   std::vector<Expr*> inAgreedOrder() const {
     const std::vector<Expr*> all = fusion_.exprs();
-    std::vector<Expr*> collectives;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(collectives),
-                 [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
+    std::vector<Expr*> collectives = filtered(all, [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
     if (collectives.size() < 2) {
       return all;
     }
-    std::sort(collectives.begin(), collectives.end(), [](const Expr* a, const Expr* b) { return a->id() < b->id(); });
+    std::ranges::sort(collectives, {}, &Expr::id);
     std::map<int, Expr*> before;  // by id of a collective
     for (size_t k = 1; k < collectives.size(); k++) {
       before[collectives[k]->id()] = collectives[k - 1];
@@ -180,18 +163,15 @@ class Segmenter {
       graph_.at(id).judgement = std::move(alone);
       return;
     }
+    const auto isKernel = [&](int node) { return graph_.at(node).kind == SegmentKind::Kernel; };
     std::vector<int> joinable;
-    for (int p : producers) {
-      if (graph_.at(p).kind == SegmentKind::Kernel) {
-        joinable.push_back(p);
-      }
-    }
+    std::ranges::copy_if(producers, std::back_inserter(joinable), isKernel);
     std::string refusal;
     if (!joinable.empty() && join(e, producers, joinable, refusal)) {
       return;
     }
     if (joinable.size() > 1) {
-      std::stable_sort(joinable.begin(), joinable.end(), [&](int a, int b) { return size(a) > size(b); });
+      std::ranges::stable_sort(joinable, std::greater<>(), [&](int node) { return size(node); });
       for (int p : joinable) {
         if (join(e, producers, {p}, refusal)) {
           return;
@@ -212,16 +192,11 @@ class Segmenter {
   size_t size(int node) const { return graph_.at(node).exprs.size(); }
 
   bool join(Expr* e, const std::set<int>& producers, const std::vector<int>& with, std::string& refusal) {
-    if (producers.size() > with.size() || with.size() > 1) {
-      if (graph_.makesCycle(with, producers)) {
-        refusal = "the group would depend on itself";
-        return false;
-      }
+    if ((producers.size() > with.size() || with.size() > 1) && graph_.makesCycle(with, producers)) {
+      refusal = "the group would depend on itself";
+      return false;
     }
-    size_t ops = 1;
-    for (int m : with) {
-      ops += size(m);
-    }
+    const size_t ops = 1 + sumOf(with, [&](int node) { return size(node); });
     if (ops > kMaxKernelOps) {
       refusal = fmt::format("{} ops are more than the limit of a kernel, {}", ops, kMaxKernelOps);
       return false;
@@ -248,20 +223,17 @@ class Segmenter {
   }
 
   // The tensors `e` reads are inputs of the fusion or results of `last`.
-  bool readsOnly(const Expr& e, const Expr& last) const {
-    for (const TensorView* tv : e.tensorInputs()) {
-      if (tv->definition() != nullptr && tv->definition() != &last) {
-        return false;
-      }
-    }
-    return true;
+  static bool readsOnly(const Expr& e, const Expr& last) {
+    return std::ranges::all_of(e.tensorInputs(), [&](const TensorView* tv) {
+      return tv->definition() == nullptr || tv->definition() == &last;
+    });
   }
 
   bool isView(const StepNode& n) const {
     Group g = graph_.groupOf(n.exprs);
     return g.inputs.size() == 1 && g.outputs.size() == n.exprs.size() && !g.inputs[0]->isFusionInput() &&
            g.layouts.empty() &&  // all row-major
-           std::all_of(n.exprs.begin(), n.exprs.end(), [](const Expr* e) { return isViewOp(*e); });
+           std::ranges::all_of(n.exprs, [](const Expr* e) { return isViewOp(*e); });
   }
 
   const Fusion& fusion_;

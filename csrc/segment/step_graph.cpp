@@ -25,18 +25,14 @@ std::set<int> StepGraph::producersOf(const Expr* e) const {
 }
 
 int StepGraph::add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind) {
-  int id = size();
+  const int id = size();
   for (Expr* e : exprs) {
     nodeOf_[e->id()] = id;
   }
   for (int p : producers) {
     at(p).consumers.insert(id);
   }
-  StepNode n;
-  n.exprs = std::move(exprs);
-  n.producers = producers;
-  n.kind = kind;
-  nodes_.push_back(std::move(n));
+  nodes_.push_back({.exprs = std::move(exprs), .producers = producers, .kind = kind});
   return id;
 }
 
@@ -98,7 +94,7 @@ bool StepGraph::makesCycle(const std::vector<int>& merged, const std::set<int>& 
   while (!work.empty()) {
     const StepNode& n = at(work.back());
     work.pop_back();
-    if (std::any_of(n.producers.begin(), n.producers.end(), [&](int p) { return inside.contains(p); })) {
+    if (std::ranges::any_of(n.producers, [&](int p) { return inside.contains(p); })) {
       return true;
     }
     push(n.producers);
@@ -107,8 +103,7 @@ bool StepGraph::makesCycle(const std::vector<int>& merged, const std::set<int>& 
 }
 
 void StepGraph::inTopologicalOrder(std::vector<Expr*>& exprs) const {
-  std::sort(exprs.begin(), exprs.end(),
-            [&](const Expr* a, const Expr* b) { return position_.at(a->id()) < position_.at(b->id()); });
+  std::ranges::sort(exprs, {}, [&](const Expr* e) { return position_.at(e->id()); });
 }
 
 std::vector<Expr*> StepGraph::exprsOf(const std::vector<int>& nodes) const {
@@ -123,14 +118,10 @@ std::vector<Expr*> StepGraph::exprsOf(const std::vector<int>& nodes) const {
 std::vector<int> StepGraph::inOrder() const {
   std::vector<size_t> waiting(nodes_.size(), 0);
   std::set<int> ready;
-  size_t alive = 0;
   for (int i = 0; i < size(); i++) {
     waiting[i] = at(i).producers.size();
-    if (!at(i).dead) {
-      alive++;
-      if (at(i).producers.empty()) {
-        ready.insert(i);
-      }
+    if (!at(i).dead && at(i).producers.empty()) {
+      ready.insert(i);
     }
   }
   std::vector<int> result;
@@ -144,7 +135,8 @@ std::vector<int> StepGraph::inOrder() const {
       }
     }
   }
-  invariant(result.size() == alive, "[segment] the steps depend on each other in a cycle: {} of {} can be ordered",
+  const auto alive = std::ranges::count_if(nodes_, [](const StepNode& n) { return !n.dead; });
+  invariant(std::ssize(result) == alive, "[segment] the steps depend on each other in a cycle: {} of {} can be ordered",
             result.size(), alive);
   return result;
 }
