@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/row_major.h"
 
@@ -22,7 +23,7 @@ bool accessRunsThrough(const tile::TensorParam& tensor, const std::vector<tile::
 
 bool statementsRunThrough(const tile::Program& program, const std::vector<tile::Stmt>& statements,
                           const std::string& axis) {
-  return std::all_of(statements.begin(), statements.end(), [&](const tile::Stmt& s) {
+  return std::ranges::all_of(statements, [&](const tile::Stmt& s) {
     return (s.kind != tile::StmtKind::Store || accessRunsThrough(program.tensors[s.param], s.index, axis)) &&
            statementsRunThrough(program, s.body, axis);
   });
@@ -34,11 +35,7 @@ std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, 
                                       const IntExpr& nAt) const {
   std::vector<IntExpr> result(c.extents.size(), IntExpr(0));
   auto spread = [&](const std::vector<int>& axis, const IntExpr& at) {
-    std::vector<IntExpr> extents;
-    for (int d : axis) {
-      extents.push_back(c.extents[d]);
-    }
-    std::vector<IntExpr> index = delinearize(at, extents);
+    std::vector<IntExpr> index = delinearize(at, mapped(axis, [&](int d) { return c.extents[d]; }));
     for (size_t i = 0; i < axis.size(); i++) {
       result[axis[i]] = index[i];
     }
@@ -50,12 +47,7 @@ std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, 
 }
 
 std::vector<KernelAxes> axesChoices(const Coordinates& c) {
-  std::vector<int> dims;
-  for (int d : c.order) {
-    if (!c.extents[d].isConst(1)) {
-      dims.push_back(d);
-    }
-  }
+  std::vector<int> dims = filtered(c.order, [&](int d) { return !c.extents[d].isConst(1); });
   auto reduced = [&](int d) { return static_cast<bool>(c.reduced[d]); };
   size_t longest = 0;
   while (longest < dims.size() && reduced(dims[dims.size() - 1 - longest]) == reduced(dims.back())) {
@@ -105,12 +97,10 @@ Lowering::Position positionOf(const Coordinates& c, const TensorView* tensor, co
 }
 
 bool runsThrough(const tile::Program& program, const std::string& axis) {
-  return std::all_of(program.values.begin(), program.values.end(),
-                     [&](const tile::Value& v) {
-                       return v.kind != tile::ValueKind::Load ||
-                              accessRunsThrough(program.tensors[v.param], v.index, axis);
-                     }) &&
-         statementsRunThrough(program, program.body, axis);
+  auto valueRunsThrough = [&](const tile::Value& v) {
+    return v.kind != tile::ValueKind::Load || accessRunsThrough(program.tensors[v.param], v.index, axis);
+  };
+  return std::ranges::all_of(program.values, valueRunsThrough) && statementsRunThrough(program, program.body, axis);
 }
 
 }  // namespace meshfuse

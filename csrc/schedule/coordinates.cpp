@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/propagation.h"
 #include "schedule/reads.h"
@@ -15,28 +16,15 @@ namespace meshfuse {
 namespace {
 
 bool larger(const IntExpr& a, const IntExpr& b) {
-  if (a.isConst() && b.isConst()) {
-    return a.constValue() > b.constValue();
-  }
-  return provenLess(b, a);
+  return a.isConst() && b.isConst() ? a.constValue() > b.constValue() : provenLess(b, a);
 }
 
 const TensorView* chooseReference(const Group& group) {
+  auto candidates = mapped(reductionsOf(group), [](const Expr* e) { return e->tensorInputs()[0]; });
   const TensorView* best = nullptr;
-  for (const Expr* e : group.exprs) {
-    if (e->kind() == ExprKind::Reduce) {
-      const TensorView* p = e->tensorInputs()[0];
-      if (best == nullptr || larger(product(p->shape()), product(best->shape()))) {
-        best = p;
-      }
-    }
-  }
-  if (best != nullptr) {
-    return best;
-  }
-  for (const TensorView* o : group.outputs) {
-    if (best == nullptr || larger(product(o->shape()), product(best->shape()))) {
-      best = o;
+  for (const TensorView* tv : candidates.empty() ? group.outputs : candidates) {
+    if (best == nullptr || larger(product(tv->shape()), product(best->shape()))) {
+      best = tv;
     }
   }
   return best;
@@ -60,6 +48,11 @@ std::map<int, int> stagesBefore(const Group& group, std::map<int, int>& stageOf)
     }
   }
   return before;
+}
+
+IntExpr referenceDim(int dim, const IntExpr& extent) {
+  return IntExpr::symbol(fmt::format("d{}", dim),
+                         {0, extent.upper() ? std::max<int64_t>(0, *extent.upper() - 1) : INT64_MAX, 1});
 }
 
 // Numbers of the connected parts of a group, by expr id: ops of one part exchange results.
@@ -136,10 +129,8 @@ class CoordinateFinder {
         unplaced.emplace_back(tv, e);
       }
     };
-    for (const Expr* e : group_.exprs) {
-      if (e->kind() == ExprKind::Reduce) {
-        note(e->tensorInputs()[0], e);
-      }
+    for (const Expr* e : reductionsOf(group_)) {
+      note(e->tensorInputs()[0], e);
     }
     for (const TensorView* out : group_.outputs) {
       note(out, out->definition());
@@ -161,38 +152,30 @@ class CoordinateFinder {
 
   // The op of the group that makes a tensor, else the first that reads it.
   const Expr* opOf(const TensorView* tv) const {
-    auto it = std::find_if(group_.exprs.begin(), group_.exprs.end(), [&](const Expr* e) {
-      std::vector<TensorView*> ins = e->tensorInputs();
-      return e == tv->definition() || std::find(ins.begin(), ins.end(), tv) != ins.end();
-    });
-    return *it;
+    return *std::ranges::find_if(
+        group_.exprs, [&](const Expr* e) { return e == tv->definition() || contains(e->tensorInputs(), tv); });
   }
 
   // The unknown dims of an index become, in order, the reference dims that do not occur in it.
   bool takeReferenceDims(const TensorView* tv) {
     Propagation::Partial& index = propagation_.of(tv);
     const std::vector<IntExpr> shape = tv->shape();
-    std::vector<size_t> free;
-    for (size_t d = 0; d < c_.extents.size(); d++) {
-      const std::string symbol = fmt::format("d{}", d);
-      if (!c_.extents[d].isConst(1) && std::none_of(index.begin(), index.end(), [&](const std::optional<IntExpr>& i) {
-            return i && i->contains(symbol);
-          })) {
-        free.push_back(d);
-      }
-    }
-    size_t next = 0;
+    auto isFree = [&](int d) {
+      return !c_.extents[d].isConst(1) &&
+             std::ranges::none_of(index, [&](const auto& i) { return i && runsOver(*i, d); });
+    };
+    auto free = filtered(indices(c_.extents), isFree);
+    auto next = free.begin();
     Propagation::Partial taken = index;
     for (size_t d = 0; d < shape.size(); d++) {
       if (!taken[d]) {
-        if (next == free.size() || !(shape[d] == c_.extents[free[next]])) {
+        if (next == free.end() || !(shape[d] == c_.extents[*next])) {
           return false;
         }
-        taken[d] = referenceDim(static_cast<int>(free[next]), shape[d]);
-        next++;
+        taken[d] = referenceDim(static_cast<int>(*next++), shape[d]);
       }
     }
-    if (next < free.size()) {
+    if (next != free.end()) {
       return false;
     }
     index = std::move(taken);
@@ -204,8 +187,7 @@ class CoordinateFinder {
     std::vector<int> order(c_.extents.size());
     std::iota(order.begin(), order.end(), 0);
     auto layout = group_.layouts.find(reference_->id());
-    const bool reduces = std::ranges::any_of(group_.exprs, [](const Expr* e) { return e->kind() == ExprKind::Reduce; });
-    if (layout != group_.layouts.end() && !reduces) {
+    if (layout != group_.layouts.end() && reductionsOf(group_).empty()) {
       const std::vector<int64_t>& strides = layout->second.strides;
       std::ranges::stable_sort(order, std::greater<>(), [&](int d) { return strides[d]; });
     }
@@ -215,10 +197,7 @@ class CoordinateFinder {
   // The reduced dims: those of the first reduction; every other one must run over the same.
   std::string findReduced() {
     bool first = true;
-    for (const Expr* e : group_.exprs) {
-      if (e->kind() != ExprKind::Reduce) {
-        continue;
-      }
+    for (const Expr* e : reductionsOf(group_)) {
       const TensorView* p = e->tensorInputs()[0];
       const TensorView* c = e->tensorOutput();
       std::optional<std::vector<IntExpr>> index = propagation_.indexOf(p);
@@ -271,20 +250,22 @@ class CoordinateFinder {
   }
 
   void collect() {
+    std::vector<std::string> reduced;
     for (size_t d = 0; d < c_.extents.size(); d++) {
       if (c_.reduced[d]) {
-        reducedSymbols_.push_back(fmt::format("d{}", d));
+        reduced.push_back(fmt::format("d{}", d));
       }
     }
+    auto isReduced = [&](const IntExpr& i) {
+      return std::ranges::any_of(reduced, [&](const std::string& symbol) { return i.contains(symbol); });
+    };
     auto add = [&](const TensorView* tv) {
-      std::optional<std::vector<IntExpr>> index = propagation_.indexOf(tv);
-      if (!index) {
-        return;
+      if (std::optional<std::vector<IntExpr>> index = propagation_.indexOf(tv)) {
+        if (std::ranges::any_of(*index, isReduced)) {
+          c_.spread.insert(tv->id());
+        }
+        c_.index[tv->id()] = std::move(*index);
       }
-      if (std::any_of(index->begin(), index->end(), [&](const IntExpr& i) { return dependsOnReduced(i); })) {
-        c_.spread.insert(tv->id());
-      }
-      c_.index[tv->id()] = std::move(*index);
     };
     for (const Expr* e : group_.exprs) {
       for (const Val* out : e->outputs()) {
@@ -307,11 +288,6 @@ class CoordinateFinder {
     }
   }
 
-  bool dependsOnReduced(const IntExpr& index) const {
-    return std::any_of(reducedSymbols_.begin(), reducedSymbols_.end(),
-                       [&](const std::string& symbol) { return index.contains(symbol); });
-  }
-
   std::string checkReductions() const {
     for (const auto& [id, stage] : c_.stage) {
       if (!c_.index.contains(id) || c_.spread.contains(id)) {
@@ -331,8 +307,7 @@ class CoordinateFinder {
     bool row = c_.hasReduction();
     IntExpr positions = 1;
     for (size_t d = 0; d < c_.extents.size(); d++) {
-      const bool used = std::any_of(it->second.begin(), it->second.end(),
-                                    [&](const IntExpr& i) { return i.contains(fmt::format("d{}", d)); });
+      const bool used = runsOver(it->second, static_cast<int>(d));
       positions *= used ? c_.extents[d] : IntExpr(1);
       bool trivial = c_.extents[d].isConst(1);
       full = full && (used || trivial);
@@ -351,15 +326,15 @@ class CoordinateFinder {
   const Group& group_;
   const TensorView* reference_;
   Propagation propagation_;
-  std::vector<std::string> reducedSymbols_;
   Coordinates c_;
 };
 
 }  // namespace
 
-IntExpr referenceDim(int dim, const IntExpr& extent) {
-  return IntExpr::symbol(fmt::format("d{}", dim),
-                         {0, extent.upper() ? std::max<int64_t>(0, *extent.upper() - 1) : INT64_MAX, 1});
+bool runsOver(const IntExpr& expr, int dim) { return expr.contains(fmt::format("d{}", dim)); }
+
+bool runsOver(const std::vector<IntExpr>& index, int dim) {
+  return std::ranges::any_of(index, [&](const IntExpr& i) { return runsOver(i, dim); });
 }
 
 bool Coordinates::isSpread(const TensorView* tensor) const { return spread.contains(tensor->id()); }

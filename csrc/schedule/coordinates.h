@@ -47,7 +47,9 @@ struct Coordinates {
   bool spreadOutputs() const { return earlyOutputs || lateOutputs; }
 };
 
-[[nodiscard]] IntExpr referenceDim(int dim, const IntExpr& extent);  // the symbol d<dim>
+// Whether an expression, or one of an index, names the symbol d<dim>.
+[[nodiscard]] bool runsOver(const IntExpr& expr, int dim);
+[[nodiscard]] bool runsOver(const std::vector<IntExpr>& index, int dim);
 
 // The group's coordinates, or the reason why it has none.
 struct CoordinatesOrReason {

@@ -1,5 +1,8 @@
 #include "schedule/group.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "ir/fusion.h"
 #include "tensor/tensor.h"
 
@@ -8,6 +11,13 @@ namespace meshfuse {
 Layout layoutOf(const TensorView* tensor, const std::map<int, Layout>& layouts) {
   const auto known = layouts.find(tensor->id());
   return known != layouts.end() ? known->second : Layout{contiguousStrides(tensor->constantShape())};
+}
+
+std::vector<const Expr*> reductionsOf(const Group& group) {
+  std::vector<const Expr*> reductions;
+  std::ranges::copy_if(group.exprs, std::back_inserter(reductions),
+                       [](const Expr* e) { return e->kind() == ExprKind::Reduce; });
+  return reductions;
 }
 
 }  // namespace meshfuse

@@ -52,6 +52,8 @@ struct Group {
   std::map<int, int> aliases;
 };
 
+[[nodiscard]] std::vector<const Expr*> reductionsOf(const Group& group);
+
 // How a kernel's arguments bind to the fusion.
 struct KernelPlan {
   struct Workspace {

@@ -1,7 +1,9 @@
 #include "schedule/propagation.h"
 
 #include <algorithm>
+#include <ranges>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "schedule/reads.h"
@@ -10,14 +12,11 @@
 namespace meshfuse {
 
 std::optional<std::vector<IntExpr>> Propagation::indexOf(const TensorView* tensor) {
-  std::vector<IntExpr> index;
-  for (const std::optional<IntExpr>& i : of(tensor)) {
-    if (!i) {
-      return std::nullopt;
-    }
-    index.push_back(*i);
+  const Partial& index = of(tensor);
+  if (!std::ranges::all_of(index, [](const auto& i) { return i.has_value(); })) {
+    return std::nullopt;
   }
-  return index;
+  return mapped(index, [](const std::optional<IntExpr>& i) { return *i; });
 }
 
 bool Propagation::isConflicted(const TensorView* tensor) const { return conflicts_.contains(tensor->id()); }
@@ -25,11 +24,11 @@ bool Propagation::isConflicted(const TensorView* tensor) const { return conflict
 void Propagation::run() {
   do {
     changed_ = false;
-    for (Expr* e : group_.exprs) {
+    for (const Expr* e : group_.exprs) {
       visit(*e);
     }
-    for (auto e = group_.exprs.rbegin(); e != group_.exprs.rend(); ++e) {
-      visit(**e);
+    for (const Expr* e : group_.exprs | std::views::reverse) {
+      visit(*e);
     }
   } while (changed_);
 }
@@ -61,8 +60,7 @@ void Propagation::same(const TensorView* p, size_t pd, const TensorView* c, size
   }
   if (parent.index[pd] && child.index[cd]) {
     if (!(*parent.index[pd] == *child.index[cd])) {
-      conflicts_.insert(c->id());
-      conflicts_.insert(p->id());
+      conflicts_.insert({c->id(), p->id()});
     }
     return;
   }
@@ -106,19 +104,14 @@ void Propagation::reshape(const Expr& e) {
   rewritten_ = true;
   settled_.insert(e.id());
   if (!forward || !agrees(*forward, to)) {
-    conflicts_.insert(from->id());
-    conflicts_.insert(to->id());
+    conflicts_.insert({from->id(), to->id()});
   }
 }
 
 const Expr* Propagation::overgrown() {
   for (const Expr* e : group_.exprs) {
-    if (e->kind() != ExprKind::Reshape) {
-      continue;
-    }
-    const TensorView* from = e->tensorInputs()[0];
-    const TensorView* to = e->tensorOutput();
-    if (indexOf(from).has_value() != indexOf(to).has_value()) {
+    if (e->kind() == ExprKind::Reshape &&
+        indexOf(e->tensorInputs()[0]).has_value() != indexOf(e->tensorOutput()).has_value()) {
       return e;
     }
   }

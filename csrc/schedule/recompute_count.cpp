@@ -98,10 +98,8 @@ std::string refuseRecompute(const Group& group, const Coordinates& c) {
   for (const TensorView* out : group.outputs) {
     askAtIndex(out);
   }
-  for (const Expr* e : group.exprs) {
-    if (e->kind() == ExprKind::Reduce) {
-      askAtIndex(e->tensorInputs()[0]);
-    }
+  for (const Expr* e : reductionsOf(group)) {
+    askAtIndex(e->tensorInputs()[0]);
   }
   return count.reason();
 }

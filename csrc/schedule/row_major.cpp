@@ -1,6 +1,8 @@
 #include "schedule/row_major.h"
 
-#include "base/error.h"
+#include <utility>
+
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -25,25 +27,22 @@ IntExpr linearize(const std::vector<IntExpr>& index, const std::vector<IntExpr>&
 
 std::vector<IntExpr> delinearize(const IntExpr& position, const std::vector<IntExpr>& extents) {
   std::vector<IntExpr> strides = rowMajorStrides(extents);
-  std::vector<IntExpr> index(extents.size());
+  std::vector<IntExpr> index(extents.size(), 0);
+  bool outermost = true;  // of the dims that are not 1: it needs no remainder
   for (size_t d = 0; d < extents.size(); d++) {
-    if (extents[d].isConst(1)) {
-      index[d] = 0;
-      continue;
+    if (!extents[d].isConst(1)) {
+      IntExpr quotient = floorDiv(position, strides[d]);
+      index[d] = std::exchange(outermost, false) ? quotient : mod(quotient, extents[d]);
     }
-    IntExpr quotient = floorDiv(position, strides[d]);
-    // the outermost dim that is not 1 needs no remainder
-    bool outermost = true;
-    for (size_t o = 0; o < d; o++) {
-      outermost = outermost && extents[o].isConst(1);
-    }
-    index[d] = outermost ? quotient : mod(quotient, extents[d]);
   }
   return index;
 }
 
 std::vector<IntExpr> reshapeIndex(const std::vector<IntExpr>& index, const std::vector<IntExpr>& from,
                                   const std::vector<IntExpr>& to) {
+  auto slice = [](const std::vector<IntExpr>& list, int64_t begin, int64_t end) {
+    return std::vector<IntExpr>(list.begin() + begin, list.begin() + end);
+  };
   std::vector<IntExpr> result;
   size_t f = 0;
   size_t t = 0;
@@ -66,11 +65,7 @@ std::vector<IntExpr> reshapeIndex(const std::vector<IntExpr>& index, const std::
         break;
       }
     }
-    std::vector<IntExpr> groupIndex(index.begin() + static_cast<int64_t>(f), index.begin() + static_cast<int64_t>(f1));
-    std::vector<IntExpr> groupFrom(from.begin() + static_cast<int64_t>(f), from.begin() + static_cast<int64_t>(f1));
-    std::vector<IntExpr> groupTo(to.begin() + static_cast<int64_t>(t), to.begin() + static_cast<int64_t>(t1));
-    std::vector<IntExpr> part = delinearize(linearize(groupIndex, groupFrom), groupTo);
-    result.insert(result.end(), part.begin(), part.end());
+    append(result, delinearize(linearize(slice(index, f, f1), slice(from, f, f1)), slice(to, t, t1)));
     f = f1;
     t = t1;
   }
