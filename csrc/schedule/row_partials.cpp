@@ -2,12 +2,21 @@
 #include "ir/fusion.h"
 #include "schedule/row_writer.h"
 
-#include <algorithm>
+#include <fmt/core.h>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "schedule/row_major.h"
 
 namespace meshfuse {
+
+int RowWriter::scratchRow(std::string name, DataType dtype, const IntExpr& width) {
+  return builder_.tensor({.name = std::move(name),
+                          .dtype = dtype,
+                          .memory = tile::Memory::Scratch,
+                          .extents = {width},
+                          .strides = {1},
+                          .alignment = 64});
+}
 
 // A row of scratch for each reduction, as wide as one part of n.
 std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const char* name) {
@@ -16,16 +25,8 @@ std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, c
   for (const tile::Digit& d : n.digits) {
     width *= d.level == tile::Level::Part ? IntExpr(1) : d.size;
   }
-  std::vector<int> rows;
-  for (size_t i = 0; i < exprs.size(); i++) {
-    rows.push_back(builder_.tensor({.name = fmt::format("{}{}", name, i),
-                                    .dtype = accumulatorOf(exprs[i]),
-                                    .memory = tile::Memory::Scratch,
-                                    .extents = {width},
-                                    .strides = {1},
-                                    .alignment = 64}));
-  }
-  return rows;
+  return mapped(indices(exprs),
+                [&](int64_t i) { return scratchRow(fmt::format("{}{}", name, i), accumulatorOf(exprs[i]), width); });
 }
 
 std::vector<tile::Index> RowWriter::inScratch() const {
@@ -60,16 +61,14 @@ void RowWriter::addRows(const std::vector<const Expr*>& exprs, const std::vector
 void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
   const std::vector<int> digits = serialDigits(k_);
   auto steps = [&](std::span<const int> digitsOfK, const std::vector<int>& into) {
-    overDigits(k_, digitsOfK, {}, [&](std::span<const ValueId>) {
+    over(k_, digitsOfK, [&] {
       over(n_, [&] {
         for (size_t i = 0; i < exprs.size(); i++) {
           ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
-          uint64_t present = builder_.program().values[x].digits & digitSet(k_);
-          ValueId part = present == 0 ? x : builder_.reduce(x, present, exprs[i]->attributes().reduce);
+          ValueId part = reduced(exprs[i], x, digitSet(k_));
           builder_.store(into[i], inScratch(), combine(exprs[i], builder_.load(into[i], inScratch(), space_), part));
         }
       });
-      return std::vector<ValueId>{};
     });
   };
   startRows(exprs, rows);
@@ -78,11 +77,10 @@ void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::v
     return;
   }
   const std::vector<int> block = scratchRows(exprs, "b");
-  overDigits(k_, std::span(digits).first(1), {}, [&](std::span<const ValueId>) {
+  over(k_, std::span(digits).first(1), [&] {
     startRows(exprs, block);
     steps(std::span(digits).subspan(1), block);
     addRows(exprs, rows, block);
-    return std::vector<ValueId>{};
   });
 }
 
@@ -96,12 +94,10 @@ void RowWriter::outerInScratch() {
       return;
     }
     over(n_, [&] {
-      lowering_.pushScope();
       for (size_t i = 0; i < exprs.size(); i++) {
         bindResult(exprs[i], builder_.load(rows[i], inScratch(), space_));
       }
       storeOutputs(Outputs::OfRows);
-      lowering_.popScope();
     });
   });
 }
@@ -117,12 +113,10 @@ int RowWriter::workspace(tile::TensorParam param) {
 
 // A workspace for each reduction: its result in each part, at `extent` places.
 std::vector<int> RowWriter::partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent) {
-  std::vector<int> partials;
-  for (size_t i = 0; i < exprs.size(); i++) {
-    partials.push_back(workspace(
-        {.name = fmt::format("w{}", i), .dtype = accumulatorOf(exprs[i]), .extents = {digits_.splitCount, extent}}));
-  }
-  return partials;
+  return mapped(indices(exprs), [&](int64_t i) {
+    return workspace(
+        {.name = fmt::format("w{}", i), .dtype = accumulatorOf(exprs[i]), .extents = {digits_.splitCount, extent}});
+  });
 }
 
 void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
@@ -140,11 +134,7 @@ void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::ve
 // Digits of one worker over the whole of n.
 std::vector<tile::Builder::DigitSpec> RowWriter::lastDigits() const {
   std::vector<tile::Builder::DigitSpec> result = {{tile::Level::Serial, 0, ""}};
-  for (const tile::Builder::DigitSpec& d : digits_.n) {
-    if (d.level != tile::Level::Part && d.level != tile::Level::Serial) {
-      result.push_back(d);
-    }
-  }
+  append(result, filtered(digits_.n, [](const auto& d) { return isInTile(d.level); }));
   return result;
 }
 
@@ -155,39 +145,25 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
   const int counter = workspace({.name = "arrived", .dtype = DataType::Int32, .extents = {1}, .zeroed = true});
   builder_.lastArriver(counter, [&] {
     std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}};
-    axes.insert(axes.end(), columns.begin(), columns.end());
+    append(axes, columns);
     const int outerSpace = space_;
     space_ = builder_.space("t", std::move(axes));
-    auto body = [&](std::span<const ValueId>) {
-      lowering_.pushScope();
+    over(columns.empty() ? -1 : 1, [&] {
       const IntExpr column = columns.empty() ? IntExpr(0) : coord(1);
-      std::vector<ValueId> start;
-      for (const Expr* e : exprs) {
-        start.push_back(startOf(e, columns.empty() ? 0 : digitSet(1)));
-      }
+      std::vector<ValueId> start = startsOf(exprs, columns.empty() ? 0 : digitSet(1));
       std::vector<ValueId> total = builder_.loop(space_, 0, 0, std::move(start), [&](std::span<const ValueId> sums) {
-        std::vector<ValueId> next;
-        for (size_t i = 0; i < exprs.size(); i++) {
-          next.push_back(combine(exprs[i], sums[i], builder_.load(partials[i], {{coord(0)}, {column}}, space_)));
-        }
-        return next;
+        return mapped(indices(exprs), [&](int64_t i) {
+          return combine(exprs[i], sums[i], builder_.load(partials[i], {{coord(0)}, {column}}, space_));
+        });
       });
       for (size_t i = 0; i < exprs.size(); i++) {
         bindResult(exprs[i], total[i]);
       }
       std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
       for (const TensorView* out : group_.outputs) {
-        Lowering::Position at = positionOf(c_, out, dims);
-        lowering_.store(out, at, lowering_.value(out, at, space_), tile::Cache::Keep);
+        storeOutput(out, positionOf(c_, out, dims), tile::Cache::Keep);
       }
-      lowering_.popScope();
-      return std::vector<ValueId>{};
-    };
-    if (columns.empty()) {
-      body({});
-    } else {
-      builder_.loop(space_, 1, 0, {}, body);
-    }
+    });
     space_ = outerSpace;
   });
 }
@@ -199,14 +175,12 @@ void RowWriter::split() {
   const IntExpr rows = lowering_.size(axes_.M);
   const std::vector<int> partials = partialResults(exprs, rows);
   over(m_, [&] {
-    lowering_.pushScope();
     sweep(0, [] {});
     for (size_t i = 0; i < exprs.size(); i++) {
       const TensorView* tv = exprs[i]->tensorOutput();
       builder_.store(partials[i], {{part}, {coord(m_)}},
                      builder_.cast(lowering_.value(tv, position(tv), space_), accumulatorOf(exprs[i])));
     }
-    lowering_.popScope();
   });
   std::vector<tile::Builder::AxisSpec> columns;
   if (m_ >= 0) {

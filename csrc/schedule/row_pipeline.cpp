@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "schedule/row_major.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -14,19 +13,14 @@ namespace meshfuse {
 void RowWriter::pipelined() {
   chooseSpills();
   const std::vector<Delayed> delayed = delayedResults();
-  std::vector<ValueId> start;
-  for (const Delayed& d : delayed) {
-    start.push_back(startOf(d.reduction, 0));
-  }
-  (void)overCarrying(m_, start, [&](std::span<const ValueId> carried) {
+  auto start = mapped(delayed, [&](const Delayed& d) { return startOf(d.reduction, 0); });
+  (void)overDigits(m_, serialDigits(m_), std::move(start), [&](std::span<const ValueId> carried) {
     const std::vector<Lowering::Scope> scopes = openStages(delayed, carried);
     const std::vector<tile::Pred> isRow = {{c_.stages - 1, coord(m_)},
                                            {pipelineBase() + coord(m_) - c_.stages, axes_.M}};
-    std::vector<ValueId> sums;
-    for (const Expr* e : reductions_) {
-      sums.push_back(startOf(e, digitSet(n_)));
-    }
-    sums = overCarrying(n_, std::move(sums), [&](std::span<const ValueId> at) { return runStages(scopes, isRow, at); });
+    const std::vector<ValueId> sums =
+        overDigits(n_, serialDigits(n_), startsOf(reductions_, digitSet(n_)),
+                   [&](std::span<const ValueId> at) { return runStages(scopes, isRow, at); });
     if (std::ranges::any_of(group_.outputs, [&](const TensorView* o) { return isRowOutput(o); })) {
       row_ = pipelineRow(c_.stages);
       lowering_.pushScope(scopes.back());
@@ -48,7 +42,7 @@ IntExpr RowWriter::pipelineRow(int stage) const { return min(max(pipelineBase() 
 std::vector<RowWriter::Delayed> RowWriter::delayedResults() const {
   std::vector<Delayed> delayed;
   for (const Expr* e : reductions_) {
-    for (int age = 1; age <= c_.stages - c_.stage.at(e->output()->id()); age++) {
+    for (int age = 1; age <= c_.stages - stageOf(e); age++) {
       delayed.push_back({e, age});
     }
   }
@@ -63,7 +57,7 @@ std::vector<Lowering::Scope> RowWriter::openStages(const std::vector<Delayed>& d
     row_ = pipelineRow(stage);
     lowering_.pushScope();
     for (size_t i = 0; i < delayed.size(); i++) {
-      if (c_.stage.at(delayed[i].reduction->output()->id()) + delayed[i].age == stage) {
+      if (stageOf(delayed[i].reduction) + delayed[i].age == stage) {
         bindResult(delayed[i].reduction, carried[i]);
       }
     }
@@ -88,7 +82,7 @@ std::vector<ValueId> RowWriter::runStages(const std::vector<Lowering::Scope>& sc
       builder_.when(isRow, [&] { storeOutputs(Outputs::Spread); });
     }
     for (size_t i = 0; i < reductions_.size(); i++) {
-      if (c_.stage.at(reductions_[i]->output()->id()) == stage) {
+      if (stageOf(reductions_[i]) == stage) {
         next[i] = combine(reductions_[i], sums[i], operandOf(reductions_[i]));
       }
     }
@@ -106,16 +100,11 @@ std::vector<ValueId> RowWriter::runStages(const std::vector<Lowering::Scope>& sc
 // The results that the next step over rows takes along: those of this step, and the others a step older.
 std::vector<ValueId> RowWriter::ageResults(const std::vector<Delayed>& delayed, std::span<const ValueId> carried,
                                            const std::vector<ValueId>& sums) {
-  std::vector<ValueId> next;
-  for (size_t i = 0; i < delayed.size(); i++) {
-    if (delayed[i].age > 1) {
-      next.push_back(carried[i - 1]);
-      continue;
-    }
-    const auto r = static_cast<size_t>(std::ranges::find(reductions_, delayed[i].reduction) - reductions_.begin());
-    next.push_back(builder_.reduce(sums[r], digitSet(n_), delayed[i].reduction->attributes().reduce));
-  }
-  return next;
+  return mapped(indices(delayed), [&](int64_t i) {
+    const Expr* e = delayed[i].reduction;
+    return delayed[i].age > 1 ? carried[i - 1]
+                              : builder_.reduce(sums[positionIn(reductions_, e)], digitSet(n_), e->attributes().reduce);
+  });
 }
 
 }  // namespace meshfuse

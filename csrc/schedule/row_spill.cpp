@@ -3,9 +3,11 @@
 #include "ir/fusion.h"
 #include "schedule/row_writer.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "ir/op_rule.h"
 
 namespace meshfuse {
@@ -39,7 +41,7 @@ void RowWriter::chooseSpills() {
     const bool costly = e->kind() == ExprKind::Point && isCostly(e->attributes().point);
     const bool inTime = !pipeline || *uses.rbegin() == *uses.begin() + 1;
     if (inTime && (costly || (!pipeline && isExpensive(out)))) {
-      spilled_[out->id()] = {*uses.begin(), *uses.rbegin(), -1};
+      spilled_[out->id()] = {out, *uses.begin(), *uses.rbegin()};
     }
   }
   sweeps_ = sweepsOfAll();  // a spilled value is not computed again, nor are its operands
@@ -57,17 +59,14 @@ void RowWriter::placeSpills() {
     DataType dtype;
     int busyUntil;
   };
-  std::vector<int> order;
-  for (const auto& [id, s] : spilled_) {
-    order.push_back(id);
-  }
+  std::vector<int> order = mapped(spilled_, [](const auto& entry) { return entry.first; });
   std::ranges::stable_sort(order, [&](int a, int b) { return spilled_[a].stage < spilled_[b].stage; });
   const int64_t columns = axes_.N.isConst() ? axes_.N.constValue() : 1;
   int64_t bytes = 0;
   std::vector<Row> rows;
   for (int id : order) {
     Spilled& s = spilled_[id];
-    const DataType type = tensorOf(id)->dtype();
+    const DataType type = s.tensor->dtype();
     auto row = std::ranges::find_if(
         rows, [&](const Row& r) { return digits_.pipelineRows == 0 && r.dtype == type && r.busyUntil < s.stage; });
     if (row == rows.end()) {
@@ -77,12 +76,7 @@ void RowWriter::placeSpills() {
         spilled_.erase(id);
         continue;
       }
-      const int param = builder_.tensor({.name = fmt::format("e{}", rows.size()),
-                                         .dtype = type,
-                                         .memory = tile::Memory::Scratch,
-                                         .extents = {lowering_.size(axes_.N)},
-                                         .strides = {1},
-                                         .alignment = 64});
+      const int param = scratchRow(fmt::format("e{}", rows.size()), type, lowering_.size(axes_.N));
       row = rows.insert(rows.end(), {param, type, 0});
     }
     row->busyUntil = s.last;
@@ -101,27 +95,15 @@ bool RowWriter::isExpensive(const TensorView* tensor) const {
     if (!seen.insert(tv->id()).second) {
       continue;
     }
-    const bool isInput = std::ranges::find(group_.inputs, tv) != group_.inputs.end();
-    if (isInput || spilled_.contains(tv->id()) || tv->definition()->kind() == ExprKind::Reduce) {
+    if (contains(group_.inputs, tv) || spilled_.contains(tv->id()) || tv->definition()->kind() == ExprKind::Reduce) {
       work++;
       continue;
     }
     const Expr& e = *tv->definition();
     work += e.kind() == ExprKind::Random ? kExpensive : isFree(e) ? 0 : 1;
-    for (const TensorView* in : e.tensorInputs()) {
-      open.push_back(in);
-    }
+    append(open, e.tensorInputs());
   }
   return work >= kExpensive;
-}
-
-const TensorView* RowWriter::tensorOf(int id) const {
-  for (const Expr* e : group_.exprs) {
-    if (e->output()->id() == id) {
-      return e->tensorOutput();
-    }
-  }
-  throwInternalError(fmt::format("[rows] T{} is not in the group", id));
 }
 
 // The sweeps in which each tensor is computed or read, by Val id: those of the reductions it reaches without passing one, and
@@ -131,15 +113,15 @@ std::map<int, std::set<int>> RowWriter::sweepsOfAll() const {
   for (const TensorView* out : group_.outputs) {
     sweeps[out->id()].insert(isRowOutput(out) ? c_.stages : storeSweep_);
   }
-  for (auto e = group_.exprs.rbegin(); e != group_.exprs.rend(); ++e) {
-    const int id = (*e)->output()->id();
+  for (const Expr* e : group_.exprs | std::views::reverse) {
+    const int id = e->output()->id();
     std::set<int> uses = sweeps[id];
-    if ((*e)->kind() == ExprKind::Reduce) {
+    if (e->kind() == ExprKind::Reduce) {
       uses = {c_.stage.at(id)};
     } else if (spilled_.contains(id) && !uses.empty()) {
       uses = {*uses.begin()};
     }
-    for (const Val* in : (*e)->inputs()) {
+    for (const Val* in : e->inputs()) {
       sweeps[in->id()].insert(uses.begin(), uses.end());
     }
   }
@@ -149,8 +131,7 @@ std::map<int, std::set<int>> RowWriter::sweepsOfAll() const {
 void RowWriter::spill(int stage) {
   for (const auto& [id, s] : spilled_) {
     if (s.stage == stage) {
-      const TensorView* tv = tensorOf(id);
-      builder_.store(s.param, {{coord(n_)}}, lowering_.value(tv, position(tv), space_));
+      builder_.store(s.param, {{coord(n_)}}, lowering_.value(s.tensor, position(s.tensor), space_));
     }
   }
 }
@@ -158,7 +139,7 @@ void RowWriter::spill(int stage) {
 void RowWriter::dropSpills(int stage) {
   for (const auto& [id, s] : spilled_) {
     if (s.stage == stage) {
-      lowering_.stopReading(tensorOf(id));
+      lowering_.stopReading(s.tensor);
     }
   }
 }
@@ -167,9 +148,9 @@ void RowWriter::dropSpills(int stage) {
 void RowWriter::useSpills(int stage) {
   for (const auto& [id, s] : spilled_) {
     if (s.stage == stage) {
-      lowering_.readFrom(tensorOf(id), position(tensorOf(id)), s.param, {{coord(n_)}});
+      lowering_.readFrom(s.tensor, position(s.tensor), s.param, {{coord(n_)}});
     } else if (s.last == stage && digits_.pipelineRows == 0) {
-      lowering_.stopReading(tensorOf(id));
+      lowering_.stopReading(s.tensor);
     }
   }
 }

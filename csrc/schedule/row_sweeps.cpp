@@ -2,12 +2,8 @@
 #include "ir/fusion.h"
 #include "schedule/row_writer.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <bit>
-
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 
@@ -22,17 +18,13 @@ constexpr int64_t kLine = 16;  // elements of a cache line, of the usual type
 void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int>& along) {
   for (const TensorView* in : group_.inputs) {
     auto it = c_.index.find(in->id());
-    auto runsOver = [&](const std::vector<int>& axis) {
-      return it != c_.index.end() && std::any_of(axis.begin(), axis.end(), [&](int d) {
-               return std::any_of(it->second.begin(), it->second.end(),
-                                  [&](const IntExpr& i) { return i.contains(fmt::format("d{}", d)); });
-             });
+    auto runsOverOne = [&](const std::vector<int>& axis) {
+      return it != c_.index.end() && std::ranges::any_of(axis, [&](int d) { return runsOver(it->second, d); });
     };
-    if (runsOver(axes_.n) && (along.empty() || runsOver(along))) {
-      Lowering::Position at = position(in);
+    if (runsOverOne(axes_.n) && (along.empty() || runsOverOne(along))) {
       std::string n = coord(n_).toString();
       bool oneRun =
-          std::all_of(at.begin(), at.end(), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
+          std::ranges::all_of(position(in), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
       if (oneRun) {  // else the reads of a step are scattered
         int lines = static_cast<int>((width * dataTypeSize(in->dtype()) + 63) / 64);
         builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "schedule/row_major.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -15,7 +15,8 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
       axes_(axes),
       digits_(digits),
       builder_(name, target),
-      lowering_(group, builder_, plan_) {
+      lowering_(group, builder_, plan_),
+      reductions_(reductionsOf(group)) {
   for (const tile::GridDim& g : digits.grid) {
     builder_.gridDim(g.symbol, g.count);
   }
@@ -33,11 +34,6 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
   k_ = add("k", axes.K, digits.k);
   n_ = add("n", axes.N, digits.n);
   space_ = builder_.space("s", std::move(specs));
-  for (const Expr* e : group.exprs) {
-    if (e->kind() == ExprKind::Reduce) {
-      reductions_.push_back(e);
-    }
-  }
   storeSweep_ = c_.lateOutputs || !sweepsAreLoops() ? c_.stages : 0;
   sweeps_ = sweepsOfAll();
 }
@@ -64,40 +60,31 @@ KernelPlan RowWriter::write() {
 }
 
 std::vector<int> RowWriter::serialDigits(int axis) const {
-  std::vector<int> serial;
   if (axis < 0) {
-    return serial;
+    return {};
   }
   const std::vector<tile::Digit>& ds = builder_.program().spaces[space_].axes[axis].digits;
-  for (size_t d = 0; d < ds.size(); d++) {
-    if (ds[d].level == tile::Level::Serial) {
-      serial.push_back(static_cast<int>(d));
-    }
-  }
-  return serial;
+  return filtered(std::views::iota(0, static_cast<int>(ds.size())),
+                  [&](int d) { return ds[d].level == tile::Level::Serial; });
 }
 
-void RowWriter::over(int axis, const std::function<void()>& body) {
-  overCarrying(axis, {}, [&](std::span<const ValueId>) {
+void RowWriter::over(int axis, std::span<const int> digits, const std::function<void()>& body) {
+  overDigits(axis, digits, {}, [&](std::span<const ValueId>) {
     body();
     return std::vector<ValueId>{};
   });
 }
 
-std::vector<ValueId> RowWriter::overCarrying(int axis, std::vector<ValueId> init, const Step& body) {
-  return overDigits(axis, serialDigits(axis), std::move(init), body);
-}
-
 std::vector<ValueId> RowWriter::overDigits(int axis, std::span<const int> digits, std::vector<ValueId> init,
                                            const Step& body) {
   if (digits.empty()) {
-    return body(init);
-  }
-  return builder_.loop(space_, axis, digits[0], std::move(init), [&](std::span<const ValueId> carried) {
     lowering_.pushScope();
-    std::vector<ValueId> next = overDigits(axis, digits.subspan(1), {carried.begin(), carried.end()}, body);
+    std::vector<ValueId> next = body(init);
     lowering_.popScope();
     return next;
+  }
+  return builder_.loop(space_, axis, digits[0], std::move(init), [&](std::span<const ValueId> carried) {
+    return overDigits(axis, digits.subspan(1), {carried.begin(), carried.end()}, body);
   });
 }
 
@@ -112,10 +99,13 @@ bool RowWriter::storesLast() const { return storeSweep_ == c_.stages && c_.sprea
 void RowWriter::storeOutputs(Outputs which) {
   for (const TensorView* out : group_.outputs) {
     if (which == Outputs::All || isRowOutput(out) == (which == Outputs::OfRows)) {
-      Lowering::Position at = position(out);
-      lowering_.store(out, at, lowering_.value(out, at, space_), streams(out) ? tile::Cache::Once : tile::Cache::Keep);
+      storeOutput(out, position(out), streams(out) ? tile::Cache::Once : tile::Cache::Keep);
     }
   }
+}
+
+void RowWriter::storeOutput(const TensorView* out, const Lowering::Position& at, tile::Cache cache) {
+  lowering_.store(out, at, lowering_.value(out, at, space_), cache);
 }
 
 bool RowWriter::streams(const TensorView* out) const {
@@ -123,14 +113,10 @@ bool RowWriter::streams(const TensorView* out) const {
   return n.isConst() && n.constValue() > digits_.streamBytes / dataTypeSize(out->dtype());
 }
 
+int RowWriter::stageOf(const Expr* reduction) const { return c_.stage.at(reduction->output()->id()); }
+
 std::vector<const Expr*> RowWriter::ofStage(int stage) const {
-  std::vector<const Expr*> result;
-  for (const Expr* e : reductions_) {
-    if (c_.stage.at(e->output()->id()) == stage) {
-      result.push_back(e);
-    }
-  }
-  return result;
+  return filtered(reductions_, [&](const Expr* e) { return stageOf(e) == stage; });
 }
 
 ValueId RowWriter::operandOf(const Expr* reduction) {
@@ -148,23 +134,23 @@ ValueId RowWriter::startOf(const Expr* reduction, uint64_t digits) {
   return tile::identity(builder_, reduction->attributes().reduce, accumulatorOf(reduction), space_, digits);
 }
 
+std::vector<ValueId> RowWriter::startsOf(const std::vector<const Expr*>& exprs, uint64_t digits) {
+  return mapped(exprs, [&](const Expr* e) { return startOf(e, digits); });
+}
+
 // A value that is the same along reduced digits counts once for each of their positions.
 ValueId RowWriter::spread(const Expr* reduction, ValueId x, uint64_t digits) {
   bool hasAll = (builder_.program().values[x].digits & digits) == digits;
   return hasAll ? x : combine(reduction, startOf(reduction, digits), x);
 }
 
-void RowWriter::bindResult(const Expr* reduction, ValueId value) {
-  lowering_.bind(reduction->tensorOutput(), builder_.cast(value, reduction->output()->dtype()));
+// A value combined over those of the digits that it has.
+ValueId RowWriter::reduced(const Expr* reduction, ValueId x, uint64_t digits) {
+  return builder_.reduce(x, builder_.program().values[x].digits & digits, reduction->attributes().reduce);
 }
 
-std::vector<ValueId> RowWriter::combineAll(const std::vector<const Expr*>& exprs, std::span<const ValueId> a,
-                                           std::span<const ValueId> b) {
-  std::vector<ValueId> both;
-  for (size_t i = 0; i < exprs.size(); i++) {
-    both.push_back(combine(exprs[i], a[i], b[i]));
-  }
-  return both;
+void RowWriter::bindResult(const Expr* reduction, ValueId value) {
+  lowering_.bind(reduction->tensorOutput(), builder_.cast(value, reduction->output()->dtype()));
 }
 
 // Results of `step` over an axis. If the axis has two serial digits, each block of the inner one has a sum of its own: one sum of
@@ -176,34 +162,24 @@ std::vector<ValueId> RowWriter::inBlocks(int axis, const std::vector<const Expr*
     return overDigits(axis, digits, std::move(init), step);
   }
   return overDigits(axis, std::span(digits).first(1), std::move(init), [&](std::span<const ValueId> sums) {
-    std::vector<ValueId> start;
-    for (const Expr* e : exprs) {
-      start.push_back(startOf(e, digitSet(m_) | digitSet(k_) | digitSet(n_)));
-    }
-    return combineAll(exprs, sums, overDigits(axis, std::span(digits).subspan(1), std::move(start), step));
+    std::vector<ValueId> start = startsOf(exprs, digitSet(m_) | digitSet(k_) | digitSet(n_));
+    std::vector<ValueId> block = overDigits(axis, std::span(digits).subspan(1), std::move(start), step);
+    return mapped(indices(exprs), [&](int64_t i) { return combine(exprs[i], sums[i], block[i]); });
   });
 }
 
 // One sweep over k and n: the results of `stage`, reduced over all their digits.
 void RowWriter::sweep(int stage, const std::function<void()>& alongside) {
   std::vector<const Expr*> exprs = ofStage(stage);
-  bool looped = sweepsAreLoops();
   uint64_t reducedDigits = digitSet(k_) | (axes_.innerReduced ? digitSet(n_) : 0);
-  uint64_t carriedDigits = digitSet(m_) | digitSet(k_) | digitSet(n_);
   std::vector<ValueId> partial;
-  if (!looped) {
-    for (const Expr* e : exprs) {
-      partial.push_back(spread(e, operandOf(e), reducedDigits));
-    }
+  if (!sweepsAreLoops()) {
+    partial = mapped(exprs, [&](const Expr* e) { return spread(e, operandOf(e), reducedDigits); });
   } else {
-    for (const Expr* e : exprs) {
-      partial.push_back(startOf(e, carriedDigits));
-    }
+    partial = startsOf(exprs, digitSet(m_) | digitSet(k_) | digitSet(n_));
     auto step = [&](std::span<const ValueId> carried) {
-      std::vector<ValueId> next;
-      for (size_t i = 0; i < exprs.size(); i++) {
-        next.push_back(combine(exprs[i], carried[i], operandOf(exprs[i])));
-      }
+      std::vector<ValueId> next =
+          mapped(indices(exprs), [&](int64_t i) { return combine(exprs[i], carried[i], operandOf(exprs[i])); });
       if (stage == storeSweep_) {
         storeOutputs(Outputs::Spread);
       }
@@ -211,23 +187,17 @@ void RowWriter::sweep(int stage, const std::function<void()>& alongside) {
       return next;
     };
     partial = inBlocks(k_, exprs, std::move(partial), [&](std::span<const ValueId> carried) {
-      if (!axes_.innerReduced) {
-        return step(carried);
-      }
-      return inBlocks(n_, exprs, {carried.begin(), carried.end()}, step);
+      return axes_.innerReduced ? inBlocks(n_, exprs, {carried.begin(), carried.end()}, step) : step(carried);
     });
   }
   for (size_t i = 0; i < exprs.size(); i++) {
-    uint64_t present = builder_.program().values[partial[i]].digits & reducedDigits;
-    ValueId total = present == 0 ? partial[i] : builder_.reduce(partial[i], present, exprs[i]->attributes().reduce);
-    bindResult(exprs[i], total);
+    bindResult(exprs[i], reduced(exprs[i], partial[i], reducedDigits));
   }
 }
 
 void RowWriter::inner() {
   chooseSpills();
   over(m_, [&] {
-    lowering_.pushScope();
     const int sweeps = storesLast() ? c_.stages + 1 : c_.stages;
     for (int stage = 0; stage < c_.stages; stage++) {
       sweep(stage, [&] {
@@ -246,14 +216,12 @@ void RowWriter::inner() {
         });
       });
     }
-    lowering_.popScope();
   });
 }
 
 void RowWriter::outer() {
   over(m_, [&] {
     over(n_, [&] {
-      lowering_.pushScope();
       for (int stage = 0; stage < c_.stages; stage++) {
         sweep(stage, [] {});
       }
@@ -261,7 +229,6 @@ void RowWriter::outer() {
       if (storesLast()) {
         over(k_, [&] { storeOutputs(Outputs::Spread); });
       }
-      lowering_.popScope();
     });
   });
 }

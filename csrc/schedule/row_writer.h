@@ -29,8 +29,9 @@ class RowWriter {
   using Step = std::function<std::vector<ValueId>(std::span<const ValueId>)>;
   std::vector<int> serialDigits(int axis) const;  // outermost first
   bool isLooped(int axis) const { return !serialDigits(axis).empty(); }
-  void over(int axis, const std::function<void()>& body);
-  std::vector<ValueId> overCarrying(int axis, std::vector<ValueId> init, const Step& body);
+  // Bodies have a scope of their own, also where there is nothing to loop over.
+  void over(int axis, const std::function<void()>& body) { over(axis, serialDigits(axis), body); }
+  void over(int axis, std::span<const int> digits, const std::function<void()>& body);
   std::vector<ValueId> overDigits(int axis, std::span<const int> digits, std::vector<ValueId> init, const Step& body);
   IntExpr coord(int axis) const { return axis < 0 ? IntExpr(0) : builder_.coord(space_, axis); }
   IntExpr row() const { return row_ ? *row_ : coord(m_); }
@@ -44,17 +45,19 @@ class RowWriter {
   bool sweepsAreLoops() const { return isLooped(k_) || isLooped(n_); }
   enum class Outputs : uint8_t { All, OfRows, Spread };
   void storeOutputs(Outputs which);
+  void storeOutput(const TensorView* out, const Lowering::Position& at, tile::Cache cache);
   bool streams(const TensorView* out) const;
 
   // -- reductions ---------------------------------------------------------------------------------------------------------
+  int stageOf(const Expr* reduction) const;
   std::vector<const Expr*> ofStage(int stage) const;
   ValueId operandOf(const Expr* reduction);
   ValueId combine(const Expr* reduction, ValueId a, ValueId b);
   ValueId startOf(const Expr* reduction, uint64_t digits);
+  std::vector<ValueId> startsOf(const std::vector<const Expr*>& exprs, uint64_t digits);
   ValueId spread(const Expr* reduction, ValueId x, uint64_t digits);
+  ValueId reduced(const Expr* reduction, ValueId x, uint64_t digits);
   void bindResult(const Expr* reduction, ValueId value);
-  std::vector<ValueId> combineAll(const std::vector<const Expr*>& exprs, std::span<const ValueId> a,
-                                  std::span<const ValueId> b);
   std::vector<ValueId> inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
                                 const Step& step);
   void sweep(int stage, const std::function<void()>& alongside);
@@ -66,7 +69,6 @@ class RowWriter {
   void chooseSpills();
   void placeSpills();
   bool isExpensive(const TensorView* tensor) const;
-  const TensorView* tensorOf(int id) const;
   std::map<int, std::set<int>> sweepsOfAll() const;
   void spill(int stage);
   void dropSpills(int stage);
@@ -94,6 +96,7 @@ class RowWriter {
                                   const std::vector<ValueId>& sums);
 
   // -- outer reduction through a scratch row ----------------------------------------------------------------------------------
+  int scratchRow(std::string name, DataType dtype, const IntExpr& width);
   std::vector<int> scratchRows(const std::vector<const Expr*>& exprs, const char* name);
   std::vector<tile::Index> inScratch() const;
   void startRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
@@ -111,6 +114,7 @@ class RowWriter {
   void split();
 
   struct Spilled {
+    const TensorView* tensor = nullptr;
     int stage = 0;  // the sweep that computes it
     int last = 0;   // the last one that reads it
     int param = -1;
