@@ -1,6 +1,7 @@
 // How axes are cut on a CPU: parts of about 16K elements, vectors of 16, two or four of them interleaved.
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
@@ -24,18 +25,14 @@ constexpr int kPipelineStages = 2;     // more of them have more sums and rows i
 constexpr int64_t kPipelineRows = 64;  // of a part: two or three more rows are computed and not stored
 constexpr int64_t kAhead = 2048;       // elements by which a flat loop prefetches
 
-Specs vectors(int64_t interleave) {
-  Specs s;
-  if (interleave > 1) {
-    s.push_back({Level::Repeat, interleave, ""});
-  }
-  s.push_back({Level::Vector, kVector, ""});
-  return s;
+Specs prefixed(Specs outer, const Specs& inner) {
+  append(outer, inner);
+  return outer;
 }
 
-Specs prefixed(Specs outer, const Specs& inner) {
-  outer.insert(outer.end(), inner.begin(), inner.end());
-  return outer;
+Specs vectors(int64_t interleave) {
+  const Specs vector = {{Level::Vector, kVector, ""}};
+  return interleave > 1 ? prefixed({{Level::Repeat, interleave, ""}}, vector) : vector;
 }
 
 // An axis cut into parts of `chunk` positions, run through serially in steps of the inner digits' extent.
@@ -154,10 +151,6 @@ void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t inte
 
 RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
   RowDigits d;
-  d.streamBytes = device.lastCacheBytes / 4;
-  if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
-    return d;  // one element
-  }
   // Chains of expensive ops need four interleaved vectors to use all execution units. Together with accumulators they would spill
   // registers, and compile for longer than a cold kernel may.
   int64_t interleave = std::min<int64_t>(c.hasReduction() && isCostly(group) ? 2 : 4,

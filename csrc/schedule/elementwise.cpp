@@ -1,22 +1,14 @@
 #include "schedule/elementwise.h"
 
+#include "base/ranges.h"
 #include "ir/expr.h"
 
 namespace meshfuse {
 
 bool isElementwise(const Expr& e) {
-  switch (e.kind()) {
-    case ExprKind::Point:
-    case ExprKind::Cast:
-    case ExprKind::Set:
-    case ExprKind::Broadcast:
-    case ExprKind::Squeeze:
-    case ExprKind::Full:
-    case ExprKind::Random:
-      return true;
-    default:
-      return false;
-  }
+  using enum ExprKind;
+  constexpr ExprKind kKinds[] = {Point, Cast, Set, Broadcast, Squeeze, Full, Random};
+  return contains(kKinds, e.kind());
 }
 
 }  // namespace meshfuse

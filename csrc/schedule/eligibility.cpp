@@ -2,8 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "schedule/recompute_count.h"
@@ -13,9 +12,7 @@ namespace meshfuse {
 namespace {
 
 std::optional<std::string> refuseOp(const Group& group, const Expr& e) {
-  auto isInput = [&](const TensorView* tv) {
-    return std::find(group.inputs.begin(), group.inputs.end(), tv) != group.inputs.end();
-  };
+  auto isInput = [&](const TensorView* tv) { return contains(group.inputs, tv); };
   switch (ruleOf(e).executor) {
     case Executor::Library:  // of one alone, the templates of library calls say more
       return group.exprs.size() == 1 ? "" : fmt::format("{} is a library call", e.opName());

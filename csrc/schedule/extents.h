@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -10,13 +11,7 @@ namespace meshfuse {
 // The extent; if it is known at run time only, a typical one.
 [[nodiscard]] inline int64_t usualExtent(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
 
-[[nodiscard]] inline int64_t usualElements(const TensorView& tv) {
-  int64_t n = 1;
-  for (const IntExpr& e : tv.shape()) {
-    n *= usualExtent(e);
-  }
-  return n;
-}
+[[nodiscard]] inline int64_t usualElements(const TensorView& tv) { return productOf(tv.shape(), usualExtent); }
 
 [[nodiscard]] inline int64_t usualBytes(const TensorView& tv) { return usualElements(tv) * dataTypeSize(tv.dtype()); }
 

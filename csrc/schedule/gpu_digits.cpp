@@ -26,10 +26,8 @@ void push(Specs& s, Level level, int64_t size) {
 // Elements of the widest access: 16 bytes of the widest type that carries traffic, as far as N is divisible.
 int64_t vectorOf(const Group& group, const KernelAxes& a) {
   int widest = 1;
-  for (const std::vector<TensorView*>* list : {&group.inputs, &group.outputs}) {
-    for (const TensorView* tv : *list) {
-      widest = std::max(widest, dataTypeSize(tv->dtype()));
-    }
+  for (const TensorView* tv : tensorsOf(group)) {
+    widest = std::max(widest, dataTypeSize(tv->dtype()));
   }
   int64_t v = 16 / widest;
   while (v > 1 && !a.N.divisibleBy(v)) {
@@ -126,12 +124,8 @@ DeviceInfo DeviceInfo::hopper() {
   return d;
 }
 
-RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
+RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a) {
   RowDigits d;
-  d.streamBytes = device.lastCacheBytes / 4;
-  if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
-    return d;  // one element
-  }
   int64_t v = vectorOf(group, a);
   if (!c.hasReduction()) {
     pointwise(d, a, v);

@@ -53,6 +53,7 @@ struct Group {
 };
 
 [[nodiscard]] std::vector<const Expr*> reductionsOf(const Group& group);
+[[nodiscard]] std::vector<TensorView*> tensorsOf(const Group& group);  // inputs, then outputs
 
 // How a kernel's arguments bind to the fusion.
 struct KernelPlan {

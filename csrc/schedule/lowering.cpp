@@ -18,14 +18,9 @@ using tile::ValueId;
 namespace {
 
 std::string describe(const TensorView* tensor, const Lowering::Position& position, const std::vector<Pred>& guard) {
-  std::string key = fmt::format("T{}", tensor->id());
-  for (const Index& i : position) {
-    key += fmt::format(",{}:{}", i.expr.toString(), i.tile);
-  }
-  for (const Pred& p : guard) {
-    key += fmt::format("|{}<{}", p.lhs.toString(), p.rhs.toString());
-  }
-  return key;
+  auto at = [](const Index& i) { return fmt::format("{}:{}", i.expr.toString(), i.tile); };
+  auto where = [](const Pred& p) { return fmt::format("{}<{}", p.lhs.toString(), p.rhs.toString()); };
+  return fmt::format("T{},{}|{}", tensor->id(), joined(position, ",", at), joined(guard, "|", where));
 }
 
 std::vector<IntExpr> exprsOf(const Lowering::Position& position, const Expr& by) {

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "schedule/reads.h"
@@ -69,14 +70,7 @@ class RecomputeCount {
   }
 
   std::string describe(const TensorView* tensor, const std::vector<IntExpr>& at) const {
-    std::string key = fmt::format("T{}", tensor->id());
-    for (const IntExpr& i : at) {
-      key += "," + i.toString();
-    }
-    for (const std::string& g : guard_) {
-      key += "|" + g;
-    }
-    return key;
+    return fmt::format("T{},{}|{}", tensor->id(), joined(at, ",", &IntExpr::toString), joined(guard_, "|"));
   }
 
   const size_t most_;
@@ -111,18 +105,18 @@ std::string refuseSweeps(const Group& group, const Coordinates& c) {
   if (c.stages < 2) {
     return {};
   }
-  std::unordered_map<int, uint64_t>
-      sweeps;  // by Val id, never iterated: bit k: the sweep of stage k, the last one stores
+  // by Val id, never iterated: bit k: the sweep of stage k, the last one stores
+  std::unordered_map<int, uint64_t> sweeps;
   for (const TensorView* out : group.outputs) {
     sweeps[out->id()] |= uint64_t{1} << c.stages;
   }
   int work = 0;
-  for (auto e = group.exprs.rbegin(); e != group.exprs.rend(); ++e) {
-    const int id = (*e)->output()->id();
-    const bool reduces = (*e)->kind() == ExprKind::Reduce;
+  for (const Expr* e : group.exprs | std::views::reverse) {
+    const int id = e->output()->id();
+    const bool reduces = e->kind() == ExprKind::Reduce;
     const uint64_t uses = reduces ? uint64_t{1} << c.stage.at(id) : sweeps[id];
-    work += (*e)->kind() == ExprKind::Point && c.spread.contains(id) ? std::popcount(uses) : 0;
-    for (const Val* in : (*e)->inputs()) {
+    work += e->kind() == ExprKind::Point && c.spread.contains(id) ? std::popcount(uses) : 0;
+    for (const Val* in : e->inputs()) {
       sweeps[in->id()] |= uses;
     }
   }

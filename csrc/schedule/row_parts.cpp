@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
@@ -17,7 +18,7 @@ constexpr size_t kMaxMemoryStreams = 16;
 constexpr int64_t kRowRegisters = 128;
 
 bool isSerial(const std::vector<tile::Builder::DigitSpec>& axis) {
-  return std::any_of(axis.begin(), axis.end(), [](const auto& d) { return d.level == tile::Level::Serial; });
+  return std::ranges::any_of(axis, [](const auto& d) { return d.level == tile::Level::Serial; });
 }
 
 int64_t rowElements(const RowsJudgement& j) {
@@ -33,26 +34,18 @@ bool rowsInRegisters(const RowsJudgement& j) {
 
 // Inputs that a row has elements of.
 int64_t rowInputs(const RowsJudgement& j) {
-  return std::count_if(j.group.inputs.begin(), j.group.inputs.end(), [&](const TensorView* in) {
+  return std::ranges::count_if(j.group.inputs, [&](const TensorView* in) {
     return j.coordinates.isSpread(in) && usualElements(*in) > rowElements(j);
   });
 }
 
 int64_t rowBytes(const RowsJudgement& j) {
-  int64_t bytes = 0;
-  for (const TensorView* in : j.group.inputs) {
-    bytes += j.coordinates.isSpread(in) ? rowElements(j) * dataTypeSize(in->dtype()) : 0;
-  }
-  return bytes;
+  return sumOf(j.group.inputs, [&](const TensorView* in) {
+    return j.coordinates.isSpread(in) ? rowElements(j) * dataTypeSize(in->dtype()) : 0;
+  });
 }
 
-IntExpr parts(const RowsJudgement& j) {
-  IntExpr n = 1;
-  for (const tile::GridDim& g : j.digits.grid) {
-    n *= g.count;
-  }
-  return n;
-}
+IntExpr parts(const RowsJudgement& j) { return productOf(j.digits.grid, &tile::GridDim::count); }
 
 std::optional<std::string> losesStructure(const RowsJudgement& part, const RowsJudgement& joint) {
   if (!part.digits.split.empty() && joint.digits.split.empty()) {
@@ -82,29 +75,24 @@ bool runsAlong(const RowsJudgement& j, const TensorView* tensor) {
   const std::vector<IntExpr> shape = tensor->shape();
   for (size_t d = shape.size(); index != j.coordinates.index.end() && !n.empty() && d-- > 0;) {
     if (!shape[d].isConst(1)) {
-      return index->second[d].contains(fmt::format("d{}", n.back()));
+      return runsOver(index->second[d], n.back());
     }
   }
   return false;
 }
 
 std::optional<std::string> crossesRows(const RowsJudgement& part, const RowsJudgement& joint) {
-  for (const auto* list : {&part.group.inputs, &part.group.outputs}) {
-    for (const TensorView* tv : *list) {
-      if (runsAlong(part, tv) && !runsAlong(joint, tv)) {
-        return fmt::format("{} would be accessed across its rows", tv->toString());
-      }
+  for (const TensorView* tv : tensorsOf(part.group)) {
+    if (runsAlong(part, tv) && !runsAlong(joint, tv)) {
+      return fmt::format("{} would be accessed across its rows", tv->toString());
     }
   }
   return std::nullopt;
 }
 
 std::optional<std::string> lacksRoom(const RowsJudgement& a, const RowsJudgement& b, const RowsJudgement& joint) {
-  size_t streams = 0;
-  for (const auto* list : {&joint.group.inputs, &joint.group.outputs}) {
-    streams += static_cast<size_t>(std::count_if(
-        list->begin(), list->end(), [&](const TensorView* tv) { return usualElements(*tv) * 8 >= joint.positions; }));
-  }
+  const size_t streams = std::ranges::count_if(
+      tensorsOf(joint.group), [&](const TensorView* tv) { return usualElements(*tv) * 8 >= joint.positions; });
   const bool onCpu = joint.device.target == tile::Target::Cpu;
   const int64_t cached = onCpu ? joint.device.l2Bytes : joint.device.lastCacheBytes / 4;
   const size_t most = joint.cost.bytes <= cached ? kMaxKernelTensors : kMaxMemoryStreams;

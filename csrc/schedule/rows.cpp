@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/elementwise.h"
 #include "schedule/eligibility.h"
@@ -15,22 +15,13 @@ namespace meshfuse {
 
 bool isCostly(PointOp op) {
   using enum PointOp;
-  switch (op) {
-    case Exp:
-    case Exp2:
-    case Erf:
-    case Log:
-    case Sigmoid:
-    case Tanh:
-      return true;
-    default:
-      return info(op).scalarCall;
-  }
+  constexpr PointOp kCostly[] = {Exp, Exp2, Erf, Log, Sigmoid, Tanh};
+  return contains(kCostly, op) || info(op).scalarCall;
 }
 
 bool isCostly(const Group& group) {
-  return std::any_of(group.exprs.begin(), group.exprs.end(),
-                     [](const Expr* e) { return e->kind() == ExprKind::Point && isCostly(e->attributes().point); });
+  return std::ranges::any_of(
+      group.exprs, [](const Expr* e) { return e->kind() == ExprKind::Point && isCostly(e->attributes().point); });
 }
 
 std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each) {
@@ -45,16 +36,17 @@ std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each) {
 }
 
 int64_t stepWidth(const std::vector<tile::Builder::DigitSpec>& n) {
-  int64_t width = 1;
-  for (const tile::Builder::DigitSpec& d : n) {
-    width *= d.level == tile::Level::Repeat || d.level == tile::Level::Vector ? d.size.constValue() : 1;
-  }
-  return width;
+  return productOf(n, [](const auto& d) { return tile::isRegister(d.level) ? d.size.constValue() : int64_t{1}; });
 }
 
 static RowDigits digitsOf(const RowsJudgement& j, const KernelAxes& axes) {
-  return j.device.target == tile::Target::Cpu ? cpuDigits(j.group, j.coordinates, axes, j.device)
-                                              : gpuDigits(j.group, j.coordinates, axes, j.device);
+  RowDigits d;
+  if (!axes.M.isConst(1) || !axes.K.isConst(1) || !axes.N.isConst(1)) {  // else one element
+    d = j.device.target == tile::Target::Cpu ? cpuDigits(j.group, j.coordinates, axes, j.device)
+                                             : gpuDigits(j.group, j.coordinates, axes);
+  }
+  d.streamBytes = j.device.lastCacheBytes / 4;
+  return d;
 }
 
 RowsJudgement::RowsJudgement(const Group& g, Coordinates c, const DeviceInfo& d)

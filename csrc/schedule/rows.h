@@ -44,11 +44,10 @@ struct RowDigits {
 // Elements of n that one step covers, with digits for n.
 [[nodiscard]] int64_t stepWidth(const std::vector<tile::Builder::DigitSpec>& n);
 
-// Digits on a CPU and on a GPU.
+// Digits on a CPU and on a GPU, of axes that are not all of extent 1.
 [[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
                                   const DeviceInfo& device);
-[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
-                                  const DeviceInfo& device);
+[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes);
 
 // The facts about a group that a kernel of rows computes.
 struct RowsJudgement final : Judgement {

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/ranges.h"
 #include "schedule/extents.h"
 #include "schedule/library_call.h"
 #include "schedule/rows.h"
@@ -21,13 +22,8 @@ constexpr int64_t kLaunchBytesGpu = 16 << 20;
 std::span<const Template> allTemplates() { return kTemplates; }
 
 Cost costOf(const Group& group, const DeviceInfo& device) {
-  Cost cost{.launch = device.target == tile::Target::Cpu ? kLaunchBytesCpu : kLaunchBytesGpu};
-  for (const auto* list : {&group.inputs, &group.outputs}) {
-    for (const TensorView* tv : *list) {
-      cost.bytes += usualBytes(*tv);
-    }
-  }
-  return cost;
+  return {.bytes = sumOf(tensorsOf(group), [](const TensorView* tv) { return usualBytes(*tv); }),
+          .launch = device.target == tile::Target::Cpu ? kLaunchBytesCpu : kLaunchBytesGpu};
 }
 
 Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates) {
