@@ -70,9 +70,8 @@ class Machine {
   std::vector<uint8_t> outside(int space, const Layout& l, const std::vector<bool>& axes) const;
   void place(int space, const Layout& l, int64_t e);
   template <class F>
-  void forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body);
-  std::vector<bool> guarding(int space, const Layout& l, const std::vector<Index>& index,
-                             const std::vector<Pred>& where) const;
+  void forPositions(int space, const Layout& l, const std::vector<Index>& index, const std::vector<Pred>& where,
+                    const F& body);
   int64_t evaluate(const IntExpr& e);
   bool holds(const std::vector<Pred>& where);
 
@@ -296,9 +295,15 @@ void Machine::place(int space, const Layout& l, int64_t e) {
   }
 }
 
-// body(e) with the space placed at e, for the positions within the bounds of `axes`.
+// body(e) with the space placed at e, for the positions within the bounds that limit an access: those of the axes of its tile
+// and of the axes in its expressions.
 template <class F>
-void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body) {
+void Machine::forPositions(int space, const Layout& l, const std::vector<Index>& index, const std::vector<Pred>& where,
+                           const F& body) {
+  std::vector<bool> axes = l.spread;
+  for (size_t a = 0; a < axes.size(); a++) {
+    axes[a] = axes[a] || isNamed(p_.spaces[space].axes[a].name, index, where);
+  }
   std::vector<uint8_t> skipped = outside(space, l, axes);
   for (int64_t e = 0; e < l.count; e++) {
     if (skipped[e] == 0) {
@@ -316,16 +321,6 @@ void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& 
       }
     }
   }
-}
-
-// The axes whose bounds limit an access: the axes of its tile and the axes in its expressions.
-std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vector<Index>& index,
-                                    const std::vector<Pred>& where) const {
-  std::vector<bool> axes = l.spread;
-  for (size_t a = 0; a < axes.size(); a++) {
-    axes[a] = axes[a] || isNamed(p_.spaces[space].axes[a].name, index, where);
-  }
-  return axes;
 }
 
 int64_t Machine::evaluate(const IntExpr& e) {
@@ -396,7 +391,7 @@ Tile Machine::compute(const Value& v) {
       return t;
     case ValueKind::Index:
       std::ranges::fill(t.poison, 1);
-      forPositions(v.space, l, guarding(v.space, l, v.index, {}), [&](int64_t e) {
+      forPositions(v.space, l, v.index, {}, [&](int64_t e) {
         t.data[e] = integerScalar(evaluate(v.index[0].expr));
         t.poison[e] = 0;
       });
@@ -426,7 +421,7 @@ void Machine::computeLoad(const Value& v, const Layout& l, Tile& t) {
   TensorMemory& memory = memory_.at(v.param);
   Accessor who = accessor();
   std::ranges::fill(t.poison, 1);
-  forPositions(v.space, l, guarding(v.space, l, v.index, v.where), [&](int64_t e) {
+  forPositions(v.space, l, v.index, v.where, [&](int64_t e) {
     bool wanted =
         holds(v.where) && (v.mask == kNone || solid(v.mask, v.space, v.digits, e, "the mask of a load").integer != 0);
     if (wanted || v.fill != kNone) {
@@ -442,8 +437,7 @@ void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
   std::vector<const Tile*> operands = mapped(v.operands, [&](ValueId id) { return &tile(id); });
   std::vector<uint8_t> excluded(l.count, 0);  // what a checked index is 0 for, whatever its operands
   if (!v.where.empty()) {
-    forPositions(v.space, l, guarding(v.space, l, {}, v.where),
-                 [&](int64_t e) { excluded[e] = holds(v.where) ? 0 : 1; });
+    forPositions(v.space, l, {}, v.where, [&](int64_t e) { excluded[e] = holds(v.where) ? 0 : 1; });
   }
   DataType from = p_.values[v.operands.back()].dtype;
   std::vector<Scalar> x(operands.size());
@@ -480,7 +474,7 @@ void Machine::computeReduce(const Value& v, const Layout& l, Tile& t) {
   const Layout& all = layout(from.space, from.digits);
   std::vector<Reduction> sums(l.count, Reduction(v.combiner, v.dtype));
   const std::vector<int64_t>& to = broadcastMap(from.space, from.digits, v.digits);
-  forPositions(from.space, all, all.spread, [&](int64_t e) {
+  forPositions(from.space, all, {}, {}, [&](int64_t e) {
     if (!holds(v.where)) {
       return;
     }
@@ -592,7 +586,7 @@ void Machine::store(const Stmt& s) {
   const Layout& l = layout(s.space, digits);
   TensorMemory& memory = memory_.at(s.param);
   Accessor who = accessor();
-  forPositions(s.space, l, guarding(s.space, l, s.index, s.where), [&](int64_t e) {
+  forPositions(s.space, l, s.index, s.where, [&](int64_t e) {
     if (holds(s.where) && (s.mask == kNone || solid(s.mask, s.space, digits, e, "the mask of a store").integer != 0)) {
       Scalar value = solid(s.value, s.space, digits, e, "the stored value");
       memory.store(indexAt(s.index, s.space, digits, e), value, who);
@@ -616,11 +610,9 @@ void Machine::loop(const Stmt& s) {
       define(s.carried[c].carry, states[c]);
     }
     executeAll(s.body);
-    std::vector<Tile> next = states;
     for (size_t c = 0; c < states.size(); c++) {
-      updateCarry(s.carried[c], digit.slot, next[c]);
+      updateCarry(s.carried[c], digit.slot, states[c]);
     }
-    states = std::move(next);
     undefine(before);
   }
   symbols_.clear(digit.slot);
