@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "ir/reshape.h"
 #include "ir/window.h"
 
@@ -35,13 +36,7 @@ TensorView* addPermute(TensorView* in, const std::vector<int>& order) {
   if (std::is_sorted(order.begin(), order.end())) {
     return in;
   }
-  const auto connect = [&](Fusion&, const Ids& root) {
-    Ids logical;
-    for (int old : order) {
-      logical.push_back(root[old]);
-    }
-    return logical;
-  };
+  const auto connect = [&](Fusion&, const Ids& root) { return mapped(order, [&](int old) { return root[old]; }); };
   return addView(ExprKind::Permute, {in}, connect, {.order = order});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -73,8 +74,8 @@ TensorView* matmul(TensorView* a, TensorView* b) {
     db.clear();
   }
   std::vector<Dim> dims = batchDims(a, da, b, db);
-  dims.insert(dims.end(), rows.begin(), rows.end());
-  dims.insert(dims.end(), columns.begin(), columns.end());
+  append(dims, rows);
+  append(dims, columns);
   dims.push_back(contracted(ka.extent, kb.extent));
   return fusion.addOp(ExprKind::Matmul, {a, b}, a->dtype(), dims);
 }

@@ -1,5 +1,6 @@
 #include "ops/factory.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -21,13 +22,10 @@ std::vector<Dim> dimsOfShape(std::string_view op, const IntList& shape) {
   return dims;
 }
 
-Fusion& fusionOf(std::initializer_list<Operand> operands) {
-  for (const Operand& operand : operands) {
-    if (operand.val() != nullptr) {
-      return operand.val()->fusion();
-    }
-  }
-  return *FusionGuard::current();
+// The fusion of the first operand that has one, else that of the shape, else that of the guard.
+Fusion& fusionOf(std::initializer_list<Operand> operands, const IntList& shape = {}) {
+  const auto* found = std::ranges::find_if(operands, &Operand::val);
+  return found != operands.end() ? found->val()->fusion() : shape.fusion();
 }
 
 Val* scalarOf(std::string_view op, Fusion& fusion, const Operand& operand, DataType dtype) {
@@ -57,7 +55,7 @@ TensorView* full(Fusion& fusion, const IntList& shape, Operand value, DataType d
 }
 
 TensorView* full(const IntList& shape, Operand value, DataType dtype) {
-  return full(value.val() != nullptr ? value.val()->fusion() : shape.fusion(), shape, value, dtype);
+  return full(fusionOf({value}, shape), shape, value, dtype);
 }
 
 TensorView* full_like(TensorView* x, Operand value, std::optional<DataType> dtype) {
@@ -73,8 +71,7 @@ TensorView* ones_like(TensorView* x) { return full_like(x, 1); }
 TensorView* iota(Fusion& fusion, Operand length, Operand start, Operand step, DataType dtype) {
   check(dtype != DataType::Bool, "[iota] type Bool, expected a number type");
   IntExpr extent = extentOf("iota", fusion, length);
-  bool sixteen = isHalfPrecision(dtype);
-  DataType type = sixteen ? DataType::Float : dtype;
+  DataType type = accumulateType(dtype);
   TensorView* out = fusion.tensor(type, {dimOf(extent)});
   fusion.addExpr(ExprKind::Iota, {scalarOf("iota", fusion, start, type), scalarOf("iota", fusion, step, type)}, {out},
                  {.starts = {0}});
@@ -139,21 +136,11 @@ TensorView* randomOp(const RandomSource& source, const IntList& shape, DataType 
           "[{}] seed or offset is not an Int scalar", op);
   }
   TensorView* out = fusion.tensor(type, dimsOfShape(op, shape));
-  ExprAttributes attributes;
-  attributes.random = kind;
-  attributes.ordinal = fusion.nextOrdinal();
-  for (const IntExpr& extent : shape.items()) {
-    attributes.starts.emplace_back(0);
-    attributes.stops.push_back(extent);
-  }
+  ExprAttributes attributes{.random = kind, .ordinal = fusion.nextOrdinal()};
+  attributes.starts.assign(shape.size(), IntExpr(0));
+  attributes.stops = shape.items();
   fusion.addExpr(ExprKind::Random, {seed.in(fusion), offset.in(fusion)}, {out}, attributes);
   return maybeCastOp(dtype, out);
-}
-
-Fusion& fusionOfRandom(const IntList& shape, const Operand& seed, const Operand& offset) {
-  return seed.val() != nullptr     ? seed.val()->fusion()
-         : offset.val() != nullptr ? offset.val()->fusion()
-                                   : shape.fusion();
 }
 
 DataType randomTypeOf(std::string_view op, const TensorView* x) {
@@ -166,11 +153,11 @@ DataType randomTypeOf(std::string_view op, const TensorView* x) {
 }  // namespace
 
 TensorView* rand(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
-  return randomOp({"rand", RandomKind::Uniform, fusionOfRandom(shape, seed, offset), seed, offset}, shape, dtype);
+  return randomOp({"rand", RandomKind::Uniform, fusionOf({seed, offset}, shape), seed, offset}, shape, dtype);
 }
 
 TensorView* randn(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
-  return randomOp({"randn", RandomKind::Normal, fusionOfRandom(shape, seed, offset), seed, offset}, shape, dtype);
+  return randomOp({"randn", RandomKind::Normal, fusionOf({seed, offset}, shape), seed, offset}, shape, dtype);
 }
 
 TensorView* rand_like(TensorView* x, Operand seed, Operand offset) {
@@ -193,7 +180,7 @@ TensorView* affine(TensorView* random, Operand base, Operand factor, DataType dt
 }  // namespace
 
 TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dtype, Operand seed, Operand offset) {
-  Fusion& fusion = fusionOfRandom(shape, seed, offset);
+  Fusion& fusion = fusionOf({seed, offset}, shape);
   TensorView* random = randomOp({"uniform", RandomKind::Uniform, fusion, seed, offset}, shape, accumulateType(dtype));
   Val* highest = scalarOf("uniform", fusion, high, DataType::Double);
   Val* lowest = scalarOf("uniform", fusion, low, DataType::Double);
@@ -202,7 +189,7 @@ TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dt
 
 TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed,
                    Operand offset) {
-  Fusion& fusion = fusionOfRandom(shape, seed, offset);
+  Fusion& fusion = fusionOf({seed, offset}, shape);
   TensorView* random = randomOp({"normal", RandomKind::Normal, fusion, seed, offset}, shape, accumulateType(dtype));
   return affine(random, scalarOf("normal", fusion, mean, DataType::Double),
                 scalarOf("normal", fusion, deviation, DataType::Double), dtype);

@@ -1,6 +1,7 @@
 #include "ops/indexing.h"
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/factory.h"
 #include "ops/pointwise.h"
 #include "ops/shape_ops.h"
@@ -49,7 +50,7 @@ TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
   int axis = wrapAxis("takeAlongAxis", dim, rankOf(x));
   std::vector<Dim> source = dimsOf(x);
   std::vector<Dim> dims = dimsOf(index);
-  for (int k = 0; k < std::ssize(dims); k++) {
+  for (int64_t k : indices(dims)) {
     if (k == axis) {
       continue;
     }
@@ -68,7 +69,7 @@ TensorView* gather(TensorView* x, int64_t dim, TensorView* index) {
   int axis = wrapAxis("gather", dim, rankOf(x));
   std::vector<IntExpr> source = x->shape();
   std::vector<IntExpr> wanted = index->shape();
-  for (int k = 0; k < rankOf(x); k++) {
+  for (int64_t k : indices(source)) {
     check(k == axis || !provenLess(source[k], wanted[k]),
           "[gather] dim {} of index {} is larger than that of {}; expected at most {}", k, describe(index), describe(x),
           source[k].toString());
@@ -132,8 +133,8 @@ TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* s
   const std::vector<IntExpr> table = x->shape();
   const std::vector<IntExpr> wanted = index->shape();
   const std::vector<IntExpr> given = src->shape();
-  for (size_t k = 0; k < table.size(); k++) {
-    check(static_cast<int>(k) == axis || !provenDifferent(table[k], wanted[k]),
+  for (int64_t k : indices(table)) {
+    check(k == axis || !provenDifferent(table[k], wanted[k]),
           "[scatter] dim {} of index {} differs from that of {}; expected equal extents outside dim {}", k,
           describe(index), describe(x), axis);
     check(!provenDifferent(given[k], wanted[k]),
@@ -150,12 +151,8 @@ TensorView* indexPutAccumulate(TensorView* x, TensorView* index, TensorView* val
   std::vector<IntExpr> expected = index->shape();
   const std::vector<IntExpr> table = x->shape();
   expected.insert(expected.end(), table.begin() + 1, table.end());
-  const std::vector<IntExpr> given = value->shape();
-  bool fits = given.size() == expected.size();
-  for (size_t k = 0; fits && k < given.size(); k++) {
-    fits = !provenDifferent(given[k], expected[k]);
-  }
-  check(fits, "[indexPutAccumulate] the values are {}, expected {}: the extents of index {}, then those of a row of {}",
+  check(mayBeEqual(value->shape(), expected),
+        "[indexPutAccumulate] the values are {}, expected {}: the extents of index {}, then those of a row of {}",
         describe(value), describe(expected), describe(index), describe(x));
   return definePut(ExprKind::IndexPutAccumulate, x, index, value, 0);
 }

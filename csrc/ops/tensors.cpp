@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -108,10 +109,9 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   checkLength("expanded", expanded_.size());
   checkLength("strideOrder", strideOrder_.size());
 
-  std::vector<Dim> dims;
-  for (const IntExpr& extent : extents) {
-    dims.push_back(dimOf(extent.isConst(-1) ? fusion.freshSymbol({.lower = 0}) : extent));
-  }
+  const auto dims = mapped(extents, [&](const IntExpr& extent) {
+    return dimOf(extent.isConst(-1) ? fusion.freshSymbol({.lower = 0}) : extent);
+  });
   TensorView* tv = fusion.tensor(dtype_, dims);
   std::vector<bool> flags = contiguity_.empty() ? std::vector<bool>(rank, allContiguous_.value_or(true)) : contiguity_;
   for (size_t k = 0; k < expanded_.size(); k++) {
@@ -121,12 +121,10 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
     tv->setContiguity(flags);
     return tv;
   }
-  std::vector<int> sorted(strideOrder_.begin(), strideOrder_.end());
+  std::vector<int64_t> sorted = strideOrder_;
   std::ranges::sort(sorted);
-  for (size_t k = 0; k < rank; k++) {
-    check(sorted[k] == static_cast<int>(k), "[TensorViewBuilder] strideOrder does not name each of 0 to {} once",
-          rank - 1);
-  }
+  check(std::ranges::equal(sorted, indices(sorted)),
+        "[TensorViewBuilder] strideOrder does not name each of 0 to {} once", rank - 1);
   std::vector<IterDomain*> logical = tv->noReductions();
   std::vector<IterDomain*> inMemory(rank);
   std::vector<bool> flagsInMemory(rank);

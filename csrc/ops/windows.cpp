@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/window.h"
 #include "ops/add_view.h"
 #include "ops/shape_ops.h"
@@ -38,7 +39,7 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
         describe(x));
   std::vector<IntExpr> starts, stops, steps;
   bool whole = true;
-  for (size_t k = 0; k < ranges.size(); k++) {
+  for (int64_t k : indices(ranges)) {
     const IntExpr& step = ranges[k].step;
     check(step.isConst() && step.constValue() >= 1,
           "[slice] dim {} of {} has step {}, expected a constant of at least 1", k, describe(x), step.toString());
@@ -106,13 +107,13 @@ TensorView* slice(TensorView* x, const std::vector<Slice>& ranges) {
   checkTensor("slice", x, "operand");
   std::vector<Range> read;
   std::vector<IntExpr> shape = x->shape();
-  for (size_t k = 0; k < ranges.size(); k++) {
+  for (int64_t k : indices(ranges)) {
     for (const Val* val : {ranges[k].start, ranges[k].stop, ranges[k].step}) {
       if (val != nullptr) {
         checkIntScalar("slice", val);
       }
     }
-    IntExpr whole = k < shape.size() ? shape[k] : IntExpr(0);
+    IntExpr whole = k < std::ssize(shape) ? shape[k] : IntExpr(0);
     read.push_back({ranges[k].start != nullptr ? ranges[k].start->intExpr() : IntExpr(0),
                     ranges[k].stop != nullptr ? ranges[k].stop->intExpr() : whole,
                     ranges[k].step != nullptr ? ranges[k].step->intExpr() : IntExpr(1)});
@@ -126,11 +127,7 @@ TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::
   check(starts.size() == stops.size() && starts.size() == steps.size(),
         "[slice] got {} starts, {} stops and {} steps; expected as many of each", starts.size(), stops.size(),
         steps.size());
-  std::vector<Range> ranges;
-  for (size_t k = 0; k < starts.size(); k++) {
-    ranges.push_back({starts[k], stops[k], steps[k]});
-  }
-  return sliceRanges(x, ranges);
+  return sliceRanges(x, mapped(indices(starts), [&](int64_t k) { return Range{starts[k], stops[k], steps[k]}; }));
 }
 
 TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops) {
@@ -143,26 +140,23 @@ TensorView* pad(TensorView* x, const IntList& widths, Operand value) {
 
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
   check(!tensors.empty(), "[cat] got no tensors, expected at least one");
-  std::vector<Operand> operands;
-  std::vector<Val*> vals;
-  for (TensorView* tv : tensors) {
+  for (const TensorView* tv : tensors) {
     checkTensor("cat", tv, "a tensor");
     check(rankOf(tv) == rankOf(tensors[0]), "[cat] {} and {} have different numbers of dims; expected equal ones",
           describe(tensors[0]), describe(tv));
-    operands.emplace_back(tv);
-    vals.push_back(tv);
   }
+  std::vector<Val*> vals(tensors.begin(), tensors.end());
   Fusion& fusion = commonFusion("cat", vals);
   check(rankOf(tensors[0]) > 0, "[cat] {} has no dims; give it one with unsqueeze", describe(tensors[0]));
   int axis = wrapAxis("cat", dim, rankOf(tensors[0]));
-  DataType dtype = promotedType(operands);
+  DataType dtype = promotedType(std::vector<Operand>(vals.begin(), vals.end()));
   IntExpr total = 0;
   std::vector<Dim> dims = dimsOf(tensors[0]);
-  for (size_t t = 0; t < tensors.size(); t++) {
+  for (int64_t t : indices(tensors)) {
     vals[t] = maybeCastOp(dtype, tensors[t]);
     std::vector<Dim> own = dimsOf(tensors[t]);
     total += own[axis].extent;
-    for (int k = 0; k < std::ssize(dims); k++) {
+    for (int64_t k : indices(dims)) {
       check(k == axis || !provenDifferent(own[k].extent, dims[k].extent),
             "[cat] extents differ in dim {}: {} has {}, {} has {}; expected equal extents in all dims but {}", k,
             describe(tensors[0]), dims[k].extent.toString(), describe(tensors[t]), own[k].extent.toString(), axis);
@@ -189,10 +183,7 @@ std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim) {
   int64_t length = std::max<int64_t>((extent + chunks - 1) / chunks, 1);
   std::vector<TensorView*> parts;
   for (int64_t start = 0; start < std::max<int64_t>(extent, 1); start += length) {
-    std::vector<Range> ranges;
-    for (const IntExpr& whole : shape) {
-      ranges.push_back({0, whole, 1});
-    }
+    auto ranges = mapped(shape, [](const IntExpr& whole) { return Range{0, whole, 1}; });
     ranges[axis] = {start, std::min(start + length, extent), 1};
     parts.push_back(sliceRanges(x, ranges));
   }
