@@ -19,16 +19,6 @@ namespace meshfuse {
 
 inline constexpr size_t kTensorAlignment = 64;
 
-class Allocator {
- public:
-  virtual ~Allocator() = default;
-  // At least `bytes` bytes with unspecified contents, aligned to kTensorAlignment; not null, even for 0 bytes. UserError if
-  // the system has no more memory.
-  virtual void* allocate(size_t bytes) = 0;
-  // `bytes` as given to allocate. Null is ignored.
-  virtual void deallocate(void* block, size_t bytes) = 0;
-};
-
 struct AllocatorStatistics {
   int64_t allocations = 0;  // calls of allocate
   int64_t systemCalls = 0;  // allocations that asked the system for memory
@@ -38,16 +28,19 @@ struct AllocatorStatistics {
 };
 
 // Thread-safe: one short lock per size class.
-class PooledAllocator final : public Allocator {
+class PooledAllocator {
  public:
   // Free blocks above `cacheLimit` bytes go back to the system.
   explicit PooledAllocator(size_t cacheLimit = size_t{8} << 30);
-  ~PooledAllocator() override;
+  ~PooledAllocator();
   PooledAllocator(const PooledAllocator&) = delete;
   PooledAllocator& operator=(const PooledAllocator&) = delete;
 
-  void* allocate(size_t bytes) override;
-  void deallocate(void* block, size_t bytes) override;
+  // At least `bytes` bytes with unspecified contents, aligned to kTensorAlignment; not null, even for 0 bytes. UserError if
+  // the system has no more memory.
+  void* allocate(size_t bytes);
+  // `bytes` as given to allocate. Null is ignored.
+  void deallocate(void* block, size_t bytes);
   // Gives the large free blocks back to the system.
   void trim();
   AllocatorStatistics statistics() const;

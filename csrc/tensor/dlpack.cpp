@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <ranges>
 
@@ -24,12 +25,10 @@ struct Exported {
 };
 
 std::optional<DataType> typeOf(const dlpack::DlDataType& t) {
-  for (const DataTypeInfo& row : kDataTypes) {
-    if (row.dlpackCode == t.code && bitWidth(row.type) == t.bits && t.lanes == 1) {
-      return row.type;
-    }
-  }
-  return std::nullopt;
+  const auto* row = std::ranges::find_if(kDataTypes, [&](const DataTypeInfo& row) {
+    return row.dlpackCode == t.code && bitWidth(row.type) == t.bits && t.lanes == 1;
+  });
+  return row == kDataTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 }  // namespace

@@ -19,11 +19,8 @@ double roundToOdd(int64_t value) {
     return d;
   }
   uint64_t bits = std::bit_cast<uint64_t>(d);
-  __int128 wide = value;
-  if ((back < 0 ? -back : back) > (wide < 0 ? -wide : wide)) {
-    bits -= 1;
-  }
-  return std::bit_cast<double>(bits | 1u);
+  const bool isLarger = back < 0 ? back < value : back > value;  // in size
+  return std::bit_cast<double>((isLarger ? bits - 1 : bits) | 1u);
 }
 
 // As on x86: values that do not fit, and NaN, give the minimum.

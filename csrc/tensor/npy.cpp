@@ -6,11 +6,13 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -54,23 +56,14 @@ std::vector<int64_t> parseShape(std::string_view text, std::string_view file) {
 
 std::string npyBytes(const Tensor& tensor) {
   check(tensor.defined(), "[npy] the tensor is undefined; give one with data");
-  std::string shape;
-  for (int64_t s : tensor.sizes()) {
-    shape += fmt::format("{},{}", s, tensor.dim() == 1 ? "" : " ");
-  }
-  if (tensor.dim() > 1) {
-    shape.resize(shape.size() - 2);
-  }
   std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", info(tensor.dtype()).npy, shape);
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", info(tensor.dtype()).npy,
+                  fmt::join(tensor.sizes(), ", "), tensor.dim() == 1 ? "," : "");
   size_t before = kMagic.size() + 4;
   header.append(kAlignment - (before + header.size() + 1) % kAlignment, ' ');
   header += '\n';
   std::string bytes(kMagic);
-  bytes += '\x01';
-  bytes += '\x00';
-  bytes += static_cast<char>(header.size() & 0xff);
-  bytes += static_cast<char>(header.size() >> 8);
+  bytes += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
   bytes += header;
   Tensor dense = tensor.contiguous();
   bytes.append(static_cast<const char*>(dense.data()), dense.nbytes());
@@ -97,10 +90,8 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
   std::vector<int64_t> sizes = parseShape(valueOf(header, "shape", file), file);
   std::vector<int> order;
   if (fortran) {
-    std::reverse(sizes.begin(), sizes.end());
-    for (int k = static_cast<int>(sizes.size()); k-- > 0;) {
-      order.push_back(k);
-    }
+    std::ranges::reverse(sizes);
+    order = mapped<int>(indices(sizes) | std::views::reverse, std::identity());
   }
   // before there is memory for it
   int64_t expected = dataTypeSize(*dtype);

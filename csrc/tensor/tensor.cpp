@@ -6,11 +6,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <numeric>
+#include <functional>
+#include <ranges>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "tensor/allocator.h"
 
 namespace meshfuse {
@@ -20,17 +21,16 @@ namespace {
 std::string listText(std::span<const int64_t> values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
 
 int64_t countElements(std::span<const int64_t> sizes) {
+  check(std::ranges::none_of(sizes, [](int64_t s) { return s < 0; }),
+        "[tensor] sizes {} contain a negative size; expected at least 0", listText(sizes));
+  if (contains(sizes, 0)) {
+    return 0;
+  }
   int64_t count = 1;
-  bool zero = false;
   for (int64_t s : sizes) {
-    check(s >= 0, "[tensor] sizes {} contain a negative size; expected at least 0", listText(sizes));
-    zero |= s == 0;
+    check(!__builtin_mul_overflow(count, s, &count), "[tensor] sizes {} have more than 2^63 elements", listText(sizes));
   }
-  for (int64_t s : sizes) {
-    check(zero || !__builtin_mul_overflow(count, s, &count), "[tensor] sizes {} have more than 2^63 elements",
-          listText(sizes));
-  }
-  return zero ? 0 : count;
+  return count;
 }
 
 int wrapAxis(int axis, int dim, const char* what) {
@@ -39,38 +39,32 @@ int wrapAxis(int axis, int dim, const char* what) {
   return axis < 0 ? axis + dim : axis;
 }
 
-// Calls body(offset, ...) for each row of the innermost dim, in row-major order, with the byte offsets of its first element
-// under each of the given strides (in elements).
-template <size_t N, class Body>
-void forEachRow(std::span<const int64_t> sizes, std::array<std::span<const int64_t>, N> strides, Body body) {
-  std::array<int64_t, N> offset{};
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
+// Calls body(from, to) for each row of the innermost dim, in row-major order, with the offsets of its first element under both strides.
+template <class Body>
+void forEachRow(std::span<const int64_t> sizes, std::span<const int64_t> fromStrides,
+                std::span<const int64_t> toStrides, Body body) {
+  if (contains(sizes, 0)) {
     return;
   }
-  int outer = static_cast<int>(sizes.size()) - 1;
+  int64_t from = 0;
+  int64_t to = 0;
   std::array<int64_t, 16> few{};
   std::vector<int64_t> many(sizes.size() > few.size() ? sizes.size() : 0);
   const std::span<int64_t> position(many.empty() ? std::span<int64_t>(few) : std::span<int64_t>(many));
-  while (true) {
-    body(offset);
-    int d = outer - 1;
-    for (; d >= 0; d--) {
-      position[d]++;
-      for (size_t k = 0; k < N; k++) {
-        offset[k] += strides[k][d];
-      }
-      if (position[d] < sizes[d]) {
+  int64_t d = 0;
+  do {
+    body(from, to);
+    for (d = std::ssize(sizes) - 2; d >= 0; d--) {
+      from += fromStrides[d];
+      to += toStrides[d];
+      if (++position[d] < sizes[d]) {
         break;
       }
-      for (size_t k = 0; k < N; k++) {
-        offset[k] -= strides[k][d] * sizes[d];
-      }
+      from -= fromStrides[d] * sizes[d];
+      to -= toStrides[d] * sizes[d];
       position[d] = 0;
     }
-    if (d < 0) {
-      return;
-    }
-  }
+  } while (d >= 0);
 }
 
 template <class T>
@@ -99,6 +93,21 @@ void copySameType(const char* from, int64_t fromStride, char* to, int64_t toStri
   }
 }
 
+// Strides of an array without gaps, whose dims are listed from the innermost one on.
+template <class Dims>
+std::vector<int64_t> stridesOf(std::span<const int64_t> sizes, const Dims& dims) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (int64_t dim : dims) {
+    strides[dim] = stride;
+    stride *= std::max<int64_t>(sizes[dim], 1);
+  }
+  return strides;
+}
+
+// The address `offset` elements after the first one.
+char* elementAt(const Tensor& t, int64_t offset) { return t.data_as<char>() + offset * dataTypeSize(t.dtype()); }
+
 struct Row {
   const char* data;
   int64_t stride;  // elements
@@ -122,53 +131,32 @@ void convertRow(const Row& from, char* to, int64_t toStride, DataType toType, in
 }  // namespace
 
 std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t k = sizes.size(); k-- > 0;) {
-    strides[k] = stride;
-    stride *= std::max<int64_t>(sizes[k], 1);
-  }
-  return strides;
+  return stridesOf(sizes, indices(sizes) | std::views::reverse);
 }
 
 std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int> order) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t k = order.size(); k-- > 0;) {
-    const auto dim = static_cast<size_t>(order[k]);
-    strides[dim] = stride;
-    stride *= std::max<int64_t>(sizes[dim], 1);
-  }
-  return strides;
+  return stridesOf(sizes, order | std::views::reverse);
 }
 
 bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> strides, std::span<const int> order) {
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
-    return true;
-  }
-  int64_t outer = std::numeric_limits<int64_t>::max();
-  for (int k : order) {
-    const auto dim = static_cast<size_t>(k);
-    if (sizes[dim] == 1) {
-      continue;
-    }
-    if (strides[dim] > outer) {
-      return false;
-    }
-    outer = strides[dim];
-  }
-  return true;
+  auto several = order | std::views::filter([&](int dim) { return sizes[dim] != 1; });
+  return contains(sizes, 0) || std::ranges::is_sorted(several, std::greater(), [&](int dim) { return strides[dim]; });
 }
+
+Tensor::Tensor(std::shared_ptr<void> storage, void* data, DataType dtype, std::vector<int64_t> sizes,
+               std::vector<int64_t> strides)
+    : storage_(std::move(storage)),
+      data_(data),
+      dtype_(dtype),
+      sizes_(std::move(sizes)),
+      strides_(std::move(strides)) {}
 
 Tensor Tensor::empty(std::vector<int64_t> sizes, DataType dtype) {
   size_t bytes = static_cast<size_t>(countElements(sizes)) * static_cast<size_t>(dataTypeSize(dtype));
-  Tensor t;
-  t.data_ = hostPool().allocate(bytes);
-  t.storage_ = std::shared_ptr<void>(t.data_, [bytes](void* p) { hostPool().deallocate(p, bytes); });
-  t.dtype_ = dtype;
-  t.strides_ = contiguousStrides(sizes);
-  t.sizes_ = std::move(sizes);
-  return t;
+  void* data = hostPool().allocate(bytes);
+  std::shared_ptr<void> storage(data, [bytes](void* p) { hostPool().deallocate(p, bytes); });
+  std::vector<int64_t> strides = contiguousStrides(sizes);
+  return {std::move(storage), data, dtype, std::move(sizes), std::move(strides)};
 }
 
 Tensor Tensor::zeros(std::vector<int64_t> sizes, DataType dtype) {
@@ -187,22 +175,15 @@ Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t>
   check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride for each dim",
         sizes.size(), strides.size());
   check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
-  Tensor t;
-  t.data_ = data;
-  t.storage_ = std::move(owner);
-  t.dtype_ = dtype;
-  t.sizes_ = std::move(sizes);
-  t.strides_ = std::move(strides);
-  return t;
+  return {std::move(owner), data, dtype, std::move(sizes), std::move(strides)};
 }
 
 Tensor Tensor::of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype) {
   Tensor t = empty(std::move(sizes), dtype);
   check(std::ssize(values) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}", values.size(),
         listText(t.sizes_), t.numel());
-  char* to = static_cast<char*>(t.data_);
-  for (size_t i = 0; i < values.size(); i++) {
-    storeElement(to + i * static_cast<size_t>(dataTypeSize(dtype)), dtype, values[i]);
+  for (int64_t i : indices(values)) {
+    storeElement(elementAt(t, i), dtype, values[i]);
   }
   return t;
 }
@@ -215,19 +196,13 @@ Tensor Tensor::scalar(double value, DataType dtype) { return of({value}, {}, dty
 
 int64_t Tensor::size(int axis) const { return sizes_[wrapAxis(axis, dim(), "size")]; }
 
-int64_t Tensor::numel() const {
-  int64_t count = 1;
-  for (int64_t s : sizes_) {
-    count *= s;
-  }
-  return count;
-}
+int64_t Tensor::numel() const { return productOf(sizes_); }
 
 bool StridedElements::isContiguous() const {
-  int64_t stride = 1;
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
+  if (contains(sizes, 0)) {
     return true;
   }
+  int64_t stride = 1;
   for (size_t k = sizes.size(); k-- > 0;) {
     if (sizes[k] != 1 && strides[k] != stride) {
       return false;
@@ -240,19 +215,12 @@ bool StridedElements::isContiguous() const {
 Tensor Tensor::view(std::vector<int64_t> sizes) const {
   check(isContiguous(), "[view] the tensor of sizes {} and strides {} is not contiguous; call contiguous() first",
         listText(sizes_), listText(strides_));
-  int64_t known = 1;
-  int64_t unknown = -1;
-  for (size_t k = 0; k < sizes.size(); k++) {
-    if (sizes[k] == -1 && unknown < 0) {
-      unknown = static_cast<int64_t>(k);
-    } else {
-      known *= sizes[k];
-    }
-  }
-  if (unknown >= 0) {
+  const auto unknown = std::ranges::find(sizes, -1);
+  if (unknown != sizes.end()) {
+    const int64_t known = -productOf(sizes);  // the product without the -1
     check(known != 0 && numel() % known == 0, "[view] no size for the -1 in {} makes {} elements", listText(sizes),
           numel());
-    sizes[unknown] = numel() / known;
+    *unknown = numel() / known;
   }
   check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes),
         countElements(sizes), numel());
@@ -261,13 +229,7 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
 }
 
 Tensor Tensor::strided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
-  Tensor t;
-  t.storage_ = storage_;
-  t.data_ = static_cast<char*>(data_) + offset * dataTypeSize(dtype_);
-  t.dtype_ = dtype_;
-  t.sizes_ = std::move(sizes);
-  t.strides_ = std::move(strides);
-  return t;
+  return {storage_, elementAt(*this, offset), dtype_, std::move(sizes), std::move(strides)};
 }
 
 Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
@@ -279,7 +241,7 @@ Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> stride
 }
 
 Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const {
-  size_t k = static_cast<size_t>(wrapAxis(axis, dim(), "slice"));
+  const int k = wrapAxis(axis, dim(), "slice");
   check(step >= 1, "[slice] step {}; expected at least 1", step);
   check(start >= 0 && start <= stop && stop <= sizes_[k],
         "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size", start, stop, axis, sizes_[k]);
@@ -296,8 +258,8 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
   std::vector<int64_t> sizes(order.size());
   std::vector<int64_t> strides(order.size());
   std::vector<bool> seen(order.size(), false);
-  for (size_t k = 0; k < order.size(); k++) {
-    size_t old = static_cast<size_t>(wrapAxis(order[k], dim(), "permute"));
+  for (int64_t k : indices(order)) {
+    const int old = wrapAxis(order[k], dim(), "permute");
     check(!seen[old], "[permute] axis {} is listed twice in the order", old);
     seen[old] = true;
     sizes[k] = sizes_[old];
@@ -309,10 +271,10 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
 Tensor Tensor::transpose(int a, int b) const {
   const int i = wrapAxis(a, dim(), "transpose");
   const int j = wrapAxis(b, dim(), "transpose");
-  std::vector<int> order(sizes_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::swap(order[i], order[j]);
-  return permute(order);
+  Tensor t = strided(sizes_, strides_);
+  std::swap(t.sizes_[i], t.sizes_[j]);
+  std::swap(t.strides_[i], t.strides_[j]);
+  return t;
 }
 
 Tensor Tensor::expand(std::vector<int64_t> sizes) const {
@@ -371,10 +333,7 @@ void copyElements(const StridedElements& to, const StridedElements& from) {
   const auto* source = static_cast<const char*>(from.data);
   auto* target = static_cast<char*>(to.data);
   if (to.dtype == from.dtype && to.isContiguous() && from.isContiguous()) {
-    int64_t bytes = toSize;
-    for (int64_t size : to.sizes) {
-      bytes *= size;
-    }
+    const int64_t bytes = productOf(to.sizes) * toSize;
     if (bytes != 0) {
       std::memmove(target, source, bytes);
     }
@@ -383,9 +342,9 @@ void copyElements(const StridedElements& to, const StridedElements& from) {
   const int64_t n = to.sizes.empty() ? 1 : to.sizes.back();
   const int64_t fromStride = to.sizes.empty() ? 1 : from.strides.back();
   const int64_t toStride = to.sizes.empty() ? 1 : to.strides.back();
-  forEachRow<2>(to.sizes, {from.strides, to.strides}, [&](const std::array<int64_t, 2>& offset) {
-    const char* fromRow = source + offset[0] * fromSize;
-    char* toRow = target + offset[1] * toSize;
+  forEachRow(to.sizes, from.strides, to.strides, [&](int64_t fromOffset, int64_t toOffset) {
+    const char* fromRow = source + fromOffset * fromSize;
+    char* toRow = target + toOffset * toSize;
     if (to.dtype == from.dtype) {
       copySameType(fromRow, fromStride, toRow, toStride, n, fromSize);
     } else {
@@ -399,27 +358,23 @@ namespace {
 char* addressOf(const Tensor& t, std::span<const int64_t> position) {
   check(std::ssize(position) == t.dim(), "[tensor] got {} indices for a tensor of {} dims", position.size(), t.dim());
   int64_t offset = 0;
-  for (size_t k = 0; k < position.size(); k++) {
+  for (int64_t k : indices(position)) {
     check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] index {} is out of range for sizes {}",
           listText(position), listText(t.sizes()));
     offset += position[k] * t.strides()[k];
   }
-  return static_cast<char*>(t.data()) + offset * dataTypeSize(t.dtype());
+  return elementAt(t, offset);
 }
 
-// Nested lists, row-major from `at` on.
-void appendValues(std::string& text, const std::vector<std::string>& values, std::span<const int64_t> sizes,
-                  size_t& at) {
-  if (sizes.empty()) {
-    text += values[at++];
-    return;
+// Nested lists of the dims from `axis` on, of the elements from `offset` on.
+std::string valuesText(const Tensor& t, int axis, int64_t offset) {
+  if (axis == t.dim()) {
+    const char* address = elementAt(t, offset);
+    return isFloatingPoint(t.dtype()) ? fmt::format("{}", static_cast<float>(loadElement(address, t.dtype())))
+                                      : fmt::format("{}", loadInteger(address, t.dtype()));
   }
-  text += "[";
-  for (int64_t i = 0; i < sizes[0]; i++) {
-    text += i == 0 ? "" : ", ";
-    appendValues(text, values, sizes.subspan(1), at);
-  }
-  text += "]";
+  const auto text = [&](int64_t i) { return valuesText(t, axis + 1, offset + i * t.strides()[axis]); };
+  return "[" + joined(std::views::iota(int64_t{0}, t.sizes()[axis]), ", ", text) + "]";
 }
 
 }  // namespace
@@ -440,13 +395,9 @@ double Tensor::item() const {
 }
 
 std::vector<double> Tensor::toVector() const {
-  std::vector<double> values;
-  Tensor dense = contiguous();
-  values.reserve(numel());
-  for (int64_t i = 0; i < numel(); i++) {
-    values.push_back(loadElement(static_cast<const char*>(dense.data_) + i * dataTypeSize(dtype_), dtype_));
-  }
-  return values;
+  const Tensor dense = contiguous();
+  const auto value = [&](int64_t i) { return loadElement(elementAt(dense, i), dtype_); };
+  return mapped(std::views::iota(int64_t{0}, numel()), value);
 }
 
 std::string Tensor::toString() const {
@@ -454,28 +405,14 @@ std::string Tensor::toString() const {
     return "undefined";
   }
   constexpr int64_t kMostPrinted = 64;
-  std::string text = fmt::format("{}{}", name(dtype_), listText(sizes_));
-  if (numel() > kMostPrinted || data_ == nullptr) {
-    return text;
-  }
-  std::vector<std::string> values;
-  Tensor dense = contiguous();
-  for (int64_t i = 0; i < numel(); i++) {
-    const char* address = static_cast<const char*>(dense.data_) + i * dataTypeSize(dtype_);
-    values.push_back(isFloatingPoint(dtype_) ? fmt::format("{}", static_cast<float>(loadElement(address, dtype_)))
-                                             : fmt::format("{}", loadInteger(address, dtype_)));
-  }
-  text += " ";
-  size_t at = 0;
-  appendValues(text, values, sizes_, at);
-  return text;
+  const std::string text = fmt::format("{}{}", name(dtype_), listText(sizes_));
+  return numel() > kMostPrinted || data_ == nullptr ? text : text + " " + valuesText(*this, 0, 0);
 }
 
 Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low, double high) {
   Tensor t = Tensor::empty(std::move(sizes), dtype);
-  char* to = static_cast<char*>(t.data());
-  int64_t n = t.numel();
-  for (int64_t i = 0; i < n; i++, to += dataTypeSize(dtype)) {
+  for (int64_t i = 0; i < t.numel(); i++) {
+    char* to = elementAt(t, i);
     uint64_t bits = hashCombine(hashCombine(0, seed), static_cast<uint64_t>(i));
     double value = low + static_cast<double>(bits >> 11) * 0x1p-53 * (high - low);
     storeElement(to, dtype, isFloatingPoint(dtype) ? value : std::floor(value));

@@ -94,6 +94,8 @@ class Tensor {
   std::string toString() const;  // Float[2, 3] with values when small
 
  private:
+  Tensor(std::shared_ptr<void> storage, void* data, DataType dtype, std::vector<int64_t> sizes,
+         std::vector<int64_t> strides);
   // A view of other sizes and strides, unchecked.
   Tensor strided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset = 0) const;
 
