@@ -64,22 +64,22 @@ std::optional<Groups> groupsOf(const TensorView* query, const TensorView* key, c
 }
 
 // [.., H, rows..] as [.., groups, H / groups, rows..], of `inner` dims after the heads; what has no heads, or one for all, keeps
-// that.
-TensorView* inGroups(TensorView* x, const Groups& groups, int inner) {
-  if (x == nullptr || rankOf(x) <= inner) {
+// that. x itself without groups.
+TensorView* inGroups(TensorView* x, const std::optional<Groups>& groups, int inner) {
+  if (!groups || x == nullptr || rankOf(x) <= inner) {
     return x;
   }
   const IntExpr heads = fromLast(x, inner + 1);
   if (heads.isConst(1)) {
     return unsqueeze(x, rankOf(x) - inner - 1);
   }
-  check(!provenDifferent(heads, groups.count * groups.each),
+  check(!provenDifferent(heads, groups->count * groups->each),
         "[sdpfa] {} has {} heads, query has {}; expected the same number, or 1", describe(x), heads.toString(),
-        groups.count * groups.each);
+        groups->count * groups->each);
   std::vector<IntExpr> sizes = x->shape();
   const auto at = sizes.end() - inner - 1;
-  *at = groups.each;
-  sizes.insert(at, IntExpr(groups.count));
+  *at = groups->each;
+  sizes.insert(at, IntExpr(groups->count));
   return reshape(x, sizes);
 }
 
@@ -192,13 +192,11 @@ Arguments argumentsOf(TensorView* query, TensorView* key, TensorView* value, Ten
   check(mask == nullptr || mask->dtype() == DataType::Bool, "[sdpfa] mask is {}, expected Bool elements; add a bias",
         mask == nullptr ? "" : describe(mask));
   Val* factor = scaleOf(scale, query);
-  if (groups) {
-    query = inGroups(query, *groups, 2);
-    key = forGroups(key);
-    value = forGroups(value);
-    bias = inGroups(bias, *groups, 2);
-    mask = inGroups(mask, *groups, 2);
-  }
+  query = inGroups(query, groups, 2);
+  key = groups ? forGroups(key) : key;
+  value = groups ? forGroups(value) : value;
+  bias = inGroups(bias, groups, 2);
+  mask = inGroups(mask, groups, 2);
   return {query, key, value, bias, mask, causal, factor, dropoutOf(drop, fusion), groups};
 }
 
@@ -260,11 +258,9 @@ SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView*
   check(a.drop.has_value() == (dropout_mask != nullptr),
         "[sdpfa_bwd] got {} alone; give both dropout_p and dropout_mask, as in the call of sdpfa_fwd",
         a.drop ? "dropout_p" : "dropout_mask");
-  if (a.groups) {
-    grad_output = inGroups(grad_output, *a.groups, 2);
-    output = inGroups(output, *a.groups, 2);
-    log_sumexp = inGroups(log_sumexp, *a.groups, 1);
-  }
+  grad_output = inGroups(grad_output, a.groups, 2);
+  output = inGroups(output, a.groups, 2);
+  log_sumexp = inGroups(log_sumexp, a.groups, 1);
   const DataType type = query->dtype();
   if (a.emptyRows() == EmptyRows::GiveZeros) {
     log_sumexp = where(eq(log_sumexp, -kInf), 0.0, log_sumexp);

@@ -123,9 +123,7 @@ ForwardNormResult normalizeByRunning(const Normed& n, TensorView* weight, Tensor
                                      const Operand& eps) {
   TensorView* centered = sub(n.x, n.parameter("running_mean", running.mean));
   TensorView* invstd = rsqrt(add(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps));
-  ForwardNormResult result;
-  result.output = scaled(n, mul(centered, spread(invstd, {n.channel}, n.rank())), weight, bias);
-  return result;
+  return {.output = scaled(n, mul(centered, spread(invstd, {n.channel}, n.rank())), weight, bias)};
 }
 
 struct Statistics {
@@ -148,12 +146,9 @@ BackwardNormResult gradients(const Normed& n, TensorView* dy, TensorView* weight
     }
     result.grad_input = mul(g, statistics.invstd);
   }
-  if (mask[1] && weight != nullptr) {
-    result.grad_weight = sum(mul(dy, normalized), allBut({n.channel}, n.rank()));
-  }
-  if (mask[2]) {
-    result.grad_bias = sum(dy, allBut({n.channel}, n.rank()));
-  }
+  const Axes perChannel = allBut({n.channel}, n.rank());
+  result.grad_weight = mask[1] && weight != nullptr ? sum(mul(dy, normalized), perChannel) : nullptr;
+  result.grad_bias = mask[2] ? sum(dy, perChannel) : nullptr;
   return result;
 }
 
@@ -278,9 +273,7 @@ BackwardNormResult group_norm_backward(TensorView* dy, TensorView* x, int64_t nu
     TensorView* normalized = mul(sub(n.x, means), inverse);
     result.grad_weight = flatten(sum(mul(g, normalized), perChannel));
   }
-  if (output_mask[2]) {
-    result.grad_bias = flatten(sum(g, perChannel));
-  }
+  result.grad_bias = output_mask[2] ? flatten(sum(g, perChannel)) : nullptr;
   return result;
 }
 

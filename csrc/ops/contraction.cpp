@@ -61,18 +61,10 @@ TensorView* matmul(TensorView* a, TensorView* b) {
   Dim kb = hasN ? db[db.size() - 2] : db[0];
   checkInner("matmul", a, ka.extent, b, kb.extent, fmt::format("transpose T{} or T{}", a->id(), b->id()));
 
-  std::vector<Dim> rows;
-  if (!da.empty()) {
-    rows.push_back(da.back());
-    da.pop_back();
-  }
-  std::vector<Dim> columns;
-  if (hasN) {
-    columns.push_back(db.back());
-    db.resize(db.size() - 2);
-  } else {
-    db.clear();
-  }
+  const std::vector<Dim> rows(da.end() - (da.empty() ? 0 : 1), da.end());
+  da.resize(da.size() - rows.size());
+  const std::vector<Dim> columns(db.end() - (hasN ? 1 : 0), db.end());
+  db.resize(hasN ? db.size() - 2 : 0);
   std::vector<Dim> dims = batchDims(a, da, b, db);
   append(dims, rows);
   append(dims, columns);

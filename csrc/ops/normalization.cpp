@@ -82,13 +82,9 @@ ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* wei
   result.mean = mean(x, axes, true);
   TensorView* centered = sub(x, result.mean);
   result.invstd = rsqrt(add(mean(mul(centered, centered), axes, true), eps));
-  result.output = mul(centered, result.invstd);
-  if (weight != nullptr) {
-    result.output = mul(result.output, weight);
-  }
-  if (bias != nullptr) {
-    result.output = add(result.output, bias);
-  }
+  TensorView* y = mul(centered, result.invstd);
+  y = weight != nullptr ? mul(y, weight) : y;
+  result.output = bias != nullptr ? add(y, bias) : y;
   return result;
 }
 
@@ -121,12 +117,8 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
     TensorView* meanGx = div(sum(mul(g, normalized), axes, true), count);
     result.grad_input = mul(invstd, sub(sub(g, meanG), mul(normalized, meanGx)));
   }
-  if (output_mask[1] && weight != nullptr) {
-    result.grad_weight = sumLeading(mul(dy, normalized), axes);
-  }
-  if (output_mask[2] && bias != nullptr) {
-    result.grad_bias = sumLeading(dy, axes);
-  }
+  result.grad_weight = output_mask[1] && weight != nullptr ? sumLeading(mul(dy, normalized), axes) : nullptr;
+  result.grad_bias = output_mask[2] && bias != nullptr ? sumLeading(dy, axes) : nullptr;
   return result;
 }
 
@@ -136,10 +128,8 @@ ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* we
   checkParameter("rms_norm", "weight", weight, x, axes);
   ForwardRMSNormResult result;
   result.invstd = rsqrt(add(mean(mul(x, x), axes, true), eps));
-  result.output = mul(x, result.invstd);
-  if (weight != nullptr) {
-    result.output = mul(result.output, weight);
-  }
+  TensorView* y = mul(x, result.invstd);
+  result.output = weight != nullptr ? mul(y, weight) : y;
   return result;
 }
 
@@ -166,9 +156,7 @@ BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std
     TensorView* meanGx = div(sum(mul(g, normalized), axes, true), countOver(x, axes));
     result.grad_input = mul(invstd, sub(g, mul(normalized, meanGx)));
   }
-  if (output_mask[1] && weight != nullptr) {
-    result.grad_weight = sumLeading(mul(dy, normalized), axes);
-  }
+  result.grad_weight = output_mask[1] && weight != nullptr ? sumLeading(mul(dy, normalized), axes) : nullptr;
   return result;
 }
 
