@@ -65,20 +65,6 @@ DeviceInfo deviceOf(const std::string& arch) {
   return device;
 }
 
-void addGpuKernel(Files& files, const std::string& base, const tile::Program& program, const std::string& arch,
-                  NvrtcCompiler* compiler) {
-  const CudaSource source = emitCuda(program);
-  files.add(base + ".cu", source.text);
-  if (compiler != nullptr) {
-    files.add(base + ".cubin", compiler->compileCubin(source.text, arch).bytes);
-  }
-}
-
-void addCpuKernel(Files& files, const std::string& base, const tile::Program& program) {
-  files.add(base + ".ll", kernelCompiler().irText(program));
-  files.add(base + ".s", kernelCompiler().assemblyText(program));
-}
-
 }  // namespace
 
 int compileProgram(const EmitOptions& options) {
@@ -105,9 +91,14 @@ int compileProgram(const EmitOptions& options) {
     files.heading(base);
     files.add(base + ".tile", tile::toString(s.plan.program));
     if (gpu) {
-      addGpuKernel(files, base, s.plan.program, options.arch, cuda.nvrtc ? &compiler : nullptr);
+      const CudaSource source = emitCuda(s.plan.program);
+      files.add(base + ".cu", source.text);
+      if (cuda.nvrtc) {
+        files.add(base + ".cubin", compiler.compileCubin(source.text, options.arch).bytes);
+      }
     } else {
-      addCpuKernel(files, base, s.plan.program);
+      files.add(base + ".ll", kernelCompiler().irText(s.plan.program));
+      files.add(base + ".s", kernelCompiler().assemblyText(s.plan.program));
     }
   }
   files.write(options.directory, Terminal(STDOUT_FILENO));

@@ -83,9 +83,8 @@ int explainProgram(const ExplainOptions& options) {
                                 : explanationText(explanation, Terminal(STDOUT_FILENO)));
   if (costs && !options.json) {
     fmt::print(
-        "\nas functions of {}, for all sizes that lead to these steps\n  bytes that all ranks receive: {}\n  peak "
-        "bytes of "
-        "rank 0: {}\n",
+        "\nas functions of {}, for all sizes that lead to these steps\n  bytes that all ranks receive: {}\n"
+        "  peak bytes of rank 0: {}\n",
         fmt::join(open, ", "), costs->commBytes.toString(), costs->peakMemory.toString());
     for (const std::string& constant : costs->constants) {
       fmt::print("  constant at the current sizes: {}\n", constant);

@@ -7,6 +7,7 @@
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "exec/kernel_compiler.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
@@ -37,15 +38,11 @@ std::string pipeline() {
       kSpecialize, kConcretize, printPasses(presegPasses()), kLocalize, printPasses(localPasses()));
 }
 
-std::vector<std::string> namesOfAll() {
-  std::vector<std::string> names{std::string(kConcretize)};
-  for (std::string_view pass : passNames(presegPasses())) {
-    names.emplace_back(pass);
-  }
-  names.emplace_back(kLocalize);
-  for (std::string_view pass : passNames(localPasses())) {
-    names.emplace_back(pass);
-  }
+std::vector<std::string_view> namesOfAll() {
+  std::vector<std::string_view> names{kConcretize};
+  append(names, passNames(presegPasses()));
+  names.push_back(kLocalize);
+  append(names, passNames(localPasses()));
   return names;
 }
 
@@ -91,17 +88,17 @@ int optimizeProgram(const OptOptions& options) {
     fmt::print("{}", pipeline());
     return kSuccess;
   }
-  const std::vector<std::string> known = namesOfAll();
+  const std::vector<std::string_view> known = namesOfAll();
   check(!options.passes.empty(), "[opt] no pass given; --pass expects names separated by commas, of: {}, or all",
         fmt::join(known, ", "));
-  std::vector<std::string> passes;
+  std::vector<std::string_view> passes;
   for (const std::string& pass : options.passes) {
     if (pass == kAll) {
-      passes.insert(passes.end(), known.begin(), known.end());
+      append(passes, known);
       continue;
     }
-    check(pass == kSpecialize || std::find(known.begin(), known.end(), pass) != known.end(),
-          "[opt] there is no pass \"{}\"; there are: {}, {}, and all", pass, fmt::join(known, ", "), kSpecialize);
+    check(pass == kSpecialize || contains(known, pass), "[opt] there is no pass \"{}\"; there are: {}, {}, and all",
+          pass, fmt::join(known, ", "), kSpecialize);
     passes.push_back(pass);
   }
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
@@ -112,7 +109,7 @@ int optimizeProgram(const OptOptions& options) {
       fusion = apply(passes[k], std::move(fusion), local, options.program);
     } catch (const InternalError& e) {
       // in pipeline order it is a bug of the pass
-      const auto place = std::find(known.begin(), known.end(), passes[k]);
+      const auto place = std::ranges::find(known, passes[k]);
       if (place == known.end() ||
           std::ranges::equal(std::span(passes).first(k + 1), std::span(known.begin(), place + 1))) {
         throw;

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "exec/symbolic_program.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -52,25 +53,21 @@ Argument scalarOf(const Val* in, std::string_view text) {
           text);
     return text == "true";
   }
-  if (isIntegral(in->dtype())) {
-    return numberOf<int64_t>(text, in->toString());
-  }
-  return numberOf<double>(text, in->toString());
+  return isIntegral(in->dtype()) ? Argument(numberOf<int64_t>(text, in->toString()))
+                                 : Argument(numberOf<double>(text, in->toString()));
 }
 
 Assignments givenInputs(const Fusion& fusion, const ProgramOptions& options) {
   Assignments given = assignments(options.inputs, "--input", "an input and its value, such as T0=x.npy or S1=0.5");
+  const std::vector<std::string> names = mapped(fusion.inputs(), &Val::toString);
   for (const auto& [name, value] : given) {
-    bool known = std::any_of(fusion.inputs().begin(), fusion.inputs().end(), [&](const Val* in) {
-      return name == fmt::format("{}{}", in->isTensor() ? 'T' : 'S', in->id());
-    });
-    check(known, "[command line] --input {}={}: the program has no input {}", name, value, name);
+    check(contains(names, name), "[command line] --input {}={}: the program has no input {}", name, value, name);
   }
   return given;
 }
 
 std::optional<std::string> givenValue(const Assignments& given, const Val* in) {
-  auto it = given.find(fmt::format("{}{}", in->isTensor() ? 'T' : 'S', in->id()));
+  auto it = given.find(in->toString());
   return it == given.end() ? std::nullopt : std::optional<std::string>(it->second);
 }
 
@@ -85,20 +82,18 @@ std::map<std::string, int64_t> givenSymbols(const Fusion& fusion, const ProgramO
   std::set<std::string> known;
   for (const Val* in : fusion.inputs()) {
     if (!in->isTensor()) {
-      if (std::optional<std::string> value = givenValue(given, in); value && in->dtype() == DataType::Int) {
-        values[std::string(in->intExpr().symbolName())] = numberOf<int64_t>(*value, in->toString());
-      }
       if (in->dtype() == DataType::Int) {
-        known.insert(std::string(in->intExpr().symbolName()));
+        const std::string& symbol = *known.emplace(in->intExpr().symbolName()).first;
+        if (const std::optional<std::string> value = givenValue(given, in)) {
+          values[symbol] = numberOf<int64_t>(*value, in->toString());
+        }
       }
       continue;
     }
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     auto file = files.find(in->id());
     for (size_t k = 0; k < shape.size(); k++) {
-      for (const std::string& symbol : shape[k].symbols()) {
-        known.insert(symbol);
-      }
+      std::ranges::copy(shape[k].symbols(), std::inserter(known, known.end()));
       if (file != files.end() && k < file->second.sizes().size() && shape[k].isSymbol()) {
         values.try_emplace(std::string(shape[k].symbolName()), file->second.sizes()[k]);
       }
@@ -136,11 +131,9 @@ std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<
   for (const Val* in : fusion.inputs()) {
     std::vector<int64_t>& shape = shapes.emplace_back();
     if (!in->isTensor()) {
-      if (in->dtype() == DataType::Int) {
-        auto it = values.find(std::string(in->intExpr().symbolName()));
-        if (it != values.end()) {
-          shape.push_back(it->second);
-        }
+      const bool mayBeSize = in->dtype() == DataType::Int;
+      if (const auto value = mayBeSize ? valuesIn(values)(in->intExpr().symbolName()) : std::nullopt) {
+        shape.push_back(*value);
       }
       continue;
     }
@@ -157,13 +150,8 @@ std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<
     }
   }
   check(missing.empty(), "[command line] the symbols {} in the sizes of the inputs have no value; give them: {}",
-        fmt::join(missing, ", "), [&] {
-          std::string flags;
-          for (const std::string& symbol : missing) {
-            flags += fmt::format("{}--size {}=128", flags.empty() ? "" : " ", symbol);
-          }
-          return flags;
-        }());
+        fmt::join(missing, ", "),
+        joined(missing, " ", [](const std::string& symbol) { return fmt::format("--size {}=128", symbol); }));
   return shapes;
 }
 
@@ -172,9 +160,7 @@ std::vector<std::string> symbolsOf(const Expr& e) {
   std::vector<std::string> symbols;
   auto add = [&](const std::vector<IntExpr>& exprs) {
     for (const IntExpr& x : exprs) {
-      for (const std::string& s : x.symbols()) {
-        symbols.push_back(s);
-      }
+      append(symbols, x.symbols());
     }
   };
   for (const Val* out : e.outputs()) {
@@ -200,10 +186,8 @@ double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::
     }
     const Val* table = e->input(tableOf(*e));
     const auto dim = static_cast<size_t>(e->attributes().dim);
-    for (size_t i = 0; i < fusion.inputs().size(); i++) {
-      if (fusion.inputs()[i] == table) {
-        limit = std::min(limit, static_cast<double>(shapes[i][dim]));
-      }
+    if (const int64_t i = positionIn(fusion.inputs(), table); i < std::ssize(fusion.inputs())) {
+      limit = std::min(limit, static_cast<double>(shapes[i][dim]));
     }
     if (IntExpr extent = table->asTensor()->shape()[dim]; extent.isConst()) {
       limit = std::min(limit, static_cast<double>(extent.constValue()));
@@ -311,8 +295,7 @@ std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector
   std::map<size_t, Tensor> expected;
   for (const auto& [text, file] : assignments(texts, "--expect", "an output and a file, such as T5=y.npy")) {
     const std::vector<Val*>& outputs = fusion.outputs();
-    auto output =
-        std::find_if(outputs.begin(), outputs.end(), [&](const Val* v) { return text == fmt::format("T{}", v->id()); });
+    const auto output = std::ranges::find(outputs, text, &Val::toString);
     check(output != outputs.end(), "[command line] --expect {}={}: the program has no output {}", text, file, text);
     Tensor t = readNpy(file);
     check(t.dtype() == (*output)->dtype(), "[command line] output {} has type {}, the file {} holds {}", text,
@@ -323,8 +306,7 @@ std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector
 }
 
 bool hasMesh(const Fusion& fusion) {
-  const std::vector<TensorView*> tensors = fusion.tensors(ExprSet::All);
-  return std::any_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); });
+  return std::ranges::any_of(fusion.tensors(ExprSet::All), &TensorView::hasDeviceMesh);
 }
 
 int rankCount(const Fusion& fusion, std::optional<int> asked) {
@@ -337,9 +319,7 @@ int rankCount(const Fusion& fusion, std::optional<int> asked) {
     check(!mesh.devices().empty(),
           "[command line] mesh {} of {} has no ranks; write its sizes and ranks into the program", mesh.toString(),
           tv->toString());
-    for (int64_t device : mesh.devices()) {
-      needed = std::max(needed, device + 1);
-    }
+    needed = std::max(needed, std::ranges::max(mesh.devices()) + 1);
   }
   if (needed == 0) {
     return asked.value_or(1);

@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <string_view>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
 #include "interpret/bounds.h"
@@ -79,15 +78,13 @@ Output gather(Communicator& comm, std::string name, const TensorView* tv, const 
   std::vector<int64_t> offsets{0};
   for (int64_t rank = 0; rank < comm.size(); rank++) {
     sizes.push_back(heldPart(state, rank).sizes());
-    bytes.push_back(std::accumulate(sizes.back().begin(), sizes.back().end(), int64_t{dataTypeSize(mine.dtype())},
-                                    std::multiplies<int64_t>()));
+    bytes.push_back(dataTypeSize(mine.dtype()) * productOf(sizes.back()));
     offsets.push_back(offsets.back() + bytes.back());
   }
   std::vector<char> all(offsets.back());
   comm.allGatherV(comm.world(), mine.data(), all.data(), bytes, DataType::Bool);
   auto partOf = [&](int64_t rank) {
-    const auto r = static_cast<size_t>(rank);
-    return Tensor::wrap(all.data() + offsets[r], sizes[r], contiguousStrides(sizes[r]), mine.dtype());
+    return Tensor::wrap(all.data() + offsets[rank], sizes[rank], contiguousStrides(sizes[rank]), mine.dtype());
   };
   auto bytesOf = [](const Tensor& t) { return std::string_view(static_cast<const char*>(t.data()), t.nbytes()); };
   Output out{std::move(name), "on every rank", {}, ""};
@@ -95,11 +92,7 @@ Output gather(Communicator& comm, std::string name, const TensorView* tv, const 
     out.global = partOf(0).clone();
   } else {
     out.sharding = state.toString();
-    std::vector<Tensor> parts;
-    for (int64_t device : tv->getDeviceMesh().devices()) {
-      parts.push_back(partOf(device));
-    }
-    out.global = unshardTensor(parts, tv);
+    out.global = unshardTensor(mapped(tv->getDeviceMesh().devices(), partOf), tv);
   }
   for (int64_t r = 0; r < comm.size() && out.difference.empty(); r++) {
     const Tensor held = shardTensor(out.global, tv, r).contiguous();
@@ -118,9 +111,7 @@ Report runRank(Communicator& comm, const Job& job) {
   comm.resetCounters();
   std::vector<Tensor> outputs = cache.runFusionWithInputs(inputs);
   Report report;
-  for (const TransferCounters::Entry& e : comm.counters().of) {
-    report.transferred += e.bytesReceived;
-  }
+  report.transferred = sumOf(comm.counters().of, &TransferCounters::Entry::bytesReceived);
   report.explanation = cache.explain();
   std::shared_ptr<const Fusion> planned = cache.planned();
   for (size_t i = 0; i < outputs.size(); i++) {
@@ -143,9 +134,6 @@ std::string summary(const Tensor& t) {
   const int64_t n = t.numel();
   const std::string_view bytes(static_cast<const char*>(t.data()), t.nbytes());
   std::string text = fmt::format("checksum {}", hashText(bytes).hex().substr(0, 16));
-  if (n == 0) {
-    return text;
-  }
   double low = std::numeric_limits<double>::infinity();
   double high = -low;
   double total = 0;
@@ -153,13 +141,13 @@ std::string summary(const Tensor& t) {
   const char* at = bytes.data();
   for (int64_t k = 0; k < n; k++, at += dataTypeSize(t.dtype())) {
     const double value = loadElement(at, t.dtype());
-    if (!std::isfinite(value)) {
+    if (std::isfinite(value)) {
+      low = std::min(low, value);
+      high = std::max(high, value);
+      total += value;
+    } else {
       odd++;
-      continue;
     }
-    low = std::min(low, value);
-    high = std::max(high, value);
-    total += value;
   }
   if (odd < n) {
     text += fmt::format(", min {:.6g}, max {:.6g}, mean {:.6g}", low, high, total / static_cast<double>(n - odd));
@@ -168,15 +156,12 @@ std::string summary(const Tensor& t) {
 }
 
 std::string whyCountsDiffer(const Explanation& e) {
-  const bool reduces =
-      std::ranges::any_of(e.communications, [](const ExplainedCommunication& c) { return c.kind == "all-reduce"; });
-  return reduces ? "they differ: an all-reduce is planned as the mean over its ranks of the algorithm with the fewest "
-                   "bytes, "
-                   "2 (n - 1) / "
-                   "n of the tensor;\n  a rank combines one part of it, and parts may be uneven; of a small tensor a "
-                   "rank may "
-                   "read the whole from every other"
-                 : "they differ: the run moved fewer or more bytes than planned";
+  return std::ranges::count(e.communications, "all-reduce", &ExplainedCommunication::kind) > 0
+             ? "they differ: an all-reduce is planned as the mean over its ranks of the algorithm with the fewest "
+               "bytes, "
+               "2 (n - 1) / n of the tensor;\n  a rank combines one part of it, and parts may be uneven; of a small "
+               "tensor a rank may read the whole from every other"
+             : "they differ: the run moved fewer or more bytes than planned";
 }
 
 void print(const Report& report, const Terminal& terminal) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "exec/fusion_executor_cache.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -10,16 +11,10 @@
 namespace meshfuse {
 
 std::vector<Argument> inputsOfRank(const Fusion& fusion, std::span<const Argument> inputs, int rank) {
-  std::vector<Argument> own;
-  for (size_t i = 0; i < inputs.size(); i++) {
+  return mapped(indices(inputs), [&](int64_t i) {
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-    if (t == nullptr) {
-      own.push_back(inputs[i]);
-    } else {
-      own.emplace_back(shardTensor(*t, fusion.inputs()[i]->asTensor(), rank).clone());
-    }
-  }
-  return own;
+    return t == nullptr ? inputs[i] : shardTensor(*t, fusion.inputs()[i]->asTensor(), rank).clone();
+  });
 }
 
 std::vector<RankSpans> traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs, int ranks) {
