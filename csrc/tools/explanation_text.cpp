@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/ranges.h"
 #include "exec/explain.h"
 
 namespace meshfuse {
@@ -37,7 +38,7 @@ std::string tensorsText(const Explanation& e) {
 std::string edgeText(const ExplainedEdge& e) {
   std::string text = fmt::format("  {} -> {} {}: {}", e.from, e.to, e.op, e.relation);
   if (!e.reason.empty()) {
-    text += fmt::format("; {}", e.reason);
+    text += "; " + e.reason;
   }
   if (!e.moves.empty()) {
     text += fmt::format("; by {}", fmt::join(e.moves, ", "));
@@ -50,9 +51,7 @@ std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
       fmt::format("  {} {}: {}\n      reads {} ({} bytes), writes {} ({} bytes)\n", s.kind, s.name,
                   fmt::join(s.ops, ", "), s.reads.empty() ? "nothing" : fmt::format("{}", fmt::join(s.reads, ", ")),
                   s.bytesRead, fmt::join(s.writes, ", "), s.bytesWritten);
-  for (const std::string& join : s.joins) {
-    text += terminal.quiet(fmt::format("      joined: {}", join)) + "\n";
-  }
+  text += joined(s.joins, "", [&](const std::string& join) { return terminal.quiet("      joined: " + join) + "\n"; });
   if (!s.boundary.empty()) {
     text += terminal.quiet(fmt::format("      no larger: {}", s.boundary)) + "\n";
   }
@@ -71,11 +70,8 @@ Json arrayOf(const std::vector<Element>& list, const Fields& fields) {
 
 // The indices of a dim that a rank holds, as begin:end separated by commas.
 std::string rangesText(const ExplainedRanges& ranges) {
-  std::string text;
-  for (const auto& [begin, end] : ranges.list) {
-    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", begin, end);
-  }
-  return text + (ranges.more ? ",..." : "");
+  const auto text = [](const auto& range) { return fmt::format("{}:{}", range.first, range.second); };
+  return joined(ranges.list, ",", text) + (ranges.more ? ",..." : "");
 }
 
 // Times in nanoseconds from the begin of the first span.
@@ -106,9 +102,7 @@ Json timelineJson(std::span<const RankSpans> timeline) {
 std::string explanationText(const Explanation& e, const Terminal& terminal) {
   std::string text = terminal.heading("tensors of the planned program") + "\n" + tensorsText(e);
   text += terminal.heading("edges: the elements that a rank holds, compared with those that it needs") + "\n";
-  for (const ExplainedEdge& edge : e.edges) {
-    text += edgeText(edge);
-  }
+  text += joined(e.edges, "", edgeText);
   text +=
       terminal.heading("collectives, bytes that the busiest rank receives (of an all-reduce: the mean rank)") + "\n";
   for (const ExplainedCommunication& c : e.communications) {
@@ -117,17 +111,12 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   }
   text += e.communications.empty() ? "  none\n" : fmt::format("  all together: {}\n", bytesText(e.bytesReceived()));
   text += terminal.heading("steps of a rank, on its local tensors") + "\n";
-  for (const ExplainedStep& s : e.steps) {
-    text += stepText(s, terminal);
-  }
+  text += joined(e.steps, "", [&](const ExplainedStep& s) { return stepText(s, terminal); });
   text += terminal.heading(fmt::format("memory of rank {}", e.rank)) +
           fmt::format("\n  peak {}: arguments, results and an arena of {}\n", bytesText(e.peakBytes),
                       bytesText(e.arenaBytes));
   if (!e.remarks.empty()) {
-    text += terminal.heading("remarks of passes") + "\n";
-    for (const std::string& r : e.remarks) {
-      text += "  " + r + "\n";
-    }
+    text += fmt::format("{}\n  {}\n", terminal.heading("remarks of passes"), fmt::join(e.remarks, "\n  "));
   }
   return text;
 }

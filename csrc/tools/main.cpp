@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "exec/dumped_passes.h"
 #include "meshfuse_config.h"
 #include "tools/options.h"
@@ -31,21 +32,22 @@ constexpr const char* kExitCodes =
 
 enum class FileArgument : uint8_t { Required, Optional };
 
+CLI::Option* addRepeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values,
+                         const std::string& help) {
+  return command.add_option(flag, values, help)->allow_extra_args(false);
+}
+
 void addProgram(CLI::App& command, ProgramOptions& program, FileArgument presence = FileArgument::Required) {
   CLI::Option* file = command.add_option("FILE", program.file, "program in the text form, .fir");
   if (presence == FileArgument::Required) {
     file->required();
   }
-  command.add_option("--size", program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated")
-      ->allow_extra_args(false);
-  command
-      .add_option("--mesh", program.mesh,
-                  "size of a mesh axis whose size is a symbol: tp=4; may be repeated; --ranks determines the only one "
-                  "not given")
-      ->allow_extra_args(false);
-  command
-      .add_option("--input", program.inputs, "T0=FILE.npy, the global tensor, or S1=0.5 for a scalar; may be repeated")
-      ->allow_extra_args(false);
+  addRepeated(command, "--size", program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated");
+  addRepeated(
+      command, "--mesh", program.mesh,
+      "size of a mesh axis whose size is a symbol: tp=4; may be repeated; --ranks determines the only one not given");
+  addRepeated(command, "--input", program.inputs,
+              "T0=FILE.npy, the global tensor, or S1=0.5 for a scalar; may be repeated");
 }
 
 void addRun(CLI::App& app, RunOptions& o) {
@@ -58,9 +60,8 @@ void addRun(CLI::App& app, RunOptions& o) {
   c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
       ->capture_default_str();
   c->add_flag("--verify", o.verify, "compare the outputs with the reference interpreter; exit code 1 if one differs");
-  c->add_option("--expect", o.expected,
-                "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated")
-      ->allow_extra_args(false);
+  addRepeated(*c, "--expect", o.expected,
+              "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated");
   c->add_flag("--profile", o.profile, "run once more and print the time of each step");
   c->add_option(
       "--trace", o.traceTo,
@@ -98,9 +99,8 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
 void addOpt(CLI::App& app, OptOptions& o) {
   CLI::App* c = app.add_subcommand("opt", "apply named passes to a program and print the result");
   addProgram(*c, o.program, FileArgument::Optional);
-  c->add_option("--pass", o.passes, "names separated by commas, applied in this order; all: the whole pipeline")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  addRepeated(*c, "--pass", o.passes, "names separated by commas, applied in this order; all: the whole pipeline")
+      ->delimiter(',');
   c->add_flag("--print-pipeline", o.printPipeline, "print the passes in order, with the reason for their places");
   c->footer(std::string("Examples:\n"
                         "  meshfuse opt --print-pipeline\n"
@@ -150,21 +150,16 @@ size_t distance(std::string_view a, std::string_view b) {
 
 // "; did you mean run?" with the nearest word, if one is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
-  auto near = std::min_element(words.begin(), words.end(), [&](const std::string& a, const std::string& b) {
-    return distance(word, a) < distance(word, b);
-  });
+  const auto near = std::ranges::min_element(words, {}, [&](const std::string& w) { return distance(word, w); });
   const bool close = near != words.end() && distance(word, *near) <= std::max<size_t>(2, word.size() / 3);
   return close ? fmt::format("; did you mean {}?", *near) : "";
 }
 
 void expectSubcommand(const CLI::App& app, std::string_view word) {
-  std::vector<std::string> names;
-  for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(c->get_name());
-  }
-  check(word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end(),
-        "[command line] there is no subcommand \"{}\"{}; there are: {}", word, nearest(word, names),
-        fmt::join(names, ", "));
+  const std::vector<std::string> names =
+      mapped(app.get_subcommands([](const CLI::App*) { return true; }), &CLI::App::get_name);
+  check(word.starts_with('-') || contains(names, word), "[command line] there is no subcommand \"{}\"{}; there are: {}",
+        word, nearest(word, names), fmt::join(names, ", "));
 }
 
 // The error for wrong flags, with a pointer to the help.

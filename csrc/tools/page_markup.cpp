@@ -2,11 +2,21 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cctype>
+#include <iterator>
+
+#include "tools/terminal.h"
 
 namespace meshfuse {
 
 namespace {
+
+struct Escape {
+  char character;
+  std::string_view text;
+};
+constexpr Escape kEscapes[] = {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}};
 
 bool isWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool isNumber(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
@@ -16,36 +26,20 @@ bool isNumber(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0;
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        // XML has no other control characters
-        result += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
+    const auto* escape = std::ranges::find(kEscapes, c, &Escape::character);
+    if (escape != std::end(kEscapes)) {
+      result += escape->text;
+    } else {
+      // XML has no other control characters
+      result += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
     }
   }
   return result;
 }
 
 std::string shortBytes(double bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  while (bytes >= 1024 && unit < 4) {
-    bytes /= 1024;
-    unit++;
-  }
-  return unit == 0 || bytes >= 100 ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
-                                   : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+  const auto [value, unit] = inUnits(bytes);
+  return fmt::format("{:.{}f} {}", value, unit == "B" || value >= 100 ? 0 : 1, unit);
 }
 
 std::string bytesMarkup(int64_t bytes) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
 
 namespace meshfuse {
 
@@ -17,18 +18,18 @@ std::string Terminal::painted(std::string_view code, std::string_view text) cons
   return colours_ ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
 }
 
+InUnits inUnits(double bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  const auto* unit = kUnits;
+  for (; bytes >= 1024 && unit != std::end(kUnits) - 1; unit++) {
+    bytes /= 1024;
+  }
+  return {bytes, *unit};
+}
+
 std::string bytesText(int64_t bytes) {
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) {
-    return fmt::format("{} bytes", bytes);
-  }
-  double value = static_cast<double>(bytes) / 1024;
-  int unit = 0;
-  while (value >= 1024 && unit < 3) {
-    value /= 1024;
-    unit++;
-  }
-  return fmt::format("{:.1f} {} ({} bytes)", value, kUnits[unit], bytes);
+  const auto [value, unit] = inUnits(static_cast<double>(bytes));
+  return bytes < 1024 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {} ({} bytes)", value, unit, bytes);
 }
 
 }  // namespace meshfuse

@@ -21,6 +21,12 @@ class Terminal {
   bool colours_;
 };
 
+// The largest of B, KiB, MiB, GiB and TiB in which the number is at least 1.
+struct InUnits {
+  double value;
+  std::string_view unit;
+};
+[[nodiscard]] InUnits inUnits(double bytes);
 // "12.5 KiB (12800)": rounded and exact.
 [[nodiscard]] std::string bytesText(int64_t bytes);
 
