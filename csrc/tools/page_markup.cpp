@@ -47,6 +47,8 @@ std::string bytesMarkup(int64_t bytes) {
                      shortBytes(static_cast<double>(bytes)));
 }
 
+std::string withoutMesh(std::string_view sharding) { return escaped(sharding.substr(0, sharding.find(" on {"))); }
+
 std::string shortTime(int64_t nanoseconds) {
   const auto ns = static_cast<double>(nanoseconds);
   return ns < 1e3   ? fmt::format("{} ns", nanoseconds)

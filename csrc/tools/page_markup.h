@@ -13,6 +13,8 @@ namespace meshfuse {
 // 0 B, 1.5 KiB, with the exact number as a tooltip.
 [[nodiscard]] std::string shortBytes(double bytes);
 [[nodiscard]] std::string bytesMarkup(int64_t bytes);
+// A tensor's sharding without its mesh, escaped.
+[[nodiscard]] std::string withoutMesh(std::string_view sharding);
 // 12 ns, 3.4 us, 5.6 ms
 [[nodiscard]] std::string shortTime(int64_t nanoseconds);
 // 0 to 3, 5

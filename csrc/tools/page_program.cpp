@@ -51,9 +51,8 @@ std::string arc(const ExplainedEdge& e, size_t from, size_t to) {
 }
 
 std::string place(const ExplainedTensor& t) {
-  const size_t on = t.sharding.find(" on {");
   return fmt::format("<span class=\"where\"><span class=\"mini\">{}</span><span class=\"chip\">{}</span></span>",
-                     tensorPicture(t, {.width = 46, .height = 20, .labels = false}), escaped(t.sharding.substr(0, on)));
+                     tensorPicture(t, {.width = 46, .height = 20, .labels = false}), withoutMesh(t.sharding));
 }
 
 }  // namespace
@@ -68,11 +67,10 @@ std::string programSection(const Explanation& e) {
   for (const ExplainedTensor& t : e.tensors) {
     tensorOf[t.name] = &t;
   }
-  const double height = static_cast<double>(lines.size()) * kLine;
   std::string body = fmt::format(
-      "<div class=\"program card\"><svg class=\"arcs\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-      "{1:.0f}\">\n",
-      kGutter, height);
+      R"(<div class="program card"><svg class="arcs" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}">)"
+      "\n",
+      kGutter, static_cast<double>(lines.size()) * kLine);
   for (const ExplainedEdge& edge : e.edges) {
     const auto from = lineOf.find(edge.from);
     const auto to = lineOf.find(edge.to);

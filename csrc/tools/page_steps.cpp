@@ -1,8 +1,9 @@
 // The steps of a rank, and the arena.
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "tools/page_markup.h"
 #include "tools/page_sections.h"
 
@@ -13,37 +14,27 @@ namespace {
 std::string traffic(const ExplainedStep& s, int64_t most) {
   auto bar = [&](std::string_view what, int64_t bytes, const std::vector<std::string>& tensors) {
     const double share = most == 0 ? 0 : 100 * static_cast<double>(bytes) / static_cast<double>(most);
-    return fmt::format(
-        "<div class=\"flow\"><span class=\"quiet\">{}</span><span class=\"bar\"><span class=\"{}\" "
-        "style=\"width:{:.2f}%\"></span></span>"
-        "{}<span class=\"of\">{}</span></div>",
-        what, what, share, bytesMarkup(bytes),
-        withTensors(fmt::format("{}", fmt::join(tensors, ", ")), TensorScope::OfRank));
+    return fmt::format(R"(<div class="flow"><span class="quiet">{0}</span><span class="bar">)"
+                       R"(<span class="{0}" style="width:{1:.2f}%"></span></span>{2}<span class="of">{3}</span></div>)",
+                       what, share, bytesMarkup(bytes), withTensors(joined(tensors, ", "), TensorScope::OfRank));
   };
   return bar("reads", s.bytesRead, s.reads) + bar("writes", s.bytesWritten, s.writes);
 }
 
 std::string stepMarkup(const ExplainedStep& s, size_t number, const ExplainedCommunication* c, int64_t most) {
   std::string text = fmt::format(
-      "<article class=\"card step {0}\"><header><span class=\"number\">{1}</span><span class=\"badge "
-      "{0}\">{0}</span><b>{2}</b>",
-      s.kind, number,
-      c == nullptr ? withTensors(s.name, TensorScope::OfRank)
-                   : withTensors(c->kind + " " + c->tensor, TensorScope::OfRank));
+      R"(<article class="card step {0}"><header><span class="number">{1}</span><span class="badge {0}">{0}</span><b>{2}</b>)",
+      s.kind, number, withTensors(c == nullptr ? s.name : c->kind + " " + c->tensor, TensorScope::OfRank));
   if (c != nullptr) {
-    const std::vector<int64_t> team(c->team.begin(), c->team.end());
-    text += fmt::format("<span class=\"quiet\">among ranks {}, {} received</span>", rankList(team),
-                        bytesMarkup(c->bytesReceived));
+    text += fmt::format("<span class=\"quiet\">among ranks {}, {} received</span>",
+                        rankList(std::vector<int64_t>(c->team.begin(), c->team.end())), bytesMarkup(c->bytesReceived));
   } else if (s.ops.size() > 1) {
     text += fmt::format("<span class=\"quiet\">{} ops fused</span>", s.ops.size());
   }
   text += "</header>\n";
   if (!s.text.empty()) {
-    text += "<pre>";
-    for (const std::string& line : s.text) {
-      text += programLine(line, TensorScope::OfRank) + "\n";
-    }
-    text += "</pre>\n";
+    const auto lineOf = [](const std::string& line) { return programLine(line, TensorScope::OfRank) + "\n"; };
+    text += "<pre>" + joined(s.text, "", lineOf) + "</pre>\n";
   }
   text += traffic(s, most);
   for (const std::string& join : s.joins) {
@@ -59,14 +50,14 @@ std::string stepMarkup(const ExplainedStep& s, size_t number, const ExplainedCom
 std::string arenaPicture(const Explanation& e, int steps) {
   constexpr double kWidth = 1000;
   constexpr double kHeight = 220;
-  std::string text = fmt::format("<svg class=\"arena\" viewBox=\"-60 -8 {:.0f} {:.0f}\">\n", kWidth + 70, kHeight + 32);
   const double sx = kWidth / steps;
   const double sy = kHeight / static_cast<double>(e.arenaBytes);
-  text += fmt::format("<rect class=\"frame\" x=\"0\" y=\"0\" width=\"{:.0f}\" height=\"{:.0f}\"></rect>\n", kWidth,
-                      kHeight);
-  text +=
-      fmt::format("<text class=\"end\" x=\"-6\" y=\"10\">0</text><text class=\"end\" x=\"-6\" y=\"{:.0f}\">{}</text>\n",
-                  kHeight, shortBytes(static_cast<double>(e.arenaBytes)));
+  std::string text = fmt::format("<svg class=\"arena\" viewBox=\"-60 -8 {:.0f} {:.0f}\">\n", kWidth + 70, kHeight + 32);
+  text += fmt::format(R"(<rect class="frame" x="0" y="0" width="{:.0f}" height="{:.0f}"></rect>)"
+                      "\n"
+                      R"(<text class="end" x="-6" y="10">0</text><text class="end" x="-6" y="{:.0f}">{}</text>)"
+                      "\n",
+                      kWidth, kHeight, kHeight, shortBytes(static_cast<double>(e.arenaBytes)));
   const int every = std::max(1, steps / 24);
   for (int k = 0; k < steps; k += every) {
     text += fmt::format("<text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>", (k + 0.5) * sx, kHeight + 16, k);
@@ -81,10 +72,9 @@ std::string arenaPicture(const Explanation& e, int steps) {
     const double w = (b.lastStep - b.firstStep + 1) * sx;
     const double h = std::max(1.0, static_cast<double>(b.bytes) * sy);
     text += fmt::format(
-        "<g class=\"t\" data-t=\"r{}\"><title>{}: {} bytes at {}, steps {} to {}</title><rect class=\"buffer h{}\" "
-        "x=\"{:.1f}\" y=\"{:.1f}\" "
-        "width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\"></rect>",
-        b.tensor, b.tensor, b.bytes, b.offset, b.firstStep, b.lastStep, k % 6, x + 1, y + 0.5, std::max(1.0, w - 2),
+        R"(<g class="t" data-t="r{0}"><title>{0}: {1} bytes at {2}, steps {3} to {4}</title>)"
+        R"(<rect class="buffer h{5}" x="{6:.1f}" y="{7:.1f}" width="{8:.1f}" height="{9:.1f}" rx="2"></rect>)",
+        b.tensor, b.bytes, b.offset, b.firstStep, b.lastStep, k % 6, x + 1, y + 0.5, std::max(1.0, w - 2),
         std::max(1.0, h - 1));
     if (h >= 14 && w >= 44) {
       text += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + w / 2, y + h / 2 + 4, b.tensor);
@@ -107,9 +97,9 @@ std::string stepsSection(const Explanation& e) {
     const bool communicates = e.steps[k].kind == "communicate" && collective < e.communications.size();
     body += stepMarkup(e.steps[k], k, communicates ? &e.communications[collective++] : nullptr, most);
   }
-  for (const std::string& remark : e.remarks) {
-    body += fmt::format("<p class=\"remark\">{}</p>\n", withTensors(remark, TensorScope::Planned));
-  }
+  body += joined(e.remarks, "", [](const std::string& remark) {
+    return fmt::format("<p class=\"remark\">{}</p>\n", withTensors(remark, TensorScope::Planned));
+  });
   return section(
       "steps", "Steps of a rank",
       "What each rank does, on its local tensors, in order. Tensors have names of their own here. Received bytes are "
@@ -118,14 +108,13 @@ std::string stepsSection(const Explanation& e) {
 }
 
 std::string memorySection(const Explanation& e) {
-  int64_t arguments = 0;
-  int64_t results = 0;
+  const auto bytesOf = [&](std::string_view place) {
+    return sumOf(e.buffers, [&](const ExplainedBuffer& b) { return b.place == place ? b.bytes : 0; });
+  };
+  const int64_t arguments = bytesOf("argument");
+  const int64_t results = bytesOf("result");
   int steps = 0;
-  bool arena = false;
   for (const ExplainedBuffer& b : e.buffers) {
-    arguments += b.place == "argument" ? b.bytes : 0;
-    results += b.place == "result" ? b.bytes : 0;
-    arena = arena || (b.place == "arena" && b.bytes > 0);
     steps = std::max(steps, b.lastStep + 1);
   }
   const auto all = static_cast<double>(std::max<int64_t>(1, arguments + results + e.arenaBytes));
@@ -139,11 +128,9 @@ std::string memorySection(const Explanation& e) {
     }
   }
   body += "</div>\n";
-  if (arena && steps > 0 && e.arenaBytes > 0) {
-    body += arenaPicture(e, steps);
-  } else {
-    body += "<p class=\"quiet\">No intermediate tensor needs memory.</p>\n";
-  }
+  body += bytesOf("arena") > 0 && steps > 0 && e.arenaBytes > 0
+              ? arenaPicture(e, steps)
+              : "<p class=\"quiet\">No intermediate tensor needs memory.</p>\n";
   return section(
       "memory", "Memory",
       fmt::format("Rank {} needs {} at most: arguments, results and one arena, in which tensors with disjoint "

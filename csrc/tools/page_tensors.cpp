@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "tools/page_markup.h"
 #include "tools/page_sections.h"
 #include "tools/page_tiles.h"
@@ -18,21 +19,15 @@ std::string card(const ExplainedTensor& t) {
                           t.mesh.empty() ? "whole on every rank" : "parts too fine to draw");
   }
   const std::string role = t.madeBy == "input" ? "input" : t.isOutput ? t.madeBy + ", output" : t.madeBy;
-  std::string sums;
-  if (!t.sums.empty()) {
-    sums = fmt::format("<div class=\"sum\">\u03a3 terms of a sum over {}</div>",
-                       escaped(fmt::format("{}", fmt::join(t.sums, ", "))));
-  }
-  const size_t on = t.sharding.find(" on {");
+  const std::string sums =
+      t.sums.empty() ? "" : "<div class=\"sum\">\u03a3 terms of a sum over " + escaped(joined(t.sums, ", ")) + "</div>";
   return fmt::format(
-      "<article class=\"card tensor-card\" id=\"{0}\" data-t=\"{0}\"><header><b>{0}</b><span "
-      "class=\"quiet\">{1}</span></header>"
-      "<div class=\"picture\">{2}</div>{3}"
-      "<dl><dt>global</dt><dd>{4}[{5}]</dd><dt>a rank</dt><dd>[{6}]</dd><dt>lives</dt><dd><span class=\"chip\" "
-      "title=\"{7}\">{8}</span></dd>{9}</dl>"
-      "</article>\n",
+      R"(<article class="card tensor-card" id="{0}" data-t="{0}"><header><b>{0}</b><span class="quiet">{1}</span></header>)"
+      R"(<div class="picture">{2}</div>{3}<dl><dt>global</dt><dd>{4}[{5}]</dd><dt>a rank</dt><dd>[{6}]</dd>)"
+      R"(<dt>lives</dt><dd><span class="chip" title="{7}">{8}</span></dd>{9}</dl></article>)"
+      "\n",
       t.name, escaped(role), picture, sums, name(t.dtype), fmt::join(t.sizes, ", "), fmt::join(t.localSizes, ", "),
-      escaped(t.sharding), escaped(t.sharding.substr(0, on)),
+      escaped(t.sharding), withoutMesh(t.sharding),
       t.reason.empty() ? "" : "<dt>why</dt><dd>" + escaped(t.reason) + "</dd>");
 }
 
@@ -60,41 +55,30 @@ std::string planMarkup(const ExplainedEdge& e) {
 }  // namespace
 
 std::string tensorsSection(const Explanation& e) {
-  std::string body = "<div class=\"meshes\">";
-  for (const ExplainedMesh& m : e.meshes) {
-    body += meshPicture(m);
-  }
-  body += "</div>\n<div class=\"tensors\">\n";
-  for (const ExplainedTensor& t : e.tensors) {
-    body += card(t);
-  }
   return section(
       "tensors", "Tensors",
       "Which rank holds which part. A colour is a rank, as in the mesh; grey is whole on all of them. Tensors are "
       "drawn to their proportions, in the dims that are cut.",
-      body + "</div>\n");
+      "<div class=\"meshes\">" + joined(e.meshes, "", meshPicture) + "</div>\n<div class=\"tensors\">\n" +
+          joined(e.tensors, "", card) + "</div>\n");
 }
 
 std::string edgesSection(const Explanation& e) {
   std::string body = "<div class=\"filters\">";
   for (const std::string_view relation : {"aligned", "local", "comm"}) {
-    const auto n = std::ranges::count(e.edges, relation, &ExplainedEdge::relation);
     body += fmt::format(
-        "<label class=\"key {0}\"><input type=\"checkbox\" checked=\"checked\" data-show=\"{0}\"/>{0} "
-        "<b>{1}</b></label>",
-        relation, n);
+        R"(<label class="key {0}"><input type="checkbox" checked="checked" data-show="{0}"/>{0} <b>{1}</b></label>)",
+        relation, std::ranges::count(e.edges, relation, &ExplainedEdge::relation));
   }
   body +=
       "</div>\n<div class=\"card scroll\"><table class=\"edges\"><thead><tr><th>edge</th><th>op</th><th>relation</th>"
       "<th>reason and moves</th></tr></thead><tbody>\n";
   for (const ExplainedEdge& x : e.edges) {
-    std::string why = withTensors(x.reason, TensorScope::Planned) + planMarkup(x);
     body += fmt::format(
-        "<tr data-relation=\"{0}\"><td class=\"edge\">{1}<span class=\"quiet\"> \u2192 "
-        "</span>{2}</td><td><code>{3}</code></td>"
-        "<td><span class=\"badge {0}\">{0}</span></td><td>{4}</td></tr>\n",
+        "<tr data-relation=\"{0}\"><td class=\"edge\">{1}<span class=\"quiet\"> \u2192 </span>{2}</td>"
+        "<td><code>{3}</code></td><td><span class=\"badge {0}\">{0}</span></td><td>{4}{5}</td></tr>\n",
         x.relation, withTensors(x.from, TensorScope::Planned), withTensors(x.to, TensorScope::Planned), escaped(x.op),
-        why);
+        withTensors(x.reason, TensorScope::Planned), planMarkup(x));
   }
   return section("edges", "Edges",
                  "The elements that a rank holds, compared with those that it needs, for every operand of every op.",

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "base/ranges.h"
 #include "tools/page_markup.h"
 
 namespace meshfuse {
@@ -39,7 +40,7 @@ std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_
     }
   }
   for (int k = dims - 1; k >= 0 && chosen.size() < 2; k--) {
-    if (std::ranges::find(chosen, k) == chosen.end()) {
+    if (!contains(chosen, k)) {
       chosen.push_back(k);
     }
   }
@@ -112,10 +113,8 @@ std::string meshPicture(const ExplainedMesh& mesh) {
   constexpr double kCell = 26;
   const int64_t across = std::max<int64_t>(1, mesh.axes.empty() ? 1 : mesh.axes.back().size);
   const auto down = std::ssize(mesh.ranks) / across;
-  std::string axes;
-  for (const ExplainedAxis& a : mesh.axes) {
-    axes += fmt::format("{}{} {}", axes.empty() ? "" : " \u00d7 ", escaped(a.name), a.size);
-  }
+  const std::string axes = joined(mesh.axes, " \u00d7 ",
+                                  [](const ExplainedAxis& a) { return fmt::format("{} {}", escaped(a.name), a.size); });
   const double width = static_cast<double>(across) * kCell;
   const double height = static_cast<double>(down) * kCell;
   std::string text = fmt::format(

@@ -59,9 +59,8 @@ std::string timelineSection(std::span<const RankSpans> ranks) {
                    "Nothing has run: <code>explain --run --html</code> adds a run on virtual ranks.", "");
   }
   std::string body =
-      "<div class=\"card timeline\"><div class=\"zoom\"><label>zoom <input type=\"range\" id=\"zoom\" min=\"0\" "
-      "max=\"6\" step=\"0.1\" "
-      "value=\"0\"/></label></div><div class=\"ranks\">";
+      R"(<div class="card timeline"><div class="zoom"><label>zoom )"
+      R"(<input type="range" id="zoom" min="0" max="6" step="0.1" value="0"/></label></div><div class="ranks">)";
   for (const RankSpans& r : ranks) {
     body += fmt::format("<div class=\"rank\"><span class=\"dot k{0}\"></span>rank {0}</div>", r.rank);
   }
