@@ -12,7 +12,7 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<Dim> localDims(const LocalOp& op) { return localDims(op.result, op.state, op.at.rank); }
+std::vector<Dim> resultDims(const LocalOp& op) { return localDims(op.result, op.state, op.at.rank); }
 
 // The dims of the result of a reduction, matmul or linear: its root domain with the extents of the local operands.
 std::vector<Dim> contractedDims(const LocalOp& op) {
@@ -109,7 +109,7 @@ std::vector<int64_t> sizesOf(const std::vector<Dim>& dims) {
 
 // A new dim of extent 1 may be sharded: ranks without its element compute it too, and then take an empty slice.
 TensorView* broadcast(Fusion& local, const LocalOp& op) {
-  std::vector<Dim> dims = localDims(op);
+  std::vector<Dim> dims = resultDims(op);
   const Part taken = Part::whole(sizesOf(dims));
   for (size_t k = 0; k < dims.size(); k++) {
     if (op.expr->attributes().flags[k] && dims[k].extent.isConst(0)) {
@@ -119,7 +119,7 @@ TensorView* broadcast(Fusion& local, const LocalOp& op) {
   return takePart(plain(local, op, dims), taken);
 }
 
-TensorView* reshape(const LocalOp& op) { return addReshape(op.operands[0]->asTensor(), sizesOf(localDims(op))); }
+TensorView* reshape(const LocalOp& op) { return addReshape(op.operands[0]->asTensor(), sizesOf(resultDims(op))); }
 
 // The start of the local part of a dim, if the part is one range: the owned digits are outermost.
 std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {
@@ -152,7 +152,7 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
   for (size_t k = 0; k < offsets.size(); k++) {
     attributes.starts[k] = attributes.starts[k] + offsets[k];
   }
-  return plain(local, op, localDims(op), attributes);
+  return plain(local, op, resultDims(op), attributes);
 }
 
 TensorView* point(Fusion& local, PointOp op, std::vector<Val*> operands, DataType dtype, const std::vector<Dim>& dims) {
@@ -190,7 +190,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, op.at);
   invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
             op.expr->input(table)->toString());
-  const std::vector<Dim> dims = localDims(op);
+  const std::vector<Dim> dims = resultDims(op);
   ExprAttributes attributes = op.expr->attributes();
   std::vector<Val*> operands = op.operands;
   if (operands[table]->asTensor()->shape()[dim].isConst(0)) {  // all rows are on other ranks
@@ -234,7 +234,7 @@ TensorView* put(Fusion& local, const LocalOp& op) {
     attributes.starts = {attributes.starts[0] + *start};
     attributes.flags = {true};
   }
-  return plain(local, op, localDims(op), attributes);
+  return plain(local, op, resultDims(op), attributes);
 }
 
 }  // namespace
@@ -278,7 +278,7 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case OpForm::Expand:
     case OpForm::Concatenate:
     case OpForm::Fill:
-      return plain(local, op, localDims(op));
+      return plain(local, op, resultDims(op));
     case OpForm::Broadcast:
       return broadcast(local, op);
     case OpForm::Permute:
@@ -293,11 +293,11 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case OpForm::Positions:
       return indexValued(local, op);
     case OpForm::Index:
-      return op.result->isPartial() ? indexedPart(local, op) : plain(local, op, localDims(op));
+      return op.result->isPartial() ? indexedPart(local, op) : plain(local, op, resultDims(op));
     case OpForm::Line:
       invariant(!op.state.dims[op.expr->attributes().dim].hasOwned(),
                 "[localize] {} is in parts along the dim of its {}", op.result->toString(), op.expr->opName());
-      return plain(local, op, localDims(op));
+      return plain(local, op, resultDims(op));
     case OpForm::Put:
       return put(local, op);
     case OpForm::Ranks:

@@ -474,8 +474,7 @@ TEST_F(Displaced, DetoursAreComposed) {
       continue;
     }
     TensorView* middle = combine(from, whole(to));
-    TensorView* part = plainTensor(middle, middle->dtype(), shardState(to));
-    redistribute(middle, part);
+    TensorView* part = redistributed(middle, shardState(to));
     fusion.removeExpr(e);
     takePlace(to, part);
     detours++;
@@ -494,10 +493,8 @@ TEST_F(Displaced, GathersBeforeCastsDownAreSunk) {
       continue;
     }
     TensorView* wide = cast->input(0)->asTensor();
-    TensorView* wideWhole = plainTensor(wide, wide->dtype(), shardState(to));
-    redistribute(wide, wideWhole);
-    TensorView* narrow = plainTensor(to, to->dtype(), shardState(to));
-    fusion.addExpr(ExprKind::Cast, {wideWhole}, {narrow});
+    TensorView* wideWhole = redistributed(wide, shardState(to));
+    TensorView* narrow = plainOp(ExprKind::Cast, {wideWhole}, to, to->dtype(), shardState(to));
     fusion.removeExpr(e);
     takePlace(to, narrow);
     moved++;
