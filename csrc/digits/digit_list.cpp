@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 
 namespace meshfuse {
@@ -12,12 +13,10 @@ namespace {
 
 // `outer` directly above `inner`: together one digit.
 bool adjoins(const Digit& outer, const Digit& inner, const Prover& prover) {
-  if (inner.isRagged() || outer.dim != inner.dim || outer.parts != inner.parts ||
-      outer.owner.kind != inner.owner.kind || outer.owner.axis != inner.owner.axis ||
-      !prover.equal(outer.stride, prover.multiply(inner.stride, inner.size))) {
-    return false;
-  }
-  return !outer.owner.isDevice() || prover.equal(outer.owner.below, prover.multiply(inner.owner.below, inner.size));
+  return !inner.isRagged() && outer.dim == inner.dim && outer.parts == inner.parts &&
+         outer.owner.kind == inner.owner.kind && outer.owner.axis == inner.owner.axis &&
+         prover.equal(outer.stride, prover.multiply(inner.stride, inner.size)) &&
+         (!outer.owner.isDevice() || prover.equal(outer.owner.below, prover.multiply(inner.owner.below, inner.size)));
 }
 
 // The part of `digit` above (its lowest `size` values cut off), resp. below.
@@ -42,21 +41,15 @@ Digit below(const Digit& digit, const IntExpr& size) {
 
 std::string Digit::toString() const {
   std::string text = fmt::format("d{}/{}%{}", dim, stride.toString(), size.toString());
-  switch (owner.kind) {
-    case OwnerKind::Local:
-      break;
-    case OwnerKind::Stream:
-      text += ":stream";
-      break;
-    case OwnerKind::Device:
-      text += fmt::format(":a{}", owner.axis);
-      text += owner.below.isConst(1) ? "" : "/" + owner.below.toString();
-      break;
+  if (owner.isDevice()) {
+    text += fmt::format(":a{}", owner.axis) + (owner.below.isConst(1) ? "" : "/" + owner.below.toString());
+  } else if (!owner.isLocal()) {
+    text += ":stream";
   }
-  if (isRagged() && !parts.empty()) {
-    return text + meshfuse::toString(parts);
+  if (isRagged()) {
+    text += parts.empty() ? "<" + bound.toString() : meshfuse::toString(parts);
   }
-  return isRagged() ? text + "<" + bound.toString() : text;
+  return text;
 }
 
 DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) {
@@ -81,12 +74,7 @@ DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) {
   }
 }
 
-DigitList DigitList::whole(int dim, const IntExpr& extent) {
-  std::vector<Digit> digits(1);
-  digits[0].dim = dim;
-  digits[0].size = extent;
-  return DigitList(std::move(digits));
-}
+DigitList DigitList::whole(int dim, const IntExpr& extent) { return DigitList({Digit{.dim = dim, .size = extent}}); }
 
 DigitList DigitList::opaque() {
   DigitList list;
@@ -95,23 +83,20 @@ DigitList DigitList::opaque() {
 }
 
 IntExpr DigitList::size(const Prover& prover) const {
-  invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
-  IntExpr n = 1;
-  for (const Digit& d : digits()) {
-    n = prover.multiply(n, d.size);
-  }
-  return n;
+  return sizeOf([](const Digit&) { return true; }, prover);
 }
 
 IntExpr DigitList::extent(const Prover& prover) const { return isRagged() ? digits_->front().bound : size(prover); }
 
 IntExpr DigitList::localSize(const Prover& prover) const {
+  return sizeOf([](const Digit& d) { return d.owner.isLocal(); }, prover);
+}
+
+IntExpr DigitList::sizeOf(bool (*counts)(const Digit&), const Prover& prover) const {
   invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
   IntExpr n = 1;
   for (const Digit& d : digits()) {
-    if (d.owner.isLocal()) {
-      n = prover.multiply(n, d.size);
-    }
+    n = counts(d) ? prover.multiply(n, d.size) : n;
   }
   return n;
 }
@@ -141,14 +126,7 @@ bool DigitList::isRange() const {
 }
 
 std::string DigitList::toString() const {
-  if (opaque_) {
-    return "opaque";
-  }
-  std::string text = "[";
-  for (const Digit& d : digits()) {
-    text += (text.size() > 1 ? ", " : "") + d.toString();
-  }
-  return text + "]";
+  return opaque_ ? "opaque" : "[" + joined(digits(), ", ", &Digit::toString) + "]";
 }
 
 DigitList merge(const DigitList& outer, const DigitList& inner, const Prover& prover) {
@@ -156,7 +134,7 @@ DigitList merge(const DigitList& outer, const DigitList& inner, const Prover& pr
     return DigitList::opaque();
   }
   std::vector<Digit> digits(outer.digits().begin(), outer.digits().end());
-  digits.insert(digits.end(), inner.digits().begin(), inner.digits().end());
+  append(digits, inner.digits());
   return DigitList(std::move(digits), prover);
 }
 
@@ -185,32 +163,26 @@ std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerS
       return failed;
     }
   }
-  std::reverse(inner.begin(), inner.end());
+  std::ranges::reverse(inner);
   return {DigitList(std::move(outer), prover), DigitList(std::move(inner), prover)};
 }
 
 std::pair<DigitList, DigitList> splitRagged(const Digit& top, const IntExpr& bound, const IntExpr& outerSize,
                                             const IntExpr& innerSize) {
   Digit outer = top;
-  Digit inner = top;
   outer.stride = outer.stride * innerSize;
   outer.size = outerSize;
   outer.bound = outer.stride * outerSize == bound ? IntExpr(Digit::kEven) : bound;
-  inner.size = innerSize;
-  inner.bound = Digit::kEven;
-  return {DigitList({outer}), DigitList({inner})};
+  return {DigitList({outer}), DigitList({below(top, innerSize)})};
 }
 
 bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover) {
-  if (a.isOpaque() || b.isOpaque()) {
-    return false;
-  }
-  return std::equal(a.digits().begin(), a.digits().end(), b.digits().begin(), b.digits().end(),
-                    [&](const Digit& x, const Digit& y) {
-                      return x.dim == y.dim && prover.equal(x.stride, y.stride) && prover.equal(x.size, y.size) &&
-                             prover.equal(x.bound, y.bound) && x.parts == y.parts && x.owner.kind == y.owner.kind &&
-                             x.owner.axis == y.owner.axis && prover.equal(x.owner.below, y.owner.below);
-                    });
+  const auto same = [&](const Digit& x, const Digit& y) {
+    return x.dim == y.dim && prover.equal(x.stride, y.stride) && prover.equal(x.size, y.size) &&
+           prover.equal(x.bound, y.bound) && x.parts == y.parts && x.owner.kind == y.owner.kind &&
+           x.owner.axis == y.owner.axis && prover.equal(x.owner.below, y.owner.below);
+  };
+  return !a.isOpaque() && !b.isOpaque() && std::ranges::equal(a.digits(), b.digits(), same);
 }
 
 DigitList toBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover) {
@@ -248,36 +220,34 @@ DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, con
   IntExpr at = digit.stride;
   IntExpr need = digit.size;
   IntExpr belowThis = digit.owner.below;
-  while (!need.isConst(1)) {
-    bool progress = false;
-    for (const Place& place : places) {
-      std::optional<IntExpr> skip = prover.divide(at, place.base.stride);
-      std::optional<IntExpr> room = skip ? prover.divide(place.base.size, *skip) : std::nullopt;
-      if (!room || room->isConst(1)) {
-        continue;
-      }
-      Digit piece{place.dim, prover.multiply(place.stride, *skip), *room, digit.owner};
-      std::optional<IntExpr> rest = prover.divide(need, *room);
-      if (!rest && prover.divide(*room, need)) {
-        piece.size = need;
-        rest = 1;
-      }
-      if (!rest) {
-        continue;
-      }
-      piece.owner.below = belowThis;
-      belowThis = prover.multiply(belowThis, piece.size);
-      at = prover.multiply(at, piece.size);
-      need = *rest;
-      found.push_back(std::move(piece));
-      progress = true;
-      break;
+  const auto take = [&](const Place& place) {
+    std::optional<IntExpr> skip = prover.divide(at, place.base.stride);
+    std::optional<IntExpr> room = skip ? prover.divide(place.base.size, *skip) : std::nullopt;
+    if (!room || room->isConst(1)) {
+      return false;
     }
-    if (!progress) {
+    Digit piece{place.dim, prover.multiply(place.stride, *skip), *room, digit.owner};
+    std::optional<IntExpr> rest = prover.divide(need, *room);
+    if (!rest && prover.divide(*room, need)) {
+      piece.size = need;
+      rest = 1;
+    }
+    if (!rest) {
+      return false;
+    }
+    piece.owner.below = belowThis;
+    belowThis = prover.multiply(belowThis, piece.size);
+    at = prover.multiply(at, piece.size);
+    need = *rest;
+    found.push_back(std::move(piece));
+    return true;
+  };
+  while (!need.isConst(1)) {
+    if (!std::ranges::any_of(places, take)) {
       return DigitList::opaque();
     }
   }
-  std::reverse(found.begin(), found.end());
+  std::ranges::reverse(found);
   return DigitList(std::move(found), prover);
 }
 
@@ -289,8 +259,8 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
   std::vector<Digit> digits;  // least significant first
   while (!owned.empty()) {
     // The owned digit next above `at`: the one whose stride divides all others' that remain.
-    auto next = std::find_if(owned.begin(), owned.end(), [&](const Digit& candidate) {
-      return std::all_of(owned.begin(), owned.end(), [&](const Digit& other) {
+    auto next = std::ranges::find_if(owned, [&](const Digit& candidate) {
+      return std::ranges::all_of(owned, [&](const Digit& other) {
         return &other == &candidate || prover.divide(other.stride, prover.multiply(candidate.stride, candidate.size));
       });
     });
@@ -309,9 +279,9 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
 }
 
 // The list of digits that are given least significant first; `bound` is that of the topmost.
-DigitList raggedFrom(std::vector<Digit> digits, const IntExpr& bound, const Prover& prover) {
+DigitList listOf(std::vector<Digit> digits, const IntExpr& bound, const Prover& prover) {
   std::erase_if(digits, [](const Digit& d) { return d.size.isConst(1); });
-  std::reverse(digits.begin(), digits.end());
+  std::ranges::reverse(digits);
   if (!digits.empty()) {
     digits.front().bound = bound;
   }
@@ -370,7 +340,7 @@ DigitList fillPadded(int dim, const std::vector<Digit>& given, const Prover& pro
   for (Digit& d : *digits) {
     d.parts = parts;
   }
-  return raggedFrom(std::move(*digits), sumOf(parts), prover);
+  return listOf(std::move(*digits), sumOf(parts), prover);
 }
 
 // Whether `digits`, which end below `above` at a place that no rank needs to count beyond, are all that an extent has: the blocks or
@@ -392,7 +362,7 @@ DigitList roundedUp(int dim, std::vector<Digit> digits, const IntExpr& above, co
   if (!coverRoundedUp(digits, above, extent, prover)) {
     digits.push_back({dim, above, ceilDiv(extent, above), {}});
   }
-  return raggedFrom(std::move(digits), extent, prover);
+  return listOf(std::move(digits), extent, prover);
 }
 
 bool arePadded(const std::vector<Digit>& owned) {
@@ -414,17 +384,15 @@ DigitList fillLocal(int dim, const IntExpr& size, const std::vector<Digit>& owne
   }
   IntExpr at = 1;
   std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, prover);
-  std::optional<IntExpr> top = digits ? prover.divide(extent, at) : std::nullopt;
-  if (!top) {
-    if (!digits) {
-      return DigitList::opaque();
-    }
-    return extent.isConst() && at.isConst() ? fillRagged(dim, extent.constValue(), owned)
-                                            : roundedUp(dim, std::move(*digits), at, extent, prover);
+  if (!digits) {
+    return DigitList::opaque();
   }
-  digits->push_back({dim, at, *top, {}});
-  std::reverse(digits->begin(), digits->end());
-  return DigitList(std::move(*digits), prover);
+  if (const std::optional<IntExpr> top = prover.divide(extent, at)) {
+    digits->push_back({dim, at, *top, {}});
+    return listOf(std::move(*digits), Digit::kEven, prover);
+  }
+  return extent.isConst() && at.isConst() ? fillRagged(dim, extent.constValue(), owned)
+                                          : roundedUp(dim, std::move(*digits), at, extent, prover);
 }
 
 DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
@@ -439,7 +407,7 @@ DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
   const int64_t above = at.constValue();
   const int64_t top = std::max<int64_t>(1, (extent + above - 1) / above);
   digits->push_back({dim, at, top, {}});
-  return raggedFrom(std::move(*digits), top * above == extent ? Digit::kEven : extent, {});
+  return listOf(std::move(*digits), top * above == extent ? Digit::kEven : extent, {});
 }
 
 }  // namespace meshfuse

@@ -50,6 +50,8 @@ class DigitList {
   std::string toString() const;  // [d0/4%6, d0/1%4], opaque
 
  private:
+  IntExpr sizeOf(bool (*counts)(const Digit&), const Prover& prover) const;  // the product of the counted digits
+
   std::shared_ptr<const std::vector<Digit>> digits_;  // null without digits; copies share them
   bool opaque_ = false;
 };

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/exact.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -20,24 +21,18 @@ using Bound = std::optional<int64_t>;
 
 Bound addBound(Bound a, Bound b) {
   int64_t r = 0;
-  if (!a || !b || __builtin_add_overflow(*a, *b, &r)) {
-    return std::nullopt;
-  }
-  return r;
+  return a && b && !__builtin_add_overflow(*a, *b, &r) ? Bound(r) : std::nullopt;
+}
+
+Bound mulBound(Bound a, Bound b) {
+  int64_t r = 0;
+  return a && b && !__builtin_mul_overflow(*a, *b, &r) ? Bound(r) : std::nullopt;
 }
 
 struct Range {
   Bound lower;
   Bound upper;
 };
-
-Bound mulBound(Bound a, Bound b) {
-  int64_t r = 0;
-  if (!a || !b || __builtin_mul_overflow(*a, *b, &r)) {
-    return std::nullopt;
-  }
-  return r;
-}
 
 Range scale(Range r, int64_t k) {
   Range s{mulBound(r.lower, k), mulBound(r.upper, k)};
@@ -58,28 +53,23 @@ Range rangeOf(const IntTerm& term) {
   for (const IntAtomPtr& f : term.factors) {
     Range a = rangeOf(*f);
     if (!a.lower || *a.lower < 0) {
-      if (term.factors.size() == 1) {
-        return scale(a, term.coefficient);
-      }
-      return {};
+      return term.factors.size() == 1 ? scale(a, term.coefficient) : Range{};
     }
     r.lower = mulBound(r.lower, a.lower);
     r.upper = mulBound(r.upper, a.upper);
   }
-  if (!r.lower) {
-    r.lower = 0;
-  }
+  r.lower = r.lower.value_or(0);
   return scale(r, term.coefficient);
 }
 
+constexpr auto keyOf = [](const IntAtomPtr& atom) -> const std::string& { return atom->key; };
+
 bool factorsLess(const IntTerm& a, const IntTerm& b) {
-  return std::lexicographical_compare(a.factors.begin(), a.factors.end(), b.factors.begin(), b.factors.end(),
-                                      [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
+  return std::ranges::lexicographical_compare(a.factors, b.factors, {}, keyOf, keyOf);
 }
 
 bool sameAtoms(const std::vector<IntAtomPtr>& a, const std::vector<IntAtomPtr>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key == y->key; });
+  return std::ranges::equal(a, b, {}, keyOf, keyOf);
 }
 
 bool sameFactors(const IntTerm& a, const IntTerm& b) { return sameAtoms(a.factors, b.factors); }
@@ -93,7 +83,7 @@ struct IntExprBuilder {
 
   // Like terms collected, for terms of one expression, all divided by one number: no two of those can be rejoined.
   static IntExpr collect(int64_t constant, std::vector<IntTerm> terms) {
-    std::sort(terms.begin(), terms.end(), factorsLess);
+    std::ranges::sort(terms, factorsLess);
     std::vector<IntTerm> collected;
     for (IntTerm& t : terms) {
       if (!collected.empty() && sameFactors(collected.back(), t)) {
@@ -116,14 +106,9 @@ struct IntExprBuilder {
   };
 
   static const IntAtomPtr* exactBase(const IntAtom& atom) {
-    if (atom.kind != AtomKind::FloorDiv || !atom.args[1].isConst() || atom.args[0].constant_ != 0 ||
-        atom.args[0].terms().size() != 1) {
-      return nullptr;
-    }
-    const IntTerm& x = atom.args[0].terms()[0];
-    bool exact =
-        x.coefficient == 1 && x.factors.size() == 1 && x.factors[0]->facts.divisor % atom.args[1].constant_ == 0;
-    return exact ? x.factors.data() : nullptr;
+    const bool isFraction = atom.kind == AtomKind::FloorDiv && atom.args[1].isConst();
+    const IntAtomPtr* x = isFraction ? atom.args[0].atom() : nullptr;
+    return x != nullptr && (*x)->facts.divisor % atom.args[1].constant_ == 0 ? x : nullptr;
   }
 
   static Fraction fraction(const IntTerm& t) {
@@ -155,20 +140,19 @@ struct IntExprBuilder {
       facts.divisor /= k;
       t.factors.push_back(functionAtom(AtomKind::FloorDiv, product({1, {base}}), k, facts));
     }
-    sortFactors(t);
+    sortAtoms(t.factors);
     return denominator == 1 ? std::optional<IntTerm>(std::move(t)) : std::nullopt;
   }
 
   // Terms in the same bases become one: N + floorDiv(N, 4) = floorDiv(N, 4)*5 where 4 divides N.
   static void joinFractions(IntExpr& e) {
-    if (std::none_of(e.terms().begin(), e.terms().end(), holdsFraction)) {
+    if (std::ranges::none_of(e.terms(), holdsFraction)) {
       return;
     }
     std::vector<Fraction> sums;
     for (const IntTerm& t : e.terms()) {
       Fraction f = fraction(t);
-      auto same =
-          std::find_if(sums.begin(), sums.end(), [&](const Fraction& s) { return sameAtoms(s.bases, f.bases); });
+      auto same = std::ranges::find_if(sums, [&](const Fraction& s) { return sameAtoms(s.bases, f.bases); });
       if (same == sums.end()) {
         sums.push_back(std::move(f));
         continue;
@@ -183,18 +167,16 @@ struct IntExprBuilder {
         }
       }
     }
+    std::erase_if(sums, [](const Fraction& f) { return f.numerator == 0; });
     std::vector<IntTerm> terms;
     for (const Fraction& f : sums) {
-      if (f.numerator == 0) {
-        continue;
-      }
       std::optional<IntTerm> t = toTerm(f);
       if (!t) {
         return;
       }
       terms.push_back(std::move(*t));
     }
-    std::sort(terms.begin(), terms.end(), factorsLess);
+    std::ranges::sort(terms, factorsLess);
     e = {e.constant_, std::move(terms)};
   }
 
@@ -223,9 +205,8 @@ struct IntExprBuilder {
         if (__builtin_mul_overflow(common.coefficient, remainder->args[1].constValue(), &wanted.coefficient)) {
           continue;
         }
-        wanted.factors.insert(wanted.factors.end(), quotient.terms()[0].factors.begin(),
-                              quotient.terms()[0].factors.end());
-        sortFactors(wanted);
+        append(wanted.factors, quotient.terms()[0].factors);
+        sortAtoms(wanted.factors);
         for (size_t u = 0; u < terms.size(); u++) {
           if (u != t && terms[u].coefficient == wanted.coefficient && sameFactors(terms[u], wanted)) {
             std::vector<IntTerm> rest;
@@ -242,10 +223,7 @@ struct IntExprBuilder {
     return e;
   }
 
-  static void sortAtoms(std::vector<IntAtomPtr>& atoms) {
-    std::sort(atoms.begin(), atoms.end(), [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
-  }
-  static void sortFactors(IntTerm& t) { sortAtoms(t.factors); }
+  static void sortAtoms(std::vector<IntAtomPtr>& atoms) { std::ranges::sort(atoms, {}, keyOf); }
 
   static IntAtomPtr functionAtom(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
     auto atom = std::make_shared<IntAtom>();
@@ -260,55 +238,54 @@ struct IntExprBuilder {
     return make(0, {{1, {functionAtom(kind, a, b, facts)}}});
   }
 
-  // The terms of `e` divisible by k (divided by it), and the rest.
-  static std::pair<IntExpr, IntExpr> splitMultiples(const IntExpr& e, int64_t k) {
+  // The quotients of the terms of an expression whose coefficients k divides, of those that it divides by the facts of their factors,
+  // and the remaining terms.
+  struct Quotients {
+    IntExpr multiples;
+    IntExpr byFacts;
+    IntExpr rest;
+  };
+  static Quotients quotients(const IntExpr& e, int64_t k) {
     std::vector<IntTerm> multiples;
+    std::vector<IntTerm> byFacts;
     std::vector<IntTerm> rest;
     for (const IntTerm& t : e.terms()) {
       if (t.coefficient % k == 0) {
         multiples.push_back({t.coefficient / k, t.factors});
-      } else {
-        rest.push_back(t);
+        continue;
       }
-    }
-    int64_t q = floorDivide(e.constant_, k);
-    return {collect(q, std::move(multiples)), collect(e.constant_ - q * k, std::move(rest))};
-  }
-
-  // The quotients of the terms of `e` that k divides by the facts of their factors, and the rest of `e`.
-  static std::pair<IntExpr, IntExpr> splitByFacts(const IntExpr& e, int64_t k) {
-    std::vector<IntTerm> quotients;
-    std::vector<IntTerm> rest;
-    for (const IntTerm& t : e.terms()) {
       Fraction f = fraction(t);
       std::optional<IntTerm> quotient;
       if (product(t).divisor() % k == 0 && !__builtin_mul_overflow(f.denominator, k, &f.denominator)) {
         quotient = toTerm(f);
       }
-      (quotient ? quotients : rest).push_back(quotient ? std::move(*quotient) : t);
+      (quotient ? byFacts : rest).push_back(quotient ? std::move(*quotient) : t);
     }
-    return {make(0, std::move(quotients)), collect(e.constant_, std::move(rest))};
+    const int64_t q = floorDivide(e.constant_, k);
+    return {collect(q, std::move(multiples)), make(0, std::move(byFacts)),
+            collect(e.constant_ - q * k, std::move(rest))};
   }
 
   static bool holdsFraction(const IntTerm& t) {
-    return std::any_of(t.factors.begin(), t.factors.end(),
-                       [](const IntAtomPtr& f) { return exactBase(*f) != nullptr; });
+    return std::ranges::any_of(t.factors, [](const IntAtomPtr& f) { return exactBase(*f) != nullptr; });
+  }
+
+  // Removes the factors `b` from `a`; false if `a` lacks one of them.
+  static bool removeAll(std::vector<IntAtomPtr>& a, const std::vector<IntAtomPtr>& b) {
+    return std::ranges::all_of(b, [&](const IntAtomPtr& factor) {
+      const auto it = std::ranges::find(a, factor->key, keyOf);
+      const bool found = it != a.end();
+      if (found) {
+        a.erase(it);
+      }
+      return found;
+    });
   }
 
   // t / b; a term without factors is a number.
   static std::optional<IntTerm> divideTerm(const IntTerm& t, const IntTerm& b) {
-    IntTerm quotient = t;
-    bool exact = t.coefficient % b.coefficient == 0;
-    quotient.coefficient /= b.coefficient;
-    for (size_t k = 0; k < b.factors.size() && exact; k++) {
-      const auto it = std::find_if(quotient.factors.begin(), quotient.factors.end(),
-                                   [&](const IntAtomPtr& x) { return x->key == b.factors[k]->key; });
-      exact = it != quotient.factors.end();
-      if (exact) {
-        quotient.factors.erase(it);
-      }
-    }
-    if (exact) {
+    IntTerm quotient{t.coefficient / b.coefficient, t.factors};
+    if (t.coefficient % b.coefficient == 0 && removeAll(quotient.factors, b.factors)) {
       return quotient;
     }
     if (b.coefficient < 0 || !holdsFraction(b)) {
@@ -317,19 +294,10 @@ struct IntExprBuilder {
     // floorDiv(N, 4) by floorDiv(N, 12), where 12 divides N, is 3
     Fraction above = fraction(t);
     const Fraction below = fraction(b);
-    for (const IntAtomPtr& base : below.bases) {
-      const auto it = std::find_if(above.bases.begin(), above.bases.end(),
-                                   [&](const IntAtomPtr& x) { return x->key == base->key; });
-      if (it == above.bases.end()) {
-        return std::nullopt;
-      }
-      above.bases.erase(it);
-    }
-    if (__builtin_mul_overflow(above.numerator, below.denominator, &above.numerator) ||
-        __builtin_mul_overflow(above.denominator, below.numerator, &above.denominator)) {
-      return std::nullopt;
-    }
-    return toTerm(above);
+    const bool divides = removeAll(above.bases, below.bases) &&
+                         !__builtin_mul_overflow(above.numerator, below.denominator, &above.numerator) &&
+                         !__builtin_mul_overflow(above.denominator, below.numerator, &above.denominator);
+    return divides ? toTerm(above) : std::nullopt;
   }
 
   static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
@@ -383,23 +351,21 @@ int64_t IntExpr::constValue() const {
 }
 
 int64_t IntExpr::size() const {
-  int64_t n = 0;
-  for (const IntTerm& t : terms()) {
-    for (const IntAtomPtr& f : t.factors) {
-      n += f->size;
-    }
-  }
-  return n;
+  const auto sizeOf = [](const IntAtomPtr& f) { return f->size; };
+  return sumOf(terms(), [&](const IntTerm& t) { return sumOf(t.factors, sizeOf); });
 }
 
-bool IntExpr::isSymbol() const {
-  return constant_ == 0 && terms().size() == 1 && terms()[0].coefficient == 1 && terms()[0].factors.size() == 1 &&
-         terms()[0].factors[0]->kind == AtomKind::Symbol;
+const IntAtomPtr* IntExpr::atom() const {
+  const bool isAtom =
+      constant_ == 0 && terms().size() == 1 && terms()[0].coefficient == 1 && terms()[0].factors.size() == 1;
+  return isAtom ? terms()[0].factors.data() : nullptr;
 }
+
+bool IntExpr::isSymbol() const { return atom() != nullptr && (*atom())->kind == AtomKind::Symbol; }
 
 std::string_view IntExpr::symbolName() const {
   invariant(isSymbol(), "[int_expr] {} is not a symbol", toString());
-  return terms()[0].factors[0]->key;
+  return (*atom())->key;
 }
 
 IntExpr operator+(const IntExpr& a, const IntExpr& b) {
@@ -409,7 +375,7 @@ IntExpr operator+(const IntExpr& a, const IntExpr& b) {
     return sum;
   }
   std::vector<IntTerm> terms(a.terms().begin(), a.terms().end());
-  terms.insert(terms.end(), b.terms().begin(), b.terms().end());
+  append(terms, b.terms());
   return IntExprBuilder::make(addExact(a.constant_, b.constant_), std::move(terms));
 }
 
@@ -429,8 +395,8 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
     }
     for (const IntTerm& u : b.terms()) {
       IntTerm product{mulExact(t.coefficient, u.coefficient), t.factors};
-      product.factors.insert(product.factors.end(), u.factors.begin(), u.factors.end());
-      IntExprBuilder::sortFactors(product);
+      append(product.factors, u.factors);
+      IntExprBuilder::sortAtoms(product.factors);
       terms.push_back(std::move(product));
     }
   }
@@ -467,40 +433,29 @@ int64_t IntExpr::divisor() const {
 bool IntExpr::divisibleBy(int64_t k) const { return divisor() % k == 0; }
 
 std::optional<int64_t> IntExpr::lower() const {
-  Bound b = constant_;
-  for (const IntTerm& t : terms()) {
-    b = addBound(b, rangeOf(t).lower);
-  }
-  return b;
+  return std::accumulate(terms().begin(), terms().end(), Bound(constant_),
+                         [](Bound sum, const IntTerm& t) { return addBound(sum, rangeOf(t).lower); });
 }
 
 std::optional<int64_t> IntExpr::upper() const {
-  Bound b = constant_;
-  for (const IntTerm& t : terms()) {
-    b = addBound(b, rangeOf(t).upper);
-  }
-  return b;
+  return std::accumulate(terms().begin(), terms().end(), Bound(constant_),
+                         [](Bound sum, const IntTerm& t) { return addBound(sum, rangeOf(t).upper); });
 }
 
 namespace {
 
 // 0 <= e < k
-bool within(const IntExpr& e, int64_t k) {
-  std::optional<int64_t> lower = e.lower();
-  std::optional<int64_t> upper = e.upper();
-  return lower && *lower >= 0 && upper && *upper < k;
-}
+bool within(const IntExpr& e, int64_t k) { return e.lower().value_or(-1) >= 0 && e.upper().value_or(k) < k; }
 
 // A quotient by a product with a factor that the dividend has too is one without it: divisors are positive.
 bool cancelCommonFactors(IntExpr& dividend, IntExpr& divisor) {
-  bool cancelled = false;
   if (divisor.terms().size() != 1 || divisor.constantTerm() != 0) {
-    return cancelled;
+    return false;
   }
+  bool cancelled = false;
   for (const IntAtomPtr& atom : std::vector<IntAtomPtr>(divisor.terms()[0].factors)) {
     const IntExpr factor = IntExprBuilder::product({1, {atom}});
-    std::optional<IntExpr> rest = divideExactly(dividend, factor);
-    if (rest) {
+    if (std::optional<IntExpr> rest = divideExactly(dividend, factor)) {
       divisor = *divideExactly(divisor, factor);
       dividend = std::move(*rest);
       cancelled = true;
@@ -528,8 +483,7 @@ IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
     if (a.isConst()) {
       return floorDivide(a.constValue(), k);
     }
-    auto [multiples, others] = IntExprBuilder::splitMultiples(a, k);
-    auto [byFacts, rest] = IntExprBuilder::splitByFacts(others, k);
+    auto [multiples, byFacts, rest] = IntExprBuilder::quotients(a, k);
     IntExpr quotient = multiples + byFacts;
     if (within(rest, k)) {
       return quotient;
@@ -541,10 +495,8 @@ IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
     if (g > 1 && divideExactly(a, g)) {
       return floorDiv(*divideExactly(a, g), k / g);
     }
-    if (a.terms().size() == 1 && a.constantTerm() == 0 && a.terms()[0].coefficient == 1 &&
-        a.terms()[0].factors.size() == 1 && a.terms()[0].factors[0]->kind == AtomKind::FloorDiv) {
-      const IntAtom& inner = *a.terms()[0].factors[0];
-      return floorDiv(inner.args[0], inner.args[1] * b);
+    if (const IntAtomPtr* inner = a.atom(); inner != nullptr && (*inner)->kind == AtomKind::FloorDiv) {
+      return floorDiv((*inner)->args[0], (*inner)->args[1] * b);
     }
   } else if (a.lower().value_or(-1) >= 0 && provenLess(a, b)) {
     return 0;
@@ -572,8 +524,7 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
     if (a.isConst()) {
       return -floorDivide(-a.constValue(), k);
     }
-    auto [multiples, others] = IntExprBuilder::splitMultiples(a, k);
-    auto [byFacts, rest] = IntExprBuilder::splitByFacts(others, k);
+    auto [multiples, byFacts, rest] = IntExprBuilder::quotients(a, k);
     if (!multiples.isConst(0) || !byFacts.isConst(0)) {
       return multiples + byFacts + ceilDiv(rest, b);
     }
@@ -582,10 +533,7 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
   }
   SymbolFacts facts{INT64_MIN, INT64_MAX, 1};
   if (a.lower() && *a.lower() >= 0) {
-    facts.lower = *a.lower() > 0 ? 1 : 0;
-    if (b.isConst()) {
-      facts.lower = -floorDivide(-*a.lower(), b.constValue());
-    }
+    facts.lower = b.isConst() ? -floorDivide(-*a.lower(), b.constValue()) : std::min<int64_t>(*a.lower(), 1);
   }
   if (a.upper() && *a.upper() >= 0) {
     facts.upper = b.isConst() ? -floorDivide(-*a.upper(), b.constValue()) : *a.upper();
@@ -605,75 +553,53 @@ IntExpr mod(const IntExpr& a, const IntExpr& b) {
     if (a.isConst()) {
       return a.constValue() - floorDivide(a.constValue(), k) * k;
     }
-    auto [multiples, others] = IntExprBuilder::splitMultiples(a, k);
-    auto [byFacts, rest] = IntExprBuilder::splitByFacts(others, k);
+    auto [multiples, byFacts, rest] = IntExprBuilder::quotients(a, k);
     if (within(rest, k)) {
       return rest;
     }
     if (!multiples.isConst(0) || !byFacts.isConst(0)) {
       return mod(rest, b);
     }
-    int64_t divisor = std::gcd(a.divisor(), k);
-    return IntExprBuilder::function(AtomKind::Mod, a, b, {0, k - 1, divisor});
+    return IntExprBuilder::function(AtomKind::Mod, a, b, {0, k - 1, std::gcd(a.divisor(), k)});
   }
   if (a.lower().value_or(-1) >= 0 && provenLess(a, b)) {
     return a;
   }
-  SymbolFacts facts{0, b.upper() ? *b.upper() - 1 : INT64_MAX, 1};
-  return IntExprBuilder::function(AtomKind::Mod, a, b, facts);
+  return IntExprBuilder::function(AtomKind::Mod, a, b, {0, b.upper() ? *b.upper() - 1 : INT64_MAX, 1});
 }
 
+namespace {
+
+// min or max, which `pick` is for numbers.
+IntExpr picked(AtomKind kind, const IntExpr& a, const IntExpr& b, int64_t (*pick)(int64_t, int64_t)) {
+  const int64_t lower = pick(a.lower().value_or(INT64_MIN), b.lower().value_or(INT64_MIN));
+  const int64_t upper = pick(a.upper().value_or(INT64_MAX), b.upper().value_or(INT64_MAX));
+  const SymbolFacts facts{lower, upper, std::gcd(a.divisor(), b.divisor())};
+  return b.toString() < a.toString() ? IntExprBuilder::function(kind, b, a, facts)
+                                     : IntExprBuilder::function(kind, a, b, facts);
+}
+
+}  // namespace
+
 IntExpr min(const IntExpr& a, const IntExpr& b) {
-  if (provenLessEqual(a, b)) {
-    return a;
-  }
-  if (provenLessEqual(b, a)) {
-    return b;
-  }
-  SymbolFacts facts{INT64_MIN, INT64_MAX, std::gcd(a.divisor(), b.divisor())};
-  if (a.lower() && b.lower()) {
-    facts.lower = std::min(*a.lower(), *b.lower());
-  }
-  facts.upper = std::min(a.upper().value_or(INT64_MAX), b.upper().value_or(INT64_MAX));
-  return b.toString() < a.toString() ? IntExprBuilder::function(AtomKind::Min, b, a, facts)
-                                     : IntExprBuilder::function(AtomKind::Min, a, b, facts);
+  return provenLessEqual(a, b)   ? a
+         : provenLessEqual(b, a) ? b
+                                 : picked(AtomKind::Min, a, b, [](int64_t x, int64_t y) { return std::min(x, y); });
 }
 
 IntExpr max(const IntExpr& a, const IntExpr& b) {
-  if (provenLessEqual(a, b)) {
-    return b;
-  }
-  if (provenLessEqual(b, a)) {
-    return a;
-  }
-  SymbolFacts facts{INT64_MIN, INT64_MAX, std::gcd(a.divisor(), b.divisor())};
-  facts.lower = std::max(a.lower().value_or(INT64_MIN), b.lower().value_or(INT64_MIN));
-  if (a.upper() && b.upper()) {
-    facts.upper = std::max(*a.upper(), *b.upper());
-  }
-  return b.toString() < a.toString() ? IntExprBuilder::function(AtomKind::Max, b, a, facts)
-                                     : IntExprBuilder::function(AtomKind::Max, a, b, facts);
+  return provenLessEqual(a, b)   ? b
+         : provenLessEqual(b, a) ? a
+                                 : picked(AtomKind::Max, a, b, [](int64_t x, int64_t y) { return std::max(x, y); });
 }
 
-IntExpr product(std::span<const IntExpr> factors) {
-  IntExpr result = 1;
-  for (const IntExpr& factor : factors) {
-    result *= factor;
-  }
-  return result;
-}
+IntExpr product(std::span<const IntExpr> factors) { return productOf(factors); }
 
 std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b) { return IntExprBuilder::divide(a, b); }
 
-bool provenLess(const IntExpr& a, const IntExpr& b) {
-  std::optional<int64_t> gap = (b - a).lower();
-  return gap && *gap > 0;
-}
+bool provenLess(const IntExpr& a, const IntExpr& b) { return (b - a).lower().value_or(0) > 0; }
 
-bool provenLessEqual(const IntExpr& a, const IntExpr& b) {
-  std::optional<int64_t> gap = (b - a).lower();
-  return gap && *gap >= 0;
-}
+bool provenLessEqual(const IntExpr& a, const IntExpr& b) { return (b - a).lower().value_or(-1) >= 0; }
 
 bool provenUnequal(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
 

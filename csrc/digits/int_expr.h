@@ -61,6 +61,8 @@ class IntExpr {
   bool isConst() const { return terms_ == nullptr; }
   bool isConst(int64_t value) const { return terms_ == nullptr && constant_ == value; }
   int64_t constValue() const;  // InternalError unless isConst
+  // The symbol or function that is the whole expression; nullptr if none is.
+  const IntAtomPtr* atom() const;
   bool isSymbol() const;
   std::string_view symbolName() const;  // InternalError unless isSymbol
 

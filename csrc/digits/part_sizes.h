@@ -6,13 +6,15 @@
 #include <span>
 #include <string>
 
+#include "base/ranges.h"
 #include "digits/int_expr.h"
 
 namespace meshfuse {
 
-[[nodiscard]] std::string toString(std::span<const IntExpr> sizes);  // [2, 3, 4, 5]
-// The number of elements of all parts.
-[[nodiscard]] IntExpr sumOf(std::span<const IntExpr> sizes);
+// [2, 3, 4, 5]
+[[nodiscard]] inline std::string toString(std::span<const IntExpr> sizes) {
+  return "[" + joined(sizes, ", ", &IntExpr::toString) + "]";
+}
 // The largest size; 0 without parts.
 [[nodiscard]] IntExpr largestOf(std::span<const IntExpr> sizes);
 // Whether the parts are blocks: all sizes are equal, except that the last ones are smaller or empty.
