@@ -5,9 +5,18 @@
 
 #include "base/error.h"
 #include "base/exact.h"
+#include "base/ranges.h"
 #include "digits/int_expr.h"
 
 namespace meshfuse {
+
+namespace {
+
+bool argsContain(const IntAtom& atom, std::string_view symbol) {
+  return std::ranges::any_of(atom.args, [&](const IntExpr& arg) { return arg.contains(symbol); });
+}
+
+}  // namespace
 
 std::vector<std::string> IntExpr::symbols() const {
   std::vector<std::string> names;
@@ -17,27 +26,21 @@ std::vector<std::string> IntExpr::symbols() const {
         names.push_back(f->key);
       }
       for (const IntExpr& arg : f->args) {
-        std::vector<std::string> inner = arg.symbols();
-        names.insert(names.end(), inner.begin(), inner.end());
+        append(names, arg.symbols());
       }
     }
   }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
   return names;
 }
 
 bool IntExpr::contains(std::string_view symbol) const {
-  for (const IntTerm& t : terms()) {
-    for (const IntAtomPtr& f : t.factors) {
-      if (f->kind == AtomKind::Symbol
-              ? f->key == symbol
-              : std::any_of(f->args.begin(), f->args.end(), [&](const IntExpr& a) { return a.contains(symbol); })) {
-        return true;
-      }
-    }
-  }
-  return false;
+  return std::ranges::any_of(terms(), [&](const IntTerm& t) {
+    return std::ranges::any_of(t.factors, [&](const IntAtomPtr& f) {
+      return f->kind == AtomKind::Symbol ? f->key == symbol : argsContain(*f, symbol);
+    });
+  });
 }
 
 IntExpr IntExpr::substitute(const std::function<std::optional<IntExpr>(std::string_view)>& replacement) const {
@@ -62,17 +65,14 @@ int64_t IntExpr::evaluate(const std::function<std::optional<int64_t>(std::string
   for (const IntTerm& t : terms()) {
     int64_t product = t.coefficient;
     for (const IntAtomPtr& f : t.factors) {
-      int64_t value = 0;
-      if (f->kind == AtomKind::Symbol) {
-        std::optional<int64_t> v = valueOf(f->key);
-        if (!v) {  // a description is costly: only now
-          throwInternalError(fmt::format("[int_expr] no value for symbol {} in {}", f->key, toString()));
-        }
-        value = *v;
-      } else {
-        value = functionOf(f->kind).of(f->args[0].evaluate(valueOf), f->args[1].evaluate(valueOf)).constValue();
+      const std::optional<int64_t> value =
+          f->kind == AtomKind::Symbol
+              ? valueOf(f->key)
+              : functionOf(f->kind).of(f->args[0].evaluate(valueOf), f->args[1].evaluate(valueOf)).constValue();
+      if (!value) {  // a description is costly: only now
+        throwInternalError(fmt::format("[int_expr] no value for symbol {} in {}", f->key, toString()));
       }
-      product = mulExact(product, value);
+      product = mulExact(product, *value);
     }
     sum = addExact(sum, product);
   }
@@ -82,24 +82,13 @@ int64_t IntExpr::evaluate(const std::function<std::optional<int64_t>(std::string
 std::optional<LinearForm> IntExpr::linearIn(std::string_view symbol) const {
   LinearForm form{0, constant_};
   for (const IntTerm& t : terms()) {
-    int count = 0;
-    for (const IntAtomPtr& f : t.factors) {
-      if (f->kind == AtomKind::Symbol) {
-        count += f->key == symbol ? 1 : 0;
-      } else if (std::any_of(f->args.begin(), f->args.end(), [&](const IntExpr& a) { return a.contains(symbol); })) {
-        return std::nullopt;
-      }
-    }
-    if (count > 1) {
+    IntTerm s = t;
+    const auto isIt = [&](const IntAtomPtr& f) { return f->kind == AtomKind::Symbol && f->key == symbol; };
+    const size_t count = std::erase_if(s.factors, isIt);
+    if (count > 1 || std::ranges::any_of(s.factors, [&](const IntAtomPtr& f) { return argsContain(*f, symbol); })) {
       return std::nullopt;
     }
-    if (count == 0) {
-      form.rest += IntExpr(0, {t});
-      continue;
-    }
-    IntTerm s = t;
-    std::erase_if(s.factors, [&](const IntAtomPtr& f) { return f->kind == AtomKind::Symbol && f->key == symbol; });
-    form.slope += s.factors.empty() ? IntExpr(s.coefficient) : IntExpr(0, {std::move(s)});
+    (count == 1 ? form.slope : form.rest) += s.factors.empty() ? IntExpr(s.coefficient) : IntExpr(0, {std::move(s)});
   }
   return form;
 }
@@ -110,19 +99,10 @@ std::string IntExpr::toString() const {
   }
   std::string text;
   for (const IntTerm& t : terms()) {
-    int64_t c = t.coefficient;
-    if (!text.empty()) {
-      text += c < 0 ? " - " : " + ";
-      c = c < 0 ? -c : c;
-    } else if (c < 0) {
-      text += "-";
-      c = -c;
-    }
-    std::string product;
-    for (const IntAtomPtr& f : t.factors) {
-      product += (product.empty() ? "" : "*") + f->key;
-    }
-    text += product;
+    const int64_t c = t.coefficient < 0 ? -t.coefficient : t.coefficient;
+    const bool isFirst = text.empty();
+    text += t.coefficient < 0 ? (isFirst ? "-" : " - ") : (isFirst ? "" : " + ");
+    text += joined(t.factors, "*", [](const IntAtomPtr& f) -> const std::string& { return f->key; });
     if (c != 1) {
       text += fmt::format("*{}", c);
     }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <iterator>
 
 #include "base/error.h"
@@ -11,6 +12,9 @@ namespace {
 
 // Each level takes a few stack frames; texts of toString stay far below the limit.
 constexpr int kMostLevels = 256;
+
+bool isDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+bool isOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; }
 
 // sum := ['-'] product (('+' | '-') product)* ; product := factor ('*' factor)* ; factor := int | name | name(sum, sum) | (sum) | -factor
 class Parser {
@@ -33,11 +37,9 @@ class Parser {
   }
   bool accept(char c) {
     skip();
-    if (at_ < text_.size() && text_[at_] == c) {
-      at_++;
-      return true;
-    }
-    return false;
+    const bool found = at_ < text_.size() && text_[at_] == c;
+    at_ += found ? 1 : 0;
+    return found;
   }
   void expect(char c) { check(accept(c), "[expression] expected '{}' at offset {} of \"{}\"", c, at_, text_); }
 
@@ -77,20 +79,15 @@ class Parser {
       return e;
     }
     size_t start = at_;
-    if (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
+    if (at_ < text_.size() && isDigit(text_[at_])) {
       int64_t value = 0;
-      while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
-        check(!__builtin_mul_overflow(value, int64_t{10}, &value) &&
-                  !__builtin_add_overflow(value, int64_t{text_[at_] - '0'}, &value),
-              "[expression] the number at offset {} of \"{}\" does not fit in 64 bits", start, text_);
-        at_++;
-      }
+      const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+      check(error == std::errc(), "[expression] the number at offset {} of \"{}\" does not fit in 64 bits", start,
+            text_);
+      at_ = end - text_.data();
       return value;
     }
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_' || text_[at_] == '.')) {
-      at_++;
-    }
+    at_ = std::ranges::find_if_not(text_.substr(at_), isOfName) - text_.begin();
     check(at_ > start, "[expression] expected a number, a name or '(' at offset {} of \"{}\"", at_, text_);
     std::string_view name = text_.substr(start, at_ - start);
     if (!accept('(')) {

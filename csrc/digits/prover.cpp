@@ -34,19 +34,19 @@ std::optional<SymbolValue> solved(const IntExpr& difference) {
 
 // The symbol of ceilDiv(symbol, k) == n, with the range that n leaves to it.
 std::optional<SymbolValue> narrowed(const IntExpr& a, const IntExpr& b) {
-  const bool isAtom = a.terms().size() == 1 && a.constantTerm() == 0 && a.terms()[0].coefficient == 1 &&
-                      a.terms()[0].factors.size() == 1;
-  if (!isAtom || !b.isConst()) {
+  const IntAtomPtr* atom = a.atom();
+  if (atom == nullptr || !b.isConst() || (*atom)->kind != AtomKind::CeilDiv) {
     return std::nullopt;
   }
-  const IntAtom& quotient = *a.terms()[0].factors[0];
-  if (quotient.kind != AtomKind::CeilDiv || !quotient.args[0].isSymbol() || !quotient.args[1].isConst()) {
+  const IntExpr& dividend = (*atom)->args[0];
+  const IntExpr& divisor = (*atom)->args[1];
+  if (!dividend.isSymbol() || !divisor.isConst()) {
     return std::nullopt;
   }
-  const IntAtom& symbol = *quotient.args[0].terms()[0].factors[0];
+  const IntAtom& symbol = **dividend.atom();
   SymbolFacts facts = symbol.facts;
-  facts.lower = std::max(facts.lower, (b.constValue() - 1) * quotient.args[1].constValue() + 1);
-  facts.upper = std::min(facts.upper, b.constValue() * quotient.args[1].constValue());
+  facts.lower = std::max(facts.lower, (b.constValue() - 1) * divisor.constValue() + 1);
+  facts.upper = std::min(facts.upper, b.constValue() * divisor.constValue());
   if (facts.lower > facts.upper) {
     return std::nullopt;  // no number is both
   }
@@ -60,12 +60,8 @@ void Prover::assumeEqual(const IntExpr& a, const IntExpr& b) {
   const IntExpr left = canonical(a);
   const IntExpr right = canonical(b);
   std::optional<SymbolValue> known = left == right ? std::nullopt : solved(left - right);
-  if (!known) {
-    known = narrowed(left, right);
-  }
-  if (!known) {
-    known = narrowed(right, left);
-  }
+  known = known ? known : narrowed(left, right);
+  known = known ? known : narrowed(right, left);
   if (!known) {
     return;
   }
@@ -112,8 +108,8 @@ std::optional<IntExpr> Prover::divide(const IntExpr& a, const IntExpr& b) const 
     if (std::optional<IntExpr> q = divideExactly(*k * fact.divisor * fact.quotient, b)) {
       return q;
     }
-    if (std::optional<IntExpr> q =
-            divideExactly(*k * fact.quotient, b)) {  // the product may be written as the dividend
+    // the product may be written as the dividend
+    if (std::optional<IntExpr> q = divideExactly(*k * fact.quotient, b)) {
       return *q * fact.divisor;
     }
   }
@@ -134,16 +130,10 @@ IntExpr Prover::multiply(const IntExpr& a, const IntExpr& b) const {
 }
 
 bool Prover::equal(const IntExpr& a, const IntExpr& b) const {
-  if (a == b) {
-    return true;
-  }
-  for (const Fact& fact : facts_) {
-    const IntExpr product = fact.divisor * fact.quotient;
-    if ((a == fact.dividend && b == product) || (b == fact.dividend && a == product)) {
-      return true;
-    }
-  }
-  return false;
+  return a == b || std::ranges::any_of(facts_, [&](const Fact& fact) {
+           const IntExpr product = fact.divisor * fact.quotient;
+           return (a == fact.dividend && b == product) || (b == fact.dividend && a == product);
+         });
 }
 
 }  // namespace meshfuse
