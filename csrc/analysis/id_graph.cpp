@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 
@@ -16,13 +17,7 @@ namespace {
 
 class UnionFind {
  public:
-  void grow(size_t size) {
-    size_t old = parent_.size();
-    if (size > old) {
-      parent_.resize(size);
-      std::iota(parent_.begin() + old, parent_.end(), static_cast<int>(old));
-    }
-  }
+  explicit UnionFind(size_t size) : parent_(size) { std::iota(parent_.begin(), parent_.end(), 0); }
   int find(int x) {
     while (parent_[x] != x) {
       int& p = parent_[x];
@@ -82,41 +77,27 @@ struct Transform {
   std::string backward;
 };
 
-class Congruence {
- public:
-  Congruence(UnionFind& sets, std::vector<Transform> transforms) : sets_(sets), transforms_(std::move(transforms)) {}
-
-  // Equal transforms of equal dims give equal dims, both ways, until nothing changes.
-  void close() {
-    bool changed = true;
-    while (changed) {
-      changed = false;
-      for (bool forward : {true, false}) {
-        std::map<std::pair<std::string, std::vector<int>>, const IdExpr*> known;
-        for (const Transform& t : transforms_) {
-          const std::vector<IterDomain*>& given = forward ? t.expr->in : t.expr->out;
-          std::vector<int> groups;
-          for (const IterDomain* id : given) {
-            groups.push_back(sets_.find(id->id()));
-          }
-          auto [it, isNew] = known.emplace(std::pair(forward ? t.forward : t.backward, std::move(groups)), t.expr);
-          if (isNew) {
-            continue;
-          }
-          const std::vector<IterDomain*>& a = forward ? it->second->out : it->second->in;
-          const std::vector<IterDomain*>& b = forward ? t.expr->out : t.expr->in;
-          for (size_t k = 0; k < a.size(); k++) {
-            changed = sets_.unite(a[k]->id(), b[k]->id()) || changed;
-          }
+// Equal transforms of equal dims give equal dims, both ways, until nothing changes.
+void closeUnder(const std::vector<Transform>& transforms, UnionFind& sets) {
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (bool forward : {true, false}) {
+      std::map<std::pair<std::string, std::vector<int>>, const IdExpr*> known;
+      for (const Transform& t : transforms) {
+        std::vector<int> groups =
+            mapped(forward ? t.expr->in : t.expr->out, [&](const IterDomain* id) { return sets.find(id->id()); });
+        const IdExpr* same =
+            known.emplace(std::pair(forward ? t.forward : t.backward, std::move(groups)), t.expr).first->second;
+        const std::vector<IterDomain*>& a = forward ? same->out : same->in;
+        const std::vector<IterDomain*>& b = forward ? t.expr->out : t.expr->in;
+        for (size_t k = 0; k < a.size(); k++) {
+          changed = sets.unite(a[k]->id(), b[k]->id()) || changed;
         }
       }
     }
   }
-
- private:
-  UnionFind& sets_;
-  std::vector<Transform> transforms_;
-};
+}
 
 }  // namespace
 
@@ -140,19 +121,16 @@ std::vector<IdLink> idLinks(const Expr& expr, int operand) {
 std::vector<IdLink> idLinks(const Expr& expr) {
   std::vector<IdLink> links;
   for (size_t k = 0; k < expr.inputs().size(); k++) {
-    std::vector<IdLink> more = idLinks(expr, static_cast<int>(k));
-    links.insert(links.end(), more.begin(), more.end());
+    append(links, idLinks(expr, static_cast<int>(k)));
   }
   return links;
 }
 
 IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
-  UnionFind sets;
   std::vector<Transform> transforms;
   for (const TensorView* t : fusion.tensors(ExprSet::All)) {
     for (IterDomain* id : allIds(*t)) {
       size_t number = static_cast<size_t>(id->id());
-      sets.grow(number + 1);
       ids_.resize(std::max(ids_.size(), number + 1), nullptr);
       ids_[number] = id;
       const IdExpr* e = id->definition();
@@ -161,6 +139,7 @@ IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
       }
     }
   }
+  UnionFind sets(ids_.size());
   for (const Expr* e : fusion.exprs(ExprSet::All)) {
     for (const IdLink& link : idLinks(*e)) {
       bool exact = link.how == DimRead::Same || link.how == DimRead::Reduced;
@@ -169,11 +148,8 @@ IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
       }
     }
   }
-  Congruence(sets, std::move(transforms)).close();
-  groupOf_.resize(ids_.size());
-  for (size_t k = 0; k < ids_.size(); k++) {
-    groupOf_[k] = sets.find(static_cast<int>(k));
-  }
+  closeUnder(transforms, sets);
+  groupOf_ = mapped(std::views::iota(0, static_cast<int>(ids_.size())), [&](int id) { return sets.find(id); });
 }
 
 int IdGraph::group(const IterDomain* id) const {
@@ -183,13 +159,7 @@ int IdGraph::group(const IterDomain* id) const {
 bool IdGraph::same(const IterDomain* a, const IterDomain* b) const { return group(a) == group(b); }
 
 std::vector<IterDomain*> IdGraph::members(int group) const {
-  std::vector<IterDomain*> found;
-  for (size_t k = 0; k < groupOf_.size(); k++) {
-    if (groupOf_[k] == group && ids_[k] != nullptr) {
-      found.push_back(ids_[k]);
-    }
-  }
-  return found;
+  return filtered(ids_, [&](const IterDomain* id) { return id != nullptr && this->group(id) == group; });
 }
 
 }  // namespace meshfuse

@@ -7,7 +7,6 @@
 // calls changed() itself.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "analysis/pass_settings.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -29,27 +29,18 @@ class PassContext {
 
   template <class Analysis>
   const Analysis& get() {
-    std::unique_ptr<Held>& held = analyses_[Analysis::kName];
-    if (held == nullptr) {
-      held = std::make_unique<HeldOf<Analysis>>(fusion_);
-    }
-    return static_cast<HeldOf<Analysis>&>(*held).analysis;
+    return valueIn<Analysis>(analyses_, fusion_);
   }
 
   // The fusion has changed: all analyses but these are dropped.
   void changed(std::span<const std::string_view> keeps = {}) {
-    std::erase_if(analyses_,
-                  [&](const auto& entry) { return std::find(keeps.begin(), keeps.end(), entry.first) == keeps.end(); });
+    std::erase_if(analyses_, [&](const auto& entry) { return !contains(keeps, entry.first); });
   }
 
   // Data that passes keep for later passes; a change of the fusion does not drop it. The type has kName and a default constructor.
   template <class Memo>
   Memo& memo() {
-    std::unique_ptr<Held>& held = memos_[Memo::kName];
-    if (held == nullptr) {
-      held = std::make_unique<MemoOf<Memo>>();
-    }
-    return static_cast<MemoOf<Memo>&>(*held).memo;
+    return valueIn<Memo>(memos_);
   }
 
   const PassSettings& settings() const { return settings_; }
@@ -65,20 +56,28 @@ class PassContext {
   struct Held {
     virtual ~Held() = default;
   };
-  template <class Analysis>
+  template <class T>
   struct HeldOf : Held {
-    explicit HeldOf(const Fusion& fusion) : analysis(fusion) {}
-    Analysis analysis;
+    template <class... Args>
+    explicit HeldOf(const Args&... args) : value(args...) {}
+    T value;
   };
-  template <class Memo>
-  struct MemoOf : Held {
-    Memo memo;
-  };
+  using ByName = std::map<std::string_view, std::unique_ptr<Held>>;
+
+  // The value of this type, made of `args` if there is none yet.
+  template <class T, class... Args>
+  static T& valueIn(ByName& all, const Args&... args) {
+    std::unique_ptr<Held>& held = all[T::kName];
+    if (held == nullptr) {
+      held = std::make_unique<HeldOf<T>>(args...);
+    }
+    return static_cast<HeldOf<T>&>(*held).value;
+  }
 
   const Fusion& fusion_;
   const PassSettings settings_;
-  std::map<std::string_view, std::unique_ptr<Held>> analyses_;
-  std::map<std::string_view, std::unique_ptr<Held>> memos_;
+  ByName analyses_;
+  ByName memos_;
   std::vector<std::string> remarks_;
   std::map<int, std::string> reasons_;
 };

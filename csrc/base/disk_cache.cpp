@@ -18,11 +18,9 @@ namespace {
 
 struct Header {
   std::array<char, 8> magic;
-  uint64_t keyHigh;
-  uint64_t keyLow;
+  Hash128 key;
   uint64_t size;
-  uint64_t checkHigh;
-  uint64_t checkLow;
+  Hash128 check;
 };
 
 constexpr std::array<char, 8> kMagic = {'m', 'f', 'c', 'a', 'c', 'h', 'e', '1'};
@@ -112,9 +110,7 @@ std::optional<std::string> DiskCache::load(Hash128 key) {
     bytes.resize(header.size);
     good = file.read(bytes.data(), bytes.size());
   }
-  good = good && Hash128{header.keyHigh, header.keyLow} == key &&
-         Hash128{header.checkHigh, header.checkLow} == checksum(key, bytes);
-  if (!good) {
+  if (!good || header.key != key || header.check != checksum(key, bytes)) {
     drop(key);
     misses_++;
     return std::nullopt;
@@ -131,8 +127,7 @@ void DiskCache::drop(Hash128 key) {
 void DiskCache::store(Hash128 key, std::string_view bytes) {
   std::string path = pathOf(key);
   std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(serial_++) + ".partial";
-  Hash128 check = checksum(key, bytes);
-  Header header{kMagic, key.hi, key.lo, bytes.size(), check.hi, check.lo};
+  const Header header{kMagic, key, bytes.size(), checksum(key, bytes)};
   bool written = false;
   {
     File file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));

@@ -16,12 +16,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -48,15 +50,10 @@ struct PassOptions {
     return options;
   }
   bool dumps(std::string_view pass) const {
-    std::string_view rest = dump;
-    while (!rest.empty()) {
-      std::string_view one = rest.substr(0, rest.find(','));
-      if (one == "all" || one == pass) {
-        return true;
-      }
-      rest.remove_prefix(std::min(one.size() + 1, rest.size()));
-    }
-    return false;
+    return std::ranges::any_of(std::views::split(dump, ','), [&](const auto name) {
+      const std::string_view one(name.begin(), name.end());
+      return one == "all" || one == pass;
+    });
   }
 };
 
@@ -100,12 +97,9 @@ struct PassRunner {
                            : fmt::format("// {}: {} changed nothing\n", stage, row.name));
     }
     if (changed && options.verify && verify) {
-      std::vector<std::string> violations = verify(program);
-      std::string list;
-      for (const std::string& v : violations) {
-        list += "\n  " + v;
-      }
-      invariant(violations.empty(), "produced an invalid program:{}\n{}", list, print(program));
+      const std::vector<std::string> violations = verify(program);
+      invariant(violations.empty(), "produced an invalid program:\n  {}\n{}", joined(violations, "\n  "),
+                print(program));
     }
     return changed;
   }
@@ -113,21 +107,13 @@ struct PassRunner {
 
 template <class Program, class Context>
 [[nodiscard]] std::vector<std::string_view> passNames(std::span<const PassRow<Program, Context>> rows) {
-  std::vector<std::string_view> names;
-  for (const PassRow<Program, Context>& row : rows) {
-    names.push_back(row.name);
-  }
-  return names;
+  return mapped(rows, &PassRow<Program, Context>::name);
 }
 
 // The pipeline as text, one line for each pass with its reason: golden-tested by each stage.
 template <class Program, class Context>
 [[nodiscard]] std::string printPasses(std::span<const PassRow<Program, Context>> rows) {
-  std::string text;
-  for (const PassRow<Program, Context>& row : rows) {
-    text += fmt::format("{}: {}\n", row.name, row.reason);
-  }
-  return text;
+  return joined(rows, "", [](const auto& row) { return fmt::format("{}: {}\n", row.name, row.reason); });
 }
 
 }  // namespace meshfuse

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -97,6 +98,12 @@ struct Inside {
 };
 thread_local Inside inside;
 
+struct InsideScope {
+  explicit InsideScope(Inside now) : before(std::exchange(inside, now)) {}
+  ~InsideScope() { inside = before; }
+  const Inside before;
+};
+
 }  // namespace
 
 void ThreadPool::State::work(uint32_t run, int worker) {
@@ -114,17 +121,15 @@ void ThreadPool::State::work(uint32_t run, int worker) {
     if (!cursor.compare_exchange_weak(c, c + 1, std::memory_order_acq_rel)) {
       continue;
     }
-    Inside before = inside;
-    inside = {this, worker};
     int64_t begin = static_cast<int64_t>(range) * grain;
     try {
+      const InsideScope scope({this, worker});
       fn(context, begin, std::min(begin + grain, parts), worker);
     } catch (...) {
       if (!failed.test_and_set()) {
         failure = std::current_exception();
       }
     }
-    inside = before;
     if (unfinished.fetch_sub(1, std::memory_order_seq_cst) == 1 && worker != 0 &&
         callerSleeps.load(std::memory_order_seq_cst) != 0) {
       futexWakeAll(unfinished);
@@ -211,12 +216,7 @@ void ThreadPool::runRanges(int64_t parts, int64_t grain, void* context, RangeFn 
   int64_t ranges = (parts + grain - 1) / grain;
   std::lock_guard lock(s.callers);
   if (s.threads == 1 || ranges == 1) {
-    Inside before = inside;
-    inside = {&s, 0};
-    struct Restore {
-      Inside value;
-      ~Restore() { inside = value; }
-    } restore{before};
+    const InsideScope scope({&s, 0});
     fn(context, 0, parts, 0);
     return;
   }
