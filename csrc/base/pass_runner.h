@@ -97,9 +97,10 @@ struct PassRunner {
                            : fmt::format("// {}: {} changed nothing\n", stage, row.name));
     }
     if (changed && options.verify && verify) {
-      const std::vector<std::string> violations = verify(program);
-      invariant(violations.empty(), "produced an invalid program:\n  {}\n{}", joined(violations, "\n  "),
-                print(program));
+      if (const std::vector<std::string> violations = verify(program); !violations.empty()) {
+        throwInternalError(
+            fmt::format("produced an invalid program:\n  {}\n{}", joined(violations, "\n  "), print(program)));
+      }
     }
     return changed;
   }
