@@ -198,13 +198,6 @@ std::vector<TensorView*> Fusion::tensors(ExprSet set) const {
   return all;
 }
 
-std::vector<Expr*> Fusion::uses(const Val* val) const { return uses_.at(val->id()); }
-
-Expr* Fusion::expr(int id) const { return exprs_.at(id).get(); }
-int Fusion::numExprs() const { return static_cast<int>(exprs_.size()); }
-Val* Fusion::val(int id) const { return vals_.at(id).get(); }
-int Fusion::numVals() const { return static_cast<int>(vals_.size()); }
-
 Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
   const int id = std::exchange(nextValId_, std::nullopt).value_or(numVals());
   reserveId(id);
@@ -449,16 +442,6 @@ void Fusion::replaceInput(Expr* expr, int operand, Val* to) {
   }
   addUse(to, expr);
 }
-
-void Fusion::setPlan(Expr* redistribute, std::vector<CommStep> steps) {
-  redistribute->attributes_.plan = std::move(steps);
-}
-
-void Fusion::setHaloSteps(Expr* window, std::vector<HaloStep> steps) {
-  window->attributes_.haloSteps = std::move(steps);
-}
-
-void Fusion::setPack(Expr* redistribute, int pack) { redistribute->attributes_.pack = pack; }
 
 void Fusion::removeExpr(Expr* expr) {
   for (Val* v : expr->inputs_) {

@@ -56,12 +56,12 @@ class Fusion {
   // -- nodes ----------------------------------------------------------------------------------------------------------
   // Topological order with ties by id, by default without the exprs that no output and no communication needs.
   std::vector<Expr*> exprs(ExprSet set = ExprSet::Needed) const;
-  std::vector<TensorView*> tensors(ExprSet set = ExprSet::Needed) const;  // in the order of definition
-  std::vector<Expr*> uses(const Val* val) const;                          // in id order
-  Expr* expr(int id) const;                                               // nullptr if removed
-  int numExprs() const;                                                   // all ids are smaller
-  Val* val(int id) const;  // nullptr for a number that the parsed text does not use
-  int numVals() const;
+  std::vector<TensorView*> tensors(ExprSet set = ExprSet::Needed) const;         // in the order of definition
+  std::vector<Expr*> uses(const Val* val) const { return uses_.at(val->id()); }  // in id order
+  Expr* expr(int id) const { return exprs_.at(id).get(); }                       // nullptr if removed
+  int numExprs() const { return static_cast<int>(exprs_.size()); }               // all ids are smaller
+  Val* val(int id) const { return vals_.at(id).get(); }  // nullptr for a number that the parsed text does not use
+  int numVals() const { return static_cast<int>(vals_.size()); }
 
   Val* scalar(ScalarConst value);       // interned
   Val* intScalar(const IntExpr& expr);  // interned
@@ -96,9 +96,9 @@ class Fusion {
   // Every use of `from` (outputs and aliases included) reads `to` instead, except in the definition of `to`.
   void replaceUses(Val* from, Val* to);
   void replaceInput(Expr* expr, int operand, Val* to);
-  void setPlan(Expr* redistribute, std::vector<CommStep> steps);
-  void setHaloSteps(Expr* window, std::vector<HaloStep> steps);
-  void setPack(Expr* redistribute, int pack);
+  void setPlan(Expr* redistribute, std::vector<CommStep> steps) { redistribute->attributes_.plan = std::move(steps); }
+  void setHaloSteps(Expr* window, std::vector<HaloStep> steps) { window->attributes_.haloSteps = std::move(steps); }
+  void setPack(Expr* redistribute, int pack) { redistribute->attributes_.pack = pack; }
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
   // Gives `val` the number `id`; a value that has this number gets that of `val`. Numbers imply no order.
   void renumber(Val* val, int id);

@@ -14,8 +14,7 @@ FusionCloner::FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite, Numb
   if (numbers_ == Numbers::Kept) {
     invariant(to_.vals_.empty(), "[clone] the destination already has {} values, expected an empty fusion",
               to_.vals_.size());
-    to_.vals_.resize(from_.vals_.size());
-    to_.uses_.resize(from_.vals_.size());
+    to_.reserveId(from_.numVals() - 1);
   }
 }
 
@@ -159,8 +158,7 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
   for (const auto& id : from.ids_) {
     cloner.ids_.at(id.get())->replaced_ = id->replaced_;
   }
-  copy->vals_.resize(from.vals_.size());
-  copy->uses_.resize(from.vals_.size());
+  copy->reserveId(from.numVals() - 1);
   for (const auto& v : from.vals_) {
     if (v == nullptr) {
       continue;

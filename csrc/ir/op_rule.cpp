@@ -349,10 +349,10 @@ bool isCut(const Expr& e, size_t dim) {
 
 std::vector<Factor> factors(const Expr& expr) {
   const auto operands = expr.inputs().size();
-  std::vector<Factor> all;
-  for (const int64_t k : indices(expr.tensorOutput()->getRootDomain())) {
-    all.push_back({isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, static_cast<int>(k),
-                   std::vector<int>(operands, -1)});
+  std::vector<Factor> all(expr.tensorOutput()->getRootDomain().size());
+  for (size_t k = 0; k < all.size(); k++) {
+    all[k] = {isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, static_cast<int>(k),
+              std::vector<int>(operands, -1)};
   }
   for (size_t operand = 0; operand < operands; operand++) {
     const OperandDims dims = dimsRead(expr, static_cast<int>(operand));

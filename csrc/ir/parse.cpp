@@ -288,8 +288,7 @@ class FusionParser {
         }
       }
     }
-    fusion_->vals_.resize(last + 1);
-    fusion_->uses_.resize(last + 1);
+    fusion_->reserveId(last);
   }
 
   void program() {

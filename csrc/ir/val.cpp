@@ -45,11 +45,8 @@ const IntExpr& Val::intExpr() const {
 }
 
 std::string Val::toString() const {
-  if (isTensor_) {
-    return fmt::format("T{}", id_);
-  }
-  if (isInput_ || definition_ != nullptr) {
-    return fmt::format("S{}", id_);
+  if (isTensor_ || isInput_ || definition_ != nullptr) {
+    return fmt::format("{}{}", isTensor_ ? 'T' : 'S', id_);
   }
   if (dtype_ == DataType::Int) {
     return intExpr_.toString();
