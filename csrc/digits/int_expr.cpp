@@ -189,9 +189,8 @@ struct IntExprBuilder {
     if (terms.size() < 2) {
       return e;
     }
-    for (size_t t = 0; t < terms.size(); t++) {
-      for (size_t f = 0; f < terms[t].factors.size(); f++) {
-        const IntAtomPtr remainder = terms[t].factors[f];
+    for (const IntTerm& t : terms) {
+      for (const IntAtomPtr& remainder : t.factors) {
         if (remainder->kind != AtomKind::Mod || !remainder->args[1].isConst()) {
           continue;
         }
@@ -199,24 +198,20 @@ struct IntExprBuilder {
         if (quotient.constant_ != 0 || quotient.terms().size() != 1 || quotient.terms()[0].coefficient != 1) {
           continue;
         }
-        IntTerm common{terms[t].coefficient, terms[t].factors};
-        common.factors.erase(common.factors.begin() + static_cast<int64_t>(f));
+        IntTerm common = t;
+        common.factors.erase(std::ranges::find(common.factors, remainder));
         IntTerm wanted{0, common.factors};
         if (__builtin_mul_overflow(common.coefficient, remainder->args[1].constValue(), &wanted.coefficient)) {
           continue;
         }
         append(wanted.factors, quotient.terms()[0].factors);
         sortAtoms(wanted.factors);
-        for (size_t u = 0; u < terms.size(); u++) {
-          if (u != t && terms[u].coefficient == wanted.coefficient && sameFactors(terms[u], wanted)) {
-            std::vector<IntTerm> rest;
-            for (size_t k = 0; k < terms.size(); k++) {
-              if (k != t && k != u) {
-                rest.push_back(terms[k]);
-              }
-            }
-            return IntExpr(e.constant_, std::move(rest)) + product(common) * remainder->args[0];
-          }
+        const auto multiple = std::ranges::find_if(terms, [&](const IntTerm& u) {
+          return &u != &t && u.coefficient == wanted.coefficient && sameFactors(u, wanted);
+        });
+        if (multiple != terms.end()) {
+          std::vector<IntTerm> rest = filtered(terms, [&](const IntTerm& u) { return &u != &t && &u != &*multiple; });
+          return IntExpr(e.constant_, std::move(rest)) + product(common) * remainder->args[0];
         }
       }
     }
