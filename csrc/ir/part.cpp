@@ -117,9 +117,7 @@ bool Part::contains(const Part& some) const { return intersection(*this, some) =
 
 Part Part::positionsOf(const Part& some) const {
   Part out;
-  for (size_t k = 0; k < dims.size(); k++) {
-    out.dims.push_back(positionsIn(dims[k], some.dims[k]));
-  }
+  std::ranges::transform(dims, some.dims, std::back_inserter(out.dims), positionsIn);
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "ir/window.h"
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -8,10 +9,9 @@ namespace {
 
 // Whether a dim that a window cuts has one element: known, or left to the sizes.
 IterType typeOf(const IntExpr& extent) {
-  if (extent.isConst()) {
-    return extent.isConst(1) ? IterType::Broadcast : IterType::Iteration;
-  }
-  return provenLess(1, extent) ? IterType::Iteration : IterType::Symbolic;
+  return extent.isConst(1)                           ? IterType::Broadcast
+         : extent.isConst() || provenLess(1, extent) ? IterType::Iteration
+                                                     : IterType::Symbolic;
 }
 
 }  // namespace
@@ -45,13 +45,10 @@ std::vector<IterDomain*> connectPad(Fusion& fusion, const std::vector<IterDomain
                                     std::span<const IntExpr> right) {
   check(left.size() == root.size() && right.size() == root.size(),
         "[pad] {} left and {} right widths for {} dims; give one for each dim", left.size(), right.size(), root.size());
-  std::vector<IterDomain*> logical;
-  for (size_t k = 0; k < root.size(); k++) {
-    bool same = left[k].isConst(0) && right[k].isConst(0);
-    logical.push_back(
-        same ? root[k] : fusion.idResize(root[k], left[k], right[k], typeOf(root[k]->extent() + left[k] + right[k])));
-  }
-  return logical;
+  return mapped(indices(root), [&](int64_t k) {
+    const bool same = left[k].isConst(0) && right[k].isConst(0);
+    return same ? root[k] : fusion.idResize(root[k], left[k], right[k], typeOf(root[k]->extent() + left[k] + right[k]));
+  });
 }
 
 }  // namespace meshfuse
