@@ -138,7 +138,7 @@ std::string fieldsText(const Owner& owner, const Fields& fields, const Write& wr
       parts.push_back(fmt::format("{}={}", field.key, text));
     }
   }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return joined(parts, ", ");
 }
 
 template <class Owner, class Fields>

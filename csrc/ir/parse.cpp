@@ -1,6 +1,4 @@
 // Text -> Fusion: see ir/text.h and ir/read_program.h.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cctype>
 #include <functional>
@@ -122,7 +120,7 @@ class FusionParser {
     for (const auto& [symbol, at] : symbolPlaces_) {
       if (symbol.find('.') == std::string::npos && !known.contains(symbol)) {
         failAt(at, fmt::format("the symbol {} is in the extents of no input; there are: {}", symbol,
-                               known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+                               known.empty() ? "none" : joined(known, ", ")));
       }
     }
   }

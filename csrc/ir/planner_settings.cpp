@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/attribute_text.h"
 
 namespace meshfuse {

@@ -11,7 +11,6 @@
 // A shape with a constant 0 has no elements to connect: all dims are new unless the shapes are equal.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 

@@ -8,8 +8,6 @@
 // Extents are global for every sharding.
 #pragma once
 
-#include <initializer_list>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
