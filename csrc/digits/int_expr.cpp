@@ -533,10 +533,7 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
   if (a.upper() && *a.upper() >= 0) {
     facts.upper = b.isConst() ? -floorDivide(-*a.upper(), b.constValue()) : *a.upper();
   }
-  if (facts.lower == facts.upper) {
-    return facts.lower;
-  }
-  return IntExprBuilder::function(AtomKind::CeilDiv, a, b, facts);
+  return facts.lower == facts.upper ? facts.lower : IntExprBuilder::function(AtomKind::CeilDiv, a, b, facts);
 }
 
 IntExpr mod(const IntExpr& a, const IntExpr& b) {

@@ -253,12 +253,9 @@ class FusionParser {
     return {expression(parts[0]), type, combine};
   }
   Dim dim(std::string_view text) {
-    if (text.size() >= 3 && text[1] == '{' && text.back() == '}') {
-      if (std::optional<IterType> type = typeOfLetter(text[0])) {
-        return markedDim(*type, text.substr(2, text.size() - 3));
-      }
-    }
-    return {expression(text), IterType::Iteration};
+    const bool isMarked = text.size() >= 3 && text[1] == '{' && text.back() == '}';
+    const std::optional<IterType> type = isMarked ? typeOfLetter(text[0]) : std::nullopt;
+    return type ? markedDim(*type, text.substr(2, text.size() - 3)) : Dim{expression(text)};
   }
   std::vector<Dim> dimList(std::string_view text) {
     return mapped(splitAtCommas(text), [this](std::string_view part) { return dim(part); });

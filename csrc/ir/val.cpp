@@ -32,10 +32,8 @@ const TensorView* Val::asTensor() const { return const_cast<Val*>(this)->asTenso
 bool Val::isConst() const { return !std::holds_alternative<std::monostate>(constant()); }
 
 ScalarConst Val::constant() const {
-  if (!isTensor_ && dtype_ == DataType::Int && intExpr_.isConst()) {
-    return intExpr_.constValue();
-  }
-  return constant_;
+  const bool isConstInt = !isTensor_ && dtype_ == DataType::Int && intExpr_.isConst();
+  return isConstInt ? intExpr_.constValue() : constant_;
 }
 
 const IntExpr& Val::intExpr() const {
@@ -54,10 +52,8 @@ std::string Val::toString() const {
   if (const double* value = std::get_if<double>(&constant_)) {
     return doubleText(*value);
   }
-  if (const bool* value = std::get_if<bool>(&constant_)) {
-    return *value ? "true" : "false";
-  }
-  return fmt::format("S{}", id_);
+  const bool* value = std::get_if<bool>(&constant_);
+  return value == nullptr ? fmt::format("S{}", id_) : *value ? "true" : "false";
 }
 
 }  // namespace meshfuse
