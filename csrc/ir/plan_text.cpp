@@ -135,8 +135,7 @@ class Reader {
     int64_t left = whole.axisSize(0).constValue();  // size of the axis above the digits that were read
     std::vector<int64_t> sizes;                     // of its parts, the outermost first
     for (const std::string_view entry : splitAtCommas(bracketed('{', '}'))) {
-      const size_t colon = std::min(entry.find(':'), entry.size() - 1);
-      const int64_t size = parseInteger(trimmed(entry.substr(colon + 1)));
+      const int64_t size = parseInteger(splitAt(':', entry).second);
       require(axis < whole.numAxes() && size > 0 && left % size == 0, "parts of axes that fill them");
       sizes.insert(sizes.begin(), size);
       left /= size;
