@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/size_facts.h"
 
@@ -15,16 +16,13 @@ namespace {
 
 // The outermost logical dim that a loop dim is made of, or -1.
 int originOf(const IterDomain* id, const std::vector<IterDomain*>& logical) {
-  while (true) {
-    const auto at = std::find(logical.begin(), logical.end(), id);
-    if (at != logical.end()) {
-      return static_cast<int>(at - logical.begin());
-    }
+  while (!contains(logical, id)) {
     if (id->definition() == nullptr) {
       return -1;
     }
     id = id->definition()->in[0];
   }
+  return static_cast<int>(positionIn(logical, id));
 }
 
 MeshSizes hintsOf(const DeviceMesh& mesh) {
@@ -106,12 +104,9 @@ AxisFacts::AxisFacts(const Fusion& fusion) : prover_(factsOfSizes(fusion)) {
   for (const auto& [text, entry] : cuts) {
     const auto& [extent, cut] = entry;
     const IntExpr parts = product(cut);
-    if (parts.isConst()) {
-      continue;
-    }
-    if (!extent.isConst()) {
+    if (!parts.isConst() && !extent.isConst()) {
       others.emplace_back(parts, extent);
-    } else if (extent.constValue() > 0) {
+    } else if (!parts.isConst() && extent.constValue() > 0) {
       const int64_t hint = parts.evaluate([&](std::string_view name) { return hints.at(std::string(name)); });
       constants[sharedDivisor(extent.constValue(), hint, reshaped)].insert(cut.begin(), cut.end());
     }
@@ -133,7 +128,7 @@ std::optional<ShardState> atHints(const ShardState& state, const std::vector<Int
   ShardState result{state.mesh.bind(hints), {}, state.partial};
   for (size_t k = 0; k < state.dims.size(); k++) {
     const DigitList& dim = state.dims[k];
-    if (dim.isOpaque()) {
+    if (dim.isOpaque() || !shape[k].isConst()) {
       return std::nullopt;
     }
     std::vector<Digit> digits;
@@ -149,9 +144,6 @@ std::optional<ShardState> atHints(const ShardState& state, const std::vector<Int
       }
       above = d.stride;
       digits.push_back(std::move(d));
-    }
-    if (!shape[k].isConst()) {
-      return std::nullopt;
     }
     result.dims.emplace_back(std::move(digits));
   }

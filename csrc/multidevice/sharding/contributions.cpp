@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
 
@@ -21,19 +22,15 @@ std::string wrongContributions(const TensorView* tv, const Prover& prover) {
         "dim, or split the reduced dim with reshape and reduce only its other part",
         tv->partialDim(), tv->toString());
   }
-  std::string names;
-  IntExpr ranks = 1;
-  for (const int axis : axes) {
-    names += (names.empty() ? "" : ", ") + tv->getDeviceMesh().axisName(axis);
-    ranks *= tv->getDeviceMesh().axisSize(axis);
-  }
+  const IntExpr ranks = productOf(axes, [&](int axis) { return tv->getDeviceMesh().axisSize(axis); });
   if (!ranks.isConst() || !partial->extent().isConst() || ranks == partial->extent()) {
     return "";
   }
   return fmt::format(
       "dim {} of {} counts {} contributions, the axes {} that own it have {} ranks; expected one for each rank: reduce "
       "the rest first",
-      tv->partialDim(), tv->toString(), partial->extent().toString(), names, ranks.toString());
+      tv->partialDim(), tv->toString(), partial->extent().toString(),
+      joined(axes, ", ", [&](int axis) { return tv->getDeviceMesh().axisName(axis); }), ranks.toString());
 }
 
 }  // namespace meshfuse

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -12,8 +13,7 @@ namespace meshfuse {
 namespace {
 
 bool agree(const DeviceMesh& a, int axisOfA, const DeviceMesh& b, int axisOfB) {
-  return a.axisSize(axisOfA) == b.axisSize(axisOfB) &&
-         std::all_of(a.devices().begin(), a.devices().end(), [&](int64_t rank) {
+  return a.axisSize(axisOfA) == b.axisSize(axisOfB) && std::ranges::all_of(a.devices(), [&](int64_t rank) {
            return !b.contains(rank) || a.coordinates(rank)[axisOfA] == b.coordinates(rank)[axisOfB];
          });
 }
@@ -22,7 +22,7 @@ bool agree(const DeviceMesh& a, int axisOfA, const DeviceMesh& b, int axisOfB) {
 
 CoordinateSymbols::CoordinateSymbols(const Fusion& global) {
   for (const TensorView* tv : global.tensors()) {
-    if (tv->hasDeviceMesh() && std::find(meshes_.begin(), meshes_.end(), tv->getDeviceMesh()) == meshes_.end()) {
+    if (tv->hasDeviceMesh() && !contains(meshes_, tv->getDeviceMesh())) {
       meshes_.push_back(tv->getDeviceMesh());
     }
   }
@@ -31,8 +31,8 @@ CoordinateSymbols::CoordinateSymbols(const Fusion& global) {
     const DeviceMesh& mesh = meshes_[m];
     for (int axis = 0; axis < mesh.numAxes(); axis++) {
       const std::string plain = "coord." + mesh.axisName(axis);
-      auto known = std::find_if(symbols_.begin(), symbols_.end(), [&](const Symbol& s) {
-        return std::all_of(s.axes.begin(), s.axes.end(), [&](const Axis& other) {
+      auto known = std::ranges::find_if(symbols_, [&](const Symbol& s) {
+        return std::ranges::all_of(s.axes, [&](const Axis& other) {
           const DeviceMesh& there = meshes_[other.mesh];
           return there.axisName(other.axis) == mesh.axisName(axis) && agree(there, other.axis, mesh, axis);
         });

@@ -1,8 +1,9 @@
 #include "multidevice/sharding/held_part.h"
 
 #include <algorithm>
+#include <ranges>
 
-#include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -17,7 +18,7 @@ struct Place {
 
 // The indices below `extent` whose owned digits have the given values, as runs; digits ascend from the minor end.
 IndexRuns indicesOf(const std::vector<Place>& places, int64_t extent) {
-  if (std::none_of(places.begin(), places.end(), [](const Place& p) { return p.value >= 0; })) {
+  if (std::ranges::none_of(places, [](const Place& p) { return p.value >= 0; })) {
     return extent == 0 ? IndexRuns{} : IndexRuns{{0, extent, 1}};
   }
   IndexRuns runs{{0, 1, 1}};
@@ -83,33 +84,25 @@ IndexRuns indicesIn(std::span<const int64_t> parts, const std::vector<Place>& di
 }  // namespace
 
 std::vector<int64_t> constantParts(const DigitList& dim) {
-  std::vector<int64_t> parts;
-  if (dim.hasParts()) {
-    for (const IntExpr& size : dim.digits().front().parts) {
-      parts.push_back(size.constValue());
-    }
-  }
-  return parts;
+  return dim.hasParts() ? mapped(dim.digits().front().parts, &IntExpr::constValue) : std::vector<int64_t>();
 }
 
 IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates) {
-  std::vector<Place> places;
-  for (auto d = dim.digits().rbegin(); d != dim.digits().rend(); ++d) {
-    const int64_t size = d->size.constValue();
-    const int64_t value =
-        d->owner.isDevice() ? coordinates[d->owner.axis] / d->owner.below.constValue() % size : int64_t{-1};
-    places.push_back({d->stride.constValue(), size, value});
-  }
+  const auto placeOf = [&](const Digit& d) {
+    const int64_t size = d.size.constValue();
+    const int64_t value = d.owner.isDevice() ? coordinates[d.owner.axis] / d.owner.below.constValue() % size : -1;
+    return Place{d.stride.constValue(), size, value};
+  };
+  const std::vector<Place> places = mapped(dim.digits() | std::views::reverse, placeOf);
   return dim.hasParts() ? indicesIn(constantParts(dim), places) : indicesOf(places, dim.extent().constValue());
 }
 
 Part heldPart(const PlanState& state, const std::vector<int64_t>& extents, const std::vector<int64_t>& coordinates) {
   Part part;
   for (size_t k = 0; k < extents.size(); k++) {
-    std::vector<Place> places;
-    for (auto d = state.dims[k].rbegin(); d != state.dims[k].rend(); ++d) {
-      places.push_back({d->stride, d->size, d->atom == kLocal ? int64_t{-1} : coordinates[d->atom]});
-    }
+    const std::vector<Place> places = mapped(state.dims[k] | std::views::reverse, [&](const PlanDigit& d) {
+      return Place{d.stride, d.size, d.atom == kLocal ? -1 : coordinates[d.atom]};
+    });
     const std::span<const int64_t> parts = state.partsOf(k);
     part.dims.push_back(parts.empty() ? indicesOf(places, extents[k]) : indicesIn(parts, places));
   }
@@ -125,15 +118,9 @@ Part heldPart(const ShardState& state, int64_t device) {
     return {std::vector<IndexRuns>(shapeOfNothing(state.dims.size()).size())};
   }
   const std::vector<int64_t> at = state.mesh.empty() ? std::vector<int64_t>{} : state.mesh.coordinates(device);
-  Part part;
-  for (const DigitList& dim : state.dims) {
-    part.dims.push_back(heldRuns(dim, at));
-  }
-  return part;
+  return {mapped(state.dims, [&](const DigitList& dim) { return heldRuns(dim, at); })};
 }
 
-bool isRagged(const ShardState& state) {
-  return std::any_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) { return dim.isRagged(); });
-}
+bool isRagged(const ShardState& state) { return std::ranges::any_of(state.dims, &DigitList::isRagged); }
 
 }  // namespace meshfuse

@@ -54,10 +54,8 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
     }
     starts = std::move(next);
   }
-  std::vector<int64_t> before(parts.size(), 0);  // number of elements before each part
-  for (size_t part = 1; part < parts.size(); part++) {
-    before[part] = before[part - 1] + parts[part - 1];
-  }
+  std::vector<int64_t> before(parts.size());  // number of elements before each part
+  std::exclusive_scan(parts.begin(), parts.end(), before.begin(), int64_t{0});
   for (int64_t s : starts) {
     if (s < places && !parts.empty()) {
       const auto part = static_cast<size_t>(s / longestOf(parts));

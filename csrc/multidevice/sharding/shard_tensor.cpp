@@ -65,12 +65,9 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
   Fusion scratch;
   FusionCloner cloner(tv->fusion(), scratch, [&](const IntExpr& e) {
     return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      for (size_t k = 0; k < extents.size(); k++) {
-        if (extents[k].isSymbol() && extents[k].symbolName() == symbol) {
-          return IntExpr(shape[k]);
-        }
-      }
-      return std::nullopt;
+      const auto names = [&](const IntExpr& extent) { return extent.isSymbol() && extent.symbolName() == symbol; };
+      const auto dim = std::ranges::find_if(extents, names);
+      return dim == extents.end() ? std::nullopt : std::optional<IntExpr>(shape[dim - extents.begin()]);
     });
   });
   const TensorView* bound = cloner.clone(tv);
@@ -149,17 +146,14 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
     shape[d] = 0;
     for (size_t k = 0; k < parts.size(); k++) {
       const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[k]);
-      bool counts = true;
-      for (int axis = 0; axis < mesh.numAxes(); axis++) {
-        int64_t others = at[axis];  // the digits of the coordinate that do not belong to this dim
-        for (const Digit& digit : state.dims[d].digits()) {
-          if (digit.owner.isDevice() && digit.owner.axis == axis) {
-            const int64_t below = digit.owner.below.constValue();
-            others -= at[axis] / below % digit.size.constValue() * below;
-          }
+      std::vector<int64_t> others = at;  // without the digits of coordinates that belong to this dim
+      for (const Digit& digit : state.dims[d].digits()) {
+        if (digit.owner.isDevice()) {
+          const int64_t below = digit.owner.below.constValue();
+          others[digit.owner.axis] -= at[digit.owner.axis] / below % digit.size.constValue() * below;
         }
-        counts = counts && others == 0;
       }
+      const bool counts = std::ranges::all_of(others, [](int64_t rest) { return rest == 0; });
       shape[d] += counts ? parts[k].size(static_cast<int>(d)) : 0;
     }
   }

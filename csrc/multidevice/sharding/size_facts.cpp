@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <string>
 
 #include "analysis/id_graph.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 
@@ -39,8 +41,7 @@ std::optional<IntExpr> axisOfWholeDim(const TensorView* tv, const IterDomain* id
   }
   const IntExpr size = tv->getDeviceMesh().size(id->parallelType());
   const std::vector<IterDomain*>& dims = tv->getLogicalDomain();
-  const bool whole = size.isSymbol() && std::ranges::find(dims, id) != dims.end();
-  return whole ? std::optional(size) : std::nullopt;
+  return size.isSymbol() && contains(dims, id) ? std::optional(size) : std::nullopt;
 }
 
 // Which axes without a size have more than one device. Of the others only what arguments are asked is known: an input's dim is as long
@@ -81,9 +82,7 @@ std::vector<const TensorView*> tensorsOf(const Expr& expr) {
       tensors.push_back(out->asTensor());
     }
   }
-  for (const TensorView* tv : expr.tensorInputs()) {
-    tensors.push_back(tv);
-  }
+  append(tensors, expr.tensorInputs());
   return tensors;
 }
 
@@ -155,16 +154,11 @@ ReshapedDims reshapedDims(const std::vector<IterDomain*>& from, const std::vecto
   while (fromEnd > first && toEnd > first && equal(fromEnd - 1, toEnd - 1)) {
     dims.same.emplace_back(--fromEnd, --toEnd);
   }
-  for (size_t i = first; i < fromEnd; i++) {
-    if (!from[i]->extent().isConst(1)) {
-      dims.from.push_back(i);
-    }
-  }
-  for (size_t j = first; j < toEnd; j++) {
-    if (!to[j]->extent().isConst(1)) {
-      dims.to.push_back(j);
-    }
-  }
+  const auto between = [&](const std::vector<IterDomain*>& ids, size_t end) {
+    return filtered(std::views::iota(first, end), [&](size_t k) { return !ids[k]->extent().isConst(1); });
+  };
+  dims.from = between(from, fromEnd);
+  dims.to = between(to, toEnd);
   return dims;
 }
 
@@ -176,10 +170,7 @@ Prover withReshape(const Expr& expr, const Prover& facts) {
   const std::vector<IterDomain*>& root = expr.tensorOutput()->getRootDomain();
   const std::vector<IterDomain*>& logical = expr.tensorOutput()->getLogicalDomain();
   const ReshapedDims dims = reshapedDims(root, logical, prover);
-  IntExpr elements = 1;
-  for (const size_t k : dims.from) {
-    elements *= prover.canonical(root[k]->extent());
-  }
+  const IntExpr elements = productOf(dims.from, [&](size_t k) { return prover.canonical(root[k]->extent()); });
   int64_t known = 1;  // product of the constant extents of the result
   bool all = true;
   for (const size_t k : dims.to) {
