@@ -14,36 +14,7 @@ namespace meshfuse {
 
 namespace {
 
-// The elements of a part inside the whole tensor, with one dim for each local digit.
-struct PartView {
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  int64_t offset = 0;
-  std::vector<int64_t> localShape;
-};
-
-PartView viewOf(const Tensor& whole, const ShardState& state, const std::vector<int64_t>& coordinates) {
-  PartView view;
-  for (size_t k = 0; k < state.dims.size(); k++) {
-    const int64_t stride = whole.strides()[k];
-    int64_t local = 1;
-    for (const Digit& d : state.dims[k].digits()) {
-      const int64_t size = d.size.constValue();
-      const int64_t step = d.stride.constValue() * stride;
-      if (d.owner.isDevice()) {
-        view.offset += coordinates[d.owner.axis] / d.owner.below.constValue() % size * step;
-      } else {
-        view.sizes.push_back(size);
-        view.strides.push_back(step);
-        local *= size;
-      }
-    }
-    view.localShape.push_back(local);
-  }
-  return view;
-}
-
-// Copies the elements of an uneven part run by run; `copy(part, places)` gets a run of the part and its positions in the whole tensor.
+// Copies the elements of a part run by run; `copy(part, places)` gets a run of the part and its positions in the whole tensor.
 void forEachRun(const Tensor& part, const Tensor& whole, const Part& held,
                 const std::function<void(Tensor part, Tensor places)>& copy, int dim = 0) {
   if (dim == part.dim()) {
@@ -94,14 +65,18 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
 Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
   check(state.mesh.contains(rank), "[shardTensor] rank {} is not in mesh {}; only its ranks hold parts", rank,
         state.mesh.toString());
-  if (isRagged(state)) {
-    const Part held = heldPart(state, rank);
-    Tensor out = Tensor::empty(held.sizes(), tensor.dtype());
-    forEachRun(out, tensor, held, [](Tensor mine, const Tensor& places) { mine.copyFrom(places); });
-    return out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
+  const Part held = heldPart(state, rank);
+  if (!isRagged(state) && std::ranges::all_of(held.dims, [](const IndexRuns& runs) { return runs.size() == 1; })) {
+    Tensor view = tensor;
+    for (int dim = 0; dim < tensor.dim(); dim++) {
+      const IndexRun& r = held.dims[dim].front();
+      view = view.slice(dim, r.start, r.last() + 1, r.step);
+    }
+    return view.contiguous().view(held.sizes());
   }
-  const PartView view = viewOf(tensor, state, state.mesh.coordinates(rank));
-  return tensor.asStrided(view.sizes, view.strides, view.offset).contiguous().view(view.localShape);
+  Tensor out = Tensor::empty(held.sizes(), tensor.dtype());
+  forEachRun(out, tensor, held, [](Tensor mine, const Tensor& places) { mine.copyFrom(places); });
+  return isRagged(state) ? out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()}) : out;
 }
 
 }  // namespace
@@ -174,19 +149,14 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   const ShardState state = stateFor(tv, shape);
   Tensor whole = Tensor::empty(shape, parts[0].dtype());
   for (size_t k = 0; k < parts.size(); k++) {
-    if (isRagged(state)) {
-      const Part held = heldPart(state, mesh.devices()[k]);
-      for (size_t d = 0; d < held.dims.size(); d++) {
-        check(parts[k].size(static_cast<int>(d)) == countOf(held.dims[d]),
-              "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the "
-              "mesh",
-              k, parts[k].size(static_cast<int>(d)), d, countOf(held.dims[d]));
-      }
-      forEachRun(parts[k], whole, held, [](const Tensor& part, Tensor places) { places.copyFrom(part); });
-      continue;
+    const Part held = heldPart(state, mesh.devices()[k]);
+    for (size_t d = 0; d < held.dims.size(); d++) {
+      check(parts[k].size(static_cast<int>(d)) == countOf(held.dims[d]),
+            "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the "
+            "mesh",
+            k, parts[k].size(static_cast<int>(d)), d, countOf(held.dims[d]));
     }
-    const PartView view = viewOf(whole, state, mesh.coordinates(mesh.devices()[k]));
-    whole.asStrided(view.sizes, view.strides, view.offset).copyFrom(parts[k].contiguous().view(view.sizes));
+    forEachRun(parts[k], whole, held, [](const Tensor& part, Tensor places) { places.copyFrom(part); });
   }
   return whole;
 }
