@@ -1,16 +1,15 @@
 #include "multidevice/mesh/collective.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace meshfuse {
 
 std::optional<Collective> parseCollective(std::string_view identifier) {
-  for (size_t k = 0; k < kCollectiveTraits.size(); k++) {
-    if (kCollectiveTraits[k].identifier == identifier) {
-      return static_cast<Collective>(k);
-    }
-  }
-  return std::nullopt;
+  const auto kind = std::ranges::find(kCollectiveTraits, identifier, &CollectiveTraits::identifier);
+  return kind == kCollectiveTraits.end() ? std::nullopt
+                                         : std::optional(static_cast<Collective>(kind - kCollectiveTraits.begin()));
 }
 
 double amountReceived(Collective collective, double in, double out, double ranks) {

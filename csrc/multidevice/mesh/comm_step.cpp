@@ -3,15 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <ranges>
+
+#include "base/ranges.h"
 
 namespace meshfuse {
 
 RefinedMesh RefinedMesh::whole(const DeviceMesh& mesh) {
-  RefinedMesh refined{mesh, mesh, {}};
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
-    refined.origins.push_back({axis, 1});
-  }
-  return refined;
+  return {mesh, mesh, mapped(std::views::iota(0, mesh.numAxes()), [](int axis) { return AtomOrigin{axis, 1}; })};
 }
 
 namespace {
@@ -19,11 +18,9 @@ namespace {
 // x_2: the digit of axis x with stride 2.
 std::string partName(const DeviceMesh& mesh, int axis, int64_t below) {
   std::string name = fmt::format("{}_{}", mesh.axisName(axis), below);
-  for (int a = 0; a < mesh.numAxes(); a++) {
-    if (mesh.axisName(a) == name) {
-      name += "_";
-      a = -1;
-    }
+  const auto hasName = [&](int a) { return mesh.axisName(a) == name; };
+  while (std::ranges::any_of(std::views::iota(0, mesh.numAxes()), hasName)) {
+    name += "_";
   }
   return name;
 }
@@ -62,13 +59,11 @@ std::string CommStep::toString() const {
   if (to && on.atoms.devices() != to->atoms.devices()) {
     return fmt::format("transfer({} -> {})", on.atoms.toString(), to->atoms.toString());
   }
-  std::string names;
   // If the two sides have different atoms, the step prints the axes of the tensor instead.
   const bool byAxes = to && !(on.atoms == to->atoms);
-  const auto count = byAxes ? on.mesh.numAxes() : static_cast<int>(axes.size());
-  for (int i = 0; i < count; i++) {
-    names += fmt::format("{}{}", i == 0 ? "" : ", ", byAxes ? on.mesh.axisName(i) : on.atoms.axisName(axes[i]));
-  }
+  const std::string names =
+      byAxes ? joined(std::views::iota(0, on.mesh.numAxes()), ", ", [&](int axis) { return on.mesh.axisName(axis); })
+             : joined(axes, ", ", [&](int axis) { return on.atoms.axisName(axis); });
   return fmt::format("{}({})", verbOf(*this), names);
 }
 
@@ -82,7 +77,7 @@ bool isEven(const CommStep& step, const std::vector<int64_t>& extents) {
   }
   for (size_t k = 0; k < step.after.dims.size(); k++) {
     for (const PlanDigit& d : step.after.dims[k]) {
-      const bool isNew = d.atom != kLocal && std::ranges::count(step.axes, d.atom) > 0;
+      const bool isNew = d.atom != kLocal && contains(step.axes, d.atom);
       if (isNew && !isCutFromLocal(d, step.before.dims[k])) {
         return false;
       }

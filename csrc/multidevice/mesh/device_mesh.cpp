@@ -6,8 +6,10 @@
 #include <cctype>
 #include <charconv>
 #include <numeric>
+#include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -21,14 +23,13 @@ std::string letterOrNumber(int axisFromLast) {
 }
 
 bool isDigits(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 // Names occur in expressions and in the text form of a fusion, so i0, T0, S0 and some keywords are reserved.
 void checkAxisName(std::string_view name) {
-  bool identifier =
-      !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
-      std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  bool identifier = !name.empty() && !isDigits(name.substr(0, 1)) &&
+                    std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
   bool reserved = name == "inf" || name == "nan" || name == "true" || name == "false" ||
                   (identifier && (name[0] == 'i' || name[0] == 'T' || name[0] == 'S') && isDigits(name.substr(1)));
   check(identifier && !reserved,
@@ -38,10 +39,10 @@ void checkAxisName(std::string_view name) {
 
 void checkDevices(const std::vector<int64_t>& ids) {
   std::vector<int64_t> sorted = ids;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   check(sorted.empty() || sorted.front() >= 0, "[mesh] device ids are ranks, at least 0; got {}",
         sorted.empty() ? 0 : sorted.front());
-  auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
+  auto repeated = std::ranges::adjacent_find(sorted);
   if (repeated != sorted.end()) {
     throwUserError(
         fmt::format("[mesh] device {} is listed twice in [{}]; list each rank once", *repeated, fmt::join(ids, ", ")));
@@ -136,8 +137,8 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) 
   std::string shape;
   for (const Axis& axis : axes) {
     checkAxisName(axis.name);
-    check(std::find(grid.names.begin(), grid.names.end(), axis.name) == grid.names.end(),
-          "[mesh] two axes are named {}; give each axis a name of its own", axis.name);
+    check(!meshfuse::contains(grid.names, axis.name), "[mesh] two axes are named {}; give each axis a name of its own",
+          axis.name);
     check(!axis.size || *axis.size >= 1, "[mesh] axis {} has size {}; a mesh axis has at least 1 device", axis.name,
           axis.size.value_or(0));
     grid.names.push_back(axis.name);
@@ -184,23 +185,21 @@ DeviceMesh DeviceMesh::bind(const MeshSizes& sizes) const {
   std::vector<Axis> axes;
   MeshSizes open;
   for (size_t k = 0; k < grid().names.size(); k++) {
-    const auto given = sizes.find(grid().names[k]);
+    Axis& axis = axes.emplace_back(grid().names[k]);
+    const auto given = sizes.find(axis.name);
     if (grid().sizes[k].isConst()) {
-      axes.emplace_back(grid().names[k], grid().sizes[k].constValue());
+      axis.size = grid().sizes[k].constValue();
     } else if (given != sizes.end()) {
-      axes.emplace_back(grid().names[k], given->second);
-    } else {
-      axes.emplace_back(grid().names[k]);
-      if (grid().hints[k] > 0) {
-        open[grid().names[k]] = grid().hints[k];
-      }
+      axis.size = given->second;
+    } else if (grid().hints[k] > 0) {
+      open[axis.name] = grid().hints[k];
     }
   }
   return create(std::move(axes)).hint(open);
 }
 
 bool DeviceMesh::isSymbolic() const {
-  return std::any_of(grid().sizes.begin(), grid().sizes.end(), [](const IntExpr& size) { return !size.isConst(); });
+  return std::ranges::any_of(grid().sizes, [](const IntExpr& size) { return !size.isConst(); });
 }
 
 int64_t DeviceMesh::hintSize(int axis) const {
@@ -210,32 +209,18 @@ int64_t DeviceMesh::hintSize(int axis) const {
                                       : kHintWithout;
 }
 
-std::vector<int64_t> DeviceMesh::axisSizes() const {
-  std::vector<int64_t> sizes;
-  for (const IntExpr& size : grid().sizes) {
-    sizes.push_back(size.constValue());
-  }
-  return sizes;
-}
+std::vector<int64_t> DeviceMesh::axisSizes() const { return mapped(grid().sizes, &IntExpr::constValue); }
 
 int64_t DeviceMesh::teamSize(const std::vector<int>& axes) const {
-  int64_t count = 1;
-  for (int axis : axes) {
-    count *= axisSize(axis).constValue();
-  }
-  return count;
+  return productOf(axes, [&](int axis) { return axisSize(axis).constValue(); });
 }
 
 int64_t DeviceMesh::numDevices() const {
-  int64_t count = empty() ? 0 : 1;
-  for (const IntExpr& size : grid().sizes) {
-    if (!size.isConst()) {
-      throwInternalError(
-          fmt::format("[mesh] the number of devices of {} is not known before its sizes are bound", toString()));
-    }
-    count *= size.constValue();
+  if (isSymbolic()) {
+    throwInternalError(
+        fmt::format("[mesh] the number of devices of {} is not known before its sizes are bound", toString()));
   }
-  return count;
+  return empty() ? 0 : productOf(grid().sizes, &IntExpr::constValue);
 }
 
 int DeviceMesh::axisOf(ParallelType type) const {
@@ -244,10 +229,8 @@ int DeviceMesh::axisOf(ParallelType type) const {
   }
   int axis = numAxes() - 1 - type.axisFromLast();
   if (axis < 0) {
-    std::string all;
-    for (int k = 0; k < numAxes(); k++) {
-      all += fmt::format("{}{} ({})", all.empty() ? "" : ", ", typeOf(k).toString(), axisName(k));
-    }
+    const std::string all = joined(std::views::iota(0, numAxes()), ", ",
+                                   [&](int k) { return fmt::format("{} ({})", typeOf(k).toString(), axisName(k)); });
     throwUserError(
         fmt::format("[mesh] {} needs a mesh of at least {} axes, {} has {}; give the mesh more axes or bind one of {}",
                     type.toString(), type.axisFromLast() + 1, toString(), numAxes(), all.empty() ? "none" : all));
@@ -256,12 +239,12 @@ int DeviceMesh::axisOf(ParallelType type) const {
 }
 
 ParallelType DeviceMesh::axis(std::string_view name) const {
-  auto it = std::find(grid().names.begin(), grid().names.end(), name);
-  if (it == grid().names.end()) {
+  const auto position = static_cast<int>(positionIn(grid().names, name));
+  if (position == numAxes()) {
     throwUserError(fmt::format("[mesh] no axis is named {}; there are {}", name,
-                               grid().names.empty() ? "none" : fmt::format("{}", fmt::join(grid().names, ", "))));
+                               grid().names.empty() ? "none" : joined(grid().names, ", ")));
   }
-  return typeOf(static_cast<int>(it - grid().names.begin()));
+  return typeOf(position);
 }
 
 ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) const {
@@ -308,27 +291,25 @@ std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b
   for (int axis = 0; axis < numAxes(); axis++) {
     const ParallelType whole = typeOf(axis);
     std::vector<std::pair<int64_t, int64_t>> taken;  // ranges (begin, end), counted from the outermost digit
-    bool isTaken = false;
     for (const ParallelType type : bound) {
       if (overlap(type, whole)) {
-        isTaken = true;
         taken.emplace_back(type.pre(), type.pre() * type.size());
       }
     }
-    if (!isTaken) {
+    if (taken.empty()) {
       free.push_back(whole);
       continue;
     }
-    if (!axisSize(axis).isConst() || std::find(bound.begin(), bound.end(), whole) != bound.end()) {
+    if (!axisSize(axis).isConst() || meshfuse::contains(bound, whole)) {
       continue;
     }
-    std::sort(taken.begin(), taken.end());
+    std::ranges::sort(taken);
     taken.emplace_back(axisSize(axis).constValue(), 0);
     int64_t at = 1;
     for (const auto& [begin, end] : taken) {
       if (begin > at && begin % at == 0 && begin <= axisSize(axis).constValue()) {
         const ParallelType part = ParallelType::device(whole.axisFromLast(), at, begin / at);
-        if (std::none_of(bound.begin(), bound.end(), [&](ParallelType t) { return overlap(t, part); })) {
+        if (std::ranges::none_of(bound, [&](ParallelType t) { return overlap(t, part); })) {
           free.push_back(part);
         }
       }
@@ -339,8 +320,8 @@ std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b
 }
 
 int64_t DeviceMesh::indexOf(int64_t rank) const {
-  auto it = std::find(grid().ids.begin(), grid().ids.end(), rank);
-  return it == grid().ids.end() ? -1 : it - grid().ids.begin();
+  const int64_t position = positionIn(grid().ids, rank);
+  return position == std::ssize(grid().ids) ? -1 : position;
 }
 
 std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
@@ -404,7 +385,7 @@ bool operator==(const DeviceMesh& a, const DeviceMesh& b) { return a.grid_ == b.
 
 bool haveSameDevices(const DeviceMesh& a, const DeviceMesh& b) {
   const auto sorted = [](std::vector<int64_t> ids) {
-    std::sort(ids.begin(), ids.end());
+    std::ranges::sort(ids);
     return ids;
   };
   return a == b || sorted(a.devices()) == sorted(b.devices());

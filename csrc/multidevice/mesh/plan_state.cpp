@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
+
 namespace meshfuse {
 
 std::span<const int64_t> PlanState::partsOf(size_t dim) const {
@@ -27,13 +29,10 @@ int64_t longestOf(std::span<const int64_t> parts) {
 int64_t paddedExtent(std::span<const int64_t> parts) { return std::ssize(parts) * longestOf(parts); }
 
 bool isUneven(const PlanState& state, const std::vector<int64_t>& extents) {
-  for (size_t k = 0; k < extents.size(); k++) {
+  return std::ranges::any_of(indices(extents), [&](int64_t k) {
     const PlanDim& dim = state.dims[k];
-    if (!dim.empty() && (!state.partsOf(k).empty() || dim.front().stride * dim.front().size != extents[k])) {
-      return true;
-    }
-  }
-  return false;
+    return !dim.empty() && (!state.partsOf(k).empty() || dim.front().stride * dim.front().size != extents[k]);
+  });
 }
 
 PlanDim normalForm(const PlanDim& dim) {
@@ -59,19 +58,7 @@ bool isCutFromLocal(const PlanDigit& owned, const PlanDim& before) {
 }
 
 int64_t localExtent(const PlanDim& dim) {
-  int64_t n = 1;
-  for (const PlanDigit& d : dim) {
-    n *= d.atom == kLocal ? d.size : 1;
-  }
-  return n;
-}
-
-int64_t localSize(const PlanState& state) {
-  int64_t n = 1;
-  for (const PlanDim& dim : state.dims) {
-    n *= localExtent(dim);
-  }
-  return n;
+  return productOf(dim, [](const PlanDigit& d) { return d.atom == kLocal ? d.size : 1; });
 }
 
 std::vector<int> usedAtoms(const PlanState& state) {
@@ -83,7 +70,7 @@ std::vector<int> usedAtoms(const PlanState& state) {
       }
     }
   }
-  std::sort(atoms.begin(), atoms.end());
+  std::ranges::sort(atoms);
   return atoms;
 }
 

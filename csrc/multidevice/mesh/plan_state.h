@@ -50,8 +50,7 @@ struct PlanState {
 [[nodiscard]] PlanDim normalForm(const PlanDim& dim);
 // Whether an owned digit of a dim takes a part of one local digit of `before`, the same dim in another state.
 [[nodiscard]] bool isCutFromLocal(const PlanDigit& owned, const PlanDim& before);
-// Elements on one rank.
-[[nodiscard]] int64_t localSize(const PlanState& state);
+// Indices on one rank.
 [[nodiscard]] int64_t localExtent(const PlanDim& dim);
 // Atoms that own a digit, ascending.
 [[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
