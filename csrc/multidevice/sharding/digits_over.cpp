@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/size_facts.h"
@@ -17,13 +17,22 @@ namespace {
 // Every dim between `base` and the requested dim, as digits of the base; computed on demand.
 class DigitsOver {
  public:
-  DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : base_(base), prover_(prover) {}
+  DigitsOver(const TensorView* tv, const std::vector<IterDomain*>& base, const Prover& prover)
+      : base_(base), prover_(prover) {
+    if (tv->definition() != nullptr && tv->definition()->kind() == ExprKind::Reshape) {
+      regroup(tv->getLogicalDomain());
+    }
+  }
 
+  const DigitList& of(IterDomain* id) {
+    const auto known = std::ranges::find(known_, id, &Known::id);
+    return known != known_.end() ? *known->digits : know(id, made(id));
+  }
+
+ private:
   // The logical dims of a reshape that has no splits and merges yet because sizes are unknown; derived from the order of elements.
   void regroup(const std::vector<IterDomain*>& logical) {
-    const auto isNew = [&](const IterDomain* id) {
-      return id->definition() == nullptr && std::ranges::find(base_, id) == base_.end();
-    };
+    const auto isNew = [&](const IterDomain* id) { return id->definition() == nullptr && !contains(base_, id); };
     if (std::ranges::none_of(logical, isNew)) {
       return;
     }
@@ -37,24 +46,12 @@ class DigitsOver {
     }
     for (size_t j = dims.to.size(); j-- > 0;) {
       IterDomain* id = logical[dims.to[j]];
-      std::pair<DigitList, DigitList> parts{DigitList(), rest};
-      if (j > 0) {
-        parts = split(rest, prover_.canonical(id->extent()), prover_);
-      }
+      auto parts = j > 0 ? split(rest, prover_.canonical(id->extent()), prover_) : std::pair(DigitList(), rest);
       know(id, std::move(parts.second));
       rest = std::move(parts.first);
     }
   }
 
-  const DigitList& of(IterDomain* id) {
-    const auto known = std::ranges::find(known_, id, &Known::id);
-    if (known != known_.end()) {
-      return *known->digits;
-    }
-    return know(id, made(id));
-  }
-
- private:
   const DigitList& know(IterDomain* id, DigitList list) {
     return *known_.emplace_back(Known{id, std::make_unique<DigitList>(std::move(list))}).digits;
   }
@@ -65,8 +62,8 @@ class DigitsOver {
   };
 
   DigitList made(IterDomain* id) {
-    if (const auto at = std::ranges::find(base_, id); at != base_.end()) {
-      const auto dim = static_cast<int>(at - base_.begin());
+    if (contains(base_, id)) {
+      const auto dim = static_cast<int>(positionIn(base_, id));
       const IntExpr extent = prover_.canonical(id->extent());
       if (extent.isConst(1)) {
         ones_.emplace(id->id(), Digit{dim, 1, 1, {}});
@@ -126,16 +123,12 @@ class DigitsOver {
 
   // The partition of a whole dim. Parts of equal blocks are the same as a split.
   DigitList partOf(const IdExpr& e, bool outer) {
-    const auto at = std::ranges::find(base_, e.in[0]);
-    if (at == base_.end()) {
+    if (!contains(base_, e.in[0])) {
       return DigitList::opaque();
     }
-    const auto dim = static_cast<int>(at - base_.begin());
+    const auto dim = static_cast<int>(positionIn(base_, e.in[0]));
     const IntExpr parts = std::ssize(e.sizes);
-    std::vector<IntExpr> sizes;
-    for (const IntExpr& size : e.sizes) {
-      sizes.push_back(prover_.canonical(size));
-    }
+    const auto sizes = mapped(e.sizes, [&](const IntExpr& size) { return prover_.canonical(size); });
     const IntExpr extent = sumOf(sizes);
     const IntExpr longest = max(1, largestOf(sizes));
     if (extent.isConst() && areBlocks(sizes)) {
@@ -163,13 +156,10 @@ class DigitsOver {
     if (const auto one = ones_.find(id->id()); one != ones_.end()) {
       return one->second;
     }
-    if (list.isOpaque() || list.digits().size() != 1) {
+    if (list.isOpaque() || list.hasParts() || list.digits().size() != 1) {
       return std::nullopt;
     }
     const Digit& d = list.digits()[0];
-    if (!d.parts.empty()) {
-      return std::nullopt;
-    }
     const bool isTop = d.isRagged() || prover_.multiply(d.stride, d.size) == extentOf(d.dim);
     return isTop ? std::optional<Digit>(d) : std::nullopt;
   }
@@ -183,15 +173,8 @@ class DigitsOver {
 }  // namespace
 
 std::vector<DigitList> logicalOverRoot(const TensorView* tv, const Prover& prover) {
-  DigitsOver over(tv->getRootDomain(), prover);
-  if (tv->definition() != nullptr && tv->definition()->kind() == ExprKind::Reshape) {
-    over.regroup(tv->getLogicalDomain());
-  }
-  std::vector<DigitList> lists;
-  for (IterDomain* id : tv->getLogicalDomain()) {
-    lists.push_back(over.of(id));
-  }
-  return lists;
+  DigitsOver over(tv, tv->getRootDomain(), prover);
+  return mapped(tv->getLogicalDomain(), [&](IterDomain* id) { return over.of(id); });
 }
 
 std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base, const Prover& prover) {
@@ -200,17 +183,10 @@ std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDo
   if (mesh.empty()) {
     return bound;
   }
-  DigitsOver over(base, prover);
-  if (&base != &tv->getLogicalDomain() && tv->definition() != nullptr &&
-      tv->definition()->kind() == ExprKind::Reshape) {
-    over.regroup(tv->getLogicalDomain());
-  }
+  DigitsOver over(tv, base, prover);
   for (IterDomain* id : tv->getLoopDomain()) {
-    if (!id->isDeviceDim()) {
-      continue;
-    }
     const ParallelType type = id->parallelType();
-    if (!prover.canonical(mesh.size(type)).isConst(1)) {
+    if (type.isDevice() && !prover.canonical(mesh.size(type)).isConst(1)) {
       const Owner owner = Owner::device(mesh.axisOf(type), mesh.below(type));
       bound.push_back({owner.axis, over.of(id).ownedBy(owner, prover), id->extent(), id});
     }

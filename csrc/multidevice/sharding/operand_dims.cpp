@@ -12,29 +12,22 @@ namespace {
 void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
   const ExprAttributes& a = expr->attributes();
   const std::vector<IntExpr> extents = expr->input(0)->asTensor()->shape();
+  const bool isSlice = expr->kind() == ExprKind::Slice;
   for (size_t k = 0; k < dims.size(); k++) {
-    if (expr->kind() == ExprKind::Slice) {
-      dims[k].strided = !a.steps[k].isConst(1);
-      dims[k].offset = a.starts[k];
-      dims[k].window = !(a.starts[k].isConst(0) && a.stops[k] == extents[k]);
-    } else {
-      dims[k].offset = IntExpr(0) - a.starts[k];
-      dims[k].window = !(a.starts[k].isConst(0) && a.stops[k].isConst(0));
-    }
+    dims[k].strided = isSlice && !a.steps[k].isConst(1);
+    dims[k].offset = isSlice ? a.starts[k] : IntExpr(0) - a.starts[k];
+    dims[k].window = !a.starts[k].isConst(0) || !(a.stops[k] == (isSlice ? extents[k] : 0));
   }
 }
 
 }  // namespace
 
 bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover) {
-  if (dim.strided) {
-    return false;
-  }
-  if (!d.parts.empty()) {
-    return !dim.window;  // the parts of a window have other sizes
-  }
-  return !dim.window || dim.offset.isConst(0) ||
-         prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
+  const auto isOfWholePeriods = [&] {
+    return dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
+  };
+  // the parts of a window have other sizes than those of its operand
+  return !dim.strided && (!dim.window || (d.parts.empty() && isOfWholePeriods()));
 }
 
 bool stretches(const IterDomain* operand, const OperandDim& dim, const IterDomain* result) {

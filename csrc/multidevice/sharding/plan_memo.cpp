@@ -1,5 +1,7 @@
 #include "multidevice/sharding/plan_memo.h"
 
+#include <algorithm>
+
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
 
@@ -35,11 +37,10 @@ struct Hasher {
 };
 
 bool same(const ShardState& a, const ShardState& b) {
-  return a.partial == b.partial && a.dims.size() == b.dims.size() && a.mesh == b.mesh &&
-         std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), [](const DigitList& x, const DigitList& y) {
-           return x.isOpaque() == y.isOpaque() &&
-                  std::equal(x.digits().begin(), x.digits().end(), y.digits().begin(), y.digits().end());
-         });
+  const auto areSame = [](const DigitList& x, const DigitList& y) {
+    return x.isOpaque() == y.isOpaque() && std::ranges::equal(x.digits(), y.digits());
+  };
+  return a.partial == b.partial && a.mesh == b.mesh && std::ranges::equal(a.dims, b.dims, areSame);
 }
 
 }  // namespace

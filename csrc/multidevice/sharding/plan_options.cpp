@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -21,20 +22,15 @@ constexpr std::string_view kTransfer = "transfer";
 }  // namespace
 
 PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from, const DeviceMesh& to) {
-  PlanOptions options;
-  options.alphas = settings.alpha;
-  options.beta = settings.beta;
-  options.betaBetween = settings.betaBetween;
-  options.bound = settings.bound;
-  options.direct = settings.direct;
-  for (const Collective kind : kForbiddable) {
-    if (isForbidden(settings, identifier(kind))) {
-      options.forbid.push_back(kind);
-    }
-  }
-  options.permutes = !isForbidden(settings, kPermute);
-  options.transfers = !isForbidden(settings, kTransfer) || !haveSameDevices(from, to);
-  return options;
+  const auto isOut = [&](Collective kind) { return isForbidden(settings, identifier(kind)); };
+  return {.alphas = settings.alpha,
+          .beta = settings.beta,
+          .betaBetween = settings.betaBetween,
+          .bound = settings.bound,
+          .forbid = filtered(kForbiddable, isOut),
+          .permutes = !isForbidden(settings, kPermute),
+          .transfers = !isForbidden(settings, kTransfer) || !haveSameDevices(from, to),
+          .direct = settings.direct};
 }
 
 double costAlong(const std::vector<std::string>& axes, const std::map<std::string, double>& costs) {
@@ -45,9 +41,7 @@ double costAlong(const std::vector<std::string>& axes, const std::map<std::strin
   return most;
 }
 
-bool isForbidden(const PlannerSettings& settings, std::string_view move) {
-  return std::ranges::find(settings.forbid, move) != settings.forbid.end();
-}
+bool isForbidden(const PlannerSettings& settings, std::string_view move) { return contains(settings.forbid, move); }
 
 std::vector<std::string> wrongPlannerSettings(const Fusion& fusion) {
   const PlannerSettings& settings = fusion.planner();

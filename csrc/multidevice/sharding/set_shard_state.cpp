@@ -2,8 +2,11 @@
 #include "multidevice/sharding/shard_state.h"
 
 #include <algorithm>
+#include <numeric>
+#include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 
@@ -62,9 +65,8 @@ void cutRoundedUp(const std::vector<Digit>& digits, const IntExpr& extent, Digit
 DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   const int count = static_cast<int>(digits.size());
   DigitSplits out;
-  for (int i = 0; i < count; i++) {
-    out.place.push_back(i);
-  }
+  out.place.resize(count);
+  std::iota(out.place.begin(), out.place.end(), 0);
   out.loops = count;
   if (!digits.front().parts.empty()) {
     // one loop over the parts and one within a part: no axis owns a digit there
@@ -144,12 +146,8 @@ struct OwnedLoop {
 
 // Merges two loops into one in which `inner` varies fastest.
 IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* inner) {
-  const auto& loops = tv->getLoopDomain();
-  const auto positionOf = [&](const IterDomain* id) {
-    return static_cast<int>(std::find(loops.begin(), loops.end(), id) - loops.begin());
-  };
-  const int from = positionOf(outer);
-  const int to = positionOf(inner);
+  const auto from = static_cast<int>(positionIn(tv->getLoopDomain(), outer));
+  const auto to = static_cast<int>(positionIn(tv->getLoopDomain(), inner));
   tv->merge(from, to);
   return tv->axis(from < to ? from : from - 1);
 }
@@ -208,9 +206,9 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
     std::vector<Digit> digits;
     if (logical == partial) {
       IntExpr stride = 1;
-      for (auto axis = state.partial.rbegin(); axis != state.partial.rend(); ++axis) {
-        digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(*axis), Owner::device(*axis)});
-        stride = prover.multiply(stride, state.mesh.axisSize(*axis));
+      for (const int axis : state.partial | std::views::reverse) {
+        digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(axis), Owner::device(axis)});
+        stride = prover.multiply(stride, state.mesh.axisSize(axis));
       }
     } else if (next < dims.size() && logical == dims[next]) {
       const DigitList& list = state.dims[next++];
@@ -219,7 +217,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
       }
       digits.assign(list.digits().begin(), list.digits().end());
     }
-    if (std::none_of(digits.begin(), digits.end(), [](const Digit& d) { return d.owner.isDevice(); })) {
+    if (std::ranges::none_of(digits, [](const Digit& d) { return d.owner.isDevice(); })) {
       loop++;
       continue;
     }

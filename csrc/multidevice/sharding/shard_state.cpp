@@ -161,7 +161,7 @@ std::optional<IntExpr> extentOfParts(const TensorView* tv, size_t dim) {
   const IterDomain* stored = stateDims(tv)[dim];
   for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
     if (e->kind == IdExprKind::Partition && e->in[0] == stored) {
-      return sumOf(std::span<const IntExpr>(e->sizes));
+      return sumOf(e->sizes);
     }
   }
   return std::nullopt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -34,10 +35,8 @@ ShardState ShardStateMemo::state(const TensorView* tv) {
   if (hasSymbolicSizes(tv)) {
     return shardState(tv);
   }
-  Key key{{}, tv->loopTransforms(), tv->getDeviceMesh()};
-  for (const IterDomain* id : tv->getLogicalDomain()) {
-    key.dims.emplace_back(id->extent().constValue(), id->iterType());
-  }
+  const auto dimOf = [](const IterDomain* id) { return std::pair(id->extent().constValue(), id->iterType()); };
+  Key key{mapped(tv->getLogicalDomain(), dimOf), tv->loopTransforms(), tv->getDeviceMesh()};
   if (const auto known = states_.find(key); known != states_.end()) {
     return known->second;
   }
