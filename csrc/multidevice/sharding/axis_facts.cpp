@@ -1,6 +1,5 @@
 #include "multidevice/sharding/axis_facts.h"
 
-#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>

@@ -163,10 +163,9 @@ Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vec
       continue;
     }
     const int64_t step = attributes.steps[k].constValue();
-    read.dims.emplace_back();
-    for (const IndexRun& r : made.dims[k]) {
-      read.dims.back().push_back({start + r.start * step, r.count, r.count == 1 ? 1 : r.step * step});
-    }
+    read.dims.push_back(mapped(made.dims[k], [&](const IndexRun& r) {
+      return IndexRun{start + r.start * step, r.count, r.count == 1 ? 1 : r.step * step};
+    }));
   }
   return read;
 }
@@ -178,11 +177,9 @@ Part windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_
     return windowReads(expr->kind(), expr->attributes(), sizes, made);
   }
   const std::vector<OperandDim> dims = operandDims(expr, operand);
-  Part read;
-  for (size_t k = 0; k < sizes.size(); k++) {
-    read.dims.push_back(movedInto(made.dims[k], dims[k].window ? dims[k].offset.constValue() : 0, sizes[k]));
-  }
-  return read;
+  return {mapped(indices(sizes), [&](int64_t k) {
+    return movedInto(made.dims[k], dims[k].window ? dims[k].offset.constValue() : 0, sizes[k]);
+  })};
 }
 
 std::optional<HaloExchange> haloExchange(const Expr* expr, int operand) {

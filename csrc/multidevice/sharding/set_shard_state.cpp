@@ -78,20 +78,17 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     out.loops = static_cast<int>(out.splits.size()) + 2;
     return out;
   }
+  const auto isOwned = [](const Digit& d) { return d.owner.isDevice(); };
+  const auto top = static_cast<int>(std::ranges::find_if_not(digits, isOwned) - digits.begin());  // digits in the run
+  const IntExpr together = productOf(digits | std::views::take(top), &Digit::size);
   if (!digits.front().isRagged()) {
     // A run of axes on top, one with a symbolic size, is padded as one axis where sizes turn out not to divide.
-    int run = 0;
-    IntExpr together = 1;
-    while (run < count && digits[run].owner.isDevice()) {
-      together *= digits[run++].size;
-    }
-    if (run > 1 && run < count && !together.isConst()) {
+    const bool isPadded = top > 1 && top < count && !together.isConst();
+    if (isPadded) {
       out.splits.push_back({0, together, false});
-    } else {
-      run = 0;
     }
     for (int i = 0; i + 1 < count; i++) {
-      if (i + 1 == run) {
+      if (isPadded && i + 1 == top) {
         continue;
       }
       // The loop of an axis has its size, whether or not that divides what is cut. A quotient, which may be nothing for other sizes, is
@@ -109,11 +106,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     cutRoundedUp(digits, extent, out);
     return out;
   }
-  int top = 0;  // digits in the run
-  int64_t parts = 1;
-  while (top < count && digits[top].owner.isDevice()) {
-    parts *= digits[top++].size.constValue();
-  }
+  const int64_t parts = together.constValue();
   const int64_t bound = extent.constValue();
   const int64_t below = top == 0 ? 0 : digits[top - 1].stride.constValue();
   const bool isBlock = top > 0 && top + 1 >= count && below == std::max<int64_t>(1, (bound + parts - 1) / parts);
