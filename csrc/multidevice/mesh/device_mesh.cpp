@@ -26,6 +26,13 @@ bool isDigits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+// 0 if the text is not a number of this type.
+template <class Number>
+Number numberIn(std::string_view text) {
+  Number value = 0;
+  return isDigits(text) && std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc() ? value : 0;
+}
+
 // Names occur in expressions and in the text form of a fusion, so i0, T0, S0 and some keywords are reserved.
 void checkAxisName(std::string_view name) {
   bool identifier = !name.empty() && !isDigits(name.substr(0, 1)) &&
@@ -86,25 +93,18 @@ std::optional<ParallelType> parseParallelType(std::string_view text) {
       return type;
     }
   }
-  int axis = 0;
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
     const std::optional<ParallelType> whole = parseParallelType(text.substr(0, colon));
     const size_t next = text.find(':', colon + 1);
-    int64_t pre = 0;
-    int64_t size = 0;
-    const auto reads = [](std::string_view part, int64_t& value) {
-      return isDigits(part) && std::from_chars(part.data(), part.data() + part.size(), value).ec == std::errc();
-    };
-    const bool ok = whole && whole->isDevice() && next != std::string_view::npos &&
-                    reads(text.substr(colon + 1, next - colon - 1), pre) && reads(text.substr(next + 1), size) &&
-                    pre > 0 && size > 0;
-    return ok ? std::optional(ParallelType::device(whole->axisFromLast(), pre, size)) : std::nullopt;
+    if (!whole || !whole->isDevice() || next == std::string_view::npos) {
+      return std::nullopt;
+    }
+    const int64_t pre = numberIn<int64_t>(text.substr(colon + 1, next - colon - 1));
+    const int64_t size = numberIn<int64_t>(text.substr(next + 1));
+    return pre > 0 && size > 0 ? std::optional(P::device(whole->axisFromLast(), pre, size)) : std::nullopt;
   }
-  if (text.starts_with("DID") && isDigits(text.substr(3)) &&
-      std::from_chars(text.data() + 3, text.data() + text.size(), axis).ec == std::errc() && axis >= 3) {
-    return ParallelType::device(axis);
-  }
-  return std::nullopt;
+  const int axis = text.starts_with("DID") ? numberIn<int>(text.substr(3)) : 0;
+  return axis >= 3 ? std::optional(P::device(axis)) : std::nullopt;
 }
 
 DeviceMesh::DeviceMesh(std::vector<int64_t> ids) : DeviceMesh(ids, {std::ssize(ids)}) {}

@@ -1,6 +1,7 @@
 // The indices of one dim that a rank holds, as one bit for each block of neighbouring indices that no digit distinguishes.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -20,8 +21,7 @@ class IndexSet {
 
   int64_t count() const;                             // in elements
   int64_t countShared(const IndexSet& other) const;  // of the same extent and unit
-  friend auto operator<=>(const IndexSet& a, const IndexSet& b) { return a.words_ <=> b.words_; }
-  friend bool operator==(const IndexSet& a, const IndexSet& b) { return a.words_ == b.words_; }
+  friend auto operator<=>(const IndexSet&, const IndexSet&) = default;
 
  private:
   std::vector<uint64_t> words_;

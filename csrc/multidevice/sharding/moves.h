@@ -3,10 +3,10 @@
 // A move acts on a set of atoms at once, because the cost of a collective over a group is not the sum of the costs for its atoms.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "base/ranges.h"
 #include "multidevice/sharding/plan_space.h"
 #include "multidevice/sharding/planner.h"
 
@@ -38,7 +38,7 @@ struct AllowedMoves {
   PartialSums sums = PartialSums::Moved;
   std::vector<Collective> forbidden = {};  // moves that communicate; Transfer stands for permutations
 
-  bool has(Collective kind) const { return std::ranges::find(forbidden, kind) == forbidden.end(); }
+  bool has(Collective kind) const { return !contains(forbidden, kind); }
 };
 
 // A small cost of a slice and of an exchange with counts, so that of two plans with equal cost the simpler one is chosen.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <ranges>
+#include <utility>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -34,16 +35,11 @@ constexpr bool kCheckPlans = false;
 struct Problem {
   AtomPair pair;
   std::vector<int64_t> extents;
-  std::vector<int64_t> atomSizes;
   PlanSpace space;
   MovePrices prices;
 
   Problem(AtomPair p, const std::vector<int64_t>& shape, const PlanOptions& options)
-      : pair(std::move(p)),
-        extents(shape),
-        atomSizes(pair.on.atoms.axisSizes()),
-        space(extents, atomSizes, pair.from, pair.to),
-        prices{} {
+      : pair(std::move(p)), extents(shape), space(extents, pair.on.atoms.axisSizes(), pair.from, pair.to), prices{} {
     for (const AtomOrigin& origin : pair.on.origins) {
       const std::string& axis = pair.on.mesh.axisName(origin.axis);
       prices.alpha.byAtom.push_back(options.alphas.empty() ? options.alpha : costAlong(axis, options.alphas));
@@ -66,7 +62,7 @@ void append(RedistributionPlan& plan, Problem& problem, const std::vector<Move>&
                   .before = problem.space.toPlanState(at),
                   .after = problem.space.toPlanState(move.after)};
     if (move.kind == Collective::Transfer) {
-      step.sources = permuteSources(problem.atomSizes, step.before, step.after);
+      step.sources = permuteSources(step.on.atoms.axisSizes(), step.before, step.after);
     }
     plan.cost += maker.cost(at, move);
     plan.elements += static_cast<int64_t>(maker.received(at, move));
@@ -105,9 +101,7 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
   Problem gather(nestedAtoms(from, ShardState::replicated(from.mesh, extents)), shape, options);
   std::vector<Move> chain;
   SearchState at = gather.space.from();
-  if (at.partial != 0) {
-    const AtomSet group = at.partial;
-    at.partial = 0;
+  if (const AtomSet group = std::exchange(at.partial, 0); group != 0) {
     chain.push_back({Collective::AllReduce, group, at});
   }
   if (const AtomSet group = gather.space.used(at); group != 0) {

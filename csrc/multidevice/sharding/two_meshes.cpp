@@ -41,11 +41,6 @@ ShardState spread(const ShardState& state) {
   return out;
 }
 
-ShardState withoutSums(ShardState state) {
-  state.partial.clear();
-  return state;
-}
-
 RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                 const PlanOptions& options) {
   const AtomPair source = nestedAtoms(from, from);
@@ -77,8 +72,8 @@ void append(RedistributionPlan& plan, const RedistributionPlan& more) {
 
 RedistributionPlan planBetween(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                const PlanOptions& options) {
-  std::vector<ShardState> sources{withoutSums(from)};
-  std::vector<ShardState> targets{withoutSums(to)};
+  std::vector<ShardState> sources{ShardState{from.mesh, from.dims, {}}};  // without sums
+  std::vector<ShardState> targets{ShardState{to.mesh, to.dims, {}}};
   for (std::vector<ShardState>* side : {&sources, &targets}) {
     ShardState wide = spread(side->front());
     if (!provenEqual(wide, side->front())) {
