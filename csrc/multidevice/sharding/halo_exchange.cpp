@@ -146,6 +146,25 @@ ShardState heldOf(const TensorView* from, const DeviceMesh& to) {
   return from->hasDeviceMesh() ? shardState(from) : ShardState::replicated(to, from->shape());
 }
 
+bool isTransfer(const HaloExchange& exchange) { return !exchange.messages.empty() && exchange.broadcastAxes.empty(); }
+
+// Replaces two exchanges by one if that costs no more.
+std::optional<HaloExchange> together(const TensorView* from, const HaloExchange& a, const HaloExchange& b) {
+  if (!(a.to == b.to)) {
+    return std::nullopt;
+  }
+  std::vector<Part> needs;
+  for (size_t r = 0; r < a.needs.size(); r++) {
+    std::optional<Part> both = joined(a.needs[r], b.needs[r]);
+    if (!both) {
+      return std::nullopt;
+    }
+    needs.push_back(*std::move(both));
+  }
+  HaloExchange exchange = exchangeOf(heldOf(from, a.to), a.to, std::move(needs), false, from->fusion().planner());
+  return exchange.cost <= a.cost + b.cost ? std::optional(std::move(exchange)) : std::nullopt;
+}
+
 }  // namespace
 
 bool isWindowOp(const Expr* expr) {
@@ -204,29 +223,6 @@ std::optional<HaloExchange> haloExchange(const Expr* expr, int operand) {
   const bool alike = !isRagged(held) && !isRagged(made);
   return exchangeOf(held, made.mesh, std::move(needs), alike, expr->fusion().planner());
 }
-
-namespace {
-
-bool isTransfer(const HaloExchange& exchange) { return !exchange.messages.empty() && exchange.broadcastAxes.empty(); }
-
-// Replaces two exchanges by one if that costs no more.
-std::optional<HaloExchange> together(const TensorView* from, const HaloExchange& a, const HaloExchange& b) {
-  if (!(a.to == b.to)) {
-    return std::nullopt;
-  }
-  std::vector<Part> needs;
-  for (size_t r = 0; r < a.needs.size(); r++) {
-    std::optional<Part> both = joined(a.needs[r], b.needs[r]);
-    if (!both) {
-      return std::nullopt;
-    }
-    needs.push_back(*std::move(both));
-  }
-  HaloExchange exchange = exchangeOf(heldOf(from, a.to), a.to, std::move(needs), false, from->fusion().planner());
-  return exchange.cost <= a.cost + b.cost ? std::optional(std::move(exchange)) : std::nullopt;
-}
-
-}  // namespace
 
 HaloExchanges::HaloExchanges(const Fusion& fusion) {
   std::map<int, std::vector<size_t>> open;  // by operand: exchanges that later windows may join

@@ -199,15 +199,6 @@ bool hasSymbols(const TensorView* tv) {
   return std::ranges::any_of(tv->getLoopDomain(), [](const IterDomain* id) { return !id->extent().isConst(); });
 }
 
-}  // namespace
-
-std::string_view name(EdgeRelation relation) {
-  constexpr std::string_view kNames[] = {"aligned", "local", "comm"};
-  return kNames[static_cast<size_t>(relation)];
-}
-
-namespace {
-
 // Compares the indices of every rank: axis names of two meshes are unrelated, and uneven parts with equal indices may have different
 // digits.
 EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
@@ -226,7 +217,44 @@ EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
+Edge edgeFrom(ShardState held, const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+  Edge edge;
+  edge.held = std::move(held);
+  Need need = neededState(expr, operand, result, prover);
+  const bool isKnown = need.unknown.empty();
+  // A rank that holds the whole tensor lacks nothing. For symbolic sizes the same holds for each dim.
+  const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
+  if (isKnown || whole || hasSymbols(result)) {
+    edge.relation = compare(edge.held, need.state, edge.reason, prover);
+  }
+  if (edge.relation == EdgeRelation::Aligned && (!isKnown || need.mayStretch)) {
+    edge.relation = EdgeRelation::Local;
+    edge.reason = "a rank may hold more than it needs";
+  }
+  if (edge.relation != EdgeRelation::Aligned && (!isKnown || edge.held.hasOpaqueDim()) && hasSymbols(result)) {
+    if (const EdgeRelation byLoops = compareLoops(expr, operand, result, prover); byLoops < edge.relation) {
+      edge.relation = byLoops;
+      edge.reason = "";
+    }
+  }
+  if (isKnown) {
+    edge.needed = std::move(need.state);
+  } else if (edge.relation != EdgeRelation::Aligned) {
+    edge.reason = std::move(need.unknown);
+  }
+  if (edge.relation == EdgeRelation::Comm && isKnown) {
+    const std::string why = opaqueInReshape(expr, edge.held, result, prover);
+    edge.reason += why.empty() ? "" : "; " + why;
+  }
+  return edge;
+}
+
 }  // namespace
+
+std::string_view name(EdgeRelation relation) {
+  constexpr std::string_view kNames[] = {"aligned", "local", "comm"};
+  return kNames[static_cast<size_t>(relation)];
+}
 
 EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason, const Prover& prover) {
   if (held.mesh.empty()) {
@@ -273,42 +301,6 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
   }
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
-
-namespace {
-
-Edge edgeFrom(ShardState held, const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
-  Edge edge;
-  edge.held = std::move(held);
-  Need need = neededState(expr, operand, result, prover);
-  const bool isKnown = need.unknown.empty();
-  // A rank that holds the whole tensor lacks nothing. For symbolic sizes the same holds for each dim.
-  const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
-  if (isKnown || whole || hasSymbols(result)) {
-    edge.relation = compare(edge.held, need.state, edge.reason, prover);
-  }
-  if (edge.relation == EdgeRelation::Aligned && (!isKnown || need.mayStretch)) {
-    edge.relation = EdgeRelation::Local;
-    edge.reason = "a rank may hold more than it needs";
-  }
-  if (edge.relation != EdgeRelation::Aligned && (!isKnown || edge.held.hasOpaqueDim()) && hasSymbols(result)) {
-    if (const EdgeRelation byLoops = compareLoops(expr, operand, result, prover); byLoops < edge.relation) {
-      edge.relation = byLoops;
-      edge.reason = "";
-    }
-  }
-  if (isKnown) {
-    edge.needed = std::move(need.state);
-  } else if (edge.relation != EdgeRelation::Aligned) {
-    edge.reason = std::move(need.unknown);
-  }
-  if (edge.relation == EdgeRelation::Comm && isKnown) {
-    const std::string why = opaqueInReshape(expr, edge.held, result, prover);
-    edge.reason += why.empty() ? "" : "; " + why;
-  }
-  return edge;
-}
-
-}  // namespace
 
 Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
   auto edges =

@@ -44,6 +44,17 @@ bool isBlock(const DigitList& dim, const DeviceMesh& mesh) {
   return !dim.hasParts() && isOfWholeAxes(dim, mesh);
 }
 
+// The sum of the given part sizes of a stored dim; nullopt without such parts.
+std::optional<IntExpr> extentOfParts(const TensorView* tv, size_t dim) {
+  const IterDomain* stored = stateDims(tv)[dim];
+  for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
+    if (e->kind == IdExprKind::Partition && e->in[0] == stored) {
+      return sumOf(e->sizes);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ShardState ShardState::replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape) {
@@ -153,21 +164,6 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
   }
   return state;
 }
-
-namespace {
-
-// The sum of the given part sizes of a stored dim; nullopt without such parts.
-std::optional<IntExpr> extentOfParts(const TensorView* tv, size_t dim) {
-  const IterDomain* stored = stateDims(tv)[dim];
-  for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
-    if (e->kind == IdExprKind::Partition && e->in[0] == stored) {
-      return sumOf(e->sizes);
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local,
                                  const std::function<std::optional<int64_t>(std::string_view)>& known,

@@ -79,35 +79,6 @@ Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
   return isRagged(state) ? out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()}) : out;
 }
 
-}  // namespace
-
-Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank) {
-  check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} is out of range for a tensor with {} dims",
-        axis, tensor.dim());
-  const int dim = static_cast<int>(axis < 0 ? axis + tensor.dim() : axis);
-  const int meshAxis = mesh.numAxes() - 1;
-  const int64_t n = mesh.axisSize(meshAxis).constValue();
-  const int64_t extent = tensor.size(dim);
-  const int64_t block = std::max<int64_t>(1, (extent + n - 1) / n);
-  ShardState state = ShardState::replicated(mesh, std::vector<IntExpr>(tensor.sizes().begin(), tensor.sizes().end()));
-  state.dims[dim] = fillLocal(dim, extent, {{dim, block, n, Owner::device(meshAxis)}});
-  return part(tensor, state, rank);
-}
-
-Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
-  if (!tv->hasDeviceMesh()) {
-    return tensor;
-  }
-  const ShardState state = stateFor(tv, tensor.sizes());
-  if (!holds(state.mesh, rank)) {
-    Tensor nothing = Tensor::empty(shapeOfNothing(tensor.sizes().size()), tensor.dtype());
-    return tensor.dim() == 0 ? nothing : nothing.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
-  }
-  return part(tensor, state, rank);
-}
-
-namespace {
-
 // For each dim, the sum over the devices that differ only in the axes, or parts of axes, that own the dim.
 std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView* tv) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
@@ -136,6 +107,31 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
 }
 
 }  // namespace
+
+Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank) {
+  check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} is out of range for a tensor with {} dims",
+        axis, tensor.dim());
+  const int dim = static_cast<int>(axis < 0 ? axis + tensor.dim() : axis);
+  const int meshAxis = mesh.numAxes() - 1;
+  const int64_t n = mesh.axisSize(meshAxis).constValue();
+  const int64_t extent = tensor.size(dim);
+  const int64_t block = std::max<int64_t>(1, (extent + n - 1) / n);
+  ShardState state = ShardState::replicated(mesh, std::vector<IntExpr>(tensor.sizes().begin(), tensor.sizes().end()));
+  state.dims[dim] = fillLocal(dim, extent, {{dim, block, n, Owner::device(meshAxis)}});
+  return part(tensor, state, rank);
+}
+
+Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
+  if (!tv->hasDeviceMesh()) {
+    return tensor;
+  }
+  const ShardState state = stateFor(tv, tensor.sizes());
+  if (!holds(state.mesh, rank)) {
+    Tensor nothing = Tensor::empty(shapeOfNothing(tensor.sizes().size()), tensor.dtype());
+    return tensor.dim() == 0 ? nothing : nothing.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
+  }
+  return part(tensor, state, rank);
+}
 
 Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   check(!parts.empty(), "[unshardTensor] got no parts, expected one for each device");
