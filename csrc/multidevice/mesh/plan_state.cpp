@@ -61,14 +61,14 @@ int64_t localExtent(const PlanDim& dim) {
   return productOf(dim, [](const PlanDigit& d) { return d.atom == kLocal ? d.size : 1; });
 }
 
+std::vector<int> ownersOf(const PlanDim& dim) {
+  return filtered(mapped(dim, &PlanDigit::atom), [](int atom) { return atom != kLocal; });
+}
+
 std::vector<int> usedAtoms(const PlanState& state) {
   std::vector<int> atoms;
   for (const PlanDim& dim : state.dims) {
-    for (const PlanDigit& d : dim) {
-      if (d.atom != kLocal) {
-        atoms.push_back(d.atom);
-      }
-    }
+    append(atoms, ownersOf(dim));
   }
   std::ranges::sort(atoms);
   return atoms;

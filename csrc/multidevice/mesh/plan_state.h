@@ -52,6 +52,7 @@ struct PlanState {
 [[nodiscard]] bool isCutFromLocal(const PlanDigit& owned, const PlanDim& before);
 // Indices on one rank.
 [[nodiscard]] int64_t localExtent(const PlanDim& dim);
+[[nodiscard]] std::vector<int> ownersOf(const PlanDim& dim);  // by digit, the outermost first
 // Atoms that own a digit, ascending.
 [[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
 // The coordinates of a rank, by atom; `position` counts the ranks of the mesh in row-major order.

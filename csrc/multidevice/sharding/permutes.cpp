@@ -117,10 +117,8 @@ PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, std::span<const R
 }  // namespace
 
 std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& state, PartialSums allowed) {
-  std::vector<PlanDim> dims;
-  for (int k = 0; k < space.numDims(); k++) {
-    dims.push_back(space.digits(k, state.dims[k]));
-  }
+  const std::vector<PlanDim> dims =
+      mapped(std::views::iota(0, space.numDims()), [&](int k) { return space.digits(k, state.dims[k]); });
   std::vector<Run> runs = runsOf(dims);
   for (Run& run : runs) {
     const PlanDigit& low = dims[run.dim][run.end - 1];

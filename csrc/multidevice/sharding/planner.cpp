@@ -160,10 +160,11 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
 
 RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options) {
   const auto& [on, from, to] = problem.pair;
-  const TileTransfer t = tileTransfer(problem.extents, on.atoms, from, on.atoms, to);
+  CommStep step{.kind = Collective::Transfer, .on = on, .before = from, .after = to, .to = on};
+  const TileTransfer t = tileTransfer(step, problem.extents);
+  step.axes = t.crossed;
   RedistributionPlan plan;
-  plan.steps.push_back(
-      {.kind = Collective::Transfer, .on = on, .axes = t.crossed, .before = from, .after = to, .to = on});
+  plan.steps.push_back(std::move(step));
   plan.elements = t.received;
   const AtomSet crossed = atomSetOf(t.crossed);
   const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.alpha.largest(crossed);

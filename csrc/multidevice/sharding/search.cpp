@@ -68,13 +68,12 @@ class Search {
     if (finishNode_ < 0) {
       return std::nullopt;
     }
-    FoundChain found{finishMoves_, bestCost_};
-    std::vector<Move> before;
+    std::vector<Move> moves(finishMoves_.rbegin(), finishMoves_.rend());  // the last one first
     for (int n = finishNode_; nodes_[n].previous >= 0; n = nodes_[n].previous) {
-      before.push_back(nodes_[n].move);
+      moves.push_back(nodes_[n].move);
     }
-    found.moves.insert(found.moves.begin(), before.rbegin(), before.rend());
-    return found;
+    std::ranges::reverse(moves);
+    return FoundChain{std::move(moves), bestCost_};
   }
 
  private:

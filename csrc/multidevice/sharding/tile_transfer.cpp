@@ -11,16 +11,6 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<int> ownersOf(const PlanDim& dim) {
-  std::vector<int> atoms;
-  for (const PlanDigit& d : dim) {
-    if (d.atom != kLocal) {
-      atoms.push_back(d.atom);
-    }
-  }
-  return atoms;
-}
-
 std::vector<int> difference(const std::vector<int>& a, const std::vector<int>& b) {
   return filtered(a, [&](int x) { return !contains(b, x); });
 }
@@ -54,17 +44,14 @@ struct Side {
 // By dim: elements that tile i of one side shares with tile j of the other.
 using Overlaps = std::vector<std::vector<std::vector<int64_t>>>;
 
-Overlaps overlapsOf(const std::vector<int64_t>& extents, const Side& from, const PlanState& before, const Side& to,
-                    const PlanState& after) {
-  Overlaps out(extents.size());
-  for (size_t k = 0; k < extents.size(); k++) {
-    const int64_t unit = indexUnit(extents[k], before, after, k);
-    const std::vector<IndexSet> needed = to.sets(k, after, extents[k], unit);
-    out[k] = mapped(from.sets(k, before, extents[k], unit), [&](const IndexSet& held) {
+Overlaps overlapsOf(const CommStep& step, const std::vector<int64_t>& extents, const Side& from, const Side& to) {
+  return mapped(indices(extents), [&](int64_t k) {
+    const int64_t unit = indexUnit(extents[k], step.before, step.after, k);
+    const std::vector<IndexSet> needed = to.sets(k, step.after, extents[k], unit);
+    return mapped(from.sets(k, step.before, extents[k], unit), [&](const IndexSet& held) {
       return mapped(needed, [&](const IndexSet& n) { return held.countShared(n); });
     });
-  }
-  return out;
+  });
 }
 
 // How partial sums move between the sides; empty without partial sums.
@@ -83,12 +70,11 @@ struct Sums {
   }
 };
 
-TileMessages messagesOf(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh, const PlanState& before,
-                        const DeviceMesh& toMesh, const PlanState& after) {
-  const Side from(fromMesh, before);
-  const Side to(toMesh, after);
-  const Sums sums(from, before, after);
-  const Overlaps overlaps = overlapsOf(extents, from, before, to, after);
+TileMessages messagesOf(const CommStep& step, const std::vector<int64_t>& extents) {
+  const Side from(step.on.atoms, step.before);
+  const Side to(step.to->atoms, step.after);
+  const Sums sums(from, step.before, step.after);
+  const Overlaps overlaps = overlapsOf(step, extents, from, to);
   // Devices that hold the same piece of the same contribution, by the number of the piece in every dim and the contribution.
   std::map<std::vector<int64_t>, std::vector<int64_t>> pieces;
   for (const int64_t position : indices(from.at)) {
@@ -102,7 +88,7 @@ TileMessages messagesOf(const std::vector<int64_t>& extents, const DeviceMesh& f
   }
   const std::vector<std::vector<int64_t>> numbers = mapped(pieces, [](const auto& piece) { return piece.first; });
   const std::vector<std::vector<int64_t>> holders = mapped(pieces, [](const auto& piece) { return piece.second; });
-  return tileMessages(fromMesh, toMesh, holders, [&](size_t piece, size_t reader) {
+  return tileMessages(step.on.atoms, step.to->atoms, holders, [&](size_t piece, size_t reader) {
     const std::vector<int64_t>& holder = from.at[holders[piece].front()];
     const std::vector<int64_t>& mine = to.at[reader];
     const auto differs = [&](int atom) { return holder[atom] != mine[atom]; };
@@ -120,17 +106,14 @@ TileMessages messagesOf(const std::vector<int64_t>& extents, const DeviceMesh& f
 
 }  // namespace
 
-TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh, const PlanState& before,
-                          const DeviceMesh& toMesh, const PlanState& after) {
-  if (!(before.partial.empty() && after.partial.empty()) && !(fromMesh == toMesh)) {
-    throwInternalError(fmt::format("[transfer] partial sums cannot move from mesh {} to mesh {}; combine them first",
-                                   fromMesh.toString(), toMesh.toString()));
-  }
-  return {messagesOf(extents, fromMesh, before, toMesh, after), fromMesh, toMesh, before, after};
-}
-
 TileTransfer tileTransfer(const CommStep& step, const std::vector<int64_t>& extents) {
-  return tileTransfer(extents, step.on.atoms, step.before, step.to->atoms, step.after);
+  const DeviceMesh& from = step.on.atoms;
+  const DeviceMesh& to = step.to->atoms;
+  if (!(step.before.partial.empty() && step.after.partial.empty()) && !(from == to)) {
+    throwInternalError(fmt::format("[transfer] partial sums cannot move from mesh {} to mesh {}; combine them first",
+                                   from.toString(), to.toString()));
+  }
+  return {messagesOf(step, extents), from, to, step.before, step.after};
 }
 
 }  // namespace meshfuse

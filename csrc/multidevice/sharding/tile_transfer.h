@@ -23,10 +23,7 @@ struct TileTransfer : TileMessages {
   PlanState after;
 };
 
-// Both states are of one tensor. If one of them is partial, the meshes are equal.
-[[nodiscard]] TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh,
-                                        const PlanState& before, const DeviceMesh& toMesh, const PlanState& after);
-// The transfer of a step that transfers tiles.
+// The transfer of a step that transfers tiles. If a state of the step is partial, the meshes are equal.
 [[nodiscard]] TileTransfer tileTransfer(const CommStep& step, const std::vector<int64_t>& extents);
 
 }  // namespace meshfuse

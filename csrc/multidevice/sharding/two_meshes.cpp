@@ -45,14 +45,12 @@ RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, co
                                 const PlanOptions& options) {
   const AtomPair source = nestedAtoms(from, from);
   const AtomPair target = nestedAtoms(to, to);
-  const TileTransfer transfer = tileTransfer(shape, source.on.atoms, source.from, target.on.atoms, target.to);
+  CommStep step{
+      .kind = Collective::Transfer, .on = source.on, .before = source.from, .after = target.to, .to = target.on};
+  const TileTransfer transfer = tileTransfer(step, shape);
+  step.axes = transfer.crossed;
   RedistributionPlan plan;
-  plan.steps.push_back({.kind = Collective::Transfer,
-                        .on = source.on,
-                        .axes = transfer.crossed,
-                        .before = source.from,
-                        .after = target.to,
-                        .to = target.on});
+  plan.steps.push_back(std::move(step));
   plan.elements = transfer.received;
   const double beta = haveSameDevices(from.mesh, to.mesh) ? 1 : options.betaBetween;
   plan.cost = options.alphaPeer * static_cast<double>(transfer.peers) +
