@@ -109,9 +109,8 @@ std::optional<ParallelType> parseParallelType(std::string_view text) {
 
 DeviceMesh::DeviceMesh(std::vector<int64_t> ids) : DeviceMesh(ids, {std::ssize(ids)}) {}
 
-DeviceMesh::DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape) {
-  *this = create(unnamedAxes(shape), std::move(ids));
-}
+DeviceMesh::DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape)
+    : DeviceMesh(create(unnamedAxes(shape), std::move(ids))) {}
 
 DeviceMesh DeviceMesh::createForShape(std::vector<int64_t> shape) { return create(unnamedAxes(shape)); }
 

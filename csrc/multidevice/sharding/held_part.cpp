@@ -98,15 +98,13 @@ IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates
 }
 
 Part heldPart(const PlanState& state, const std::vector<int64_t>& extents, const std::vector<int64_t>& coordinates) {
-  Part part;
-  for (size_t k = 0; k < extents.size(); k++) {
+  return {mapped(indices(extents), [&](int64_t k) {
     const std::vector<Place> places = mapped(state.dims[k] | std::views::reverse, [&](const PlanDigit& d) {
       return Place{d.stride, d.size, d.atom == kLocal ? -1 : coordinates[d.atom]};
     });
     const std::span<const int64_t> parts = state.partsOf(k);
-    part.dims.push_back(parts.empty() ? indicesOf(places, extents[k]) : indicesIn(parts, places));
-  }
-  return part;
+    return parts.empty() ? indicesOf(places, extents[k]) : indicesIn(parts, places);
+  })};
 }
 
 std::vector<int64_t> shapeOfNothing(size_t dims) { return std::vector<int64_t>(std::max<size_t>(1, dims), 0); }

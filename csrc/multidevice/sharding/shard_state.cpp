@@ -58,11 +58,8 @@ std::optional<IntExpr> extentOfParts(const TensorView* tv, size_t dim) {
 }  // namespace
 
 ShardState ShardState::replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape) {
-  ShardState state{mesh, {}, {}};
-  for (size_t k = 0; k < shape.size(); k++) {
-    state.dims.push_back(DigitList::whole(static_cast<int>(k), shape[k]));
-  }
-  return state;
+  const auto whole = [&](int64_t k) { return DigitList::whole(static_cast<int>(k), shape[k]); };
+  return {mesh, mapped(indices(shape), whole), {}};
 }
 
 bool ShardState::owns(int axis) const {
