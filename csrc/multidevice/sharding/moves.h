@@ -81,8 +81,4 @@ class MoveMaker {
   std::vector<Move> moves_;
 };
 
-// By position in the refined mesh: the position of the device from which each device receives.
-[[nodiscard]] std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const PlanState& before,
-                                                  const PlanState& after);
-
 }  // namespace meshfuse

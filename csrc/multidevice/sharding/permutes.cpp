@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "base/ranges.h"
-#include "multidevice/sharding/moves.h"
 
 namespace meshfuse {
 
