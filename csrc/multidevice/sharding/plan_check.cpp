@@ -138,8 +138,8 @@ class Checker {
         std::set<std::vector<int64_t>> contributions;
         const std::vector<size_t> summed = teamOf(r, step_.after.partial);
         for (size_t q : summed) {
-          const std::vector<int64_t>& source = before_.at[step_.sources[q]];
-          contributions.insert(mapped(step_.before.partial, [&](int atom) { return source[atom]; }));
+          const std::vector<int64_t>& sender = before_.at[step_.sources[q]];
+          contributions.insert(mapped(step_.before.partial, [&](int atom) { return sender[atom]; }));
         }
         require(contributions.size() == summed.size(), "counts a contribution twice");
         break;
