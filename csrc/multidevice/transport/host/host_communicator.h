@@ -173,9 +173,9 @@ class HostCommunicator final : public Communicator {
 
   // The program of a message: a receive never takes a message of another program.
   enum class Stream : int64_t { Transfer, Pairwise };
-  void moveMessages(std::span<const Transfer> transfers, Stream stream);
-  bool advance(SendState& send);
-  bool advance(RecvState& receive);
+  void moveMessages(std::span<const Transfer> transfers, int64_t stream);
+  bool advance(SendState& send, int64_t stream);
+  bool advance(RecvState& receive, int64_t stream);
   // Fails if the programs of this rank's messages and of the peer's call differ.
   void checkProgramOf(int peer, const CallRecord& theirs, std::string_view message = {});
   // Fails if an awaited sender has begun a collective of another program instead, so that its message will not arrive.

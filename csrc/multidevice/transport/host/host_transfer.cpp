@@ -12,7 +12,6 @@ namespace meshfuse {
 // A message in the heap is announced by one empty chunk and read in place; any other message is cut into chunks.
 struct HostCommunicator::SendState {
   const Transfer* transfer;
-  Stream stream;
   int64_t heapOffset;
   int64_t sent = 0;
   bool announced = false;
@@ -22,12 +21,11 @@ struct HostCommunicator::SendState {
 
 struct HostCommunicator::RecvState {
   const Transfer* transfer;
-  Stream stream;
   int64_t received = 0;
   bool done = false;
 };
 
-bool HostCommunicator::advance(SendState& send) {
+bool HostCommunicator::advance(SendState& send, int64_t stream) {
   const Transfer& t = *send.transfer;
   PeerState& peer = peers_[t.peer];
   ChannelOut& channel = own().channelTo(t.peer);
@@ -40,8 +38,7 @@ bool HostCommunicator::advance(SendState& send) {
   bool moved = false;
   while (peer.posted - taken.load(std::memory_order_acquire) < kChunks) {
     const uint32_t which = peer.posted % kChunks;
-    channel.heads[which] = {
-        .messageBytes = t.bytes, .heapOffset = send.heapOffset, .stream = streamNumber(send.stream)};
+    channel.heads[which] = {.messageBytes = t.bytes, .heapOffset = send.heapOffset, .stream = stream};
     if (!direct) {
       const int64_t bytes = std::min<int64_t>(t.bytes - send.sent, kChunkBytes);
       moveBytes(own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent, bytes);
@@ -60,7 +57,7 @@ bool HostCommunicator::advance(SendState& send) {
   return moved;
 }
 
-bool HostCommunicator::advance(RecvState& receive) {
+bool HostCommunicator::advance(RecvState& receive, int64_t stream) {
   const Transfer& t = *receive.transfer;
   PeerState& peer = peers_[t.peer];
   const ChannelOut& channel = of(t.peer).channelTo(rank());
@@ -68,7 +65,7 @@ bool HostCommunicator::advance(RecvState& receive) {
   while (!receive.done && channel.posted.load(std::memory_order_acquire) != peer.taken) {
     const uint32_t which = peer.taken % kChunks;
     const ChunkHead head = channel.heads[which];
-    if (head.stream != streamNumber(receive.stream)) [[unlikely]] {
+    if (head.stream != stream) [[unlikely]] {
       checkProgramOf(t.peer, {.kind = Collective::Send, .program = static_cast<uint32_t>(head.stream >> 8)});
       group_.fail(fmt::format("[host] ranks {} and {} disagree about the order of a send and an all-to-all-v; {}, {}",
                               t.peer, rank(), group_.place(t.peer), group_.place(rank())));
@@ -122,7 +119,7 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
   checkWithinLane(transfers);
   moveWithinRank(transfers, rank());
   const CallRecord record{.kind = Collective::Send, .count = std::ssize(transfers), .program = shortHash(program())};
-  recorded(record, [&](FlightEvent&) { moveMessages(transfers, Stream::Transfer); });
+  recorded(record, [&](FlightEvent&) { moveMessages(transfers, streamNumber(Stream::Transfer)); });
   count(transfers);
 }
 
@@ -162,21 +159,20 @@ int64_t HostCommunicator::tradePairwise(const HostCall& c) {
     to += received[i] * elementBytes;
   }
   finish(t);
-  moveMessages(messages, Stream::Pairwise);
+  moveMessages(messages, streamNumber(Stream::Pairwise));
   return bytes;
 }
 
-void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream stream) {
+void HostCommunicator::moveMessages(std::span<const Transfer> transfers, int64_t stream) {
   std::vector<SendState> sends;
   std::vector<RecvState> receives;
   for (const Transfer& t : transfers) {
     if (t.peer != rank() && t.direction == Transfer::Direction::Recv) {
-      receives.push_back({.transfer = &t, .stream = stream});
+      receives.push_back({.transfer = &t});
     } else if (t.peer != rank()) {
       // Copying a short message is faster than waiting for the receiver.
       const bool isShort = t.bytes <= options_.thresholds.slots;
-      sends.push_back(
-          {.transfer = &t, .stream = stream, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
+      sends.push_back({.transfer = &t, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
     }
   }
   // Messages of a pair keep their order: only the first unfinished one may move. After an announcement the next one may follow. A peer that
@@ -188,14 +184,14 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     std::ranges::fill(blocked, uint8_t{0});
     for (SendState& s : sends) {
       if (!s.done && mayMove(s.transfer->peer)) {
-        moved = advance(s) || moved;
+        moved = advance(s, stream) || moved;
         blocked[s.transfer->peer] = s.done || s.announced ? 0 : 1;
       }
     }
     std::ranges::fill(blocked, uint8_t{0});
     for (RecvState& r : receives) {
       if (!r.done && mayMove(r.transfer->peer)) {
-        moved = advance(r) || moved;
+        moved = advance(r, stream) || moved;
         blocked[r.transfer->peer] = r.done ? 0 : 1;
       }
     }

@@ -29,7 +29,8 @@ bool areInOrder(const Hosts& hosts) { return std::ranges::is_sorted(hosts | std:
 DataType sumType(const CollectiveCall& call) { return accumulatorType(call.record.type, call.record.op); }
 
 // Adds elements to the sums. `widened`: a buffer for as many accumulators.
-void add(const std::byte* elements, std::byte* sums, int64_t count, const CollectiveCall& r, std::byte* widened) {
+void addElements(const std::byte* elements, std::byte* sums, int64_t count, const CollectiveCall& r,
+                 std::byte* widened) {
   if (sumType(r) != r.record.type) {
     toAccumulators(elements, r.record.type, r.record.op, widened, count);
     elements = widened;
@@ -281,7 +282,7 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const C
       for (const std::byte* input : inputs) {
         const std::byte* elements = input + begin(step) * r.elementBytes();
         if (std::exchange(begun, true)) {
-          add(elements, piece, size, r, widened.data());
+          addElements(elements, piece, size, r, widened.data());
         } else {
           toAccumulators(elements, r.record.type, r.record.op, piece, size);
         }

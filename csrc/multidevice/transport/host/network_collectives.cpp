@@ -64,7 +64,7 @@ int64_t NetworkCommunicator::swapBlocks(const CollectiveCall& call) {
   if (!traits.reduces) {
     moveBytes(mine.in, mine.out, mine.inBytes);
   } else if (mine.inBytes > 0) {
-    const auto inputs = mapped<const void*>(parcels, [&](const Parcel& p) { return &p == &mine ? mine.out : p.in; });
+    const auto inputs = mapped(parcels, [&](const Parcel& p) { return &p == &mine ? mine.out : p.in; });
     reduceInRankOrder(inputs, call.out, call.result.of(0), call.record.type, call.record.op);
   }
   return sumOf(parcels, &Parcel::inBytes) - mine.inBytes;

@@ -381,7 +381,7 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
   enter(record);
   const Opening own(message);
   std::vector<Opening> openings(size_);
-  const auto parcelOf = [&](Opening& o) { return Parcel{bytesOf(&own), sizeof(own), bytesOf(&o), sizeof(o)}; };
+  const auto parcelOf = [&](Opening& o) { return Parcel{&own, sizeof(own), &o, sizeof(o)}; };
   swapParcels(world_, record, mapped(openings, parcelOf));
   openings[rank_] = own;
   std::vector<std::string> all;
@@ -391,7 +391,7 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
   }
   if (!std::ranges::all_of(openings, &Opening::isWhole)) {
     const auto rest = [&](std::string& text) {
-      return Parcel{bytesOf(message.data()), std::ssize(message), bytesOf(text.data()), std::ssize(text)};
+      return Parcel{message.data(), std::ssize(message), text.data(), std::ssize(text)};
     };
     swapParcels(world_, record, mapped(all, rest));
     all[rank_] = message;

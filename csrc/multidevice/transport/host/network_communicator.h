@@ -56,9 +56,9 @@ class NetworkCommunicator final : public Communicator {
  private:
   // The data that this rank sends to and receives from one member of the team.
   struct Parcel {
-    const std::byte* out = nullptr;
+    const void* out = nullptr;
     int64_t outBytes = 0;
-    std::byte* in = nullptr;
+    void* in = nullptr;
     int64_t inBytes = 0;
   };
   // The positions of a team's ranks by host, in the order in which hosts first appear.
@@ -117,8 +117,6 @@ class NetworkCommunicator final : public Communicator {
   // inputs: the inputs of this host's ranks, of `count` elements that begin at `from`; their results are in the output.
   int64_t passFromHostToHost(const CollectiveCall& r, const Chain& chain, std::span<const std::byte* const> inputs,
                              int64_t from, int64_t count);
-  static const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
-  static std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
   // idle: called regularly if no message has progressed for long.
   void waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle = {});
   // True if an awaited sender is in a collective, or sends messages of another program, instead.

@@ -245,7 +245,7 @@ void NetworkRejoin::dismissVisitors(Word word) {
     static_cast<void>(visitors_[r].open() && isWritten(word, visitors_[r], r));
   }
   if (word == Word::Out) {
-    answerCallers(old_, rank_, word);
+    sendAway(old_, rank_, word);
   }
 }
 
@@ -254,9 +254,7 @@ void NetworkRejoin::throwLate(Word forVisitors) {
   throwDeviceError(fmt::format("[network] {} rejoined too late: the others have made a new world without it", place_));
 }
 
-void NetworkRejoin::sendAway(const NetworkWatch& old, int rank) { answerCallers(old, rank, Word::Late); }
-
-void NetworkRejoin::answerCallers(const NetworkWatch& old, int rank, Word word) {
+void NetworkRejoin::sendAway(const NetworkWatch& old, int rank, Word word) {
   while (old.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
     const Socket visitor = old.rendezvousPoint().accept(Clock::now());
     Frame frame{};

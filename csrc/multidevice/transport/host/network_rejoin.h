@@ -20,16 +20,17 @@ namespace meshfuse {
 
 // One attempt of one rank; the bootstrap of the new group.
 class NetworkRejoin final : public Star {
+  // Late: the receiver takes no part. Out: the sender takes no part, and the receiver looks for another centre.
+  enum class Word : uint32_t { Come, Here, Members, Late, Out };
+
  public:
   // Returns when the members are known. DeviceError if the others have continued without this rank. `place`: the addresses of this rank.
   NetworkRejoin(const NetworkWatch& old, int rank, int size, const TransportOptions& options, std::string place);
 
-  // Tells each rank that connects to a rank after its rejoin that it is too late.
-  static void sendAway(const NetworkWatch& old, int rank);
+  // Answers each rank that connects to a rank after its rejoin: by default, that it is too late.
+  static void sendAway(const NetworkWatch& old, int rank, Word word = Word::Late);
 
  private:
-  // Late: the receiver takes no part. Out: the sender takes no part, and the receiver looks for another centre.
-  enum class Word : uint32_t { Come, Here, Members, Late, Out };
   struct Frame {
     uint32_t magic;
     Word word;
@@ -64,7 +65,6 @@ class NetworkRejoin final : public Star {
   bool hearAnswer(Line& line);
   bool isWritten(Word word, const Socket& to, int peer) const;
   void dismissVisitors(Word word);
-  static void answerCallers(const NetworkWatch& old, int rank, Word word);
   [[noreturn]] void throwLate(Word forVisitors);
   Clock::time_point soon() const { return Clock::now() + old_.promptLimit(); }
 

@@ -10,9 +10,7 @@ namespace {
 [[noreturn]] void refuse() {
   throwDeviceError(
       "[host] the launcher offers PMIx, which this build does not support; start the ranks with RANK, WORLD_SIZE, "
-      "MASTER_ADDR "
-      "and "
-      "MASTER_PORT, or build with libpmix-dev");
+      "MASTER_ADDR and MASTER_PORT, or build with libpmix-dev");
 }
 
 }  // namespace

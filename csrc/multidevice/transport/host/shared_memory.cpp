@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kNamedFolder = "/dev/shm";
 
-std::byte* mapped(int fd, size_t bytes, int protection) {
+std::byte* mapMemory(int fd, size_t bytes, int protection) {
   void* p = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (p == MAP_FAILED) {
     return nullptr;
@@ -51,7 +51,7 @@ SharedMemory SharedMemory::create(size_t bytes, Name name) {
   deviceCheck(m.fd_ >= 0, "[host] cannot create the shared memory {}: {}", m.path_, std::strerror(errno));
   deviceCheck(ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0, "[host] cannot allocate {} bytes of shared memory: {}",
               bytes, std::strerror(errno));
-  m.data_ = mapped(m.fd_, bytes, PROT_READ | PROT_WRITE);
+  m.data_ = mapMemory(m.fd_, bytes, PROT_READ | PROT_WRITE);
   deviceCheck(m.data_ != nullptr, "[host] cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
   m.bytes_ = bytes;
   return m;
@@ -60,12 +60,11 @@ SharedMemory SharedMemory::create(size_t bytes, Name name) {
 SharedMemory SharedMemory::open(const std::string& path, size_t bytes, Access access) {
   SharedMemory m;
   const bool writes = access == Access::ReadWrite;
-  m.fd_ = ::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-  if (m.fd_ >= 0) {
-    m.data_ = mapped(m.fd_, bytes, PROT_READ | (writes ? PROT_WRITE : 0));
+  const int fd = ::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+  if (fd >= 0) {
+    m.data_ = mapMemory(fd, bytes, PROT_READ | (writes ? PROT_WRITE : 0));
     m.bytes_ = bytes;
-    ::close(m.fd_);
-    m.fd_ = -1;
+    ::close(fd);
   }
   return m;
 }
@@ -103,12 +102,10 @@ bool SharedMemory::reserve(size_t begin, size_t end) {
 void SharedMemory::close() {
   unlink();
   if (data_ != nullptr) {
-    munmap(data_, bytes_);
-    data_ = nullptr;
+    munmap(std::exchange(data_, nullptr), bytes_);
   }
   if (fd_ >= 0) {
-    ::close(fd_);
-    fd_ = -1;
+    ::close(std::exchange(fd_, -1));
   }
 }
 

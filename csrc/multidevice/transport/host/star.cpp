@@ -213,9 +213,7 @@ std::vector<std::string> Star::contribute(std::string_view mine) {
   std::string failure;
   std::vector<std::string> all(members_.size());
   bool heard = sockets_[0].sendText(mine, limit) && sockets_[0].receiveText(failure, limit);
-  if (!failure.empty()) {
-    throwDeviceError(failure);
-  }
+  deviceCheck(failure.empty(), "{}", failure);
   for (std::string& text : all) {
     heard = heard && sockets_[0].receiveText(text, limit);
   }
