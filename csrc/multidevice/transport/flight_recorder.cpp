@@ -27,30 +27,11 @@ std::string fileOf(const FlightPlace& place, int rank) {
   return fmt::format("{}/{}.rank{}.flight", place.directory, place.world, rank);
 }
 
-// Nanoseconds per tick, measured since the ring was opened.
-class TicksToTime {
- public:
-  explicit TicksToTime(const FlightRing& ring) : opened_(ring.openedTicks), openedTime_(ring.openedTime) {
-    const auto ticks = static_cast<double>(__rdtsc() - opened_);
-    nanosecondsPerTick_ = ticks > 0 ? static_cast<double>(calendarTime() - openedTime_) / ticks : 0;
-  }
-  int64_t operator()(uint64_t ticks) const {
-    return ticks <= FlightEvent::kEnded
-               ? static_cast<int64_t>(ticks)
-               : openedTime_ + static_cast<int64_t>(static_cast<double>(ticks - opened_) * nanosecondsPerTick_);
-  }
-
- private:
-  uint64_t opened_;
-  int64_t openedTime_;
-  double nanosecondsPerTick_;
-};
-
-std::string eventLine(const FlightEvent& e, const TicksToTime& time) {
+std::string eventLine(const FlightEvent& e, int64_t begin, int64_t end) {
   const CallRecord& c = e.call;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, time(e.begin),
-                     time(e.end), e.step, static_cast<int>(c.kind), static_cast<int>(c.type), static_cast<int>(c.op),
-                     c.root, c.count, c.teamHash, c.teamMask, static_cast<int>(c.ragged), c.countHash, c.program,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, begin, end,
+                     e.step, static_cast<int>(c.kind), static_cast<int>(c.type), static_cast<int>(c.op), c.root,
+                     c.count, c.teamHash, c.teamMask, static_cast<int>(c.ragged), c.countHash, c.program,
                      static_cast<int>(e.way), std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
 }
 
@@ -63,10 +44,15 @@ void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::
   const uint64_t calls = ring.calls.load(std::memory_order_acquire);
   const uint64_t first = calls > FlightRing::kEvents ? calls - FlightRing::kEvents + 1 : 1;
   text += fmt::format("failure {}\ncalls {}\n", oneLine, calls);
-  const TicksToTime time(ring);
+  const auto ticks = static_cast<double>(__rdtsc() - ring.openedTicks);
+  const double nanosecondsPerTick = ticks > 0 ? static_cast<double>(calendarTime() - ring.openedTime) / ticks : 0;
+  const auto timeOf = [&](uint64_t at) {
+    const double sinceOpened = static_cast<double>(at - ring.openedTicks) * nanosecondsPerTick;
+    return at <= FlightEvent::kEnded ? static_cast<int64_t>(at) : ring.openedTime + static_cast<int64_t>(sinceOpened);
+  };
   for (uint64_t s = first; s <= calls; ++s) {
     const FlightEvent& event = ring.events[s % FlightRing::kEvents];
-    text += event.sequence == s ? eventLine(event, time) : "";
+    text += event.sequence == s ? eventLine(event, timeOf(event.begin), timeOf(event.end)) : "";
   }
   std::filesystem::create_directories(place.directory);
   const std::string file = fileOf(place, rank);

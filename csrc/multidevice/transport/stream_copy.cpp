@@ -63,12 +63,8 @@ void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whol
       std::memcpy(to + at, from + at, length);
     }
   };
-  if (order == CopyOrder::Forward) {
-    copy(0, bytes);
-    return;
-  }
   // Copies pieces from the last to the first, each forward, because processors prefetch forward.
-  const size_t piece = streams ? kStreamedPiece : kPiece;
+  const size_t piece = order == CopyOrder::Forward ? bytes : streams ? kStreamedPiece : kPiece;
   for (size_t end = bytes; end > 0;) {
     const size_t length = std::min(piece, end);
     end -= length;

@@ -114,7 +114,7 @@ class ControlBlock {
   ControlBlock() = default;
   ControlBlock(std::byte* base, int ranks) : base_(base), ranks_(ranks) {}
 
-  static size_t bytes(int ranks);
+  static size_t bytes(int ranks) { return ControlBlock(nullptr, ranks).end(); }
   bool isThere() const { return base_ != nullptr; }
   // Resets a block in memory that has been used before.
   void clear() const {
@@ -167,7 +167,5 @@ class ControlBlock {
   std::byte* base_ = nullptr;
   size_t ranks_ = 0;
 };
-
-inline size_t ControlBlock::bytes(int ranks) { return ControlBlock(nullptr, ranks).end(); }
 
 }  // namespace meshfuse

@@ -23,17 +23,15 @@ std::vector<std::string> ownAddresses() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) == 0) {
     for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) {
-        continue;
-      }
-      char buffer[INET_ADDRSTRLEN] = {};
-      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, buffer, sizeof(buffer));
-      if (std::strncmp(buffer, "127.", 4) != 0) {
+      if (i->ifa_addr != nullptr && i->ifa_addr->sa_family == AF_INET) {
+        char buffer[INET_ADDRSTRLEN] = {};
+        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, buffer, sizeof(buffer));
         found.emplace_back(buffer);
       }
     }
     freeifaddrs(all);
   }
+  std::erase_if(found, [](const std::string& address) { return address.starts_with("127."); });
   found.emplace_back("127.0.0.1");
   return found;
 }

@@ -222,25 +222,21 @@ void NetworkWatch::recordFailure(const GroupFailure& failure) {
   const Frame frame{Kind::Failed, rank_, failure.isDisagreement ? 1u : 0u, 0};
   if (rank_ == 0) {
     note(frame, failure.text);
-    return;
-  }
-  if (hasLeft(0)) {
+  } else if (hasLeft(0)) {
     keep(failure);
-    return;
+  } else {
+    // Rank 0 chooses the text of the failure, and sends it to this rank too.
+    tell(frame, failure.text);
+    for (const auto limit = Clock::now() + promptLimit_; !failed_ && Clock::now() < limit;) {
+      std::this_thread::sleep_for(1ms);
+    }
+    keep({fmt::format("{}; [rank 0/{}] does not answer", failure.text, size_), failure.isDisagreement});
   }
-  // Rank 0 chooses the text of the failure, and sends it to this rank too.
-  tell(frame, failure.text);
-  for (const auto limit = Clock::now() + promptLimit_; !failed_ && Clock::now() < limit;) {
-    std::this_thread::sleep_for(1ms);
-  }
-  keep({fmt::format("{}; [rank 0/{}] does not answer", failure.text, size_), failure.isDisagreement});
 }
 
 void NetworkWatch::throwFailure() const {
-  std::unique_lock lock(textMutex_);
-  const GroupFailure failure = failure_;
-  lock.unlock();
-  meshfuse::throwFailure(failure);
+  std::lock_guard lock(textMutex_);
+  meshfuse::throwFailure(failure_);
 }
 
 void NetworkWatch::setBusy(bool busy) {

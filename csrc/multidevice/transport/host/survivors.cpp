@@ -83,10 +83,8 @@ class SurvivorStar final : public Star {
     std::vector<Socket> byRank = acceptRanks(listener_, size_, limit, [&](const Socket& joined) {
       uint32_t hello[2] = {};
       const auto soon = std::min(limit, Clock::now() + promptLimit(deadline()));
-      return joined.receive(hello, sizeof(hello), soon) && hello[0] == kSurvivorsMagic &&
-                     hello[1] < static_cast<uint32_t>(size_)
-                 ? static_cast<int>(hello[1])
-                 : -1;
+      const bool isSurvivor = joined.receive(hello, sizeof(hello), soon) && hello[0] == kSurvivorsMagic;
+      return isSurvivor && hello[1] < static_cast<uint32_t>(size_) ? static_cast<int>(hello[1]) : -1;
     });
     openAsCentre(rank_, std::move(byRank));
     for (const Socket& s : sockets()) {
