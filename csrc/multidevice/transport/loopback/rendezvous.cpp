@@ -133,13 +133,11 @@ std::string LoopbackRendezvous::leaveByException(int rank) {
 }
 
 void LoopbackRendezvous::wakeAll() {
-  const auto wake = [](LoopbackRendezvous& r) {
-    std::ranges::for_each(r.slots_, [](Slot& s) { s.wake.notify_all(); });
-  };
-  wake(*whole_);
-  for (const auto& [team, lane] : whole_->lanes_) {
-    wake(*lane);
-  }
+  whole_->everywhere([](LoopbackRendezvous& r) {
+    for (Slot& s : r.slots_) {
+      s.wake.notify_all();
+    }
+  });
 }
 
 bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& receive) {
@@ -292,14 +290,10 @@ void LoopbackRendezvous::setStep(int rank, int64_t step, std::string_view what) 
 
 void LoopbackRendezvous::setBusy(int rank, bool busy) {
   Lock lock(mutex_);
-  const auto set = [&](Slot& s) {
-    s.busy = busy;
-    s.busyUntil = Clock::now();
-  };
-  set(slot(rank));
-  for (const auto& [team, lane] : lanes_) {
-    set(lane->slot(rank));
-  }
+  everywhere([&](LoopbackRendezvous& r) {
+    r.slot(rank).busy = busy;
+    r.slot(rank).busyUntil = Clock::now();
+  });
 }
 
 bool LoopbackRendezvous::fail(std::string text) {
@@ -357,16 +351,10 @@ LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
 
 void LoopbackRendezvous::leave(int rank) {
   Lock lock(mutex_);
-  slot(rank).left = true;
   slot(rank).inCall = false;
-  for (const auto& [team, lane] : lanes_) {
-    lane->slot(rank).left = true;
-  }
+  everywhere([&](LoopbackRendezvous& r) { r.slot(rank).left = true; });
   wakeAll();
-  failIfDeadlocked();
-  for (const auto& [team, lane] : lanes_) {
-    lane->failIfDeadlocked();
-  }
+  everywhere(&LoopbackRendezvous::failIfDeadlocked);
 }
 
 void LoopbackRendezvous::failIfDeadlocked() {

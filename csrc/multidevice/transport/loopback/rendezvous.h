@@ -131,6 +131,14 @@ class LoopbackRendezvous {
   DifferingCall differing(int rank);
   bool failLocked(GroupFailure failure);
   void wakeAll();
+  // Calls a function with this, and then with each of its lanes.
+  template <class F>
+  void everywhere(F f) {
+    std::invoke(f, *this);
+    for (const auto& [team, lane] : lanes_) {
+      std::invoke(f, *lane);
+    }
+  }
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
