@@ -30,11 +30,7 @@ bool carriesData(Collective kind) {
 }  // namespace
 
 uint64_t teamHash(const Team& team) {
-  uint64_t hash = team.ranks.size();
-  for (int r : team.ranks) {
-    hash = hashCombine(hash, static_cast<uint64_t>(r));
-  }
-  return hash;
+  return std::accumulate(team.ranks.begin(), team.ranks.end(), uint64_t{team.ranks.size()}, hashCombine);
 }
 
 CallRecord stamped(CallRecord call, const Team& team, uint64_t program) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -69,12 +70,8 @@ void checkCounts(Collective kind, const Team& team, std::span<const int64_t> cou
 CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts) {
   checkCounts(call.kind, team, counts);
   call.ragged = true;
-  uint64_t hash = counts.size();
-  for (int64_t c : counts) {
-    call.count += c;
-    hash = hashCombine(hash, static_cast<uint64_t>(c));
-  }
-  call.countHash = shortHash(hash);
+  call.count = sumOf(counts);
+  call.countHash = shortHash(std::accumulate(counts.begin(), counts.end(), uint64_t{counts.size()}, hashCombine));
   return call;
 }
 

@@ -179,28 +179,25 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, int64_t
   // has not opened this lane yet does not delay the messages of others: it may wait for one of these first.
   std::vector<uint8_t> blocked(peers_.size());
   auto mayMove = [&](int peer) { return blocked[peer] == 0 && group_.hasOpened(peer); };
-  auto advanceAll = [&] {
+  auto advanceEach = [&](auto& states, const auto& letsNextMove) {
     bool moved = false;
     std::ranges::fill(blocked, uint8_t{0});
-    for (SendState& s : sends) {
-      if (!s.done && mayMove(s.transfer->peer)) {
+    for (auto& s : states) {
+      if (mayMove(s.transfer->peer)) {
         moved = advance(s, stream) || moved;
-        blocked[s.transfer->peer] = s.done || s.announced ? 0 : 1;
+        blocked[s.transfer->peer] = letsNextMove(s) ? 0 : 1;
       }
     }
-    std::ranges::fill(blocked, uint8_t{0});
-    for (RecvState& r : receives) {
-      if (!r.done && mayMove(r.transfer->peer)) {
-        moved = advance(r, stream) || moved;
-        blocked[r.transfer->peer] = r.done ? 0 : 1;
-      }
-    }
-    std::erase_if(sends, std::mem_fn(&SendState::done));
-    std::erase_if(receives, std::mem_fn(&RecvState::done));
-    if (!moved && programs() != nullptr) {
+    std::erase_if(states, [](const auto& s) { return s.done; });
+    return moved;
+  };
+  auto advanceAll = [&] {
+    const bool sent = advanceEach(sends, [](const SendState& s) { return s.done || s.announced; });
+    const bool received = advanceEach(receives, [](const RecvState& r) { return r.done; });
+    if (!sent && !received && programs() != nullptr) {
       std::ranges::for_each(receives, [&](const RecvState& r) { checkComes(r); });
     }
-    return moved || (sends.empty() && receives.empty());
+    return sent || received || (sends.empty() && receives.empty());
   };
   bool moved = false;  // a wait calls this several times: progress of one call must not be lost in the next
   const std::function<bool()> moves = [&] { return moved = advanceAll() || moved; };
