@@ -271,31 +271,27 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   refuseInLane("exchange");
   const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
   std::vector<std::string> all;
-  recorded(record, [&](FlightEvent&) { all = exchangeAll(message, record); });
-  return all;
-}
-
-std::vector<std::string> HostCommunicator::exchangeAll(std::string_view message, const CallRecord& record) {
-  const auto length = std::ssize(message);
-  const Area area = nextArea(Slot0);
-  std::byte* slot = areaOf(rank(), area);
-  std::memcpy(slot, &length, sizeof(length));
-  std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kMessageRoom));
-  announce(world_, record, placeOf(area), kNowhere);
-  meet(world_, record);
-  std::vector<std::string> all;
-  for (int p = 0; p < size(); ++p) {
-    const std::byte* theirs = p == rank() ? slot : areaOf(p, areaOfPiece(lineFrom(p).in, 0));
-    int64_t bytes = 0;
-    std::memcpy(&bytes, theirs, sizeof(bytes));
-    all.emplace_back(reinterpret_cast<const char*>(theirs + sizeof(bytes)),
-                     std::min(static_cast<size_t>(bytes), kMessageRoom));
-    all.back().resize(bytes);
-  }
-  finish(world_);
-  if (std::ranges::any_of(all, [](const std::string& text) { return text.size() > kMessageRoom; })) {
-    exchangeLong(message, all);
-  }
+  recorded(record, [&](FlightEvent&) {
+    const auto length = std::ssize(message);
+    const Area area = nextArea(Slot0);
+    std::byte* slot = areaOf(rank(), area);
+    std::memcpy(slot, &length, sizeof(length));
+    std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kMessageRoom));
+    announce(world_, record, placeOf(area), kNowhere);
+    meet(world_, record);
+    for (int p = 0; p < size(); ++p) {
+      const std::byte* theirs = p == rank() ? slot : areaOf(p, areaOfPiece(lineFrom(p).in, 0));
+      int64_t bytes = 0;
+      std::memcpy(&bytes, theirs, sizeof(bytes));
+      all.emplace_back(reinterpret_cast<const char*>(theirs + sizeof(bytes)),
+                       std::min(static_cast<size_t>(bytes), kMessageRoom));
+      all.back().resize(bytes);
+    }
+    finish(world_);
+    if (std::ranges::any_of(all, [](const std::string& text) { return text.size() > kMessageRoom; })) {
+      exchangeLong(message, all);
+    }
+  });
   return all;
 }
 

@@ -167,7 +167,6 @@ class HostCommunicator final : public Communicator {
     }
   }
   void stagePiece(const HostCall& c, int64_t from, int64_t elements, std::byte* stage) const;
-  std::vector<std::string> exchangeAll(std::string_view message, const CallRecord& record);
   // `all`: of all ranks, with their lengths; the result.
   void exchangeLong(std::string_view message, std::vector<std::string>& all);
 

@@ -34,7 +34,15 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
       busy_(size_),
       left_(size_),
       heard_(size_) {
-  connectAll(bootstrap, Clock::now() + deadline);
+  const auto limit = Clock::now() + deadline;
+  std::random_device random;
+  const std::string number = std::to_string(uint64_t{random()} << 32 | random());
+  // Of all ranks but 0 only its survivors will use the place, each of them twice at most at a time.
+  const NetworkPlace mine = listenAnywhere(rendezvousPoint_, 4 * size_);
+  const std::vector<std::string> all = bootstrap.allGather(number + ' ' + mine.text());
+  worldNumber_ = std::stoull(all[0]);
+  places_ = mapped(all, [](std::string_view text) { return NetworkPlace::parse(text.substr(text.find(' ') + 1)); });
+  rank_ == 0 ? acceptAll(limit) : join(limit);
   thread_ = std::jthread([this] { look(); });
 }
 
@@ -49,17 +57,6 @@ NetworkWatch::~NetworkWatch() {
   }
   stop_ = true;
   thread_.join();
-}
-
-void NetworkWatch::connectAll(Bootstrap& bootstrap, Clock::time_point limit) {
-  std::random_device random;
-  const std::string number = std::to_string(uint64_t{random()} << 32 | random());
-  // Of all ranks but 0 only its survivors will use the place, each of them twice at most at a time.
-  const NetworkPlace mine = listenAnywhere(rendezvousPoint_, 4 * size_);
-  const std::vector<std::string> all = bootstrap.allGather(number + ' ' + mine.text());
-  worldNumber_ = std::stoull(all[0]);
-  places_ = mapped(all, [](std::string_view text) { return NetworkPlace::parse(text.substr(text.find(' ') + 1)); });
-  rank_ == 0 ? acceptAll(limit) : join(limit);
 }
 
 void NetworkWatch::acceptAll(Clock::time_point limit) {

@@ -64,7 +64,6 @@ class NetworkWatch {
   };
   using Clock = WaitingClock;
 
-  void connectAll(Bootstrap& bootstrap, Clock::time_point limit);
   void acceptAll(Clock::time_point limit);
   void join(Clock::time_point limit);
   void look();
