@@ -210,7 +210,6 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   const std::vector<int>& neighbours = hosts[here];  // this rank is one of them
   const int64_t place = positionIn(neighbours, r.position);
   const auto shares = std::ssize(std::ranges::min(hosts, {}, &std::vector<int>::size));
-  auto rankAt = [&](int64_t host, int64_t i) { return r.team.ranks[hosts[host][i]]; };
   auto begin = [&](int64_t i) { return partBegin(r.record.count, std::min(i, shares), shares); };
   auto bytesOf = [&](int64_t i) { return (begin(i + 1) - begin(i)) * r.elementBytes(); };
   auto at = [&](auto* data, int64_t i) { return data + begin(i) * r.elementBytes(); };
@@ -224,7 +223,7 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
     std::byte* theirs = gathered.data() + i * bytesOf(place);
     inputs.push_back(i == place ? at(r.in, place) : theirs);
     if (i != place) {
-      const int rank = rankAt(here, i);
+      const int rank = r.team.ranks[neighbours[i]];
       there.push_back({rank, at(r.in, i), bytesOf(i), rank, theirs, bytesOf(place)});
       back.push_back({rank, at(r.out, place), bytesOf(place), rank, at(r.out, i), bytesOf(i)});
       received += bytesOf(place) + bytesOf(i);
@@ -232,10 +231,8 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   }
   pass(there);
   if (bytesOf(place) > 0) {
-    const Chain chain{.before = here > 0 ? rankAt(here - 1, place) : -1,
-                      .after = here + 1 < std::ssize(hosts) ? rankAt(here + 1, place) : -1,
-                      .hostsAfter = std::ssize(hosts) - here - 1};
-    received += passFromHostToHost(r, chain, inputs, begin(place), begin(place + 1) - begin(place));
+    const auto chain = mapped(hosts, [&](const std::vector<int>& host) { return r.team.ranks[host[place]]; });
+    received += passFromHostToHost(r, chain, here, inputs, begin(place), begin(place + 1) - begin(place));
   }
   pass(back);
   return received;
@@ -243,42 +240,45 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
 
 // Step i receives the sums of piece i from the previous host and sends those of piece i - 1. With n hosts after this one, the result of
 // a piece returns n steps later, and is passed on in the next step.
-int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const Chain& chain,
+int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, std::span<const int> chain, int64_t here,
                                                 std::span<const std::byte* const> inputs, int64_t from, int64_t count) {
+  const int before = here > 0 ? chain[here - 1] : -1;
+  const int64_t hostsAfter = std::ssize(chain) - here - 1;
+  const int after = hostsAfter > 0 ? chain[here + 1] : -1;
   const int64_t bytes = dataTypeSize(sumType(r));
   const int64_t pieceCount = kPieceBytes / bytes;
   const int64_t pieces = (count + pieceCount - 1) / pieceCount;
   auto begin = [&](int64_t piece) { return std::min(piece * pieceCount, count); };
+  auto sizeOf = [&](int64_t piece) { return begin(piece + 1) - begin(piece); };
   auto isPiece = [&](int64_t piece) { return piece >= 0 && piece < pieces; };
   std::byte* out = r.out + from * r.elementBytes();
   std::vector<std::byte> sums(count * bytes);
   std::vector<std::byte> widened(std::min(pieceCount, count) * bytes);
   int64_t received = 0;
-  for (int64_t step = 0; step <= pieces + chain.hostsAfter; ++step) {
-    const int64_t back = step - chain.hostsAfter;
+  for (int64_t step = 0; step <= pieces + hostsAfter; ++step) {
+    const int64_t back = step - hostsAfter;
     std::vector<Hop> hops;
     auto take = [&](int rank, int64_t piece, std::byte* to, int64_t elementBytes) {
       if (rank >= 0 && isPiece(piece)) {
-        const int64_t size = (begin(piece + 1) - begin(piece)) * elementBytes;
-        hops.push_back({.from = rank, .in = to + begin(piece) * elementBytes, .inBytes = size});
-        received += size;
+        hops.push_back({.from = rank, .in = to + begin(piece) * elementBytes, .inBytes = sizeOf(piece) * elementBytes});
       }
     };
     auto give = [&](int rank, int64_t piece, const std::byte* what, int64_t elementBytes) {
       if (rank >= 0 && isPiece(piece)) {
-        const int64_t size = (begin(piece + 1) - begin(piece)) * elementBytes;
-        hops.push_back({.to = rank, .out = what + begin(piece) * elementBytes, .outBytes = size});
+        hops.push_back(
+            {.to = rank, .out = what + begin(piece) * elementBytes, .outBytes = sizeOf(piece) * elementBytes});
       }
     };
-    take(chain.before, step, sums.data(), bytes);
-    give(chain.after, step - 1, sums.data(), bytes);
-    take(chain.after, back, out, r.elementBytes());
-    give(chain.before, back - 1, out, r.elementBytes());
+    take(before, step, sums.data(), bytes);
+    give(after, step - 1, sums.data(), bytes);
+    take(after, back, out, r.elementBytes());
+    give(before, back - 1, out, r.elementBytes());
     pass(hops);
+    received += sumOf(hops, &Hop::inBytes);
     if (isPiece(step)) {
-      const int64_t size = begin(step + 1) - begin(step);
+      const int64_t size = sizeOf(step);
       std::byte* piece = sums.data() + begin(step) * bytes;
-      bool begun = chain.before >= 0;  // else the first input becomes the sums
+      bool begun = before >= 0;  // else the first input becomes the sums
       for (const std::byte* input : inputs) {
         const std::byte* elements = input + begin(step) * r.elementBytes();
         if (std::exchange(begun, true)) {
@@ -287,7 +287,7 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const C
           toAccumulators(elements, r.record.type, r.record.op, piece, size);
         }
       }
-      if (chain.after < 0) {
+      if (after < 0) {
         fromAccumulators(piece, r.record.type, r.record.op, out + begin(step) * r.elementBytes(), size);
       }
     }

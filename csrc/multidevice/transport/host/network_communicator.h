@@ -63,12 +63,6 @@ class NetworkCommunicator final : public Communicator {
   };
   // The positions of a team's ranks by host, in the order in which hosts first appear.
   using Hosts = std::vector<std::vector<int>>;
-  // The neighbours of a rank in the chain of hosts along which a part is reduced; -1: none.
-  struct Chain {
-    int before;
-    int after;
-    int64_t hostsAfter;
-  };
   // The data that a rank sends and receives in one step; -1: no peer.
   struct Hop {
     int to = -1;
@@ -114,9 +108,10 @@ class NetworkCommunicator final : public Communicator {
   int64_t reduceByDoubling(const CollectiveCall& r);
   int64_t reduceAround(const CollectiveCall& r);
   int64_t reduceByHost(const CollectiveCall& r);
-  // inputs: the inputs of this host's ranks, of `count` elements that begin at `from`; their results are in the output.
-  int64_t passFromHostToHost(const CollectiveCall& r, const Chain& chain, std::span<const std::byte* const> inputs,
-                             int64_t from, int64_t count);
+  // chain: the rank of each host that reduces this part; this rank is at `here`. inputs: the inputs of this host's ranks, of `count`
+  // elements that begin at `from`; their results are in the output.
+  int64_t passFromHostToHost(const CollectiveCall& r, std::span<const int> chain, int64_t here,
+                             std::span<const std::byte* const> inputs, int64_t from, int64_t count);
   // idle: called regularly if no message has progressed for long.
   void waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle = {});
   // True if an awaited sender is in a collective, or sends messages of another program, instead.
