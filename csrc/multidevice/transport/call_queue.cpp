@@ -12,8 +12,7 @@ CallQueue::CallQueue(Communicator& comm) : comm_(comm) {}
 CallQueue::~CallQueue() {
   {
     std::unique_lock lock(mutex_);
-    const bool hasPeers = comm_.size() > 1;
-    if (hasPeers && !isEmpty() && std::uncaught_exceptions() > uncaught_) {
+    if (comm_.size() > 1 && !isEmpty() && std::uncaught_exceptions() > uncaught_) {
       lock.unlock();
       comm_.abort("an exception has destroyed the queue of calls in flight");
       lock.lock();

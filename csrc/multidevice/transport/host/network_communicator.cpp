@@ -53,7 +53,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, c
       size_(bootstrap_->size()),
       options_(options),
       algorithms_(AlgorithmTable::parse(options.algorithms)),
-      hosts_(std::move(hosts)),
+      hosts_(hosts.empty() ? firstRanks(size_) : std::move(hosts)),
       recorder_(flight_, {.directory = options.flightDirectory,
                           .world = std::move(world),
                           .transport = "network",
@@ -66,9 +66,6 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, c
       uncaught_(std::uncaught_exceptions()) {
   check(size_ <= 1 << kSourceBits, "[network] {} ranks, expected at most {}", size_, 1 << kSourceBits);
   world_.ranks = firstRanks(size_);
-  if (hosts_.empty()) {
-    hosts_ = world_.ranks;
-  }
   watch_.whereThisRankIs([this] { return place(); });
   const std::vector<std::string> addresses = bootstrap_->allGather(link_->address());
   try {

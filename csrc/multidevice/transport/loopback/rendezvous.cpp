@@ -330,13 +330,11 @@ LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
   auto limit = Clock::now() + deadline_;
   auto pending = [](const Slot& s) { return !s.goesOn && !s.left; };
   while (rejoin_.rendezvous == nullptr && std::ranges::any_of(slots_, pending)) {
-    if (slot(rank).wake.wait_until(lock, limit) == std::cv_status::no_timeout) {
-      continue;
-    }
-    if (std::ranges::none_of(slots_, [&](const Slot& s) { return pending(s) && s.busy; })) {
+    const bool isLate = slot(rank).wake.wait_until(lock, limit) == std::cv_status::timeout;
+    if (isLate && std::ranges::none_of(slots_, [&](const Slot& s) { return pending(s) && s.busy; })) {
       break;  // a rank that has not arrived by now is excluded
     }
-    limit = Clock::now() + deadline_;
+    limit = isLate ? Clock::now() + deadline_ : limit;
   }
   if (rejoin_.rendezvous == nullptr) {
     rejoin_.oldRanks = filtered(firstRanks(size()), [&](int r) { return slot(r).goesOn && !slot(r).left; });
