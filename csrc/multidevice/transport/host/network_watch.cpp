@@ -43,7 +43,7 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
   worldNumber_ = std::stoull(all[0]);
   places_ = mapped(all, [](std::string_view text) { return NetworkPlace::parse(text.substr(text.find(' ') + 1)); });
   rank_ == 0 ? acceptAll(limit) : join(limit);
-  thread_ = std::jthread([this] { look(); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { look(stop); });
 }
 
 NetworkWatch::~NetworkWatch() {
@@ -55,8 +55,6 @@ NetworkWatch::~NetworkWatch() {
   while (rank_ == 0 && !failed_ && someoneStays() && Clock::now() < limit) {
     std::this_thread::sleep_for(1ms);
   }
-  stop_ = true;
-  thread_.join();
 }
 
 void NetworkWatch::acceptAll(Clock::time_point limit) {
@@ -94,12 +92,12 @@ void NetworkWatch::join(Clock::time_point limit) {
                   rank_, size_, place.port));
 }
 
-void NetworkWatch::look() {
+void NetworkWatch::look(const std::stop_token& stop) {
   std::vector<pollfd> polled(sockets_.size());
   auto nextBeat = Clock::now();
   looked_ = nextBeat;
   std::fill(heard_.begin(), heard_.end(), nextBeat);
-  while (!stop_) {
+  while (!stop.stop_requested()) {
     if (rank_ != 0 && Clock::now() >= nextBeat) {
       tell({Kind::Alive, rank_, 0, 0}, "");
       nextBeat = Clock::now() + kNetworkBeat;
@@ -111,14 +109,14 @@ void NetworkWatch::look() {
     const auto polledAt = Clock::now();  // reading from one rank may take long
     for (size_t i = 0; i < polled.size(); ++i) {
       if (polled[i].revents != 0) {
-        hear(static_cast<int>(i));
+        hear(static_cast<int>(i), stop);
       }
     }
     looked_ = polledAt;
   }
 }
 
-void NetworkWatch::hear(int from) {
+void NetworkWatch::hear(int from, const std::stop_token& stop) {
   const Socket& socket = sockets_[from];
   const auto limit = Clock::now() + promptLimit_;
   Frame frame{};
@@ -134,7 +132,7 @@ void NetworkWatch::hear(int from) {
     return;
   }
   gone_[from] = 1;
-  if (!hasLeft(from) && !stop_) {
+  if (!hasLeft(from) && !stop.stop_requested()) {
     std::unique_lock lock(textMutex_);
     const std::string here = place_ ? "; " + place_() : "";
     lock.unlock();

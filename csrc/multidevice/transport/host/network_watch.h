@@ -66,8 +66,8 @@ class NetworkWatch {
 
   void acceptAll(Clock::time_point limit);
   void join(Clock::time_point limit);
-  void look();
-  void hear(int from);
+  void look(const std::stop_token& stop);
+  void hear(int from, const std::stop_token& stop);
   bool isValid(const Frame& frame, int from) const;
   void tell(const Frame& frame, const std::string& text);
   void note(const Frame& frame, const std::string& text);
@@ -93,8 +93,7 @@ class NetworkWatch {
   GroupFailure failure_;
   std::function<std::string()> place_;
   std::mutex sendMutex_;
-  std::atomic<bool> stop_ = false;
-  std::jthread thread_;
+  std::jthread thread_;  // last: it uses the other members until it has ended
 };
 
 }  // namespace meshfuse
