@@ -101,9 +101,9 @@ void FlightRecorder::writeFor(int rank, const FlightRing& ring, std::string_view
   }
 }
 
-std::string flightDirectoryOfEnvironment() {
+std::string flightDirectory(const std::string& chosen) {
   const char* directory = std::getenv("MESHFUSE_FLIGHT_DIR");
-  return directory == nullptr ? "" : directory;
+  return chosen.empty() && directory != nullptr ? directory : chosen;
 }
 
 FlightRecord readFlightRecord(const std::string& file) {

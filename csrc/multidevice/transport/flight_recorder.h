@@ -123,8 +123,8 @@ class FlightRecorder {
   bool written_ = false;
 };
 
-// The directory in MESHFUSE_FLIGHT_DIR; empty: none.
-[[nodiscard]] std::string flightDirectoryOfEnvironment();
+// The chosen directory; if it is empty, the one in MESHFUSE_FLIGHT_DIR, if there is one.
+[[nodiscard]] std::string flightDirectory(const std::string& chosen);
 
 // The calls in a file that a recorder has written.
 struct FlightRecord {

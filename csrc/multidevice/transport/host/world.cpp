@@ -53,9 +53,7 @@ std::string bootIdentity() {
 
 std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
                                         const std::string& name) {
-  if (options.flightDirectory.empty()) {
-    options.flightDirectory = flightDirectoryOfEnvironment();
-  }
+  options.flightDirectory = flightDirectory(options.flightDirectory);
   if (bootstrap->size() == 1) {
     return makeSelfCommunicator();
   }

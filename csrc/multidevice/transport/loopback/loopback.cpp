@@ -281,9 +281,7 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
   const auto rendezvous =
       std::make_shared<LoopbackRendezvous>(ranks, options.deadline, fmt::format("loopback{}", runs++));
   LoopbackOptions ofRank = options;
-  if (ofRank.flightDirectory.empty()) {
-    ofRank.flightDirectory = flightDirectoryOfEnvironment();
-  }
+  ofRank.flightDirectory = flightDirectory(options.flightDirectory);
   std::vector<Outcome> outcomes(ranks);
   {
     std::vector<std::jthread> threads;
