@@ -22,7 +22,6 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
       algorithms_(AlgorithmTable::parse(options.algorithms)),
       peers_(group_.size()) {
   world_.ranks = firstRanks(size());
-  lastUse_.fill(std::vector<uint64_t>(peers_.size()));
   group_.explainBy(*this);
 }
 
@@ -33,7 +32,6 @@ HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& te
       peers_(whole.peers_.size()) {
   world_ = team;
   isLane_ = true;
-  lastUse_.fill(std::vector<uint64_t>(peers_.size()));
   group_.showLane(team);
 }
 
@@ -158,7 +156,7 @@ void HostCommunicator::finish(const Team& team) {
     group_.ring(p);
     for (size_t area = 0; area < kAreas; ++area) {
       if (used_[area]) {
-        lastUse_[area][p] = calls;
+        peers_[p].lastUse[area] = calls;
       }
     }
   }
@@ -194,10 +192,11 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
   const auto area = static_cast<Area>(first + next);
   next ^= 1;
   for (int p = 0; p < size(); ++p) {
-    if (lastUse_[area][p] > peers_[p].finished) {  // then it is recent, and its low bits suffice
-      awaitFinished(p, lastUse_[area][p]);
+    uint64_t& last = peers_[p].lastUse[area];
+    if (last > peers_[p].finished) {  // then it is recent, and its low bits suffice
+      awaitFinished(p, last);
     }
-    lastUse_[area][p] = 0;
+    last = 0;
   }
   used_[area] = true;
   return area;

@@ -185,11 +185,12 @@ class HostCommunicator final : public Communicator {
   }
 
   struct PeerState {
-    uint32_t steps = 0;     // synchronizations with the peer
-    uint64_t calls = 0;     // collectives with it
-    uint64_t finished = 0;  // the number of these that the peer is known to have left
-    uint32_t posted = 0;    // chunks sent to it
-    uint32_t taken = 0;     // chunks taken from it
+    uint32_t steps = 0;                      // synchronizations with the peer
+    uint64_t calls = 0;                      // collectives with it
+    uint64_t finished = 0;                   // the number of these that the peer is known to have left
+    uint32_t posted = 0;                     // chunks sent to it
+    uint32_t taken = 0;                      // chunks taken from it
+    std::array<uint64_t, kAreas> lastUse{};  // by area: the last call in which it read this area; 0: none
   };
 
   std::shared_ptr<Bootstrap> bootstrap_;
@@ -197,14 +198,13 @@ class HostCommunicator final : public Communicator {
   HostGroup group_;
   AlgorithmTable algorithms_;
   std::vector<PeerState> peers_;
-  std::array<std::vector<uint64_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none
-  std::array<uint8_t, 3> nextOf_{};                    // which of the two areas of a kind comes next
-  std::array<bool, kAreas> used_{};                    // by the call under way
-  Algorithm way_ = Algorithm::Default;                 // of the call under way
-  std::array<CopyOrder, 64> orders_{};                 // by output
-  std::vector<Source> sources_;                        // of the running call, in team order
-  std::vector<PeerBuffers> buffers_;                   // of the piece under way
-  std::mutex stepMutex_;                               // setStep() in one thread, abort() in another
+  std::array<uint8_t, 3> nextOf_{};     // which of the two areas of a kind comes next
+  std::array<bool, kAreas> used_{};     // by the call under way
+  Algorithm way_ = Algorithm::Default;  // of the call under way
+  std::array<CopyOrder, 64> orders_{};  // by output
+  std::vector<Source> sources_;         // of the running call, in team order
+  std::vector<PeerBuffers> buffers_;    // of the piece under way
+  std::mutex stepMutex_;                // setStep() in one thread, abort() in another
   Lanes lanes_;
 };
 
