@@ -5,7 +5,7 @@
 namespace meshfuse::cuda {
 
 void Arena::reserve(const std::string& name, const IntExpr& bytes) {
-  auto it = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& s) { return s.name == name; });
+  auto it = std::ranges::find(slots_, name, &Slot::name);
   if (it == slots_.end()) {
     slots_.push_back({name, bytes});
   } else {
@@ -16,9 +16,7 @@ void Arena::reserve(const std::string& name, const IntExpr& bytes) {
 std::string Arena::alternate(const std::string& family, const IntExpr& bytes) {
   std::string first = family + "0";
   std::string second = family + "1";
-  auto touched = [&](const std::string& s) {
-    return open.read.contains(s) || open.written.contains(s) || open.remote.contains(s);
-  };
+  auto touched = [&](const std::string& s) { return beforeWrite(s) != Wait::None; };
   std::string name = touched(first) && !touched(second) ? second : first;
   reserve(name, bytes);
   return name;
@@ -32,11 +30,10 @@ Arena::Wait Arena::beforeWrite(const std::string& slot) const {
 }
 
 void Arena::passed(Wait barrier) {
-  if (barrier == Wait::None) {
-    return;
+  if (barrier != Wait::None) {
+    open.read.clear();
+    open.written.clear();
   }
-  open.read.clear();
-  open.written.clear();
   if (barrier == Wait::Cluster) {
     open.remote.clear();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/runtime_sections.h"
 
@@ -27,9 +28,8 @@ namespace {
 bool mentions(const std::string& text, const std::string& word) {
   auto isPart = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-    bool starts = at == 0 || !isPart(text[at - 1]);
-    bool ends = at + word.size() == text.size() || !isPart(text[at + word.size()]);
-    if (starts && ends) {
+    size_t end = at + word.size();
+    if ((at == 0 || !isPart(text[at - 1])) && (end == text.size() || !isPart(text[end]))) {
       return true;
     }
   }
@@ -37,11 +37,7 @@ bool mentions(const std::string& text, const std::string& word) {
 }
 
 std::string concatenated(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& l : lines) {
-    text += l + "\n";
-  }
-  return text;
+  return joined(lines, "", [](const std::string& l) { return l + "\n"; });
 }
 
 bool isWritten(Memory m) { return m != Memory::Input; }
@@ -52,12 +48,10 @@ std::string_view argumentType(DataType t) { return isIntegral(t) || t == DataTyp
 
 Emitter::Emitter(const Program& program)
     : p_(program), usage_(analyseUsage(program)), padding_(program), geometry_(program, s_.names) {
-  for (const TensorParam& t : program.tensors) {
-    tensorNames_.push_back(t.memory == Memory::Scratch ? std::string() : s_.names.fresh(t.name));
-  }
-  for (const ScalarParam& s : program.scalars) {
-    scalarNames_.push_back(s_.names.fresh(s.name));
-  }
+  tensorNames_ = mapped(program.tensors, [&](const TensorParam& t) {
+    return t.memory == Memory::Scratch ? std::string() : s_.names.fresh(t.name);
+  });
+  scalarNames_ = mapped(program.scalars, [&](const ScalarParam& s) { return s_.names.fresh(s.name); });
   kernelName_ = s_.names.fresh(program.name);
   structName_ = s_.names.fresh(kernelName_ + "_args");
 }
@@ -67,10 +61,7 @@ CudaSource Emitter::emit() {
   source.entry = kernelName_;
   source.threads = p_.threads();
   source.cluster = p_.cluster();
-  for (size_t d = 0; d < p_.grid.size(); d++) {
-    source.blocks *= p_.grid[d].count;
-  }
-  source.blocks *= IntExpr(source.cluster);
+  source.blocks = productOf(p_.grid, &GridDim::count) * IntExpr(source.cluster);
   for (int i = 0; i < std::ssize(p_.tensors); i++) {
     if (tensor(i).memory != Memory::Scratch) {
       source.slots.push_back({CudaSlot::Kind::Tensor, i});
@@ -94,8 +85,7 @@ CudaSource Emitter::emit() {
   head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n",
                       cluster, source.threads, kernelName_, structName_);
   std::vector<std::string> lines = arenaLines(source);
-  std::vector<std::string> threads = threadLines(body);
-  lines.insert(lines.end(), threads.begin(), threads.end());
+  append(lines, threadLines(body));
   std::string needs = body + concatenated(lines);
   std::vector<std::string> grid;
   for (const Definition& d : gridDims()) {
@@ -192,15 +182,9 @@ std::vector<std::string> Emitter::threadLines(const std::string& body) {
       }
       std::string_view source = d.level == Level::Lane ? "lane" : d.level == Level::Warp ? "warp" : "rank";
       int64_t total = d.level == Level::Lane ? 32 : d.level == Level::Warp ? p_.threads() / 32 : p_.cluster();
-      std::string text(source);
-      bool outermost = d.weight * d.size >= total;
-      if (d.weight > 1) {
-        text += fmt::format(" / {}", d.weight);
-      }
-      if (!outermost) {
-        text += fmt::format(" % {}", d.size);
-      }
-      digits.push_back(fmt::format("const int {} = {};", d.symbol, text));
+      std::string quotient = d.weight > 1 ? fmt::format(" / {}", d.weight) : "";
+      std::string rest = d.weight * d.size < total ? fmt::format(" % {}", d.size) : "";
+      digits.push_back(fmt::format("const int {} = {}{}{};", d.symbol, source, quotient, rest));
     }
   }
   std::string needs = body + concatenated(digits);
@@ -218,7 +202,7 @@ std::vector<std::string> Emitter::threadLines(const std::string& body) {
   if (!lines.empty()) {
     use("thread_index");
   }
-  lines.insert(lines.end(), digits.begin(), digits.end());
+  append(lines, digits);
   return lines;
 }
 
@@ -227,8 +211,7 @@ std::vector<std::string> Emitter::arenaLines(CudaSource& source) {
   std::vector<std::string> lines;
   IntExpr offset = 0;
   std::vector<Arena::Slot> slots = s_.arena.slots();
-  std::stable_sort(slots.begin(), slots.end(),
-                   [](const Arena::Slot& a, const Arena::Slot& b) { return a.bytes.isConst() && !b.bytes.isConst(); });
+  std::ranges::stable_partition(slots, [](const Arena::Slot& slot) { return slot.bytes.isConst(); });
   for (const Arena::Slot& slot : slots) {
     lines.push_back(fmt::format("{} int {} = {};", offset.isConst() ? "constexpr" : "const", slot.name,
                                 text(geometry_.resolve(offset))));

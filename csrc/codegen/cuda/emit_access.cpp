@@ -1,10 +1,8 @@
 // Where an access goes, how wide it may be, and which predicates guard it.
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
-
-#include <fmt/ranges.h>
 
 namespace meshfuse::cuda {
 
@@ -47,7 +45,7 @@ bool Emitter::proven(int space, int axis) const {
       !bound.divisibleBy(outer->stride.constValue())) {
     return false;
   }
-  auto dim = std::find_if(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == outer->symbol; });
+  auto dim = std::ranges::find(p_.grid, outer->symbol, &GridDim::symbol);
   return dim != p_.grid.end() && provenLessEqual(geometry_.resolve(dim->count), ceilDiv(bound, outer->stride));
 }
 
@@ -62,13 +60,9 @@ std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std:
   };
   const Space& s = this->space(space);
   for (int a = 0; a < std::ssize(s.axes); a++) {
-    bool mentioned = (digits & axisDigits(s, a)) != 0;
-    for (const Index& i : index) {
-      mentioned = mentioned || geometry_.mentionsAxis(i.expr, space, a);
-    }
-    for (const Pred& p : where) {
-      mentioned = mentioned || geometry_.mentionsAxis(p.lhs, space, a) || geometry_.mentionsAxis(p.rhs, space, a);
-    }
+    auto names = [&](const IntExpr& e) { return geometry_.mentionsAxis(e, space, a); };
+    bool mentioned = (digits & axisDigits(s, a)) != 0 || std::ranges::any_of(index, names, &Index::expr) ||
+                     std::ranges::any_of(where, names, &Pred::lhs) || std::ranges::any_of(where, names, &Pred::rhs);
     if (mentioned && (!wanted || wanted(a)) && !proven(space, a)) {
       add(lowestCoordinate(space, a, digits), geometry_.resolve(s.axes[a].bound));
     }
@@ -96,20 +90,16 @@ Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector
       a.tileStrides.push_back(stride);
     }
   }
-  std::vector<DigitInfo> registers = geometry_.registers(space, a.digits);
-  if (!registers.empty() && registers.back().level == Level::Vector) {
-    a.vector = registers.back().size;
-    a.vectorSymbol = registers.back().symbol;
+  if (std::optional<DigitInfo> vector = geometry_.vector(space, a.digits)) {
+    a.vector = vector->size;
+    a.vectorSymbol = vector->symbol;
     chooseWidth(a, offset);
   }
   // The part without register digits is hoisted before their loops, unless they occur inside a division.
-  bool separable = std::all_of(registers.begin(), registers.end(),
-                               [&](const DigitInfo& d) { return offset.linearIn(d.symbol).has_value(); });
-  std::set<std::string, std::less<>> symbols;
-  for (const DigitInfo& d : registers) {
-    symbols.insert(d.symbol);
-  }
-  a.base = separable ? atZero(offset, symbols) : IntExpr(0);
+  std::vector<std::string> symbols = mapped(geometry_.registers(space, a.digits), &DigitInfo::symbol);
+  bool separable =
+      std::ranges::all_of(symbols, [&](const std::string& symbol) { return offset.linearIn(symbol).has_value(); });
+  a.base = separable ? atZero(offset, {symbols.begin(), symbols.end()}) : IntExpr(0);
   a.rest = offset - a.base;
   vectorPredicates(a);
   return a;
@@ -122,7 +112,7 @@ void Emitter::chooseWidth(Access& a, const IntExpr& offset) const {
   if (isPrivate(a.tensor) || !form || !form->slope.isConst(1)) {
     return;
   }
-  uint64_t vectorBit = geometry_.registers(a.space, a.digits).back().bit;
+  uint64_t vectorBit = geometry_.vector(a.space, a.digits)->bit;
   int64_t size = dataTypeSize(t.dtype);
   int64_t alignment = isScratch(a.tensor) ? 16 : t.alignment;
   auto fits = [&](int64_t width) {
@@ -154,18 +144,14 @@ void Emitter::vectorPredicates(Access& a) {
   };
   auto add = [&](const Pred& p, int64_t element) {
     std::string c = conditionText({at(p.lhs, element), at(p.rhs, element)});
-    if (std::find(a.vectorConditions.begin(), a.vectorConditions.end(), c) == a.vectorConditions.end()) {
+    if (!contains(a.vectorConditions, c)) {
       a.vectorConditions.push_back(c);
     }
   };
   for (const Pred& p : a.preds) {
     std::optional<LinearForm> left = p.lhs.linearIn(a.vectorSymbol);
-    bool rightFree = !p.rhs.contains(a.vectorSymbol);
-    if (rightFree && !p.lhs.contains(a.vectorSymbol)) {
-      add(p, 0);
-      continue;
-    }
-    if (rightFree && left && left->slope.isConst(1) && left->rest.divisibleBy(a.width) && p.rhs.divisibleBy(a.width)) {
+    bool aligned = left && left->slope.isConst(1) && left->rest.divisibleBy(a.width) && p.rhs.divisibleBy(a.width);
+    if (!p.rhs.contains(a.vectorSymbol) && (aligned || !p.lhs.contains(a.vectorSymbol))) {
       add(p, 0);
       continue;
     }
@@ -182,16 +168,8 @@ void Emitter::vectorPredicates(Access& a) {
 
 // -- texts ------------------------------------------------------------------------------------------------------------
 
-std::string Emitter::joined(const std::vector<std::string>& conditions) const {
-  return fmt::format("{}", fmt::join(conditions, " && "));
-}
-
 std::string Emitter::conditionText(const std::vector<Pred>& preds) {
-  std::string all;
-  for (const Pred& p : preds) {
-    all += (all.empty() ? "" : " && ") + conditionText(p);
-  }
-  return all;
+  return joined(preds, " && ", [&](const Pred& p) { return conditionText(p); });
 }
 
 std::string Emitter::elementCondition(const Access& a, const std::string& maskText) {
@@ -232,6 +210,9 @@ std::string Emitter::address(const Access& a, const std::string& pointer, Texts 
 
 // Names the address without register digits.
 std::string Emitter::pointerTo(const Access& a, Direction direction) {
+  if (isPrivate(a.tensor)) {
+    return {};
+  }
   const TensorParam& t = tensor(a.tensor);
   if (isScratch(a.tensor)) {
     const std::string& slot = scratchOf_.at(a.tensor).name;
@@ -283,14 +264,15 @@ void Emitter::moveVector(const Access& a, const DigitInfo& vector, const std::st
   if (!maskText.empty()) {
     conditions.push_back(maskText);
   }
-  if (conditions.empty() && a.whole) {
+  std::string conditional = fmt::format("if ({}) {}", joined(conditions, " && "), call);
+  if (a.whole && conditions.empty()) {
     line(call);
   } else if (a.whole) {
-    line(fmt::format("if ({}) {}", joined(conditions), call));
+    line(conditional);
     move.outside();
   } else {
     if (a.straddles) {
-      line(fmt::format("if ({}) {}", joined(conditions), call));
+      line(conditional);
     }
     open(a.straddles ? "else" : "");
     std::string first = "0";

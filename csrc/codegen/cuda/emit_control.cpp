@@ -1,7 +1,7 @@
 // Statements: loops, branches, and the statements of the last worker.
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
 
 namespace meshfuse::cuda {
@@ -80,8 +80,7 @@ std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& gu
   IntExpr size = geometry_.resolve(digit.size);
   IntExpr bound = geometry_.resolve(axis.bound);
   IntExpr stride = geometry_.resolve(digit.stride);
-  IntExpr first =
-      IntExpr::symbol(symbol, {0, size.upper() ? std::max<int64_t>(0, *size.upper() - 1) : INT64_MAX, 1}) * stride;
+  IntExpr first = IntExpr::symbol(symbol, factsBelow(size)) * stride;
   bool threadsOutside = false;
   for (int d = 0; d < s.digit; d++) {
     const Digit& outer = axis.digits[d];
@@ -157,20 +156,14 @@ void Emitter::assignCarried(const Stmt& s) {
   if (s.carried.empty()) {
     return;
   }
-  std::vector<ValueId> next;
-  for (const Carried& c : s.carried) {
-    next.push_back(c.next);
-  }
+  std::vector<ValueId> next = mapped(s.carried, &Carried::next);
   const Value& first = value(s.carried[0].carry);
-  bool together = std::all_of(s.carried.begin(), s.carried.end(), [&](const Carried& c) {
+  bool together = std::ranges::all_of(s.carried, [&](const Carried& c) {
     return value(c.carry).space == first.space && value(c.carry).digits == first.digits;
   });
   const std::string& looped = space(s.space).axes[s.axis].digits[s.digit].symbol;
   auto condition = [&](const Value& v) {
-    auto isLooped = [&](int a) {
-      const std::vector<Digit>& digits = space(v.space).axes[a].digits;
-      return std::any_of(digits.begin(), digits.end(), [&](const Digit& d) { return d.symbol == looped; });
-    };
+    auto isLooped = [&](int a) { return contains(mapped(space(v.space).axes[a].digits, &Digit::symbol), looped); };
     return conditionText(openPredicates(v.space, v.digits, {}, {}, isLooped));
   };
   if (together) {
@@ -181,16 +174,11 @@ void Emitter::assignCarried(const Stmt& s) {
         line(fmt::format("const {} {} = {};", registerType(value(next[i]).dtype), name, unwrapped(values[i])));
         values[i] = name;
       }
-      std::string test = condition(first);
-      if (!test.empty()) {
-        open(fmt::format("if ({})", test));
-      }
-      for (size_t i = 0; i < values.size(); i++) {
-        assign(s_.tiles.at(s.carried[i].carry), values[i]);
-      }
-      if (!test.empty()) {
-        close();
-      }
+      when(condition(first), [&] {
+        for (size_t i = 0; i < values.size(); i++) {
+          assign(s_.tiles.at(s.carried[i].carry), values[i]);
+        }
+      });
     };
     nest(first.space, first.digits, next, {.element = assignAll});
     return;
@@ -204,8 +192,7 @@ void Emitter::assignCarried(const Stmt& s) {
   std::map<ValueId, Tile> sources;
   for (const Carried& c : s.carried) {
     sources[c.next] = s_.tiles.at(c.next);
-    bool isCarry = std::any_of(s.carried.begin(), s.carried.end(), [&](const Carried& o) { return o.carry == c.next; });
-    if (isCarry && c.next != c.carry) {
+    if (contains(mapped(s.carried, &Carried::carry), c.next) && c.next != c.carry) {
       sources[c.next] = declaredTile("copy", c.next);
       fill(sources[c.next], c.next);
     }
@@ -224,18 +211,20 @@ void Emitter::assignCarried(const Stmt& s) {
 
 // -- branches ---------------------------------------------------------------------------------------------------------
 
-void Emitter::branch(const Stmt& s) {
-  std::vector<std::string> conditions;
-  for (const Pred& p : s.where) {
-    conditions.push_back(conditionText({geometry_.resolve(p.lhs), geometry_.resolve(p.rhs)}));
-  }
+void Emitter::skippable(const std::string& header, const std::function<void()>& body) {
   Arena::Open before = s_.arena.open;
   auto tiles = s_.tiles;
-  open(conditions.empty() ? "" : fmt::format("if ({})", joined(conditions)));
-  block(s.body);
+  open(header);
+  body();
   close();
   s_.tiles = std::move(tiles);
   s_.arena.open.merge(before);
+}
+
+void Emitter::branch(const Stmt& s) {
+  auto resolved = [&](const Pred& p) { return Pred{geometry_.resolve(p.lhs), geometry_.resolve(p.rhs)}; };
+  std::string condition = conditionText(mapped(s.where, resolved));
+  skippable(condition.empty() ? "" : fmt::format("if ({})", condition), [&] { block(s.body); });
 }
 
 void Emitter::lastArriver(const Stmt& s) {
@@ -246,10 +235,9 @@ void Emitter::lastArriver(const Stmt& s) {
   use("ticket");
   use("thread_index");
   IntExpr workers = geometry_.resolve(arrivals(p_, s));
-  IntExpr at = 0;
-  for (size_t k = 0; k < s.index.size(); k++) {
-    at += geometry_.resolve(s.index[k].expr) * geometry_.resolve(tensor(s.param).strides[k]);
-  }
+  IntExpr at = sumOf(indices(s.index), [&](int64_t k) {
+    return geometry_.resolve(s.index[k].expr) * geometry_.resolve(tensor(s.param).strides[k]);
+  });
   s_.arena.open.written.insert(slot);
   line("fence();");
   wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
@@ -266,14 +254,10 @@ void Emitter::lastArriver(const Stmt& s) {
   std::string read = cluster ? remoteLoad(DataType::Int32, slot, "0") : sharedLoad(DataType::Int32, slot);
   line(fmt::format("const bool {} = {} != 0;", last, read));
   (cluster ? s_.arena.open.remote : s_.arena.open.read).insert(slot);
-  Arena::Open before = s_.arena.open;
-  auto tiles = s_.tiles;
-  open(fmt::format("if ({})", last));
-  line("fence();");
-  block(s.body);
-  close();
-  s_.tiles = std::move(tiles);
-  s_.arena.open.merge(before);
+  skippable(fmt::format("if ({})", last), [&] {
+    line("fence();");
+    block(s.body);
+  });
 }
 
 }  // namespace meshfuse::cuda

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
 
 namespace meshfuse::cuda {
@@ -49,12 +50,12 @@ IntExpr flat(const Side& side, const std::vector<int64_t>& extents, size_t inner
 
 // The vector size of the side if its vector is along the inner axis, else 1.
 int64_t vectorWidthOf(const Side& side, const Geometry& geometry, size_t inner, int64_t extent, int64_t size) {
-  std::vector<DigitInfo> registers = geometry.registers(side.space, side.digits);
-  if (registers.empty() || registers.back().level != Level::Vector) {
+  std::optional<DigitInfo> vector = geometry.vector(side.space, side.digits);
+  if (!vector) {
     return 1;
   }
-  std::optional<LinearForm> form = side.coordinates[inner].linearIn(registers.back().symbol);
-  int64_t width = registers.back().size;
+  std::optional<LinearForm> form = side.coordinates[inner].linearIn(vector->symbol);
+  int64_t width = vector->size;
   bool fits = form && form->slope.isConst(1) && width * size >= 4 && extent % width == 0;
   return fits && form->rest.divisibleBy(std::min(width, 16 / size)) ? width : 1;
 }
@@ -65,22 +66,15 @@ double conflictFactor(const IntExpr& offset, const std::vector<DigitInfo>& lanes
   std::set<int64_t> words;
   for (int lane = 0; lane < 32; lane++) {
     int64_t at = offset.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
-      for (const DigitInfo& d : lanes) {
-        if (d.symbol == symbol) {
-          return lane / d.weight % d.size;
-        }
-      }
-      return 0;
+      auto d = std::ranges::find(lanes, symbol, &DigitInfo::symbol);
+      return d == lanes.end() ? 0 : lane / d->weight % d->size;
     });
     for (int64_t word = at * bytes / 4; word <= (at * bytes + bytes - 1) / 4; word++) {
       banks[word % 32].insert(word);
       words.insert(word);
     }
   }
-  size_t rounds = 0;
-  for (const std::set<int64_t>& b : banks) {
-    rounds = std::max(rounds, b.size());
-  }
+  size_t rounds = std::ranges::max(mapped(banks, [](const std::set<int64_t>& bank) { return bank.size(); }));
   return static_cast<double>(rounds) / (static_cast<double>((words.size() + 31) / 32));
 }
 
@@ -117,10 +111,7 @@ Exchange Emitter::planExchange(ValueId id) const {
   size_t inner = extents.size() - 1;
   for (const DigitInfo& d : geometry_.digits(v.space)) {
     bool fastest = d.size > 1 && (d.level == Level::Vector || (d.level == Level::Lane && d.weight == 1));
-    auto axis = std::find(axes.begin(), axes.end(), d.axis);
-    if (fastest && axis != axes.end()) {
-      inner = static_cast<size_t>(axis - axes.begin());
-    }
+    inner = fastest && contains(axes, d.axis) ? positionIn(axes, d.axis) : inner;
   }
   auto lanesOf = [&](const Side& side) { return geometry_.onLevel(side.space, side.digits, Level::Lane); };
   int64_t size = dataTypeSize(v.dtype);
@@ -139,9 +130,7 @@ Exchange Emitter::planExchange(ValueId id) const {
       pitch = padded;
     }
   }
-  for (size_t a = 0; a < extents.size(); a++) {
-    e.elements *= a == inner ? pitch : extents[a];
-  }
+  e.elements = productOf(extents) / extents[inner] * pitch;
   e.write = flat(writer, extents, inner, pitch);
   e.read = flat(reader, extents, inner, pitch);
   return e;
@@ -180,9 +169,9 @@ void Emitter::exchangeOut(ValueId id, const Exchange& e, const std::string& slot
   int64_t size = dataTypeSize(from.dtype);
   auto tile = s_.tiles.find(operand);
   bool whole = e.writeWidth > 1 && tile != s_.tiles.end() && tile->second.digits == digits;
-  when(replicaConditions(from.space, digits), [&] {
+  when(joined(replicaConditions(from.space, digits), " && "), [&] {
     if (whole) {
-      DigitInfo vector = geometry_.registers(from.space, digits).back();
+      DigitInfo vector = *geometry_.vector(from.space, digits);
       auto write = [&](Texts) {
         std::string to = byteOffset(slot, text(atZero(e.write, {vector.symbol})), size);
         line(sharedVector(Direction::Store, from.dtype, e.writeWidth, to, vectorAddress(tile->second)));
@@ -203,7 +192,7 @@ void Emitter::exchangeIn(ValueId id, const Exchange& e, const std::string& slot)
   int64_t size = dataTypeSize(v.dtype);
   Tile tile = declaredTile("t", id);
   if (e.readWidth > 1) {
-    DigitInfo vector = geometry_.registers(v.space, v.digits).back();
+    DigitInfo vector = *geometry_.vector(v.space, v.digits);
     auto read = [&](Texts) {
       std::string at = byteOffset(slot, text(atZero(e.read, {vector.symbol})), size);
       line(sharedVector(Direction::Load, v.dtype, e.readWidth, vectorAddress(tile), at));

@@ -12,9 +12,7 @@ using namespace tile;
 namespace {
 
 std::string lowered(std::string text) {
-  for (char& c : text) {
-    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
@@ -59,7 +57,7 @@ void Emitter::load(ValueId id) {
     beforeRead(scratchOf_.at(v.param).name);
   }
   Tile tile = declaredTile(lowered(tensor(v.param).name), id);
-  std::string pointer = isPrivate(v.param) ? std::string() : pointerTo(a, Direction::Load);
+  std::string pointer = pointerTo(a, Direction::Load);
   if (a.width > 1) {
     loadVectors(a, tile, id, pointer);
   } else {
@@ -81,7 +79,7 @@ std::string Emitter::fillText(ValueId load, const std::string& given) {
 
 void Emitter::loadVectors(const Access& a, const Tile& tile, ValueId id, const std::string& pointer) {
   const Value& v = value(id);
-  DigitInfo vector = geometry_.registers(v.space, v.digits).back();
+  DigitInfo vector = *geometry_.vector(v.space, v.digits);
   auto loadVector = [&](Texts texts) {
     std::string fill = fillText(id, texts.back());
     const std::string& maskText = texts[a.tiles.size()];

@@ -1,7 +1,7 @@
 // Loops over the register digits of a statement, with every value evaluated at the outermost loop that it allows.
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
 
 namespace meshfuse::cuda {
@@ -104,11 +104,7 @@ void Emitter::Nest::emit(std::span<const ValueId> wanted, const Hooks& hooks) {
     e_.openLoop(registers_[k]);
     evaluate(k + 1);
   }
-  std::vector<std::string> texts;
-  for (ValueId id : wanted) {
-    texts.push_back(id == kNone ? std::string() : e_.valueText(id, known_));
-  }
-  hooks.element(texts);
+  hooks.element(mapped(wanted, [&](ValueId id) { return id == kNone ? std::string() : e_.valueText(id, known_); }));
   for (size_t k = registers_.size(); k > 0; k--) {
     e_.close();
     if (hasVector && k == registers_.size() && hooks.afterVector) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/point_text.h"
 
@@ -57,13 +57,12 @@ void Emitter::reduce(ValueId id) {
       reduceThroughMemory(id, acc, level);
     }
   }
-  if (acc.dtype == v.dtype) {
-    s_.tiles[id] = acc;
-    return;
+  Tile result = acc;
+  if (acc.dtype != v.dtype) {
+    result = declaredTile("r", id);
+    auto narrow = [&](Texts) { assign(result, castText(element(acc), acc.dtype, v.dtype, s_.uses)); };
+    nest(v.space, v.digits, {}, {.element = narrow});
   }
-  Tile result = declaredTile("r", id);
-  auto narrow = [&](Texts) { assign(result, castText(element(acc), acc.dtype, v.dtype, s_.uses)); };
-  nest(v.space, v.digits, {}, {.element = narrow});
   s_.tiles[id] = result;
 }
 
@@ -141,8 +140,7 @@ void Emitter::reduceLanes(ValueId id, const Tile& acc) {
     }
   }
   std::sort(masks.rbegin(), masks.rend());
-  bool run = masks.size() > 1 && masks.front() == masks.back() << (masks.size() - 1);
-  if (run) {
+  if (masks.size() > 1 && masks.front() == masks.back() << (masks.size() - 1)) {
     butterfly(id, acc, masks.front(), masks.back());
     return;
   }
@@ -177,10 +175,8 @@ Partials Emitter::planPartials(ValueId id, const Tile& acc, Level level) {
   p.gone = geometry_.onLevel(v.space, value(v.operands[0]).digits & ~v.digits, level);
   // In the memory of a block its own rank is no coordinate. Neighbouring lanes lie side by side.
   std::vector<DigitInfo> kept = geometry_.registers(v.space, v.digits);
-  std::vector<DigitInfo> warps = geometry_.onLevel(v.space, v.digits, Level::Warp);
-  std::vector<DigitInfo> lanes = geometry_.onLevel(v.space, v.digits, Level::Lane);
-  kept.insert(kept.end(), warps.begin(), warps.end());
-  kept.insert(kept.end(), lanes.begin(), lanes.end());
+  append(kept, geometry_.onLevel(v.space, v.digits, Level::Warp));
+  append(kept, geometry_.onLevel(v.space, v.digits, Level::Lane));
   p.element = positionOf(kept);
   p.stride = countOf(kept);
   int64_t parts = p.cluster ? 1 : countOf(p.gone);
@@ -196,10 +192,7 @@ std::string Emitter::partialAddress(const Tile& acc, const Partials& p, const In
 // One thread for every distinct partial result of this block.
 void Emitter::writePartials(ValueId id, const Tile& acc, const Partials& p) {
   const Value& v = value(id);
-  uint64_t holds = v.digits;
-  for (const DigitInfo& d : p.gone) {
-    holds |= d.bit;
-  }
+  uint64_t holds = v.digits | sumOf(p.gone, &DigitInfo::bit);
   for (const DigitInfo& d : geometry_.digits(v.space)) {
     holds |= d.level == Level::Cluster ? d.bit : 0;
   }
@@ -209,7 +202,7 @@ void Emitter::writePartials(ValueId id, const Tile& acc, const Partials& p) {
     std::string to = partialAddress(acc, p, p.cluster ? IntExpr(0) : positionOf(p.gone));
     line(sharedStore(acc.dtype, to, element(acc)));
   };
-  when(writer, [&] { nest(v.space, v.digits, {}, {.element = write}); });
+  when(joined(writer, " && "), [&] { nest(v.space, v.digits, {}, {.element = write}); });
 }
 
 std::string Emitter::readPartial(ValueId id, const Tile& acc, const Partials& p, const IntExpr& part) {

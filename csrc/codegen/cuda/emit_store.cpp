@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
 
 namespace meshfuse::cuda {
@@ -56,7 +57,7 @@ void Emitter::store(const Stmt& s) {
   std::vector<std::string> outer = isPrivate(s.param) ? std::vector<std::string>() : replicaConditions(space, a.digits);
   std::vector<DigitInfo> registers = geometry_.registers(space, a.digits);
   auto inRegisters = [&](const IntExpr& e) {
-    return std::any_of(registers.begin(), registers.end(), [&](const DigitInfo& d) { return e.contains(d.symbol); });
+    return std::ranges::any_of(registers, [&](const DigitInfo& d) { return e.contains(d.symbol); });
   };
   std::vector<Pred> inner;
   for (Pred& p : a.preds) {
@@ -70,32 +71,32 @@ void Emitter::store(const Stmt& s) {
   a.vectorConditions.clear();
   a.whole = true;
   vectorPredicates(a);
-  when(outer, [&] {
-    std::string pointer = isPrivate(s.param) ? std::string() : pointerTo(a, Direction::Store);
+  when(joined(outer, " && "), [&] {
+    std::string pointer = pointerTo(a, Direction::Store);
     a.width > 1 ? storeVectors(s, a, pointer) : storeElements(s, a, pointer);
   });
 }
 
-std::string Emitter::storeElement(const Stmt& s, const Access& a, const std::string& address,
+std::string Emitter::storeElement(const Stmt& s, const Access& a, const std::string& pointer, Texts tileTexts,
                                   const std::string& value) {
-  const TensorParam& t = tensor(s.param);
+  DataType dtype = tensor(s.param).dtype;
   if (isPrivate(a.tensor)) {
     return fmt::format("{} = {};", privateElement(a.tensor), unwrapped(value));
   }
-  bool narrow = dataTypeSize(t.dtype) < 4;
-  std::string bits = narrow ? fmt::format("({})({})", storageType(t.dtype), unwrapped(value)) : unwrapped(value);
+  std::string to = address(a, pointer, tileTexts, Unit::Element);
+  bool narrow = dataTypeSize(dtype) < 4;
+  std::string bits = narrow ? fmt::format("({})({})", storageType(dtype), unwrapped(value)) : unwrapped(value);
   if (isScratch(a.tensor)) {
-    return sharedStore(t.dtype, address, bits);
+    return sharedStore(dtype, to, bits);
   }
   use("store_one");
-  return fmt::format("storeOne<{}>({}, {}, {});", policy(s.cache), address, bits, nextSite());
+  return fmt::format("storeOne<{}>({}, {}, {});", policy(s.cache), to, bits, nextSite());
 }
 
 void Emitter::storeElements(const Stmt& s, const Access& a, const std::string& pointer) {
   auto storeOne = [&](Texts texts) {
     std::string condition = elementCondition(a, texts[a.tiles.size()]);
-    std::string to = isPrivate(a.tensor) ? std::string() : address(a, pointer, texts, Unit::Element);
-    std::string call = storeElement(s, a, to, texts.back());
+    std::string call = storeElement(s, a, pointer, texts, texts.back());
     line(condition.empty() ? call : fmt::format("if ({}) {}", condition, call));
   };
   nest(a.space, a.digits, accessValues(a, s.value), {.element = storeOne});
@@ -103,7 +104,7 @@ void Emitter::storeElements(const Stmt& s, const Access& a, const std::string& p
 
 void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& pointer) {
   const Value& v = value(s.value);
-  DigitInfo vector = geometry_.registers(a.space, a.digits).back();
+  DigitInfo vector = *geometry_.vector(a.space, a.digits);
   bool half = isHalfPrecision(v.dtype);
   auto tile = s_.tiles.find(s.value);
   if (tile != s_.tiles.end() && tile->second.digits == a.digits) {
@@ -148,7 +149,7 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
 void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& pointer, const std::string& from,
                         Texts tileTexts) {
   DataType dtype = tensor(s.param).dtype;
-  DigitInfo vector = geometry_.registers(a.space, a.digits).back();
+  DigitInfo vector = *geometry_.vector(a.space, a.digits);
   bool half = isHalfPrecision(dtype);
   const std::string& maskText = tileTexts[a.tiles.size()];
   VectorMove move;
@@ -170,8 +171,7 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
     std::string array = from.find(' ') == std::string::npos ? from : "(" + from + ")";
     std::string element =
         half ? fmt::format("bitsAt({}, {})", from, vector.symbol) : fmt::format("{}[{}]", array, vector.symbol);
-    line(fmt::format("if ({}) {}", elementCondition(a, maskText),
-                     storeElement(s, a, address(a, pointer, tileTexts, Unit::Element), element)));
+    line(fmt::format("if ({}) {}", elementCondition(a, maskText), storeElement(s, a, pointer, tileTexts, element)));
   };
   moveVector(a, vector, maskText, move);
 }
@@ -228,17 +228,17 @@ void Emitter::planScratch() {
   };
   visit(p_.body);
   for (auto& [tensor, list] : uses) {
+    const TensorParam& param = this->tensor(tensor);
     const ScratchUse& first = list.front();
     Scratch scratch;
-    scratch.isPrivate = std::all_of(list.begin(), list.end(), [&](const ScratchUse& u) {
+    scratch.isPrivate = std::ranges::all_of(list, [&](const ScratchUse& u) {
       return !u.computed && u.space == first.space && u.digits == first.digits && u.index == first.index;
     });
     int64_t elements = 1;
     for (const Axis& axis : space(first.space).axes) {
       for (const Digit& d : axis.digits) {
         const std::string& symbol = geometry_.cName(d.symbol);
-        bool indexes =
-            std::any_of(first.index.begin(), first.index.end(), [&](const IntExpr& e) { return e.contains(symbol); });
+        bool indexes = std::ranges::any_of(first.index, [&](const IntExpr& e) { return e.contains(symbol); });
         if (indexes && (isRegister(d.level) || d.level == Level::Serial)) {
           bool constant = d.size.isConst();
           elements = constant && elements <= kMostPrivate ? elements * d.size.constValue() : kMostPrivate + 1;
@@ -248,20 +248,16 @@ void Emitter::planScratch() {
     }
     scratch.isPrivate = scratch.isPrivate && elements <= kMostPrivate;
     if (scratch.isPrivate) {
-      scratch.name = s_.names.fresh(this->tensor(tensor).name);
-      std::string_view type = registerType(this->tensor(tensor).dtype);
+      scratch.name = s_.names.fresh(param.name);
+      std::string_view type = registerType(param.dtype);
       line(elements > 1 ? fmt::format("{} {}[{}];", type, scratch.name, elements)
                         : fmt::format("{} {};", type, scratch.name));
     } else {
       invariant(p_.cluster() == 1,
                 "[codegen cuda] kernel {}: scratch {} is shared by the threads of a cluster; keep it in registers",
-                p_.name, this->tensor(tensor).name);
-      scratch.name = s_.names.fresh("k" + this->tensor(tensor).name);
-      IntExpr bytes = dataTypeSize(this->tensor(tensor).dtype);
-      for (const IntExpr& e : this->tensor(tensor).extents) {
-        bytes *= e;
-      }
-      s_.arena.reserve(scratch.name, bytes);
+                p_.name, param.name);
+      scratch.name = s_.names.fresh("k" + param.name);
+      s_.arena.reserve(scratch.name, productOf(param.extents) * dataTypeSize(param.dtype));
     }
     scratchOf_[tensor] = std::move(scratch);
   }

@@ -67,11 +67,11 @@ std::string Emitter::vectorAddress(const Tile& tile, Unit unit) const {
   return within(tile.name, elementIndex(tile, unit), tile.packed ? 2 : 1);
 }
 
-void Emitter::when(const std::vector<std::string>& conditions, const std::function<void()>& body) {
-  if (conditions.empty()) {
+void Emitter::when(const std::string& condition, const std::function<void()>& body) {
+  if (condition.empty()) {
     return body();
   }
-  open(fmt::format("if ({})", joined(conditions)));
+  open(fmt::format("if ({})", condition));
   body();
   close();
 }

@@ -1,5 +1,6 @@
 // Elementwise values: evaluated inside the loops of their consumers.
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/point_text.h"
 
@@ -34,10 +35,7 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
     return it->second;
   }
   const Value& v = value(id);
-  std::vector<std::string> operands;
-  for (ValueId o : v.operands) {
-    operands.push_back(valueText(o, known));
-  }
+  std::vector<std::string> operands = mapped(v.operands, [&](ValueId o) { return valueText(o, known); });
   auto operandType = [&](size_t i) { return value(v.operands[i]).dtype; };
   switch (v.kind) {
     case ValueKind::Const:
@@ -78,13 +76,11 @@ std::string Emitter::checkedIndexText(const Value& v, Texts operands) {
 }
 
 void Emitter::assign(const Tile& tile, const std::string& text) {
-  if (tile.elements == 1) {
-    line(fmt::format("{} = {};", tile.name, unwrapped(text)));
-  } else if (tile.packed) {
+  if (tile.elements > 1 && tile.packed) {
     use("put_bits");
     line(fmt::format("putBits({}, {}, {});", tile.name, elementIndex(tile), unwrapped(text)));
   } else {
-    line(fmt::format("{}[{}] = {};", tile.name, elementIndex(tile), unwrapped(text)));
+    line(fmt::format("{} = {};", element(tile), unwrapped(text)));
   }
 }
 
@@ -110,7 +106,7 @@ void Emitter::materialise(ValueId id) {
   if (source == kNone) {
     fill(tile, id);
   } else {
-    const DigitInfo vector = geometry_.registers(v.space, v.digits).back();
+    const DigitInfo vector = *geometry_.vector(v.space, v.digits);
     std::string q = s_.names.fresh("q");
     Hooks hooks;
     hooks.beforeVector = [&] { line(fmt::format("float {}[{}];", q, vector.size)); };

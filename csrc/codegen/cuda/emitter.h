@@ -112,8 +112,8 @@ class Emitter {
   std::string elementIndex(const Tile& tile, Unit unit = Unit::Element) const;
   std::string element(const Tile& tile);
   std::string vectorAddress(const Tile& tile, Unit unit = Unit::Vector) const;  // of the vector at the current digits
-  // body() inside an `if`, unless there are no conditions.
-  void when(const std::vector<std::string>& conditions, const std::function<void()>& body);
+  // body() inside an `if`, unless the condition is empty.
+  void when(const std::string& condition, const std::function<void()>& body);
 
   // -- the kernel around its body (emit.cpp)
   std::string argumentStruct() const;
@@ -183,13 +183,12 @@ class Emitter {
   void vectorPredicates(Access& a);
   std::string conditionText(const tile::Pred& p) { return fmt::format("{} < {}", text(p.lhs), text(p.rhs)); }
   std::string conditionText(const std::vector<tile::Pred>& preds);  // empty without any
-  std::string joined(const std::vector<std::string>& conditions) const;
   std::string elementCondition(const Access& a, const std::string& maskText);
   std::vector<tile::ValueId> accessValues(const Access& a, tile::ValueId last = tile::kNone) const;
   std::string offsetText(const Access& a, Texts tileTexts, Unit unit);
   std::string address(const Access& a, const std::string& pointer, Texts tileTexts, Unit unit);
   enum class Direction : uint8_t { Load, Store };
-  std::string pointerTo(const Access& a, Direction direction);
+  std::string pointerTo(const Access& a, Direction direction);  // empty if the thread has the tensor in registers
   void load(tile::ValueId id);
   void loadVectors(const Access& a, const Tile& tile, tile::ValueId id, const std::string& pointer);
   std::string fillText(tile::ValueId load, const std::string& given);
@@ -212,7 +211,8 @@ class Emitter {
   void storeVectors(const tile::Stmt& s, const Access& a, const std::string& pointer);
   void storeFrom(const tile::Stmt& s, const Access& a, const std::string& pointer, const std::string& from,
                  Texts tileTexts);
-  std::string storeElement(const tile::Stmt& s, const Access& a, const std::string& address, const std::string& value);
+  std::string storeElement(const tile::Stmt& s, const Access& a, const std::string& pointer, Texts tileTexts,
+                           const std::string& value);
   std::vector<std::string> replicaConditions(int space, uint64_t digits);
   void planScratch();
   bool isScratch(int tensor) const { return scratchOf_.contains(tensor); }
@@ -249,6 +249,8 @@ class Emitter {
   std::string loopHeader(const tile::Stmt& s, std::set<std::pair<int, int>>& guards);
   void assignCarried(const tile::Stmt& s);
   void branch(const tile::Stmt& s);
+  // body() in a block that some threads or all may skip.
+  void skippable(const std::string& header, const std::function<void()>& body);
   void lastArriver(const tile::Stmt& s);
 
   struct Scratch {

@@ -13,8 +13,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace
 
 Padding::Padding(const Program& program) : p_(program) {
-  for (size_t i = 0; i < p_.values.size(); i++) {
-    const Value& v = p_.values[i];
+  for (const Value& v : p_.values) {
     if (v.kind != ValueKind::Reduce || !isFloatingPoint(v.dtype)) {
       continue;
     }
@@ -23,17 +22,13 @@ Padding::Padding(const Program& program) : p_(program) {
       from = p_.values[from].operands[0];
     }
     const Value& load = p_.values[from];
-    bool open = load.kind == ValueKind::Load && isFloatingPoint(load.dtype) && load.where.empty() && load.mask == kNone;
-    if (open) {
+    if (load.kind == ValueKind::Load && isFloatingPoint(load.dtype) && load.where.empty() && load.mask == kNone) {
       loads_.try_emplace(from, floatingIdentity(v.combiner));
     }
   }
 }
 
-double Padding::ofLoad(ValueId id) const {
-  auto it = loads_.find(id);
-  return it == loads_.end() ? 0 : it->second;
-}
+double Padding::ofLoad(ValueId id) const { return of(id).value_or(0); }
 
 ValueId Padding::source(ValueId id) const {
   const Value& v = p_.values[id];
@@ -54,20 +49,16 @@ std::optional<double> Padding::of(ValueId id) const {
   if (v.kind == ValueKind::Cast) {
     return of(v.operands[0]);
   }
-  if (v.kind != ValueKind::Point) {
+  if (v.kind != ValueKind::Point || (v.op != PointOp::Exp && v.op != PointOp::Sub) || of(v.operands[0]) != -kInfinity) {
     return std::nullopt;
   }
-  std::optional<double> a = of(v.operands[0]);
-  if (v.op == PointOp::Exp && a == -kInfinity) {
+  if (v.op == PointOp::Exp) {
     return 0;
   }
-  if (v.op == PointOp::Sub && a == -kInfinity) {
-    const Value& b = p_.values[v.operands[1]];
-    bool ownMaximum =
-        b.kind == ValueKind::Reduce && b.combiner == Combiner::Max && b.operands[0] == v.operands[0] && b.where.empty();
-    return ownMaximum ? a : std::nullopt;
-  }
-  return std::nullopt;
+  const Value& b = p_.values[v.operands[1]];
+  bool ownMaximum =
+      b.kind == ValueKind::Reduce && b.combiner == Combiner::Max && b.operands[0] == v.operands[0] && b.where.empty();
+  return ownMaximum ? std::optional(-kInfinity) : std::nullopt;
 }
 
 bool Padding::isIdentity(ValueId reduce, int axis) const {

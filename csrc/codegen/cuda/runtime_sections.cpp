@@ -1,10 +1,11 @@
 #include "codegen/cuda/runtime_sections.h"
 
-#include <array>
+#include <algorithm>
 #include <sstream>
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/runtime_text.h"
 
@@ -19,9 +20,8 @@ struct Section {
 };
 
 // In an order in which every section follows the sections that it uses.
-constexpr std::array<std::string_view, 9> kFiles = {"types.cuh",   "half.cuh",    "memory.cuh",
-                                                    "shared.cuh",  "threads.cuh", "cluster.cuh",
-                                                    "integer.cuh", "math.cuh",    "random.cuh"};
+constexpr std::string_view kFiles[] = {"types.cuh",   "half.cuh",    "memory.cuh", "shared.cuh", "threads.cuh",
+                                       "cluster.cuh", "integer.cuh", "math.cuh",   "random.cuh"};
 
 std::vector<Section> allSections() {
   std::vector<Section> sections;
@@ -59,14 +59,10 @@ std::string runtimeSections(const std::set<std::string, std::less<>>& names) {
     if (!wanted.insert(name).second) {
       continue;
     }
-    bool found = false;
-    for (const Section& s : sections) {
-      if (s.name == name) {
-        found = true;
-        open.insert(open.end(), s.needs.begin(), s.needs.end());
-      }
-    }
-    invariant(found, "[codegen cuda] no runtime function {}: runtime/cuda has no such section", name);
+    auto section = std::ranges::find(sections, name, &Section::name);
+    invariant(section != sections.end(), "[codegen cuda] no runtime function {}: runtime/cuda has no such section",
+              name);
+    append(open, section->needs);
   }
   std::string text;
   for (const Section& s : sections) {

@@ -36,13 +36,16 @@ struct Analysis {
       consumers[id].insert(c);
     }
   }
+  void useIndex(const std::vector<Index>& index, Consumer c) {
+    for (const Index& i : index) {
+      use(i.tile, c);
+    }
+  }
   void useAll(const Value& v, Consumer c) {
     for (ValueId o : v.operands) {
       use(o, c);
     }
-    for (const Index& i : v.index) {
-      use(i.tile, c);
-    }
+    useIndex(v.index, c);
     use(v.mask, c);
     use(v.fill, c);
   }
@@ -60,9 +63,7 @@ struct Analysis {
       if (s.kind == StmtKind::Store) {
         use(s.value, here);
         use(s.mask, here);
-        for (const Index& i : s.index) {
-          use(i.tile, here);
-        }
+        useIndex(s.index, here);
         fine[s.value] = true;
       }
       for (const Carried& c : s.carried) {
@@ -101,10 +102,8 @@ std::vector<bool> coarseValues(const Program& p, Analysis& a) {
     for (size_t i = p.values.size(); i-- > 0;) {
       const Value& v = p.values[i];
       // Values that control a selection or an address, or are converted to another type, must be exact to the last digit.
-      bool exact = fine[i] || v.dtype != DataType::Float;
-      if (v.kind == ValueKind::Cast && isHalfPrecision(v.dtype)) {
-        exact = false;
-      }
+      bool rounds = v.kind == ValueKind::Cast && isHalfPrecision(v.dtype);
+      bool exact = !rounds && (fine[i] || v.dtype != DataType::Float);
       for (ValueId o : v.operands) {
         exact ? mark(o) : void();
       }
@@ -133,10 +132,8 @@ bool isFree(const Program& program, ValueId id) {
     case ValueKind::Const:
     case ValueKind::Scalar:
       return true;
-    case ValueKind::Cast: {
-      const Value& from = program.values[v.operands[0]];
-      return isHalfPrecision(from.dtype) || isFree(program, v.operands[0]);
-    }
+    case ValueKind::Cast:
+      return isHalfPrecision(program.values[v.operands[0]].dtype) || isFree(program, v.operands[0]);
     case ValueKind::Point:
       return isCheap(v.op) && isFree(program, v.operands[0]);
     default:
@@ -156,7 +153,7 @@ Usage analyseUsage(const Program& program) {
     if (c.empty() && !a.kept[i]) {  // no statement uses it
       continue;
     }
-    bool deeper = std::any_of(c.begin(), c.end(), [&](const Consumer& x) { return x.depth > a.depthOf[i]; });
+    bool deeper = std::ranges::any_of(c, [&](const Consumer& x) { return x.depth > a.depthOf[i]; });
     auto id = static_cast<ValueId>(i);
     u.stored[i] = isRoot(v.kind) || a.kept[i] || ((c.size() > 1 || deeper) && !isFree(program, id));
     if (u.stored[i]) {
