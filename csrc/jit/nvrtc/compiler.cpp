@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "jit/nvrtc/library.h"
 
 namespace meshfuse {
@@ -35,10 +36,7 @@ class Program {
     const std::string source(text);
     succeed(nvrtc_.createProgram(&program_, source.c_str(), "kernel.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
     std::vector<std::string> options = compileOptions(arch);
-    std::vector<const char*> pointers;
-    for (const std::string& o : options) {
-      pointers.push_back(o.c_str());
-    }
+    std::vector<const char*> pointers = mapped(options, &std::string::c_str);
     nvrtcResult status = nvrtc_.compileProgram(program_, static_cast<int>(pointers.size()), pointers.data());
     size_t size = 0;
     nvrtc_.getProgramLogSize(program_, &size);
@@ -67,23 +65,25 @@ class Program {
   }
 
   std::string cubin() const {
-    size_t size = 0;
-    succeed(nvrtc_.getCubinSize(program_, &size), "nvrtcGetCUBINSize");
-    std::string bytes(size, '\0');
-    succeed(nvrtc_.getCubin(program_, bytes.data()), "nvrtcGetCUBIN");
-    return bytes;
+    return output(nvrtc_.getCubinSize, "nvrtcGetCUBINSize", nvrtc_.getCubin, "nvrtcGetCUBIN");
   }
   std::string ptx() const {
-    size_t size = 0;
-    succeed(nvrtc_.getPtxSize(program_, &size), "nvrtcGetPTXSize");
-    std::string text(size, '\0');
-    succeed(nvrtc_.getPtx(program_, text.data()), "nvrtcGetPTX");
-    text.resize(size > 0 ? size - 1 : 0);  // it ends with a zero
+    std::string text = output(nvrtc_.getPtxSize, "nvrtcGetPTXSize", nvrtc_.getPtx, "nvrtcGetPTX");
+    text.resize(text.empty() ? 0 : text.size() - 1);  // it ends with a zero
     return text;
   }
   const std::string& log() const { return log_; }
 
  private:
+  std::string output(nvrtcResult (*sizeOf)(nvrtcProgram, size_t*), std::string_view sizeCall,
+                     nvrtcResult (*get)(nvrtcProgram, char*), std::string_view getCall) const {
+    size_t size = 0;
+    succeed(sizeOf(program_, &size), sizeCall);
+    std::string bytes(size, '\0');
+    succeed(get(program_, bytes.data()), getCall);
+    return bytes;
+  }
+
   static std::string numbered(std::string_view text) {
     std::string all;
     for (int line = 1; !text.empty(); line++) {
@@ -102,12 +102,8 @@ class Program {
 
 Hash128 cacheKey(std::string_view text, std::string_view arch) {
   const NvrtcLibrary& n = loadedNvrtc();
-  std::string key = fmt::format("cubin nvrtc {}.{}", n.major, n.minor);
-  for (const std::string& o : Program::compileOptions(arch)) {
-    key += " " + o;
-  }
-  key += "\n";
-  return hashText(key.append(text));
+  return hashText(
+      fmt::format("cubin nvrtc {}.{} {}\n{}", n.major, n.minor, joined(Program::compileOptions(arch), " "), text));
 }
 
 }  // namespace
@@ -115,13 +111,11 @@ Hash128 cacheKey(std::string_view text, std::string_view arch) {
 Cubin NvrtcCompiler::compileCubin(std::string_view text, std::string_view arch) {
   Cubin cubin{.bytes = {}, .log = {}, .text = hashText(text)};
   Hash128 key = cacheKey(text, arch);
-  if (cache_ != nullptr) {
-    if (std::optional<std::string> bytes = cache_->load(key)) {
-      cubin.bytes = std::move(*bytes);
-      cubin.fromDisk = true;
-      fromDisk_++;
-      return cubin;
-    }
+  if (std::optional<std::string> bytes = cache_ == nullptr ? std::nullopt : cache_->load(key)) {
+    cubin.bytes = std::move(*bytes);
+    cubin.fromDisk = true;
+    fromDisk_++;
+    return cubin;
   }
   auto start = std::chrono::steady_clock::now();
   Program program(text, arch);

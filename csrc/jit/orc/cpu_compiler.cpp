@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/thread_pool.h"
 #include "jit/orc/object_compiler.h"
 
@@ -60,15 +61,14 @@ struct CpuCompiler::State {
   }
 
   std::unique_ptr<ObjectCompiler> borrow() {
-    {
-      std::lock_guard lock(mutex);
-      if (!idle.empty()) {
-        std::unique_ptr<ObjectCompiler> compiler = std::move(idle.back());
-        idle.pop_back();
-        return compiler;
-      }
+    std::unique_lock lock(mutex);
+    if (idle.empty()) {
+      lock.unlock();
+      return std::make_unique<ObjectCompiler>(target);
     }
-    return std::make_unique<ObjectCompiler>(target);
+    std::unique_ptr<ObjectCompiler> compiler = std::move(idle.back());
+    idle.pop_back();
+    return compiler;
   }
 
   void giveBack(std::unique_ptr<ObjectCompiler> compiler) {
@@ -76,11 +76,15 @@ struct CpuCompiler::State {
     idle.push_back(std::move(compiler));
   }
 
+  std::string text(const tile::Program& program, std::string (ObjectCompiler::*textOf)(const tile::Program&)) {
+    std::unique_ptr<ObjectCompiler> compiler = borrow();
+    std::string text = (*compiler.*textOf)(program);
+    giveBack(std::move(compiler));
+    return text;
+  }
+
   KernelPtr fromDisk(Hash128 key) {
-    if (!options.disk) {
-      return nullptr;
-    }
-    std::optional<std::string> object = options.disk->load(key);
+    std::optional<std::string> object = options.disk ? options.disk->load(key) : std::nullopt;
     if (!object) {
       return nullptr;
     }
@@ -118,16 +122,13 @@ CpuCompiler::~CpuCompiler() = default;
 std::vector<KernelPtr> CpuCompiler::compile(std::span<const tile::Program> programs) {
   State& s = *state_;
   std::vector<KernelPtr> result(programs.size());
-  std::vector<Hash128> keys(programs.size());
+  std::vector<Hash128> keys = mapped(programs, [&](const tile::Program& program) { return s.keyOf(program); });
   std::vector<size_t> missing;  // first of each key
   for (size_t i = 0; i < programs.size(); i++) {
-    keys[i] = s.keyOf(programs[i]);
     result[i] = s.find(keys[i]);
     if (result[i]) {
       s.memoryHits++;
-      continue;
-    }
-    if (std::none_of(missing.begin(), missing.end(), [&](size_t m) { return keys[m] == keys[i]; })) {
+    } else if (std::ranges::none_of(missing, [&](size_t m) { return keys[m] == keys[i]; })) {
       missing.push_back(i);
     }
   }
@@ -191,17 +192,11 @@ CpuCompilerCounters CpuCompiler::counters() const {
 const CpuTarget& CpuCompiler::target() const { return state_->target; }
 
 std::string CpuCompiler::irText(const tile::Program& program) const {
-  std::unique_ptr<ObjectCompiler> compiler = state_->borrow();
-  std::string text = compiler->irText(program);
-  state_->giveBack(std::move(compiler));
-  return text;
+  return state_->text(program, &ObjectCompiler::irText);
 }
 
 std::string CpuCompiler::assemblyText(const tile::Program& program) const {
-  std::unique_ptr<ObjectCompiler> compiler = state_->borrow();
-  std::string text = compiler->assemblyText(program);
-  state_->giveBack(std::move(compiler));
-  return text;
+  return state_->text(program, &ObjectCompiler::assemblyText);
 }
 
 }  // namespace meshfuse

@@ -21,11 +21,8 @@ namespace {
 
 const std::map<std::string, void*, std::less<>>& runtimeSymbols() {
   static const std::map<std::string, void*, std::less<>> table = [] {
-    std::map<std::string, void*, std::less<>> t;
-    for (auto& [name, address] : cpuRuntimeSymbols()) {
-      t.emplace(name, address);
-    }
-    return t;
+    const auto symbols = cpuRuntimeSymbols();
+    return std::map<std::string, void*, std::less<>>(symbols.begin(), symbols.end());
   }();
   return table;
 }
@@ -142,11 +139,9 @@ std::shared_ptr<const CpuKernel> loadObject(std::string_view bytes) {
   if (run == 0 || scratch == 0) {
     return nullptr;
   }
-  auto kernel = std::make_shared<CpuKernel>();
-  kernel->run = reinterpret_cast<CpuKernel::Run>(run);
-  kernel->scratchBytes = reinterpret_cast<CpuKernel::ScratchBytes>(scratch);
-  kernel->code = std::move(memory);
-  return kernel;
+  return std::make_shared<const CpuKernel>(CpuKernel{.run = reinterpret_cast<CpuKernel::Run>(run),
+                                                     .scratchBytes = reinterpret_cast<CpuKernel::ScratchBytes>(scratch),
+                                                     .code = std::move(memory)});
 }
 
 }  // namespace meshfuse

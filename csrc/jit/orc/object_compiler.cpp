@@ -30,8 +30,7 @@ void prepareLlvm() {
     InitializeNativeTarget();
     InitializeNativeTargetAsmPrinter();
     auto& options = cl::getRegisteredOptions();
-    auto found = options.find("optimize-regalloc");
-    if (found != options.end()) {
+    if (auto found = options.find("optimize-regalloc"); found != options.end()) {
       static_cast<cl::opt<cl::boolOrDefault>*>(found->second)->setValue(cl::BOU_TRUE);
     }
     RegisterRegAlloc::setDefault(static_cast<RegisterRegAlloc::FunctionPassCtor>(createBasicRegisterAllocator));

@@ -1,13 +1,19 @@
 #include <llvm/ADT/StringMap.h>
 #include <llvm/TargetParser/Host.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 
+#include "base/ranges.h"
 #include "jit/orc/cpu_compiler.h"
 
 namespace meshfuse {
 
 namespace {
+
+constexpr std::string_view kVex[] = {"fma", "f16c", "vaes", "vpclmulqdq", "ssse3", "sse3",
+                                     "xop", "fma4", "gfni", "aes",        "pclmul"};
 
 std::map<std::string, bool> parse(const std::string& features) {
   std::map<std::string, bool> map;
@@ -20,11 +26,7 @@ std::map<std::string, bool> parse(const std::string& features) {
 }
 
 std::string print(const std::map<std::string, bool>& map) {
-  std::string text;
-  for (const auto& [name, on] : map) {
-    text += (text.empty() ? "" : ",") + std::string(on ? "+" : "-") + name;
-  }
-  return text;
+  return joined(map, ",", [](const auto& feature) { return (feature.second ? "+" : "-") + feature.first; });
 }
 
 }  // namespace
@@ -54,12 +56,9 @@ CpuTarget narrowerTarget(const CpuTarget& target, int vectorBytes) {
   narrow.vectorBytes = std::min(vectorBytes, target.vectorBytes);
   std::map<std::string, bool> features = parse(target.features);
   for (auto& [name, on] : features) {
-    bool wide =
-        name.rfind("avx512", 0) == 0 || name.rfind("avx10", 0) == 0 || name.rfind("amx", 0) == 0 || name == "evex512";
-    bool vex = name.rfind("avx", 0) == 0 || name == "fma" || name == "f16c" || name == "vaes" || name == "vpclmulqdq" ||
-               name.rfind("sse4", 0) == 0 || name == "ssse3" || name == "sse3" || name == "xop" || name == "fma4" ||
-               name == "gfni" || name.rfind("sha", 0) == 0 || name.rfind("sm", 0) == 0 || name == "aes" ||
-               name == "pclmul";
+    auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+    bool wide = std::ranges::any_of(std::to_array({"avx512", "avx10", "amx"}), begins) || name == "evex512";
+    bool vex = std::ranges::any_of(std::to_array({"avx", "sse4", "sha", "sm"}), begins) || contains(kVex, name);
     on = on && !wide && (vectorBytes >= 32 || !vex);
   }
   narrow.features = print(features);
