@@ -40,8 +40,6 @@ std::string concatenated(const std::vector<std::string>& lines) {
   return joined(lines, "", [](const std::string& l) { return l + "\n"; });
 }
 
-bool isWritten(Memory m) { return m != Memory::Input; }
-
 std::string_view argumentType(DataType t) { return isIntegral(t) || t == DataType::Bool ? "i64" : storageType(t); }
 
 }  // namespace
@@ -62,17 +60,8 @@ CudaSource Emitter::emit() {
   source.threads = p_.threads();
   source.cluster = p_.cluster();
   source.blocks = productOf(p_.grid, &GridDim::count) * IntExpr(source.cluster);
-  for (int i = 0; i < std::ssize(p_.tensors); i++) {
-    if (tensor(i).memory != Memory::Scratch) {
-      source.slots.push_back({CudaSlot::Kind::Tensor, i});
-    }
-  }
-  for (int i = 0; i < std::ssize(p_.sizes); i++) {
-    source.slots.push_back({CudaSlot::Kind::Size, i});
-  }
-  for (int i = 0; i < std::ssize(p_.scalars); i++) {
-    source.slots.push_back({CudaSlot::Kind::Scalar, i});
-  }
+  const std::vector<Argument> arguments = this->arguments();
+  source.slots = mapped(arguments, &Argument::slot);
 
   planScratch();
   block(p_.body);
@@ -80,7 +69,11 @@ CudaSource Emitter::emit() {
     wait(Arena::Wait::Cluster);  // no block leaves while another one may read its memory
   }
   const std::string body = concatenated(s_.lines);
-  std::string head = argumentStruct();
+  std::string head = fmt::format("struct {} {{\n", structName_);
+  for (const Argument& a : arguments) {
+    head += "  " + a.member + ";\n";
+  }
+  head += "};\n\n";
   std::string cluster = source.cluster > 1 ? fmt::format(" __cluster_dims__({}, 1, 1)", source.cluster) : "";
   head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n",
                       cluster, source.threads, kernelName_, structName_);
@@ -101,8 +94,8 @@ CudaSource Emitter::emit() {
   }
   lines.insert(lines.begin(), grid.begin(), grid.end());
   std::string inner;
-  for (const Definition& d : arguments()) {
-    inner += mentions(needs, d.name) ? "  " + d.line + "\n" : "";
+  for (const Argument& a : arguments) {
+    inner += mentions(needs, a.definition.name) ? "  " + a.definition.line + "\n" : "";
   }
   for (const std::string& l : lines) {
     inner += "  " + l + "\n";
@@ -112,45 +105,33 @@ CudaSource Emitter::emit() {
   return source;
 }
 
-std::string Emitter::argumentStruct() const {
-  std::string text = fmt::format("struct {} {{\n", structName_);
-  for (size_t i = 0; i < p_.tensors.size(); i++) {
-    const TensorParam& t = p_.tensors[i];
+std::vector<Emitter::Argument> Emitter::arguments() const {
+  std::vector<Argument> list;
+  for (int i = 0; i < std::ssize(p_.tensors); i++) {
+    const TensorParam& t = tensor(i);
     if (t.memory != Memory::Scratch) {
-      text += fmt::format("  {}{}* {};\n", isWritten(t.memory) ? "" : "const ", storageType(t.dtype), tensorNames_[i]);
-    }
-  }
-  for (const SizeParam& s : p_.sizes) {
-    text += fmt::format("  i64 {};\n", geometry_.cName(s.name));
-  }
-  for (size_t i = 0; i < p_.scalars.size(); i++) {
-    text += fmt::format("  alignas(8) {} {};\n", argumentType(p_.scalars[i].dtype), scalarNames_[i]);
-  }
-  return text + "};\n\n";
-}
-
-std::vector<Emitter::Definition> Emitter::arguments() const {
-  std::vector<Definition> list;
-  for (size_t i = 0; i < p_.tensors.size(); i++) {
-    const TensorParam& t = p_.tensors[i];
-    if (t.memory != Memory::Scratch) {
+      std::string type = fmt::format("{}{}*", t.memory == Memory::Input ? "const " : "", storageType(t.dtype));
       // A tensor that aliases another one must not promise otherwise.
       std::string_view alone = t.memory == Memory::InOut ? "" : "__restrict__ ";
-      list.push_back({tensorNames_[i], fmt::format("{0}{1}* {2}{3} = args.{3};", isWritten(t.memory) ? "" : "const ",
-                                                   storageType(t.dtype), alone, tensorNames_[i])});
+      const std::string& name = tensorNames_[i];
+      list.push_back({{CudaSlot::Kind::Tensor, i},
+                      type + " " + name,
+                      {name, fmt::format("{0} {1}{2} = args.{2};", type, alone, name)}});
     }
   }
-  for (const SizeParam& s : p_.sizes) {
-    const std::string& name = geometry_.cName(s.name);
-    list.push_back({name, fmt::format("const i64 {0} = args.{0};", name)});
+  for (int i = 0; i < std::ssize(p_.sizes); i++) {
+    const std::string& name = geometry_.cName(p_.sizes[i].name);
+    list.push_back({{CudaSlot::Kind::Size, i}, "i64 " + name, {name, fmt::format("const i64 {0} = args.{0};", name)}});
   }
-  for (size_t i = 0; i < p_.scalars.size(); i++) {
+  for (int i = 0; i < std::ssize(p_.scalars); i++) {
+    const std::string& name = scalarNames_[i];
     DataType t = p_.scalars[i].dtype;
-    std::string value = "args." + scalarNames_[i];
-    value = t == DataType::Bool                   ? value + " != 0"
-            : isIntegral(t) && t != DataType::Int ? fmt::format("({}){}", storageType(t), value)
-                                                  : value;
-    list.push_back({scalarNames_[i], fmt::format("const {} {} = {};", registerType(t), scalarNames_[i], value)});
+    std::string value = t == DataType::Bool                   ? fmt::format("args.{} != 0", name)
+                        : isIntegral(t) && t != DataType::Int ? fmt::format("({})args.{}", storageType(t), name)
+                                                              : "args." + name;
+    list.push_back({{CudaSlot::Kind::Scalar, i},
+                    fmt::format("alignas(8) {} {}", argumentType(t), name),
+                    {name, fmt::format("const {} {} = {};", registerType(t), name, value)}});
   }
   return list;
 }

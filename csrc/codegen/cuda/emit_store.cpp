@@ -50,7 +50,7 @@ void Emitter::store(const Stmt& s) {
   if (shared) {
     const std::string& slot = scratchOf_.at(s.param).name;
     if (s_.arena.open.read.contains(slot)) {
-      blockBarrier();
+      wait(Arena::Wait::Block);
     }
     s_.arena.open.written.insert(slot);
   }

@@ -116,12 +116,16 @@ class Emitter {
   void when(const std::string& condition, const std::function<void()>& body);
 
   // -- the kernel around its body (emit.cpp)
-  std::string argumentStruct() const;
   struct Definition {
     std::string name;
     std::string line;
   };
-  std::vector<Definition> arguments() const;
+  struct Argument {
+    CudaSlot slot;
+    std::string member;  // of the argument struct
+    Definition definition;
+  };
+  std::vector<Argument> arguments() const;  // in the order of the slots
   std::vector<Definition> gridDims();
   std::vector<std::string> threadLines(const std::string& body);
   std::vector<std::string> arenaLines(CudaSource& source);
@@ -222,7 +226,6 @@ class Emitter {
 
   // -- communication (emit_reduce.cpp, emit_convert.cpp)
   void wait(Arena::Wait barrier);
-  void blockBarrier() { wait(Arena::Wait::Block); }
   void beforeWrite(const std::string& slot);
   void beforeRead(const std::string& slot);
   void reduce(tile::ValueId id);

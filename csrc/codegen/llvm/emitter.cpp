@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "codegen/llvm/scalar_functions.h"
 
 namespace meshfuse {
 
@@ -34,8 +33,6 @@ void emitCpu(const tile::Program& program, const CpuTarget& target, Module& modu
   Emitter(program, target, module, builder).emitKernel();
   Emitter(program, target, module, builder).emitScratchBytes();
 }
-
-std::vector<std::pair<std::string, void*>> cpuRuntimeSymbols() { return scalarFunctions(); }
 
 Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& module, IRBuilderBase& builder)
     : p_(program),

@@ -16,7 +16,6 @@
 
 namespace llvm {
 class BasicBlock;
-class Constant;
 class Function;
 class Instruction;
 class LLVMContext;
@@ -205,7 +204,6 @@ class Emitter {
   std::vector<int64_t> cornerOf(int space, uint64_t digits, const Position& at) const;
 
   // -- tiles.cpp, continued
-  llvm::Constant* identityOf(tile::Combiner combiner, DataType dtype) const;
   llvm::Value* splat(llvm::Value* x, int lanes);
   void splatBeside(std::span<llvm::Value*> values, int lanes);  // all of them if one is a vector
   void callRuntime(PointOp op, DataType dtype, const std::vector<llvm::Value*>& arguments);

@@ -86,7 +86,11 @@ Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> o
       return logical(op, operands);
     case PointOp::Maximum:
     case PointOp::Minimum:
-      return extremum(op, dtype, operands[0], operands[1]);
+      if (!isFloatingPoint(dtype)) {
+        Intrinsic::ID id = op == PointOp::Minimum ? Intrinsic::smin : Intrinsic::smax;
+        return b_.CreateBinaryIntrinsic(id, operands[0], operands[1]);
+      }
+      return op == PointOp::Minimum ? math_.minimum(operands[0], operands[1]) : math_.maximum(operands[0], operands[1]);
     case PointOp::Where:
       return b_.CreateSelect(operands[0], operands[1], operands[2]);
     default:
@@ -103,15 +107,6 @@ Value* PointEmitter::logical(PointOp op, std::span<Value* const> operands) {
   return op == PointOp::LogicalAnd  ? b_.CreateAnd(a, b)
          : op == PointOp::LogicalOr ? b_.CreateOr(a, b)
                                     : b_.CreateXor(a, b);
-}
-
-// Maximum or Minimum.
-Value* PointEmitter::extremum(PointOp op, DataType dtype, Value* a, Value* b) {
-  const bool smallest = op == PointOp::Minimum;
-  if (!isFloatingPoint(dtype)) {
-    return b_.CreateBinaryIntrinsic(smallest ? Intrinsic::smin : Intrinsic::smax, a, b);
-  }
-  return smallest ? math_.minimum(a, b) : math_.maximum(a, b);
 }
 
 Value* PointEmitter::combine(tile::Combiner combiner, DataType dtype, Value* a, Value* b) {

@@ -31,7 +31,6 @@ class PointEmitter {
   llvm::Value* floatingTest(PointOp op, llvm::Value* x);
   llvm::Value* integer(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   llvm::Value* logical(PointOp op, std::span<llvm::Value* const> operands);
-  llvm::Value* extremum(PointOp op, DataType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* isTrue(llvm::Value* x);
 
   llvm::Value* toFloating(llvm::Value* value, DataType from, DataType to);

@@ -217,7 +217,7 @@ std::string scalarFunctionSymbol(PointOp op, DataType dtype) {
   return fmt::format("meshfuse_{}_{}", info(op).name, info(dtype).token);
 }
 
-std::vector<std::pair<std::string, void*>> scalarFunctions() {
+std::vector<std::pair<std::string, void*>> cpuRuntimeSymbols() {
   Table table;
   addFloating(table);
   for (const DataTypeInfo& row : kDataTypes) {

@@ -290,12 +290,6 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
 
 // -- reductions -------------------------------------------------------------------------------------------------------
 
-Constant* Emitter::identityOf(tile::Combiner combiner, DataType dtype) const {
-  Type* type = elementType(dtype);
-  return isFloatingPoint(dtype) ? ConstantFP::get(type, floatingIdentity(combiner))
-                                : ConstantInt::get(type, integerIdentity(combiner, dtype), true);
-}
-
 // Register digits ascending, each lane by itself; then the vector digit in halves, machine vectors first.
 Value* Emitter::reduce(const tile::Value& v, const Position& at) {
   const tile::Value& operand = p_.values[v.operands[0]];
@@ -303,7 +297,9 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
   uint64_t removed = operand.digits & ~v.digits;
   int lanes = lanesOf(operand);
   bool acrossLanes = info.vector >= 0 && (removed >> info.vector & 1) != 0;
-  Constant* identity = identityOf(v.combiner, v.dtype);
+  Type* type = elementType(v.dtype);
+  Constant* identity = isFloatingPoint(v.dtype) ? ConstantFP::get(type, floatingIdentity(v.combiner))
+                                                : ConstantInt::get(type, integerIdentity(v.combiner, v.dtype), true);
   std::vector<Value*> sums(acrossLanes ? info.vectorPieces : 1, nullptr);
   auto combined = [&](Value* a, Value* b) {  // null: no elements
     return a == nullptr ? b : b == nullptr ? a : points_.combine(v.combiner, v.dtype, a, b);
