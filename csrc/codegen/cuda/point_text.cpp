@@ -160,9 +160,4 @@ std::string pointText(PointOp op, DataType t, Precision precision, std::span<con
   return info(op).givesBool || op == PointOp::Where ? text : narrowed(std::move(text), t);
 }
 
-bool isCheap(PointOp op) {
-  using enum PointOp;
-  return op == Neg || op == Abs || op == LogicalNot || op == BitwiseNot;
-}
-
 }  // namespace meshfuse::cuda

@@ -17,7 +17,4 @@ enum class Precision : uint8_t { Full, Coarse };
 [[nodiscard]] std::string pointText(PointOp op, DataType t, Precision precision, std::span<const std::string> operands,
                                     Sections& uses);
 
-// Whether the op is cheap enough to be evaluated a second time.
-[[nodiscard]] bool isCheap(PointOp op);
-
 }  // namespace meshfuse::cuda

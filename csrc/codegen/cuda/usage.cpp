@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "codegen/cuda/point_text.h"
+#include "base/ranges.h"
 
 namespace meshfuse::cuda {
 
@@ -124,8 +124,10 @@ std::vector<bool> coarseValues(const Program& p, Analysis& a) {
   return fine;
 }
 
-}  // namespace
+// Ops that are cheap enough to be evaluated a second time.
+constexpr PointOp kCheap[] = {PointOp::Neg, PointOp::Abs, PointOp::LogicalNot, PointOp::BitwiseNot};
 
+// Constants, arguments and casts from 16 bits: evaluated again wherever they are needed.
 bool isFree(const Program& program, ValueId id) {
   const Value& v = program.values[id];
   switch (v.kind) {
@@ -135,11 +137,13 @@ bool isFree(const Program& program, ValueId id) {
     case ValueKind::Cast:
       return isHalfPrecision(program.values[v.operands[0]].dtype) || isFree(program, v.operands[0]);
     case ValueKind::Point:
-      return isCheap(v.op) && isFree(program, v.operands[0]);
+      return contains(kCheap, v.op) && isFree(program, v.operands[0]);
     default:
       return false;
   }
 }
+
+}  // namespace
 
 Usage analyseUsage(const Program& program) {
   Analysis a(program);

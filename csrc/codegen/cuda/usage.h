@@ -14,7 +14,4 @@ struct Usage {
 
 [[nodiscard]] Usage analyseUsage(const tile::Program& program);
 
-// Constants, arguments and casts from 16 bits: evaluated again wherever they are needed.
-[[nodiscard]] bool isFree(const tile::Program& program, tile::ValueId id);
-
 }  // namespace meshfuse::cuda

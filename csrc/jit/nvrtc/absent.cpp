@@ -11,23 +11,21 @@ namespace {
 
 constexpr const char* kWhy = "this build has no CUDA: its headers were missing when it was configured";
 
+[[noreturn]] void throwWithoutCompiler() {
+  throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
+}
+
 }  // namespace
 
 CudaCapabilities cudaCapabilities() {
   return {.nvrtc = false, .nvrtcNote = kWhy, .driver = false, .driverNote = kWhy, .devices = {}};
 }
 
-Cubin NvrtcCompiler::compileCubin(std::string_view, std::string_view) {
-  throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
-}
+Cubin NvrtcCompiler::compileCubin(std::string_view, std::string_view) { throwWithoutCompiler(); }
 
-std::string NvrtcCompiler::compilePtx(std::string_view, std::string_view) {
-  throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
-}
+std::string NvrtcCompiler::compilePtx(std::string_view, std::string_view) { throwWithoutCompiler(); }
 
-void NvrtcCompiler::expectArchitecture(std::string_view) {
-  throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
-}
+void NvrtcCompiler::expectArchitecture(std::string_view) { throwWithoutCompiler(); }
 
 NvrtcCounters NvrtcCompiler::counters() const { return {}; }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/thread_pool.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -16,10 +17,6 @@ extern "C" void omp_set_num_threads(int) __attribute__((weak));
 namespace meshfuse {
 
 namespace {
-
-std::vector<int64_t> stridesOf(const TensorView* tv, const std::map<int, Layout>& layouts) {
-  return layoutOf(tv, layouts).strides;
-}
 
 // An operand as a batch of matrices: shape and strides with at least two dims.
 struct Operand {
@@ -38,7 +35,8 @@ void insert(Operand& o, int64_t at, int64_t stride) {
 
 Problem problemOf(const Expr& e, const std::map<int, Layout>& layouts) {
   std::vector<TensorView*> in = e.tensorInputs();
-  Problem p{{in[0]->constantShape(), stridesOf(in[0], layouts)}, {in[1]->constantShape(), stridesOf(in[1], layouts)}};
+  auto operand = [&](const TensorView* tv) { return Operand{tv->constantShape(), layoutOf(tv, layouts).strides}; };
+  Problem p{operand(in[0]), operand(in[1])};
   if (p.a.shape.size() == 1) {
     insert(p.a, 0, p.a.shape[0]);
   }
@@ -49,11 +47,8 @@ Problem problemOf(const Expr& e, const std::map<int, Layout>& layouts) {
     std::swap(p.b.shape[0], p.b.shape[1]);
     std::swap(p.b.strides[0], p.b.strides[1]);
     // leading dims of x run together into M where memory allows
-    while (p.a.shape.size() > 2) {
-      int64_t last = std::ssize(p.a.shape) - 2;
-      if (p.a.strides[last - 1] != p.a.strides[last] * p.a.shape[last]) {
-        break;
-      }
+    for (int64_t last = std::ssize(p.a.shape) - 2;
+         last > 0 && p.a.strides[last - 1] == p.a.strides[last] * p.a.shape[last]; last--) {
       p.a.shape[last - 1] *= p.a.shape[last];
       p.a.strides[last - 1] = p.a.strides[last];
       p.a.shape.erase(p.a.shape.begin() + last);
@@ -82,9 +77,7 @@ std::vector<int64_t> batchOffsets(const Operand& o, const std::vector<int64_t>& 
     int64_t stride = present && o.shape[od] != 1 ? o.strides[od] : 0;
     std::vector<int64_t> next;
     for (int64_t base : offsets) {
-      for (int64_t i = 0; i < batch[d]; i++) {
-        next.push_back(base + i * stride);
-      }
+      append(next, mapped(std::views::iota(int64_t{0}, batch[d]), [&](int64_t i) { return base + i * stride; }));
     }
     offsets = std::move(next);
   }
@@ -92,11 +85,7 @@ std::vector<int64_t> batchOffsets(const Operand& o, const std::vector<int64_t>& 
 }
 
 int64_t spanOf(const Operand& o) {
-  int64_t span = 1;
-  for (size_t d = 0; d < o.shape.size(); d++) {
-    span += (o.shape[d] - 1) * o.strides[d];
-  }
-  return span;
+  return 1 + sumOf(indices(o.shape), [&](int64_t d) { return (o.shape[d] - 1) * o.strides[d]; });
 }
 
 int64_t roundUp(int64_t n) { return (n + 15) / 16 * 16; }
@@ -141,8 +130,7 @@ std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int
     return fmt::format("the library has no matrix product of {}", name(type));
   }
   for (const TensorView* tv : e.tensorInputs()) {
-    std::vector<IntExpr> shape = tv->shape();
-    if (!std::all_of(shape.begin(), shape.end(), [](const IntExpr& x) { return x.isConst() && x.constValue() > 0; })) {
+    if (!std::ranges::all_of(tv->shape(), [](const IntExpr& x) { return x.isConst() && x.constValue() > 0; })) {
       return fmt::format("{} has extents that are not positive constants", tv->toString());
     }
   }
@@ -153,7 +141,7 @@ std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int
   if (e.kind() == ExprKind::Linear && p.a.shape.size() > 2) {
     return "the leading dims of x are not contiguous";
   }
-  if (e.tensorInputs().size() > 2 && stridesOf(e.tensorInputs()[2], layouts) != std::vector<int64_t>{1}) {
+  if (e.tensorInputs().size() > 2 && layoutOf(e.tensorInputs()[2], layouts).strides != std::vector<int64_t>{1}) {
     return "the bias is not contiguous";
   }
   return std::nullopt;
@@ -171,12 +159,12 @@ Contraction::Contraction(const Expr& e, const std::map<int, Layout>& layouts)
   n_ = p.b.shape[rb + 1];
   a_ = {p.a.strides[ra], p.a.strides[ra + 1]};
   b_ = {p.b.strides[rb], p.b.strides[rb + 1]};
-  std::vector<int64_t> batch;
-  size_t dims = std::max(ra, rb);
-  for (size_t d = 0; d < dims; d++) {
-    int64_t x = d + ra >= dims ? p.a.shape[d + ra - dims] : 1;
-    int64_t y = d + rb >= dims ? p.b.shape[d + rb - dims] : 1;
-    batch.push_back(std::max(x, y));
+  std::vector<int64_t> batch(std::max(ra, rb), 1);
+  for (const Operand& o : {p.a, p.b}) {
+    for (size_t d = 0; d + 2 < o.shape.size(); d++) {
+      int64_t& extent = batch[batch.size() + 2 - o.shape.size() + d];
+      extent = std::max(extent, o.shape[d]);
+    }
   }
   aBatch_ = batchOffsets(p.a, batch);
   bBatch_ = batchOffsets(p.b, batch);
