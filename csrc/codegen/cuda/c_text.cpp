@@ -73,24 +73,20 @@ std::string decimal(T value) {
 }
 
 std::string floatText(float value) {
-  if (std::isnan(value)) {
-    return "__int_as_float(0x7fc00000)";
-  }
-  if (std::isinf(value)) {
-    return value > 0 ? "__int_as_float(0x7f800000)" : "__int_as_float(0xff800000)";
+  if (!std::isfinite(value)) {
+    return std::isnan(value) ? "__int_as_float(0x7fc00000)"
+           : value > 0       ? "__int_as_float(0x7f800000)"
+                             : "__int_as_float(0xff800000)";
   }
   std::string text = decimal(value);
   return text.insert(text.back() == ')' ? text.size() - 1 : text.size(), "f");
 }
 
 std::string doubleText(double value) {
-  if (std::isnan(value)) {
-    return "__longlong_as_double(0x7ff8000000000000ll)";
-  }
-  if (std::isinf(value)) {
-    return value > 0 ? "__longlong_as_double(0x7ff0000000000000ll)" : "__longlong_as_double(0xfff0000000000000ll)";
-  }
-  return decimal(value);
+  return std::isfinite(value) ? decimal(value)
+         : std::isnan(value)  ? "__longlong_as_double(0x7ff8000000000000ll)"
+         : value > 0          ? "__longlong_as_double(0x7ff0000000000000ll)"
+                              : "__longlong_as_double(0xfff0000000000000ll)";
 }
 
 }  // namespace

@@ -17,27 +17,22 @@ void Emitter::block(const std::vector<Stmt>& body) {
 void Emitter::statement(const Stmt& s) {
   switch (s.kind) {
     case StmtKind::Define:
-      define(s.value);
-      return;
+      return define(s.value);
     case StmtKind::Keep:
       if (!s_.tiles.contains(s.value)) {
         materialise(s.value);
       }
       return;
     case StmtKind::Store:
-      store(s);
-      return;
+      return store(s);
     case StmtKind::Prefetch:
       return;  // a GPU hides latency with other warps
     case StmtKind::For:
-      loop(s);
-      return;
+      return loop(s);
     case StmtKind::If:
-      branch(s);
-      return;
+      return branch(s);
     case StmtKind::LastArriver:
-      lastArriver(s);
-      return;
+      return lastArriver(s);
   }
 }
 
@@ -47,14 +42,11 @@ void Emitter::define(ValueId id) {
   }
   switch (value(id).kind) {
     case ValueKind::Load:
-      load(id);
-      return;
+      return load(id);
     case ValueKind::Reduce:
-      reduce(id);
-      return;
+      return reduce(id);
     case ValueKind::Convert:
-      convert(id);
-      return;
+      return convert(id);
     case ValueKind::Carry:
     case ValueKind::LoopResult:
       return;  // their For names them
@@ -64,8 +56,7 @@ void Emitter::define(ValueId id) {
     case ValueKind::Point:
     case ValueKind::Cast:
     case ValueKind::Random:
-      materialise(id);
-      return;
+      return materialise(id);
   }
 }
 

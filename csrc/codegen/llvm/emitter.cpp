@@ -149,40 +149,38 @@ void Emitter::emitKernel() {
     const tile::Value& v = p_.values[id];
     bool ordered = v.kind == ValueKind::Load && p_.tensors[v.param].memory != Memory::Input;
     eager_[id] = eager_[id] || ordered || v.kind == ValueKind::Reduce || v.kind == ValueKind::Convert;
-    auto use = [&](ValueId operand) {
-      if (operand != kNone && home_[operand] != home_[id]) {
-        eager_[operand] = true;
-      }
-    };
-    std::ranges::for_each(v.operands, use);
-    use(v.mask);
+    for (ValueId operand : v.operands) {
+      noteUse(operand, home_[id]);
+    }
+    noteUse(v.mask, home_[id]);
     for (const tile::Index& i : v.index) {
-      use(i.tile);
+      noteUse(i.tile, home_[id]);
     }
   }
   partLoop();
 }
 
+void Emitter::noteUse(ValueId id, int block) {
+  if (id != kNone && home_[id] != block) {
+    eager_[id] = true;
+  }
+}
+
 // Numbers the blocks and notes values that a statement of another block uses: those are evaluated where they are defined, all
 // others inside their first consumer.
 void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& blocks) {
-  auto use = [&](ValueId id, int user) {
-    if (id != kNone && home_[id] != user) {
-      eager_[id] = true;
-    }
-  };
   for (const tile::Stmt& s : block) {
     if ((s.kind == StmtKind::Define || s.kind == StmtKind::Keep) && home_[s.value] < 0) {
       home_[s.value] = number;
     }
-    use(s.value, number);
-    use(s.mask, number);
+    noteUse(s.value, number);
+    noteUse(s.mask, number);
     for (const tile::Index& i : s.index) {
-      use(i.tile, number);
+      noteUse(i.tile, number);
     }
     int inner = s.body.empty() && s.carried.empty() ? number : ++blocks;
     for (const tile::Carried& c : s.carried) {
-      use(c.init, number);
+      noteUse(c.init, number);
       home_[c.carry] = inner;
       home_[c.result] = number;
     }
@@ -190,7 +188,7 @@ void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& b
       findEager(s.body, inner, blocks);
     }
     for (const tile::Carried& c : s.carried) {
-      use(c.next, inner);
+      noteUse(c.next, inner);
     }
   }
 }
@@ -274,23 +272,17 @@ void Emitter::statement(const tile::Stmt& s) {
       }
       return;
     case StmtKind::Keep:
-      evaluate(s.value);
-      return;
+      return evaluate(s.value);
     case StmtKind::Store:
-      store(s);
-      return;
+      return store(s);
     case StmtKind::Prefetch:
-      prefetch(s);
-      return;
+      return prefetch(s);
     case StmtKind::For:
-      loop(s);
-      return;
+      return loop(s);
     case StmtKind::If:
-      conditional(s);
-      return;
+      return conditional(s);
     case StmtKind::LastArriver:
-      lastArriver(s);
-      return;
+      return lastArriver(s);
   }
 }
 

@@ -88,6 +88,7 @@ class Emitter {
   void bindArguments(llvm::Function* fn);
   std::vector<IntExpr> scratchOffsets() const;  // the last is the total
   llvm::Function* makeFunction(std::string_view name, llvm::Type* result, std::vector<llvm::Type*> parameters);
+  void noteUse(tile::ValueId id, int block);
   void findEager(const std::vector<tile::Stmt>& block, int number, int& blocks);
   void partLoop();
   void bindParts(llvm::Value* part);
@@ -216,22 +217,14 @@ class Emitter {
   // fn(position) for every piece of a tile over `digits`, digits ascending, the last fastest
   template <class Fn>
   void eachPosition(int space, uint64_t digits, Fn fn) const {
-    const SpaceInfo& s = spaces_[space];
+    const std::vector<int>& radix = spaces_[space].radix;
     Position at;
-    while (true) {
+    for (bool more = true; more;) {
       fn(at);
-      int d = static_cast<int>(s.radix.size()) - 1;
-      for (; d >= 0; d--) {
-        if ((digits >> d & 1) == 0) {
-          continue;
-        }
-        if (++at.digit[d] < s.radix[d]) {
-          break;
-        }
-        at.digit[d] = 0;
-      }
-      if (d < 0) {
-        return;
+      more = false;
+      for (auto d = std::ssize(radix) - 1; d >= 0 && !more; d--) {
+        at.digit[d] = (digits >> d & 1) != 0 ? (at.digit[d] + 1) % radix[d] : 0;
+        more = at.digit[d] != 0;
       }
     }
   }

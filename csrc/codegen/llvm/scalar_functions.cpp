@@ -2,10 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "base/refused_index.h"
@@ -17,16 +19,12 @@ namespace {
 
 template <class T, auto F>
 void unary(T* out, const T* a, const T*, int64_t n) {
-  for (int64_t i = 0; i < n; i++) {
-    out[i] = F(a[i]);
-  }
+  std::transform(a, a + n, out, F);
 }
 
 template <class T, auto F>
 void binary(T* out, const T* a, const T* b, int64_t n) {
-  for (int64_t i = 0; i < n; i++) {
-    out[i] = F(a[i], b[i]);
-  }
+  std::transform(a, a + n, b, out, F);
 }
 
 // -- floating ---------------------------------------------------------------------------------------------------------
@@ -110,14 +108,7 @@ T gcd(T a, T b) {
   auto magnitude = [](T x) {
     return x < 0 ? Unsigned<T>{0} - static_cast<Unsigned<T>>(x) : static_cast<Unsigned<T>>(x);
   };
-  Unsigned<T> x = magnitude(a);
-  Unsigned<T> y = magnitude(b);
-  while (y != 0) {
-    Unsigned<T> r = x % y;
-    x = y;
-    y = r;
-  }
-  return static_cast<T>(x);
+  return static_cast<T>(std::gcd(magnitude(a), magnitude(b)));
 }
 
 template <class T>
@@ -128,9 +119,7 @@ T power(T base, T exponent) {
   Unsigned<T> result = 1;
   auto factor = static_cast<Unsigned<T>>(base);
   for (auto e = static_cast<Unsigned<T>>(exponent); e != 0; e >>= 1) {
-    if ((e & 1) != 0) {
-      result *= factor;
-    }
+    result *= (e & 1) != 0 ? factor : 1;
     factor *= factor;
   }
   return static_cast<T>(result);

@@ -91,8 +91,7 @@ Value* Emitter::vectorPiece(ValueId id, const Position& at, int lanes) { return 
 void Emitter::evaluate(ValueId id) {
   const tile::Value& v = p_.values[id];
   if (v.kind == ValueKind::Convert) {
-    convert(id);
-    return;
+    return convert(id);
   }
   eachPrepared(id, v.space, v.digits, [&](const Position& at) { piece(id, at); });
 }

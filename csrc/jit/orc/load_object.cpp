@@ -37,18 +37,53 @@ uintptr_t wholePages(uintptr_t bytes) {
 class KernelMemory final : public RTDyldMemoryManager {
  public:
   KernelMemory() = default;
-  ~KernelMemory() override;
+  ~KernelMemory() override {
+    if (base_ != nullptr) {
+      munmap(base_, bytes_);
+    }
+  }
 
   bool needsToReserveAllocationSpace() override { return true; }
   void reserveAllocationSpace(uintptr_t codeBytes, Align codeAlign, uintptr_t constantBytes, Align constantAlign,
-                              uintptr_t dataBytes, Align dataAlign) override;
-  uint8_t* allocateCodeSection(uintptr_t bytes, unsigned align, unsigned id, StringRef name) override;
-  uint8_t* allocateDataSection(uintptr_t bytes, unsigned align, unsigned id, StringRef name, bool isConstant) override;
+                              uintptr_t dataBytes, Align dataAlign) override {
+    uintptr_t largestAlign = std::max({codeAlign.value(), constantAlign.value(), dataAlign.value()});
+    invariant(base_ == nullptr && wholePages(1) % largestAlign == 0,
+              "[kernel memory] the memory is already reserved, or the alignment {} is not supported", largestAlign);
+    const uintptr_t code = wholePages(codeBytes);
+    const uintptr_t constants = wholePages(constantBytes);
+    // A page more: the linker does not announce the addresses of functions elsewhere, 8 bytes for each function called.
+    const uintptr_t data = wholePages(dataBytes) + wholePages(1);
+    bytes_ = code + constants + data;
+    void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    deviceCheck(at != MAP_FAILED,
+                "[kernel memory] cannot reserve {} bytes for a kernel's code; raise the limit of the address space",
+                bytes_);
+    base_ = static_cast<uint8_t*>(at);
+    code_ = {base_, base_, base_ + code};
+    constants_ = {code_.end, code_.end, code_.end + constants};
+    data_ = {constants_.end, constants_.end, constants_.end + data};
+  }
+
+  uint8_t* allocateCodeSection(uintptr_t bytes, unsigned align, unsigned, StringRef) override {
+    return take(code_, bytes, align);
+  }
+  uint8_t* allocateDataSection(uintptr_t bytes, unsigned align, unsigned, StringRef, bool isConstant) override {
+    return take(isConstant ? constants_ : data_, bytes, align);
+  }
+
   // Code becomes executable, constants become read-only. True if that failed: LLVM's convention.
-  bool finalizeMemory(std::string* error = nullptr) override;
+  bool finalizeMemory(std::string* = nullptr) override {
+    auto bytesOf = [](const Part& part) { return static_cast<size_t>(part.end - part.begin); };
+    return mprotect(code_.begin, bytesOf(code_), PROT_READ | PROT_EXEC) != 0 ||
+           mprotect(constants_.begin, bytesOf(constants_), PROT_READ) != 0;
+  }
 
   // Our scalar functions first, then those of the process: the C library, for what a machine lacks as instructions.
-  uint64_t getSymbolAddress(const std::string& name) override;
+  uint64_t getSymbolAddress(const std::string& name) override {
+    auto found = runtimeSymbols().find(name);
+    void* address = found != runtimeSymbols().end() ? found->second : dlsym(RTLD_DEFAULT, name.c_str());
+    return reinterpret_cast<uint64_t>(address);
+  }
 
  private:
   struct Part {
@@ -56,67 +91,20 @@ class KernelMemory final : public RTDyldMemoryManager {
     uint8_t* next = nullptr;
     uint8_t* end = nullptr;
   };
-  static uint8_t* take(Part& part, uintptr_t bytes, unsigned align);
+
+  static uint8_t* take(Part& part, uintptr_t bytes, unsigned align) {
+    const uintptr_t alignment = std::max(align, 1U);
+    uintptr_t at = (reinterpret_cast<uintptr_t>(part.next) + alignment - 1) / alignment * alignment;
+    auto* section = reinterpret_cast<uint8_t*>(at);
+    invariant(section + bytes <= part.end, "[kernel memory] a section of {} bytes exceeds the reserved memory", bytes);
+    part.next = section + bytes;
+    return section;
+  }
 
   uint8_t* base_ = nullptr;
   size_t bytes_ = 0;
   Part code_, constants_, data_;  // in this order, each on pages of its own
 };
-
-KernelMemory::~KernelMemory() {
-  if (base_ != nullptr) {
-    munmap(base_, bytes_);
-  }
-}
-
-void KernelMemory::reserveAllocationSpace(uintptr_t codeBytes, Align codeAlign, uintptr_t constantBytes,
-                                          Align constantAlign, uintptr_t dataBytes, Align dataAlign) {
-  uintptr_t largestAlign = std::max({codeAlign.value(), constantAlign.value(), dataAlign.value()});
-  invariant(base_ == nullptr && wholePages(1) % largestAlign == 0,
-            "[kernel memory] the memory is already reserved, or the alignment {} is not supported", largestAlign);
-  const uintptr_t code = wholePages(codeBytes);
-  const uintptr_t constants = wholePages(constantBytes);
-  // A page more: the linker does not announce the addresses of functions elsewhere, 8 bytes for each function called.
-  const uintptr_t data = wholePages(dataBytes) + wholePages(1);
-  bytes_ = code + constants + data;
-  void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  deviceCheck(at != MAP_FAILED,
-              "[kernel memory] cannot reserve {} bytes for a kernel's code; raise the limit of the address space",
-              bytes_);
-  base_ = static_cast<uint8_t*>(at);
-  code_ = {base_, base_, base_ + code};
-  constants_ = {code_.end, code_.end, code_.end + constants};
-  data_ = {constants_.end, constants_.end, constants_.end + data};
-}
-
-uint8_t* KernelMemory::take(Part& part, uintptr_t bytes, unsigned align) {
-  const uintptr_t alignment = std::max(align, 1U);
-  uintptr_t at = (reinterpret_cast<uintptr_t>(part.next) + alignment - 1) / alignment * alignment;
-  auto* section = reinterpret_cast<uint8_t*>(at);
-  invariant(section + bytes <= part.end, "[kernel memory] a section of {} bytes exceeds the reserved memory", bytes);
-  part.next = section + bytes;
-  return section;
-}
-
-uint8_t* KernelMemory::allocateCodeSection(uintptr_t bytes, unsigned align, unsigned, StringRef) {
-  return take(code_, bytes, align);
-}
-
-uint8_t* KernelMemory::allocateDataSection(uintptr_t bytes, unsigned align, unsigned, StringRef, bool isConstant) {
-  return take(isConstant ? constants_ : data_, bytes, align);
-}
-
-bool KernelMemory::finalizeMemory(std::string*) {
-  auto bytesOf = [](const Part& part) { return static_cast<size_t>(part.end - part.begin); };
-  return mprotect(code_.begin, bytesOf(code_), PROT_READ | PROT_EXEC) != 0 ||
-         mprotect(constants_.begin, bytesOf(constants_), PROT_READ) != 0;
-}
-
-uint64_t KernelMemory::getSymbolAddress(const std::string& name) {
-  auto found = runtimeSymbols().find(name);
-  void* address = found != runtimeSymbols().end() ? found->second : dlsym(RTLD_DEFAULT, name.c_str());
-  return reinterpret_cast<uint64_t>(address);
-}
 
 }  // namespace
 
