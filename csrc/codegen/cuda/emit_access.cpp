@@ -117,11 +117,11 @@ void Emitter::chooseWidth(Access& a, const IntExpr& offset) const {
   int64_t alignment = isScratch(a.tensor) ? 16 : t.alignment;
   auto fits = [&](int64_t width) {
     int64_t unit = std::min(width, 16 / size);  // elements of one access
-    bool tilesFit = true;
-    for (size_t k = 0; k < a.tiles.size(); k++) {
-      tilesFit = tilesFit && (value(a.tiles[k]).digits & vectorBit) == 0 && a.tileStrides[k].divisibleBy(unit);
-    }
-    return tilesFit && width * size >= 4 && form->rest.divisibleBy(unit) && alignment % (unit * size) == 0;
+    auto tileFits = [&](int64_t k) {
+      return (value(a.tiles[k]).digits & vectorBit) == 0 && a.tileStrides[k].divisibleBy(unit);
+    };
+    return std::ranges::all_of(indices(a.tiles), tileFits) && width * size >= 4 && form->rest.divisibleBy(unit) &&
+           alignment % (unit * size) == 0;
   };
   bool vectorMask = a.mask != kNone && (value(a.mask).digits & vectorBit) != 0;
   for (a.width = vectorMask ? 1 : a.vector; a.width > 1 && !fits(a.width);) {

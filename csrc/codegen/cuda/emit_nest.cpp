@@ -22,8 +22,6 @@ Emitter::Nest::Nest(Emitter& emitter, int space, uint64_t digits, std::span<cons
       uses_[o]++;
       level_[id] = std::max(level_[id], level_.contains(o) ? level_[o] : 0);
     }
-  }
-  for (ValueId id : values_) {
     for (ValueId o : e_.value(id).operands) {
       userLevel_[o] = level_[id];
     }
@@ -36,26 +34,21 @@ Emitter::Nest::Nest(Emitter& emitter, int space, uint64_t digits, std::span<cons
 
 // How many loops must be open for the value's digits to be known.
 size_t Emitter::Nest::loopsOf(ValueId id) const {
-  size_t deepest = 0;
-  for (size_t k = 0; k < registers_.size(); k++) {
-    deepest = (e_.value(id).digits & registers_[k].bit) != 0 ? k + 1 : deepest;
-  }
-  return deepest;
+  auto known = [&](const DigitInfo& d) { return (e_.value(id).digits & d.bit) != 0; };
+  return std::ranges::find_if(registers_.rbegin(), registers_.rend(), known).base() - registers_.begin();
 }
 
 // A coarse division by a value that is constant in the innermost loop.
 bool Emitter::Nest::dividesByInverse(ValueId id) const {
   const Value& v = e_.value(id);
-  if (v.kind != ValueKind::Point || v.op != PointOp::Div || v.dtype != DataType::Float || !e_.usage_.coarse[id]) {
-    return false;
-  }
   uint64_t innermost = registers_.empty() ? 0 : registers_.back().bit;
-  return (v.digits & innermost) != 0 && (e_.value(v.operands[1]).digits & innermost) == 0;
+  return v.kind == ValueKind::Point && v.op == PointOp::Div && v.dtype == DataType::Float && e_.usage_.coarse[id] &&
+         (v.digits & innermost) != 0 && (e_.value(v.operands[1]).digits & innermost) == 0;
 }
 
 std::string Emitter::Nest::textOf(ValueId id) const {
   const Value& v = e_.value(id);
-  if (v.operands.size() == 2 && dividesByInverse(id)) {
+  if (dividesByInverse(id)) {
     const auto& [scale, inverse] = inverses_.at(v.operands[1]);
     return fmt::format("({} * {} * {})", e_.valueText(v.operands[0], known_), scale, inverse);
   }

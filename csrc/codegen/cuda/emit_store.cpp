@@ -39,15 +39,10 @@ void Emitter::store(const Stmt& s) {
   // A value without digits fits every space; the index tells which one.
   for (int other = 0; v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < std::ssize(p_.spaces);
        other++) {
-    uint64_t digits = accessDigits(other, 0, s.index, s.where);
-    if (digits != 0) {
-      space = other;
-      break;
-    }
+    space = accessDigits(other, 0, s.index, s.where) != 0 ? other : space;
   }
   Access a = access(s.param, space, v.digits, s.index, s.where, s.mask);
-  bool shared = isScratch(s.param) && !isPrivate(s.param);
-  if (shared) {
+  if (isScratch(s.param) && !isPrivate(s.param)) {
     const std::string& slot = scratchOf_.at(s.param).name;
     if (s_.arena.open.read.contains(slot)) {
       wait(Arena::Wait::Block);
@@ -59,15 +54,10 @@ void Emitter::store(const Stmt& s) {
   auto inRegisters = [&](const IntExpr& e) {
     return std::ranges::any_of(registers, [&](const DigitInfo& d) { return e.contains(d.symbol); });
   };
-  std::vector<Pred> inner;
-  for (Pred& p : a.preds) {
-    if (inRegisters(p.lhs) || inRegisters(p.rhs)) {
-      inner.push_back(std::move(p));
-    } else {
-      outer.push_back(conditionText(p));
-    }
-  }
-  a.preds = std::move(inner);
+  auto ofThread =
+      std::ranges::stable_partition(a.preds, [&](const Pred& p) { return inRegisters(p.lhs) || inRegisters(p.rhs); });
+  append(outer, mapped(ofThread, [&](const Pred& p) { return conditionText(p); }));
+  a.preds.erase(ofThread.begin(), ofThread.end());
   a.vectorConditions.clear();
   a.whole = true;
   vectorPredicates(a);
@@ -203,15 +193,11 @@ void Emitter::planScratch() {
   std::map<int, std::vector<ScratchUse>> uses;
   auto note = [&](int tensor, int space, uint64_t digits, const std::vector<Index>& index,
                   const std::vector<Pred>& where) {
-    if (this->tensor(tensor).memory != Memory::Scratch) {
-      return;
+    if (this->tensor(tensor).memory == Memory::Scratch) {
+      uses[tensor].push_back({space, accessDigits(space, digits, index, where),
+                              mapped(index, [&](const Index& i) { return geometry_.resolve(i.expr); }),
+                              std::ranges::any_of(index, [](const Index& i) { return i.tile != kNone; })});
     }
-    ScratchUse u{space, accessDigits(space, digits, index, where), {}, false};
-    for (const Index& i : index) {
-      u.index.push_back(geometry_.resolve(i.expr));
-      u.computed = u.computed || i.tile != kNone;
-    }
-    uses[tensor].push_back(std::move(u));
   };
   for (const Value& v : p_.values) {
     if (v.kind == ValueKind::Load) {

@@ -77,14 +77,11 @@ void Emitter::when(const std::string& condition, const std::function<void()>& bo
 }
 
 std::string Emitter::element(const Tile& tile) {
-  if (tile.elements == 1) {
-    return tile.name;
-  }
-  if (tile.packed) {
+  if (tile.elements > 1 && tile.packed) {
     use("bits_at");
     return fmt::format("bitsAt({}, {})", tile.name, elementIndex(tile));
   }
-  return fmt::format("{}[{}]", tile.name, elementIndex(tile));
+  return tile.elements == 1 ? tile.name : fmt::format("{}[{}]", tile.name, elementIndex(tile));
 }
 
 }  // namespace meshfuse::cuda

@@ -22,17 +22,14 @@ std::vector<ValueId> Emitter::inlineValues(std::span<const ValueId> wanted) cons
     invariant(v.kind != ValueKind::Load && v.kind != ValueKind::Reduce && v.kind != ValueKind::Convert &&
                   v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
               "[codegen cuda] kernel {} uses value {} where it is not defined", p_.name, id);
-    open.insert(open.end(), v.operands.begin(), v.operands.end());
+    append(open, v.operands);
   }
   return {found.begin(), found.end()};
 }
 
 std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>& known) {
-  if (auto it = s_.tiles.find(id); it != s_.tiles.end()) {
-    return element(it->second);
-  }
-  if (auto it = known.find(id); it != known.end()) {
-    return it->second;
+  if (s_.tiles.contains(id) || known.contains(id)) {
+    return s_.tiles.contains(id) ? element(s_.tiles.at(id)) : known.at(id);
   }
   const Value& v = value(id);
   std::vector<std::string> operands = mapped(v.operands, [&](ValueId o) { return valueText(o, known); });
@@ -108,11 +105,10 @@ void Emitter::materialise(ValueId id) {
   } else {
     const DigitInfo vector = *geometry_.vector(v.space, v.digits);
     std::string q = s_.names.fresh("q");
-    Hooks hooks;
-    hooks.beforeVector = [&] { line(fmt::format("float {}[{}];", q, vector.size)); };
-    hooks.element = [&](Texts t) { line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(t[0]))); };
-    hooks.afterVector = [&] { packVector(vectorAddress(tile), q, v.dtype, vector.size); };
-    nest(v.space, v.digits, std::span(&source, 1), hooks);
+    nest(v.space, v.digits, std::span(&source, 1),
+         {.beforeVector = [&] { line(fmt::format("float {}[{}];", q, vector.size)); },
+          .element = [&](Texts t) { line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(t[0]))); },
+          .afterVector = [&] { packVector(vectorAddress(tile), q, v.dtype, vector.size); }});
   }
   s_.tiles[id] = tile;
 }
