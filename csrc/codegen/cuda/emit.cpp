@@ -69,11 +69,8 @@ CudaSource Emitter::emit() {
     wait(Arena::Wait::Cluster);  // no block leaves while another one may read its memory
   }
   const std::string body = concatenated(s_.lines);
-  std::string head = fmt::format("struct {} {{\n", structName_);
-  for (const Argument& a : arguments) {
-    head += "  " + a.member + ";\n";
-  }
-  head += "};\n\n";
+  std::string members = joined(arguments, "", [](const Argument& a) { return "  " + a.member + ";\n"; });
+  std::string head = fmt::format("struct {} {{\n{}}};\n\n", structName_, members);
   std::string cluster = source.cluster > 1 ? fmt::format(" __cluster_dims__({}, 1, 1)", source.cluster) : "";
   head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n",
                       cluster, source.threads, kernelName_, structName_);
@@ -87,19 +84,14 @@ CudaSource Emitter::emit() {
       grid.push_back(d.line);
     }
   }
-  if (grid.size() == 1) {
-    grid.clear();  // only `part` itself
-  } else {
+  if (grid.size() > 1) {  // more than `part` itself
     use("block_index");
+    lines.insert(lines.begin(), grid.begin(), grid.end());
   }
-  lines.insert(lines.begin(), grid.begin(), grid.end());
-  std::string inner;
-  for (const Argument& a : arguments) {
-    inner += mentions(needs, a.definition.name) ? "  " + a.definition.line + "\n" : "";
-  }
-  for (const std::string& l : lines) {
-    inner += "  " + l + "\n";
-  }
+  std::string inner = joined(arguments, "", [&](const Argument& a) {
+    return mentions(needs, a.definition.name) ? "  " + a.definition.line + "\n" : "";
+  });
+  inner += joined(lines, "", [](const std::string& l) { return "  " + l + "\n"; });
   use("types");
   source.text = runtimeSections(s_.uses) + std::string(kKernelHeading) + head + inner + body + "}\n";
   return source;

@@ -17,10 +17,8 @@ std::string_view policy(Cache cache) { return cache == Cache::Once ? "kOnce" : "
 
 // Selects one of the threads that hold the same data.
 std::vector<std::string> Emitter::replicaConditions(int space, uint64_t digits) {
-  std::vector<std::string> conditions;
-  for (const DigitInfo& d : geometry_.threads(space, ~digits)) {
-    conditions.push_back(d.symbol + " == 0");
-  }
+  std::vector<std::string> conditions =
+      mapped(geometry_.threads(space, ~digits), [](const DigitInfo& d) { return d.symbol + " == 0"; });
   auto spare = [&](Level level, std::string_view name, int64_t threads) {
     int64_t used = countOf(geometry_.onLevel(space, ~uint64_t{0}, level));
     if (used < threads) {

@@ -64,13 +64,8 @@ std::string runtimeSections(const std::set<std::string, std::less<>>& names) {
               name);
     append(open, section->needs);
   }
-  std::string text;
-  for (const Section& s : sections) {
-    if (wanted.contains(s.name)) {
-      text += s.text;
-    }
-  }
-  return text;
+  auto isWanted = [&](const Section& s) { return wanted.contains(s.name); };
+  return joined(sections | std::views::filter(isWanted), "", &Section::text);
 }
 
 std::string_view kernelText(std::string_view text) {

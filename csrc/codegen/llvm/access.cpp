@@ -68,21 +68,14 @@ void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, in
 void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at) {
   const SpaceInfo& info = spaces_[space];
   const tile::Axis& a = p_.spaces[space].axes[axis];
-  int64_t offset = 0;
-  int64_t laneStride = 0;
-  bool takesPart = std::ranges::any_of(
-      a.digits, [&](const tile::Digit& d) { return !tile::isRegister(d.level) && bound_.contains(d.symbol); });
-  for (size_t i = 0; i < info.digits.size(); i++) {
-    if (info.digits[i].axis != axis || (digits >> i & 1) == 0) {
-      continue;
-    }
-    takesPart = true;
-    int64_t stride = digitOf(space, i).stride.constValue();
-    bool vector = static_cast<int>(i) == info.vector;
-    offset += at.digit[i] * stride * (vector ? info.lanes : 1);
-    laneStride = vector ? stride : laneStride;
-  }
-  int lanes = laneStride == 0 ? 1 : info.lanes;
+  uint64_t taken = digits & tile::axisDigits(p_.spaces[space], axis);
+  bool takesPart = taken != 0 || std::ranges::any_of(a.digits, [&](const tile::Digit& d) {
+                     return !tile::isRegister(d.level) && bound_.contains(d.symbol);
+                   });
+  bool spread = info.vector >= 0 && (taken >> info.vector & 1) != 0;
+  int64_t laneStride = spread ? digitOf(space, info.vector).stride.constValue() : 0;
+  int64_t offset = cornerOf(space, taken, at)[axis];
+  int lanes = spread ? info.lanes : 1;
   const IntExpr& covered = covered_[space][axis];
   int64_t span = offset + (lanes - 1) * laneStride + 1;
   // A multiple of 64 that is at least 1 is at least 64.

@@ -102,11 +102,8 @@ void Emitter::bindArguments(Function* fn) {
   }
   for (const tile::ScalarParam& s : p_.scalars) {
     Value* slot = next(b_.getInt64Ty());
-    if (s.dtype == DataType::Bool) {
-      scalars_.push_back(b_.CreateICmpNE(slot, b_.getInt64(0)));
-      continue;
-    }
-    Value* bits = b_.CreateTrunc(slot, b_.getIntNTy(bitWidth(s.dtype)));
+    Value* bits = s.dtype == DataType::Bool ? b_.CreateICmpNE(slot, b_.getInt64(0))
+                                            : b_.CreateTrunc(slot, b_.getIntNTy(bitWidth(s.dtype)));
     scalars_.push_back(b_.CreateBitCast(bits, elementType(s.dtype)));
   }
 }
@@ -116,12 +113,11 @@ void Emitter::bindArguments(Function* fn) {
 std::vector<IntExpr> Emitter::scratchOffsets() const {
   std::vector<IntExpr> offsets{0};
   for (const tile::TensorParam& t : p_.tensors) {
-    if (t.memory != Memory::Scratch) {
-      continue;
+    if (t.memory == Memory::Scratch) {
+      IntExpr last = sumOf(indices(t.extents), [&](int64_t k) { return (t.extents[k] - 1) * t.strides[k]; });
+      IntExpr bytes = (last + 1) * dataTypeSize(t.dtype) + 2 * kScratchAlignment;
+      offsets.push_back(offsets.back() + ceilDiv(bytes, kScratchAlignment) * kScratchAlignment);
     }
-    IntExpr last = sumOf(indices(t.extents), [&](int64_t k) { return (t.extents[k] - 1) * t.strides[k]; });
-    IntExpr bytes = (last + 1) * dataTypeSize(t.dtype) + 2 * kScratchAlignment;
-    offsets.push_back(offsets.back() + ceilDiv(bytes, kScratchAlignment) * kScratchAlignment);
   }
   return offsets;
 }

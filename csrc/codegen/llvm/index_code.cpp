@@ -234,19 +234,14 @@ Value* Emitter::pointer(int tensor, const IntExpr& elements) {
 
 IntExpr Emitter::inDigits(const IntExpr& e, int space) const {
   return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-    for (size_t s = 0; s < p_.spaces.size(); s++) {
+    for (int64_t s : indices(p_.spaces)) {
       for (const tile::Axis& axis : p_.spaces[s].axes) {
-        if (axis.name != symbol) {
-          continue;
+        if (axis.name == symbol) {
+          return sumOf(axis.digits, [&](const tile::Digit& d) {
+            bool here = tile::isRegister(d.level) ? s == space : bound_.contains(d.symbol);
+            return here ? IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride : IntExpr(0);
+          });
         }
-        IntExpr sum = 0;
-        for (const tile::Digit& d : axis.digits) {
-          bool here = tile::isRegister(d.level) ? static_cast<int>(s) == space : bound_.contains(d.symbol);
-          if (here) {
-            sum += IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride;
-          }
-        }
-        return sum;
       }
     }
     return std::nullopt;
@@ -310,16 +305,13 @@ PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) con
   std::string lane;
   piece.whole = a.whole.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
     for (size_t i = 0; i < info.digits.size(); i++) {
-      const tile::Digit& d = digitOf(space, i);
-      if (d.symbol != symbol) {
-        continue;
+      if (digitOf(space, i).symbol == symbol && static_cast<int>(i) == info.vector) {
+        lane = symbol;
+        return IntExpr::symbol(lane, factsBelow(info.lanes)) + IntExpr(at.digit[i]) * info.lanes;
       }
-      IntExpr value = at.digit[i];
-      if (static_cast<int>(i) == info.vector) {
-        lane = d.symbol;
-        value = IntExpr::symbol(d.symbol, {.lower = 0, .upper = info.lanes - 1}) + value * IntExpr(info.lanes);
+      if (digitOf(space, i).symbol == symbol) {
+        return at.digit[i];
       }
-      return value;
     }
     return std::nullopt;
   });
@@ -349,7 +341,7 @@ IntExpr Emitter::alignedLanes(const IntExpr& e, const std::string& lane, int64_t
         if (form && form->slope.isConst(1) && form->rest.divisibleBy(lanes)) {
           product *= a->kind == AtomKind::FloorDiv
                          ? floorDiv(form->rest, a->args[1])
-                         : mod(form->rest, a->args[1]) + IntExpr::symbol(lane, {.lower = 0, .upper = lanes - 1});
+                         : mod(form->rest, a->args[1]) + IntExpr::symbol(lane, factsBelow(lanes));
           continue;
         }
       }
@@ -362,13 +354,10 @@ IntExpr Emitter::alignedLanes(const IntExpr& e, const std::string& lane, int64_t
 
 // The coordinate of an axis where its register digits are 0.
 IntExpr Emitter::baseOf(int space, int axis) const {
-  IntExpr base = 0;
-  for (const tile::Digit& d : p_.spaces[space].axes[axis].digits) {
-    if (!tile::isRegister(d.level) && bound_.contains(d.symbol)) {
-      base += IntExpr::symbol(d.symbol, {}) * d.stride;
-    }
-  }
-  return base;
+  return sumOf(p_.spaces[space].axes[axis].digits, [&](const tile::Digit& d) {
+    bool isBound = !tile::isRegister(d.level) && bound_.contains(d.symbol);
+    return isBound ? IntExpr::symbol(d.symbol) * d.stride : IntExpr(0);
+  });
 }
 
 }  // namespace meshfuse
