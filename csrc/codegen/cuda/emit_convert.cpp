@@ -169,21 +169,14 @@ void Emitter::exchangeOut(ValueId id, const Exchange& e, const std::string& slot
   int64_t size = dataTypeSize(from.dtype);
   auto tile = s_.tiles.find(operand);
   bool whole = e.writeWidth > 1 && tile != s_.tiles.end() && tile->second.digits == digits;
+  std::optional<DigitInfo> vector = whole ? geometry_.vector(from.space, digits) : std::nullopt;
+  auto write = [&](Texts t) {
+    std::string to = byteOffset(slot, text(vector ? atZero(e.write, {vector->symbol}) : e.write), size);
+    line(vector ? sharedVector(Direction::Store, from.dtype, e.writeWidth, to, vectorAddress(tile->second))
+                : sharedStore(from.dtype, to, fmt::format("({})({})", storageType(from.dtype), unwrapped(t[0]))));
+  };
   when(joined(replicaConditions(from.space, digits), " && "), [&] {
-    if (whole) {
-      DigitInfo vector = *geometry_.vector(from.space, digits);
-      auto write = [&](Texts) {
-        std::string to = byteOffset(slot, text(atZero(e.write, {vector.symbol})), size);
-        line(sharedVector(Direction::Store, from.dtype, e.writeWidth, to, vectorAddress(tile->second)));
-      };
-      nest(from.space, digits & ~vector.bit, {}, {.element = write});
-    } else {
-      auto write = [&](Texts t) {
-        std::string bits = fmt::format("({})({})", storageType(from.dtype), unwrapped(t[0]));
-        line(sharedStore(from.dtype, byteOffset(slot, text(e.write), size), bits));
-      };
-      nest(from.space, digits, std::span(&operand, 1), {.element = write});
-    }
+    nest(from.space, digits & ~(vector ? vector->bit : 0), std::span(&operand, whole ? 0 : 1), {.element = write});
   });
 }
 
@@ -191,17 +184,16 @@ void Emitter::exchangeIn(ValueId id, const Exchange& e, const std::string& slot)
   const Value& v = value(id);
   int64_t size = dataTypeSize(v.dtype);
   Tile tile = declaredTile("t", id);
-  if (e.readWidth > 1) {
-    DigitInfo vector = *geometry_.vector(v.space, v.digits);
-    auto read = [&](Texts) {
-      std::string at = byteOffset(slot, text(atZero(e.read, {vector.symbol})), size);
-      line(sharedVector(Direction::Load, v.dtype, e.readWidth, vectorAddress(tile), at));
-    };
-    nest(v.space, v.digits & ~vector.bit, {}, {.element = read});
-  } else {
-    auto read = [&](Texts) { assign(tile, sharedLoad(v.dtype, byteOffset(slot, text(e.read), size))); };
-    nest(v.space, v.digits, {}, {.element = read});
-  }
+  std::optional<DigitInfo> vector = e.readWidth > 1 ? geometry_.vector(v.space, v.digits) : std::nullopt;
+  auto read = [&](Texts) {
+    std::string from = byteOffset(slot, text(vector ? atZero(e.read, {vector->symbol}) : e.read), size);
+    if (vector) {
+      line(sharedVector(Direction::Load, v.dtype, e.readWidth, vectorAddress(tile), from));
+    } else {
+      assign(tile, sharedLoad(v.dtype, from));
+    }
+  };
+  nest(v.space, v.digits & ~(vector ? vector->bit : 0), {}, {.element = read});
   s_.tiles[id] = tile;
 }
 

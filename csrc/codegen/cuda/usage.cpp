@@ -18,19 +18,12 @@ bool isRoot(ValueKind kind) {
 }
 
 struct Consumer {
-  int site;   // of the statement whose loops evaluate it
-  int depth;  // loops around that statement
+  int site = 0;   // of the statement whose loops evaluate it
+  int depth = 0;  // loops around that statement
   auto operator<=>(const Consumer&) const = default;
 };
 
 struct Analysis {
-  explicit Analysis(const Program& program)
-      : p(program),
-        consumers(program.values.size()),
-        depthOf(program.values.size(), 0),
-        kept(program.values.size(), false),
-        fine(program.values.size(), false) {}
-
   void use(ValueId id, Consumer c) {
     if (id != kNone) {
       consumers[id].insert(c);
@@ -80,10 +73,10 @@ struct Analysis {
   }
 
   const Program& p;
-  std::vector<std::set<Consumer>> consumers;
-  std::vector<int> depthOf;
-  std::vector<bool> kept;
-  std::vector<bool> fine;  // its exact bits show
+  std::vector<std::set<Consumer>> consumers = std::vector<std::set<Consumer>>(p.values.size());
+  std::vector<int> depthOf = std::vector<int>(p.values.size());
+  std::vector<bool> kept = std::vector<bool>(p.values.size());
+  std::vector<bool> fine = std::vector<bool>(p.values.size());  // its exact bits show
   std::map<ValueId, Consumer> siteOf;
   std::vector<Carried> carried;
   int site = 0;
@@ -146,7 +139,7 @@ bool isFree(const Program& program, ValueId id) {
 }  // namespace
 
 Usage analyseUsage(const Program& program) {
-  Analysis a(program);
+  Analysis a{program};
   a.visit(program.body, 0);
   Usage u;
   u.stored.resize(program.values.size());
@@ -160,12 +153,8 @@ Usage analyseUsage(const Program& program) {
     bool deeper = std::ranges::any_of(c, [&](const Consumer& x) { return x.depth > a.depthOf[i]; });
     auto id = static_cast<ValueId>(i);
     u.stored[i] = isRoot(v.kind) || a.kept[i] || ((c.size() > 1 || deeper) && !isFree(program, id));
-    if (u.stored[i]) {
-      a.useAll(v, a.siteOf.contains(id) ? a.siteOf[id] : Consumer{0, 0});
-    } else {
-      for (const Consumer& x : std::set<Consumer>(c)) {
-        a.useAll(v, x);
-      }
+    for (const Consumer& x : u.stored[i] ? std::set{a.siteOf[id]} : c) {
+      a.useAll(v, x);
     }
   }
   u.coarse = coarseValues(program, a);

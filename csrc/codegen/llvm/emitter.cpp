@@ -190,18 +190,15 @@ void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& b
 }
 
 void Emitter::partLoop() {
-  for (const tile::Space& space : p_.spaces) {
-    covered_.emplace_back();
-    for (const tile::Axis& axis : space.axes) {
-      auto part = std::ranges::find(axis.digits, Level::Part, &tile::Digit::level);
-      IntExpr covered = axis.bound;
-      if (part != axis.digits.end()) {
-        bool whole = provenLessEqual(part->size * part->stride, axis.bound);
-        covered = whole ? part->stride : part->size == ceilDiv(axis.bound, part->stride) ? IntExpr(1) : IntExpr(0);
-      }
-      covered_.back().push_back(covered);
+  auto coveredOf = [](const tile::Axis& axis) {
+    auto part = std::ranges::find(axis.digits, Level::Part, &tile::Digit::level);
+    if (part == axis.digits.end()) {
+      return axis.bound;
     }
-  }
+    bool whole = provenLessEqual(part->size * part->stride, axis.bound);
+    return whole ? part->stride : part->size == ceilDiv(axis.bound, part->stride) ? IntExpr(1) : IntExpr(0);
+  };
+  covered_ = mapped(p_.spaces, [&](const tile::Space& space) { return mapped(space.axes, coveredOf); });
   Value* begin = fn_->getArg(1);
   Value* end = fn_->getArg(2);
   BasicBlock* before = b_.GetInsertBlock();

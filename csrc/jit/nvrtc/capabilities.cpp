@@ -28,8 +28,8 @@ CudaCapabilities cudaCapabilities() {
     c.devices.push_back(fmt::format("sm_{}{}", major, minor));
   }
   c.driver = count > 0;
-  c.driverNote = count > 0 ? fmt::format("driver API {}.{}, {} devices", version / 1000, version % 1000 / 10, count)
-                           : fmt::format("driver API {}.{} finds no device", version / 1000, version % 1000 / 10);
+  std::string found = count > 0 ? fmt::format(", {} devices", count) : " finds no device";
+  c.driverNote = fmt::format("driver API {}.{}{}", version / 1000, version % 1000 / 10, found);
   return c;
 }
 

@@ -49,9 +49,7 @@ void CudaKernel::launch(const CudaLaunchShape& shape, std::span<const uint64_t> 
   auto function = static_cast<CUfunction>(function_);
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attribute.value.clusterDim.x = static_cast<unsigned>(shape.cluster);
-  attribute.value.clusterDim.y = 1;
-  attribute.value.clusterDim.z = 1;
+  attribute.value.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
   CUlaunchConfig config = {};
   config.gridDimX = static_cast<unsigned>(shape.blocks);
   config.gridDimY = config.gridDimZ = 1;

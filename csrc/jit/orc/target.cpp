@@ -51,9 +51,6 @@ CpuTarget hostTarget() {
 }
 
 CpuTarget narrowerTarget(const CpuTarget& target, int vectorBytes) {
-  CpuTarget narrow;
-  narrow.cpu = "x86-64";
-  narrow.vectorBytes = std::min(vectorBytes, target.vectorBytes);
   std::map<std::string, bool> features = parse(target.features);
   for (auto& [name, on] : features) {
     auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
@@ -61,8 +58,7 @@ CpuTarget narrowerTarget(const CpuTarget& target, int vectorBytes) {
     bool vex = std::ranges::any_of(std::to_array({"avx", "sse4", "sha", "sm"}), begins) || contains(kVex, name);
     on = on && !wide && (vectorBytes >= 32 || !vex);
   }
-  narrow.features = print(features);
-  return narrow;
+  return {.cpu = "x86-64", .features = print(features), .vectorBytes = std::min(vectorBytes, target.vectorBytes)};
 }
 
 }  // namespace meshfuse
