@@ -55,7 +55,7 @@ Geometry::Geometry(const tile::Program& program, Names& names) : program_(progra
 }
 
 void Geometry::addDigits(const tile::Space& space, Names& names) {
-  std::vector<DigitInfo> infos;
+  std::vector<DigitInfo>& infos = spaces_.emplace_back();
   std::vector<tile::DigitRef> refs = tile::digitsOf(space);
   for (const tile::Axis& axis : space.axes) {
     for (const tile::Digit& d : axis.digits) {
@@ -72,7 +72,6 @@ void Geometry::addDigits(const tile::Space& space, Names& names) {
         {uint64_t{1} << i, refs[i].axis, d.level, d.size.constValue(), resolve(d.stride), cNames_[d.symbol]});
   }
   orderThreads(infos);
-  spaces_.push_back(std::move(infos));
 }
 
 // Neighbouring lanes walk the axis with the vector digit, else the last one: there the addresses are contiguous.

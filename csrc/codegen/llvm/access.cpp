@@ -17,13 +17,9 @@ using tile::Memory;
 using tile::ValueId;
 
 Type* Emitter::elementType(DataType dtype) const {
-  if (dtype == DataType::Bool) {
-    return b_.getInt1Ty();
-  }
-  if (isFloatingPoint(dtype) && !isHalfPrecision(dtype)) {
-    return dtype == DataType::Double ? b_.getDoubleTy() : b_.getFloatTy();
-  }
-  return b_.getIntNTy(bitWidth(dtype));
+  return dtype == DataType::Double  ? b_.getDoubleTy()
+         : dtype == DataType::Float ? b_.getFloatTy()
+                                    : b_.getIntNTy(dtype == DataType::Bool ? 1 : bitWidth(dtype));
 }
 
 Type* Emitter::memoryType(DataType dtype) const {

@@ -5,7 +5,6 @@
 #include <array>
 #include <functional>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
