@@ -7,7 +7,6 @@
 //   sum over [A, r{B}, C]    m = A     k = B   n = C        softmax over the last of [A, B, C]   m = A*B      n = C
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "schedule/coordinates.h"

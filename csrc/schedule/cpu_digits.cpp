@@ -71,7 +71,7 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const Devi
 void innerInParts(RowDigits& d, const KernelAxes& a, int64_t interleave) {
   const int64_t columns = usualExtent(a.N);
   const int64_t step = kVector * interleave;
-  d.split = "p0";
+  d.split = true;
   if (!a.M.isConst(1)) {
     d.m = {{Level::Serial, 0, ""}};
   }
@@ -81,7 +81,6 @@ void innerInParts(RowDigits& d, const KernelAxes& a, int64_t interleave) {
     d.k = inParts(d, "p0", a.K, std::clamp<int64_t>(kPartElements / columns, 1, kMaxParts), 1, {});
     d.n = prefixed(summing(divideUp(columns, step)), vectors(interleave));
   }
-  d.splitCount = d.grid[0].count;
 }
 
 void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave,
@@ -128,13 +127,12 @@ void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t inte
   }
   if (simple && a.M.isConst(1) && columns <= kScratchColumns && rows * columns >= 8 * kPartElements) {
     d.scratchRow = true;
-    d.split = "p0";
+    d.split = true;
     const int64_t together =
         columns <= kVector ? 16 : 4;  // a step of narrow rows is all loads and stores of the scratch row
     d.k = inParts(d, "p0", a.K, std::max<int64_t>(together, 2 * kPartElements / columns), together,
                   {{Level::Repeat, together, ""}});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
-    d.splitCount = d.grid[0].count;
     return;
   }
   if (!simple || columns * rows < kPartElements || columns < kVector) {

@@ -344,11 +344,10 @@ ValueId Lowering::compute(const TensorView* tensor, const Position& position, in
     case ExprKind::Set:
     case ExprKind::SegmentSet:
     case ExprKind::Expand:
-      return operand(e.input(0), e.input(0)->dtype(), position, space);
-    case ExprKind::Full:
-      return operand(e.input(0), tensor->dtype(), position, space);
     case ExprKind::Cast:
       return builder_.cast(operand(e.input(0), e.input(0)->dtype(), position, space), tensor->dtype());
+    case ExprKind::Full:
+      return operand(e.input(0), tensor->dtype(), position, space);
     case ExprKind::Broadcast:
     case ExprKind::Squeeze:
     case ExprKind::Permute:

@@ -4,7 +4,6 @@
 // (`reads.h`), and a tensor that is used twice at one index is computed once.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>

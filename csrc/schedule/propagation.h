@@ -1,7 +1,6 @@
 // Propagation: derives indices of a group's tensors through its ops, forward and backward, from the known indices of some.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>

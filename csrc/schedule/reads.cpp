@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "schedule/row_major.h"

@@ -89,7 +89,7 @@ void RowWriter::outerInScratch() {
   const std::vector<int> rows = scratchRows(exprs, "e");
   over(m_, [&] {
     sumInScratch(exprs, rows);
-    if (!digits_.split.empty()) {
+    if (digits_.split) {
       combineRows(exprs, rows);
       return;
     }
@@ -115,17 +115,16 @@ int RowWriter::workspace(tile::TensorParam param) {
 std::vector<int> RowWriter::partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent) {
   return mapped(indices(exprs), [&](int64_t i) {
     return workspace(
-        {.name = fmt::format("w{}", i), .dtype = accumulatorOf(exprs[i]), .extents = {digits_.splitCount, extent}});
+        {.name = fmt::format("w{}", i), .dtype = accumulatorOf(exprs[i]), .extents = {digits_.grid[0].count, extent}});
   });
 }
 
 void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
-  const IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
   const IntExpr columns = lowering_.size(axes_.N);
   const std::vector<int> partials = partialResults(exprs, columns);
   over(n_, [&] {
     for (size_t i = 0; i < exprs.size(); i++) {
-      builder_.store(partials[i], {{part}, {coord(n_)}}, builder_.load(rows[i], inScratch(), space_));
+      builder_.store(partials[i], {{part()}, {coord(n_)}}, builder_.load(rows[i], inScratch(), space_));
     }
   });
   finish(exprs, partials, {{"c", columns, lastDigits()}});
@@ -144,7 +143,7 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
                        const std::vector<tile::Builder::AxisSpec>& columns) {
   const int counter = workspace({.name = "arrived", .dtype = DataType::Int32, .extents = {1}, .zeroed = true});
   builder_.lastArriver(counter, [&] {
-    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}};
+    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.grid[0].count, {{tile::Level::Serial, 0, ""}}}};
     append(axes, columns);
     const int outerSpace = space_;
     space_ = builder_.space("t", std::move(axes));
@@ -170,7 +169,6 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
 
 // Few rows, long reductions: each part sweeps its share of k or n for every row.
 void RowWriter::split() {
-  const IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
   const std::vector<const Expr*> exprs = ofStage(0);
   const IntExpr rows = lowering_.size(axes_.M);
   const std::vector<int> partials = partialResults(exprs, rows);
@@ -178,7 +176,7 @@ void RowWriter::split() {
     sweep(0, [] {});
     for (size_t i = 0; i < exprs.size(); i++) {
       const TensorView* tv = exprs[i]->tensorOutput();
-      builder_.store(partials[i], {{part}, {coord(m_)}},
+      builder_.store(partials[i], {{part()}, {coord(m_)}},
                      builder_.cast(lowering_.value(tv, position(tv), space_), accumulatorOf(exprs[i])));
     }
   });

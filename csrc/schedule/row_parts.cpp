@@ -48,7 +48,7 @@ int64_t rowBytes(const RowsJudgement& j) {
 IntExpr parts(const RowsJudgement& j) { return productOf(j.digits.grid, &tile::GridDim::count); }
 
 std::optional<std::string> losesStructure(const RowsJudgement& part, const RowsJudgement& joint) {
-  if (!part.digits.split.empty() && joint.digits.split.empty()) {
+  if (part.digits.split && !joint.digits.split) {
     return "the joint kernel would not split its reduction";
   }
   if (part.digits.scratchRow && !joint.digits.scratchRow) {

@@ -32,10 +32,6 @@ void RowWriter::pipelined() {
   });
 }
 
-IntExpr RowWriter::pipelineBase() const {
-  return IntExpr::symbol(digits_.grid[0].symbol, {.lower = 0}) * digits_.pipelineRows;
-}
-
 IntExpr RowWriter::pipelineRow(int stage) const { return min(max(pipelineBase() + coord(m_) - stage, 0), axes_.M - 1); }
 
 // A result is used by all later stages, each a step after the one before.

@@ -1,9 +1,6 @@
 #include "schedule/row_writer.h"
 #include "ir/fusion.h"
 
-#include <algorithm>
-
-#include "base/error.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -49,7 +46,7 @@ KernelPlan RowWriter::write() {
   } else if (digits_.pipelineRows > 0) {
     pipelined();
   } else if (axes_.innerReduced) {
-    digits_.split.empty() ? inner() : split();
+    digits_.split ? split() : inner();
   } else if (digits_.scratchRow) {
     outerInScratch();
   } else {

@@ -34,6 +34,7 @@ class RowWriter {
   void over(int axis, std::span<const int> digits, const std::function<void()>& body);
   std::vector<ValueId> overDigits(int axis, std::span<const int> digits, std::vector<ValueId> init, const Step& body);
   IntExpr coord(int axis) const { return axis < 0 ? IntExpr(0) : builder_.coord(space_, axis); }
+  IntExpr part() const { return IntExpr::symbol(digits_.grid[0].symbol, {.lower = 0}); }
   IntExpr row() const { return row_ ? *row_ : coord(m_); }
   std::vector<IntExpr> here() const { return axes_.dims(c_, row(), coord(k_), coord(n_)); }
   Lowering::Position position(const TensorView* tv) const { return positionOf(c_, tv, here()); }
@@ -86,7 +87,7 @@ class RowWriter {
     int age;  // steps since it was computed
   };
   void pipelined();
-  IntExpr pipelineBase() const;  // first row of the part
+  IntExpr pipelineBase() const { return part() * digits_.pipelineRows; }  // first row of the part
   IntExpr pipelineRow(int stage) const;
   std::vector<Delayed> delayedResults() const;
   std::vector<Lowering::Scope> openStages(const std::vector<Delayed>& delayed, std::span<const ValueId> carried);

@@ -7,7 +7,6 @@
 // An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +27,7 @@ struct RowDigits {
   int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
   int64_t prefetchAhead = 0;  // pointwise: distance in elements of n, if rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
-  std::string split;  // the grid dim that cuts the reduced axes: partial results are combined by the last arriver
-  IntExpr splitCount = 1;
+  bool split = false;  // the first grid dim cuts the reduced axes: partial results are combined by the last arriver
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 

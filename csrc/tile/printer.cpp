@@ -211,20 +211,16 @@ class Printer {
   }
   void loop(const Stmt& s) {
     line("for {}:", serialSymbol(s));
-    depth_++;
     for (const Carried& c : s.carried) {
       std::string init = use(c.init);
       std::string carry = number(c.carry);
-      line("carry {}: {} = {}", carry, type(elementAt(p_.values, c.carry)), init);
+      line("  carry {}: {} = {}", carry, type(elementAt(p_.values, c.carry)), init);
     }
-    depth_--;
     block(s.body);
-    depth_++;
     for (const Carried& c : s.carried) {
       std::string next = use(c.next);
-      line("yield {} -> {}", next, number(c.result));
+      line("  yield {} -> {}", next, number(c.result));
     }
-    depth_--;
   }
   std::string serialSymbol(const Stmt& s) const {
     const Axis* axis = axisAt(p_, s.space, s.axis);

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cctype>
@@ -323,9 +321,9 @@ class StatementVerifier {
 
   void when(const Stmt& s, int depth) {
     std::set<std::string> restricted = scope_.restricted;
+    values_.predicates(s.where, -1, "the condition of an if");
     for (const Pred& p : s.where) {
       for (const IntExpr* e : {&p.lhs, &p.rhs}) {
-        values_.uniform(*e, "the condition of an if");
         const std::vector<std::string> symbols = e->symbols();
         scope_.restricted.insert(symbols.begin(), symbols.end());
       }

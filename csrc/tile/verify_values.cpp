@@ -94,11 +94,10 @@ void ValueVerifier::symbol(const std::string& name, int space, const std::string
     bool own = s == space;
     for (const Axis& a : p_.spaces[s].axes) {
       for (const Digit& d : a.digits) {
-        if (d.symbol == name && d.level == Level::Serial) {
-          return f_.expect(scope_.open.contains(name), "{}: {} has no value outside of its loop", what, name);
-        }
         if (d.symbol == name) {
-          return f_.expect(own, "{}: digit {} is of another space", what, name);
+          return d.level == Level::Serial
+                     ? f_.expect(scope_.open.contains(name), "{}: {} has no value outside of its loop", what, name)
+                     : f_.expect(own, "{}: digit {} is of another space", what, name);
         }
       }
       if (a.name != name) {
@@ -129,10 +128,6 @@ void ValueVerifier::predicates(const std::vector<Pred>& where, int space, const 
     expression(p.lhs, space, what);
     expression(p.rhs, space, what);
   }
-}
-
-void ValueVerifier::uniform(const IntExpr& e, const std::string& what) {
-  expression(e, -1, what);  // of no space: thread and register digits are all foreign
 }
 
 // -- operands ---------------------------------------------------------------------------------------------------------

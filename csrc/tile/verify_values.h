@@ -53,8 +53,8 @@ class ValueVerifier {
               const std::string& what);
   // The digits of the mask of a load or store, if it has one.
   uint64_t mask(ValueId id, int space, const std::string& what);
-  // Reports symbols that differ between threads or registers.
-  void uniform(const IntExpr& e, const std::string& what);
+  // In no space, -1, symbols that differ between threads or registers are all foreign.
+  void predicates(const std::vector<Pred>& where, int space, const std::string& what);
 
   bool exists(ValueId id) const { return elementAt(p_.values, id) != nullptr; }
   const Axis* axisNamed(std::string_view name) const;
@@ -66,7 +66,6 @@ class ValueVerifier {
 
  private:
   void expression(const IntExpr& e, int space, const std::string& what);
-  void predicates(const std::vector<Pred>& where, int space, const std::string& what);
   void symbol(const std::string& name, int space, const std::string& what);
   void factsHold(const IntExpr& e, const std::string& what);
   bool sameSpace(int space) const { return elementAt(p_.spaces, space) != nullptr; }
