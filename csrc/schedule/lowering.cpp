@@ -196,21 +196,20 @@ ValueId Lowering::operand(const Val* val, DataType dtype, const Position& positi
 
 ValueId Lowering::guarded(const TensorView* tensor, const Read& read, int space, ValueId otherwise) {
   const Position position = toPosition(read.at);
-  const auto needed = filtered(read.where, [](const Pred& p) { return !provenLess(p.lhs, p.rhs); });
-  if (needed.empty()) {
+  if (read.where.empty()) {
     return value(tensor, position, space);
   }
   const tile::Value& other = builder_.program().values[otherwise];
   const bool fills = contains(group_.inputs, tensor) && !hasPlace(other.kind) && other.dtype == tensor->dtype();
   size_t outer = guard_.size();
-  append(guard_, needed);
+  append(guard_, read.where);
   ValueId v = fills ? load(tensor, position, space, otherwise) : value(tensor, position, space);
   guard_.resize(outer);
   if (fills) {
     return v;
   }
   ValueId mask = kNone;
-  for (const Pred& p : needed) {
+  for (const Pred& p : read.where) {
     ValueId m = builder_.point(PointOp::Lt, {builder_.indexValue(p.lhs, space), builder_.indexValue(p.rhs, space)});
     mask = mask == kNone ? m : builder_.point(PointOp::LogicalAnd, {mask, m});
   }

@@ -75,14 +75,12 @@ bool isDivided(const IntExpr& e) {
 }  // namespace
 
 Read readBy(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const SizeName& size) {
-  switch (e.kind()) {
-    case ExprKind::Pad:
-      return pad(e, at, size);
-    case ExprKind::Cat:
-      return cat(e, operand, at, size);
-    default:
-      return {stretched(e.tensorInputs()[operand]->shape(), shapeOp(e, at, size)), {}};
+  if (e.kind() != ExprKind::Pad && e.kind() != ExprKind::Cat) {
+    return {stretched(e.tensorInputs()[operand]->shape(), shapeOp(e, at, size)), {}};
   }
+  Read read = e.kind() == ExprKind::Pad ? pad(e, at, size) : cat(e, operand, at, size);
+  std::erase_if(read.where, [](const tile::Pred& p) { return provenLess(p.lhs, p.rhs); });
+  return read;
 }
 
 bool readsElsewhere(const Expr& e) {

@@ -20,7 +20,8 @@ class TensorView;
 
 struct Read {
   std::vector<IntExpr> at;
-  std::vector<tile::Pred> where;  // the operand has an element there only if all of these hold; pad and cat
+  // Pad and cat: the operand has an element there only if all of these hold. Proven ones are left out.
+  std::vector<tile::Pred> where;
 };
 
 // The name of an extent or offset of the fusion in a kernel.

@@ -60,9 +60,7 @@ class RecomputeCount {
       }
       const size_t outer = guard_.size();
       for (const tile::Pred& p : read.where) {
-        if (!provenLess(p.lhs, p.rhs)) {
-          guard_.push_back(fmt::format("{}<{}", p.lhs.toString(), p.rhs.toString()));
-        }
+        guard_.push_back(fmt::format("{}<{}", p.lhs.toString(), p.rhs.toString()));
       }
       ask(operands[k], read.at);
       guard_.resize(outer);

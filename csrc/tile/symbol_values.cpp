@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
+
 namespace meshfuse::tile {
 
 namespace {
@@ -31,22 +33,12 @@ int SymbolValues::slot(std::string_view name) {
 }
 
 Polynomial SymbolValues::compile(const IntExpr& e) {
-  Polynomial p{e.constantTerm(), {}};
-  for (const IntTerm& t : e.terms()) {
-    Polynomial::Term term{t.coefficient, {}};
-    for (const IntAtomPtr& f : t.factors) {
-      Polynomial::Factor factor{f->kind};
-      if (f->kind == AtomKind::Symbol) {
-        factor.slot = slot(f->key);
-      }
-      for (const IntExpr& arg : f->args) {
-        factor.args.push_back(compile(arg));
-      }
-      term.factors.push_back(std::move(factor));
-    }
-    p.terms.push_back(std::move(term));
-  }
-  return p;
+  auto factor = [&](const IntAtomPtr& f) {
+    return Polynomial::Factor{f->kind, f->kind == AtomKind::Symbol ? slot(f->key) : -1,
+                              mapped(f->args, [&](const IntExpr& arg) { return compile(arg); })};
+  };
+  auto term = [&](const IntTerm& t) { return Polynomial::Term{t.coefficient, mapped(t.factors, factor)}; };
+  return {e.constantTerm(), mapped(e.terms(), term)};
 }
 
 int64_t SymbolValues::evaluate(const Polynomial& p) const {
