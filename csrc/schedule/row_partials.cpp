@@ -20,22 +20,17 @@ int RowWriter::scratchRow(std::string name, DataType dtype, const IntExpr& width
 
 // A row of scratch for each reduction, as wide as one part of n.
 std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const char* name) {
-  IntExpr width = 1;
-  const tile::Axis n = builder_.program().spaces[space_].axes[n_];
-  for (const tile::Digit& d : n.digits) {
-    width *= d.level == tile::Level::Part ? IntExpr(1) : d.size;
-  }
+  const IntExpr width = productOf(builder_.program().spaces[space_].axes[n_].digits, [](const tile::Digit& d) {
+    return d.level == tile::Level::Part ? IntExpr(1) : d.size;
+  });
   return mapped(indices(exprs),
                 [&](int64_t i) { return scratchRow(fmt::format("{}{}", name, i), accumulatorOf(exprs[i]), width); });
 }
 
 std::vector<tile::Index> RowWriter::inScratch() const {
-  IntExpr base = 0;
-  for (const tile::Digit& d : builder_.program().spaces[space_].axes[n_].digits) {
-    if (d.level == tile::Level::Part) {
-      base += IntExpr::symbol(d.symbol, {.lower = 0}) * d.stride;
-    }
-  }
+  const IntExpr base = sumOf(builder_.program().spaces[space_].axes[n_].digits, [](const tile::Digit& d) {
+    return d.level == tile::Level::Part ? IntExpr::symbol(d.symbol, {.lower = 0}) * d.stride : IntExpr(0);
+  });
   return {{coord(n_) - base}};
 }
 

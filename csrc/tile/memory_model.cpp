@@ -78,7 +78,7 @@ Scalar TensorMemory::load(const std::vector<int64_t>& index, const Accessor& who
       invariant(writer != kNobody || param_.zeroed, "[tile interpreter] {} is read before anything wrote it",
                 describe(index));
       invariant(
-          writer == kNobody || writer == who.part || (who.sees != nullptr && (*who.sees)(writer)),
+          writer == kNobody || who.seesStoresOf(writer),
           "[tile interpreter] {} is read by part {} and was written by part {}, without synchronization between them",
           describe(index), who.part, writer);
       break;
@@ -114,8 +114,8 @@ void TensorMemory::store(const std::vector<int64_t>& index, Scalar value, const 
                 describe(index), who.part, writer);
       break;
     case Memory::Workspace:
-      invariant(writer == kNobody || writer == who.part || (who.sees != nullptr && (*who.sees)(writer)),
-                "[tile interpreter] {} is written by parts {} and {}", describe(index), writer, who.part);
+      invariant(writer == kNobody || who.seesStoresOf(writer), "[tile interpreter] {} is written by parts {} and {}",
+                describe(index), writer, who.part);
       break;
     case Memory::Scratch:
       break;

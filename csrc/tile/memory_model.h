@@ -25,6 +25,8 @@ struct Accessor {
   int part = 0;
   int64_t statement = 0;
   const std::function<bool(int part)>* sees = nullptr;  // inside a last arriver
+
+  bool seesStoresOf(int writer) const { return writer == part || (sees != nullptr && (*sees)(writer)); }
 };
 
 class TensorMemory {
