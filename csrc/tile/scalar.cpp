@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <string_view>
-#include <type_traits>
 
 #include "base/error.h"
 #include "tensor/half.h"
+#include "tensor/tensor.h"
 
 namespace meshfuse::tile {
 
@@ -319,48 +318,12 @@ Scalar Reduction::result() const {
   return isFloatingPoint(dtype_) ? realScalar(roundTo(static_cast<double>(real_), dtype_)) : integerScalar(integer_);
 }
 
-namespace {
-
-template <class T>
-T readAs(const void* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(T));
-  return value;
-}
-
-template <class T>
-void writeAs(void* at, T value) {
-  std::memcpy(at, &value, sizeof(T));
-}
-
-}  // namespace
-
 Scalar readElement(const void* at, DataType dtype) {
-  return withElementType(dtype, [&]<class T>() -> Scalar {
-    if constexpr (std::is_same_v<T, Float16Bits>) {
-      return realScalar(float16ToFloat(dtype, readAs<T>(at).bits));
-    } else if constexpr (std::is_same_v<T, bool>) {
-      return integerScalar(readAs<uint8_t>(at) != 0 ? 1 : 0);
-    } else if constexpr (std::is_integral_v<T>) {
-      return integerScalar(readAs<T>(at));
-    } else {
-      return realScalar(readAs<T>(at));
-    }
-  });
+  return isFloatingPoint(dtype) ? realScalar(loadElement(at, dtype)) : integerScalar(loadInteger(at, dtype));
 }
 
 void writeElement(void* at, DataType dtype, Scalar value) {
-  withElementType(dtype, [&]<class T>() {
-    if constexpr (std::is_same_v<T, Float16Bits>) {
-      writeAs(at, floatToFloat16(dtype, static_cast<float>(value.real)));
-    } else if constexpr (std::is_same_v<T, bool>) {
-      writeAs(at, static_cast<uint8_t>(value.integer != 0 ? 1 : 0));
-    } else if constexpr (std::is_integral_v<T>) {
-      writeAs(at, static_cast<T>(value.integer));
-    } else {
-      writeAs(at, static_cast<T>(value.real));
-    }
-  });
+  isFloatingPoint(dtype) ? storeElement(at, dtype, value.real) : storeInteger(at, dtype, value.integer);
 }
 
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).

@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "base/ranges.h"
 #include "tile/verify_values.h"
 
 namespace meshfuse::tile {
