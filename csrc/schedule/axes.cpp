@@ -82,18 +82,15 @@ std::vector<KernelAxes> axesChoices(const Coordinates& c) {
 Lowering::Position positionOf(const Coordinates& c, const TensorView* tensor, const std::vector<IntExpr>& dims) {
   auto it = c.index.find(tensor->id());
   invariant(it != c.index.end(), "[axes] {} has no index", tensor->toString());
-  Lowering::Position position;
-  for (const IntExpr& e : it->second) {
-    position.push_back({e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      for (size_t d = 0; d < dims.size(); d++) {
-        if (symbol == fmt::format("d{}", d)) {
-          return dims[d];
-        }
+  auto dimNamed = [&](std::string_view symbol) -> std::optional<IntExpr> {
+    for (size_t d = 0; d < dims.size(); d++) {
+      if (symbol == fmt::format("d{}", d)) {
+        return dims[d];
       }
-      return std::nullopt;
-    })});
-  }
-  return position;
+    }
+    return std::nullopt;
+  };
+  return mapped(it->second, [&](const IntExpr& e) { return tile::Index{e.substitute(dimNamed)}; });
 }
 
 bool runsThrough(const tile::Program& program, const std::string& axis) {

@@ -16,7 +16,7 @@ std::optional<std::vector<IntExpr>> Propagation::indexOf(const TensorView* tenso
   if (!std::ranges::all_of(index, [](const auto& i) { return i.has_value(); })) {
     return std::nullopt;
   }
-  return mapped(index, [](const std::optional<IntExpr>& i) { return *i; });
+  return mapped(index, [](const auto& i) { return *i; });
 }
 
 bool Propagation::isConflicted(const TensorView* tensor) const { return conflicts_.contains(tensor->id()); }
