@@ -220,14 +220,13 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
   const PointOpInfo& row = info(op);
   invariant(std::ssize(operands) == row.arity, "[{}] takes {} operands, got {}", row.name, row.arity, operands.size());
   std::vector<Val*> given;
-  bool anyTensor = false;
   for (const Operand& operand : operands) {
     check(!operand.isMissing(), "[{}] an operand is null, expected a tensor or a scalar", row.name);
     if (operand.val() != nullptr) {
       given.push_back(operand.val());
     }
-    anyTensor = anyTensor || operand.isTensor();
   }
+  const bool anyTensor = std::ranges::any_of(operands, &Operand::isTensor);
   Fusion& fusion = commonFusion(row.name, given);
 
   const size_t firstTyped = op == PointOp::Where ? 1 : 0;

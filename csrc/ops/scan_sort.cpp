@@ -44,8 +44,7 @@ enum class Order : uint8_t { Ascending, Descending };
 TensorView* firstInOrder(TensorView* x, int axis, const IntExpr& count, Order order) {
   TensorView* line = isHalfPrecision(x->dtype()) ? castOp(DataType::Float, x) : x;
   std::vector<Dim> dims = dimsOf(line);
-  auto k = static_cast<size_t>(axis);
-  dims[k] = count == dims[k].extent ? dims[k] : dynamicDimOf(count);
+  dims[axis] = count == dims[axis].extent ? dims[axis] : dynamicDimOf(count);
   return line->fusion().addOp(ExprKind::ArgSort, {line}, DataType::Int, dims,
                               {.dim = axis, .flags = {order == Order::Descending}});
 }
@@ -86,8 +85,7 @@ TopKResult topk(TensorView* x, Operand k, int64_t dim, bool largest, bool /*sort
         count.toString(), axis, describe(x), extent.toString());
   if (rankOf(x) == 0) {
     check(count.isConst(1), "[topk] k is {} of {}, which has one element; ask for 1", count.toString(), describe(x));
-    SortResult all = sort(x, 0, largest);
-    return {all.values, all.indices};
+    return sort(x, 0, largest);
   }
   TensorView* indices = firstInOrder(x, axis, count, largest ? Order::Descending : Order::Ascending);
   return {takeAlongAxis(x, indices, axis), indices};

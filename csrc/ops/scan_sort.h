@@ -33,10 +33,7 @@ struct SortResult {
 };
 SortResult sort(TensorView* x, int64_t dim = -1, bool descending = false, bool stable = false);
 
-struct TopKResult {
-  TensorView* values = nullptr;
-  TensorView* indices = nullptr;
-};
+using TopKResult = SortResult;
 // The k largest (smallest) elements along dim and their positions, always in order, for both values of `sorted`. k is at most the extent;
 // if the extent is not known here, the call checks it.
 TopKResult topk(TensorView* x, Operand k, int64_t dim = -1, bool largest = true, bool sorted = true);

@@ -68,14 +68,10 @@ class IrBuilder {
  public:
   template <class T, class Value>
   requires std::is_same_v<T, Val>
-  static Val* create(Value value) { return make(*FusionGuard::current(), value); }
+  static Val* create(Value value) { return create<T>(*FusionGuard::current(), value); }
   template <class T, class Value>
   requires std::is_same_v<T, Val>
-  static Val* create(Fusion& fusion, Value value) { return make(fusion, value); }
-
- private:
-  template <class Value>
-  static Val* make(Fusion& fusion, Value value) {
+  static Val* create(Fusion& fusion, Value value) {
     if constexpr (std::is_same_v<Value, DataType>) {
       return fusion.inputScalar(value);
     } else if constexpr (std::is_same_v<Value, bool>) {

@@ -63,11 +63,6 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
   return whole ? set(x) : addSlice(x, starts, stops, steps);
 }
 
-void checkIntScalar(std::string_view op, const Val* val) {
-  check(!val->isTensor() && val->dtype() == DataType::Int, "[{}] position {} is {}, expected an Int scalar", op,
-        val->toString(), name(val->dtype()));
-}
-
 TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand value) {
   checkTensor("pad", x, "operand 0");
   std::vector<Dim> old = dimsOf(x);
@@ -110,7 +105,8 @@ TensorView* slice(TensorView* x, const std::vector<Slice>& ranges) {
   for (int64_t k : indices(ranges)) {
     for (const Val* val : {ranges[k].start, ranges[k].stop, ranges[k].step}) {
       if (val != nullptr) {
-        checkIntScalar("slice", val);
+        check(!val->isTensor() && val->dtype() == DataType::Int, "[slice] position {} is {}, expected an Int scalar",
+              val->toString(), name(val->dtype()));
       }
     }
     IntExpr whole = k < std::ssize(shape) ? shape[k] : IntExpr(0);
