@@ -143,11 +143,12 @@ TensorView* randomOp(const RandomSource& source, const IntList& shape, DataType 
   return maybeCastOp(dtype, out);
 }
 
-DataType randomTypeOf(std::string_view op, const TensorView* x) {
+TensorView* randomLike(std::string_view op, RandomKind kind, TensorView* x, const Operand& seed,
+                       const Operand& offset) {
   checkTensor(op, x, "operand");
   check(isFloatingPoint(x->dtype()), "[{}] {} has elements that are not floating; name a type with rand or randn", op,
         describe(x));
-  return x->dtype();
+  return randomOp({op, kind, x->fusion(), seed, offset}, x->shape(), x->dtype());
 }
 
 }  // namespace
@@ -161,13 +162,11 @@ TensorView* randn(const IntList& shape, DataType dtype, Operand seed, Operand of
 }
 
 TensorView* rand_like(TensorView* x, Operand seed, Operand offset) {
-  DataType dtype = randomTypeOf("rand_like", x);
-  return randomOp({"rand_like", RandomKind::Uniform, x->fusion(), seed, offset}, x->shape(), dtype);
+  return randomLike("rand_like", RandomKind::Uniform, x, seed, offset);
 }
 
 TensorView* randn_like(TensorView* x, Operand seed, Operand offset) {
-  DataType dtype = randomTypeOf("randn_like", x);
-  return randomOp({"randn_like", RandomKind::Normal, x->fusion(), seed, offset}, x->shape(), dtype);
+  return randomLike("randn_like", RandomKind::Normal, x, seed, offset);
 }
 
 namespace {

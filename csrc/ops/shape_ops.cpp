@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <optional>
 
 #include "base/error.h"
@@ -95,10 +94,8 @@ TensorView* squeeze(TensorView* x, const std::vector<bool>& flags) {
           "[squeeze] dim {} of {} has extent {}, expected the constant 1; leave it out or index it with slice", k,
           describe(x), dims[k].extent.toString());
   }
-  if (kept.size() == dims.size()) {
-    return set(x);
-  }
-  return x->fusion().addOp(ExprKind::Squeeze, {x}, x->dtype(), kept, {.flags = flags});
+  return kept.size() == dims.size() ? set(x)
+                                    : x->fusion().addOp(ExprKind::Squeeze, {x}, x->dtype(), kept, {.flags = flags});
 }
 
 TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes) {
@@ -167,8 +164,7 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
     if (dims[k].extent == *sizes[k]) {
       continue;
     }
-    const bool broadcasts = dims[k].type == IterType::Broadcast;
-    check(broadcasts || dims[k].type == IterType::Symbolic || !provenDifferent(dims[k].extent, *sizes[k]),
+    check(mayStretch(dims[k]) || !provenDifferent(dims[k].extent, *sizes[k]),
           "[expand] dim {} of {} has extent {}, got {}; only broadcast dims (a constant 1) stretch", k, describe(x),
           dims[k].extent.toString(), sizes[k]->toString());
     changes = true;
@@ -205,7 +201,7 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
   }
   // [.., a, ..] -> [.., 1, a, ..] -> [.., n, a, ..] -> [.., n * a, ..]
   std::vector<IntExpr> shape(missing, IntExpr(1));
-  std::ranges::copy(x->shape(), std::back_inserter(shape));
+  append(shape, x->shape());
   std::vector<bool> isNew;
   std::vector<std::optional<IntExpr>> stretched;
   std::vector<IntExpr> merged;
