@@ -100,19 +100,19 @@ TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand
 
 TensorView* slice(TensorView* x, const std::vector<Slice>& ranges) {
   checkTensor("slice", x, "operand");
+  const auto valueOf = [](const Val* val, const IntExpr& missing) {
+    if (val == nullptr) {
+      return missing;
+    }
+    check(!val->isTensor() && val->dtype() == DataType::Int, "[slice] position {} is {}, expected an Int scalar",
+          val->toString(), name(val->dtype()));
+    return val->intExpr();
+  };
   std::vector<Range> read;
   std::vector<IntExpr> shape = x->shape();
   for (int64_t k : indices(ranges)) {
-    for (const Val* val : {ranges[k].start, ranges[k].stop, ranges[k].step}) {
-      if (val != nullptr) {
-        check(!val->isTensor() && val->dtype() == DataType::Int, "[slice] position {} is {}, expected an Int scalar",
-              val->toString(), name(val->dtype()));
-      }
-    }
-    IntExpr whole = k < std::ssize(shape) ? shape[k] : IntExpr(0);
-    read.push_back({ranges[k].start != nullptr ? ranges[k].start->intExpr() : IntExpr(0),
-                    ranges[k].stop != nullptr ? ranges[k].stop->intExpr() : whole,
-                    ranges[k].step != nullptr ? ranges[k].step->intExpr() : IntExpr(1)});
+    const IntExpr whole = k < std::ssize(shape) ? shape[k] : IntExpr(0);
+    read.push_back({valueOf(ranges[k].start, 0), valueOf(ranges[k].stop, whole), valueOf(ranges[k].step, 1)});
   }
   return sliceRanges(x, read);
 }
