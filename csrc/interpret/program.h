@@ -33,13 +33,13 @@ class Program {
   // Ids of the tensors whose arrays exist after run().
   std::vector<int> ids() const;
   const Array& array(int id) const { return arrays_.at(id); }
+  int64_t evaluate(const IntExpr& expr) const;
 
  private:
   void bindTensor(int64_t k, const TensorView* tv, const Argument& argument);
   void bindScalar(int64_t k, const Val* val, const Argument& argument);
   void bindSymbol(const IntExpr& expr, int64_t value);
   void checkSizes(int64_t k, const TensorView* tv, const Tensor& tensor) const;
-  int64_t evaluate(const IntExpr& expr) const;
   Sizes evaluateAll(std::span<const IntExpr> exprs) const;
   Sizes sizesOf(const TensorView* tv) const;
   void checkAliases() const;

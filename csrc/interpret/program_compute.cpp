@@ -1,7 +1,6 @@
 // Reductions, contractions, factories and redistributions.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -35,8 +34,8 @@ Digit digitOf(const IterDomain* id, const std::vector<IterDomain*>& root) {
 }
 
 // Loops over the logical dims of `out`, reductions included, with the steps that root dims make in the operands.
-std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps, std::span<const int64_t> bSteps,
-                          const Sizes& sizes, const std::function<int64_t(const IntExpr&)>& evaluate) {
+std::vector<Loop> loopsOf(const Program& program, const TensorView* out, std::span<const int64_t> aSteps,
+                          std::span<const int64_t> bSteps, const Sizes& sizes) {
   std::vector<IterDomain*> root = out->getRootDomain();
   std::vector<int64_t> strides = contiguousStrides(sizes);
   std::vector<int64_t> covered(root.size(), 1);
@@ -44,8 +43,8 @@ std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps
   size_t next = 0;
   for (const IterDomain* id : out->getLogicalDomain()) {
     Digit digit = digitOf(id, root);
-    int64_t stride = evaluate(digit.stride);
-    int64_t extent = evaluate(id->extent());
+    int64_t stride = program.evaluate(digit.stride);
+    int64_t extent = program.evaluate(id->extent());
     covered[digit.root] *= extent;
     loops.push_back({.extent = extent,
                      .a = aSteps[digit.root] * stride,
@@ -53,7 +52,7 @@ std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps
                      .target = id->isReduction() ? 0 : strides[next++]});
   }
   for (int64_t k : indices(root)) {
-    int64_t extent = evaluate(root[k]->extent());
+    int64_t extent = program.evaluate(root[k]->extent());
     check(covered[k] == extent,
           "[interpret] dim {} of T{} has size {}, cut into parts that cover {}; expected parts that divide it", k,
           out->id(), extent, covered[k]);
@@ -78,8 +77,7 @@ Array Program::computeReduce(const Expr* expr) {
   for (int64_t k : indices(root)) {
     checkDim(expr, k, evaluate(root[k]->extent()), 0, x.sizes.at(k));
   }
-  return reduceArray(expr->attributes().reduce, x, sizes,
-                     loopsOf(out, steps, {}, sizes, [this](const IntExpr& e) { return evaluate(e); }), context_);
+  return reduceArray(expr->attributes().reduce, x, sizes, loopsOf(*this, out, steps, {}, sizes), context_);
 }
 
 Array Program::computeContraction(const Expr* expr) {
@@ -138,8 +136,7 @@ Array Program::computeContraction(const Expr* expr) {
     const size_t at = before - rows - bBatches + k;
     bSteps[at] = batchStep(1, b, k, at, bOwn[k]);
   }
-  auto value = [this](const IntExpr& e) { return evaluate(e); };
-  std::vector<Loop> loops = loopsOf(out, aSteps, bSteps, sizes, value);
+  std::vector<Loop> loops = loopsOf(*this, out, aSteps, bSteps, sizes);
   ContractOptions options{.loops = loops, .dtype = out->dtype()};
   Array bias;
   if (isLinear && expr->inputs().size() > 2) {
@@ -147,7 +144,7 @@ Array Program::computeContraction(const Expr* expr) {
     check(!hasN || given.sizes[0] == b.sizes[0], "[linear] the bias T{} has {} elements, the weight T{} has {} rows",
           expr->input(2)->id(), given.sizes[0], expr->input(1)->id(), b.sizes[0]);
     std::vector<int64_t> strides;
-    std::vector<Loop> biasLoops = loopsOf(out, biasSteps, {}, sizes, value);
+    std::vector<Loop> biasLoops = loopsOf(*this, out, biasSteps, {}, sizes);
     for (size_t k = 0; k < biasLoops.size(); k++) {
       if (!out->getLogicalDomain()[k]->isReduction()) {
         strides.push_back(biasLoops[k].a);
