@@ -8,7 +8,6 @@
 
 #include "base/ranges.h"
 #include "exec/compile.h"
-#include "exec/explain_parts.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
 #include "multidevice/sharding/halo_exchange.h"
@@ -24,6 +23,37 @@ namespace {
 std::string shortName(const Val* val) { return fmt::format("T{}", val->id()); }
 
 int64_t bytesOf(const TensorView* tv) { return tv->numel() * dataTypeSize(tv->dtype()); }
+
+// Adjacent runs are one range; beyond the first kMostExplainedRanges, ranges are left out.
+ExplainedRanges rangesOf(const IndexRuns& runs) {
+  ExplainedRanges ranges;
+  const auto add = [&](int64_t begin, int64_t end) {
+    if (!ranges.list.empty() && ranges.list.back().second == begin) {
+      ranges.list.back().second = end;
+    } else if (ranges.list.size() < kMostExplainedRanges) {
+      ranges.list.emplace_back(begin, end);
+    } else {
+      ranges.more = true;
+    }
+  };
+  for (const IndexRun& r : runs) {
+    const int64_t pieces = r.step == 1 ? 1 : r.count;
+    for (int64_t k = 0; k < pieces && !ranges.more; k++) {
+      add(r.start + k * r.step, r.start + k * r.step + r.count / pieces);
+    }
+  }
+  return ranges;
+}
+
+// The tile of each rank of the mesh; empty if no digits describe the parts.
+std::vector<ExplainedTile> explainTiles(const ShardState& state) {
+  if (state.hasOpaqueDim()) {
+    return {};
+  }
+  return mapped(state.mesh.devices(), [&](int64_t rank) {
+    return ExplainedTile{rank, mapped(heldPart(state, rank).dims, rangesOf)};
+  });
+}
 
 ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int, std::string>& reasons) {
   const ShardState state = shardState(tv);
@@ -164,6 +194,34 @@ ExplainedStep explainStep(const Segment& s, const FixedOps& fixed, const std::ma
   step.joins = s.joins;
   step.boundary = s.boundary.empty() && s.kind == SegmentKind::Kernel ? fixedNeighbours(s, fixed) : s.boundary;
   return step;
+}
+
+// The tensors in memory while a rank runs its steps, in the order of their first step.
+std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
+  const int last = static_cast<int>(program.steps.size()) - 1;
+  auto buffers = mapped(program.tensors, [last](const TensorPlan& t) {
+    const std::string place = t.place == Place::Input ? "argument" : t.place == Place::Output ? "result" : "arena";
+    const bool stays = t.place != Place::Arena;
+    return ExplainedBuffer{fmt::format("T{}", t.val), place, t.offset, t.bytes, stays ? 0 : last + 1,
+                           stays ? last : -1};
+  });
+  for (int i = 0; i <= last; i++) {
+    const Step& s = program.steps[i];
+    for (const auto* list : {&s.reads, &s.writes, &s.operands}) {
+      for (const int t : *list) {
+        buffers[t].firstStep = std::min(buffers[t].firstStep, i);
+        buffers[t].lastStep = std::max(buffers[t].lastStep, i);
+      }
+    }
+    for (const int64_t k : indices(s.launch.zeroed)) {
+      if (s.launch.zeroed[k] > 0) {
+        buffers.push_back({"workspace", "arena", s.launch.workspaces[k], s.launch.zeroed[k], i, i});
+      }
+    }
+  }
+  std::erase_if(buffers, [](const ExplainedBuffer& b) { return b.firstStep > b.lastStep; });
+  std::ranges::stable_sort(buffers, {}, &ExplainedBuffer::firstStep);
+  return buffers;
 }
 
 }  // namespace

@@ -73,8 +73,6 @@ class HostBuilder {
     return t;
   }
 
-  int inputPosition(int input) const { return position_.at(fusion_->inputs()[input]->id()); }
-
   // Views share the memory of the viewed tensor; a result that is a view determines the memory of that tensor.
   void shareStorage() {
     for (const Segment& s : segments_) {
@@ -95,7 +93,7 @@ class HostBuilder {
       // where an input or another result already has the memory, the result is copied at the end
       if (r.place == Place::Arena && (!alias || inPlace_.contains(out->id()))) {
         if (alias) {
-          r.strides = program_.tensors[inputPosition(*alias)].strides;
+          r.strides = program_.tensors[position_.at(fusion_->inputs()[*alias]->id())].strides;
         }
         putResult(r, i);
       }
@@ -136,13 +134,11 @@ class HostBuilder {
     return e.evaluate(valuesIn(known));
   }
 
-  // Tensors that are only on other ranks need no step.
-  static bool makesNothing(const Segment& s) {
-    return std::ranges::all_of(s.group.outputs, [](const TensorView* tv) { return tv->numel() == 0; });
-  }
-
   void addStep(const Segment& s) {
-    if (s.kind == SegmentKind::View || (s.kind == SegmentKind::Reference && makesNothing(s))) {
+    // tensors that are only on other ranks need no step
+    const bool makesNothing =
+        std::ranges::all_of(s.group.outputs, [](const TensorView* tv) { return tv->numel() == 0; });
+    if (s.kind == SegmentKind::View || (s.kind == SegmentKind::Reference && makesNothing)) {
       return;
     }
     Step step{.reads = tensors(s.group.inputs), .writes = tensors(s.group.outputs)};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -164,22 +165,14 @@ class RowSums : public Routine {
       if constexpr (std::is_same_v<T, bool>) {
         throwInternalError("[put by index] Bool elements cannot be added");
       } else {
-        const Memory<T> memory{static_cast<const T*>(operands[0]), static_cast<const T*>(operands[2]),
-                               static_cast<T*>(out)};
-        add(pool, memory, ends, values);
+        add(pool, static_cast<const T*>(operands[0]), static_cast<const T*>(operands[2]), static_cast<T*>(out), ends,
+            values);
       }
     });
   }
 
  private:
   enum Tensors : uint8_t { kTable, kValue, kTensors };
-
-  template <class T>
-  struct Memory {
-    const T* table;
-    const T* value;
-    T* out;
-  };
 
   // Calls visit(row, offset of the value) for every index inside of the table, in order.
   template <class I, class Visit>
@@ -211,17 +204,12 @@ class RowSums : public Routine {
   void order(const I* index, int64_t* ends, int64_t* values) const {
     std::fill_n(ends, rows_, 0);
     forEachIndex(index, [&](int64_t row, int64_t) { ends[row]++; });
-    int64_t begin = 0;
-    for (int64_t row = 0; row < rows_; row++) {
-      const int64_t count = ends[row];
-      ends[row] = begin;
-      begin += count;
-    }
+    std::exclusive_scan(ends, ends + rows_, ends, int64_t{0});
     forEachIndex(index, [&](int64_t row, int64_t value) { values[ends[row]++] = value; });
   }
 
   template <class T>
-  void add(ThreadPool& pool, const Memory<T>& memory, const int64_t* ends, const int64_t* values) const {
+  void add(ThreadPool& pool, const T* table, const T* value, T* out, const int64_t* ends, const int64_t* values) const {
     constexpr int64_t kBlock = 256;  // columns that are added together
     const int64_t blocks = (width_ + kBlock - 1) / kBlock;
     const int64_t lines = lines_.count();
@@ -232,21 +220,21 @@ class RowSums : public Routine {
         const int64_t column = part % blocks * kBlock;
         const int64_t count = std::min(kBlock, width_ - column);
         const auto at = lines_.begin(line);
-        const int64_t out = (row * lines + line) * width_ + column;
-        const int64_t table = row * rowStride_ + at[kTable] + column * lines_.step(kTable);
-        const int64_t value = at[kValue] + column * lines_.step(kValue);
+        const T* own = table + row * rowStride_ + at[kTable] + column * lines_.step(kTable);
+        const T* first = value + at[kValue] + column * lines_.step(kValue);
+        T* to = out + (row * lines + line) * width_ + column;
         Sum<T> sums[kBlock];
         for (int64_t k = 0; k < count; k++) {
-          sums[k] = widened(dtype_, memory.table[table + k * lines_.step(kTable)]);
+          sums[k] = widened(dtype_, own[k * lines_.step(kTable)]);
         }
         for (int64_t i = row == 0 ? 0 : ends[row - 1]; i < ends[row]; i++) {
-          const T* from = memory.value + value + values[i];
+          const T* from = first + values[i];
           for (int64_t k = 0; k < count; k++) {
             sums[k] += widened(dtype_, from[k * lines_.step(kValue)]);
           }
         }
         for (int64_t k = 0; k < count; k++) {
-          memory.out[out + k] = rounded<T>(dtype_, sums[k]);
+          to[k] = rounded<T>(dtype_, sums[k]);
         }
       }
     };
