@@ -1,5 +1,8 @@
-#include "host/put_by_index.h"
-
+// Scatter and index_put_accumulate on a CPU.
+//
+// Scatter goes line by line along its dim, each line on one thread in the order of its index, so the last of several elements for one
+// position is kept. index_put_accumulate first sorts the index by row, in a stable order; then one thread adds up each row, 16-bit types in
+// Float, Float in Double, and rounded once. So the bits do not depend on the number of threads.
 #include <algorithm>
 #include <concepts>
 #include <numeric>
@@ -9,6 +12,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "host/lines.h"
+#include "host/routine.h"
 #include "ir/fusion.h"
 #include "ir/tensor_view.h"
 #include "tensor/half.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "host/put_by_index.h"
-#include "host/scan_sort.h"
 #include "library/cpu/contraction.h"
 
 namespace meshfuse {

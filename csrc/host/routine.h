@@ -37,4 +37,8 @@ struct RoutineOptions {
 // The routine of an op; InternalError if it has none. Extents must be constant.
 [[nodiscard]] std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions& options);
 
+// Parts of routineOf(), null for other ops: scan and argsort; scatter and index_put_accumulate.
+[[nodiscard]] std::shared_ptr<const Routine> scanOrSort(const Expr& expr, const RoutineOptions& options);
+[[nodiscard]] std::shared_ptr<const Routine> putByIndex(const Expr& expr, const RoutineOptions& options);
+
 }  // namespace meshfuse

@@ -1,5 +1,7 @@
-#include "host/scan_sort.h"
-
+// Scan and argsort on a CPU, line by line along one dim.
+//
+// Lines run on the caller's pool, each by one thread in the order of its elements, so the bits do not depend on the number of threads.
+// Sums and products of Float are kept in Double on the way. Equal elements stay in their order, and so do NaNs, which are the largest.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,6 +11,7 @@
 
 #include "base/error.h"
 #include "host/lines.h"
+#include "host/routine.h"
 #include "ir/fusion.h"
 #include "ir/tensor_view.h"
 #include "tensor/tensor.h"
