@@ -211,31 +211,23 @@ void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor
   }
 }
 
-void Agreement::Call::failBefore(const PlanProposal& proposal) const {
+void Agreement::Call::failBefore(const PlanProposal& proposal, const std::exception& why) const {
   if (!peersCompare(proposal)) {
     throw;
   }
-  try {
-    throw;
-  } catch (const std::exception& e) {
-    refuse(e);
-  }
+  refuse(why);
 }
 
-void Agreement::Call::failAfter(const AgreedPlan& plan) const {
-  if (!hasPeers() || !plan.communicates) {
+void Agreement::Call::failAfter(const AgreedPlan& plan, const std::exception& why) const {
+  const bool peersGetIt = dynamic_cast<const DisagreementError*>(&why) != nullptr;
+  if (!hasPeers() || !plan.communicates || peersGetIt) {
     throw;
   }
-  try {
-    throw;
-  } catch (const DisagreementError&) {
-    throw;  // the peers get this error too
-  } catch (const UserError& e) {
-    refuse(e);
-  } catch (const std::exception& e) {
-    communicator().abort(e.what());
-    throw;
+  if (dynamic_cast<const UserError*>(&why) != nullptr) {
+    refuse(why);
   }
+  communicator().abort(why.what());
+  throw;
 }
 
 void Agreement::Call::refuse(const std::exception& why) const {

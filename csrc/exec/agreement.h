@@ -98,8 +98,8 @@ class Agreement::Call {
   void beforeAgreement(const PlanProposal& proposal, Body&& body) const {
     try {
       body();
-    } catch (const std::exception&) {
-      failBefore(proposal);
+    } catch (const std::exception& why) {
+      failBefore(proposal, why);
     }
   }
 
@@ -115,8 +115,8 @@ class Agreement::Call {
   void afterAgreement(const AgreedPlan& plan, Body&& body) const {
     try {
       body();
-    } catch (const std::exception&) {
-      failAfter(plan);
+    } catch (const std::exception& why) {
+      failAfter(plan, why);
     }
   }
 
@@ -136,8 +136,8 @@ class Agreement::Call {
   void compare(const PlanProposal& proposal, const PlanDescriptor& plan, const std::string& program,
                const DeviceInfo& device) const;
   // Handle the current exception and throw it again, or the error of the group.
-  [[noreturn]] void failBefore(const PlanProposal& proposal) const;
-  [[noreturn]] void failAfter(const AgreedPlan& plan) const;
+  [[noreturn]] void failBefore(const PlanProposal& proposal, const std::exception& why) const;
+  [[noreturn]] void failAfter(const AgreedPlan& plan, const std::exception& why) const;
   [[noreturn]] void refuse(const std::exception& why) const;
 
   Agreement& agreement_;

@@ -54,10 +54,9 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
   if (const double* d = std::get_if<double>(&constant)) {
     assign(step, *d);
   } else if (const int64_t* i = std::get_if<int64_t>(&constant)) {
-    step.whole = *i;
-    step.real = static_cast<double>(*i);
+    assign(step, *i);
   } else if (const bool* b = std::get_if<bool>(&constant)) {
-    assign(step, *b ? 1 : 0);
+    assign(step, *b);
   } else if (input != fusion.inputs().end()) {
     step.kind = Kind::Input;
     step.input = static_cast<int>(input - fusion.inputs().begin());
@@ -96,22 +95,19 @@ int64_t ScalarSteps::wholeOf(int number) const {
   return isFloatingPoint(s.dtype) ? truncated(s.real) : s.whole;
 }
 
-void ScalarSteps::assign(Step& step, double value) const {
-  step.real = value;
-  step.whole = step.dtype == DataType::Bool ? value != 0 : truncated(value);
+void ScalarSteps::assign(Step& step, const Argument& value) {
+  const double* real = std::get_if<double>(&value);
+  step.real = real != nullptr ? *real : static_cast<double>(asInteger(value));
+  step.whole = step.dtype == DataType::Bool ? step.real != 0 : asInteger(value);
 }
 
 void ScalarSteps::compute(Step& step) const {
   const bool cast = step.kind == Kind::Cast;
   const auto [a, b, c] = step.operands;
   if (isFloatingPoint(cast ? steps_[a].dtype : step.type)) {
-    assign(step, cast ? realOf(a) : reference::applyReal(step.op, step.type, realOf(a), realOf(b), realOf(c)));
-    return;
+    return assign(step, cast ? realOf(a) : reference::applyReal(step.op, step.type, realOf(a), realOf(b), realOf(c)));
   }
-  const int64_t result =
-      cast ? wholeOf(a) : reference::applyWhole(step.op, step.type, wholeOf(a), wholeOf(b), wholeOf(c));
-  step.whole = step.dtype == DataType::Bool ? result != 0 : result;
-  step.real = static_cast<double>(result);
+  assign(step, cast ? wholeOf(a) : reference::applyWhole(step.op, step.type, wholeOf(a), wholeOf(b), wholeOf(c)));
 }
 
 void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
@@ -119,16 +115,11 @@ void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
     switch (step.kind) {
       case Kind::Constant:
         break;
-      case Kind::Input: {
-        const Argument& a = inputs[step.input];
-        const double* d = std::get_if<double>(&a);
-        step.real = d != nullptr ? *d : static_cast<double>(asInteger(a));
-        step.whole = step.dtype == DataType::Bool ? step.real != 0 : asInteger(a);
+      case Kind::Input:
+        assign(step, inputs[step.input]);
         break;
-      }
       case Kind::Integer:
-        step.whole = integerValue(fusion, step.val->intExpr(), inputs);
-        step.real = static_cast<double>(step.whole);
+        assign(step, integerValue(fusion, step.val->intExpr(), inputs));
         break;
       case Kind::Cast:
       case Kind::Point:

@@ -45,7 +45,7 @@ class ScalarSteps {
   // Values; 0 for -1, an operand that the op does not have.
   double realOf(int number) const;
   int64_t wholeOf(int number) const;
-  void assign(Step& step, double value) const;
+  static void assign(Step& step, const Argument& value);
   void compute(Step& step) const;
 
   std::vector<Step> steps_;      // operands first

@@ -58,16 +58,6 @@ std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
   return text;
 }
 
-// An array with an object for each element of a list.
-template <class Element, class Fields>
-Json arrayOf(const std::vector<Element>& list, const Fields& fields) {
-  Json array = Json::array();
-  for (const Element& element : list) {
-    array.push_back(fields(element));
-  }
-  return array;
-}
-
 // The indices of a dim that a rank holds, as begin:end separated by commas.
 std::string rangesText(const ExplainedRanges& ranges) {
   const auto text = [](const auto& range) { return fmt::format("{}:{}", range.first, range.second); };
@@ -125,13 +115,13 @@ std::string explanationJson(const Explanation& e, std::span<const RankSpans> tim
   Json j;
   j["rank"] = e.rank;
   j["program"] = e.program;
-  j["meshes"] = arrayOf(e.meshes, [](const ExplainedMesh& m) {
+  j["meshes"] = mapped(e.meshes, [](const ExplainedMesh& m) {
     const auto axisJson = [](const ExplainedAxis& a) { return Json{{"name", a.name}, {"size", a.size}}; };
-    return Json{{"name", m.name}, {"axes", arrayOf(m.axes, axisJson)}, {"ranks", m.ranks}};
+    return Json{{"name", m.name}, {"axes", mapped(m.axes, axisJson)}, {"ranks", m.ranks}};
   });
-  j["tensors"] = arrayOf(e.tensors, [](const ExplainedTensor& t) {
+  j["tensors"] = mapped(e.tensors, [](const ExplainedTensor& t) {
     const auto tileJson = [](const ExplainedTile& tile) {
-      return Json{{"rank", tile.rank}, {"holds", arrayOf(tile.dims, rangesText)}};
+      return Json{{"rank", tile.rank}, {"holds", mapped(tile.dims, rangesText)}};
     };
     return Json{{"name", t.name},
                 {"dtype", name(t.dtype)},
@@ -145,9 +135,9 @@ std::string explanationJson(const Explanation& e, std::span<const RankSpans> tim
                 {"mesh", t.mesh},
                 {"sums_over", t.sums},
                 {"sums_dim", t.sumsDim},
-                {"tiles", arrayOf(t.tiles, tileJson)}};
+                {"tiles", mapped(t.tiles, tileJson)}};
   });
-  j["edges"] = arrayOf(e.edges, [](const ExplainedEdge& x) {
+  j["edges"] = mapped(e.edges, [](const ExplainedEdge& x) {
     return Json{{"from", x.from},
                 {"to", x.to},
                 {"op", x.op},
@@ -158,10 +148,10 @@ std::string explanationJson(const Explanation& e, std::span<const RankSpans> tim
                 {"least_bytes", x.leastBytes},
                 {"state_bytes", x.stateBytes}};
   });
-  j["communications"] = arrayOf(e.communications, [](const ExplainedCommunication& c) {
+  j["communications"] = mapped(e.communications, [](const ExplainedCommunication& c) {
     return Json{{"kind", c.kind}, {"tensor", c.tensor}, {"team", c.team}, {"bytes_received", c.bytesReceived}};
   });
-  j["steps"] = arrayOf(e.steps, [](const ExplainedStep& s) {
+  j["steps"] = mapped(e.steps, [](const ExplainedStep& s) {
     return Json{{"kind", s.kind},
                 {"name", s.name},
                 {"ops", s.ops},
@@ -173,7 +163,7 @@ std::string explanationJson(const Explanation& e, std::span<const RankSpans> tim
                 {"joins", s.joins},
                 {"text", s.text}};
   });
-  j["buffers"] = arrayOf(e.buffers, [](const ExplainedBuffer& b) {
+  j["buffers"] = mapped(e.buffers, [](const ExplainedBuffer& b) {
     return Json{{"tensor", b.tensor}, {"place", b.place},          {"offset", b.offset},
                 {"bytes", b.bytes},   {"first_step", b.firstStep}, {"last_step", b.lastStep}};
   });

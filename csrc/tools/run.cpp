@@ -216,8 +216,8 @@ bool verifyOutputs(const Job& job, const Report& report, int ranks, const Termin
     if (!sameSizes) {
       difference = fmt::format("sizes [{}], expected [{}]", fmt::join(references[i].value.sizes(), ", "),
                                fmt::join(file->second.sizes(), ", "));
-    } else if (std::optional<std::string> d = compare(out.global, references[i]); difference.empty() && d) {
-      difference = *d;
+    } else if (difference.empty()) {
+      difference = compare(out.global, references[i]).value_or("");
     }
     if (!difference.empty()) {
       fmt::print("{} {} differs from the {}: {}\n", terminal.bad("verify:"), out.name,
