@@ -1,6 +1,6 @@
 #include "exec/explain.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

@@ -251,20 +251,18 @@ class LocalElements {
   }
 
   std::optional<IntExpr> ofState(const ShardState& state) const {
-    IntExpr elements = 1;
-    for (const DigitList& dim : state.dims) {
-      if (dim.isOpaque()) {
-        return std::nullopt;
-      }
+    if (state.hasOpaqueDim()) {
+      return std::nullopt;
+    }
+    return productOf(state.dims, [&](const DigitList& dim) {
       std::set<int> axes;
       for (const Digit& d : dim.digits()) {
         if (d.owner.isDevice()) {
           axes.insert(d.owner.axis);
         }
       }
-      elements *= ceilDiv(dim.extent(), sizes_.product(state.mesh, axes));
-    }
-    return elements;
+      return ceilDiv(dim.extent(), sizes_.product(state.mesh, axes));
+    });
   }
 
   const AxisSizes& sizes_;

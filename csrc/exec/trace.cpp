@@ -153,11 +153,6 @@ struct TraceFile {
     check(file.good(),
           "[trace] cannot write the file {}, named by MESHFUSE_TRACE; name a file in a directory that exists", path);
   }
-  void write() {
-    const int64_t first = trace.begin();
-    const int64_t zero = first == kNoSpan ? 0 : first - first % kExactInJson;
-    file << chromeTrace(std::vector{trace.events(zero)}) << std::flush;
-  }
   Trace trace;
   std::ofstream file;
 };
@@ -177,8 +172,10 @@ struct TraceFiles {
   }
   void write() {
     std::lock_guard lock(mutex);
-    for (auto& [rank, file] : byRank) {
-      file.write();
+    for (auto& [rank, traced] : byRank) {
+      const int64_t first = traced.trace.begin();
+      const int64_t zero = first == kNoSpan ? 0 : first - first % kExactInJson;
+      traced.file << chromeTrace(std::vector{traced.trace.events(zero)}) << std::flush;
     }
   }
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/ranges.h"
 #include "host/reference.h"
 #include "host/routine.h"

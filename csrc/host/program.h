@@ -23,7 +23,6 @@ namespace meshfuse {
 
 class Fusion;
 class Routine;
-class TensorView;
 class Val;
 struct CpuKernel;
 

@@ -21,19 +21,12 @@ namespace meshfuse {
 namespace {
 
 // An element as an unsigned number that orders as it does: NaN after all others, both zeros the same.
-uint32_t keyOf(float v) {
-  if (std::isnan(v)) {
-    return std::numeric_limits<uint32_t>::max();
-  }
-  const auto bits = std::bit_cast<uint32_t>(v == 0 ? 0.0F : v);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
-uint64_t keyOf(double v) {
-  if (std::isnan(v)) {
-    return std::numeric_limits<uint64_t>::max();
-  }
-  const auto bits = std::bit_cast<uint64_t>(v == 0 ? 0.0 : v);
-  return (bits >> 63) != 0 ? ~bits : bits | (uint64_t{1} << 63);
+template <std::floating_point T>
+auto keyOf(T v) {
+  using Key = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
+  constexpr Key kSign = ~(std::numeric_limits<Key>::max() >> 1);
+  const auto bits = std::bit_cast<Key>(v == 0 ? T{0} : v);
+  return std::isnan(v) ? std::numeric_limits<Key>::max() : (bits & kSign) != 0 ? ~bits : bits | kSign;
 }
 uint64_t keyOf(int64_t v) { return static_cast<uint64_t>(v) ^ (uint64_t{1} << 63); }
 uint32_t keyOf(std::signed_integral auto v) { return static_cast<uint32_t>(v) ^ 0x80000000U; }

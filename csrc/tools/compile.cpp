@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "codegen/cuda/emit.h"
@@ -23,35 +25,28 @@ namespace meshfuse {
 
 namespace {
 
-// Files under headings; written only once all of them are complete, so that a failure leaves no files.
-class Files {
- public:
-  void heading(std::string text) { files_.push_back({std::move(text), {}, true}); }
-  void add(std::string name, std::string bytes) { files_.push_back({std::move(name), std::move(bytes), false}); }
-  // Prints the size of each file.
-  void write(const std::string& directory, const Terminal& terminal) const {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    check(!error, "[compile] cannot make the directory {}: {}", directory, error.message());
-    for (const Entry& entry : files_) {
-      if (entry.isHeading) {
-        fmt::print("{}\n", terminal.heading(entry.name));
-        continue;
-      }
-      const std::string path = directory + "/" + entry.name;
-      writeOutputFile(path, entry.bytes);
-      fmt::print("  {} ({} bytes)\n", path, entry.bytes.size());
+// A file, or a heading over files, which has no bytes.
+struct Entry {
+  std::string name;
+  std::optional<std::string> bytes = {};
+};
+
+// Writes files, once all of them are complete, so that a failure leaves no files. Prints the size of each.
+void writeFiles(const std::vector<Entry>& entries, const std::string& directory) {
+  const Terminal terminal(STDOUT_FILENO);
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  check(!error, "[compile] cannot make the directory {}: {}", directory, error.message());
+  for (const auto& [name, bytes] : entries) {
+    if (bytes) {
+      const std::string path = directory + "/" + name;
+      writeOutputFile(path, *bytes);
+      fmt::print("  {} ({} bytes)\n", path, bytes->size());
+    } else {
+      fmt::print("{}\n", terminal.heading(name));
     }
   }
-
- private:
-  struct Entry {
-    std::string name;
-    std::string bytes;
-    bool isHeading;
-  };
-  std::vector<Entry> files_;
-};
+}
 
 // The device that kernels are scheduled for, from its name: cpu, sm_90a.
 DeviceInfo deviceOf(const std::string& arch) {
@@ -79,29 +74,27 @@ int compileProgram(const EmitOptions& options) {
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
   const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device);
   NvrtcCompiler compiler(kernelDiskCache().get());
-  Files files;
-  files.add("planned.fir", program.planned->toString());
-  files.add("local.fir", program.local->toString());
+  std::vector<Entry> files{{"planned.fir", program.planned->toString()}, {"local.fir", program.local->toString()}};
   int kernels = 0;
   for (const Segment& s : program.segments) {
     if (s.kind != SegmentKind::Kernel) {
       continue;
     }
     const std::string base = fmt::format("{:02}_{}_T{}", kernels++, s.plan.kind, s.group.outputs[0]->id());
-    files.heading(base);
-    files.add(base + ".tile", tile::toString(s.plan.program));
+    files.push_back({base});
+    files.push_back({base + ".tile", tile::toString(s.plan.program)});
     if (gpu) {
       const CudaSource source = emitCuda(s.plan.program);
-      files.add(base + ".cu", source.text);
+      files.push_back({base + ".cu", source.text});
       if (cuda.nvrtc) {
-        files.add(base + ".cubin", compiler.compileCubin(source.text, options.arch).bytes);
+        files.push_back({base + ".cubin", compiler.compileCubin(source.text, options.arch).bytes});
       }
     } else {
-      files.add(base + ".ll", kernelCompiler().irText(s.plan.program));
-      files.add(base + ".s", kernelCompiler().assemblyText(s.plan.program));
+      files.push_back({base + ".ll", kernelCompiler().irText(s.plan.program)});
+      files.push_back({base + ".s", kernelCompiler().assemblyText(s.plan.program)});
     }
   }
-  files.write(options.directory, Terminal(STDOUT_FILENO));
+  writeFiles(files, options.directory);
   fmt::print("{} kernel{} for {}\n", kernels, kernels == 1 ? "" : "s", options.arch);
   if (gpu && cuda.nvrtc) {
     const NvrtcCounters counters = compiler.counters();
