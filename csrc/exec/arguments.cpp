@@ -47,8 +47,7 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
     const Tensor& t = std::get<Tensor>(inputs[i]);
     check(!repeatsElements(t),
           "[run] input {} ({}) is overwritten with the result {}, but with strides [{}] some of its elements share "
-          "memory; pass a "
-          "copy, see Tensor::clone",
+          "memory; pass a copy, see Tensor::clone",
           i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
     const std::vector<int> order = output->asTensor()->memoryOrder();
     check(
@@ -127,8 +126,7 @@ void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
     const int64_t got = t.globalShape().empty() ? t.sizes()[k] * sizes[k] : t.globalShape()[k];
     check(got == sizes[k],
           "[run] dim {} of input {} (T{}) is bound without a split to axis {} of size {}, so its global size must be "
-          "{}, got {}; "
-          "to shard a dim of another size, split it by the size of the axis",
+          "{}, got {}; to shard a dim of another size, split it by the size of the axis",
           k, input, tv->id(), mesh.axisName(mesh.axisOf(tv->noReductions()[k]->parallelType())), sizes[k], sizes[k],
           got);
   }

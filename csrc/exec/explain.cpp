@@ -82,13 +82,11 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
 ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& halos) {
   const TensorView* result = e->tensorOutput();
   const Edge edge = edgeRelation(e, operand, result);
-  ExplainedEdge out{shortName(e->input(operand)),
-                    shortName(result),
-                    std::string(e->opName()),
-                    std::string(name(edge.relation)),
-                    edge.relation == EdgeRelation::Aligned ? "" : edge.reason,
-                    {},
-                    {}};
+  ExplainedEdge out{.from = shortName(e->input(operand)),
+                    .to = shortName(result),
+                    .op = std::string(e->opName()),
+                    .relation = std::string(name(edge.relation)),
+                    .reason = edge.relation == EdgeRelation::Aligned ? "" : edge.reason};
   if (const HaloExchanges::Place* place = halos.find(e, operand)) {
     out.moves.push_back(toString(place->step));
     out.moveBytes.push_back(place->step.isShared ? 0 : halos.exchange(*place).received * dataTypeSize(result->dtype()));

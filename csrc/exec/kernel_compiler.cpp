@@ -10,11 +10,6 @@ namespace meshfuse {
 
 namespace {
 
-std::shared_ptr<DiskCache> openDiskCache() {
-  const std::string directory = defaultCacheDirectory();
-  return directory.empty() || directory == "off" ? nullptr : std::make_shared<DiskCache>(directory);
-}
-
 int64_t cacheBytes(int name, int64_t otherwise) {
   long bytes = sysconf(name);
   return bytes > 0 ? bytes : otherwise;
@@ -23,7 +18,10 @@ int64_t cacheBytes(int name, int64_t otherwise) {
 }  // namespace
 
 const std::shared_ptr<DiskCache>& kernelDiskCache() {
-  static const std::shared_ptr<DiskCache> cache = openDiskCache();
+  static const std::shared_ptr<DiskCache> cache = [] {
+    const std::string directory = defaultCacheDirectory();
+    return directory.empty() || directory == "off" ? nullptr : std::make_shared<DiskCache>(directory);
+  }();
   return cache;
 }
 

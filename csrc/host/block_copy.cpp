@@ -7,65 +7,51 @@ namespace meshfuse {
 
 namespace {
 
-class Builder {
- public:
-  Builder(BlockCopy& out, const std::vector<int64_t>& sizes, int64_t elementBytes) : out_(out), sizes_(sizes) {
-    strides_.assign(sizes.size() + 1, elementBytes);
-    for (size_t k = sizes.size(); k-- > 0;) {
-      strides_[k] = strides_[k + 1] * sizes[k];
+void appendPiece(BlockCopy& copy, int64_t offset, int64_t bytes) {
+  copy.bytes += bytes;
+  if (!copy.pieces.empty() && copy.pieces.back().offset + copy.pieces.back().bytes == offset) {
+    copy.pieces.back().bytes += bytes;
+  } else {
+    copy.pieces.push_back({offset, bytes});
+  }
+}
+
+// Appends the elements of a part at `offset` that has the dims from `dim` on. strides: in bytes, [k + 1] is that of dim k. The part has all
+// indices of the dims from `inner` on.
+void appendPart(BlockCopy& copy, const Part& part, const std::vector<int64_t>& strides, size_t inner, size_t dim,
+                int64_t offset) {
+  if (dim == inner) {
+    appendPiece(copy, offset, strides[dim]);
+    return;
+  }
+  for (const IndexRun& r : part.dims[dim]) {
+    if (dim + 1 == inner && r.step == 1) {
+      appendPiece(copy, offset + r.start * strides[dim + 1], r.count * strides[dim + 1]);
+      continue;
+    }
+    for (int64_t i = 0; i < r.count; i++) {
+      appendPart(copy, part, strides, inner, dim + 1, offset + (r.start + i * r.step) * strides[dim + 1]);
     }
   }
-
-  void add(const Part& part) {
-    if (part.count() == 0) {
-      return;
-    }
-    inner_ = sizes_.size();  // dims from here on are whole
-    while (inner_ > 0 && countOf(part.dims[inner_ - 1]) == sizes_[inner_ - 1]) {
-      inner_--;
-    }
-    visit(part, 0, 0);
-  }
-
- private:
-  void visit(const Part& part, size_t dim, int64_t offset) {
-    if (dim == inner_) {
-      append(offset, strides_[dim]);
-      return;
-    }
-    for (const IndexRun& r : part.dims[dim]) {
-      if (dim + 1 == inner_ && r.step == 1) {
-        append(offset + r.start * strides_[dim + 1], r.count * strides_[dim + 1]);
-        continue;
-      }
-      for (int64_t i = 0; i < r.count; i++) {
-        visit(part, dim + 1, offset + (r.start + i * r.step) * strides_[dim + 1]);
-      }
-    }
-  }
-
-  void append(int64_t offset, int64_t bytes) {
-    out_.bytes += bytes;
-    if (!out_.pieces.empty() && out_.pieces.back().offset + out_.pieces.back().bytes == offset) {
-      out_.pieces.back().bytes += bytes;
-      return;
-    }
-    out_.pieces.push_back({offset, bytes});
-  }
-
-  BlockCopy& out_;
-  const std::vector<int64_t>& sizes_;
-  std::vector<int64_t> strides_;  // bytes; [k + 1] is that of dim k
-  size_t inner_ = 0;
-};
+}
 
 }  // namespace
 
 BlockCopy blockCopy(const std::vector<Part>& parts, const std::vector<int64_t>& sizes, int64_t elementBytes) {
+  std::vector<int64_t> strides(sizes.size() + 1, elementBytes);
+  for (size_t k = sizes.size(); k-- > 0;) {
+    strides[k] = strides[k + 1] * sizes[k];
+  }
   BlockCopy copy;
-  Builder builder(copy, sizes, elementBytes);
   for (const Part& part : parts) {
-    builder.add(part);
+    if (part.count() == 0) {
+      continue;
+    }
+    size_t inner = sizes.size();
+    while (inner > 0 && countOf(part.dims[inner - 1]) == sizes[inner - 1]) {
+      inner--;
+    }
+    appendPart(copy, part, strides, inner, 0, 0);
   }
   return copy;
 }

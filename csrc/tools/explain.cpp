@@ -69,13 +69,11 @@ int explainProgram(const ExplainOptions& options) {
   for (const Explanation& other : ofRank) {
     addCommunications(explanation.communications, other.communications);
   }
-  std::vector<RankSpans> timeline;
-  if (options.run) {
-    timeline = traceVirtualRanks(*fusion, inputValues(*fusion, options.program), ranks);
-  }
+  const Timeline timeline =
+      options.run ? traceVirtualRanks(*fusion, inputValues(*fusion, options.program), ranks) : Timeline();
   if (!options.html.empty()) {
-    writeOutputFile(options.html, explanationPage({std::filesystem::path(options.program.file).filename().string(),
-                                                   explanation, std::move(timeline)}));
+    const std::string title = std::filesystem::path(options.program.file).filename().string();
+    writeOutputFile(options.html, explanationPage(title, explanation, timeline));
     fmt::print("wrote {}\n", options.html);
     return kSuccess;
   }

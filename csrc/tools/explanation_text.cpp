@@ -36,21 +36,14 @@ std::string tensorsText(const Explanation& e) {
 }
 
 std::string edgeText(const ExplainedEdge& e) {
-  std::string text = fmt::format("  {} -> {} {}: {}", e.from, e.to, e.op, e.relation);
-  if (!e.reason.empty()) {
-    text += "; " + e.reason;
-  }
-  if (!e.moves.empty()) {
-    text += fmt::format("; by {}", fmt::join(e.moves, ", "));
-  }
-  return text + "\n";
+  return fmt::format("  {} -> {} {}: {}{}{}\n", e.from, e.to, e.op, e.relation, e.reason.empty() ? "" : "; " + e.reason,
+                     e.moves.empty() ? "" : "; by " + joined(e.moves, ", "));
 }
 
 std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
-  std::string text =
-      fmt::format("  {} {}: {}\n      reads {} ({} bytes), writes {} ({} bytes)\n", s.kind, s.name,
-                  fmt::join(s.ops, ", "), s.reads.empty() ? "nothing" : fmt::format("{}", fmt::join(s.reads, ", ")),
-                  s.bytesRead, fmt::join(s.writes, ", "), s.bytesWritten);
+  std::string text = fmt::format("  {} {}: {}\n      reads {} ({} bytes), writes {} ({} bytes)\n", s.kind, s.name,
+                                 fmt::join(s.ops, ", "), s.reads.empty() ? "nothing" : joined(s.reads, ", "),
+                                 s.bytesRead, fmt::join(s.writes, ", "), s.bytesWritten);
   text += joined(s.joins, "", [&](const std::string& join) { return terminal.quiet("      joined: " + join) + "\n"; });
   if (!s.boundary.empty()) {
     text += terminal.quiet(fmt::format("      no larger: {}", s.boundary)) + "\n";
@@ -65,17 +58,15 @@ std::string rangesText(const ExplainedRanges& ranges) {
 }
 
 // Times in nanoseconds from the begin of the first span.
-Json timelineJson(std::span<const RankSpans> timeline) {
+Json timelineJson(const Timeline& timeline) {
   int64_t zero = std::numeric_limits<int64_t>::max();
-  for (const RankSpans& r : timeline) {
-    for (const TraceSpan& s : r.spans) {
-      zero = std::min(zero, s.begin);
-    }
+  for (const TraceSpan& s : timeline | std::views::join) {
+    zero = std::min(zero, s.begin);
   }
   Json spans = Json::array();
-  for (const RankSpans& r : timeline) {
-    for (const TraceSpan& s : r.spans) {
-      spans.push_back({{"rank", r.rank},
+  for (const int64_t rank : indices(timeline)) {
+    for (const TraceSpan& s : timeline[rank]) {
+      spans.push_back({{"rank", rank},
                        {"row", name(s.row)},
                        {"name", s.name},
                        {"begin", s.begin - zero},
@@ -111,7 +102,7 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   return text;
 }
 
-std::string explanationJson(const Explanation& e, std::span<const RankSpans> timeline) {
+std::string explanationJson(const Explanation& e, const Timeline& timeline) {
   Json j;
   j["rank"] = e.rank;
   j["program"] = e.program;

@@ -1,7 +1,6 @@
 // An explanation as text and as JSON.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "tools/terminal.h"
@@ -15,6 +14,6 @@ struct Explanation;
 // One JSON object: meshes, tensors, edges, communications, steps, buffers, remarks (arrays), rank, program, arena_bytes, peak_bytes,
 // bytes_received, and timeline if the program ran. `page.h` draws the same data.
 // bytes_received is the number of the rank that receives most; of an all-reduce, the mean of all ranks.
-[[nodiscard]] std::string explanationJson(const Explanation& explanation, std::span<const RankSpans> timeline);
+[[nodiscard]] std::string explanationJson(const Explanation& explanation, const Timeline& timeline);
 
 }  // namespace meshfuse

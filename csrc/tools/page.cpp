@@ -44,19 +44,18 @@ std::string figures(const Explanation& e) {
 
 }  // namespace
 
-std::string explanationPage(const PageContent& content) {
-  const Explanation& e = content.explanation;
+std::string explanationPage(std::string_view title, const Explanation& e, const Timeline& timeline) {
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{0} \u2013 meshfuse</title>\n"
       "<style>\n{1}{2}</style>\n</head>\n<body>\n<header class=\"top\"><div><h1>{0}</h1>"
       "<p>explained by meshfuse</p></div><button id=\"theme\" type=\"button\" title=\"light or "
       "dark\">\u25d0</button></header>\n",
-      escaped(content.title), pageText("page.css"), rankColours(e));
+      escaped(title), pageText("page.css"), rankColours(e));
   constexpr std::string_view kSections[] = {"program", "tensors", "edges", "steps", "memory", "timeline"};
   page += "<nav>" + joined(kSections, "", [](auto id) { return fmt::format("<a href=\"#{0}\">{0}</a>", id); });
   page += "</nav>\n<main>\n" + figures(e) + programSection(e) + tensorsSection(e) + edgesSection(e) + stepsSection(e) +
-          memorySection(e) + timelineSection(content.timeline);
+          memorySection(e) + timelineSection(timeline);
   return page + fmt::format("</main>\n<script>\n{}</script>\n</body>\n</html>\n", pageText("page.js"));
 }
 

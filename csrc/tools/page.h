@@ -3,20 +3,14 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "exec/explain.h"
 #include "tools/traced_run.h"
 
 namespace meshfuse {
 
-struct PageContent {
-  std::string title;  // of the program: its file's name
-  Explanation explanation;
-  std::vector<RankSpans> timeline;  // of a run; empty: none
-};
-
-[[nodiscard]] std::string explanationPage(const PageContent& content);
+// title: the name of the program's file; timeline: of a run, or empty.
+[[nodiscard]] std::string explanationPage(std::string_view title, const Explanation& e, const Timeline& timeline);
 
 // page.css, page.js
 [[nodiscard]] std::string_view pageText(std::string_view file);

@@ -1,7 +1,6 @@
 // The sections of a page, each as markup.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "exec/explain.h"
@@ -15,6 +14,6 @@ namespace meshfuse {
 [[nodiscard]] std::string stepsSection(
     const Explanation& e);  // kernels and collectives, and why kernels are not larger
 [[nodiscard]] std::string memorySection(const Explanation& e);  // the arena, step by step
-[[nodiscard]] std::string timelineSection(std::span<const RankSpans> ranks);
+[[nodiscard]] std::string timelineSection(const Timeline& timeline);
 
 }  // namespace meshfuse

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/ranges.h"
 #include "tools/page_markup.h"
 #include "tools/page_sections.h"
 
@@ -46,30 +47,28 @@ std::string ticks(const Window& window) {
 
 }  // namespace
 
-std::string timelineSection(std::span<const RankSpans> ranks) {
+std::string timelineSection(const Timeline& timeline) {
   Window window;
-  for (const RankSpans& r : ranks) {
-    for (const TraceSpan& s : r.spans) {
-      window.begin = std::min(window.begin, s.begin);
-      window.end = std::max(window.end, s.end);
-    }
+  for (const TraceSpan& s : timeline | std::views::join) {
+    window.begin = std::min(window.begin, s.begin);
+    window.end = std::max(window.end, s.end);
   }
-  if (ranks.empty()) {
+  if (timeline.empty()) {
     return section("timeline", "Timeline",
                    "Nothing has run: <code>explain --run --html</code> adds a run on virtual ranks.", "");
   }
   std::string body =
       R"(<div class="card timeline"><div class="zoom"><label>zoom )"
       R"(<input type="range" id="zoom" min="0" max="6" step="0.1" value="0"/></label></div><div class="ranks">)";
-  for (const RankSpans& r : ranks) {
-    body += fmt::format("<div class=\"rank\"><span class=\"dot k{0}\"></span>rank {0}</div>", r.rank);
+  for (const int64_t rank : indices(timeline)) {
+    body += fmt::format("<div class=\"rank\"><span class=\"dot k{0}\"></span>rank {0}</div>", rank);
   }
   body += "</div><div class=\"window\"><div class=\"wide\" id=\"wide\">\n";
-  for (const RankSpans& r : ranks) {
+  for (const std::vector<TraceSpan>& spans : timeline) {
     body += "<div class=\"rows\">";
     for (const TraceRow row : {TraceRow::Kernels, TraceRow::Collectives, TraceRow::Waits}) {
       body += "<div class=\"row\">";
-      for (const TraceSpan& s : r.spans) {
+      for (const TraceSpan& s : spans) {
         body += s.row == row ? spanMarkup(s, window) : "";
       }
       body += "</div>";

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <set>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -203,9 +202,7 @@ std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options) {
   check(file.good(), "[command line] cannot read {}", options.file);
   check(!std::filesystem::is_directory(options.file), "[command line] {} is a directory, expected a .fir file",
         options.file);
-  std::stringstream text;
-  text << file.rdbuf();
-  return readProgram(text.str(), options.file);
+  return readProgram(std::string(std::istreambuf_iterator<char>(file), {}), options.file);
 }
 
 std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options) {

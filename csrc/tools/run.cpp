@@ -158,9 +158,8 @@ std::string summary(const Tensor& t) {
 std::string whyCountsDiffer(const Explanation& e) {
   return std::ranges::count(e.communications, "all-reduce", &ExplainedCommunication::kind) > 0
              ? "they differ: an all-reduce is planned as the mean over its ranks of the algorithm with the fewest "
-               "bytes, "
-               "2 (n - 1) / n of the tensor;\n  a rank combines one part of it, and parts may be uneven; of a small "
-               "tensor a rank may read the whole from every other"
+               "bytes, 2 (n - 1) / n of the tensor;\n  a rank combines one part of it, and parts may be uneven; of a "
+               "small tensor a rank may read the whole from every other"
              : "they differ: the run moved fewer or more bytes than planned";
 }
 
@@ -203,25 +202,23 @@ bool verifyOutputs(const Job& job, const Report& report, int ranks, const Termin
   bool same = true;
   for (size_t i = 0; i < report.outputs.size(); i++) {
     const Output& out = report.outputs[i];
-    const auto file = job.expected.find(i);
-    if (file == job.expected.end() && !job.options.verify) {
+    const auto found = job.expected.find(i);
+    const Tensor* file = found == job.expected.end() ? nullptr : &found->second;
+    if (file == nullptr && !job.options.verify) {
       continue;
     }
-    const bool sameSizes =
-        file == job.expected.end() || std::ranges::equal(file->second.sizes(), references[i].value.sizes());
-    if (file != job.expected.end() && sameSizes) {
-      references[i].value = file->second.contiguous();
-    }
+    Tensor& expected = references[i].value;
     std::string difference = out.difference;
-    if (!sameSizes) {
-      difference = fmt::format("sizes [{}], expected [{}]", fmt::join(references[i].value.sizes(), ", "),
-                               fmt::join(file->second.sizes(), ", "));
+    if (file != nullptr && !std::ranges::equal(file->sizes(), expected.sizes())) {
+      difference =
+          fmt::format("sizes [{}], expected [{}]", fmt::join(expected.sizes(), ", "), fmt::join(file->sizes(), ", "));
     } else if (difference.empty()) {
+      expected = file != nullptr ? file->contiguous() : expected;
       difference = compare(out.global, references[i]).value_or("");
     }
     if (!difference.empty()) {
       fmt::print("{} {} differs from the {}: {}\n", terminal.bad("verify:"), out.name,
-                 file == job.expected.end() ? "reference" : "file", difference);
+                 file == nullptr ? "reference" : "file", difference);
       same = false;
     }
   }

@@ -17,8 +17,8 @@ std::vector<Argument> inputsOfRank(const Fusion& fusion, std::span<const Argumen
   });
 }
 
-std::vector<RankSpans> traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs, int ranks) {
-  std::vector<RankSpans> result(ranks);
+Timeline traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs, int ranks) {
+  Timeline result(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     Trace trace(comm.rank());
     const std::vector<Argument> own = inputsOfRank(fusion, inputs, comm.rank());
@@ -27,7 +27,7 @@ std::vector<RankSpans> traceVirtualRanks(const Fusion& fusion, std::span<const A
     trace.clear();
     comm.barrier(comm.world());
     (void)cache.runFusionWithInputs(own);
-    result[comm.rank()] = {comm.rank(), trace.spans()};
+    result[comm.rank()] = trace.spans();
   });
   return result;
 }

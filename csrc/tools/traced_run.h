@@ -16,15 +16,10 @@ class Fusion;
 // Copies of a rank's shards of global inputs: a program may write to its inputs.
 [[nodiscard]] std::vector<Argument> inputsOfRank(const Fusion& fusion, std::span<const Argument> inputs, int rank);
 
-// The spans of one rank.
-struct RankSpans {
-  int rank = 0;
-  std::vector<TraceSpan> spans;
-};
+using Timeline = std::vector<std::vector<TraceSpan>>;  // by rank
 
 // Traces the second call of a program with these global inputs on `ranks` virtual ranks; it begins on all ranks together.
-[[nodiscard]] std::vector<RankSpans> traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs,
-                                                       int ranks);
+[[nodiscard]] Timeline traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs, int ranks);
 
 // Collective. On rank 0, the traces of all ranks as the text of one file; empty on other ranks.
 [[nodiscard]] std::string gatherTrace(Communicator& communicator, const Trace& trace);
