@@ -32,14 +32,11 @@ std::string refusalOf(const std::vector<std::string>& answers) {
   if (first == answers.end()) {
     return {};
   }
-  std::vector<size_t> ranks;
   for (size_t r = 0; r < answers.size(); r++) {
     deviceCheck(!answers[r].starts_with(kNoPlan), "[agreement] rank {} could not compile a plan: {}", r,
                 answers[r].substr(std::min(kNoPlan.size(), answers[r].size())));
-    if (answers[r] == *first) {
-      ranks.push_back(r);
-    }
   }
+  const std::vector<int64_t> ranks = filtered(indices(answers), [&](int64_t r) { return answers[r] == *first; });
   std::string text = first->substr(kRefusal.size());
   if (ranks.size() < answers.size()) {
     text += fmt::format("; ranks [{}] of {} refuse the call with this error", fmt::join(ranks, ", "), answers.size());

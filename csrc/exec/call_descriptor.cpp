@@ -181,27 +181,28 @@ PlanDescriptors::Activity PlanDescriptors::activityIn(const Call& call) const {
 std::optional<std::string> PlanDescriptors::difference(const Call& a, const Call& b) const {
   const Activity x = activityIn(a);
   const Activity y = activityIn(b);
-  if (x.kind == Activity::Kind::Unknown || y.kind == Activity::Kind::Unknown) {
+  using enum Activity::Kind;
+  if (x.kind == Unknown || y.kind == Unknown) {
     return std::nullopt;
   }
   constexpr std::string_view kSameCalls = "every rank must make the same calls, of the same programs in the same order";
-  if (x.kind == Activity::Kind::Refuses && y.kind == x.kind) {
+  if (x.kind == Refuses && y.kind == Refuses) {
     return fmt::format("{} on rank {}, {} on rank {}; they refuse different calls; {}", x.refusal, a.rank, y.refusal,
                        b.rank, kSameCalls);
   }
-  for (const auto& [rank, s] : {std::pair{a.rank, &x}, std::pair{b.rank, &y}}) {
-    if (s->kind == Activity::Kind::Refuses) {
-      return fmt::format("{}; rank {} refuses the call, rank {} does not", s->refusal, rank,
-                         rank == a.rank ? b.rank : a.rank);
-    }
+  if (y.kind == Refuses) {
+    return difference(b, a);
+  }
+  if (x.kind == Refuses) {
+    return fmt::format("{}; rank {} refuses the call, rank {} does not", x.refusal, a.rank, b.rank);
   }
   const std::string activities = x.kind != y.kind ? fmt::format("{}, {}", x.toString(a.rank), y.toString(b.rank))
-                                 : x.kind == Activity::Kind::Runs ? "both run cached plans"
-                                                                  : "both compile plans";
+                                 : x.kind == Runs ? "both run cached plans"
+                                                  : "both compile plans";
+  if (!x.call && !y.call) {
+    return std::nullopt;
+  }
   if (!x.call || !y.call) {
-    if (!x.call && !y.call) {
-      return std::nullopt;
-    }
     return fmt::format("[run] ranks {} and {} call different programs: {}, which the other rank does not have; {}",
                        a.rank, b.rank, x.call ? y.toString(b.rank) : x.toString(a.rank), kSameCalls);
   }
@@ -232,7 +233,7 @@ std::optional<std::string> PlanDescriptors::difference(const Call& a, const Call
         "rank the same options and environment",
         a.rank, b.rank, areAllKnown ? "the same arguments" : "other arguments, or", activities);
   }
-  if (x.kind == y.kind && x.kind == Activity::Kind::Runs) {
+  if (x.kind == Runs && y.kind == Runs) {
     return std::nullopt;  // two places of one plan: no mistake of the user
   }
   if (x.kind == y.kind) {

@@ -79,15 +79,11 @@ bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
 bool overlapsInput(std::span<const Argument> inputs, std::span<const ArgumentFacts> facts, const Tensor& out,
                    int64_t bytes) {
   const auto begin = std::bit_cast<int64_t>(out.data());
-  for (size_t i = 0; i < inputs.size(); i++) {
-    if (const Tensor* in = std::get_if<Tensor>(&inputs[i])) {
-      const auto other = std::bit_cast<int64_t>(in->data());
-      if (other < begin + bytes && begin < other + facts[i].extent) {
-        return true;
-      }
-    }
-  }
-  return false;
+  return std::ranges::any_of(indices(inputs), [&](int64_t i) {
+    const Tensor* in = std::get_if<Tensor>(&inputs[i]);
+    const int64_t other = in == nullptr ? 0 : std::bit_cast<int64_t>(in->data());
+    return in != nullptr && other < begin + bytes && begin < other + facts[i].extent;
+  });
 }
 
 Tensor makeShard(Communicator& communicator, const Plan& plan, size_t output, std::span<const Argument> inputs) {

@@ -70,10 +70,8 @@ int64_t Trace::begin() const {
 
 std::string Trace::events(int64_t zero) const {
   std::lock_guard lock(mutex_);
-  std::vector<std::string> lines{
-      metadata(rank_, 0, "process_name", "name", jsonText(fmt::format("rank {}", rank_))),
-      metadata(rank_, 0, "process_sort_index", "sort_index", std::to_string(rank_)),
-  };
+  std::vector<std::string> lines{metadata(rank_, 0, "process_name", "name", jsonText(fmt::format("rank {}", rank_))),
+                                 metadata(rank_, 0, "process_sort_index", "sort_index", std::to_string(rank_))};
   for (size_t lane = 0; lane < lanes_.size(); lane++) {
     for (int row = 0; row < kRows; row++) {
       const std::string_view what = name(static_cast<TraceRow>(row));
@@ -84,13 +82,9 @@ std::string Trace::events(int64_t zero) const {
     }
   }
   for (const TraceSpan& s : spans_) {
-    std::string arguments = fmt::format("\"call\":{}", s.call);
-    if (s.step >= 0) {
-      arguments += fmt::format(",\"step\":{}", s.step);
-    }
-    if (s.row == TraceRow::Collectives) {
-      arguments += fmt::format(",\"bytes_received\":{}", s.bytes);
-    }
+    const std::string arguments =
+        fmt::format("\"call\":{}{}{}", s.call, s.step < 0 ? "" : fmt::format(",\"step\":{}", s.step),
+                    s.row != TraceRow::Collectives ? "" : fmt::format(",\"bytes_received\":{}", s.bytes));
     lines.push_back(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"{}","name":{},"args":{{{}}}}})",
                                 rank_, s.lane * kRows + static_cast<int>(s.row), microseconds(s.begin - zero),
                                 microseconds(s.end - s.begin), name(s.row), jsonText(s.name), arguments));
@@ -99,7 +93,7 @@ std::string Trace::events(int64_t zero) const {
     lines.push_back(
         metadata(rank_, 0, "process_labels", "labels", jsonText(fmt::format("{} later spans dropped", dropped_))));
   }
-  return fmt::format("{}", fmt::join(lines, ",\n"));
+  return joined(lines, ",\n");
 }
 
 TracedCall::TracedCall(Trace& trace, const HostProgram& program) : trace_(trace), program_(program), observe_(*this) {

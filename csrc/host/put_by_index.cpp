@@ -71,8 +71,6 @@ class LineScatter : public Routine {
             {stridesOf(e.input(kTable)->asTensor(), options), stridesOf(e.input(kIndex)->asTensor(), options),
              stridesOf(e.input(kSource)->asTensor(), options), contiguousStrides(e.tensorOutput()->constantShape())}) {}
 
-  int64_t workspaceBytes() const override { return 0; }
-
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* /*workspace*/) const override {
     withSize(dataTypeSize(dtype_), [&]<class T>() {
       withIndexType(indexType_, [&]<class I>() {

@@ -18,7 +18,7 @@ class ThreadPool;
 class Routine {
  public:
   virtual ~Routine() = default;
-  virtual int64_t workspaceBytes() const = 0;
+  virtual int64_t workspaceBytes() const { return 0; }
   // operands: the operands of the op, in order; out: contiguous; workspace: 64-byte aligned.
   virtual void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const = 0;
 };

@@ -54,11 +54,8 @@ bool runRow(std::span<const PassRow<Fusion, Context>> rows, std::string_view pas
   if (row == rows.end()) {
     return false;
   }
-  const PassRunner<Fusion, Context> runner{
-      .stage = "opt",
-      .print = print,
-      .verify = [](const Fusion& f) { return verify(f); },
-  };
+  const auto verifyOne = [](const Fusion& f) { return verify(f); };
+  const PassRunner<Fusion, Context> runner{.stage = "opt", .print = print, .verify = verifyOne};
   runner.run({&*row, 1}, fusion, context);
   return true;
 }
