@@ -152,8 +152,8 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
             "or not on all ranks; replicate it on all ranks",
             i, in->toString());
       const std::vector<int64_t> elements = elementsOf(t);
-      for (size_t k = 0; k < elements.size(); k++) {
-        known.emplace(in->asTensor()->element(static_cast<int64_t>(k)).symbolName(), elements[k]);
+      for (const int64_t k : indices(elements)) {
+        known.emplace(in->asTensor()->element(k).symbolName(), elements[k]);
       }
     }
     const std::vector<IntExpr> shape = in->asTensor()->shape();
@@ -172,16 +172,14 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
 // The global sizes of an input without a shard on this rank.
 std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t rank,
                                     const std::map<std::string, int64_t>& known) {
-  std::vector<int64_t> sizes;
-  for (const IntExpr& extent : tv->shape()) {
+  return mapped(tv->shape(), [&](const IntExpr& extent) {
     const IntExpr bound = extent.substitute(valuesIn(known));
     check(bound.isConst(),
           "[run] input {} (T{}) is on mesh {}, which does not contain rank {}, and its global size is not known on "
           "this rank; pass an empty tensor with the global shape, see shardTensor and Tensor::withGlobalShape",
           input, tv->id(), tv->getDeviceMesh().toString(), rank);
-    sizes.push_back(bound.constValue());
-  }
-  return sizes;
+    return bound.constValue();
+  });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tools/abstract_inputs.h"
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/held_part.h"
 #include "preseg_passes/check_annotations.h"
@@ -16,24 +17,18 @@ std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions&
   std::unique_ptr<Fusion> sized = concretize(fusion, shapes);
   PassContext context(*sized);
   checkAnnotations(*sized, context);
-  std::vector<Argument> arguments;
-  for (size_t i = 0; i < sized->inputs().size(); i++) {
+  return mapped(indices(sized->inputs()), [&](int64_t i) -> Argument {
     const Val* in = sized->inputs()[i];
-    if (in->isTensor()) {
-      const ShardState state = shardState(in->asTensor());
-      std::vector<int64_t> sizes = heldPart(state, rank).sizes();
-      std::vector<int64_t> strides = contiguousStrides(sizes);
-      const Tensor shard = Tensor::wrap(placeholder, std::move(sizes), std::move(strides), in->dtype());
-      arguments.emplace_back(isRagged(state) ? shard.withGlobalShape(shapes[i]) : shard);
-    } else if (in->dtype() == DataType::Bool) {
-      arguments.emplace_back(false);
-    } else if (isIntegral(in->dtype())) {
-      arguments.emplace_back(shapes[i].empty() ? int64_t{0} : shapes[i][0]);
-    } else {
-      arguments.emplace_back(0.0);
+    if (!in->isTensor()) {
+      return in->dtype() == DataType::Bool ? Argument(false)
+             : !isIntegral(in->dtype())    ? Argument(0.0)
+                                           : Argument(shapes[i].empty() ? int64_t{0} : shapes[i][0]);
     }
-  }
-  return arguments;
+    const ShardState state = shardState(in->asTensor());
+    const std::vector<int64_t> sizes = heldPart(state, rank).sizes();
+    const Tensor shard = Tensor::wrap(placeholder, sizes, contiguousStrides(sizes), in->dtype());
+    return isRagged(state) ? shard.withGlobalShape(shapes[i]) : shard;
+  });
 }
 
 }  // namespace meshfuse

@@ -261,31 +261,26 @@ std::vector<Argument> inputValues(const Fusion& fusion, const ProgramOptions& op
   Assignments given = givenInputs(fusion, options);
   std::map<int, Tensor> files = givenFiles(fusion, given);
   std::vector<std::vector<int64_t>> shapes = shapesOf(fusion, givenSymbols(fusion, options, files, given), files);
-  std::vector<Argument> values;
-  for (size_t i = 0; i < fusion.inputs().size(); i++) {
+  return mapped(indices(fusion.inputs()), [&](int64_t i) -> Argument {
     const Val* in = fusion.inputs()[i];
-    const uint64_t seed = static_cast<uint64_t>(options.seed) * 1000003 + i;
-    std::optional<std::string> text = givenValue(given, in);
+    const uint64_t seed = static_cast<uint64_t>(options.seed) * 1000003 + static_cast<uint64_t>(i);
     if (!in->isTensor()) {
+      const std::optional<std::string> text = givenValue(given, in);
       check(text.has_value() || !isIntegral(in->dtype()),
             "[command line] the integer {} has no value; give --input S{}=...", in->toString(), in->id());
-      if (text) {
-        values.push_back(scalarOf(in, *text));
-      } else if (in->dtype() == DataType::Bool) {
-        values.emplace_back(true);
-      } else {
-        values.emplace_back(randomTensor({1}, DataType::Double, seed).item());
-      }
-    } else if (auto file = files.find(in->id()); file != files.end()) {
-      values.emplace_back(file->second);
-    } else if (isFloatingPoint(in->dtype())) {
-      values.emplace_back(randomTensor(shapes[i], in->dtype(), seed));
-    } else {
-      double limit = in->dtype() == DataType::Bool ? 2 : integerLimit(fusion, in, shapes);
-      values.emplace_back(randomTensor(shapes[i], in->dtype(), seed, 0, limit));
+      return text                            ? scalarOf(in, *text)
+             : in->dtype() == DataType::Bool ? Argument(true)
+                                             : Argument(randomTensor({1}, DataType::Double, seed).item());
     }
-  }
-  return values;
+    if (const auto file = files.find(in->id()); file != files.end()) {
+      return file->second;
+    }
+    if (isFloatingPoint(in->dtype())) {
+      return randomTensor(shapes[i], in->dtype(), seed);
+    }
+    const double limit = in->dtype() == DataType::Bool ? 2 : integerLimit(fusion, in, shapes);
+    return randomTensor(shapes[i], in->dtype(), seed, 0, limit);
+  });
 }
 
 std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector<std::string>& texts) {
