@@ -4,23 +4,13 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "exec/arguments.h"
 #include "exec/overlaps.h"
 
 namespace meshfuse {
 
 namespace {
-
-bool holdForTensor(const ArgumentFacts& facts, const Tensor& t) {
-  return alignmentOf(t.data()) == facts.alignment && t.dtype() == facts.dtype &&
-         std::ranges::equal(facts.sizes, t.sizes()) && std::ranges::equal(facts.globalShape, t.globalShape()) &&
-         (facts.elements.empty() || facts.elements == elementsOf(t)) && std::ranges::equal(facts.strides, t.strides());
-}
-
-bool hasValue(const ArgumentFacts& facts, const Argument& scalar) {
-  const int64_t* value = std::get_if<int64_t>(&scalar);
-  return facts.sizes.empty() || (value != nullptr && *value == facts.sizes[0]);
-}
 
 std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
   const Tensor* t = std::get_if<Tensor>(&argument);
@@ -50,31 +40,36 @@ std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
 }  // namespace
 
 bool ArgumentFacts::holdFor(const Argument& argument) const {
-  const Tensor* t = std::get_if<Tensor>(&argument);
-  return argument.index() == kind && (t != nullptr ? holdForTensor(*this, *t) : hasValue(*this, argument));
+  if (argument.index() != kind) {
+    return false;
+  }
+  if (const Tensor* t = std::get_if<Tensor>(&argument)) {
+    return alignmentOf(t->data()) == alignment && t->dtype() == dtype && std::ranges::equal(sizes, t->sizes()) &&
+           std::ranges::equal(globalShape, t->globalShape()) && (elements.empty() || elements == elementsOf(*t)) &&
+           std::ranges::equal(strides, t->strides());
+  }
+  const int64_t* value = std::get_if<int64_t>(&argument);
+  return sizes.empty() || (value != nullptr && *value == sizes[0]);
 }
 
 std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argument> inputs) {
   const std::vector<bool> givesShapes = shapeInputs(fusion);
-  std::vector<ArgumentFacts> facts(inputs.size());
-  for (size_t i = 0; i < inputs.size(); i++) {
-    facts[i].kind = inputs[i].index();
+  return mapped(indices(inputs), [&](int64_t i) {
+    const bool givesShape = i < std::ssize(givesShapes) && givesShapes[i];
+    ArgumentFacts facts{.kind = inputs[i].index()};
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
-      facts[i].dtype = t->dtype();
-      facts[i].alignment = alignmentOf(t->data());
-      facts[i].sizes.assign(t->sizes().begin(), t->sizes().end());
-      facts[i].strides.assign(t->strides().begin(), t->strides().end());
-      facts[i].globalShape.assign(t->globalShape().begin(), t->globalShape().end());
-      facts[i].extent = extentBytes(*t);
-      if (i < givesShapes.size() && givesShapes[i]) {
-        facts[i].elements = elementsOf(*t);
-      }
-    } else if (const int64_t* value = std::get_if<int64_t>(&inputs[i]);
-               value != nullptr && i < givesShapes.size() && givesShapes[i]) {
-      facts[i].sizes = {*value};
+      facts.dtype = t->dtype();
+      facts.alignment = alignmentOf(t->data());
+      facts.sizes.assign(t->sizes().begin(), t->sizes().end());
+      facts.strides.assign(t->strides().begin(), t->strides().end());
+      facts.elements = givesShape ? elementsOf(*t) : std::vector<int64_t>();
+      facts.globalShape.assign(t->globalShape().begin(), t->globalShape().end());
+      facts.extent = extentBytes(*t);
+    } else if (const int64_t* value = std::get_if<int64_t>(&inputs[i]); value != nullptr && givesShape) {
+      facts.sizes = {*value};
     }
-  }
-  return facts;
+    return facts;
+  });
 }
 
 bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {

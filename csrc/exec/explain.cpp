@@ -228,12 +228,15 @@ int64_t Explanation::bytesReceived() const { return sumOf(communications, &Expla
 
 Explanation explain(const CompiledProgram& compiled, int rank) {
   const SegmentedProgram& program = compiled.program;
-  Explanation result;
-  result.rank = rank;
-  result.program = program.planned->toString();
-  result.meshes = explainMeshes(*program.planned);
-  result.tensors = mapped(program.planned->tensors(),
-                          [&](const TensorView* tv) { return explainTensor(tv, rank, program.reasons); });
+  const auto tensorOf = [&](const TensorView* tv) { return explainTensor(tv, rank, program.reasons); };
+  Explanation result{.rank = rank,
+                     .program = program.planned->toString(),
+                     .meshes = explainMeshes(*program.planned),
+                     .tensors = mapped(program.planned->tensors(), tensorOf),
+                     .buffers = explainBuffers(*compiled.host),
+                     .arenaBytes = compiled.host->arenaBytes,
+                     .peakBytes = compiled.host->peakBytes,
+                     .remarks = program.remarks};
   for (const Expr* e : program.planned->exprs()) {
     if (e->output()->isTensor()) {
       for (const int operand : e->tensorPositions()) {
@@ -255,10 +258,6 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
           {s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived, s.comm.program});
     }
   }
-  result.buffers = explainBuffers(*compiled.host);
-  result.arenaBytes = compiled.host->arenaBytes;
-  result.peakBytes = compiled.host->peakBytes;
-  result.remarks = program.remarks;
   return result;
 }
 

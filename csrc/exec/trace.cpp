@@ -177,19 +177,16 @@ struct TraceFiles {
   std::map<int, TraceFile> byRank;
 };
 
-std::string fileOfRank(const std::filesystem::path& path, int rank) {
-  const std::string name = fmt::format("{}.rank{}{}", path.stem().string(), rank, path.extension().string());
-  return (path.parent_path() / name).string();
-}
-
 }  // namespace
 
 Trace* traceOfEnvironment(int rank) {
-  const char* path = std::getenv("MESHFUSE_TRACE");
-  if (path == nullptr || *path == '\0') {
+  const char* file = std::getenv("MESHFUSE_TRACE");
+  if (file == nullptr || *file == '\0') {
     return nullptr;
   }
-  return TraceFiles::ofProcess().of(rank, fileOfRank(path, rank));
+  const std::filesystem::path path(file);
+  const std::string name = fmt::format("{}.rank{}{}", path.stem().string(), rank, path.extension().string());
+  return TraceFiles::ofProcess().of(rank, (path.parent_path() / name).string());
 }
 
 }  // namespace meshfuse
