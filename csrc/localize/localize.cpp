@@ -42,10 +42,8 @@ class Localizer {
         define(e->tensorOutput(), redistribute(e));
       } else if (exchangesHalo(e)) {
         define(e->tensorOutput(), window(e));
-      } else if (isHere(e->tensorOutput())) {
-        define(e->tensorOutput(), op(e));
       } else {
-        define(e->tensorOutput(), nullptr);
+        define(e->tensorOutput(), isHere(e->tensorOutput()) ? op(e) : nullptr);
       }
     }
     std::map<int, TensorView*> outputs;

@@ -64,17 +64,18 @@ class StepEmitter {
         return isEven_ ? sliceOwned(in_, step_.on, step_.before, step_.after, at_)
                        : takePart(in_, part(step_.before, at_.rank).positionsOf(part(step_.after, at_.rank)));
       case Collective::AllReduce:
-        return communicate(in_, Collective::AllReduce, heldSizes_);
+        return communicate(in_, {.kind = Collective::AllReduce}, heldSizes_);
       case Collective::Transfer:
-        return isEven_ ? communicate(in_, Collective::Transfer, wantedSizes_) : exchange(Collective::AllToAll);
+        return isEven_ ? communicate(in_, {.kind = Collective::Transfer}, wantedSizes_)
+                       : exchange(Collective::AllToAll);
       case Collective::AllGather:
-        return isEven_ ? unpack(communicate(in_, Collective::AllGather, withTeam(heldSizes_)))
+        return isEven_ ? unpack(communicate(in_, {.kind = Collective::AllGather}, withTeam(heldSizes_)))
                        : exchange(Collective::AllGather);
       case Collective::ReduceScatter:
-        return isEven_ ? communicate(pack(wantedSizes_), Collective::ReduceScatter, wantedSizes_)
+        return isEven_ ? communicate(pack(wantedSizes_), {.kind = Collective::ReduceScatter}, wantedSizes_)
                        : exchange(Collective::ReduceScatter);
       case Collective::AllToAll:
-        return isEven_ ? unpack(communicate(pack(passedOn()), Collective::AllToAll, withTeam(passedOn())))
+        return isEven_ ? unpack(communicate(pack(passedOn()), {.kind = Collective::AllToAll}, withTeam(passedOn())))
                        : exchange(Collective::AllToAll);
       default:
         break;
@@ -84,12 +85,6 @@ class StepEmitter {
   }
 
  private:
-  // The blocks of one rank, if ranks send or receive different counts.
-  struct Blocks {
-    std::vector<Part> sends;
-    std::vector<Part> receives;
-  };
-
   Part part(const PlanState& state, int64_t rank) const {
     return heldPart(state, moved_.extents, step_.on.atoms.coordinates(rank));
   }
@@ -99,17 +94,16 @@ class StepEmitter {
     return isEven_ ? mapped(state.dims, localExtent) : part(state, at_.rank).sizes();
   }
 
-  TensorView* communicate(TensorView* in, Collective kind, const std::vector<int64_t>& shape,
-                          Blocks blocks = {}) const {
+  // `comm` has the kind of the collective, and the blocks of this rank if these differ in size.
+  TensorView* communicate(TensorView* in, CommAttributes comm, const std::vector<int64_t>& shape) const {
     Fusion& fusion = in->fusion();
-    CommAttributes comm{.kind = kind,
-                        .mesh = fusion.meshNumber(step_.on.atoms),
-                        .axes = step_.axes,
-                        .reduce = moved_.reduce,
-                        .sources = kind == Collective::Transfer ? step_.sources : std::vector<int64_t>(),
-                        .sends = std::move(blocks.sends),
-                        .receives = std::move(blocks.receives),
-                        .number = moved_.number};
+    comm.mesh = fusion.meshNumber(step_.on.atoms);
+    comm.axes = step_.axes;
+    comm.reduce = moved_.reduce;
+    comm.number = moved_.number;
+    if (comm.kind == Collective::Transfer) {
+      comm.sources = step_.sources;
+    }
     return fusion.addOp(ExprKind::Communicate, {in}, in->dtype(), localDims(shape), {.comm = std::move(comm)});
   }
 
@@ -173,18 +167,18 @@ class StepEmitter {
     const std::vector<Part> before = partsAt(step_.before);  // by position in the team
     const std::vector<Part> after = partsAt(step_.after);
     const int64_t self = positionIn(team, at_.rank);
-    Blocks blocks;
+    CommAttributes comm{.kind = kind};
     for (const int64_t k : indices(team)) {
       if (kind == Collective::AllGather) {
-        blocks.receives.push_back(blockOf(after[self], before[k]));
+        comm.receives.push_back(blockOf(after[self], before[k]));
       } else if (kind == Collective::ReduceScatter) {
-        blocks.sends.push_back(blockOf(before[self], after[k]));
+        comm.sends.push_back(blockOf(before[self], after[k]));
       } else {
-        blocks.sends.push_back(blockOf(before[self], passed(before, self, after, k)));
-        blocks.receives.push_back(blockOf(after[self], passed(before, k, after, self)));
+        comm.sends.push_back(blockOf(before[self], passed(before, self, after, k)));
+        comm.receives.push_back(blockOf(after[self], passed(before, k, after, self)));
       }
     }
-    return communicate(in_, kind, wantedSizes_, std::move(blocks));
+    return communicate(in_, std::move(comm), wantedSizes_);
   }
 
   // A block without elements has no index in any dim.

@@ -229,9 +229,9 @@ class Gathering {
 
   // For each part, its number of positions in the cut dim, and the numbers that divide sums and weight squares.
   void countParts() {
-    positions_ = ops_.integer(PointOp::Minimum, ops_.iota(m_.parts, m_.extent(), -m_.length), m_.length);
+    positions_ = ops_.number(PointOp::Minimum, ops_.iota(m_.parts, m_.extent(), -m_.length), m_.length);
     const auto elements = [&](int64_t least) {
-      TensorView* count = ops_.integer(PointOp::Maximum, positions_, least);
+      TensorView* count = ops_.number(PointOp::Maximum, positions_, least);
       TensorView* number = ops_.cast(count, m_.x->dtype());
       return others() == 1 ? number : ops_.number(PointOp::Mul, number, static_cast<double>(others()));
     };
@@ -339,7 +339,7 @@ class Gathering {
         {ops_.point(PointOp::IsFinite, {squares}, DataType::Bool), between, ops_.point(PointOp::Mul, {center, center})},
         between->dtype());
     // rounding may give a negative value instead of 0, and its square root would be NaN
-    TensorView* all = ops_.number(PointOp::Maximum, ops_.point(PointOp::Add, {squares, existing(between)}), 0);
+    TensorView* all = ops_.number(PointOp::Maximum, ops_.point(PointOp::Add, {squares, existing(between)}), 0.0);
     newSquares_ = ops_.sum(all, only(sums, partsDim()));
     const ShardState wanted = shardState(m_.sums->tensorOutput());
     return ops_.areLocal() && provenEqual(shardState(newSums_), wanted) && provenEqual(shardState(newSquares_), wanted);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/decompose_reshardings.h"
@@ -31,14 +32,11 @@ bool canOptimize(const Fusion& fusion) {
 
 // Decisions about windows hold only for the shardings at that time.
 void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
-  bool any = false;
-  for (Expr* e : fusion.exprs()) {
-    if (exchangesHalo(e)) {
-      fusion.setHaloSteps(e, {});
-      any = true;
-    }
+  const std::vector<Expr*> windows = filtered(fusion.exprs(), exchangesHalo);
+  for (Expr* e : windows) {
+    fusion.setHaloSteps(e, {});
   }
-  if (any) {
+  if (!windows.empty()) {
     decomposeReshardings(fusion, context);
   }
 }

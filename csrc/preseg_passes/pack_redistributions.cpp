@@ -7,6 +7,7 @@
 #include <optional>
 #include <queue>
 #include <ranges>
+#include <span>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -223,68 +224,62 @@ class Packing {
   Packing(Fusion& fusion, PassContext& context) : fusion_(fusion), context_(context), order_(fusion) {}
 
   bool run() {
-    std::vector<Candidate> candidates;
+    std::vector<Bucket> candidates;
     std::map<std::string, int> alike;
     for (int k = 0; k < std::ssize(order_.exprs()); k++) {
       std::optional<Shareable> call = shareable(order_.exprs()[k]);
       if (call && call->bytes < context_.settings().bucketBytes) {
         alike[call->key]++;
-        candidates.push_back({k, 0, std::move(*call)});
+        candidates.push_back({{k}, 0, std::move(*call)});
       }
     }
-    std::erase_if(candidates, [&](const Candidate& c) { return alike.at(c.call.key) == 1; });
+    std::erase_if(candidates, [&](const Bucket& c) { return alike.at(c.call.key) == 1; });
     if (candidates.empty()) {
       return false;
     }
     order_.measure();
-    for (Candidate& c : candidates) {
-      c.when = c.call.grows ? order_.neededAt(c.expr) : order_.ready(c.expr);
+    for (Bucket& c : candidates) {
+      c.when = c.call.grows ? order_.neededAt(c.exprs[0]) : order_.ready(c.exprs[0]);
     }
-    std::ranges::stable_sort(candidates, {}, &Candidate::when);
-    for (const Candidate& c : candidates) {
+    std::ranges::stable_sort(candidates, {}, &Bucket::when);
+    for (const Bucket& c : candidates) {
       place(c);
     }
     return number();
   }
 
  private:
-  struct Candidate {
-    int expr;
-    int when;  // the time at which it is ready, or needed if it grows
-    Shareable call;
-  };
+  // A candidate is alone in its bucket at first.
   struct Bucket {
     std::vector<int> exprs;
-    int64_t bytes;
-    int when;
-    Shareable call;
+    int when;        // the time at which the first is ready, or needed if it grows
+    Shareable call;  // of the first, with the bytes of all
   };
 
-  bool fits(const Candidate& c, const Bucket& bucket) const {
+  bool fits(const Bucket& c, const Bucket& bucket) const {
+    const int expr = c.exprs[0];
     const int first = bucket.exprs[0];
-    return bucket.bytes + c.call.bytes <= context_.settings().bucketBytes &&
+    return bucket.call.bytes + c.call.bytes <= context_.settings().bucketBytes &&
            (!(c.call.grows || c.call.shrinks) || c.when <= bucket.when + 1) &&
-           std::max(order_.ready(c.expr), order_.ready(first)) + 1 +
-                   std::max(order_.rest(c.expr), order_.rest(first)) <=
+           std::max(order_.ready(expr), order_.ready(first)) + 1 + std::max(order_.rest(expr), order_.rest(first)) <=
                order_.length() &&
-           !order_.dependsOn(c.expr, first);
+           !order_.dependsOn(expr, first);
   }
 
-  void place(const Candidate& c) {
+  void place(const Bucket& c) {
     std::vector<Bucket>& buckets = buckets_[c.call.key];
     // a bucket that has received no member for a long time is closed
     constexpr size_t kOpen = 4;
-    for (size_t k = buckets.size() - std::min(buckets.size(), kOpen); k < buckets.size(); k++) {
-      Bucket& bucket = buckets[k];
+    for (Bucket& bucket : std::span(buckets).last(std::min(buckets.size(), kOpen))) {
       if (fits(c, bucket)) {
-        order_.join(c.expr, bucket.exprs[0]);
+        order_.join(c.exprs[0], bucket.exprs[0]);
         order_.measure();
-        bucket.exprs.push_back(c.expr);
-        bucket.bytes += c.call.bytes;
+        append(bucket.exprs, c.exprs);
+        bucket.call.bytes += c.call.bytes;
         return;
       }
     }
-    buckets.push_back({{c.expr}, c.call.bytes, c.when, c.call});
+    buckets.push_back(c);
   }
 
   // In the order of the program.
@@ -305,7 +300,7 @@ class Packing {
       }
       const auto nameOf = [&](int k) { return fmt::format("T{}", order_.exprs()[k]->output()->id()); };
       context_.remark(fmt::format("{} are one {} of {} bytes", joined(bucket->exprs, ", ", nameOf), bucket->call.call,
-                                  bucket->bytes));
+                                  bucket->call.bytes));
     }
     return pack > 0;
   }

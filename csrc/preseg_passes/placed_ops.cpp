@@ -28,9 +28,8 @@ TensorView* PlacedOps::point(PointOp op, const std::vector<Val*>& operands, std:
   return placed(fusion_.addOp(ExprKind::Point, operands, type.value_or(dtype), dims, {.point = op}));
 }
 
-TensorView* PlacedOps::number(PointOp op, TensorView* tv, double with) { return point(op, {tv, fusion_.scalar(with)}); }
-TensorView* PlacedOps::integer(PointOp op, TensorView* tv, int64_t with) {
-  return point(op, {tv, fusion_.intScalar(with)});
+TensorView* PlacedOps::number(PointOp op, TensorView* tv, ScalarConst with) {
+  return point(op, {tv, fusion_.scalar(with)});
 }
 TensorView* PlacedOps::sum(TensorView* tv, const std::vector<bool>& reduced) {
   std::vector<Dim> dims = dimsOf(tv);

@@ -16,8 +16,7 @@ class PlacedOps {
 
   // Operands are scalars and tensors of equal rank, which may be stretched. The type is that of the last tensor unless given.
   TensorView* point(PointOp op, const std::vector<Val*>& operands, std::optional<DataType> type = std::nullopt);
-  TensorView* number(PointOp op, TensorView* tv, double with);
-  TensorView* integer(PointOp op, TensorView* tv, int64_t with);
+  TensorView* number(PointOp op, TensorView* tv, ScalarConst with);
   TensorView* sum(TensorView* tv, const std::vector<bool>& reduced);
   TensorView* broadcast(TensorView* tv, const std::vector<bool>& isNew);
   TensorView* cast(TensorView* tv, DataType type);

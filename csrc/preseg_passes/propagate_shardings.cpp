@@ -83,8 +83,12 @@ Way wayOf(const Expr* e) {
 // exprs that read it, the last tensor first. An expr or a tensor is visited again when the state of a neighbour has changed.
 class Propagation {
  public:
-  Propagation(Fusion& fusion, const Prover& facts, PlanMemo& plans)
-      : fusion_(fusion), exprs_(fusion.exprs()), facts_(facts), plans_(plans) {
+  Propagation(Fusion& fusion, PassContext& context)
+      : fusion_(fusion),
+        context_(context),
+        exprs_(fusion.exprs()),
+        facts_(context.get<AxisFacts>().prover()),
+        plans_(context.memo<PlanMemo>()) {
     bool symbolic = false;
     bool awaits = false;
     for (TensorView* tv : fusion.tensors()) {
@@ -130,11 +134,6 @@ class Propagation {
     }
     return settle();
   }
-
-  // Where tensors could have been placed in several ways: what was chosen and why, by id.
-  const std::map<int, std::string>& choices() const { return choices_; }
-  // Of every tensor that was placed: where its axes come from, by id.
-  const std::map<int, std::string>& reasons() const { return reasons_; }
 
  private:
   struct Suggestion {
@@ -411,7 +410,7 @@ class Propagation {
     return why.empty() ? "no tensor that is connected to it is sharded" : why;
   }
 
-  // The states are written into the tensors. True if one has changed.
+  // Writes the states into the tensors and tells the reasons. True if a tensor has changed.
   bool settle() {
     bool changed = false;
     for (TensorView* tv : bindsReduced_) {
@@ -431,10 +430,17 @@ class Propagation {
         changed = true;
       }
     }
+    for (const auto& [id, choice] : choices_) {
+      context_.remark(choice);
+    }
+    for (const auto& [id, reason] : reasons_) {
+      context_.because(id, reason);
+    }
     return changed;
   }
 
   const Fusion& fusion_;
+  PassContext& context_;
   std::vector<Expr*> exprs_;
   const Prover& facts_;
   PlanMemo& plans_;
@@ -444,11 +450,11 @@ class Propagation {
   std::vector<TensorView*> bindsReduced_;
   std::map<int, TensorView*> free_;
   std::map<int, ShardState> states_;
-  std::map<int, std::string> choices_;
-  std::map<int, std::string> reasons_;
-  std::set<int> aliased_;         // of free_: outputs in the memory of an input
-  std::map<int, size_t> places_;  // by id of an expr: where it stands in exprs_
-  std::set<size_t> forward_;      // of exprs_, to be looked at
+  std::map<int, std::string> choices_;  // of a tensor with several suggestions, by id: what was chosen and why
+  std::map<int, std::string> reasons_;  // of a placed tensor, by id: where its axes come from
+  std::set<int> aliased_;               // of free_: outputs in the memory of an input
+  std::map<int, size_t> places_;        // by id of an expr: where it stands in exprs_
+  std::set<size_t> forward_;            // of exprs_, to be looked at
   std::array<Ready, kWays> backward_;
 };
 
@@ -456,15 +462,7 @@ class Propagation {
 
 bool propagateShardings(Fusion& fusion, PassContext& context) {
   const bool marked = markUserSharded(fusion);
-  Propagation propagation(fusion, context.get<AxisFacts>().prover(), context.memo<PlanMemo>());
-  const bool changed = propagation.run() || marked;
-  for (const auto& [id, choice] : propagation.choices()) {
-    context.remark(choice);
-  }
-  for (const auto& [id, reason] : propagation.reasons()) {
-    context.because(id, reason);
-  }
-  return changed;
+  return Propagation(fusion, context).run() || marked;
 }
 
 }  // namespace meshfuse

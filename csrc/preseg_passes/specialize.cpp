@@ -79,13 +79,11 @@ bool isNoRectangle(const TensorView* original) {
   Fusion scratch;
   FusionCloner cloner(original->fusion(), scratch, [&](const IntExpr& e) { return e.substitute(sizeOf); });
   const TensorView* tv = cloner.clone(original);
-  for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain())) {
-    const IntExpr& size = tv->getDeviceMesh().axisSize(loop.axis);
-    if (loop.digits.isOpaque() || (loop.extent.isConst() && !(loop.extent == size))) {
-      return true;
-    }
-  }
-  return shardState(tv).hasOpaqueDim();
+  const auto differs = [&](const BoundLoop& loop) {
+    return loop.digits.isOpaque() ||
+           (loop.extent.isConst() && !(loop.extent == tv->getDeviceMesh().axisSize(loop.axis)));
+  };
+  return std::ranges::any_of(boundLoops(tv, tv->getLogicalDomain()), differs) || shardState(tv).hasOpaqueDim();
 }
 
 bool isPlacedByUser(const TensorView* tv, const Fusion* asWritten) {
