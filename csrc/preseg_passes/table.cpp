@@ -48,12 +48,6 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "last: it compares the steps of plans, and no later pass may separate the ops that it packs"},
 };
 
-}  // namespace
-
-std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
-
-namespace {
-
 void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, PassContext& context) {
   if (context.settings().planner) {
     fusion.setPlanner(*context.settings().planner);
@@ -65,8 +59,7 @@ void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
           [&context](const Fusion& f) {
             std::vector<std::string> violations = verify(f);
             for (const TensorView* tv : f.tensors()) {
-              std::string wrong = wrongContributions(tv, context.get<AxisFacts>().prover());
-              if (!wrong.empty()) {
+              if (std::string wrong = wrongContributions(tv, context.get<AxisFacts>().prover()); !wrong.empty()) {
                 violations.push_back(std::move(wrong));
               }
             }
@@ -79,6 +72,8 @@ void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
 }
 
 }  // namespace
+
+std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
 
 void runPresegPasses(Fusion& fusion, PassContext& context) { run(presegPasses(), fusion, context); }
 

@@ -115,7 +115,7 @@ class SiblingJoiner {
         return first;
       }
       if (!refusal->empty()) {
-        remark(first, second, *refusal);
+        graph_.noteBoundary(first, graph_.at(second).exprs.back()->output(), *refusal);
         if (++refusals == kMaxRefusals) {
           break;
         }
@@ -201,13 +201,6 @@ class SiblingJoiner {
         insert(before_[n], a);
         insertAll(before_[n], before);
       }
-    }
-  }
-
-  void remark(int a, int b, const std::string& refusal) {
-    std::string& boundary = graph_.at(a).boundary;
-    if (boundary.empty()) {
-      boundary = fmt::format("{} does not join: {}", graph_.at(b).exprs.back()->output()->toString(), refusal);
     }
   }
 

@@ -178,14 +178,10 @@ class Segmenter {
         }
       }
     }
-    int id = graph_.add({e}, producers, kind);
-    StepNode& n = graph_.at(id);
+    StepNode& n = graph_.at(graph_.add({e}, producers, kind));
     n.judgement = alone != nullptr ? std::move(alone) : context_.judgementOf(graph_.groupOf(n.exprs));
     for (int p : joinable) {
-      std::string& boundary = graph_.at(p).boundary;
-      if (boundary.empty()) {
-        boundary = fmt::format("{} does not join: {}", e->output()->toString(), refusal);
-      }
+      graph_.noteBoundary(p, e->output(), refusal);
     }
   }
 

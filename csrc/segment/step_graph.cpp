@@ -42,6 +42,12 @@ void StepGraph::append(int node, Expr* e) {
   nodeOf_[e->id()] = node;
 }
 
+void StepGraph::noteBoundary(int node, const Val* result, const std::string& refusal) {
+  if (at(node).boundary.empty()) {
+    at(node).boundary = fmt::format("{} does not join: {}", result->toString(), refusal);
+  }
+}
+
 void StepGraph::merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs) {
   const int first = with[0];
   const std::set<int> merged(with.begin(), with.end());

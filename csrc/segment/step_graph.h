@@ -34,6 +34,8 @@ class StepGraph {
   std::set<int> producersOf(const Expr* e) const;
   int add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind);
   void append(int node, Expr* e);  // an op that depends on no other node
+  // Notes why a node does not compute `result` too: the first reason is kept.
+  void noteBoundary(int node, const Val* result, const std::string& refusal);
   // Merges the nodes `with` into the first of them. It then computes `exprs`, all of their ops and at most one more, and depends on
   // `producers`.
   void merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs);
