@@ -135,6 +135,13 @@ std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, 
   return range && range->step.isConst(1) ? std::optional(range->start) : std::nullopt;
 }
 
+// The number of the first row of a table, in parts over its dim, that a rank holds.
+IntExpr firstRow(const Val* table, const DigitList& rows, const DeviceMesh& mesh, const LocalRank& at) {
+  const std::optional<IntExpr> start = rangeStart(rows, mesh, at);
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range", table->toString());
+  return *start;
+}
+
 // iota, eye, random: if the local part is not one range, the whole tensor is computed and then sliced.
 TensorView* indexValued(Fusion& local, const LocalOp& op) {
   ExprAttributes attributes = op.expr->attributes();
@@ -187,9 +194,7 @@ OwnRows ownRows(Fusion& local, TensorView* index, const IntExpr& start, const In
 TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const int table = tableOf(*op.expr);
   const int dim = op.expr->attributes().dim;
-  const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, op.at);
-  invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
-            op.expr->input(table)->toString());
+  const IntExpr start = firstRow(op.expr->input(table), op.needed[table].dims[dim], op.state.mesh, op.at);
   const std::vector<Dim> dims = resultDims(op);
   ExprAttributes attributes = op.expr->attributes();
   std::vector<Val*> operands = op.operands;
@@ -198,13 +203,13 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   }
   const DataType dtype = op.result->dtype();
   if (op.expr->kind() == ExprKind::Embedding) {
-    attributes.starts = {*start};
+    attributes.starts = {start};
     attributes.flags = {true};
     return local.addOp(ExprKind::Embedding, operands, dtype, dims, attributes);
   }
   TensorView* index = op.operands[1]->asTensor();
   const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];  // 0 if the only row is the row of zeros
-  const auto [row, mine] = ownRows(local, index, *start, rows);
+  const auto [row, mine] = ownRows(local, index, start, rows);
   TensorView* picked = local.addOp(op.expr->kind(), {operands[0], row}, dtype, dims, attributes);
   TensorView* mask = mine;
   if (op.expr->kind() == ExprKind::IndexSelect && dims.size() > 1) {
@@ -242,9 +247,7 @@ TensorView* put(Fusion& local, const LocalOp& op) {
 TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index, const LocalRank& at) {
   const int dim = select->attributes().dim;
   const ShardState held = shardState(select->input(0)->asTensor());
-  const std::optional<IntExpr> start = rangeStart(held.dims[dim], held.mesh, at);
-  invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
-            select->input(0)->toString());
+  const IntExpr start = firstRow(select->input(0), held.dims[dim], held.mesh, at);
   const IntExpr rows = table->shape()[dim];
   if (rows.isConst(0)) {
     table = withARowOfZeros(local, table, dim);
@@ -252,7 +255,7 @@ TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorV
   std::vector<Dim> dims = dimsOf(table);
   dims[dim] = localDim(1, IterType::Iteration);
   TensorView* row = local.tensor(table->dtype(), dims);
-  local.addExpr(ExprKind::IndexSelect, {table, ownRows(local, index, *start, rows).rows}, {row}, {.dim = dim});
+  local.addExpr(ExprKind::IndexSelect, {table, ownRows(local, index, start, rows).rows}, {row}, {.dim = dim});
   return row;
 }
 

@@ -238,24 +238,23 @@ class Gathering {
     elements_ = elements(0);
     divisor_ = m_.hasEmptyParts() ? elements(1) : elements_;
   }
-  TensorView* mean(TensorView* sums) {
-    if (m_.isEven()) {
-      return ops_.number(PointOp::Div, sums, static_cast<double>(others() * m_.length));
-    }
-    return ops_.point(PointOp::Div, {sums, ops_.broadcast(divisor_, butFor(sums, partsDim()))});
+  TensorView* beside(const TensorView* tv, TensorView* counts) {
+    return ops_.broadcast(counts, butFor(tv, partsDim()));
   }
-  TensorView* elementsBeside(const TensorView* tv) { return ops_.broadcast(elements_, butFor(tv, partsDim())); }
-  TensorView* times(TensorView* numbers) {
-    return m_.isEven() ? ops_.number(PointOp::Mul, numbers, static_cast<double>(others() * m_.length))
-                       : ops_.point(PointOp::Mul, {numbers, elementsBeside(numbers)});
+  // Each part's number divided or multiplied by its count, which is one number if the parts are even.
+  TensorView* scaled(PointOp op, TensorView* numbers, TensorView* counts) {
+    return m_.isEven() ? ops_.number(op, numbers, static_cast<double>(others() * m_.length))
+                       : ops_.point(op, {numbers, beside(numbers, counts)});
   }
+  TensorView* mean(TensorView* sums) { return scaled(PointOp::Div, sums, divisor_); }
   TensorView* where(TensorView* condition, TensorView* tv) {
     return ops_.point(PointOp::Where, {condition, tv, fusion_.scalar(0.0)}, tv->dtype());
   }
   // Zero for empty parts, even if their value is infinite.
   TensorView* existing(TensorView* numbers) {
     return m_.hasEmptyParts()
-               ? where(ops_.point(PointOp::Gt, {elementsBeside(numbers), fusion_.scalar(0.0)}, DataType::Bool), numbers)
+               ? where(ops_.point(PointOp::Gt, {beside(numbers, elements_), fusion_.scalar(0.0)}, DataType::Bool),
+                       numbers)
                : numbers;
   }
 
@@ -331,8 +330,9 @@ class Gathering {
       center = ops_.point(e->attributes().point, {center, e->input(1)});
     }
     TensorView* apart = ops_.point(PointOp::Sub, {means, center});
-    TensorView* between = ops_.point(
-        PointOp::Mul, {apart, ops_.point(PointOp::Add, {times(apart), ops_.point(PointOp::Add, {rest, rest})})});
+    TensorView* between =
+        ops_.point(PointOp::Mul, {apart, ops_.point(PointOp::Add, {scaled(PointOp::Mul, apart, elements_),
+                                                                   ops_.point(PointOp::Add, {rest, rest})})});
     // if squares overflow, the result depends only on whether the center is a number
     between = ops_.point(
         PointOp::Where,

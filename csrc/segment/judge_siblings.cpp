@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -16,16 +15,10 @@ namespace {
 
 // Whether both loop over the same extents, in any order: the reference of one may be a transposed result.
 bool loopAlike(const Judgement& a, const Judgement& b) {
-  auto extents = [](const Judgement& j) {
-    std::multiset<std::string> result;
-    for (const IntExpr& e : j.loops) {
-      if (!e.isConst(1)) {
-        result.insert(e.toString());
-      }
-    }
-    return result;
+  const auto extents = [](const Judgement& j) {
+    return filtered(j.loops, [](const IntExpr& e) { return !e.isConst(1); });
   };
-  return extents(a) == extents(b);
+  return std::ranges::is_permutation(extents(a), extents(b));
 }
 
 // The largest input that both read, if it has as many elements as one of their loops.
