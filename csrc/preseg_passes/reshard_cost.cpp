@@ -36,21 +36,6 @@ ReshardCost costOf(PlanMemo& plans, const Expr* redistribute) {
   return costOf(plans, shardState(from), shardState(redistribute->tensorOutput()), from);
 }
 
-ReshardCost costOf(PlanMemo& plans, const Fusion& fusion) {
-  ReshardCost cost;
-  for (const Expr* e : fusion.exprs()) {
-    if (isOneMeshReshard(e)) {
-      cost += costOf(plans, e);
-    }
-    for (const Val* out : e->outputs()) {
-      if (out->isTensor() && out->asTensor()->hasDeviceMesh()) {
-        cost.held += localBytes(shardState(out->asTensor()), out->dtype());
-      }
-    }
-  }
-  return cost;
-}
-
 int64_t localBytes(const ShardState& state, DataType type) {
   return dataTypeSize(type) * productOf(state.dims, [](const DigitList& dim) { return dim.localSize().constValue(); });
 }

@@ -27,8 +27,6 @@ struct ReshardCost {
 [[nodiscard]] ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to, const TensorView* tv);
 // The cost of a Redistribute, without the memory of its result.
 [[nodiscard]] ReshardCost costOf(PlanMemo& plans, const Expr* redistribute);
-// The cost of all tensors with a mesh and all Redistributes of a fusion of constant sizes.
-[[nodiscard]] ReshardCost costOf(PlanMemo& plans, const Fusion& fusion);
 
 // Bytes that a rank holds of a tensor; an upper bound for uneven parts.
 [[nodiscard]] int64_t localBytes(const ShardState& state, DataType type);

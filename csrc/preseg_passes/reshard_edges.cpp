@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/propagate.h"
@@ -19,7 +20,7 @@ namespace {
 
 bool isCheaper(const ReshardCost& a, const ReshardCost& b) { return a.bytes < b.bytes; }
 bool costsNoMore(const ReshardCost& a, const ReshardCost& b) {
-  return a.bytes < b.bytes || (a.bytes == b.bytes && a.calls <= b.calls);
+  return std::tie(a.bytes, a.calls) <= std::tie(b.bytes, b.calls);
 }
 
 bool isRepeatable(const Expr* e) { return repeatOf(*e) != Repeat::No && e->output()->isTensor(); }
@@ -53,10 +54,7 @@ class EdgeRewrites {
   bool merge() {
     bool changed = false;
     std::map<std::tuple<int, std::string, ReduceOp>, TensorView*> known;
-    for (Expr* e : fusion_.exprs()) {
-      if (!isOneMeshReshard(e)) {
-        continue;
-      }
+    for (Expr* e : filtered(fusion_.exprs(), isOneMeshReshard)) {
       TensorView* to = e->tensorOutput();
       TensorView*& first = known[{e->input(0)->id(), states_.state(to).toString(), e->attributes().reduce}];
       if (first == nullptr) {

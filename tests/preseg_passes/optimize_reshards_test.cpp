@@ -28,11 +28,6 @@ namespace {
 // Small tensors stand for large ones.
 constexpr PassSettings kFreeCalls{.callBytes = 0, .bucketBytes = 0};
 
-ReshardCost costOf(const Fusion& fusion) {
-  PlanMemo plans;
-  return costOf(plans, fusion);
-}
-
 struct OnAndOff {
   ShardedRun on;
   ShardedRun off;

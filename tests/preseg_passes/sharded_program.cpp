@@ -215,4 +215,20 @@ ShardedRun runSharded(const Fusion& original, InputRange range, PassSettings set
   return run;
 }
 
+ReshardCost costOf(const Fusion& fusion) {
+  PlanMemo plans;
+  ReshardCost cost;
+  for (const Expr* e : fusion.exprs()) {
+    if (isOneMeshReshard(e)) {
+      cost += costOf(plans, e);
+    }
+    for (const Val* out : e->outputs()) {
+      if (out->isTensor() && out->asTensor()->hasDeviceMesh()) {
+        cost.held += localBytes(shardState(out->asTensor()), out->dtype());
+      }
+    }
+  }
+  return cost;
+}
+
 }  // namespace meshfuse

@@ -7,6 +7,7 @@
 
 #include "analysis/pass_settings.h"
 #include "ir/fusion.h"
+#include "preseg_passes/reshard_cost.h"
 
 namespace meshfuse {
 
@@ -40,6 +41,9 @@ inline constexpr PassSettings kPlainReshards{.optimizeReshards = false};
 // `original` is left as it was. Inputs are reproducible; all ranks' outputs are compared with the interpreter's result, within
 // its bounds.
 [[nodiscard]] ShardedRun runSharded(const Fusion& original, InputRange range = {}, PassSettings settings = {});
+
+// The cost of all tensors with a mesh and all Redistributes of a fusion of constant sizes.
+[[nodiscard]] ReshardCost costOf(const Fusion& fusion);
 
 using Steps = std::vector<std::string>;
 
