@@ -139,15 +139,9 @@ class Localizer {
   }
 
   TensorView* window(const Expr* e) {
-    WindowOp op{e, {}, nullptr, at_};
-    for (Val* in : e->inputs()) {
-      if (in->isTensor()) {
-        op.operands.push_back(values_.at(in->id()));
-      } else {
-        op.fill = cloner_.clone(in);
-      }
-    }
-    return windows_.emit(op, communications_);
+    const auto held = mapped(e->tensorInputs(), [this](const TensorView* in) { return values_.at(in->id()); });
+    Val* fill = e->kind() == ExprKind::Pad ? cloner_.clone(e->input(1)) : nullptr;
+    return windows_.emit({e, held, fill, at_}, communications_);
   }
 
   // An op whose operands and results have no mesh is the same on every rank.

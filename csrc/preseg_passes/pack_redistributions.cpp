@@ -104,21 +104,18 @@ class Order {
     rest_.assign(exprs_.size(), 0);
     length_ = 0;
     const std::vector<int> order = nodesInOrder();
-    for (int n : order) {
-      const int end = ready_[n] + weightOfNode(n);
-      length_ = std::max(length_, end);
-      for (int next : at(n).after) {
-        int& ready = ready_[nodeOf_[next]];
-        ready = std::max(ready, end);
+    const auto sweep = [&](const auto& nodes, std::vector<int>& times, const std::vector<int> Node::*next) {
+      for (int n : nodes) {
+        const int end = times[n] + weightOfNode(n);
+        length_ = std::max(length_, end);
+        for (int k : at(n).*next) {
+          int& time = times[nodeOf_[k]];
+          time = std::max(time, end);
+        }
       }
-    }
-    for (int n : std::views::reverse(order)) {
-      const int tail = rest_[n] + weightOfNode(n);
-      for (int previous : at(n).before) {
-        int& rest = rest_[nodeOf_[previous]];
-        rest = std::max(rest, tail);
-      }
-    }
+    };
+    sweep(order, ready_, &Node::after);
+    sweep(std::views::reverse(order), rest_, &Node::before);
   }
   int length() const { return length_; }
   int ready(int k) const { return ready_[nodeOf_[k]]; }

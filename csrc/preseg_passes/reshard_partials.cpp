@@ -54,7 +54,7 @@ bool keepsSum(const Expr* e) {
 // The state of contributions after an op whose first root dims are the dims of its operand.
 TensorView* shaped(TensorView* partial, const Expr* op) {
   Fusion& fusion = partial->fusion();
-  const auto at = static_cast<size_t>(partial->partialDim());
+  const int at = partial->partialDim();
   ExprAttributes attributes = op->attributes();
   std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)> connect;
   std::vector<IntExpr> extents = op->tensorOutput()->shape();
@@ -63,9 +63,9 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
   switch (op->kind()) {
     case ExprKind::Permute:
       for (int& dim : attributes.order) {
-        dim += dim >= static_cast<int>(at) ? 1 : 0;
+        dim += dim >= at ? 1 : 0;
       }
-      attributes.order.insert(attributes.order.begin(), static_cast<int>(at));
+      attributes.order.insert(attributes.order.begin(), at);
       connect = [&](Fusion&, const std::vector<IterDomain*>& ids) {
         return mapped(attributes.order, [&](int old) { return ids[old]; });
       };
@@ -77,16 +77,14 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       extents.insert(extents.begin(), contributions);
       connect = [&](Fusion& f, const std::vector<IterDomain*>& ids) { return connectReshape(f, ids, extents); };
       break;
-    case ExprKind::Slice: {
-      const auto place = static_cast<ptrdiff_t>(at);
-      attributes.starts.insert(attributes.starts.begin() + place, 0);
-      attributes.stops.insert(attributes.stops.begin() + place, contributions);
-      attributes.steps.insert(attributes.steps.begin() + place, 1);
+    case ExprKind::Slice:
+      attributes.starts.insert(attributes.starts.begin() + at, 0);
+      attributes.stops.insert(attributes.stops.begin() + at, contributions);
+      attributes.steps.insert(attributes.steps.begin() + at, 1);
       return addSlice(partial, attributes.starts, attributes.stops, attributes.steps);
-    }
     default: {  // Reduce
       const std::vector<IterDomain*>& reduced = op->tensorOutput()->getRootDomain();
-      for (size_t k = 0; k < reduced.size(); k++) {
+      for (int k = 0; k < std::ssize(reduced); k++) {
         root[k + (k >= at ? 1 : 0)].type = reduced[k]->iterType();
       }
       return fusion.addOp(ExprKind::Reduce, {partial}, op->output()->dtype(), root, attributes);
