@@ -36,26 +36,18 @@ std::optional<Shareable> shareable(const Expr* e) {
   const ShardState from = shardState(e->input(0)->asTensor());
   const ShardState to = shardState(e->tensorOutput());
   const std::vector<int64_t> extents = to.constantShape();
-  const CommStep* call = nullptr;
-  for (const CommStep& step : *e->attributes().plan) {
-    if (!step.communicates()) {
-      continue;
-    }
-    if (call != nullptr || step.to || !(isEven(step, extents) || step.kind == Collective::AllReduce)) {
-      return std::nullopt;
-    }
-    call = &step;
-  }
-  if (call == nullptr) {
+  const std::vector<CommStep> calls = filtered(*e->attributes().plan, &CommStep::communicates);
+  if (calls.size() != 1 || calls[0].to || !(isEven(calls[0], extents) || calls[0].kind == Collective::AllReduce)) {
     return std::nullopt;
   }
+  const CommStep& call = calls[0];
   const DataType type = e->output()->dtype();
   const int64_t before = localBytes(from, type);
   const int64_t after = localBytes(to, type);
   return Shareable{
-      fmt::format("{} {} {} {} {} {}", name(call->kind), call->on.atoms.toString(), call->axes, static_cast<int>(type),
-                  reduces(call->kind) ? static_cast<int>(e->attributes().reduce) : -1, call->sources),
-      call->toString(), std::max(before, after), after > before, after < before};
+      fmt::format("{} {} {} {} {} {}", name(call.kind), call.on.atoms.toString(), call.axes, static_cast<int>(type),
+                  reduces(call.kind) ? static_cast<int>(e->attributes().reduce) : -1, call.sources),
+      call.toString(), std::max(before, after), after > before, after < before};
 }
 
 // The program as a graph of dependencies; several exprs may be joined into one node.

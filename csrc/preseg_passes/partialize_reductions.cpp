@@ -78,18 +78,10 @@ bool areAllParts(const DigitList& dim) {
 
 // Their digits can be split off the root dims.
 bool nest(const PartialAxes& axes, const std::vector<Dim>& root) {
-  for (int k = 0; k < std::ssize(root); k++) {
-    const std::vector<Digit> owned = digitsOf(axes, k);
-    if (owned.empty()) {
-      continue;
-    }
-    const DigitList digits = fillLocal(k, root[k].extent, owned);
-    const bool uneven = !digits.isOpaque() && digits.isRagged();
-    if (digits.isOpaque() || (uneven && !(digits.hasParts() ? areAllParts(digits) : isBlock(digits)))) {
-      return false;
-    }
-  }
-  return true;
+  return std::ranges::all_of(std::views::iota(0, static_cast<int>(root.size())), [&](int k) {
+    const DigitList digits = fillLocal(k, root[k].extent, digitsOf(axes, k));
+    return !digits.isOpaque() && (!digits.isRagged() || (digits.hasParts() ? areAllParts(digits) : isBlock(digits)));
+  });
 }
 
 // Operands may cut one reduced dim differently: axes are taken in order as long as their digits nest. Uneven parts over several axes
