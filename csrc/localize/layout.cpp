@@ -11,7 +11,7 @@ namespace meshfuse {
 
 namespace {
 
-LocalRange rangeOf(const IndexRun& run) { return {run.start, run.last() + 1, run.step}; }
+LocalRange asRange(const IndexRun& run) { return {run.start, run.last() + 1, run.step}; }
 
 }  // namespace
 
@@ -99,7 +99,7 @@ TensorView* takePart(TensorView* in, const Part& positions) {
     }
     std::vector<LocalRange> ranges = wholeRanges(out);
     std::vector<Val*> parts = mapped<Val*>(positions.dims[k], [&](const IndexRun& run) {
-      ranges[k] = rangeOf(run);
+      ranges[k] = asRange(run);
       return sliceRanges(out, ranges);
     });
     std::vector<Dim> dims = dimsOf(out);
@@ -113,7 +113,7 @@ TensorView* takePart(TensorView* in, const Part& positions) {
   for (size_t k = 0; k < positions.dims.size(); k++) {
     const IndexRuns& runs = positions.dims[k];
     if (runs.size() < 2) {
-      ranges[k] = runs.empty() ? LocalRange{0, 0} : rangeOf(runs[0]);
+      ranges[k] = runs.empty() ? LocalRange{0, 0} : asRange(runs[0]);
     }
   }
   return sliceRanges(out, ranges);
