@@ -170,9 +170,9 @@ class Gathering {
         context_(context),
         plans_(context.memo<PlanMemo>()),
         m_(variance),
-        axes_(shardState(variance.sums->input(0)->asTensor()).partial),
-        mesh_(variance.x->getDeviceMesh()),
-        ops_(fusion, mesh_) {}
+        axes_(mapped(shardState(variance.sums->input(0)->asTensor()).partial,
+                     [&](int axis) { return variance.x->getDeviceMesh().axisName(axis); })),
+        ops_(fusion, variance.x->getDeviceMesh()) {}
 
   bool run() {
     if (!makeParts() || !isCheaper() || !combineParts()) {
@@ -285,23 +285,15 @@ class Gathering {
            shardState(sums_).dims[partsDim()].hasOwned();
   }
 
-  // The price of the most expensive axis of the parts.
-  double costliest(const std::map<std::string, double>& costs) const {
-    double price = 0;
-    for (const int axis : axes_) {
-      price = std::max(price, costAlong(mesh_.axisName(axis), costs));
-    }
-    return price;
-  }
   // In bytes received over a plain link, the unit of `priceOf`.
   double callPrice() const {
     const std::map<std::string, double>& alphas = fusion_.planner().alpha;
     return alphas.empty() ? static_cast<double>(context_.settings().callBytes)
-                          : costliest(alphas) * static_cast<double>(dataTypeSize(m_.x->dtype()));
+                          : costAlong(axes_, alphas) * static_cast<double>(dataTypeSize(m_.x->dtype()));
   }
   double priceOf(const ReshardCost& cost) const {
     const std::map<std::string, double>& betas = fusion_.planner().beta;
-    return static_cast<double>(cost.bytes) * (betas.empty() ? 1 : costliest(betas)) +
+    return static_cast<double>(cost.bytes) * (betas.empty() ? 1 : costAlong(axes_, betas)) +
            static_cast<double>(cost.calls) * callPrice();
   }
 
@@ -368,8 +360,7 @@ class Gathering {
   PassContext& context_;
   PlanMemo& plans_;
   const Variance& m_;
-  const std::vector<int> axes_;
-  const DeviceMesh mesh_;
+  const std::vector<std::string> axes_;  // of the parts
   PlacedOps ops_;
   TensorView* sums_ = nullptr;       // a number a row and part, where the part is
   TensorView* squares_ = nullptr;    // of the distances from the part's mean

@@ -274,8 +274,7 @@ class Region {
     const std::vector<OperandDim> dims = operandDims(e, operand);
     const std::vector<IterDomain*>& root = out->getRootDomain();
     const auto isCut = [&](const DigitList& dim) {
-      return std::ranges::any_of(
-          dim.digits(), [&](const Digit& d) { return d.owner.isDevice() && meshfuse::contains(axes_, d.owner.axis); });
+      return std::ranges::any_of(axes_, [&](int axis) { return owns(dim, axis); });
     };
     return std::ranges::all_of(indices(held.dims), [&](int64_t k) {
       return !isCut(held.dims[k]) || (dims[k].root != kUnmapped && root[dims[k].root]->isReduction());

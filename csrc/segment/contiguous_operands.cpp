@@ -1,7 +1,8 @@
 #include "segment/contiguous_operands.h"
 
-#include <algorithm>
+#include <ranges>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "ops/shape_ops.h"
@@ -37,8 +38,7 @@ bool contiguousOperands(Fusion& fusion, LocalContext& context) {
     }
     TensorView* in = e->tensorInputs()[0];
     // a bit cast is a view: if the program overwrites its input, the view must be that of a copy
-    bool overwritten = e->kind() == ExprKind::BitCast &&
-                       std::ranges::any_of(fusion.aliases(), [&](const auto& alias) { return alias.second == in; });
+    const bool overwritten = e->kind() == ExprKind::BitCast && contains(std::views::values(fusion.aliases()), in);
     if (overwritten || !isContiguous(in, context.layouts)) {
       fusion.replaceInput(e, 0, set(in));
       changed = true;

@@ -1,6 +1,7 @@
 #include "segment/fold_transposes.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -18,7 +19,7 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
     }
     const TensorView* in = e->tensorInputs()[0];
     const std::vector<Expr*> uses = fusion.uses(e->output());
-    if (std::ranges::any_of(fusion.aliases(), [&](const auto& alias) { return alias.second == in; }) ||
+    if (contains(std::views::values(fusion.aliases()), in) ||
         !std::ranges::all_of(uses, [](const Expr* use) { return isContraction(*use); })) {
       continue;
     }

@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
+#include <ranges>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "ops/shape_ops.h"
@@ -19,22 +21,14 @@ namespace {
 std::optional<Layout> layoutInOrder(const TensorView* tv) {
   const std::vector<int64_t> sizes = tv->constantShape();
   std::vector<int64_t> strides = contiguousStrides(sizes, tv->memoryOrder());
-  std::vector<int> rowMajor(sizes.size());
-  std::iota(rowMajor.begin(), rowMajor.end(), 0);
+  const std::vector<int> rowMajor = mapped<int>(indices(sizes), std::identity());
   return liesInOrder(sizes, strides, rowMajor) ? std::nullopt : std::optional(Layout{std::move(strides)});
 }
-
-bool isAliased(const Fusion& fusion, const TensorView* tv) {
-  return std::ranges::any_of(fusion.aliases(), [&](const auto& a) { return a.first == tv; });
-}
-
-// Whether the tensor is row-major and no kernel computes it.
-bool writesRowMajor(const Expr* e) { return ruleOf(*e).executor != Executor::Kernel; }
 
 // Stores `tv` in its order, or returns the reason why that is impossible.
 std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView* tv, const Layout& layout) {
   const Expr* made = tv->definition();
-  if (writesRowMajor(made)) {
+  if (ruleOf(*made).executor != Executor::Kernel) {  // the tensor is row-major
     return fmt::format("{} makes it", made->opName());
   }
   std::vector<Expr*> calls;
@@ -75,7 +69,7 @@ TensorView* orderedCopy(Fusion& fusion, TensorView* tv) {
 bool memoryOrders(Fusion& fusion, LocalContext& context) {
   bool changed = false;
   for (TensorView* tv : fusion.tensors()) {
-    if (tv->definition() == nullptr || !tv->hasAllocation() || isAliased(fusion, tv) ||
+    if (tv->definition() == nullptr || !tv->hasAllocation() || contains(std::views::keys(fusion.aliases()), tv) ||
         context.layouts.contains(tv->id())) {
       continue;
     }
