@@ -144,6 +144,7 @@ class Propagation {
   using Ready =
       std::set<std::pair<size_t, int>, std::greater<>>;  // (place of its definition, id) of tensors, the last first
 
+  // Only tensors are free or have a state.
   bool isFree(const Val* val) const { return free_.contains(val->id()); }
   // An output aliased to an input has the sharding of the input, and no axes if the input has none.
   bool takesAxes(const Val* val) const { return isFree(val) && !aliased_.contains(val->id()); }
@@ -158,7 +159,6 @@ class Propagation {
     return it == states_.end() ? nullptr : &it->second;
   }
 
-  // Only tensors are free or have a state.
   bool adoptMesh(const Val* val, const Val* neighbour) {
     const ShardState* state = find(neighbour);
     if (!isFree(val) || find(val) != nullptr || state == nullptr) {
@@ -190,7 +190,7 @@ class Propagation {
 
   // An operand of `e` may take axes of its results.
   void mayTakeFrom(const Expr* e, const Val* operand) {
-    if (operand->isTensor() && takesFromReaders(operand)) {
+    if (takesFromReaders(operand)) {
       backward_[static_cast<size_t>(wayOf(e))].emplace(places_.at(operand->definition()->id()), operand->id());
     }
   }
@@ -244,7 +244,7 @@ class Propagation {
 
   void forward(const Expr* e) {
     for (Val* out : e->outputs()) {
-      if (out->isTensor() && takesAxes(out) && find(out) != nullptr) {
+      if (takesAxes(out) && find(out) != nullptr) {
         place(out, fromOperands(e, out->asTensor()));
       }
     }
@@ -302,7 +302,7 @@ class Propagation {
   Suggestion inOrder(const Expr* e, const TensorView* out, const std::vector<int>& order) {
     Suggestion suggestion{*find(out), ""};
     for (int operand : order) {
-      const ShardState* from = e->input(operand)->isTensor() ? find(e->input(operand)) : nullptr;
+      const ShardState* from = find(e->input(operand));
       if (from != nullptr && propagateForward(e, operand, *from, out, suggestion.state, facts_)) {
         suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "from " : " and ", e->input(operand)->id());
       }
@@ -327,12 +327,9 @@ class Propagation {
 
   void takeFrom(const Expr* reader, const TensorView* tv, Suggestion& suggestion) {
     for (const Val* out : reader->outputs()) {
-      const ShardState* from = out->isTensor() ? find(out) : nullptr;
-      if (from == nullptr) {
-        continue;
-      }
+      const ShardState* from = find(out);
       for (const int operand : reader->positionsOf(tv)) {
-        if (propagateBackward(reader, out->asTensor(), *from, operand, suggestion.state, facts_)) {
+        if (from != nullptr && propagateBackward(reader, out->asTensor(), *from, operand, suggestion.state, facts_)) {
           suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "for " : " and ", out->id());
         }
       }
@@ -386,7 +383,7 @@ class Propagation {
     }
     for (const Expr* use : fusion_.uses(tv)) {
       for (const Val* out : use->outputs()) {
-        const ShardState* reader = out->isTensor() ? find(out) : nullptr;
+        const ShardState* reader = find(out);
         if (reader == nullptr || !(reader->mesh == state.mesh) || (takesAxes(out) && !reader->isSharded())) {
           continue;
         }
