@@ -341,16 +341,13 @@ class Split {
   Split(Fusion& fusion, PassContext& context)
       : fusion_(fusion), context_(context), plans_(context.memo<PlanMemo>()), states_(context.memo<ShardStateMemo>()) {}
 
-  bool run() {
-    bool changed = false;
+  // The ids of the exprs around what has changed; none if nothing has.
+  std::set<int> run() {
     for (const int id : idsOf(fusion_, [this](const Expr* e) { return !allReduced(e, states_).empty(); })) {
-      changed |= splitAt(fusion_.expr(id));
+      splitAt(fusion_.expr(id));
     }
-    return changed;
+    return touched_;
   }
-
-  // After run: the exprs around what has changed, by id.
-  const std::set<int>& touched() const { return touched_; }
 
  private:
   struct Choice {
@@ -361,10 +358,10 @@ class Split {
 
   int64_t weight(const ReshardCost& more) const { return more.held + context_.settings().callBytes * more.calls; }
 
-  bool splitAt(const Expr* e) {
+  void splitAt(const Expr* e) {
     const std::vector<int> axes = allReduced(e, states_);  // an earlier region may have taken it
     if (axes.empty()) {
-      return false;
+      return;
     }
     TensorView* sum = e->tensorOutput();
     const ShardState state = states_.state(sum);
@@ -389,7 +386,7 @@ class Split {
       }
     }
     if (!best) {
-      return false;
+      return;
     }
     context_.remark(fmt::format(
         "T{} is reduce-scattered over its dim {}, and {} tensors after it are sharded: {} bytes less to receive, {} "
@@ -398,7 +395,6 @@ class Split {
         sum->id(), best->dim, best->region.size() - 1, -best->more.bytes, -best->more.held, best->more.calls));
     best->region.settle();
     touched_.merge(best->region.touched());
-    return true;
   }
 
   Fusion& fusion_;
@@ -412,14 +408,13 @@ class Split {
 }  // namespace
 
 bool splitAllReduces(Fusion& fusion, PassContext& context) {
-  Split split(fusion, context);
   const int before = fusion.numExprs();
-  if (!split.run()) {
+  const std::set<int> touched = Split(fusion, context).run();
+  if (touched.empty()) {
     return false;
   }
   partializeReductions(fusion, context);
-  decomposeReshardings(fusion, context,
-                       [&](const Expr* e) { return e->id() >= before || split.touched().contains(e->id()); });
+  decomposeReshardings(fusion, context, [&](const Expr* e) { return e->id() >= before || touched.contains(e->id()); });
   return true;
 }
 
