@@ -244,12 +244,9 @@ TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, 
 
 // Two reductions with equal text can be merged.
 std::string reductionText(const Expr* e, const TensorView* result) {
-  std::string text = fmt::format("{} of {} to {} {} on", name(e->attributes().reduce), e->input(0)->id(),
-                                 name(result->dtype()), shardState(result).toString());
-  for (const Dim& dim : dimsOf(result->getRootDomain())) {
-    text += dim.type == IterType::Reduction ? " r" : " i";
-  }
-  return text;
+  const auto markOf = [](const Dim& dim) { return dim.type == IterType::Reduction ? " r" : " i"; };
+  return fmt::format("{} of {} to {} {} on{}", name(e->attributes().reduce), e->input(0)->id(), name(result->dtype()),
+                     shardState(result).toString(), joined(dimsOf(result->getRootDomain()), "", markOf));
 }
 
 using Combined = std::map<std::string, TensorView*>;  // by reductionText: the combined result

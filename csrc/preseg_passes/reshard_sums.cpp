@@ -6,6 +6,7 @@
 #include <set>
 
 #include "analysis/pass_context.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/plain_tensor.h"
@@ -197,12 +198,8 @@ class SumTrees {
   }
 
   std::vector<TensorView*> termsWithout(Expr* op, const std::set<int>& gone) {
-    std::vector<TensorView*> left;
-    for (TensorView* in : op->tensorInputs()) {
-      if (TensorView* term = without(in, gone)) {
-        left.push_back(term);
-      }
-    }
+    auto left = mapped(op->tensorInputs(), [&](TensorView* in) { return without(in, gone); });
+    std::erase(left, nullptr);
     return left;
   }
 

@@ -11,9 +11,7 @@
 namespace meshfuse {
 
 Group LocalContext::groupOf(const Fusion& fusion, const std::vector<Expr*>& exprs) const {
-  Group g;
-  g.fusion = &fusion;
-  g.exprs = exprs;
+  Group g{.fusion = &fusion, .exprs = exprs};
   std::set<int> inside;
   for (const Expr* e : exprs) {
     inside.insert(e->id());
