@@ -75,10 +75,11 @@ TensorView* unscaled(TensorView* tv, std::vector<const Expr*>& scalings) {
   return tv;
 }
 
+bool isOwned(const Digit& d) { return d.owner.isDevice(); }
+
 // Blocks of the cut dim, in the order of its axes.
 bool readParts(Variance& m) {
   const ShardState state = shardState(m.x);
-  std::vector<int> axes;
   int cuts = 0;
   for (size_t k = 0; k < m.reduced.size(); k++) {
     if (!m.x->shape()[k].isConst() || m.x->shape()[k].isConst(0) || state.dims[k].isOpaque()) {
@@ -92,16 +93,12 @@ bool readParts(Variance& m) {
   if (cuts != 1 || state.dims[m.cut].hasParts()) {
     return false;
   }
-  std::vector<Digit> owned;
-  for (const Digit& d : state.dims[m.cut].digits()) {
-    if (d.owner.isDevice()) {
-      if (!d.size.isConst() || !(d.size == state.mesh.axisSize(d.owner.axis))) {
-        return false;
-      }
-      m.parts *= d.size.constValue();
-      axes.push_back(d.owner.axis);
-      owned.push_back(d);
+  const std::vector<Digit> owned = filtered(state.dims[m.cut].digits(), isOwned);
+  for (const Digit& d : owned) {
+    if (!d.size.isConst() || !(d.size == state.mesh.axisSize(d.owner.axis))) {
+      return false;
     }
+    m.parts *= d.size.constValue();
   }
   m.length = (m.extent() + m.parts - 1) / m.parts;
   IntExpr stride = m.length;
@@ -111,6 +108,7 @@ bool readParts(Variance& m) {
     }
     stride *= d.size;
   }
+  std::vector<int> axes = mapped(owned, [](const Digit& d) { return d.owner.axis; });
   std::ranges::sort(axes);
   return m.length > 1 && axes == shardState(m.sums->input(0)->asTensor()).partial &&
          axes == shardState(m.squares->input(0)->asTensor()).partial;
@@ -209,7 +207,6 @@ class Gathering {
     TensorView* x = m_.x;
     if (!m_.isEven()) {
       ShardState state = shardState(x);
-      const auto isOwned = [](const Digit& d) { return d.owner.isDevice(); };
       state.dims[m_.cut] =
           fillLocal(static_cast<int>(m_.cut), m_.parts * m_.length, filtered(state.dims[m_.cut].digits(), isOwned));
       x = ops_.padEnd(x, m_.cut, m_.parts * m_.length - m_.extent(), state);
