@@ -22,18 +22,15 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-class UserError : public Error {
- public:
+struct UserError : Error {
   using Error::Error;
 };
 
-class InternalError : public Error {
- public:
+struct InternalError : Error {
   using Error::Error;
 };
 
-class DeviceError : public Error {
- public:
+struct DeviceError : Error {
   using Error::Error;
 };
 

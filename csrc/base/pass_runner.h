@@ -43,11 +43,8 @@ struct PassOptions {
   };
 
   static PassOptions fromEnvironment() {
-    PassOptions options;
-    if (const char* dump = std::getenv("MESHFUSE_DUMP")) {
-      options.dump = dump;
-    }
-    return options;
+    const char* dump = std::getenv("MESHFUSE_DUMP");
+    return {.dump = dump == nullptr ? "" : dump};
   }
   bool dumps(std::string_view pass) const {
     return std::ranges::any_of(std::views::split(dump, ','), [&](const auto name) {
