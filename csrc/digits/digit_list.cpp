@@ -134,7 +134,7 @@ DigitList merge(const DigitList& outer, const DigitList& inner, const Prover& pr
     return DigitList::opaque();
   }
   std::vector<Digit> digits(outer.digits().begin(), outer.digits().end());
-  append(digits, inner.digits());
+  digits.insert(digits.end(), inner.digits().begin(), inner.digits().end());
   return DigitList(std::move(digits), prover);
 }
 

@@ -370,7 +370,7 @@ IntExpr operator+(const IntExpr& a, const IntExpr& b) {
     return sum;
   }
   std::vector<IntTerm> terms(a.terms().begin(), a.terms().end());
-  append(terms, b.terms());
+  terms.insert(terms.end(), b.terms().begin(), b.terms().end());
   return IntExprBuilder::make(addExact(a.constant_, b.constant_), std::move(terms));
 }
 
@@ -390,7 +390,7 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
     }
     for (const IntTerm& u : b.terms()) {
       IntTerm product{mulExact(t.coefficient, u.coefficient), t.factors};
-      append(product.factors, u.factors);
+      product.factors.insert(product.factors.end(), u.factors.begin(), u.factors.end());
       IntExprBuilder::sortAtoms(product.factors);
       terms.push_back(std::move(product));
     }
