@@ -38,8 +38,8 @@ Tile Emitter::declaredTile(std::string_view stem, tile::ValueId id) {
   return t;
 }
 
-void Emitter::declare(const Tile& tile, std::string_view type) {
-  std::string_view t = type.empty() ? registerType(tile.dtype) : type;
+void Emitter::declare(const Tile& tile) {
+  std::string_view t = registerType(tile.dtype);
   if (t == "u32" || t == "i64") {
     use("types");
   }

@@ -105,7 +105,7 @@ class Emitter {
   std::string text(const IntExpr& e) { return exprText(e, s_.uses); }
   void use(std::string_view section) { s_.uses.emplace(section); }
   void openLoop(const DigitInfo& d, int64_t step = 1);
-  void declare(const Tile& tile, std::string_view type = {});
+  void declare(const Tile& tile);
   Tile newTile(std::string_view stem, tile::ValueId id);
   Tile declaredTile(std::string_view stem, tile::ValueId id);
   std::string elementIndex(const Tile& tile, Unit unit = Unit::Element) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 
@@ -38,10 +39,9 @@ constexpr std::array kReserved = std::to_array<std::string_view>(
 }  // namespace
 
 std::string Names::fresh(std::string_view wanted) {
-  std::string name;
-  for (char c : wanted) {
-    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  }
+  std::string name(wanted);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   // Leading and double underscores belong to the compiler.
   if (name.empty() || std::isalpha(static_cast<unsigned char>(name[0])) == 0) {
     name = "n" + name;

@@ -49,9 +49,7 @@ struct Analysis {
       if (s.kind == StmtKind::Define || s.kind == StmtKind::Keep) {
         depthOf[s.value] = depth;
         siteOf[s.value] = here;
-      }
-      if (s.kind == StmtKind::Keep) {
-        kept[s.value] = true;
+        kept[s.value] = kept[s.value] || s.kind == StmtKind::Keep;
       }
       if (s.kind == StmtKind::Store) {
         use(s.value, here);

@@ -117,12 +117,11 @@ Condition Emitter::condition(int space, uint64_t digits, const std::vector<tile:
 }
 
 void Emitter::addMask(Condition& c, ValueId mask, const Position& at) {
-  if (mask == kNone || c.never) {
-    return;
+  if (mask != kNone && !c.never) {
+    Value* m = piece(mask, at);
+    Value*& target = m->getType()->isVectorTy() ? c.lanes : c.uniform;
+    target = both(target, m);
   }
-  Value* m = piece(mask, at);
-  Value*& target = m->getType()->isVectorTy() ? c.lanes : c.uniform;
-  target = both(target, m);
 }
 
 Value* Emitter::joined(const Condition& c, int lanes) {

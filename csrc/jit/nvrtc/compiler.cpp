@@ -1,5 +1,6 @@
 #include "jit/nvrtc/compiler.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -140,18 +141,13 @@ void NvrtcCompiler::expectArchitecture(std::string_view arch) {
   succeed(n.countArchitectures(&count), "nvrtcGetNumSupportedArchs");
   std::vector<int> all(count);
   succeed(n.listArchitectures(all.data()), "nvrtcGetSupportedArchs");
-  std::string names;
-  bool known = false;
-  for (int number : all) {
-    if (number < kOldestArchitecture) {
-      continue;
-    }
-    const std::string name = fmt::format("sm_{}", number);
-    names += (names.empty() ? "" : ", ") + name;
+  std::erase_if(all, [](int number) { return number < kOldestArchitecture; });
+  const std::vector<std::string> names = mapped(all, [](int number) { return fmt::format("sm_{}", number); });
+  bool known = std::ranges::any_of(names, [&](const std::string& name) {
     // a letter selects features of only this architecture, or its family
-    known = known || arch == name ||
-            (arch.size() == name.size() + 1 && arch.starts_with(name) && (arch.back() == 'a' || arch.back() == 'f'));
-  }
+    return arch == name ||
+           (arch.size() == name.size() + 1 && arch.starts_with(name) && (arch.back() == 'a' || arch.back() == 'f'));
+  });
   if (known) {
     // which of them take a letter NVRTC does not list
     try {
@@ -162,7 +158,7 @@ void NvrtcCompiler::expectArchitecture(std::string_view arch) {
   }
   check(known,
         "[nvrtc] kernels do not compile for \"{}\"; NVRTC {}.{} has {}, some of them with a letter such as sm_90a",
-        arch, n.major, n.minor, names);
+        arch, n.major, n.minor, joined(names, ", "));
 }
 
 NvrtcCounters NvrtcCompiler::counters() const {
