@@ -137,10 +137,7 @@ std::string castText(const std::string& text, DataType from, DataType to, Sectio
     uses.insert(fmt::format("float_to_{}", info(to).token));
     return fmt::format("floatTo{}({})", capitalToken(to), unwrapped(castText(text, from, DataType::Float, uses)));
   }
-  if (to == DataType::Bool) {
-    return fmt::format("({} != 0)", text);
-  }
-  return fmt::format("({}){}", registerType(to), text);
+  return to == DataType::Bool ? fmt::format("({} != 0)", text) : fmt::format("({}){}", registerType(to), text);
 }
 
 std::string identityText(Combiner combiner, DataType t) {

@@ -105,8 +105,7 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
   std::string q = s_.names.fresh("q");
   std::string words = source != kNone ? s_.names.fresh("words") : q;
   std::vector<std::string> outer;
-  Hooks hooks;
-  hooks.beforeVector = [&] {
+  auto declareVector = [&] {
     if (half) {
       use("types");
       line(fmt::format("u32 {}[{}];", words, vector.size / 2));
@@ -115,7 +114,7 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
       line(fmt::format("{} {}[{}];", half ? "float" : registerType(v.dtype), q, vector.size));
     }
   };
-  hooks.element = [&](Texts texts) {
+  auto setElement = [&](Texts texts) {
     outer.assign(texts.begin(), texts.end() - 1);
     if (half && source == kNone) {
       use("put_bits");
@@ -124,13 +123,14 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
       line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(texts.back())));
     }
   };
-  hooks.afterVector = [&] {
+  auto storeVector = [&] {
     if (source != kNone) {
       packVector(words, q, v.dtype, vector.size);
     }
     storeFrom(s, a, pointer, words, outer);
   };
-  nest(a.space, a.digits, accessValues(a, source != kNone ? source : s.value), hooks);
+  nest(a.space, a.digits, accessValues(a, source != kNone ? source : s.value),
+       {.beforeVector = declareVector, .element = setElement, .afterVector = storeVector});
 }
 
 // Stores the elements of the vector `from`.
@@ -151,7 +151,6 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
     use(wordsSection(dtype));
     return fmt::format("storeVector<{}, {}>({}, {}, {});", a.width, policy(s.cache), to, piece, nextSite());
   };
-  move.outside = [] {};
   move.element = [&] {
     if (half) {
       use("bits_at");

@@ -198,7 +198,7 @@ class Emitter {
   // Moves a vector: whole, in pieces, or one element after the other where a bound cuts through it.
   struct VectorMove {
     std::function<std::string(Unit)> call;  // of the vector, or of a piece that begins at the current element
-    std::function<void()> outside;          // if no element is inside
+    std::function<void()> outside = [] {};  // if no element is inside
     std::function<void()> element;
   };
   void moveVector(const Access& a, const DigitInfo& vector, const std::string& maskText, const VectorMove& move);

@@ -51,18 +51,15 @@ std::vector<Section> allSections() {
 
 std::string runtimeSections(const std::set<std::string, std::less<>>& names) {
   const std::vector<Section> sections = allSections();
-  std::set<std::string, std::less<>> wanted;
-  std::vector<std::string> open(names.begin(), names.end());
-  while (!open.empty()) {
-    std::string name = std::move(open.back());
-    open.pop_back();
-    if (!wanted.insert(name).second) {
-      continue;
+  std::set<std::string, std::less<>> wanted = names;
+  for (const Section& s : sections | std::views::reverse) {  // those that need a section before it
+    if (wanted.contains(s.name)) {
+      wanted.insert(s.needs.begin(), s.needs.end());
     }
-    auto section = std::ranges::find(sections, name, &Section::name);
-    invariant(section != sections.end(), "[codegen cuda] no runtime function {}: runtime/cuda has no such section",
-              name);
-    append(open, section->needs);
+  }
+  for (const std::string& name : wanted) {
+    invariant(contains(mapped(sections, &Section::name), name),
+              "[codegen cuda] no runtime function {}: runtime/cuda has no such section", name);
   }
   auto isWanted = [&](const Section& s) { return wanted.contains(s.name); };
   return joined(sections | std::views::filter(isWanted), "", &Section::text);

@@ -111,11 +111,9 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
   });
   enterScope(entry);
   bound_[l.symbol] = {counter, l.step, static_cast<int>(scopes_.size()) - 1};
-  std::vector<IntExpr> saved;
+  const std::vector<std::vector<IntExpr>> saved = covered_;
   for (size_t i = 0; i < l.runs.size(); i++) {
-    IntExpr& covered = covered_[l.runs[i].space][l.runs[i].axis];
-    saved.push_back(covered);
-    covered = !tail ? l.runs[i].stride : i == 0 ? IntExpr(1) : IntExpr(0);
+    covered_[l.runs[i].space][l.runs[i].axis] = !tail ? l.runs[i].stride : i == 0 ? IntExpr(1) : IntExpr(0);
   }
   for (size_t i = 0; i < s.carried.size(); i++) {
     pieces_[s.carried[i].carry].assign(phis[i].begin(), phis[i].end());
@@ -145,9 +143,7 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
   }
   leaveScope();
   bound_.erase(l.symbol);
-  for (size_t i = 0; i < l.runs.size(); i++) {
-    covered_[l.runs[i].space][l.runs[i].axis] = saved[i];
-  }
+  covered_ = saved;
 }
 
 // The values a loop body yields; positions outside the bound keep the value they had.
