@@ -10,9 +10,9 @@ void Emitter::open(const std::string& text) {
   s_.indent++;
 }
 
-void Emitter::close(std::string_view text) {
+void Emitter::close() {
   s_.indent--;
-  line(std::string(text));
+  line("}");
 }
 
 void Emitter::openLoop(const DigitInfo& d, int64_t step) {

@@ -100,7 +100,7 @@ class Emitter {
   // -- text (emit_text.cpp)
   void line(std::string text);
   void open(const std::string& text);
-  void close(std::string_view text = "}");
+  void close();
   std::string nextSite() { return std::to_string(++s_.site); }
   std::string text(const IntExpr& e) { return exprText(e, s_.uses); }
   void use(std::string_view section) { s_.uses.emplace(section); }
