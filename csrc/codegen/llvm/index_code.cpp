@@ -25,10 +25,8 @@ std::string textOf(const IntTerm& t) {
 }
 
 IntExpr exprOf(const IntAtom& a, const std::function<IntExpr(const IntExpr&)>& map) {
-  if (a.kind == AtomKind::Symbol) {
-    return IntExpr::symbol(a.key, a.facts);
-  }
-  return functionOf(a.kind).of(map(a.args[0]), map(a.args[1]));
+  return a.kind == AtomKind::Symbol ? IntExpr::symbol(a.key, a.facts)
+                                    : functionOf(a.kind).of(map(a.args[0]), map(a.args[1]));
 }
 
 bool isPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
@@ -72,10 +70,8 @@ std::vector<std::pair<int, const IntTerm*>> Emitter::termsByLevel(const IntExpr&
 Value* Emitter::atom(const IntAtom& a) {
   if (a.kind == AtomKind::Symbol) {
     const Binding& bound = bound_.at(a.key);
-    if (bound.scale == 1) {
-      return bound.value;
-    }
-    return hoisted(bound.level, a.key, [&] { return b_.CreateExactSDiv(bound.value, b_.getInt64(bound.scale)); });
+    auto divided = [&] { return b_.CreateExactSDiv(bound.value, b_.getInt64(bound.scale)); };
+    return bound.scale == 1 ? bound.value : hoisted(bound.level, a.key, divided);
   }
   return hoisted(levelOf(a), a.key,
                  [&] { return function(a.kind, a.args[0], a.args[1], scalar(a.args[0]), scalar(a.args[1])); });

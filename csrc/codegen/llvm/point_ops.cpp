@@ -67,10 +67,9 @@ PointEmitter::PointEmitter(IRBuilderBase& builder, const CpuTarget& target, Call
     : b_(builder), f16c_(target.has("f16c")), math_(builder, target), call_(std::move(call)) {}
 
 Value* PointEmitter::isTrue(Value* x) {
-  if (x->getType()->getScalarType()->isIntegerTy(1)) {
-    return x;
-  }
-  return x->getType()->isFPOrFPVectorTy() ? b_.CreateFCmpUNE(x, zero(x)) : b_.CreateICmpNE(x, zero(x));
+  return x->getType()->getScalarType()->isIntegerTy(1) ? x
+         : x->getType()->isFPOrFPVectorTy()            ? b_.CreateFCmpUNE(x, zero(x))
+                                                       : b_.CreateICmpNE(x, zero(x));
 }
 
 Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> operands) {

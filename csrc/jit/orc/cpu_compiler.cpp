@@ -176,11 +176,8 @@ std::vector<KernelPtr> CpuCompiler::compile(std::span<const tile::Program> progr
     std::rethrow_exception(failure);
   }
   for (size_t i = 0; i < programs.size(); i++) {
-    for (size_t m : missing) {
-      if (!result[i] && keys[m] == keys[i]) {
-        result[i] = result[m];
-      }
-    }
+    auto first = std::ranges::find_if(missing, [&](size_t m) { return keys[m] == keys[i]; });
+    result[i] = result[i] ? result[i] : result[*first];
   }
   return result;
 }
