@@ -137,7 +137,7 @@ class StepEmitter {
     const auto isHeld = [](const Piece& p) { return p.role != Role::Old; };
     const std::vector<Piece> pieces = filtered(allPieces(), isHeld);
     std::vector<int> order = mapped<int>(indices(pieces), std::identity());
-    // the place of a local piece is behind all axes
+    // a local piece comes after all axes
     std::ranges::stable_sort(order, {}, [&](int piece) { return positionIn(step_.axes, pieces[piece].atom); });
     return rearrange(in_, mapped(pieces, &Piece::size), order, withTeam(rest));
   }

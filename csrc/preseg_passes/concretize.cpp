@@ -12,6 +12,7 @@
 #include "ir/reshape.h"
 #include "ir/text.h"
 #include "ir/window.h"
+#include "ops/shape_ops.h"
 
 namespace meshfuse {
 
@@ -183,24 +184,10 @@ class Concretizer {
     }
     Val* operand = cloner_.clone(e->input(0));
     if (contains(plainOnes, true)) {
-      cloner_.set(e->input(0), asBroadcast(operand->asTensor(), plainOnes));
+      cloner_.set(e->input(0), broadcast(squeeze(operand->asTensor(), plainOnes), plainOnes));
     }
     replace(e, to_.tensor(old->dtype(), to), stretches ? ExprKind::Expand : ExprKind::Set);
     cloner_.set(e->input(0), operand);  // for its other uses
-  }
-
-  TensorView* asBroadcast(TensorView* x, const std::vector<bool>& flags) {
-    std::vector<Dim> kept;
-    std::vector<Dim> dims = dimsOf(x);
-    for (size_t k = 0; k < dims.size(); k++) {
-      if (flags[k]) {
-        dims[k] = {1, IterType::Broadcast};
-      } else {
-        kept.push_back(dims[k]);
-      }
-    }
-    TensorView* squeezed = to_.addOp(ExprKind::Squeeze, {x}, x->dtype(), kept, {.flags = flags});
-    return to_.addOp(ExprKind::Broadcast, {squeezed}, x->dtype(), dims, {.flags = flags});
   }
 
   void settle(const Expr* e) {

@@ -57,13 +57,12 @@ bool fold(Fusion& fusion, Expr* slice, const Prover& facts) {
   }
   TensorView* was = slice->tensorOutput();
   TensorView* from = pad->input(0)->asTensor();
-  const auto isZero = [](const IntExpr& e) { return e.isConst(0); };
-  TensorView* now = nullptr;
-  if (std::ranges::all_of(widths->before, isZero) && std::ranges::all_of(widths->after, isZero)) {
-    now = fusion.addOp(ExprKind::Set, {from}, from->dtype(), dimsOf(from));
-  } else {
-    now = addPad(from, pad->input(1), widths->before, widths->after);
-  }
+  const auto areZero = [](const std::vector<IntExpr>& list) {
+    return std::ranges::all_of(list, [](const IntExpr& e) { return e.isConst(0); });
+  };
+  TensorView* now = areZero(widths->before) && areZero(widths->after)
+                        ? fusion.addOp(ExprKind::Set, {from}, from->dtype(), dimsOf(from))
+                        : addPad(from, pad->input(1), widths->before, widths->after);
   if (was->hasDeviceMesh()) {
     setShardState(now, shardState(was, facts), facts);
   }
