@@ -253,10 +253,7 @@ void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> 
   std::vector<Argument> arguments = std::move(kept);
   arguments.assign(inputs.begin(), inputs.end());
   run(std::span<const Argument>(arguments), outputs);
-  const Tensor none;
-  for (Argument& a : arguments) {
-    std::get<Tensor>(a) = none;  // releases the tensor
-  }
+  std::ranges::fill(arguments, Tensor());  // releases the tensors
   kept = std::move(arguments);
 }
 

@@ -26,16 +26,19 @@ class HostBuilder {
   }
 
   std::shared_ptr<const HostProgram> build() {
-    for (const Segment& s : segments_) {
-      inPlace_.insert(s.inPlace.begin(), s.inPlace.end());
-    }
     for (const Val* in : fusion_->inputs()) {
       if (in->isTensor()) {
         tensor(in->asTensor());
       }
     }
     shareStorage();
-    compileKernels();
+    std::vector<tile::Program> programs;
+    for (const Segment& s : segments_) {
+      if (s.kind == SegmentKind::Kernel) {
+        programs.push_back(s.plan.program);
+      }
+    }
+    kernels_ = options_.compile(programs);
     for (const Segment& s : segments_) {
       addStep(s);
     }
@@ -89,8 +92,9 @@ class HostBuilder {
       program_.outputs.push_back(at);
       program_.aliasOf.push_back(alias);
       TensorPlan& r = program_.tensors[root(at)];
+      const auto writes = [&](const Segment& s) { return s.inPlace.contains(out->id()); };
       // where an input or another result already has the memory, the result is copied at the end
-      if (r.place == Place::Arena && (!alias || inPlace_.contains(out->id()))) {
+      if (r.place == Place::Arena && (!alias || std::ranges::any_of(segments_, writes))) {
         if (alias) {
           r.strides = program_.tensors[position_.at(fusion_->inputs()[*alias]->id())].strides;
         }
@@ -109,16 +113,6 @@ class HostBuilder {
     const std::optional<int> alias = program_.aliasOf[output];
     t.place = alias ? Place::Input : Place::Output;
     t.index = alias.value_or(output);
-  }
-
-  void compileKernels() {
-    std::vector<tile::Program> programs;
-    for (const Segment& s : segments_) {
-      if (s.kind == SegmentKind::Kernel) {
-        programs.push_back(s.plan.program);
-      }
-    }
-    kernels_ = options_.compile(programs);
   }
 
   IntExpr bound(const IntExpr& e) const { return e.substitute(valuesIn(options_.coordinates)); }
@@ -391,7 +385,6 @@ class HostBuilder {
   std::span<const Segment> segments_;
   const BuildOptions& options_;
   HostProgram program_;
-  std::map<int, int> inPlace_;   // as Segment::inPlace, of all
   std::map<int, int> position_;  // Val id -> tensor
   std::vector<int> storage_;     // tensor -> the tensor whose memory it shares
   std::vector<std::shared_ptr<const CpuKernel>> kernels_;

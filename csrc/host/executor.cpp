@@ -63,9 +63,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       hasRunTimeScalars_ = hasRunTimeScalars_ || !e.isConst();
     }
     slots.resize(slots.size() + l.scalars.size());
-    for (const Val* scalar : l.scalars) {
-      scalarOf_[i].push_back(scalars_.add(*p.fusion, scalar));
-    }
+    scalarOf_[i] = mapped(l.scalars, [&](const Val* scalar) { return scalars_.add(*p.fusion, scalar); });
     hasRunTimeScalars_ = hasRunTimeScalars_ || !l.scalars.empty();
   }
 }

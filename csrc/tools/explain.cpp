@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -38,8 +39,7 @@ void addCommunications(std::vector<ExplainedCommunication>& all, const std::vect
     }
     same->bytesReceived = std::max(same->bytesReceived, c.bytesReceived);
     if (c.kind == "transfer") {
-      const std::vector<int> known = std::move(same->team);
-      same->team.clear();
+      const std::vector<int> known = std::exchange(same->team, {});
       std::ranges::set_union(known, c.team, std::back_inserter(same->team));
     }
   }

@@ -122,10 +122,9 @@ std::string meshPicture(const ExplainedMesh& mesh) {
   for (size_t k = 0; k < mesh.ranks.size(); k++) {
     const double x = static_cast<double>(static_cast<int64_t>(k) % across) * kCell;
     const double y = static_cast<double>(static_cast<int64_t>(k) / across) * kCell;
-    text +=
-        fmt::format(R"(<rect class="piece k{}" x="{:.0f}" y="{:.0f}" width="{:.0f}" height="{:.0f}" rx="4"></rect>)",
-                    mesh.ranks[k], x + 1, y + 1, kCell - 2, kCell - 2);
-    text += fmt::format(R"(<text x="{:.0f}" y="{:.1f}">{}</text>)", x + kCell / 2, y + kCell / 2 + 3.5, mesh.ranks[k]);
+    text += fmt::format(R"(<rect class="piece k{0}" x="{1:.0f}" y="{2:.0f}" width="{3:.0f}" height="{3:.0f}" rx="4">)"
+                        R"(</rect><text x="{4:.0f}" y="{5:.1f}">{0}</text>)",
+                        mesh.ranks[k], x + 1, y + 1, kCell - 2, x + kCell / 2, y + kCell / 2 + 3.5);
   }
   return text + fmt::format("</svg><figcaption>{}</figcaption></figure>", axes);
 }
