@@ -62,9 +62,8 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   t.dtype = tv->dtype();
   t.sizes = tv->constantShape();
   t.localSizes = heldPart(state, rank).sizes();
-  if (tv->hasAllocation() && !tv->isFusionInput()) {  // the argument determines the layout of an input
-    t.memoryOrder = tv->memoryOrder();
-  }
+  // the argument determines the layout of an input
+  t.memoryOrder = tv->hasAllocation() && !tv->isFusionInput() ? tv->memoryOrder() : std::vector<int>();
   t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
   t.madeBy = tv->definition() == nullptr ? "input" : std::string(tv->definition()->opName());
   const auto reason = reasons.find(tv->id());

@@ -80,17 +80,11 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
 }
 
 double ScalarSteps::realOf(int number) const {
-  if (number < 0) {
-    return 0;
-  }
   const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? s.real : static_cast<double>(s.whole);
 }
 
 int64_t ScalarSteps::wholeOf(int number) const {
-  if (number < 0) {
-    return 0;
-  }
   const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? truncated(s.real) : s.whole;
 }
@@ -103,11 +97,12 @@ void ScalarSteps::assign(Step& step, const Argument& value) {
 
 void ScalarSteps::compute(Step& step) const {
   const bool cast = step.kind == Kind::Cast;
-  const auto [a, b, c] = step.operands;
-  if (isFloatingPoint(cast ? steps_[a].dtype : step.type)) {
-    return assign(step, cast ? realOf(a) : reference::applyReal(step.op, step.type, realOf(a), realOf(b), realOf(c)));
+  const auto real = [&](size_t k) { return step.operands[k] < 0 ? 0 : realOf(step.operands[k]); };
+  const auto whole = [&](size_t k) { return step.operands[k] < 0 ? 0 : wholeOf(step.operands[k]); };
+  if (isFloatingPoint(cast ? steps_[step.operands[0]].dtype : step.type)) {
+    return assign(step, cast ? real(0) : reference::applyReal(step.op, step.type, real(0), real(1), real(2)));
   }
-  assign(step, cast ? wholeOf(a) : reference::applyWhole(step.op, step.type, wholeOf(a), wholeOf(b), wholeOf(c)));
+  assign(step, cast ? whole(0) : reference::applyWhole(step.op, step.type, whole(0), whole(1), whole(2)));
 }
 
 void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {

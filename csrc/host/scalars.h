@@ -42,7 +42,6 @@ class ScalarSteps {
     double real = 0;    // the value, of Double
     int64_t whole = 0;  // of Int and Bool
   };
-  // Values; 0 for -1, an operand that the op does not have.
   double realOf(int number) const;
   int64_t wholeOf(int number) const;
   static void assign(Step& step, const Argument& value);

@@ -38,10 +38,8 @@ CLI::Option* addRepeated(CLI::App& command, const std::string& flag, std::vector
 }
 
 void addProgram(CLI::App& command, ProgramOptions& program, FileArgument presence = FileArgument::Required) {
-  CLI::Option* file = command.add_option("FILE", program.file, "program in the text form, .fir");
-  if (presence == FileArgument::Required) {
-    file->required();
-  }
+  command.add_option("FILE", program.file, "program in the text form, .fir")
+      ->required(presence == FileArgument::Required);
   addRepeated(command, "--size", program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated");
   addRepeated(
       command, "--mesh", program.mesh,

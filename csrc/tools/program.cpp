@@ -156,17 +156,16 @@ std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<
 
 // Symbols in the result sizes and attributes of an expr.
 std::vector<std::string> symbolsOf(const Expr& e) {
-  std::vector<std::string> symbols;
-  auto add = [&](const std::vector<IntExpr>& exprs) {
-    for (const IntExpr& x : exprs) {
-      append(symbols, x.symbols());
-    }
-  };
+  std::vector<IntExpr> exprs;
   for (const Val* out : e.outputs()) {
-    add(out->isTensor() ? out->asTensor()->shape() : std::vector<IntExpr>{});
+    append(exprs, out->isTensor() ? out->asTensor()->shape() : std::vector<IntExpr>());
   }
-  for (const auto* exprs : {&e.attributes().starts, &e.attributes().stops, &e.attributes().steps}) {
-    add(*exprs);
+  for (const auto* more : {&e.attributes().starts, &e.attributes().stops, &e.attributes().steps}) {
+    append(exprs, *more);
+  }
+  std::vector<std::string> symbols;
+  for (const IntExpr& x : exprs) {
+    append(symbols, x.symbols());
   }
   return symbols;
 }

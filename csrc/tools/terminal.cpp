@@ -18,7 +18,7 @@ std::string Terminal::painted(std::string_view code, std::string_view text) cons
   return colours_ ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
 }
 
-InUnits inUnits(double bytes) {
+std::pair<double, std::string_view> inUnits(double bytes) {
   constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   const auto* unit = kUnits;
   for (; bytes >= 1024 && unit != std::end(kUnits) - 1; unit++) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace meshfuse {
 
@@ -21,12 +22,8 @@ class Terminal {
   bool colours_;
 };
 
-// The largest of B, KiB, MiB, GiB and TiB in which the number is at least 1.
-struct InUnits {
-  double value;
-  std::string_view unit;
-};
-[[nodiscard]] InUnits inUnits(double bytes);
+// The number in the largest of B, KiB, MiB, GiB and TiB in which it is at least 1, and this unit.
+[[nodiscard]] std::pair<double, std::string_view> inUnits(double bytes);
 // "12.5 KiB (12800)": rounded and exact.
 [[nodiscard]] std::string bytesText(int64_t bytes);
 
