@@ -37,11 +37,9 @@ std::string refusalOf(const std::vector<std::string>& answers) {
                 answers[r].substr(std::min(kNoPlan.size(), answers[r].size())));
   }
   const std::vector<int64_t> ranks = filtered(indices(answers), [&](int64_t r) { return answers[r] == *first; });
-  std::string text = first->substr(kRefusal.size());
-  if (ranks.size() < answers.size()) {
-    text += fmt::format("; ranks [{}] of {} refuse the call with this error", fmt::join(ranks, ", "), answers.size());
-  }
-  return text;
+  const std::string who =
+      fmt::format("; ranks [{}] of {} refuse the call with this error", fmt::join(ranks, ", "), answers.size());
+  return first->substr(kRefusal.size()) + (ranks.size() < answers.size() ? who : "");
 }
 
 bool isOnAllRanks(const Fusion& fusion, int ranks) {

@@ -44,11 +44,10 @@ std::vector<std::string> SymbolicProgram::failingGuards(const MeshSizes& sizes) 
 
 std::shared_ptr<const Fusion> SymbolicProgram::at(const MeshSizes& sizes) {
   std::lock_guard lock(mutex_);
-  auto known = specialized_.find(sizes);
-  if (known == specialized_.end()) {
-    known = specialized_.emplace(sizes, specialize(*propagated_, sizes, written_.get())).first;
+  if (!specialized_.contains(sizes)) {
+    specialized_[sizes] = specialize(*propagated_, sizes, written_.get());
   }
-  return known->second;
+  return specialized_.at(sizes);
 }
 
 std::shared_ptr<const Fusion> SymbolicProgram::forRanks(int64_t ranks, const MeshSizes& given) {

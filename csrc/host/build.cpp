@@ -223,17 +223,14 @@ class HostBuilder {
 
   void communicate(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
-    const DeviceMesh& mesh = fusion_->meshes().at(a.mesh);
     CommCall& c = step.comm;
     c = {.kind = a.kind, .reduce = a.reduce, .dtype = e.output()->dtype(), .root = a.root};
     if (a.kind == Collective::Transfer) {
-      transfer(step, e);
-      return;
+      return transfer(step, e);
     }
-    append(c.team.ranks, mesh.team(options_.rank, a.axes));
+    append(c.team.ranks, fusion_->meshes().at(a.mesh).team(options_.rank, a.axes));
     if (a.isUneven()) {
-      communicateUneven(step, e);
-      return;
+      return communicateUneven(step, e);
     }
     const int64_t size = dataTypeSize(c.dtype);
     const int64_t in = e.tensorInputs()[0]->numel();
