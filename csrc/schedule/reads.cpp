@@ -1,5 +1,7 @@
 #include "schedule/reads.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "ir/fusion.h"
