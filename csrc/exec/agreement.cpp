@@ -213,16 +213,20 @@ void Agreement::Call::failBefore(const PlanProposal& proposal, const std::except
   refuse(why);
 }
 
-void Agreement::Call::failAfter(const AgreedPlan& plan, const std::exception& why) const {
-  const bool peersGetIt = dynamic_cast<const DisagreementError*>(&why) != nullptr;
-  if (!hasPeers() || !plan.communicates || peersGetIt) {
+void Agreement::Call::failAfter(const AgreedPlan& plan) const {
+  if (!hasPeers() || !plan.communicates) {
     throw;
   }
-  if (dynamic_cast<const UserError*>(&why) != nullptr) {
+  try {
+    throw;
+  } catch (const DisagreementError&) {
+    throw;  // the peers get this error too
+  } catch (const UserError& why) {
     refuse(why);
+  } catch (const std::exception& why) {
+    communicator().abort(why.what());
+    throw;
   }
-  communicator().abort(why.what());
-  throw;
 }
 
 void Agreement::Call::refuse(const std::exception& why) const {

@@ -115,8 +115,8 @@ class Agreement::Call {
   void afterAgreement(const AgreedPlan& plan, Body&& body) const {
     try {
       body();
-    } catch (const std::exception& why) {
-      failAfter(plan, why);
+    } catch (const std::exception&) {
+      failAfter(plan);
     }
   }
 
@@ -137,7 +137,7 @@ class Agreement::Call {
                const DeviceInfo& device) const;
   // Handle the current exception and throw it again, or the error of the group.
   [[noreturn]] void failBefore(const PlanProposal& proposal, const std::exception& why) const;
-  [[noreturn]] void failAfter(const AgreedPlan& plan, const std::exception& why) const;
+  [[noreturn]] void failAfter(const AgreedPlan& plan) const;
   [[noreturn]] void refuse(const std::exception& why) const;
 
   Agreement& agreement_;

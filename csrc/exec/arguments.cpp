@@ -159,10 +159,15 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
     for (size_t k = 0; k < shape.size(); k++) {
+      if (!shape[k].isSymbol()) {
+        continue;
+      }
       const bool whole = holds(state.mesh, rank) && !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
       const bool named = !t.globalShape().empty() && in->asTensor()->hasDeviceMesh();
-      if (shape[k].isSymbol() && (ofAxes[k] > 0 || whole || named)) {
-        known.emplace(shape[k].symbolName(), ofAxes[k] > 0 ? ofAxes[k] : named ? t.globalShape()[k] : t.sizes()[k]);
+      if (ofAxes[k] > 0) {
+        known.emplace(shape[k].symbolName(), ofAxes[k]);
+      } else if (named || whole) {
+        known.emplace(shape[k].symbolName(), named ? t.globalShape()[k] : t.sizes()[k]);
       }
     }
   }

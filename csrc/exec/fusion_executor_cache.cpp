@@ -81,8 +81,11 @@ bool overlapsInput(std::span<const Argument> inputs, std::span<const ArgumentFac
   const auto begin = std::bit_cast<int64_t>(out.data());
   return std::ranges::any_of(indices(inputs), [&](int64_t i) {
     const Tensor* in = std::get_if<Tensor>(&inputs[i]);
-    const int64_t other = in == nullptr ? 0 : std::bit_cast<int64_t>(in->data());
-    return in != nullptr && other < begin + bytes && begin < other + facts[i].extent;
+    if (in == nullptr) {
+      return false;
+    }
+    const auto other = std::bit_cast<int64_t>(in->data());
+    return other < begin + bytes && begin < other + facts[i].extent;
   });
 }
 

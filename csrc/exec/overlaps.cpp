@@ -28,15 +28,22 @@ Extent extentOf(const Tensor& t, int input, int output) {
   return {begin, begin + static_cast<uint64_t>(extentBytes(t)), &t, input, output, output};
 }
 
-// Calls visit(address) for every element of the subtensor at `offset` that has the dims from `dim` on.
+// Calls visit(address) for every element.
 template <class Visit>
-void forEachElement(const Tensor& t, const Visit& visit, size_t dim = 0, int64_t offset = 0) {
-  if (dim == t.sizes().size()) {
-    visit(std::bit_cast<uint64_t>(t.data()) + static_cast<uint64_t>(offset * dataTypeSize(t.dtype())));
-    return;
-  }
-  for (int64_t i = 0; i < t.sizes()[dim]; i++) {
-    forEachElement(t, visit, dim + 1, offset + i * t.strides()[dim]);
+void forEachElement(const Tensor& t, const Visit& visit) {
+  std::vector<int64_t> index(t.dim(), 0);
+  uint64_t base = std::bit_cast<uint64_t>(t.data());
+  int64_t offset = 0;
+  for (int64_t n = t.numel(); n > 0; n--) {
+    visit(base + static_cast<uint64_t>(offset * dataTypeSize(t.dtype())));
+    for (int64_t d = t.dim(); d-- > 0;) {
+      offset += t.strides()[d];
+      if (++index[d] < t.sizes()[d]) {
+        break;
+      }
+      offset -= index[d] * t.strides()[d];
+      index[d] = 0;
+    }
   }
 }
 

@@ -14,10 +14,13 @@ namespace {
 std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
   std::vector<bool> result(host.outputs.size());
   for (const Step& step : host.steps) {
+    if (step.kind != HostStepKind::Communicate) {
+      continue;
+    }
     for (const auto* list : {&step.reads, &step.writes}) {
       for (const int t : *list) {
         const TensorPlan& p = host.tensors[t];
-        if (step.kind == HostStepKind::Communicate && p.place == Place::Output) {
+        if (p.place == Place::Output) {
           result[p.index] = true;
         }
       }

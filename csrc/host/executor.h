@@ -38,6 +38,7 @@ class Binding {
  public:
   Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator);
 
+  // inputs: one for each fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
   // UserError if a kernel reads an index out of range; DeviceError if a peer fails; InternalError naming the step, tensor, position and
   // values if verification fails.
   void run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,

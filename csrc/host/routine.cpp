@@ -26,9 +26,13 @@ class MatrixProduct : public Routine {
 int64_t linesPerRange(int64_t elements) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1)); }
 
 std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions& options) {
-  std::shared_ptr<const Routine> ours = scanOrSort(expr, options);
-  ours = ours == nullptr ? putByIndex(expr, options) : ours;
-  return ours == nullptr ? std::make_shared<MatrixProduct>(expr, options.layouts) : ours;
+  if (std::shared_ptr<const Routine> routine = scanOrSort(expr, options)) {
+    return routine;
+  }
+  if (std::shared_ptr<const Routine> routine = putByIndex(expr, options)) {
+    return routine;
+  }
+  return std::make_shared<MatrixProduct>(expr, options.layouts);
 }
 
 }  // namespace meshfuse

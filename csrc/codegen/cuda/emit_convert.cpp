@@ -111,7 +111,9 @@ Exchange Emitter::planExchange(ValueId id) const {
   size_t inner = extents.size() - 1;
   for (const DigitInfo& d : geometry_.digits(v.space)) {
     bool fastest = d.size > 1 && (d.level == Level::Vector || (d.level == Level::Lane && d.weight == 1));
-    inner = fastest && contains(axes, d.axis) ? positionIn(axes, d.axis) : inner;
+    if (fastest && contains(axes, d.axis)) {
+      inner = positionIn(axes, d.axis);
+    }
   }
   auto lanesOf = [&](const Side& side) { return geometry_.onLevel(side.space, side.digits, Level::Lane); };
   int64_t size = dataTypeSize(v.dtype);
@@ -130,9 +132,10 @@ Exchange Emitter::planExchange(ValueId id) const {
       pitch = padded;
     }
   }
-  e.elements = productOf(extents) / extents[inner] * pitch;
   e.write = flat(writer, extents, inner, pitch);
   e.read = flat(reader, extents, inner, pitch);
+  extents[inner] = pitch;
+  e.elements = productOf(extents);
   return e;
 }
 

@@ -28,8 +28,11 @@ std::vector<ValueId> Emitter::inlineValues(std::span<const ValueId> wanted) cons
 }
 
 std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>& known) {
-  if (s_.tiles.contains(id) || known.contains(id)) {
-    return s_.tiles.contains(id) ? element(s_.tiles.at(id)) : known.at(id);
+  if (auto tile = s_.tiles.find(id); tile != s_.tiles.end()) {
+    return element(tile->second);
+  }
+  if (auto text = known.find(id); text != known.end()) {
+    return text->second;
   }
   const Value& v = value(id);
   std::vector<std::string> operands = mapped(v.operands, [&](ValueId o) { return valueText(o, known); });

@@ -58,7 +58,7 @@ std::string runtimeSections(const std::set<std::string, std::less<>>& names) {
     }
   }
   for (const std::string& name : wanted) {
-    invariant(contains(mapped(sections, &Section::name), name),
+    invariant(std::ranges::find(sections, name, &Section::name) != sections.end(),
               "[codegen cuda] no runtime function {}: runtime/cuda has no such section", name);
   }
   auto isWanted = [&](const Section& s) { return wanted.contains(s.name); };

@@ -151,7 +151,8 @@ Usage analyseUsage(const Program& program) {
     bool deeper = std::ranges::any_of(c, [&](const Consumer& x) { return x.depth > a.depthOf[i]; });
     auto id = static_cast<ValueId>(i);
     u.stored[i] = isRoot(v.kind) || a.kept[i] || ((c.size() > 1 || deeper) && !isFree(program, id));
-    for (const Consumer& x : u.stored[i] ? std::set{a.siteOf[id]} : c) {
+    const std::set<Consumer> sites = u.stored[i] ? std::set{a.siteOf[id]} : c;
+    for (const Consumer& x : sites) {
       a.useAll(v, x);
     }
   }

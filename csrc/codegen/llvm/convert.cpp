@@ -149,11 +149,12 @@ void Emitter::convert(ValueId id) {
     int lanes = lanesOf(v);
     int64_t apart = laneStep(v);
     Type* type = lanes > 1 ? FixedVectorType::get(element, lanes) : element;
-    Value* x = PoisonValue::get(type);
     if (apart == 1) {
-      x = b_.CreateAlignedLoad(type, p, align);
+      setPiece(id, at, fromMemory(b_.CreateAlignedLoad(type, p, align), v.dtype));
+      return;
     }
-    for (int k = 0; apart != 1 && k < lanes; k++) {
+    Value* x = PoisonValue::get(type);
+    for (int k = 0; k < lanes; k++) {
       Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, k * apart), align);
       x = b_.CreateInsertElement(x, e, k);
     }

@@ -301,13 +301,14 @@ PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) con
   std::string lane;
   piece.whole = a.whole.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
     for (size_t i = 0; i < info.digits.size(); i++) {
-      if (digitOf(space, i).symbol == symbol && static_cast<int>(i) == info.vector) {
-        lane = symbol;
-        return IntExpr::symbol(lane, factsBelow(info.lanes)) + IntExpr(at.digit[i]) * info.lanes;
+      if (digitOf(space, i).symbol != symbol) {
+        continue;
       }
-      if (digitOf(space, i).symbol == symbol) {
+      if (static_cast<int>(i) != info.vector) {
         return at.digit[i];
       }
+      lane = symbol;
+      return IntExpr::symbol(lane, factsBelow(info.lanes)) + IntExpr(at.digit[i]) * info.lanes;
     }
     return std::nullopt;
   });

@@ -77,7 +77,9 @@ std::vector<int64_t> batchOffsets(const Operand& o, const std::vector<int64_t>& 
     int64_t stride = present && o.shape[od] != 1 ? o.strides[od] : 0;
     std::vector<int64_t> next;
     for (int64_t base : offsets) {
-      append(next, mapped(std::views::iota(int64_t{0}, batch[d]), [&](int64_t i) { return base + i * stride; }));
+      for (int64_t i = 0; i < batch[d]; i++) {
+        next.push_back(base + i * stride);
+      }
     }
     offsets = std::move(next);
   }

@@ -78,23 +78,34 @@ std::string difference(int rankA, const CallRecord& a, int rankB, const CallReco
   auto say = [&](std::string_view what, const auto& x, const auto& y) {
     return fmt::format("the {} differ: rank {} has {}, rank {} has {}", what, rankA, x, rankB, y);
   };
-  using Row = std::pair<bool, std::string>;
-  const Row rows[] = {
-      {a == b, ""},
-      {a.kind != b.kind || a.ragged != b.ragged,
-       fmt::format("the calls differ: rank {} calls {}, rank {} calls {}", rankA, describe(a), rankB, describe(b))},
-      {a.teamMask != b.teamMask, say("teams", teamText(a), teamText(b))},
-      {a.teamHash != b.teamHash,
-       fmt::format("ranks {} and {} list the ranks of team {} in different orders", rankA, rankB, teamText(a))},
-      {a.type != b.type, say("types", name(a.type), name(b.type))},
-      {a.count != b.count, say("counts", a.count, b.count)},
-      {a.countHash != b.countHash,
-       fmt::format("ranks {} and {} give different counts by rank, of {} elements together", rankA, rankB, a.count)},
-      {a.op != b.op, say("operations", name(a.op), name(b.op))},
-      {a.root != b.root, say("roots", a.root, b.root)},
-      {true, fmt::format("the programs differ: ranks {} and {} run different fusions, sizes or steps", rankA, rankB)},
-  };
-  return std::ranges::find(rows, true, &Row::first)->second;
+  if (a == b) {
+    return {};
+  }
+  if (a.kind != b.kind || a.ragged != b.ragged) {
+    return fmt::format("the calls differ: rank {} calls {}, rank {} calls {}", rankA, describe(a), rankB, describe(b));
+  }
+  if (a.teamMask != b.teamMask) {
+    return say("teams", teamText(a), teamText(b));
+  }
+  if (a.teamHash != b.teamHash) {
+    return fmt::format("ranks {} and {} list the ranks of team {} in different orders", rankA, rankB, teamText(a));
+  }
+  if (a.type != b.type) {
+    return say("types", name(a.type), name(b.type));
+  }
+  if (a.count != b.count) {
+    return say("counts", a.count, b.count);
+  }
+  if (a.countHash != b.countHash) {
+    return fmt::format("ranks {} and {} give different counts by rank, of {} elements together", rankA, rankB, a.count);
+  }
+  if (a.op != b.op) {
+    return say("operations", name(a.op), name(b.op));
+  }
+  if (a.root != b.root) {
+    return say("roots", a.root, b.root);
+  }
+  return fmt::format("the programs differ: ranks {} and {} run different fusions, sizes or steps", rankA, rankB);
 }
 
 int64_t Blocks::begin(int64_t block) const {

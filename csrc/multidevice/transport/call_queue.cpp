@@ -17,8 +17,8 @@ CallQueue::~CallQueue() {
       comm_.abort("an exception has destroyed the queue of calls in flight");
       lock.lock();
     }
-    ended_.wait(lock,
-                [&] { return isEmpty(); });  // a call that runs may post another one, also to a lane that has no calls
+    // a call that runs may post another one, also to a lane that has no calls
+    ended_.wait(lock, [&] { return isEmpty(); });
     closing_ = true;
     for (auto& [team, lane] : lanes_) {
       lane.changed.notify_one();
@@ -46,7 +46,7 @@ CallQueue::Handle CallQueue::postTo(const std::vector<int>& ranks, Communicator&
                                     std::function<void(Communicator&)> call) {
   Call posted{std::move(call), {}};
   Handle handle(posted.ended.get_future().share());
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto [it, isNew] = lanes_.try_emplace(ranks, comm);
   Lane& lane = it->second;
   if (isNew) {
@@ -58,6 +58,7 @@ CallQueue::Handle CallQueue::postTo(const std::vector<int>& ranks, Communicator&
     }
   }
   lane.calls.push_back(std::move(posted));
+  lock.unlock();
   lane.changed.notify_one();
   return handle;
 }

@@ -126,6 +126,7 @@ FlightRecord readFlightRecord(const std::string& file) {
       record.transport = rest;
     } else if (key == "rank") {
       words >> record.rank >> record.size;
+      check(!words.fail() && record.size >= 0, "[blame] {}: '{}' names no rank of a world", file, line);
     } else if (key == "writer") {
       words >> writer;
     } else if (key == "opened") {

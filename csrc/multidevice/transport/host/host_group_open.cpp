@@ -20,7 +20,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kVersion = "meshfuse-host-7";
+constexpr std::string_view kVersion = "meshfuse-host-8";
 constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 

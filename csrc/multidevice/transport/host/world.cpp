@@ -41,7 +41,8 @@ std::string environmentText(const char* variable) {
 }
 
 std::vector<std::string> linesOf(std::string_view text) {
-  return mapped(std::views::split(text, '\n'), [](auto line) { return std::string(line.begin(), line.end()); });
+  auto lines = mapped(std::views::split(text, '\n'), [](auto line) { return std::string(line.begin(), line.end()); });
+  return lines.empty() ? std::vector<std::string>(1) : lines;  // an empty text is split into no line
 }
 
 std::string bootIdentity() {
