@@ -14,7 +14,36 @@ namespace meshfuse {
 
 namespace {
 
-// Copies the elements of a part run by run; `copy(part, places)` gets a run of the part and its positions in the whole tensor.
+// An even part inside the whole tensor.
+struct EvenPart {
+  Tensor places;                    // one dim for each local digit
+  std::vector<int64_t> localShape;  // one size for each dim
+};
+
+EvenPart evenPart(const Tensor& whole, const ShardState& state, int64_t rank) {
+  const std::vector<int64_t> coordinates = state.mesh.coordinates(rank);
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  std::vector<int64_t> localShape;
+  int64_t offset = 0;
+  for (size_t k = 0; k < state.dims.size(); k++) {
+    int64_t& local = localShape.emplace_back(1);
+    for (const Digit& d : state.dims[k].digits()) {
+      const int64_t size = d.size.constValue();
+      const int64_t step = d.stride.constValue() * whole.strides()[k];
+      if (d.owner.isDevice()) {
+        offset += coordinates[d.owner.axis] / d.owner.below.constValue() % size * step;
+      } else {
+        sizes.push_back(size);
+        strides.push_back(step);
+        local *= size;
+      }
+    }
+  }
+  return {whole.asStrided(sizes, strides, offset), std::move(localShape)};
+}
+
+// Copies the elements of an uneven part run by run; `copy(part, places)` gets a run of the part and its positions in the whole tensor.
 void forEachRun(const Tensor& part, const Tensor& whole, const Part& held,
                 const std::function<void(Tensor part, Tensor places)>& copy, int dim = 0) {
   if (dim == part.dim()) {
@@ -65,18 +94,23 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
 Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
   check(state.mesh.contains(rank), "[shardTensor] rank {} is not in mesh {}; only its ranks hold parts", rank,
         state.mesh.toString());
-  const Part held = heldPart(state, rank);
-  if (!isRagged(state) && std::ranges::all_of(held.dims, [](const IndexRuns& runs) { return runs.size() == 1; })) {
-    Tensor view = tensor;
-    for (int dim = 0; dim < tensor.dim(); dim++) {
-      const IndexRun& r = held.dims[dim].front();
-      view = view.slice(dim, r.start, r.last() + 1, r.step);
-    }
-    return view.contiguous().view(held.sizes());
+  if (!isRagged(state)) {
+    const EvenPart even = evenPart(tensor, state, rank);
+    return even.places.contiguous().view(even.localShape);
   }
+  const Part held = heldPart(state, rank);
   Tensor out = Tensor::empty(held.sizes(), tensor.dtype());
   forEachRun(out, tensor, held, [](Tensor mine, const Tensor& places) { mine.copyFrom(places); });
-  return isRagged(state) ? out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()}) : out;
+  return out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
+}
+
+// UserError if part k of a whole tensor has other sizes than these.
+void checkSizes(const Tensor& part, size_t k, std::span<const int64_t> sizes) {
+  for (size_t d = 0; d < sizes.size(); d++) {
+    check(part.sizes()[d] == sizes[d],
+          "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the mesh",
+          k, part.sizes()[d], d, sizes[d]);
+  }
 }
 
 // For each dim, the sum over the devices that differ only in the axes, or parts of axes, that own the dim.
@@ -141,17 +175,24 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
   check(std::ssize(parts) == mesh.numDevices(),
         "[unshardTensor] got {} parts for mesh {}; expected one for each device", parts.size(), mesh.toString());
-  std::vector<int64_t> shape = wholeShape(parts, tv);
+  const int64_t dims = std::ssize(tv->shape());
+  for (size_t k = 0; k < parts.size(); k++) {
+    check(parts[k].dim() == dims, "[unshardTensor] part {} has {} dims, expected {}: those of {}", k, parts[k].dim(),
+          dims, tv->toString());
+  }
+  const std::vector<int64_t> shape = wholeShape(parts, tv);
   const ShardState state = stateFor(tv, shape);
   Tensor whole = Tensor::empty(shape, parts[0].dtype());
   for (size_t k = 0; k < parts.size(); k++) {
-    const Part held = heldPart(state, mesh.devices()[k]);
-    for (size_t d = 0; d < held.dims.size(); d++) {
-      check(parts[k].size(static_cast<int>(d)) == countOf(held.dims[d]),
-            "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the "
-            "mesh",
-            k, parts[k].size(static_cast<int>(d)), d, countOf(held.dims[d]));
+    const int64_t rank = mesh.devices()[k];
+    if (!isRagged(state)) {
+      EvenPart even = evenPart(whole, state, rank);
+      checkSizes(parts[k], k, even.localShape);
+      even.places.copyFrom(parts[k].contiguous().view({even.places.sizes().begin(), even.places.sizes().end()}));
+      continue;
     }
+    const Part held = heldPart(state, rank);
+    checkSizes(parts[k], k, held.sizes());
     forEachRun(parts[k], whole, held, [](const Tensor& part, Tensor places) { places.copyFrom(part); });
   }
   return whole;

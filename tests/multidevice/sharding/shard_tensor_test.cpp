@@ -56,6 +56,32 @@ TEST(ShardTensor, PartsOfRandomStatesMakeTheWhole) {
   }
 }
 
+// Also where the elements would fit in number, and dims are missing or too many.
+TEST(ShardTensor, PartsOfOtherShapesAreRefused) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}});
+  Fusion fusion;
+  auto rowsOf = [&](int64_t rows) {
+    TensorView* tv = TensorViewBuilder().shape({rows, 4}).build(fusion);
+    tv->setDeviceMesh(mesh);
+    tv->outer_split(0, 2);
+    tv->axis(0)->parallelize(ParallelType::DIDx);
+    return tv;
+  };
+  const Tensor even = counted({2, 4});
+  const TensorView* four = rowsOf(4);
+  EXPECT_EQ(unshardTensor(std::vector{even, even}, four).numel(), 16);
+  for (const Tensor& other : {counted({2, 4, 1}), counted({8}), counted({4, 2}), counted({2, 8}), counted({1, 4})}) {
+    EXPECT_THROW((void)unshardTensor(std::vector{even, other}, four), UserError) << other.toString();
+    EXPECT_THROW((void)unshardTensor(std::vector{other, even}, four), UserError) << other.toString();
+  }
+  const TensorView* three = rowsOf(3);
+  const Tensor last = counted({1, 4});
+  EXPECT_EQ(unshardTensor(std::vector{even, last}, three).numel(), 12);
+  for (const Tensor& other : {counted({1, 4, 1}), counted({4}), counted({4, 1}), counted({1, 8})}) {
+    EXPECT_THROW((void)unshardTensor(std::vector{even, other}, three), UserError) << other.toString();
+  }
+}
+
 TEST(ShardTensor, SymbolicExtentsTakeTheSizesAtHand) {
   Fusion fusion;
   TensorView* tv = makeContigTensor(fusion, 2, DataType::Float);
