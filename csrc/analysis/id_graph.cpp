@@ -1,6 +1,7 @@
 #include "analysis/id_graph.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <numeric>
 #include <string>
@@ -18,16 +19,16 @@ namespace {
 class UnionFind {
  public:
   explicit UnionFind(size_t size) : parent_(size) { std::iota(parent_.begin(), parent_.end(), 0); }
-  int find(int x) {
+  int64_t find(int64_t x) {
     while (parent_[x] != x) {
-      int& p = parent_[x];
+      int64_t& p = parent_[x];
       p = parent_[p];
       x = p;
     }
     return x;
   }
   // The smaller number stays the root.
-  bool unite(int a, int b) {
+  bool unite(int64_t a, int64_t b) {
     a = find(a);
     b = find(b);
     if (a == b) {
@@ -38,7 +39,7 @@ class UnionFind {
   }
 
  private:
-  std::vector<int> parent_;
+  std::vector<int64_t> parent_;
 };
 
 // The attributes that equal transforms must share in addition to their dims.
@@ -83,15 +84,15 @@ void closeUnder(const std::vector<Transform>& transforms, UnionFind& sets) {
   while (changed) {
     changed = false;
     for (bool forward : {true, false}) {
-      std::map<std::pair<std::string, std::vector<int>>, const IdExpr*> known;
+      std::map<std::pair<std::string, std::vector<int64_t>>, const IdExpr*> known;
       for (const Transform& t : transforms) {
-        std::vector<int> groups =
+        std::vector<int64_t> groups =
             mapped(forward ? t.expr->in : t.expr->out, [&](const IterDomain* id) { return sets.find(id->id()); });
         const IdExpr* same =
             known.emplace(std::pair(forward ? t.forward : t.backward, std::move(groups)), t.expr).first->second;
         const std::vector<IterDomain*>& a = forward ? same->out : same->in;
         const std::vector<IterDomain*>& b = forward ? t.expr->out : t.expr->in;
-        for (size_t k = 0; k < a.size(); k++) {
+        for (int64_t k = 0; k < std::ssize(a); k++) {
           changed = sets.unite(a[k]->id(), b[k]->id()) || changed;
         }
       }
@@ -101,7 +102,7 @@ void closeUnder(const std::vector<Transform>& transforms, UnionFind& sets) {
 
 }  // namespace
 
-std::vector<IdLink> idLinks(const Expr& expr, int operand) {
+std::vector<IdLink> idLinks(const Expr& expr, int64_t operand) {
   std::vector<IdLink> links;
   OperandDims dims = dimsRead(expr, operand);
   if (dims.ofProducer.empty()) {
@@ -109,7 +110,7 @@ std::vector<IdLink> idLinks(const Expr& expr, int operand) {
   }
   std::vector<IterDomain*> p = expr.input(operand)->asTensor()->noReductions();
   const std::vector<IterDomain*>& c = expr.tensorOutput()->getRootDomain();
-  for (size_t k = 0; k < c.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(c); k++) {
     const DimLink& link = dims.ofConsumer[k];
     if (link.producer >= 0) {
       links.push_back({p[link.producer], c[k], link.how, link.offset});
@@ -120,8 +121,8 @@ std::vector<IdLink> idLinks(const Expr& expr, int operand) {
 
 std::vector<IdLink> idLinks(const Expr& expr) {
   std::vector<IdLink> links;
-  for (size_t k = 0; k < expr.inputs().size(); k++) {
-    append(links, idLinks(expr, static_cast<int>(k)));
+  for (int64_t k = 0; k < std::ssize(expr.inputs()); k++) {
+    append(links, idLinks(expr, k));
   }
   return links;
 }
@@ -149,16 +150,16 @@ IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
     }
   }
   closeUnder(transforms, sets);
-  groupOf_ = mapped(std::views::iota(0, static_cast<int>(ids_.size())), [&](int id) { return sets.find(id); });
+  groupOf_ = mapped(indices(ids_), [&](int64_t id) { return sets.find(id); });
 }
 
-int IdGraph::group(const IterDomain* id) const {
+int64_t IdGraph::group(const IterDomain* id) const {
   return static_cast<size_t>(id->id()) < groupOf_.size() ? groupOf_[id->id()] : id->id();
 }
 
 bool IdGraph::same(const IterDomain* a, const IterDomain* b) const { return group(a) == group(b); }
 
-std::vector<IterDomain*> IdGraph::members(int group) const {
+std::vector<IterDomain*> IdGraph::members(int64_t group) const {
   return filtered(ids_, [&](const IterDomain* id) { return id != nullptr && this->group(id) == group; });
 }
 

@@ -13,6 +13,7 @@
 //   BroadcastIds   also Stretched: a broadcast dim is in the group of the dim to which it stretches
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct IdLink {
 };
 // Links of all tensor operands, in order of operands and of the result's dims.
 [[nodiscard]] std::vector<IdLink> idLinks(const Expr& expr);
-[[nodiscard]] std::vector<IdLink> idLinks(const Expr& expr, int operand);
+[[nodiscard]] std::vector<IdLink> idLinks(const Expr& expr, int64_t operand);
 
 class IdGraph {
  public:
@@ -42,12 +43,12 @@ class IdGraph {
   // A dim that was created after this graph is alone in its group.
   [[nodiscard]] bool same(const IterDomain* a, const IterDomain* b) const;
   // The smallest id in the group of `id`.
-  [[nodiscard]] int group(const IterDomain* id) const;
+  [[nodiscard]] int64_t group(const IterDomain* id) const;
   // In id order.
-  [[nodiscard]] std::vector<IterDomain*> members(int group) const;
+  [[nodiscard]] std::vector<IterDomain*> members(int64_t group) const;
 
  private:
-  std::vector<int> groupOf_;  // by id; ids that no tensor has are alone
+  std::vector<int64_t> groupOf_;  // by id; ids that no tensor has are alone
   std::vector<IterDomain*> ids_;
 };
 

@@ -7,6 +7,7 @@
 // calls changed() itself.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -49,8 +50,8 @@ class PassContext {
   void remark(std::string text) { remarks_.push_back(std::move(text)); }
   const std::vector<std::string>& remarks() const { return remarks_; }
   // The reason for a tensor's sharding, by id of the tensor.
-  void because(int tensor, std::string reason) { reasons_[tensor] = std::move(reason); }
-  const std::map<int, std::string>& reasons() const { return reasons_; }
+  void because(int64_t tensor, std::string reason) { reasons_[tensor] = std::move(reason); }
+  const std::map<int64_t, std::string>& reasons() const { return reasons_; }
 
  private:
   struct Held {
@@ -79,7 +80,7 @@ class PassContext {
   ByName analyses_;
   ByName memos_;
   std::vector<std::string> remarks_;
-  std::map<int, std::string> reasons_;
+  std::map<int64_t, std::string> reasons_;
 };
 
 }  // namespace meshfuse

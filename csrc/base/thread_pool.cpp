@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <cstdint>
 #include <exception>
 #include <fstream>
 #include <mutex>
@@ -23,8 +24,8 @@ namespace meshfuse {
 namespace {
 
 // About 20 us: longer than the gap between the kernels of one program, shorter than a time slice.
-constexpr int kSpins = 600;
-constexpr int kRangesPerThread = 4;
+constexpr int64_t kSpins = 600;
+constexpr int64_t kRangesPerThread = 4;
 
 void futexWait(std::atomic<uint32_t>& word, uint32_t seen) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
@@ -42,19 +43,20 @@ void pause() {
 
 }  // namespace
 
-int availableCores() {
+int64_t availableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                          : static_cast<int>(std::thread::hardware_concurrency());
+  int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0
+                      ? CPU_COUNT(&set)
+                      : static_cast<int64_t>(std::thread::hardware_concurrency());
   std::ifstream quotaFile("/sys/fs/cgroup/cpu.max");
   std::string quota;
   long period = 0;
   if (quotaFile >> quota >> period && quota != "max" && period > 0) {
     long limit = (std::strtol(quota.c_str(), nullptr, 10) + period - 1) / period;
-    cores = std::min(cores, static_cast<int>(std::max(limit, 1l)));
+    cores = std::min(cores, std::max(limit, 1l));
   }
-  return std::max(cores, 1);
+  return std::max<int64_t>(cores, 1);
 }
 
 // A run has a number, its epoch. `cursor` holds the low half of the epoch above the next unclaimed range, so that a helper
@@ -69,7 +71,7 @@ struct ThreadPool::State {
     std::atomic<uint32_t> ranges = 0;
   };
 
-  int threads = 1;
+  int64_t threads = 1;
   bool spin = true;
   std::mutex callers;  // one run at a time
   Job job;
@@ -84,9 +86,9 @@ struct ThreadPool::State {
   std::vector<std::thread> helpers;
 
   ~State();  // ends the helpers
-  void work(uint32_t run, int worker);
+  void work(uint32_t run, int64_t worker);
   void finish();
-  void helper(int worker);
+  void helper(int64_t worker);
 };
 
 namespace {
@@ -94,7 +96,7 @@ namespace {
 // The pool and worker this thread runs a range for, for nested runs.
 struct Inside {
   const void* pool = nullptr;
-  int worker = 0;
+  int64_t worker = 0;
 };
 thread_local Inside inside;
 
@@ -106,7 +108,7 @@ struct InsideScope {
 
 }  // namespace
 
-void ThreadPool::State::work(uint32_t run, int worker) {
+void ThreadPool::State::work(uint32_t run, int64_t worker) {
   uint64_t c = cursor.load(std::memory_order_acquire);
   while (static_cast<uint32_t>(c >> 32) == run) {
     auto acquire = std::memory_order_acquire;
@@ -138,10 +140,10 @@ void ThreadPool::State::work(uint32_t run, int worker) {
   }
 }
 
-void ThreadPool::State::helper(int worker) {
+void ThreadPool::State::helper(int64_t worker) {
   uint32_t seen = 0;
   while (true) {
-    for (int k = 0; spin && k < kSpins && epoch.load(std::memory_order_acquire) == seen; k++) {
+    for (int64_t k = 0; spin && k < kSpins && epoch.load(std::memory_order_acquire) == seen; k++) {
       pause();
     }
     if (epoch.load(std::memory_order_acquire) == seen) {
@@ -160,7 +162,7 @@ void ThreadPool::State::helper(int worker) {
 }
 
 void ThreadPool::State::finish() {
-  for (int k = 0; k < (spin ? kSpins * 4 : 1); k++) {
+  for (int64_t k = 0; k < (spin ? kSpins * 4 : 1); k++) {
     if (unfinished.load(std::memory_order_acquire) == 0) {
       return;
     }
@@ -187,17 +189,17 @@ ThreadPool::State::~State() {
 ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
   check(options.threads >= 0 && options.threads <= 4096,
         "[thread pool] got {} threads; expected 0 (one for each core) to 4096", options.threads);
-  int cores = availableCores();
+  int64_t cores = availableCores();
   state_->threads = options.threads == 0 ? cores : options.threads;
   state_->spin = options.spin && state_->threads <= cores;  // spinning would take the core from the thread waited for
-  for (int worker = 1; worker < state_->threads; worker++) {
+  for (int64_t worker = 1; worker < state_->threads; worker++) {
     state_->helpers.emplace_back([s = state_.get(), worker] { s->helper(worker); });
   }
 }
 
 ThreadPool::~ThreadPool() = default;
 
-int ThreadPool::threads() const { return state_->threads; }
+int64_t ThreadPool::threads() const { return state_->threads; }
 
 void ThreadPool::runRanges(int64_t parts, int64_t grain, void* context, RangeFn fn) {
   if (parts <= 0) {

@@ -15,8 +15,8 @@
 namespace meshfuse {
 
 struct ThreadPoolOptions {
-  int threads = 0;   // caller included; 0: one for every core this process may run on
-  bool spin = true;  // false: helpers sleep at once; for more threads than cores
+  int64_t threads = 0;  // caller included; 0: one for every core this process may run on
+  bool spin = true;     // false: helpers sleep at once; for more threads than cores
 };
 
 class ThreadPool {
@@ -26,7 +26,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const;
+  int64_t threads() const;
 
   // Calls fn(begin, end, worker) so that the ranges cover 0..parts-1, each part once; returns when all have returned. Ranges
   // hold `grain` parts, the last one fewer; 0 chooses a few ranges for each thread. 0 <= worker < threads(); a worker runs
@@ -36,13 +36,13 @@ class ThreadPool {
   void run(int64_t parts, Fn&& fn, int64_t grain = 0) {
     using Callable = std::remove_reference_t<Fn>;
     runRanges(parts, grain, const_cast<void*>(static_cast<const void*>(&fn)),
-              [](void* context, int64_t begin, int64_t end, int worker) {
+              [](void* context, int64_t begin, int64_t end, int64_t worker) {
                 (*static_cast<Callable*>(context))(begin, end, worker);
               });
   }
 
  private:
-  using RangeFn = void (*)(void* context, int64_t begin, int64_t end, int worker);
+  using RangeFn = void (*)(void* context, int64_t begin, int64_t end, int64_t worker);
   void runRanges(int64_t parts, int64_t grain, void* context, RangeFn fn);
 
   struct State;
@@ -50,6 +50,6 @@ class ThreadPool {
 };
 
 // Cores that this process may run on, at least 1; its affinity mask and its cgroup's CPU quota limit them.
-[[nodiscard]] int availableCores();
+[[nodiscard]] int64_t availableCores();
 
 }  // namespace meshfuse

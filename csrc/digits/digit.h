@@ -28,10 +28,10 @@ enum class OwnerKind : uint8_t { Local, Device, Stream };
 
 struct Owner {
   OwnerKind kind = OwnerKind::Local;
-  int axis = 0;       // Device: position of the mesh axis
+  int64_t axis = 0;   // Device: position of the mesh axis
   IntExpr below = 1;  // Device: the digit's value is (coordinate / below) mod size
 
-  static Owner device(int axis, const IntExpr& below = 1) { return {OwnerKind::Device, axis, below}; }
+  static Owner device(int64_t axis, const IntExpr& below = 1) { return {OwnerKind::Device, axis, below}; }
   static Owner stream() { return {OwnerKind::Stream, 0, 1}; }
   bool isLocal() const { return kind == OwnerKind::Local; }
   bool isDevice() const { return kind == OwnerKind::Device; }
@@ -39,7 +39,7 @@ struct Owner {
 };
 
 struct Digit {
-  int dim = 0;
+  int64_t dim = 0;
   IntExpr stride = 1;
   IntExpr size = 1;
   Owner owner;

@@ -1,6 +1,7 @@
 #include "digits/digit_list.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "base/error.h"
@@ -74,7 +75,9 @@ DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) {
   }
 }
 
-DigitList DigitList::whole(int dim, const IntExpr& extent) { return DigitList({Digit{.dim = dim, .size = extent}}); }
+DigitList DigitList::whole(int64_t dim, const IntExpr& extent) {
+  return DigitList({Digit{.dim = dim, .size = extent}});
+}
 
 DigitList DigitList::opaque() {
   DigitList list;
@@ -198,11 +201,11 @@ DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, con
   // The places of the domain that show pieces of the digit, as (stride in the base dim, piece on the domain).
   struct Place {
     Digit base;
-    int dim;
+    int64_t dim;
     IntExpr stride;
   };
   std::vector<Place> places;
-  for (size_t k = 0; k < domain.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(domain); k++) {
     if (domain[k].isOpaque()) {
       continue;  // should it hide a piece of the digit, the piece is missed below
     }
@@ -210,7 +213,7 @@ DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, con
     const std::span<const Digit> digits = domain[k].digits();
     for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
       if (d->dim == digit.dim) {
-        places.push_back({*d, static_cast<int>(k), stride});
+        places.push_back({*d, k, stride});
       }
       stride = prover.multiply(stride, d->size);
     }
@@ -255,7 +258,8 @@ namespace {
 
 // Local digits put between the owned ones, from the minor end up to what lies above them all; nullopt where they overlap or do not
 // nest. `at` is the stride of the place above.
-std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned, IntExpr& at, const Prover& prover) {
+std::optional<std::vector<Digit>> fillBetween(int64_t dim, std::vector<Digit> owned, IntExpr& at,
+                                              const Prover& prover) {
   std::vector<Digit> digits;  // least significant first
   while (!owned.empty()) {
     // The owned digit next above `at`: the one whose stride divides all others' that remain.
@@ -304,7 +308,7 @@ std::vector<Digit> partsJoined(const std::vector<Digit>& owned) {
     return owned;
   }
   std::vector<IntExpr> joined;
-  for (size_t k = 0; k < parts.size(); k += static_cast<size_t>(count)) {
+  for (int64_t k = 0; k < std::ssize(parts); k += static_cast<size_t>(count)) {
     joined.push_back(sumOf(std::span(parts).subspan(k, count)));
   }
   std::vector<Digit> out = owned;
@@ -316,7 +320,7 @@ std::vector<Digit> partsJoined(const std::vector<Digit>& owned) {
 }
 
 // Digits of a dim in parts of given sizes.
-DigitList fillPadded(int dim, const std::vector<Digit>& given, const Prover& prover) {
+DigitList fillPadded(int64_t dim, const std::vector<Digit>& given, const Prover& prover) {
   if (std::ranges::any_of(given, [&](const Digit& d) { return d.parts != given[0].parts; })) {
     return DigitList::opaque();
   }
@@ -354,7 +358,7 @@ bool coverRoundedUp(const std::vector<Digit>& digits, const IntExpr& above, cons
 }
 
 // Of a symbolic extent that the digits up to `above` are not proved to divide: the topmost is ragged.
-DigitList roundedUp(int dim, std::vector<Digit> digits, const IntExpr& above, const IntExpr& extent,
+DigitList roundedUp(int64_t dim, std::vector<Digit> digits, const IntExpr& above, const IntExpr& extent,
                     const Prover& prover) {
   if (above.isConst(0)) {
     return DigitList::opaque();
@@ -371,7 +375,7 @@ bool arePadded(const std::vector<Digit>& owned) {
 
 }  // namespace
 
-DigitList fillLocal(int dim, const IntExpr& size, const std::vector<Digit>& owned, const Prover& prover) {
+DigitList fillLocal(int64_t dim, const IntExpr& size, const std::vector<Digit>& owned, const Prover& prover) {
   const IntExpr extent = prover.canonical(size);
   if (owned.empty()) {
     return DigitList::whole(dim, extent);
@@ -395,7 +399,7 @@ DigitList fillLocal(int dim, const IntExpr& size, const std::vector<Digit>& owne
                                           : roundedUp(dim, std::move(*digits), at, extent, prover);
 }
 
-DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
+DigitList fillRagged(int64_t dim, int64_t extent, const std::vector<Digit>& owned) {
   if (arePadded(owned)) {
     return fillPadded(dim, owned, {});
   }

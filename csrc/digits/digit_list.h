@@ -9,6 +9,7 @@
 // nest, or if divisibility is not proven. An opaque list equals no list, not even itself.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,7 +25,7 @@ class DigitList {
  public:
   DigitList() = default;                                                     // no digits: the constant 0, of size 1
   explicit DigitList(std::vector<Digit> digits, const Prover& prover = {});  // brought to normal form
-  static DigitList whole(int dim, const IntExpr& extent);
+  static DigitList whole(int64_t dim, const IntExpr& extent);
   static DigitList opaque();
 
   bool isOpaque() const { return opaque_; }
@@ -77,9 +78,9 @@ class DigitList {
 // Completes the digits `owned` (in any order) of one dim of the given extent with local digits. If the sizes are not proved to
 // divide the extent, the topmost digit is rounded up. If the owned digits have parts of given sizes, all digits have them, and the
 // extent is the sum of the parts. Opaque if the owned digits overlap, do not nest, or have different parts.
-[[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned,
+[[nodiscard]] DigitList fillLocal(int64_t dim, const IntExpr& extent, const std::vector<Digit>& owned,
                                   const Prover& prover = {});
 // The same for constant sizes; with parts of given sizes the digits fill the padded dim.
-[[nodiscard]] DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned);
+[[nodiscard]] DigitList fillRagged(int64_t dim, int64_t extent, const std::vector<Digit>& owned);
 
 }  // namespace meshfuse

@@ -1,6 +1,7 @@
 #include "digits/int_expr.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 
 #include "base/error.h"
@@ -161,7 +162,7 @@ struct IntExprBuilder {
       same->numerator = addExact(mulExact(same->numerator, common / same->denominator),
                                  mulExact(f.numerator, common / f.denominator));
       same->denominator = common;
-      for (size_t i = 0; i < f.bases.size(); i++) {  // the instance that knows more
+      for (int64_t i = 0; i < std::ssize(f.bases); i++) {  // the instance that knows more
         if (f.bases[i]->facts.divisor > same->bases[i]->facts.divisor) {
           same->bases[i] = f.bases[i];
         }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdint>
 #include <iterator>
 
 #include "base/error.h"
@@ -11,7 +12,7 @@ namespace meshfuse {
 namespace {
 
 // Each level takes a few stack frames; texts of toString stay far below the limit.
-constexpr int kMostLevels = 256;
+constexpr int64_t kMostLevels = 256;
 
 bool isDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool isOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; }
@@ -117,7 +118,7 @@ class Parser {
   std::string_view text_;
   const std::function<SymbolFacts(std::string_view)>& factsOf_;
   size_t at_ = 0;
-  int levels_ = 0;  // of factors in factors
+  int64_t levels_ = 0;  // of factors in factors
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/error.h"
@@ -21,7 +22,7 @@ namespace {
 constexpr std::string_view kNoPlan = "no plan: ";
 constexpr std::string_view kPlatform = "platform: ";
 constexpr size_t kMostOfADescriptor = 3500;
-constexpr int kMostStepsOfAnOp = 8;
+constexpr int64_t kMostStepsOfAnOp = 8;
 constexpr uint64_t kExchangeOfCall = 0x61677265656d656e;
 
 bool refuses(const std::string& answer) { return answer.starts_with(kNoPlan) || answer.starts_with(kRefusal); }
@@ -32,7 +33,7 @@ std::string refusalOf(const std::vector<std::string>& answers) {
   if (first == answers.end()) {
     return {};
   }
-  for (size_t r = 0; r < answers.size(); r++) {
+  for (int64_t r = 0; r < std::ssize(answers); r++) {
     deviceCheck(!answers[r].starts_with(kNoPlan), "[agreement] rank {} could not compile a plan: {}", r,
                 answers[r].substr(std::min(kNoPlan.size(), answers[r].size())));
   }
@@ -42,7 +43,7 @@ std::string refusalOf(const std::vector<std::string>& answers) {
   return first->substr(kRefusal.size()) + (ranks.size() < answers.size() ? who : "");
 }
 
-bool isOnAllRanks(const Fusion& fusion, int ranks) {
+bool isOnAllRanks(const Fusion& fusion, int64_t ranks) {
   return std::ranges::all_of(fusion.tensors(), [&](const TensorView* tv) {
     return !tv->hasDeviceMesh() || std::ssize(tv->getDeviceMesh().devices()) == ranks;
   });
@@ -51,7 +52,7 @@ bool isOnAllRanks(const Fusion& fusion, int ranks) {
 // One line for each dim of each input.
 std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int64_t>>& sizes) {
   std::string text;
-  for (size_t i = 0; i < sizes.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(sizes); i++) {
     const Val* in = fusion.inputs()[i];
     const size_t dims = in->isTensor() ? in->asTensor()->shape().size() : 0;
     for (size_t k = 0; k < sizes[i].size() && in->isTensor(); k++) {
@@ -70,7 +71,7 @@ std::string platformText(const AgreementOptions& options, const DeviceInfo& devi
 
 // UserError for plans that differ. `texts`: of all ranks. `different`: ranks with another text than rank 0.
 [[noreturn]] void throwDifference(const std::vector<std::string>& texts, const std::vector<int64_t>& different) {
-  const int other = static_cast<int>(different[0]);
+  const int64_t other = different[0];
   const std::string difference = firstDifference(texts[0], texts[other], 0, other);
   check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,
         "[run] the shards of ranks [{}] differ in size from that of rank 0, and the global size is not given: {}; give "

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "exec/arguments.h"
@@ -84,8 +85,8 @@ bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<Argum
 }
 
 std::string difference(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
-  for (size_t i = 0; i < inputs.size(); i++) {
-    if (i >= facts.size()) {
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
+    if (i >= std::ssize(facts)) {
       return fmt::format("input {} is additional", i);
     }
     if (!facts[i].holdFor(inputs[i])) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <set>
@@ -20,7 +21,7 @@ namespace meshfuse {
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   check(inputs.size() == fusion.inputs().size(), "[run] the fusion has {} inputs, got {} arguments",
         fusion.inputs().size(), inputs.size());
-  for (size_t i = 0; i < inputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const Val* in = fusion.inputs()[i];
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
     if (!in->isTensor()) {
@@ -49,7 +50,7 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
           "[run] input {} ({}) is overwritten with the result {}, but with strides [{}] some of its elements share "
           "memory; pass a copy, see Tensor::clone",
           i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
-    const std::vector<int> order = output->asTensor()->memoryOrder();
+    const std::vector<int64_t> order = output->asTensor()->memoryOrder();
     check(
         !output->asTensor()->hasAllocation() || liesInOrder(t.sizes(), t.strides(), order),
         "[run] the result {} is written into input {} ({}) in the memory order [{}], but the argument has strides [{}] "
@@ -59,7 +60,7 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   }
 }
 
-void checkMeshes(const Fusion& fusion, int ranks) {
+void checkMeshes(const Fusion& fusion, int64_t ranks) {
   for (const TensorView* tv : fusion.tensors(ExprSet::All)) {
     check(!tv->getDeviceMesh().isSymbolic(),
           "[run] the mesh {} of T{} has an axis without a size; specialize the fusion", tv->getDeviceMesh().toString(),
@@ -118,7 +119,7 @@ std::vector<int64_t> sizesOfWholeDims(const TensorView* tv) {
 
 void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
   const std::vector<int64_t> sizes = sizesOfWholeDims(tv);
-  for (size_t k = 0; k < sizes.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(sizes); k++) {
     if (sizes[k] == 0) {
       continue;
     }
@@ -136,7 +137,7 @@ void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
 std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const Argument> inputs, int64_t rank,
                                           const std::vector<bool>& givesShapes) {
   std::map<std::string, int64_t> known;
-  for (size_t i = 0; i < inputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const Val* in = fusion.inputs()[i];
     if (!in->isTensor()) {
       if (givesShapes[i]) {
@@ -158,7 +159,7 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
     }
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
-    for (size_t k = 0; k < shape.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(shape); k++) {
       if (!shape[k].isSymbol()) {
         continue;
       }
@@ -194,7 +195,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
   std::vector<std::vector<int64_t>> result(inputs.size());
   const std::vector<bool> givesShapes = shapeInputs(fusion);
   const std::map<std::string, int64_t> known = knownSizes(fusion, inputs, rank, givesShapes);
-  for (size_t i = 0; i < inputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const Val* in = fusion.inputs()[i];
     if (!in->isTensor()) {
       if (givesShapes[i]) {
@@ -224,7 +225,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
     std::vector<size_t> even;
     result[i] = globalShape(tv, t.sizes(), valuesIn(known), &even);
     const std::vector<int64_t> ofAxes = sizesOfWholeDims(tv);
-    for (size_t k = 0; k < ofAxes.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(ofAxes); k++) {
       result[i][k] = ofAxes[k] > 0 ? ofAxes[k] : result[i][k];
     }
     std::erase_if(even, [&](size_t k) { return ofAxes[k] > 0; });
@@ -237,7 +238,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
 }
 
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
-  for (size_t i = 0; i < inputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const Val* in = local.inputs()[i];
     if (!in->isTensor()) {
       continue;
@@ -252,9 +253,9 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
   }
 }
 
-std::map<int, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs) {
-  std::map<int, Layout> layouts;
-  for (size_t i = 0; i < inputs.size(); i++) {
+std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs) {
+  std::map<int64_t, Layout> layouts;
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
       Layout layout{{t->strides().begin(), t->strides().end()}, alignmentOf(t->data())};
       // a dim of extent 1 has no stride of its own

@@ -18,7 +18,7 @@ class Fusion;
 // UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
 // UserError if a mesh names a rank that does not exist.
-void checkMeshes(const Fusion& fusion, int ranks);
+void checkMeshes(const Fusion& fusion, int64_t ranks);
 // By input: true for an Int scalar that the shape of some tensor depends on, and for an Int tensor whose elements are sizes.
 [[nodiscard]] std::vector<bool> shapeInputs(const Fusion& fusion);
 // The elements of an Int tensor.
@@ -32,12 +32,12 @@ void checkMeshes(const Fusion& fusion, int ranks);
 // UserError unless every argument has the shape of its input in the local program.
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // Layouts of tensor inputs, by Val id.
-[[nodiscard]] std::map<int, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
+[[nodiscard]] std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
 // The largest of 1, 2, 4, 8 and 64 that divides the address: kernels use vectors at 64 and elements below.
-[[nodiscard]] inline int alignmentOf(const void* data) {
+[[nodiscard]] inline int64_t alignmentOf(const void* data) {
   const uint64_t address = std::bit_cast<uint64_t>(data) | 64;
   const uint64_t divides = address & (~address + 1);
-  return divides > 8 && divides < 64 ? 8 : static_cast<int>(divides);
+  return divides > 8 && divides < 64 ? 8 : static_cast<int64_t>(divides);
 }
 
 }  // namespace meshfuse

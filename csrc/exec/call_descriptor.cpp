@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -51,14 +52,14 @@ std::string dimsThatDiffer(const ArgumentDescriptor& a, const ArgumentDescriptor
                             : fmt::format(", they differ in dims {}", fmt::join(dims, ", "));
 }
 
-std::string textOf(const ArgumentDescriptor& a, int rank) {
+std::string textOf(const ArgumentDescriptor& a, int64_t rank) {
   const std::string global = a.local == a.global ? "" : fmt::format(" of a global {}", a.global);
   return fmt::format("{} {}{} on rank {}", a.type, a.local, global, rank);
 }
 
 }  // namespace
 
-std::string firstDifference(const std::string& a, const std::string& b, int rankA, int rankB) {
+std::string firstDifference(const std::string& a, const std::string& b, int64_t rankA, int64_t rankB) {
   const size_t same = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
   const size_t begin = same == 0 ? 0 : a.rfind('\n', same - 1) + 1;
   const auto line = 1 + std::count(a.begin(), a.begin() + static_cast<ptrdiff_t>(begin), '\n');
@@ -108,7 +109,7 @@ CallDescriptor descriptorOf(const Fusion& fusion, std::span<const Argument> inpu
   descriptor.text = fusion.toString();
   descriptor.fusion = hashText(descriptor.text).hex();
   descriptor.plan = hashText(plan).hex();
-  for (size_t i = 0; i < inputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const std::string input = fmt::format("input {} ({})", i, fusion.inputs()[i]->toString());
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
       std::vector<int64_t> local(t->sizes().begin(), t->sizes().end());
@@ -133,7 +134,7 @@ struct PlanDescriptors::Activity {
   std::string refusal = {};
   std::optional<CallDescriptor> call = {};  // empty if this rank has no plan with this number
 
-  std::string toString(int rank) const {
+  std::string toString(int64_t rank) const {
     return fmt::format("rank {} {}", rank, kind == Kind::Runs ? "runs a cached plan" : "compiles a plan");
   }
 };
@@ -153,7 +154,7 @@ std::shared_ptr<const PlanDescriptor> PlanDescriptors::find(uint32_t program) co
   std::lock_guard lock(mutex_);
   for (const std::weak_ptr<const PlanDescriptor>& known : plans_) {
     std::shared_ptr<const PlanDescriptor> plan = known.lock();
-    for (int n = 0; plan != nullptr && n < plan->communications; n++) {
+    for (int64_t n = 0; plan != nullptr && n < plan->communications; n++) {
       if (shortHash(programNumber(plan->identity, n)) == program) {
         return plan;
       }

@@ -48,13 +48,13 @@ struct CallDescriptor {
                                           const std::vector<std::vector<int64_t>>& globalSizes, std::string_view plan);
 
 // `line 3: rank 0 has "..", rank 1 has ".."`
-[[nodiscard]] std::string firstDifference(const std::string& a, const std::string& b, int rankA, int rankB);
+[[nodiscard]] std::string firstDifference(const std::string& a, const std::string& b, int64_t rankA, int64_t rankB);
 
 // The descriptor of a plan that may run. After its destruction the plan must not run.
 struct PlanDescriptor {
   CallDescriptor call;
   uint64_t identity = 0;  // see programNumber()
-  int communications = 0;
+  int64_t communications = 0;
 };
 
 // The plans that a rank may run.

@@ -19,7 +19,7 @@ namespace meshfuse {
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
                                    const DeviceInfo& device, const PassSettings& passes) {
-  const int rank = call.communicator().rank();
+  const int64_t rank = call.communicator().rank();
   SegmentedProgram result;
   std::shared_ptr<Fusion> local;
   PlanProposal proposal{fusion, inputs};
@@ -57,7 +57,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
 CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
                         const CompileOptions& options) {
   const Agreement::Busy busy(call);
-  const int rank = call.communicator().rank();
+  const int64_t rank = call.communicator().rank();
   const DeviceInfo device = hostDevice();
   call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
   CompiledProgram result{compileToSegments(fusion, inputs, call, device, options.passes), nullptr};

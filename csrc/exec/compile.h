@@ -1,6 +1,7 @@
 // compile: from a user's fusion to a host program.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,7 +20,7 @@ namespace meshfuse {
 class HaloExchanges;
 
 struct CompileOptions {
-  int threads = 1;
+  int64_t threads = 1;
   PassSettings passes = {};
   // Compiles all kernels of a program; default: the compiler that the process shares.
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile = {};
@@ -31,10 +32,10 @@ struct SegmentedProgram {
   std::shared_ptr<const HaloExchanges> halos;  // of `planned`: the amounts only
   std::shared_ptr<const Fusion> local;         // the program of a rank
   std::vector<Segment> segments;               // of `local`
-  std::map<int, Layout> layouts;  // by Val id in `local`: of inputs, views, and results that are not row-major
+  std::map<int64_t, Layout> layouts;  // by Val id in `local`: of inputs, views, and results that are not row-major
   AgreedPlan agreed;
   std::vector<std::string> remarks;  // decisions of passes with reasons
-  std::map<int, std::string>
+  std::map<int64_t, std::string>
       reasons;  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <sstream>
 
@@ -55,7 +56,7 @@ std::vector<ExplainedTile> explainTiles(const ShardState& state) {
   });
 }
 
-ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int, std::string>& reasons) {
+ExplainedTensor explainTensor(const TensorView* tv, int64_t rank, const std::map<int64_t, std::string>& reasons) {
   const ShardState state = shardState(tv);
   ExplainedTensor t;
   t.name = shortName(tv);
@@ -63,7 +64,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   t.sizes = tv->constantShape();
   t.localSizes = heldPart(state, rank).sizes();
   // the argument determines the layout of an input
-  t.memoryOrder = tv->hasAllocation() && !tv->isFusionInput() ? tv->memoryOrder() : std::vector<int>();
+  t.memoryOrder = tv->hasAllocation() && !tv->isFusionInput() ? tv->memoryOrder() : std::vector<int64_t>();
   t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
   t.madeBy = tv->definition() == nullptr ? "input" : std::string(tv->definition()->opName());
   const auto reason = reasons.find(tv->id());
@@ -74,11 +75,11 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
     t.sumsDim = tv->partialDim();
     t.tiles = explainTiles(state);
   }
-  t.sums = mapped(state.partial, [&](int axis) { return state.mesh.axisName(axis); });
+  t.sums = mapped(state.partial, [&](int64_t axis) { return state.mesh.axisName(axis); });
   return t;
 }
 
-ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& halos) {
+ExplainedEdge explainEdge(const Expr* e, int64_t operand, const HaloExchanges& halos) {
   const TensorView* result = e->tensorOutput();
   const Edge edge = edgeRelation(e, operand, result);
   ExplainedEdge out{.from = shortName(e->input(operand)),
@@ -106,11 +107,11 @@ ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& halos
 
 std::string_view nameOf(SegmentKind kind) {
   constexpr std::string_view kNames[] = {"kernel", "library", "communicate", "view", "reference"};
-  return kNames[static_cast<int>(kind)];
+  return kNames[static_cast<int64_t>(kind)];
 }
 
 // Ops that stand alone, by id: no kernel grows over them.
-using FixedOps = std::map<int, SegmentKind>;
+using FixedOps = std::map<int64_t, SegmentKind>;
 
 FixedOps fixedOps(const std::vector<Segment>& segments) {
   FixedOps fixed;
@@ -168,8 +169,8 @@ std::vector<ExplainedMesh> explainMeshes(const Fusion& fusion) {
     if (mesh.empty() || std::ranges::find(meshes, mesh.toString(), &ExplainedMesh::name) != meshes.end()) {
       continue;
     }
-    const auto axis = [&](int k) { return ExplainedAxis{mesh.axisName(k), mesh.axisSize(k).constValue()}; };
-    meshes.push_back({mesh.toString(), mapped(std::views::iota(0, mesh.numAxes()), axis), mesh.devices()});
+    const auto axis = [&](int64_t k) { return ExplainedAxis{mesh.axisName(k), mesh.axisSize(k).constValue()}; };
+    meshes.push_back({mesh.toString(), mapped(std::views::iota(int64_t{0}, mesh.numAxes()), axis), mesh.devices()});
   }
   return meshes;
 }
@@ -195,17 +196,17 @@ ExplainedStep explainStep(const Segment& s, const FixedOps& fixed, const std::ma
 
 // The tensors in memory while a rank runs its steps, in the order of their first step.
 std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
-  const int last = static_cast<int>(program.steps.size()) - 1;
+  const int64_t last = std::ssize(program.steps) - 1;
   auto buffers = mapped(program.tensors, [last](const TensorPlan& t) {
     const std::string place = t.place == Place::Input ? "argument" : t.place == Place::Output ? "result" : "arena";
     const bool stays = t.place != Place::Arena;
     return ExplainedBuffer{fmt::format("T{}", t.val), place, t.offset, t.bytes, stays ? 0 : last + 1,
                            stays ? last : -1};
   });
-  for (int i = 0; i <= last; i++) {
+  for (int64_t i = 0; i <= last; i++) {
     const Step& s = program.steps[i];
     for (const auto* list : {&s.reads, &s.writes, &s.operands}) {
-      for (const int t : *list) {
+      for (const int64_t t : *list) {
         buffers[t].firstStep = std::min(buffers[t].firstStep, i);
         buffers[t].lastStep = std::max(buffers[t].lastStep, i);
       }
@@ -225,7 +226,7 @@ std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
 
 int64_t Explanation::bytesReceived() const { return sumOf(communications, &ExplainedCommunication::bytesReceived); }
 
-Explanation explain(const CompiledProgram& compiled, int rank) {
+Explanation explain(const CompiledProgram& compiled, int64_t rank) {
   const SegmentedProgram& program = compiled.program;
   const auto tensorOf = [&](const TensorView* tv) { return explainTensor(tv, rank, program.reasons); };
   Explanation result{.rank = rank,
@@ -238,7 +239,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
                      .remarks = program.remarks};
   for (const Expr* e : program.planned->exprs()) {
     if (e->output()->isTensor()) {
-      for (const int operand : e->tensorPositions()) {
+      for (const int64_t operand : e->tensorPositions()) {
         result.edges.push_back(explainEdge(e, operand, *program.halos));
       }
     }

@@ -46,16 +46,16 @@ struct ExplainedTensor {
   std::string name;  // T3
   DataType dtype = DataType::Float;
   std::vector<int64_t> sizes;
-  std::vector<int64_t> localSizes;  // on one rank
-  std::vector<int> memoryOrder;     // dims, outermost first; empty where they are row-major
-  std::string sharding;             // S0(x) R on {x: 2}
-  std::string madeBy;               // op; "input" for inputs
+  std::vector<int64_t> localSizes;   // on one rank
+  std::vector<int64_t> memoryOrder;  // dims, outermost first; empty where they are row-major
+  std::string sharding;              // S0(x) R on {x: 2}
+  std::string madeBy;                // op; "input" for inputs
   std::string
       reason;  // where its axes come from: "from T0", "for T5", "as written"; empty for inputs and tensors that passes add
   bool isOutput = false;
   std::string mesh;                  // name; empty: on every rank
   std::vector<std::string> sums;     // axes over which it is a partial sum
-  int sumsDim = -1;                  // the dim of `sizes` that counts its terms; local sizes and tiles have no such dim
+  int64_t sumsDim = -1;              // the dim of `sizes` that counts its terms; local sizes and tiles have no such dim
   std::vector<ExplainedTile> tiles;  // by rank of its mesh; empty without a mesh, or if no digits describe the parts
 };
 
@@ -74,7 +74,7 @@ struct ExplainedEdge {
 struct ExplainedCommunication {
   std::string kind;  // all-reduce
   std::string tensor;
-  std::vector<int> team;
+  std::vector<int64_t> team;
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
   uint64_t program = 0;       // CommCall::program: the same on all ranks that take part
 };
@@ -100,12 +100,12 @@ struct ExplainedBuffer {
   std::string place;   // argument, result, arena
   int64_t offset = 0;  // in the arena
   int64_t bytes = 0;
-  int firstStep = 0;
-  int lastStep = 0;
+  int64_t firstStep = 0;
+  int64_t lastStep = 0;
 };
 
 struct Explanation {
-  int rank = 0;
+  int64_t rank = 0;
   std::string program;  // the planned program as .fir
   std::vector<ExplainedMesh> meshes;
   std::vector<ExplainedTensor> tensors;
@@ -120,6 +120,6 @@ struct Explanation {
   int64_t bytesReceived() const;
 };
 
-[[nodiscard]] Explanation explain(const CompiledProgram& compiled, int rank);
+[[nodiscard]] Explanation explain(const CompiledProgram& compiled, int64_t rank);
 
 }  // namespace meshfuse

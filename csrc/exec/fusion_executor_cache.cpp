@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
@@ -50,7 +51,7 @@ bool hasPlannedStrides(const TensorPlan& plan, const Tensor& tensor) {
 // Other strides than planned are allowed if the output has no memory order: the result is then computed in other memory and copied.
 void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
   const TensorView* tv = host.fusion->outputs()[output]->asTensor();
-  const std::vector<int> order = tv->memoryOrder();
+  const std::vector<int64_t> order = tv->memoryOrder();
   check(!tv->hasAllocation() || liesInOrder(out.sizes(), out.strides(), order),
         "[run] output {} ({}) has the memory order [{}] with strides [{}], got a tensor with strides [{}]; allocate it "
         "in that order, or set no memory order for the output",
@@ -168,8 +169,8 @@ FusionExecutorCache::FusionExecutorCache(SymbolicProgram& program, ExecutorOptio
 }
 
 void FusionExecutorCache::start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world) {
-  const int cores = availableCores();
-  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / world->size());
+  const int64_t cores = availableCores();
+  const int64_t threads = options.threads > 0 ? options.threads : std::max<int64_t>(1, cores / world->size());
   state_ = std::make_unique<State>(*fusion_, options, world,
                                    ThreadPoolOptions{.threads = threads, .spin = threads * world->size() <= cores});
   state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world->rank());
@@ -229,7 +230,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them",
         host.outputs.size(), outputs.size());
   bool direct = true;
-  for (size_t i = 0; i < outputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(outputs); i++) {
     if (!host.aliasOf[i]) {
       direct = isAsPlanned(host, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
     }
@@ -244,7 +245,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   }
   std::vector<Tensor> own = makeOutputs(*state_->communicator, plan, inputs);
   execute(plan, binding, inputs, own);
-  for (size_t i = 0; i < outputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(outputs); i++) {
     if (!host.aliasOf[i]) {
       outputs[i].copyFrom(own[i]);
     }
@@ -281,7 +282,7 @@ std::shared_ptr<const Fusion> FusionExecutorCache::planned() const {
 
 std::string FusionExecutorCache::planText() const { return planned()->toString(); }
 
-std::string FusionExecutorCache::outputSharding(int output) const {
+std::string FusionExecutorCache::outputSharding(int64_t output) const {
   std::shared_ptr<const Fusion> program = planned();
   const std::vector<Val*>& outputs = program->outputs();
   check(output >= 0 && static_cast<size_t>(output) < outputs.size(),
@@ -305,7 +306,7 @@ std::string FusionExecutorCache::missReason() const { return state_->plans.missR
 
 int64_t FusionExecutorCache::plansCompiled() const { return state_->plans.compiled(); }
 
-void FusionExecutorCache::skipCommunication(int step) {
+void FusionExecutorCache::skipCommunication(int64_t step) {
   if (step < 0) {
     state_->skip = -1;
     return;

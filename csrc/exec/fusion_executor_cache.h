@@ -37,7 +37,7 @@ enum class Verify : uint8_t { Off, First, Always };
 
 struct ExecutorOptions {
   Communicator* communicator = nullptr;  // default: this thread's default world
-  int threads = 0;                       // of a rank; default: cores / ranks, at least 1
+  int64_t threads = 0;                   // of a rank; default: cores / ranks, at least 1
   size_t maxPlans = 64;
   PassSettings passes = {};  // the same on all ranks
   // Compare every step with the reference interpreter; the error names the kernel of the first wrong element. Default: the
@@ -51,7 +51,7 @@ struct ExecutorOptions {
 // A planned communication step, as a rank executes it.
 struct CommRecord {
   std::string kind;  // "all-gather", "all-reduce", ...
-  std::vector<int> team;
+  std::vector<int64_t> team;
   std::string tensor;
   int64_t bytesReceived = 0;
 };
@@ -88,7 +88,7 @@ class FusionExecutorCache {
   std::shared_ptr<const HostProgram> hostProgram() const;
   std::shared_ptr<const Fusion> planned() const;  // the global program after planning
   std::string planText() const;                   // the same as .fir text
-  std::string outputSharding(int output) const;
+  std::string outputSharding(int64_t output) const;
   // Of the last call's plan: shardings, edges, communication, kernels and memory, with the reasons (exec/explain.h).
   Explanation explain() const;
   // The costs of the last call's plan as expressions in the symbolic sizes of mesh axes (exec/symbolic_costs.h).
@@ -99,7 +99,7 @@ class FusionExecutorCache {
   std::string missReason() const;
   int64_t plansCompiled() const;
   // Fault injection for tests: later runs skip communication step number `step` of the plan; -1: none.
-  void skipCommunication(int step);
+  void skipCommunication(int64_t step);
 
  private:
   void start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world);

@@ -10,7 +10,7 @@ namespace meshfuse {
 
 namespace {
 
-int64_t cacheBytes(int name, int64_t otherwise) {
+int64_t cacheBytes(int64_t name, int64_t otherwise) {
   long bytes = sysconf(name);
   return bytes > 0 ? bytes : otherwise;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <tuple>
 #include <vector>
 
@@ -17,13 +18,13 @@ struct Extent {
   uint64_t begin = 0;
   uint64_t end = 0;
   const Tensor* tensor = nullptr;
-  int input = -1;
-  int output = -1;
-  int writer = -1;  // output that is written here
+  int64_t input = -1;
+  int64_t output = -1;
+  int64_t writer = -1;  // output that is written here
 };
 
 // Of an input or an output; -1 for the other.
-Extent extentOf(const Tensor& t, int input, int output) {
+Extent extentOf(const Tensor& t, int64_t input, int64_t output) {
   const uint64_t begin = std::bit_cast<uint64_t>(t.data());
   return {begin, begin + static_cast<uint64_t>(extentBytes(t)), &t, input, output, output};
 }
@@ -104,24 +105,24 @@ bool repeatsElements(const Tensor& tensor) {
 
 int64_t extentBytes(const Tensor& t) {
   int64_t last = 0;
-  for (size_t d = 0; d < t.sizes().size(); d++) {
+  for (int64_t d = 0; d < std::ssize(t.sizes()); d++) {
     last += (t.sizes()[d] - 1) * t.strides()[d];
   }
   return t.numel() == 0 ? 0 : (last + 1) * dataTypeSize(t.dtype());
 }
 
-bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const Argument> inputs,
+bool checkOverlaps(std::span<const std::optional<int64_t>> aliasOf, std::span<const Argument> inputs,
                    std::span<const Tensor> outputs) {
   thread_local std::vector<Extent> extents;  // keeps its memory from call to call
   extents.clear();
-  for (int i = 0; i < std::ssize(inputs); i++) {
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
       extents.push_back(extentOf(*t, i, -1));
     }
   }
   const int64_t tensors = std::ssize(extents);
   bool separate = true;
-  for (int o = 0; o < std::ssize(aliasOf); o++) {
+  for (int64_t o = 0; o < std::ssize(aliasOf); o++) {
     if (aliasOf[o]) {
       const std::span<Extent> ofInputs(extents.begin(), tensors);
       std::ranges::lower_bound(ofInputs, *aliasOf[o], {}, &Extent::input)->writer = o;
@@ -130,7 +131,7 @@ bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const 
     }
   }
   std::ranges::sort(extents, {}, [](const Extent& e) { return std::tie(e.begin, e.end, e.input, e.output); });
-  for (size_t i = 0; i < extents.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(extents); i++) {
     const Extent& a = extents[i];
     for (size_t j = i + 1; j < extents.size() && extents[j].begin < a.end; j++) {
       const Extent& b = extents[j];

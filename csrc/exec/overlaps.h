@@ -19,7 +19,7 @@ namespace meshfuse {
 // Returns false if some result shares memory with an input that is only read: it must be computed elsewhere and copied. aliasOf: for
 // each output the input that it is written into, if any. outputs: supplied by the caller, or empty; ignored where aliasOf has an input.
 // A second call with the same number of tensors allocates nothing.
-[[nodiscard]] bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const Argument> inputs,
+[[nodiscard]] bool checkOverlaps(std::span<const std::optional<int64_t>> aliasOf, std::span<const Argument> inputs,
                                  std::span<const Tensor> outputs);
 
 }  // namespace meshfuse

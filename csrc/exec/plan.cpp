@@ -1,6 +1,7 @@
 #include "exec/plan.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "host/executor.h"
@@ -18,7 +19,7 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
       continue;
     }
     for (const auto* list : {&step.reads, &step.writes}) {
-      for (const int t : *list) {
+      for (const int64_t t : *list) {
         const TensorPlan& p = host.tensors[t];
         if (p.place == Place::Output) {
           result[p.index] = true;

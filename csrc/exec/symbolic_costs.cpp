@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -26,29 +27,29 @@ class AxisSizes {
   AxisSizes(const Fusion& planned, std::span<const std::string> open) : open_(open.begin(), open.end()) {
     for (const TensorView* tv : planned.tensors()) {
       const DeviceMesh& mesh = tv->getDeviceMesh();
-      for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
         sizes_[mesh.axisName(axis)] = mesh.axisSize(axis).constValue();
       }
     }
   }
 
-  IntExpr of(const DeviceMesh& mesh, int axis) const {
+  IntExpr of(const DeviceMesh& mesh, int64_t axis) const {
     const std::string& name = mesh.axisName(axis);
     return open_.contains(name) ? IntExpr::symbol(name, {.lower = 1}) : mesh.axisSize(axis);
   }
-  IntExpr product(const DeviceMesh& mesh, const std::set<int>& axes) const {
-    return productOf(axes, [&](int axis) { return of(mesh, axis); });
+  IntExpr product(const DeviceMesh& mesh, const std::set<int64_t>& axes) const {
+    return productOf(axes, [&](int64_t axis) { return of(mesh, axis); });
   }
   // Of the axes that own no digit: ranks along them hold copies.
-  IntExpr copies(const DeviceMesh& mesh, const std::set<int>& owning) const {
+  IntExpr copies(const DeviceMesh& mesh, const std::set<int64_t>& owning) const {
     IntExpr n = 1;
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
       n *= owning.contains(axis) ? 1 : of(mesh, axis);
     }
     return n;
   }
   // An axis of the program, and not a part of one.
-  bool has(const DeviceMesh& mesh, int axis) const {
+  bool has(const DeviceMesh& mesh, int64_t axis) const {
     const auto size = sizes_.find(mesh.axisName(axis));
     return size != sizes_.end() && mesh.axisSize(axis).isConst(size->second);
   }
@@ -65,21 +66,21 @@ class AxisSizes {
 // Converts a step whose atoms are whole axes: the axes replace the atoms.
 struct WholeAxes {
   const DeviceMesh& mesh;
-  std::set<int> team;
-  std::set<int> before;  // axes that own a digit
-  std::set<int> after;
+  std::set<int64_t> team;
+  std::set<int64_t> before;  // axes that own a digit
+  std::set<int64_t> after;
 };
 
 std::optional<WholeAxes> wholeAxes(const CommStep& step) {
-  for (int atom = 0; atom < std::ssize(step.on.origins); atom++) {
+  for (int64_t atom = 0; atom < std::ssize(step.on.origins); atom++) {
     const AtomOrigin& origin = step.on.origins[atom];
     if (origin.below != 1 || step.on.atoms.axisSize(atom) != step.on.mesh.axisSize(origin.axis)) {
       return std::nullopt;
     }
   }
-  const auto axesOf = [&](const std::vector<int>& atoms) {
-    std::set<int> axes;
-    for (int atom : atoms) {
+  const auto axesOf = [&](const std::vector<int64_t>& atoms) {
+    std::set<int64_t> axes;
+    for (int64_t atom : atoms) {
       axes.insert(step.on.origins[atom].axis);
     }
     return axes;
@@ -88,12 +89,12 @@ std::optional<WholeAxes> wholeAxes(const CommStep& step) {
 }
 
 // The dim that only the team's one atom cuts, in blocks; -1 if there is none.
-int cutAlone(const PlanState& state, int atom) {
+int64_t cutAlone(const PlanState& state, int64_t atom) {
   const auto isCut = [&](const PlanDim& dim) { return std::ranges::count(dim, atom, &PlanDigit::atom) > 0; };
   const auto dim = std::ranges::find_if(state.dims, isCut);
   const bool isAlone = dim != state.dims.end() && dim->front().atom == atom &&
                        std::ranges::count(*dim, kLocal, &PlanDigit::atom) == std::ssize(*dim) - 1;
-  return isAlone ? static_cast<int>(dim - state.dims.begin()) : -1;
+  return isAlone ? static_cast<int64_t>(dim - state.dims.begin()) : -1;
 }
 
 // Elements of an `a` x `b` array that lie in block k of both dims, summed over k, where each dim is cut in n blocks.
@@ -124,7 +125,7 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
     case Collective::ReduceScatter:
       return (team - 1) * copiesAfter * all;
     case Collective::AllReduce: {
-      std::set<int> owningOrTeam = axes->after;
+      std::set<int64_t> owningOrTeam = axes->after;
       owningOrTeam.insert(axes->team.begin(), axes->team.end());
       return (team - 1) * sizes.copies(mesh, owningOrTeam) * (2 * all);
     }
@@ -132,8 +133,8 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
       if (step.axes.size() != 1) {
         return std::nullopt;
       }
-      const int from = cutAlone(step.before, step.axes[0]);
-      const int to = cutAlone(step.after, step.axes[0]);
+      const int64_t from = cutAlone(step.before, step.axes[0]);
+      const int64_t to = cutAlone(step.after, step.axes[0]);
       if (from < 0 || to < 0 || from == to) {
         return std::nullopt;
       }
@@ -149,8 +150,8 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
 // Bytes that all ranks receive for a window, at these sizes.
 int64_t windowBytes(const Expr* e, const HaloExchanges& halos, std::vector<std::string>& constants) {
   int64_t elements = 0;
-  for (size_t k = 0; k < e->inputs().size(); k++) {
-    const HaloExchanges::Place* place = halos.find(e, static_cast<int>(k));
+  for (int64_t k = 0; k < std::ssize(e->inputs()); k++) {
+    const HaloExchanges::Place* place = halos.find(e, k);
     if (place == nullptr || place->step.isShared) {
       continue;
     }
@@ -243,7 +244,7 @@ class LocalElements {
       return std::nullopt;
     }
     const DeviceMesh& mesh = e.fusion().meshes().at(comm.mesh);
-    if (!std::ranges::all_of(comm.axes, [&](int axis) { return sizes_.has(mesh, axis); })) {
+    if (!std::ranges::all_of(comm.axes, [&](int64_t axis) { return sizes_.has(mesh, axis); })) {
       return std::nullopt;
     }
     const IntExpr team = sizes_.product(mesh, {comm.axes.begin(), comm.axes.end()});
@@ -255,7 +256,7 @@ class LocalElements {
       return std::nullopt;
     }
     return productOf(state.dims, [&](const DigitList& dim) {
-      std::set<int> axes;
+      std::set<int64_t> axes;
       for (const Digit& d : dim.digits()) {
         if (d.owner.isDevice()) {
           axes.insert(d.owner.axis);
@@ -266,7 +267,7 @@ class LocalElements {
   }
 
   const AxisSizes& sizes_;
-  std::map<int, std::optional<IntExpr>> known_;  // by number in the global program
+  std::map<int64_t, std::optional<IntExpr>> known_;  // by number in the global program
 };
 
 class Memory {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +18,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int kRows = 4;
+constexpr int64_t kRows = 4;
 constexpr int64_t kExactInJson = int64_t{1} << 53;
 constexpr int64_t kNoSpan = std::numeric_limits<int64_t>::max();
 
@@ -46,7 +47,7 @@ std::string jsonText(std::string_view text) {
 // As text: a double cannot hold nanoseconds since the epoch exactly.
 std::string microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
-std::string metadata(int rank, int row, std::string_view what, std::string_view key, const std::string& value) {
+std::string metadata(int64_t rank, int64_t row, std::string_view what, std::string_view key, const std::string& value) {
   return fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"{}":{}}}}})", rank, row, what, key, value);
 }
 
@@ -54,7 +55,7 @@ std::string metadata(int rank, int row, std::string_view what, std::string_view 
 
 std::string_view name(TraceRow row) {
   constexpr std::string_view kNames[kRows] = {"calls", "kernels", "collectives", "waits"};
-  return kNames[static_cast<int>(row)];
+  return kNames[static_cast<int64_t>(row)];
 }
 
 void Trace::clear() {
@@ -72,10 +73,10 @@ std::string Trace::events(int64_t zero) const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> lines{metadata(rank_, 0, "process_name", "name", jsonText(fmt::format("rank {}", rank_))),
                                  metadata(rank_, 0, "process_sort_index", "sort_index", std::to_string(rank_))};
-  for (size_t lane = 0; lane < lanes_.size(); lane++) {
-    for (int row = 0; row < kRows; row++) {
+  for (int64_t lane = 0; lane < std::ssize(lanes_); lane++) {
+    for (int64_t row = 0; row < kRows; row++) {
       const std::string_view what = name(static_cast<TraceRow>(row));
-      const int id = static_cast<int>(lane) * kRows + row;
+      const int64_t id = static_cast<int64_t>(lane) * kRows + row;
       lines.push_back(metadata(rank_, id, "thread_name", "name",
                                jsonText(lane == 0 ? std::string(what) : fmt::format("{} {}", what, lane + 1))));
       lines.push_back(metadata(rank_, id, "thread_sort_index", "sort_index", std::to_string(id)));
@@ -86,7 +87,7 @@ std::string Trace::events(int64_t zero) const {
         fmt::format("\"call\":{}{}{}", s.call, s.step < 0 ? "" : fmt::format(",\"step\":{}", s.step),
                     s.row != TraceRow::Collectives ? "" : fmt::format(",\"bytes_received\":{}", s.bytes));
     lines.push_back(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"{}","name":{},"args":{{{}}}}})",
-                                rank_, s.lane * kRows + static_cast<int>(s.row), microseconds(s.begin - zero),
+                                rank_, s.lane * kRows + static_cast<int64_t>(s.row), microseconds(s.begin - zero),
                                 microseconds(s.end - s.begin), name(s.row), jsonText(s.name), arguments));
   }
   if (dropped_ > 0) {
@@ -98,8 +99,8 @@ std::string Trace::events(int64_t zero) const {
 
 TracedCall::TracedCall(Trace& trace, const HostProgram& program) : trace_(trace), program_(program), observe_(*this) {
   std::lock_guard lock(trace_.mutex_);
-  lane_ = static_cast<size_t>(positionIn(trace_.lanes_, false));
-  trace_.lanes_.resize(std::max(trace_.lanes_.size(), lane_ + 1));
+  lane_ = positionIn(trace_.lanes_, false);
+  trace_.lanes_.resize(std::max(std::ssize(trace_.lanes_), lane_ + 1));
   trace_.lanes_[lane_] = true;
   begin_ = Clock::now();  // under the lock: after the end of the previous call in this lane
 }
@@ -109,20 +110,19 @@ TracedCall::~TracedCall() {
   std::lock_guard lock(trace_.mutex_);
   trace_.lanes_[lane_] = false;
   const int64_t call = ++trace_.calls_;
-  auto add = [&](TraceRow row, const std::string& what, Clock::time_point from, Clock::time_point to, int step,
+  auto add = [&](TraceRow row, const std::string& what, Clock::time_point from, Clock::time_point to, int64_t step,
                  int64_t bytes) {
     if (trace_.spans_.size() == Trace::kMostSpans) {
       trace_.dropped_++;
       return;
     }
-    trace_.spans_.push_back(
-        {row, static_cast<int>(lane_), what, nanoseconds(from), nanoseconds(to), call, step, bytes});
+    trace_.spans_.push_back({row, lane_, what, nanoseconds(from), nanoseconds(to), call, step, bytes});
   };
   add(TraceRow::Calls, fmt::format("call {}", call), begin_, end, -1, 0);
   for (const TraceRow row : {TraceRow::Kernels, TraceRow::Collectives}) {
     for (const StepRecord& r : records_) {
       if ((r.step->kind == HostStepKind::Communicate) == (row == TraceRow::Collectives)) {
-        add(row, r.step->name, r.begin, r.end, static_cast<int>(r.step - program_.steps.data()), r.bytesReceived);
+        add(row, r.step->name, r.begin, r.end, r.step - program_.steps.data(), r.bytesReceived);
       }
     }
   }
@@ -131,7 +131,7 @@ TracedCall::~TracedCall() {
         std::ranges::find_if(records_, [&](const StepRecord& r) { return r.begin <= w.begin && w.end <= r.end; });
     const bool known = during != records_.end();
     add(TraceRow::Waits, known ? "wait in " + during->step->name : "wait", w.begin, w.end,
-        known ? static_cast<int>(during->step - program_.steps.data()) : -1, 0);
+        known ? static_cast<int64_t>(during->step - program_.steps.data()) : -1, 0);
   }
 }
 
@@ -143,7 +143,7 @@ namespace {
 
 // A trace and the file it is written to at the end of the process.
 struct TraceFile {
-  TraceFile(int rank, const std::string& path) : trace(rank), file(path) {
+  TraceFile(int64_t rank, const std::string& path) : trace(rank), file(path) {
     check(file.good(),
           "[trace] cannot write the file {}, named by MESHFUSE_TRACE; name a file in a directory that exists", path);
   }
@@ -160,7 +160,7 @@ struct TraceFiles {
     }();
     return *files;
   }
-  Trace* of(int rank, const std::string& path) {
+  Trace* of(int64_t rank, const std::string& path) {
     std::lock_guard lock(mutex);
     return &byRank.try_emplace(rank, rank, path).first->second.trace;
   }
@@ -174,12 +174,12 @@ struct TraceFiles {
   }
 
   std::mutex mutex;
-  std::map<int, TraceFile> byRank;
+  std::map<int64_t, TraceFile> byRank;
 };
 
 }  // namespace
 
-Trace* traceOfEnvironment(int rank) {
+Trace* traceOfEnvironment(int64_t rank) {
   const char* file = std::getenv("MESHFUSE_TRACE");
   if (file == nullptr || *file == '\0') {
     return nullptr;

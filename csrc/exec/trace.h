@@ -30,18 +30,18 @@ enum class TraceRow : uint8_t { Calls, Kernels, Collectives, Waits };
 
 struct TraceSpan {
   TraceRow row = TraceRow::Calls;
-  int lane = 0;
+  int64_t lane = 0;
   std::string name;   // the step's name in the plan: "pointwise T2[4, 8]", "all-reduce T4"
   int64_t begin = 0;  // nanoseconds since the epoch
   int64_t end = 0;
   int64_t call = 0;   // of this rank, from 1
-  int step = -1;      // position in the plan
+  int64_t step = -1;  // position in the plan
   int64_t bytes = 0;  // Collectives: received, as counted by the transport
 };
 
 class Trace {
  public:
-  explicit Trace(int rank) : rank_(rank) {}
+  explicit Trace(int64_t rank) : rank_(rank) {}
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
@@ -58,7 +58,7 @@ class Trace {
 
  private:
   friend class TracedCall;
-  const int rank_;
+  const int64_t rank_;
   mutable std::mutex mutex_;
   std::vector<bool> lanes_;  // in use
   int64_t calls_ = 0;
@@ -87,7 +87,7 @@ class TracedCall final : public WaitObserver {
   const HostProgram& program_;
   std::vector<StepRecord> records_;
   std::vector<Wait> waits_;
-  size_t lane_ = 0;
+  int64_t lane_ = 0;
   Clock::time_point begin_;
   ObserveWaits observe_;
 };
@@ -97,6 +97,6 @@ class TracedCall final : public WaitObserver {
 
 // The trace of a rank if MESHFUSE_TRACE=FILE is set, else null. It is written when the process ends, to FILE with `.rankN` before its
 // extension; calls that end later are not in the file. Times are relative to the last multiple of 2^53 ns, the same for all ranks. UserError if the file cannot be written.
-[[nodiscard]] Trace* traceOfEnvironment(int rank);
+[[nodiscard]] Trace* traceOfEnvironment(int64_t rank);
 
 }  // namespace meshfuse

@@ -1,6 +1,7 @@
 #include "host/build.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/error.h"
@@ -48,8 +49,8 @@ class HostBuilder {
   }
 
  private:
-  int tensor(const TensorView* tv) {
-    auto [it, isNew] = position_.try_emplace(tv->id(), static_cast<int>(program_.tensors.size()));
+  int64_t tensor(const TensorView* tv) {
+    auto [it, isNew] = position_.try_emplace(tv->id(), std::ssize(program_.tensors));
     if (isNew) {
       const bool isInput = tv->isFusionInput();
       storage_.push_back(it->second);
@@ -59,16 +60,16 @@ class HostBuilder {
                                   .strides = layoutOf(tv, options_.layouts).strides,
                                   .bytes = tv->numel() * dataTypeSize(tv->dtype()),
                                   .place = isInput ? Place::Input : Place::Arena,
-                                  .index = isInput ? static_cast<int>(positionIn(fusion_->inputs(), tv)) : 0});
+                                  .index = isInput ? positionIn(fusion_->inputs(), tv) : 0});
     }
     return it->second;
   }
 
-  std::vector<int> tensors(const std::vector<TensorView*>& tvs) {
+  std::vector<int64_t> tensors(const std::vector<TensorView*>& tvs) {
     return mapped(tvs, [this](const TensorView* tv) { return tensor(tv); });
   }
 
-  int root(int t) const {
+  int64_t root(int64_t t) const {
     while (storage_[t] != t) {
       t = storage_[t];
     }
@@ -78,17 +79,17 @@ class HostBuilder {
   // Views share the memory of the viewed tensor; a result that is a view determines the memory of that tensor.
   void shareStorage() {
     for (const Segment& s : segments_) {
-      const std::vector<int> inputs = tensors(s.group.inputs);
-      for (const int out : tensors(s.group.outputs)) {
+      const std::vector<int64_t> inputs = tensors(s.group.inputs);
+      for (const int64_t out : tensors(s.group.outputs)) {
         if (s.kind == SegmentKind::View) {
           storage_[out] = root(inputs[0]);
         }
       }
     }
-    for (int i = 0; i < std::ssize(fusion_->outputs()); i++) {
+    for (int64_t i = 0; i < std::ssize(fusion_->outputs()); i++) {
       const Val* out = fusion_->outputs()[i];
-      const int at = tensor(out->asTensor());
-      const std::optional<int> alias = fusion_->aliasOf(i);
+      const int64_t at = tensor(out->asTensor());
+      const std::optional<int64_t> alias = fusion_->aliasOf(i);
       program_.outputs.push_back(at);
       program_.aliasOf.push_back(alias);
       TensorPlan& r = program_.tensors[root(at)];
@@ -101,7 +102,7 @@ class HostBuilder {
         putResult(r, i);
       }
     }
-    for (int t = 0; t < std::ssize(program_.tensors); t++) {
+    for (int64_t t = 0; t < std::ssize(program_.tensors); t++) {
       const TensorPlan& r = program_.tensors[root(t)];
       program_.tensors[t].place = r.place;
       program_.tensors[t].index = r.index;
@@ -109,8 +110,8 @@ class HostBuilder {
   }
 
   // Places a tensor in the memory of result number `output`, which may be that of an input.
-  void putResult(TensorPlan& t, int output) const {
-    const std::optional<int> alias = program_.aliasOf[output];
+  void putResult(TensorPlan& t, int64_t output) const {
+    const std::optional<int64_t> alias = program_.aliasOf[output];
     t.place = alias ? Place::Input : Place::Output;
     t.index = alias.value_or(output);
   }
@@ -119,7 +120,7 @@ class HostBuilder {
 
   int64_t constantOf(const IntExpr& e, const tile::Program& program, const LaunchPlan& launch) const {
     std::map<std::string, int64_t> known;
-    for (size_t k = 0; k < program.sizes.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(program.sizes); k++) {
       if (launch.sizes[k].isConst()) {
         known.try_emplace(program.sizes[k].name, launch.sizes[k].constValue());
       }
@@ -172,7 +173,7 @@ class HostBuilder {
 
   void workspace(Step& step, int64_t bytes) {
     step.launch.workspaces.push_back(std::ssize(program_.arena));  // offset filled in by planArena
-    const int at = static_cast<int>(program_.steps.size());
+    const int64_t at = std::ssize(program_.steps);
     program_.arena.push_back({bytes, at, at});
   }
 
@@ -251,7 +252,7 @@ class HostBuilder {
     CommAttributes a = e.attributes().comm;
     const std::vector<int64_t>& devices = fusion_->meshes().at(a.mesh).devices();
     const auto whole = [](const TensorView* tv) { return Part::whole(tv->constantShape()); };
-    for (size_t d = 0; d < a.sources.size(); d++) {
+    for (int64_t d = 0; d < std::ssize(a.sources); d++) {
       const int64_t source = devices[a.sources[d]];
       if (source == options_.rank) {
         a.to.push_back(devices[d]);
@@ -279,8 +280,8 @@ class HostBuilder {
           continue;
         }
         const int64_t offset = std::exchange(space, space + (block.isOnePiece() ? 0 : block.bytes));
-        messages.push_back({static_cast<int>(peers[k]), std::move(block), offset});
-        c.team.ranks.push_back(static_cast<int>(peers[k]));
+        messages.push_back({peers[k], std::move(block), offset});
+        c.team.ranks.push_back(peers[k]);
       }
     };
     c.isPermutation = !a.sources.empty();
@@ -320,18 +321,18 @@ class HostBuilder {
 
   // Results that could not be written to their own memory are copied there at the end.
   void finishOutputs() {
-    for (int i = 0; i < std::ssize(program_.outputs); i++) {
-      const int from = program_.outputs[i];
+    for (int64_t i = 0; i < std::ssize(program_.outputs); i++) {
+      const int64_t from = program_.outputs[i];
       const TensorPlan& source = program_.tensors[from];
       TensorPlan target = source;
       putResult(target, i);
       if (source.place == target.place && source.index == target.index) {
         continue;
       }
-      const std::optional<int> alias = program_.aliasOf[i];
+      const std::optional<int64_t> alias = program_.aliasOf[i];
       const Val* like = alias ? fusion_->inputs()[*alias] : fusion_->outputs()[i];
       target.strides = layoutOf(like->asTensor(), options_.layouts).strides;
-      const int to = static_cast<int>(program_.tensors.size());
+      const int64_t to = std::ssize(program_.tensors);
       program_.steps.push_back(
           {.kind = HostStepKind::Copy, .name = fmt::format("copy T{}", target.val), .reads = {from}, .writes = {to}});
       program_.tensors.push_back(std::move(target));
@@ -342,11 +343,11 @@ class HostBuilder {
 
   void planArena() {
     std::vector<MemoryBlock>& blocks = program_.arena;
-    std::map<int, size_t> blockOf;  // storage root -> block
-    for (int i = 0; i < std::ssize(program_.steps); i++) {
+    std::map<int64_t, size_t> blockOf;  // storage root -> block
+    for (int64_t i = 0; i < std::ssize(program_.steps); i++) {
       for (const auto* list : {&program_.steps[i].reads, &program_.steps[i].writes}) {
-        for (const int t : *list) {
-          const int r = root(t);
+        for (const int64_t t : *list) {
+          const int64_t r = root(t);
           if (program_.tensors[r].place != Place::Arena) {
             continue;
           }
@@ -359,7 +360,7 @@ class HostBuilder {
       }
     }
     program_.arenaBytes = planMemory(blocks);
-    for (int t = 0; t < std::ssize(program_.tensors); t++) {
+    for (int64_t t = 0; t < std::ssize(program_.tensors); t++) {
       if (const auto it = blockOf.find(root(t)); it != blockOf.end()) {
         program_.tensors[t].offset = blocks[it->second].offset;
       }
@@ -373,7 +374,7 @@ class HostBuilder {
     for (const Val* in : fusion_->inputs()) {
       program_.peakBytes += in->isTensor() ? program_.tensors[position_.at(in->id())].bytes : 0;
     }
-    for (size_t i = 0; i < program_.outputs.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(program_.outputs); i++) {
       program_.peakBytes += program_.aliasOf[i] ? 0 : program_.tensors[program_.outputs[i]].bytes;
     }
   }
@@ -382,8 +383,8 @@ class HostBuilder {
   std::span<const Segment> segments_;
   const BuildOptions& options_;
   HostProgram program_;
-  std::map<int, int> position_;  // Val id -> tensor
-  std::vector<int> storage_;     // tensor -> the tensor whose memory it shares
+  std::map<int64_t, int64_t> position_;  // Val id -> tensor
+  std::vector<int64_t> storage_;         // tensor -> the tensor whose memory it shares
   std::vector<std::shared_ptr<const CpuKernel>> kernels_;
   size_t launches_ = 0;  // number of launches with a kernel
 };

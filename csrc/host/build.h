@@ -1,6 +1,7 @@
 // Builds a HostProgram from segments with written kernels: compiles the kernels, plans the memory, binds the symbols of this rank.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,10 +17,10 @@ namespace meshfuse {
 class ThreadPool;
 
 struct BuildOptions {
-  std::map<int, Layout> layouts;  // by Val id: of inputs, views, and results that are not row-major
-  int rank = 0;
+  std::map<int64_t, Layout> layouts;  // by Val id: of inputs, views, and results that are not row-major
+  int64_t rank = 0;
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol: coord.x
-  int workers = 1;
+  int64_t workers = 1;
   uint64_t identity = 0;      // of the plan; the same on all ranks
   bool communicates = false;  // some rank of the plan does
   // Compiles tile programs, all at once.

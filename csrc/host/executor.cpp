@@ -1,6 +1,7 @@
 #include "host/executor.h"
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
@@ -38,23 +39,23 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   }
   pointers_.resize(p.tensors.size());
   char* arena = static_cast<char*>(arena_.get());
-  for (size_t t = 0; t < p.tensors.size(); t++) {
+  for (int64_t t = 0; t < std::ssize(p.tensors); t++) {
     const TensorPlan& plan = p.tensors[t];
     if (plan.place == Place::Arena) {
       pointers_[t] = arena + plan.offset;
     } else {
-      (plan.place == Place::Input ? arguments_ : results_).push_back({t, static_cast<size_t>(plan.index)});
+      (plan.place == Place::Input ? arguments_ : results_).push_back({t, plan.index});
     }
   }
   slots_.resize(p.steps.size());
   operands_.resize(p.steps.size());
   scalarOf_.resize(p.steps.size());
-  for (size_t i = 0; i < p.steps.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(p.steps); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
     operands_[i].resize(p.steps[i].operands.size());
     size_t workspace = 0;
-    for (int t : l.tensors) {
+    for (int64_t t : l.tensors) {
       void* base = t >= 0 ? pointers_[t] : arena + l.workspaces[workspace++];
       slots.push_back(std::bit_cast<uint64_t>(base));
     }
@@ -81,8 +82,8 @@ void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const 
   }
   const std::vector<Step>& steps = program_->steps;
   const bool watched = options.verify || options.profile != nullptr;
-  for (size_t i = 0; i < steps.size(); i++) {
-    if (static_cast<int64_t>(i) == options.skipStep) {
+  for (int64_t i = 0; i < std::ssize(steps); i++) {
+    if (i == options.skipStep) {
       continue;
     }
     if (watched) {
@@ -113,7 +114,7 @@ void Binding::executeWatched(const Step& step, size_t number, ThreadPool& pool, 
 void Binding::bindScalars(std::span<const Argument> inputs) {
   const HostProgram& p = *program_;
   scalars_.run(*p.fusion, inputs);
-  for (size_t i = 0; i < p.steps.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(p.steps); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     size_t slot = l.tensors.size();
     for (const IntExpr& e : l.sizes) {
@@ -122,7 +123,7 @@ void Binding::bindScalars(std::span<const Argument> inputs) {
       }
       slot++;
     }
-    for (size_t k = 0; k < l.scalars.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(l.scalars); k++) {
       slots_[i][slot++] = scalars_.bits(scalarOf_[i][k], l.scalarTypes[k]);
     }
   }
@@ -135,13 +136,13 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       return launch(step, number, pool);
     case HostStepKind::Routine: {
       std::vector<void*>& operands = operands_[number];
-      for (size_t k = 0; k < step.operands.size(); k++) {
+      for (int64_t k = 0; k < std::ssize(step.operands); k++) {
         operands[k] = pointer(step.operands[k]);
       }
       return step.routine->run(pool, operands, pointer(step.writes[0]), workspace(step));
     }
     case HostStepKind::Communicate:
-      communicator.setStep(static_cast<int64_t>(number), step.name);
+      communicator.setStep(number, step.name);
       communicator.setProgram(step.comm.program);
       communicate(step, communicator, inputs);
       communicator.setProgram(0);
@@ -156,19 +157,19 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
 void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
   const LaunchPlan& l = step.launch;
   std::vector<uint64_t>& slots = slots_[number];
-  for (size_t k = 0; k < l.tensors.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(l.tensors); k++) {
     if (l.tensors[k] >= 0) {
       slots[k] = std::bit_cast<uint64_t>(pointers_[l.tensors[k]]);
     }
   }
-  for (size_t k = 0; k < l.zeroed.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(l.zeroed); k++) {
     if (l.zeroed[k] > 0) {
       std::memset(workspace(step, k), 0, l.zeroed[k]);
     }
   }
   char* scratch = static_cast<char*>(scratch_.get());
   RefusedIndex refused;
-  auto run = [&](int64_t begin, int64_t end, int worker) {
+  auto run = [&](int64_t begin, int64_t end, int64_t worker) {
     void* own = scratch + worker * scratchStride_;
     if (l.checksIndices) {
       RefusedIndexScope scope(refused);
@@ -208,7 +209,7 @@ void Binding::communicate(const Step& step, Communicator& communicator, std::spa
       if (team.ranks[root] == communicator.rank()) {
         std::memcpy(out, in, c.count * dataTypeSize(c.dtype));
       }
-      return communicator.broadcast(team, out, c.count, c.dtype, static_cast<int>(root));
+      return communicator.broadcast(team, out, c.count, c.dtype, root);
     }
     case Collective::Transfer:
       return transfer(step, communicator, in, out);
@@ -263,19 +264,19 @@ void Binding::communicateUneven(const Step& step, Communicator& communicator, co
   }
 }
 
-StridedElements Binding::elements(int tensor) const {
+StridedElements Binding::elements(int64_t tensor) const {
   const TensorPlan& t = program_->tensors[tensor];
   return {pointer(tensor), t.dtype, t.sizes, t.strides};
 }
 
-Tensor Binding::view(int tensor) const {
+Tensor Binding::view(int64_t tensor) const {
   const TensorPlan& t = program_->tensors[tensor];
   return Tensor::wrap(pointer(tensor), t.sizes, t.strides, t.dtype);
 }
 
 std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {
-  auto arguments = mapped<Argument>(step.reads, [this](int t) { return view(t).clone(); });
-  for (size_t i = 0; i < inputs.size(); i++) {
+  auto arguments = mapped<Argument>(step.reads, [this](int64_t t) { return view(t).clone(); });
+  for (int64_t i = 0; i < std::ssize(inputs); i++) {
     if (!program_->fusion->inputs()[i]->isTensor()) {
       arguments.push_back(inputs[i]);
     }
@@ -285,14 +286,14 @@ std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const
 
 void Binding::reference(const Step& step, std::span<const Argument> inputs) {
   std::vector<Tensor> results = interpret(*step.reference, inputs);
-  for (size_t k = 0; k < results.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(results); k++) {
     view(step.writes[k]).copyFrom(results[k]);
   }
 }
 
 void Binding::compareWithReference(const Step& step, std::span<const Argument> inputs) const {
   std::vector<BoundedTensor> expected = interpretWithBounds(*step.reference, inputs);
-  for (size_t k = 0; k < expected.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(expected); k++) {
     expected[k].uncertain = 0;  // a difference at a discontinuity is no error
     std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);
     invariant(!difference, "[verify] T{}, computed by {}, differs from the reference: {}\nkernel:\n{}",

@@ -57,9 +57,9 @@ class Binding {
   void reference(const Step& step, std::span<const Argument> inputs);
   void compareWithReference(const Step& step, std::span<const Argument> inputs) const;
   std::vector<Argument> referenceInputs(const Step& step, std::span<const Argument> inputs) const;
-  StridedElements elements(int tensor) const;
-  Tensor view(int tensor) const;
-  void* pointer(int tensor) const { return pointers_[tensor]; }
+  StridedElements elements(int64_t tensor) const;
+  Tensor view(int64_t tensor) const;
+  void* pointer(int64_t tensor) const { return pointers_[tensor]; }
   // Of a step; nullptr if it has fewer.
   char* workspace(const Step& step, size_t k = 0) const {
     const std::vector<int64_t>& offsets = step.launch.workspaces;
@@ -72,8 +72,8 @@ class Binding {
   int64_t scratchStride_ = 0;  // from one worker's scratch to the next
   // A tensor that is argument or result number `index` of the call.
   struct Bound {
-    size_t tensor = 0;
-    size_t index = 0;
+    int64_t tensor = 0;
+    int64_t index = 0;
   };
   std::vector<Bound> arguments_;
   std::vector<Bound> results_;
@@ -82,7 +82,7 @@ class Binding {
   std::vector<std::vector<void*>> operands_;  // of library calls and routines, by step
   std::vector<Communicator::Transfer> transfers_;
   ScalarSteps scalars_;
-  std::vector<std::vector<int>> scalarOf_;  // by step: number in scalars_ of each scalar argument
+  std::vector<std::vector<int64_t>> scalarOf_;  // by step: number in scalars_ of each scalar argument
   bool hasRunTimeScalars_ = false;
 };
 

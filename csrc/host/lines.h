@@ -56,7 +56,7 @@ class Lines {
   template <class Visit>
   void forEachGroup(ThreadPool& pool, size_t tensor, int64_t elements, const Visit& visit) const {
     const int64_t side = steps_[tensor] == 1 ? 1 : kMostAdjacent;
-    const auto range = [&](int64_t begin, int64_t end, int) {
+    const auto range = [&](int64_t begin, int64_t end, int64_t) {
       for (int64_t first = begin * side; first < std::min(count_, end * side); first += side) {
         Offsets begins[kMostAdjacent];
         const int64_t size = std::min(side, count_ - first);

@@ -10,10 +10,10 @@ inline constexpr int64_t kArenaAlignment = 64;
 
 struct MemoryBlock {
   int64_t bytes = 0;
-  int firstStep = 0;   // the block is alive from the step that writes it first
-  int lastStep = 0;    // to the step that uses it last, both included
-  int64_t offset = 0;  // result
-  int tensor = -1;     // of a host program: the tensor in this memory; -1: a workspace
+  int64_t firstStep = 0;  // the block is alive from the step that writes it first
+  int64_t lastStep = 0;   // to the step that uses it last, both included
+  int64_t offset = 0;     // result
+  int64_t tensor = -1;    // of a host program: the tensor in this memory; -1: a workspace
 
   bool meets(const MemoryBlock& other) const { return firstStep <= other.lastStep && other.firstStep <= lastStep; }
   int64_t end() const { return offset + (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }

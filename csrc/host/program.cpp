@@ -22,8 +22,9 @@ std::string CommCall::name() const {
 
 std::string HostProgram::toString() const {
   std::string text = fmt::format("host program, arena {} bytes, peak {} bytes\n", arenaBytes, peakBytes);
-  const auto listed = [this](const std::vector<int>& some) {
-    return joined(some, ", ", [this](int t) { return fmt::format("T{} ({})", tensors[t].val, placeOf(tensors[t])); });
+  const auto listed = [this](const std::vector<int64_t>& some) {
+    return joined(some, ", ",
+                  [this](int64_t t) { return fmt::format("T{} ({})", tensors[t].val, placeOf(tensors[t])); });
   };
   for (const Step& s : steps) {
     std::string detail;

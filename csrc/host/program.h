@@ -31,13 +31,13 @@ enum class HostStepKind : uint8_t { Launch, Routine, Communicate, Copy, Referenc
 enum class Place : uint8_t { Input, Output, Arena };
 
 struct TensorPlan {
-  int val = 0;  // id in the local fusion
+  int64_t val = 0;  // id in the local fusion
   DataType dtype = DataType::Float;
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int64_t bytes = 0;
   Place place = Place::Arena;
-  int index = 0;       // Input, Output: its number
+  int64_t index = 0;   // Input, Output: its number
   int64_t offset = 0;  // Arena
 };
 
@@ -45,7 +45,7 @@ struct TensorPlan {
 struct LaunchPlan {
   std::shared_ptr<const CpuKernel> kernel;
   int64_t parts = 1;
-  std::vector<int> tensors;         // position of each tensor slot, -1 for a workspace
+  std::vector<int64_t> tensors;     // position of each tensor slot, -1 for a workspace
   std::vector<int64_t> workspaces;  // arena offsets of the -1 slots, in order
   std::vector<int64_t> zeroed;      // bytes to clear from each workspace before the launch
   std::vector<IntExpr> sizes;       // over the symbols of run-time integers; constants where known
@@ -72,7 +72,7 @@ struct CommCall {
   BlockCopy unpack;
   // Transfer: the blocks of the operand that are sent, the blocks of the result that are received, and the blocks that this rank keeps.
   struct Message {
-    int peer = 0;
+    int64_t peer = 0;
     BlockCopy block;
     int64_t offset = 0;  // into the workspace, where the block is not one piece of the tensor
   };
@@ -94,12 +94,12 @@ struct CommCall {
 
 struct Step {
   HostStepKind kind = HostStepKind::Launch;
-  std::string name;        // "softmax T7", "all-reduce T9": for messages, traces and the profile
-  std::vector<int> reads;  // tensors
-  std::vector<int> writes;
+  std::string name;            // "softmax T7", "all-reduce T9": for messages, traces and the profile
+  std::vector<int64_t> reads;  // tensors
+  std::vector<int64_t> writes;
   LaunchPlan launch;                        // Launch
   std::shared_ptr<const Routine> routine;   // Routine; workspace at launch.workspaces[0]
-  std::vector<int> operands;                // Routine: tensors in the op's order; `reads` has each once
+  std::vector<int64_t> operands;            // Routine: tensors in the op's order; `reads` has each once
   CommCall comm;                            // Communicate
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
@@ -108,14 +108,14 @@ struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
   std::vector<TensorPlan> tensors;
   std::vector<Step> steps;
-  std::vector<int> outputs;                 // tensor of each fusion output
-  std::vector<std::optional<int>> aliasOf;  // by output: the fusion input whose memory it uses
+  std::vector<int64_t> outputs;                 // tensor of each fusion output
+  std::vector<std::optional<int64_t>> aliasOf;  // by output: the fusion input whose memory it uses
   std::vector<MemoryBlock> arena;
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;  // arguments, results and arena
-  int workers = 1;
+  int64_t workers = 1;
   int64_t scratchBytes = 0;  // of one worker
-  int rank = 0;
+  int64_t rank = 0;
   bool communicates = false;  // some rank does
 
   std::string toString() const;

@@ -5,6 +5,7 @@
 // Float, Float in Double, and rounded once. So the bits do not depend on the number of threads.
 #include <algorithm>
 #include <concepts>
+#include <cstdint>
 #include <numeric>
 #include <type_traits>
 #include <vector>
@@ -45,7 +46,7 @@ void withIndexType(DataType type, const Visit& visit) {
 
 // Elements are copied as they are: only their size counts.
 template <class Visit>
-void withSize(int bytes, const Visit& visit) {
+void withSize(int64_t bytes, const Visit& visit) {
   switch (bytes) {
     case 1:
       return visit.template operator()<uint8_t>();
@@ -215,7 +216,7 @@ class RowSums : public Routine {
     constexpr int64_t kBlock = 256;  // columns that are added together
     const int64_t blocks = (width_ + kBlock - 1) / kBlock;
     const int64_t lines = lines_.count();
-    const auto range = [&](int64_t begin, int64_t end, int) {
+    const auto range = [&](int64_t begin, int64_t end, int64_t) {
       for (int64_t part = begin; part < end; part++) {
         const int64_t row = part / (lines * blocks);
         const int64_t line = part / blocks % lines;

@@ -1,6 +1,7 @@
 #include "host/routine.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "library/cpu/contraction.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 class MatrixProduct : public Routine {
  public:
-  MatrixProduct(const Expr& expr, const std::map<int, Layout>& layouts) : contraction_(expr, layouts) {}
+  MatrixProduct(const Expr& expr, const std::map<int64_t, Layout>& layouts) : contraction_(expr, layouts) {}
 
   int64_t workspaceBytes() const override { return contraction_.workspaceBytes(); }
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const override {

@@ -25,8 +25,8 @@ class Routine {
 
 // The facts for which a routine is made.
 struct RoutineOptions {
-  const std::map<int, Layout>& layouts;            // by Val id: of operands that are not row-major
-  int workers = 1;                                 // of the pool of the runs
+  const std::map<int64_t, Layout>& layouts;        // by Val id: of operands that are not row-major
+  int64_t workers = 1;                             // of the pool of the runs
   std::function<int64_t(const IntExpr&)> valueOf;  // of an offset, on this rank
 };
 

@@ -1,6 +1,7 @@
 #include "host/scalars.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 
 #include "base/error.h"
@@ -30,7 +31,7 @@ int64_t asInteger(const Argument& a) {
 
 int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const Argument> inputs) {
   return expr.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
-    for (size_t i = 0; i < fusion.inputs().size(); i++) {
+    for (int64_t i = 0; i < std::ssize(fusion.inputs()); i++) {
       const Val* in = fusion.inputs()[i];
       if (!in->isTensor() && in->dtype() == DataType::Int && in->intExpr().isSymbol() &&
           in->intExpr().symbolName() == symbol) {
@@ -41,7 +42,7 @@ int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const 
   });
 }
 
-int ScalarSteps::add(const Fusion& fusion, const Val* val) {
+int64_t ScalarSteps::add(const Fusion& fusion, const Val* val) {
   if (auto it = numberOf_.find(val->id()); it != numberOf_.end()) {
     return it->second;
   }
@@ -59,7 +60,7 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
     assign(step, *b);
   } else if (input != fusion.inputs().end()) {
     step.kind = Kind::Input;
-    step.input = static_cast<int>(input - fusion.inputs().begin());
+    step.input = input - fusion.inputs().begin();
   } else if (val->dtype() == DataType::Int && (e == nullptr || val->intExpr().isSymbol() == false)) {
     step.kind = Kind::Integer;
   } else {
@@ -67,8 +68,8 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
     invariant(cast || (e != nullptr && e->kind() == ExprKind::Point),
               "[host program] the scalar {} is not computed by a scalar op", val->toString());
     step.kind = cast ? Kind::Cast : Kind::Point;
-    for (size_t k = 0; k < e->inputs().size(); k++) {
-      step.operands[k] = add(fusion, e->input(static_cast<int>(k)));
+    for (int64_t k = 0; k < std::ssize(e->inputs()); k++) {
+      step.operands[k] = add(fusion, e->input(k));
     }
     if (!cast) {
       step.op = e->attributes().point;
@@ -76,15 +77,15 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
     }
   }
   steps_.push_back(step);
-  return numberOf_[val->id()] = static_cast<int>(steps_.size()) - 1;
+  return numberOf_[val->id()] = std::ssize(steps_) - 1;
 }
 
-double ScalarSteps::realOf(int number) const {
+double ScalarSteps::realOf(int64_t number) const {
   const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? s.real : static_cast<double>(s.whole);
 }
 
-int64_t ScalarSteps::wholeOf(int number) const {
+int64_t ScalarSteps::wholeOf(int64_t number) const {
   const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? truncated(s.real) : s.whole;
 }
@@ -124,7 +125,7 @@ void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
   }
 }
 
-uint64_t ScalarSteps::bits(int number, DataType type) const {
+uint64_t ScalarSteps::bits(int64_t number, DataType type) const {
   uint64_t bits = 0;
   if (type == DataType::Bool) {
     bits = realOf(number) != 0 ? 1 : 0;

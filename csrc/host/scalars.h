@@ -23,11 +23,11 @@ class Val;
 class ScalarSteps {
  public:
   // Adds `val` and its operands; returns its number.
-  int add(const Fusion& fusion, const Val* val);
+  int64_t add(const Fusion& fusion, const Val* val);
   // Computes all. Allocates nothing.
   void run(const Fusion& fusion, std::span<const Argument> inputs);
   // A value as the 8-byte slot of a kernel argument of type `type` (tile/tile.h).
-  [[nodiscard]] uint64_t bits(int number, DataType type) const;
+  [[nodiscard]] uint64_t bits(int64_t number, DataType type) const;
 
  private:
   enum class Kind : uint8_t { Constant, Input, Integer, Cast, Point };
@@ -37,18 +37,18 @@ class ScalarSteps {
     DataType type = DataType::Double;   // Point: the type of computation
     PointOp op = PointOp::Add;
     const Val* val = nullptr;
-    int input = -1;
-    std::array<int, 3> operands = {-1, -1, -1};
+    int64_t input = -1;
+    std::array<int64_t, 3> operands = {-1, -1, -1};
     double real = 0;    // the value, of Double
     int64_t whole = 0;  // of Int and Bool
   };
-  double realOf(int number) const;
-  int64_t wholeOf(int number) const;
+  double realOf(int64_t number) const;
+  int64_t wholeOf(int64_t number) const;
   static void assign(Step& step, const Argument& value);
   void compute(Step& step) const;
 
-  std::vector<Step> steps_;      // operands first
-  std::map<int, int> numberOf_;  // by Val id
+  std::vector<Step> steps_;              // operands first
+  std::map<int64_t, int64_t> numberOf_;  // by Val id
 };
 
 }  // namespace meshfuse

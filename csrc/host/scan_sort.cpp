@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <concepts>
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -72,7 +73,7 @@ class ScanOrSort : public Routine {
         lines_(e.tensorInputs()[0]->constantShape(), e.attributes().dim,
                {layoutOf(e.tensorInputs()[0], options.layouts).strides,
                 contiguousStrides(e.tensorOutput()->constantShape())}),
-        workers_(std::max(options.workers, 1)) {}
+        workers_(std::max<int64_t>(options.workers, 1)) {}
 
   int64_t workspaceBytes() const override {
     const int64_t line = extent_ * static_cast<int64_t>(sizeof(Placed));
@@ -104,7 +105,7 @@ class ScanOrSort : public Routine {
       Wide sums[Lines<kTensors>::kMostAdjacent];
       std::fill_n(sums, lines.size(), identity);
       for (int64_t j = 0; j < extent_; j++) {
-        for (size_t k = 0; k < lines.size(); k++) {
+        for (int64_t k = 0; k < std::ssize(lines); k++) {
           sums[k] = combine(sums[k], static_cast<Wide>(in[lines[k][kOperand] + j * lines_.step(kOperand)]));
           out[lines[k][kResult] + j * lines_.step(kResult)] = static_cast<T>(sums[k]);
         }
@@ -154,7 +155,7 @@ class ScanOrSort : public Routine {
   void orderAs(ThreadPool& pool, const T* in, int64_t* out, void* workspace) const {
     using Key = decltype(keyOf(T{}));
     auto key = [this](T v) { return descending_ ? static_cast<Key>(~keyOf(v)) : keyOf(v); };
-    auto range = [&](int64_t begin, int64_t end, int worker) {
+    auto range = [&](int64_t begin, int64_t end, int64_t worker) {
       void* own = static_cast<char*>(workspace) + workspaceBytes() / workers_ * worker;
       auto* items = static_cast<Item*>(own);
       for (int64_t k = begin; k < end; k++) {

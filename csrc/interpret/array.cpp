@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "tensor/half.h"
@@ -84,8 +85,11 @@ Tensor toTensor(const Array& array) {
 std::string describe(std::span<const int64_t> sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
 
 std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset) {
+  if (productOf(sizes) == 0) {
+    return {};
+  }
   std::vector<int64_t> offsets = {offset};
-  for (size_t k = 0; k < sizes.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(sizes); k++) {
     std::vector<int64_t> next;
     next.reserve(offsets.size() * sizes[k]);
     for (int64_t first : offsets) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -45,12 +46,12 @@ std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<c
   return mapped(fusion.outputs(), [&](const Val* out) { return bounded(program.array(out)); });
 }
 
-std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
-                                                    const BoundOptions& options) {
+std::map<int64_t, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
+                                                        const BoundOptions& options) {
   reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, reference::Keep::All);
   program.run();
-  std::map<int, BoundedTensor> tensors;
-  for (int id : program.ids()) {
+  std::map<int64_t, BoundedTensor> tensors;
+  for (int64_t id : program.ids()) {
     tensors.emplace(id, bounded(program.array(id)));
   }
   return tensors;

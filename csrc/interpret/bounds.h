@@ -19,6 +19,7 @@
 // If more than 1% of a tensor's elements (and more than one element) are uncertain, the comparison fails and reports this.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -47,9 +48,9 @@ struct BoundOptions {
 [[nodiscard]] std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
                                                              const BoundOptions& options = {});
 // Every tensor that the outputs need, by id.
-[[nodiscard]] std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion,
-                                                                  std::span<const Argument> inputs,
-                                                                  const BoundOptions& options = {});
+[[nodiscard]] std::map<int64_t, BoundedTensor> interpretAllWithBounds(const Fusion& fusion,
+                                                                      std::span<const Argument> inputs,
+                                                                      const BoundOptions& options = {});
 
 // Nothing if `got` agrees; else the difference: type, sizes, or the first differing position with both values and the bound, and
 // the number of differing elements. NaN equals NaN, +0 equals -0.

@@ -15,11 +15,11 @@ std::vector<Tensor> interpret(const Fusion& fusion, std::initializer_list<Argume
   return interpret(fusion, std::span<const Argument>(inputs.begin(), inputs.size()));
 }
 
-std::map<int, Tensor> interpretAll(const Fusion& fusion, std::span<const Argument> inputs) {
+std::map<int64_t, Tensor> interpretAll(const Fusion& fusion, std::span<const Argument> inputs) {
   reference::Program program(fusion, inputs, {}, reference::Keep::All);
   program.run();
-  std::map<int, Tensor> tensors;
-  for (int id : program.ids()) {
+  std::map<int64_t, Tensor> tensors;
+  for (int64_t id : program.ids()) {
     tensors.emplace(id, reference::toTensor(program.array(id)));
   }
   return tensors;

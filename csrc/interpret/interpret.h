@@ -9,6 +9,7 @@
 // sizes differ from its input, and for extents of operands that disagree once the sizes are known.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <vector>
@@ -24,6 +25,6 @@ namespace meshfuse {
 [[nodiscard]] std::vector<Tensor> interpret(const Fusion& fusion, std::initializer_list<Argument> inputs);
 
 // Every tensor that the outputs need, inputs included, by id.
-[[nodiscard]] std::map<int, Tensor> interpretAll(const Fusion& fusion, std::span<const Argument> inputs);
+[[nodiscard]] std::map<int64_t, Tensor> interpretAll(const Fusion& fusion, std::span<const Argument> inputs);
 
 }  // namespace meshfuse

@@ -1,6 +1,7 @@
 // The positions of elements in sorted order, and the elements whose position is uncertain because of rounding.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 
 #include "base/ranges.h"
@@ -38,7 +39,7 @@ std::vector<bool> canPrecede(const Line& line, const std::vector<int64_t>& order
   double highest = -kInfinity;        // of value + error
   double highestMoving = -kInfinity;  // of those with errors
   bool anyMoves = false;
-  for (size_t p = 0; p < order.size(); p++) {
+  for (int64_t p = 0; p < std::ssize(order); p++) {
     const double error = line.error(order[p]);
     const double value = sign * (std::isnan(line.value(order[p])) ? kInfinity : line.value(order[p]));
     could[p] = p > 0 && (error > 0 ? highest >= value - error : anyMoves && highestMoving >= value);

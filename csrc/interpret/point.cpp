@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 
@@ -18,13 +19,20 @@ namespace {
 // demands correct rounding, -1 where the result is exact.
 double ulpsOf(PointOp op) {
   using enum PointOp;
-  constexpr std::pair<PointOp, double> kUlps[] = {
+  static constexpr std::pair<PointOp, double> kUlps[] = {
       {Abs, -1},   {Neg, -1},    {Maximum, -1}, {Minimum, -1}, {Where, -1},     {Ceil, -1}, {Floor, -1},
       {Round, -1}, {Trunc, -1},  {Sign, -1},    {Frac, -1},    {NextAfter, -1}, {Add, 0.5}, {Sub, 0.5},
       {Mul, 0.5},  {Fma, 0.5},   {Sqrt, 0.5},   {Div, 1},      {Reciprocal, 1}, {Fmod, 1},  {Remainder, 1},
       {Rsqrt, 2},  {Sigmoid, 6}, {Tanh, 6},     {Erfc, 6},     {Pow, 8},        {Erfinv, 8}};
-  const auto* row = std::ranges::find(kUlps, op, &std::pair<PointOp, double>::first);
-  return row == std::end(kUlps) ? 4 : row->second;
+  static constexpr auto kOf = [] {
+    std::array<double, kPointOps.size()> of{};
+    of.fill(4);
+    for (const auto& [known, ulps] : kUlps) {
+      of[static_cast<size_t>(known)] = ulps;
+    }
+    return of;
+  }();
+  return kOf[static_cast<size_t>(op)];
 }
 
 // Below this the results of functions may be flushed or lose bits.
@@ -178,14 +186,17 @@ struct Element {
   }
 };
 
-// Offsets of an operand for every element of the result.
+// Offsets of an operand for every element of the result; empty if they are the elements' own positions.
 std::vector<int64_t> operandOffsets(PointOp op, const Array& x, const Sizes& sizes) {
+  if (x.sizes == sizes) {
+    return {};
+  }
   std::vector<int64_t> strides(sizes.size(), 0);
   if (!x.sizes.empty()) {
     invariant(x.sizes.size() == sizes.size(), "[interpret] {}: an operand has {} dims, the result {}", info(op).name,
               x.sizes.size(), sizes.size());
     std::vector<int64_t> own = contiguousStrides(x.sizes);
-    for (size_t k = 0; k < sizes.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(sizes); k++) {
       strides[k] = x.sizes[k] == 1 && sizes[k] != 1 ? 0 : own[k];
       check(x.sizes[k] == sizes[k] || x.sizes[k] == 1,
             "[{}] extents differ in dim {}: {} and {}; expected equal extents", info(op).name, k, x.sizes[k], sizes[k]);
@@ -217,10 +228,11 @@ Array pointArray(PointOp op, std::span<const Array* const> operands, DataType ty
   std::array<double, 3> real{};
   std::array<int64_t, 3> whole{};
   std::array<double, 3> error{};
-  for (int64_t i = 0; i < result.numel(); i++) {
+  const int64_t total = result.numel();
+  for (int64_t i = 0; i < total; i++) {
     for (int64_t k : indices(operands)) {
       const Array& x = *operands[k];
-      const int64_t at = offsets[k][i];
+      const int64_t at = offsets[k].empty() ? i : offsets[k][i];
       const bool converts = k >= first && x.dtype != type;
       if (floating) {
         real[k] = converts ? roundTo(type, x.value(at)) : x.value(at);
@@ -269,7 +281,7 @@ double castElement(DataType dtype, double value) {
 Array castArray(const Array& x, DataType dtype, const Context& context) {
   Array result = makeArray(dtype, x.sizes);
   const bool toInteger = isIntegral(dtype) && x.floating();
-  for (int64_t i = 0; i < x.numel(); i++) {
+  for (int64_t i = 0, total = x.numel(); i < total; i++) {
     const double v = x.value(i);
     const double now = castElement(dtype, v);
     if (dtype == DataType::Float && !x.floating()) {
@@ -298,7 +310,7 @@ Array castArray(const Array& x, DataType dtype, const Context& context) {
 Array bitCastArray(const Array& x, DataType dtype) {
   Tensor bits = toTensor(x);
   Array result = toArray(Tensor::wrap(bits.data(), x.sizes, contiguousStrides(x.sizes), dtype, bits.storage()));
-  for (int64_t i = 0; i < x.numel(); i++) {
+  for (int64_t i = 0, total = x.numel(); i < total; i++) {
     if (x.errorAt(i) > 0) {
       result.setUncertain(i);
     }

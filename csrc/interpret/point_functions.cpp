@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numbers>
 #include <optional>
@@ -287,7 +288,7 @@ double erfInverse(double y) {
   double tail = std::log1p(-y * y);
   double half = 2 / (std::numbers::pi * kShape) + tail / 2;
   double x = std::copysign(std::sqrt(std::sqrt(half * half - tail / kShape) - half), y);
-  for (int step = 0; step < 4; step++) {
+  for (int64_t step = 0; step < 4; step++) {
     double off = std::fabs(y) < 0.5 ? std::erf(x) - y : ((1 - std::fabs(y)) - std::erfc(std::fabs(x))) * signOf(y);
     double slope = 2 * std::numbers::inv_sqrtpi * std::exp(-x * x);
     if (off == 0 || slope == 0) {

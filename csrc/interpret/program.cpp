@@ -1,6 +1,7 @@
 #include "interpret/program.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -143,7 +144,7 @@ const Array& Program::scalar(const Val* val) {
   return arrays_.emplace(val->id(), std::move(array)).first->second;
 }
 
-const Array& Program::operand(const Expr* expr, int k) {
+const Array& Program::operand(const Expr* expr, int64_t k) {
   const Val* val = expr->input(k);
   return val->isTensor() ? array(val) : scalar(val);
 }
@@ -155,8 +156,8 @@ const Array& Program::array(const Val* tensor) const {
   return found->second;
 }
 
-std::vector<int> Program::ids() const {
-  return filtered(mapped(fusion_.tensors(), &Val::id), [this](int id) { return arrays_.contains(id); });
+std::vector<int64_t> Program::ids() const {
+  return filtered(mapped(fusion_.tensors(), &Val::id), [this](int64_t id) { return arrays_.contains(id); });
 }
 
 void Program::run() {

@@ -31,8 +31,8 @@ class Program {
   const Array& array(const Val* tensor) const;
   const Fusion& fusion() const { return fusion_; }
   // Ids of the tensors whose arrays exist after run().
-  std::vector<int> ids() const;
-  const Array& array(int id) const { return arrays_.at(id); }
+  std::vector<int64_t> ids() const;
+  const Array& array(int64_t id) const { return arrays_.at(id); }
   int64_t evaluate(const IntExpr& expr) const;
 
  private:
@@ -44,7 +44,7 @@ class Program {
   Sizes sizesOf(const TensorView* tv) const;
   void checkAliases() const;
   // The array of a tensor or of a scalar; the array of a scalar is created on demand.
-  const Array& operand(const Expr* expr, int k);
+  const Array& operand(const Expr* expr, int64_t k);
   const Array& scalar(const Val* val);
 
   Array compute(const Expr* expr);
@@ -71,7 +71,7 @@ class Program {
   Context context_;
   Keep keep_;
   std::map<std::string, int64_t, std::less<>> symbols_;
-  std::map<int, Array> arrays_;  // by id, scalars included
+  std::map<int64_t, Array> arrays_;  // by id, scalars included
 };
 
 }  // namespace meshfuse::reference

@@ -1,6 +1,7 @@
 // Reductions, contractions, factories and redistributions.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 
 #include "base/error.h"
@@ -61,7 +62,7 @@ std::vector<Loop> loopsOf(const Program& program, const TensorView* out, std::sp
 }
 
 // A dim of the result, before it is reduced, is as long as that of the operand it comes of.
-void checkDim(const Expr* expr, size_t k, int64_t got, int operand, int64_t expected) {
+void checkDim(const Expr* expr, size_t k, int64_t got, int64_t operand, int64_t expected) {
   check(got == expected, "[{}] dim {} of T{} has size {}, expected {} as in T{}", expr->opName(), k,
         expr->output()->id(), got, expected, expr->input(operand)->id());
 }
@@ -98,7 +99,7 @@ Array Program::computeContraction(const Expr* expr) {
   const int64_t inner = a.sizes[ra - 1];
   check(inner == b.sizes[bInner], "[{}] inner sizes differ: T{} has {}, T{} has {}; transpose one", expr->opName(),
         expr->input(0)->id(), inner, expr->input(1)->id(), b.sizes[bInner]);
-  auto checkRoot = [&](size_t k, int operand, int64_t size) {
+  auto checkRoot = [&](size_t k, int64_t operand, int64_t size) {
     checkDim(expr, k, evaluate(out->getRootDomain()[k]->extent()), operand, size);
   };
   checkRoot(rank - 1, 0, inner);
@@ -121,7 +122,7 @@ Array Program::computeContraction(const Expr* expr) {
     aSteps[at] = aOwn[k];
   }
   // The step of batch dim k of an operand, which may stretch to dim `at` of the result.
-  auto batchStep = [&](int operand, const Array& array, size_t k, size_t at, int64_t own) {
+  auto batchStep = [&](int64_t operand, const Array& array, size_t k, size_t at, int64_t own) {
     const bool stretched = stretches(expr->input(operand)->asTensor()->noReductions()[k], array.sizes[k]);
     check(stretched || array.sizes[k] == sizes[at],
           "[matmul] batch dim {} of T{} has {}, of the result {}; expected equal sizes", k, expr->input(operand)->id(),
@@ -145,7 +146,7 @@ Array Program::computeContraction(const Expr* expr) {
           expr->input(2)->id(), given.sizes[0], expr->input(1)->id(), b.sizes[0]);
     std::vector<int64_t> strides;
     std::vector<Loop> biasLoops = loopsOf(*this, out, biasSteps, {}, sizes);
-    for (size_t k = 0; k < biasLoops.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(biasLoops); k++) {
       if (!out->getLogicalDomain()[k]->isReduction()) {
         strides.push_back(biasLoops[k].a);
       }
@@ -217,14 +218,14 @@ Array Program::computeRandom(const Expr* expr) {
 
 Array Program::computeScan(const Expr* expr) {
   const Array& x = operand(expr, 0);
-  const auto dim = static_cast<size_t>(expr->attributes().dim);
+  const int64_t dim = expr->attributes().dim;
   return scanArray(expr->attributes().reduce, x, productOf(std::span(x.sizes).first(dim)),
                    productOf(std::span(x.sizes).subspan(dim + 1)), context_);
 }
 
 Array Program::computeArgSort(const Expr* expr) {
   const Array& x = operand(expr, 0);
-  const auto dim = static_cast<size_t>(expr->attributes().dim);
+  const int64_t dim = expr->attributes().dim;
   Sizes sizes = sizesOf(expr->tensorOutput());
   check(sizes[dim] <= x.sizes[dim],
         "[argsort] {} elements of dim {} of T{} are requested, but it has {}; request no more than that", sizes[dim],
@@ -258,12 +259,12 @@ Array Program::computeRedistribute(const Expr* expr) {
   if (x.sizes.size() == sizes.size()) {
     return take(x, sizes, stridedOffsets(sizes, steps));
   }
-  const auto dim = static_cast<size_t>(expr->attributes().dim);
-  invariant(x.sizes.size() == sizes.size() + 1 && dim < x.sizes.size(),
+  const int64_t dim = expr->attributes().dim;
+  invariant(x.sizes.size() == sizes.size() + 1 && dim < std::ssize(x.sizes),
             "[interpret] {} combines dim {} of {} dims into {}", expr->opName(), dim, x.sizes.size(), sizes.size());
   std::vector<int64_t> targets = contiguousStrides(sizes);
   std::vector<Loop> loops;
-  for (size_t k = 0; k < x.sizes.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(x.sizes); k++) {
     loops.push_back({.extent = x.sizes[k], .a = steps[k], .target = k == dim ? 0 : targets[k < dim ? k : k - 1]});
   }
   return reduceArray(expr->attributes().reduce, x, sizes, loops, context_);

@@ -1,5 +1,6 @@
 // Elementwise ops, and ops that only move elements.
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -16,10 +17,10 @@ Array Program::computePoint(const Expr* expr) {
   const PointOp op = expr->attributes().point;
   Sizes sizes = out->isTensor() ? sizesOf(out->asTensor()) : Sizes{};
   std::vector<const Array*> operands;
-  const int first = op == PointOp::Where ? 1 : 0;
+  const int64_t first = op == PointOp::Where ? 1 : 0;
   DataType type = expr->input(first)->dtype();
   bool typed = false;
-  for (int k = 0; k < std::ssize(expr->inputs()); k++) {
+  for (int64_t k = 0; k < std::ssize(expr->inputs()); k++) {
     operands.push_back(&operand(expr, k));
     const Val* in = expr->input(k);
     if (!in->isTensor()) {
@@ -74,7 +75,7 @@ Array Program::computeShape(const Expr* expr) {
       }
       break;
     case ExprKind::Permute:
-      strides = mapped(attributes.order, [&](int old) { return own[old]; });
+      strides = mapped(attributes.order, [&](int64_t old) { return own[old]; });
       break;
     case ExprKind::Reshape:
       check(productOf(sizes) == x.numel(),
@@ -121,11 +122,11 @@ Array Program::computePad(const Expr* expr) {
 
 Array Program::computeCat(const Expr* expr) {
   Sizes sizes = sizesOf(expr->tensorOutput());
-  const int dim = expr->attributes().dim;
+  const int64_t dim = expr->attributes().dim;
   Array result = makeArray(expr->output()->dtype(), sizes);
   int64_t inner = productOf(std::span(sizes).subspan(dim + 1));
   int64_t base = 0;
-  for (int t = 0; t < std::ssize(expr->inputs()); t++) {
+  for (int64_t t = 0; t < std::ssize(expr->inputs()); t++) {
     const Array& part = operand(expr, t);
     int64_t count = part.sizes[dim] * inner;
     Sizes expected = sizes;
@@ -178,6 +179,10 @@ Array Program::computeIndexing(const Expr* expr) {
   int64_t first = embeds ? evaluate(attributes.starts.at(0)) : 0;
   bool zeroOutside = embeds && attributes.flags.at(0);
   Sizes sizes = sizesOf(expr->tensorOutput());
+  const int64_t dims = embeds ? std::ssize(index.sizes) + 1 : std::ssize(x.sizes);
+  check(std::ssize(sizes) == dims,
+        "[{}] T{} has {} dims, expected {}; interpret the program before its sums are partial", expr->opName(),
+        expr->output()->id(), sizes.size(), dims);
   checkIndexSizes(expr, x.sizes, index.sizes, sizes);
   // The steps that the dims of the result make in the index, and in x besides the steps along dim.
   std::vector<int64_t> indexSteps = contiguousStrides(index.sizes);

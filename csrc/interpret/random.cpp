@@ -1,6 +1,7 @@
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC 2011), as ops/factory.h says.
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <numbers>
 
 #include "base/ranges.h"
@@ -17,7 +18,7 @@ Words philox(Words counter, std::array<uint32_t, 2> key) {
   constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9;
   constexpr uint32_t kWeyl1 = 0xBB67AE85;
-  for (int round = 0; round < 10; round++) {
+  for (int64_t round = 0; round < 10; round++) {
     uint64_t p0 = kMultiplier0 * counter[0];
     uint64_t p1 = kMultiplier1 * counter[2];
     counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(p1),

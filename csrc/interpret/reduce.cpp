@@ -204,7 +204,7 @@ Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<con
   Array result = makeArray(x.dtype, sizes);
   Totals totals(op, x.dtype, result.numel(), hasBounds(op, x, context), context);
   runLoops(loops, [&](int64_t i, int64_t, int64_t k) { totals.add(k, x, i); });
-  for (int64_t k = 0; k < result.numel(); k++) {
+  for (int64_t k = 0, total = result.numel(); k < total; k++) {
     totals.store(result, k, k);
   }
   return result;
@@ -240,7 +240,7 @@ Array accumulateRows(const Array& x, std::span<const int64_t> places, const Arra
       sums.add(places[i] * width + d, rows, i * width + d);
     }
   }
-  for (int64_t k = 0; k < result.numel(); k++) {
+  for (int64_t k = 0, total = result.numel(); k < total; k++) {
     sums.storeSum(result, k);
     if (isBounded && sums.tallies[k].terms == 1) {
       result.setError(k, x.errorAt(k));  // a copy
@@ -263,7 +263,7 @@ Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const C
       sums.add(k, combineWhole(ReduceOp::Prod, a.whole[i], b.whole[j]), 0);
     }
   });
-  for (int64_t k = 0; k < result.numel(); k++) {
+  for (int64_t k = 0, total = result.numel(); k < total; k++) {
     if (bias != nullptr) {
       sums.add(k, *bias, k);
     }

@@ -41,8 +41,11 @@ double interpretScalar(const Fusion& fusion, const Val* val, std::span<const Arg
 }
 
 bool isInputFree(const Val* val) {
-  if (val->isConst() || val->isTensor() || val->isFusionInput() || val->definition() == nullptr) {
-    return val->isConst();
+  if (val->isConst()) {
+    return true;
+  }
+  if (val->isTensor() || val->isFusionInput() || val->definition() == nullptr) {
+    return false;
   }
   return std::ranges::all_of(val->definition()->inputs(), isInputFree);
 }

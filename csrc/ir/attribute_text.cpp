@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 
@@ -31,14 +32,14 @@ Collective parseKind(std::string_view text) {
   return *kind;
 }
 
-int parseMesh(std::string_view text) {
+int64_t parseMesh(std::string_view text) {
   check(text.starts_with("M"), "expected a mesh such as M0, got '{}'", text);
-  return static_cast<int>(parseInteger(text.substr(1)));
+  return parseInteger(text.substr(1));
 }
 
 struct Write {
   const std::function<std::string(const IntExpr&)>& text;
-  const std::function<int(const DeviceMesh&)>& mesh;
+  const std::function<int64_t(const DeviceMesh&)>& mesh;
 };
 
 struct Read {
@@ -83,9 +84,9 @@ constexpr Field<A> kFields[] = {
     {"kind", [](const A& a, const Write&) { return std::string(kRandomKinds[static_cast<size_t>(a.random)]); },
      [](A& a, Text text, const Read&) { a.random = parseRandomKind(text); }},
     {"dim", [](const A& a, const Write&) { return std::to_string(a.dim); },
-     [](A& a, Text text, const Read&) { a.dim = static_cast<int>(parseInteger(text)); }},
+     [](A& a, Text text, const Read&) { a.dim = parseInteger(text); }},
     {"ordinal", [](const A& a, const Write&) { return std::to_string(a.ordinal); },
-     [](A& a, Text text, const Read&) { a.ordinal = static_cast<int>(parseInteger(text)); }},
+     [](A& a, Text text, const Read&) { a.ordinal = parseInteger(text); }},
     {"flags", [](const A& a, const Write&) { return a.flags.empty() ? "" : flagsText(a.flags); },
      [](A& a, Text text, const Read&) { a.flags = parseFlags(text); }},
     {"order", [](const A& a, const Write&) { return unlessEmpty(a.order); },
@@ -99,7 +100,7 @@ constexpr Field<A> kFields[] = {
      [](const A& a, const Write&) { return unlessEmpty(a.haloSteps, [](const HaloStep& s) { return toString(s); }); },
      [](A& a, Text text, const Read&) { a.haloSteps = parseEach(text, parseHaloStep); }},
     {"pack", [](const A& a, const Write&) { return a.pack == 0 ? "" : std::to_string(a.pack); },
-     [](A& a, Text text, const Read&) { a.pack = static_cast<int>(parseInteger(text)); }},
+     [](A& a, Text text, const Read&) { a.pack = parseInteger(text); }},
 };
 static_assert(std::size(kFields) == static_cast<size_t>(Attribute::Pack) + 1);
 
@@ -167,7 +168,7 @@ std::string flagsText(const std::vector<bool>& flags) {
 }
 
 std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
-                           const std::function<int(const DeviceMesh&)>& mesh) {
+                           const std::function<int64_t(const DeviceMesh&)>& mesh) {
   if (expr.kind() == ExprKind::Communicate) {
     return fieldsText(expr.attributes().comm, kCommFields, {text, mesh});
   }
@@ -188,7 +189,7 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
   }
 }
 
-int nesting(char c) {
+int64_t nesting(char c) {
   return std::string_view("([{").find(c) != std::string_view::npos   ? 1
          : std::string_view(")]}").find(c) != std::string_view::npos ? -1
                                                                      : 0;
@@ -201,7 +202,7 @@ std::string_view trimmed(std::string_view text) {
 
 std::vector<std::string_view> splitAtCommas(std::string_view text) {
   std::vector<std::string_view> parts;
-  int depth = 0;
+  int64_t depth = 0;
   size_t start = 0;
   for (size_t k = 0; k <= text.size(); k++) {
     if (k == text.size() || (text[k] == ',' && depth == 0)) {
@@ -233,11 +234,11 @@ int64_t parseInteger(std::string_view text) {
   return *value;
 }
 
-std::vector<int> parseIntegers(std::string_view list) {
+std::vector<int64_t> parseIntegers(std::string_view list) {
   return parseEach(list, [](std::string_view part) {
     const int64_t value = parseInteger(part);
-    check(std::in_range<int>(value), "{} is too large here", value);
-    return static_cast<int>(value);
+    check(std::in_range<int32_t>(value), "{} is too large here", value);
+    return value;
   });
 }
 

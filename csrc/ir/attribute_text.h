@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <ranges>
@@ -30,7 +31,7 @@ template <std::ranges::input_range Range>
 // The attributes that the kind reads, separated by commas; lists only if not empty.
 // mesh: the number by which the text names a mesh.
 [[nodiscard]] std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
-                                         const std::function<int(const DeviceMesh&)>& mesh);
+                                         const std::function<int64_t(const DeviceMesh&)>& mesh);
 
 // Reads the value of attribute `key` of an op of the given kind into `attributes`; UserError if the kind has no such attribute or
 // the value does not parse. `read` reads integer expressions; `meshes` are those defined above.
@@ -45,7 +46,7 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
 [[nodiscard]] std::vector<std::string_view> splitAtCommas(std::string_view text);
 // The parts before and after the first `separator`, trimmed; the second is empty if there is none.
 [[nodiscard]] std::pair<std::string_view, std::string_view> splitAt(char separator, std::string_view text);
-[[nodiscard]] int nesting(char c);  // 1 for an opening bracket, -1 for a closing one, else 0
+[[nodiscard]] int64_t nesting(char c);  // 1 for an opening bracket, -1 for a closing one, else 0
 [[nodiscard]] std::string_view trimmed(std::string_view text);
 // The parts of `[a, b]`; UserError without the brackets.
 [[nodiscard]] std::vector<std::string_view> parseList(std::string_view text);
@@ -62,7 +63,7 @@ template <class Number>
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 [[nodiscard]] int64_t parseInteger(std::string_view text);
-[[nodiscard]] std::vector<int> parseIntegers(std::string_view list);
+[[nodiscard]] std::vector<int64_t> parseIntegers(std::string_view list);
 [[nodiscard]] std::vector<bool> parseFlags(std::string_view list);
 
 }  // namespace meshfuse

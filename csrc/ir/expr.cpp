@@ -12,16 +12,15 @@ std::vector<TensorView*> Expr::tensorInputs() const {
   return mapped(tensors, [](Val* v) { return v->asTensor(); });
 }
 
-std::vector<int> Expr::tensorPositions() const {
-  return filtered(std::views::iota(0, static_cast<int>(inputs_.size())),
-                  [this](int k) { return inputs_[k]->isTensor(); });
+std::vector<int64_t> Expr::tensorPositions() const {
+  return filtered(indices(inputs_), [this](int64_t k) { return inputs_[k]->isTensor(); });
 }
 
-std::vector<int> Expr::positionsOf(const Val* val) const {
-  return filtered(std::views::iota(0, static_cast<int>(inputs_.size())), [&](int k) { return inputs_[k] == val; });
+std::vector<int64_t> Expr::positionsOf(const Val* val) const {
+  return filtered(indices(inputs_), [&](int64_t k) { return inputs_[k] == val; });
 }
 
-TensorView* Expr::tensorOutput(int k) const { return outputs_.at(k)->asTensor(); }
+TensorView* Expr::tensorOutput(int64_t k) const { return outputs_.at(k)->asTensor(); }
 
 std::string_view Expr::opName() const {
   return kind_ == ExprKind::Point ? info(attributes_.point).name : ruleOf(kind_).name;

@@ -70,8 +70,8 @@ enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviati
 // shapes of that rank; the blocks say which elements go to which rank.
 struct CommAttributes {
   Collective kind = Collective::AllGather;
-  int mesh = 0;
-  std::vector<int> axes;
+  int64_t mesh = 0;
+  std::vector<int64_t> axes;
   ReduceOp reduce = ReduceOp::Sum;
   // Transfer as a permutation: for each device of the mesh (row-major) the position of the device that sends its whole operand to it.
   std::vector<int64_t> sources;
@@ -104,42 +104,42 @@ struct ExprAttributes {
   PointOp point = PointOp::Add;
   ReduceOp reduce = ReduceOp::Sum;
   RandomKind random = RandomKind::Uniform;
-  int dim = 0;
-  int ordinal = 0;  // Random: number at definition; clones keep it
+  int64_t dim = 0;
+  int64_t ordinal = 0;  // Random: number at definition; clones keep it
   std::vector<bool> flags;
-  std::vector<int> order;
+  std::vector<int64_t> order;
   std::vector<IntExpr> starts;
   std::vector<IntExpr> stops;
   std::vector<IntExpr> steps;
   CommAttributes comm;
   std::optional<std::vector<CommStep>> plan;  // Redistribute: once planned
   std::vector<HaloStep> haloSteps;  // Slice, Pad, Cat, IndexSelect: by tensor operand; empty without a halo exchange
-  int pack = 0;                     // Redistribute: redistributions of one number share a collective; 0: not packed
+  int64_t pack = 0;                 // Redistribute: redistributions of one number share a collective; 0: not packed
 };
 
 class Expr {
  public:
   Fusion& fusion() const { return *fusion_; }
-  int id() const { return id_; }
+  int64_t id() const { return id_; }
   ExprKind kind() const { return kind_; }
   const std::vector<Val*>& inputs() const { return inputs_; }
   const std::vector<Val*>& outputs() const { return outputs_; }
-  Val* input(int k) const { return inputs_.at(k); }
-  Val* output(int k = 0) const { return outputs_.at(k); }
+  Val* input(int64_t k) const { return inputs_.at(k); }
+  Val* output(int64_t k = 0) const { return outputs_.at(k); }
   const ExprAttributes& attributes() const { return attributes_; }
   // Operands and results that are tensors, in order.
   std::vector<TensorView*> tensorInputs() const;
   // Operands are numbered from 0. tensorPositions: the numbers of the tensors. positionsOf: the numbers at which `val` is read.
-  std::vector<int> tensorPositions() const;
-  std::vector<int> positionsOf(const Val* val) const;
-  TensorView* tensorOutput(int k = 0) const;
+  std::vector<int64_t> tensorPositions() const;
+  std::vector<int64_t> positionsOf(const Val* val) const;
+  TensorView* tensorOutput(int64_t k = 0) const;
   std::string_view opName() const;  // the point op's name, or the kind's
 
  private:
   friend class Fusion;
   friend class FusionCloner;
   Fusion* fusion_ = nullptr;
-  int id_ = 0;
+  int64_t id_ = 0;
   ExprKind kind_ = ExprKind::Set;
   std::vector<Val*> inputs_;
   std::vector<Val*> outputs_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <queue>
 
 #include "base/error.h"
@@ -86,7 +87,7 @@ void Fusion::aliasOutputToInput(Val* output, Val* input) {
   std::vector<IntExpr> to = input->asTensor()->shape();
   check(from.size() == to.size(), "[aliasOutputToInput] {} has {} dims, {} has {}; shapes must be equal",
         output->toString(), from.size(), input->toString(), to.size());
-  for (size_t k = 0; k < from.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(from); k++) {
     check(!provenUnequal(from[k], to[k]),
           "[aliasOutputToInput] dim {} differs: {} has {}, {} has {}; shapes must be equal", k, output->toString(),
           from[k].toString(), input->toString(), to[k].toString());
@@ -101,11 +102,11 @@ void Fusion::aliasOutputToInput(Val* output, Val* input) {
   aliases_.emplace_back(output, input);
 }
 
-std::optional<int> Fusion::aliasOf(int output) const {
+std::optional<int64_t> Fusion::aliasOf(int64_t output) const {
   for (const auto& [out, in] : aliases_) {
     // of an output listed twice, the first place holds the alias
     if (positionIn(outputs_, out) == output) {
-      return static_cast<int>(positionIn(inputs_, in));
+      return positionIn(inputs_, in);
     }
   }
   return std::nullopt;
@@ -144,7 +145,7 @@ std::vector<Expr*> Fusion::exprs(ExprSet set) const {
   }
 
   // Kahn's algorithm, smallest id first.
-  std::vector<int> waitsFor(exprs_.size(), 0);
+  std::vector<int64_t> waitsFor(exprs_.size(), 0);
   for (const std::unique_ptr<Val>& v : vals_) {
     if (v != nullptr && v->definition() != nullptr) {
       for (const Expr* use : uses_[v->id()]) {
@@ -152,8 +153,8 @@ std::vector<Expr*> Fusion::exprs(ExprSet set) const {
       }
     }
   }
-  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
-  for (int k = 0; k < numExprs(); k++) {
+  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> ready;
+  for (int64_t k = 0; k < numExprs(); k++) {
     if (needed[k] && waitsFor[k] == 0) {
       ready.push(k);
     }
@@ -199,7 +200,7 @@ std::vector<TensorView*> Fusion::tensors(ExprSet set) const {
 }
 
 Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
-  const int id = std::exchange(nextValId_, std::nullopt).value_or(numVals());
+  const int64_t id = std::exchange(nextValId_, std::nullopt).value_or(numVals());
   reserveId(id);
   invariant(vals_[id] == nullptr, "[ir] value id {} is already in use", id);
   val->fusion_ = this;
@@ -209,16 +210,16 @@ Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
   return vals_[id].get();
 }
 
-void Fusion::reserveId(int id) {
+void Fusion::reserveId(int64_t id) {
   if (id >= numVals()) {
     vals_.resize(id + 1);
     uses_.resize(id + 1);
   }
 }
 
-void Fusion::renumber(Val* val, int id) {
+void Fusion::renumber(Val* val, int64_t id) {
   reserveId(id);
-  const int from = std::exchange(val->id_, id);
+  const int64_t from = std::exchange(val->id_, id);
   std::swap(vals_[id], vals_[from]);
   std::swap(uses_[id], uses_[from]);
   if (vals_[from] != nullptr) {
@@ -297,7 +298,7 @@ Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*>
   auto owned = std::make_unique<Expr>();
   Expr* e = owned.get();
   e->fusion_ = this;
-  e->id_ = static_cast<int>(exprs_.size());
+  e->id_ = std::ssize(exprs_);
   e->kind_ = kind;
   e->attributes_ = std::move(attributes);
   for (Val* v : outputs) {
@@ -331,7 +332,7 @@ IterDomain* Fusion::idPartial(IterDomain* stored, ReduceOp combine) {
 
 IterDomain* Fusion::idNew(const Dim& dim) {
   IterDomain* id = ids_.emplace_back(std::make_unique<IterDomain>()).get();
-  id->id_ = static_cast<int>(ids_.size()) - 1;
+  id->id_ = std::ssize(ids_) - 1;
   id->extent_ = dim.extent;
   id->iterType_ = dim.type;
   id->combine_ = dim.combine;
@@ -434,7 +435,7 @@ void Fusion::replaceUses(Val* from, Val* to) {
   }
 }
 
-void Fusion::replaceInput(Expr* expr, int operand, Val* to) {
+void Fusion::replaceInput(Expr* expr, int64_t operand, Val* to) {
   checkOwn(to, "replaceInput");
   Val* from = std::exchange(expr->inputs_.at(operand), to);
   if (!contains(expr->inputs_, from)) {
@@ -453,13 +454,13 @@ void Fusion::removeExpr(Expr* expr) {
   exprs_[expr->id()].reset();
 }
 
-int Fusion::meshNumber(const DeviceMesh& mesh) {
+int64_t Fusion::meshNumber(const DeviceMesh& mesh) {
   const int64_t number = positionIn(meshes_, mesh);
   if (number == std::ssize(meshes_)) {
     invariant(!mesh.empty(), "[ir] the empty mesh has no number");
     meshes_.push_back(mesh);
   }
-  return static_cast<int>(number);
+  return number;
 }
 
 // -- FusionGuard --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // Fusion: a program over tensors. Owns its nodes; iteration is always in id order.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -49,7 +50,7 @@ class Fusion {
   void aliasOutputToInput(Val* output, Val* input);
   const std::vector<Val*>& inputs() const { return inputs_; }
   const std::vector<Val*>& outputs() const { return outputs_; }
-  std::optional<int> aliasOf(int output) const;  // position of the input that output number `output` aliases
+  std::optional<int64_t> aliasOf(int64_t output) const;  // position of the input that output number `output` aliases
   const std::vector<std::pair<Val*, Val*>>& aliases() const { return aliases_; }  // (output, input)
 
   // -- nodes ----------------------------------------------------------------------------------------------------------
@@ -57,10 +58,10 @@ class Fusion {
   std::vector<Expr*> exprs(ExprSet set = ExprSet::Needed) const;
   std::vector<TensorView*> tensors(ExprSet set = ExprSet::Needed) const;         // in the order of definition
   std::vector<Expr*> uses(const Val* val) const { return uses_.at(val->id()); }  // in id order
-  Expr* expr(int id) const { return exprs_.at(id).get(); }                       // nullptr if removed
-  int numExprs() const { return static_cast<int>(exprs_.size()); }               // all ids are smaller
-  Val* val(int id) const { return vals_.at(id).get(); }  // nullptr for a number that the parsed text does not use
-  int numVals() const { return static_cast<int>(vals_.size()); }
+  Expr* expr(int64_t id) const { return exprs_.at(id).get(); }                   // nullptr if removed
+  int64_t numExprs() const { return std::ssize(exprs_); }                        // all ids are smaller
+  Val* val(int64_t id) const { return vals_.at(id).get(); }  // nullptr for a number that the parsed text does not use
+  int64_t numVals() const { return std::ssize(vals_); }
 
   Val* scalar(ScalarConst value);       // interned
   Val* intScalar(const IntExpr& expr);  // interned
@@ -94,17 +95,17 @@ class Fusion {
   // -- rewriting, for passes --------------------------------------------------------------------------------------------
   // Every use of `from` (outputs and aliases included) reads `to` instead, except in the definition of `to`.
   void replaceUses(Val* from, Val* to);
-  void replaceInput(Expr* expr, int operand, Val* to);
+  void replaceInput(Expr* expr, int64_t operand, Val* to);
   void setPlan(Expr* redistribute, std::vector<CommStep> steps) { redistribute->attributes_.plan = std::move(steps); }
   void setHaloSteps(Expr* window, std::vector<HaloStep> steps) { window->attributes_.haloSteps = std::move(steps); }
-  void setPack(Expr* redistribute, int pack) { redistribute->attributes_.pack = pack; }
+  void setPack(Expr* redistribute, int64_t pack) { redistribute->attributes_.pack = pack; }
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
   // Gives `val` the number `id`; a value that has this number gets that of `val`. Numbers imply no order.
-  void renumber(Val* val, int id);
-  int nextOrdinal() { return nextOrdinal_++; }
+  void renumber(Val* val, int64_t id);
+  int64_t nextOrdinal() { return nextOrdinal_++; }
 
   // Meshes by number, for CommAttributes: the number of `mesh`, added if new.
-  int meshNumber(const DeviceMesh& mesh);
+  int64_t meshNumber(const DeviceMesh& mesh);
   const std::vector<DeviceMesh>& meshes() const { return meshes_; }
 
   // Settings of the planner of redistributions. The pass check-annotations throws UserError for an unknown move or axis.
@@ -122,7 +123,7 @@ class Fusion {
   friend class FusionCloner;
   friend class FusionParser;
   IdExpr* newIdExpr(IdExpr expr);
-  void reserveId(int id);
+  void reserveId(int64_t id);
   Val* take(std::unique_ptr<Val> val, DataType dtype);
   TensorView* newTensor(DataType dtype);
   void checkOwn(const Val* val, const char* what) const;
@@ -140,9 +141,9 @@ class Fusion {
   std::vector<DeviceMesh> meshes_;
   PlannerSettings planner_;
   std::map<std::string, Val*> scalars_;  // interned, by text
-  std::optional<int> nextValId_;         // of the next value, for the parser
-  int nextSymbol_ = 0;
-  int nextOrdinal_ = 0;
+  std::optional<int64_t> nextValId_;     // of the next value, for the parser
+  int64_t nextSymbol_ = 0;
+  int64_t nextOrdinal_ = 0;
 };
 
 // The fusion that factories without an operand (makeContigTensor, iota, rand) write into: thread-local, for users only.

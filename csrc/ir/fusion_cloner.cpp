@@ -1,6 +1,7 @@
 #include "ir/fusion_cloner.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -81,7 +82,7 @@ TensorView* FusionCloner::clone(const TensorView* tensor) {
   return copy;
 }
 
-void FusionCloner::cloneId(const IterDomain* id, std::optional<int> sameId) {
+void FusionCloner::cloneId(const IterDomain* id, std::optional<int64_t> sameId) {
   IterDomain* copy = to_.idNew({rewritten(id->extent()), id->iterType(), id->combine()});
   invariant(!sameId || copy->id() == *sameId, "[clone] the copy of dim {} has id {}, expected the same id", *sameId,
             copy->id());

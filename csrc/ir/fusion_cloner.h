@@ -54,7 +54,7 @@ class FusionCloner {
   void numberNext(const Val* val);
   void copyDomains(const TensorView* from, TensorView* to) const;  // whose dims are cloned already
   std::vector<IterDomain*> copiesOf(const std::vector<IterDomain*>& ids) const;
-  void cloneId(const IterDomain* id, std::optional<int> sameId);
+  void cloneId(const IterDomain* id, std::optional<int64_t> sameId);
   void cloneIdExpr(const IdExpr* expr);
   ExprAttributes attributesOf(const Expr* expr);
 

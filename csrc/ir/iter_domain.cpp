@@ -1,5 +1,6 @@
 #include "ir/iter_domain.h"
 
+#include <cstdint>
 #include <map>
 
 #include "base/error.h"
@@ -38,7 +39,7 @@ std::string IterDomain::textOf(std::string_view extent) const {
 }
 
 std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to) {
-  std::map<int, const IdExpr*> found;
+  std::map<int64_t, const IdExpr*> found;
   std::vector<IterDomain*> open = to;
   while (!open.empty()) {
     IterDomain* id = open.back();

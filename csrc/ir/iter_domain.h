@@ -50,7 +50,7 @@ struct IdExpr {
 
 class IterDomain {
  public:
-  int id() const { return id_; }
+  int64_t id() const { return id_; }
   const IntExpr& extent() const { return extent_; }
   IterType iterType() const { return iterType_; }
   bool isReduction() const { return iterType_ == IterType::Reduction; }
@@ -74,7 +74,7 @@ class IterDomain {
   friend class FusionCloner;
   friend class FusionParser;
   friend class TensorView;
-  int id_ = 0;
+  int64_t id_ = 0;
   IntExpr extent_;
   IterType iterType_ = IterType::Iteration;
   ReduceOp combine_ = ReduceOp::Sum;

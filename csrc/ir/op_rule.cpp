@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -14,7 +15,7 @@ using Dims = std::vector<IterDomain*>;
 // The links of one operand, as the function of its row makes them.
 class DimMap {
  public:
-  DimMap(const Expr& expr, int number)
+  DimMap(const Expr& expr, int64_t number)
       : e(expr),
         operand(number),
         p(expr.input(number)->asTensor()->noReductions()),
@@ -23,19 +24,19 @@ class DimMap {
     links.ofProducer.resize(p.size(), DimRead::None);
   }
 
-  size_t dim() const { return static_cast<size_t>(e.attributes().dim); }
+  int64_t dim() const { return e.attributes().dim; }
   bool countsIndexed() const { return !c.empty() && c.back()->isReduction(); }
 
-  void link(size_t producer, size_t consumer, DimRead how, const IntExpr& offset = 0) {
-    invariant(producer < p.size() && consumer < c.size(),
+  void link(int64_t producer, int64_t consumer, DimRead how, const IntExpr& offset = 0) {
+    invariant(producer < std::ssize(p) && consumer < std::ssize(c),
               "[op rule] {}: operand {} has no dim {}, or the result has no dim {}; verify the fusion", e.opName(),
               operand, producer, consumer);
-    links.ofConsumer[consumer] = {static_cast<int>(producer), how, offset};
+    links.ofConsumer[consumer] = {producer, how, offset};
     links.ofProducer[producer] = how;
   }
 
   // Same, but for stretched and reduced dims.
-  void plain(size_t producer, size_t consumer) {
+  void plain(int64_t producer, int64_t consumer) {
     link(producer, consumer, DimRead::Same);
     const IterDomain* from = p[producer];
     const IterDomain* to = c[consumer];
@@ -46,15 +47,15 @@ class DimMap {
     }
   }
 
-  void inOrder(size_t firstP, size_t firstC, size_t count) {
-    for (size_t k = 0; k < count; k++) {
+  void inOrder(int64_t firstP, int64_t firstC, int64_t count) {
+    for (int64_t k = 0; k < count; k++) {
       plain(firstP + k, firstC + k);
     }
   }
 
   // The dims other than `dim`, in order.
   void outsideDim() {
-    for (size_t k = 0; k < p.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(p); k++) {
       if (k != dim()) {
         plain(k, k);
       }
@@ -62,7 +63,7 @@ class DimMap {
   }
 
   // A partial sum of rows has the table's dim as its last.
-  void indexed(size_t producer) {
+  void indexed(int64_t producer) {
     if (countsIndexed()) {
       link(producer, c.size() - 1, DimRead::Indexed);
     } else {
@@ -71,7 +72,7 @@ class DimMap {
   }
 
   const Expr& e;
-  const int operand;
+  const int64_t operand;
   const Dims p;
   const Dims& c;
   OperandDims links;
@@ -85,10 +86,10 @@ void inOrder(DimMap& m) { m.inOrder(0, 0, m.p.size()); }
 void byFlags(DimMap& m) {
   const bool adds = ruleOf(m.e).form == OpForm::Broadcast;
   const std::vector<bool>& flags = m.e.attributes().flags;
-  const size_t longer = adds ? m.c.size() : m.p.size();
-  invariant(flags.size() == longer, "[op rule] {} flags for {} dims; verify the fusion", flags.size(), longer);
-  size_t next = 0;
-  for (size_t k = 0; k < longer; k++) {
+  const int64_t longer = adds ? m.c.size() : m.p.size();
+  invariant(std::ssize(flags) == longer, "[op rule] {} flags for {} dims; verify the fusion", flags.size(), longer);
+  int64_t next = 0;
+  for (int64_t k = 0; k < longer; k++) {
     if (!flags[k]) {
       m.plain(adds ? next : k, adds ? k : next);
       next++;
@@ -98,7 +99,7 @@ void byFlags(DimMap& m) {
 
 void concatenated(DimMap& m) {
   IntExpr offset = 0;
-  for (int k = 0; k < m.operand; k++) {
+  for (int64_t k = 0; k < m.operand; k++) {
     offset += m.e.input(k)->asTensor()->noReductions().at(m.dim())->extent();
   }
   m.outsideDim();
@@ -106,12 +107,12 @@ void concatenated(DimMap& m) {
 }
 
 void matmul(DimMap& m) {
-  const size_t other = m.e.input(1 - m.operand)->asTensor()->noReductions().size();
-  const size_t rank = m.p.size();
-  const size_t rows = (m.operand == 0 ? rank : other) > 1 ? 1 : 0;
-  const size_t batch = std::max(rank > 2 ? rank - 2 : 0, other > 2 ? other - 2 : 0);
-  const size_t contraction = m.c.size() - 1;
-  for (size_t k = 0; k + 2 < rank; k++) {
+  const int64_t other = m.e.input(1 - m.operand)->asTensor()->noReductions().size();
+  const int64_t rank = m.p.size();
+  const int64_t rows = (m.operand == 0 ? rank : other) > 1 ? 1 : 0;
+  const int64_t batch = std::max(rank > 2 ? rank - 2 : 0, other > 2 ? other - 2 : 0);
+  const int64_t contraction = m.c.size() - 1;
+  for (int64_t k = 0; k + 2 < rank; k++) {
     m.plain(k, batch - (rank - 2) + k);
   }
   if (m.operand == 0) {
@@ -128,7 +129,7 @@ void matmul(DimMap& m) {
 }
 
 void linear(DimMap& m) {
-  const size_t contraction = m.c.size() - 1;
+  const int64_t contraction = m.c.size() - 1;
   if (m.operand == 0) {
     m.inOrder(0, 0, m.p.size() - 1);
   } else if (m.operand == 2 ? !m.p.empty() : m.p.size() == 2) {
@@ -149,7 +150,7 @@ void takeAlongAxis(DimMap& m) {
 
 void gather(DimMap& m) {
   takeAlongAxis(m);
-  for (size_t k = 0; m.operand == 0 && k < m.p.size(); k++) {
+  for (int64_t k = 0; m.operand == 0 && k < std::ssize(m.p); k++) {
     if (k != m.dim() && m.p[k]->extent() != m.c.at(k)->extent()) {
       m.link(k, k, DimRead::Window);  // the index may be shorter
     }
@@ -192,8 +193,8 @@ void indexPutAccumulate(DimMap& m) {
   if (m.operand == 0) {
     return inOrder(m);
   }
-  const size_t indexed = m.e.input(1)->asTensor()->noReductions().size();
-  invariant(indexed <= m.p.size(), "[op rule] {}: operand {} has {} dims, the index has {}; verify the fusion",
+  const int64_t indexed = m.e.input(1)->asTensor()->noReductions().size();
+  invariant(indexed <= std::ssize(m.p), "[op rule] {}: operand {} has {} dims, the index has {}; verify the fusion",
             m.e.opName(), m.operand, m.p.size(), indexed);
   std::fill_n(m.links.ofProducer.begin(), indexed, DimRead::Whole);
   m.inOrder(indexed, 1, m.p.size() - indexed);
@@ -205,8 +206,8 @@ void communicate(DimMap& m) {
     std::ranges::fill(m.links.ofProducer, DimRead::Whole);
     return;
   }
-  const size_t fromP = traits(comm.kind).operandHasBlocks ? 1 : 0;
-  const size_t fromC = traits(comm.kind).resultHasBlocks ? 1 : 0;
+  const int64_t fromP = traits(comm.kind).operandHasBlocks ? 1 : 0;
+  const int64_t fromC = traits(comm.kind).resultHasBlocks ? 1 : 0;
   if (fromP == 1 && fromC == 1) {
     m.link(0, 0, DimRead::Whole);
   } else if (fromP == 1) {
@@ -215,7 +216,7 @@ void communicate(DimMap& m) {
   m.inOrder(fromP, fromC, m.p.size() - fromP);
 }
 
-constexpr size_t kKinds = static_cast<size_t>(ExprKind::Communicate) + 1;
+constexpr int64_t kKinds = static_cast<int64_t>(ExprKind::Communicate) + 1;
 
 const std::array<OpRule, kKinds>& rows() {
   using enum Attribute;
@@ -297,7 +298,7 @@ const std::array<OpRule, kKinds>& rows() {
 }  // namespace
 
 const OpRule& ruleOf(ExprKind kind) {
-  const OpRule& row = rows().at(static_cast<size_t>(kind));
+  const OpRule& row = rows().at(static_cast<int64_t>(kind));
   invariant(row.kind == kind, "[ir] the rows of expr kinds do not stand in the order of the enumeration at {}",
             row.name);
   return row;
@@ -312,10 +313,10 @@ std::optional<ExprKind> parseExprKind(std::string_view name) {
 
 std::string_view name(DimRead how) {
   constexpr std::string_view kNames[] = {"None", "Same", "Stretched", "Window", "Reduced", "Whole", "Indexed"};
-  return kNames[static_cast<size_t>(how)];
+  return kNames[static_cast<int64_t>(how)];
 }
 
-OperandDims dimsRead(const Expr& expr, int operand) {
+OperandDims dimsRead(const Expr& expr, int64_t operand) {
   if (!expr.output()->isTensor()) {
     return {};
   }
@@ -334,11 +335,11 @@ namespace {
 FactorKind kindOf(DimRead how) {
   using enum FactorKind;
   constexpr FactorKind kKindOf[] = {Parallel, Parallel, Parallel, Window, Summed, Whole, Indexed};
-  return kKindOf[static_cast<size_t>(how)];
+  return kKindOf[static_cast<int64_t>(how)];
 }
 
 // Whether a slice or pad changes a dim.
-bool isCut(const Expr& e, size_t dim) {
+bool isCut(const Expr& e, int64_t dim) {
   const ExprAttributes& a = e.attributes();
   const bool slices = !a.steps.empty();
   const IntExpr end = slices ? e.tensorInputs()[0]->shape()[dim] : IntExpr(0);
@@ -348,16 +349,16 @@ bool isCut(const Expr& e, size_t dim) {
 }  // namespace
 
 std::vector<Factor> factors(const Expr& expr) {
-  const auto operands = expr.inputs().size();
+  const int64_t operands = std::ssize(expr.inputs());
   std::vector<Factor> all(expr.tensorOutput()->getRootDomain().size());
-  for (size_t k = 0; k < all.size(); k++) {
-    all[k] = {isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, static_cast<int>(k),
-              std::vector<int>(operands, -1)};
+  for (int64_t k = 0; k < std::ssize(all); k++) {
+    all[k] = {isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, k,
+              std::vector<int64_t>(operands, -1)};
   }
-  for (size_t operand = 0; operand < operands; operand++) {
-    const OperandDims dims = dimsRead(expr, static_cast<int>(operand));
+  for (int64_t operand = 0; operand < operands; operand++) {
+    const OperandDims dims = dimsRead(expr, operand);
     std::vector<bool> linked(dims.ofProducer.size(), false);
-    for (size_t k = 0; k < dims.ofConsumer.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(dims.ofConsumer); k++) {
       const DimLink& link = dims.ofConsumer[k];
       if (link.producer >= 0) {
         linked[link.producer] = true;
@@ -367,10 +368,10 @@ std::vector<Factor> factors(const Expr& expr) {
         }
       }
     }
-    for (size_t p = 0; p < linked.size(); p++) {
+    for (int64_t p = 0; p < std::ssize(linked); p++) {
       if (!linked[p] && dims.ofProducer[p] != DimRead::None) {
-        all.push_back({kindOf(dims.ofProducer[p]), -1, std::vector<int>(operands, -1)});
-        all.back().operands[operand] = static_cast<int>(p);
+        all.push_back({kindOf(dims.ofProducer[p]), -1, std::vector<int64_t>(operands, -1)});
+        all.back().operands[operand] = p;
       }
     }
   }
@@ -380,11 +381,11 @@ std::vector<Factor> factors(const Expr& expr) {
 namespace {
 
 // The tensor operands except an index.
-std::vector<int> dataOperands(const Expr& expr) {
-  return filtered(expr.tensorPositions(), [&](int operand) { return operand != indexOf(expr); });
+std::vector<int64_t> dataOperands(const Expr& expr) {
+  return filtered(expr.tensorPositions(), [&](int64_t operand) { return operand != indexOf(expr); });
 }
 
-bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std::vector<int>& tensors) {
+bool isPointLinearIn(const Expr& e, const std::vector<int64_t>& operands, const std::vector<int64_t>& tensors) {
   switch (e.attributes().point) {
     case PointOp::Add:
     case PointOp::Sub:
@@ -393,7 +394,7 @@ bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std:
     case PointOp::Mul:
       return operands.size() == 1;
     case PointOp::Div:
-      return operands == std::vector<int>{0};
+      return operands == std::vector<int64_t>{0};
     default:
       return false;
   }
@@ -401,8 +402,8 @@ bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std:
 
 }  // namespace
 
-bool isLinearIn(const Expr& expr, const std::vector<int>& operands) {
-  const std::vector<int> tensors = dataOperands(expr);
+bool isLinearIn(const Expr& expr, const std::vector<int64_t>& operands) {
+  const std::vector<int64_t> tensors = dataOperands(expr);
   const bool hasAddend = tensors.size() == 3;
   switch (ruleOf(expr).linear) {
     case Linearity::No:

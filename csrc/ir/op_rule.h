@@ -95,10 +95,10 @@ enum class Linearity : uint8_t {
 
 // The operands: tensors lead, scalars follow.
 struct Signature {
-  int tensors = 1;
-  int scalars = 0;
-  int optionalTensors = 0;
-  int index = -1;  // operand 0 or 1, if its elements are positions along dim `dim` of the other one, the table
+  int64_t tensors = 1;
+  int64_t scalars = 0;
+  int64_t optionalTensors = 0;
+  int64_t index = -1;  // operand 0 or 1, if its elements are positions along dim `dim` of the other one, the table
 };
 
 // The origin of the result's elements.
@@ -132,7 +132,7 @@ enum class DimRead : uint8_t { None, Same, Stretched, Window, Reduced, Whole, In
 [[nodiscard]] std::string_view name(DimRead how);
 
 struct DimLink {
-  int producer = -1;  // position in producer->noReductions(); -1 for None
+  int64_t producer = -1;  // position in producer->noReductions(); -1 for None
   DimRead how = DimRead::None;
   IntExpr offset;  // Window: the operand's dim covers [offset, offset + its extent) of the result's
 };
@@ -143,7 +143,7 @@ struct OperandDims {
 };
 
 // For operand number `operand` of expr (a scalar: all None) and its result number 0.
-[[nodiscard]] OperandDims dimsRead(const Expr& expr, int operand);
+[[nodiscard]] OperandDims dimsRead(const Expr& expr, int64_t operand);
 
 // Whether dim k of each tensor operand corresponds to root dim k of the result.
 [[nodiscard]] bool mapsInOrder(const Expr& expr);
@@ -158,8 +158,8 @@ enum class FactorKind : uint8_t {
 
 struct Factor {
   FactorKind kind = FactorKind::Parallel;
-  int result = -1;            // root dim of the result; -1 if it has none
-  std::vector<int> operands;  // by operand: dim of noReductions(); -1 if it has none, or one element that stretches
+  int64_t result = -1;            // root dim of the result; -1 if it has none
+  std::vector<int64_t> operands;  // by operand: dim of noReductions(); -1 if it has none, or one element that stretches
 };
 
 // First the factors of the root dims of result number 0, in order, then the factors that only operands have. A dropped dim of one
@@ -167,7 +167,7 @@ struct Factor {
 [[nodiscard]] std::vector<Factor> factors(const Expr& expr);
 
 // Whether the result is linear in these operands, in ascending order, if all other operands are fixed.
-[[nodiscard]] bool isLinearIn(const Expr& expr, const std::vector<int>& operands);
+[[nodiscard]] bool isLinearIn(const Expr& expr, const std::vector<int64_t>& operands);
 
 // Whether the op maps partial sums to a partial sum: a contribution to the result is made of one contribution to each tensor operand.
 [[nodiscard]] bool keepsContributions(const Expr& expr);
@@ -187,8 +187,8 @@ struct Factor {
 }
 [[nodiscard]] inline bool isIndexing(const Expr& expr) { return ruleOf(expr).form == OpForm::Index; }
 // For an op that reads or writes at positions given by index data: the operand that holds the indices, and the table.
-[[nodiscard]] inline int indexOf(const Expr& expr) { return ruleOf(expr).operands.value_or(Signature{}).index; }
+[[nodiscard]] inline int64_t indexOf(const Expr& expr) { return ruleOf(expr).operands.value_or(Signature{}).index; }
 [[nodiscard]] inline bool hasIndex(const Expr& expr) { return indexOf(expr) >= 0; }
-[[nodiscard]] inline int tableOf(const Expr& expr) { return 1 - indexOf(expr); }
+[[nodiscard]] inline int64_t tableOf(const Expr& expr) { return 1 - indexOf(expr); }
 
 }  // namespace meshfuse

@@ -1,6 +1,7 @@
 // Text -> Fusion: see ir/text.h and ir/read_program.h.
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <ranges>
@@ -20,7 +21,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int kMostIds = 1 << 22;
+constexpr int64_t kMostIds = 1 << 22;
 
 bool isSpace(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 bool isDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
@@ -28,13 +29,13 @@ bool isWordStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) !=
 bool isWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 // The number after one of these letters. Nothing else.
-std::optional<int> numberAfter(std::string_view letters, std::string_view text) {
+std::optional<int64_t> numberAfter(std::string_view letters, std::string_view text) {
   const bool fits = text.size() >= 2 && contains(letters, text[0]) && isDigit(text[1]);
-  return fits ? numberIn<int>(text.substr(1)) : std::nullopt;
+  return fits ? numberIn<int64_t>(text.substr(1)) : std::nullopt;
 }
 
 // T12 or S12: the number.
-std::optional<int> valueNumber(std::string_view text) { return numberAfter("TS", text); }
+std::optional<int64_t> valueNumber(std::string_view text) { return numberAfter("TS", text); }
 
 std::optional<double> floatingLiteral(std::string_view text) {
   if (text == "inf" || text == "-inf" || text == "nan") {
@@ -113,7 +114,7 @@ class FusionParser {
       }
     }
     for (const DeviceMesh& mesh : fusion.meshes()) {
-      for (int a = 0; a < mesh.numAxes(); a++) {
+      for (int64_t a = 0; a < mesh.numAxes(); a++) {
         add(mesh.axisSize(a));
       }
     }
@@ -127,11 +128,11 @@ class FusionParser {
 
   // "FILE:LINE:COLUMN: " of the line of the first value that a violation names.
   std::string placeOfValue(std::string_view violation) const {
-    for (size_t k = 0; k < violation.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(violation); k++) {
       if (!isWordStart(violation[k]) || (k > 0 && isWord(violation[k - 1]))) {
         continue;
       }
-      const std::optional<int> number = valueNumber(wordIn(violation, k));
+      const std::optional<int64_t> number = valueNumber(wordIn(violation, k));
       if (auto it = number ? valuePlaces_.find(*number) : valuePlaces_.end(); it != valuePlaces_.end()) {
         return placeOf(it->second) + ": ";
       }
@@ -205,7 +206,7 @@ class FusionParser {
   std::string_view inside(char close) {
     skip();
     size_t begin = at_;
-    int depth = 0;
+    int64_t depth = 0;
     for (; at_ < text_.size() && text_[at_] != '\n'; at_++) {
       char c = text_[at_];
       if (depth == 0 && c == close) {
@@ -237,7 +238,7 @@ class FusionParser {
   }
 
   void noteSymbol(std::string_view name) {
-    if (const std::optional<int> number = numberAfter("i", name); number && *number < INT32_MAX) {
+    if (const std::optional<int64_t> number = numberAfter("i", name); number && *number < INT32_MAX) {
       nextSymbol_ = std::max(nextSymbol_, *number + 1);
     }
   }
@@ -265,7 +266,7 @@ class FusionParser {
 
   // Values get the ids of their names; constants, which have no name, come after them.
   void reserveIds() {
-    int last = -1;
+    int64_t last = -1;
     for (const auto characters : std::views::split(text_, '\n')) {
       const std::string_view line(characters.begin(), characters.end());
       const size_t equals = line.find('=');
@@ -274,7 +275,7 @@ class FusionParser {
       }
       const std::string_view names = trimmed(line.substr(0, equals));
       for (std::string_view part : splitAtCommas(names)) {
-        if (std::optional<int> number = valueNumber(part)) {
+        if (std::optional<int64_t> number = valueNumber(part)) {
           if (*number >= kMostIds) {
             failAt(names.data() - text_.data(),
                    fmt::format("value number {} is too large; numbers are below {}", *number, kMostIds));
@@ -397,7 +398,7 @@ class FusionParser {
   }
 
   Val* value(std::string_view name) {
-    std::optional<int> number = valueNumber(name);
+    std::optional<int64_t> number = valueNumber(name);
     Val* v = number && *number < fusion_->numVals() ? fusion_->val(*number) : nullptr;
     if (v == nullptr || v->isTensor() != (name[0] == 'T')) {
       standAt(name);
@@ -426,7 +427,7 @@ class FusionParser {
       names.push_back(word("a value"));
     }
     for (std::string_view name : names) {
-      std::optional<int> number = valueNumber(name);
+      std::optional<int64_t> number = valueNumber(name);
       standAt(name);
       check(number.has_value(), "expected a value such as T0 or S0, got '{}'", name);
       check(*number < kMostIds, "value number {} is too large; numbers are below {}", *number, kMostIds);
@@ -488,7 +489,7 @@ class FusionParser {
     standAt(typeName);
     std::optional<DataType> dtype = parseDataType(typeName);
     check(dtype.has_value(), "there is no type '{}'", typeName);
-    int number = *valueNumber(name);
+    int64_t number = *valueNumber(name);
     if (name[0] == 'S') {
       fusion_->nextValId_ = number;
       Val* v = fusion_->take(std::make_unique<Val>(), *dtype);
@@ -510,7 +511,7 @@ class FusionParser {
     return tensor;
   }
 
-  TensorView* makeTensor(int number, const TensorText& t, const ExprKind* kind, const std::vector<Val*>& operands,
+  TensorView* makeTensor(int64_t number, const TensorText& t, const ExprKind* kind, const std::vector<Val*>& operands,
                          const ExprAttributes& attributes) {
     fusion_->nextValId_ = number;
     const bool implied = !t.root && kind != nullptr && impliesRoot(*kind);
@@ -535,7 +536,7 @@ class FusionParser {
       std::vector<IterDomain*> dims = implied ? connectImplied(fusion, *kind, attributes, ids, t.logical)
                                               : applyRootSteps(steps, ids, t.logical, reader);
       checkLogical(dims, t.logical);
-      for (size_t k = 0; k < dims.size(); k++) {
+      for (int64_t k = 0; k < std::ssize(dims); k++) {
         dims[k]->iterType_ = t.logical[k].type;
         dims[k]->combine_ = t.logical[k].combine;
       }
@@ -597,13 +598,13 @@ class FusionParser {
     size_t wanted = name == "merge" ? 1 : 2;
     check(arguments.size() == wanted || (name == "merge" && arguments.size() == 2), "{} has {} arguments; expected {}",
           name, arguments.size(), wanted);
-    int axis = static_cast<int>(parseInteger(arguments[0]));
+    int64_t axis = parseInteger(arguments[0]);
     if (name == "parallelize") {
       std::optional<ParallelType> type = parseParallelType(arguments[1]);
       check(type.has_value(), "there is no axis '{}'; there are DIDx, DIDy, DIDz, DID3, ..., Stream", arguments[1]);
       t->parallelize(axis, *type);
     } else if (name == "merge") {
-      t->merge(axis, arguments.size() == 2 ? static_cast<int>(parseInteger(arguments[1])) : axis + 1);
+      t->merge(axis, arguments.size() == 2 ? parseInteger(arguments[1]) : axis + 1);
     } else {
       const auto read = [this, start = start_](std::string_view text) {
         IntExpr e = expression(text);
@@ -618,10 +619,10 @@ class FusionParser {
     }
   }
 
-  void setAllocation(TensorView* t, const std::vector<int>& order) {
+  void setAllocation(TensorView* t, const std::vector<int64_t>& order) {
     std::vector<IterDomain*> stored = t->noReductions();
     std::vector<IterDomain*> ids;
-    for (int k : order) {
+    for (int64_t k : order) {
       check(k >= 0 && k < std::ssize(stored), "alloc names dim {} of {}", k, stored.size());
       ids.push_back(stored[k]);
     }
@@ -641,9 +642,9 @@ class FusionParser {
   size_t at_ = 0;
   size_t start_ = 0;
   bool located_ = false;
-  int nextSymbol_ = 0;
-  int nextOrdinal_ = 0;
-  std::map<int, size_t> valuePlaces_;                        // by number: where its line begins
+  int64_t nextSymbol_ = 0;
+  int64_t nextOrdinal_ = 0;
+  std::map<int64_t, size_t> valuePlaces_;                    // by number: where its line begins
   std::map<std::string, size_t, std::less<>> symbolPlaces_;  // first position of each symbol
 };
 

@@ -1,6 +1,7 @@
 #include "ir/part.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <ranges>
 
@@ -123,7 +124,7 @@ Part Part::positionsOf(const Part& some) const {
 
 Part intersection(const Part& a, const Part& b) {
   Part out;
-  for (size_t k = 0; k < a.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(a.dims); k++) {
     out.dims.push_back(intersection(a.dims[k], b.dims[k]));
   }
   return out;

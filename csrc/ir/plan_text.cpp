@@ -1,6 +1,7 @@
 #include "ir/plan_text.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -12,8 +13,8 @@ namespace {
 
 // -- printing -----------------------------------------------------------------------------------------------------------
 
-std::string atomNames(const std::vector<int>& atoms, const DeviceMesh& mesh) {
-  return joined(atoms, ", ", [&](int atom) { return mesh.axisName(atom); });
+std::string atomNames(const std::vector<int64_t>& atoms, const DeviceMesh& mesh) {
+  return joined(atoms, ", ", [&](int64_t atom) { return mesh.axisName(atom); });
 }
 
 std::string stateText(const PlanState& state, const DeviceMesh& atoms) {
@@ -28,7 +29,7 @@ std::string stateText(const PlanState& state, const DeviceMesh& atoms) {
                      state.partial.empty() ? "" : fmt::format(" P({})", atomNames(state.partial, atoms)));
 }
 
-std::string meshText(const RefinedMesh& on, const std::function<int(const DeviceMesh&)>& number) {
+std::string meshText(const RefinedMesh& on, const std::function<int64_t(const DeviceMesh&)>& number) {
   std::string text = fmt::format("M{}", number(on.mesh));
   if (!(on.atoms == on.mesh)) {
     const std::string atoms = on.atoms.toString();
@@ -94,8 +95,8 @@ class Reader {
   // The text between brackets, which may contain nested brackets.
   std::string_view bracketed(char open, char close) {
     skipBlanks();
-    int depth = 0;
-    for (size_t k = 0; k < rest_.size(); k++) {
+    int64_t depth = 0;
+    for (int64_t k = 0; k < std::ssize(rest_); k++) {
       depth += rest_[k] == open ? 1 : rest_[k] == close ? -1 : 0;
       if (depth == 0) {
         require(k > 0, fmt::format("'{}'", open));
@@ -131,7 +132,7 @@ class Reader {
       return RefinedMesh::whole(whole);
     }
     std::vector<std::vector<int64_t>> cuts(whole.numAxes(), {1});
-    int axis = 0;
+    int64_t axis = 0;
     int64_t left = whole.axisSize(0).constValue();  // size of the axis above the digits that were read
     std::vector<int64_t> sizes;                     // of its parts, the outermost first
     for (const std::string_view entry : splitAtCommas(bracketed('{', '}'))) {
@@ -152,17 +153,19 @@ class Reader {
     return RefinedMesh::cut(whole, cuts);
   }
 
-  int atom(std::string_view name, const DeviceMesh& mesh) const {
-    int k = 0;
+  int64_t atom(std::string_view name, const DeviceMesh& mesh) const {
+    int64_t k = 0;
     while (k < mesh.numAxes() && mesh.axisName(k) != name) {
       k++;
     }
-    require(k < mesh.numAxes(), fmt::format("axes of {}, not '{}',", mesh.toString(), name));
+    if (k == mesh.numAxes()) {
+      require(false, fmt::format("axes of {}, not '{}',", mesh.toString(), name));
+    }
     return k;
   }
 
-  std::vector<int> atoms(std::string_view names, const DeviceMesh& mesh) const {
-    std::vector<int> list = mapped(splitAtCommas(names), [&](std::string_view name) { return atom(name, mesh); });
+  std::vector<int64_t> atoms(std::string_view names, const DeviceMesh& mesh) const {
+    std::vector<int64_t> list = mapped(splitAtCommas(names), [&](std::string_view name) { return atom(name, mesh); });
     std::ranges::sort(list);
     require(std::ranges::adjacent_find(list) == list.end(), "each axis once");
     return list;
@@ -179,7 +182,7 @@ class Reader {
       }
       state.dims.push_back(dim(text, mesh));
     }
-    for (size_t k = 0; k < parts.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(parts); k++) {
       state.setParts(k, parts[k]);
     }
     skipBlanks();
@@ -187,7 +190,7 @@ class Reader {
       rest_.remove_prefix(1);
       state.partial = atoms(bracketed('(', ')'), mesh);
     }
-    std::vector<int> used = usedAtoms(state);
+    std::vector<int64_t> used = usedAtoms(state);
     append(used, state.partial);
     std::ranges::sort(used);
     require(std::ranges::adjacent_find(used) == used.end(), "an axis to own one digit at most");
@@ -202,7 +205,7 @@ class Reader {
       const std::string_view digit = text.substr(0, blank);
       const size_t colon = std::min(digit.find(':'), digit.size());
       const int64_t size = parseInteger(digit.substr(0, colon));
-      const int owner = colon == digit.size() ? kLocal : atom(digit.substr(colon + 1), mesh);
+      const int64_t owner = colon == digit.size() ? kLocal : atom(digit.substr(colon + 1), mesh);
       require(size > 0 && (owner == kLocal || mesh.axisSize(owner).isConst(size)), "digits as large as their axes");
       digits.push_back({1, size, owner});
       text = trimmed(text.substr(blank));
@@ -221,7 +224,7 @@ class Reader {
 
 }  // namespace
 
-std::string planText(std::span<const CommStep> plan, const std::function<int(const DeviceMesh&)>& mesh) {
+std::string planText(std::span<const CommStep> plan, const std::function<int64_t(const DeviceMesh&)>& mesh) {
   std::vector<std::string> steps;
   for (const CommStep& step : plan) {
     const DeviceMesh& after = step.to ? step.to->atoms : step.on.atoms;

@@ -8,6 +8,7 @@
 // `sources [1, 0]`; a transfer of tiles names the mesh of its second state: `transfer(x) on M0 [2:x 4] -> M1 [4:a 2]`.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -19,7 +20,8 @@
 namespace meshfuse {
 
 // mesh: the number by which the text names a mesh.
-[[nodiscard]] std::string planText(std::span<const CommStep> plan, const std::function<int(const DeviceMesh&)>& mesh);
+[[nodiscard]] std::string planText(std::span<const CommStep> plan,
+                                   const std::function<int64_t(const DeviceMesh&)>& mesh);
 // UserError if the text is not a plan on these meshes.
 [[nodiscard]] std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMesh> meshes);
 

@@ -114,7 +114,7 @@ enum class OpTypes : uint8_t {
 struct PointOpInfo {
   PointOp op;
   std::string_view name;  // as in the text form: `tanh`
-  int arity;
+  int64_t arity;
   OpTypes types;
   bool givesBool;
   bool scalarCall;  // rare: emitters may call one scalar function per element

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <ranges>
 
@@ -64,7 +65,7 @@ class Printer {
  private:
   // Values that are read, neither computed nor given: wrong, and so to be seen.
   std::vector<const Val*> undefined(const std::vector<Expr*>& exprs) const {
-    std::map<int, const Val*> found;
+    std::map<int64_t, const Val*> found;
     auto visit = [&](const Val* v) {
       if (isNamed(v) && !v->isFusionInput() && v->definition() == nullptr) {
         found[v->id()] = v;
@@ -99,9 +100,9 @@ class Printer {
     if (!isNamed(v)) {
       return v->dtype() == DataType::Int ? text(v->intExpr()) : v->toString();
     }
-    int number = v->id();
+    int64_t number = v->id();
     if (numbering_ == Numbering::FromZero) {
-      number = numbers_.emplace(v->id(), static_cast<int>(numbers_.size())).first->second;
+      number = numbers_.emplace(v->id(), std::ssize(numbers_)).first->second;
     }
     return fmt::format("{}{}", v->isTensor() ? 'T' : 'S', number);
   }
@@ -201,18 +202,18 @@ class Printer {
     return "reorder" + listText(t.order);
   }
 
-  int meshNumber(const DeviceMesh& mesh) {
+  int64_t meshNumber(const DeviceMesh& mesh) {
     const int64_t number = positionIn(meshes_, mesh);
     if (number == std::ssize(meshes_)) {
       meshes_.push_back(mesh);
     }
-    return static_cast<int>(number);
+    return number;
   }
 
   bool isAxisName(const std::string& symbol) const {
     return std::ranges::any_of(meshes_, [&](const DeviceMesh& mesh) {
-      return std::ranges::any_of(std::views::iota(0, mesh.numAxes()),
-                                 [&](int k) { return mesh.axisName(k) == symbol && !mesh.axisSize(k).isConst(); });
+      return std::ranges::any_of(std::views::iota(int64_t{0}, mesh.numAxes()),
+                                 [&](int64_t k) { return mesh.axisName(k) == symbol && !mesh.axisSize(k).isConst(); });
     });
   }
 
@@ -239,7 +240,7 @@ class Printer {
     if (detail_ == Detail::Math) {
       return lines;
     }
-    for (size_t k = 0; k < meshes_.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(meshes_); k++) {
       std::string text = meshes_[k].toString();
       const size_t end = text.find('}') + 1;
       lines += fmt::format("  mesh M{} {} {}\n", k, text.substr(0, end), text.substr(end));
@@ -257,7 +258,7 @@ class Printer {
   Detail detail_;
   std::vector<DeviceMesh> meshes_;  // those with a number first, then in order of appearance
   std::map<std::string, SymbolFacts, ByLengthThenName> symbols_;
-  std::map<int, int> numbers_;
+  std::map<int64_t, int64_t> numbers_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ir/root_text.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "base/error.h"
@@ -31,9 +32,9 @@ class RootWalk {
         dims_.erase(dims_.begin() + k);
       }
     }
-    for (size_t k = 0; k < logical.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(logical); k++) {
       if (!contains(dims_, logical[k])) {
-        size_t at = std::min(k, dims_.size());
+        const int64_t at = std::min(k, std::ssize(dims_));
         step(fmt::format("new({})", at));
         dims_.insert(dims_.begin() + at, logical[k]);
       }
@@ -98,9 +99,9 @@ bool impliesRoot(ExprKind kind) {
 std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const ExprAttributes& attributes,
                                         const std::vector<IterDomain*>& root, const std::vector<Dim>& logical) {
   if (kind == ExprKind::Permute) {
-    check(std::ranges::all_of(attributes.order, [&](int k) { return k >= 0 && k < std::ssize(root); }),
+    check(std::ranges::all_of(attributes.order, [&](int64_t k) { return k >= 0 && k < std::ssize(root); }),
           "[permute] the order names axes outside of 0 to {}", std::ssize(root) - 1);
-    return mapped(attributes.order, [&](int k) { return root[k]; });
+    return mapped(attributes.order, [&](int64_t k) { return root[k]; });
   }
   if (kind == ExprKind::Slice) {
     return connectSlice(fusion, root, attributes.starts, attributes.stops, attributes.steps);

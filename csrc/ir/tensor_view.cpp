@@ -1,6 +1,7 @@
 #include "ir/tensor_view.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "base/error.h"
@@ -13,9 +14,9 @@ std::vector<IterDomain*> TensorView::getAllocationDomain() const {
   return allocation_.empty() ? noReductions() : allocation_;
 }
 
-std::vector<int> TensorView::memoryOrder() const {
+std::vector<int64_t> TensorView::memoryOrder() const {
   const std::vector<IterDomain*> stored = noReductions();
-  return mapped<int>(getAllocationDomain(), [&](const IterDomain* id) { return positionIn(stored, id); });
+  return mapped<int64_t>(getAllocationDomain(), [&](const IterDomain* id) { return positionIn(stored, id); });
 }
 
 std::vector<IterDomain*> TensorView::noReductions() const {
@@ -48,19 +49,17 @@ IterDomain* TensorView::partialDomain() const {
   return at == logical_.end() ? nullptr : *at;
 }
 
-int TensorView::partialDim() const {
-  return isPartial() ? static_cast<int>(positionIn(noReductions(), partialDomain())) : -1;
-}
+int64_t TensorView::partialDim() const { return isPartial() ? positionIn(noReductions(), partialDomain()) : -1; }
 
-int TensorView::wrapAxis(int axis, const char* what) const {
-  int n = nDims();
+int64_t TensorView::wrapAxis(int64_t axis, const char* what) const {
+  int64_t n = nDims();
   if (axis < -n || axis >= n) [[unlikely]] {  // the text is made where it is needed
     throwUserError(fmt::format("[{}] axis {} of {}; expected {} to {}", what, axis, toString(), -n, n - 1));
   }
   return axis < 0 ? axis + n : axis;
 }
 
-TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) {
+TensorView* TensorView::split(int64_t axis, const IntExpr& factor, bool innerSplit) {
   axis = wrapAxis(axis, "split");
   IterDomain* in = loop_[axis];
   if (factor.upper() && *factor.upper() < 1) [[unlikely]] {
@@ -78,7 +77,7 @@ TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) 
   return this;
 }
 
-TensorView* TensorView::partition(int axis, const std::vector<IntExpr>& sizes) {
+TensorView* TensorView::partition(int64_t axis, const std::vector<IntExpr>& sizes) {
   axis = wrapAxis(axis, "partition");
   IterDomain* in = loop_[axis];
   const bool isWhole = contains(logical_, in);
@@ -94,13 +93,17 @@ TensorView* TensorView::partition(int axis, const std::vector<IntExpr>& sizes) {
   return this;
 }
 
-TensorView* TensorView::partition(int axis, const TensorView* sizes) {
+TensorView* TensorView::partition(int64_t axis, const TensorView* sizes) {
   if (sizes == nullptr) {
     return partition(axis, std::vector<IntExpr>());  // `{}` is no tensor: no parts, which is refused
   }
   const std::vector<IntExpr> shape = sizes->shape();
   const int64_t count = shape.size() == 1 && shape[0].isConst() ? shape[0].constValue() : 1;  // else element() refuses
-  return partition(axis, mapped(std::views::iota(int64_t{0}, count), [&](int64_t k) { return sizes->element(k); }));
+  std::vector<IntExpr> parts;
+  for (int64_t k = 0; k < count; k++) {
+    parts.push_back(sizes->element(k));
+  }
+  return partition(axis, std::move(parts));
 }
 
 IntExpr TensorView::element(int64_t k) const {
@@ -115,11 +118,11 @@ IntExpr TensorView::element(int64_t k) const {
   return IntExpr::symbol(fmt::format("{}.{}", Val::toString(), k));
 }
 
-TensorView* TensorView::merge(int outer, int inner) {
+TensorView* TensorView::merge(int64_t outer, int64_t inner) {
   outer = wrapAxis(outer, "merge");
   inner = wrapAxis(inner, "merge");
   check(outer != inner, "[merge] got axis {} of {} twice; give two different axes", outer, toString());
-  for (int axis : {outer, inner}) {
+  for (int64_t axis : {outer, inner}) {
     check(loop_[axis]->parallelType() == ParallelType::Serial,
           "[merge] axis {} of {} is bound to {}; merge before parallelize", axis, toString(),
           loop_[axis]->parallelType().toString());
@@ -128,7 +131,7 @@ TensorView* TensorView::merge(int outer, int inner) {
         "[merge] axes {} and {} of {}: one is a reduction, the other is not; merge dims of one kind", outer, inner,
         toString());
   if (inner != outer + 1) {  // recorded as a reorder and a merge of neighbours
-    int target = inner < outer ? outer : outer + 1;
+    int64_t target = inner < outer ? outer : outer + 1;
     reorder({{inner, target}});
     outer = target - 1;
   }
@@ -138,22 +141,22 @@ TensorView* TensorView::merge(int outer, int inner) {
   return this;
 }
 
-TensorView* TensorView::flatten(int from, int to) {
+TensorView* TensorView::flatten(int64_t from, int64_t to) {
   if (loop_.empty()) {
     return this;
   }
   from = wrapAxis(from, "flatten");
   to = wrapAxis(to, "flatten");
   check(from <= to, "[flatten] got axes {} to {} of {}; expected from <= to", from, to, toString());
-  for (int k = from; k < to; k++) {
+  for (int64_t k = from; k < to; k++) {
     merge(from);
   }
   return this;
 }
 
-TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew) {
-  int n = nDims();
-  std::vector<int> order(n, -1);
+TensorView* TensorView::reorder(const std::vector<std::pair<int64_t, int64_t>>& oldToNew) {
+  int64_t n = nDims();
+  std::vector<int64_t> order(n, -1);
   std::vector<bool> moved(n, false);
   for (auto [from, to] : oldToNew) {
     from = wrapAxis(from, "reorder");
@@ -163,8 +166,8 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
     moved[from] = true;
     order[to] = from;
   }
-  int next = 0;
-  for (int& old : order) {  // the others keep their order
+  int64_t next = 0;
+  for (int64_t& old : order) {  // the others keep their order
     if (old < 0) {
       while (moved[next]) {
         next++;
@@ -172,7 +175,7 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
       old = next++;
     }
   }
-  std::vector<IterDomain*> dims = mapped(order, [this](int old) { return loop_[old]; });
+  std::vector<IterDomain*> dims = mapped(order, [this](int64_t old) { return loop_[old]; });
   if (dims != loop_) {
     loop_ = std::move(dims);
     transforms_.push_back({.kind = LoopTransform::Kind::Reorder, .order = std::move(order)});
@@ -180,9 +183,9 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
   return this;
 }
 
-IterDomain* TensorView::axis(int position) const { return loop_[wrapAxis(position, "axis")]; }
+IterDomain* TensorView::axis(int64_t position) const { return loop_[wrapAxis(position, "axis")]; }
 
-TensorView* TensorView::parallelize(int axis, ParallelType type) {
+TensorView* TensorView::parallelize(int64_t axis, ParallelType type) {
   this->axis(axis)->parallelize(type);
   return this;
 }
@@ -200,7 +203,7 @@ void TensorView::resetLoop() {
 
 std::vector<LoopTransform> TensorView::loopTransforms() const {
   std::vector<LoopTransform> all = transforms_;
-  for (int k = 0; k < nDims(); k++) {
+  for (int64_t k = 0; k < nDims(); k++) {
     if (loop_[k]->parallelType() != ParallelType::Serial) {
       all.push_back({.kind = LoopTransform::Kind::Parallelize, .axis = k, .type = loop_[k]->parallelType()});
     }
@@ -224,8 +227,8 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
         parallelize(t.axis, t.type);
         break;
       case LoopTransform::Kind::Reorder: {
-        std::vector<std::pair<int, int>> oldToNew;
-        for (int k = 0; k < std::ssize(t.order); k++) {
+        std::vector<std::pair<int64_t, int64_t>> oldToNew;
+        for (int64_t k = 0; k < std::ssize(t.order); k++) {
           oldToNew.emplace_back(t.order[k], k);
         }
         check(t.order.size() == loop_.size(), "[reorder] got an order of {} axes for {}, which has {} axes",
@@ -257,11 +260,11 @@ void TensorView::setContiguity(std::vector<bool> contiguity) {
 }
 
 void TensorView::copyAllocation(const TensorView& from) {
-  const std::vector<int> theirs = from.memoryOrder();
+  const std::vector<int64_t> theirs = from.memoryOrder();
   const std::vector<IterDomain*> stored = noReductions();
   invariant(theirs.size() == stored.size(), "[copyAllocation] {} stores {} dims, {} stores {}", from.toString(),
             theirs.size(), toString(), stored.size());
-  setAllocationDomain(mapped(theirs, [&](int k) { return stored[k]; }), from.contiguity());
+  setAllocationDomain(mapped(theirs, [&](int64_t k) { return stored[k]; }), from.contiguity());
 }
 
 std::string TensorView::toString() const {
@@ -269,7 +272,7 @@ std::string TensorView::toString() const {
 }
 
 std::vector<IterDomain*> allIds(const TensorView& tensor) {
-  std::map<int, IterDomain*> found;
+  std::map<int64_t, IterDomain*> found;
   std::vector<IterDomain*> open;
   for (const auto* domain : {&tensor.getRootDomain(), &tensor.getLogicalDomain(), &tensor.getLoopDomain()}) {
     append(open, *domain);

@@ -8,6 +8,7 @@
 // Extents are global for every sharding.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,10 +21,10 @@ namespace meshfuse {
 // One user-level transform of the loop domain, by position; replaying them on the same logical domain gives the same loops.
 struct LoopTransform {
   enum class Kind : uint8_t { Split, Partition, Merge, Reorder, Parallelize } kind;
-  int axis = 0;
+  int64_t axis = 0;
   IntExpr factor;                   // Split
   bool innerSplit = true;           // Split
-  std::vector<int> order;           // Reorder: order[new] = old
+  std::vector<int64_t> order;       // Reorder: order[new] = old
   ParallelType type;                // Parallelize
   std::vector<IntExpr> sizes = {};  // Partition
 
@@ -38,40 +39,40 @@ class TensorView : public Val {
   const std::vector<IterDomain*>& getLoopDomain() const { return loop_; }
   std::vector<IterDomain*> getAllocationDomain() const;
   // Its dims as positions in the stored shape, outermost first; row-major: 0, 1, ...
-  std::vector<int> memoryOrder() const;
+  std::vector<int64_t> memoryOrder() const;
   bool hasRoot() const { return hasRoot_; }
   // Logical dims without reductions: the stored shape.
   std::vector<IterDomain*> noReductions() const;
-  std::vector<IntExpr> shape() const;                           // extents of noReductions()
-  std::vector<int64_t> constantShape() const;                   // the same once sizes are bound; else InternalError
-  int64_t numel() const;                                        // elements once sizes are bound; else InternalError
-  int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
+  std::vector<IntExpr> shape() const;                  // extents of noReductions()
+  std::vector<int64_t> constantShape() const;          // the same once sizes are bound; else InternalError
+  int64_t numel() const;                               // elements once sizes are bound; else InternalError
+  int64_t nDims() const { return std::ssize(loop_); }  // of the loop domain
   bool hasReduction() const;
   bool hasBroadcast() const;
   // The logical dim that counts contributions to a reduction, one for each rank; nullptr if the tensor is not a partial sum.
   IterDomain* partialDomain() const;
   // Its position in noReductions(), or -1.
-  int partialDim() const;
+  int64_t partialDim() const;
   bool isPartial() const { return partialDomain() != nullptr; }
 
   // -- loop transforms; axis counts from the end when negative. UserError on a bad axis or factor. Return this. ---------
-  TensorView* split(int axis, const IntExpr& factor, bool innerSplit = true);
-  TensorView* inner_split(int axis, const IntExpr& factor) { return split(axis, factor, true); }
-  TensorView* outer_split(int axis, const IntExpr& factor) { return split(axis, factor, false); }
+  TensorView* split(int64_t axis, const IntExpr& factor, bool innerSplit = true);
+  TensorView* inner_split(int64_t axis, const IntExpr& factor) { return split(axis, factor, true); }
+  TensorView* outer_split(int64_t axis, const IntExpr& factor) { return split(axis, factor, false); }
   // Splits a dim into parts of given sizes: the outer loop counts the parts, the inner loop is as long as the longest part. If
   // `w->partition(0, {2, 3, 4, 5})` of a dim of 14 is bound to an axis of 4, the ranks hold 2, 3, 4 and 5 rows. Sizes may be Int inputs.
-  TensorView* partition(int axis, const std::vector<IntExpr>& sizes);
+  TensorView* partition(int64_t axis, const std::vector<IntExpr>& sizes);
   // The sizes are the elements of an Int input with one dim, which is whole on every rank.
-  TensorView* partition(int axis, const TensorView* sizes);
+  TensorView* partition(int64_t axis, const TensorView* sizes);
   // Element k of such an input at the time of the call.
   IntExpr element(int64_t k) const;
-  TensorView* merge(int axis) { return merge(axis, axis + 1); }
-  TensorView* merge(int outer, int inner);
-  TensorView* flatten(int from = 0, int to = -1);
-  TensorView* reorder(const std::vector<std::pair<int, int>>& oldToNew);
-  IterDomain* axis(int position) const;
+  TensorView* merge(int64_t axis) { return merge(axis, axis + 1); }
+  TensorView* merge(int64_t outer, int64_t inner);
+  TensorView* flatten(int64_t from = 0, int64_t to = -1);
+  TensorView* reorder(const std::vector<std::pair<int64_t, int64_t>>& oldToNew);
+  IterDomain* axis(int64_t position) const;
   // axis(i)->parallelize(type) is the same.
-  TensorView* parallelize(int axis, ParallelType type);
+  TensorView* parallelize(int64_t axis, ParallelType type);
   // Removes all loop transforms and bindings: the loop domain is the logical domain again.
   void resetLoop();
   // The transforms that made the loop domain, bindings last, in order of axis.
@@ -108,7 +109,7 @@ class TensorView : public Val {
   friend class Fusion;
   friend class FusionCloner;
   friend class FusionParser;
-  int wrapAxis(int axis, const char* what) const;
+  int64_t wrapAxis(int64_t axis, const char* what) const;
   std::vector<IterDomain*> root_;
   bool hasRoot_ = false;
   std::vector<IterDomain*> logical_;

@@ -23,7 +23,7 @@ class Val {
  public:
   virtual ~Val() = default;
   Fusion& fusion() const { return *fusion_; }
-  int id() const { return id_; }
+  int64_t id() const { return id_; }
   DataType dtype() const { return dtype_; }
   // The Expr that computes this; nullptr for inputs and constants.
   Expr* definition() const { return definition_; }
@@ -45,7 +45,7 @@ class Val {
   friend class FusionCloner;
   friend class FusionParser;
   Fusion* fusion_ = nullptr;
-  int id_ = 0;
+  int64_t id_ = 0;
   DataType dtype_ = DataType::Double;
   bool isTensor_ = false;
   bool isInput_ = false;  // of the fusion

@@ -1,6 +1,7 @@
 #include "ir/verify.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <set>
 
@@ -20,7 +21,7 @@ namespace {
 
 // A dim of a tensor is in no other tensor.
 void verifyOwners(const std::vector<TensorView*>& tensors, std::vector<std::string>& violations) {
-  std::vector<std::pair<int, const TensorView*>> owners;
+  std::vector<std::pair<int64_t, const TensorView*>> owners;
   for (const TensorView* t : tensors) {
     for (const auto* domain : {&t->getRootDomain(), &t->getLogicalDomain(), &t->getLoopDomain()}) {
       for (const IterDomain* id : *domain) {
@@ -29,7 +30,7 @@ void verifyOwners(const std::vector<TensorView*>& tensors, std::vector<std::stri
     }
   }
   std::ranges::stable_sort(owners, {}, [](const auto& owner) { return owner.first; });
-  for (size_t k = 1; k < owners.size(); k++) {
+  for (int64_t k = 1; k < std::ssize(owners); k++) {
     if (owners[k].first == owners[k - 1].first && owners[k].second != owners[k - 1].second) {
       violations.push_back(fmt::format("T{} and T{} share a dim; give each tensor its own", owners[k - 1].second->id(),
                                        owners[k].second->id()));
@@ -52,14 +53,14 @@ std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<Tenso
       std::ranges::for_each(in->asTensor()->shape(), add);
     }
   }
-  for (int id = 0; id < fusion.numVals(); id++) {
+  for (int64_t id = 0; id < fusion.numVals(); id++) {
     const Val* v = fusion.val(id);
     if (v != nullptr && isIntScalar(v) && (v->isFusionInput() || v->definition() != nullptr)) {
       add(v->intExpr());
     }
   }
   for (const TensorView* t : tensors) {
-    for (int axis = 0; axis < t->getDeviceMesh().numAxes(); axis++) {
+    for (int64_t axis = 0; axis < t->getDeviceMesh().numAxes(); axis++) {
       add(t->getDeviceMesh().axisSize(axis));
     }
   }

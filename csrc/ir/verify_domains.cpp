@@ -1,6 +1,7 @@
 #include "ir/verify.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -33,13 +34,13 @@ class DomainVerifier : Verifier {
 
  private:
   void checkUnique(const char* domain, const std::vector<IterDomain*>& ids) {
-    std::set<int> seen;
+    std::set<int64_t> seen;
     for (const IterDomain* id : ids) {
       require(seen.insert(id->id()).second, "dim {} is listed twice in the {} domain", id, domain);
     }
   }
 
-  using ById = std::map<int, const IterDomain*>;
+  using ById = std::map<int64_t, const IterDomain*>;
 
   static ById byId(const std::vector<IterDomain*>& ids) {
     ById all;
@@ -140,8 +141,8 @@ class DomainVerifier : Verifier {
     });
   }
   static std::string axesOf(const DeviceMesh& mesh) {
-    const auto typeOf = [&](int axis) { return mesh.typeOf(axis); };
-    return namesOf(mesh, mapped(std::views::iota(0, mesh.numAxes()), typeOf));
+    const auto typeOf = [&](int64_t axis) { return mesh.typeOf(axis); };
+    return namesOf(mesh, mapped(std::views::iota(int64_t{0}, mesh.numAxes()), typeOf));
   }
   // The free parallel types to which a loop dim could be bound instead.
   std::string freeInstead(const DeviceMesh& mesh, ParallelType a, ParallelType b) const {
@@ -152,8 +153,8 @@ class DomainVerifier : Verifier {
   void checkBindings() {
     const std::vector<IterDomain*>& loop = t_.getLoopDomain();
     std::vector<size_t> bound;  // loop dims that are bound to axes
-    int streams = 0;
-    for (size_t k = 0; k < loop.size(); k++) {
+    int64_t streams = 0;
+    for (int64_t k = 0; k < std::ssize(loop); k++) {
       const IterDomain* id = loop[k];
       ParallelType type = id->parallelType();
       streams += type == ParallelType::Stream ? 1 : 0;

@@ -1,6 +1,7 @@
 #include "ir/verify.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -12,7 +13,7 @@ namespace {
 
 using Dims = std::vector<IterDomain*>;
 
-int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }
+int64_t category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }
 
 class ExprVerifier : Verifier {
  public:
@@ -37,8 +38,8 @@ class ExprVerifier : Verifier {
 
  private:
   const ExprAttributes& attributes() const { return e_.attributes(); }
-  DataType typeOf(int operand) const { return e_.input(operand)->dtype(); }
-  Dims operandDims(int k) const { return e_.input(k)->asTensor()->noReductions(); }
+  DataType typeOf(int64_t operand) const { return e_.input(operand)->dtype(); }
+  Dims operandDims(int64_t k) const { return e_.input(k)->asTensor()->noReductions(); }
   const Dims& root() const { return out_->getRootDomain(); }
   const Dims& logical() const { return out_->getLogicalDomain(); }
   static bool reduces(const Dims& dims) { return std::ranges::any_of(dims, &IterDomain::isReduction); }
@@ -53,18 +54,18 @@ class ExprVerifier : Verifier {
     const bool isPoint = e_.kind() == ExprKind::Point;
     bool fits = true;
     if (isPoint || e_.kind() == ExprKind::Cast) {
-      const int arity = isPoint ? info(attributes().point).arity : 1;
+      const int64_t arity = isPoint ? info(attributes().point).arity : 1;
       fits = require(given == arity, "{} operands, expected {}", given, arity);
     } else if (e_.kind() == ExprKind::Cat) {
       fits = require(given > 0 && std::ranges::all_of(e_.inputs(), &Val::isTensor),
                      "expected one tensor or more, and no scalar");
     } else if (const std::optional<Signature>& c = ruleOf(e_).operands) {
-      const int least = c->tensors + c->scalars;
+      const int64_t least = c->tensors + c->scalars;
       if (!require(given >= least && given <= least + c->optionalTensors, "{} operands, expected {}{}", given, least,
                    c->optionalTensors > 0 ? " or one more" : "")) {
         return false;
       }
-      for (int k = 0; k < given; k++) {
+      for (int64_t k = 0; k < given; k++) {
         const bool wantTensor = k < c->tensors + c->optionalTensors;
         fits &= require(e_.input(k)->isTensor() == wantTensor, "operand {} is {}, expected a {}", k, e_.input(k),
                         wantTensor ? "tensor" : "scalar");
@@ -77,7 +78,7 @@ class ExprVerifier : Verifier {
 
   // -- types and shapes -----------------------------------------------------------------------------------------------------------
 
-  void sameType(int k = 0) {
+  void sameType(int64_t k = 0) {
     require(typeOf(k) == out_->dtype(), "operand {} is {}, the result {}; expected equal types", k, typeOf(k),
             out_->dtype());
   }
@@ -90,11 +91,11 @@ class ExprVerifier : Verifier {
   static bool mayStretch(const IterDomain* d) { return d->isBroadcast() || d->isSymbolic(); }
 
   // The k-th dim of each is the same. Dims of p that may stretch do if `stretch`.
-  void sameDims(const Dims& p, const Dims& c, int operand, bool stretch = false) {
+  void sameDims(const Dims& p, const Dims& c, int64_t operand, bool stretch = false) {
     if (!require(p.size() == c.size(), "operand {} has {} dims, the result {}", operand, p.size(), c.size())) {
       return;
     }
-    for (size_t k = 0; k < p.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(p); k++) {
       if (!(stretch && mayStretch(p[k]))) {
         sameExtent(p[k], c[k], fmt::format("dim {} of operand {}", k, operand));
         require(!c[k]->isBroadcast() || p[k]->isBroadcast() || p[k]->extent().isConst(1),
@@ -107,8 +108,8 @@ class ExprVerifier : Verifier {
     return require(got == expected, "{} {}, expected {}: one for each dim", got, what, expected);
   }
 
-  bool axisFits(int axis, size_t rank) {
-    return require(axis >= 0 && axis < static_cast<int>(rank), "dim={} of {} dims", axis, rank);
+  bool axisFits(int64_t axis, size_t rank) {
+    return require(axis >= 0 && axis < static_cast<int64_t>(rank), "dim={} of {} dims", axis, rank);
   }
 
   // What the op's row implies.
@@ -118,7 +119,7 @@ class ExprVerifier : Verifier {
     }
     if (mapsInOrder(e_)) {
       const bool stretches = e_.kind() == ExprKind::Point || e_.kind() == ExprKind::Expand;
-      for (const int k : e_.tensorPositions()) {
+      for (const int64_t k : e_.tensorPositions()) {
         sameDims(operandDims(k), root(), k, stretches);
       }
     }
@@ -217,8 +218,8 @@ class ExprVerifier : Verifier {
   void point() {
     const PointOpInfo& op = info(attributes().point);
     std::optional<DataType> type;
-    int scalarCategory = -1;
-    for (int k = 0; k < op.arity; k++) {
+    int64_t scalarCategory = -1;
+    for (int64_t k = 0; k < op.arity; k++) {
       if (op.op == PointOp::Where && k == 0) {
         require(typeOf(k) == DataType::Bool, "the condition is {}, expected Bool", typeOf(k));
       } else if (!e_.input(k)->isTensor()) {
@@ -244,7 +245,7 @@ class ExprVerifier : Verifier {
       return;
     }
     Dims kept;
-    for (size_t k = 0; k < longer.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(longer); k++) {
       if (!attributes().flags[k]) {
         kept.push_back(longer[k]);
       } else {
@@ -256,13 +257,13 @@ class ExprVerifier : Verifier {
   }
 
   void permute() {
-    const std::vector<int>& order = attributes().order;
+    const std::vector<int64_t>& order = attributes().order;
     if (!listFits("axes in the order", order.size(), logical().size()) || root().size() != logical().size() ||
         !require(std::ranges::is_permutation(order, indices(order)), "the order is no permutation of 0 to {}",
                  order.size() - 1)) {
       return;
     }
-    for (size_t k = 0; k < order.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(order); k++) {
       require(root()[order[k]] == logical()[k], "logical dim {} is not root dim {}", k, order[k]);
     }
   }
@@ -285,7 +286,7 @@ class ExprVerifier : Verifier {
         !listFits("steps", a.steps.size(), p.size()) || logical().size() != p.size()) {
       return;
     }
-    for (size_t k = 0; k < p.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(p); k++) {
       const bool isOutside =
           provenLess(a.starts[k], 0) || provenLess(p[k]->extent(), a.stops[k]) || provenLess(a.steps[k], 1);
       if (require(!isOutside, "the range [{}, {}) with step {} does not fit dim {} of extent {}", a.starts[k],
@@ -304,7 +305,7 @@ class ExprVerifier : Verifier {
         logical().size() != p.size()) {
       return;
     }
-    for (size_t k = 0; k < p.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(p); k++) {
       hasExtent(k, p[k]->extent() + a.starts[k] + a.stops[k]);
     }
   }
@@ -313,16 +314,16 @@ class ExprVerifier : Verifier {
     if (!axisFits(attributes().dim, root().size())) {
       return;
     }
-    size_t axis = static_cast<size_t>(attributes().dim);
+    const int64_t axis = attributes().dim;
     IntExpr total = 0;
-    for (int k = 0; k < std::ssize(e_.inputs()); k++) {
+    for (int64_t k = 0; k < std::ssize(e_.inputs()); k++) {
       sameType(k);
       Dims p = operandDims(k);
       if (!require(p.size() == root().size(), "operand {} has {} dims, the result {}", k, p.size(), root().size())) {
         return;
       }
       total += p[axis]->extent();
-      for (size_t d = 0; d < p.size(); d++) {
+      for (int64_t d = 0; d < std::ssize(p); d++) {
         if (d != axis) {
           sameExtent(p[d], root()[d], fmt::format("dim {} of operand {}", d, k));
         }
@@ -370,7 +371,7 @@ class ExprVerifier : Verifier {
   void contractedTypes() {
     const DataType type = typeOf(0);
     const bool wide = out_->dtype() == DataType::Float && isHalfPrecision(type);
-    for (int k = 0; k < std::ssize(e_.inputs()); k++) {
+    for (int64_t k = 0; k < std::ssize(e_.inputs()); k++) {
       if (wide) {
         require(typeOf(k) == type, "operands of types {} and {}; cast one", type, typeOf(k));
       } else {
@@ -394,7 +395,7 @@ class ExprVerifier : Verifier {
                  root().size() - 1, batch + rows + columns)) {
       return;
     }
-    for (int operand = 0; operand < 2; operand++) {
+    for (int64_t operand = 0; operand < 2; operand++) {
       const Dims& p = operand == 0 ? a : b;
       for (size_t d = 0; d + 2 < p.size(); d++) {
         if (!mayStretch(p[d])) {
@@ -467,10 +468,10 @@ class ExprVerifier : Verifier {
         !require(index.size() == wanted, "the index has {} dims, expected {}", index.size(), wanted)) {
       return;
     }
-    size_t axis = static_cast<size_t>(attributes().dim);
+    const int64_t axis = attributes().dim;
     if (e_.kind() == ExprKind::Gather) {
       sameDims(index, result, 1);
-      for (size_t k = 0; k < data.size(); k++) {
+      for (int64_t k = 0; k < std::ssize(data); k++) {
         require(k == axis || !provenLess(data[k]->extent(), index[k]->extent()),
                 "dim {} of the index has extent {}, expected at most operand 0's {}", k, index[k]->extent(),
                 data[k]->extent());
@@ -479,7 +480,7 @@ class ExprVerifier : Verifier {
     }
     const bool along = e_.kind() == ExprKind::TakeAlongAxis;
     sameExtent(index[along ? axis : 0], result[axis], "the index");
-    for (size_t k = 0; k < data.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(data); k++) {
       if (k != axis && !(along && mayStretch(data[k]))) {
         sameExtent(data[k], result[k], fmt::format("dim {}", k));
       }
@@ -512,8 +513,8 @@ class ExprVerifier : Verifier {
     if (!dimFits(in, root())) {
       return;
     }
-    const auto axis = static_cast<size_t>(attributes().dim);
-    for (size_t k = 0; k < in.size(); k++) {
+    const int64_t axis = attributes().dim;
+    for (int64_t k = 0; k < std::ssize(in); k++) {
       if (k != axis) {
         sameExtent(in[k], root()[k], fmt::format("dim {} of operand 0", k));
       } else {
@@ -544,8 +545,8 @@ class ExprVerifier : Verifier {
                  root().size())) {
       return;
     }
-    for (size_t k = 0; k < index.size(); k++) {
-      if (static_cast<int>(k) != attributes().dim) {
+    for (int64_t k = 0; k < std::ssize(index); k++) {
+      if (k != attributes().dim) {
         sameExtent(index[k], root()[k], fmt::format("dim {} of the index", k));
       }
       sameExtent(src[k], index[k], fmt::format("dim {} of operand 2 and of the index", k));
@@ -565,7 +566,7 @@ class ExprVerifier : Verifier {
                  expected.size())) {
       return;
     }
-    for (size_t k = 0; k < value.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(value); k++) {
       sameExtent(value[k], expected[k], fmt::format("dim {} of operand 2", k));
     }
   }
@@ -610,7 +611,7 @@ class ExprVerifier : Verifier {
     }
     const DeviceMesh& mesh = meshes[c.mesh];
     IntExpr team = 1;
-    for (int axis : c.axes) {
+    for (int64_t axis : c.axes) {
       if (!require(axis >= 0 && axis < mesh.numAxes(), "axis {} does not exist on mesh M{}", axis, c.mesh)) {
         return;
       }

@@ -1,5 +1,6 @@
 // Dims of contributions to a reduction: which tensors have one, and which ops may read it.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "ir/op_rule.h"
@@ -33,7 +34,7 @@ std::string wrongPair(const Expr& e, const IterDomain* p, const IterDomain* c) {
 
 void verifyPartialDims(const TensorView& tensor, std::vector<std::string>& violations) {
   Verifier verifier(tensor, violations);
-  int partial = 0;
+  int64_t partial = 0;
   for (const IterDomain* id : tensor.noReductions()) {
     const bool isPart = comesOfReduction(id);
     const bool isOfOperand = tensor.definition() != nullptr && contains(tensor.getRootDomain(), id);

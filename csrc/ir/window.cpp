@@ -23,7 +23,7 @@ std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDoma
         "[slice] {} starts, {} stops and {} steps for {} dims; give one for each dim", starts.size(), stops.size(),
         steps.size(), root.size());
   std::vector<IterDomain*> logical;
-  for (size_t k = 0; k < root.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(root); k++) {
     const IntExpr& extent = root[k]->extent();
     check(!steps[k].upper() || *steps[k].upper() >= 1, "[slice] dim {} has step {}; expected at least 1", k,
           steps[k].toString());

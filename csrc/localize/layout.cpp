@@ -1,6 +1,7 @@
 #include "localize/layout.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 
 #include "base/error.h"
@@ -67,13 +68,13 @@ Val* zeroOf(Fusion& local, DataType dtype) {
   return dtype == DataType::Bool ? local.scalar(false) : local.intScalar(0);
 }
 
-TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
+TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int64_t>& order,
                       const std::vector<int64_t>& shape) {
   // Pieces that remain adjacent move as one piece; pieces of size 1 are skipped.
-  const auto isOne = [&](int piece) { return pieces[piece] == 1; };
-  std::vector<std::vector<int>> runs;  // in the new order
-  for (int p : filtered(order, std::not_fn(isOne))) {
-    const int last = runs.empty() ? p : runs.back().back();
+  const auto isOne = [&](int64_t piece) { return pieces[piece] == 1; };
+  std::vector<std::vector<int64_t>> runs;  // in the new order
+  for (int64_t p : filtered(order, std::not_fn(isOne))) {
+    const int64_t last = runs.empty() ? p : runs.back().back();
     if (last < p && std::ranges::all_of(std::views::iota(last + 1, p), isOne)) {
       runs.back().push_back(p);
     } else {
@@ -83,17 +84,19 @@ TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const 
   if (std::ranges::is_sorted(runs)) {
     return addReshape(in, shape);
   }
-  std::vector<std::vector<int>> inMemory = runs;
+  std::vector<std::vector<int64_t>> inMemory = runs;
   std::ranges::sort(inMemory);
-  const auto sizeOf = [&](const std::vector<int>& run) { return productOf(run, [&](int p) { return pieces[p]; }); };
-  const auto placeOf = [&](const std::vector<int>& run) { return positionIn(inMemory, run); };
-  return addReshape(addPermute(addReshape(in, mapped(inMemory, sizeOf)), mapped<int>(runs, placeOf)), shape);
+  const auto sizeOf = [&](const std::vector<int64_t>& run) {
+    return productOf(run, [&](int64_t p) { return pieces[p]; });
+  };
+  const auto placeOf = [&](const std::vector<int64_t>& run) { return positionIn(inMemory, run); };
+  return addReshape(addPermute(addReshape(in, mapped(inMemory, sizeOf)), mapped<int64_t>(runs, placeOf)), shape);
 }
 
 TensorView* takePart(TensorView* in, const Part& positions) {
   TensorView* out = in;
   // Slices dims with several runs one at a time, and all other dims in one slice.
-  for (size_t k = 0; k < positions.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(positions.dims); k++) {
     if (positions.dims[k].size() < 2) {
       continue;
     }
@@ -104,13 +107,13 @@ TensorView* takePart(TensorView* in, const Part& positions) {
     });
     std::vector<Dim> dims = dimsOf(out);
     dims[k] = localDim(countOf(positions.dims[k]), IterType::Iteration);
-    out = in->fusion().addOp(ExprKind::Cat, std::move(parts), in->dtype(), dims, {.dim = static_cast<int>(k)});
+    out = in->fusion().addOp(ExprKind::Cat, std::move(parts), in->dtype(), dims, {.dim = k});
   }
   if (positions.sizes() == out->constantShape()) {
     return out;
   }
   std::vector<LocalRange> ranges = wholeRanges(out);
-  for (size_t k = 0; k < positions.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(positions.dims); k++) {
     const IndexRuns& runs = positions.dims[k];
     if (runs.size() < 2) {
       ranges[k] = runs.empty() ? LocalRange{0, 0} : asRange(runs[0]);
@@ -123,7 +126,7 @@ std::vector<Dim> localDims(const TensorView* global, const ShardState& state, in
   const std::vector<IterDomain*> stored = stateDims(global);  // a rank has one contribution
   invariant(stored.size() == state.dims.size(), "[localize] {} has other dims than its sharding", global->toString());
   std::vector<Dim> dims;
-  for (size_t k = 0; k < stored.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(stored); k++) {
     const DigitList& dim = state.dims[k];
     const IntExpr extent = dim.isRagged() ? countOf(heldRuns(dim, state.mesh.coordinates(rank))) : dim.localSize();
     dims.push_back(localDim(extent, stored[k]->iterType()));
@@ -134,12 +137,12 @@ std::vector<Dim> localDims(const TensorView* global, const ShardState& state, in
 TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before, const PlanState& after,
                        const LocalRank& at) {
   const auto coordinates = mapped(indices(on.origins), [&](int64_t atom) {
-    return at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(static_cast<int>(atom)).constValue());
+    return at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(atom).constValue());
   });
   std::vector<RankDigit> all;  // digits that were local before
   std::vector<LocalRange> ranges;
   bool oneRangePerDim = true;
-  for (size_t k = 0; k < after.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(after.dims); k++) {
     std::vector<RankDigit> digits;
     for (const PlanDigit& d : after.dims[k]) {
       if (d.atom == kLocal) {

@@ -1,6 +1,7 @@
 // Moving digits inside one rank: slices at coordinates, packs and unpacks.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -44,8 +45,8 @@ struct LocalRange {
 [[nodiscard]] Val* zeroOf(Fusion& local, DataType dtype);
 
 // Reshapes `in` to `pieces`, permutes the pieces to `order`, and reshapes the result to `shape`. At most one permute.
-[[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
-                                    const std::vector<int64_t>& shape);
+[[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces,
+                                    const std::vector<int64_t>& order, const std::vector<int64_t>& shape);
 
 // The part of `in` (the local tensor in state `before`) that the rank keeps in state `after`, which owns more digits. The parts are even.
 [[nodiscard]] TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before,
@@ -98,6 +99,6 @@ struct PartExchange {
 
 // Replaces all collectives since expr number `first`, which have the same kind, by one collective on their operands side by side. Each of
 // `results` that was the result of one of them becomes a part of the common result.
-void packCommunications(Fusion& local, int first, std::vector<TensorView*>& results);
+void packCommunications(Fusion& local, int64_t first, std::vector<TensorView*>& results);
 
 }  // namespace meshfuse

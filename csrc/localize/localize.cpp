@@ -1,6 +1,7 @@
 #include "localize/localize.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "base/error.h"
@@ -46,7 +47,7 @@ class Localizer {
         define(e->tensorOutput(), isHere(e->tensorOutput()) ? op(e) : nullptr);
       }
     }
-    std::map<int, TensorView*> outputs;
+    std::map<int64_t, TensorView*> outputs;
     for (Val* out : global_.outputs()) {
       TensorView*& local = outputs[out->id()];
       if (local == nullptr) {
@@ -130,10 +131,10 @@ class Localizer {
   }
 
   void redistributeAsOne(const std::vector<Expr*>& redistributes) {
-    const int first = local_->numExprs();
+    const int64_t first = local_->numExprs();
     std::vector<TensorView*> results = mapped(redistributes, [this](const Expr* e) { return redistribute(e); });
     packCommunications(*local_, first, results);
-    for (size_t k = 0; k < results.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(results); k++) {
       define(redistributes[k]->tensorOutput(), results[k]);
     }
   }
@@ -158,14 +159,14 @@ class Localizer {
       return cloner_.clone(e)->tensorOutput();
     }
     LocalOp op{e, result, shardState(result), {}, {}, at_};
-    for (size_t k = 0; k < e->inputs().size(); k++) {
-      Val* in = e->input(static_cast<int>(k));
+    for (int64_t k = 0; k < std::ssize(e->inputs()); k++) {
+      Val* in = e->input(k);
       if (!in->isTensor()) {
         op.operands.push_back(cloner_.clone(in));
         op.needed.emplace_back();
         continue;
       }
-      Edge edge = edgeRelation(e, static_cast<int>(k), result);
+      Edge edge = edgeRelation(e, k, result);
       invariant(edge.relation != EdgeRelation::Comm && edge.needed,
                 "[localize] the edge {} -> {} communicates: {}; run decompose-reshardings", in->toString(),
                 result->toString(), edge.reason);
@@ -189,10 +190,10 @@ class Localizer {
   std::unique_ptr<Fusion> local_;
   FusionCloner cloner_;
   WindowEmitter windows_;
-  std::map<int, TensorView*> values_;                          // by id of the global tensor
-  std::map<int, TensorView*> inputs_;                          // the same; also what is on other ranks
-  int64_t communications_ = 0;                                 // of all ranks
-  std::map<std::pair<int, std::string>, TensorView*> slices_;  // (tensor, needed state)
+  std::map<int64_t, TensorView*> values_;                          // by id of the global tensor
+  std::map<int64_t, TensorView*> inputs_;                          // the same; also what is on other ranks
+  int64_t communications_ = 0;                                     // of all ranks
+  std::map<std::pair<int64_t, std::string>, TensorView*> slices_;  // (tensor, needed state)
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "localize/ops.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -17,13 +18,13 @@ std::vector<Dim> resultDims(const LocalOp& op) { return localDims(op.result, op.
 // The dims of the result of a reduction, matmul or linear: its root domain with the extents of the local operands.
 std::vector<Dim> contractedDims(const LocalOp& op) {
   std::vector<Dim> dims = dimsOf(op.result->getRootDomain());
-  int contributions = -1;  // root dim that counts them: a rank has one
-  for (const int operand : op.expr->tensorPositions()) {
+  int64_t contributions = -1;  // root dim that counts them: a rank has one
+  for (const int64_t operand : op.expr->tensorPositions()) {
     const std::vector<OperandDim> map = operandDims(op.expr, operand);
     const std::vector<IterDomain*> stored = op.operands[operand]->asTensor()->noReductions();
     const TensorView* whole = op.expr->input(operand)->asTensor();
     const std::vector<IterDomain*> global = whole->noReductions();
-    const int partial = whole->partialDim();
+    const int64_t partial = whole->partialDim();
     for (const int64_t k : indices(map)) {
       if (k == partial) {
         contributions = map[k].root;
@@ -42,7 +43,7 @@ std::vector<Dim> contractedDims(const LocalOp& op) {
 // Without the entry of the dim that counts contributions: a rank has one.
 ExprAttributes withoutContributions(const Expr* e) {
   ExprAttributes attributes = e->attributes();
-  const int partial = e->tensorInputs().empty() ? -1 : e->tensorInputs()[0]->partialDim();
+  const int64_t partial = e->tensorInputs().empty() ? -1 : e->tensorInputs()[0]->partialDim();
   if (partial < 0) {
     return attributes;
   }
@@ -52,7 +53,7 @@ ExprAttributes withoutContributions(const Expr* e) {
     }
   }
   std::erase(attributes.order, partial);
-  for (int& dim : attributes.order) {
+  for (int64_t& dim : attributes.order) {
     dim -= dim > partial ? 1 : 0;
   }
   return attributes;
@@ -94,7 +95,7 @@ TensorView* window(const LocalOp& op) {
   TensorView* in = op.operands[0]->asTensor();
   ExprAttributes a = withoutContributions(op.expr);
   const bool isSlice = op.expr->kind() == ExprKind::Slice;
-  for (size_t k = 0; k < op.state.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(op.state.dims); k++) {
     if (const DigitList& dim = op.state.dims[k]; dim.hasOwned()) {
       a.starts[k] = localOffset(a.starts[k], dim);
       a.stops[k] = isSlice ? a.starts[k] + dim.localSize() : localOffset(a.stops[k], dim);
@@ -111,7 +112,7 @@ std::vector<int64_t> sizesOf(const std::vector<Dim>& dims) {
 TensorView* broadcast(Fusion& local, const LocalOp& op) {
   std::vector<Dim> dims = resultDims(op);
   const Part taken = Part::whole(sizesOf(dims));
-  for (size_t k = 0; k < dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(dims); k++) {
     if (op.expr->attributes().flags[k] && dims[k].extent.isConst(0)) {
       dims[k] = {1, IterType::Broadcast};
     }
@@ -156,7 +157,7 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
   }
   attributes.starts.resize(
       op.expr->kind() == ExprKind::Random ? offsets.size() : std::max(attributes.starts.size(), offsets.size()), 0);
-  for (size_t k = 0; k < offsets.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(offsets); k++) {
     attributes.starts[k] = attributes.starts[k] + offsets[k];
   }
   return plain(local, op, resultDims(op), attributes);
@@ -168,7 +169,7 @@ TensorView* point(Fusion& local, PointOp op, std::vector<Val*> operands, DataTyp
 
 // One row of zeros for a rank without rows. Its values are masked. The ops that compute the table and the index stay, so that ranks with
 // and without rows take part in the same collectives.
-TensorView* withARowOfZeros(Fusion& local, TensorView* table, int dim) {
+TensorView* withARowOfZeros(Fusion& local, TensorView* table, int64_t dim) {
   std::vector<Dim> dims = dimsOf(table);
   dims[dim] = localDim(1, IterType::Iteration);
   TensorView* zeros = local.tensor(table->dtype(), dims);
@@ -192,8 +193,8 @@ OwnRows ownRows(Fusion& local, TensorView* index, const IntExpr& start, const In
 
 // Rows of a sharded table: those of other ranks count as zero.
 TensorView* indexedPart(Fusion& local, const LocalOp& op) {
-  const int table = tableOf(*op.expr);
-  const int dim = op.expr->attributes().dim;
+  const int64_t table = tableOf(*op.expr);
+  const int64_t dim = op.expr->attributes().dim;
   const IntExpr start = firstRow(op.expr->input(table), op.needed[table].dims[dim], op.state.mesh, op.at);
   const std::vector<Dim> dims = resultDims(op);
   ExprAttributes attributes = op.expr->attributes();
@@ -245,7 +246,7 @@ TensorView* put(Fusion& local, const LocalOp& op) {
 }  // namespace
 
 TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index, const LocalRank& at) {
-  const int dim = select->attributes().dim;
+  const int64_t dim = select->attributes().dim;
   const ShardState held = shardState(select->input(0)->asTensor());
   const IntExpr start = firstRow(select->input(0), held.dims[dim], held.mesh, at);
   const IntExpr rows = table->shape()[dim];
@@ -262,7 +263,7 @@ TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorV
 TensorView* padPart(TensorView* in, Val* fill, const ExprAttributes& pad, const Part& made, const Part& read) {
   std::vector<IntExpr> before;
   std::vector<IntExpr> after;
-  for (size_t k = 0; k < made.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(made.dims); k++) {
     IndexRuns reached = read.dims[k];
     for (IndexRun& r : reached) {
       r.start += pad.starts[k].constValue();

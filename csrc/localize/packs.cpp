@@ -1,5 +1,6 @@
 // Joins several collectives into one: concatenates the operands and slices the result.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -21,14 +22,14 @@ TensorView* sideBySide(const std::vector<TensorView*>& parts) {
   const int64_t width = sumOf(parts, [](const TensorView* part) { return part->constantShape().back(); });
   dims.back() = localDim(width, IterType::Iteration);
   return parts[0]->fusion().addOp(ExprKind::Cat, {parts.begin(), parts.end()}, parts[0]->dtype(), dims,
-                                  {.dim = static_cast<int>(dims.size()) - 1});
+                                  {.dim = std::ssize(dims) - 1});
 }
 
 }  // namespace
 
-void packCommunications(Fusion& local, int first, std::vector<TensorView*>& results) {
+void packCommunications(Fusion& local, int64_t first, std::vector<TensorView*>& results) {
   std::vector<Expr*> calls;
-  for (int id = first; id < local.numExprs(); id++) {
+  for (int64_t id = first; id < local.numExprs(); id++) {
     Expr* e = local.expr(id);
     if (e != nullptr && e->kind() == ExprKind::Communicate) {
       calls.push_back(e);

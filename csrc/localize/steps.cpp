@@ -1,5 +1,6 @@
 // The steps of a plan as collectives on contiguous shapes, with packs and unpacks.
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 
 #include "base/error.h"
@@ -16,11 +17,11 @@ enum class Role : uint8_t { Local, Old, New };
 struct Piece {
   Role role;
   int64_t size;
-  int atom;
+  int64_t atom;
 };
 
 // The digits of a dim. Local digits are split where the team owns a digit after the step; digits of axes outside the team are left out.
-std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const std::vector<int>& team) {
+std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const std::vector<int64_t>& team) {
   std::vector<Piece> pieces;
   for (const PlanDigit& d : before) {
     if (d.atom != kLocal) {
@@ -110,7 +111,7 @@ class StepEmitter {
   // All pieces of all dims in order.
   std::vector<Piece> allPieces() const {
     std::vector<Piece> all;
-    for (size_t k = 0; k < step_.before.dims.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(step_.before.dims); k++) {
       append(all, piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes));
     }
     return all;
@@ -124,7 +125,7 @@ class StepEmitter {
   // The shape of one block of an all-to-all: each dim without the digits of both sides.
   std::vector<int64_t> passedOn() const {
     std::vector<int64_t> shape = heldSizes_;
-    for (size_t k = 0; k < shape.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(shape); k++) {
       for (const Piece& p : piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes)) {
         shape[k] /= p.role == Role::New ? p.size : 1;
       }
@@ -136,23 +137,23 @@ class StepEmitter {
   TensorView* pack(const std::vector<int64_t>& rest) const {
     const auto isHeld = [](const Piece& p) { return p.role != Role::Old; };
     const std::vector<Piece> pieces = filtered(allPieces(), isHeld);
-    std::vector<int> order = mapped<int>(indices(pieces), std::identity());
+    std::vector<int64_t> order = mapped<int64_t>(indices(pieces), std::identity());
     // a local piece comes after all axes
-    std::ranges::stable_sort(order, {}, [&](int piece) { return positionIn(step_.axes, pieces[piece].atom); });
+    std::ranges::stable_sort(order, {}, [&](int64_t piece) { return positionIn(step_.axes, pieces[piece].atom); });
     return rearrange(in_, mapped(pieces, &Piece::size), order, withTeam(rest));
   }
 
   // [team, the rest..] -> [dims..]: the digits that the team owned go to their places.
   TensorView* unpack(TensorView* in) const {
     std::vector<int64_t> sizes =
-        mapped(step_.axes, [&](int atom) { return step_.on.atoms.axisSize(atom).constValue(); });
-    std::vector<int> order;
+        mapped(step_.axes, [&](int64_t atom) { return step_.on.atoms.axisSize(atom).constValue(); });
+    std::vector<int64_t> order;
     for (const Piece& p : allPieces()) {
       if (p.role == Role::Local) {
-        order.push_back(static_cast<int>(sizes.size()));
+        order.push_back(std::ssize(sizes));
         sizes.push_back(p.size);
       } else if (p.role == Role::Old) {
-        order.push_back(static_cast<int>(positionIn(step_.axes, p.atom)));
+        order.push_back(positionIn(step_.axes, p.atom));
       }
     }
     return rearrange(in, sizes, order, wantedSizes_);

@@ -1,5 +1,6 @@
 // The program of one rank for slices, pads and concatenations whose parts do not coincide with the parts of their operands.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -25,7 +26,7 @@ TensorView* broadcast(Fusion& local, TensorView* sent, const HaloExchange& excha
 }
 
 // The block that this rank holds after the exchange. The op sends the blocks that other ranks need. Null if this rank receives nothing.
-TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloExchange& exchange, int64_t number) {
+TensorView* received(Fusion& local, const WindowOp& op, int64_t operand, const HaloExchange& exchange, int64_t number) {
   const TensorView* from = op.expr->input(operand)->asTensor();
   ShardState held = shardState(from);
   if (held.mesh.empty()) {
@@ -51,7 +52,7 @@ TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloE
 TensorView* concatenated(Fusion& local, const WindowOp& op, const std::vector<TensorView*>& parts) {
   const TensorView* result = op.expr->tensorOutput();
   const std::vector<int64_t> sizes = heldPart(shardState(result), op.at.rank).sizes();
-  const int axis = op.expr->attributes().dim;
+  const int64_t axis = op.expr->attributes().dim;
   std::vector<Val*> some;
   std::ranges::copy_if(parts, std::back_inserter(some), [&](auto* part) { return !part->shape()[axis].isConst(0); });
   if (some.empty()) {
@@ -67,7 +68,7 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
   const DeviceMesh& to = op.expr->tensorOutput()->getDeviceMesh();
   const bool isHere = holds(to, op.at.rank);
   std::vector<TensorView*> parts;
-  for (int operand = 0; operand < std::ssize(op.operands); operand++) {
+  for (int64_t operand = 0; operand < std::ssize(op.operands); operand++) {
     const HaloExchanges::Place* place = halos_.find(op.expr, operand);
     invariant(place != nullptr, "[localize] {} has a planned halo exchange, but no exchange exists for its operand",
               op.expr->output()->toString());

@@ -1,6 +1,7 @@
 #include "ops/add_view.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "ir/reshape.h"
@@ -32,11 +33,11 @@ TensorView* addReshape(TensorView* in, const std::vector<int64_t>& shape) {
   return addView(ExprKind::Reshape, {in}, connect, {});
 }
 
-TensorView* addPermute(TensorView* in, const std::vector<int>& order) {
+TensorView* addPermute(TensorView* in, const std::vector<int64_t>& order) {
   if (std::is_sorted(order.begin(), order.end())) {
     return in;
   }
-  const auto connect = [&](Fusion&, const Ids& root) { return mapped(order, [&](int old) { return root[old]; }); };
+  const auto connect = [&](Fusion&, const Ids& root) { return mapped(order, [&](int64_t old) { return root[old]; }); };
   return addView(ExprKind::Permute, {in}, connect, {.order = order});
 }
 

@@ -11,7 +11,7 @@ namespace meshfuse {
 // `in` reshaped to these sizes, with the same number of elements; `in` itself if it has these sizes already.
 TensorView* addReshape(TensorView* in, const std::vector<int64_t>& shape);
 // order[new dim] = old dim; `in` itself if nothing moves.
-TensorView* addPermute(TensorView* in, const std::vector<int>& order);
+TensorView* addPermute(TensorView* in, const std::vector<int64_t>& order);
 // One start, stop and step for each dim: 0 <= start <= stop <= extent.
 TensorView* addSlice(TensorView* in, const std::vector<IntExpr>& starts, const std::vector<IntExpr>& stops,
                      const std::vector<IntExpr>& steps);

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <optional>
 
@@ -25,7 +26,7 @@ struct Groups {
 };
 
 // Extent of a dim counted from the last one.
-IntExpr fromLast(const TensorView* x, int dim) { return x->shape()[rankOf(x) - dim]; }
+IntExpr fromLast(const TensorView* x, int64_t dim) { return x->shape()[rankOf(x) - dim]; }
 
 void checkOperands(TensorView* query, TensorView* key, TensorView* value) {
   const std::pair<TensorView*, std::string_view> operands[] = {{query, "query"}, {key, "key"}, {value, "value"}};
@@ -65,7 +66,7 @@ std::optional<Groups> groupsOf(const TensorView* query, const TensorView* key, c
 
 // [.., H, rows..] as [.., groups, H / groups, rows..], of `inner` dims after the heads; what has no heads, or one for all, keeps
 // that. x itself without groups.
-TensorView* inGroups(TensorView* x, const std::optional<Groups>& groups, int inner) {
+TensorView* inGroups(TensorView* x, const std::optional<Groups>& groups, int64_t inner) {
   if (!groups || x == nullptr || rankOf(x) <= inner) {
     return x;
   }
@@ -87,7 +88,7 @@ TensorView* inGroups(TensorView* x, const std::optional<Groups>& groups, int inn
 TensorView* forGroups(TensorView* x) { return unsqueeze(x, rankOf(x) - 2); }
 
 // [.., groups, each, rows..] as [.., heads, rows..], of `inner` dims after the heads.
-TensorView* asHeads(TensorView* x, int inner) {
+TensorView* asHeads(TensorView* x, int64_t inner) {
   std::vector<IntExpr> sizes = x->shape();
   const auto each = sizes.end() - inner - 1;
   *(each - 1) *= *each;

@@ -14,11 +14,11 @@ namespace {
 // Which dims of x a statistic has, ascending: {1} of [C], {0, 1} of [N, C].
 using Kept = Axes;
 
-Axes allBut(const Kept& kept, int rank) {
+Axes allBut(const Kept& kept, int64_t rank) {
   return filtered(axesIn(0, rank), [&](int64_t k) { return !contains(kept, k); });
 }
 
-TensorView* spread(TensorView* statistic, const Kept& kept, int rank) {
+TensorView* spread(TensorView* statistic, const Kept& kept, int64_t rank) {
   return withDimsAt(statistic, allBut(kept, rank));
 }
 
@@ -27,7 +27,7 @@ struct NormKind {
   bool channelsLast = false;
 };
 
-int channelOf(std::string_view op, const TensorView* x, const NormKind& kind) {
+int64_t channelOf(std::string_view op, const TensorView* x, const NormKind& kind) {
   check(rankOf(x) >= (kind.perSample ? 3 : 2), "[{}] {} has {} dims, expected {}{}", op, describe(x), rankOf(x),
         kind.perSample ? "N, C and at least one more" : "N and C, and any more",
         kind.channelsLast ? ", with C last" : "");
@@ -47,9 +47,9 @@ TensorView* checked(std::string_view op, std::string_view what, TensorView* stat
 struct Normed {
   std::string_view op;
   TensorView* x;
-  Kept kept;    // of the statistics
-  int channel;  // of the parameters
-  int rank() const { return rankOf(x); }
+  Kept kept;        // of the statistics
+  int64_t channel;  // of the parameters
+  int64_t rank() const { return rankOf(x); }
   Axes axes() const { return allBut(kept, rank()); }
   IntExpr count() const { return countOver(x, axes()); }
   TensorView* statistic(TensorView* s) const { return spread(s, kept, rank()); }
@@ -179,7 +179,7 @@ BackwardNormResult backward(const Normed& n, TensorView* dy, TensorView* weight,
 
 Normed normed(std::string_view op, TensorView* x, const NormKind& kind) {
   x = floatingOperand(op, x);
-  const int channel = channelOf(op, x, kind);
+  const int64_t channel = channelOf(op, x, kind);
   return {op, x, kind.perSample ? Kept{0, channel} : Kept{channel}, channel};
 }
 
@@ -197,7 +197,7 @@ TensorView* grouped(std::string_view op, TensorView* x, int64_t groups) {
 
 // [C] as a broadcastable [groups, C / groups].
 TensorView* groupedParameter(std::string_view op, std::string_view what, TensorView* p, const TensorView* x,
-                             int64_t groups, int rank) {
+                             int64_t groups, int64_t rank) {
   TensorView* own = checked(op, what, p, x, {1});
   IntExpr each = floorDiv(x->shape()[1], groups);
   return spread(reshape(own, std::vector<IntExpr>{groups, each}), {1, 2}, rank);

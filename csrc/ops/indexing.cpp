@@ -25,7 +25,7 @@ void checkSameRank(std::string_view op, const TensorView* x, const TensorView* i
         describe(index));
 }
 
-TensorView* define(ExprKind kind, TensorView* x, TensorView* index, const std::vector<Dim>& dims, int dim) {
+TensorView* define(ExprKind kind, TensorView* x, TensorView* index, const std::vector<Dim>& dims, int64_t dim) {
   return x->fusion().addOp(kind, {x, index}, x->dtype(), dims, {.dim = dim});
 }
 
@@ -38,7 +38,7 @@ void checkPut(std::string_view op, TensorView* x, TensorView* index, TensorView*
         describe(put));
 }
 
-TensorView* definePut(ExprKind kind, TensorView* x, TensorView* index, TensorView* put, int dim) {
+TensorView* definePut(ExprKind kind, TensorView* x, TensorView* index, TensorView* put, int64_t dim) {
   return x->fusion().addOp(kind, {x, index, put}, x->dtype(), dimsOf(x), {.dim = dim, .flags = {false}, .starts = {0}});
 }
 
@@ -47,7 +47,7 @@ TensorView* definePut(ExprKind kind, TensorView* x, TensorView* index, TensorVie
 TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
   checkIndexing("takeAlongAxis", x, index);
   checkSameRank("takeAlongAxis", x, index);
-  int axis = wrapAxis("takeAlongAxis", dim, rankOf(x));
+  int64_t axis = wrapAxis("takeAlongAxis", dim, rankOf(x));
   std::vector<Dim> source = dimsOf(x);
   std::vector<Dim> dims = dimsOf(index);
   for (int64_t k : indices(dims)) {
@@ -66,7 +66,7 @@ TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
 TensorView* gather(TensorView* x, int64_t dim, TensorView* index) {
   checkIndexing("gather", x, index);
   checkSameRank("gather", x, index);
-  int axis = wrapAxis("gather", dim, rankOf(x));
+  int64_t axis = wrapAxis("gather", dim, rankOf(x));
   std::vector<IntExpr> source = x->shape();
   std::vector<IntExpr> wanted = index->shape();
   for (int64_t k : indices(source)) {
@@ -80,7 +80,7 @@ TensorView* gather(TensorView* x, int64_t dim, TensorView* index) {
 TensorView* index_select(TensorView* x, int64_t dim, TensorView* index) {
   checkIndexing("index_select", x, index);
   check(rankOf(index) == 1, "[index_select] the index is {}, expected one dim; flatten it", describe(index));
-  int axis = wrapAxis("index_select", dim, rankOf(x));
+  int64_t axis = wrapAxis("index_select", dim, rankOf(x));
   std::vector<Dim> dims = dimsOf(x);
   dims[axis] = dimsOf(index)[0];
   return define(ExprKind::IndexSelect, x, index, dims, axis);
@@ -89,7 +89,7 @@ TensorView* index_select(TensorView* x, int64_t dim, TensorView* index) {
 TensorView* select(TensorView* x, int64_t dim, Operand index) {
   checkTensor("select", x, "the tensor");
   check(rankOf(x) > 0, "[select] {} has no dims to choose from", describe(x));
-  const int axis = wrapAxis("select", dim, rankOf(x));
+  const int64_t axis = wrapAxis("select", dim, rankOf(x));
   const IntExpr extent = x->shape()[axis];
   check(!index.isMissing() && isIntegral(index.dtype()), "[select] the index is null or no integer; cast it");
   Fusion& fusion = commonFusion("select", {x, index.val() != nullptr ? index.val() : x});
@@ -129,7 +129,7 @@ TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* s
   checkPut("scatter", x, index, src);
   checkSameRank("scatter", x, index);
   checkSameRank("scatter", src, index);
-  const int axis = wrapAxis("scatter", dim, rankOf(x));
+  const int64_t axis = wrapAxis("scatter", dim, rankOf(x));
   const std::vector<IntExpr> table = x->shape();
   const std::vector<IntExpr> wanted = index->shape();
   const std::vector<IntExpr> given = src->shape();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 
 #include "base/error.h"
@@ -229,7 +230,7 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
   const bool anyTensor = std::ranges::any_of(operands, &Operand::isTensor);
   Fusion& fusion = commonFusion(row.name, given);
 
-  const size_t firstTyped = op == PointOp::Where ? 1 : 0;
+  const int64_t firstTyped = op == PointOp::Where ? 1 : 0;
   if (op == PointOp::Where) {
     check(operands[0].dtype() == DataType::Bool,
           "[where] the condition is {}, expected Bool; compare it, as in ne(x, 0)", name(operands[0].dtype()));
@@ -241,7 +242,7 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
   type = computeType(row, type, !anyTensor);
 
   std::vector<Val*> converted;
-  for (size_t k = 0; k < operands.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(operands); k++) {
     Val* val = operands[k].in(fusion);
     DataType wanted = k < firstTyped ? DataType::Bool : type;
     converted.push_back(val->isTensor() ? maybeCastOp(wanted, val->asTensor()) : scalarAs(fusion, val, wanted));
@@ -250,7 +251,7 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
     return scalarPoint(fusion, op, converted, type);
   }
 
-  int rank = 0;
+  int64_t rank = 0;
   for (const Val* val : converted) {
     rank = val->isTensor() ? std::max(rank, rankOf(val->asTensor())) : rank;
   }

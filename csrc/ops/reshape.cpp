@@ -1,6 +1,7 @@
 // reshape and flatten: row-major order kept, extents regrouped.
 #include "ir/reshape.h"
 
+#include <cstdint>
 #include <optional>
 
 #include "base/error.h"
@@ -85,8 +86,8 @@ TensorView* flatten(TensorView* x, int64_t from, int64_t to) {
   if (rankOf(x) == 0) {
     return reshape(x, {1});
   }
-  int first = wrapAxis("flatten", from, rankOf(x));
-  int last = wrapAxis("flatten", to, rankOf(x));
+  int64_t first = wrapAxis("flatten", from, rankOf(x));
+  int64_t last = wrapAxis("flatten", to, rankOf(x));
   check(first <= last, "[flatten] from {} to {} of {}; expected a first axis that is not after the last", from, to,
         describe(x));
   std::vector<IntExpr> shape = x->shape();

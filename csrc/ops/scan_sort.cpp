@@ -9,9 +9,9 @@ namespace meshfuse {
 
 namespace {
 
-int dimOfLine(std::string_view op, const TensorView* x, int64_t dim) {
+int64_t dimOfLine(std::string_view op, const TensorView* x, int64_t dim) {
   checkTensor(op, x, "operand");
-  return wrapAxis(op, dim, std::max(rankOf(x), 1));
+  return wrapAxis(op, dim, std::max<int64_t>(rankOf(x), 1));
 }
 
 // f of x with a dim, where x has none.
@@ -21,7 +21,7 @@ TensorView* withDim(TensorView* x, Fn&& f) {
 }
 
 TensorView* scanAs(std::string_view name, TensorView* x, int64_t dim, ReduceOp op) {
-  const int axis = dimOfLine(name, x, dim);
+  const int64_t axis = dimOfLine(name, x, dim);
   check(isBitwise(op) ? !isFloatingPoint(x->dtype()) : x->dtype() != DataType::Bool && !isHalfPrecision(x->dtype()),
         "[{}] no {} of {} elements; cast {}", name, meshfuse::name(op), meshfuse::name(x->dtype()), describe(x));
   return withDim(x, [&](TensorView* line) {
@@ -41,7 +41,7 @@ TensorView* accumulated(std::string_view name, TensorView* x, int64_t dim, Reduc
 enum class Order : uint8_t { Ascending, Descending };
 
 // Positions of the first `count` elements in the order.
-TensorView* firstInOrder(TensorView* x, int axis, const IntExpr& count, Order order) {
+TensorView* firstInOrder(TensorView* x, int64_t axis, const IntExpr& count, Order order) {
   TensorView* line = isHalfPrecision(x->dtype()) ? castOp(DataType::Float, x) : x;
   std::vector<Dim> dims = dimsOf(line);
   dims[axis] = count == dims[axis].extent ? dims[axis] : dynamicDimOf(count);
@@ -62,20 +62,20 @@ TensorView* cumprod(TensorView* x, int64_t dim, std::optional<DataType> dtype) {
 }
 
 TensorView* argsort(TensorView* x, int64_t dim, bool descending, bool /*stable*/) {
-  const int axis = dimOfLine("argsort", x, dim);
+  const int64_t axis = dimOfLine("argsort", x, dim);
   return withDim(x, [&](TensorView* line) {
     return firstInOrder(line, axis, line->shape()[axis], descending ? Order::Descending : Order::Ascending);
   });
 }
 
 SortResult sort(TensorView* x, int64_t dim, bool descending, bool stable) {
-  const int axis = dimOfLine("sort", x, dim);
+  const int64_t axis = dimOfLine("sort", x, dim);
   TensorView* indices = argsort(x, axis, descending, stable);
   return {rankOf(x) == 0 ? set(x) : takeAlongAxis(x, indices, axis), indices};
 }
 
 TopKResult topk(TensorView* x, Operand k, int64_t dim, bool largest, bool /*sorted*/) {
-  const int axis = dimOfLine("topk", x, dim);
+  const int64_t axis = dimOfLine("topk", x, dim);
   check(!k.isMissing() && !k.isTensor() && k.dtype() == DataType::Int,
         "[topk] k is no integer; expected an integer of at most the extent of dim {}", axis);
   const IntExpr count = k.in(commonFusion("topk", {x, k.val() != nullptr ? k.val() : x}))->intExpr();

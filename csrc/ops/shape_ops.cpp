@@ -1,6 +1,7 @@
 #include "ops/shape_ops.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 
@@ -153,7 +154,7 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
   const int64_t missing = std::ssize(sizes) - rankOf(x);
   check(missing >= 0, "[expand] got {} sizes for {}; expected at least one for each dim, -1 keeps a dim", sizes.size(),
         describe(x));
-  x = withLeadingDims(x, static_cast<int>(sizes.size()));
+  x = withLeadingDims(x, std::ssize(sizes));
   std::vector<Dim> dims = dimsOf(x);
   bool changes = false;
   for (int64_t k : indices(dims)) {
@@ -218,7 +219,7 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
 
 TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
   checkTensor("permute", x, "operand");
-  int rank = rankOf(x);
+  int64_t rank = rankOf(x);
   check(std::ssize(order) == rank, "[permute] got {} axes for {}; expected one for each dim", order.size(),
         describe(x));
   (void)wrapAxes("permute", order, rank);
@@ -251,8 +252,6 @@ Val* size(TensorView* x, int64_t dim) {
   return x->fusion().intScalar(x->shape()[wrapAxis("size", dim, rankOf(x))]);
 }
 
-Val* at(const std::vector<Val*>& shape, int64_t index) {
-  return shape[wrapAxis("at", index, static_cast<int>(shape.size()))];
-}
+Val* at(const std::vector<Val*>& shape, int64_t index) { return shape[wrapAxis("at", index, std::ssize(shape))]; }
 
 }  // namespace meshfuse

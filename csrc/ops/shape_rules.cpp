@@ -1,6 +1,7 @@
 #include "ops/shape_rules.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <numeric>
 
@@ -11,13 +12,13 @@
 
 namespace meshfuse {
 
-int wrapAxis(std::string_view op, int64_t axis, int rank) {
+int64_t wrapAxis(std::string_view op, int64_t axis, int64_t rank) {
   check(axis >= -rank && axis < rank, "[{}] axis {} is out of range: the tensor has {} dims; give {} to {}", op, axis,
         rank, -rank, rank - 1);
-  return static_cast<int>(axis < 0 ? axis + rank : axis);
+  return axis < 0 ? axis + rank : axis;
 }
 
-std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank) {
+std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int64_t rank) {
   auto wrapped = mapped<int64_t>(axes, [&](int64_t axis) { return wrapAxis(op, axis, rank); });
   std::ranges::sort(wrapped);
   auto twice = std::ranges::adjacent_find(wrapped);
@@ -34,7 +35,7 @@ std::vector<int64_t> axesIn(int64_t first, int64_t last) {
 }
 
 std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes) {
-  int rank = rankOf(x);
+  int64_t rank = rankOf(x);
   if (rank == 0) {
     for (int64_t axis : axes) {
       (void)wrapAxis(op, axis, 1);
@@ -44,7 +45,7 @@ std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::
   return axes.empty() ? axesIn(0, rank) : wrapAxes(op, axes, rank);
 }
 
-int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().size()); }
+int64_t rankOf(const TensorView* tv) { return std::ssize(tv->noReductions()); }
 
 Dim dimOf(const IntExpr& extent) { return {extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration}; }
 
@@ -96,14 +97,16 @@ TensorView* withDimsAt(TensorView* x, const std::vector<int64_t>& axes) {
   return axes.empty() ? x : broadcast(x, isNew);
 }
 
-TensorView* withLeadingDims(TensorView* x, int rank) { return withDimsAt(x, axesIn(0, std::max(rank - rankOf(x), 0))); }
+TensorView* withLeadingDims(TensorView* x, int64_t rank) {
+  return withDimsAt(x, axesIn(0, std::max<int64_t>(rank - rankOf(x), 0)));
+}
 
 std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors) {
   const auto all = mapped(tensors, [](const TensorView* tv) { return dimsOf(tv); });
   std::vector<Dim> result = all.at(0);
-  for (size_t k = 0; k < result.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(result); k++) {
     size_t chosen = 0;  // for the message: the last tensor that was no broadcast
-    for (size_t t = 1; t < all.size(); t++) {
+    for (int64_t t = 1; t < std::ssize(all); t++) {
       const Dim& next = all[t][k];
       if (next.type == IterType::Broadcast) {
         continue;

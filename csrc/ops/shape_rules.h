@@ -13,9 +13,9 @@
 namespace meshfuse {
 
 // `axis` counted from the front. UserError `[op] axis ..` if it is not one of `rank` dims.
-[[nodiscard]] int wrapAxis(std::string_view op, int64_t axis, int rank);
+[[nodiscard]] int64_t wrapAxis(std::string_view op, int64_t axis, int64_t rank);
 // The same for several axes, sorted. UserError if an axis is repeated.
-[[nodiscard]] std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank);
+[[nodiscard]] std::vector<int64_t> wrapAxes(std::string_view op, std::span<const int64_t> axes, int64_t rank);
 
 // The axes first, .., last - 1.
 [[nodiscard]] std::vector<int64_t> axesIn(int64_t first, int64_t last);
@@ -23,7 +23,7 @@ namespace meshfuse {
 [[nodiscard]] std::vector<int64_t> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes);
 
 // Number of dims of the stored shape.
-[[nodiscard]] int rankOf(const TensorView* tv);
+[[nodiscard]] int64_t rankOf(const TensorView* tv);
 // A dim of this extent: a broadcast one if it is the constant 1.
 [[nodiscard]] Dim dimOf(const IntExpr& extent);
 // The same for a dim that stretches if its extent is 1 at the call: symbolic unless the extent is a constant.
@@ -48,7 +48,7 @@ namespace meshfuse {
 // x with new broadcast dims at these axes of the result; x itself if there are none.
 [[nodiscard]] TensorView* withDimsAt(TensorView* x, const std::vector<int64_t>& axes);
 // x with leading broadcast dims, up to `rank` dims; x itself if it has as many.
-[[nodiscard]] TensorView* withLeadingDims(TensorView* x, int rank);
+[[nodiscard]] TensorView* withLeadingDims(TensorView* x, int64_t rank);
 // The common shape of stretched tensors with the same number of dims. UserError `[op]` naming the dim and both extents if they do not.
 [[nodiscard]] std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors);
 

@@ -1,6 +1,7 @@
 #include "ops/tensors.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -114,7 +115,7 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   });
   TensorView* tv = fusion.tensor(dtype_, dims);
   std::vector<bool> flags = contiguity_.empty() ? std::vector<bool>(rank, allContiguous_.value_or(true)) : contiguity_;
-  for (size_t k = 0; k < expanded_.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(expanded_); k++) {
     flags[k] = flags[k] && !expanded_[k];
   }
   if (strideOrder_.empty()) {

@@ -144,7 +144,7 @@ TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
   std::vector<Val*> vals(tensors.begin(), tensors.end());
   Fusion& fusion = commonFusion("cat", vals);
   check(rankOf(tensors[0]) > 0, "[cat] {} has no dims; give it one with unsqueeze", describe(tensors[0]));
-  int axis = wrapAxis("cat", dim, rankOf(tensors[0]));
+  int64_t axis = wrapAxis("cat", dim, rankOf(tensors[0]));
   DataType dtype = promotedType(std::vector<Operand>(vals.begin(), vals.end()));
   IntExpr total = 0;
   std::vector<Dim> dims = dimsOf(tensors[0]);
@@ -171,7 +171,7 @@ TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
 std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim) {
   checkTensor("chunk", x, "operand");
   check(chunks >= 1, "[chunk] got {} chunks, expected at least 1", chunks);
-  int axis = wrapAxis("chunk", dim, rankOf(x));
+  int64_t axis = wrapAxis("chunk", dim, rankOf(x));
   std::vector<IntExpr> shape = x->shape();
   check(shape[axis].isConst(), "[chunk] dim {} of {} has extent {}, expected a constant; cut it with slice", axis,
         describe(x), shape[axis].toString());

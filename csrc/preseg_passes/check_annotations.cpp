@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -130,7 +131,7 @@ void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::str
     return;
   }
   const ShardState state = shardState(tv);
-  for (size_t k = 0; k < state.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(state.dims); k++) {
     if (state.dims[k].isOpaque() && tv->shape()[k].isConst()) {
       violations.push_back(fmt::format(
           "the digits of dim {} of {} (size {}) that axes own do not nest; expected each split to divide what it "
@@ -143,7 +144,7 @@ void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::str
 // The axes that count a tensor's contributions, as its loops name them: slowest first.
 std::vector<ParallelType> axesOfContributions(const TensorView* tv) {
   std::vector<ParallelType> axes;
-  const std::vector<int> partial = shardState(tv).partial;
+  const std::vector<int64_t> partial = shardState(tv).partial;
   for (const IterDomain* id : tv->getLoopDomain()) {
     if (id->isDeviceDim() && contains(partial, tv->getDeviceMesh().axisOf(id->parallelType()))) {
       axes.push_back(id->parallelType());
@@ -166,18 +167,18 @@ bool staysPartial(const Expr* e) {
 
 // An op on a partial sum must add its contributions or keep them apart.
 void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
-  const int dim = tv->partialDim();
+  const int64_t dim = tv->partialDim();
   if (dim < 0) {
     return;
   }
   if (std::string wrong = wrongContributions(tv, facts); !wrong.empty()) {
     violations.push_back(std::move(wrong));
   }
-  const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv, facts).partial : std::vector<int>();
+  const std::vector<int64_t> axes = tv->hasDeviceMesh() ? shardState(tv, facts).partial : std::vector<int64_t>();
   if (axes.empty()) {
     return;
   }
-  const std::string names = joined(axes, ", ", [&](int axis) { return tv->getDeviceMesh().axisName(axis); });
+  const std::string names = joined(axes, ", ", [&](int64_t axis) { return tv->getDeviceMesh().axisName(axis); });
   auto refuse = [&](const std::string& how) {
     violations.push_back(fmt::format(
         "{} is a partial sum over {}, whose contributions dim {} counts, and {}; expected a reduction of dim "

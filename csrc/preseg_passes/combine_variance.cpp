@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
@@ -54,7 +55,7 @@ struct Variance {
   TensorView* center = nullptr;            // a number a row
   std::vector<const Expr*> scalings = {};  // of the center after it was broadcast
   std::vector<bool> reduced;
-  size_t cut = 0;     // the reduced dim that is in parts
+  int64_t cut = 0;    // the reduced dim that is in parts
   int64_t parts = 1;  // number of parts; some may be empty
   int64_t length = 1;
 
@@ -80,8 +81,8 @@ bool isOwned(const Digit& d) { return d.owner.isDevice(); }
 // Blocks of the cut dim, in the order of its axes.
 bool readParts(Variance& m) {
   const ShardState state = shardState(m.x);
-  int cuts = 0;
-  for (size_t k = 0; k < m.reduced.size(); k++) {
+  int64_t cuts = 0;
+  for (int64_t k = 0; k < std::ssize(m.reduced); k++) {
     if (!m.x->shape()[k].isConst() || m.x->shape()[k].isConst(0) || state.dims[k].isOpaque()) {
       return false;
     }
@@ -108,7 +109,7 @@ bool readParts(Variance& m) {
     }
     stride *= d.size;
   }
-  std::vector<int> axes = mapped(owned, [](const Digit& d) { return d.owner.axis; });
+  std::vector<int64_t> axes = mapped(owned, [](const Digit& d) { return d.owner.axis; });
   std::ranges::sort(axes);
   return m.length > 1 && axes == shardState(m.sums->input(0)->asTensor()).partial &&
          axes == shardState(m.squares->input(0)->asTensor()).partial;
@@ -159,7 +160,7 @@ std::optional<Variance> varianceOf(Expr* combination) {
   return m;
 }
 
-constexpr int kNumbers = 3;  // numbers gathered for each row and part
+constexpr int64_t kNumbers = 3;  // numbers gathered for each row and part
 
 class Gathering {
  public:
@@ -169,7 +170,7 @@ class Gathering {
         plans_(context.memo<PlanMemo>()),
         m_(variance),
         axes_(mapped(shardState(variance.sums->input(0)->asTensor()).partial,
-                     [&](int axis) { return variance.x->getDeviceMesh().axisName(axis); })),
+                     [&](int64_t axis) { return variance.x->getDeviceMesh().axisName(axis); })),
         ops_(fusion, variance.x->getDeviceMesh()) {}
 
   bool run() {
@@ -207,8 +208,7 @@ class Gathering {
     TensorView* x = m_.x;
     if (!m_.isEven()) {
       ShardState state = shardState(x);
-      state.dims[m_.cut] =
-          fillLocal(static_cast<int>(m_.cut), m_.parts * m_.length, filtered(state.dims[m_.cut].digits(), isOwned));
+      state.dims[m_.cut] = fillLocal(m_.cut, m_.parts * m_.length, filtered(state.dims[m_.cut].digits(), isOwned));
       x = ops_.padEnd(x, m_.cut, m_.parts * m_.length - m_.extent(), state);
     }
     std::vector<int64_t> shape = x->constantShape();
@@ -220,8 +220,7 @@ class Gathering {
   // Elements of the other reduced dims.
   int64_t others() const {
     const std::vector<int64_t> sizes = m_.x->constantShape();
-    return productOf(indices(sizes),
-                     [&](int64_t k) { return m_.reduced[k] && k != static_cast<int64_t>(m_.cut) ? sizes[k] : 1; });
+    return productOf(indices(sizes), [&](int64_t k) { return m_.reduced[k] && k != m_.cut ? sizes[k] : 1; });
   }
 
   // For each part, its number of positions in the cut dim, and the numbers that divide sums and weight squares.
@@ -277,7 +276,7 @@ class Gathering {
     squares_ = ops_.sum(ops_.point(PointOp::Mul, {distance, distance}), along);
     rest_ = ops_.sum(distance, along);
     gathered_ = shardState(sums_);
-    gathered_.dims[partsDim()] = DigitList::whole(static_cast<int>(partsDim()), m_.parts);
+    gathered_.dims[partsDim()] = DigitList::whole(partsDim(), m_.parts);
     return ops_.areLocal() && provenEqual(shardState(squares_), shardState(sums_)) &&
            shardState(sums_).dims[partsDim()].hasOwned();
   }
@@ -371,14 +370,14 @@ class Gathering {
 };
 
 // By id. Sums with several squares are not rewritten: the other squares would still need their call.
-std::vector<int> candidates(const Fusion& fusion) {
-  std::map<int, std::vector<int>> bySums;
+std::vector<int64_t> candidates(const Fusion& fusion) {
+  std::map<int64_t, std::vector<int64_t>> bySums;
   for (Expr* e : fusion.exprs()) {
     if (const std::optional<Variance> m = varianceOf(e)) {
       bySums[m->sums->id()].push_back(e->id());
     }
   }
-  std::vector<int> ids;
+  std::vector<int64_t> ids;
   for (const auto& [sums, squares] : bySums) {
     if (squares.size() == 1) {
       ids.push_back(squares[0]);
@@ -394,7 +393,7 @@ bool combineVariance(Fusion& fusion, PassContext& context) {
     return false;
   }
   bool changed = false;
-  for (const int id : candidates(fusion)) {
+  for (const int64_t id : candidates(fusion)) {
     const std::optional<Variance> m = varianceOf(fusion.expr(id));
     changed |= m && Gathering(fusion, context, *m).run();
   }

@@ -1,6 +1,7 @@
 #include "preseg_passes/concretize.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "base/error.h"
@@ -23,7 +24,7 @@ using Ids = std::vector<IterDomain*>;
 IntExpr bound(const IntExpr& e, const SymbolValues& values) { return e.substitute(valuesIn(values)); }
 
 // Solves extent == size for the only unknown symbol, if the extent is linear in it.
-void solve(const TensorView* tv, int dim, const IntExpr& extent, int64_t size, SymbolValues& values) {
+void solve(const TensorView* tv, int64_t dim, const IntExpr& extent, int64_t size, SymbolValues& values) {
   const IntExpr left = bound(extent, values);
   const std::vector<std::string> open = left.symbols();
   if (open.size() != 1) {
@@ -138,7 +139,7 @@ class Concretizer {
 
   // The result has at most as many elements along its dim as the operand.
   void checkLine(const Expr* e) const {
-    const int axis = e->attributes().dim;
+    const int64_t axis = e->attributes().dim;
     const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], values_);
     const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], values_);
     check(!provenLess(extent, wanted),
@@ -198,7 +199,7 @@ class Concretizer {
     };
     TensorView* fresh = nullptr;
     if (e->kind() == ExprKind::Permute) {
-      fresh = fromRoot([&](Fusion&, const Ids& root) { return mapped(a.order, [&](int k) { return root[k]; }); });
+      fresh = fromRoot([&](Fusion&, const Ids& root) { return mapped(a.order, [&](int64_t k) { return root[k]; }); });
     } else if (e->kind() == ExprKind::Slice) {
       fresh = fromRoot([&](Fusion& f, const Ids& root) {
         return connectSlice(f, root, boundAll(a.starts), boundAll(a.stops), boundAll(a.steps));
@@ -227,8 +228,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
         fusion.inputs().size());
   SymbolValues values;
   // Two rounds, because an extent may contain a symbol whose value a later input gives.
-  for (int round = 0; round < 2; round++) {
-    for (size_t i = 0; i < sizes.size(); i++) {
+  for (int64_t round = 0; round < 2; round++) {
+    for (int64_t i = 0; i < std::ssize(sizes); i++) {
       const Val* in = fusion.inputs()[i];
       if (!in->isTensor()) {
         if (in->dtype() == DataType::Int && !sizes[i].empty()) {
@@ -243,14 +244,14 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
             "[concretize] input {} ({}) has {} dims, got {} sizes; give one for each dim", i, in->toString(),
             shape.size(), sizes[i].size());
       for (size_t k = 1; k < sizes[i].size() && hasElements; k++) {
-        values[std::string(in->asTensor()->element(static_cast<int64_t>(k) - 1).symbolName())] = sizes[i][k];
+        values[std::string(in->asTensor()->element(k - 1).symbolName())] = sizes[i][k];
       }
-      for (size_t k = 0; k < shape.size(); k++) {
-        solve(in->asTensor(), static_cast<int>(k), shape[k], sizes[i][k], values);
+      for (int64_t k = 0; k < std::ssize(shape); k++) {
+        solve(in->asTensor(), k, shape[k], sizes[i][k], values);
       }
     }
   }
-  for (size_t i = 0; i < sizes.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(sizes); i++) {
     const Val* in = fusion.inputs()[i];
     for (size_t k = 0; in->isTensor() && k < in->asTensor()->shape().size(); k++) {
       const IntExpr extent = bound(in->asTensor()->shape()[k], values);

@@ -1,6 +1,7 @@
 #include "preseg_passes/decompose_reshardings.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <map>
 
@@ -61,12 +62,12 @@ class Decomposition {
 
  private:
   struct Operand {
-    int position;
+    int64_t position;
     Edge edge;
   };
 
   std::vector<Operand> operands(const Expr* e) const {
-    return mapped(e->tensorPositions(), [&](int operand) {
+    return mapped(e->tensorPositions(), [&](int64_t operand) {
       return Operand{operand, edgeRelation(e, operand, e->tensorOutput(), states_)};
     });
   }
@@ -84,7 +85,7 @@ class Decomposition {
 
   // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.
   bool needsWork(const Expr* e) const {
-    const auto isOpen = [&](int operand) {
+    const auto isOpen = [&](int64_t operand) {
       const Edge edge = edgeRelation(e, operand, e->tensorOutput(), states_);
       return edge.relation == EdgeRelation::Comm || !edge.needed;
     };
@@ -205,7 +206,7 @@ class Decomposition {
     const ShardState wanted = states_.state(result);
     ShardState state = wanted;
     for (const int64_t k : indices(state.dims)) {
-      state.dims[k] = DigitList::whole(static_cast<int>(k), wanted.dims[k].extent());
+      state.dims[k] = DigitList::whole(k, wanted.dims[k].extent());
     }
     for (const Operand& o : operands(e)) {
       propagateForward(e, o.position, o.edge.held, result, state);
@@ -219,8 +220,8 @@ class Decomposition {
     TensorView* result = e->tensorOutput();
     const ShardState wanted = states_.state(result);
     ShardState whole = wanted;
-    const auto axis = static_cast<size_t>(e->attributes().dim);
-    whole.dims[axis] = DigitList::whole(static_cast<int>(axis), result->shape()[axis]);
+    const int64_t axis = e->attributes().dim;
+    whole.dims[axis] = DigitList::whole(axis, result->shape()[axis]);
     setShardState(result, whole);
     moveResult(e, wanted);
   }
@@ -258,7 +259,7 @@ class Decomposition {
   Fusion& fusion_;
   PlanMemo& plans_;
   ShardStateMemo& states_;
-  std::map<std::pair<int, std::string>, TensorView*> moved_;  // (tensor, needed state) -> redistributed
+  std::map<std::pair<int64_t, std::string>, TensorView*> moved_;  // (tensor, needed state) -> redistributed
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "preseg_passes/fold_windows.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "analysis/pass_context.h"
@@ -28,7 +29,7 @@ std::optional<Widths> together(const Expr* pad, const Expr* slice) {
   const ExprAttributes& p = pad->attributes();
   const ExprAttributes& s = slice->attributes();
   Widths widths;
-  for (size_t k = 0; k < extents.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(extents); k++) {
     if (!extents[k].isConst() || !p.starts[k].isConst() || !p.stops[k].isConst() || !s.starts[k].isConst() ||
         !s.stops[k].isConst() || !s.steps[k].isConst(1)) {
       return std::nullopt;

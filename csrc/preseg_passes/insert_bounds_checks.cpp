@@ -1,6 +1,7 @@
 #include "preseg_passes/insert_bounds_checks.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
@@ -74,7 +75,7 @@ TensorView* checkedIndex(TensorView* index, const IntExpr& extent, const ShardSt
 }  // namespace
 
 bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
-  std::map<std::tuple<int, std::string, std::string>, TensorView*> checked;  // by index, extent and state
+  std::map<std::tuple<int64_t, std::string, std::string>, TensorView*> checked;  // by index, extent and state
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
     if (!hasIndex(*e)) {
@@ -84,7 +85,7 @@ bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
     const bool refusesNone = !attributes.flags.empty() && attributes.flags[0];
     const TensorView* table = e->input(tableOf(*e))->asTensor();
     const IntExpr extent = table->shape()[attributes.dim];
-    const int operand = indexOf(*e);
+    const int64_t operand = indexOf(*e);
     TensorView* index = e->input(operand)->asTensor();
     const bool readsNone = isEmpty(isIndexing(*e) ? e->tensorOutput() : index);
     if (refusesNone || readsNone || provenInside(index, extent)) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <queue>
@@ -45,8 +46,8 @@ std::optional<Shareable> shareable(const Expr* e) {
   const int64_t before = localBytes(from, type);
   const int64_t after = localBytes(to, type);
   return Shareable{
-      fmt::format("{} {} {} {} {} {}", name(call.kind), call.on.atoms.toString(), call.axes, static_cast<int>(type),
-                  reduces(call.kind) ? static_cast<int>(e->attributes().reduce) : -1, call.sources),
+      fmt::format("{} {} {} {} {} {}", name(call.kind), call.on.atoms.toString(), call.axes, static_cast<int64_t>(type),
+                  reduces(call.kind) ? static_cast<int64_t>(e->attributes().reduce) : -1, call.sources),
       call.toString(), std::max(before, after), after > before, after < before};
 }
 
@@ -54,17 +55,17 @@ std::optional<Shareable> shareable(const Expr* e) {
 class Order {
  public:
   explicit Order(const Fusion& fusion) : exprs_(fusion.exprs()) {
-    std::map<int, int> at;  // by id
-    for (int k = 0; k < std::ssize(exprs_); k++) {
+    std::map<int64_t, int64_t> at;  // by id
+    for (int64_t k = 0; k < std::ssize(exprs_); k++) {
       at[exprs_[k]->id()] = k;
       weights_.push_back(weightOf(exprs_[k]));
       nodes_.push_back({{k}, {}, {}});
       nodeOf_.push_back(k);
     }
-    for (int k = 0; k < std::ssize(exprs_); k++) {
+    for (int64_t k = 0; k < std::ssize(exprs_); k++) {
       for (const Val* in : exprs_[k]->inputs()) {
         if (in->definition() != nullptr) {
-          const int before = at.at(in->definition()->id());
+          const int64_t before = at.at(in->definition()->id());
           nodes_[k].before.push_back(before);
           nodes_[before].after.push_back(k);
         }
@@ -75,10 +76,10 @@ class Order {
   const std::vector<Expr*>& exprs() const { return exprs_; }
 
   // Joins expr `k` to the node of expr `with`.
-  void join(int k, int with) {
+  void join(int64_t k, int64_t with) {
     Node& from = node(k);
     Node& to = node(with);
-    for (int member : from.members) {
+    for (int64_t member : from.members) {
       nodeOf_[member] = nodeOf_[with];
     }
     append(to.members, from.members);
@@ -88,20 +89,20 @@ class Order {
   }
 
   // Whether one of them depends on the other through further exprs.
-  bool dependsOn(int a, int b) const { return reaches(a, b) || reaches(b, a); }
+  bool dependsOn(int64_t a, int64_t b) const { return reaches(a, b) || reaches(b, a); }
 
   // Weights of the heaviest chains before and after each expr.
   void measure() {
     ready_.assign(exprs_.size(), 0);
     rest_.assign(exprs_.size(), 0);
     length_ = 0;
-    const std::vector<int> order = nodesInOrder();
-    const auto sweep = [&](const auto& nodes, std::vector<int>& times, const std::vector<int> Node::*next) {
-      for (int n : nodes) {
-        const int end = times[n] + weightOfNode(n);
+    const std::vector<int64_t> order = nodesInOrder();
+    const auto sweep = [&](const auto& nodes, std::vector<int64_t>& times, const std::vector<int64_t> Node::*next) {
+      for (int64_t n : nodes) {
+        const int64_t end = times[n] + weightOfNode(n);
         length_ = std::max(length_, end);
-        for (int k : at(n).*next) {
-          int& time = times[nodeOf_[k]];
+        for (int64_t k : at(n).*next) {
+          int64_t& time = times[nodeOf_[k]];
           time = std::max(time, end);
         }
       }
@@ -109,36 +110,36 @@ class Order {
     sweep(order, ready_, &Node::after);
     sweep(std::views::reverse(order), rest_, &Node::before);
   }
-  int length() const { return length_; }
-  int ready(int k) const { return ready_[nodeOf_[k]]; }
-  int rest(int k) const { return rest_[nodeOf_[k]]; }
+  int64_t length() const { return length_; }
+  int64_t ready(int64_t k) const { return ready_[nodeOf_[k]]; }
+  int64_t rest(int64_t k) const { return rest_[nodeOf_[k]]; }
   // When the first reader of expr `k` has all its operands.
-  int neededAt(int k) const {
-    int needed = length_;
-    for (int next : node(k).after) {
+  int64_t neededAt(int64_t k) const {
+    int64_t needed = length_;
+    for (int64_t next : node(k).after) {
       needed = std::min(needed, ready(next));
     }
     return needed;
   }
 
   // Nodes in order, a joined node at the position of its last expr; fewer nodes if some are in a cycle.
-  std::vector<int> nodesInOrder() const {
+  std::vector<int64_t> nodesInOrder() const {
     std::vector<size_t> waiting(exprs_.size(), 0);
-    std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> open;
-    const auto add = [&](int n) { open.emplace(std::ranges::max(at(n).members), n); };
-    for (int n = 0; n < std::ssize(nodes_); n++) {
+    std::priority_queue<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>, std::greater<>> open;
+    const auto add = [&](int64_t n) { open.emplace(std::ranges::max(at(n).members), n); };
+    for (int64_t n = 0; n < std::ssize(nodes_); n++) {
       waiting[n] = nodes_[n].before.size();
       if (!nodes_[n].members.empty() && waiting[n] == 0) {
         add(n);
       }
     }
-    std::vector<int> order;
+    std::vector<int64_t> order;
     while (!open.empty()) {
-      const int n = open.top().second;
+      const int64_t n = open.top().second;
       open.pop();
       order.push_back(n);
-      for (int next : at(n).after) {
-        const int reader = nodeOf_[next];
+      for (int64_t next : at(n).after) {
+        const int64_t reader = nodeOf_[next];
         if (--waiting[reader] == 0) {
           add(reader);
         }
@@ -146,49 +147,49 @@ class Order {
     }
     return order;
   }
-  std::vector<Expr*> exprsOf(int n) const {
-    std::vector<int> members = at(n).members;
+  std::vector<Expr*> exprsOf(int64_t n) const {
+    std::vector<int64_t> members = at(n).members;
     std::ranges::sort(members);
-    return mapped(members, [&](int k) { return exprs_[k]; });
+    return mapped(members, [&](int64_t k) { return exprs_[k]; });
   }
 
  private:
   struct Node {
-    std::vector<int> members;  // exprs
-    std::vector<int> before;   // exprs that they read, once for each time
-    std::vector<int> after;
+    std::vector<int64_t> members;  // exprs
+    std::vector<int64_t> before;   // exprs that they read, once for each time
+    std::vector<int64_t> after;
   };
 
-  const Node& at(int n) const { return nodes_[n]; }
-  const Node& node(int k) const { return at(nodeOf_[k]); }
-  Node& node(int k) { return nodes_[nodeOf_[k]]; }
+  const Node& at(int64_t n) const { return nodes_[n]; }
+  const Node& node(int64_t k) const { return at(nodeOf_[k]); }
+  Node& node(int64_t k) { return nodes_[nodeOf_[k]]; }
 
   // Weights of ops that take time: contractions and calls.
-  static int weightOf(const Expr* e) {
+  static int64_t weightOf(const Expr* e) {
     if (isContraction(*e)) {
       return 1;
     }
     const ExprAttributes& a = e->attributes();
-    return static_cast<int>(
+    return static_cast<int64_t>(
         (a.plan ? std::ranges::count_if(*a.plan, &CommStep::communicates) : 0) +
         std::ranges::count_if(a.haloSteps, [](const HaloStep& w) { return w.kind != Collective::Local; }));
   }
-  int weightOfNode(int n) const {
-    return std::ranges::max(at(n).members | std::views::transform([&](int k) { return weights_[k]; }));
+  int64_t weightOfNode(int64_t n) const {
+    return std::ranges::max(at(n).members | std::views::transform([&](int64_t k) { return weights_[k]; }));
   }
 
-  bool reaches(int from, int to) const {
-    const int goal = nodeOf_[to];
+  bool reaches(int64_t from, int64_t to) const {
+    const int64_t goal = nodeOf_[to];
     std::vector<bool> seen(exprs_.size(), false);
-    std::vector<int> open{nodeOf_[from]};
+    std::vector<int64_t> open{nodeOf_[from]};
     while (!open.empty()) {
-      const int n = open.back();
+      const int64_t n = open.back();
       open.pop_back();
       if (n == goal) {
         return true;
       }
-      for (int next : at(n).after) {
-        const int reader = nodeOf_[next];
+      for (int64_t next : at(n).after) {
+        const int64_t reader = nodeOf_[next];
         // a node that is ready after the goal is not before it
         if (!seen[reader] && ready_[reader] <= ready_[goal]) {
           seen[reader] = true;
@@ -200,12 +201,12 @@ class Order {
   }
 
   std::vector<Expr*> exprs_;
-  std::vector<int> weights_;
+  std::vector<int64_t> weights_;
   std::vector<Node> nodes_;  // one an expr; one that was joined to another has no members
-  std::vector<int> nodeOf_;
-  std::vector<int> ready_;
-  std::vector<int> rest_;
-  int length_ = 0;
+  std::vector<int64_t> nodeOf_;
+  std::vector<int64_t> ready_;
+  std::vector<int64_t> rest_;
+  int64_t length_ = 0;
 };
 
 class Packing {
@@ -214,8 +215,8 @@ class Packing {
 
   bool run() {
     std::vector<Bucket> candidates;
-    std::map<std::string, int> alike;
-    for (int k = 0; k < std::ssize(order_.exprs()); k++) {
+    std::map<std::string, int64_t> alike;
+    for (int64_t k = 0; k < std::ssize(order_.exprs()); k++) {
       std::optional<Shareable> call = shareable(order_.exprs()[k]);
       if (call && call->bytes < context_.settings().bucketBytes) {
         alike[call->key]++;
@@ -240,14 +241,14 @@ class Packing {
  private:
   // A candidate is alone in its bucket at first.
   struct Bucket {
-    std::vector<int> exprs;
-    int when;        // the time at which the first is ready, or needed if it grows
+    std::vector<int64_t> exprs;
+    int64_t when;    // the time at which the first is ready, or needed if it grows
     Shareable call;  // of the first, with the bytes of all
   };
 
   bool fits(const Bucket& c, const Bucket& bucket) const {
-    const int expr = c.exprs[0];
-    const int first = bucket.exprs[0];
+    const int64_t expr = c.exprs[0];
+    const int64_t first = bucket.exprs[0];
     return bucket.call.bytes + c.call.bytes <= context_.settings().bucketBytes &&
            (!(c.call.grows || c.call.shrinks) || c.when <= bucket.when + 1) &&
            std::max(order_.ready(expr), order_.ready(first)) + 1 + std::max(order_.rest(expr), order_.rest(first)) <=
@@ -273,7 +274,7 @@ class Packing {
 
   // In the order of the program.
   bool number() {
-    std::map<int, const Bucket*> packs;
+    std::map<int64_t, const Bucket*> packs;
     for (const auto& [key, buckets] : buckets_) {
       for (const Bucket& bucket : buckets) {
         if (bucket.exprs.size() > 1) {
@@ -281,13 +282,13 @@ class Packing {
         }
       }
     }
-    int pack = 0;
+    int64_t pack = 0;
     for (const auto& [first, bucket] : packs) {
       pack++;
-      for (int k : bucket->exprs) {
+      for (int64_t k : bucket->exprs) {
         fusion_.setPack(order_.exprs()[k], pack);
       }
-      const auto nameOf = [&](int k) { return fmt::format("T{}", order_.exprs()[k]->output()->id()); };
+      const auto nameOf = [&](int64_t k) { return fmt::format("T{}", order_.exprs()[k]->output()->id()); };
       context_.remark(fmt::format("{} are one {} of {} bytes", joined(bucket->exprs, ", ", nameOf), bucket->call.call,
                                   bucket->call.bytes));
     }
@@ -313,8 +314,8 @@ bool packRedistributions(Fusion& fusion, PassContext& context) {
 
 std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
   Order order(fusion);
-  std::map<int, std::pair<int, std::string>> first;  // by pack number: an expr and the key of its call
-  for (int k = 0; k < std::ssize(order.exprs()); k++) {
+  std::map<int64_t, std::pair<int64_t, std::string>> first;  // by pack number: an expr and the key of its call
+  for (int64_t k = 0; k < std::ssize(order.exprs()); k++) {
     const Expr* e = order.exprs()[k];
     if (e->attributes().pack == 0) {
       continue;
@@ -331,7 +332,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
       order.join(k, it->second.first);
     }
   }
-  auto steps = mapped(order.nodesInOrder(), [&](int n) { return order.exprsOf(n); });
+  auto steps = mapped(order.nodesInOrder(), [&](int64_t n) { return order.exprsOf(n); });
   check(sumOf(steps, [](const std::vector<Expr*>& step) { return step.size(); }) == order.exprs().size(),
         "[pack-redistributions] redistributions with one pack number depend on each other; leave it out");
   return steps;

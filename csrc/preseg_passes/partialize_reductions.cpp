@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <ranges>
 #include <string>
@@ -33,19 +34,19 @@ std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
 }
 
 // For every operand dim, the corresponding dim of partialRoot.
-std::vector<int> rootDims(const Expr* e, int operand, const TensorView* result) {
-  std::vector<int> roots = mapped(operandDims(e, operand), &OperandDim::root);
+std::vector<int64_t> rootDims(const Expr* e, int64_t operand, const TensorView* result) {
+  std::vector<int64_t> roots = mapped(operandDims(e, operand), &OperandDim::root);
   if (isIndexing(*e) && operand == tableOf(*e)) {
-    roots[e->attributes().dim] = static_cast<int>(result->getRootDomain().size());
+    roots[e->attributes().dim] = std::ssize(result->getRootDomain());
   }
   return roots;
 }
 
 // By axis: the digits of reduced root dims that it owns, as digits of these dims.
-using PartialAxes = std::map<int, std::vector<Digit>>;
+using PartialAxes = std::map<int64_t, std::vector<Digit>>;
 
 // The digits of one root dim.
-std::vector<Digit> digitsOf(const PartialAxes& axes, int root) {
+std::vector<Digit> digitsOf(const PartialAxes& axes, int64_t root) {
   std::vector<Digit> digits;
   for (const auto& [axis, pieces] : axes) {
     std::ranges::copy_if(pieces, std::back_inserter(digits), [&](const Digit& d) { return d.dim == root; });
@@ -53,7 +54,7 @@ std::vector<Digit> digitsOf(const PartialAxes& axes, int root) {
   return digits;
 }
 
-bool isReduced(const std::vector<Dim>& root, int dim) { return dim >= 0 && root[dim].type == IterType::Reduction; }
+bool isReduced(const std::vector<Dim>& root, int64_t dim) { return dim >= 0 && root[dim].type == IterType::Reduction; }
 
 // The number of parts that axes own.
 IntExpr ownedParts(const DigitList& dim) {
@@ -78,7 +79,7 @@ bool areAllParts(const DigitList& dim) {
 
 // Their digits can be split off the root dims.
 bool nest(const PartialAxes& axes, const std::vector<Dim>& root) {
-  return std::ranges::all_of(std::views::iota(0, static_cast<int>(root.size())), [&](int k) {
+  return std::ranges::all_of(indices(root), [&](int64_t k) {
     const DigitList digits = fillLocal(k, root[k].extent, digitsOf(axes, k));
     return !digits.isOpaque() && (!digits.isRagged() || (digits.hasParts() ? areAllParts(digits) : isBlock(digits)));
   });
@@ -105,20 +106,20 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
   const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
-  for (const int operand : e->tensorPositions()) {
+  for (const int64_t operand : e->tensorPositions()) {
     const TensorView* tv = e->input(operand)->asTensor();
     const ShardState state = states.state(tv);
     if (!(state.mesh == mesh) || tv->isPartial()) {
       continue;
     }
-    const std::vector<int> roots = rootDims(e, operand, result);
+    const std::vector<int64_t> roots = rootDims(e, operand, result);
     std::vector<bool> first(mesh.numAxes(), false);
-    for (size_t k = 0; k < state.dims.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(state.dims); k++) {
       for (Digit d : state.dims[k].digits()) {
         if (!d.owner.isDevice()) {
           continue;
         }
-        const int axis = d.owner.axis;
+        const int64_t axis = d.owner.axis;
         if (!isReduced(root, roots[k]) || (isIndexing(*e) && !state.dims[k].isRange())) {
           elsewhere[axis] = true;
         } else if (axes.count(axis) == 0 || first[axis]) {
@@ -153,8 +154,8 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
                           ReduceOp combine) {
   return fusion.tensorFromRoot(dtype, root, [&](Fusion& f, const std::vector<IterDomain*>& ids) {
     std::vector<IterDomain*> rest;
-    std::map<std::pair<int, int64_t>, IterDomain*> pieces;  // (axis, -order): the outer part of an axis first
-    for (int k = 0; k < std::ssize(ids); k++) {
+    std::map<std::pair<int64_t, int64_t>, IterDomain*> pieces;  // (axis, -order): the outer part of an axis first
+    for (int64_t k = 0; k < std::ssize(ids); k++) {
       const std::vector<Digit> owned = digitsOf(axes, k);
       if (owned.empty()) {
         rest.push_back(ids[k]);
@@ -210,7 +211,7 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
 ShardState partialState(Expr* e, const PartialAxes& axes, const TensorView* partial, const ShardState& wanted) {
   ShardState state = ShardState::replicated(wanted.mesh, mapped(stateDims(partial), &IterDomain::extent));
   append(state.partial, std::views::keys(axes));
-  for (const int operand : e->tensorPositions()) {
+  for (const int64_t operand : e->tensorPositions()) {
     propagateForward(e, operand, shardState(e->input(operand)->asTensor()), partial, state);
   }
   addAxes(state, wanted);
@@ -225,7 +226,7 @@ TensorView* cast(TensorView* tv, DataType to, const ShardState& at) {
 TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, DataType dtype) {
   Fusion& fusion = sum->fusion();
   const DataType wide = accumulateType(dtype);
-  const auto last = static_cast<int>(state.dims.size()) - 1;
+  const auto last = std::ssize(state.dims) - 1;
   const IntExpr extent = bias->shape()[0];
   const std::vector<Digit> owned =
       filtered(state.dims[last].digits(), [](const Digit& d) { return d.owner.isDevice(); });

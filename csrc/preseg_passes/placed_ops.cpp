@@ -1,6 +1,7 @@
 #include "preseg_passes/placed_ops.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "ir/window.h"
@@ -20,7 +21,7 @@ TensorView* PlacedOps::point(PointOp op, const std::vector<Val*>& operands, std:
     }
     const std::vector<Dim> more = dimsOf(v->asTensor());
     dims.resize(more.size(), {1, IterType::Broadcast});
-    for (size_t k = 0; k < more.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(more); k++) {
       dims[k] = dims[k].type == IterType::Broadcast ? more[k] : dims[k];
     }
     dtype = v->dtype();
@@ -33,7 +34,7 @@ TensorView* PlacedOps::number(PointOp op, TensorView* tv, ScalarConst with) {
 }
 TensorView* PlacedOps::sum(TensorView* tv, const std::vector<bool>& reduced) {
   std::vector<Dim> dims = dimsOf(tv);
-  for (size_t k = 0; k < dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(dims); k++) {
     dims[k].type = reduced[k] ? IterType::Reduction : dims[k].type;
   }
   return placed(fusion_.addOp(ExprKind::Reduce, {tv}, tv->dtype(), dims, {.reduce = ReduceOp::Sum}));
@@ -96,7 +97,7 @@ void PlacedOps::remove() {
 TensorView* PlacedOps::placed(TensorView* out) {
   const Expr* e = made_.emplace_back(out->definition());
   ShardState state = ShardState::replicated(mesh_, out->shape());
-  for (const int operand : e->tensorPositions()) {
+  for (const int64_t operand : e->tensorPositions()) {
     propagateForward(e, operand, shardState(e->input(operand)->asTensor()), out, state);
   }
   setShardState(out, state);

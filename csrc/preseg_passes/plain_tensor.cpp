@@ -37,7 +37,7 @@ TensorView* redistributed(TensorView* from, const ShardState& state) {
 
 TensorView* combine(TensorView* partial, const ShardState& state) {
   std::vector<Dim> dims = dimsOf(partial);
-  const int dim = partial->partialDim();
+  const int64_t dim = partial->partialDim();
   dims.at(dim).type = IterType::Reduction;
   return placedOp(ExprKind::Redistribute, {partial}, partial->dtype(), dims, state,
                   {.reduce = partial->partialDomain()->combine(), .dim = dim});
@@ -55,7 +55,7 @@ bool combinesPartials(const Expr* expr) {
   if (expr->kind() != ExprKind::Reduce) {
     return false;
   }
-  const int partial = expr->tensorInputs()[0]->partialDim();
+  const int64_t partial = expr->tensorInputs()[0]->partialDim();
   const std::vector<IterDomain*>& dims = expr->tensorOutput()->getLogicalDomain();
   return partial >= 0 &&
          std::ranges::all_of(indices(dims), [&](int64_t k) { return dims[k]->isReduction() == (k == partial); });

@@ -1,6 +1,7 @@
 #include "preseg_passes/privatize_casts.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "ir/fusion.h"
@@ -30,10 +31,10 @@ bool privatizeCasts(Fusion& fusion, PassContext& /*context*/) {
       continue;
     }
     const std::vector<Expr*> uses = fusion.uses(cast->output());
-    for (size_t k = 1; k < uses.size(); k++) {
+    for (int64_t k = 1; k < std::ssize(uses); k++) {
       TensorView* copy = fusion.addOp(ExprKind::Cast, {cast->input(0)}, cast->output()->dtype(),
                                       dimsOf(cast->tensorOutput()), cast->attributes());
-      for (const int operand : uses[k]->positionsOf(cast->output())) {
+      for (const int64_t operand : uses[k]->positionsOf(cast->output())) {
         fusion.replaceInput(uses[k], operand, copy);
       }
       changed = true;

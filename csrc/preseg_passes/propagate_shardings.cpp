@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -29,8 +30,8 @@ int64_t bytesOf(const Val* val) {
 
 // Operands in the order of their priority. If the weight and the activations suggest one axis for different dims, the
 // smaller of the two is cheaper to gather, so the larger comes first; the weight where they are equal.
-std::vector<int> operandOrder(const Expr* expr) {
-  std::vector<int> order = mapped<int>(indices(expr->inputs()), std::identity());
+std::vector<int64_t> operandOrder(const Expr* expr) {
+  std::vector<int64_t> order = mapped<int64_t>(indices(expr->inputs()), std::identity());
   if (isContraction(*expr) && bytesOf(expr->input(0)) <= bytesOf(expr->input(1))) {
     std::rotate(order.begin(), order.begin() + 1, order.end());  // weight, bias, activations
   }
@@ -41,7 +42,7 @@ std::vector<int> operandOrder(const Expr* expr) {
 template <class T>
 std::vector<std::vector<T>> eachFirst(const std::vector<T>& list) {
   std::vector<std::vector<T>> orders{list};
-  for (size_t k = 1; k < list.size(); k++) {
+  for (int64_t k = 1; k < std::ssize(list); k++) {
     std::vector<T>& order = orders.emplace_back(list);
     std::rotate(order.begin(), order.begin() + k, order.begin() + k + 1);
   }
@@ -69,7 +70,7 @@ bool markUserSharded(const Fusion& fusion) {
 // The order in which ops propagate axes of a result back to an operand: first ops that keep elements, then reductions; last ops that
 // stretch the operand, because they determine the least.
 enum class Way : uint8_t { PassesThrough, Reduces, Stretches };
-constexpr int kWays = 3;
+constexpr int64_t kWays = 3;
 
 Way wayOf(const Expr* e) {
   const OpForm form = ruleOf(*e).form;
@@ -104,7 +105,7 @@ class Propagation {
       }
     }
     leavesWhole_ = symbolic && awaits;
-    for (size_t k = 0; k < exprs_.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(exprs_); k++) {
       places_[exprs_[k]->id()] = k;
     }
     for (const auto& [output, input] : fusion.aliases()) {
@@ -124,7 +125,7 @@ class Propagation {
       return false;
     }
     spreadMeshes();
-    for (size_t k = 0; k < exprs_.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(exprs_); k++) {
       forward_.insert(k);
       for (const Val* in : exprs_[k]->inputs()) {
         mayTakeFrom(exprs_[k], in);
@@ -142,7 +143,7 @@ class Propagation {
   };
   using Bytes = std::optional<int64_t>;  // nothing while sizes are symbols
   using Ready =
-      std::set<std::pair<size_t, int>, std::greater<>>;  // (place of its definition, id) of tensors, the last first
+      std::set<std::pair<size_t, int64_t>, std::greater<>>;  // (place of its definition, id) of tensors, the last first
 
   // Only tensors are free or have a state.
   bool isFree(const Val* val) const { return free_.contains(val->id()); }
@@ -219,10 +220,10 @@ class Propagation {
       forward(exprs_[place]);
       return true;
     }
-    for (int way = 0; way < kWays; way++) {
+    for (int64_t way = 0; way < kWays; way++) {
       Ready& ready = backward_[way];
       if (!ready.empty()) {
-        const int id = ready.begin()->second;
+        const int64_t id = ready.begin()->second;
         ready.erase(ready.begin());
         backward(free_.at(id), static_cast<Way>(way));
         return true;
@@ -262,7 +263,7 @@ class Propagation {
     size_t best = 0;
     Bytes least;  // set once two suggestions differ
     std::vector<std::string> others;
-    for (size_t k = 1; k < all.size(); k++) {
+    for (int64_t k = 1; k < std::ssize(all); k++) {
       if (sameDigits(all[k].state, all[best].state)) {
         continue;
       }
@@ -290,18 +291,18 @@ class Propagation {
 
   // The state of a result with the axes that its operands suggest: each of them first once, where they may differ.
   Suggestion fromOperands(const Expr* e, const TensorView* out) {
-    std::vector<std::vector<int>> orders = eachFirst(operandOrder(e));
+    std::vector<std::vector<int64_t>> orders = eachFirst(operandOrder(e));
     if (e->kind() != ExprKind::Point && !isContraction(*e)) {
       orders.resize(1);
     }
-    const auto all = mapped(orders, [&](const std::vector<int>& order) { return inOrder(e, out, order); });
+    const auto all = mapped(orders, [&](const std::vector<int64_t>& order) { return inOrder(e, out, order); });
     return choose(out, all, "its operands receive",
                   [&](const ShardState& state) { return bytesOfOperands(e, out, state); });
   }
 
-  Suggestion inOrder(const Expr* e, const TensorView* out, const std::vector<int>& order) {
+  Suggestion inOrder(const Expr* e, const TensorView* out, const std::vector<int64_t>& order) {
     Suggestion suggestion{*find(out), ""};
-    for (int operand : order) {
+    for (int64_t operand : order) {
       const ShardState* from = find(e->input(operand));
       if (from != nullptr && propagateForward(e, operand, *from, out, suggestion.state, facts_)) {
         suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "from " : " and ", e->input(operand)->id());
@@ -328,7 +329,7 @@ class Propagation {
   void takeFrom(const Expr* reader, const TensorView* tv, Suggestion& suggestion) {
     for (const Val* out : reader->outputs()) {
       const ShardState* from = find(out);
-      for (const int operand : reader->positionsOf(tv)) {
+      for (const int64_t operand : reader->positionsOf(tv)) {
         if (from != nullptr && propagateBackward(reader, out->asTensor(), *from, operand, suggestion.state, facts_)) {
           suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "for " : " and ", out->id());
         }
@@ -349,7 +350,7 @@ class Propagation {
   }
 
   // The state of an operand that `result` at `state` needs.
-  ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, int operand) {
+  ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, int64_t operand) {
     ShardState needed = ShardState::replicated(state.mesh, e->input(operand)->asTensor()->shape());
     propagateBackward(e, result, state, operand, needed, facts_);
     return needed;
@@ -358,7 +359,7 @@ class Propagation {
   // The bytes that redistributed operands receive if the result is at `state`.
   Bytes bytesOfOperands(const Expr* e, const TensorView* out, const ShardState& state) {
     int64_t bytes = 0;
-    for (const int operand : e->tensorPositions()) {
+    for (const int64_t operand : e->tensorPositions()) {
       const TensorView* in = e->input(operand)->asTensor();
       const ShardState* held = find(in);
       // contributions to a sum are combined in any state
@@ -387,7 +388,7 @@ class Propagation {
         if (reader == nullptr || !(reader->mesh == state.mesh) || (takesAxes(out) && !reader->isSharded())) {
           continue;
         }
-        for (const int operand : use->positionsOf(tv)) {
+        for (const int64_t operand : use->positionsOf(tv)) {
           const ShardState needed = neededOf(use, out->asTensor(), *reader, operand);
           const Bytes more = moved.insert(needed.toString()).second ? bytesBetween(tv, state, needed) : Bytes(0);
           if (!more) {
@@ -445,13 +446,13 @@ class Propagation {
   bool leavesWhole_ = false;
   // Tensors with a binding of a reduced dim. It does not shard the result, so it is removed.
   std::vector<TensorView*> bindsReduced_;
-  std::map<int, TensorView*> free_;
-  std::map<int, ShardState> states_;
-  std::map<int, std::string> choices_;  // of a tensor with several suggestions, by id: what was chosen and why
-  std::map<int, std::string> reasons_;  // of a placed tensor, by id: where its axes come from
-  std::set<int> aliased_;               // of free_: outputs in the memory of an input
-  std::map<int, size_t> places_;        // by id of an expr: where it stands in exprs_
-  std::set<size_t> forward_;            // of exprs_, to be looked at
+  std::map<int64_t, TensorView*> free_;
+  std::map<int64_t, ShardState> states_;
+  std::map<int64_t, std::string> choices_;  // of a tensor with several suggestions, by id: what was chosen and why
+  std::map<int64_t, std::string> reasons_;  // of a placed tensor, by id: where its axes come from
+  std::set<int64_t> aliased_;               // of free_: outputs in the memory of an input
+  std::map<int64_t, size_t> places_;        // by id of an expr: where it stands in exprs_
+  std::set<size_t> forward_;                // of exprs_, to be looked at
   std::array<Ready, kWays> backward_;
 };
 

@@ -1,6 +1,7 @@
 #include "preseg_passes/reshard_cost.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -49,7 +50,7 @@ bool usesWholeAxes(const ShardState& state) {
       }
     }
   }
-  return std::ranges::all_of(std::views::iota(0, state.mesh.numAxes()), [&](int axis) {
+  return std::ranges::all_of(std::views::iota(int64_t{0}, state.mesh.numAxes()), [&](int64_t axis) {
     return owned[axis].isConst(1) || owned[axis] == state.mesh.axisSize(axis);
   });
 }
@@ -72,7 +73,7 @@ bool addsContributions(const Expr* expr) {
          expr->input(0)->asTensor()->isPartial();
 }
 
-std::vector<int> idsOf(const Fusion& fusion, const std::function<bool(const Expr*)>& among) {
+std::vector<int64_t> idsOf(const Fusion& fusion, const std::function<bool(const Expr*)>& among) {
   return mapped(filtered(fusion.exprs(), among), &Expr::id);
 }
 

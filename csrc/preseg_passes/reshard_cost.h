@@ -42,7 +42,7 @@ struct ReshardCost {
 // True for one of them that adds up the contributions to a sum.
 [[nodiscard]] bool addsContributions(const Expr* expr);
 // The ids of the exprs that a pass is to visit: a visit may remove exprs that follow.
-[[nodiscard]] std::vector<int> idsOf(const Fusion& fusion, const std::function<bool(const Expr*)>& among);
+[[nodiscard]] std::vector<int64_t> idsOf(const Fusion& fusion, const std::function<bool(const Expr*)>& among);
 // The existing redistribution of `tv` to `state`, or nullptr.
 [[nodiscard]] TensorView* knownReshard(const TensorView* tv, const ShardState& state);
 

@@ -1,5 +1,6 @@
 #include "preseg_passes/reshard_edges.h"
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -40,7 +41,7 @@ class EdgeRewrites {
     bool any = false;
     for (bool changed = true; changed;) {
       changed = merge();
-      for (const int id : idsOf(fusion_, isOneMeshReshard)) {
+      for (const int64_t id : idsOf(fusion_, isOneMeshReshard)) {
         Expr* e = fusion_.expr(id);
         changed |= e != nullptr && (compose(e) || narrow(e) || sink(e) || hoist(e));
       }
@@ -53,7 +54,7 @@ class EdgeRewrites {
   // Merges two redistributions of one tensor to one state.
   bool merge() {
     bool changed = false;
-    std::map<std::tuple<int, std::string, ReduceOp>, TensorView*> known;
+    std::map<std::tuple<int64_t, std::string, ReduceOp>, TensorView*> known;
     for (Expr* e : filtered(fusion_.exprs(), isOneMeshReshard)) {
       TensorView* to = e->tensorOutput();
       TensorView*& first = known[{e->input(0)->id(), states_.state(to).toString(), e->attributes().reduce}];
@@ -105,7 +106,7 @@ class EdgeRewrites {
       if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
         return std::nullopt;
       }
-      for (const int operand : use->positionsOf(tv)) {
+      for (const int64_t operand : use->positionsOf(tv)) {
         const Edge edge = edgeRelation(use, operand, use->tensorOutput(), states_);
         if (edge.relation != EdgeRelation::Local || !edge.needed || (needed && !provenEqual(*needed, *edge.needed))) {
           return std::nullopt;
@@ -148,7 +149,7 @@ class EdgeRewrites {
         break;
       }
       Expr* op = uses[0];
-      const int operand = op->tensorPositions()[0];
+      const int64_t operand = op->tensorPositions()[0];
       if (at == middle) {
         fusion_.replaceInput(op, operand, from);
       }
@@ -184,8 +185,8 @@ class EdgeRewrites {
   }
 
   // The cost of computing `tv` at `wanted` from operands that are moved, or are computed in the same way.
-  std::optional<ReshardCost> costToRepeat(TensorView* tv, const ShardState& wanted, int depth = 0) {
-    constexpr int kMaxDepth = 8;
+  std::optional<ReshardCost> costToRepeat(TensorView* tv, const ShardState& wanted, int64_t depth = 0) {
+    constexpr int64_t kMaxDepth = 8;
     if (depth == kMaxDepth || !canRepeat(tv)) {
       return std::nullopt;
     }
@@ -193,7 +194,7 @@ class EdgeRewrites {
     setShardState(tv, wanted);
     std::optional<ReshardCost> cost = ReshardCost{};
     const Expr* op = tv->definition();
-    for (const int operand : op->tensorPositions()) {
+    for (const int64_t operand : op->tensorPositions()) {
       const Edge edge = edgeRelation(op, operand, tv, states_);
       const bool moves = edge.relation == EdgeRelation::Comm;
       if (!edge.needed || !(edge.held.mesh.empty() || edge.held.mesh == wanted.mesh) ||
@@ -213,14 +214,14 @@ class EdgeRewrites {
     return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(plans_, states_.state(tv), wanted, tv);
   }
 
-  ReshardCost costToHave(TensorView* tv, const ShardState& wanted, int depth) {
+  ReshardCost costToHave(TensorView* tv, const ShardState& wanted, int64_t depth) {
     const ReshardCost moved = costToMove(tv, wanted);
     const std::optional<ReshardCost> repeated = costToRepeat(tv, wanted, depth);
     return repeated && isCheaper(*repeated, moved) ? *repeated : moved;
   }
 
   // Builds `tv` at `wanted` in the way that costToHave priced.
-  TensorView* have(TensorView* tv, const ShardState& wanted, int depth) {
+  TensorView* have(TensorView* tv, const ShardState& wanted, int64_t depth) {
     const std::optional<ReshardCost> repeated = costToRepeat(tv, wanted, depth);
     if (repeated && isCheaper(*repeated, costToMove(tv, wanted))) {
       repeat(tv, wanted, depth);
@@ -230,10 +231,10 @@ class EdgeRewrites {
     return known != nullptr ? known : redistributed(tv, wanted);
   }
 
-  void repeat(TensorView* tv, const ShardState& wanted, int depth) {
+  void repeat(TensorView* tv, const ShardState& wanted, int64_t depth) {
     setShardState(tv, wanted);
     Expr* op = tv->definition();
-    for (const int operand : op->tensorPositions()) {
+    for (const int64_t operand : op->tensorPositions()) {
       const Edge edge = edgeRelation(op, operand, tv, states_);
       if (edge.relation == EdgeRelation::Comm) {
         fusion_.replaceInput(op, operand, have(op->input(operand)->asTensor(), *edge.needed, depth + 1));

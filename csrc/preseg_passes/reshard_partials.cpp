@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <ranges>
 #include <type_traits>
@@ -54,7 +55,7 @@ bool keepsSum(const Expr* e) {
 // The state of contributions after an op whose first root dims are the dims of its operand.
 TensorView* shaped(TensorView* partial, const Expr* op) {
   Fusion& fusion = partial->fusion();
-  const int at = partial->partialDim();
+  const int64_t at = partial->partialDim();
   ExprAttributes attributes = op->attributes();
   std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)> connect;
   std::vector<IntExpr> extents = op->tensorOutput()->shape();
@@ -62,12 +63,12 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
   std::vector<Dim> root = dimsOf(partial);
   switch (op->kind()) {
     case ExprKind::Permute:
-      for (int& dim : attributes.order) {
+      for (int64_t& dim : attributes.order) {
         dim += dim >= at ? 1 : 0;
       }
       attributes.order.insert(attributes.order.begin(), at);
       connect = [&](Fusion&, const std::vector<IterDomain*>& ids) {
-        return mapped(attributes.order, [&](int old) { return ids[old]; });
+        return mapped(attributes.order, [&](int64_t old) { return ids[old]; });
       };
       break;
     case ExprKind::Reshape:
@@ -84,7 +85,7 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       return addSlice(partial, attributes.starts, attributes.stops, attributes.steps);
     default: {  // Reduce
       const std::vector<IterDomain*>& reduced = op->tensorOutput()->getRootDomain();
-      for (int k = 0; k < std::ssize(reduced); k++) {
+      for (int64_t k = 0; k < std::ssize(reduced); k++) {
         root[k + (k >= at ? 1 : 0)].type = reduced[k]->iterType();
       }
       return fusion.addOp(ExprKind::Reduce, {partial}, op->output()->dtype(), root, attributes);
@@ -171,7 +172,7 @@ TensorView* ofContributions(const Expr* op, TensorView* partial) {
 
 bool delayPartialSums(Fusion& fusion, PassContext& context) {
   bool changed = false;
-  for (const int id : idsOf(fusion, addsContributions)) {
+  for (const int64_t id : idsOf(fusion, addsContributions)) {
     changed |= delay(fusion, context.memo<PlanMemo>(), fusion.expr(id));
   }
   return changed;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,16 +25,16 @@ namespace meshfuse {
 
 namespace {
 
-bool ownsAny(const ShardState& state, const std::vector<int>& axes) {
-  return std::ranges::any_of(axes, [&](int axis) { return state.owns(axis) || contains(state.partial, axis); });
+bool ownsAny(const ShardState& state, const std::vector<int64_t>& axes) {
+  return std::ranges::any_of(axes, [&](int64_t axis) { return state.owns(axis) || contains(state.partial, axis); });
 }
 
-bool ownsAll(const ShardState& state, const std::vector<int>& axes) {
-  return std::ranges::all_of(axes, [&](int axis) { return state.owns(axis); });
+bool ownsAll(const ShardState& state, const std::vector<int64_t>& axes) {
+  return std::ranges::all_of(axes, [&](int64_t axis) { return state.owns(axis); });
 }
 
 // The state with the outermost local digit of a dim that the axes divide cut into blocks for them.
-std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const std::vector<int>& axes) {
+std::optional<ShardState> inBlocks(const ShardState& state, int64_t dim, const std::vector<int64_t>& axes) {
   const DigitList& digits = state.dims[dim];
   if (digits.isOpaque() || digits.isRagged()) {
     return std::nullopt;
@@ -48,13 +49,13 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
   }
   std::vector<Digit> owned = filtered(digits.digits(), [](const Digit& d) { return d.owner.isDevice(); });
   int64_t stride = top->stride.constValue() * top->size.constValue();
-  for (int axis : axes) {
+  for (int64_t axis : axes) {
     const int64_t size = state.mesh.axisSize(axis).constValue();
     stride /= size;
-    owned.push_back({static_cast<int>(dim), stride, size, Owner::device(axis)});
+    owned.push_back({dim, stride, size, Owner::device(axis)});
   }
   ShardState cut = state;
-  cut.dims[dim] = fillLocal(static_cast<int>(dim), digits.extent(), owned);
+  cut.dims[dim] = fillLocal(dim, digits.extent(), owned);
   return cut.dims[dim].isOpaque() || cut.dims[dim].isRagged() ? std::nullopt : std::optional(cut);
 }
 
@@ -62,7 +63,7 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
 // redistributed to the original sharding.
 class Region {
  public:
-  Region(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states, std::vector<int> axes)
+  Region(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states, std::vector<int64_t> axes)
       : fusion_(fusion), plans_(plans), states_(states), axes_(std::move(axes)) {}
 
   void grow(TensorView* seed, ShardState state) {
@@ -91,7 +92,7 @@ class Region {
   // Once applied: the cost added to the program.
   ReshardCost difference() const {
     ReshardCost more;
-    std::set<int> exprs;
+    std::set<int64_t> exprs;
     for (const auto& [id, member] : members_) {
       more.held += localBytes(member.state, member.tv->dtype());
       exprs.insert(member.tv->definition()->id());
@@ -104,8 +105,8 @@ class Region {
         exprs.insert(use->id());
       }
     }
-    std::set<std::pair<int, std::string>> gathered;
-    for (int id : exprs) {
+    std::set<std::pair<int64_t, std::string>> gathered;
+    for (int64_t id : exprs) {
       const Expr* e = fusion_.expr(id);
       if (e->kind() == ExprKind::Redistribute && e->input(0)->asTensor()->hasDeviceMesh() &&
           e->tensorOutput()->hasDeviceMesh()) {
@@ -130,7 +131,7 @@ class Region {
         if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
           continue;
         }
-        const auto losesBits = [&](int operand) {
+        const auto losesBits = [&](int64_t operand) {
           return edgeRelation(use, operand, use->tensorOutput(), states_).relation == EdgeRelation::Comm &&
                  (isIndexing(*use) || (becomesPartial(use, operand) && dataTypeSize(use->tensorOutput()->dtype()) < 4));
         };
@@ -156,8 +157,8 @@ class Region {
   size_t size() const { return members_.size(); }
 
   // Once settled: the ids of all exprs one of whose edges may not be aligned or local.
-  std::set<int> touched() const {
-    std::set<int> ids;
+  std::set<int64_t> touched() const {
+    std::set<int64_t> ids;
     for (const auto& [id, member] : members_) {
       ids.insert(member.tv->definition()->id());
       for (const Expr* use : fusion_.uses(member.tv)) {
@@ -167,8 +168,8 @@ class Region {
     return ids;
   }
   // Redistributed tensors of the region and their states, by id.
-  std::set<std::pair<int, std::string>> reshards() const {
-    std::set<std::pair<int, std::string>> all;
+  std::set<std::pair<int64_t, std::string>> reshards() const {
+    std::set<std::pair<int64_t, std::string>> all;
     for (const auto& [id, member] : members_) {
       if (member.tv->definition()->kind() == ExprKind::Redistribute) {
         all.emplace(id, member.state.toString());
@@ -190,7 +191,7 @@ class Region {
   void take(TensorView* tv, ShardState state, bool standsIn) {
     members_.insert_or_assign(tv->id(), Member{tv, std::move(state), states_.state(tv), standsIn});
     open_.insert(tv->id());
-    std::set<int> operands;
+    std::set<int64_t> operands;
     for (const TensorView* in : tv->definition()->tensorInputs()) {
       if (operands.insert(in->id()).second) {
         readers_[in->id()]++;
@@ -220,7 +221,7 @@ class Region {
       }
       TensorView* out = use->tensorOutput();
       ShardState state = states_.state(out);
-      for (const int operand : use->positionsOf(member.tv)) {
+      for (const int64_t operand : use->positionsOf(member.tv)) {
         propagateForward(use, operand, member.state, out, state);
       }
       // a stand-in is gathered in place of the operand
@@ -252,7 +253,7 @@ class Region {
       if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor() || !contains(use->output())) {
         return std::nullopt;
       }
-      for (const int operand : use->positionsOf(tv)) {
+      for (const int64_t operand : use->positionsOf(tv)) {
         ShardState state = states_.state(tv);
         propagateBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, operand, state);
         if (!ownsAll(state, axes_) || (needed && !provenEqual(*needed, state))) {
@@ -265,7 +266,7 @@ class Region {
   }
 
   // The axes cut a dim of the operand that the op reduces, and nothing else of it: it becomes a partial sum.
-  bool becomesPartial(const Expr* e, int operand) const {
+  bool becomesPartial(const Expr* e, int64_t operand) const {
     const TensorView* out = e->tensorOutput();
     if (!contributionsOf(*e) || isIndexing(*e) || out->isPartial() || ownsAny(states_.state(out), axes_)) {
       return false;
@@ -274,7 +275,7 @@ class Region {
     const std::vector<OperandDim> dims = operandDims(e, operand);
     const std::vector<IterDomain*>& root = out->getRootDomain();
     const auto isCut = [&](const DigitList& dim) {
-      return std::ranges::any_of(axes_, [&](int axis) { return owns(dim, axis); });
+      return std::ranges::any_of(axes_, [&](int64_t axis) { return owns(dim, axis); });
     };
     return std::ranges::all_of(indices(held.dims), [&](int64_t k) {
       return !isCut(held.dims[k]) || (dims[k].root != kUnmapped && root[dims[k].root]->isReduction());
@@ -282,11 +283,11 @@ class Region {
   }
 
   // An upper bound of the redistributions that partialize-reductions and decompose-reshardings will add: they may find cheaper ones.
-  ReshardCost costOfEdges(const Expr* e, std::set<std::pair<int, std::string>>& gathered) const {
+  ReshardCost costOfEdges(const Expr* e, std::set<std::pair<int64_t, std::string>>& gathered) const {
     ReshardCost more;
     const TensorView* out = e->tensorOutput();
     bool summed = false;
-    for (const int operand : e->tensorPositions()) {
+    for (const int64_t operand : e->tensorPositions()) {
       const TensorView* in = e->input(operand)->asTensor();
       if (standsIn(in)) {
         continue;
@@ -320,20 +321,20 @@ class Region {
   Fusion& fusion_;
   PlanMemo& plans_;
   ShardStateMemo& states_;
-  std::vector<int> axes_;
-  std::map<int, Member> members_;  // by id
-  std::set<int> open_;             // of members_, whose neighbours are to be asked
-  std::map<int, size_t> readers_;  // by id of a tensor: exprs in the region that read it
-  std::set<int> asked_;            // ids of tensors all of whose readers are in the region
+  std::vector<int64_t> axes_;
+  std::map<int64_t, Member> members_;  // by id
+  std::set<int64_t> open_;             // of members_, whose neighbours are to be asked
+  std::map<int64_t, size_t> readers_;  // by id of a tensor: exprs in the region that read it
+  std::set<int64_t> asked_;            // ids of tensors all of whose readers are in the region
 };
 
 // The axes over which a Redistribute sums to a result that every rank holds whole; empty if it is no all-reduce.
-std::vector<int> allReduced(const Expr* e, ShardStateMemo& states) {
+std::vector<int64_t> allReduced(const Expr* e, ShardStateMemo& states) {
   if (!isOneMeshReshard(e) || !isMovable(e->tensorOutput())) {
     return {};
   }
-  const std::vector<int> axes = states.state(e->input(0)->asTensor()).partial;
-  return ownsAny(states.state(e->tensorOutput()), axes) ? std::vector<int>{} : axes;
+  const std::vector<int64_t> axes = states.state(e->input(0)->asTensor()).partial;
+  return ownsAny(states.state(e->tensorOutput()), axes) ? std::vector<int64_t>{} : axes;
 }
 
 class Split {
@@ -342,8 +343,8 @@ class Split {
       : fusion_(fusion), context_(context), plans_(context.memo<PlanMemo>()), states_(context.memo<ShardStateMemo>()) {}
 
   // The ids of the exprs around what has changed; none if nothing has.
-  std::set<int> run() {
-    for (const int id : idsOf(fusion_, [this](const Expr* e) { return !allReduced(e, states_).empty(); })) {
+  std::set<int64_t> run() {
+    for (const int64_t id : idsOf(fusion_, [this](const Expr* e) { return !allReduced(e, states_).empty(); })) {
       splitAt(fusion_.expr(id));
     }
     return touched_;
@@ -353,20 +354,20 @@ class Split {
   struct Choice {
     Region region;
     ReshardCost more;
-    size_t dim;
+    int64_t dim;
   };
 
   int64_t weight(const ReshardCost& more) const { return more.held + context_.settings().callBytes * more.calls; }
 
   void splitAt(const Expr* e) {
-    const std::vector<int> axes = allReduced(e, states_);  // an earlier region may have taken it
+    const std::vector<int64_t> axes = allReduced(e, states_);  // an earlier region may have taken it
     if (axes.empty()) {
       return;
     }
     TensorView* sum = e->tensorOutput();
     const ShardState state = states_.state(sum);
     std::optional<Choice> best;
-    for (size_t dim = 0; dim < state.dims.size(); dim++) {
+    for (int64_t dim = 0; dim < std::ssize(state.dims); dim++) {
       std::optional<ShardState> cut = inBlocks(state, dim, axes);
       if (!cut || !tried_.emplace(sum->id(), cut->toString()).second) {
         continue;
@@ -401,15 +402,15 @@ class Split {
   PassContext& context_;
   PlanMemo& plans_;
   ShardStateMemo& states_;
-  std::set<std::pair<int, std::string>> tried_;  // (tensor, state) in regions that were tried
-  std::set<int> touched_;                        // exprs around regions that were settled, by id
+  std::set<std::pair<int64_t, std::string>> tried_;  // (tensor, state) in regions that were tried
+  std::set<int64_t> touched_;                        // exprs around regions that were settled, by id
 };
 
 }  // namespace
 
 bool splitAllReduces(Fusion& fusion, PassContext& context) {
-  const int before = fusion.numExprs();
-  const std::set<int> touched = Split(fusion, context).run();
+  const int64_t before = fusion.numExprs();
+  const std::set<int64_t> touched = Split(fusion, context).run();
   if (touched.empty()) {
     return false;
   }

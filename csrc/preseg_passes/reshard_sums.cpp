@@ -1,6 +1,7 @@
 #include "preseg_passes/reshard_sums.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <ranges>
 #include <set>
@@ -50,9 +51,9 @@ class SumTrees {
 
   bool run() {
     bool changed = false;
-    const std::vector<int> adds = idsOf(fusion_, [this](const Expr* e) { return isPlainAdd(e, states_); });
+    const std::vector<int64_t> adds = idsOf(fusion_, [this](const Expr* e) { return isPlainAdd(e, states_); });
     // from the last one on: a tree begins at its root
-    for (const int id : std::views::reverse(adds)) {
+    for (const int64_t id : std::views::reverse(adds)) {
       Expr* e = inTrees_.contains(id) ? nullptr : fusion_.expr(id);
       if (e != nullptr && isPlainAdd(e, states_)) {
         std::vector<Term> terms;
@@ -108,7 +109,7 @@ class SumTrees {
       }
     }
     const TensorView* result = root->tensorOutput();
-    const int rootId = root->id();
+    const int64_t rootId = root->id();
     const auto isThere = [&] { return result->definition() != nullptr && result->definition()->id() == rootId; };
     bool changed = false;
     std::set<const Term*> added;
@@ -156,7 +157,7 @@ class SumTrees {
     const auto plain = std::ranges::find_if(terms, [](const Term* term) { return term->linear.empty(); });
     const ShardState wanted = shardState(root->tensorOutput());
     TensorView* total = nullptr;
-    std::set<int> gone;  // tensors of the tree
+    std::set<int64_t> gone;  // tensors of the tree
     for (const Term* term : terms) {
       total = total == nullptr ? term->contributions : add(total, term->contributions);
       if (plain == terms.end() || term != *plain) {
@@ -174,7 +175,7 @@ class SumTrees {
   }
 
   // The tree without the tensors that are gone, and with `sum`, if it is not null, as one more term.
-  void putInto(Expr* root, TensorView* sum, const std::set<int>& gone) {
+  void putInto(Expr* root, TensorView* sum, const std::set<int64_t>& gone) {
     TensorView* result = root->tensorOutput();
     std::vector<TensorView*> terms = termsWithout(root, gone);
     if (sum != nullptr && terms.size() == 2) {
@@ -197,14 +198,14 @@ class SumTrees {
     }
   }
 
-  std::vector<TensorView*> termsWithout(Expr* op, const std::set<int>& gone) {
+  std::vector<TensorView*> termsWithout(Expr* op, const std::set<int64_t>& gone) {
     auto left = mapped(op->tensorInputs(), [&](TensorView* in) { return without(in, gone); });
     std::erase(left, nullptr);
     return left;
   }
 
   // The rest of a tensor of the tree; null if no term is left.
-  TensorView* without(TensorView* tv, const std::set<int>& gone) {
+  TensorView* without(TensorView* tv, const std::set<int64_t>& gone) {
     Expr* definition = tv->definition();
     if (gone.contains(tv->id())) {
       fusion_.removeExpr(definition);
@@ -220,7 +221,7 @@ class SumTrees {
       return rest;
     }
     size_t next = 0;
-    for (const int operand : definition->tensorPositions()) {
+    for (const int64_t operand : definition->tensorPositions()) {
       fusion_.replaceInput(definition, operand, left[next++]);
     }
     return tv;
@@ -246,7 +247,7 @@ class SumTrees {
   Fusion& fusion_;
   PlanMemo& plans_;
   ShardStateMemo& states_;
-  std::set<int> inTrees_;  // additions and linear ops below a root
+  std::set<int64_t> inTrees_;  // additions and linear ops below a root
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "preseg_passes/specialize.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -27,7 +28,7 @@ std::vector<DeviceMesh> meshesOf(const Fusion& fusion) {
 std::vector<std::string> openAxes(const std::vector<DeviceMesh>& meshes) {
   std::vector<std::string> names;
   for (const DeviceMesh& mesh : meshes) {
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
       const std::string& name = mesh.axisName(axis);
       if (!mesh.axisSize(axis).isConst() && !contains(names, name)) {
         names.push_back(name);
@@ -45,7 +46,7 @@ void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
   for (const auto& [name, size] : sizes) {
     bool known = contains(open, name);
     for (const DeviceMesh& mesh : meshes) {
-      for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
         if (mesh.axisName(axis) == name && mesh.axisSize(axis).isConst()) {
           known = true;
           check(mesh.axisSize(axis).isConst(size),
@@ -152,7 +153,7 @@ MeshSizes sizesForRanks(const Fusion& fusion, int64_t ranks, const MeshSizes& gi
     }
     check(open.size() == 1, "[specialize] axes {} of {} have no size; {} ranks determine only one; give all but one",
           listed(open), mesh.toString(), ranks);
-    const int64_t known = productOf(std::views::iota(0, bound.numAxes()), [&](int axis) {
+    const int64_t known = productOf(std::views::iota(int64_t{0}, bound.numAxes()), [&](int64_t axis) {
       return bound.axisSize(axis).isConst() ? bound.axisSize(axis).constValue() : 1;
     });
     check(

@@ -1,5 +1,6 @@
 #include "preseg_passes/window_places.h"
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -24,7 +25,7 @@ bool onlyChangesShape(const Expr* e) {
 // The cost of a window's halo exchange with its present sharding.
 std::optional<double> costOfWindow(const Expr* e) {
   double cost = 0;
-  for (const int operand : e->tensorPositions()) {
+  for (const int64_t operand : e->tensorPositions()) {
     const std::optional<HaloExchange> exchange = haloExchange(e, operand);
     if (!exchange) {
       return std::nullopt;
@@ -73,7 +74,7 @@ bool place(Expr* window, PlanMemo& plans) {
   if (after && *after < *before + moved) {
     return true;
   }
-  for (size_t k = 0; k < chain.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(chain); k++) {
     setShardState(chain[k], was[k]);
   }
   return false;

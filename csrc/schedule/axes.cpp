@@ -1,6 +1,7 @@
 #include "schedule/axes.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -14,7 +15,7 @@ namespace {
 bool accessRunsThrough(const tile::TensorParam& tensor, const std::vector<tile::Index>& index,
                        const std::string& axis) {
   IntExpr offset = 0;
-  for (size_t d = 0; d < index.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(index); d++) {
     offset += index[d].expr * tensor.strides[d];
   }
   std::optional<LinearForm> form = offset.linearIn(axis);
@@ -34,9 +35,9 @@ bool statementsRunThrough(const tile::Program& program, const std::vector<tile::
 std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, const IntExpr& kAt,
                                       const IntExpr& nAt) const {
   std::vector<IntExpr> result(c.extents.size(), IntExpr(0));
-  auto spread = [&](const std::vector<int>& axis, const IntExpr& at) {
-    std::vector<IntExpr> index = delinearize(at, mapped(axis, [&](int d) { return c.extents[d]; }));
-    for (size_t i = 0; i < axis.size(); i++) {
+  auto spread = [&](const std::vector<int64_t>& axis, const IntExpr& at) {
+    std::vector<IntExpr> index = delinearize(at, mapped(axis, [&](int64_t d) { return c.extents[d]; }));
+    for (int64_t i = 0; i < std::ssize(axis); i++) {
       result[axis[i]] = index[i];
     }
   };
@@ -47,8 +48,8 @@ std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, 
 }
 
 std::vector<KernelAxes> axesChoices(const Coordinates& c) {
-  std::vector<int> dims = filtered(c.order, [&](int d) { return !c.extents[d].isConst(1); });
-  auto reduced = [&](int d) { return static_cast<bool>(c.reduced[d]); };
+  std::vector<int64_t> dims = filtered(c.order, [&](int64_t d) { return !c.extents[d].isConst(1); });
+  auto reduced = [&](int64_t d) { return static_cast<bool>(c.reduced[d]); };
   size_t longest = 0;
   while (longest < dims.size() && reduced(dims[dims.size() - 1 - longest]) == reduced(dims.back())) {
     longest++;
@@ -57,7 +58,7 @@ std::vector<KernelAxes> axesChoices(const Coordinates& c) {
   for (size_t length = longest; length > 0; length--) {
     KernelAxes a;
     a.innerReduced = reduced(dims.back());
-    for (size_t i = 0; i < dims.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(dims); i++) {
       const IntExpr& extent = c.extents[dims[i]];
       if (i + length >= dims.size()) {
         a.n.push_back(dims[i]);
@@ -83,7 +84,7 @@ Lowering::Position positionOf(const Coordinates& c, const TensorView* tensor, co
   auto it = c.index.find(tensor->id());
   invariant(it != c.index.end(), "[axes] {} has no index", tensor->toString());
   auto dimNamed = [&](std::string_view symbol) -> std::optional<IntExpr> {
-    for (size_t d = 0; d < dims.size(); d++) {
+    for (int64_t d = 0; d < std::ssize(dims); d++) {
       if (symbol == fmt::format("d{}", d)) {
         return dims[d];
       }

@@ -7,6 +7,7 @@
 //   sum over [A, r{B}, C]    m = A     k = B   n = C        softmax over the last of [A, B, C]   m = A*B      n = C
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "schedule/coordinates.h"
@@ -15,7 +16,7 @@
 namespace meshfuse {
 
 struct KernelAxes {
-  std::vector<int> m, k, n;  // reference dims, outermost in the order of the coordinates first
+  std::vector<int64_t> m, k, n;  // reference dims, outermost in the order of the coordinates first
   bool innerReduced = false;
   IntExpr M = 1, K = 1, N = 1;
 

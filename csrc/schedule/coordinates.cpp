@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <numeric>
 
@@ -31,10 +32,10 @@ const TensorView* chooseReference(const Group& group) {
 }
 
 // The number of reduction stages before each tensor of the group.
-std::map<int, int> stagesBefore(const Group& group, std::map<int, int>& stageOf) {
-  std::map<int, int> before;
+std::map<int64_t, int64_t> stagesBefore(const Group& group, std::map<int64_t, int64_t>& stageOf) {
+  std::map<int64_t, int64_t> before;
   for (const Expr* e : group.exprs) {
-    int n = 0;
+    int64_t n = 0;
     for (const TensorView* p : e->tensorInputs()) {
       if (auto it = before.find(p->id()); it != before.end()) {
         n = std::max(n, it->second);
@@ -50,15 +51,15 @@ std::map<int, int> stagesBefore(const Group& group, std::map<int, int>& stageOf)
   return before;
 }
 
-IntExpr referenceDim(int dim, const IntExpr& extent) {
+IntExpr referenceDim(int64_t dim, const IntExpr& extent) {
   return IntExpr::symbol(fmt::format("d{}", dim),
                          {0, extent.upper() ? std::max<int64_t>(0, *extent.upper() - 1) : INT64_MAX, 1});
 }
 
 // Numbers of the connected parts of a group, by expr id: ops of one part exchange results.
-std::map<int, int> connectedParts(const Group& group) {
-  std::map<int, int> next;  // an op of the same part, itself for one of each
-  auto last = [&](int id) {
+std::map<int64_t, int64_t> connectedParts(const Group& group) {
+  std::map<int64_t, int64_t> next;  // an op of the same part, itself for one of each
+  auto last = [&](int64_t id) {
     while (next.at(id) != id) {
       id = next.at(id) = next.at(next.at(id));
     }
@@ -72,7 +73,7 @@ std::map<int, int> connectedParts(const Group& group) {
       }
     }
   }
-  std::map<int, int> parts;
+  std::map<int64_t, int64_t> parts;
   for (const Expr* e : group.exprs) {
     parts[e->id()] = last(e->id());
   }
@@ -104,9 +105,9 @@ class CoordinateFinder {
     c_.extents = reference_->shape();
     c_.reduced.assign(c_.extents.size(), false);
     c_.order = runOrder();
-    for (size_t d = 0; d < c_.extents.size(); d++) {
+    for (int64_t d = 0; d < std::ssize(c_.extents); d++) {
       if (!c_.extents[d].isConst(1)) {
-        propagation_.of(reference_)[d] = referenceDim(static_cast<int>(d), c_.extents[d]);
+        propagation_.of(reference_)[d] = referenceDim(d, c_.extents[d]);
       }
     }
     propagation_.run();
@@ -138,8 +139,8 @@ class CoordinateFinder {
     if (unplaced.empty()) {
       return;
     }
-    const std::map<int, int> parts = connectedParts(group_);
-    std::set<int> placed = {parts.at(opOf(reference_)->id())};
+    const std::map<int64_t, int64_t> parts = connectedParts(group_);
+    std::set<int64_t> placed = {parts.at(opOf(reference_)->id())};
     for (const auto& [tv, e] : unplaced) {
       if (!placed.contains(parts.at(e->id())) && takeReferenceDims(tv)) {
         placed.insert(parts.at(e->id()));
@@ -160,19 +161,19 @@ class CoordinateFinder {
   bool takeReferenceDims(const TensorView* tv) {
     Propagation::Partial& index = propagation_.of(tv);
     const std::vector<IntExpr> shape = tv->shape();
-    auto isFree = [&](int d) {
+    auto isFree = [&](int64_t d) {
       return !c_.extents[d].isConst(1) &&
              std::ranges::none_of(index, [&](const auto& i) { return i && runsOver(*i, d); });
     };
     auto free = filtered(indices(c_.extents), isFree);
     auto next = free.begin();
     Propagation::Partial taken = index;
-    for (size_t d = 0; d < shape.size(); d++) {
+    for (int64_t d = 0; d < std::ssize(shape); d++) {
       if (!taken[d]) {
         if (next == free.end() || !(shape[d] == c_.extents[*next])) {
           return false;
         }
-        taken[d] = referenceDim(static_cast<int>(*next++), shape[d]);
+        taken[d] = referenceDim(*next++, shape[d]);
       }
     }
     if (next != free.end()) {
@@ -183,13 +184,13 @@ class CoordinateFinder {
   }
 
   // A kernel without reductions iterates over its reference in memory order.
-  std::vector<int> runOrder() const {
-    std::vector<int> order(c_.extents.size());
+  std::vector<int64_t> runOrder() const {
+    std::vector<int64_t> order(c_.extents.size());
     std::iota(order.begin(), order.end(), 0);
     auto layout = group_.layouts.find(reference_->id());
     if (layout != group_.layouts.end() && reductionsOf(group_).empty()) {
       const std::vector<int64_t>& strides = layout->second.strides;
-      std::ranges::stable_sort(order, std::greater<>(), [&](int d) { return strides[d]; });
+      std::ranges::stable_sort(order, std::greater<>(), [&](int64_t d) { return strides[d]; });
     }
     return order;
   }
@@ -251,7 +252,7 @@ class CoordinateFinder {
 
   void collect() {
     std::vector<std::string> reduced;
-    for (size_t d = 0; d < c_.extents.size(); d++) {
+    for (int64_t d = 0; d < std::ssize(c_.extents); d++) {
       if (c_.reduced[d]) {
         reduced.push_back(fmt::format("d{}", d));
       }
@@ -306,8 +307,8 @@ class CoordinateFinder {
     bool full = true;
     bool row = c_.hasReduction();
     IntExpr positions = 1;
-    for (size_t d = 0; d < c_.extents.size(); d++) {
-      const bool used = runsOver(it->second, static_cast<int>(d));
+    for (int64_t d = 0; d < std::ssize(c_.extents); d++) {
+      const bool used = runsOver(it->second, d);
       positions *= used ? c_.extents[d] : IntExpr(1);
       bool trivial = c_.extents[d].isConst(1);
       full = full && (used || trivial);
@@ -331,15 +332,15 @@ class CoordinateFinder {
 
 }  // namespace
 
-bool runsOver(const IntExpr& expr, int dim) { return expr.contains(fmt::format("d{}", dim)); }
+bool runsOver(const IntExpr& expr, int64_t dim) { return expr.contains(fmt::format("d{}", dim)); }
 
-bool runsOver(const std::vector<IntExpr>& index, int dim) {
+bool runsOver(const std::vector<IntExpr>& index, int64_t dim) {
   return std::ranges::any_of(index, [&](const IntExpr& i) { return runsOver(i, dim); });
 }
 
 bool Coordinates::isSpread(const TensorView* tensor) const { return spread.contains(tensor->id()); }
 
-int Coordinates::waitsFor(const TensorView* tensor) const {
+int64_t Coordinates::waitsFor(const TensorView* tensor) const {
   auto it = waits.find(tensor->id());
   return it == waits.end() ? 0 : it->second;
 }

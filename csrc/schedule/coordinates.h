@@ -11,6 +11,7 @@
 // A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,22 +26,23 @@ namespace meshfuse {
 struct Coordinates {
   std::vector<IntExpr> extents;  // of the reference dims
   std::vector<bool> reduced;     // the dims that the group's reductions combine
-  std::vector<int> order;  // the dims as a kernel runs through them, innermost last: as the reference lies in memory
+  std::vector<int64_t>
+      order;  // the dims as a kernel runs through them, innermost last: as the reference lies in memory
   // Index of a tensor's stored dims over the symbols d0, d1, ...; by Val id. A reduction's result has no reduced symbols.
-  std::map<int, std::vector<IntExpr>> index;
+  std::map<int64_t, std::vector<IntExpr>> index;
   // Reduction stages: a reduction of stage k depends on results of stages < k only. By Val id of the result.
-  std::map<int, int> stage;
-  int stages = 0;
+  std::map<int64_t, int64_t> stage;
+  int64_t stages = 0;
   bool conflicted = false;  // some tensor is needed at two positions
   bool readsMove = false;   // some tensor may be read at another index, or at its index written in another way
   bool hasReduction() const { return stages > 0; }
 
   // Tensors that run over the reduced dims (the others have one element for each row), and how many reduction stages each tensor of the
   // group waits for; by Val id.
-  std::set<int> spread;
-  std::map<int, int> waits;
+  std::set<int64_t> spread;
+  std::map<int64_t, int64_t> waits;
   bool isSpread(const TensorView* tensor) const;
-  int waitsFor(const TensorView* tensor) const;
+  int64_t waitsFor(const TensorView* tensor) const;
   // True if some spread output waits for no reduction (early: the first sweep can store it), and if some waits for a reduction (late).
   bool earlyOutputs = false;
   bool lateOutputs = false;
@@ -48,8 +50,8 @@ struct Coordinates {
 };
 
 // Whether an expression, or one of an index, names the symbol d<dim>.
-[[nodiscard]] bool runsOver(const IntExpr& expr, int dim);
-[[nodiscard]] bool runsOver(const std::vector<IntExpr>& index, int dim);
+[[nodiscard]] bool runsOver(const IntExpr& expr, int64_t dim);
+[[nodiscard]] bool runsOver(const std::vector<IntExpr>& index, int64_t dim);
 
 // The group's coordinates, or the reason why it has none.
 struct CoordinatesOrReason {

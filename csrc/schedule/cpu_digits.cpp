@@ -1,5 +1,6 @@
 // How axes are cut on a CPU: parts of about 16K elements, vectors of 16, two or four of them interleaved.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -20,10 +21,10 @@ constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
-constexpr int64_t kCachedRow = 32768;  // elements of a row; several such rows stay in the second cache
-constexpr int kPipelineStages = 2;     // more of them have more sums and rows in hand than there are registers
-constexpr int64_t kPipelineRows = 64;  // of a part: two or three more rows are computed and not stored
-constexpr int64_t kAhead = 2048;       // elements by which a flat loop prefetches
+constexpr int64_t kCachedRow = 32768;   // elements of a row; several such rows stay in the second cache
+constexpr int64_t kPipelineStages = 2;  // more of them have more sums and rows in hand than there are registers
+constexpr int64_t kPipelineRows = 64;   // of a part: two or three more rows are computed and not stored
+constexpr int64_t kAhead = 2048;        // elements by which a flat loop prefetches
 
 Specs prefixed(Specs outer, const Specs& inner) {
   append(outer, inner);

@@ -1,6 +1,7 @@
 // How axes are cut on a GPU: accesses of up to 16 bytes, a warp on contiguous memory, rows in registers where they fit.
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "ir/fusion.h"
@@ -40,7 +41,7 @@ Specs within(Specs outer, const Step& step) {
 
 // Elements of the widest access: 16 bytes of the widest type that carries traffic, as far as N is divisible.
 int64_t vectorOf(const Group& group, const KernelAxes& a) {
-  int widest = 1;
+  int64_t widest = 1;
   for (const TensorView* tv : tensorsOf(group)) {
     widest = std::max(widest, dataTypeSize(tv->dtype()));
   }

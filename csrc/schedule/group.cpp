@@ -1,6 +1,7 @@
 #include "schedule/group.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 #include "base/ranges.h"
@@ -9,7 +10,7 @@
 
 namespace meshfuse {
 
-Layout layoutOf(const TensorView* tensor, const std::map<int, Layout>& layouts) {
+Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layouts) {
   const auto known = layouts.find(tensor->id());
   return known != layouts.end() ? known->second : Layout{contiguousStrides(tensor->constantShape())};
 }

@@ -22,10 +22,10 @@ class Val;
 // the base address.
 struct Layout {
   std::vector<int64_t> strides;
-  int alignment = 64;
+  int64_t alignment = 64;
 };
 // Of a tensor of constant sizes; `layouts`, by Val id, has those of tensors that are not row-major.
-[[nodiscard]] Layout layoutOf(const TensorView* tensor, const std::map<int, Layout>& layouts);
+[[nodiscard]] Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layouts);
 
 // The facts about a device that schedules depend on.
 struct DeviceInfo {
@@ -36,7 +36,7 @@ struct DeviceInfo {
   std::string architecture;  // GPU: "sm_90a"
   // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
   // nothing if it accepts it. Null: there is no library.
-  std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int, Layout>&) = nullptr;
+  std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int64_t, Layout>&) = nullptr;
   static DeviceInfo hopper();
 };
 
@@ -47,9 +47,9 @@ struct Group {
   std::vector<Expr*> exprs;
   std::vector<TensorView*> inputs;
   std::vector<TensorView*> outputs;
-  std::map<int, Layout> layouts;  // by Val id, for all inputs and outputs; a missing one is contiguous
+  std::map<int64_t, Layout> layouts;  // by Val id, for all inputs and outputs; a missing one is contiguous
   // Outputs written into the memory of an input they are computed from: output Val id -> input Val id.
-  std::map<int, int> aliases;
+  std::map<int64_t, int64_t> aliases;
 };
 
 [[nodiscard]] std::vector<const Expr*> reductionsOf(const Group& group);
@@ -64,7 +64,7 @@ struct KernelPlan {
   };
   struct Slot {  // one for each tensor parameter except scratch, in order
     const TensorView* tensor = nullptr;
-    int workspace = -1;  // position in workspaces if tensor is null
+    int64_t workspace = -1;  // position in workspaces if tensor is null
   };
   tile::Program program;
   std::vector<Slot> slots;
@@ -77,7 +77,7 @@ struct KernelPlan {
 // A call of a library, or of a routine of our own.
 struct LibraryCall {
   const Expr* op = nullptr;
-  std::map<int, Layout> layouts;  // as Group::layouts
+  std::map<int64_t, Layout> layouts;  // as Group::layouts
 };
 
 }  // namespace meshfuse

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -83,11 +84,11 @@ void Lowering::declareTensors() {
     params_[tv->id()] = builder_.tensor(std::move(param));
     plan_.slots.push_back({tv, -1});
   };
-  for (size_t k = 0; k < group_.inputs.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(group_.inputs); k++) {
     bool aliased = contains(group_.aliases | std::views::values, group_.inputs[k]->id());
     declare(group_.inputs[k], aliased ? tile::Memory::InOut : tile::Memory::Input, fmt::format("x{}", k));
   }
-  for (size_t k = 0; k < group_.outputs.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(group_.outputs); k++) {
     const TensorView* out = group_.outputs[k];
     if (auto alias = group_.aliases.find(out->id()); alias != group_.aliases.end()) {
       params_[out->id()] = params_.at(alias->second);
@@ -120,7 +121,7 @@ IntExpr Lowering::size(const IntExpr& expr) {
   });
 }
 
-int Lowering::tensorParam(const TensorView* tensor) const {
+int64_t Lowering::tensorParam(const TensorView* tensor) const {
   auto it = params_.find(tensor->id());
   if (it == params_.end()) {  // formats the description only on failure
     throwInternalError(fmt::format("[lowering] {} is neither an input nor an output of the group", tensor->toString()));
@@ -132,13 +133,13 @@ void Lowering::bind(const TensorView* tensor, ValueId value) {
   scopes_.back()[fmt::format("bound T{}", tensor->id())] = value;
 }
 
-void Lowering::readFrom(const TensorView* tensor, const Position& position, int param, Position place) {
+void Lowering::readFrom(const TensorView* tensor, const Position& position, int64_t param, Position place) {
   stored_[tensor->id()] = {position, param, std::move(place)};
 }
 
 void Lowering::stopReading(const TensorView* tensor) { stored_.erase(tensor->id()); }
 
-ValueId Lowering::value(const TensorView* tensor, const Position& position, int space) {
+ValueId Lowering::value(const TensorView* tensor, const Position& position, int64_t space) {
   const std::string key = describe(tensor, position, guard_) + fmt::format("@{}", space);
   for (const std::string& known : {fmt::format("bound T{}", tensor->id()), key}) {
     for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
@@ -152,7 +153,7 @@ ValueId Lowering::value(const TensorView* tensor, const Position& position, int 
   return result;
 }
 
-ValueId Lowering::at(const TensorView* tensor, const Position& position, int space) {
+ValueId Lowering::at(const TensorView* tensor, const Position& position, int64_t space) {
   auto stored = stored_.find(tensor->id());
   if (stored != stored_.end() && guard_.empty() && stored->second.position == position) {
     return builder_.load(stored->second.param, stored->second.place, space);
@@ -160,7 +161,7 @@ ValueId Lowering::at(const TensorView* tensor, const Position& position, int spa
   return contains(group_.inputs, tensor) ? load(tensor, position, space, kNone) : compute(tensor, position, space);
 }
 
-ValueId Lowering::load(const TensorView* tensor, const Position& position, int space, ValueId fill) {
+ValueId Lowering::load(const TensorView* tensor, const Position& position, int64_t space, ValueId fill) {
   return builder_.load(tensorParam(tensor), position, space, {.where = guard_, .fill = fill});
 }
 
@@ -168,7 +169,7 @@ void Lowering::store(const TensorView* tensor, const Position& position, ValueId
   builder_.store(tensorParam(tensor), position, value, {.cache = cache});
 }
 
-ValueId Lowering::operand(const Val* val, DataType dtype, const Position& position, int space) {
+ValueId Lowering::operand(const Val* val, DataType dtype, const Position& position, int64_t space) {
   if (val->isTensor()) {
     return value(val->asTensor(), stretched(val->asTensor()->shape(), position), space);
   }
@@ -185,16 +186,16 @@ ValueId Lowering::operand(const Val* val, DataType dtype, const Position& positi
   if (val->dtype() == DataType::Int) {
     return builder_.cast(builder_.indexValue(size(val->intExpr()), space), dtype);
   }
-  for (size_t k = 0; k < plan_.scalars.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(plan_.scalars); k++) {
     if (plan_.scalars[k] == val && builder_.program().scalars[k].dtype == dtype) {
-      return builder_.scalarValue(static_cast<int>(k), space);
+      return builder_.scalarValue(k, space);
     }
   }
   plan_.scalars.push_back(val);
   return builder_.scalarValue(builder_.scalar(fmt::format("a{}", plan_.scalars.size() - 1), dtype), space);
 }
 
-ValueId Lowering::guarded(const TensorView* tensor, const Read& read, int space, ValueId otherwise) {
+ValueId Lowering::guarded(const TensorView* tensor, const Read& read, int64_t space, ValueId otherwise) {
   const Position position = toPosition(read.at);
   if (read.where.empty()) {
     return value(tensor, position, space);
@@ -223,13 +224,13 @@ Read Lowering::readOf(const Expr& e, size_t operand, const Position& position) {
   return readBy(e, operand, exprsOf(position, e), [this](const IntExpr& n) { return size(n); });
 }
 
-ValueId Lowering::pad(const Expr& e, const Position& position, int space) {
+ValueId Lowering::pad(const Expr& e, const Position& position, int64_t space) {
   const TensorView* p = e.tensorInputs()[0];
   Read read = readOf(e, 0, position);
   return guarded(p, read, space, operand(e.input(1), p->dtype(), {}, space));
 }
 
-ValueId Lowering::cat(const Expr& e, const Position& position, int space) {
+ValueId Lowering::cat(const Expr& e, const Position& position, int64_t space) {
   // last part first: each earlier one overrides where it applies
   const std::vector<TensorView*> parts = e.tensorInputs();
   ValueId result = builder_.constant(e.output()->dtype(), 0, space);
@@ -239,10 +240,10 @@ ValueId Lowering::cat(const Expr& e, const Position& position, int space) {
   return result;
 }
 
-ValueId Lowering::random(const Expr& e, const Position& position, int space) {
+ValueId Lowering::random(const Expr& e, const Position& position, int64_t space) {
   const ExprAttributes& a = e.attributes();
   IntExpr index = 0;
-  for (size_t d = 0; d < position.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(position); d++) {
     index = index * size(a.stops[d]) + position[d].expr + size(a.starts[d]);
   }
   ValueId seed = operand(e.input(0), DataType::Int, {}, space);
@@ -251,15 +252,15 @@ ValueId Lowering::random(const Expr& e, const Position& position, int space) {
   ValueId low = builder_.indexValue(index, space);
   DataType type = e.output()->dtype();
   DataType computeIn = type == DataType::Double ? type : DataType::Float;
-  auto word = [&](int k) { return builder_.random(seed, high, low, k); };
-  auto shift = [&](ValueId v, int bits) {
+  auto word = [&](int64_t k) { return builder_.random(seed, high, low, k); };
+  auto shift = [&](ValueId v, int64_t bits) {
     return builder_.cast(builder_.point(PointOp::Shr, {v, builder_.integer(DataType::Int, bits, space)}), computeIn);
   };
   auto times = [&](ValueId v, double c) {
     return builder_.point(PointOp::Mul, {v, builder_.constant(computeIn, c, space)});
   };
   // uniform in [0, 1): 24 bits of one word, or 53 of two, the second one above the first
-  auto uniform = [&](int first) {
+  auto uniform = [&](int64_t first) {
     if (computeIn == DataType::Float) {
       return times(shift(word(first), 8), 0x1p-24);
     }
@@ -277,7 +278,7 @@ ValueId Lowering::random(const Expr& e, const Position& position, int space) {
   return builder_.cast(builder_.point(PointOp::Mul, {radius, cosine}), type);
 }
 
-ValueId Lowering::gather(const Expr& e, const Position& position, int space) {
+ValueId Lowering::gather(const Expr& e, const Position& position, int64_t space) {
   const TensorView* data = e.tensorInputs()[0];
   const TensorView* index = e.tensorInputs()[1];
   ValueId i = operand(index, DataType::Int, positionOfIndex(e, position), space);
@@ -287,7 +288,7 @@ ValueId Lowering::gather(const Expr& e, const Position& position, int space) {
 }
 
 // Rows outside the shard contribute 0 where the op says so.
-ValueId Lowering::embedding(const Expr& e, const Position& position, int space) {
+ValueId Lowering::embedding(const Expr& e, const Position& position, int64_t space) {
   const TensorView* index = e.tensorInputs()[0];
   const TensorView* weight = e.tensorInputs()[1];
   Position at(position.begin(), position.end() - 1);
@@ -308,7 +309,7 @@ ValueId Lowering::embedding(const Expr& e, const Position& position, int space) 
   return builder_.load(tensorParam(weight), {Index{0, row}, position.back()}, space, std::move(options));
 }
 
-ValueId Lowering::point(const Expr& e, const Position& position, int space) {
+ValueId Lowering::point(const Expr& e, const Position& position, int64_t space) {
   const PointOp op = e.attributes().point;
   DataType type = computeType(e);
   std::vector<ValueId> operands = mapped(indices(e.inputs()), [&](int64_t k) {
@@ -319,7 +320,7 @@ ValueId Lowering::point(const Expr& e, const Position& position, int space) {
                                      : builder_.point(op, std::move(operands));
 }
 
-ValueId Lowering::iota(const Expr& e, const Position& position, int space) {
+ValueId Lowering::iota(const Expr& e, const Position& position, int64_t space) {
   const DataType type = e.output()->dtype();
   IntExpr index = position[0].expr + size(shardStart(e, 0));
   DataType computeIn = isFloatingPoint(type) ? DataType::Double : DataType::Int;
@@ -328,13 +329,13 @@ ValueId Lowering::iota(const Expr& e, const Position& position, int space) {
   return builder_.cast(builder_.point(PointOp::Add, {operand(e.input(0), computeIn, {}, space), scaled}), type);
 }
 
-ValueId Lowering::eye(const Expr& e, const Position& position, int space) {
+ValueId Lowering::eye(const Expr& e, const Position& position, int64_t space) {
   ValueId row = builder_.indexValue(position[0].expr + size(shardStart(e, 0)), space);
   ValueId column = builder_.indexValue(position[1].expr + size(shardStart(e, 1)), space);
   return builder_.cast(builder_.point(PointOp::Eq, {row, column}), e.output()->dtype());
 }
 
-ValueId Lowering::compute(const TensorView* tensor, const Position& position, int space) {
+ValueId Lowering::compute(const TensorView* tensor, const Position& position, int64_t space) {
   if (tensor->definition() == nullptr) {  // formats the description only on failure
     throwInternalError(fmt::format("[lowering] {} has no definition and is no input of the group", tensor->toString()));
   }

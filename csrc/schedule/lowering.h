@@ -4,6 +4,7 @@
 // (`reads.h`), and a tensor that is used twice at one index is computed once.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,14 +27,14 @@ class Lowering {
   IntExpr size(const IntExpr& expr);
 
   // The tile of `tensor` at `position`, spread over `space`.
-  tile::ValueId value(const TensorView* tensor, const Position& position, int space);
+  tile::ValueId value(const TensorView* tensor, const Position& position, int64_t space);
   // Stores an output at a position.
   void store(const TensorView* tensor, const Position& position, tile::ValueId value, tile::Cache cache);
   // `value` is the result of a reduction, which the scheduler computed: from now on value(t, ...) returns it, within the current scope.
   void bind(const TensorView* tensor, tile::ValueId value);
   // From now on value() of the tensor at `position` is a load of `param` at `place`, where the scheduler stored the tensor. At other
   // positions (which a slice or pad reads) the tensor is computed.
-  void readFrom(const TensorView* tensor, const Position& position, int param, Position place);
+  void readFrom(const TensorView* tensor, const Position& position, int64_t param, Position place);
   // From now on the tensor is computed again at each use.
   void stopReading(const TensorView* tensor);
 
@@ -47,35 +48,35 @@ class Lowering {
     return scope;
   }
 
-  int tensorParam(const TensorView* tensor) const;
+  int64_t tensorParam(const TensorView* tensor) const;
 
  private:
-  tile::ValueId at(const TensorView* tensor, const Position& position, int space);
-  tile::ValueId compute(const TensorView* tensor, const Position& position, int space);
-  tile::ValueId load(const TensorView* tensor, const Position& position, int space, tile::ValueId fill);
-  tile::ValueId operand(const Val* val, DataType dtype, const Position& position, int space);
+  tile::ValueId at(const TensorView* tensor, const Position& position, int64_t space);
+  tile::ValueId compute(const TensorView* tensor, const Position& position, int64_t space);
+  tile::ValueId load(const TensorView* tensor, const Position& position, int64_t space, tile::ValueId fill);
+  tile::ValueId operand(const Val* val, DataType dtype, const Position& position, int64_t space);
   // The tensor at the position of a read where its conditions hold, else `otherwise`.
-  tile::ValueId guarded(const TensorView* tensor, const Read& read, int space, tile::ValueId otherwise);
+  tile::ValueId guarded(const TensorView* tensor, const Read& read, int64_t space, tile::ValueId otherwise);
   Read readOf(const Expr& expr, size_t operand, const Position& position);
-  tile::ValueId point(const Expr& expr, const Position& position, int space);
-  tile::ValueId iota(const Expr& expr, const Position& position, int space);
-  tile::ValueId eye(const Expr& expr, const Position& position, int space);
-  tile::ValueId pad(const Expr& expr, const Position& position, int space);
-  tile::ValueId cat(const Expr& expr, const Position& position, int space);
-  tile::ValueId random(const Expr& expr, const Position& position, int space);
-  tile::ValueId gather(const Expr& expr, const Position& position, int space);
-  tile::ValueId embedding(const Expr& expr, const Position& position, int space);
+  tile::ValueId point(const Expr& expr, const Position& position, int64_t space);
+  tile::ValueId iota(const Expr& expr, const Position& position, int64_t space);
+  tile::ValueId eye(const Expr& expr, const Position& position, int64_t space);
+  tile::ValueId pad(const Expr& expr, const Position& position, int64_t space);
+  tile::ValueId cat(const Expr& expr, const Position& position, int64_t space);
+  tile::ValueId random(const Expr& expr, const Position& position, int64_t space);
+  tile::ValueId gather(const Expr& expr, const Position& position, int64_t space);
+  tile::ValueId embedding(const Expr& expr, const Position& position, int64_t space);
 
   const Group& group_;
   tile::Builder& builder_;
   KernelPlan& plan_;
-  std::map<int, int> params_;  // Val id -> tensor parameter
+  std::map<int64_t, int64_t> params_;  // Val id -> tensor parameter
   struct Stored {
     Position position;
-    int param;
+    int64_t param;
     Position place;
   };
-  std::map<int, Stored> stored_;
+  std::map<int64_t, Stored> stored_;
   std::map<std::string, IntExpr> sizes_;
   std::vector<Scope> scopes_;
   std::vector<tile::Pred> guard_;  // the positions at which the current value is needed

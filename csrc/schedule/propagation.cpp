@@ -1,6 +1,7 @@
 #include "schedule/propagation.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "base/ranges.h"
@@ -132,8 +133,8 @@ void Propagation::visit(const Expr& e) {
     reshape(e);
     return;
   }
-  for (size_t operand = 0; operand < e.inputs().size(); operand++) {
-    for (const DimPair& dims : linkedDims(e, static_cast<int>(operand))) {
+  for (int64_t operand = 0; operand < std::ssize(e.inputs()); operand++) {
+    for (const DimPair& dims : linkedDims(e, operand)) {
       same(e.inputs()[operand]->asTensor(), dims.operand, e.tensorOutput(), dims.result);
     }
   }

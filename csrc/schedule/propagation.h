@@ -1,6 +1,7 @@
 // Propagation: derives indices of a group's tensors through its ops, forward and backward, from the known indices of some.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -46,9 +47,9 @@ class Propagation {
   void reshape(const Expr& expr);
 
   const Group& group_;
-  std::unordered_map<int, Known> known_;  // by Val id; never iterated
-  std::set<int> conflicts_;
-  std::set<int> settled_;  // ids of reshapes whose two indices are known and agree
+  std::unordered_map<int64_t, Known> known_;  // by Val id; never iterated
+  std::set<int64_t> conflicts_;
+  std::set<int64_t> settled_;  // ids of reshapes whose two indices are known and agree
   bool rewritten_ = false;
   bool changed_ = false;
 };

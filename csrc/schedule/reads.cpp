@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -15,7 +16,7 @@ namespace {
 Read pad(const Expr& e, const std::vector<IntExpr>& at, const SizeName& size) {
   const std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
   Read read;
-  for (size_t d = 0; d < shape.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(shape); d++) {
     IntExpr left = size(e.attributes().starts[d]);
     bool kept = shape[d].isConst(1) && left.isConst(0) && e.attributes().stops[d].isConst(0);
     IntExpr i = kept ? IntExpr(0) : at[d] - left;
@@ -28,7 +29,7 @@ Read pad(const Expr& e, const std::vector<IntExpr>& at, const SizeName& size) {
 
 // Parts are taken last first, each earlier one where it applies: the first needs no lower bound and the last no upper one.
 Read cat(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const SizeName& size) {
-  const size_t dim = static_cast<size_t>(e.attributes().dim);
+  const int64_t dim = e.attributes().dim;
   const std::vector<TensorView*> parts = e.tensorInputs();
   auto length = [&](const TensorView* part) { return size(part->shape()[dim]); };
   const IntExpr begin = sumOf(parts | std::views::take(operand), length);
@@ -90,12 +91,12 @@ bool readsElsewhere(const Expr& e) {
   return form == OpForm::Window || form == OpForm::Concatenate || form == OpForm::Index;
 }
 
-std::vector<DimPair> linkedDims(const Expr& e, int operand) {
+std::vector<DimPair> linkedDims(const Expr& e, int64_t operand) {
   const OperandDims dims = dimsRead(e, operand);
   const std::vector<IterDomain*>& root = e.tensorOutput()->getRootDomain();
   const std::vector<IterDomain*> stored = e.tensorOutput()->noReductions();
   std::vector<DimPair> pairs;
-  for (size_t k = 0; k < root.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(root); k++) {
     const auto at = std::ranges::find(stored, root[k]);
     if (dims.ofConsumer[k].producer >= 0 && at != stored.end()) {
       pairs.push_back({static_cast<size_t>(dims.ofConsumer[k].producer), static_cast<size_t>(at - stored.begin())});

@@ -4,6 +4,7 @@
 // cat guard them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -45,7 +46,7 @@ struct DimPair {
   size_t operand;
   size_t result;
 };
-[[nodiscard]] std::vector<DimPair> linkedDims(const Expr& e, int operand);
+[[nodiscard]] std::vector<DimPair> linkedDims(const Expr& e, int64_t operand);
 
 // The position of the index operand that an indexing op reads, for a position of its result. Dims of one element are not set to 0.
 template <class T>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <set>
 #include <unordered_map>
 
@@ -72,7 +73,7 @@ class RecomputeCount {
   }
 
   const size_t most_;
-  std::set<int> made_;  // Val ids
+  std::set<int64_t> made_;  // Val ids
   std::set<std::string> seen_;
   std::vector<std::string> guard_;
   std::string reason_;
@@ -104,13 +105,13 @@ std::string refuseSweeps(const Group& group, const Coordinates& c) {
     return {};
   }
   // by Val id, never iterated: bit k: the sweep of stage k, the last one stores
-  std::unordered_map<int, uint64_t> sweeps;
+  std::unordered_map<int64_t, uint64_t> sweeps;
   for (const TensorView* out : group.outputs) {
     sweeps[out->id()] |= uint64_t{1} << c.stages;
   }
-  int work = 0;
+  int64_t work = 0;
   for (const Expr* e : group.exprs | std::views::reverse) {
-    const int id = e->output()->id();
+    const int64_t id = e->output()->id();
     const bool reduces = e->kind() == ExprKind::Reduce;
     const uint64_t uses = reduces ? uint64_t{1} << c.stage.at(id) : sweeps[id];
     work += e->kind() == ExprKind::Point && c.spread.contains(id) ? std::popcount(uses) : 0;

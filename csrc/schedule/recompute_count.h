@@ -5,6 +5,7 @@
 // in a sweep of its own.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "schedule/coordinates.h"
@@ -21,8 +22,8 @@ inline constexpr size_t kMaxValues = 1024;
 [[nodiscard]] std::string refuseRecompute(const Group& group, const Coordinates& coordinates);
 
 // The limit for the sum, over all sweeps over a row, of the ops that a sweep computes, if no value is kept for the next sweep.
-inline constexpr int kMaxSweepWork = 512;
-inline constexpr int kMaxStages = 63;
+inline constexpr int64_t kMaxSweepWork = 512;
+inline constexpr int64_t kMaxStages = 63;
 
 // Why a kernel with this number of reduction stages would be too large. Empty if it would not.
 [[nodiscard]] std::string refuseSweeps(const Group& group, const Coordinates& coordinates);

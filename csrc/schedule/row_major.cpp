@@ -1,5 +1,6 @@
 #include "schedule/row_major.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "base/ranges.h"
@@ -19,7 +20,7 @@ std::vector<IntExpr> rowMajorStrides(const std::vector<IntExpr>& extents) {
 IntExpr linearize(const std::vector<IntExpr>& index, const std::vector<IntExpr>& extents) {
   std::vector<IntExpr> strides = rowMajorStrides(extents);
   IntExpr position = 0;
-  for (size_t d = 0; d < index.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(index); d++) {
     position += index[d] * strides[d];
   }
   return position;
@@ -29,7 +30,7 @@ std::vector<IntExpr> delinearize(const IntExpr& position, const std::vector<IntE
   std::vector<IntExpr> strides = rowMajorStrides(extents);
   std::vector<IntExpr> index(extents.size(), 0);
   bool outermost = true;  // of the dims that are not 1: it needs no remainder
-  for (size_t d = 0; d < extents.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(extents); d++) {
     if (!extents[d].isConst(1)) {
       IntExpr quotient = floorDiv(position, strides[d]);
       index[d] = std::exchange(outermost, false) ? quotient : mod(quotient, extents[d]);

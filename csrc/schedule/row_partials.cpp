@@ -9,7 +9,7 @@
 
 namespace meshfuse {
 
-int RowWriter::scratchRow(std::string name, DataType dtype, const IntExpr& width) {
+int64_t RowWriter::scratchRow(std::string name, DataType dtype, const IntExpr& width) {
   return builder_.tensor({.name = std::move(name),
                           .dtype = dtype,
                           .memory = tile::Memory::Scratch,
@@ -19,7 +19,7 @@ int RowWriter::scratchRow(std::string name, DataType dtype, const IntExpr& width
 }
 
 // A row of scratch for each reduction, as wide as one part of n.
-std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const char* name) {
+std::vector<int64_t> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const char* name) {
   const IntExpr width = productOf(builder_.program().spaces[space_].axes[n_].digits, [](const tile::Digit& d) {
     return d.level == tile::Level::Part ? IntExpr(1) : d.size;
   });
@@ -34,18 +34,18 @@ std::vector<tile::Index> RowWriter::inScratch() const {
   return {{coord(n_) - base}};
 }
 
-void RowWriter::startRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
+void RowWriter::startRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows) {
   over(n_, [&] {
-    for (size_t i = 0; i < exprs.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(exprs); i++) {
       builder_.store(rows[i], inScratch(), startOf(exprs[i], digitSet(n_)));
     }
   });
 }
 
-void RowWriter::addRows(const std::vector<const Expr*>& exprs, const std::vector<int>& to,
-                        const std::vector<int>& from) {
+void RowWriter::addRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& to,
+                        const std::vector<int64_t>& from) {
   over(n_, [&] {
-    for (size_t i = 0; i < exprs.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(exprs); i++) {
       ValueId sum = builder_.load(to[i], inScratch(), space_);
       builder_.store(to[i], inScratch(), combine(exprs[i], sum, builder_.load(from[i], inScratch(), space_)));
     }
@@ -53,12 +53,12 @@ void RowWriter::addRows(const std::vector<const Expr*>& exprs, const std::vector
 }
 
 // Sums over k, kept in `rows`. Where k has two serial digits, each block of the inner one has rows of its own.
-void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
-  const std::vector<int> digits = serialDigits(k_);
-  auto steps = [&](std::span<const int> digitsOfK, const std::vector<int>& into) {
+void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows) {
+  const std::vector<int64_t> digits = serialDigits(k_);
+  auto steps = [&](std::span<const int64_t> digitsOfK, const std::vector<int64_t>& into) {
     over(k_, digitsOfK, [&] {
       over(n_, [&] {
-        for (size_t i = 0; i < exprs.size(); i++) {
+        for (int64_t i = 0; i < std::ssize(exprs); i++) {
           ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
           ValueId part = reduced(exprs[i], x, digitSet(k_));
           builder_.store(into[i], inScratch(), combine(exprs[i], builder_.load(into[i], inScratch(), space_), part));
@@ -71,7 +71,7 @@ void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::v
     steps(digits, rows);
     return;
   }
-  const std::vector<int> block = scratchRows(exprs, "b");
+  const std::vector<int64_t> block = scratchRows(exprs, "b");
   over(k_, std::span(digits).first(1), [&] {
     startRows(exprs, block);
     steps(std::span(digits).subspan(1), block);
@@ -81,7 +81,7 @@ void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::v
 
 void RowWriter::outerInScratch() {
   const std::vector<const Expr*> exprs = ofStage(0);
-  const std::vector<int> rows = scratchRows(exprs, "e");
+  const std::vector<int64_t> rows = scratchRows(exprs, "e");
   over(m_, [&] {
     sumInScratch(exprs, rows);
     if (digits_.split) {
@@ -89,7 +89,7 @@ void RowWriter::outerInScratch() {
       return;
     }
     over(n_, [&] {
-      for (size_t i = 0; i < exprs.size(); i++) {
+      for (int64_t i = 0; i < std::ssize(exprs); i++) {
         bindResult(exprs[i], builder_.load(rows[i], inScratch(), space_));
       }
       storeOutputs(Outputs::OfRows);
@@ -97,28 +97,28 @@ void RowWriter::outerInScratch() {
   });
 }
 
-int RowWriter::workspace(tile::TensorParam param) {
+int64_t RowWriter::workspace(tile::TensorParam param) {
   param.memory = tile::Memory::Workspace;
   param.strides = rowMajorStrides(param.extents);
   param.alignment = 64;
-  plan_.slots.push_back({nullptr, static_cast<int>(plan_.workspaces.size())});
+  plan_.slots.push_back({nullptr, std::ssize(plan_.workspaces)});
   plan_.workspaces.push_back({param.dtype, product(param.extents), param.zeroed});
   return builder_.tensor(std::move(param));
 }
 
 // A workspace for each reduction: its result in each part, at `extent` places.
-std::vector<int> RowWriter::partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent) {
+std::vector<int64_t> RowWriter::partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent) {
   return mapped(indices(exprs), [&](int64_t i) {
     return workspace(
         {.name = fmt::format("w{}", i), .dtype = accumulatorOf(exprs[i]), .extents = {digits_.grid[0].count, extent}});
   });
 }
 
-void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
+void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows) {
   const IntExpr columns = lowering_.size(axes_.N);
-  const std::vector<int> partials = partialResults(exprs, columns);
+  const std::vector<int64_t> partials = partialResults(exprs, columns);
   over(n_, [&] {
-    for (size_t i = 0; i < exprs.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(exprs); i++) {
       builder_.store(partials[i], {{part()}, {coord(n_)}}, builder_.load(rows[i], inScratch(), space_));
     }
   });
@@ -134,13 +134,13 @@ std::vector<tile::Builder::DigitSpec> RowWriter::lastDigits() const {
 
 // The last part to arrive combines the results of all parts, in their order, and stores the row outputs. `columns`: the axis of the
 // outputs, if there are several.
-void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<int>& partials,
+void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
                        const std::vector<tile::Builder::AxisSpec>& columns) {
-  const int counter = workspace({.name = "arrived", .dtype = DataType::Int32, .extents = {1}, .zeroed = true});
+  const int64_t counter = workspace({.name = "arrived", .dtype = DataType::Int32, .extents = {1}, .zeroed = true});
   builder_.lastArriver(counter, [&] {
     std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.grid[0].count, {{tile::Level::Serial, 0, ""}}}};
     append(axes, columns);
-    const int outerSpace = space_;
+    const int64_t outerSpace = space_;
     space_ = builder_.space("t", std::move(axes));
     over(columns.empty() ? -1 : 1, [&] {
       const IntExpr column = columns.empty() ? IntExpr(0) : coord(1);
@@ -150,7 +150,7 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
           return combine(exprs[i], sums[i], builder_.load(partials[i], {{coord(0)}, {column}}, space_));
         });
       });
-      for (size_t i = 0; i < exprs.size(); i++) {
+      for (int64_t i = 0; i < std::ssize(exprs); i++) {
         bindResult(exprs[i], total[i]);
       }
       std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
@@ -166,10 +166,10 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
 void RowWriter::split() {
   const std::vector<const Expr*> exprs = ofStage(0);
   const IntExpr rows = lowering_.size(axes_.M);
-  const std::vector<int> partials = partialResults(exprs, rows);
+  const std::vector<int64_t> partials = partialResults(exprs, rows);
   over(m_, [&] {
     sweep(0, [] {});
-    for (size_t i = 0; i < exprs.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(exprs); i++) {
       const TensorView* tv = exprs[i]->tensorOutput();
       builder_.store(partials[i], {{part()}, {coord(m_)}},
                      builder_.cast(lowering_.value(tv, position(tv), space_), accumulatorOf(exprs[i])));

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -71,7 +72,7 @@ std::optional<std::string> losesStructure(const RowsJudgement& part, const RowsJ
 // The innermost elements of a tensor are neighbours along the vector axis.
 bool runsAlong(const RowsJudgement& j, const TensorView* tensor) {
   auto index = j.coordinates.index.find(tensor->id());
-  const std::vector<int>& n = j.choices[0].n;
+  const std::vector<int64_t>& n = j.choices[0].n;
   const std::vector<IntExpr> shape = tensor->shape();
   for (size_t d = shape.size(); index != j.coordinates.index.end() && !n.empty() && d-- > 0;) {
     if (!shape[d].isConst(1)) {

@@ -2,6 +2,7 @@
 #include "schedule/row_writer.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 
@@ -32,13 +33,15 @@ void RowWriter::pipelined() {
   });
 }
 
-IntExpr RowWriter::pipelineRow(int stage) const { return min(max(pipelineBase() + coord(m_) - stage, 0), axes_.M - 1); }
+IntExpr RowWriter::pipelineRow(int64_t stage) const {
+  return min(max(pipelineBase() + coord(m_) - stage, 0), axes_.M - 1);
+}
 
 // A result is used by all later stages, each a step after the one before.
 std::vector<RowWriter::Delayed> RowWriter::delayedResults() const {
   std::vector<Delayed> delayed;
   for (const Expr* e : reductions_) {
-    for (int age = 1; age <= c_.stages - stageOf(e); age++) {
+    for (int64_t age = 1; age <= c_.stages - stageOf(e); age++) {
       delayed.push_back({e, age});
     }
   }
@@ -49,15 +52,15 @@ std::vector<RowWriter::Delayed> RowWriter::delayedResults() const {
 std::vector<Lowering::Scope> RowWriter::openStages(const std::vector<Delayed>& delayed,
                                                    std::span<const ValueId> carried) {
   std::vector<Lowering::Scope> scopes;
-  for (int stage = 0; stage <= c_.stages; stage++) {
+  for (int64_t stage = 0; stage <= c_.stages; stage++) {
     row_ = pipelineRow(stage);
     lowering_.pushScope();
-    for (size_t i = 0; i < delayed.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(delayed); i++) {
       if (stageOf(delayed[i].reduction) + delayed[i].age == stage) {
         bindResult(delayed[i].reduction, carried[i]);
       }
     }
-    for (int earlier = 0; earlier < stage; earlier++) {
+    for (int64_t earlier = 0; earlier < stage; earlier++) {
       hoistRows(earlier, stage);
     }
     scopes.push_back(lowering_.popScope());
@@ -69,7 +72,7 @@ std::vector<Lowering::Scope> RowWriter::openStages(const std::vector<Delayed>& d
 std::vector<ValueId> RowWriter::runStages(const std::vector<Lowering::Scope>& scopes,
                                           const std::vector<tile::Pred>& isRow, std::span<const ValueId> sums) {
   std::vector<ValueId> next(sums.begin(), sums.end());
-  for (int stage = c_.stages; stage >= 0; stage--) {
+  for (int64_t stage = c_.stages; stage >= 0; stage--) {
     row_ = pipelineRow(stage);
     useSpills(stage - 1);
     lowering_.pushScope(scopes[stage]);
@@ -77,7 +80,7 @@ std::vector<ValueId> RowWriter::runStages(const std::vector<Lowering::Scope>& sc
     if (stage == c_.stages) {
       builder_.when(isRow, [&] { storeOutputs(Outputs::Spread); });
     }
-    for (size_t i = 0; i < reductions_.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(reductions_); i++) {
       if (stageOf(reductions_[i]) == stage) {
         next[i] = combine(reductions_[i], sums[i], operandOf(reductions_[i]));
       }

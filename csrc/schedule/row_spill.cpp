@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "ir/op_rule.h"
@@ -14,7 +15,8 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int kExpensive = 12;  // loads and ops: recomputing more costs more than a store and loads from a near cache
+constexpr int64_t kExpensive =
+    12;  // loads and ops: recomputing more costs more than a store and loads from a near cache
 constexpr int64_t kScratchBytes = 1 << 20;  // of all scratch rows: what a second cache holds
 
 // Values that need no op.
@@ -34,7 +36,7 @@ void RowWriter::chooseSpills() {
   for (const Expr* e : group_.exprs) {
     const TensorView* out = e->tensorOutput();
     const bool canBe = e->kind() == ExprKind::Point || (!pipeline && !isFree(*e));
-    const std::set<int>& uses = sweeps_[out->id()];
+    const std::set<int64_t>& uses = sweeps_[out->id()];
     if (!canBe || !c_.isSpread(out) || uses.size() < 2) {
       continue;
     }
@@ -55,16 +57,16 @@ void RowWriter::chooseSpills() {
 // Scratch rows for all of them: one row serves values that are needed one after the other.
 void RowWriter::placeSpills() {
   struct Row {
-    int param;
+    int64_t param;
     DataType dtype;
-    int busyUntil;
+    int64_t busyUntil;
   };
-  std::vector<int> order = mapped(spilled_, [](const auto& entry) { return entry.first; });
-  std::ranges::stable_sort(order, [&](int a, int b) { return spilled_[a].stage < spilled_[b].stage; });
+  std::vector<int64_t> order = mapped(spilled_, [](const auto& entry) { return entry.first; });
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return spilled_[a].stage < spilled_[b].stage; });
   const int64_t columns = axes_.N.isConst() ? axes_.N.constValue() : 1;
   int64_t bytes = 0;
   std::vector<Row> rows;
-  for (int id : order) {
+  for (int64_t id : order) {
     Spilled& s = spilled_[id];
     const DataType type = s.tensor->dtype();
     auto row = std::ranges::find_if(
@@ -76,7 +78,7 @@ void RowWriter::placeSpills() {
         spilled_.erase(id);
         continue;
       }
-      const int param = scratchRow(fmt::format("e{}", rows.size()), type, lowering_.size(axes_.N));
+      const int64_t param = scratchRow(fmt::format("e{}", rows.size()), type, lowering_.size(axes_.N));
       row = rows.insert(rows.end(), {param, type, 0});
     }
     row->busyUntil = s.last;
@@ -86,8 +88,8 @@ void RowWriter::placeSpills() {
 
 // Whether computing a tensor from inputs, scratch rows and results of reductions takes kExpensive loads and ops.
 bool RowWriter::isExpensive(const TensorView* tensor) const {
-  int work = 0;
-  std::set<int> seen;
+  int64_t work = 0;
+  std::set<int64_t> seen;
   std::vector<const TensorView*> open = {tensor};
   while (!open.empty() && work < kExpensive) {
     const TensorView* tv = open.back();
@@ -108,14 +110,14 @@ bool RowWriter::isExpensive(const TensorView* tensor) const {
 
 // The sweeps in which each tensor is computed or read, by Val id: those of the reductions it reaches without passing one, and
 // that of its stores. A spilled value asks for its operands once.
-std::map<int, std::set<int>> RowWriter::sweepsOfAll() const {
-  std::map<int, std::set<int>> sweeps;
+std::map<int64_t, std::set<int64_t>> RowWriter::sweepsOfAll() const {
+  std::map<int64_t, std::set<int64_t>> sweeps;
   for (const TensorView* out : group_.outputs) {
     sweeps[out->id()].insert(isRowOutput(out) ? c_.stages : storeSweep_);
   }
   for (const Expr* e : group_.exprs | std::views::reverse) {
-    const int id = e->output()->id();
-    std::set<int> uses = sweeps[id];
+    const int64_t id = e->output()->id();
+    std::set<int64_t> uses = sweeps[id];
     if (e->kind() == ExprKind::Reduce) {
       uses = {c_.stage.at(id)};
     } else if (spilled_.contains(id) && !uses.empty()) {
@@ -128,7 +130,7 @@ std::map<int, std::set<int>> RowWriter::sweepsOfAll() const {
   return sweeps;
 }
 
-void RowWriter::spill(int stage) {
+void RowWriter::spill(int64_t stage) {
   for (const auto& [id, s] : spilled_) {
     if (s.stage == stage) {
       builder_.store(s.param, {{coord(n_)}}, lowering_.value(s.tensor, position(s.tensor), space_));
@@ -136,7 +138,7 @@ void RowWriter::spill(int stage) {
   }
 }
 
-void RowWriter::dropSpills(int stage) {
+void RowWriter::dropSpills(int64_t stage) {
   for (const auto& [id, s] : spilled_) {
     if (s.stage == stage) {
       lowering_.stopReading(s.tensor);
@@ -145,7 +147,7 @@ void RowWriter::dropSpills(int stage) {
 }
 
 // After the sweep of `stage`: values it stored can be read, and values it was the last to read are overwritten from now on.
-void RowWriter::useSpills(int stage) {
+void RowWriter::useSpills(int64_t stage) {
   for (const auto& [id, s] : spilled_) {
     if (s.stage == stage) {
       lowering_.readFrom(s.tensor, position(s.tensor), s.param, {{coord(n_)}});

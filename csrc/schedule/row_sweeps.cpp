@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 namespace meshfuse {
 
@@ -15,18 +16,18 @@ constexpr int64_t kLine = 16;  // elements of a cache line, of the usual type
 
 // Lines of the inputs that run over n, and over one of the dims `along` if there are any, at other dims: `width` elements of n a
 // step.
-void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int>& along) {
+void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int64_t>& along) {
   for (const TensorView* in : group_.inputs) {
     auto it = c_.index.find(in->id());
-    auto runsOverOne = [&](const std::vector<int>& axis) {
-      return it != c_.index.end() && std::ranges::any_of(axis, [&](int d) { return runsOver(it->second, d); });
+    auto runsOverOne = [&](const std::vector<int64_t>& axis) {
+      return it != c_.index.end() && std::ranges::any_of(axis, [&](int64_t d) { return runsOver(it->second, d); });
     };
     if (runsOverOne(axes_.n) && (along.empty() || runsOverOne(along))) {
       std::string n = coord(n_).toString();
       bool oneRun =
           std::ranges::all_of(position(in), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
       if (oneRun) {  // else the reads of a step are scattered
-        int lines = static_cast<int>((width * dataTypeSize(in->dtype()) + 63) / 64);
+        int64_t lines = (width * dataTypeSize(in->dtype()) + 63) / 64;
         builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
       }
     }
@@ -42,7 +43,7 @@ void RowWriter::prefetchNextRow() {
 // One of `sweeps` over a row brings in its share of the next row: memory is then busy all the time, not only in one of them. The
 // shares are fractions of powers of two, larger ones last, so that a step brings in whole lines that are neighbours. Sweeps
 // that would get less than a line of each step get none.
-void RowWriter::prefetchShare(int sweep, int sweeps) {
+void RowWriter::prefetchShare(int64_t sweep, int64_t sweeps) {
   const int64_t width = stepWidth(digits_.n);
   const int64_t sharing = std::min<int64_t>(sweeps, width / kLine);
   const int64_t rank = sweep - (sweeps - sharing);

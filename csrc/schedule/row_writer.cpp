@@ -21,10 +21,10 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
   std::vector<tile::Builder::AxisSpec> specs;
   auto add = [&](const char* axis, const IntExpr& bound, const std::vector<tile::Builder::DigitSpec>& spec) {
     if (spec.empty()) {
-      return -1;
+      return int64_t{-1};
     }
     specs.push_back({axis, lowering_.size(bound), spec});
-    return static_cast<int>(specs.size()) - 1;
+    return std::ssize(specs) - 1;
   };
   m_ = digits.pipelineRows > 0 ? add("i", digits.pipelineRows + coordinates.stages, {{tile::Level::Serial, 0, ""}})
                                : add("m", axes.M, digits.m);
@@ -56,23 +56,22 @@ KernelPlan RowWriter::write() {
   return std::move(plan_);
 }
 
-std::vector<int> RowWriter::serialDigits(int axis) const {
+std::vector<int64_t> RowWriter::serialDigits(int64_t axis) const {
   if (axis < 0) {
     return {};
   }
   const std::vector<tile::Digit>& ds = builder_.program().spaces[space_].axes[axis].digits;
-  return filtered(std::views::iota(0, static_cast<int>(ds.size())),
-                  [&](int d) { return ds[d].level == tile::Level::Serial; });
+  return filtered(indices(ds), [&](int64_t d) { return ds[d].level == tile::Level::Serial; });
 }
 
-void RowWriter::over(int axis, std::span<const int> digits, const std::function<void()>& body) {
+void RowWriter::over(int64_t axis, std::span<const int64_t> digits, const std::function<void()>& body) {
   overDigits(axis, digits, {}, [&](std::span<const ValueId>) {
     body();
     return std::vector<ValueId>{};
   });
 }
 
-std::vector<ValueId> RowWriter::overDigits(int axis, std::span<const int> digits, std::vector<ValueId> init,
+std::vector<ValueId> RowWriter::overDigits(int64_t axis, std::span<const int64_t> digits, std::vector<ValueId> init,
                                            const Step& body) {
   if (digits.empty()) {
     lowering_.pushScope();
@@ -85,7 +84,7 @@ std::vector<ValueId> RowWriter::overDigits(int axis, std::span<const int> digits
   });
 }
 
-uint64_t RowWriter::digitSet(int axis) const {
+uint64_t RowWriter::digitSet(int64_t axis) const {
   return axis < 0 ? 0 : tile::axisDigits(builder_.program().spaces[space_], axis);
 }
 
@@ -110,9 +109,9 @@ bool RowWriter::streams(const TensorView* out) const {
   return n.isConst() && n.constValue() > digits_.streamBytes / dataTypeSize(out->dtype());
 }
 
-int RowWriter::stageOf(const Expr* reduction) const { return c_.stage.at(reduction->output()->id()); }
+int64_t RowWriter::stageOf(const Expr* reduction) const { return c_.stage.at(reduction->output()->id()); }
 
-std::vector<const Expr*> RowWriter::ofStage(int stage) const {
+std::vector<const Expr*> RowWriter::ofStage(int64_t stage) const {
   return filtered(reductions_, [&](const Expr* e) { return stageOf(e) == stage; });
 }
 
@@ -152,9 +151,9 @@ void RowWriter::bindResult(const Expr* reduction, ValueId value) {
 
 // Results of `step` over an axis. If the axis has two serial digits, each block of the inner one has a sum of its own: one sum of
 // all terms would lose terms that are small compared with it.
-std::vector<ValueId> RowWriter::inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
+std::vector<ValueId> RowWriter::inBlocks(int64_t axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
                                          const Step& step) {
-  const std::vector<int> digits = serialDigits(axis);
+  const std::vector<int64_t> digits = serialDigits(axis);
   if (digits.size() < 2) {
     return overDigits(axis, digits, std::move(init), step);
   }
@@ -166,7 +165,7 @@ std::vector<ValueId> RowWriter::inBlocks(int axis, const std::vector<const Expr*
 }
 
 // One sweep over k and n: the results of `stage`, reduced over all their digits.
-void RowWriter::sweep(int stage, const std::function<void()>& alongside) {
+void RowWriter::sweep(int64_t stage, const std::function<void()>& alongside) {
   std::vector<const Expr*> exprs = ofStage(stage);
   uint64_t reducedDigits = digitSet(k_) | (axes_.innerReduced ? digitSet(n_) : 0);
   std::vector<ValueId> partial;
@@ -187,7 +186,7 @@ void RowWriter::sweep(int stage, const std::function<void()>& alongside) {
       return axes_.innerReduced ? inBlocks(n_, exprs, {carried.begin(), carried.end()}, step) : step(carried);
     });
   }
-  for (size_t i = 0; i < exprs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(exprs); i++) {
     bindResult(exprs[i], reduced(exprs[i], partial[i], reducedDigits));
   }
 }
@@ -195,8 +194,8 @@ void RowWriter::sweep(int stage, const std::function<void()>& alongside) {
 void RowWriter::inner() {
   chooseSpills();
   over(m_, [&] {
-    const int sweeps = storesLast() ? c_.stages + 1 : c_.stages;
-    for (int stage = 0; stage < c_.stages; stage++) {
+    const int64_t sweeps = storesLast() ? c_.stages + 1 : c_.stages;
+    for (int64_t stage = 0; stage < c_.stages; stage++) {
       sweep(stage, [&] {
         spill(stage);
         prefetchShare(stage, sweeps);
@@ -219,7 +218,7 @@ void RowWriter::inner() {
 void RowWriter::outer() {
   over(m_, [&] {
     over(n_, [&] {
-      for (int stage = 0; stage < c_.stages; stage++) {
+      for (int64_t stage = 0; stage < c_.stages; stage++) {
         sweep(stage, [] {});
       }
       storeOutputs(Outputs::OfRows);
@@ -232,7 +231,7 @@ void RowWriter::outer() {
 
 // Computes once the values that are constant along a row: values without reduced dims that a sweep (only the given one, if any) will
 // read, from results known after `stage`.
-void RowWriter::hoistRows(int stage, std::optional<int> sweep) {
+void RowWriter::hoistRows(int64_t stage, std::optional<int64_t> sweep) {
   for (const Expr* e : group_.exprs) {
     const TensorView* out = e->tensorOutput();
     if (!c_.isSpread(out) || (sweep && !sweeps_[out->id()].contains(*sweep))) {

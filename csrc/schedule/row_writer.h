@@ -1,6 +1,7 @@
 // RowWriter: the writing of one kernel of rows. See rows.h for the loop structures and lowering.h for the values.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -27,18 +28,19 @@ class RowWriter {
  private:
   // -- loops ------------------------------------------------------------------------------------------------------------
   using Step = std::function<std::vector<ValueId>(std::span<const ValueId>)>;
-  std::vector<int> serialDigits(int axis) const;  // outermost first
-  bool isLooped(int axis) const { return !serialDigits(axis).empty(); }
+  std::vector<int64_t> serialDigits(int64_t axis) const;  // outermost first
+  bool isLooped(int64_t axis) const { return !serialDigits(axis).empty(); }
   // Bodies have a scope of their own, also where there is nothing to loop over.
-  void over(int axis, const std::function<void()>& body) { over(axis, serialDigits(axis), body); }
-  void over(int axis, std::span<const int> digits, const std::function<void()>& body);
-  std::vector<ValueId> overDigits(int axis, std::span<const int> digits, std::vector<ValueId> init, const Step& body);
-  IntExpr coord(int axis) const { return axis < 0 ? IntExpr(0) : builder_.coord(space_, axis); }
+  void over(int64_t axis, const std::function<void()>& body) { over(axis, serialDigits(axis), body); }
+  void over(int64_t axis, std::span<const int64_t> digits, const std::function<void()>& body);
+  std::vector<ValueId> overDigits(int64_t axis, std::span<const int64_t> digits, std::vector<ValueId> init,
+                                  const Step& body);
+  IntExpr coord(int64_t axis) const { return axis < 0 ? IntExpr(0) : builder_.coord(space_, axis); }
   IntExpr part() const { return IntExpr::symbol(digits_.grid[0].symbol, {.lower = 0}); }
   IntExpr row() const { return row_ ? *row_ : coord(m_); }
   std::vector<IntExpr> here() const { return axes_.dims(c_, row(), coord(k_), coord(n_)); }
   Lowering::Position position(const TensorView* tv) const { return positionOf(c_, tv, here()); }
-  uint64_t digitSet(int axis) const;
+  uint64_t digitSet(int64_t axis) const;
 
   // -- outputs ------------------------------------------------------------------------------------------------------------
   bool isRowOutput(const TensorView* out) const;
@@ -50,8 +52,8 @@ class RowWriter {
   bool streams(const TensorView* out) const;
 
   // -- reductions ---------------------------------------------------------------------------------------------------------
-  int stageOf(const Expr* reduction) const;
-  std::vector<const Expr*> ofStage(int stage) const;
+  int64_t stageOf(const Expr* reduction) const;
+  std::vector<const Expr*> ofStage(int64_t stage) const;
   ValueId operandOf(const Expr* reduction);
   ValueId combine(const Expr* reduction, ValueId a, ValueId b);
   ValueId startOf(const Expr* reduction, uint64_t digits);
@@ -59,36 +61,36 @@ class RowWriter {
   ValueId spread(const Expr* reduction, ValueId x, uint64_t digits);
   ValueId reduced(const Expr* reduction, ValueId x, uint64_t digits);
   void bindResult(const Expr* reduction, ValueId value);
-  std::vector<ValueId> inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
+  std::vector<ValueId> inBlocks(int64_t axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
                                 const Step& step);
-  void sweep(int stage, const std::function<void()>& alongside);
+  void sweep(int64_t stage, const std::function<void()>& alongside);
   void inner();
   void outer();
-  void hoistRows(int stage, std::optional<int> sweep = std::nullopt);
+  void hoistRows(int64_t stage, std::optional<int64_t> sweep = std::nullopt);
 
   // -- spills: expensive tensors of one sweep, kept in a scratch row for the next ones ------------------------------------
   void chooseSpills();
   void placeSpills();
   bool isExpensive(const TensorView* tensor) const;
-  std::map<int, std::set<int>> sweepsOfAll() const;
-  void spill(int stage);
-  void dropSpills(int stage);
-  void useSpills(int stage);
+  std::map<int64_t, std::set<int64_t>> sweepsOfAll() const;
+  void spill(int64_t stage);
+  void dropSpills(int64_t stage);
+  void useSpills(int64_t stage);
 
   // -- prefetch -------------------------------------------------------------------------------------------------------------
-  void prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int>& along);
+  void prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int64_t>& along);
   void prefetchNextRow();
-  void prefetchShare(int sweep, int sweeps);
+  void prefetchShare(int64_t sweep, int64_t sweeps);
   void prefetchPointwise();
 
   // -- software pipeline over rows --------------------------------------------------------------------------------------------
   struct Delayed {
     const Expr* reduction;
-    int age;  // steps since it was computed
+    int64_t age;  // steps since it was computed
   };
   void pipelined();
   IntExpr pipelineBase() const { return part() * digits_.pipelineRows; }  // first row of the part
-  IntExpr pipelineRow(int stage) const;
+  IntExpr pipelineRow(int64_t stage) const;
   std::vector<Delayed> delayedResults() const;
   std::vector<Lowering::Scope> openStages(const std::vector<Delayed>& delayed, std::span<const ValueId> carried);
   std::vector<ValueId> runStages(const std::vector<Lowering::Scope>& scopes, const std::vector<tile::Pred>& isRow,
@@ -97,28 +99,28 @@ class RowWriter {
                                   const std::vector<ValueId>& sums);
 
   // -- outer reduction through a scratch row ----------------------------------------------------------------------------------
-  int scratchRow(std::string name, DataType dtype, const IntExpr& width);
-  std::vector<int> scratchRows(const std::vector<const Expr*>& exprs, const char* name);
+  int64_t scratchRow(std::string name, DataType dtype, const IntExpr& width);
+  std::vector<int64_t> scratchRows(const std::vector<const Expr*>& exprs, const char* name);
   std::vector<tile::Index> inScratch() const;
-  void startRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
-  void addRows(const std::vector<const Expr*>& exprs, const std::vector<int>& to, const std::vector<int>& from);
-  void sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
+  void startRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
+  void addRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& to, const std::vector<int64_t>& from);
+  void sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
   void outerInScratch();
 
   // -- partial results of parts, combined in part order by the last to arrive --------------------------------------------------
-  int workspace(tile::TensorParam param);
-  void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
+  int64_t workspace(tile::TensorParam param);
+  void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
   std::vector<tile::Builder::DigitSpec> lastDigits() const;
-  std::vector<int> partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent);
-  void finish(const std::vector<const Expr*>& exprs, const std::vector<int>& partials,
+  std::vector<int64_t> partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent);
+  void finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
               const std::vector<tile::Builder::AxisSpec>& columns);
   void split();
 
   struct Spilled {
     const TensorView* tensor = nullptr;
-    int stage = 0;  // the sweep that computes it
-    int last = 0;   // the last one that reads it
-    int param = -1;
+    int64_t stage = 0;  // the sweep that computes it
+    int64_t last = 0;   // the last one that reads it
+    int64_t param = -1;
   };
   const Group& group_;
   const Coordinates& c_;
@@ -127,16 +129,16 @@ class RowWriter {
   KernelPlan plan_;
   tile::Builder builder_;
   Lowering lowering_;
-  int space_ = 0;
+  int64_t space_ = 0;
   std::optional<IntExpr> row_;  // the row, if it is not the coordinate of m
-  int m_ = -1;
-  int k_ = -1;
-  int n_ = -1;
+  int64_t m_ = -1;
+  int64_t k_ = -1;
+  int64_t n_ = -1;
   std::vector<const Expr*> reductions_;
   // The sweep that stores the spread outputs: the first if none of them waits for a reduction, else number `stages`, the last.
-  int storeSweep_ = 0;
-  std::map<int, Spilled> spilled_;       // by Val id
-  std::map<int, std::set<int>> sweeps_;  // of sweepsOfAll
+  int64_t storeSweep_ = 0;
+  std::map<int64_t, Spilled> spilled_;           // by Val id
+  std::map<int64_t, std::set<int64_t>> sweeps_;  // of sweepsOfAll
 };
 
 }  // namespace meshfuse

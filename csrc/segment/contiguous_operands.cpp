@@ -1,5 +1,6 @@
 #include "segment/contiguous_operands.h"
 
+#include <cstdint>
 #include <ranges>
 
 #include "base/ranges.h"
@@ -12,7 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-bool isContiguous(const TensorView* tv, const std::map<int, Layout>& layouts) {
+bool isContiguous(const TensorView* tv, const std::map<int64_t, Layout>& layouts) {
   auto it = layouts.find(tv->id());
   if (it == layouts.end()) {
     return true;

@@ -54,7 +54,7 @@ bool decomposeContractions(Fusion& fusion, LocalContext& context) {
       continue;
     }
     TensorView* c = e->kind() == ExprKind::Matmul ? matmulResult(*e) : linearResult(*e);
-    const int number = e->output()->id();
+    const int64_t number = e->output()->id();
     TensorView* sum = maybeCastOp(e->output()->dtype(), c);
     fusion.replaceUses(e->output(), sum);
     fusion.renumber(sum, number);

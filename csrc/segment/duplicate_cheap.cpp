@@ -1,6 +1,7 @@
 #include "segment/duplicate_cheap.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "ir/fusion.h"
@@ -31,13 +32,13 @@ bool duplicateCheap(Fusion& fusion, LocalContext&) {
     if (uses.size() < 2 || readsReduction(*e)) {
       continue;
     }
-    for (size_t u = 1; u < uses.size(); u++) {
+    for (int64_t u = 1; u < std::ssize(uses); u++) {
       FusionCloner cloner(fusion, fusion);
       for (Val* in : e->inputs()) {
         cloner.set(in, in);
       }
       Expr* copy = cloner.clone(e);
-      for (const int operand : uses[u]->positionsOf(e->output())) {
+      for (const int64_t operand : uses[u]->positionsOf(e->output())) {
         fusion.replaceInput(uses[u], operand, copy->output());
       }
       changed = true;

@@ -1,6 +1,7 @@
 #include "segment/fold_transposes.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "base/ranges.h"
@@ -11,7 +12,7 @@
 namespace meshfuse {
 
 bool foldTransposes(Fusion& fusion, LocalContext& context) {
-  std::map<int, Layout>& layouts = context.layouts;
+  std::map<int64_t, Layout>& layouts = context.layouts;
   bool changed = false;
   for (const Expr* e : fusion.exprs()) {
     if (e->kind() != ExprKind::Permute || e->output()->isFusionOutput() || layouts.contains(e->output()->id())) {
@@ -24,7 +25,7 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
       continue;
     }
     const Layout from = layoutOf(in, layouts);
-    Layout to{.strides = mapped(e->attributes().order, [&](int dim) { return from.strides[dim]; }),
+    Layout to{.strides = mapped(e->attributes().order, [&](int64_t dim) { return from.strides[dim]; }),
               .alignment = from.alignment};
     layouts[e->output()->id()] = std::move(to);
     if (std::ranges::all_of(

@@ -1,6 +1,7 @@
 #include "segment/in_place.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 
 #include "base/ranges.h"
@@ -25,7 +26,7 @@ void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vect
     const bool aliased = std::ranges::any_of(fusion.aliases(), [&](const auto& a) { return writes(s, a.first); });
     return !aliased || std::ranges::any_of(s.group.outputs, [&](const TensorView* out) { return read.contains(out); });
   });
-  std::set<int> taken;
+  std::set<int64_t> taken;
   for (const auto& [output, input] : fusion.aliases()) {
     const auto writer = std::ranges::find_if(segments, [&, out = output](const Segment& s) { return writes(s, out); });
     if (writer == segments.end() || writer->judgement == nullptr || !taken.insert(input->id()).second) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <tuple>
 
@@ -18,18 +19,18 @@ namespace {
 
 // Kernels compile in parallel, so joining kernels that are already long makes compilation slower.
 constexpr size_t kMaxJointOps = 128;
-constexpr int kMaxRefusals = 8;
+constexpr int64_t kMaxRefusals = 8;
 // In programs with few steps, a refused pair is tried again when one of the two has grown.
-constexpr int kFewNodes = 64;
+constexpr int64_t kFewNodes = 64;
 // The table of dependencies has an entry for each pair of steps, so larger programs are not changed.
-constexpr int kMaxNodes = 16384;
+constexpr int64_t kMaxNodes = 16384;
 
 using NodeSet = std::vector<uint64_t>;
 
-bool isIn(const NodeSet& set, int node) { return (set[static_cast<size_t>(node) / 64] >> (node % 64) & 1) != 0; }
-void insert(NodeSet& set, int node) { set[static_cast<size_t>(node) / 64] |= uint64_t{1} << (node % 64); }
+bool isIn(const NodeSet& set, int64_t node) { return (set[static_cast<size_t>(node) / 64] >> (node % 64) & 1) != 0; }
+void insert(NodeSet& set, int64_t node) { set[static_cast<size_t>(node) / 64] |= uint64_t{1} << (node % 64); }
 void insertAll(NodeSet& set, const NodeSet& more) {
-  for (size_t i = 0; i < set.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(set); i++) {
     set[i] |= more[i];
   }
 }
@@ -42,19 +43,19 @@ class SiblingJoiner {
     const auto count = static_cast<size_t>(graph_.size());
     before_.assign(count, NodeSet((count + 63) / 64));
     facts_.resize(count);
-    for (int n : graph_.inOrder()) {
-      for (int p : graph_.at(n).producers) {
+    for (int64_t n : graph_.inOrder()) {
+      for (int64_t p : graph_.at(n).producers) {
         insert(before_[n], p);
         insertAll(before_[n], before_[p]);
       }
     }
-    for (int n = 0; n < graph_.size(); n++) {
+    for (int64_t n = 0; n < graph_.size(); n++) {
       if (isKernel(n)) {
         learn(n, graph_.groupOf(graph_.at(n).exprs));
       }
     }
-    for (int n = 0; n < graph_.size(); n++) {
-      for (int at = n; at >= 0 && isKernel(at);) {
+    for (int64_t n = 0; n < graph_.size(); n++) {
+      for (int64_t at = n; at >= 0 && isKernel(at);) {
         at = joinOnce(at, n);
       }
     }
@@ -62,14 +63,14 @@ class SiblingJoiner {
 
  private:
   struct Facts {
-    std::vector<int> reads;  // Val ids, sorted
-    size_t writes = 0;       // tensors
-    int64_t elements = 0;    // of the largest tensor
+    std::vector<int64_t> reads;  // Val ids, sorted
+    size_t writes = 0;           // tensors
+    int64_t elements = 0;        // of the largest tensor
   };
 
-  bool isKernel(int n) const { return !graph_.at(n).dead && graph_.at(n).kind == SegmentKind::Kernel; }
+  bool isKernel(int64_t n) const { return !graph_.at(n).dead && graph_.at(n).kind == SegmentKind::Kernel; }
 
-  void learn(int n, const Group& group) {
+  void learn(int64_t n, const Group& group) {
     Facts& f = facts_[n];
     f = {.reads = mapped(group.inputs, &TensorView::id), .writes = group.outputs.size()};
     std::ranges::sort(f.reads);
@@ -81,7 +82,7 @@ class SiblingJoiner {
     }
   }
 
-  const Judgement& judgementOf(int n) {
+  const Judgement& judgementOf(int64_t n) {
     StepNode& node = graph_.at(n);
     if (node.judgement == nullptr) {
       node.judgement = context_.judgementOf(graph_.groupOf(node.exprs));
@@ -89,14 +90,14 @@ class SiblingJoiner {
     return *node.judgement;
   }
 
-  bool waitsFor(int later, int earlier) const { return isIn(before_[later], earlier); }
+  bool waitsFor(int64_t later, int64_t earlier) const { return isIn(before_[later], earlier); }
 
   // Joins a node with the best candidate up to `last`. Returns the joined node, or -1.
-  int joinOnce(int node, int last) {
-    std::vector<int> sharing;
-    std::vector<int> strangers;
+  int64_t joinOnce(int64_t node, int64_t last) {
+    std::vector<int64_t> sharing;
+    std::vector<int64_t> strangers;
     const Facts& own = facts_[node];
-    for (int other = last; other >= 0; other--) {
+    for (int64_t other = last; other >= 0; other--) {
       if (other == node || !isKernel(other) || waitsFor(node, other) || waitsFor(other, node)) {
         continue;
       }
@@ -107,8 +108,8 @@ class SiblingJoiner {
       }
     }
     append(sharing, strangers);
-    int refusals = 0;
-    for (int other : sharing) {
+    int64_t refusals = 0;
+    for (int64_t other : sharing) {
       const auto [first, second] = std::minmax(node, other);
       std::optional<std::string> refusal = join(first, second);
       if (!refusal) {
@@ -124,14 +125,14 @@ class SiblingJoiner {
     return -1;
   }
 
-  static size_t countShared(const std::vector<int>& a, const std::vector<int>& b) {
-    std::vector<int> shared;
+  static size_t countShared(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+    std::vector<int64_t> shared;
     std::ranges::set_intersection(a, b, std::back_inserter(shared));
     return shared.size();
   }
 
   // Limits that need no judgement of a template.
-  bool isTooMuch(int a, int b, size_t shared) const {
+  bool isTooMuch(int64_t a, int64_t b, size_t shared) const {
     const Facts& f = facts_[a];
     const Facts& g = facts_[b];
     const size_t tensors = f.reads.size() + f.writes + g.reads.size() + g.writes - shared;
@@ -139,7 +140,7 @@ class SiblingJoiner {
   }
 
   // Returns the reason of a refusal: nothing if they were joined, an empty text if the pair was tried before.
-  std::optional<std::string> join(int a, int b) {
+  std::optional<std::string> join(int64_t a, int64_t b) {
     const size_t ops = graph_.at(a).exprs.size() + graph_.at(b).exprs.size();
     if (!refused_.insert({a, b, graph_.size() <= kFewNodes ? ops : 0}).second) {
       return "";
@@ -168,11 +169,11 @@ class SiblingJoiner {
   }
 
   // A kernel that waits for a collective must not hold up one that does not, and a kernel before a collective must not be delayed.
-  std::optional<std::string> delays(int a, int b) const {
+  std::optional<std::string> delays(int64_t a, int64_t b) const {
     bool sameCommunication = true;
     bool sameLibrary = true;
     bool leads = false;
-    for (int n = 0; n < graph_.size(); n++) {
+    for (int64_t n = 0; n < graph_.size(); n++) {
       const SegmentKind kind = graph_.at(n).kind;
       const bool differs = waitsFor(a, n) != waitsFor(b, n);
       if (kind == SegmentKind::Communicate) {
@@ -188,7 +189,7 @@ class SiblingJoiner {
     return leads && !sameLibrary ? std::optional<std::string>("communication would start later") : std::nullopt;
   }
 
-  void merge(int a, int b, std::vector<Expr*> exprs) {
+  void merge(int64_t a, int64_t b, std::vector<Expr*> exprs) {
     graph_.merge({a, b}, {}, std::move(exprs));
     append(graph_.at(a).joins, graph_.at(b).joins);
     if (graph_.at(a).boundary.empty()) {
@@ -196,7 +197,7 @@ class SiblingJoiner {
     }
     NodeSet& before = before_[a];
     insertAll(before, before_[b]);
-    for (int n = 0; n < graph_.size(); n++) {
+    for (int64_t n = 0; n < graph_.size(); n++) {
       if (waitsFor(n, a) || waitsFor(n, b)) {
         insert(before_[n], a);
         insertAll(before_[n], before);
@@ -206,9 +207,9 @@ class SiblingJoiner {
 
   StepGraph& graph_;
   const LocalContext& context_;
-  std::vector<NodeSet> before_;                     // by node: all it waits for, directly or not
-  std::vector<Facts> facts_;                        // by node, of kernels
-  std::set<std::tuple<int, int, size_t>> refused_;  // with the number of their ops in small programs
+  std::vector<NodeSet> before_;                             // by node: all it waits for, directly or not
+  std::vector<Facts> facts_;                                // by node, of kernels
+  std::set<std::tuple<int64_t, int64_t, size_t>> refused_;  // with the number of their ops in small programs
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -12,11 +13,11 @@ namespace meshfuse {
 
 Group LocalContext::groupOf(const Fusion& fusion, const std::vector<Expr*>& exprs) const {
   Group g{.fusion = &fusion, .exprs = exprs};
-  std::set<int> inside;
+  std::set<int64_t> inside;
   for (const Expr* e : exprs) {
     inside.insert(e->id());
   }
-  std::set<int> known;
+  std::set<int64_t> known;
   auto take = [&](std::vector<TensorView*>& list, TensorView* tv) {
     list.push_back(tv);
     if (auto it = layouts.find(tv->id()); it != layouts.end()) {

@@ -1,6 +1,7 @@
 // LocalContext: facts about a local fusion that its text does not hold, while it is cut into steps.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <span>
@@ -17,8 +18,8 @@ class Fusion;
 
 struct LocalContext {
   // By Val id: the layouts of inputs, of views, and of results with a memory order of their own. All other tensors are contiguous.
-  std::map<int, Layout> layouts;
-  std::set<int>
+  std::map<int64_t, Layout> layouts;
+  std::set<int64_t>
       views;  // permutes that no kernel computes, by Val id: their operand's memory under the strides of `layouts`
   DeviceInfo device;
   std::span<const Template> templates = allTemplates();

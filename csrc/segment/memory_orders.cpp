@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <ranges>
 
@@ -21,7 +22,7 @@ namespace {
 std::optional<Layout> layoutInOrder(const TensorView* tv) {
   const std::vector<int64_t> sizes = tv->constantShape();
   std::vector<int64_t> strides = contiguousStrides(sizes, tv->memoryOrder());
-  const std::vector<int> rowMajor = mapped<int>(indices(sizes), std::identity());
+  const std::vector<int64_t> rowMajor = mapped<int64_t>(indices(sizes), std::identity());
   return liesInOrder(sizes, strides, rowMajor) ? std::nullopt : std::optional(Layout{std::move(strides)});
 }
 
@@ -57,7 +58,7 @@ TensorView* orderedCopy(Fusion& fusion, TensorView* tv) {
   copy->copyAllocation(*tv);
   fusion.replaceUses(tv, copy);
   for (Expr* reader : readers) {
-    for (const int operand : reader->positionsOf(copy)) {
+    for (const int64_t operand : reader->positionsOf(copy)) {
       fusion.replaceInput(reader, operand, tv);
     }
   }

@@ -1,6 +1,7 @@
 #include "segment/segment.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <ranges>
@@ -36,7 +37,8 @@ bool isViewOp(const Expr& e) {
       return true;
     case View::Reordered: {  // moving dims of extent 1 only
       const std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
-      return std::ranges::is_sorted(filtered(e.attributes().order, [&](int from) { return !shape[from].isConst(1); }));
+      return std::ranges::is_sorted(
+          filtered(e.attributes().order, [&](int64_t from) { return !shape[from].isConst(1); }));
     }
     case View::No:
     case View::Strided:
@@ -71,7 +73,7 @@ class Segmenter {
         place(e);
       }
     }
-    for (int i = 0; i < graph_.size(); i++) {
+    for (int64_t i = 0; i < graph_.size(); i++) {
       StepNode& n = graph_.at(i);
       if (!n.dead && n.kind == SegmentKind::Kernel && isView(n)) {
         n.kind = SegmentKind::View;
@@ -80,7 +82,7 @@ class Segmenter {
     }
     joinSiblings(graph_, context_);
     std::vector<Segment> result;
-    for (int i : graph_.inOrder()) {
+    for (int64_t i : graph_.inOrder()) {
       StepNode& n = graph_.at(i);
       result.push_back({.kind = n.kind,
                         .group = graph_.groupOf(n.exprs),
@@ -111,12 +113,12 @@ class Segmenter {
       return all;
     }
     std::ranges::sort(collectives, {}, &Expr::id);
-    std::map<int, Expr*> before;  // by id of a collective
-    for (size_t k = 1; k < collectives.size(); k++) {
+    std::map<int64_t, Expr*> before;  // by id of a collective
+    for (int64_t k = 1; k < std::ssize(collectives); k++) {
       before[collectives[k]->id()] = collectives[k - 1];
     }
     std::vector<Expr*> order;
-    std::map<int, bool> placed;  // by id; false while an op waits for others
+    std::map<int64_t, bool> placed;  // by id; false while an op waits for others
     const std::function<void(Expr*)> place = [&](Expr* e) {
       const auto [it, isNew] = placed.try_emplace(e->id(), false);
       invariant(isNew || it->second, "[segment] the order of collectives contradicts their numbers");
@@ -151,7 +153,7 @@ class Segmenter {
       alone = context_.judgementOf(graph_.groupOf({e}));
       kind = alone->callsLibrary ? SegmentKind::Library : SegmentKind::Kernel;
     }
-    std::set<int> producers = graph_.producersOf(e);
+    std::set<int64_t> producers = graph_.producersOf(e);
     if (kind == SegmentKind::Communicate) {
       if (lastCollective_ >= 0) {
         producers.insert(lastCollective_);
@@ -159,20 +161,20 @@ class Segmenter {
       lastCollective_ = graph_.size();
     }
     if (kind != SegmentKind::Kernel) {
-      const int id = graph_.add({e}, producers, kind);
+      const int64_t id = graph_.add({e}, producers, kind);
       graph_.at(id).judgement = std::move(alone);
       return;
     }
-    const auto isKernel = [&](int node) { return graph_.at(node).kind == SegmentKind::Kernel; };
-    std::vector<int> joinable;
+    const auto isKernel = [&](int64_t node) { return graph_.at(node).kind == SegmentKind::Kernel; };
+    std::vector<int64_t> joinable;
     std::ranges::copy_if(producers, std::back_inserter(joinable), isKernel);
     std::string refusal;
     if (!joinable.empty() && join(e, producers, joinable, refusal)) {
       return;
     }
     if (joinable.size() > 1) {
-      std::ranges::stable_sort(joinable, std::greater<>(), [&](int node) { return size(node); });
-      for (int p : joinable) {
+      std::ranges::stable_sort(joinable, std::greater<>(), [&](int64_t node) { return size(node); });
+      for (int64_t p : joinable) {
         if (join(e, producers, {p}, refusal)) {
           return;
         }
@@ -180,19 +182,19 @@ class Segmenter {
     }
     StepNode& n = graph_.at(graph_.add({e}, producers, kind));
     n.judgement = alone != nullptr ? std::move(alone) : context_.judgementOf(graph_.groupOf(n.exprs));
-    for (int p : joinable) {
+    for (int64_t p : joinable) {
       graph_.noteBoundary(p, e->output(), refusal);
     }
   }
 
-  size_t size(int node) const { return graph_.at(node).exprs.size(); }
+  size_t size(int64_t node) const { return graph_.at(node).exprs.size(); }
 
-  bool join(Expr* e, const std::set<int>& producers, const std::vector<int>& with, std::string& refusal) {
+  bool join(Expr* e, const std::set<int64_t>& producers, const std::vector<int64_t>& with, std::string& refusal) {
     if ((producers.size() > with.size() || with.size() > 1) && graph_.makesCycle(with, producers)) {
       refusal = "the group would depend on itself";
       return false;
     }
-    const size_t ops = 1 + sumOf(with, [&](int node) { return size(node); });
+    const size_t ops = 1 + sumOf(with, [&](int64_t node) { return size(node); });
     if (ops > kMaxKernelOps) {
       refusal = fmt::format("{} ops are more than the limit of a kernel, {}", ops, kMaxKernelOps);
       return false;
@@ -235,7 +237,7 @@ class Segmenter {
   const Fusion& fusion_;
   const LocalContext& context_;
   StepGraph graph_;
-  int lastCollective_ = -1;  // node: the next one waits for it
+  int64_t lastCollective_ = -1;  // node: the next one waits for it
 };
 
 }  // namespace

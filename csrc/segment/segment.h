@@ -6,6 +6,7 @@
 // Groups that do not read each other join last (join_siblings.h).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -32,9 +33,10 @@ struct Segment {
   std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel and Library: of `group`, until the step is written
   KernelPlan plan = {};                                  // Kernel: the kernel that runs, once it is written
   LibraryCall call = {};                                 // Library: the call, once it is written
-  std::map<int, int> inPlace = {};  // results written into the memory of an input: output Val id -> input Val id
-  std::string boundary;             // why the group is not larger: the first refusal; empty if there was none
-  std::vector<std::string> joins;   // results in one kernel that do not read each other, and why
+  std::map<int64_t, int64_t> inPlace =
+      {};                          // results written into the memory of an input: output Val id -> input Val id
+  std::string boundary;            // why the group is not larger: the first refusal; empty if there was none
+  std::vector<std::string> joins;  // results in one kernel that do not read each other, and why
 };
 
 // In execution order; every op of the fusion in exactly one segment. The fusion is as the local passes leave it (table.h).

@@ -1,6 +1,7 @@
 #include "segment/step_graph.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -9,13 +10,13 @@ namespace meshfuse {
 
 StepGraph::StepGraph(const Fusion& fusion, const LocalContext& context) : fusion_(fusion), context_(context) {
   for (const Expr* e : fusion.exprs()) {
-    const int place = static_cast<int>(position_.size());
+    const int64_t place = std::ssize(position_);
     position_[e->id()] = place;
   }
 }
 
-std::set<int> StepGraph::producersOf(const Expr* e) const {
-  std::set<int> result;
+std::set<int64_t> StepGraph::producersOf(const Expr* e) const {
+  std::set<int64_t> result;
   for (const TensorView* tv : e->tensorInputs()) {
     if (tv->definition() != nullptr) {
       result.insert(nodeOf_.at(tv->definition()->id()));
@@ -24,54 +25,54 @@ std::set<int> StepGraph::producersOf(const Expr* e) const {
   return result;
 }
 
-int StepGraph::add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind) {
-  const int id = size();
+int64_t StepGraph::add(std::vector<Expr*> exprs, const std::set<int64_t>& producers, SegmentKind kind) {
+  const int64_t id = size();
   for (Expr* e : exprs) {
     nodeOf_[e->id()] = id;
   }
-  for (int p : producers) {
+  for (int64_t p : producers) {
     at(p).consumers.insert(id);
   }
   nodes_.push_back({.exprs = std::move(exprs), .producers = producers, .kind = kind});
   return id;
 }
 
-void StepGraph::append(int node, Expr* e) {
+void StepGraph::append(int64_t node, Expr* e) {
   at(node).exprs.push_back(e);
   at(node).judgement.reset();
   nodeOf_[e->id()] = node;
 }
 
-void StepGraph::noteBoundary(int node, const Val* result, const std::string& refusal) {
+void StepGraph::noteBoundary(int64_t node, const Val* result, const std::string& refusal) {
   if (at(node).boundary.empty()) {
     at(node).boundary = fmt::format("{} does not join: {}", result->toString(), refusal);
   }
 }
 
-void StepGraph::merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs) {
-  const int first = with[0];
-  const std::set<int> merged(with.begin(), with.end());
-  std::set<int> before = producers;
-  std::set<int> after;
-  for (int m : merged) {
+void StepGraph::merge(const std::vector<int64_t>& with, const std::set<int64_t>& producers, std::vector<Expr*> exprs) {
+  const int64_t first = with[0];
+  const std::set<int64_t> merged(with.begin(), with.end());
+  std::set<int64_t> before = producers;
+  std::set<int64_t> after;
+  for (int64_t m : merged) {
     before.insert(at(m).producers.begin(), at(m).producers.end());
     after.insert(at(m).consumers.begin(), at(m).consumers.end());
     at(m).dead = m != first;
   }
-  for (int m : merged) {
+  for (int64_t m : merged) {
     before.erase(m);
     after.erase(m);
-    for (int p : before) {
+    for (int64_t p : before) {
       at(p).consumers.erase(m);
     }
-    for (int c : after) {
+    for (int64_t c : after) {
       at(c).producers.erase(m);
     }
   }
-  for (int p : before) {
+  for (int64_t p : before) {
     at(p).consumers.insert(first);
   }
-  for (int c : after) {
+  for (int64_t c : after) {
     at(c).producers.insert(first);
   }
   at(first).producers = std::move(before);
@@ -82,25 +83,25 @@ void StepGraph::merge(const std::vector<int>& with, const std::set<int>& produce
   }
 }
 
-bool StepGraph::makesCycle(const std::vector<int>& merged, const std::set<int>& producers) const {
-  std::set<int> inside(merged.begin(), merged.end());
-  std::set<int> seen;
-  std::vector<int> work;
-  auto push = [&](const std::set<int>& next) {
-    for (int p : next) {
+bool StepGraph::makesCycle(const std::vector<int64_t>& merged, const std::set<int64_t>& producers) const {
+  std::set<int64_t> inside(merged.begin(), merged.end());
+  std::set<int64_t> seen;
+  std::vector<int64_t> work;
+  auto push = [&](const std::set<int64_t>& next) {
+    for (int64_t p : next) {
       if (!inside.contains(p) && seen.insert(p).second) {
         work.push_back(p);
       }
     }
   };
   push(producers);
-  for (int m : merged) {
+  for (int64_t m : merged) {
     push(at(m).producers);
   }
   while (!work.empty()) {
     const StepNode& n = at(work.back());
     work.pop_back();
-    if (std::ranges::any_of(n.producers, [&](int p) { return inside.contains(p); })) {
+    if (std::ranges::any_of(n.producers, [&](int64_t p) { return inside.contains(p); })) {
       return true;
     }
     push(n.producers);
@@ -112,30 +113,30 @@ void StepGraph::inTopologicalOrder(std::vector<Expr*>& exprs) const {
   std::ranges::sort(exprs, {}, [&](const Expr* e) { return position_.at(e->id()); });
 }
 
-std::vector<Expr*> StepGraph::exprsOf(const std::vector<int>& nodes) const {
+std::vector<Expr*> StepGraph::exprsOf(const std::vector<int64_t>& nodes) const {
   std::vector<Expr*> exprs;
-  for (int n : nodes) {
+  for (int64_t n : nodes) {
     exprs.insert(exprs.end(), at(n).exprs.begin(), at(n).exprs.end());
   }
   inTopologicalOrder(exprs);
   return exprs;
 }
 
-std::vector<int> StepGraph::inOrder() const {
+std::vector<int64_t> StepGraph::inOrder() const {
   std::vector<size_t> waiting(nodes_.size(), 0);
-  std::set<int> ready;
-  for (int i = 0; i < size(); i++) {
+  std::set<int64_t> ready;
+  for (int64_t i = 0; i < size(); i++) {
     waiting[i] = at(i).producers.size();
     if (!at(i).dead && at(i).producers.empty()) {
       ready.insert(i);
     }
   }
-  std::vector<int> result;
+  std::vector<int64_t> result;
   while (!ready.empty()) {
-    int id = *ready.begin();
+    int64_t id = *ready.begin();
     ready.erase(ready.begin());
     result.push_back(id);
-    for (int c : at(id).consumers) {
+    for (int64_t c : at(id).consumers) {
       if (--waiting[c] == 0) {
         ready.insert(c);
       }

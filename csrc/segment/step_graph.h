@@ -1,6 +1,7 @@
 // StepGraph: the steps of a program while segmentation adds ops to them. A step is a set of ops; merging steps updates the dependencies.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -12,9 +13,9 @@
 namespace meshfuse {
 
 struct StepNode {
-  std::vector<Expr*> exprs;  // in topological order
-  std::set<int> producers;   // nodes
-  std::set<int> consumers;
+  std::vector<Expr*> exprs;     // in topological order
+  std::set<int64_t> producers;  // nodes
+  std::set<int64_t> consumers;
   SegmentKind kind = SegmentKind::Kernel;
   std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel, Library; null after an op joined that needed none
   std::string boundary;                                  // as in Segment
@@ -26,35 +27,35 @@ class StepGraph {
  public:
   StepGraph(const Fusion& fusion, const LocalContext& context);
 
-  StepNode& at(int node) { return nodes_[node]; }
-  const StepNode& at(int node) const { return nodes_[node]; }
-  int size() const { return static_cast<int>(nodes_.size()); }
+  StepNode& at(int64_t node) { return nodes_[node]; }
+  const StepNode& at(int64_t node) const { return nodes_[node]; }
+  int64_t size() const { return std::ssize(nodes_); }
 
   // The nodes that compute the operands of an op.
-  std::set<int> producersOf(const Expr* e) const;
-  int add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind);
-  void append(int node, Expr* e);  // an op that depends on no other node
+  std::set<int64_t> producersOf(const Expr* e) const;
+  int64_t add(std::vector<Expr*> exprs, const std::set<int64_t>& producers, SegmentKind kind);
+  void append(int64_t node, Expr* e);  // an op that depends on no other node
   // Notes why a node does not compute `result` too: the first reason is kept.
-  void noteBoundary(int node, const Val* result, const std::string& refusal);
+  void noteBoundary(int64_t node, const Val* result, const std::string& refusal);
   // Merges the nodes `with` into the first of them. It then computes `exprs`, all of their ops and at most one more, and depends on
   // `producers`.
-  void merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs);
+  void merge(const std::vector<int64_t>& with, const std::set<int64_t>& producers, std::vector<Expr*> exprs);
   // True if a node of `merged` and an op that depends on `producers` would depend on itself.
-  bool makesCycle(const std::vector<int>& merged, const std::set<int>& producers) const;
+  bool makesCycle(const std::vector<int64_t>& merged, const std::set<int64_t>& producers) const;
 
   void inTopologicalOrder(std::vector<Expr*>& exprs) const;
   // All ops of some nodes, in topological order.
-  std::vector<Expr*> exprsOf(const std::vector<int>& nodes) const;
+  std::vector<Expr*> exprsOf(const std::vector<int64_t>& nodes) const;
   Group groupOf(const std::vector<Expr*>& exprs) const { return context_.groupOf(fusion_, exprs); }
   // The nodes that are not merged into others, each after the nodes that it depends on.
-  std::vector<int> inOrder() const;
+  std::vector<int64_t> inOrder() const;
 
  private:
   const Fusion& fusion_;
   const LocalContext& context_;
   std::vector<StepNode> nodes_;
-  std::map<int, int> nodeOf_;    // expr id -> node
-  std::map<int, int> position_;  // expr id -> place in the fusion's order
+  std::map<int64_t, int64_t> nodeOf_;    // expr id -> node
+  std::map<int64_t, int64_t> position_;  // expr id -> place in the fusion's order
 };
 
 }  // namespace meshfuse

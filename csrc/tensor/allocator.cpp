@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <bit>
+#include <cstdint>
 
 #include "base/error.h"
 
@@ -16,15 +17,15 @@ constexpr size_t kLargest = size_t{1} << 46;
 constexpr size_t kLarge = size_t{1} << 20;
 
 // Four classes a doubling: 64 80 96 112 128 160 ... multiples of 64 below 256.
-int classOf(size_t bytes) {
+int64_t classOf(size_t bytes) {
   size_t n = bytes < 64 ? 64 : bytes;
-  int octave = std::bit_width(n - 1) - 1;  // 2^octave < n <= 2^(octave + 1)
+  int64_t octave = std::bit_width(n - 1) - 1;  // 2^octave < n <= 2^(octave + 1)
   size_t low = size_t{1} << octave;
   size_t quarter = (n - low + low / 4 - 1) / (low / 4);  // 1..4
-  return (octave - 5) * 4 + static_cast<int>(quarter) - 1;
+  return (octave - 5) * 4 + static_cast<int64_t>(quarter) - 1;
 }
 
-size_t classBytes(int index) {
+size_t classBytes(int64_t index) {
   size_t low = size_t{1} << (index / 4 + 5);
   size_t bytes = low + (low / 4) * static_cast<size_t>(index % 4 + 1);
   size_t unit = bytes > kHugePage ? kHugePage : kTensorAlignment;
@@ -80,7 +81,7 @@ PooledAllocator::~PooledAllocator() {
 void* PooledAllocator::allocate(size_t bytes) {
   check(bytes <= kLargest, "[allocate] got a request for {} bytes, expected at most {}; check the sizes of the tensor",
         bytes, kLargest);
-  int index = classOf(bytes);
+  int64_t index = classOf(bytes);
   size_t size = classBytes(index);
   allocations_.fetch_add(1, std::memory_order_relaxed);
   countInUse(static_cast<int64_t>(bytes));
@@ -119,7 +120,7 @@ void PooledAllocator::deallocate(void* block, size_t bytes) {
   if (block == nullptr) {
     return;
   }
-  int index = classOf(bytes);
+  int64_t index = classOf(bytes);
   size_t size = classBytes(index);
   countInUse(-static_cast<int64_t>(bytes));
   int64_t cached = bytesCached_.load(std::memory_order_relaxed) + static_cast<int64_t>(size);
@@ -134,7 +135,7 @@ void PooledAllocator::deallocate(void* block, size_t bytes) {
 }
 
 void PooledAllocator::trim() {
-  for (int index = 0; index < kClasses; index++) {
+  for (int64_t index = 0; index < kClasses; index++) {
     size_t size = classBytes(index);
     if (size < kLarge) {
       continue;

@@ -54,7 +54,7 @@ class PooledAllocator {
     std::atomic_flag locked;
     std::vector<void*> free;
   };
-  static constexpr int kClasses = 4 * 42;
+  static constexpr int64_t kClasses = 4 * 42;
 
   void* carve(size_t bytes);
 

@@ -39,8 +39,8 @@ ManagedTensor* toDlpack(const Tensor& tensor) {
   out->sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   out->strides.assign(tensor.strides().begin(), tensor.strides().end());
   out->handle.tensor = {.data = tensor.data(),
-                        .device = {kCpu, tensor.device().index},
-                        .ndim = tensor.dim(),
+                        .device = {kCpu, static_cast<int32_t>(tensor.device().index)},
+                        .ndim = static_cast<int32_t>(tensor.dim()),
                         .dtype = {info(tensor.dtype()).dlpackCode, static_cast<uint8_t>(bitWidth(tensor.dtype())), 1},
                         .shape = out->sizes.data(),
                         .strides = out->strides.data(),

@@ -17,9 +17,9 @@ struct DataTypeInfo {
   DataType type;
   std::string_view name;   // as printed: `Float`
   std::string_view token;  // as in kernels and files: `f32`
-  int size;                // bytes
+  int64_t size;            // bytes
   TypeCategory category;
-  int mantissaBits;      // of a floating type, with the implicit bit; else 0
+  int64_t mantissaBits;  // of a floating type, with the implicit bit; else 0
   uint8_t dlpackCode;    // https://dmlc.github.io/dlpack/latest/c_api.html, DLDataTypeCode
   std::string_view npy;  // `descr` of NumPy files; NumPy has no bfloat16: <V2 is how the package ml_dtypes writes it
 };
@@ -37,8 +37,8 @@ inline constexpr std::array<DataTypeInfo, 9> kDataTypes = {{
 }};
 
 constexpr const DataTypeInfo& info(DataType t) { return kDataTypes[static_cast<size_t>(t)]; }
-constexpr int dataTypeSize(DataType t) { return info(t).size; }
-constexpr int bitWidth(DataType t) { return 8 * info(t).size; }
+constexpr int64_t dataTypeSize(DataType t) { return info(t).size; }
+constexpr int64_t bitWidth(DataType t) { return 8 * info(t).size; }
 constexpr std::string_view name(DataType t) { return info(t).name; }
 constexpr bool isFloatingPoint(DataType t) { return info(t).category == TypeCategory::Floating; }
 constexpr bool isIntegral(DataType t) { return info(t).category == TypeCategory::Integer; }
@@ -56,7 +56,7 @@ constexpr int64_t lowestInteger(DataType t) { return t == DataType::Bool ? 0 : I
 constexpr int64_t highestInteger(DataType t) { return t == DataType::Bool ? 1 : INT64_MAX >> (64 - bitWidth(t)); }
 // `value` modulo 2^width, in the range of an integer type; of Bool whether it is not 0.
 constexpr int64_t wrapInteger(DataType t, int64_t value) {
-  const int unused = 64 - bitWidth(t);
+  const int64_t unused = 64 - bitWidth(t);
   return t == DataType::Bool ? (value != 0 ? 1 : 0)
                              : static_cast<int64_t>(static_cast<uint64_t>(value) << unused) >> unused;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -72,7 +73,7 @@ std::string npyBytes(const Tensor& tensor) {
 
 Tensor parseNpy(std::string_view bytes, std::string_view file) {
   check(bytes.size() >= 12 && bytes.starts_with(kMagic), "[npy] {}: not an .npy file; write it with numpy.save", file);
-  int version = bytes[6];
+  int64_t version = bytes[6];
   check(version >= 1 && version <= 3, "[npy] {}: format version {}, expected 1 to 3", file, version);
   auto byte = [&](size_t k) { return static_cast<size_t>(static_cast<unsigned char>(bytes[k])); };
   size_t start = version == 1 ? 10 : 12;
@@ -88,10 +89,10 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
         fmt::join(std::views::transform(kDataTypes, &DataTypeInfo::npy), ", "));
   bool fortran = valueOf(header, "fortran_order", file).starts_with("True");
   std::vector<int64_t> sizes = parseShape(valueOf(header, "shape", file), file);
-  std::vector<int> order;
+  std::vector<int64_t> order;
   if (fortran) {
     std::ranges::reverse(sizes);
-    order = mapped<int>(indices(sizes) | std::views::reverse, std::identity());
+    order = mapped<int64_t>(indices(sizes) | std::views::reverse, std::identity());
   }
   // before there is memory for it
   int64_t expected = dataTypeSize(*dtype);

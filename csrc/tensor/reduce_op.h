@@ -15,7 +15,7 @@ namespace meshfuse {
 enum class ReduceOp : uint8_t { Sum, Prod, Max, Min, And, Or, Xor };
 
 inline constexpr std::string_view kReduceOpNames[] = {"sum", "prod", "max", "min", "and", "or", "xor"};
-[[nodiscard]] constexpr std::string_view name(ReduceOp op) { return kReduceOpNames[static_cast<int>(op)]; }
+[[nodiscard]] constexpr std::string_view name(ReduceOp op) { return kReduceOpNames[static_cast<int64_t>(op)]; }
 [[nodiscard]] constexpr bool isBitwise(ReduceOp op) { return op >= ReduceOp::And; }
 
 // The identity in a floating type; And, Or and Xor have none there.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <ranges>
@@ -33,7 +34,7 @@ int64_t countElements(std::span<const int64_t> sizes) {
   return count;
 }
 
-int wrapAxis(int axis, int dim, const char* what) {
+int64_t wrapAxis(int64_t axis, int64_t dim, const char* what) {
   check(axis >= -dim && axis < dim, "[{}] axis {} of a tensor of {} dims; expected {} to {}", what, axis, dim, -dim,
         dim - 1);
   return axis < 0 ? axis + dim : axis;
@@ -76,7 +77,7 @@ void copyRow(const char* from, int64_t fromStride, char* to, int64_t toStride, i
   }
 }
 
-void copySameType(const char* from, int64_t fromStride, char* to, int64_t toStride, int64_t n, int size) {
+void copySameType(const char* from, int64_t fromStride, char* to, int64_t toStride, int64_t n, int64_t size) {
   if (fromStride == 1 && toStride == 1) {
     std::memcpy(to, from, n * size);
     return;
@@ -134,13 +135,14 @@ std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes) {
   return stridesOf(sizes, indices(sizes) | std::views::reverse);
 }
 
-std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int> order) {
+std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int64_t> order) {
   return stridesOf(sizes, order | std::views::reverse);
 }
 
-bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> strides, std::span<const int> order) {
-  auto several = order | std::views::filter([&](int dim) { return sizes[dim] != 1; });
-  return contains(sizes, 0) || std::ranges::is_sorted(several, std::greater(), [&](int dim) { return strides[dim]; });
+bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> strides, std::span<const int64_t> order) {
+  auto several = order | std::views::filter([&](int64_t dim) { return sizes[dim] != 1; });
+  return contains(sizes, 0) ||
+         std::ranges::is_sorted(several, std::greater(), [&](int64_t dim) { return strides[dim]; });
 }
 
 Tensor::Tensor(std::shared_ptr<void> storage, void* data, DataType dtype, std::vector<int64_t> sizes,
@@ -194,7 +196,7 @@ Tensor Tensor::of(std::initializer_list<double> values, std::vector<int64_t> siz
 
 Tensor Tensor::scalar(double value, DataType dtype) { return of({value}, {}, dtype); }
 
-int64_t Tensor::size(int axis) const { return sizes_[wrapAxis(axis, dim(), "size")]; }
+int64_t Tensor::size(int64_t axis) const { return sizes_[wrapAxis(axis, dim(), "size")]; }
 
 int64_t Tensor::numel() const { return productOf(sizes_); }
 
@@ -240,8 +242,8 @@ Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> stride
   return strided(std::move(sizes), std::move(strides), offset);
 }
 
-Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const {
-  const int k = wrapAxis(axis, dim(), "slice");
+Tensor Tensor::slice(int64_t axis, int64_t start, int64_t stop, int64_t step) const {
+  const int64_t k = wrapAxis(axis, dim(), "slice");
   check(step >= 1, "[slice] step {}; expected at least 1", step);
   check(start >= 0 && start <= stop && stop <= sizes_[k],
         "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size", start, stop, axis, sizes_[k]);
@@ -252,14 +254,14 @@ Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const 
   return strided(std::move(sizes), std::move(strides), start == stop ? 0 : start * strides_[k]);
 }
 
-Tensor Tensor::permute(const std::vector<int>& order) const {
+Tensor Tensor::permute(const std::vector<int64_t>& order) const {
   check(std::ssize(order) == dim(), "[permute] got {} positions for a tensor of {} dims; expected one for each",
         order.size(), dim());
   std::vector<int64_t> sizes(order.size());
   std::vector<int64_t> strides(order.size());
   std::vector<bool> seen(order.size(), false);
   for (int64_t k : indices(order)) {
-    const int old = wrapAxis(order[k], dim(), "permute");
+    const int64_t old = wrapAxis(order[k], dim(), "permute");
     check(!seen[old], "[permute] axis {} is listed twice in the order", old);
     seen[old] = true;
     sizes[k] = sizes_[old];
@@ -268,9 +270,9 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
   return strided(std::move(sizes), std::move(strides));
 }
 
-Tensor Tensor::transpose(int a, int b) const {
-  const int i = wrapAxis(a, dim(), "transpose");
-  const int j = wrapAxis(b, dim(), "transpose");
+Tensor Tensor::transpose(int64_t a, int64_t b) const {
+  const int64_t i = wrapAxis(a, dim(), "transpose");
+  const int64_t j = wrapAxis(b, dim(), "transpose");
   Tensor t = strided(sizes_, strides_);
   std::swap(t.sizes_[i], t.sizes_[j]);
   std::swap(t.strides_[i], t.strides_[j]);
@@ -282,7 +284,7 @@ Tensor Tensor::expand(std::vector<int64_t> sizes) const {
         sizes_.size());
   size_t lead = sizes.size() - sizes_.size();
   std::vector<int64_t> strides(sizes.size(), 0);
-  for (size_t k = lead; k < sizes.size(); k++) {
+  for (int64_t k = lead; k < std::ssize(sizes); k++) {
     int64_t old = sizes_[k - lead];
     if (sizes[k] == -1) {
       sizes[k] = old;
@@ -328,8 +330,8 @@ void Tensor::copyFrom(const Tensor& source) {
 }
 
 void copyElements(const StridedElements& to, const StridedElements& from) {
-  const int fromSize = dataTypeSize(from.dtype);
-  const int toSize = dataTypeSize(to.dtype);
+  const int64_t fromSize = dataTypeSize(from.dtype);
+  const int64_t toSize = dataTypeSize(to.dtype);
   const auto* source = static_cast<const char*>(from.data);
   auto* target = static_cast<char*>(to.data);
   if (to.dtype == from.dtype && to.isContiguous() && from.isContiguous()) {
@@ -367,7 +369,7 @@ char* addressOf(const Tensor& t, std::span<const int64_t> position) {
 }
 
 // Nested lists of the dims from `axis` on, of the elements from `offset` on.
-std::string valuesText(const Tensor& t, int axis, int64_t offset) {
+std::string valuesText(const Tensor& t, int64_t axis, int64_t offset) {
   if (axis == t.dim()) {
     const char* address = elementAt(t, offset);
     return isFloatingPoint(t.dtype()) ? fmt::format("{}", static_cast<float>(loadElement(address, t.dtype())))

@@ -17,7 +17,7 @@ namespace meshfuse {
 
 struct Device {
   enum class Kind : uint8_t { Cpu, Cuda } kind = Kind::Cpu;
-  int index = 0;
+  int64_t index = 0;
   friend bool operator==(const Device&, const Device&) = default;
 };
 
@@ -49,10 +49,10 @@ class Tensor {
   bool defined() const { return storage_ != nullptr || data_ != nullptr; }
   DataType dtype() const { return dtype_; }
   Device device() const { return {}; }
-  int dim() const { return static_cast<int>(sizes_.size()); }
+  int64_t dim() const { return std::ssize(sizes_); }
   std::span<const int64_t> sizes() const { return sizes_; }
   std::span<const int64_t> strides() const { return strides_; }
-  int64_t size(int axis) const;  // counts from the end when negative
+  int64_t size(int64_t axis) const;  // counts from the end when negative
   int64_t numel() const;
   int64_t nbytes() const { return numel() * dataTypeSize(dtype_); }
   void* data() const { return data_; }
@@ -74,9 +74,9 @@ class Tensor {
   Tensor view(std::vector<int64_t> sizes) const;  // contiguous tensors
   Tensor asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides,
                    int64_t offset = 0) const;  // offset: elements
-  Tensor slice(int axis, int64_t start, int64_t stop, int64_t step = 1) const;
-  Tensor permute(const std::vector<int>& order) const;  // order[new] = old
-  Tensor transpose(int a, int b) const;
+  Tensor slice(int64_t axis, int64_t start, int64_t stop, int64_t step = 1) const;
+  Tensor permute(const std::vector<int64_t>& order) const;  // order[new] = old
+  Tensor transpose(int64_t a, int64_t b) const;
   Tensor expand(std::vector<int64_t> sizes) const;
 
   Tensor contiguous() const;            // itself if contiguous
@@ -113,11 +113,11 @@ void copyElements(const StridedElements& to, const StridedElements& from);
 
 // Strides of a contiguous array. With `order`: strides of an array without gaps whose dims lie in this order, outermost first.
 [[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes);
-[[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int> order);
+[[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int64_t> order);
 // True if the strides of the dims do not increase in `order`. Dims of one element are ignored, and so are all dims of an array without
 // elements.
 [[nodiscard]] bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> strides,
-                               std::span<const int> order);
+                               std::span<const int64_t> order);
 
 // Reproducible values, the same on every machine: uniform in [low, high) (integers: in [low, high)), from a seed.
 [[nodiscard]] Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low = -1,

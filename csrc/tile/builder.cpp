@@ -1,6 +1,7 @@
 #include "tile/builder.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -19,16 +20,16 @@ IntExpr Builder::size(std::string name, SymbolFacts facts) {
   return IntExpr::symbol(std::move(name), facts);
 }
 
-int Builder::scalar(std::string name, DataType dtype) {
+int64_t Builder::scalar(std::string name, DataType dtype) {
   program_.scalars.push_back({std::move(name), dtype});
-  return static_cast<int>(program_.scalars.size()) - 1;
+  return std::ssize(program_.scalars) - 1;
 }
 
-int Builder::tensor(TensorParam param) {
+int64_t Builder::tensor(TensorParam param) {
   invariant(param.extents.size() == param.strides.size(), "[tile builder] tensor {} has {} extents and {} strides",
             param.name, param.extents.size(), param.strides.size());
   program_.tensors.push_back(std::move(param));
-  return static_cast<int>(program_.tensors.size()) - 1;
+  return std::ssize(program_.tensors) - 1;
 }
 
 IntExpr Builder::gridDim(std::string symbol, IntExpr count) {
@@ -39,13 +40,13 @@ IntExpr Builder::gridDim(std::string symbol, IntExpr count) {
 
 // -- spaces -----------------------------------------------------------------------------------------------------------
 
-int Builder::space(std::string name, std::vector<AxisSpec> axes) {
+int64_t Builder::space(std::string name, std::vector<AxisSpec> axes) {
   Space space{std::move(name), {}};
   for (AxisSpec& spec : axes) {
     Axis axis{spec.name, spec.bound, {}};
-    std::vector<int> seen(7, 0);  // digits of this axis by level, to name the second one differently
+    std::vector<int64_t> seen(7, 0);  // digits of this axis by level, to name the second one differently
     for (const DigitSpec& d : spec.digits) {
-      int nth = seen[static_cast<size_t>(d.level)]++;
+      int64_t nth = seen[static_cast<size_t>(d.level)]++;
       invariant(d.level != Level::Part || !d.grid.empty(), "[tile builder] a part digit of axis {} names no grid dim",
                 spec.name);
       std::string symbol = d.grid.empty() ? usualSymbol(spec.name, d.level, nth) : d.grid;
@@ -81,15 +82,15 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
     space.axes.push_back(std::move(axis));
   }
   program_.spaces.push_back(std::move(space));
-  return static_cast<int>(program_.spaces.size()) - 1;
+  return std::ssize(program_.spaces) - 1;
 }
 
-IntExpr Builder::coord(int space, int axis) const {
+IntExpr Builder::coord(int64_t space, int64_t axis) const {
   const Axis& a = program_.spaces.at(space).axes.at(axis);
   return IntExpr::symbol(a.name, factsBelow(a.bound));
 }
 
-uint64_t Builder::digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const {
+uint64_t Builder::digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int64_t space) const {
   uint64_t set = digitsNamed(program_.spaces.at(space), index, where);
   for (const Index& i : index) {
     set |= i.tile == kNone ? 0 : value(i.tile).digits;
@@ -115,26 +116,26 @@ ValueId Builder::define(Value value) {
   return id;
 }
 
-ValueId Builder::constant(DataType dtype, double value, int space, uint64_t digits) {
+ValueId Builder::constant(DataType dtype, double value, int64_t space, uint64_t digits) {
   if (!isFloatingPoint(dtype)) {
     return integer(dtype, static_cast<int64_t>(value), space, digits);
   }
   return add({.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits, .constant = value});
 }
 
-ValueId Builder::integer(DataType dtype, int64_t value, int space, uint64_t digits) {
+ValueId Builder::integer(DataType dtype, int64_t value, int64_t space, uint64_t digits) {
   if (isFloatingPoint(dtype)) {
     return constant(dtype, static_cast<double>(value), space, digits);
   }
   return add({.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits, .integer = value});
 }
 
-ValueId Builder::scalarValue(int scalar, int space) {
+ValueId Builder::scalarValue(int64_t scalar, int64_t space) {
   DataType dtype = program_.scalars.at(scalar).dtype;
   return add({.kind = ValueKind::Scalar, .dtype = dtype, .space = space, .param = scalar});
 }
 
-ValueId Builder::indexValue(const IntExpr& expr, int space) {
+ValueId Builder::indexValue(const IntExpr& expr, int64_t space) {
   return define({.kind = ValueKind::Index,
                  .dtype = DataType::Int,
                  .space = space,
@@ -142,7 +143,7 @@ ValueId Builder::indexValue(const IntExpr& expr, int space) {
                  .index = {{expr}}});
 }
 
-ValueId Builder::load(int tensor, std::vector<Index> index, int space, AccessOptions options) {
+ValueId Builder::load(int64_t tensor, std::vector<Index> index, int64_t space, AccessOptions options) {
   const TensorParam& t = program_.tensors.at(tensor);
   invariant(index.size() == t.extents.size(), "[tile builder] load {}: {} indices for {} dims", t.name, index.size(),
             t.extents.size());
@@ -164,13 +165,13 @@ ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
   const PointOpInfo& row = info(op);
   invariant(std::ssize(operands) == row.arity, "[tile builder] {} takes {} operands, got {}", row.name, row.arity,
             operands.size());
-  size_t first = op == PointOp::Where ? 1 : 0;
+  const int64_t first = op == PointOp::Where ? 1 : 0;
   DataType dtype = value(operands[first]).dtype;
   Value v{.kind = ValueKind::Point,
           .dtype = row.givesBool ? DataType::Bool : dtype,
           .space = value(operands[0]).space,
           .op = op};
-  for (size_t i = 0; i < operands.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(operands); i++) {
     const Value& operand = value(operands[i]);
     DataType wanted = i < first ? DataType::Bool : dtype;
     invariant(operand.dtype == wanted && (i < first || accepts(row.types, dtype)),
@@ -189,7 +190,7 @@ ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
   return define(std::move(v));
 }
 
-ValueId Builder::checkedIndex(ValueId index, ValueId extent, int space, std::vector<Pred> where) {
+ValueId Builder::checkedIndex(ValueId index, ValueId extent, int64_t space, std::vector<Pred> where) {
   DataType dtype = value(index).dtype;
   invariant(value(extent).dtype == dtype && accepts(info(PointOp::CheckedIndex).types, dtype),
             "[tile builder] checked_index: {} and an extent of {}, expected one integer type; cast one", name(dtype),
@@ -219,7 +220,7 @@ ValueId Builder::cast(ValueId id, DataType dtype) {
       {.kind = ValueKind::Cast, .dtype = dtype, .space = operand.space, .digits = operand.digits, .operands = {id}});
 }
 
-ValueId Builder::random(ValueId seed, ValueId counterHigh, ValueId counterLow, int word) {
+ValueId Builder::random(ValueId seed, ValueId counterHigh, ValueId counterLow, int64_t word) {
   Value v{.kind = ValueKind::Random,
           .dtype = DataType::Int,
           .space = value(seed).space,
@@ -252,37 +253,37 @@ ValueId Builder::reduce(ValueId id, uint64_t digits, Combiner combiner, std::vec
                  .where = std::move(where)});
 }
 
-ValueId Builder::reduceAxis(ValueId id, int axis, Combiner combiner) {
+ValueId Builder::reduceAxis(ValueId id, int64_t axis, Combiner combiner) {
   const Value& operand = value(id);
   return reduce(id, operand.digits & axisDigits(program_.spaces.at(operand.space), axis), combiner);
 }
 
-ValueId Builder::convert(ValueId id, int space) {
+ValueId Builder::convert(ValueId id, int64_t space) {
   const Value& operand = value(id);
   const Space& from = program_.spaces.at(operand.space);
   const Space& to = program_.spaces.at(space);
   invariant(from.axes.size() == to.axes.size(), "[tile builder] convert from space {} with {} axes to {} with {}",
             from.name, from.axes.size(), to.name, to.axes.size());
   uint64_t digits = 0;
-  for (int a = 0; a < std::ssize(from.axes); a++) {
+  for (int64_t a = 0; a < std::ssize(from.axes); a++) {
     digits |= (operand.digits & axisDigits(from, a)) != 0 ? axisDigits(to, a) : 0;
   }
   return define(
       {.kind = ValueKind::Convert, .dtype = operand.dtype, .space = space, .digits = digits, .operands = {id}});
 }
 
-int Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int otherwise) const {
+int64_t Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int64_t otherwise) const {
   for (const Index& i : index) {
     if (i.tile != kNone && value(i.tile).digits != 0) {
       return value(i.tile).space;
     }
   }
-  for (int s = 0; s < std::ssize(program_.spaces); s++) {
+  for (int64_t s = 0; s < std::ssize(program_.spaces); s++) {
     if (digitsIn(index, where, s) != 0) {
       return s;
     }
   }
-  for (int s = 0; s < std::ssize(program_.spaces); s++) {
+  for (int64_t s = 0; s < std::ssize(program_.spaces); s++) {
     const std::vector<Axis>& axes = program_.spaces[s].axes;
     if (std::ranges::any_of(axes, [&](const Axis& a) { return isNamed(a.name, index, {}); })) {
       return s;
@@ -309,13 +310,13 @@ ValueId Builder::keep(ValueId id) {
   return id;
 }
 
-void Builder::store(int tensor, std::vector<Index> index, ValueId id, AccessOptions options) {
+void Builder::store(int64_t tensor, std::vector<Index> index, ValueId id, AccessOptions options) {
   const TensorParam& t = program_.tensors.at(tensor);
   invariant(index.size() == t.extents.size(), "[tile builder] store {}: {} indices for {} dims", t.name, index.size(),
             t.extents.size());
   invariant(value(id).dtype == t.dtype, "[tile builder] store {}: the value is {}, the tensor {}; cast it", t.name,
             name(value(id).dtype), name(t.dtype));
-  int space = value(id).digits != 0 ? value(id).space : accessSpace(index, options.where, value(id).space);
+  int64_t space = value(id).digits != 0 ? value(id).space : accessSpace(index, options.where, value(id).space);
   emit({.kind = StmtKind::Store,
         .value = id,
         .param = tensor,
@@ -326,12 +327,12 @@ void Builder::store(int tensor, std::vector<Index> index, ValueId id, AccessOpti
         .space = space});
 }
 
-void Builder::prefetch(int tensor, std::vector<Index> index, int lines) {
-  int space = accessSpace(index, {}, 0);
+void Builder::prefetch(int64_t tensor, std::vector<Index> index, int64_t lines) {
+  int64_t space = accessSpace(index, {}, 0);
   emit({.kind = StmtKind::Prefetch, .param = tensor, .index = std::move(index), .lines = lines, .space = space});
 }
 
-std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<ValueId> init,
+std::vector<ValueId> Builder::loop(int64_t space, int64_t axis, int64_t digit, std::vector<ValueId> init,
                                    const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body) {
   const Digit& d = program_.spaces.at(space).axes.at(axis).digits.at(digit);
   invariant(d.level == Level::Serial, "[tile builder] a loop runs a serial digit; {} is on level {}", d.symbol,
@@ -346,7 +347,7 @@ std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<V
   invariant(next.size() == init.size(), "[tile builder] loop {}: {} values carried, {} yielded", d.symbol, init.size(),
             next.size());
   std::vector<ValueId> results;
-  for (size_t i = 0; i < init.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(init); i++) {
     Value v = value(carries[i]);
     const Value& n = value(next[i]);
     invariant(
@@ -355,7 +356,7 @@ std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<V
         "initial constant over the digits of the next value",
         d.symbol, i, name(v.dtype), v.digits, name(n.dtype), n.digits);
     v.kind = ValueKind::LoopResult;
-    v.param = static_cast<int>(i);
+    v.param = i;
     results.push_back(add(std::move(v)));
     s.carried.push_back({init[i], carries[i], next[i], results[i]});
   }
@@ -367,11 +368,11 @@ void Builder::when(std::vector<Pred> condition, const std::function<void()>& bod
   emit({.kind = StmtKind::If, .where = std::move(condition), .body = inBlock(body)});
 }
 
-void Builder::lastArriver(int counter, std::vector<Index> index, const std::function<void()>& body) {
+void Builder::lastArriver(int64_t counter, std::vector<Index> index, const std::function<void()>& body) {
   emit({.kind = StmtKind::LastArriver, .param = counter, .index = std::move(index), .body = inBlock(body)});
 }
 
-ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space, uint64_t digits) {
+ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int64_t space, uint64_t digits) {
   return isFloatingPoint(dtype) ? builder.constant(dtype, floatingIdentity(combiner), space, digits)
                                 : builder.integer(dtype, integerIdentity(combiner, dtype), space, digits);
 }

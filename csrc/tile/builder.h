@@ -1,6 +1,7 @@
 // Writes tile programs: allocates values, derives their digits, keeps statements in order.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -23,8 +24,8 @@ class Builder {
 
   // -- arguments ------------------------------------------------------------------------------------------------------
   IntExpr size(std::string name, SymbolFacts facts = {});
-  int scalar(std::string name, DataType dtype);
-  int tensor(TensorParam param);  // position in Program::tensors
+  int64_t scalar(std::string name, DataType dtype);
+  int64_t tensor(TensorParam param);  // position in Program::tensors
   IntExpr gridDim(std::string symbol, IntExpr count);
 
   // -- spaces ---------------------------------------------------------------------------------------------------------
@@ -43,38 +44,39 @@ class Builder {
     IntExpr bound;
     std::vector<DigitSpec> digits;
   };
-  int space(std::string name, std::vector<AxisSpec> axes);
+  int64_t space(std::string name, std::vector<AxisSpec> axes);
   // The coordinate of an axis, for index expressions.
-  IntExpr coord(int space, int axis) const;
+  IntExpr coord(int64_t space, int64_t axis) const;
 
   // -- values ---------------------------------------------------------------------------------------------------------
   // `digits`: if the constant is the initial value of a loop carry, the digits of the carry.
-  ValueId constant(DataType dtype, double value, int space = 0, uint64_t digits = 0);
-  ValueId integer(DataType dtype, int64_t value, int space = 0, uint64_t digits = 0);
-  ValueId scalarValue(int scalar, int space = 0);
-  ValueId indexValue(const IntExpr& expr, int space);
-  ValueId load(int tensor, std::vector<Index> index, int space, AccessOptions options = {});
+  ValueId constant(DataType dtype, double value, int64_t space = 0, uint64_t digits = 0);
+  ValueId integer(DataType dtype, int64_t value, int64_t space = 0, uint64_t digits = 0);
+  ValueId scalarValue(int64_t scalar, int64_t space = 0);
+  ValueId indexValue(const IntExpr& expr, int64_t space);
+  ValueId load(int64_t tensor, std::vector<Index> index, int64_t space, AccessOptions options = {});
   ValueId point(PointOp op, std::vector<ValueId> operands);
   // point(CheckedIndex) at positions where `where` holds; at other positions the result is 0, and no index is refused.
-  ValueId checkedIndex(ValueId index, ValueId extent, int space, std::vector<Pred> where = {});
+  ValueId checkedIndex(ValueId index, ValueId extent, int64_t space, std::vector<Pred> where = {});
   ValueId cast(ValueId value, DataType dtype);  // itself if it has that type
-  ValueId random(ValueId seed, ValueId counterHigh, ValueId counterLow, int word);
+  ValueId random(ValueId seed, ValueId counterHigh, ValueId counterLow, int64_t word);
   ValueId reduce(ValueId value, uint64_t digits, Combiner combiner, std::vector<Pred> where = {});
-  ValueId reduceAxis(ValueId value, int axis, Combiner combiner);  // over all c, w, l, r, v digits of the axis it has
-  ValueId convert(ValueId value, int space);
+  ValueId reduceAxis(ValueId value, int64_t axis,
+                     Combiner combiner);  // over all c, w, l, r, v digits of the axis it has
+  ValueId convert(ValueId value, int64_t space);
 
   // -- statements -----------------------------------------------------------------------------------------------------
   ValueId keep(ValueId value);
-  void store(int tensor, std::vector<Index> index, ValueId value, AccessOptions options = {});
-  void prefetch(int tensor, std::vector<Index> index, int lines);
+  void store(int64_t tensor, std::vector<Index> index, ValueId value, AccessOptions options = {});
+  void prefetch(int64_t tensor, std::vector<Index> index, int64_t lines);
   // body(carried) returns the next values; the result holds the values after the loop. A carry has its init's digits, which
   // must include those of its next value.
-  std::vector<ValueId> loop(int space, int axis, int digit, std::vector<ValueId> init,
+  std::vector<ValueId> loop(int64_t space, int64_t axis, int64_t digit, std::vector<ValueId> init,
                             const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
   void when(std::vector<Pred> condition, const std::function<void()>& body);
   // All workers share one counter. With `index`, an expression of grid dims, the workers with the same index share the counter there.
-  void lastArriver(int counter, const std::function<void()>& body) { lastArriver(counter, {}, body); }
-  void lastArriver(int counter, std::vector<Index> index, const std::function<void()>& body);
+  void lastArriver(int64_t counter, const std::function<void()>& body) { lastArriver(counter, {}, body); }
+  void lastArriver(int64_t counter, std::vector<Index> index, const std::function<void()>& body);
 
   const Program& program() const { return program_; }
   Program take() { return std::move(program_); }
@@ -86,9 +88,9 @@ class Builder {
   std::vector<Stmt> inBlock(const std::function<void()>& body);
   const Value& value(ValueId id) const;
   // The space whose bounds guard an access: the one of its index tiles or digits, else of its first coordinate.
-  int accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int otherwise) const;
+  int64_t accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int64_t otherwise) const;
   // Digits named by expressions, and those of index tiles.
-  uint64_t digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
+  uint64_t digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int64_t space) const;
 
   Program program_;
   std::vector<std::vector<Stmt>>
@@ -96,6 +98,7 @@ class Builder {
 };
 
 // The identity of a combiner in a type, as a constant value of the program.
-[[nodiscard]] ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space = 0, uint64_t digits = 0);
+[[nodiscard]] ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int64_t space = 0,
+                               uint64_t digits = 0);
 
 }  // namespace meshfuse::tile

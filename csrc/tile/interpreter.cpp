@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -22,11 +23,11 @@ namespace {
 struct DigitState {
   int64_t size;
   int64_t stride;
-  int slot;
+  int64_t slot;
   bool outer;  // Part or Serial
 };
 struct AxisState {
-  int coordinate;  // slot
+  int64_t coordinate;  // slot
   int64_t bound;
   std::vector<DigitState> digits;
   bool uniform = true;  // no c, w, l, r, v digits
@@ -38,8 +39,8 @@ struct SpaceState {
 
 // The positions of a set of digits of a space, outermost digit slowest.
 struct LayoutDigit : DigitState {
-  int number;
-  int axis;
+  int64_t number;
+  int64_t axis;
   int64_t step;  // from one value of the digit to the next, in positions
   int64_t valueAt(int64_t position) const { return position / step % size; }
 };
@@ -62,15 +63,15 @@ class Machine {
 
  private:
   // -- positions ------------------------------------------------------------------------------------------------------
-  const Layout& layout(int space, uint64_t digits);
-  const std::vector<int64_t>& broadcastMap(int space, uint64_t to, uint64_t from);
+  const Layout& layout(int64_t space, uint64_t digits);
+  const std::vector<int64_t>& broadcastMap(int64_t space, uint64_t to, uint64_t from);
   bool isOpen(const AxisState& axis) const;
   int64_t base(const AxisState& axis) const;
   void refreshUniform();
-  std::vector<uint8_t> outside(int space, const Layout& l, const std::vector<bool>& axes) const;
-  void place(int space, const Layout& l, int64_t e);
+  std::vector<uint8_t> outside(int64_t space, const Layout& l, const std::vector<bool>& axes) const;
+  void place(int64_t space, const Layout& l, int64_t e);
   template <class F>
-  void forPositions(int space, const Layout& l, const std::vector<Index>& index, const std::vector<Pred>& where,
+  void forPositions(int64_t space, const Layout& l, const std::vector<Index>& index, const std::vector<Pred>& where,
                     const F& body);
   int64_t evaluate(const IntExpr& e);
   bool holds(const std::vector<Pred>& where);
@@ -78,9 +79,9 @@ class Machine {
   // -- values ---------------------------------------------------------------------------------------------------------
   const Tile& tile(ValueId id);
   void define(ValueId id, Tile t);
-  int64_t positionOf(ValueId operand, int space, uint64_t digits, int64_t e);
-  Scalar solid(ValueId operand, int space, uint64_t digits, int64_t e, std::string_view what);
-  std::vector<int64_t> indexAt(const std::vector<Index>& index, int space, uint64_t digits, int64_t e);
+  int64_t positionOf(ValueId operand, int64_t space, uint64_t digits, int64_t e);
+  Scalar solid(ValueId operand, int64_t space, uint64_t digits, int64_t e, std::string_view what);
+  std::vector<int64_t> indexAt(const std::vector<Index>& index, int64_t space, uint64_t digits, int64_t e);
   Tile compute(const Value& v);
   void computeLoad(const Value& v, const Layout& l, Tile& t);
   void computeElementwise(const Value& v, const Layout& l, Tile& t);
@@ -94,7 +95,7 @@ class Machine {
   void execute(const Stmt& s);
   void store(const Stmt& s);
   void loop(const Stmt& s);
-  void updateCarry(const Carried& c, int symbol, Tile& state);
+  void updateCarry(const Carried& c, int64_t symbol, Tile& state);
   void lastArriver(const Stmt& s);
   Accessor accessor() { return {part_, statement_, sees_ ? &sees_ : nullptr}; }
   [[noreturn]] void rethrow(const InternalError& error, const Stmt& s) const;
@@ -107,13 +108,13 @@ class Machine {
   std::vector<Scalar> scalars_;
   std::vector<std::optional<Tile>> values_;
   std::vector<ValueId> defined_;  // in order, to undefine at the end of a block
-  std::map<std::pair<int, uint64_t>, Layout> layouts_;
-  std::map<std::tuple<int, uint64_t, uint64_t>, std::vector<int64_t>> maps_;
+  std::map<std::pair<int64_t, uint64_t>, Layout> layouts_;
+  std::map<std::tuple<int64_t, uint64_t, uint64_t>, std::vector<int64_t>> maps_;
   std::unordered_map<const IntExpr*, Polynomial> polys_;  // by address, for look-up only
   std::vector<std::vector<int64_t>> parts_;               // grid values of each part
   std::map<const Stmt*, std::vector<int64_t>> arrived_;  // counter each part arrived at, by statement; for look-up only
-  std::function<bool(int)> sees_;
-  int part_ = 0;
+  std::function<bool(int64_t)> sees_;
+  int64_t part_ = 0;
   int64_t statement_ = 0;
 };
 
@@ -126,14 +127,14 @@ Machine::Machine(const Program& program, std::span<const uint64_t> slots, Interp
   invariant(slots.size() == pointers + p_.sizes.size() + p_.scalars.size(),
             "[tile interpreter] kernel {} takes {} slots, got {}", p_.name,
             pointers + p_.sizes.size() + p_.scalars.size(), slots.size());
-  for (size_t i = 0; i < p_.sizes.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(p_.sizes); i++) {
     const SizeParam& s = p_.sizes[i];
     auto value = static_cast<int64_t>(slots[pointers + i]);
     invariant(s.facts.lower <= value && value <= s.facts.upper && value % s.facts.divisor == 0,
               "[tile interpreter] size {} = {} violates its declared bounds or divisor", s.name, value);
     symbols_.set(symbols_.slot(s.name), value);
   }
-  for (size_t i = 0; i < p_.scalars.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(p_.scalars); i++) {
     scalars_.push_back(readElement(&slots[pointers + p_.sizes.size() + i], p_.scalars[i].dtype));
   }
   size_t slot = 0;
@@ -173,14 +174,14 @@ Machine::Machine(const Program& program, std::span<const uint64_t> slots, Interp
 }
 
 Interpretation Machine::run() {
-  std::vector<int> order(parts_.size());
+  std::vector<int64_t> order(parts_.size());
   std::iota(order.begin(), order.end(), 0);
   if (options_.shuffle != 0) {
     std::shuffle(order.begin(), order.end(), std::mt19937_64(options_.shuffle));
   }
-  for (int part : order) {
+  for (int64_t part : order) {
     part_ = part;
-    for (size_t g = 0; g < p_.grid.size(); g++) {
+    for (int64_t g = 0; g < std::ssize(p_.grid); g++) {
       symbols_.set(symbols_.slot(p_.grid[g].symbol), parts_[part][g]);
     }
     for (TensorMemory& m : memory_) {
@@ -194,7 +195,7 @@ Interpretation Machine::run() {
 
 // -- positions --------------------------------------------------------------------------------------------------------
 
-const Layout& Machine::layout(int space, uint64_t digits) {
+const Layout& Machine::layout(int64_t space, uint64_t digits) {
   auto [it, added] = layouts_.try_emplace({space, digits});
   Layout& l = it->second;
   if (!added) {
@@ -202,7 +203,7 @@ const Layout& Machine::layout(int space, uint64_t digits) {
   }
   const SpaceState& s = spaces_[space];
   l.spread.assign(s.axes.size(), false);
-  for (int i = static_cast<int>(s.refs.size()); i-- > 0;) {
+  for (int64_t i = std::ssize(s.refs); i-- > 0;) {
     if ((digits >> i & 1) != 0) {
       DigitRef ref = s.refs[i];
       l.digits.push_back({s.axes[ref.axis].digits[ref.digit], i, ref.axis, l.count});
@@ -220,7 +221,7 @@ const Layout& Machine::layout(int space, uint64_t digits) {
 }
 
 // For each position of the digits `to`, the position among the digits `from`, a subset.
-const std::vector<int64_t>& Machine::broadcastMap(int space, uint64_t to, uint64_t from) {
+const std::vector<int64_t>& Machine::broadcastMap(int64_t space, uint64_t to, uint64_t from) {
   auto [it, added] = maps_.try_emplace({space, to, from});
   if (added) {
     invariant((from & ~to) == 0, "[tile interpreter] an operand has digits its result lacks");
@@ -267,13 +268,13 @@ void Machine::refreshUniform() {
 
 // Which positions lie beyond the bound of one of the given axes. Digits a layout lacks count as 0: the smallest position
 // decides.
-std::vector<uint8_t> Machine::outside(int space, const Layout& l, const std::vector<bool>& axes) const {
+std::vector<uint8_t> Machine::outside(int64_t space, const Layout& l, const std::vector<bool>& axes) const {
   std::vector<uint8_t> flags(l.count, 0);
   const SpaceState& s = spaces_[space];
-  for (size_t a = 0; a < s.axes.size(); a++) {
+  for (int64_t a = 0; a < std::ssize(s.axes); a++) {
     if (axes[a]) {
       int64_t room = s.axes[a].bound - base(s.axes[a]);
-      for (size_t e = 0; e < flags.size(); e++) {
+      for (int64_t e = 0; e < std::ssize(flags); e++) {
         flags[e] |= l.offset[a][e] >= room ? 1 : 0;
       }
     }
@@ -282,9 +283,9 @@ std::vector<uint8_t> Machine::outside(int space, const Layout& l, const std::vec
 }
 
 // Gives the coordinates and digit symbols of a space their values at position `e`.
-void Machine::place(int space, const Layout& l, int64_t e) {
+void Machine::place(int64_t space, const Layout& l, int64_t e) {
   const SpaceState& s = spaces_[space];
-  for (size_t a = 0; a < s.axes.size(); a++) {
+  for (int64_t a = 0; a < std::ssize(s.axes); a++) {
     const AxisState& axis = s.axes[a];
     if (isOpen(axis) && !axis.uniform) {
       symbols_.set(axis.coordinate, base(axis) + l.offset[a][e]);
@@ -298,10 +299,10 @@ void Machine::place(int space, const Layout& l, int64_t e) {
 // body(e) with the space placed at e, for the positions within the bounds that limit an access: those of the axes of its tile
 // and of the axes in its expressions.
 template <class F>
-void Machine::forPositions(int space, const Layout& l, const std::vector<Index>& index, const std::vector<Pred>& where,
-                           const F& body) {
+void Machine::forPositions(int64_t space, const Layout& l, const std::vector<Index>& index,
+                           const std::vector<Pred>& where, const F& body) {
   std::vector<bool> axes = l.spread;
-  for (size_t a = 0; a < axes.size(); a++) {
+  for (int64_t a = 0; a < std::ssize(axes); a++) {
     axes[a] = axes[a] || isNamed(p_.spaces[space].axes[a].name, index, where);
   }
   std::vector<uint8_t> skipped = outside(space, l, axes);
@@ -353,7 +354,7 @@ void Machine::define(ValueId id, Tile t) {
 }
 
 // The element of an operand that belongs to position `e` of a set of digits.
-int64_t Machine::positionOf(ValueId operand, int space, uint64_t digits, int64_t e) {
+int64_t Machine::positionOf(ValueId operand, int64_t space, uint64_t digits, int64_t e) {
   const Value& v = p_.values[operand];
   if (v.digits == 0) {
     return 0;
@@ -362,14 +363,14 @@ int64_t Machine::positionOf(ValueId operand, int space, uint64_t digits, int64_t
   return broadcastMap(space, digits, v.digits)[e];
 }
 
-Scalar Machine::solid(ValueId operand, int space, uint64_t digits, int64_t e, std::string_view what) {
+Scalar Machine::solid(ValueId operand, int64_t space, uint64_t digits, int64_t e, std::string_view what) {
   const Tile& t = tile(operand);
   int64_t at = positionOf(operand, space, digits, e);
   invariant(t.poison[at] == 0, "[tile interpreter] {} at position {} of value {} is unspecified", what, at, operand);
   return t.data[at];
 }
 
-std::vector<int64_t> Machine::indexAt(const std::vector<Index>& index, int space, uint64_t digits, int64_t e) {
+std::vector<int64_t> Machine::indexAt(const std::vector<Index>& index, int64_t space, uint64_t digits, int64_t e) {
   return mapped(index, [&](const Index& i) {
     int64_t tile = i.tile == kNone ? 0 : solid(i.tile, space, digits, e, "an index").integer;
     return evaluate(i.expr) + tile;
@@ -446,7 +447,7 @@ void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
       continue;
     }
     bool chooses = v.kind == ValueKind::Point && v.op == PointOp::Where;
-    for (size_t i = 0; i < operands.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(operands); i++) {
       int64_t where = positionOf(v.operands[i], v.space, v.digits, e);
       x[i] = operands[i]->data[where];
       bool ignored = chooses && i == (x[0].integer != 0 ? 2u : 1u);
@@ -491,7 +492,7 @@ void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
   const SpaceState& source = spaces_[from.space];
   const SpaceState& target = spaces_[v.space];
   const Layout& sourceLayout = layout(from.space, from.digits);
-  for (size_t a = 0; a < source.axes.size(); a++) {
+  for (int64_t a = 0; a < std::ssize(source.axes); a++) {
     invariant(!sourceLayout.spread[a] ||
                   (base(source.axes[a]) == base(target.axes[a]) && source.axes[a].bound == target.axes[a].bound),
               "[tile interpreter] convert of value {}: axis {} starts at {} of {}, in the other space at {} of {}",
@@ -516,7 +517,7 @@ void Machine::rethrow(const InternalError& error, const Stmt& s) const {
     throwInternalError(text);
   }
   std::string grid;
-  for (size_t g = 0; g < p_.grid.size(); g++) {
+  for (int64_t g = 0; g < std::ssize(p_.grid); g++) {
     grid += fmt::format(" {} = {}", p_.grid[g].symbol, parts_[part_][g]);
   }
   constexpr std::string_view names[] = {"define", "keep", "store", "prefetch", "for", "if", "last arriver"};
@@ -606,18 +607,18 @@ void Machine::loop(const Stmt& s) {
       break;  // this step and all later ones lie beyond the bound
     }
     refreshUniform();
-    for (size_t c = 0; c < states.size(); c++) {
+    for (int64_t c = 0; c < std::ssize(states); c++) {
       define(s.carried[c].carry, states[c]);
     }
     executeAll(s.body);
-    for (size_t c = 0; c < states.size(); c++) {
+    for (int64_t c = 0; c < std::ssize(states); c++) {
       updateCarry(s.carried[c], digit.slot, states[c]);
     }
     undefine(before);
   }
   symbols_.clear(digit.slot);
   refreshUniform();
-  for (size_t c = 0; c < states.size(); c++) {
+  for (int64_t c = 0; c < std::ssize(states); c++) {
     const Value& v = p_.values[s.carried[c].result];
     const Layout& l = layout(v.space, v.digits);
     std::vector<uint8_t> beyond = outside(v.space, l, l.spread);
@@ -627,12 +628,12 @@ void Machine::loop(const Stmt& s) {
 }
 
 // Positions beyond the bound of the looped axis keep their carried value.
-void Machine::updateCarry(const Carried& c, int symbol, Tile& state) {
+void Machine::updateCarry(const Carried& c, int64_t symbol, Tile& state) {
   const Value& v = p_.values[c.carry];
   const Layout& l = layout(v.space, v.digits);
   const Tile& next = tile(c.next);
   std::vector<bool> looped = l.spread;
-  for (size_t a = 0; a < looped.size(); a++) {
+  for (int64_t a = 0; a < std::ssize(looped); a++) {
     const std::vector<DigitState>& digits = spaces_[v.space].axes[a].digits;
     looped[a] = looped[a] && std::ranges::find(digits, symbol, &DigitState::slot) != digits.end();
   }
@@ -659,8 +660,8 @@ void Machine::lastArriver(const Stmt& s) {
   if (counter.arrive(at) + 1 < expected) {
     return;
   }
-  std::function<bool(int)> outer = std::move(sees_);
-  sees_ = [&where, mine](int part) { return where[part] == mine; };
+  std::function<bool(int64_t)> outer = std::move(sees_);
+  sees_ = [&where, mine](int64_t part) { return where[part] == mine; };
   block(s.body);
   sees_ = std::move(outer);
 }
@@ -675,7 +676,7 @@ std::vector<uint64_t> packSlots(const Program& program, std::span<void* const> p
                                 std::span<const double> scalars) {
   std::vector<uint64_t> slots = mapped(pointers, [](void* p) { return std::bit_cast<uint64_t>(p); });
   slots.insert(slots.end(), sizes.begin(), sizes.end());
-  for (size_t i = 0; i < scalars.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(scalars); i++) {
     DataType dtype = program.scalars.at(i).dtype;
     uint64_t bits = isFloatingPoint(dtype) ? 0 : static_cast<uint64_t>(static_cast<int64_t>(scalars[i]));
     if (isFloatingPoint(dtype)) {

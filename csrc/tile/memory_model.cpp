@@ -1,6 +1,7 @@
 #include "tile/memory_model.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -12,7 +13,7 @@ TensorMemory::TensorMemory(const TensorParam& param, std::vector<int64_t> extent
     : param_(param), extents_(std::move(extents)), strides_(std::move(strides)), base_(static_cast<char*>(base)) {
   int64_t highest = 0;
   bool empty = false;
-  for (size_t d = 0; d < extents_.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(extents_); d++) {
     invariant(extents_[d] >= 0, "[tile interpreter] tensor {}: extent {} of dim {}", param.name, extents_[d], d);
     empty = empty || extents_[d] == 0;
     int64_t span = (extents_[d] - 1) * strides_[d];
@@ -52,7 +53,7 @@ std::string TensorMemory::describe(const std::vector<int64_t>& index) const {
 
 int64_t TensorMemory::offset(const std::vector<int64_t>& index) const {
   int64_t offset = 0;
-  for (size_t d = 0; d < index.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(index); d++) {
     invariant(index[d] >= 0 && index[d] < extents_[d],
               "[tile interpreter] {}: index {} of dim {} is outside of [0, {})", describe(index), index[d], d,
               extents_[d]);

@@ -22,11 +22,11 @@ struct Traffic {
 
 // The origin of an access: the part, the number of the statement's execution, and the parts whose workspace stores it sees.
 struct Accessor {
-  int part = 0;
+  int64_t part = 0;
   int64_t statement = 0;
-  const std::function<bool(int part)>* sees = nullptr;  // inside a last arriver
+  const std::function<bool(int64_t part)>* sees = nullptr;  // inside a last arriver
 
-  bool seesStoresOf(int writer) const { return writer == part || (sees != nullptr && (*sees)(writer)); }
+  bool seesStoresOf(int64_t writer) const { return writer == part || (sees != nullptr && (*sees)(writer)); }
 };
 
 class TensorMemory {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <map>
 
 #include "base/ranges.h"
@@ -63,12 +64,12 @@ class Printer {
     for (size_t i = axis.digits.size(); i-- > 1;) {
       within[i - 1] = within[i] * axis.digits[i].size;
     }
-    std::vector<int> seen(7, 0);  // by level
+    std::vector<int64_t> seen(7, 0);  // by level
     std::string text;
-    for (size_t i = 0; i < axis.digits.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(axis.digits); i++) {
       const Digit& d = axis.digits[i];
       char letter = letterOf(d.level);
-      int nth = seen[static_cast<size_t>(d.level)]++;
+      int64_t nth = seen[static_cast<size_t>(d.level)]++;
       std::string symbol = d.symbol == usualSymbol(axis.name, d.level, nth) ? "" : d.symbol + ": ";
       std::string size = d.size.toString();
       text += symbol.empty() && d.size.isConst() ? fmt::format(" {}{}", letter, size)
@@ -85,7 +86,7 @@ class Printer {
     return v == nullptr ? "?" : fmt::format("{} {}", info(v->dtype).token, spread(v->space, v->digits));
   }
   // `s(n_r n_v)`
-  std::string spread(int space, uint64_t set) const {
+  std::string spread(int64_t space, uint64_t set) const {
     if (const Space* s = elementAt(p_.spaces, space)) {
       return fmt::format("{}({})", s->name, digitNames(*s, set));
     }
@@ -93,7 +94,7 @@ class Printer {
   }
   // The name of a scalar, tensor or space where it is used.
   template <class T>
-  static std::string nameAt(const std::vector<T>& list, int position) {
+  static std::string nameAt(const std::vector<T>& list, int64_t position) {
     const T* element = elementAt(list, position);
     return element != nullptr ? element->name : fmt::format("?{}", position);
   }
@@ -112,7 +113,7 @@ class Printer {
     return v == nullptr || it == numbers_.end() ? fmt::format("%?{}", id) : fmt::format("%{}", it->second);
   }
   std::string number(ValueId id) {
-    numbers_.try_emplace(id, static_cast<int>(numbers_.size()));
+    numbers_.try_emplace(id, std::ssize(numbers_));
     return use(id);
   }
   std::string list(const std::vector<ValueId>& ids) const {
@@ -124,7 +125,7 @@ class Printer {
     }
     return i.expr.isConst(0) ? use(i.tile) : i.expr.toString() + " + " + use(i.tile);
   }
-  std::string access(int tensor, const std::vector<Index>& index) const {
+  std::string access(int64_t tensor, const std::vector<Index>& index) const {
     return fmt::format("{}[{}]", nameAt(p_.tensors, tensor),
                        joined(index, ", ", [&](const Index& i) { return position(i); }));
   }
@@ -232,7 +233,7 @@ class Printer {
   const Program& p_;
   std::string text_;
   size_t depth_ = 0;
-  std::map<ValueId, int> numbers_;  // printed numbers, in the order of definition
+  std::map<ValueId, int64_t> numbers_;  // printed numbers, in the order of definition
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <string_view>
@@ -41,7 +42,7 @@ double inverseErf(double y) {
   double l = std::log1p(-a * a);
   double t = 2 / (M_PI * 0.147) + l / 2;
   double x = std::sqrt(std::sqrt(t * t - l / 0.147) - t);
-  for (int i = 0; i < 4; i++) {
+  for (int64_t i = 0; i < 4; i++) {
     double error = a > 0.5 ? (1 - a) - std::erfc(x) : std::erf(x) - a;
     x -= error / (M_2_SQRTPI * std::exp(-x * x));
   }
@@ -333,7 +334,7 @@ std::array<uint32_t, 4> philox(uint64_t key, uint64_t counterHigh, uint64_t coun
   std::array<uint32_t, 4> c = {low(counterLow), high(counterLow), low(counterHigh), high(counterHigh)};
   uint32_t k0 = low(key);
   uint32_t k1 = high(key);
-  for (int round = 0; round < 10; round++) {
+  for (int64_t round = 0; round < 10; round++) {
     uint64_t p0 = uint64_t{0xD2511F53u} * c[0];
     uint64_t p1 = uint64_t{0xCD9E8D57u} * c[2];
     c = {high(p1) ^ c[1] ^ k0, low(p1), high(p0) ^ c[3] ^ k1, low(p0)};

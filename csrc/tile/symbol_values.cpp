@@ -1,6 +1,7 @@
 #include "tile/symbol_values.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 
@@ -22,8 +23,8 @@ int64_t apply(AtomKind kind, int64_t a, int64_t b) {
 
 }  // namespace
 
-int SymbolValues::slot(std::string_view name) {
-  auto [it, added] = slots_.try_emplace(std::string(name), static_cast<int>(names_.size()));
+int64_t SymbolValues::slot(std::string_view name) {
+  auto [it, added] = slots_.try_emplace(std::string(name), std::ssize(names_));
   if (added) {
     names_.emplace_back(name);
     values_.push_back(0);

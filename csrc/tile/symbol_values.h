@@ -16,7 +16,7 @@ namespace meshfuse::tile {
 struct Polynomial {
   struct Factor {
     AtomKind kind;
-    int slot = -1;                      // Symbol
+    int64_t slot = -1;                  // Symbol
     std::vector<Polynomial> args = {};  // others
   };
   struct Term {
@@ -30,14 +30,14 @@ struct Polynomial {
 // A symbol has a value only while its loop is open or its position is placed.
 class SymbolValues {
  public:
-  int slot(std::string_view name);
-  void set(int slot, int64_t value) {
+  int64_t slot(std::string_view name);
+  void set(int64_t slot, int64_t value) {
     values_[slot] = value;
     defined_[slot] = true;
   }
-  void clear(int slot) { defined_[slot] = false; }
-  bool defined(int slot) const { return defined_[slot]; }
-  int64_t get(int slot) const {
+  void clear(int64_t slot) { defined_[slot] = false; }
+  bool defined(int64_t slot) const { return defined_[slot]; }
+  int64_t get(int64_t slot) const {
     invariant(defined_[slot], "[tile interpreter] {} has no value here: its loop is not open", names_[slot]);
     return values_[slot];
   }
@@ -46,7 +46,7 @@ class SymbolValues {
   int64_t evaluate(const IntExpr& e) { return evaluate(compile(e)); }
 
  private:
-  std::map<std::string, int, std::less<>> slots_;
+  std::map<std::string, int64_t, std::less<>> slots_;
   std::vector<std::string> names_;
   std::vector<int64_t> values_;
   std::vector<bool> defined_;

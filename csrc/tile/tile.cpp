@@ -1,6 +1,7 @@
 #include "tile/tile.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 
@@ -9,7 +10,7 @@ namespace meshfuse::tile {
 namespace {
 
 // The largest product of the sizes of one space's digits on a level.
-int extentOn(const Program& program, Level level) {
+int64_t extentOn(const Program& program, Level level) {
   int64_t largest = 1;
   for (const Space& space : program.spaces) {
     int64_t n = 1;
@@ -20,7 +21,7 @@ int extentOn(const Program& program, Level level) {
     }
     largest = std::max(largest, n);
   }
-  return static_cast<int>(largest);
+  return largest;
 }
 
 // The bit set of the digits of a space for which `holds` is true.
@@ -28,7 +29,7 @@ template <class F>
 uint64_t digitsWhere(const Space& space, const F& holds) {
   std::vector<DigitRef> refs = digitsOf(space);
   uint64_t set = 0;
-  for (size_t i = 0; i < refs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(refs); i++) {
     set |= uint64_t{holds(refs[i])} << i;
   }
   return set;
@@ -36,15 +37,15 @@ uint64_t digitsWhere(const Space& space, const F& holds) {
 
 }  // namespace
 
-int Program::threads() const { return target == Target::Cpu ? 1 : 32 * extentOn(*this, Level::Warp); }
+int64_t Program::threads() const { return target == Target::Cpu ? 1 : 32 * extentOn(*this, Level::Warp); }
 
-int Program::cluster() const { return extentOn(*this, Level::Cluster); }
+int64_t Program::cluster() const { return extentOn(*this, Level::Cluster); }
 
 std::vector<DigitRef> digitsOf(const Space& space) {
   std::vector<DigitRef> refs;
-  for (int a = 0; a < std::ssize(space.axes); a++) {
+  for (int64_t a = 0; a < std::ssize(space.axes); a++) {
     const std::vector<Digit>& digits = space.axes[a].digits;
-    for (int d = 0; d < std::ssize(digits); d++) {
+    for (int64_t d = 0; d < std::ssize(digits); d++) {
       if (isInTile(digits[d].level)) {
         refs.push_back({a, d});
       }
@@ -55,7 +56,7 @@ std::vector<DigitRef> digitsOf(const Space& space) {
   return refs;
 }
 
-uint64_t axisDigits(const Space& space, int axis) {
+uint64_t axisDigits(const Space& space, int64_t axis) {
   return digitsWhere(space, [&](DigitRef ref) { return ref.axis == axis; });
 }
 
@@ -85,7 +86,7 @@ std::string digitNames(const Space& space, uint64_t digits) {
 
 char letterOf(Level level) { return "pcwlsrv"[static_cast<size_t>(level)]; }
 
-std::string usualSymbol(const std::string& axis, Level level, int nth) {
+std::string usualSymbol(const std::string& axis, Level level, int64_t nth) {
   return fmt::format("{}_{}{}", axis, letterOf(level), nth == 0 ? "" : std::to_string(nth));
 }
 
@@ -97,7 +98,7 @@ IntExpr arrivals(const Program& program, const Stmt& lastArriver) {
   return workers;
 }
 
-const Axis* axisAt(const Program& program, int space, int axis) {
+const Axis* axisAt(const Program& program, int64_t space, int64_t axis) {
   const Space* s = elementAt(program.spaces, space);
   return s == nullptr ? nullptr : elementAt(s->axes, axis);
 }

@@ -72,8 +72,8 @@ struct TensorParam {
   Memory memory;
   std::vector<IntExpr> extents;
   std::vector<IntExpr> strides;
-  int alignment = 1;    // bytes the base pointer is known to be divisible by
-  bool zeroed = false;  // Workspace
+  int64_t alignment = 1;  // bytes the base pointer is known to be divisible by
+  bool zeroed = false;    // Workspace
 };
 
 // A run-time integer argument, with facts that the caller has checked.
@@ -99,7 +99,7 @@ struct Pred {  // lhs < rhs
   IntExpr rhs;
 };
 
-using ValueId = int;  // position in Program::values
+using ValueId = int64_t;  // position in Program::values
 inline constexpr ValueId kNone = -1;
 
 // One index of a memory access: an expression, plus an Int tile where the position depends on data.
@@ -132,14 +132,14 @@ enum class ValueKind : uint8_t {
 struct Value {
   ValueKind kind;
   DataType dtype;
-  int space = 0;
+  int64_t space = 0;
   uint64_t digits = 0;
   std::vector<ValueId> operands = {};
   PointOp op = PointOp::Add;
   Combiner combiner = Combiner::Sum;
   double constant = 0;
   int64_t integer = 0;
-  int param = 0;
+  int64_t param = 0;
   std::vector<Index> index = {};
   std::vector<Pred> where = {};
   ValueId mask = kNone;  // Load: a Bool tile
@@ -168,15 +168,15 @@ enum class StmtKind : uint8_t {
 struct Stmt {
   StmtKind kind;
   ValueId value = kNone;
-  int param = 0;
+  int64_t param = 0;
   std::vector<Index> index = {};
   std::vector<Pred> where = {};
   ValueId mask = kNone;
   Cache cache = Cache::Keep;
-  int lines = 0;
-  int space = 0;  // Store, Prefetch: whose bounds guard it; For: whose digit it runs
-  int axis = 0;
-  int digit = 0;
+  int64_t lines = 0;
+  int64_t space = 0;  // Store, Prefetch: whose bounds guard it; For: whose digit it runs
+  int64_t axis = 0;
+  int64_t digit = 0;
   std::vector<Carried> carried = {};
   std::vector<Stmt> body = {};
 };
@@ -195,18 +195,18 @@ struct Program {
   std::vector<Stmt> body;
 
   // Threads of a block and blocks of a cluster that the w, l and c digits of all spaces need. GPU only.
-  int threads() const;
-  int cluster() const;
+  int64_t threads() const;
+  int64_t cluster() const;
 };
 
 // The digits of a space in the numbering of Value::digits.
 struct DigitRef {
-  int axis;
-  int digit;
+  int64_t axis;
+  int64_t digit;
 };
 [[nodiscard]] std::vector<DigitRef> digitsOf(const Space& space);
 // The bit set of the c, w, l, r, v digits of axis `axis`.
-[[nodiscard]] uint64_t axisDigits(const Space& space, int axis);
+[[nodiscard]] uint64_t axisDigits(const Space& space, int64_t axis);
 // Whether an expression of an access names a symbol. Index tiles are not asked.
 [[nodiscard]] bool isNamed(std::string_view symbol, const std::vector<Index>& index, const std::vector<Pred>& where);
 // The digits that expressions of an access name, by their symbol or by that of their axis.
@@ -216,7 +216,7 @@ struct DigitRef {
 // As printed: one of p c w l s r v.
 [[nodiscard]] char letterOf(Level level);
 // The symbol of the nth digit of a level on an axis, unless the program gives it another: `n_r`, `n_r1`.
-[[nodiscard]] std::string usualSymbol(const std::string& axis, Level level, int nth);
+[[nodiscard]] std::string usualSymbol(const std::string& axis, Level level, int64_t nth);
 // The number of workers that count up one counter of a last arriver. They differ only in grid dims that its index does not name.
 [[nodiscard]] IntExpr arrivals(const Program& program, const Stmt& lastArriver);
 [[nodiscard]] inline bool isRegister(Level l) { return l == Level::Repeat || l == Level::Vector; }
@@ -227,10 +227,10 @@ struct DigitRef {
 
 // An element of one of the lists above, or nullptr: a program may name one that does not exist, which `verify` reports.
 template <class T>
-[[nodiscard]] const T* elementAt(const std::vector<T>& list, int position) {
+[[nodiscard]] const T* elementAt(const std::vector<T>& list, int64_t position) {
   return position >= 0 && position < std::ssize(list) ? &list[position] : nullptr;
 }
-[[nodiscard]] const Axis* axisAt(const Program& program, int space, int axis);
+[[nodiscard]] const Axis* axisAt(const Program& program, int64_t space, int64_t axis);
 
 // The readable form; the same program gives the same text. Compared in golden tests, hashed for the kernel cache.
 [[nodiscard]] std::string toString(const Program& program);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -77,7 +78,7 @@ class DeclarationVerifier {
 
   void verifySpace(const Space& space) {
     int64_t lanes = 1, warps = 1, cluster = 1;
-    int vectors = 0;
+    int64_t vectors = 0;
     size_t count = 0;
     for (const Axis& axis : space.axes) {
       onlySizes(axis.bound, "the bound of axis " + axis.name);
@@ -166,14 +167,14 @@ class StatementVerifier {
   void verify() { block(p_.body, 0); }
 
  private:
-  void block(const std::vector<Stmt>& body, int depth) {
+  void block(const std::vector<Stmt>& body, int64_t depth) {
     Scope before = scope_;
     for (const Stmt& s : body) {
       statement(s, depth);
     }
     scope_.defined = std::move(before.defined);
   }
-  void statement(const Stmt& s, int depth) {
+  void statement(const Stmt& s, int64_t depth) {
     switch (s.kind) {
       case StmtKind::Define:
         return define(s);
@@ -264,7 +265,7 @@ class StatementVerifier {
     }
   }
 
-  void loop(const Stmt& s, int depth) {
+  void loop(const Stmt& s, int64_t depth) {
     const Axis* axis = axisAt(p_, s.space, s.axis);
     const Digit* d = axis == nullptr ? nullptr : elementAt(axis->digits, s.digit);
     if (d == nullptr) {
@@ -284,15 +285,15 @@ class StatementVerifier {
     for (const Stmt& inner : s.body) {
       statement(inner, depth + 1);
     }
-    for (size_t i = 0; i < s.carried.size(); i++) {
-      carried(s.carried[i], static_cast<int>(i), what);
+    for (int64_t i = 0; i < std::ssize(s.carried); i++) {
+      carried(s.carried[i], i, what);
     }
     scope_ = std::move(before);
     for (const Carried& c : s.carried) {
       scope_.defined.insert(c.result);
     }
   }
-  void carried(const Carried& c, int position, const std::string& what) {
+  void carried(const Carried& c, int64_t position, const std::string& what) {
     bool exist = values_.operand(c.next, what);
     if (!exist || !values_.exists(c.init) || !values_.exists(c.carry) || !values_.exists(c.result)) {
       return f_.add("{}: carry {} lacks a value", what, position);
@@ -318,7 +319,7 @@ class StatementVerifier {
               values_.digitNames(next.space, next.digits & ~carry.digits));
   }
 
-  void when(const Stmt& s, int depth) {
+  void when(const Stmt& s, int64_t depth) {
     std::set<std::string> restricted = scope_.restricted;
     values_.predicates(s.where, -1, "the condition of an if");
     for (const Pred& p : s.where) {
@@ -331,7 +332,7 @@ class StatementVerifier {
     scope_.restricted = std::move(restricted);
   }
 
-  void lastArriver(const Stmt& s, int depth) {
+  void lastArriver(const Stmt& s, int64_t depth) {
     f_.expect(depth == 0, "a last arriver stands inside a loop, a condition or another one: each worker arrives once");
     const TensorParam* t = elementAt(p_.tensors, s.param);
     if (t == nullptr) {

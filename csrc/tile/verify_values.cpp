@@ -1,6 +1,7 @@
 #include "tile/verify_values.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 
@@ -37,7 +38,8 @@ const Axis* ValueVerifier::axisNamed(std::string_view name) const {
   return nullptr;
 }
 
-uint64_t ValueVerifier::digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const {
+uint64_t ValueVerifier::digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where,
+                                    int64_t space) const {
   uint64_t digits = sameSpace(space) ? tile::digitsNamed(p_.spaces[space], index, where) : 0;
   for (const Index& i : index) {
     digits |= exists(i.tile) ? p_.values[i.tile].digits : 0;
@@ -45,7 +47,7 @@ uint64_t ValueVerifier::digitsNamed(const std::vector<Index>& index, const std::
   return digits;
 }
 
-std::string ValueVerifier::digitNames(int space, uint64_t digits) const {
+std::string ValueVerifier::digitNames(int64_t space, uint64_t digits) const {
   return sameSpace(space) ? tile::digitNames(p_.spaces[space], digits) : "?";
 }
 
@@ -53,7 +55,7 @@ int64_t ValueVerifier::elements(const Value& v, bool (*counts)(Level)) const {
   const Space& s = p_.spaces[v.space];
   std::vector<DigitRef> refs = digitsOf(s);
   int64_t n = 1;
-  for (size_t i = 0; i < refs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(refs); i++) {
     const Digit& d = s.axes[refs[i].axis].digits[refs[i].digit];
     n *= (v.digits >> i & 1) != 0 && counts(d.level) ? d.size.constValue() : 1;
   }
@@ -83,7 +85,7 @@ void ValueVerifier::factsHold(const IntExpr& e, const std::string& what) {
   }
 }
 
-void ValueVerifier::symbol(const std::string& name, int space, const std::string& what) {
+void ValueVerifier::symbol(const std::string& name, int64_t space, const std::string& what) {
   if (isSize(p_, name)) {
     return;
   }
@@ -116,14 +118,14 @@ void ValueVerifier::symbol(const std::string& name, int space, const std::string
   f_.add("{}: unknown symbol {}", what, name);
 }
 
-void ValueVerifier::expression(const IntExpr& e, int space, const std::string& what) {
+void ValueVerifier::expression(const IntExpr& e, int64_t space, const std::string& what) {
   for (const std::string& name : e.symbols()) {
     symbol(name, space, what);
   }
   factsHold(e, what);
 }
 
-void ValueVerifier::predicates(const std::vector<Pred>& where, int space, const std::string& what) {
+void ValueVerifier::predicates(const std::vector<Pred>& where, int64_t space, const std::string& what) {
   for (const Pred& p : where) {
     expression(p.lhs, space, what);
     expression(p.rhs, space, what);
@@ -152,7 +154,7 @@ bool ValueVerifier::operand(ValueId id, const std::string& what) {
   return true;
 }
 
-uint64_t ValueVerifier::mask(ValueId id, int space, const std::string& what) {
+uint64_t ValueVerifier::mask(ValueId id, int64_t space, const std::string& what) {
   if (id == kNone || !operand(id, what)) {
     return 0;
   }
@@ -160,14 +162,14 @@ uint64_t ValueVerifier::mask(ValueId id, int space, const std::string& what) {
   return digitsOfOperand(id, space, what);
 }
 
-uint64_t ValueVerifier::digitsOfOperand(ValueId id, int space, const std::string& what) {
+uint64_t ValueVerifier::digitsOfOperand(ValueId id, int64_t space, const std::string& what) {
   const Value& v = p_.values[id];
   f_.expect(v.digits == 0 || v.space == space, "{}: value {} lies in another space; convert it", what, id);
   return v.digits;
 }
 
-void ValueVerifier::access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space,
-                           const std::string& what) {
+void ValueVerifier::access(int64_t tensor, const std::vector<Index>& index, const std::vector<Pred>& where,
+                           int64_t space, const std::string& what) {
   const TensorParam* t = elementAt(p_.tensors, tensor);
   if (t == nullptr) {
     return f_.add("{}: tensor {} does not exist", what, tensor);
@@ -218,8 +220,8 @@ void ValueVerifier::verify(ValueId id) {
       return;
     }
   }
-  constexpr int arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1};
-  int arity = v.kind == ValueKind::Point ? info(v.op).arity : arities[static_cast<size_t>(v.kind)];
+  constexpr int64_t arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1};
+  int64_t arity = v.kind == ValueKind::Point ? info(v.op).arity : arities[static_cast<size_t>(v.kind)];
   if (std::ssize(v.operands) != arity) {
     return f_.add("{}: {} operands, expected {}", what, v.operands.size(), arity);
   }
@@ -276,7 +278,7 @@ void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
 void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
   const PointOpInfo& row = info(v.op);
   DataType dtype = p_.values[v.operands.back()].dtype;
-  for (size_t i = 0; i < v.operands.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(v.operands); i++) {
     DataType expected = v.op == PointOp::Where && i == 0 ? DataType::Bool : dtype;
     DataType got = p_.values[v.operands[i]].dtype;
     f_.expect(got == expected, "{}: operand {} of {} is {}, expected {}", what, i, row.name, name(got), name(expected));
@@ -315,7 +317,7 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
                   target.axes.size());
   }
   uint64_t digits = 0;
-  for (int a = 0; a < std::ssize(source.axes); a++) {
+  for (int64_t a = 0; a < std::ssize(source.axes); a++) {
     const Axis& s = source.axes[a];
     const Axis& t = target.axes[a];
     if ((from.digits & axisDigits(source, a)) == 0) {
@@ -327,7 +329,7 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
     // The digits outside of the tile must place both tiles alike, and lie outside.
     std::vector<const Digit*> outer[2];
     IntExpr extent[2] = {1, 1};
-    for (int side = 0; side < 2; side++) {
+    for (int64_t side = 0; side < 2; side++) {
       const Axis& axis = side == 0 ? s : t;
       bool inTile = false;
       for (const Digit& d : axis.digits) {

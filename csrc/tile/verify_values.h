@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -48,27 +49,27 @@ class ValueVerifier {
   // True if the operand exists; reports it if it is not in scope.
   bool operand(ValueId id, const std::string& what);
   // The operand's digits in `space`; reports digits of another one.
-  uint64_t digitsOfOperand(ValueId id, int space, const std::string& what);
-  void access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space,
+  uint64_t digitsOfOperand(ValueId id, int64_t space, const std::string& what);
+  void access(int64_t tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int64_t space,
               const std::string& what);
   // The digits of the mask of a load or store, if it has one.
-  uint64_t mask(ValueId id, int space, const std::string& what);
+  uint64_t mask(ValueId id, int64_t space, const std::string& what);
   // In no space, -1, symbols that differ between threads or registers are all foreign.
-  void predicates(const std::vector<Pred>& where, int space, const std::string& what);
+  void predicates(const std::vector<Pred>& where, int64_t space, const std::string& what);
 
   bool exists(ValueId id) const { return elementAt(p_.values, id) != nullptr; }
   const Axis* axisNamed(std::string_view name) const;
   // The digits that expressions of an access name, and those of its index tiles.
-  uint64_t digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
-  std::string digitNames(int space, uint64_t digits) const;
+  uint64_t digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int64_t space) const;
+  std::string digitNames(int64_t space, uint64_t digits) const;
   // Over the digits on some levels.
   int64_t elements(const Value& v, bool (*counts)(Level)) const;
 
  private:
-  void expression(const IntExpr& e, int space, const std::string& what);
-  void symbol(const std::string& name, int space, const std::string& what);
+  void expression(const IntExpr& e, int64_t space, const std::string& what);
+  void symbol(const std::string& name, int64_t space, const std::string& what);
   void factsHold(const IntExpr& e, const std::string& what);
-  bool sameSpace(int space) const { return elementAt(p_.spaces, space) != nullptr; }
+  bool sameSpace(int64_t space) const { return elementAt(p_.spaces, space) != nullptr; }
 
   void verifyLoad(const Value& v, const std::string& what);
   void verifyPoint(const Value& v, const std::string& what);

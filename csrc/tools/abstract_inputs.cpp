@@ -10,7 +10,7 @@
 
 namespace meshfuse {
 
-std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions& options, int rank) {
+std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions& options, int64_t rank) {
   // compiling reads the address only
   alignas(64) static char placeholder[64] = {};
   const std::vector<std::vector<int64_t>> shapes = inputShapes(fusion, options);

@@ -1,6 +1,7 @@
 // Abstract inputs: arguments with sizes but without values, to compile for. Their memory must not be read or written.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "tensor/argument.h"
@@ -11,6 +12,7 @@ namespace meshfuse {
 class Fusion;
 
 // In the local sizes of a rank, contiguous, aligned to 64 bytes. UserError as inputShapes and checkAnnotations.
-[[nodiscard]] std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions& options, int rank = 0);
+[[nodiscard]] std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions& options,
+                                                   int64_t rank = 0);
 
 }  // namespace meshfuse

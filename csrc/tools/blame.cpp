@@ -6,7 +6,7 @@
 
 namespace meshfuse {
 
-int blameRanks(const std::string& directory) {
+int64_t blameRanks(const std::string& directory) {
   fmt::print("{}", blame(directory));
   return kSuccess;
 }

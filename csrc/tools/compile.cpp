@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -62,7 +63,7 @@ DeviceInfo deviceOf(const std::string& arch) {
 
 }  // namespace
 
-int compileProgram(const EmitOptions& options) {
+int64_t compileProgram(const EmitOptions& options) {
   const DeviceInfo device = deviceOf(options.arch);
   const bool gpu = device.target == tile::Target::Gpu;
   const CudaCapabilities cuda = cudaCapabilities();
@@ -75,7 +76,7 @@ int compileProgram(const EmitOptions& options) {
   const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device);
   NvrtcCompiler compiler(kernelDiskCache().get());
   std::vector<Entry> files{{"planned.fir", program.planned->toString()}, {"local.fir", program.local->toString()}};
-  int kernels = 0;
+  int64_t kernels = 0;
   for (const Segment& s : program.segments) {
     if (s.kind != SegmentKind::Kernel) {
       continue;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -39,7 +40,7 @@ void addCommunications(std::vector<ExplainedCommunication>& all, const std::vect
     }
     same->bytesReceived = std::max(same->bytesReceived, c.bytesReceived);
     if (c.kind == "transfer") {
-      const std::vector<int> known = std::exchange(same->team, {});
+      const std::vector<int64_t> known = std::exchange(same->team, {});
       std::ranges::set_union(known, c.team, std::back_inserter(same->team));
     }
   }
@@ -47,10 +48,10 @@ void addCommunications(std::vector<ExplainedCommunication>& all, const std::vect
 
 }  // namespace
 
-int explainProgram(const ExplainOptions& options) {
+int64_t explainProgram(const ExplainOptions& options) {
   std::vector<std::string> open;
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, options.ranks, &open);
-  const int ranks = virtualRankCount(*fusion, options.ranks);
+  const int64_t ranks = virtualRankCount(*fusion, options.ranks);
   check(!options.json || options.html.empty(), "[explain] got --json and --html, expected one of them");
   check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
   std::optional<SymbolicCosts> costs;  // of rank 0

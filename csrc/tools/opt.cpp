@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -80,7 +81,7 @@ std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fus
 
 }  // namespace
 
-int optimizeProgram(const OptOptions& options) {
+int64_t optimizeProgram(const OptOptions& options) {
   if (options.printPipeline) {
     fmt::print("{}", pipeline());
     return kSuccess;
@@ -101,7 +102,7 @@ int optimizeProgram(const OptOptions& options) {
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
   // layouts and device of contiguous arguments on this machine
   LocalContext local{.device = hostDevice()};
-  for (size_t k = 0; k < passes.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(passes); k++) {
     try {
       fusion = apply(passes[k], std::move(fusion), local, options.program);
     } catch (const InternalError& e) {

@@ -10,7 +10,7 @@
 namespace meshfuse {
 
 // Exit codes of `meshfuse`.
-enum ExitCode : int {
+enum ExitCode : int64_t {
   kSuccess = 0,
   kDifference = 1,  // results differ from the reference
   kBadInput = 2,    // UserError, or wrong flags
@@ -18,7 +18,7 @@ enum ExitCode : int {
 };
 
 // Virtual ranks are threads, and each of them compiles: more ranks would occupy a machine for minutes.
-constexpr int kMaxVirtualRanks = 256;
+constexpr int64_t kMaxVirtualRanks = 256;
 
 // A .fir file with the sizes and values of its inputs.
 struct ProgramOptions {
@@ -31,7 +31,7 @@ struct ProgramOptions {
 
 struct RunOptions {
   ProgramOptions program;
-  std::optional<int> ranks = {};  // default: as many as the program's mesh has devices
+  std::optional<int64_t> ranks = {};  // default: as many as the program's mesh has devices
   bool mpi = false;
   bool verify = false;
   std::vector<std::string> expected;  // "T5=y.npy"
@@ -42,7 +42,7 @@ struct RunOptions {
 
 struct ExplainOptions {
   ProgramOptions program;
-  std::optional<int> ranks = {};
+  std::optional<int64_t> ranks = {};
   bool json = false;
   std::string html;  // file for the page; empty: none
   bool run = false;  // with a timeline of a run on virtual ranks
@@ -60,10 +60,10 @@ struct EmitOptions {
   std::string directory = "kernels";
 };
 
-[[nodiscard]] int runProgram(const RunOptions& options);
-[[nodiscard]] int explainProgram(const ExplainOptions& options);
-[[nodiscard]] int optimizeProgram(const OptOptions& options);
-[[nodiscard]] int compileProgram(const EmitOptions& options);
-[[nodiscard]] int blameRanks(const std::string& directory);
+[[nodiscard]] int64_t runProgram(const RunOptions& options);
+[[nodiscard]] int64_t explainProgram(const ExplainOptions& options);
+[[nodiscard]] int64_t optimizeProgram(const OptOptions& options);
+[[nodiscard]] int64_t compileProgram(const EmitOptions& options);
+[[nodiscard]] int64_t blameRanks(const std::string& directory);
 
 }  // namespace meshfuse

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 #include <iterator>
 
 #include "tools/terminal.h"
@@ -59,7 +60,7 @@ std::string shortTime(int64_t nanoseconds) {
 
 std::string rankList(std::span<const int64_t> ranks) {
   std::string text;
-  for (size_t k = 0; k < ranks.size();) {
+  for (int64_t k = 0; k < std::ssize(ranks);) {
     size_t end = k + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) {
       end++;
@@ -74,8 +75,8 @@ std::string rankList(std::span<const int64_t> ranks) {
 std::string withTensors(std::string_view text, TensorScope scope) {
   std::string result;
   size_t plain = 0;
-  for (size_t k = 0; k < text.size(); k++) {
-    if (text[k] != 'T' || (k > 0 && isWord(text[k - 1])) || k + 1 == text.size() || !isNumber(text[k + 1])) {
+  for (int64_t k = 0; k < std::ssize(text); k++) {
+    if (text[k] != 'T' || (k > 0 && isWord(text[k - 1])) || k + 1 == std::ssize(text) || !isNumber(text[k + 1])) {
       continue;
     }
     size_t end = k + 1;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <sstream>
 
@@ -61,7 +62,7 @@ std::string programSection(const Explanation& e) {
   const std::vector<Line> lines = linesOf(e.program);
   std::map<std::string, size_t> lineOf;
   std::map<std::string, const ExplainedTensor*> tensorOf;
-  for (size_t k = 0; k < lines.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(lines); k++) {
     lineOf.try_emplace(lines[k].tensor, k);
   }
   for (const ExplainedTensor& t : e.tensors) {

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "tools/page_markup.h"
@@ -47,7 +48,7 @@ std::string stepMarkup(const ExplainedStep& s, size_t number, const ExplainedCom
 }
 
 // Buffers of the arena as rectangles: steps on the x axis, offsets on the y axis.
-std::string arenaPicture(const Explanation& e, int steps) {
+std::string arenaPicture(const Explanation& e, int64_t steps) {
   constexpr double kWidth = 1000;
   constexpr double kHeight = 220;
   const double sx = kWidth / steps;
@@ -58,11 +59,11 @@ std::string arenaPicture(const Explanation& e, int steps) {
                       R"(<text class="end" x="-6" y="10">0</text><text class="end" x="-6" y="{:.0f}">{}</text>)"
                       "\n",
                       kWidth, kHeight, kHeight, shortBytes(static_cast<double>(e.arenaBytes)));
-  const int every = std::max(1, steps / 24);
-  for (int k = 0; k < steps; k += every) {
+  const int64_t every = std::max<int64_t>(1, steps / 24);
+  for (int64_t k = 0; k < steps; k += every) {
     text += fmt::format("<text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>", (k + 0.5) * sx, kHeight + 16, k);
   }
-  for (size_t k = 0; k < e.buffers.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(e.buffers); k++) {
     const ExplainedBuffer& b = e.buffers[k];
     if (b.place != "arena" || b.bytes == 0) {
       continue;
@@ -93,7 +94,7 @@ std::string stepsSection(const Explanation& e) {
   }
   std::string body;
   size_t collective = 0;
-  for (size_t k = 0; k < e.steps.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(e.steps); k++) {
     const bool communicates = e.steps[k].kind == "communicate" && collective < e.communications.size();
     body += stepMarkup(e.steps[k], k, communicates ? &e.communications[collective++] : nullptr, most);
   }
@@ -113,7 +114,7 @@ std::string memorySection(const Explanation& e) {
   };
   const int64_t arguments = bytesOf("argument");
   const int64_t results = bytesOf("result");
-  int steps = 0;
+  int64_t steps = 0;
   for (const ExplainedBuffer& b : e.buffers) {
     steps = std::max(steps, b.lastStep + 1);
   }

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "tools/page_markup.h"
@@ -37,8 +38,8 @@ std::string planMarkup(const ExplainedEdge& e) {
   }
   std::string text = "<ol class=\"plan\">";
   int64_t total = 0;
-  for (size_t k = 0; k < e.moves.size(); k++) {
-    const int64_t bytes = k < e.moveBytes.size() ? e.moveBytes[k] : 0;
+  for (int64_t k = 0; k < std::ssize(e.moves); k++) {
+    const int64_t bytes = k < std::ssize(e.moveBytes) ? e.moveBytes[k] : 0;
     total += bytes;
     text += fmt::format("<li><code>{}</code> {}</li>", escaped(e.moves[k]),
                         bytes == 0 ? std::string("<span class=\"bytes\">nothing moves</span>") : bytesMarkup(bytes));

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <vector>
@@ -15,7 +16,7 @@ namespace meshfuse {
 namespace {
 
 constexpr size_t kMostPieces = 1500;
-constexpr int kHues[] = {212, 28, 152, 338, 265, 52, 185, 5};
+constexpr int64_t kHues[] = {212, 28, 152, 338, 265, 52, 185, 5};
 
 struct Piece {
   int64_t row0 = 0;
@@ -25,21 +26,21 @@ struct Piece {
   friend auto operator<=>(const Piece&, const Piece&) = default;
 };
 
-std::vector<std::pair<int64_t, int64_t>> rangesOf(const ExplainedTile& tile, int dim) {
+std::vector<std::pair<int64_t, int64_t>> rangesOf(const ExplainedTile& tile, int64_t dim) {
   return dim < 0 ? std::vector<std::pair<int64_t, int64_t>>{{0, 1}} : tile.dims[dim].list;
 }
 
 // The dims on the x and y axes: sharded dims first, then the last ones; -1 if there is none.
-std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_t>& sizes) {
-  const int dims = static_cast<int>(sizes.size());
-  std::vector<int> chosen;
-  for (int k = 0; k < dims && chosen.size() < 2; k++) {
+std::pair<int64_t, int64_t> drawnDims(const ExplainedTensor& t, const std::vector<int64_t>& sizes) {
+  const int64_t dims = std::ssize(sizes);
+  std::vector<int64_t> chosen;
+  for (int64_t k = 0; k < dims && chosen.size() < 2; k++) {
     const std::vector<std::pair<int64_t, int64_t>> all{{0, sizes[k]}};
     if (std::ranges::any_of(t.tiles, [&](const ExplainedTile& tile) { return rangesOf(tile, k) != all; })) {
       chosen.push_back(k);
     }
   }
-  for (int k = dims - 1; k >= 0 && chosen.size() < 2; k--) {
+  for (int64_t k = dims - 1; k >= 0 && chosen.size() < 2; k--) {
     if (!contains(chosen, k)) {
       chosen.push_back(k);
     }
@@ -49,7 +50,7 @@ std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_
 }
 
 // The pieces of a tensor with the ranks that hold them; empty if there are too many.
-std::map<Piece, std::vector<int64_t>> piecesOf(const ExplainedTensor& t, int rows, int cols) {
+std::map<Piece, std::vector<int64_t>> piecesOf(const ExplainedTensor& t, int64_t rows, int64_t cols) {
   std::map<Piece, std::vector<int64_t>> pieces;
   for (const ExplainedTile& tile : t.tiles) {
     const bool cut = std::ranges::any_of(tile.dims, [](const ExplainedRanges& r) { return r.more; });
@@ -99,9 +100,9 @@ std::string rankColours(const Explanation& e) {
     ranks.insert(m.ranks.begin(), m.ranks.end());
   }
   ranks.insert(e.rank);
-  const auto n = static_cast<int>(ranks.size());
+  const auto n = std::ssize(ranks);
   std::string text;
-  int k = 0;
+  int64_t k = 0;
   for (const int64_t r : ranks) {
     text += fmt::format(".k{} {{ --h: {} }}\n", r, n <= 8 ? kHues[k] : 212 + 360 * k / n);
     k++;
@@ -119,9 +120,9 @@ std::string meshPicture(const ExplainedMesh& mesh) {
   const double height = static_cast<double>(down) * kCell;
   std::string text = fmt::format(
       R"(<figure class="mesh"><svg width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}">)", width, height);
-  for (size_t k = 0; k < mesh.ranks.size(); k++) {
-    const double x = static_cast<double>(static_cast<int64_t>(k) % across) * kCell;
-    const double y = static_cast<double>(static_cast<int64_t>(k) / across) * kCell;
+  for (int64_t k = 0; k < std::ssize(mesh.ranks); k++) {
+    const double x = static_cast<double>(k % across) * kCell;
+    const double y = static_cast<double>(k / across) * kCell;
     text += fmt::format(R"(<rect class="piece k{0}" x="{1:.0f}" y="{2:.0f}" width="{3:.0f}" height="{3:.0f}" rx="4">)"
                         R"(</rect><text x="{4:.0f}" y="{5:.1f}">{0}</text>)",
                         mesh.ranks[k], x + 1, y + 1, kCell - 2, x + kCell / 2, y + kCell / 2 + 3.5);

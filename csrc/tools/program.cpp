@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -72,7 +73,7 @@ std::optional<std::string> givenValue(const Assignments& given, const Val* in) {
 
 // Symbols with a value: from --size, Int scalars, and extents of files where the extent is one symbol.
 std::map<std::string, int64_t> givenSymbols(const Fusion& fusion, const ProgramOptions& options,
-                                            const std::map<int, Tensor>& files, const Assignments& given) {
+                                            const std::map<int64_t, Tensor>& files, const Assignments& given) {
   std::map<std::string, int64_t> values;
   for (const auto& [name, value] : assignments(options.sizes, "--size", "a symbol and its value, such as i0=128")) {
     values[name] = numberOf<int64_t>(value, name);
@@ -91,9 +92,9 @@ std::map<std::string, int64_t> givenSymbols(const Fusion& fusion, const ProgramO
     }
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     auto file = files.find(in->id());
-    for (size_t k = 0; k < shape.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(shape); k++) {
       std::ranges::copy(shape[k].symbols(), std::inserter(known, known.end()));
-      if (file != files.end() && k < file->second.sizes().size() && shape[k].isSymbol()) {
+      if (file != files.end() && k < std::ssize(file->second.sizes()) && shape[k].isSymbol()) {
         values.try_emplace(std::string(shape[k].symbolName()), file->second.sizes()[k]);
       }
     }
@@ -105,8 +106,8 @@ std::map<std::string, int64_t> givenSymbols(const Fusion& fusion, const ProgramO
   return values;
 }
 
-std::map<int, Tensor> givenFiles(const Fusion& fusion, const Assignments& given) {
-  std::map<int, Tensor> files;
+std::map<int64_t, Tensor> givenFiles(const Fusion& fusion, const Assignments& given) {
+  std::map<int64_t, Tensor> files;
   for (const Val* in : fusion.inputs()) {
     std::optional<std::string> value = in->isTensor() ? givenValue(given, in) : std::nullopt;
     if (!value) {
@@ -124,7 +125,7 @@ std::map<int, Tensor> givenFiles(const Fusion& fusion, const Assignments& given)
 }
 
 std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<std::string, int64_t>& values,
-                                           const std::map<int, Tensor>& files) {
+                                           const std::map<int64_t, Tensor>& files) {
   std::vector<std::vector<int64_t>> shapes;
   std::set<std::string> missing;
   for (const Val* in : fusion.inputs()) {
@@ -183,7 +184,7 @@ double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::
       continue;
     }
     const Val* table = e->input(tableOf(*e));
-    const auto dim = static_cast<size_t>(e->attributes().dim);
+    const int64_t dim = e->attributes().dim;
     if (const int64_t i = positionIn(fusion.inputs(), table); i < std::ssize(fusion.inputs())) {
       limit = std::min(limit, static_cast<double>(shapes[i][dim]));
     }
@@ -229,7 +230,7 @@ MeshSizes meshSizes(const ProgramOptions& options) {
   return sizes;
 }
 
-std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int> ranks,
+std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int64_t> ranks,
                                          std::vector<std::string>* open) {
   std::unique_ptr<Fusion> fusion = loadGlobalProgram(options);
   const MeshSizes sizes = meshSizes(options);
@@ -252,13 +253,13 @@ std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::opt
 
 std::vector<std::vector<int64_t>> inputShapes(const Fusion& fusion, const ProgramOptions& options) {
   Assignments given = givenInputs(fusion, options);
-  std::map<int, Tensor> files = givenFiles(fusion, given);
+  std::map<int64_t, Tensor> files = givenFiles(fusion, given);
   return shapesOf(fusion, givenSymbols(fusion, options, files, given), files);
 }
 
 std::vector<Argument> inputValues(const Fusion& fusion, const ProgramOptions& options) {
   Assignments given = givenInputs(fusion, options);
-  std::map<int, Tensor> files = givenFiles(fusion, given);
+  std::map<int64_t, Tensor> files = givenFiles(fusion, given);
   std::vector<std::vector<int64_t>> shapes = shapesOf(fusion, givenSymbols(fusion, options, files, given), files);
   return mapped(indices(fusion.inputs()), [&](int64_t i) -> Argument {
     const Val* in = fusion.inputs()[i];
@@ -300,7 +301,7 @@ bool hasMesh(const Fusion& fusion) {
   return std::ranges::any_of(fusion.tensors(ExprSet::All), &TensorView::hasDeviceMesh);
 }
 
-int rankCount(const Fusion& fusion, std::optional<int> asked) {
+int64_t rankCount(const Fusion& fusion, std::optional<int64_t> asked) {
   int64_t needed = 0;
   for (const TensorView* tv : fusion.tensors(ExprSet::All)) {
     const DeviceMesh& mesh = tv->getDeviceMesh();
@@ -318,11 +319,11 @@ int rankCount(const Fusion& fusion, std::optional<int> asked) {
   check(!asked || *asked >= needed,
         "[command line] the meshes of the program have ranks 0 to {}, got --ranks {}; give --ranks {}", needed - 1,
         asked.value_or(0), needed);
-  return asked.value_or(static_cast<int>(needed));
+  return asked.value_or(needed);
 }
 
-int virtualRankCount(const Fusion& fusion, std::optional<int> asked) {
-  auto checked = [&](int ranks) {
+int64_t virtualRankCount(const Fusion& fusion, std::optional<int64_t> asked) {
+  auto checked = [&](int64_t ranks) {
     check(ranks >= 1 && ranks <= kMaxVirtualRanks,
           "[command line] {} is {}, expected 1 to {}: each rank is a thread of this process; for more ranks, start "
           "processes with mpirun and --mpi",

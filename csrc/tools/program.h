@@ -1,6 +1,7 @@
 // Loads a .fir file as a fusion, with the values of its inputs.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,7 +27,7 @@ class Fusion;
 
 // Loads a global program and sets the sizes of all symbolic mesh axes: the sizes of --mesh, and for one axis left out, the size that makes
 // a mesh of `ranks` ranks. `open`: receives the names of the symbolic axes.
-[[nodiscard]] std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int> ranks,
+[[nodiscard]] std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int64_t> ranks,
                                                        std::vector<std::string>* open = nullptr);
 
 // One entry for each input, as concretize takes them: the global shape of a tensor, from its .npy file or from --size; {value} of an
@@ -43,8 +44,8 @@ class Fusion;
 // Whether some tensor is placed on a mesh.
 [[nodiscard]] bool hasMesh(const Fusion& fusion);
 // The number of ranks to run on: `asked`, or the size of the program's meshes. UserError if a mesh does not have exactly these ranks.
-[[nodiscard]] int rankCount(const Fusion& fusion, std::optional<int> asked);
+[[nodiscard]] int64_t rankCount(const Fusion& fusion, std::optional<int64_t> asked);
 // The number of virtual ranks, as above. UserError also if there are more than kMaxVirtualRanks.
-[[nodiscard]] int virtualRankCount(const Fusion& fusion, std::optional<int> asked);
+[[nodiscard]] int64_t virtualRankCount(const Fusion& fusion, std::optional<int64_t> asked);
 
 }  // namespace meshfuse

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -58,7 +59,7 @@ struct Report {
   std::string trace;
 };
 
-Job prepare(const RunOptions& options, std::optional<int> ranks) {
+Job prepare(const RunOptions& options, std::optional<int64_t> ranks) {
   Job job{options, loadSizedProgram(options.program, ranks), {}, {}};
   job.inputs = inputValues(*job.fusion, options.program);
   job.expected = expectedOutputs(*job.fusion, options.expected);
@@ -114,7 +115,7 @@ Report runRank(Communicator& comm, const Job& job) {
   report.transferred = sumOf(comm.counters().of, &TransferCounters::Entry::bytesReceived);
   report.explanation = cache.explain();
   std::shared_ptr<const Fusion> planned = cache.planned();
-  for (size_t i = 0; i < outputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(outputs); i++) {
     report.outputs.push_back(gather(comm, fmt::format("T{}", job.fusion->outputs()[i]->id()),
                                     planned->outputs()[i]->asTensor(), outputs[i]));
   }
@@ -197,10 +198,10 @@ void print(const Report& report, const Terminal& terminal) {
 }
 
 // True if all results equal those of the reference interpreter, or of the files of --expect.
-bool verifyOutputs(const Job& job, const Report& report, int ranks, const Terminal& terminal) {
+bool verifyOutputs(const Job& job, const Report& report, int64_t ranks, const Terminal& terminal) {
   std::vector<BoundedTensor> references = interpretWithBounds(*job.fusion, job.inputs, {.partials = ranks});
   bool same = true;
-  for (size_t i = 0; i < report.outputs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(report.outputs); i++) {
     const Output& out = report.outputs[i];
     const auto found = job.expected.find(i);
     const Tensor* file = found == job.expected.end() ? nullptr : &found->second;
@@ -231,7 +232,7 @@ bool verifyOutputs(const Job& job, const Report& report, int ranks, const Termin
   return same;
 }
 
-int finish(const Job& job, const Report& report, int ranks) {
+int64_t finish(const Job& job, const Report& report, int64_t ranks) {
   const Terminal terminal(STDOUT_FILENO);
   print(report, terminal);
   if (!job.options.saveTo.empty()) {
@@ -253,14 +254,14 @@ int finish(const Job& job, const Report& report, int ranks) {
 }
 
 // If one rank fails, every rank throws; rank 0 alone prints the error.
-int runOnProcesses(const RunOptions& options) {
+int64_t runOnProcesses(const RunOptions& options) {
   std::unique_ptr<Communicator> world = openWorld();
   try {
     check(!options.ranks || *options.ranks == world->size(),
           "[command line] --ranks is {}, but the launcher started {} processes; make both equal",
           options.ranks.value_or(0), world->size());
     const Job job = prepare(options, world->size());
-    const int ranks = rankCount(*job.fusion, {});
+    const int64_t ranks = rankCount(*job.fusion, {});
     check(
         !hasMesh(*job.fusion) || ranks <= world->size(),
         "[command line] the meshes of the program have {} ranks, but the launcher started {} processes; start as many",
@@ -278,12 +279,12 @@ int runOnProcesses(const RunOptions& options) {
 
 }  // namespace
 
-int runProgram(const RunOptions& options) {
+int64_t runProgram(const RunOptions& options) {
   if (options.mpi) {
     return runOnProcesses(options);
   }
   const Job job = prepare(options, options.ranks);
-  const int ranks = virtualRankCount(*job.fusion, options.ranks);
+  const int64_t ranks = virtualRankCount(*job.fusion, options.ranks);
   Report report;
   runLoopback(ranks, [&](Communicator& comm) {
     Report own = runRank(comm, job);

@@ -3,12 +3,13 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <iterator>
 
 namespace meshfuse {
 
-Terminal::Terminal(int fileDescriptor) {
+Terminal::Terminal(int64_t fileDescriptor) {
   const char* term = std::getenv("TERM");
   colours_ = isatty(fileDescriptor) == 1 && std::getenv("NO_COLOR") == nullptr &&
              (term == nullptr || std::string_view(term) != "dumb");

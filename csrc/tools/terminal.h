@@ -11,7 +11,7 @@ namespace meshfuse {
 // Colours are on if the stream is a terminal, NO_COLOR is not set and TERM is not "dumb".
 class Terminal {
  public:
-  explicit Terminal(int fileDescriptor);
+  explicit Terminal(int64_t fileDescriptor);
   std::string heading(std::string_view text) const { return painted("1", text); }
   std::string good(std::string_view text) const { return painted("32", text); }
   std::string bad(std::string_view text) const { return painted("31;1", text); }

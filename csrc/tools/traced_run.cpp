@@ -1,6 +1,7 @@
 #include "tools/traced_run.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "exec/fusion_executor_cache.h"
@@ -10,14 +11,14 @@
 
 namespace meshfuse {
 
-std::vector<Argument> inputsOfRank(const Fusion& fusion, std::span<const Argument> inputs, int rank) {
+std::vector<Argument> inputsOfRank(const Fusion& fusion, std::span<const Argument> inputs, int64_t rank) {
   return mapped(indices(inputs), [&](int64_t i) {
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
     return t == nullptr ? inputs[i] : shardTensor(*t, fusion.inputs()[i]->asTensor(), rank).clone();
   });
 }
 
-Timeline traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs, int ranks) {
+Timeline traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs, int64_t ranks) {
   Timeline result(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     Trace trace(comm.rank());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <random>
 #include <set>
@@ -19,7 +20,7 @@ namespace meshfuse {
 namespace {
 
 // `Same 0, None | Same, Indexed`: of the result's dims, then of the operand's.
-std::string mapText(const Expr& e, int operand) {
+std::string mapText(const Expr& e, int64_t operand) {
   OperandDims dims = dimsRead(e, operand);
   std::string text;
   for (const DimLink& link : dims.ofConsumer) {
@@ -100,7 +101,7 @@ TEST(OpRule, TableByKind) {
     const Expr* e = f->outputs()[0]->definition();
     ASSERT_EQ(e->inputs().size(), c.maps.size());
     for (size_t k = 0; k < c.maps.size(); k++) {
-      EXPECT_EQ(mapText(*e, static_cast<int>(k)), c.maps[k]) << c.line << ", operand " << k;
+      EXPECT_EQ(mapText(*e, static_cast<int64_t>(k)), c.maps[k]) << c.line << ", operand " << k;
     }
   }
 }
@@ -112,9 +113,9 @@ using Index = std::vector<int64_t>;
 // Programs of one op with random extents.
 class Instance {
  public:
-  Instance(int form, uint64_t seed) : random_(seed) { make(form); }
+  Instance(int64_t form, uint64_t seed) : random_(seed) { make(form); }
 
-  static constexpr int kForms = 40;
+  static constexpr int64_t kForms = 40;
   std::unique_ptr<Fusion> fusion;
   const Expr* e = nullptr;
 
@@ -128,10 +129,10 @@ class Instance {
     return input->dtype() == DataType::Bool ? static_cast<double>(pick(0, 1))
                                             : static_cast<double>(pick(1, 8) * (pick(0, 1) == 0 ? 1 : -1));
   }
-  bool isIndex(size_t operand) const { return static_cast<int>(operand) == indexOf(*e); }
+  bool isIndex(size_t operand) const { return static_cast<int64_t>(operand) == indexOf(*e); }
 
  private:
-  void make(int form) {
+  void make(int64_t form) {
     const int64_t a = pick(2, 4);
     const int64_t b = pick(2, 4);
     const int64_t c = pick(2, 4);
@@ -300,7 +301,7 @@ struct Dependences {
 // Who depends on operand number k, over several sets of values.
 std::vector<Dependences> dependences(Instance& instance) {
   std::vector<Dependences> all(instance.e->inputs().size());
-  for (int trial = 0; trial < 12; trial++) {
+  for (int64_t trial = 0; trial < 12; trial++) {
     const std::vector<std::vector<double>> values = randomOperands(instance);
     const std::vector<double> before = resultOf(instance, values);
     for (size_t k = 0; k < values.size(); k++) {
@@ -324,7 +325,7 @@ std::vector<Dependences> dependences(Instance& instance) {
 // Position along a root dim less position along the operand's dim, if that is the same for all that depend on each other.
 std::optional<int64_t> difference(const Expr& e, size_t operand, const Dependences& found, size_t dim, size_t root) {
   std::optional<int64_t> difference;
-  const Index sizes = e.input(static_cast<int>(operand))->asTensor()->constantShape();
+  const Index sizes = e.input(static_cast<int64_t>(operand))->asTensor()->constantShape();
   for (const auto& [from, to] : found.pairs) {
     const int64_t d = rootIndex(e, to)[root] - unflatten(from, sizes)[dim];
     if (difference.value_or(d) != d) {
@@ -337,7 +338,7 @@ std::optional<int64_t> difference(const Expr& e, size_t operand, const Dependenc
 
 TEST(OpRule, FactorsAreTheDependencesOfTheInterpreter) {
   std::set<ExprKind> seen;
-  for (int form = 0; form < Instance::kForms; form++) {
+  for (int64_t form = 0; form < Instance::kForms; form++) {
     for (uint64_t seed = 0; seed < 3; seed++) {
       Instance instance(form, seed);
       const Expr& e = *instance.e;
@@ -350,14 +351,14 @@ TEST(OpRule, FactorsAreTheDependencesOfTheInterpreter) {
         if (!e.inputs()[operand]->isTensor()) {
           continue;
         }
-        const OperandDims dims = dimsRead(e, static_cast<int>(operand));
+        const OperandDims dims = dimsRead(e, static_cast<int64_t>(operand));
         const Index sizes = e.inputs()[operand]->asTensor()->constantShape();
         for (size_t dim = 0; dim < sizes.size(); dim++) {
           if (sizes[dim] == 1) {
             continue;
           }
           const auto factor =
-              std::ranges::find(all, static_cast<int>(dim), [&](const Factor& f) { return f.operands[operand]; });
+              std::ranges::find(all, static_cast<int64_t>(dim), [&](const Factor& f) { return f.operands[operand]; });
           ASSERT_NE(factor, all.end()) << e.opName() << ", dim " << dim << " of operand " << operand;
           bool moves = false;
           for (size_t k = 0; k < root.size(); k++) {
@@ -365,7 +366,7 @@ TEST(OpRule, FactorsAreTheDependencesOfTheInterpreter) {
               continue;
             }
             const std::optional<int64_t> by = difference(e, operand, found[operand], dim, k);
-            const bool together = factor->result == static_cast<int>(k) &&
+            const bool together = factor->result == static_cast<int64_t>(k) &&
                                   (factor->kind == FactorKind::Parallel || factor->kind == FactorKind::Window);
             ASSERT_EQ(by.has_value(), together)
                 << "dim " << dim << " of operand " << operand << " and dim " << k << " of\n"
@@ -388,15 +389,15 @@ TEST(OpRule, FactorsAreTheDependencesOfTheInterpreter) {
 }
 
 TEST(OpRule, IsLinearWhereSumsOfOperandsGiveSumsOfResults) {
-  for (int form = 0; form < Instance::kForms; form++) {
+  for (int64_t form = 0; form < Instance::kForms; form++) {
     Instance instance(form, 7);
     const Expr& e = *instance.e;
-    for (int subset = 1; subset < 1 << e.inputs().size(); subset++) {
-      std::vector<int> operands;
+    for (int64_t subset = 1; subset < 1 << e.inputs().size(); subset++) {
+      std::vector<int64_t> operands;
       bool data = true;  // no scalar, no index
       for (size_t k = 0; k < e.inputs().size(); k++) {
         if ((subset >> k & 1) != 0) {
-          operands.push_back(static_cast<int>(k));
+          operands.push_back(static_cast<int64_t>(k));
           data = data && e.inputs()[k]->isTensor() && !instance.isIndex(k);
         }
       }
@@ -404,12 +405,12 @@ TEST(OpRule, IsLinearWhereSumsOfOperandsGiveSumsOfResults) {
         continue;
       }
       bool linear = true;
-      for (int trial = 0; trial < 8; trial++) {
+      for (int64_t trial = 0; trial < 8; trial++) {
         const std::vector<std::vector<double>> a = randomOperands(instance);
         std::vector<std::vector<double>> b = a;
         std::vector<std::vector<double>> sum = a;
         const std::vector<std::vector<double>> other = randomOperands(instance);
-        for (const int k : operands) {
+        for (const int64_t k : operands) {
           b[k] = other[k];
           for (size_t i = 0; i < other[k].size(); i++) {
             sum[k][i] += other[k][i];

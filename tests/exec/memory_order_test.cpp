@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <mutex>
 #include <numeric>
 
@@ -20,14 +21,14 @@ namespace meshfuse {
 
 namespace {
 
-using Order = std::vector<int>;
+using Order = std::vector<int64_t>;
 using Sizes = std::vector<int64_t>;
 using fuzz::Random;
 
 TensorView* ordered(TensorView* tv, const Order& order) {
   const std::vector<IterDomain*> stored = tv->noReductions();
   std::vector<IterDomain*> ids;
-  for (int k : order) {
+  for (int64_t k : order) {
     ids.push_back(stored[k]);
   }
   tv->setAllocationDomain(ids, std::vector<bool>(ids.size(), true));
@@ -62,13 +63,13 @@ std::vector<Tensor> like(const std::vector<Tensor>& results) {
   return fresh;
 }
 
-int copies(const HostProgram& host) {
-  return static_cast<int>(std::ranges::count(host.steps, HostStepKind::Copy, &Step::kind));
+int64_t copies(const HostProgram& host) {
+  return static_cast<int64_t>(std::ranges::count(host.steps, HostStepKind::Copy, &Step::kind));
 }
 
 // Results of the cache's own and in the caller's memory, both in order and right, every step verified. A result that views another
 // one is copied.
-void expectOrdered(const BuildFusion& build, const std::vector<Argument>& inputs, int views = 0) {
+void expectOrdered(const BuildFusion& build, const std::vector<Argument>& inputs, int64_t views = 0) {
   CheckedCache checked(build);
   ASSERT_EQ(checked.call(inputs), "");
   FusionExecutorCache& cache = checked.cache();
@@ -82,10 +83,10 @@ void expectOrdered(const BuildFusion& build, const std::vector<Argument>& inputs
   }
 }
 
-constexpr int kKinds = 13;
+constexpr int64_t kKinds = 13;
 
 // The results of one of some programs of x, each in a random order.
-void addResults(Fusion& f, Random& random, int kind, TensorView* x) {
+void addResults(Fusion& f, Random& random, int64_t kind, TensorView* x) {
   const int64_t rank = std::ssize(x->shape());
   const int64_t axis = random.below(rank);
   auto mixed = [&](TensorView* tv) { return ordered(tv, randomOrder(random, tv->shape().size())); };
@@ -160,7 +161,7 @@ void addResults(Fusion& f, Random& random, int kind, TensorView* x) {
 TEST(MemoryOrder, RandomOrdersOfRandomPrograms) {
   for (uint64_t seed = 0; seed < 12 * kKinds; seed++) {
     Random numbers(seed);
-    const int kind = static_cast<int>(seed % kKinds);
+    const int64_t kind = static_cast<int64_t>(seed % kKinds);
     Sizes sizes;  // small where the result is of their square
     for (int64_t k = numbers.between(1, 4); k > 0; k--) {
       sizes.push_back(kind == kKinds - 1 ? numbers.between(1, 5) : numbers.of<int64_t>({1, 2, 3, 5, 8, 17}));
@@ -316,7 +317,7 @@ TEST(MemoryOrder, IsExplained) {
 
 // -- on ranks ---------------------------------------------------------------------------------------------------------------
 
-TensorView* placed(TensorView* tv, const DeviceMesh& mesh, std::optional<int> cutDim) {
+TensorView* placed(TensorView* tv, const DeviceMesh& mesh, std::optional<int64_t> cutDim) {
   tv->setDeviceMesh(mesh);
   if (cutDim) {
     tv->outer_split(*cutDim, 2);
@@ -327,7 +328,7 @@ TensorView* placed(TensorView* tv, const DeviceMesh& mesh, std::optional<int> cu
 
 // x cut in dim 0 over two ranks; results that stay where they are, are gathered, exchanged, reduced.
 void addPlacedResults(Fusion& f, Random& random, TensorView* x, const DeviceMesh& mesh) {
-  auto out = [&](TensorView* tv, std::optional<int> cutDim) {
+  auto out = [&](TensorView* tv, std::optional<int64_t> cutDim) {
     f.addOutput(ordered(placed(tv, mesh, cutDim), randomOrder(random, tv->noReductions().size())));
   };
   out(add(x, 1.0), 0);

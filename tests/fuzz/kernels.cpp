@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <limits>
 #include <map>
@@ -24,7 +25,7 @@ namespace meshfuse::fuzz {
 
 namespace {
 
-using Values = std::map<int, Tensor>;
+using Values = std::map<int64_t, Tensor>;
 
 DeviceMesh meshOf(const Fusion& fusion) {
   for (const TensorView* tv : fusion.tensors()) {
@@ -36,12 +37,13 @@ DeviceMesh meshOf(const Fusion& fusion) {
 }
 
 // Every tensor of the local program on one rank; `locals` are the programs of all.
-Values valuesOf(const Fusion& local, const std::map<int, SegmentedProgram>& locals, const Program& program, int rank) {
+Values valuesOf(const Fusion& local, const std::map<int64_t, SegmentedProgram>& locals, const Program& program,
+                int64_t rank) {
   if (rank < 0) {
     return interpretAll(local, program.inputs);
   }
   std::unique_ptr<Fusion> all = local.clone();
-  std::vector<int> ids;
+  std::vector<int64_t> ids;
   while (!all->outputs().empty()) {
     all->removeOutput(all->outputs()[0]);
   }
@@ -62,7 +64,7 @@ Values valuesOf(const Fusion& local, const std::map<int, SegmentedProgram>& loca
   const auto mine = static_cast<size_t>(mesh.indexOf(rank));
   std::vector<const Fusion*> programs;
   for (int64_t device : mesh.devices()) {
-    programs.push_back(device == rank ? all.get() : locals.at(static_cast<int>(device)).local.get());
+    programs.push_back(device == rank ? all.get() : locals.at(static_cast<int64_t>(device)).local.get());
   }
   std::vector<Tensor> results = simulateRanks(programs, mesh, parts)[mine];
   Values values;
@@ -147,7 +149,7 @@ std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& dev
   }
   const std::vector<tile::ScalarParam>& params = result->plan.program.scalars;
   result->slots = tile::packSlots(result->plan.program, pointers, sizes, std::vector<double>(params.size(), 0));
-  std::vector<int> numbers;
+  std::vector<int64_t> numbers;
   for (const Val* s : result->plan.scalars) {
     numbers.push_back(scalars.add(*group.fusion, s));
   }
@@ -178,11 +180,11 @@ std::string verdict(const KernelCase& k) {
 
 }  // namespace
 
-KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank) {
+KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int64_t rank) {
   KernelCases cases;
   std::mutex mutex;
   std::unique_ptr<Fusion> single = rank < 0 ? withoutShardings(*program.fusion) : nullptr;
-  std::map<int, SegmentedProgram> made;
+  std::map<int64_t, SegmentedProgram> made;
   runLoopback(rank < 0 ? 1 : program.ranks, [&](Communicator& comm) {
     std::vector<Argument> local = program.inputs;
     for (size_t i = 0; rank >= 0 && i < local.size(); i++) {  // no scalars there
@@ -193,12 +195,12 @@ KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank
     std::lock_guard lock(mutex);
     made[comm.rank()] = std::move(segmented);
   });
-  const SegmentedProgram& mine = made.at(std::max(0, rank));
+  const SegmentedProgram& mine = made.at(std::max<int64_t>(0, rank));
   Values values = valuesOf(*mine.local, made, program, rank);
   for (const Segment& s : mine.segments) {
     if (s.kind == SegmentKind::Kernel) {
-      cases.push_back(
-          caseOf(s, device, values, program.inputs, CoordinateSymbols(*mine.planned).valuesOn(std::max(0, rank))));
+      cases.push_back(caseOf(s, device, values, program.inputs,
+                             CoordinateSymbols(*mine.planned).valuesOn(std::max<int64_t>(0, rank))));
       cases.back()->seed = program.seed;
     }
   }

@@ -34,7 +34,7 @@ struct KernelCase {
 using KernelCases = std::vector<std::unique_ptr<KernelCase>>;
 
 // All kernels of a program on a device, as one of its ranks runs them; without shardings where `rank` is negative.
-[[nodiscard]] KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank);
+[[nodiscard]] KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int64_t rank);
 
 // Through the tile interpreter; through the emulator, all in one batch. One verdict a kernel, empty if it is right. A compiler, where
 // there is one, has to take the texts that were emulated for sm_90a.

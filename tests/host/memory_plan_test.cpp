@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <random>
 
@@ -44,11 +45,11 @@ void expectValid(const std::vector<MemoryBlock>& blocks, int64_t size) {
   }
 }
 
-std::vector<MemoryBlock> randomBlocks(std::mt19937_64& random, int count, int steps, int64_t most) {
+std::vector<MemoryBlock> randomBlocks(std::mt19937_64& random, int64_t count, int64_t steps, int64_t most) {
   std::vector<MemoryBlock> blocks(count);
   for (MemoryBlock& b : blocks) {
-    b.firstStep = static_cast<int>(random() % static_cast<uint64_t>(steps));
-    b.lastStep = std::min(steps - 1, b.firstStep + static_cast<int>(random() % 5));
+    b.firstStep = static_cast<int64_t>(random() % static_cast<uint64_t>(steps));
+    b.lastStep = std::min(steps - 1, b.firstStep + static_cast<int64_t>(random() % 5));
     b.bytes = static_cast<int64_t>(random() % static_cast<uint64_t>(most));
   }
   return blocks;
@@ -57,10 +58,10 @@ std::vector<MemoryBlock> randomBlocks(std::mt19937_64& random, int count, int st
 TEST(MemoryPlan, RandomBlocksNeverOverlapAndStayNearTheBound) {
   std::mt19937_64 random(1);
   double total = 0;
-  constexpr int kPrograms = 300;
-  for (int program = 0; program < kPrograms; program++) {
+  constexpr int64_t kPrograms = 300;
+  for (int64_t program = 0; program < kPrograms; program++) {
     std::vector<MemoryBlock> blocks =
-        randomBlocks(random, 1 + static_cast<int>(random() % 40), 1 + static_cast<int>(random() % 30), 100000);
+        randomBlocks(random, 1 + static_cast<int64_t>(random() % 40), 1 + static_cast<int64_t>(random() % 30), 100000);
     int64_t size = planMemory(blocks);
     expectValid(blocks, size);
     double ratio = static_cast<double>(size) / static_cast<double>(std::max<int64_t>(1, lowerBound(blocks)));
@@ -106,8 +107,8 @@ int64_t optimum(const std::vector<MemoryBlock>& blocks) {
 
 TEST(MemoryPlan, SmallProgramsAgainstTheOptimum) {
   std::mt19937_64 random(2);
-  for (int program = 0; program < 100; program++) {
-    std::vector<MemoryBlock> blocks = randomBlocks(random, 1 + static_cast<int>(random() % 6), 6, 2000);
+  for (int64_t program = 0; program < 100; program++) {
+    std::vector<MemoryBlock> blocks = randomBlocks(random, 1 + static_cast<int64_t>(random() % 6), 6, 2000);
     int64_t best = optimum(blocks);
     EXPECT_LE(planMemory(blocks), best + best / 2) << "program " << program;
   }
@@ -115,7 +116,7 @@ TEST(MemoryPlan, SmallProgramsAgainstTheOptimum) {
 
 TEST(MemoryPlan, ChainTakesTheMemoryOfTwo) {
   std::vector<MemoryBlock> blocks;
-  for (int i = 0; i < 50; i++) {
+  for (int64_t i = 0; i < 50; i++) {
     blocks.push_back({4096, i, i + 1, -1});
   }
   EXPECT_EQ(planMemory(blocks), 2 * 4096);

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <limits>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "ir/text.h"
@@ -65,10 +69,38 @@ TEST(Interpret, EveryTensorById) {
   fusion.addInput(x);
   fusion.addOutput(mul(y, y));
   std::vector<Argument> inputs = {Tensor::of({1, 2}, {2})};
-  std::map<int, Tensor> all = interpretAll(fusion, inputs);
+  std::map<int64_t, Tensor> all = interpretAll(fusion, inputs);
   EXPECT_EQ(all.at(x->id()).toVector(), (std::vector<double>{1, 2}));
   EXPECT_EQ(all.at(y->id()).toVector(), (std::vector<double>{-1, -2}));
   EXPECT_FALSE(all.contains(unused->id()));
+}
+
+TEST(Interpret, EmptyArraysOfLargeDimsTakeNoMemory) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeSymbolicTensor(2);
+  fusion.addInput(x);
+  fusion.addOutput(permute(neg(x), {1, 0}));
+  const int64_t large = int64_t{1} << 40;
+  EXPECT_EQ(interpret(fusion, {Tensor::empty({large, 0}, DataType::Float)}).at(0).size(1), large);
+}
+
+// Rows of a table of which each rank holds a part: the interpreter takes whole programs.
+TEST(Interpret, PartialSumsOfIndexedRowsAreRefused) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(R"(
+fusion {
+  mesh M0 {x: 2} [0, 1]
+  T0 = input() : Int[5] contiguity[t] mesh M0
+  T1 = input() : Float[8, 4] contiguity[t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx) loop[DIDx{2}, 4, 4]
+  T3 = embedding(T0, T1, starts=[0], flags=[f]) : Float[p{2}, 5, 4, r{4}] root[5, 4, r{8}; outer_split(2, 2), reorder[2, 0, 1, 3]] mesh M0 parallelize(0, DIDx) loop[pDIDx{2}, 5, 4, r{4}]
+  T2 = redistribute(T3, op=sum, dim=0) : Float[r{2}, 5, 4] mesh M0
+  output T2
+}
+)");
+  EXPECT_EQ(verify(*fusion), std::vector<std::string>());
+  const std::vector<Argument> inputs = {Tensor::of({2, 0, 1, 3, 0}, {5}, DataType::Int),
+                                        randomTensor({8, 4}, DataType::Float, 1)};
+  EXPECT_THROW((void)interpret(*fusion, inputs), UserError);
 }
 
 TEST(Interpret, NoInputsAndInputsAsOutputs) {
@@ -145,7 +177,7 @@ TEST(Interpret, ExpandReshapeTransposeReshape) {
     Tensor data = randomTensor({n, 2}, DataType::Float, 3);
     std::vector<double> flat = data.toVector();
     std::vector<double> expected;
-    for (int copy = 0; copy < 3; copy++) {
+    for (int64_t copy = 0; copy < 3; copy++) {
       expected.insert(expected.end(), flat.begin(), flat.end());
     }
     EXPECT_EQ(interpret(fusion, {data}).at(0).toVector(), expected);

@@ -189,8 +189,8 @@ TEST_F(ShardedWeights, BackwardGathersWeightsAndScattersGradients) {
 TEST_F(ShardedWeights, NoRankHoldsMoreThanItsPartsAndTwoLayers) {
   // under a launcher on the ranks that it started
   const char* started = std::getenv("OMPI_COMM_WORLD_SIZE");
-  const std::vector<int> counts =
-      !launched() ? std::vector<int>{2, 4, 8} : std::vector<int>{started == nullptr ? 1 : std::atoi(started)};
+  const std::vector<int64_t> counts =
+      !launched() ? std::vector<int64_t>{2, 4, 8} : std::vector<int64_t>{started == nullptr ? 1 : std::atoi(started)};
   if (counts[0] == 1 || 64 % counts[0] != 0) {
     GTEST_SKIP() << "the bound is that of equal parts on several ranks, and the launcher started " << counts[0];
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cstdint>
 #include <functional>
 #include <numeric>
 
@@ -37,7 +38,7 @@ void runRank(Communicator& comm, const Uneven& program) {
                                  : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
   }
   FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
-  for (int call = 0; call < 2; call++) {
+  for (int64_t call = 0; call < 2; call++) {
     comm.resetCounters();
     const std::vector<Tensor> got = cache.runFusionWithInputs(local);
     const std::shared_ptr<const Fusion> planned = cache.planned();
@@ -79,7 +80,7 @@ void runRank(Communicator& comm, const Uneven& program) {
   }
 }
 
-void run(int ranks, const Uneven& program) {
+void run(int64_t ranks, const Uneven& program) {
   try {
     runLoopback(ranks, [&](Communicator& comm) { runRank(comm, program); },
                 {.deadline = std::chrono::milliseconds(60'000)});
@@ -88,13 +89,13 @@ void run(int ranks, const Uneven& program) {
   }
 }
 
-void block(TensorView* tv, int dim, const DeviceMesh& mesh, const std::string& axis = "x") {
+void block(TensorView* tv, int64_t dim, const DeviceMesh& mesh, const std::string& axis = "x") {
   tv->setDeviceMesh(mesh);
   shardBlock(tv, dim, mesh, axis);
 }
 
 // (extent, ranks)
-using Cut = std::pair<int64_t, int>;
+using Cut = std::pair<int64_t, int64_t>;
 const std::vector<Cut> kCuts = {{6, 4}, {5, 4}, {5, 3}, {7, 2}, {10, 4}, {1, 8},
                                 {3, 8}, {1, 2}, {0, 2}, {0, 4}, {9, 4}};
 
@@ -308,7 +309,7 @@ TEST(Uneven, MatmulsWithEveryDimCut) {
 
 TEST(Uneven, NormsAndSoftmaxAcrossTheCutDim) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {6, 4}, {5, 3}, {3, 8}, {1, 2}}) {
-    for (int dim : {0, 1}) {
+    for (int64_t dim : {0, 1}) {
       run(ranks, {[&](Fusion& f) {
                     TensorView* x = input(f, {n, n});
                     block(x, dim, axisX(ranks));
@@ -411,7 +412,7 @@ TEST(Uneven, RowsOfATableByIndicesThatMove) {
 
 // The one element of a dim may be cut: one rank has it.
 TEST(Uneven, ADimOfOneThatIsCutIsBroadcast) {
-  for (int ranks : {2, 3}) {
+  for (int64_t ranks : {2, 3}) {
     run(ranks, {[&](Fusion& f) {
                   TensorView* a = input(f, {2, 6});
                   TensorView* b = input(f, {6, 1});
@@ -513,7 +514,7 @@ TEST(Uneven, AnMlpWithAnOddVocabulary) {
 
 // -- sizes known at run time --------------------------------------------------------------------------------------------------------
 
-TensorView* symbolic(Fusion& f, int dims) {
+TensorView* symbolic(Fusion& f, int64_t dims) {
   TensorView* tv = makeContigTensor(f, dims, DataType::Float);
   f.addInput(tv);
   return tv;
@@ -538,7 +539,7 @@ TEST(Uneven, TheWholeIsKnownFromItsParts) {
     for (int64_t n : {5, 6, 8, 5}) {
       const int64_t mine = std::clamp<int64_t>(n - 2 * comm.rank(), 0, 2);
       Tensor x = Tensor::full({mine, 1}, DataType::Float, 1.0).withGlobalShape({n, 1});
-      for (int call = 0; call < 3; call++) {
+      for (int64_t call = 0; call < 3; call++) {
         std::vector<Tensor> got = cache.runFusionWithInputs({x});
         EXPECT_EQ(got[1].item(), 1.0 + call) << n;
         x = got[0];
@@ -563,7 +564,8 @@ TEST(Uneven, TheWholeIsKnownFromAnotherInput) {
     }
     FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
     const Tensor x = random({6});
-    const Tensor mine = x.slice(0, std::min(6, 2 * comm.rank()), std::min(6, 2 * comm.rank() + 2)).contiguous();
+    const Tensor mine =
+        x.slice(0, std::min<int64_t>(6, 2 * comm.rank()), std::min<int64_t>(6, 2 * comm.rank() + 2)).contiguous();
     const std::vector<Tensor> got = cache.runFusionWithInputs({mine, Tensor::full({6}, DataType::Float, 2.0)});
     EXPECT_EQ(got[0].size(0), mine.size(0));
     const std::vector<double> all = x.toVector();
@@ -571,7 +573,7 @@ TEST(Uneven, TheWholeIsKnownFromAnotherInput) {
   });
 }
 
-std::string refusalOnRanks(int ranks, const std::function<void(Communicator&)>& body) {
+std::string refusalOnRanks(int64_t ranks, const std::function<void(Communicator&)>& body) {
   try {
     runLoopback(ranks, body);
   } catch (const Error& e) {

@@ -1,6 +1,7 @@
 // propagate_shardings: which of several suggestions a tensor takes and why, and that it does not matter when the pass runs.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -19,9 +20,9 @@ namespace {
 struct Propagated {
   std::unique_ptr<Fusion> fusion;
   std::vector<std::string> remarks;
-  std::map<int, std::string> reasons;
+  std::map<int64_t, std::string> reasons;
 
-  std::string stateOf(int id) const { return shardState(fusion->val(id)->asTensor()).toString(); }
+  std::string stateOf(int64_t id) const { return shardState(fusion->val(id)->asTensor()).toString(); }
 };
 
 Propagated propagate(const std::string& body) {
@@ -91,11 +92,11 @@ TEST(Propagation, EveryTensorSaysWhereItsAxesComeFrom) {
                 "  output T5\n"
                 "  output T7\n");
   EXPECT_EQ(p.reasons,
-            (std::map<int, std::string>{{2, "from T0"}, {3, "from T1 and T2"}, {4, "for T5"}, {5, "from T3"}}));
+            (std::map<int64_t, std::string>{{2, "from T0"}, {3, "from T1 and T2"}, {4, "for T5"}, {5, "from T3"}}));
 }
 
 TEST(Propagation, ASecondTimeChangesNothing) {
-  std::map<std::string, int> histogram;
+  std::map<std::string, int64_t> histogram;
   for (uint32_t seed = 0; seed < 600; seed++) {
     const RandomProgram program(seed, histogram,
                                 {.uneven = seed % 3 == 1, .symbolic = seed % 3 == 2, .cleanUps = true});
@@ -110,7 +111,7 @@ TEST(Propagation, ASecondTimeChangesNothing) {
 }
 
 struct Planned {
-  std::map<int, std::string> shardings;  // of the program's own tensors, by id
+  std::map<int64_t, std::string> shardings;  // of the program's own tensors, by id
   std::multiset<std::string> communication;
 };
 
@@ -159,8 +160,8 @@ TEST(Propagation, ItMayStandAnywhereAmongThePassesThatCleanUp) {
     }
   } while (std::ranges::next_permutation(middle).found);
   ASSERT_EQ(orders.size(), 40U);
-  std::map<std::string, int> histogram;
-  int communicate = 0;
+  std::map<std::string, int64_t> histogram;
+  int64_t communicate = 0;
   for (uint32_t seed = 0; seed < 300; seed++) {
     const RandomProgram program(seed, histogram, {.uneven = seed % 2 == 1, .cleanUps = true});
     const Planned first = runInOrder(program.fusion(), orders[0]);

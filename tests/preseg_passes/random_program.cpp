@@ -24,7 +24,7 @@ std::vector<int64_t> sizesOf(const TensorView* tv) {
 
 }  // namespace
 
-RandomProgram::RandomProgram(uint32_t seed, std::map<std::string, int>& histogram, RandomProgramKind kind)
+RandomProgram::RandomProgram(uint32_t seed, std::map<std::string, int64_t>& histogram, RandomProgramKind kind)
     : rng_(seed), histogram_(histogram), kind_(kind) {
   static const std::vector<DeviceMesh> kMeshes = {DeviceMesh::create({{"x", 2}}),
                                                   DeviceMesh::create({{"x", 4}}),

@@ -1,6 +1,7 @@
 // Random programs with random shardings on random meshes, the same for the same seed.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <random>
 #include <string>
@@ -21,7 +22,7 @@ struct RandomProgramKind {
 class RandomProgram {
  public:
   // `histogram` counts the ops that it builds.
-  RandomProgram(uint32_t seed, std::map<std::string, int>& histogram, RandomProgramKind kind = {});
+  RandomProgram(uint32_t seed, std::map<std::string, int64_t>& histogram, RandomProgramKind kind = {});
 
   const Fusion& fusion() const { return fusion_; }
 
@@ -37,7 +38,7 @@ class RandomProgram {
   TensorView* randomOp();
 
   std::mt19937 rng_;
-  std::map<std::string, int>& histogram_;
+  std::map<std::string, int64_t>& histogram_;
   RandomProgramKind kind_;
   DeviceMesh mesh_;
   Fusion fusion_;

@@ -23,8 +23,8 @@ uint32_t seedsOr(uint32_t usual) {
 }
 
 void runRandomPrograms(RandomProgramKind kind) {
-  std::map<std::string, int> histogram;
-  std::map<std::string, int> communication;
+  std::map<std::string, int64_t> histogram;
+  std::map<std::string, int64_t> communication;
   const uint32_t count = seedsOr(400);
   for (uint32_t seed = 0; seed < count; seed++) {
     const RandomProgram program(seed, histogram, kind);
@@ -40,7 +40,7 @@ void runRandomPrograms(RandomProgramKind kind) {
   }
   for (const auto& table : {histogram, communication}) {
     for (const auto& [name, n] : table) {
-      std::printf("%s %d, ", name.c_str(), n);
+      std::printf("%s %ld, ", name.c_str(), n);
     }
     std::printf("\n");
   }
@@ -54,7 +54,7 @@ TEST(RandomProgram, PartsMayBeUnevenOrEmpty) { runRandomPrograms({.uneven = true
 
 // One propagation, then every size: the numbers are right whether or not it divides, and nothing is left to spread.
 TEST(RandomProgram, SizesOfMeshesMayComeLater) {
-  std::map<std::string, int> histogram;
+  std::map<std::string, int64_t> histogram;
   const uint32_t count = seedsOr(80);
   int steps = 0;
   for (uint32_t seed = 0; seed < count; seed++) {

@@ -14,7 +14,7 @@ namespace {
 
 DeviceInfo withLibrary() {
   DeviceInfo device;
-  device.refuseContraction = [](const Expr& op, const std::map<int, Layout>& layouts) {
+  device.refuseContraction = [](const Expr& op, const std::map<int64_t, Layout>& layouts) {
     return layouts.contains(op.input(0)->id()) ? std::optional<std::string>("its first operand has a layout")
                                                : std::nullopt;
   };
@@ -29,7 +29,7 @@ struct LibraryCalls : ::testing::Test {
     fusion.addInput(b);
     c = matmul(a, b);
   }
-  Verdict judged(TensorView* output, const DeviceInfo& device, std::map<int, Layout> layouts = {}) {
+  Verdict judged(TensorView* output, const DeviceInfo& device, std::map<int64_t, Layout> layouts = {}) {
     fusion.addOutput(output);
     Group group = wholeGroup(fusion);
     group.layouts = std::move(layouts);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <map>
 #include <random>
 
@@ -67,7 +68,7 @@ std::unique_ptr<Fusion> randomProgram(uint64_t seed) {
 
 LocalContext contextWithLibrary() {
   LocalContext context;
-  context.device.refuseContraction = [](const Expr&, const std::map<int, Layout>&) {
+  context.device.refuseContraction = [](const Expr&, const std::map<int64_t, Layout>&) {
     return std::optional<std::string>();
   };
   return context;
@@ -87,9 +88,9 @@ class Exhaustive {
     }
   }
 
-  int fewest() {
+  int64_t fewest() {
     std::vector<uint32_t> blocks;
-    best_ = static_cast<int>(exprs_.size()) + 1;
+    best_ = std::ssize(exprs_) + 1;
     search(0, blocks);
     return best_;
   }
@@ -99,9 +100,9 @@ class Exhaustive {
 
   void search(size_t next, std::vector<uint32_t>& blocks) {
     if (next == exprs_.size()) {
-      if (static_cast<int>(kernels(blocks)) < best_ &&
+      if (static_cast<int64_t>(kernels(blocks)) < best_ &&
           std::all_of(blocks.begin(), blocks.end(), [&](uint32_t b) { return mayBeKernel(b); }) && isAcyclic(blocks)) {
-        best_ = static_cast<int>(kernels(blocks));
+        best_ = static_cast<int64_t>(kernels(blocks));
       }
       return;
     }
@@ -210,22 +211,22 @@ class Exhaustive {
   std::vector<Expr*> exprs_;
   std::array<uint32_t, kMaxOps> reads_ = {};
   std::map<uint32_t, bool> judged_;
-  int best_ = 0;
+  int64_t best_ = 0;
 };
 
 // Which reference a group has depends on its ops, so what a kernel may hold grows and shrinks with them, and no order of joins
 // finds every kernel: programs that are cut in one kernel too many are few.
 TEST(FewestKernels, OfSmallRandomPrograms) {
   constexpr uint64_t kPrograms = 3000;
-  int more = 0;
+  int64_t more = 0;
   for (uint64_t seed = 0; seed < kPrograms; seed++) {
     const std::unique_ptr<Fusion> fusion = randomProgram(seed);
     ASSERT_LE(fusion->exprs().size(), kMaxOps);
     const LocalContext context = contextWithLibrary();
     const std::vector<Segment> segments = segment(*fusion, context);
-    const auto kernels = static_cast<int>(std::count_if(
+    const auto kernels = static_cast<int64_t>(std::count_if(
         segments.begin(), segments.end(), [](const Segment& s) { return s.kind == SegmentKind::Kernel; }));
-    const int fewest = Exhaustive(*fusion, context).fewest();
+    const int64_t fewest = Exhaustive(*fusion, context).fewest();
     EXPECT_GE(kernels, fewest) << "seed " << seed << "\n" << fusion->toString();
     EXPECT_LE(kernels, fewest + 1) << "seed " << seed << "\n" << fusion->toString();
     more += kernels > fewest ? 1 : 0;

@@ -4,6 +4,7 @@
 #include "programs/golden.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <sstream>
 
 #include "interpret/bounds.h"
@@ -15,9 +16,9 @@ namespace {
 
 using Refusal = std::optional<std::string>;
 
-Refusal refuseAll(const Expr&, const std::map<int, Layout>&) { return "there is no library"; }
+Refusal refuseAll(const Expr&, const std::map<int64_t, Layout>&) { return "there is no library"; }
 
-Refusal refuseWithoutUnitStride(const Expr&, const std::map<int, Layout>& layouts) {
+Refusal refuseWithoutUnitStride(const Expr&, const std::map<int64_t, Layout>& layouts) {
   const bool unitStride =
       std::ranges::all_of(layouts, [](const auto& l) { return std::ranges::count(l.second.strides, 1) > 0; });
   return unitStride ? std::nullopt : Refusal("no stride is 1");
@@ -35,7 +36,7 @@ LocalContext contextOf(const std::string& input) {
     std::ranges::replace_if(
         line, [](char c) { return c == '[' || c == ']' || c == ','; }, ' ');
     std::istringstream words(line.substr(3));
-    int id = 0;
+    int64_t id = 0;
     std::string word;
     words >> id >> word;
     Layout& layout = context.layouts[id];

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 
 #include "meshfuse/meshfuse.h"
 #include "segment/local_context.h"
@@ -10,7 +11,7 @@
 namespace meshfuse {
 namespace {
 
-std::atomic<int> judgedGroups;
+std::atomic<int64_t> judgedGroups;
 
 // Counts the groups it is asked about.
 Verdict count(const Group&, const DeviceInfo&) {
@@ -26,7 +27,7 @@ std::vector<Template> countingTemplates() {
 
 struct Cut {
   size_t steps = 0;
-  int judged = 0;
+  int64_t judged = 0;
 };
 
 Cut cut(const std::function<void(Fusion&)>& build) {
@@ -35,7 +36,7 @@ Cut cut(const std::function<void(Fusion&)>& build) {
   build(fusion);
   const std::vector<Template> templates = countingTemplates();
   LocalContext context{.templates = templates};
-  context.device.refuseContraction = [](const Expr&, const std::map<int, Layout>&) {
+  context.device.refuseContraction = [](const Expr&, const std::map<int64_t, Layout>&) {
     return std::optional<std::string>();
   };
   judgedGroups = 0;
@@ -43,12 +44,12 @@ Cut cut(const std::function<void(Fusion&)>& build) {
   return {segments.size(), judgedGroups};
 }
 
-constexpr int kMany = 300;
-constexpr int kLookedAt = 5;  // groups judged a kernel
+constexpr int64_t kMany = 300;
+constexpr int64_t kLookedAt = 5;  // groups judged a kernel
 
 TEST(ManySiblings, OfOneShape) {
   const Cut c = cut([](Fusion& f) {
-    for (int i = 0; i < kMany; i++) {
+    for (int64_t i = 0; i < kMany; i++) {
       TensorView* x = makeContigConcreteTensor({16, 32});
       f.addInput(x);
       f.addOutput(exp(x));
@@ -62,7 +63,7 @@ TEST(ManySiblings, OfOneInput) {
   const Cut c = cut([](Fusion& f) {
     TensorView* x = makeContigConcreteTensor({16, 32});
     f.addInput(x);
-    for (int i = 0; i < kMany; i++) {
+    for (int64_t i = 0; i < kMany; i++) {
       f.addOutput(add(x, static_cast<double>(i)));
     }
   });
@@ -72,7 +73,7 @@ TEST(ManySiblings, OfOneInput) {
 
 TEST(ManySiblings, OfManyShapes) {
   const Cut c = cut([](Fusion& f) {
-    for (int i = 0; i < kMany; i++) {
+    for (int64_t i = 0; i < kMany; i++) {
       TensorView* x = makeContigConcreteTensor({16, 32 + i});
       f.addInput(x);
       f.addOutput(exp(x));
@@ -86,7 +87,7 @@ TEST(ManySiblings, OfOneInputThatLoopDifferently) {
   const Cut c = cut([](Fusion& f) {
     TensorView* x = makeContigConcreteTensor({16, 24, 32});
     f.addInput(x);
-    for (int i = 0; i < kMany; i++) {
+    for (int64_t i = 0; i < kMany; i++) {
       f.addOutput(sum(add(x, static_cast<double>(i)), {i % 3}));
     }
   });
@@ -98,7 +99,7 @@ TEST(ManySiblings, OneAfterTheOther) {
   const Cut c = cut([](Fusion& f) {
     TensorView* x = makeContigConcreteTensor({16, 16});
     f.addInput(x);
-    for (int i = 0; i < kMany; i++) {
+    for (int64_t i = 0; i < kMany; i++) {
       x = exp(matmul(x, x));
     }
     f.addOutput(x);

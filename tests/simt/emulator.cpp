@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -32,11 +33,11 @@ std::string readFile(const fs::path& path) {
 }
 
 // Runs a program with its output in `log`; its exit status.
-int execute(const std::vector<std::string>& words, const fs::path& log) {
+int64_t execute(const std::vector<std::string>& words, const fs::path& log) {
   pid_t pid = fork();
   invariant(pid >= 0, "[simt] fork failed: {}", std::strerror(errno));
   if (pid == 0) {
-    int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int64_t fd = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(fd, 1);
     dup2(fd, 2);
     std::vector<char*> argv;
@@ -62,7 +63,7 @@ void compile(const std::vector<std::string>& words, const fs::path& output, cons
                                   "-pipe", "-I",         kDeviceFolder};
   all.insert(all.end(), words.begin(), words.end());
   all.insert(all.end(), {"-o", part});
-  int status = execute(all, log);
+  int64_t status = execute(all, log);
   invariant(status == 0, "[simt] g++ failed with status {}:\n{}", status, readFile(log).substr(0, 4000));
   fs::rename(part, output);  // several test processes may build the same engine
 }
@@ -172,7 +173,7 @@ std::string jobText(const Launch& launch, const Job& job, size_t index) {
   text += "\n";
   for (const Buffer& b : job.buffers) {
     const tile::TensorParam& t = p.tensors[b.memory.tensor];
-    int size = dataTypeSize(t.dtype);
+    int64_t size = dataTypeSize(t.dtype);
     text += fmt::format("{} {} {} {} {} {} {} {}\n", b.memory.slot, b.offset, b.memory.bytes, b.memory.below,
                         std::max(t.alignment, size), kindOf(t), size, t.name);
   }
@@ -250,8 +251,8 @@ std::vector<Result> run(std::span<const Launch> launches) {
 
   // A launch that ends the process is the last one of that process; another process runs the launches after it.
   for (size_t first = 0; first < launches.size();) {
-    int status = execute({engine().string(), folder.path / "jobs", folder.path / "results", std::to_string(first)},
-                         folder.path / "log");
+    int64_t status = execute({engine().string(), folder.path / "jobs", folder.path / "results", std::to_string(first)},
+                             folder.path / "log");
     size_t begun = readResults(folder.path / "results", results);
     invariant(begun > first || status == 0, "[simt] the engine failed with status {}:\n{}", status,
               readFile(folder.path / "log").substr(0, 4000));

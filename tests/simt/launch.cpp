@@ -1,6 +1,7 @@
 #include "simt/launch.h"
 
 #include <bit>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 

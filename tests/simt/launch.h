@@ -26,7 +26,7 @@ struct Launch {
 // Host memory of a tensor with a slot.
 struct TensorMemory {
   size_t slot = 0;
-  int tensor = 0;
+  int64_t tensor = 0;
   char* begin = nullptr;  // of the lowest element
   int64_t bytes = 0;
   int64_t below = 0;  // bytes before the base pointer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 #include "tile/builder.h"
 
@@ -34,40 +35,40 @@ struct Writer {
     sizes.push_back(value);
     return b.size(std::move(name), {.lower = 1, .divisor = divisor});
   }
-  int scalar(std::string name, DataType type, double value) {
+  int64_t scalar(std::string name, DataType type, double value) {
     scalars.push_back(value);
     return b.scalar(std::move(name), type);
   }
-  int tensor(std::string name, Memory memory, std::vector<IntExpr> extents, DataType type, bool zeroed = false) {
+  int64_t tensor(std::string name, Memory memory, std::vector<IntExpr> extents, DataType type, bool zeroed = false) {
     std::vector<IntExpr> strides(extents.size(), 1);
     for (size_t i = extents.size(); i-- > 1;) {
       strides[i - 1] = strides[i] * extents[i];
     }
     return b.tensor({std::move(name), type, memory, std::move(extents), std::move(strides), 64, zeroed});
   }
-  int tensor(std::string name, Memory memory, std::vector<IntExpr> extents) {
+  int64_t tensor(std::string name, Memory memory, std::vector<IntExpr> extents) {
     return tensor(std::move(name), memory, std::move(extents), dtype);
   }
   // The element, in the compute type.
-  ValueId load(int tensor, std::vector<Index> index, int space, AccessOptions options = {}) {
+  ValueId load(int64_t tensor, std::vector<Index> index, int64_t space, AccessOptions options = {}) {
     return b.cast(b.load(tensor, std::move(index), space, std::move(options)), wide);
   }
-  void store(int tensor, std::vector<Index> index, ValueId value, Cache cache = Cache::Keep) {
+  void store(int64_t tensor, std::vector<Index> index, ValueId value, Cache cache = Cache::Keep) {
     b.store(tensor, std::move(index), b.cast(value, b.program().tensors[tensor].dtype), {.cache = cache});
   }
   ValueId constant(double value) { return b.constant(wide, value); }
   ValueId op(PointOp op, std::vector<ValueId> operands) { return b.point(op, std::move(operands)); }
   // The element count as a value of the compute type.
-  ValueId count(const IntExpr& n, int space) { return b.cast(b.indexValue(n, space), wide); }
+  ValueId count(const IntExpr& n, int64_t space) { return b.cast(b.indexValue(n, space), wide); }
   // A loop without carried values.
-  void each(int space, int axis, int digit, const std::function<void()>& body) {
+  void each(int64_t space, int64_t axis, int64_t digit, const std::function<void()>& body) {
     b.loop(space, axis, digit, {}, [&](std::span<const ValueId>) {
       body();
       return std::vector<ValueId>{};
     });
   }
   // combiner over a loop of value(), spread over `digits` until the loop ends, then over axis `axis` at once.
-  ValueId reduceLoop(int space, int axis, int digit, Combiner combiner, PointOp step, uint64_t digits,
+  ValueId reduceLoop(int64_t space, int64_t axis, int64_t digit, Combiner combiner, PointOp step, uint64_t digits,
                      const std::function<ValueId()>& value) {
     ValueId start = identity(b, combiner, wide, space, digits);
     ValueId partial = b.loop(space, axis, digit, {start}, [&](std::span<const ValueId> carried) {
@@ -75,7 +76,7 @@ struct Writer {
     })[0];
     return b.reduceAxis(partial, axis, combiner);
   }
-  uint64_t digits(int space, int axis) const { return axisDigits(b.program().spaces[space], axis); }
+  uint64_t digits(int64_t space, int64_t axis) const { return axisDigits(b.program().spaces[space], axis); }
   Example take() { return {b.take(), std::move(sizes), std::move(scalars)}; }
 
   Builder b;
@@ -87,7 +88,7 @@ struct Writer {
 };
 
 // Rows of `n` columns in registers of a block: short rows one a warp, longer ones one a block; repeats take the waste.
-int registerRows(Writer& w, const IntExpr& m, const IntExpr& n, int64_t columns) {
+int64_t registerRows(Writer& w, const IntExpr& m, const IntExpr& n, int64_t columns) {
   int64_t v = vectorOf(w.target, w.dtype);
   if (columns <= 32 * v * 4) {
     int64_t rows = 4;
@@ -104,7 +105,7 @@ int registerRows(Writer& w, const IntExpr& m, const IntExpr& n, int64_t columns)
 }
 
 // Parts of 16 rows, a row in a loop of four vectors.
-int loopRows(Writer& w, const IntExpr& m, const IntExpr& n) {
+int64_t loopRows(Writer& w, const IntExpr& m, const IntExpr& n) {
   constexpr int64_t kRows = 16;
   w.b.gridDim("pm", ceilDiv(m, kRows));
   return w.b.space("s", {{"m", m, {{Part, 0, "pm"}, {Serial, kRows}}},
@@ -112,31 +113,32 @@ int loopRows(Writer& w, const IntExpr& m, const IntExpr& n) {
 }
 
 // body(m, n) for every element of an [m, n] space, in parts and loops as the target likes them.
-void pointwise(Writer& w, const IntExpr& m, const IntExpr& n, const std::function<void(int, IntExpr, IntExpr)>& body) {
+void pointwise(Writer& w, const IntExpr& m, const IntExpr& n,
+               const std::function<void(int64_t, IntExpr, IntExpr)>& body) {
   if (w.target == Target::Gpu) {
     int64_t v = vectorOf(w.target, w.dtype);
     w.b.gridDim("pm", m);
     w.b.gridDim("pn", ceilDiv(n, 2 * 4 * 32 * v));
-    int s = w.b.space("s", {{"m", m, {{Part, 0, "pm"}}},
-                            {"n", n, {{Part, 0, "pn"}, {Repeat, 2}, {Warp, 4}, {Lane, 32}, {Vector, v}}}});
+    int64_t s = w.b.space("s", {{"m", m, {{Part, 0, "pm"}}},
+                                {"n", n, {{Part, 0, "pn"}, {Repeat, 2}, {Warp, 4}, {Lane, 32}, {Vector, v}}}});
     body(s, w.b.coord(s, 0), w.b.coord(s, 1));
     return;
   }
-  int s = loopRows(w, m, n);
+  int64_t s = loopRows(w, m, n);
   w.each(s, 0, 1, [&] { w.each(s, 1, 0, [&] { body(s, w.b.coord(s, 0), w.b.coord(s, 1)); }); });
 }
 
 // body(n) for every element of a row.
-void pointwise(Writer& w, const IntExpr& n, const std::function<void(int, IntExpr)>& body) {
+void pointwise(Writer& w, const IntExpr& n, const std::function<void(int64_t, IntExpr)>& body) {
   int64_t v = vectorOf(w.target, w.dtype);
   if (w.target == Target::Gpu) {
     w.b.gridDim("pn", ceilDiv(n, 4 * 4 * 32 * v));
-    int s = w.b.space("s", {{"n", n, {{Part, 0, "pn"}, {Repeat, 4}, {Warp, 4}, {Lane, 32}, {Vector, v}}}});
+    int64_t s = w.b.space("s", {{"n", n, {{Part, 0, "pn"}, {Repeat, 4}, {Warp, 4}, {Lane, 32}, {Vector, v}}}});
     body(s, w.b.coord(s, 0));
     return;
   }
   w.b.gridDim("pn", ceilDiv(n, 8 * 4 * v));
-  int s = w.b.space("s", {{"n", n, {{Part, 0, "pn"}, {Serial, 8}, {Repeat, 4}, {Vector, v}}}});
+  int64_t s = w.b.space("s", {{"n", n, {{Part, 0, "pn"}, {Serial, 8}, {Repeat, 4}, {Vector, v}}}});
   w.each(s, 0, 1, [&] { body(s, w.b.coord(s, 0)); });
 }
 
@@ -145,10 +147,10 @@ void pointwise(Writer& w, const IntExpr& n, const std::function<void(int, IntExp
 Example addProgram(Target target, DataType dtype, int64_t n) {
   Writer w("add", target, dtype);
   IntExpr extent = w.size("N", n);
-  int x = w.tensor("X", Memory::Input, {extent});
-  int y = w.tensor("Y", Memory::Input, {extent});
-  int z = w.tensor("Z", Memory::Output, {extent});
-  pointwise(w, extent, [&](int s, const IntExpr& i) {
+  int64_t x = w.tensor("X", Memory::Input, {extent});
+  int64_t y = w.tensor("Y", Memory::Input, {extent});
+  int64_t z = w.tensor("Z", Memory::Output, {extent});
+  pointwise(w, extent, [&](int64_t s, const IntExpr& i) {
     w.store(z, {{i}},
             w.op(Add, {w.load(x, {{i}}, s, {.cache = Cache::Once}), w.load(y, {{i}}, s, {.cache = Cache::Once})}),
             Cache::Once);
@@ -160,10 +162,10 @@ Example biasGeluProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   Writer w("bias_gelu", target, dtype);
   IntExpr rows = w.size("M", m);
   IntExpr columns = w.size("N", n);
-  int x = w.tensor("X", Memory::Input, {rows, columns});
-  int bias = w.tensor("B", Memory::Input, {columns});
-  int y = w.tensor("Y", Memory::Output, {rows, columns});
-  pointwise(w, rows, columns, [&](int s, const IntExpr& i, const IntExpr& j) {
+  int64_t x = w.tensor("X", Memory::Input, {rows, columns});
+  int64_t bias = w.tensor("B", Memory::Input, {columns});
+  int64_t y = w.tensor("Y", Memory::Output, {rows, columns});
+  pointwise(w, rows, columns, [&](int64_t s, const IntExpr& i, const IntExpr& j) {
     ValueId a = w.op(Add, {w.load(x, {{i}, {j}}, s), w.load(bias, {{j}}, s)});
     ValueId phi = w.op(Add, {w.op(Erf, {w.op(Mul, {a, w.constant(0.70710678118654752)})}), w.constant(1)});
     w.store(y, {{i}, {j}}, w.op(Mul, {w.op(Mul, {a, w.constant(0.5)}), phi}));
@@ -175,18 +177,18 @@ Example softmaxProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   Writer w("softmax", target, dtype);
   IntExpr rows = w.size("M", m);
   IntExpr columns = w.size("N", n);
-  int x = w.tensor("X", Memory::Input, {rows, columns});
-  int y = w.tensor("Y", Memory::Output, {rows, columns});
+  int64_t x = w.tensor("X", Memory::Input, {rows, columns});
+  int64_t y = w.tensor("Y", Memory::Output, {rows, columns});
   if (target == Target::Gpu) {
-    int s = registerRows(w, rows, columns, n);
+    int64_t s = registerRows(w, rows, columns, n);
     std::vector<Index> at{{w.b.coord(s, 0)}, {w.b.coord(s, 1)}};
     ValueId value = w.load(x, at, s);
     ValueId e = w.op(Exp, {w.op(Sub, {value, w.b.reduceAxis(value, 1, Combiner::Max)})});
     w.store(y, at, w.op(Div, {e, w.b.reduceAxis(e, 1, Combiner::Sum)}));
     return w.take();
   }
-  int row = w.tensor("E", Memory::Scratch, {columns}, w.wide);
-  int s = loopRows(w, rows, columns);
+  int64_t row = w.tensor("E", Memory::Scratch, {columns}, w.wide);
+  int64_t s = loopRows(w, rows, columns);
   std::vector<Index> at{{w.b.coord(s, 0)}, {w.b.coord(s, 1)}};
   std::vector<Index> inRow{at[1]};
   w.each(s, 0, 1, [&] {
@@ -205,15 +207,15 @@ Example layerNormProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   Writer w("layer_norm", target, dtype);
   IntExpr rows = w.size("M", m);
   IntExpr columns = w.size("N", n);
-  int eps = w.scalar("eps", w.wide, 1e-5);
-  int x = w.tensor("X", Memory::Input, {rows, columns});
-  int weight = w.tensor("W", Memory::Input, {columns});
-  int bias = w.tensor("B", Memory::Input, {columns});
-  int y = w.tensor("Y", Memory::Output, {rows, columns});
-  int mean = w.tensor("Mean", Memory::Output, {rows}, w.wide);
-  int rstd = w.tensor("Rstd", Memory::Output, {rows}, w.wide);
+  int64_t eps = w.scalar("eps", w.wide, 1e-5);
+  int64_t x = w.tensor("X", Memory::Input, {rows, columns});
+  int64_t weight = w.tensor("W", Memory::Input, {columns});
+  int64_t bias = w.tensor("B", Memory::Input, {columns});
+  int64_t y = w.tensor("Y", Memory::Output, {rows, columns});
+  int64_t mean = w.tensor("Mean", Memory::Output, {rows}, w.wide);
+  int64_t rstd = w.tensor("Rstd", Memory::Output, {rows}, w.wide);
   bool registers = target == Target::Gpu;
-  int s = registers ? registerRows(w, rows, columns, n) : loopRows(w, rows, columns);
+  int64_t s = registers ? registerRows(w, rows, columns, n) : loopRows(w, rows, columns);
   IntExpr i = w.b.coord(s, 0);
   IntExpr j = w.b.coord(s, 1);
   auto normalized = [&](ValueId value, ValueId mu, ValueId r) {
@@ -254,20 +256,20 @@ Example innerSumProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   Writer w("inner_sum", target, dtype);
   IntExpr rows = w.size("M", m);
   IntExpr columns = w.size("N", n);
-  int x = w.tensor("X", Memory::Input, {rows, columns});
-  int y = w.tensor("Y", Memory::Output, {rows});
+  int64_t x = w.tensor("X", Memory::Input, {rows, columns});
+  int64_t y = w.tensor("Y", Memory::Output, {rows});
   int64_t v = vectorOf(target, dtype);
   if (target == Target::Gpu) {  // rows of any length: a loop over register chunks, two rows a block
     w.b.gridDim("pm", ceilDiv(rows, 2));
-    int s = w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Warp, 2}}},
-                            {"n", columns, {{Serial, 0}, {Repeat, 2}, {Warp, 2}, {Lane, 32}, {Vector, v}}}});
+    int64_t s = w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Warp, 2}}},
+                                {"n", columns, {{Serial, 0}, {Repeat, 2}, {Warp, 2}, {Lane, 32}, {Vector, v}}}});
     std::vector<Index> at{{w.b.coord(s, 0)}, {w.b.coord(s, 1)}};
     ValueId sum =
         w.reduceLoop(s, 1, 0, Combiner::Sum, Add, w.digits(s, 0) | w.digits(s, 1), [&] { return w.load(x, at, s); });
     w.store(y, {at[0]}, sum);
     return w.take();
   }
-  int s = loopRows(w, rows, columns);
+  int64_t s = loopRows(w, rows, columns);
   std::vector<Index> at{{w.b.coord(s, 0)}, {w.b.coord(s, 1)}};
   w.each(s, 0, 1, [&] {
     ValueId sum = w.reduceLoop(s, 1, 0, Combiner::Sum, Add, w.digits(s, 1), [&] { return w.load(x, at, s); });
@@ -286,24 +288,24 @@ Example outerSumProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   int64_t partColumns = 8 * v;
   IntExpr parts = ceilDiv(rows, partRows);
   IntExpr blocks = ceilDiv(columns, partColumns);
-  int x = w.tensor("X", Memory::Input, {rows, columns});
-  int y = w.tensor("Y", Memory::Output, {columns});
-  int partial = w.tensor("P", Memory::Workspace, {parts, columns}, w.wide);
-  int counter = w.tensor("C", Memory::Workspace, {blocks}, DataType::Int32, true);
+  int64_t x = w.tensor("X", Memory::Input, {rows, columns});
+  int64_t y = w.tensor("Y", Memory::Output, {columns});
+  int64_t partial = w.tensor("P", Memory::Workspace, {parts, columns}, w.wide);
+  int64_t counter = w.tensor("C", Memory::Workspace, {blocks}, DataType::Int32, true);
   IntExpr pm = w.b.gridDim("pm", parts);
   IntExpr pn = w.b.gridDim("pn", blocks);
   using Digits = std::vector<Builder::DigitSpec>;
   // The first space sums a part's rows, the second one the parts.
-  int s = w.b.space("s", {{"m", rows,
-                           gpu ? Digits{{Part, 0, "pm"}, {Serial, 2}, {Repeat, 2}, {Warp, 4}, {Lane, 4}}
-                               : Digits{{Part, 0, "pm"}, {Serial, 8}, {Repeat, 4}}},
-                          {"n", columns,
-                           gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
-                               : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
-  int t = w.b.space("t", {{"k", parts, {{Serial, 0}}},
-                          {"j", columns,
-                           gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
-                               : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
+  int64_t s = w.b.space("s", {{"m", rows,
+                               gpu ? Digits{{Part, 0, "pm"}, {Serial, 2}, {Repeat, 2}, {Warp, 4}, {Lane, 4}}
+                                   : Digits{{Part, 0, "pm"}, {Serial, 8}, {Repeat, 4}}},
+                              {"n", columns,
+                               gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
+                                   : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
+  int64_t t = w.b.space("t", {{"k", parts, {{Serial, 0}}},
+                              {"j", columns,
+                               gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
+                                   : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
   auto sumRows = [&] {
     ValueId sum = w.reduceLoop(s, 0, 1, Combiner::Sum, Add, w.digits(s, 0) | w.digits(s, 1), [&] {
       return w.load(x, {{w.b.coord(s, 0)}, {w.b.coord(s, 1)}}, s, {.cache = Cache::Once});
@@ -330,27 +332,28 @@ Example transposeProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   Writer w("transpose", target, dtype);
   IntExpr rows = w.size("M", m);
   IntExpr columns = w.size("N", n);
-  int x = w.tensor("X", Memory::Input, {rows, columns});
-  int y = w.tensor("Y", Memory::Output, {columns, rows});
-  auto block = [&](int from, int to) {
+  int64_t x = w.tensor("X", Memory::Input, {rows, columns});
+  int64_t y = w.tensor("Y", Memory::Output, {columns, rows});
+  auto block = [&](int64_t from, int64_t to) {
     ValueId value = w.b.load(x, {{w.b.coord(from, 0)}, {w.b.coord(from, 1)}}, from);
     w.b.store(y, {{w.b.coord(to, 1)}, {w.b.coord(to, 0)}}, w.b.convert(value, to));
   };
   if (target == Target::Gpu) {
-    int64_t v = std::max(1, 4 / dataTypeSize(dtype));
+    int64_t v = std::max<int64_t>(1, 4 / dataTypeSize(dtype));
     w.b.gridDim("pm", ceilDiv(rows, 32 * v));
     w.b.gridDim("pn", ceilDiv(columns, 32 * v));
-    int from = w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Repeat, 8 * v}, {Warp, 4}}},
-                               {"n", columns, {{Part, 0, "pn"}, {Lane, 32}, {Vector, v}}}});
-    int to = w.b.space("t", {{"mt", rows, {{Part, 0, "pm"}, {Lane, 32}, {Vector, v}}},
-                             {"nt", columns, {{Part, 0, "pn"}, {Repeat, 8 * v}, {Warp, 4}}}});
+    int64_t from = w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Repeat, 8 * v}, {Warp, 4}}},
+                                   {"n", columns, {{Part, 0, "pn"}, {Lane, 32}, {Vector, v}}}});
+    int64_t to = w.b.space("t", {{"mt", rows, {{Part, 0, "pm"}, {Lane, 32}, {Vector, v}}},
+                                 {"nt", columns, {{Part, 0, "pn"}, {Repeat, 8 * v}, {Warp, 4}}}});
     block(from, to);
     return w.take();
   }
   int64_t v = vectorOf(target, dtype);
   w.b.gridDim("pm", ceilDiv(rows, v));
-  int from = w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Repeat, v}}}, {"n", columns, {{Serial, 0}, {Vector, v}}}});
-  int to = w.b.space(
+  int64_t from =
+      w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Repeat, v}}}, {"n", columns, {{Serial, 0}, {Vector, v}}}});
+  int64_t to = w.b.space(
       "t", {{"mt", rows, {{Part, 0, "pm"}, {Vector, v}}}, {"nt", columns, {{Serial, 0, "n_s"}, {Repeat, v}}}});
   w.each(from, 1, 0, [&] { block(from, to); });
   return w.take();
@@ -362,11 +365,11 @@ Example padCatProgram(Target target, DataType dtype, int64_t m, int64_t n, int64
   IntExpr first = w.size("N", n);
   IntExpr second = w.size("K", k);
   IntExpr columns = first + second + 2;
-  int fill = w.scalar("fill", dtype, 7);
-  int a = w.tensor("A", Memory::Input, {rows, first});
-  int b = w.tensor("B", Memory::Input, {rows, second});
-  int y = w.tensor("Y", Memory::Output, {rows, columns});
-  pointwise(w, rows, columns, [&](int s, const IntExpr& i, const IntExpr& j) {
+  int64_t fill = w.scalar("fill", dtype, 7);
+  int64_t a = w.tensor("A", Memory::Input, {rows, first});
+  int64_t b = w.tensor("B", Memory::Input, {rows, second});
+  int64_t y = w.tensor("Y", Memory::Output, {rows, columns});
+  pointwise(w, rows, columns, [&](int64_t s, const IntExpr& i, const IntExpr& j) {
     ValueId fillValue = w.b.scalarValue(fill, s);
     IntExpr inA = j - 1;
     IntExpr inB = j - 1 - first;
@@ -383,10 +386,10 @@ Example gatherProgram(Target target, DataType dtype, int64_t k, int64_t m, int64
   IntExpr table = w.size("K", k);
   IntExpr rows = w.size("M", m);
   IntExpr columns = w.size("N", n);
-  int x = w.tensor("X", Memory::Input, {table, columns});
-  int index = w.tensor("I", Memory::Input, {rows}, DataType::Int);
-  int y = w.tensor("Y", Memory::Output, {rows, columns});
-  pointwise(w, rows, columns, [&](int s, const IntExpr& i, const IntExpr& j) {
+  int64_t x = w.tensor("X", Memory::Input, {table, columns});
+  int64_t index = w.tensor("I", Memory::Input, {rows}, DataType::Int);
+  int64_t y = w.tensor("Y", Memory::Output, {rows, columns});
+  pointwise(w, rows, columns, [&](int64_t s, const IntExpr& i, const IntExpr& j) {
     ValueId row = w.b.load(index, {{i}}, s);
     w.b.store(y, {{i}, {j}}, w.b.load(x, {{0, row}, {j}}, s));
   });
@@ -396,12 +399,12 @@ Example gatherProgram(Target target, DataType dtype, int64_t k, int64_t m, int64
 Example dropoutProgram(Target target, DataType dtype, int64_t n) {
   Writer w("dropout", target, dtype);
   IntExpr extent = w.size("N", n);
-  int seed = w.scalar("seed", DataType::Int, 42);
-  int offset = w.scalar("offset", DataType::Int, 1000);
-  int keep = w.scalar("keep", DataType::Float, 0.75);
-  int x = w.tensor("X", Memory::Input, {extent});
-  int y = w.tensor("Y", Memory::Output, {extent});
-  pointwise(w, extent, [&](int s, const IntExpr& i) {
+  int64_t seed = w.scalar("seed", DataType::Int, 42);
+  int64_t offset = w.scalar("offset", DataType::Int, 1000);
+  int64_t keep = w.scalar("keep", DataType::Float, 0.75);
+  int64_t x = w.tensor("X", Memory::Input, {extent});
+  int64_t y = w.tensor("Y", Memory::Output, {extent});
+  pointwise(w, extent, [&](int64_t s, const IntExpr& i) {
     ValueId position = w.op(Add, {w.b.indexValue(i, s), w.b.scalarValue(offset, s)});
     ValueId word = w.b.random(w.b.scalarValue(seed, s), w.b.integer(DataType::Int, 0), position, 0);
     ValueId uniform = w.op(Mul, {w.b.cast(word, DataType::Double), w.b.constant(DataType::Double, 0x1p-32)});

@@ -81,10 +81,10 @@ TEST(ToolExplain, Json) {
   const nlohmann::json j = nlohmann::json::parse(run.out);
   ASSERT_EQ(j["communications"].size(), 1u);
   EXPECT_EQ(j["communications"][0]["kind"], "all-reduce");
-  EXPECT_EQ(j["communications"][0]["team"], (std::vector<int>{0, 1}));
+  EXPECT_EQ(j["communications"][0]["team"], (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(j["bytes_received"], 32 * 16 * 4);  // 2 (n - 1) / n of the tensor
   EXPECT_EQ(j["tensors"][1]["sharding"], "S0(x) R on {x: 2}[0, 1]");
-  EXPECT_EQ(j["tensors"][1]["local_sizes"], (std::vector<int>{32, 16}));
+  EXPECT_EQ(j["tensors"][1]["local_sizes"], (std::vector<int64_t>{32, 16}));
   EXPECT_GT(j["peak_bytes"], j["arena_bytes"]);
   int comm = 0;
   for (const auto& edge : j["edges"]) {

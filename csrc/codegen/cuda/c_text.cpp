@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -219,10 +220,10 @@ std::string unwrapped(std::string text) {
   if (text.size() < 2 || text.front() != '(' || text.back() != ')') {
     return text;
   }
-  int depth = 0;
-  for (size_t i = 0; i < text.size(); i++) {
+  int64_t depth = 0;
+  for (int64_t i = 0; i < std::ssize(text); i++) {
     depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
-    if (depth == 0 && i + 1 < text.size()) {
+    if (depth == 0 && i + 1 < std::ssize(text)) {
       return text;
     }
   }

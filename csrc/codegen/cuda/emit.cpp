@@ -1,6 +1,7 @@
 #include "codegen/cuda/emit.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -99,7 +100,7 @@ CudaSource Emitter::emit() {
 
 std::vector<Emitter::Argument> Emitter::arguments() const {
   std::vector<Argument> list;
-  for (int i = 0; i < std::ssize(p_.tensors); i++) {
+  for (int64_t i = 0; i < std::ssize(p_.tensors); i++) {
     const TensorParam& t = tensor(i);
     if (t.memory != Memory::Scratch) {
       std::string type = fmt::format("{}{}*", t.memory == Memory::Input ? "const " : "", storageType(t.dtype));
@@ -111,11 +112,11 @@ std::vector<Emitter::Argument> Emitter::arguments() const {
                       {name, fmt::format("{0} {1}{2} = args.{2};", type, alone, name)}});
     }
   }
-  for (int i = 0; i < std::ssize(p_.sizes); i++) {
+  for (int64_t i = 0; i < std::ssize(p_.sizes); i++) {
     const std::string& name = geometry_.cName(p_.sizes[i].name);
     list.push_back({{CudaSlot::Kind::Size, i}, "i64 " + name, {name, fmt::format("const i64 {0} = args.{0};", name)}});
   }
-  for (int i = 0; i < std::ssize(p_.scalars); i++) {
+  for (int64_t i = 0; i < std::ssize(p_.scalars); i++) {
     const std::string& name = scalarNames_[i];
     DataType t = p_.scalars[i].dtype;
     std::string value = t == DataType::Bool                   ? fmt::format("args.{} != 0", name)
@@ -148,8 +149,8 @@ std::vector<Emitter::Definition> Emitter::gridDims() {
 
 std::vector<std::string> Emitter::threadLines(const std::string& body) {
   std::vector<std::string> digits;
-  for (size_t s = 0; s < p_.spaces.size(); s++) {
-    for (const DigitInfo& d : geometry_.digits(static_cast<int>(s))) {
+  for (int64_t s = 0; s < std::ssize(p_.spaces); s++) {
+    for (const DigitInfo& d : geometry_.digits(s)) {
       if (!isThread(d.level) || d.size == 1 || !mentions(body, d.symbol)) {
         continue;
       }

@@ -9,6 +9,7 @@
 // scalars, each in the order of the program. It is launched as a one-dimensional grid of `blocks` blocks.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,14 +22,14 @@ namespace meshfuse {
 struct CudaSlot {
   enum class Kind : uint8_t { Tensor, Size, Scalar };
   Kind kind;
-  int index;  // in the program's tensors, sizes or scalars
+  int64_t index;  // in the program's tensors, sizes or scalars
 };
 
 struct CudaSource {
   std::string text;
   std::string entry;            // name of the kernel
-  int threads = 32;             // of a block
-  int cluster = 1;              // blocks of a cluster
+  int64_t threads = 32;         // of a block
+  int64_t cluster = 1;          // blocks of a cluster
   IntExpr blocks = 1;           // of the grid, over the sizes; a multiple of `cluster`
   IntExpr sharedBytes = 0;      // dynamic shared memory of a block, over the sizes
   std::vector<CudaSlot> slots;  // the argument struct

@@ -1,5 +1,6 @@
 // Where an access goes, how wide it may be, and which predicates guard it.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
@@ -8,7 +9,7 @@ namespace meshfuse::cuda {
 
 using namespace tile;
 
-uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Index>& index,
+uint64_t Emitter::accessDigits(int64_t space, uint64_t digits, const std::vector<Index>& index,
                                const std::vector<Pred>& where) const {
   digits |= digitsNamed(this->space(space), index, where);
   for (const Index& i : index) {
@@ -17,7 +18,7 @@ uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Ind
   return digits;
 }
 
-IntExpr Emitter::lowestCoordinate(int space, int axis, uint64_t digits) const {
+IntExpr Emitter::lowestCoordinate(int64_t space, int64_t axis, uint64_t digits) const {
   std::set<std::string, std::less<>> zero;
   for (const DigitInfo& d : geometry_.digits(space)) {
     if (d.axis == axis && (digits & d.bit) == 0) {
@@ -33,7 +34,7 @@ IntExpr Emitter::lowestCoordinate(int space, int axis, uint64_t digits) const {
 }
 
 // Whether the coordinate is below the bound in every thread, register and part.
-bool Emitter::proven(int space, int axis) const {
+bool Emitter::proven(int64_t space, int64_t axis) const {
   const Axis& a = this->space(space).axes[axis];
   IntExpr bound = geometry_.resolve(a.bound);
   if (s_.guardedAxes.contains({space, axis}) || provenLess(geometry_.coordinate(space, axis), bound)) {
@@ -49,9 +50,9 @@ bool Emitter::proven(int space, int axis) const {
   return dim != p_.grid.end() && provenLessEqual(geometry_.resolve(dim->count), ceilDiv(bound, outer->stride));
 }
 
-std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std::vector<Index>& index,
+std::vector<Pred> Emitter::openPredicates(int64_t space, uint64_t digits, const std::vector<Index>& index,
                                           const std::vector<Pred>& where,
-                                          const std::function<bool(int)>& wanted) const {
+                                          const std::function<bool(int64_t)>& wanted) const {
   std::vector<Pred> open;
   auto add = [&](IntExpr lhs, IntExpr rhs) {
     if (!provenLess(lhs, rhs)) {
@@ -59,7 +60,7 @@ std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std:
     }
   };
   const Space& s = this->space(space);
-  for (int a = 0; a < std::ssize(s.axes); a++) {
+  for (int64_t a = 0; a < std::ssize(s.axes); a++) {
     auto names = [&](const IntExpr& e) { return geometry_.mentionsAxis(e, space, a); };
     bool mentioned = (digits & axisDigits(s, a)) != 0 || std::ranges::any_of(index, names, &Index::expr) ||
                      std::ranges::any_of(where, names, &Pred::lhs) || std::ranges::any_of(where, names, &Pred::rhs);
@@ -73,7 +74,7 @@ std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std:
   return open;
 }
 
-Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector<Index>& index,
+Access Emitter::access(int64_t tensor, int64_t space, uint64_t digits, const std::vector<Index>& index,
                        const std::vector<Pred>& where, ValueId mask) {
   Access a;
   a.tensor = tensor;
@@ -82,7 +83,7 @@ Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector
   a.mask = mask;
   a.preds = openPredicates(space, a.digits, index, where);
   IntExpr offset = 0;
-  for (size_t k = 0; k < index.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(index); k++) {
     IntExpr stride = geometry_.resolve(this->tensor(tensor).strides[k]);
     offset += geometry_.resolve(index[k].expr) * stride;
     if (index[k].tile != kNone) {
@@ -190,7 +191,7 @@ std::string Emitter::offsetText(const Access& a, Texts tileTexts, Unit unit) {
     rest = atZero(rest, {a.vectorSymbol});
   }
   std::string all = text(rest);
-  for (size_t k = 0; k < a.tiles.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(a.tiles); k++) {
     std::string term = a.tileStrides[k].isConst(1)
                            ? tileTexts[k]
                            : fmt::format("{}*{}", tileTexts[k], parenthesized(a.tileStrides[k], s_.uses));

@@ -1,5 +1,6 @@
 // Statements: loops, branches, and the statements of the last worker.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
@@ -64,7 +65,7 @@ void Emitter::define(ValueId id) {
 
 // The loop ends at the bound of its axis where that comes before its size. Threads may not leave it apart: the test
 // takes the thread digits as zero.
-std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& guards) {
+std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int64_t, int64_t>>& guards) {
   const Axis& axis = space(s.space).axes[s.axis];
   const Digit& digit = axis.digits[s.digit];
   const std::string& symbol = geometry_.cName(digit.symbol);
@@ -73,7 +74,7 @@ std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& gu
   IntExpr stride = geometry_.resolve(digit.stride);
   IntExpr first = IntExpr::symbol(symbol, factsBelow(size)) * stride;
   bool threadsOutside = false;
-  for (int d = 0; d < s.digit; d++) {
+  for (int64_t d = 0; d < s.digit; d++) {
     const Digit& outer = axis.digits[d];
     if (isThread(outer.level) && !outer.size.isConst(1)) {
       threadsOutside = true;
@@ -111,7 +112,7 @@ void Emitter::loop(const Stmt& s) {
     fill(carry, c.init);
     s_.tiles[c.carry] = carry;
   }
-  std::set<std::pair<int, int>> guards;
+  std::set<std::pair<int64_t, int64_t>> guards;
   std::string header = loopHeader(s, guards);
   // Emitted once for what it leaves open, then again knowing that its first statements follow its last ones.
   const State before = s_;
@@ -126,7 +127,7 @@ void Emitter::loop(const Stmt& s) {
   }
 }
 
-void Emitter::loopOnce(const Stmt& s, const std::string& header, const std::set<std::pair<int, int>>& guards) {
+void Emitter::loopOnce(const Stmt& s, const std::string& header, const std::set<std::pair<int64_t, int64_t>>& guards) {
   const Digit& digit = space(s.space).axes[s.axis].digits[s.digit];
   auto tiles = s_.tiles;
   auto openSerial = s_.openSerial;
@@ -154,7 +155,7 @@ void Emitter::assignCarried(const Stmt& s) {
   });
   const std::string& looped = space(s.space).axes[s.axis].digits[s.digit].symbol;
   auto condition = [&](const Value& v) {
-    auto isLooped = [&](int a) { return contains(mapped(space(v.space).axes[a].digits, &Digit::symbol), looped); };
+    auto isLooped = [&](int64_t a) { return contains(mapped(space(v.space).axes[a].digits, &Digit::symbol), looped); };
     return conditionText(openPredicates(v.space, v.digits, {}, {}, isLooped));
   };
   if (together) {
@@ -166,7 +167,7 @@ void Emitter::assignCarried(const Stmt& s) {
         values[i] = name;
       }
       when(condition(first), [&] {
-        for (size_t i = 0; i < values.size(); i++) {
+        for (int64_t i = 0; i < std::ssize(values); i++) {
           assign(s_.tiles.at(s.carried[i].carry), values[i]);
         }
       });

@@ -3,6 +3,7 @@
 //   rows of `inner` elements, `pitch` apart; the pitch is padded by what makes the bank conflicts of both sides fewest
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -16,13 +17,13 @@ namespace {
 
 // One side of the exchange: element offsets over the digits of a space.
 struct Side {
-  int space;
+  int64_t space;
   uint64_t digits;
   std::vector<IntExpr> coordinates;  // of each converted axis, within the worker's tile
 };
 
 // Adds an axis to a side; how many positions it spans.
-int64_t addAxis(Side& side, const Geometry& geometry, int axis) {
+int64_t addAxis(Side& side, const Geometry& geometry, int64_t axis) {
   IntExpr sum = 0;
   int64_t extent = 1;
   for (const DigitInfo& d : geometry.digits(side.space)) {
@@ -64,7 +65,7 @@ int64_t vectorWidthOf(const Side& side, const Geometry& geometry, size_t inner, 
 double conflictFactor(const IntExpr& offset, const std::vector<DigitInfo>& lanes, int64_t bytes) {
   std::array<std::set<int64_t>, 32> banks;
   std::set<int64_t> words;
-  for (int lane = 0; lane < 32; lane++) {
+  for (int64_t lane = 0; lane < 32; lane++) {
     int64_t at = offset.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
       auto d = std::ranges::find(lanes, symbol, &DigitInfo::symbol);
       return d == lanes.end() ? 0 : lane / d->weight % d->size;
@@ -84,11 +85,11 @@ double conflictFactor(const IntExpr& offset, const std::vector<DigitInfo>& lanes
 Exchange Emitter::planExchange(ValueId id) const {
   const Value& v = value(id);
   const Value& from = value(v.operands[0]);
-  std::vector<int> axes;
+  std::vector<int64_t> axes;
   std::vector<int64_t> extents;
   Side writer{.space = from.space, .digits = 0, .coordinates = {}};
   Side reader{.space = v.space, .digits = v.digits, .coordinates = {}};
-  for (int a = 0; a < std::ssize(space(from.space).axes); a++) {
+  for (int64_t a = 0; a < std::ssize(space(from.space).axes); a++) {
     if ((from.digits & axisDigits(space(from.space), a)) == 0) {
       continue;
     }

@@ -1,5 +1,6 @@
 // Loops over the register digits of a statement, with every value evaluated at the outermost loop that it allows.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
@@ -14,7 +15,7 @@ constexpr size_t kLongest = 80;  // characters of a value written into its consu
 
 }  // namespace
 
-Emitter::Nest::Nest(Emitter& emitter, int space, uint64_t digits, std::span<const ValueId> wanted)
+Emitter::Nest::Nest(Emitter& emitter, int64_t space, uint64_t digits, std::span<const ValueId> wanted)
     : e_(emitter), registers_(emitter.geometry_.registers(space, digits)), values_(emitter.inlineValues(wanted)) {
   for (ValueId id : values_) {
     level_[id] = loopsOf(id);
@@ -90,8 +91,8 @@ void Emitter::Nest::evaluate(size_t level) {
 void Emitter::Nest::emit(std::span<const ValueId> wanted, const Hooks& hooks) {
   bool hasVector = !registers_.empty() && registers_.back().level == Level::Vector;
   evaluate(0);
-  for (size_t k = 0; k < registers_.size(); k++) {
-    if (hasVector && k + 1 == registers_.size() && hooks.beforeVector) {
+  for (int64_t k = 0; k < std::ssize(registers_); k++) {
+    if (hasVector && k + 1 == std::ssize(registers_) && hooks.beforeVector) {
       hooks.beforeVector();
     }
     e_.openLoop(registers_[k]);
@@ -106,7 +107,7 @@ void Emitter::Nest::emit(std::span<const ValueId> wanted, const Hooks& hooks) {
   }
 }
 
-void Emitter::nest(int space, uint64_t digits, std::span<const ValueId> wanted, const Hooks& hooks) {
+void Emitter::nest(int64_t space, uint64_t digits, std::span<const ValueId> wanted, const Hooks& hooks) {
   Nest(*this, space, digits, wanted).emit(wanted, hooks);
 }
 

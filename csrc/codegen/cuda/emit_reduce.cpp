@@ -2,6 +2,7 @@
 // halving distances), cluster ranks ascending.
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "codegen/cuda/emitter.h"
@@ -80,7 +81,7 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
   std::vector<DigitInfo> gone = geometry_.registers(v.space, from.digits & ~v.digits);
   // Only an axis that loses a digit needs its bound: beyond the bound of another one the result is unspecified anyway.
   const Space& s = space(v.space);
-  std::vector<Pred> preds = openPredicates(v.space, from.digits, {}, v.where, [&](int a) {
+  std::vector<Pred> preds = openPredicates(v.space, from.digits, {}, v.where, [&](int64_t a) {
     bool loses = ((from.digits & ~v.digits) & axisDigits(s, a)) != 0;
     return loses && !padding_.isIdentity(id, a);
   });
@@ -133,10 +134,10 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
 // Butterflies: all lanes end with the same bits, since both partners add the same two numbers.
 void Emitter::reduceLanes(ValueId id, const Tile& acc) {
   const Value& v = value(id);
-  std::vector<int> masks;
+  std::vector<int64_t> masks;
   for (const DigitInfo& d : geometry_.onLevel(v.space, value(v.operands[0]).digits & ~v.digits, Level::Lane)) {
     for (int64_t bit = 1; bit < d.size; bit *= 2) {
-      masks.push_back(static_cast<int>(bit) * d.weight);
+      masks.push_back(static_cast<int64_t>(bit) * d.weight);
     }
   }
   std::sort(masks.rbegin(), masks.rend());
@@ -144,13 +145,13 @@ void Emitter::reduceLanes(ValueId id, const Tile& acc) {
     butterfly(id, acc, masks.front(), masks.back());
     return;
   }
-  for (int mask : masks) {
+  for (int64_t mask : masks) {
     butterfly(id, acc, mask, mask);
   }
 }
 
 // Combines with the lane at each distance from `highest` down to `lowest`, halving.
-void Emitter::butterfly(ValueId id, const Tile& acc, int highest, int lowest) {
+void Emitter::butterfly(ValueId id, const Tile& acc, int64_t highest, int64_t lowest) {
   const Value& v = value(id);
   use("shuffle_xor");
   if (highest != lowest) {
@@ -185,7 +186,7 @@ Partials Emitter::planPartials(ValueId id, const Tile& acc, Level level) {
 }
 
 std::string Emitter::partialAddress(const Tile& acc, const Partials& p, const IntExpr& part) {
-  IntExpr offset = (part * p.stride + p.element) * static_cast<int64_t>(dataTypeSize(acc.dtype));
+  IntExpr offset = (part * p.stride + p.element) * dataTypeSize(acc.dtype);
   return offset.isConst(0) ? p.slot : fmt::format("{} + {}", p.slot, text(offset));
 }
 
@@ -217,7 +218,7 @@ std::string Emitter::readPartial(ValueId id, const Tile& acc, const Partials& p,
     rest = floorDiv(rest, d->size);
   }
   for (const DigitInfo& d : geometry_.onLevel(value(id).space, value(id).digits, Level::Cluster)) {
-    rank += d.value() * static_cast<int64_t>(d.weight);
+    rank += d.value() * d.weight;
   }
   return remoteLoad(acc.dtype, partialAddress(acc, p, 0), fmt::format("(int)({})", text(rank)));
 }
@@ -238,7 +239,7 @@ void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
   if (lanesFree && count >= kManyWarps) {
     // Every lane reads one of them, and a butterfly adds them up.
     assignPart(mod(IntExpr::symbol("lane", {0, 31, 1}), count));
-    butterfly(id, acc, static_cast<int>(count / 2), 1);
+    butterfly(id, acc, count / 2, 1);
     return;
   }
   assignPart(0);

@@ -1,5 +1,6 @@
 // Stores, and where scratch lives.
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -16,7 +17,7 @@ std::string_view policy(Cache cache) { return cache == Cache::Once ? "kOnce" : "
 }  // namespace
 
 // Selects one of the threads that hold the same data.
-std::vector<std::string> Emitter::replicaConditions(int space, uint64_t digits) {
+std::vector<std::string> Emitter::replicaConditions(int64_t space, uint64_t digits) {
   std::vector<std::string> conditions =
       mapped(geometry_.threads(space, ~digits), [](const DigitInfo& d) { return d.symbol + " == 0"; });
   auto spare = [&](Level level, std::string_view name, int64_t threads) {
@@ -33,10 +34,10 @@ std::vector<std::string> Emitter::replicaConditions(int space, uint64_t digits) 
 
 void Emitter::store(const Stmt& s) {
   const Value& v = value(s.value);
-  int space = s.space;
+  int64_t space = s.space;
   // A value without digits fits every space; the index tells which one.
-  for (int other = 0; v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < std::ssize(p_.spaces);
-       other++) {
+  for (int64_t other = 0;
+       v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < std::ssize(p_.spaces); other++) {
     space = accessDigits(other, 0, s.index, s.where) != 0 ? other : space;
   }
   Access a = access(s.param, space, v.digits, s.index, s.where, s.mask);
@@ -166,7 +167,7 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
 // -- scratch ----------------------------------------------------------------------------------------------------------
 
 // The element of an array in registers at the current digits.
-std::string Emitter::privateElement(int tensor) const {
+std::string Emitter::privateElement(int64_t tensor) const {
   const Scratch& scratch = scratchOf_.at(tensor);
   return scratch.registers.empty() ? scratch.name
                                    : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
@@ -175,7 +176,7 @@ std::string Emitter::privateElement(int tensor) const {
 namespace {
 
 struct ScratchUse {
-  int space;
+  int64_t space;
   uint64_t digits;
   std::vector<IntExpr> index;
   bool computed;  // a data-dependent index
@@ -187,8 +188,8 @@ constexpr int64_t kMostPrivate = 64;  // elements of an array in registers
 
 // Scratch stays with its thread if every access maps threads and registers to elements in the same way.
 void Emitter::planScratch() {
-  std::map<int, std::vector<ScratchUse>> uses;
-  auto note = [&](int tensor, int space, uint64_t digits, const std::vector<Index>& index,
+  std::map<int64_t, std::vector<ScratchUse>> uses;
+  auto note = [&](int64_t tensor, int64_t space, uint64_t digits, const std::vector<Index>& index,
                   const std::vector<Pred>& where) {
     if (this->tensor(tensor).memory == Memory::Scratch) {
       uses[tensor].push_back({space, accessDigits(space, digits, index, where),

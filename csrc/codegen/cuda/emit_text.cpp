@@ -53,7 +53,7 @@ std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit) {
   return exprText(positionOf(registers, unit), uses);
 }
 
-std::string within(const std::string& array, const std::string& index, int elementsOfAWord) {
+std::string within(const std::string& array, const std::string& index, int64_t elementsOfAWord) {
   return index == "0"          ? array
          : elementsOfAWord > 1 ? fmt::format("{} + ({}) / {}", array, index, elementsOfAWord)
                                : fmt::format("{} + {}", array, index);

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -25,7 +26,7 @@ namespace meshfuse::cuda {
 // one element. 16-bit floats lie two in a word if there is a vector digit.
 struct Tile {
   std::string name;
-  int space = 0;
+  int64_t space = 0;
   uint64_t digits = 0;
   DataType dtype = DataType::Float;
   int64_t elements = 1;
@@ -35,8 +36,8 @@ struct Tile {
 // One access of a tensor. Its expressions contain the symbols of register digits; the symbol of the vector digit stands for the first of
 // `width` elements. If the access moves single elements, width is 1.
 struct Access {
-  int tensor = 0;
-  int space = 0;
+  int64_t tensor = 0;
+  int64_t space = 0;
   uint64_t digits = 0;               // of the loops around it
   IntExpr base;                      // offset in elements without register digits
   IntExpr rest;                      // the terms of the register digits
@@ -76,7 +77,7 @@ using Texts = std::span<const std::string>;
 // Position in an array over these digits, the last one fastest.
 [[nodiscard]] std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit = Unit::Element);
 // The address of an element of a register array.
-[[nodiscard]] std::string within(const std::string& array, const std::string& index, int elementsOfAWord);
+[[nodiscard]] std::string within(const std::string& array, const std::string& index, int64_t elementsOfAWord);
 
 class Emitter {
  public:
@@ -87,14 +88,14 @@ class Emitter {
   // The state that emission changes. A copy of it serves to emit a loop body once, to find the effect of the body on barriers.
   struct State {
     std::vector<std::string> lines;
-    int indent = 1;
-    int site = 0;
+    int64_t indent = 1;
+    int64_t site = 0;
     Names names;
     Arena arena;
     Sections uses;
     std::map<tile::ValueId, Tile> tiles;
-    std::set<std::string> openSerial;           // C names of serial digits whose loop is open
-    std::set<std::pair<int, int>> guardedAxes;  // (space, axis) whose bound the open loops ensure
+    std::set<std::string> openSerial;                   // C names of serial digits whose loop is open
+    std::set<std::pair<int64_t, int64_t>> guardedAxes;  // (space, axis) whose bound the open loops ensure
   };
 
   // -- text (emit_text.cpp)
@@ -137,7 +138,7 @@ class Emitter {
   };
   class Nest {
    public:
-    Nest(Emitter& emitter, int space, uint64_t digits, std::span<const tile::ValueId> wanted);
+    Nest(Emitter& emitter, int64_t space, uint64_t digits, std::span<const tile::ValueId> wanted);
     void emit(std::span<const tile::ValueId> wanted, const Hooks& hooks);
 
    private:
@@ -151,12 +152,12 @@ class Emitter {
     std::vector<tile::ValueId> values_;          // to evaluate, operands before users
     std::map<tile::ValueId, size_t> level_;      // loops that are open when the value is evaluated
     std::map<tile::ValueId, size_t> userLevel_;  // and when its last user is
-    std::map<tile::ValueId, int> uses_;
+    std::map<tile::ValueId, int64_t> uses_;
     std::map<tile::ValueId, std::string> known_;
     std::map<tile::ValueId, std::pair<std::string, std::string>> inverses_;  // scale and inverse of a divisor
   };
   // Loops over the registers of `digits`; hooks get the texts of `wanted` at the innermost element.
-  void nest(int space, uint64_t digits, std::span<const tile::ValueId> wanted, const Hooks& hooks);
+  void nest(int64_t space, uint64_t digits, std::span<const tile::ValueId> wanted, const Hooks& hooks);
   std::string valueText(tile::ValueId id, const std::map<tile::ValueId, std::string>& known);
   std::string checkedIndexText(const tile::Value& v, Texts operands);
   std::vector<tile::ValueId> inlineValues(std::span<const tile::ValueId> wanted) const;
@@ -167,20 +168,20 @@ class Emitter {
   tile::ValueId packedSource(tile::ValueId id) const;
   void packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width);
   const tile::Value& value(tile::ValueId id) const { return p_.values[id]; }
-  const tile::Space& space(int id) const { return p_.spaces[id]; }
+  const tile::Space& space(int64_t id) const { return p_.spaces[id]; }
 
   // -- memory (emit_access.cpp, emit_load.cpp, emit_store.cpp)
-  uint64_t accessDigits(int space, uint64_t digits, const std::vector<tile::Index>& index,
+  uint64_t accessDigits(int64_t space, uint64_t digits, const std::vector<tile::Index>& index,
                         const std::vector<tile::Pred>& where) const;
   // Unproven predicates, resolved: the bounds of the axes that `digits`, `index` or `where` name, then `where`.
   // `wanted` selects among the axes.
-  std::vector<tile::Pred> openPredicates(int space, uint64_t digits, const std::vector<tile::Index>& index,
+  std::vector<tile::Pred> openPredicates(int64_t space, uint64_t digits, const std::vector<tile::Index>& index,
                                          const std::vector<tile::Pred>& where,
-                                         const std::function<bool(int axis)>& wanted = {}) const;
+                                         const std::function<bool(int64_t axis)>& wanted = {}) const;
   // The coordinate with digits outside of `digits` and of closed loops taken as zero.
-  IntExpr lowestCoordinate(int space, int axis, uint64_t digits) const;
-  bool proven(int space, int axis) const;
-  Access access(int tensor, int space, uint64_t digits, const std::vector<tile::Index>& index,
+  IntExpr lowestCoordinate(int64_t space, int64_t axis, uint64_t digits) const;
+  bool proven(int64_t space, int64_t axis) const;
+  Access access(int64_t tensor, int64_t space, uint64_t digits, const std::vector<tile::Index>& index,
                 const std::vector<tile::Pred>& where, tile::ValueId mask);
   void chooseWidth(Access& a, const IntExpr& offset) const;
   void vectorPredicates(Access& a);
@@ -216,12 +217,12 @@ class Emitter {
                  Texts tileTexts);
   std::string storeElement(const tile::Stmt& s, const Access& a, const std::string& pointer, Texts tileTexts,
                            const std::string& value);
-  std::vector<std::string> replicaConditions(int space, uint64_t digits);
+  std::vector<std::string> replicaConditions(int64_t space, uint64_t digits);
   void planScratch();
-  bool isScratch(int tensor) const { return scratchOf_.contains(tensor); }
-  std::string privateElement(int tensor) const;
-  bool isPrivate(int tensor) const { return isScratch(tensor) && scratchOf_.at(tensor).isPrivate; }
-  const tile::TensorParam& tensor(int id) const { return p_.tensors[id]; }
+  bool isScratch(int64_t tensor) const { return scratchOf_.contains(tensor); }
+  std::string privateElement(int64_t tensor) const;
+  bool isPrivate(int64_t tensor) const { return isScratch(tensor) && scratchOf_.at(tensor).isPrivate; }
+  const tile::TensorParam& tensor(int64_t id) const { return p_.tensors[id]; }
 
   // -- communication (emit_reduce.cpp, emit_convert.cpp)
   void wait(Arena::Wait barrier);
@@ -232,7 +233,7 @@ class Emitter {
   void reduceRegisters(tile::ValueId id, const Tile& acc);
   void reduceLanes(tile::ValueId id, const Tile& acc);
   void reduceThroughMemory(tile::ValueId id, const Tile& acc, tile::Level level);
-  void butterfly(tile::ValueId id, const Tile& acc, int highest, int lowest);
+  void butterfly(tile::ValueId id, const Tile& acc, int64_t highest, int64_t lowest);
   Partials planPartials(tile::ValueId id, const Tile& acc, tile::Level level);
   void writePartials(tile::ValueId id, const Tile& acc, const Partials& p);
   std::string readPartial(tile::ValueId id, const Tile& acc, const Partials& p, const IntExpr& part);
@@ -247,8 +248,8 @@ class Emitter {
   void statement(const tile::Stmt& s);
   void define(tile::ValueId id);
   void loop(const tile::Stmt& s);
-  void loopOnce(const tile::Stmt& s, const std::string& header, const std::set<std::pair<int, int>>& guards);
-  std::string loopHeader(const tile::Stmt& s, std::set<std::pair<int, int>>& guards);
+  void loopOnce(const tile::Stmt& s, const std::string& header, const std::set<std::pair<int64_t, int64_t>>& guards);
+  std::string loopHeader(const tile::Stmt& s, std::set<std::pair<int64_t, int64_t>>& guards);
   void assignCarried(const tile::Stmt& s);
   void branch(const tile::Stmt& s);
   // body() in a block that some threads or all may skip.
@@ -270,7 +271,7 @@ class Emitter {
   std::vector<std::string> scalarNames_;
   std::string kernelName_;
   std::string structName_;
-  std::map<int, Scratch> scratchOf_;
+  std::map<int64_t, Scratch> scratchOf_;
 };
 
 }  // namespace meshfuse::cuda

@@ -1,6 +1,7 @@
 #include "codegen/cuda/geometry.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -66,7 +67,7 @@ void Geometry::addDigits(const tile::Space& space, Names& names) {
       }
     }
   }
-  for (size_t i = 0; i < refs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(refs); i++) {
     const tile::Digit& d = space.axes[refs[i].axis].digits[refs[i].digit];
     infos.push_back(
         {uint64_t{1} << i, refs[i].axis, d.level, d.size.constValue(), resolve(d.stride), cNames_[d.symbol]});
@@ -76,40 +77,40 @@ void Geometry::addDigits(const tile::Space& space, Names& names) {
 
 // Neighbouring lanes walk the axis with the vector digit, else the last one: there the addresses are contiguous.
 void Geometry::orderThreads(std::vector<DigitInfo>& digits) const {
-  int vectorAxis = -1;
+  int64_t vectorAxis = -1;
   for (const DigitInfo& d : digits) {
     vectorAxis = d.level == Level::Vector && d.size > 1 ? d.axis : vectorAxis;
   }
   for (Level level : {Level::Cluster, Level::Warp, Level::Lane}) {
-    int weight = 1;
+    int64_t weight = 1;
     for (bool onVectorAxis : {true, false}) {
       for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
         if (d->level == level && (d->axis == vectorAxis) == onVectorAxis) {
           d->weight = weight;
-          weight *= static_cast<int>(d->size);
+          weight *= d->size;
         }
       }
     }
   }
 }
 
-std::vector<DigitInfo> Geometry::onLevel(int space, uint64_t set, Level level) const {
+std::vector<DigitInfo> Geometry::onLevel(int64_t space, uint64_t set, Level level) const {
   return filtered(digits(space),
                   [&](const DigitInfo& d) { return (set & d.bit) != 0 && d.level == level && d.size != 1; });
 }
 
-std::vector<DigitInfo> Geometry::registers(int space, uint64_t set) const {
+std::vector<DigitInfo> Geometry::registers(int64_t space, uint64_t set) const {
   std::vector<DigitInfo> out = onLevel(space, set, Level::Repeat);
   append(out, onLevel(space, set, Level::Vector));
   return out;
 }
 
-std::optional<DigitInfo> Geometry::vector(int space, uint64_t set) const {
+std::optional<DigitInfo> Geometry::vector(int64_t space, uint64_t set) const {
   std::vector<DigitInfo> vectors = onLevel(space, set, Level::Vector);
   return vectors.empty() ? std::nullopt : std::optional(vectors.back());
 }
 
-std::vector<DigitInfo> Geometry::threads(int space, uint64_t set) const {
+std::vector<DigitInfo> Geometry::threads(int64_t space, uint64_t set) const {
   return filtered(digits(space),
                   [&](const DigitInfo& d) { return (set & d.bit) != 0 && isThread(d.level) && d.size != 1; });
 }
@@ -121,7 +122,9 @@ IntExpr Geometry::resolve(const IntExpr& e) const {
   });
 }
 
-IntExpr Geometry::coordinate(int space, int axis) const { return meaning_.at(program_.spaces[space].axes[axis].name); }
+IntExpr Geometry::coordinate(int64_t space, int64_t axis) const {
+  return meaning_.at(program_.spaces[space].axes[axis].name);
+}
 
 const std::string& Geometry::cName(const std::string& symbol) const {
   auto it = cNames_.find(symbol);
@@ -129,7 +132,7 @@ const std::string& Geometry::cName(const std::string& symbol) const {
   return it->second;
 }
 
-bool Geometry::mentionsAxis(const IntExpr& e, int space, int axis) const {
+bool Geometry::mentionsAxis(const IntExpr& e, int64_t space, int64_t axis) const {
   const tile::Axis& a = program_.spaces[space].axes[axis];
   return e.contains(a.name) ||
          std::ranges::any_of(a.digits, [&](const tile::Digit& d) { return e.contains(d.symbol); });

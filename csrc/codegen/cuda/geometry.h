@@ -18,12 +18,12 @@ namespace meshfuse::cuda {
 // One digit that values may be spread over.
 struct DigitInfo {
   uint64_t bit;  // in Value::digits
-  int axis;
+  int64_t axis;
   tile::Level level;
   int64_t size;
   IntExpr stride;
   std::string symbol;  // C name
-  int weight = 1;      // thread digits: neighbours differ by this in the lane, warp or cluster rank
+  int64_t weight = 1;  // thread digits: neighbours differ by this in the lane, warp or cluster rank
 
   IntExpr value() const { return IntExpr::symbol(symbol, {0, size - 1, 1}); }
 };
@@ -40,20 +40,20 @@ class Geometry {
  public:
   Geometry(const tile::Program& program, Names& names);
 
-  const std::vector<DigitInfo>& digits(int space) const { return spaces_[space]; }
+  const std::vector<DigitInfo>& digits(int64_t space) const { return spaces_[space]; }
   // The digits of `set`, those of size 1 left out: on one level; in registers, the vector digit last; that one; on threads.
-  std::vector<DigitInfo> onLevel(int space, uint64_t set, tile::Level level) const;
-  std::vector<DigitInfo> registers(int space, uint64_t set) const;
-  std::optional<DigitInfo> vector(int space, uint64_t set) const;
-  std::vector<DigitInfo> threads(int space, uint64_t set) const;
+  std::vector<DigitInfo> onLevel(int64_t space, uint64_t set, tile::Level level) const;
+  std::vector<DigitInfo> registers(int64_t space, uint64_t set) const;
+  std::optional<DigitInfo> vector(int64_t space, uint64_t set) const;
+  std::vector<DigitInfo> threads(int64_t space, uint64_t set) const;
 
   // Axes and digits in terms of C names; tensors' sizes and grid dims too.
   IntExpr resolve(const IntExpr& e) const;
-  IntExpr coordinate(int space, int axis) const;
+  IntExpr coordinate(int64_t space, int64_t axis) const;
   const std::string& cName(const std::string& symbol) const;
 
   // Whether an unresolved expression depends on an axis or one of its digits.
-  bool mentionsAxis(const IntExpr& e, int space, int axis) const;
+  bool mentionsAxis(const IntExpr& e, int64_t space, int64_t axis) const;
 
  private:
   void addDigits(const tile::Space& space, Names& names);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdint>
 
 #include "base/ranges.h"
 
@@ -50,7 +51,7 @@ std::string Names::fresh(std::string_view wanted) {
     name.erase(at, 1);
   }
   std::string candidate = name;
-  for (int n = 1; taken_.contains(candidate) || contains(kReserved, candidate); n++) {
+  for (int64_t n = 1; taken_.contains(candidate) || contains(kReserved, candidate); n++) {
     candidate = fmt::format("{}_{}", name, n);
   }
   taken_.insert(candidate);

@@ -1,5 +1,6 @@
 #include "codegen/cuda/padding.h"
 
+#include <cstdint>
 #include <limits>
 
 namespace meshfuse::cuda {
@@ -61,7 +62,7 @@ std::optional<double> Padding::of(ValueId id) const {
   return ownMaximum ? std::optional(-kInfinity) : std::nullopt;
 }
 
-bool Padding::isIdentity(ValueId reduce, int axis) const {
+bool Padding::isIdentity(ValueId reduce, int64_t axis) const {
   const Value& v = p_.values[reduce];
   ValueId operand = v.operands[0];
   const Value& from = p_.values[operand];

@@ -6,6 +6,7 @@
 //     NaN, so the padding does not change it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 
@@ -20,7 +21,7 @@ class Padding {
   // The value of a load beyond the bounds of its axes; 0 if no reduction needs another.
   double ofLoad(tile::ValueId id) const;
   // Whether all positions beyond the bound of `axis` hold the identity of the reduction, so that it needs no predicate there.
-  bool isIdentity(tile::ValueId reduce, int axis) const;
+  bool isIdentity(tile::ValueId reduce, int64_t axis) const;
 
  private:
   std::optional<double> of(tile::ValueId id) const;

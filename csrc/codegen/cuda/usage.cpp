@@ -1,6 +1,7 @@
 #include "codegen/cuda/usage.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -18,8 +19,8 @@ bool isRoot(ValueKind kind) {
 }
 
 struct Consumer {
-  int site = 0;   // of the statement whose loops evaluate it
-  int depth = 0;  // loops around that statement
+  int64_t site = 0;   // of the statement whose loops evaluate it
+  int64_t depth = 0;  // loops around that statement
   auto operator<=>(const Consumer&) const = default;
 };
 
@@ -43,7 +44,7 @@ struct Analysis {
     use(v.fill, c);
   }
 
-  void visit(const std::vector<Stmt>& block, int depth) {
+  void visit(const std::vector<Stmt>& block, int64_t depth) {
     for (const Stmt& s : block) {
       Consumer here{++site, depth};
       if (s.kind == StmtKind::Define || s.kind == StmtKind::Keep) {
@@ -72,12 +73,12 @@ struct Analysis {
 
   const Program& p;
   std::vector<std::set<Consumer>> consumers = std::vector<std::set<Consumer>>(p.values.size());
-  std::vector<int> depthOf = std::vector<int>(p.values.size());
+  std::vector<int64_t> depthOf = std::vector<int64_t>(p.values.size());
   std::vector<bool> kept = std::vector<bool>(p.values.size());
   std::vector<bool> fine = std::vector<bool>(p.values.size());  // its exact bits show
   std::map<ValueId, Consumer> siteOf;
   std::vector<Carried> carried;
-  int site = 0;
+  int64_t site = 0;
 };
 
 // A value is coarse if everything that reads it is, or rounds it to 16 bits.

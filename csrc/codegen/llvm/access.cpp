@@ -4,6 +4,7 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
 
+#include <cstdint>
 #include <numeric>
 
 #include "base/ranges.h"
@@ -36,7 +37,7 @@ Value* Emitter::fromMemory(Value* v, DataType dtype) {
 
 // -- conditions -------------------------------------------------------------------------------------------------------
 
-const Affine& Emitter::differenceOf(const tile::Pred& pred, int space) {
+const Affine& Emitter::differenceOf(const tile::Pred& pred, int64_t space) {
   return affineOf(&pred, space, [&] { return pred.rhs - pred.lhs; });
 }
 
@@ -46,7 +47,7 @@ uint64_t Emitter::digitsOf(const Affine& a) const {
 
 Value* Emitter::both(Value* a, Value* b) { return a == nullptr ? b : b == nullptr ? a : b_.CreateAnd(a, b); }
 
-void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes) {
+void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, int64_t lanes) {
   int64_t last = slope * (lanes - 1);
   std::optional<int64_t> lower = rest.lower();
   std::optional<int64_t> upper = rest.upper();
@@ -61,7 +62,7 @@ void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, in
   condition = both(condition, last == 0 ? positive(rest) : lanesPositive(rest, slope, lanes));
 }
 
-void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at) {
+void Emitter::addBound(Condition& c, int64_t space, int64_t axis, uint64_t digits, const Position& at) {
   const SpaceInfo& info = spaces_[space];
   const tile::Axis& a = p_.spaces[space].axes[axis];
   uint64_t taken = digits & tile::axisDigits(p_.spaces[space], axis);
@@ -71,7 +72,7 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
   bool spread = info.vector >= 0 && (taken >> info.vector & 1) != 0;
   int64_t laneStride = spread ? digitOf(space, info.vector).stride.constValue() : 0;
   int64_t offset = cornerOf(space, taken, at)[axis];
-  int lanes = spread ? info.lanes : 1;
+  int64_t lanes = spread ? info.lanes : 1;
   const IntExpr& covered = covered_[space][axis];
   int64_t span = offset + (lanes - 1) * laneStride + 1;
   // A multiple of 64 that is at least 1 is at least 64.
@@ -84,10 +85,10 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
   addComparison(c, a.bound - baseOf(space, axis) - offset, -laneStride, lanes);
 }
 
-void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at) {
+void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int64_t space, uint64_t digits, const Position& at) {
   const SpaceInfo& info = spaces_[space];
   PieceExpr e = pieceExpr(differenceOf(pred, space), space, at);
-  int lanes = lanesOf(space, digits);
+  int64_t lanes = lanesOf(space, digits);
   constexpr int64_t kSmall = 1 << 16;
   if (e.linear && (lanes == 1 || (e.laneSlope.isConst() && std::abs(e.laneSlope.constValue()) < kSmall))) {
     addComparison(c, e.rest + e.constant, lanes == 1 ? 0 : e.laneSlope.constValue(), lanes);
@@ -99,11 +100,11 @@ void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint
   c.lanes = both(c.lanes, b_.CreateICmpSGT(values, Constant::getNullValue(values->getType())));
 }
 
-Condition Emitter::condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
+Condition Emitter::condition(int64_t space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
                              uint64_t bounded) {
   Condition c;
   const tile::Space& s = p_.spaces[space];
-  for (int axis = 0; axis < std::ssize(s.axes) && !c.never; axis++) {
+  for (int64_t axis = 0; axis < std::ssize(s.axes) && !c.never; axis++) {
     if (bounded == ~uint64_t{0} || (tile::axisDigits(s, axis) & bounded) != 0) {
       addBound(c, space, axis, digits, at);
     }
@@ -124,32 +125,32 @@ void Emitter::addMask(Condition& c, ValueId mask, const Position& at) {
   }
 }
 
-Value* Emitter::joined(const Condition& c, int lanes) {
+Value* Emitter::joined(const Condition& c, int64_t lanes) {
   return both(c.lanes, c.uniform == nullptr ? nullptr : b_.CreateVectorSplat(lanes, c.uniform));
 }
 
-Value* Emitter::selected(const Condition& c, Value* x, Value* other, int lanes) {
+Value* Emitter::selected(const Condition& c, Value* x, Value* other, int64_t lanes) {
   Value* holds = c.lanes == nullptr ? c.uniform : joined(c, lanes);
   return holds == nullptr ? x : b_.CreateSelect(holds, x, other);
 }
 
 // -- addresses --------------------------------------------------------------------------------------------------------
 
-const Affine& Emitter::offsetOf(int tensor, const std::vector<tile::Index>& index, int space) {
+const Affine& Emitter::offsetOf(int64_t tensor, const std::vector<tile::Index>& index, int64_t space) {
   return affineOf(&index, space, [&] {
     return sumOf(indices(index), [&](int64_t k) { return index[k].expr * p_.tensors[tensor].strides[k]; });
   });
 }
 
-Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at,
-                                  int lanes) {
+Emitter::Address Emitter::address(int64_t tensor, const std::vector<tile::Index>& index, int64_t space,
+                                  const Position& at, int64_t lanes) {
   const tile::TensorParam& t = p_.tensors[tensor];
   Type* type = memoryType(t.dtype);
   int64_t size = dataTypeSize(t.dtype);
   PieceExpr e = pieceExpr(offsetOf(tensor, index, space), space, at);
   const IntExpr lane = IntExpr::symbol("lane ", factsBelow(lanes));
   Address a;
-  a.alignment = t.memory == Memory::Scratch ? 64 : std::max(t.alignment, 1);
+  a.alignment = t.memory == Memory::Scratch ? 64 : std::max<int64_t>(t.alignment, 1);
   if (e.linear || lanes == 1) {
     a.pointer = pointer(tensor, e.rest);
     if (e.constant != 0) {
@@ -165,7 +166,7 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
     a.pointer = tensors_[tensor];
     a.offsets = lanesOf(e.whole, digitOf(space, spaces_[space].vector).symbol, lanes);
   }
-  for (size_t k = 0; k < index.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(index); k++) {
     if (index[k].tile == kNone) {
       continue;
     }
@@ -188,7 +189,7 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
   return a;
 }
 
-Value* Emitter::pointers(const Address& a, Type* element, int lanes) {
+Value* Emitter::pointers(const Address& a, Type* element, int64_t lanes) {
   Value* offsets =
       a.offsets != nullptr ? a.offsets : Constant::getNullValue(FixedVectorType::get(b_.getInt64Ty(), lanes));
   return b_.CreateGEP(element, a.pointer, offsets);
@@ -197,7 +198,7 @@ Value* Emitter::pointers(const Address& a, Type* element, int lanes) {
 // -- loads ------------------------------------------------------------------------------------------------------------
 
 // A vector of the fill on the stack, for loads whose condition holds for all lanes or none.
-Value* Emitter::fillArea(Value* fill, int lanes) {
+Value* Emitter::fillArea(Value* fill, int64_t lanes) {
   Value*& area = fillAreas_[{fill, lanes}];
   if (area != nullptr) {
     return area;
@@ -215,7 +216,7 @@ Value* Emitter::fillArea(Value* fill, int lanes) {
 
 Value* Emitter::load(ValueId id, const Position& at) {
   const tile::Value& v = p_.values[id];
-  int lanes = lanesOf(v);
+  int64_t lanes = lanesOf(v);
   Condition c = condition(v.space, v.digits, v.where, at);
   addMask(c, v.mask, at);
   Value* fill = v.fill == kNone ? Constant::getNullValue(memoryType(v.dtype)) : toMemory(piece(v.fill, at), v.dtype);
@@ -226,11 +227,11 @@ Value* Emitter::load(ValueId id, const Position& at) {
   return fromMemory(loadLanes(v.param, a, c, fill, lanes), v.dtype);
 }
 
-Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Value* fill, int lanes) {
+Value* Emitter::loadLanes(int64_t tensor, const Address& a, const Condition& c, Value* fill, int64_t lanes) {
   Type* element = memoryType(p_.tensors[tensor].dtype);
   auto elementAlign = Align(dataTypeSize(p_.tensors[tensor].dtype));
   auto width = static_cast<unsigned>(lanes);
-  auto orFill = [&](Value* condition, int area) {
+  auto orFill = [&](Value* condition, int64_t area) {
     return condition == nullptr ? a.pointer : b_.CreateSelect(condition, a.pointer, fillArea(fill, area));
   };
   if (lanes == 1) {
@@ -266,7 +267,7 @@ Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Valu
 }
 
 // One element after the other, in a loop: as straight code it would be a hundred instructions a piece.
-Value* Emitter::gatherShort(Value* places, Type* element, int lanes) {
+Value* Emitter::gatherShort(Value* places, Type* element, int64_t lanes) {
   Type* vector = FixedVectorType::get(element, lanes);
   Value* from = entrySlot(places->getType(), 500);
   Value* to = entrySlot(vector, 501);
@@ -306,7 +307,7 @@ void Emitter::store(const tile::Stmt& s) {
 
 void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digits) {
   DataType dtype = p_.tensors[s.param].dtype;
-  int lanes = lanesOf(s.space, digits);
+  int64_t lanes = lanesOf(s.space, digits);
   Condition c = condition(s.space, digits, s.where, at);
   addMask(c, s.mask, at);
   if (c.never) {
@@ -322,7 +323,7 @@ void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digit
   when(c.uniform, "", [&](Instruction*) { storeLanes(a, nullptr, x, lanes, s.cache); });
 }
 
-void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int lanes, tile::Cache cache) {
+void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int64_t lanes, tile::Cache cache) {
   Type* element = value->getType()->getScalarType();
   auto elementBytes = static_cast<int64_t>(element->getPrimitiveSizeInBits()) / 8;
   auto align = Align(a.alignment);
@@ -346,7 +347,7 @@ void Emitter::prefetch(const tile::Stmt& s) {
   Position first;
   PieceExpr e = pieceExpr(offsetOf(s.param, s.index, s.space), s.space, first);
   Value* line = pointer(s.param, e.rest + e.constant);
-  for (int k = 0; k < s.lines; k++) {
+  for (int64_t k = 0; k < s.lines; k++) {
     Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, 64 * k);
     // Read, data, to the second level: it holds a row and its successor, the first level does not.
     b_.CreateIntrinsic(Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});

@@ -1,6 +1,7 @@
 // Converts: the tile of one space laid out in another.
 #include <llvm/IR/IRBuilder.h>
 
+#include <cstdint>
 #include <numeric>
 
 #include "base/ranges.h"
@@ -12,12 +13,12 @@ using namespace llvm;
 using tile::ValueId;
 
 // Where a piece begins along each axis, from the tile's corner.
-std::vector<int64_t> Emitter::cornerOf(int space, uint64_t digits, const Position& at) const {
+std::vector<int64_t> Emitter::cornerOf(int64_t space, uint64_t digits, const Position& at) const {
   const SpaceInfo& info = spaces_[space];
   std::vector<int64_t> corner(p_.spaces[space].axes.size(), 0);
-  for (size_t d = 0; d < info.digits.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(info.digits); d++) {
     if ((digits >> d & 1) != 0) {
-      int64_t value = at.digit[d] * (static_cast<int>(d) == info.vector ? info.lanes : 1);
+      int64_t value = at.digit[d] * (d == info.vector ? info.lanes : 1);
       corner[info.digits[d].axis] += value * digitOf(space, d).stride.constValue();
     }
   }
@@ -26,11 +27,13 @@ std::vector<int64_t> Emitter::cornerOf(int space, uint64_t digits, const Positio
 
 // Square blocks, one lane of each row to a column: in log2(rows) steps. Each step exchanges half of two rows.
 void Emitter::transposePieces(std::vector<Value*>& rows) {
-  int n = static_cast<int>(rows.size());
-  for (int half = n / 2; half > 0; half /= 2) {
-    auto first = mapped(std::views::iota(0, n), [&](int k) { return (k & half) != 0 ? n + k - half : k; });
-    auto second = mapped(std::views::iota(0, n), [&](int k) { return (k & half) != 0 ? n + k : k + half; });
-    for (int i = 0; i < n; i++) {
+  int64_t n = std::ssize(rows);
+  for (int64_t half = n / 2; half > 0; half /= 2) {
+    auto first =
+        mapped<int>(std::views::iota(int64_t{0}, n), [&](int64_t k) { return (k & half) != 0 ? n + k - half : k; });
+    auto second =
+        mapped<int>(std::views::iota(int64_t{0}, n), [&](int64_t k) { return (k & half) != 0 ? n + k : k + half; });
+    for (int64_t i = 0; i < n; i++) {
       if ((i & half) == 0) {
         Value* a = rows[i];
         Value* b = rows[i + half];
@@ -45,14 +48,14 @@ void Emitter::transposePieces(std::vector<Value*>& rows) {
 bool Emitter::convertBlocks(ValueId id) {
   const tile::Value& v = p_.values[id];
   const tile::Value& operand = p_.values[v.operands[0]];
-  int lanes = lanesOf(v);
+  int64_t lanes = lanesOf(v);
   if (lanes == 1 || lanes != lanesOf(operand)) {
     return false;
   }
   const SpaceInfo& from = spaces_[operand.space];
   const SpaceInfo& to = spaces_[v.space];
-  int row = from.digits[from.vector].axis;
-  int column = to.digits[to.vector].axis;
+  int64_t row = from.digits[from.vector].axis;
+  int64_t column = to.digits[to.vector].axis;
   if (row == column || !digitOf(operand.space, from.vector).stride.isConst(1) ||
       !digitOf(v.space, to.vector).stride.isConst(1)) {
     return false;
@@ -68,7 +71,7 @@ bool Emitter::convertBlocks(ValueId id) {
   };
   eachPosition(v.space, v.digits, [&](const Position& at) {
     std::vector<int64_t> corner = blockOf(at);
-    for (int k = 0; k < lanes; k++, corner[column]++) {
+    for (int64_t k = 0; k < lanes; k++, corner[column]++) {
       whole = whole && rows.contains(corner);
     }
   });
@@ -81,7 +84,7 @@ bool Emitter::convertBlocks(ValueId id) {
     std::vector<Value*>& block = blocks[corner];
     if (block.empty()) {
       std::vector<int64_t> next = corner;
-      for (int k = 0; k < lanes; k++, next[column]++) {
+      for (int64_t k = 0; k < lanes; k++, next[column]++) {
         block.push_back(toMemory(vectorPiece(v.operands[0], rows.at(next), lanes), v.dtype));
       }
       transposePieces(block);
@@ -103,12 +106,12 @@ void Emitter::convert(ValueId id) {
   const tile::Space& source = p_.spaces[operand.space];
   // elements a tile spans along each axis, by either layout
   std::vector<int64_t> extent(source.axes.size(), 1);
-  for (size_t d = 0; d < from.digits.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(from.digits); d++) {
     const tile::Digit& digit = digitOf(operand.space, d);
     extent[from.digits[d].axis] +=
         (operand.digits >> d & 1) != 0 ? (digit.size.constValue() - 1) * digit.stride.constValue() : 0;
   }
-  int last = lanesOf(operand) > 1 ? from.digits[from.vector].axis : static_cast<int>(source.axes.size()) - 1;
+  int64_t last = lanesOf(operand) > 1 ? from.digits[from.vector].axis : std::ssize(source.axes) - 1;
   std::vector<int64_t> step(source.axes.size(), 1);
   int64_t total = extent[last];
   for (int64_t axis = std::ssize(source.axes) - 1; axis >= 0; axis--) {
@@ -119,7 +122,7 @@ void Emitter::convert(ValueId id) {
   }
   Type* element = memoryType(v.dtype);
   Value* buffer = entrySlot(ArrayType::get(element, total), 1000 + id);
-  auto place = [&](int space, uint64_t digits, const Position& at) {
+  auto place = [&](int64_t space, uint64_t digits, const Position& at) {
     std::vector<int64_t> corner = cornerOf(space, digits, at);
     int64_t offset = std::inner_product(corner.begin(), corner.end(), step.begin(), int64_t{0});
     return b_.CreateConstInBoundsGEP1_64(element, buffer, offset);
@@ -132,7 +135,7 @@ void Emitter::convert(ValueId id) {
   };
   auto align = Align(dataTypeSize(v.dtype));
   eachPosition(operand.space, operand.digits, [&](const Position& at) {
-    int lanes = lanesOf(operand);
+    int64_t lanes = lanesOf(operand);
     Value* x = toMemory(vectorPiece(v.operands[0], at, lanes), v.dtype);
     Value* p = place(operand.space, operand.digits, at);
     int64_t apart = laneStep(operand);
@@ -140,13 +143,13 @@ void Emitter::convert(ValueId id) {
       b_.CreateAlignedStore(x, p, align);
       return;
     }
-    for (int k = 0; k < lanes; k++) {
+    for (int64_t k = 0; k < lanes; k++) {
       b_.CreateStore(b_.CreateExtractElement(x, k), b_.CreateConstInBoundsGEP1_64(element, p, k * apart));
     }
   });
   eachPosition(v.space, v.digits, [&](const Position& at) {
     Value* p = place(v.space, v.digits, at);
-    int lanes = lanesOf(v);
+    int64_t lanes = lanesOf(v);
     int64_t apart = laneStep(v);
     Type* type = lanes > 1 ? FixedVectorType::get(element, lanes) : element;
     if (apart == 1) {
@@ -154,7 +157,7 @@ void Emitter::convert(ValueId id) {
       return;
     }
     Value* x = PoisonValue::get(type);
-    for (int k = 0; k < lanes; k++) {
+    for (int64_t k = 0; k < lanes; k++) {
       Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, k * apart), align);
       x = b_.CreateInsertElement(x, e, k);
     }

@@ -31,13 +31,13 @@ inline constexpr std::string_view kKernelSymbol = "kernel";
 inline constexpr std::string_view kScratchBytesSymbol = "scratch_bytes";
 
 // Part of the key of compiled kernels on disk: raise it whenever the same program may give other code.
-inline constexpr int kCpuEmitterVersion = 2;
+inline constexpr int64_t kCpuEmitterVersion = 2;
 
 // The machine that code is made for, in LLVM's terms.
 struct CpuTarget {
   std::string cpu;
-  std::string features;  // "+avx2,-avx512f,..."
-  int vectorBytes = 16;  // of one machine register: 64 with AVX-512, 32 with AVX2, else 16
+  std::string features;      // "+avx2,-avx512f,..."
+  int64_t vectorBytes = 16;  // of one machine register: 64 with AVX-512, 32 with AVX2, else 16
 
   bool has(std::string_view feature) const;  // by LLVM's name: "fma"
 };

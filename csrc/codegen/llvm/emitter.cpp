@@ -6,6 +6,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -47,7 +48,7 @@ Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& 
       eager_(program.values.size(), false),
       home_(program.values.size(), -1),
       pieces_(program.values.size()) {
-  int machineLanes = target.vectorBytes / 4;
+  int64_t machineLanes = target.vectorBytes / 4;
   for (const tile::Space& space : p_.spaces) {
     SpaceInfo info;
     info.digits = tile::digitsOf(space);
@@ -60,12 +61,12 @@ Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& 
                 d.symbol);
       int64_t size = d.size.constValue();
       if (d.level == Level::Vector) {
-        info.vector = static_cast<int>(info.radix.size());
-        info.lanes = static_cast<int>(std::min<int64_t>(size, machineLanes));
-        info.vectorPieces = static_cast<int>(size / info.lanes);
+        info.vector = std::ssize(info.radix);
+        info.lanes = std::min<int64_t>(size, machineLanes);
+        info.vectorPieces = size / info.lanes;
         size = info.vectorPieces;
       }
-      info.radix.push_back(static_cast<int>(size));
+      info.radix.push_back(size);
     }
     spaces_.push_back(std::move(info));
   }
@@ -134,12 +135,12 @@ void Emitter::emitKernel() {
   bindArguments(fn);
   std::vector<IntExpr> offsets = scratchOffsets();
   size_t scratch = 0;
-  for (size_t i = 0; i < p_.tensors.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(p_.tensors); i++) {
     if (p_.tensors[i].memory == Memory::Scratch) {
       tensors_[i] = b_.CreateInBoundsGEP(b_.getInt8Ty(), fn->getArg(3), scalar(offsets[scratch++]));
     }
   }
-  int blocks = 0;
+  int64_t blocks = 0;
   findEager(p_.body, 0, blocks);
   for (int64_t id : indices(p_.values)) {  // operands in other blocks, and what depends on the order of statements
     const tile::Value& v = p_.values[id];
@@ -156,7 +157,7 @@ void Emitter::emitKernel() {
   partLoop();
 }
 
-void Emitter::noteUse(ValueId id, int block) {
+void Emitter::noteUse(ValueId id, int64_t block) {
   if (id != kNone && home_[id] != block) {
     eager_[id] = true;
   }
@@ -164,7 +165,7 @@ void Emitter::noteUse(ValueId id, int block) {
 
 // Numbers the blocks and notes values that a statement of another block uses: those are evaluated where they are defined, all
 // others inside their first consumer.
-void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& blocks) {
+void Emitter::findEager(const std::vector<tile::Stmt>& block, int64_t number, int64_t& blocks) {
   for (const tile::Stmt& s : block) {
     if ((s.kind == StmtKind::Define || s.kind == StmtKind::Keep) && home_[s.value] < 0) {
       home_[s.value] = number;
@@ -174,7 +175,7 @@ void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& b
     for (const tile::Index& i : s.index) {
       noteUse(i.tile, number);
     }
-    int inner = s.body.empty() && s.carried.empty() ? number : ++blocks;
+    int64_t inner = s.body.empty() && s.carried.empty() ? number : ++blocks;
     for (const tile::Carried& c : s.carried) {
       noteUse(c.init, number);
       home_[c.carry] = inner;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <span>
@@ -26,16 +27,16 @@ namespace meshfuse {
 // One piece of a tile: a value of each register digit of its space, in the numbering of Value::digits. The vector digit
 // counts machine vectors.
 struct Position {
-  static constexpr int kMostDigits = 16;
-  std::array<int, kMostDigits> digit{};
+  static constexpr int64_t kMostDigits = 16;
+  std::array<int64_t, kMostDigits> digit{};
 };
 
 // An index expression against the register digits of a space.
 struct Affine {
-  IntExpr whole;                                // coordinates replaced by digits
-  IntExpr rest;                                 // without register digits, if linear
-  std::vector<std::pair<int, IntExpr>> slopes;  // of the register digits that occur, by digit number
-  bool linear = true;                           // false: only `whole` holds
+  IntExpr whole;                                    // coordinates replaced by digits
+  IntExpr rest;                                     // without register digits, if linear
+  std::vector<std::pair<int64_t, IntExpr>> slopes;  // of the register digits that occur, by digit number
+  bool linear = true;                               // false: only `whole` holds
 };
 
 // The expression for one piece: rest + constant + laneSlope * lane, or `whole` if the expression is not linear in the lane.
@@ -63,16 +64,16 @@ class Emitter {
  private:
   struct SpaceInfo {
     std::vector<tile::DigitRef> digits;
-    int vector = -1;         // number of the v digit, -1 without
-    int lanes = 1;           // of a machine vector
-    int vectorPieces = 1;    // machine vectors of the v digit
-    std::vector<int> radix;  // pieces of each digit
+    int64_t vector = -1;         // number of the v digit, -1 without
+    int64_t lanes = 1;           // of a machine vector
+    int64_t vectorPieces = 1;    // machine vectors of the v digit
+    std::vector<int64_t> radix;  // pieces of each digit
   };
   // symbol * scale == value, known from scope `level` on
   struct Binding {
     llvm::Value* value;
     int64_t scale;
-    int level;
+    int64_t level;
   };
   // A region of code with one entry. Code that belongs to an outer scope is placed before `entry`, the branch into the next inner scope.
   struct Scope {
@@ -87,8 +88,8 @@ class Emitter {
   void bindArguments(llvm::Function* fn);
   std::vector<IntExpr> scratchOffsets() const;  // the last is the total
   llvm::Function* makeFunction(std::string_view name, llvm::Type* result, std::vector<llvm::Type*> parameters);
-  void noteUse(tile::ValueId id, int block);
-  void findEager(const std::vector<tile::Stmt>& block, int number, int& blocks);
+  void noteUse(tile::ValueId id, int64_t block);
+  void findEager(const std::vector<tile::Stmt>& block, int64_t number, int64_t& blocks);
   void partLoop();
   void bindParts(llvm::Value* part);
   void block(const std::vector<tile::Stmt>& statements);
@@ -111,41 +112,41 @@ class Emitter {
 
   // -- index_code.cpp: integer expressions
   llvm::Value* scalar(const IntExpr& e);
-  llvm::Value* positive(const IntExpr& e);                                     // e > 0, one bit
-  llvm::Value* lanesPositive(const IntExpr& rest, int64_t slope, int lanes);   // rest + slope * lane > 0
-  llvm::Value* lanesOf(const IntExpr& e, const std::string& lane, int lanes);  // <lanes x i64>
-  llvm::Value* pointer(int tensor, const IntExpr& elements);
-  int levelOf(const IntExpr& e) const;
-  int levelOf(const IntTerm& term) const;
-  int levelOf(const IntAtom& atom) const;
-  std::vector<std::pair<int, const IntTerm*>> termsByLevel(const IntExpr& e) const;  // outermost scope first
+  llvm::Value* positive(const IntExpr& e);                                         // e > 0, one bit
+  llvm::Value* lanesPositive(const IntExpr& rest, int64_t slope, int64_t lanes);   // rest + slope * lane > 0
+  llvm::Value* lanesOf(const IntExpr& e, const std::string& lane, int64_t lanes);  // <lanes x i64>
+  llvm::Value* pointer(int64_t tensor, const IntExpr& elements);
+  int64_t levelOf(const IntExpr& e) const;
+  int64_t levelOf(const IntTerm& term) const;
+  int64_t levelOf(const IntAtom& atom) const;
+  std::vector<std::pair<int64_t, const IntTerm*>> termsByLevel(const IntExpr& e) const;  // outermost scope first
   llvm::Value* atom(const IntAtom& a);
   llvm::Value* term(const IntTerm& t);
   llvm::Value* function(AtomKind kind, const IntExpr& a, const IntExpr& b, llvm::Value* x, llvm::Value* y);
-  llvm::Value* hoisted(int level, const std::string& key, const std::function<llvm::Value*()>& make);
-  IntExpr inDigits(const IntExpr& e, int space) const;         // coordinates replaced by their digits
-  const tile::Digit& digitOf(int space, size_t number) const;  // in the numbering of Value::digits
-  Affine affine(const IntExpr& e, int space) const;
+  llvm::Value* hoisted(int64_t level, const std::string& key, const std::function<llvm::Value*()>& make);
+  IntExpr inDigits(const IntExpr& e, int64_t space) const;         // coordinates replaced by their digits
+  const tile::Digit& digitOf(int64_t space, size_t number) const;  // in the numbering of Value::digits
+  Affine affine(const IntExpr& e, int64_t space) const;
   // The expression of an index list or predicate of the program, by its place in it: made once.
-  const Affine& affineOf(const void* place, int space, const std::function<IntExpr()>& expr);
-  PieceExpr pieceExpr(const Affine& a, int space, const Position& at) const;
+  const Affine& affineOf(const void* place, int64_t space, const std::function<IntExpr()>& expr);
+  PieceExpr pieceExpr(const Affine& a, int64_t space, const Position& at) const;
   IntExpr alignedLanes(const IntExpr& e, const std::string& lane, int64_t lanes) const;
-  IntExpr baseOf(int space, int axis) const;
+  IntExpr baseOf(int64_t space, int64_t axis) const;
 
   // -- access.cpp: memory
-  const Affine& offsetOf(int tensor, const std::vector<tile::Index>& index, int space);
-  const Affine& differenceOf(const tile::Pred& pred, int space);
+  const Affine& offsetOf(int64_t tensor, const std::vector<tile::Index>& index, int64_t space);
+  const Affine& differenceOf(const tile::Pred& pred, int64_t space);
   uint64_t digitsOf(const Affine& a) const;
   // The bounds of all axes of a space, or of the axes with digits in `bounded`, then `where`.
-  Condition condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
+  Condition condition(int64_t space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
                       uint64_t bounded = ~uint64_t{0});
   llvm::Value* both(llvm::Value* a, llvm::Value* b);  // null: everywhere
-  void addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at);
-  void addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at);
-  void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes);
+  void addBound(Condition& c, int64_t space, int64_t axis, uint64_t digits, const Position& at);
+  void addPredicate(Condition& c, const tile::Pred& pred, int64_t space, uint64_t digits, const Position& at);
+  void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int64_t lanes);
   void addMask(Condition& c, tile::ValueId mask, const Position& at);
-  llvm::Value* joined(const Condition& c, int lanes);  // as one bit for each lane; null: everywhere
-  llvm::Value* selected(const Condition& c, llvm::Value* x, llvm::Value* other, int lanes);  // x where `c` holds
+  llvm::Value* joined(const Condition& c, int64_t lanes);  // as one bit for each lane; null: everywhere
+  llvm::Value* selected(const Condition& c, llvm::Value* x, llvm::Value* other, int64_t lanes);  // x where `c` holds
   struct Address {
     llvm::Value* pointer = nullptr;  // of lane 0
     bool contiguous = false;         // lanes are neighbours
@@ -153,23 +154,24 @@ class Emitter {
     llvm::Value* offsets = nullptr;  // else: elements from `pointer`, by lane
     int64_t alignment = 1;
   };
-  Address address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at, int lanes);
+  Address address(int64_t tensor, const std::vector<tile::Index>& index, int64_t space, const Position& at,
+                  int64_t lanes);
   llvm::Value* load(tile::ValueId id, const Position& at);
-  llvm::Value* loadLanes(int tensor, const Address& a, const Condition& c, llvm::Value* fill, int lanes);
+  llvm::Value* loadLanes(int64_t tensor, const Address& a, const Condition& c, llvm::Value* fill, int64_t lanes);
   void store(const tile::Stmt& s);
   void storePiece(const tile::Stmt& s, const Position& at, uint64_t digits);
-  void storeLanes(const Address& a, llvm::Value* mask, llvm::Value* value, int lanes, tile::Cache cache);
-  llvm::Value* pointers(const Address& a, llvm::Type* element, int lanes);
-  llvm::Value* gatherShort(llvm::Value* places, llvm::Type* element, int lanes);
+  void storeLanes(const Address& a, llvm::Value* mask, llvm::Value* value, int64_t lanes, tile::Cache cache);
+  llvm::Value* pointers(const Address& a, llvm::Type* element, int64_t lanes);
+  llvm::Value* gatherShort(llvm::Value* places, llvm::Type* element, int64_t lanes);
   void prefetch(const tile::Stmt& s);
-  llvm::Value* fillArea(llvm::Value* fill, int lanes);
+  llvm::Value* fillArea(llvm::Value* fill, int64_t lanes);
   llvm::Type* memoryType(DataType dtype) const;
   llvm::Value* toMemory(llvm::Value* v, DataType dtype);
   llvm::Value* fromMemory(llvm::Value* v, DataType dtype);
 
   // -- tiles.cpp: values
   llvm::Value* piece(tile::ValueId id, const Position& at);
-  llvm::Value* vectorPiece(tile::ValueId id, const Position& at, int lanes);  // a scalar if `lanes` is 1
+  llvm::Value* vectorPiece(tile::ValueId id, const Position& at, int64_t lanes);  // a scalar if `lanes` is 1
   llvm::Value* compute(tile::ValueId id, const Position& at);
   void evaluate(tile::ValueId id);
   // Computes a value at all positions, each operation for all of them before the next.
@@ -178,11 +180,11 @@ class Emitter {
   bool isComputed(tile::ValueId id, const Position& at) const;
   // fn(position) as eachPosition; before, `id` is prepared in groups that fit the registers
   template <class Fn>
-  void eachPrepared(tile::ValueId id, int space, uint64_t digits, Fn fn) {
+  void eachPrepared(tile::ValueId id, int64_t space, uint64_t digits, Fn fn) {
     std::vector<Position> all;
     eachPosition(space, digits, [&](const Position& at) { all.push_back(at); });
     size_t most = target_.vectorBytes == 64 ? 4 : 2;
-    for (size_t i = 0; i < all.size(); i += most) {
+    for (int64_t i = 0; i < std::ssize(all); i += most) {
       std::span<const Position> group(all.data() + i, std::min(most, all.size() - i));
       prepare(id, group);
       for (const Position& at : group) {
@@ -201,22 +203,22 @@ class Emitter {
   void convert(tile::ValueId id);
   bool convertBlocks(tile::ValueId id);
   void transposePieces(std::vector<llvm::Value*>& rows);
-  std::vector<int64_t> cornerOf(int space, uint64_t digits, const Position& at) const;
+  std::vector<int64_t> cornerOf(int64_t space, uint64_t digits, const Position& at) const;
 
   // -- tiles.cpp, continued
-  llvm::Value* splat(llvm::Value* x, int lanes);
-  void splatBeside(std::span<llvm::Value*> values, int lanes);  // all of them if one is a vector
+  llvm::Value* splat(llvm::Value* x, int64_t lanes);
+  void splatBeside(std::span<llvm::Value*> values, int64_t lanes);  // all of them if one is a vector
   void callRuntime(PointOp op, DataType dtype, const std::vector<llvm::Value*>& arguments);
   llvm::Value* callScalar(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
-  llvm::Value* entrySlot(llvm::Type* type, int number);
+  llvm::Value* entrySlot(llvm::Type* type, int64_t number);
   llvm::Type* elementType(DataType dtype) const;
-  int lanesOf(int space, uint64_t digits) const;  // of a piece: 1 without the vector digit
-  int lanesOf(const tile::Value& v) const { return lanesOf(v.space, v.digits); }
-  int pieceIndex(int space, uint64_t digits, const Position& at) const;
+  int64_t lanesOf(int64_t space, uint64_t digits) const;  // of a piece: 1 without the vector digit
+  int64_t lanesOf(const tile::Value& v) const { return lanesOf(v.space, v.digits); }
+  int64_t pieceIndex(int64_t space, uint64_t digits, const Position& at) const;
   // fn(position) for every piece of a tile over `digits`, digits ascending, the last fastest
   template <class Fn>
-  void eachPosition(int space, uint64_t digits, Fn fn) const {
-    const std::vector<int>& radix = spaces_[space].radix;
+  void eachPosition(int64_t space, uint64_t digits, Fn fn) const {
+    const std::vector<int64_t>& radix = spaces_[space].radix;
     Position at;
     for (bool more = true; more;) {
       fn(at);
@@ -227,7 +229,7 @@ class Emitter {
       }
     }
   }
-  int pieceCount(int space, uint64_t digits) const;
+  int64_t pieceCount(int64_t space, uint64_t digits) const;
 
   const tile::Program& p_;
   CpuTarget target_;
@@ -245,12 +247,12 @@ class Emitter {
   // Per space and axis: positions from the base on that are known to be within the bound.
   std::vector<std::vector<IntExpr>> covered_;
   std::vector<bool> eager_;
-  std::vector<int> home_;  // block that defines a value, -1: none
+  std::vector<int64_t> home_;  // block that defines a value, -1: none
   std::vector<std::vector<llvm::Value*>> pieces_;
-  std::map<std::pair<llvm::Value*, int>, llvm::Value*> splats_;
+  std::map<std::pair<llvm::Value*, int64_t>, llvm::Value*> splats_;
   std::map<const void*, Affine> affine_;  // of index lists and predicates of the program, by their place in it
-  std::map<std::pair<llvm::Value*, int>, llvm::Value*> fillAreas_;
-  std::map<std::pair<llvm::Type*, int>, llvm::Value*> entrySlots_;
+  std::map<std::pair<llvm::Value*, int64_t>, llvm::Value*> fillAreas_;
+  std::map<std::pair<llvm::Type*, int64_t>, llvm::Value*> entrySlots_;
   bool streams_ = false;  // a streaming store was emitted
 };
 

@@ -4,6 +4,7 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -33,7 +34,7 @@ bool isPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
 }  // namespace
 
-Value* Emitter::hoisted(int level, const std::string& key, const std::function<Value*()>& make) {
+Value* Emitter::hoisted(int64_t level, const std::string& key, const std::function<Value*()>& make) {
   auto& code = scopes_[level].code;
   if (auto found = code.find(key); found != code.end()) {
     return found->second;
@@ -45,7 +46,7 @@ Value* Emitter::hoisted(int level, const std::string& key, const std::function<V
   return code[key] = make();
 }
 
-int Emitter::levelOf(const IntAtom& atom) const {
+int64_t Emitter::levelOf(const IntAtom& atom) const {
   if (atom.kind != AtomKind::Symbol) {
     return std::max(levelOf(atom.args[0]), levelOf(atom.args[1]));
   }
@@ -55,15 +56,15 @@ int Emitter::levelOf(const IntAtom& atom) const {
   return found->second.level;
 }
 
-int Emitter::levelOf(const IntTerm& term) const {
+int64_t Emitter::levelOf(const IntTerm& term) const {
   return std::ranges::max(mapped(term.factors, [&](const IntAtomPtr& a) { return levelOf(*a); }));
 }
 
-int Emitter::levelOf(const IntExpr& e) const { return e.isConst() ? 0 : termsByLevel(e).back().first; }
+int64_t Emitter::levelOf(const IntExpr& e) const { return e.isConst() ? 0 : termsByLevel(e).back().first; }
 
-std::vector<std::pair<int, const IntTerm*>> Emitter::termsByLevel(const IntExpr& e) const {
+std::vector<std::pair<int64_t, const IntTerm*>> Emitter::termsByLevel(const IntExpr& e) const {
   auto terms = mapped(e.terms(), [&](const IntTerm& t) { return std::pair(levelOf(t), &t); });
-  std::ranges::stable_sort(terms, {}, &std::pair<int, const IntTerm*>::first);
+  std::ranges::stable_sort(terms, {}, &std::pair<int64_t, const IntTerm*>::first);
   return terms;
 }
 
@@ -128,7 +129,7 @@ Value* Emitter::scalar(const IntExpr& e) {
   }
   Value* sum = nullptr;
   std::string key;
-  std::vector<std::pair<int, const IntTerm*>> terms = termsByLevel(e);
+  std::vector<std::pair<int64_t, const IntTerm*>> terms = termsByLevel(e);
   for (const auto& [level, t] : terms) {
     key += '+' + textOf(*t);
     sum = hoisted(level, key, [&] {
@@ -148,7 +149,7 @@ Value* Emitter::positive(const IntExpr& e) {
 }
 
 // Lane numbers and slopes are small: a rest clamped far outside their range compares the same in 32 bits.
-Value* Emitter::lanesPositive(const IntExpr& rest, int64_t slope, int lanes) {
+Value* Emitter::lanesPositive(const IntExpr& rest, int64_t slope, int64_t lanes) {
   std::string key = "?" + rest.toString() + "@" + std::to_string(slope) + "x" + std::to_string(lanes);
   return hoisted(levelOf(rest), key, [&] {
     int64_t far = int64_t{1} << 29;
@@ -156,12 +157,12 @@ Value* Emitter::lanesPositive(const IntExpr& rest, int64_t slope, int lanes) {
     Value* near = b_.CreateBinaryIntrinsic(Intrinsic::smin, scalar(rest), b_.getInt64(far));
     near = b_.CreateBinaryIntrinsic(Intrinsic::smax, near, b_.getInt64(-far));
     Value* wide = b_.CreateVectorSplat(lanes, b_.CreateTrunc(near, b_.getInt32Ty()));
-    auto limit = [&](int lane) { return b_.getInt32(-slope * lane); };  // rest > -slope * lane
-    return b_.CreateICmpSGT(wide, ConstantVector::get(mapped<Constant*>(std::views::iota(0, lanes), limit)));
+    auto limit = [&](int64_t lane) { return b_.getInt32(-slope * lane); };  // rest > -slope * lane
+    return b_.CreateICmpSGT(wide, ConstantVector::get(mapped<Constant*>(std::views::iota(int64_t{0}, lanes), limit)));
   });
 }
 
-Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
+Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int64_t lanes) {
   auto width = static_cast<unsigned>(lanes);
   if (!e.contains(lane)) {
     return b_.CreateVectorSplat(width, scalar(e));
@@ -181,8 +182,8 @@ Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
     for (const IntAtomPtr& a : t.factors) {
       Value* factor = nullptr;
       if (a->kind == AtomKind::Symbol && a->key == lane) {
-        auto number = [&](int k) { return b_.getInt64(k); };
-        factor = ConstantVector::get(mapped<Constant*>(std::views::iota(0, lanes), number));
+        auto number = [&](int64_t k) { return b_.getInt64(k); };
+        factor = ConstantVector::get(mapped<Constant*>(std::views::iota(int64_t{0}, lanes), number));
       } else if (a->kind == AtomKind::Symbol) {
         factor = b_.CreateVectorSplat(width, atom(*a));
       } else {
@@ -197,13 +198,13 @@ Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
 }
 
 // The address of an element, as one step from the tensor's base for every scope on the way.
-Value* Emitter::pointer(int tensor, const IntExpr& elements) {
+Value* Emitter::pointer(int64_t tensor, const IntExpr& elements) {
   Type* type = memoryType(p_.tensors[tensor].dtype);
   Value* at = tensors_[tensor];
   std::string key = "&" + std::to_string(tensor);
-  std::vector<std::pair<int, const IntTerm*>> terms = termsByLevel(elements);
-  for (size_t i = 0; i < terms.size();) {
-    int level = terms[i].first;
+  std::vector<std::pair<int64_t, const IntTerm*>> terms = termsByLevel(elements);
+  for (int64_t i = 0; i < std::ssize(terms);) {
+    int64_t level = terms[i].first;
     size_t end = i;
     std::string step;
     while (end < terms.size() && terms[end].first == level) {
@@ -228,7 +229,7 @@ Value* Emitter::pointer(int tensor, const IntExpr& elements) {
 
 // -- expressions against the digits of a space ------------------------------------------------------------------------
 
-IntExpr Emitter::inDigits(const IntExpr& e, int space) const {
+IntExpr Emitter::inDigits(const IntExpr& e, int64_t space) const {
   return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
     for (int64_t s : indices(p_.spaces)) {
       for (const tile::Axis& axis : p_.spaces[s].axes) {
@@ -244,22 +245,22 @@ IntExpr Emitter::inDigits(const IntExpr& e, int space) const {
   });
 }
 
-const tile::Digit& Emitter::digitOf(int space, size_t number) const {
+const tile::Digit& Emitter::digitOf(int64_t space, size_t number) const {
   const tile::DigitRef& ref = spaces_[space].digits[number];
   return p_.spaces[space].axes[ref.axis].digits[ref.digit];
 }
 
-const Affine& Emitter::affineOf(const void* place, int space, const std::function<IntExpr()>& expr) {
+const Affine& Emitter::affineOf(const void* place, int64_t space, const std::function<IntExpr()>& expr) {
   auto found = affine_.find(place);
   return found != affine_.end() ? found->second : affine_.emplace(place, affine(expr(), space)).first->second;
 }
 
-Affine Emitter::affine(const IntExpr& e, int space) const {
+Affine Emitter::affine(const IntExpr& e, int64_t space) const {
   Affine a;
   a.whole = inDigits(e, space);
   a.rest = a.whole;
   const SpaceInfo& info = spaces_[space];
-  for (size_t i = 0; i < info.digits.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(info.digits); i++) {
     const std::string& symbol = digitOf(space, i).symbol;
     if (!a.whole.contains(symbol)) {
       continue;
@@ -269,17 +270,17 @@ Affine Emitter::affine(const IntExpr& e, int space) const {
     if (form) {
       a.rest = form->rest;
     }
-    a.slopes.emplace_back(static_cast<int>(i), form ? form->slope : IntExpr(0));
+    a.slopes.emplace_back(i, form ? form->slope : IntExpr(0));
   }
   for (auto& [digit, slope] : a.slopes) {  // a product of two register digits is not linear in either
-    for (size_t i = 0; i < info.digits.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(info.digits); i++) {
       a.linear = a.linear && !slope.contains(digitOf(space, i).symbol);
     }
   }
   return a;
 }
 
-PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) const {
+PieceExpr Emitter::pieceExpr(const Affine& a, int64_t space, const Position& at) const {
   const SpaceInfo& info = spaces_[space];
   PieceExpr piece;
   if (a.linear) {
@@ -300,11 +301,11 @@ PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) con
   }
   std::string lane;
   piece.whole = a.whole.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-    for (size_t i = 0; i < info.digits.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(info.digits); i++) {
       if (digitOf(space, i).symbol != symbol) {
         continue;
       }
-      if (static_cast<int>(i) != info.vector) {
+      if (i != info.vector) {
         return at.digit[i];
       }
       lane = symbol;
@@ -350,7 +351,7 @@ IntExpr Emitter::alignedLanes(const IntExpr& e, const std::string& lane, int64_t
 }
 
 // The coordinate of an axis where its register digits are 0.
-IntExpr Emitter::baseOf(int space, int axis) const {
+IntExpr Emitter::baseOf(int64_t space, int64_t axis) const {
   return sumOf(p_.spaces[space].axes[axis].digits, [&](const tile::Digit& d) {
     bool isBound = !tile::isRegister(d.level) && bound_.contains(d.symbol);
     return isBound ? IntExpr::symbol(d.symbol) * d.stride : IntExpr(0);

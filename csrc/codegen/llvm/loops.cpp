@@ -11,8 +11,8 @@ using namespace llvm;
 
 struct Emitter::Loop {
   struct Run {  // an axis whose coordinate this loop moves
-    int space;
-    int axis;
+    int64_t space;
+    int64_t axis;
     IntExpr stride;
   };
   std::string symbol;
@@ -30,7 +30,7 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
   l.symbol = own.digits[s.digit].symbol;
   std::vector<IntExpr> positions;  // that the digit's values reach inside the bound
   std::vector<bool> exact;         // a multiple of the stride
-  auto add = [&](int space, int axis, const tile::Digit& d) {
+  auto add = [&](int64_t space, int64_t axis, const tile::Digit& d) {
     const tile::Axis& a = p_.spaces[space].axes[axis];
     IntExpr whole = d.size * d.stride;
     l.runs.push_back({space, axis, d.stride});
@@ -47,9 +47,9 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
     exact.push_back(d.stride.isConst(1) || (d.stride.isConst() && rest.divisibleBy(d.stride.constValue())));
   };
   add(s.space, s.axis, own.digits[s.digit]);
-  for (int space = 0; space < std::ssize(p_.spaces); space++) {
+  for (int64_t space = 0; space < std::ssize(p_.spaces); space++) {
     const tile::Space& other = p_.spaces[space];
-    for (int axis = 0; axis < std::ssize(other.axes); axis++) {
+    for (int64_t axis = 0; axis < std::ssize(other.axes); axis++) {
       for (const tile::Digit& d : other.axes[axis].digits) {
         if (d.symbol == l.symbol && (space != s.space || axis != s.axis)) {
           add(space, axis, d);
@@ -68,7 +68,7 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
   }
   l.end = ceilDiv(positions[0], stride);
   l.full = floorDiv(positions[0], stride);
-  for (size_t i = 1; i < l.runs.size(); i++) {
+  for (int64_t i = 1; i < std::ssize(l.runs); i++) {
     IntExpr whole = floorDiv(positions[i], l.runs[i].stride);
     l.tail = l.tail || whole != l.full || !exact[i];
     l.full = meshfuse::min(l.full, whole);
@@ -81,7 +81,7 @@ void Emitter::loop(const tile::Stmt& s) {
   std::vector<std::vector<Value*>> carried;
   for (const tile::Carried& c : s.carried) {
     const tile::Value& carry = p_.values[c.carry];
-    int lanes = lanesOf(carry);
+    int64_t lanes = lanesOf(carry);
     std::vector<Value*>& pieces = carried.emplace_back();
     eachPosition(carry.space, carry.digits,
                  [&](const Position& at) { pieces.push_back(vectorPiece(c.init, at, lanes)); });
@@ -90,7 +90,7 @@ void Emitter::loop(const tile::Stmt& s) {
   if (l.tail) {
     runLoop(s, l, LoopPart::Tail, carried);
   }
-  for (size_t i = 0; i < s.carried.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(s.carried); i++) {
     pieces_[s.carried[i].result] = std::move(carried[i]);
     scopes_.back().evaluated.push_back(s.carried[i].result);
   }
@@ -110,12 +110,12 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
     return mapped(pieces, [&](Value* v) { return phi(v, before); });
   });
   enterScope(entry);
-  bound_[l.symbol] = {counter, l.step, static_cast<int>(scopes_.size()) - 1};
+  bound_[l.symbol] = {counter, l.step, std::ssize(scopes_) - 1};
   const std::vector<std::vector<IntExpr>> saved = covered_;
-  for (size_t i = 0; i < l.runs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(l.runs); i++) {
     covered_[l.runs[i].space][l.runs[i].axis] = !tail ? l.runs[i].stride : i == 0 ? IntExpr(1) : IntExpr(0);
   }
-  for (size_t i = 0; i < s.carried.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(s.carried); i++) {
     pieces_[s.carried[i].carry].assign(phis[i].begin(), phis[i].end());
     scopes_.back().evaluated.push_back(s.carried[i].carry);
   }
@@ -131,8 +131,8 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
     counter->addIncoming(stepped, latch);
   }
   b_.SetInsertPoint(after);
-  for (size_t i = 0; i < phis.size(); i++) {
-    for (size_t k = 0; k < phis[i].size(); k++) {
+  for (int64_t i = 0; i < std::ssize(phis); i++) {
+    for (int64_t k = 0; k < std::ssize(phis[i]); k++) {
       if (!once) {
         phis[i][k]->addIncoming(next[i][k], latch);
       }
@@ -150,13 +150,13 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
 std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried& c, LoopPart part) {
   const tile::Value& carry = p_.values[c.carry];
   const std::string& symbol = p_.spaces[s.space].axes[s.axis].digits[s.digit].symbol;
-  int lanes = lanesOf(carry);
+  int64_t lanes = lanesOf(carry);
   std::vector<Value*> pieces;
   eachPrepared(c.next, carry.space, carry.digits, [&](const Position& at) {
     Value* next = vectorPiece(c.next, at, lanes);
     Condition inside;
     const tile::Space& space = p_.spaces[carry.space];
-    for (int axis = 0; part == LoopPart::Tail && axis < std::ssize(space.axes); axis++) {
+    for (int64_t axis = 0; part == LoopPart::Tail && axis < std::ssize(space.axes); axis++) {
       for (const tile::Digit& d : space.axes[axis].digits) {
         if (d.symbol == symbol && !inside.never) {
           addBound(inside, carry.space, axis, carry.digits, at);

@@ -44,7 +44,7 @@ double erfinv(double y) {
   double l = std::log1p(-a * a);
   double t = 2 / (M_PI * 0.147) + l / 2;
   double x = std::sqrt(std::sqrt(t * t - l / 0.147) - t);
-  for (int step = 0; step < 3; step++) {
+  for (int64_t step = 0; step < 3; step++) {
     double error = a > 0.5 ? (1 - a) - std::erfc(x) : std::erf(x) - a;
     double newton = error / (M_2_SQRTPI * std::exp(-x * x));
     x -= newton / (1 + x * newton);
@@ -127,7 +127,7 @@ T power(T base, T exponent) {
 
 template <class T>
 void refuse(const T* index, const T* extent, uint64_t bad) {
-  int lane = std::countr_zero(bad);
+  int64_t lane = std::countr_zero(bad);
   refuseIndex(index[lane], extent[lane]);
 }
 

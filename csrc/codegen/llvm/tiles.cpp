@@ -5,6 +5,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 
 #include "base/error.h"
@@ -26,28 +27,28 @@ bool isVector(Value* x) { return x->getType()->isVectorTy(); }
 
 }  // namespace
 
-int Emitter::lanesOf(int space, uint64_t digits) const {
+int64_t Emitter::lanesOf(int64_t space, uint64_t digits) const {
   const SpaceInfo& info = spaces_[space];
   return info.vector >= 0 && (digits >> info.vector & 1) != 0 ? info.lanes : 1;
 }
 
-int Emitter::pieceIndex(int space, uint64_t digits, const Position& at) const {
-  int index = 0;
+int64_t Emitter::pieceIndex(int64_t space, uint64_t digits, const Position& at) const {
+  int64_t index = 0;
   for (size_t d = 0; digits >> d != 0; d++) {
     index = (digits >> d & 1) != 0 ? index * spaces_[space].radix[d] + at.digit[d] : index;
   }
   return index;
 }
 
-int Emitter::pieceCount(int space, uint64_t digits) const {
-  int count = 1;
+int64_t Emitter::pieceCount(int64_t space, uint64_t digits) const {
+  int64_t count = 1;
   for (size_t d = 0; digits >> d != 0; d++) {
     count *= (digits >> d & 1) != 0 ? spaces_[space].radix[d] : 1;
   }
   return count;
 }
 
-Value* Emitter::splat(Value* x, int lanes) {
+Value* Emitter::splat(Value* x, int64_t lanes) {
   if (lanes == 1 || x->getType()->isVectorTy()) {
     return x;
   }
@@ -67,7 +68,7 @@ Value* Emitter::splat(Value* x, int lanes) {
   return wide;
 }
 
-void Emitter::splatBeside(std::span<Value*> values, int lanes) {
+void Emitter::splatBeside(std::span<Value*> values, int64_t lanes) {
   if (std::ranges::any_of(values, isVector)) {
     std::ranges::transform(values, values.begin(), [&](Value* x) { return splat(x, lanes); });
   }
@@ -86,7 +87,7 @@ Value* Emitter::piece(ValueId id, const Position& at) {
   return value;
 }
 
-Value* Emitter::vectorPiece(ValueId id, const Position& at, int lanes) { return splat(piece(id, at), lanes); }
+Value* Emitter::vectorPiece(ValueId id, const Position& at, int64_t lanes) { return splat(piece(id, at), lanes); }
 
 void Emitter::evaluate(ValueId id) {
   const tile::Value& v = p_.values[id];
@@ -128,7 +129,7 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
     bool vectors = std::ranges::all_of(results, isVector);
     results = vectors ? points_.pointGroup(v.op, p_.values[v.operands[0]].dtype, results) : std::vector<Value*>{};
   }
-  for (size_t i = 0; i < missing.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(missing); i++) {
     if (results.empty()) {
       piece(id, missing[i]);
     } else {
@@ -194,7 +195,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   }
   Value* index = piece(v.operands[0], at);
   Value* extent = piece(v.operands[1], at);
-  int lanes = isVector(index) || isVector(extent) || c.lanes != nullptr ? lanesOf(v) : 1;
+  int64_t lanes = isVector(index) || isVector(extent) || c.lanes != nullptr ? lanesOf(v) : 1;
   index = splat(index, lanes);
   extent = splat(extent, lanes);
   // Compared as unsigned numbers a negative index is beyond any extent that is not negative itself.
@@ -228,7 +229,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
 Value* Emitter::indexValue(ValueId id, const Position& at) {
   const tile::Value& v = p_.values[id];
   PieceExpr e = pieceExpr(affineOf(&v.index, v.space, [&] { return v.index[0].expr; }), v.space, at);
-  int lanes = lanesOf(v);
+  int64_t lanes = lanesOf(v);
   if (e.linear && (lanes == 1 || e.laneSlope.isConst(0))) {
     return scalar(e.rest + e.constant);
   }
@@ -294,7 +295,7 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
   const tile::Value& operand = p_.values[v.operands[0]];
   const SpaceInfo& info = spaces_[operand.space];
   uint64_t removed = operand.digits & ~v.digits;
-  int lanes = lanesOf(operand);
+  int64_t lanes = lanesOf(operand);
   bool acrossLanes = info.vector >= 0 && (removed >> info.vector & 1) != 0;
   Type* type = elementType(v.dtype);
   Constant* identity = isFloatingPoint(v.dtype) ? ConstantFP::get(type, floatingIdentity(v.combiner))
@@ -305,7 +306,7 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
   };
   eachPosition(operand.space, removed, [&](const Position& inner) {
     Position whole = at;
-    for (size_t d = 0; d < info.radix.size(); d++) {
+    for (int64_t d = 0; d < std::ssize(info.radix); d++) {
       if ((removed >> d & 1) != 0) {
         whole.digit[d] = inner.digit[d];
       }
@@ -330,7 +331,7 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
 }
 
 Value* Emitter::reduceLanes(Value* x, tile::Combiner combiner, DataType dtype) {
-  auto lanes = static_cast<int>(cast<FixedVectorType>(x->getType())->getNumElements());
+  auto lanes = static_cast<int64_t>(cast<FixedVectorType>(x->getType())->getNumElements());
   std::vector<int> numbers(lanes);
   std::iota(numbers.begin(), numbers.end(), 0);
   for (; lanes > 2; lanes /= 2) {
@@ -344,7 +345,7 @@ Value* Emitter::reduceLanes(Value* x, tile::Combiner combiner, DataType dtype) {
 
 // -- calls ------------------------------------------------------------------------------------------------------------
 
-Value* Emitter::entrySlot(Type* type, int number) {
+Value* Emitter::entrySlot(Type* type, int64_t number) {
   Value*& slot = entrySlots_[{type, number}];
   if (slot == nullptr) {
     IRBuilderBase::InsertPointGuard guard(b_);
@@ -366,7 +367,7 @@ Value* Emitter::callScalar(PointOp op, DataType dtype, std::span<Value* const> o
   uint64_t lanes = type->isVectorTy() ? cast<FixedVectorType>(type)->getNumElements() : 1;
   std::array<Value*, 3> slots{};
   for (size_t i = 0; i < 3; i++) {
-    slots[i] = entrySlot(type, static_cast<int>(i));
+    slots[i] = entrySlot(type, i);
     if (i > 0 && i <= operands.size()) {
       b_.CreateAlignedStore(operands[i - 1], slots[i], Align(64));
     }

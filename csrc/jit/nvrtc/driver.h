@@ -11,8 +11,8 @@ namespace meshfuse {
 // How a kernel is launched: a one-dimensional grid; see codegen/cuda/emit.h.
 struct CudaLaunchShape {
   int64_t blocks = 1;
-  int threads = 32;
-  int cluster = 1;
+  int64_t threads = 32;
+  int64_t cluster = 1;
   int64_t sharedBytes = 0;
 };
 

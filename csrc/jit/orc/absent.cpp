@@ -24,6 +24,6 @@ const CpuTarget& CpuCompiler::target() const { throwAbsent(); }
 std::string CpuCompiler::irText(const tile::Program&) const { throwAbsent(); }
 std::string CpuCompiler::assemblyText(const tile::Program&) const { throwAbsent(); }
 CpuTarget hostTarget() { throwAbsent(); }
-CpuTarget narrowerTarget(const CpuTarget&, int) { throwAbsent(); }
+CpuTarget narrowerTarget(const CpuTarget&, int64_t) { throwAbsent(); }
 
 }  // namespace meshfuse

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <list>
 #include <map>
@@ -124,7 +125,7 @@ std::vector<KernelPtr> CpuCompiler::compile(std::span<const tile::Program> progr
   std::vector<KernelPtr> result(programs.size());
   std::vector<Hash128> keys = mapped(programs, [&](const tile::Program& program) { return s.keyOf(program); });
   std::vector<size_t> missing;  // first of each key
-  for (size_t i = 0; i < programs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(programs); i++) {
     result[i] = s.find(keys[i]);
     if (result[i]) {
       s.memoryHits++;
@@ -160,11 +161,11 @@ std::vector<KernelPtr> CpuCompiler::compile(std::span<const tile::Program> progr
       s.giveBack(std::move(compiler));
     }
   };
-  int most = s.options.threads > 0 ? s.options.threads : availableCores();
+  int64_t most = s.options.threads > 0 ? s.options.threads : availableCores();
   {
     std::vector<std::jthread> helpers;
     try {
-      for (int t = 1; t < std::min<int>(most, static_cast<int>(toCompile.size())); t++) {
+      for (int64_t t = 1; t < std::min<int64_t>(most, std::ssize(toCompile)); t++) {
         helpers.emplace_back(work);
       }
     } catch (const std::exception&) {
@@ -175,7 +176,7 @@ std::vector<KernelPtr> CpuCompiler::compile(std::span<const tile::Program> progr
   if (failure) {
     std::rethrow_exception(failure);
   }
-  for (size_t i = 0; i < programs.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(programs); i++) {
     auto first = std::ranges::find_if(missing, [&](size_t m) { return keys[m] == keys[i]; });
     result[i] = result[i] ? result[i] : result[*first];
   }

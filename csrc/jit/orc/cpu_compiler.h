@@ -33,7 +33,7 @@ struct CpuKernel {
 };
 
 struct CpuCompilerOptions {
-  int threads = 0;                       // of one compile call; 0: one for each core
+  int64_t threads = 0;                   // of one compile call; 0: one for each core
   size_t kernels = 4096;                 // kept in memory; the least recently used is evicted first
   std::shared_ptr<DiskCache> disk = {};  // none: nothing is kept between processes
   std::optional<CpuTarget> target = {};  // none: this machine
@@ -71,6 +71,6 @@ class CpuCompiler {
 // This machine, as LLVM knows it.
 [[nodiscard]] CpuTarget hostTarget();
 // A machine like `target` whose registers have at most `vectorBytes` (16 or 32) bytes.
-[[nodiscard]] CpuTarget narrowerTarget(const CpuTarget& target, int vectorBytes);
+[[nodiscard]] CpuTarget narrowerTarget(const CpuTarget& target, int64_t vectorBytes);
 
 }  // namespace meshfuse

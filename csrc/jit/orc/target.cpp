@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <map>
 
 #include "base/ranges.h"
@@ -17,7 +18,7 @@ constexpr std::string_view kVex[] = {"fma", "f16c", "vaes", "vpclmulqdq", "ssse3
 
 std::map<std::string, bool> parse(const std::string& features) {
   std::map<std::string, bool> map;
-  for (size_t at = 0; at < features.size();) {
+  for (int64_t at = 0; at < std::ssize(features);) {
     size_t end = std::min(features.find(',', at), features.size());
     map[features.substr(at + 1, end - at - 1)] = features[at] == '+';
     at = end + 1;
@@ -50,7 +51,7 @@ CpuTarget hostTarget() {
   return target;
 }
 
-CpuTarget narrowerTarget(const CpuTarget& target, int vectorBytes) {
+CpuTarget narrowerTarget(const CpuTarget& target, int64_t vectorBytes) {
   std::map<std::string, bool> features = parse(target.features);
   for (auto& [name, on] : features) {
     auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };

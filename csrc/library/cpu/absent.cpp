@@ -3,11 +3,11 @@
 
 namespace meshfuse {
 
-std::optional<std::string> Contraction::refuse(const Expr&, const std::map<int, Layout>&) {
+std::optional<std::string> Contraction::refuse(const Expr&, const std::map<int64_t, Layout>&) {
   return "built without oneDNN";
 }
 
-Contraction::Contraction(const Expr&, const std::map<int, Layout>&) : dtype_(DataType::Float) {
+Contraction::Contraction(const Expr&, const std::map<int64_t, Layout>&) : dtype_(DataType::Float) {
   throwInternalError("[contraction] built without oneDNN");
 }
 

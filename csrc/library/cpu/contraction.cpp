@@ -3,6 +3,7 @@
 #include <dnnl.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -12,7 +13,7 @@
 #include "tensor/half.h"
 
 // The library's own threads stay out: our pool cuts the work. Absent where the library was built without OpenMP.
-extern "C" void omp_set_num_threads(int) __attribute__((weak));
+extern "C" void omp_set_num_threads(int64_t) __attribute__((weak));
 
 namespace meshfuse {
 
@@ -33,7 +34,7 @@ void insert(Operand& o, int64_t at, int64_t stride) {
   o.strides.insert(o.strides.begin() + at, stride);
 }
 
-Problem problemOf(const Expr& e, const std::map<int, Layout>& layouts) {
+Problem problemOf(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   std::vector<TensorView*> in = e.tensorInputs();
   auto operand = [&](const TensorView* tv) { return Operand{tv->constantShape(), layoutOf(tv, layouts).strides}; };
   Problem p{operand(in[0]), operand(in[1])};
@@ -71,7 +72,7 @@ bool hasUnitStride(const Operand& o) {
 std::vector<int64_t> batchOffsets(const Operand& o, const std::vector<int64_t>& batch) {
   std::vector<int64_t> offsets = {0};
   size_t own = o.shape.size() - 2;
-  for (size_t d = 0; d < batch.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(batch); d++) {
     bool present = d + own >= batch.size();
     size_t od = d + own - batch.size();
     int64_t stride = present && o.shape[od] != 1 ? o.strides[od] : 0;
@@ -96,7 +97,7 @@ constexpr int64_t kPiece = 16384;
 
 template <class Fn>
 void inPieces(ThreadPool& pool, int64_t elements, Fn fn) {
-  pool.run((elements + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end, int) {
+  pool.run((elements + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t i = begin * kPiece; i < std::min(elements, end * kPiece); i++) {
       fn(i);
     }
@@ -123,7 +124,7 @@ void narrow(ThreadPool& pool, const float* from, void* to, int64_t elements, Dat
 
 }  // namespace
 
-std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int, Layout>& layouts) {
+std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   if (!isContraction(e)) {
     return "it is no contraction";
   }
@@ -149,7 +150,7 @@ std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int
   return std::nullopt;
 }
 
-Contraction::Contraction(const Expr& e, const std::map<int, Layout>& layouts)
+Contraction::Contraction(const Expr& e, const std::map<int64_t, Layout>& layouts)
     : dtype_(e.tensorInputs()[0]->dtype()), wide_(isHalfPrecision(dtype_) && e.output()->dtype() == DataType::Float) {
   std::optional<std::string> refused = refuse(e, layouts);
   invariant(!refused, "[contraction] {}: {}", e.output()->toString(), refused.value_or(""));
@@ -189,7 +190,7 @@ void Contraction::product(ThreadPool& pool, const float* a, const float* b, floa
   // about two million multiplications a block, whole rows; the library packs a transposed b anew for every block
   int64_t block = std::clamp<int64_t>((int64_t{1} << 21) / std::max<int64_t>(1, n_ * k_), bPlain ? 16 : 64, 256);
   int64_t blocks = (m_ + block - 1) / block;
-  pool.run(blocks * std::ssize(aBatch_), [&](int64_t begin, int64_t end, int) {
+  pool.run(blocks * std::ssize(aBatch_), [&](int64_t begin, int64_t end, int64_t) {
     if (omp_set_num_threads != nullptr) {
       omp_set_num_threads(1);
     }
@@ -207,7 +208,7 @@ void Contraction::product(ThreadPool& pool, const float* a, const float* b, floa
                                         a + aBatch_[batch] + row * a_.rowStride, lda, b + bBatch_[batch], ldb,
                                         bias != nullptr ? 1.0f : 0.0f, out, n_);
       deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", rows, n_, k_,
-                  static_cast<int>(status));
+                  static_cast<int64_t>(status));
     }
   });
 }

@@ -24,9 +24,9 @@ class Contraction {
  public:
   // The reason why the library does not take the op: a build without the library, the type, a layout without unit stride. Nothing if it
   // takes the op.
-  static std::optional<std::string> refuse(const Expr& expr, const std::map<int, Layout>& layouts);
+  static std::optional<std::string> refuse(const Expr& expr, const std::map<int64_t, Layout>& layouts);
   // InternalError if refused. Extents must be constant.
-  Contraction(const Expr& expr, const std::map<int, Layout>& layouts);
+  Contraction(const Expr& expr, const std::map<int64_t, Layout>& layouts);
 
   int64_t workspaceBytes() const;
   // operands: the operands of the op, in order; out: contiguous; workspace: 64-byte aligned.

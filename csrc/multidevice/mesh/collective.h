@@ -27,7 +27,7 @@ enum class Collective : uint8_t {
   Exchange,  // a control message from every rank to every rank
   Close      // the end of a world
 };
-inline constexpr int kCollectives = 15;
+inline constexpr int64_t kCollectives = 15;
 
 // The properties of a collective that transports, programs and plans read. Without blocks, every rank gets the whole operand, and the
 // result is whole.

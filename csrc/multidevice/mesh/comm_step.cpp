@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "base/ranges.h"
@@ -10,16 +11,18 @@
 namespace meshfuse {
 
 RefinedMesh RefinedMesh::whole(const DeviceMesh& mesh) {
-  return {mesh, mesh, mapped(std::views::iota(0, mesh.numAxes()), [](int axis) { return AtomOrigin{axis, 1}; })};
+  return {mesh, mesh, mapped(std::views::iota(int64_t{0}, mesh.numAxes()), [](int64_t axis) {
+            return AtomOrigin{axis, 1};
+          })};
 }
 
 namespace {
 
 // x_2: the digit of axis x with stride 2.
-std::string partName(const DeviceMesh& mesh, int axis, int64_t below) {
+std::string partName(const DeviceMesh& mesh, int64_t axis, int64_t below) {
   std::string name = fmt::format("{}_{}", mesh.axisName(axis), below);
-  const auto hasName = [&](int a) { return mesh.axisName(a) == name; };
-  while (std::ranges::any_of(std::views::iota(0, mesh.numAxes()), hasName)) {
+  const auto hasName = [&](int64_t a) { return mesh.axisName(a) == name; };
+  while (std::ranges::any_of(std::views::iota(int64_t{0}, mesh.numAxes()), hasName)) {
     name += "_";
   }
   return name;
@@ -30,7 +33,7 @@ std::string partName(const DeviceMesh& mesh, int axis, int64_t below) {
 RefinedMesh RefinedMesh::cut(const DeviceMesh& mesh, const std::vector<std::vector<int64_t>>& cuts) {
   RefinedMesh refined{mesh, mesh, {}};
   std::vector<DeviceMesh::Axis> axes;
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
     const std::vector<int64_t>& at = cuts[axis];
     if (at.size() <= 2) {
       refined.origins.push_back({axis, 1});
@@ -61,9 +64,9 @@ std::string CommStep::toString() const {
   }
   // If the two sides have different atoms, the step prints the axes of the tensor instead.
   const bool byAxes = to && !(on.atoms == to->atoms);
-  const std::string names =
-      byAxes ? joined(std::views::iota(0, on.mesh.numAxes()), ", ", [&](int axis) { return on.mesh.axisName(axis); })
-             : joined(axes, ", ", [&](int axis) { return on.atoms.axisName(axis); });
+  const std::string names = byAxes ? joined(std::views::iota(int64_t{0}, on.mesh.numAxes()), ", ",
+                                            [&](int64_t axis) { return on.mesh.axisName(axis); })
+                                   : joined(axes, ", ", [&](int64_t axis) { return on.atoms.axisName(axis); });
   return fmt::format("{}({})", verbOf(*this), names);
 }
 
@@ -75,7 +78,7 @@ bool isEven(const CommStep& step, const std::vector<int64_t>& extents) {
   if (!traits(step.kind).operandHasBlocks) {
     return true;
   }
-  for (size_t k = 0; k < step.after.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(step.after.dims); k++) {
     for (const PlanDigit& d : step.after.dims[k]) {
       const bool isNew = d.atom != kLocal && contains(step.axes, d.atom);
       if (isNew && !isCutFromLocal(d, step.before.dims[k])) {

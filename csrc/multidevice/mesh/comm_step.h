@@ -31,7 +31,7 @@ struct CommStep {
   // Local: a rank keeps a part of its elements; or, if `after` is a partial sum and `before` is not, its contribution to the sum.
   Collective kind = Collective::Local;
   RefinedMesh on;
-  std::vector<int> axes;  // the team: atoms, ascending
+  std::vector<int64_t> axes;  // the team: atoms, ascending
   PlanState before;
   PlanState after;
   // Transfer as a permutation: for each device of the mesh (row-major) the position of the device that sends its whole part to it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdint>
 #include <numeric>
 #include <ranges>
 
@@ -18,7 +19,7 @@ namespace {
 constexpr int64_t kHintWithout = 2;  // the smallest size with communication
 
 // x, y, z, 3, 4, ...
-std::string letterOrNumber(int axisFromLast) {
+std::string letterOrNumber(int64_t axisFromLast) {
   return axisFromLast < 3 ? std::string(1, "xyz"[axisFromLast]) : std::to_string(axisFromLast);
 }
 
@@ -64,8 +65,8 @@ std::vector<int64_t> countFromZero(int64_t n) {
 
 std::vector<DeviceMesh::Axis> unnamedAxes(const std::vector<int64_t>& shape) {
   std::vector<DeviceMesh::Axis> axes;
-  for (size_t k = 0; k < shape.size(); k++) {
-    const auto fromLast = static_cast<int>(shape.size() - 1 - k);
+  for (int64_t k = 0; k < std::ssize(shape); k++) {
+    const auto fromLast = static_cast<int64_t>(shape.size() - 1 - k);
     axes.emplace_back((fromLast < 3 ? "" : "d") + letterOrNumber(fromLast), shape[k]);
   }
   return axes;
@@ -103,7 +104,7 @@ std::optional<ParallelType> parseParallelType(std::string_view text) {
     const int64_t size = numberIn<int64_t>(text.substr(next + 1));
     return pre > 0 && size > 0 ? std::optional(P::device(whole->axisFromLast(), pre, size)) : std::nullopt;
   }
-  const int axis = text.starts_with("DID") ? numberIn<int>(text.substr(3)) : 0;
+  const int64_t axis = text.starts_with("DID") ? numberIn<int64_t>(text.substr(3)) : 0;
   return axis >= 3 ? std::optional(P::device(axis)) : std::nullopt;
 }
 
@@ -201,7 +202,7 @@ bool DeviceMesh::isSymbolic() const {
   return std::ranges::any_of(grid().sizes, [](const IntExpr& size) { return !size.isConst(); });
 }
 
-int64_t DeviceMesh::hintSize(int axis) const {
+int64_t DeviceMesh::hintSize(int64_t axis) const {
   const auto k = static_cast<size_t>(axis);
   return grid().sizes.at(k).isConst() ? grid().sizes[k].constValue()
          : grid().hints[k] > 0        ? grid().hints[k]
@@ -210,8 +211,8 @@ int64_t DeviceMesh::hintSize(int axis) const {
 
 std::vector<int64_t> DeviceMesh::axisSizes() const { return mapped(grid().sizes, &IntExpr::constValue); }
 
-int64_t DeviceMesh::teamSize(const std::vector<int>& axes) const {
-  return productOf(axes, [&](int axis) { return axisSize(axis).constValue(); });
+int64_t DeviceMesh::teamSize(const std::vector<int64_t>& axes) const {
+  return productOf(axes, [&](int64_t axis) { return axisSize(axis).constValue(); });
 }
 
 int64_t DeviceMesh::numDevices() const {
@@ -222,14 +223,15 @@ int64_t DeviceMesh::numDevices() const {
   return empty() ? 0 : productOf(grid().sizes, &IntExpr::constValue);
 }
 
-int DeviceMesh::axisOf(ParallelType type) const {
+int64_t DeviceMesh::axisOf(ParallelType type) const {
   if (!type.isDevice()) {
     throwUserError(fmt::format("[mesh] {} is not a mesh axis; use DIDx, DIDy or DIDz", type.toString()));
   }
-  int axis = numAxes() - 1 - type.axisFromLast();
+  int64_t axis = numAxes() - 1 - type.axisFromLast();
   if (axis < 0) {
-    const std::string all = joined(std::views::iota(0, numAxes()), ", ",
-                                   [&](int k) { return fmt::format("{} ({})", typeOf(k).toString(), axisName(k)); });
+    const std::string all = joined(std::views::iota(int64_t{0}, numAxes()), ", ", [&](int64_t k) {
+      return fmt::format("{} ({})", typeOf(k).toString(), axisName(k));
+    });
     throwUserError(
         fmt::format("[mesh] {} needs a mesh of at least {} axes, {} has {}; give the mesh more axes or bind one of {}",
                     type.toString(), type.axisFromLast() + 1, toString(), numAxes(), all.empty() ? "none" : all));
@@ -238,7 +240,7 @@ int DeviceMesh::axisOf(ParallelType type) const {
 }
 
 ParallelType DeviceMesh::axis(std::string_view name) const {
-  const auto position = static_cast<int>(positionIn(grid().names, name));
+  const auto position = positionIn(grid().names, name);
   if (position == numAxes()) {
     throwUserError(fmt::format("[mesh] no axis is named {}; there are {}", name,
                                grid().names.empty() ? "none" : joined(grid().names, ", ")));
@@ -247,7 +249,7 @@ ParallelType DeviceMesh::axis(std::string_view name) const {
 }
 
 ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) const {
-  const int position = axisOf(axis(name));
+  const int64_t position = axisOf(axis(name));
   const IntExpr& whole = grid().sizes[position];
   check(whole.isConst(), "[mesh] the size of axis {} is a symbol; only an axis of constant size can be cut in parts",
         name);
@@ -257,7 +259,7 @@ ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) 
   return typeOf(position, whole.constValue() / pre / size, size);
 }
 
-ParallelType DeviceMesh::typeOf(int axis, int64_t below, int64_t size) const {
+ParallelType DeviceMesh::typeOf(int64_t axis, int64_t below, int64_t size) const {
   const int64_t whole = axisSize(axis).constValue();
   if (below < 1 || size < 1 || whole % below != 0 || whole / below % size != 0) {
     throwInternalError(fmt::format(
@@ -287,7 +289,7 @@ std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b
     bound.erase(std::find(bound.begin(), bound.end(), a.isPart() ? b : a));
   }
   std::vector<ParallelType> free;
-  for (int axis = 0; axis < numAxes(); axis++) {
+  for (int64_t axis = 0; axis < numAxes(); axis++) {
     const ParallelType whole = typeOf(axis);
     std::vector<std::pair<int64_t, int64_t>> taken;  // ranges (begin, end), counted from the outermost digit
     for (const ParallelType type : bound) {
@@ -354,7 +356,7 @@ int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
   return grid().ids.at(index);
 }
 
-std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int>& axes) const {
+std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int64_t>& axes) const {
   std::vector<int64_t> position = coordinates(rank);
   std::vector<int64_t> ranks;
   const int64_t count = teamSize(axes);

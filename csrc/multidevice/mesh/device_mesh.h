@@ -30,9 +30,9 @@ class ParallelType {
   enum class Kind : uint8_t { Serial, Stream, Device };
 
   constexpr ParallelType() = default;
-  static constexpr ParallelType device(int axisFromLast) { return {Kind::Device, axisFromLast}; }
+  static constexpr ParallelType device(int64_t axisFromLast) { return {Kind::Device, axisFromLast}; }
   // A part of an axis: the axis is divided into `pre` parts, and the binding is the digit of `size` directly below.
-  static constexpr ParallelType device(int axisFromLast, int64_t pre, int64_t size) {
+  static constexpr ParallelType device(int64_t axisFromLast, int64_t pre, int64_t size) {
     return {Kind::Device, axisFromLast, pre, size};
   }
 
@@ -44,7 +44,7 @@ class ParallelType {
 
   constexpr Kind kind() const { return kind_; }
   constexpr bool isDevice() const { return kind_ == Kind::Device; }
-  constexpr int axisFromLast() const { return axis_; }
+  constexpr int64_t axisFromLast() const { return axis_; }
   constexpr bool isPart() const { return size_ != 0; }
   constexpr int64_t pre() const { return pre_; }    // of a part
   constexpr int64_t size() const { return size_; }  // of a part
@@ -53,10 +53,10 @@ class ParallelType {
   friend constexpr bool operator==(ParallelType, ParallelType) = default;
 
  private:
-  constexpr ParallelType(Kind kind, int axis, int64_t pre = 1, int64_t size = 0)
+  constexpr ParallelType(Kind kind, int64_t axis, int64_t pre = 1, int64_t size = 0)
       : kind_(kind), axis_(axis), pre_(pre), size_(size) {}
   Kind kind_ = Kind::Serial;
-  int axis_ = 0;
+  int64_t axis_ = 0;
   int64_t pre_ = 1;
   int64_t size_ = 0;  // of a part; 0: the whole axis
 };
@@ -98,19 +98,20 @@ class DeviceMesh {
   [[nodiscard]] DeviceMesh bind(const MeshSizes& sizes) const;
 
   bool empty() const { return grid_ == nullptr; }
-  int numAxes() const { return static_cast<int>(grid().names.size()); }
-  bool isSymbolic() const;           // some size is a symbol
-  int64_t numDevices() const;        // InternalError while a size is symbolic
-  int64_t hintSize(int axis) const;  // its size if that is known
-  const std::string& axisName(int axis) const { return grid().names.at(axis); }
-  const IntExpr& axisSize(int axis) const { return grid().sizes.at(axis); }
-  std::vector<int64_t> axisSizes() const;                // InternalError if a size is symbolic
-  int64_t teamSize(const std::vector<int>& axes) const;  // ranks along these axes; InternalError if a size is symbolic
+  int64_t numAxes() const { return static_cast<int64_t>(grid().names.size()); }
+  bool isSymbolic() const;               // some size is a symbol
+  int64_t numDevices() const;            // InternalError while a size is symbolic
+  int64_t hintSize(int64_t axis) const;  // its size if that is known
+  const std::string& axisName(int64_t axis) const { return grid().names.at(axis); }
+  const IntExpr& axisSize(int64_t axis) const { return grid().sizes.at(axis); }
+  std::vector<int64_t> axisSizes() const;  // InternalError if a size is symbolic
+  int64_t teamSize(
+      const std::vector<int64_t>& axes) const;  // ranks along these axes; InternalError if a size is symbolic
   // Position of the axis that a device type names; UserError if the mesh has no such axis.
-  int axisOf(ParallelType type) const;
-  ParallelType typeOf(int axis) const { return ParallelType::device(numAxes() - 1 - axis); }
+  int64_t axisOf(ParallelType type) const;
+  ParallelType typeOf(int64_t axis) const { return ParallelType::device(numAxes() - 1 - axis); }
   // The type of the digit (coordinate / below) mod size of an axis; the type of the whole axis if the digit covers it.
-  ParallelType typeOf(int axis, int64_t below, int64_t size) const;
+  ParallelType typeOf(int64_t axis, int64_t below, int64_t size) const;
   // By name; UserError listing the names if there is none.
   ParallelType axis(std::string_view name) const;
   // A part of an axis, as in the example above. UserError unless the size of the axis is known and pre * size divides it.
@@ -131,7 +132,7 @@ class DeviceMesh {
   std::vector<int64_t> coordinates(int64_t rank) const;  // one for each axis; InternalError if absent
   int64_t at(const std::vector<int64_t>& coordinates) const;
   // The ranks along `axes` (positions) through `rank`, row-major in axis order of `axes`.
-  std::vector<int64_t> team(int64_t rank, const std::vector<int>& axes) const;
+  std::vector<int64_t> team(int64_t rank, const std::vector<int64_t>& axes) const;
 
   std::string toString() const;  // {y: 2, x: 2}[0, 1, 2, 3]    {dp: 2, tp: tp hint 4}[]
   friend bool operator==(const DeviceMesh&, const DeviceMesh&);

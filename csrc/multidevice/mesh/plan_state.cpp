@@ -1,6 +1,7 @@
 #include "multidevice/mesh/plan_state.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 
@@ -61,12 +62,12 @@ int64_t localExtent(const PlanDim& dim) {
   return productOf(dim, [](const PlanDigit& d) { return d.atom == kLocal ? d.size : 1; });
 }
 
-std::vector<int> ownersOf(const PlanDim& dim) {
-  return filtered(mapped(dim, &PlanDigit::atom), [](int atom) { return atom != kLocal; });
+std::vector<int64_t> ownersOf(const PlanDim& dim) {
+  return filtered(mapped(dim, &PlanDigit::atom), [](int64_t atom) { return atom != kLocal; });
 }
 
-std::vector<int> usedAtoms(const PlanState& state) {
-  std::vector<int> atoms;
+std::vector<int64_t> usedAtoms(const PlanState& state) {
+  std::vector<int64_t> atoms;
   for (const PlanDim& dim : state.dims) {
     append(atoms, ownersOf(dim));
   }
@@ -83,10 +84,10 @@ std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>&
   return coordinates;
 }
 
-int64_t positionAmong(const std::vector<int>& atoms, const std::vector<int64_t>& coordinates,
+int64_t positionAmong(const std::vector<int64_t>& atoms, const std::vector<int64_t>& coordinates,
                       const std::vector<int64_t>& atomSizes) {
   int64_t position = 0;
-  for (int atom : atoms) {
+  for (int64_t atom : atoms) {
     position = position * atomSizes[atom] + coordinates[atom];
   }
   return position;

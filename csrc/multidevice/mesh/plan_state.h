@@ -12,11 +12,11 @@
 
 namespace meshfuse {
 
-inline constexpr int kLocal = -1;
+inline constexpr int64_t kLocal = -1;
 
 // The origin of an atom: its coordinate is (the coordinate on `axis` / below) mod the atom's size.
 struct AtomOrigin {
-  int axis = 0;
+  int64_t axis = 0;
   int64_t below = 1;
   friend bool operator==(const AtomOrigin&, const AtomOrigin&) = default;
 };
@@ -24,7 +24,7 @@ struct AtomOrigin {
 struct PlanDigit {
   int64_t stride = 1;
   int64_t size = 1;
-  int atom = kLocal;
+  int64_t atom = kLocal;
   friend auto operator<=>(const PlanDigit&, const PlanDigit&) = default;
 };
 
@@ -32,7 +32,7 @@ using PlanDim = std::vector<PlanDigit>;
 
 struct PlanState {
   std::vector<PlanDim> dims;
-  std::vector<int> partial;  // atoms over which the tensor is still to be combined, ascending
+  std::vector<int64_t> partial;  // atoms over which the tensor is still to be combined, ascending
   // By dim: the given sizes of its parts; empty without such dims. Digits index the padded dim, in which each part is as long as the
   // longest.
   std::vector<std::vector<int64_t>> parts = {};
@@ -52,13 +52,13 @@ struct PlanState {
 [[nodiscard]] bool isCutFromLocal(const PlanDigit& owned, const PlanDim& before);
 // Indices on one rank.
 [[nodiscard]] int64_t localExtent(const PlanDim& dim);
-[[nodiscard]] std::vector<int> ownersOf(const PlanDim& dim);  // by digit, the outermost first
+[[nodiscard]] std::vector<int64_t> ownersOf(const PlanDim& dim);  // by digit, the outermost first
 // Atoms that own a digit, ascending.
-[[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
+[[nodiscard]] std::vector<int64_t> usedAtoms(const PlanState& state);
 // The coordinates of a rank, by atom; `position` counts the ranks of the mesh in row-major order.
 [[nodiscard]] std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>& atomSizes);
 // The position of a rank among those that differ from it in these atoms only; the last atom varies fastest.
-[[nodiscard]] int64_t positionAmong(const std::vector<int>& atoms, const std::vector<int64_t>& coordinates,
+[[nodiscard]] int64_t positionAmong(const std::vector<int64_t>& atoms, const std::vector<int64_t>& coordinates,
                                     const std::vector<int64_t>& atomSizes);
 
 }  // namespace meshfuse

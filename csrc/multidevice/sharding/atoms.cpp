@@ -1,6 +1,7 @@
 #include "multidevice/sharding/atoms.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 
 #include "base/error.h"
@@ -18,7 +19,7 @@ using Cuts = std::vector<std::set<int64_t>>;
 struct Piece {
   size_t dim;
   int64_t stride;
-  int axis;
+  int64_t axis;
   int64_t below;
   int64_t size;
 };
@@ -63,7 +64,7 @@ bool cutOnce(const std::vector<Piece>& pieces, std::vector<std::set<int64_t>>& s
 
 void cutToPrimes(std::set<int64_t>& cuts) {
   const std::vector<int64_t> at(cuts.begin(), cuts.end());
-  for (size_t i = 1; i < at.size(); i++) {
+  for (int64_t i = 1; i < std::ssize(at); i++) {
     int64_t rest = at[i] / at[i - 1];
     int64_t cut = at[i - 1];
     for (int64_t factor = 2; rest > 1; factor++) {
@@ -89,22 +90,22 @@ PlanState onAtoms(const ShardState& state, const RefinedMesh& refined) {
         continue;
       }
       const Piece p = pieceOf(d, out.dims.size());
-      for (size_t atom = 0; atom < refined.origins.size(); atom++) {  // the outer parts of an axis come first
+      for (int64_t atom = 0; atom < std::ssize(refined.origins); atom++) {  // the outer parts of an axis come first
         const auto& [axis, below] = refined.origins[atom];
         if (axis == p.axis && below >= p.below && below < p.below * p.size) {
-          const auto place = static_cast<int>(atom);
+          const auto place = atom;
           digits.push_back({p.stride * (below / p.below), refined.atoms.axisSize(place).constValue(), place});
         }
       }
     }
     out.dims.push_back(normalForm(digits));
   }
-  for (size_t k = 0; k < state.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(state.dims); k++) {
     out.setParts(k, constantParts(state.dims[k]));
   }
-  for (size_t atom = 0; atom < refined.origins.size(); atom++) {
+  for (int64_t atom = 0; atom < std::ssize(refined.origins); atom++) {
     if (contains(state.partial, refined.origins[atom].axis)) {
-      out.partial.push_back(static_cast<int>(atom));
+      out.partial.push_back(atom);
     }
   }
   return out;
@@ -115,13 +116,13 @@ PlanState onAtoms(const ShardState& state, const RefinedMesh& refined) {
 std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, AtomLevel level) {
   const DeviceMesh& mesh = from.mesh;
   Cuts cuts(mesh.numAxes());
-  for (int a = 0; a < mesh.numAxes(); a++) {
+  for (int64_t a = 0; a < mesh.numAxes(); a++) {
     cuts[a] = {1, mesh.axisSize(a).constValue()};
   }
   std::vector<std::set<int64_t>> strides(from.dims.size());
   std::vector<Piece> pieces;
   for (const ShardState* state : {&from, &to}) {
-    for (size_t k = 0; k < state->dims.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(state->dims); k++) {
       for (const Digit& d : state->dims[k].digits()) {
         strides[k].insert(d.stride.constValue());
         if (d.owner.isDevice()) {
@@ -161,17 +162,17 @@ AtomPair nestedAtoms(const ShardState& from, const ShardState& to) {
 
 ShardState shardState(const PlanState& state, const DeviceMesh& mesh, const std::vector<IntExpr>& shape) {
   ShardState out{mesh, {}, state.partial};
-  for (size_t k = 0; k < state.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(state.dims); k++) {
     std::vector<Digit> owned;
     for (const PlanDigit& d : state.dims[k]) {
       if (d.atom != kLocal) {
         const std::span<const int64_t> parts = state.partsOf(k);
-        owned.push_back({static_cast<int>(k), d.stride, d.size, Owner::device(d.atom), Digit::kEven,
+        owned.push_back({k, d.stride, d.size, Owner::device(d.atom), Digit::kEven,
                          std::vector<IntExpr>(parts.begin(), parts.end())});
       }
     }
-    out.dims.push_back(shape[k].isConst() ? fillRagged(static_cast<int>(k), shape[k].constValue(), owned)
-                                          : fillLocal(static_cast<int>(k), shape[k], owned));
+    out.dims.push_back(shape[k].isConst() ? fillRagged(k, shape[k].constValue(), owned)
+                                          : fillLocal(k, shape[k], owned));
   }
   return out;
 }

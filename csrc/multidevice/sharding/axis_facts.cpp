@@ -1,5 +1,6 @@
 #include "multidevice/sharding/axis_facts.h"
 
+#include <cstdint>
 #include <map>
 #include <numeric>
 #include <set>
@@ -14,19 +15,19 @@ namespace meshfuse {
 namespace {
 
 // The outermost logical dim that a loop dim is made of, or -1.
-int originOf(const IterDomain* id, const std::vector<IterDomain*>& logical) {
+int64_t originOf(const IterDomain* id, const std::vector<IterDomain*>& logical) {
   while (!contains(logical, id)) {
     if (id->definition() == nullptr) {
       return -1;
     }
     id = id->definition()->in[0];
   }
-  return static_cast<int>(positionIn(logical, id));
+  return positionIn(logical, id);
 }
 
 MeshSizes hintsOf(const DeviceMesh& mesh) {
   MeshSizes hints;
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
     hints[mesh.axisName(axis)] = mesh.hintSize(axis);
   }
   return hints;
@@ -83,8 +84,8 @@ AxisFacts::AxisFacts(const Fusion& fusion) : prover_(factsOfSizes(fusion)) {
     }
     hints.merge(hintsOf(mesh));
     for (const IterDomain* id : tv->getLoopDomain()) {
-      const int dim = id->isDeviceDim() ? originOf(id, tv->getLogicalDomain()) : -1;
-      const int axis = mesh.numAxes() - 1 - id->parallelType().axisFromLast();
+      const int64_t dim = id->isDeviceDim() ? originOf(id, tv->getLogicalDomain()) : -1;
+      const int64_t axis = mesh.numAxes() - 1 - id->parallelType().axisFromLast();
       if (dim < 0 || axis < 0) {
         continue;
       }
@@ -125,7 +126,7 @@ std::optional<ShardState> atHints(const ShardState& state, const std::vector<Int
   const MeshSizes hints = hintsOf(state.mesh);
   const auto bound = [&](const IntExpr& e) { return e.substitute(valuesIn(hints)); };
   ShardState result{state.mesh.bind(hints), {}, state.partial};
-  for (size_t k = 0; k < state.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(state.dims); k++) {
     const DigitList& dim = state.dims[k];
     if (dim.isOpaque() || !shape[k].isConst()) {
       return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "base/ranges.h"
@@ -15,14 +16,14 @@ std::string wrongContributions(const TensorView* tv, const Prover& prover) {
   if (partial == nullptr) {
     return "";
   }
-  const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv, prover).partial : std::vector<int>();
+  const std::vector<int64_t> axes = tv->hasDeviceMesh() ? shardState(tv, prover).partial : std::vector<int64_t>();
   if (axes.empty()) {
     return fmt::format(
         "dim {} of {} is a part of a reduced dim and bound to no axis; expected a partial sum over an axis: bind the "
         "dim, or split the reduced dim with reshape and reduce only its other part",
         tv->partialDim(), tv->toString());
   }
-  const IntExpr ranks = productOf(axes, [&](int axis) { return tv->getDeviceMesh().axisSize(axis); });
+  const IntExpr ranks = productOf(axes, [&](int64_t axis) { return tv->getDeviceMesh().axisSize(axis); });
   if (!ranks.isConst() || !partial->extent().isConst() || ranks == partial->extent()) {
     return "";
   }
@@ -30,7 +31,7 @@ std::string wrongContributions(const TensorView* tv, const Prover& prover) {
       "dim {} of {} counts {} contributions, the axes {} that own it have {} ranks; expected one for each rank: reduce "
       "the rest first",
       tv->partialDim(), tv->toString(), partial->extent().toString(),
-      joined(axes, ", ", [&](int axis) { return tv->getDeviceMesh().axisName(axis); }), ranks.toString());
+      joined(axes, ", ", [&](int64_t axis) { return tv->getDeviceMesh().axisName(axis); }), ranks.toString());
 }
 
 }  // namespace meshfuse

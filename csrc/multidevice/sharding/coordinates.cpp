@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -12,7 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-bool agree(const DeviceMesh& a, int axisOfA, const DeviceMesh& b, int axisOfB) {
+bool agree(const DeviceMesh& a, int64_t axisOfA, const DeviceMesh& b, int64_t axisOfB) {
   return a.axisSize(axisOfA) == b.axisSize(axisOfB) && std::ranges::all_of(a.devices(), [&](int64_t rank) {
            return !b.contains(rank) || a.coordinates(rank)[axisOfA] == b.coordinates(rank)[axisOfB];
          });
@@ -26,10 +27,10 @@ CoordinateSymbols::CoordinateSymbols(const Fusion& global) {
       meshes_.push_back(tv->getDeviceMesh());
     }
   }
-  std::map<std::string, int> used;
-  for (size_t m = 0; m < meshes_.size(); m++) {
+  std::map<std::string, int64_t> used;
+  for (int64_t m = 0; m < std::ssize(meshes_); m++) {
     const DeviceMesh& mesh = meshes_[m];
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
       const std::string plain = "coord." + mesh.axisName(axis);
       auto known = std::ranges::find_if(symbols_, [&](const Symbol& s) {
         return std::ranges::all_of(s.axes, [&](const Axis& other) {
@@ -38,7 +39,7 @@ CoordinateSymbols::CoordinateSymbols(const Fusion& global) {
         });
       });
       if (known == symbols_.end()) {
-        const int number = used[plain]++;
+        const int64_t number = used[plain]++;
         symbols_.push_back({number == 0 ? plain : fmt::format("{}.{}", plain, number), {}});
         known = symbols_.end() - 1;
       }
@@ -47,7 +48,7 @@ CoordinateSymbols::CoordinateSymbols(const Fusion& global) {
   }
 }
 
-IntExpr CoordinateSymbols::of(const DeviceMesh& mesh, int axis) const {
+IntExpr CoordinateSymbols::of(const DeviceMesh& mesh, int64_t axis) const {
   for (const Symbol& s : symbols_) {
     for (const Axis& a : s.axes) {
       if (a.axis == axis && meshes_[a.mesh] == mesh) {

@@ -24,7 +24,7 @@ class CoordinateSymbols {
   explicit CoordinateSymbols(const Fusion& global);
 
   // The coordinate on an axis of one of these meshes: 0 .. size - 1.
-  [[nodiscard]] IntExpr of(const DeviceMesh& mesh, int axis) const;
+  [[nodiscard]] IntExpr of(const DeviceMesh& mesh, int64_t axis) const;
   // The coordinate on an atom of a refinement of the mesh.
   [[nodiscard]] IntExpr of(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size) const;
   // The values of the symbols on a rank, for all meshes that contain the rank.
@@ -32,8 +32,8 @@ class CoordinateSymbols {
 
  private:
   struct Axis {
-    size_t mesh;
-    int axis;
+    int64_t mesh;
+    int64_t axis;
   };
   struct Symbol {
     std::string name;

@@ -2,6 +2,7 @@
 #include "multidevice/sharding/shard_state.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 
@@ -63,7 +64,7 @@ class DigitsOver {
 
   DigitList made(IterDomain* id) {
     if (contains(base_, id)) {
-      const auto dim = static_cast<int>(positionIn(base_, id));
+      const auto dim = positionIn(base_, id);
       const IntExpr extent = prover_.canonical(id->extent());
       if (extent.isConst(1)) {
         ones_.emplace(id->id(), Digit{dim, 1, 1, {}});
@@ -119,14 +120,14 @@ class DigitsOver {
     return splitRagged(*top, extentOf(top->dim), e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
   }
 
-  IntExpr extentOf(int dim) const { return prover_.canonical(base_[dim]->extent()); }
+  IntExpr extentOf(int64_t dim) const { return prover_.canonical(base_[dim]->extent()); }
 
   // The partition of a whole dim. Parts of equal blocks are the same as a split.
   DigitList partOf(const IdExpr& e, bool outer) {
     if (!contains(base_, e.in[0])) {
       return DigitList::opaque();
     }
-    const auto dim = static_cast<int>(positionIn(base_, e.in[0]));
+    const auto dim = positionIn(base_, e.in[0]);
     const IntExpr parts = std::ssize(e.sizes);
     const auto sizes = mapped(e.sizes, [&](const IntExpr& size) { return prover_.canonical(size); });
     const IntExpr extent = sumOf(sizes);
@@ -167,7 +168,7 @@ class DigitsOver {
   const std::vector<IterDomain*>& base_;
   const Prover& prover_;
   std::vector<Known> known_;
-  std::map<int, Digit> ones_;  // by id: a topmost digit of size 1, which its list does not show
+  std::map<int64_t, Digit> ones_;  // by id: a topmost digit of size 1, which its list does not show
 };
 
 }  // namespace

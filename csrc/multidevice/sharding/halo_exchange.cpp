@@ -1,6 +1,7 @@
 #include "multidevice/sharding/halo_exchange.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "base/ranges.h"
@@ -37,11 +38,12 @@ IndexRuns movedInto(const IndexRuns& runs, int64_t offset, int64_t extent) {
 }
 
 // The position, equal in every team, of the one rank that holds everything its team needs.
-std::optional<int64_t> rootAlong(const std::vector<int>& axes, const ShardState& held, const HaloExchange& exchange) {
+std::optional<int64_t> rootAlong(const std::vector<int64_t>& axes, const ShardState& held,
+                                 const HaloExchange& exchange) {
   const DeviceMesh& mesh = exchange.to;
   const std::vector<Part>& needs = exchange.needs;
   std::optional<int64_t> root;
-  for (size_t r = 0; r < needs.size(); r++) {
+  for (int64_t r = 0; r < std::ssize(needs); r++) {
     const std::vector<int64_t> team = mesh.team(mesh.devices()[r], axes);
     for (const int64_t place : indices(team)) {
       const bool has = heldPart(held, team[place]).contains(needs[r]);
@@ -95,7 +97,7 @@ HaloExchange exchangeOf(const ShardState& held, const DeviceMesh& to, std::vecto
     out.cost = peers + (haveSameDevices(held.mesh, to) ? 1 : prices.betaBetween) * busiest;
     return out;
   }
-  out.step.axes = mapped(found.crossed, [&](int axis) { return to.axisName(axis); });
+  out.step.axes = mapped(found.crossed, [&](int64_t axis) { return to.axisName(axis); });
   const double perElement = costAlong(out.step.axes, prices.beta);
   out.cost = costAlong(out.step.axes, prices.alpha) * peers + perElement * busiest;
   if (const std::optional<int64_t> root = alike ? rootAlong(found.crossed, held, out) : std::nullopt) {
@@ -132,7 +134,7 @@ std::optional<Part> joined(const Part& a, const Part& b) {
     return a.count() == 0 ? b : a;
   }
   Part out;
-  for (size_t k = 0; k < a.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(a.dims); k++) {
     std::optional<IndexRuns> runs = joined(a.dims[k], b.dims[k]);
     if (!runs) {
       return std::nullopt;
@@ -154,7 +156,7 @@ std::optional<HaloExchange> together(const TensorView* from, const HaloExchange&
     return std::nullopt;
   }
   std::vector<Part> needs;
-  for (size_t r = 0; r < a.needs.size(); r++) {
+  for (int64_t r = 0; r < std::ssize(a.needs); r++) {
     std::optional<Part> both = joined(a.needs[r], b.needs[r]);
     if (!both) {
       return std::nullopt;
@@ -175,7 +177,7 @@ bool exchangesHalo(const Expr* expr) { return isWindowOp(expr) && !expr->attribu
 
 Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes, const Part& made) {
   Part read;
-  for (size_t k = 0; k < sizes.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(sizes); k++) {
     const int64_t start = attributes.starts[k].constValue();
     if (kind == ExprKind::Pad) {
       read.dims.push_back(movedInto(made.dims[k], -start, sizes[k]));
@@ -189,7 +191,7 @@ Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vec
   return read;
 }
 
-Part windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device) {
+Part windowNeeds(const Expr* expr, int64_t operand, const ShardState& result, int64_t device) {
   const Part made = heldPart(result, device);
   const std::vector<int64_t> sizes = expr->input(operand)->asTensor()->constantShape();
   if (expr->kind() != ExprKind::Cat) {
@@ -201,7 +203,7 @@ Part windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_
   })};
 }
 
-std::optional<HaloExchange> haloExchange(const Expr* expr, int operand) {
+std::optional<HaloExchange> haloExchange(const Expr* expr, int64_t operand) {
   if (expr->kind() == ExprKind::IndexSelect) {
     std::optional<HaloExchange> row = rowBroadcast(expr);
     if (row && operand != 0) {
@@ -225,10 +227,10 @@ std::optional<HaloExchange> haloExchange(const Expr* expr, int operand) {
 }
 
 HaloExchanges::HaloExchanges(const Fusion& fusion) {
-  std::map<int, std::vector<size_t>> open;  // by operand: exchanges that later windows may join
+  std::map<int64_t, std::vector<size_t>> open;  // by operand: exchanges that later windows may join
   for (const Expr* e : fusion.exprs()) {
     for (size_t k = 0; exchangesHalo(e) && k < e->inputs().size(); k++) {
-      const auto operand = static_cast<int>(k);
+      const auto operand = k;
       const Val* input = e->input(operand);
       std::optional<HaloExchange> exchange = input->isTensor() ? haloExchange(e, operand) : std::nullopt;
       if (!exchange) {
@@ -256,7 +258,7 @@ HaloExchanges::HaloExchanges(const Fusion& fusion) {
   }
 }
 
-const HaloExchanges::Place* HaloExchanges::find(const Expr* expr, int operand) const {
+const HaloExchanges::Place* HaloExchanges::find(const Expr* expr, int64_t operand) const {
   const auto at = places_.find({expr->id(), operand});
   return at == places_.end() ? nullptr : &at->second;
 }
@@ -271,8 +273,8 @@ void HaloExchanges::keepAmounts() {
 
 std::vector<HaloStep> HaloExchanges::steps(const Expr* expr) const {
   std::vector<HaloStep> steps;
-  for (size_t k = 0; k < expr->inputs().size(); k++) {
-    if (const Place* place = find(expr, static_cast<int>(k))) {
+  for (int64_t k = 0; k < std::ssize(expr->inputs()); k++) {
+    if (const Place* place = find(expr, k)) {
       steps.push_back(place->step);
     }
   }

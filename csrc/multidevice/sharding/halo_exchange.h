@@ -28,7 +28,7 @@ struct HaloExchange {
   int64_t received = 0;               // elements that the busiest device receives
   int64_t total = 0;                  // elements that all devices receive
   // Not empty if all ranks along these mesh axes need the same part. The rank at position `root` holds it and broadcasts it.
-  std::vector<int> broadcastAxes;
+  std::vector<int64_t> broadcastAxes;
   IntExpr root = 0;
   HaloStep step;
 };
@@ -38,13 +38,13 @@ struct HaloExchange {
 // True for a window op with a planned halo exchange. Its edges may communicate.
 [[nodiscard]] bool exchangesHalo(const Expr* expr);
 // The elements of the operand that a device needs to compute its part of the result.
-[[nodiscard]] Part windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device);
+[[nodiscard]] Part windowNeeds(const Expr* expr, int64_t operand, const ShardState& result, int64_t device);
 // The elements of an operand of these sizes that a Slice or Pad with these attributes reads for a part of its result.
 [[nodiscard]] Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes,
                                const Part& made);
 // The exchange of one operand, with the cost model of the fusion's planner settings. Empty if sizes or offsets are not constant, or if
 // the operand is a partial sum. For an IndexSelect `messages` is empty: the sender is known only at run time.
-[[nodiscard]] std::optional<HaloExchange> haloExchange(const Expr* expr, int operand);
+[[nodiscard]] std::optional<HaloExchange> haloExchange(const Expr* expr, int64_t operand);
 
 // The halo exchanges of a planned fusion. Two exchanges of one tensor to one mesh are merged if that costs no more: each rank then
 // receives all missing elements in one transfer.
@@ -59,7 +59,7 @@ class HaloExchanges {
     HaloStep step;
   };
   // Null if the operand is not a tensor, or if haloExchange() is empty for it.
-  [[nodiscard]] const Place* find(const Expr* expr, int operand) const;
+  [[nodiscard]] const Place* find(const Expr* expr, int64_t operand) const;
   [[nodiscard]] const HaloExchange& exchange(const Place& place) const { return exchanges_[place.number]; }
   // Forgets the parts and messages of all devices. Each exchange keeps its step and the numbers of elements received.
   void keepAmounts();
@@ -68,7 +68,7 @@ class HaloExchanges {
 
  private:
   std::vector<HaloExchange> exchanges_;
-  std::map<std::pair<int, int>, Place> places_;  // by ids of expr, and operand
+  std::map<std::pair<int64_t, int64_t>, Place> places_;  // by ids of expr, and operand
 };
 
 }  // namespace meshfuse

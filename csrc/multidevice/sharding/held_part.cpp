@@ -1,6 +1,7 @@
 #include "multidevice/sharding/held_part.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "base/ranges.h"
@@ -61,7 +62,7 @@ IndexRuns indicesIn(std::span<const int64_t> parts, const std::vector<Place>& di
   const int64_t longest = longestOf(parts);
   IndexRuns indices;
   int64_t start = 0;
-  for (size_t part = 0; part < parts.size(); part++) {
+  for (int64_t part = 0; part < std::ssize(parts); part++) {
     const int64_t begin = static_cast<int64_t>(part) * longest;
     for (const IndexRun& r : places) {
       const int64_t first = std::max<int64_t>(0, (begin - r.start + r.step - 1) / r.step);

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/held_tiles.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
@@ -21,9 +22,9 @@ HeldTiles heldTiles(const DeviceMesh& atoms, const PlanState& state, const std::
   for (const int64_t device : atoms.devices()) {
     std::vector<int64_t> at = atoms.coordinates(device);
     Tile tile;
-    for (size_t k = 0; k < extents.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(extents); k++) {
       tile.emplace_back(
-          state.dims[k], extents[k], units[k], [&](int atom) { return at[atom]; }, state.partsOf(k));
+          state.dims[k], extents[k], units[k], [&](int64_t atom) { return at[atom]; }, state.partsOf(k));
     }
     held.tiles.push_back(std::move(tile));
     held.at.push_back(std::move(at));
@@ -48,7 +49,7 @@ int64_t elementsReceived(const CommStep& step, const std::vector<int64_t>& exten
   int64_t in = 0;
   int64_t out = 0;
   int64_t lacking = 0;
-  for (size_t r = 0; r < before.tiles.size(); r++) {
+  for (int64_t r = 0; r < std::ssize(before.tiles); r++) {
     const int64_t wanted = countOf(after.tiles[r]);
     in = std::max(in, countOf(before.tiles[r]));
     out = std::max(out, wanted);

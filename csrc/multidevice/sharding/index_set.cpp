@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <numeric>
 
 namespace meshfuse {
@@ -26,7 +27,7 @@ int64_t indexUnit(int64_t extent, const PlanState& a, const PlanState& b, size_t
 }
 
 IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
-                   const std::function<int64_t(int atom)>& coordinate, std::span<const int64_t> parts)
+                   const std::function<int64_t(int64_t atom)>& coordinate, std::span<const int64_t> parts)
     : unit_(unit) {
   const int64_t blocks = (extent + unit - 1) / unit;
   const int64_t places = parts.empty() ? extent : paddedExtent(parts);
@@ -72,7 +73,7 @@ int64_t IndexSet::count() const { return countShared(*this); }
 
 int64_t IndexSet::countShared(const IndexSet& other) const {
   int64_t blocks = 0;
-  for (size_t i = 0; i < words_.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(words_); i++) {
     blocks += std::popcount(words_[i] & other.words_[i]);
   }
   return blocks * unit_;  // a unit divides the extent

@@ -16,7 +16,7 @@ class IndexSet {
   IndexSet() = default;
   // The elements below `extent` whose owned digits have the values of the rank; `unit` divides all strides of owned digits and all sizes of
   // parts, if digits index a padded dim.
-  IndexSet(const PlanDim& digits, int64_t extent, int64_t unit, const std::function<int64_t(int atom)>& coordinate,
+  IndexSet(const PlanDim& digits, int64_t extent, int64_t unit, const std::function<int64_t(int64_t atom)>& coordinate,
            std::span<const int64_t> parts = {});
 
   int64_t count() const;                             // in elements

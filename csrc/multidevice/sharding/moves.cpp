@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <functional>
 
 #include "base/ranges.h"
@@ -15,7 +16,7 @@ constexpr size_t kAllSubsetsUpTo = 5;
 
 // Subsets of at least `least` atoms, smaller ones first; of many atoms only the smallest and the whole.
 std::vector<AtomSet> subsets(AtomSet atoms, size_t least) {
-  const std::vector<int> items = atomsOf(atoms);
+  const std::vector<int64_t> items = atomsOf(atoms);
   std::vector<AtomSet> out;
   for (size_t size = least; size <= items.size(); size++) {
     if (items.size() > kAllSubsetsUpTo && size != least && size != items.size()) {
@@ -25,7 +26,7 @@ std::vector<AtomSet> subsets(AtomSet atoms, size_t least) {
     std::fill_n(taken.begin(), size, true);
     do {
       AtomSet set = 0;
-      for (size_t i = 0; i < items.size(); i++) {
+      for (int64_t i = 0; i < std::ssize(items); i++) {
         set |= taken[i] ? atomBit(items[i]) : 0;
       }
       out.push_back(set);
@@ -64,7 +65,7 @@ void MoveMaker::addExchange(const SearchState& before, AtomSet group, const Sear
 }
 
 // The tensor becomes a partial sum over the atom.
-void MoveMaker::addToSum(int atom, SearchState state) {
+void MoveMaker::addToSum(int64_t atom, SearchState state) {
   if (allowed_.sums == PartialSums::Moved) {
     state.partial |= atomBit(atom);
     moves_.push_back({Collective::Local, atomBit(atom), state, false});
@@ -72,8 +73,8 @@ void MoveMaker::addToSum(int atom, SearchState state) {
 }
 
 // Calls `use` with every state in which the atom has taken a digit.
-void MoveMaker::forEachPlace(const SearchState& state, int atom, const auto& use) {
-  for (int k = 0; k < space_.numDims(); k++) {
+void MoveMaker::forEachPlace(const SearchState& state, int64_t atom, const auto& use) {
+  for (int64_t k = 0; k < space_.numDims(); k++) {
     for (DimId id : space_.places(k, state.dims[k], atom)) {
       SearchState after = state;
       after.dims[k] = id;
@@ -102,7 +103,7 @@ const std::vector<Move>& MoveMaker::moves(const SearchState& state) {
 
 void MoveMaker::addSlices(const SearchState& state, AtomSet used, AtomSet combined) {
   const bool spread = spareSlices_ || combined != 0;
-  for (int atom = 0; atom < space_.numAtoms(); atom++) {
+  for (int64_t atom = 0; atom < space_.numAtoms(); atom++) {
     if (((used | state.partial) & atomBit(atom)) != 0 || space_.atomSize(atom) == 1) {
       continue;
     }
@@ -120,7 +121,7 @@ void MoveMaker::addSlices(const SearchState& state, AtomSet used, AtomSet combin
 }
 
 void MoveMaker::addExchanges(const SearchState& state, AtomSet used) {
-  for (int atom : atomsOf(used)) {
+  for (int64_t atom : atomsOf(used)) {
     const SearchState freed = space_.drop(state, atomBit(atom));
     if ((space_.to().partial & atomBit(atom)) != 0) {
       addToSum(atom, freed);
@@ -138,7 +139,7 @@ void MoveMaker::addExchanges(const SearchState& state, AtomSet used) {
     }
   }
   // An atom that a later step gathers gives up its digit in the same call.
-  for (int spare : atomsOf(used & ~space_.goalAtoms() & ~space_.to().partial)) {
+  for (int64_t spare : atomsOf(used & ~space_.goalAtoms() & ~space_.to().partial)) {
     for (AtomSet group : subsets(astray, 1)) {
       const AtomSet team = group | atomBit(spare);
       if (std::optional<SearchState> placed = space_.putAtGoal(space_.drop(state, team), group)) {
@@ -178,16 +179,16 @@ std::vector<Move> MoveMaker::gathers(const SearchState& state, AtomSet group) {
   }
   const bool plain = !space_.isRagged(state);
   std::vector<Move> whole{{Collective::AllGather, group, space_.drop(state, group), plain}};
-  std::vector<int> atoms = atomsOf(group);
-  const auto costOf = [&](int atom) { return prices_.beta.byAtom[atom]; };
-  if (std::ranges::all_of(atoms, [&](int atom) { return costOf(atom) == costOf(atoms[0]); })) {
+  std::vector<int64_t> atoms = atomsOf(group);
+  const auto costOf = [&](int64_t atom) { return prices_.beta.byAtom[atom]; };
+  if (std::ranges::all_of(atoms, [&](int64_t atom) { return costOf(atom) == costOf(atoms[0]); })) {
     return whole;
   }
   // The most expensive link first, while the least data moves.
   std::ranges::stable_sort(atoms, std::greater(), costOf);
   std::vector<Move> single;
   SearchState at = state;
-  for (int atom : atoms) {
+  for (int64_t atom : atoms) {
     at = space_.drop(at, atomBit(atom));
     single.push_back({Collective::AllGather, atomBit(atom), at, plain});
   }
@@ -223,7 +224,7 @@ std::optional<std::vector<Move>> MoveMaker::slicesToGoal(SearchState state) {
   std::vector<Move> out;
   AtomSet missing = space_.goalAtoms() & ~space_.used(state);
   while (missing != 0) {
-    const int next = space_.outermost(missing);
+    const int64_t next = space_.outermost(missing);
     std::optional<SearchState> after = space_.putAtGoal(state, atomBit(next));
     if (!after) {
       return std::nullopt;

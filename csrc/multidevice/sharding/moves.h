@@ -3,6 +3,7 @@
 // A move acts on a set of atoms at once, because the cost of a collective over a group is not the sum of the costs for its atoms.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -69,9 +70,9 @@ class MoveMaker {
   void addReductions(const SearchState& state, AtomSet combined);
   void addPermutes(const SearchState& state);
   void add(Collective kind, AtomSet group, const SearchState& after, bool plain);
-  void addToSum(int atom, SearchState state);
+  void addToSum(int64_t atom, SearchState state);
   void addExchange(const SearchState& before, AtomSet group, const SearchState& after);
-  void forEachPlace(const SearchState& state, int atom, const auto& use);
+  void forEachPlace(const SearchState& state, int64_t atom, const auto& use);
   std::vector<Move> gathers(const SearchState& state, AtomSet group);
 
   PlanSpace& space_;

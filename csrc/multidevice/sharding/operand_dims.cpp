@@ -13,7 +13,7 @@ void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
   const ExprAttributes& a = expr->attributes();
   const std::vector<IntExpr> extents = expr->input(0)->asTensor()->shape();
   const bool isSlice = expr->kind() == ExprKind::Slice;
-  for (size_t k = 0; k < dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(dims); k++) {
     dims[k].strided = isSlice && !a.steps[k].isConst(1);
     dims[k].offset = isSlice ? a.starts[k] : IntExpr(0) - a.starts[k];
     dims[k].window = !a.starts[k].isConst(0) || !(a.stops[k] == (isSlice ? extents[k] : 0));
@@ -40,18 +40,18 @@ bool mayStretch(const Expr& expr, const IterDomain* operand, const OperandDim& d
          !prover.equal(prover.canonical(operand->extent()), prover.canonical(result->extent()));
 }
 
-std::vector<OperandDim> operandDims(const Expr* expr, int operand) {
+std::vector<OperandDim> operandDims(const Expr* expr, int64_t operand) {
   if (!expr->input(operand)->isTensor()) {
     return {};
   }
   std::vector<OperandDim> dims(expr->input(operand)->asTensor()->noReductions().size());
   const OperandDims read = dimsRead(*expr, operand);
-  for (size_t root = 0; root < read.ofConsumer.size(); root++) {
+  for (int64_t root = 0; root < std::ssize(read.ofConsumer); root++) {
     const DimLink& link = read.ofConsumer[root];
     if (link.how == DimRead::Same || link.how == DimRead::Reduced || link.how == DimRead::Window ||
         link.how == DimRead::Indexed) {
       OperandDim& dim = dims[link.producer];
-      dim.root = static_cast<int>(root);
+      dim.root = root;
       dim.window = link.how == DimRead::Window;
       dim.offset = dim.window ? IntExpr(0) - link.offset : IntExpr(0);
     }

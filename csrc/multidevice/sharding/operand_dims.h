@@ -2,6 +2,7 @@
 // windows as offsets.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "digits/digit.h"
@@ -14,19 +15,19 @@ class IterDomain;
 class Prover;
 class TensorView;
 
-inline constexpr int kUnmapped = -1;
+inline constexpr int64_t kUnmapped = -1;
 
 // One stored dim of an operand.
 struct OperandDim {
-  int root = kUnmapped;  // dim of the result's root domain, or kUnmapped: read whole (indexed by data, dropped)
-  IntExpr offset = 0;    // a window: result index j reads operand index j + offset, if that exists
-  bool window = false;   // Slice, Pad, Cat along this dim
-  bool strided = false;  // a slice with step > 1
+  int64_t root = kUnmapped;  // dim of the result's root domain, or kUnmapped: read whole (indexed by data, dropped)
+  IntExpr offset = 0;        // a window: result index j reads operand index j + offset, if that exists
+  bool window = false;       // Slice, Pad, Cat along this dim
+  bool strided = false;      // a slice with step > 1
 };
 
 // One entry for each stored dim of the operand. Empty for scalar operands. A result that is a
 // partial sum over an indexed dim (embedding, gather) counts that dim as its last root dim.
-[[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int operand);
+[[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int64_t operand);
 
 // True if an owned digit has the same value at index j of a window and at index j + offset of the operand, because its period divides
 // the offset.

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/permutes.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 #include <tuple>
 
@@ -16,25 +17,25 @@ constexpr size_t kLimitForManyAtoms = 48;
 
 // A maximal run of neighbouring owned digits of a dim; a permutation may give it to other atoms of the same product.
 struct Run {
-  int dim;
-  size_t begin;
-  size_t end;
+  int64_t dim;
+  int64_t begin;
+  int64_t end;
   int64_t size;
   AtomSet home = 0;  // atoms whose destination digit lies in this run
 };
 
 std::vector<Run> runsOf(const std::vector<PlanDim>& dims) {
   std::vector<Run> runs;
-  for (size_t k = 0; k < dims.size(); k++) {
-    for (size_t i = 0; i < dims[k].size(); i++) {
+  for (int64_t k = 0; k < std::ssize(dims); k++) {
+    for (int64_t i = 0; i < std::ssize(dims[k]); i++) {
       if (dims[k][i].atom == kLocal) {
         continue;
       }
-      if (!runs.empty() && runs.back().dim == static_cast<int>(k) && runs.back().end == i) {
+      if (!runs.empty() && runs.back().dim == k && runs.back().end == i) {
         runs.back().end++;
         runs.back().size *= dims[k][i].size;
       } else {
-        runs.push_back({static_cast<int>(k), i, i + 1, dims[k][i].size});
+        runs.push_back({k, i, i + 1, dims[k][i].size});
       }
     }
   }
@@ -46,12 +47,12 @@ struct RunFiller {
   const PlanSpace& space;
   const std::vector<Run>& runs;
   size_t limit;
-  std::vector<std::vector<std::vector<int>>> results{};  // one sequence a run
-  std::vector<std::vector<int>> chosen{};
+  std::vector<std::vector<std::vector<int64_t>>> results{};  // one sequence a run
+  std::vector<std::vector<int64_t>> chosen{};
 
-  std::vector<int> sortedFor(const Run& run, AtomSet left) const {
-    std::vector<int> atoms = atomsOf(left);
-    std::ranges::sort(atoms, {}, [&](int a) {
+  std::vector<int64_t> sortedFor(const Run& run, AtomSet left) const {
+    std::vector<int64_t> atoms = atomsOf(left);
+    std::ranges::sort(atoms, {}, [&](int64_t a) {
       const bool away = (run.home & atomBit(a)) == 0;
       return std::tuple(away, space.goal(a).dim >= 0 ? -space.goal(a).stride : 0, a);
     });
@@ -68,7 +69,7 @@ struct RunFiller {
     chosen.pop_back();
   }
 
-  void fill(size_t run, int64_t remaining, AtomSet left, const std::vector<int>& order) {
+  void fill(size_t run, int64_t remaining, AtomSet left, const std::vector<int64_t>& order) {
     if (results.size() >= limit) {
       return;
     }
@@ -76,7 +77,7 @@ struct RunFiller {
       assign(run + 1, left);
       return;
     }
-    for (int atom : order) {
+    for (int64_t atom : order) {
       const int64_t size = space.atomSize(atom);
       if ((left & atomBit(atom)) != 0 && size > 1 && remaining % size == 0) {
         chosen[run].push_back(atom);
@@ -89,13 +90,13 @@ struct RunFiller {
 
 // The digits of the runs of one dim, given to the assigned atoms; the atoms that change are added to `moved`.
 PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, std::span<const Run> runs,
-                   std::span<const std::vector<int>> assigned, AtomSet& moved) {
+                   std::span<const std::vector<int64_t>> assigned, AtomSet& moved) {
   PlanDim out = dim;
-  for (size_t run = 0; run < runs.size(); run++) {
+  for (int64_t run = 0; run < std::ssize(runs); run++) {
     const Run& r = runs[run];
     PlanDim digits;
     int64_t top = dim[r.begin].stride * dim[r.begin].size;
-    for (int atom : assigned[run]) {
+    for (int64_t atom : assigned[run]) {
       top /= space.atomSize(atom);
       digits.push_back({top, space.atomSize(atom), atom});
     }
@@ -117,11 +118,11 @@ PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, std::span<const R
 
 std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& state, PartialSums allowed) {
   const std::vector<PlanDim> dims =
-      mapped(std::views::iota(0, space.numDims()), [&](int k) { return space.digits(k, state.dims[k]); });
+      mapped(std::views::iota(int64_t{0}, space.numDims()), [&](int64_t k) { return space.digits(k, state.dims[k]); });
   std::vector<Run> runs = runsOf(dims);
   for (Run& run : runs) {
     const PlanDigit& low = dims[run.dim][run.end - 1];
-    for (int atom : atomsOf(space.goalAtoms())) {
+    for (int64_t atom : atomsOf(space.goalAtoms())) {
       const PlanSpace::Goal& goal = space.goal(atom);
       if (goal.dim == run.dim && goal.stride >= low.stride && goal.stride < low.stride * run.size) {
         run.home |= atomBit(atom);
@@ -142,7 +143,7 @@ std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& sta
   RunFiller filler{space, runs, static_cast<size_t>(space.numAtoms()) < kManyAtoms ? kLimit : kLimitForManyAtoms};
   filler.assign(0, candidates);
   std::vector<Reassignment> out;
-  for (const std::vector<std::vector<int>>& assigned : filler.results) {
+  for (const std::vector<std::vector<int64_t>>& assigned : filler.results) {
     Reassignment r{state, 0};
     r.after.permuted = 1;
     if (sums) {
@@ -156,12 +157,12 @@ std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& sta
     }
     size_t end = 0;
     for (size_t begin = 0; begin < dimRuns; begin = end) {
-      const int k = runs[begin].dim;
+      const int64_t k = runs[begin].dim;
       while (end < dimRuns && runs[end].dim == k) {
         end++;
       }
       const std::span<const Run> ofDim(runs.data() + begin, end - begin);
-      const std::span<const std::vector<int>> theirs(assigned.data() + begin, end - begin);
+      const std::span<const std::vector<int64_t>> theirs(assigned.data() + begin, end - begin);
       r.after = space.with(r.after, k, reassigned(space, dims[k], ofDim, theirs, r.moved));
     }
     if (r.moved != 0) {
@@ -177,20 +178,20 @@ std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const
   const AtomSet sumsAfter = atomSetOf(after.partial);
   const AtomSet relevantBefore = atomSetOf(usedAtoms(before)) | sumsBefore;
   const AtomSet relevantAfter = atomSetOf(usedAtoms(after)) | sumsAfter;
-  const std::vector<int> all = atomsOf((AtomSet{1} << atomSizes.size()) - 1);
+  const std::vector<int64_t> all = atomsOf((AtomSet{1} << atomSizes.size()) - 1);
   std::vector<int64_t> sources;
   for (int64_t device = 0; device < productOf(atomSizes); device++) {
     const std::vector<int64_t> mine = coordinatesAt(device, atomSizes);
     std::vector<int64_t> source = mine;
     const auto match = [&](AtomSet here, AtomSet there) {
       int64_t number = positionAmong(atomsOf(here), mine, atomSizes);
-      for (int atom : atomsOf(there) | std::views::reverse) {
+      for (int64_t atom : atomsOf(there) | std::views::reverse) {
         source[atom] = number % atomSizes[atom];
         number /= atomSizes[atom];
       }
     };
     // The source holds before the step the tile of this rank after it; coordinates of unused atoms are matched pairwise.
-    for (size_t k = 0; k < before.dims.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(before.dims); k++) {
       int64_t start = 0;  // the first index that this rank is to hold
       for (const PlanDigit& d : after.dims[k]) {
         start += d.atom == kLocal ? 0 : mine[d.atom] * d.stride;

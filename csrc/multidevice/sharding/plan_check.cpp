@@ -1,6 +1,7 @@
 #include "multidevice/sharding/plan_check.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <ranges>
 #include <set>
@@ -43,7 +44,7 @@ class Checker {
       checkTransfer();
       return;
     }
-    for (size_t r = 0; r < after_.tiles.size(); r++) {
+    for (int64_t r = 0; r < std::ssize(after_.tiles); r++) {
       checkDevice(r);
     }
   }
@@ -74,15 +75,15 @@ class Checker {
 
   // Compares the axes that own digits before and after: the kind says whether the team loses, keeps or gains digits.
   bool hasOwnersOfItsKind() const {
-    const std::vector<int> before = usedAtoms(step_.before);
-    const std::vector<int> after = usedAtoms(step_.after);
-    std::set<int> team;
-    for (const int axis : step_.axes) {
+    const std::vector<int64_t> before = usedAtoms(step_.before);
+    const std::vector<int64_t> after = usedAtoms(step_.after);
+    std::set<int64_t> team;
+    for (const int64_t axis : step_.axes) {
       if (!step_.on.atoms.axisSize(axis).isConst(1)) {  // an axis of one owns no digit
         team.insert(axis);
       }
     }
-    std::vector<int> expected;
+    std::vector<int64_t> expected;
     const CollectiveTraits& kind = traits(step_.kind);
     if (!kind.operandHasBlocks && !kind.resultHasBlocks) {
       return !kind.reduces || step_.after.dims == step_.before.dims;
@@ -105,7 +106,7 @@ class Checker {
   }
 
   // Positions of the devices that differ from `r` in these atoms only.
-  std::vector<size_t> teamOf(size_t r, const std::vector<int>& atoms) const {
+  std::vector<size_t> teamOf(size_t r, const std::vector<int64_t>& atoms) const {
     return filtered(std::views::iota(size_t{0}, before_.at.size()), [&](size_t q) {
       return std::ranges::all_of(indices(before_.at[q]),
                                  [&](int64_t a) { return before_.at[q][a] == before_.at[r][a] || contains(atoms, a); });
@@ -119,7 +120,7 @@ class Checker {
 
   void checkDevice(size_t r) const {
     const std::vector<size_t> team = teamOf(r, step_.axes);
-    std::vector<int> partial = step_.before.partial;
+    std::vector<int64_t> partial = step_.before.partial;
     switch (step_.kind) {
       case Collective::Local:
         if (step_.before.partial == step_.after.partial) {
@@ -139,14 +140,14 @@ class Checker {
         const std::vector<size_t> summed = teamOf(r, step_.after.partial);
         for (size_t q : summed) {
           const std::vector<int64_t>& sender = before_.at[step_.sources[q]];
-          contributions.insert(mapped(step_.before.partial, [&](int atom) { return sender[atom]; }));
+          contributions.insert(mapped(step_.before.partial, [&](int64_t atom) { return sender[atom]; }));
         }
         require(contributions.size() == summed.size(), "counts a contribution twice");
         break;
       }
       case Collective::AllReduce:
       case Collective::ReduceScatter:
-        std::erase_if(partial, [&](int a) { return contains(step_.axes, a); });
+        std::erase_if(partial, [&](int64_t a) { return contains(step_.axes, a); });
         require(partial == step_.after.partial && step_.before.partial.size() == partial.size() + step_.axes.size(),
                 "sums over different axes than planned");
         for (size_t q : team) {
@@ -193,11 +194,12 @@ class Checker {
         got[t.toMesh.indexOf(m.to)] += m.elements;
       }
     }
-    const int64_t contributions = productOf(t.before.partial, [&](int a) {
+    const int64_t contributions = productOf(t.before.partial, [&](int64_t a) {
       return contains(t.after.partial, a) ? int64_t{1} : t.fromMesh.axisSize(a).constValue();
     });
-    const bool spreads = std::ranges::any_of(t.after.partial, [&](int a) { return !contains(t.before.partial, a); });
-    for (size_t r = 0; r < got.size(); r++) {
+    const bool spreads =
+        std::ranges::any_of(t.after.partial, [&](int64_t a) { return !contains(t.before.partial, a); });
+    for (int64_t r = 0; r < std::ssize(got); r++) {
       const int64_t all = contributions * countOf(after_.tiles[r]);
       require(got[r] <= all && (spreads || got[r] == all), "transfers a different number of elements than planned");
     }
@@ -243,7 +245,7 @@ void checkSteps(std::span<const CommStep> steps, const ShardState& from, const S
   }
   checkEnd(from, steps.front().on, steps.front().before, extents, "starts");
   checkEnd(to, steps.back().to ? *steps.back().to : steps.back().on, steps.back().after, extents, "ends");
-  for (size_t i = 1; i < steps.size(); i++) {
+  for (int64_t i = 1; i < std::ssize(steps); i++) {
     const CommStep& earlier = steps[i - 1];
     const CommStep& later = steps[i];
     const RefinedMesh& reached = earlier.to ? *earlier.to : earlier.on;

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/plan_memo.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
@@ -26,11 +27,11 @@ struct Hasher {
         }
       }
     }
-    for (int axis : state.partial) {
+    for (int64_t axis : state.partial) {
       add(static_cast<uint64_t>(axis) + 1);
     }
     add(state.mesh.devices().size());
-    for (int a = 0; a < state.mesh.numAxes(); a++) {
+    for (int64_t a = 0; a < state.mesh.numAxes(); a++) {
       add(state.mesh.axisSize(a));
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <set>
 
 #include "base/ranges.h"
@@ -61,7 +62,7 @@ std::vector<std::string> wrongPlannerSettings(const Fusion& fusion) {
   }
   std::set<std::string> axes;
   for (const TensorView* tv : fusion.tensors()) {
-    for (int axis = 0; axis < tv->getDeviceMesh().numAxes(); axis++) {
+    for (int64_t axis = 0; axis < tv->getDeviceMesh().numAxes(); axis++) {
       axes.insert(tv->getDeviceMesh().axisName(axis));
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "multidevice/sharding/index_set.h"
@@ -24,7 +25,7 @@ int64_t sharedElements(const PlanDim& a, const PlanDim& b) {
     size_t left;
     int64_t size = 1;
     int64_t scale = 1;  // the place within an owned digit
-    int atom = kLocal;
+    int64_t atom = kLocal;
     explicit Cursor(const PlanDim& d) : dim(d), left(d.size()) { next(); }
     void next() {
       if (size == 1 && left > 0) {
@@ -62,17 +63,17 @@ int64_t sharedElements(const PlanDim& a, const PlanDim& b) {
 
 }  // namespace
 
-std::vector<int> atomsOf(AtomSet set) {
-  std::vector<int> atoms;
+std::vector<int64_t> atomsOf(AtomSet set) {
+  std::vector<int64_t> atoms;
   for (; set != 0; set &= set - 1) {
     atoms.push_back(std::countr_zero(set));
   }
   return atoms;
 }
 
-AtomSet atomSetOf(const std::vector<int>& atoms) {
+AtomSet atomSetOf(const std::vector<int64_t>& atoms) {
   AtomSet set = 0;
-  for (int atom : atoms) {
+  for (int64_t atom : atoms) {
     set |= atomBit(atom);
   }
   return set;
@@ -95,7 +96,7 @@ bool PlanSpace::fits(const PlanState& from, const std::vector<int64_t>& atomSize
 PlanSpace::PlanSpace(const std::vector<int64_t>& extents, std::vector<int64_t> atomSizes, const PlanState& from,
                      const PlanState& to)
     : atomSizes_(std::move(atomSizes)), goals_(atomSizes_.size()), ranks_(productOf(atomSizes_)) {
-  for (size_t k = 0; k < extents.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(extents); k++) {
     total_ *= static_cast<double>(extents[k]);
     const std::span<const int64_t> parts = from.partsOf(k).empty() ? to.partsOf(k) : from.partsOf(k);
     Dim& dim = dims_.emplace_back(Dim{extents[k], {parts.begin(), parts.end()}, !parts.empty()});
@@ -108,7 +109,7 @@ PlanSpace::PlanSpace(const std::vector<int64_t>& extents, std::vector<int64_t> a
     }
     for (const PlanDigit& d : to.dims[k]) {
       if (d.atom != kLocal) {
-        goals_[d.atom] = {static_cast<int>(k), d.stride};
+        goals_[d.atom] = {k, d.stride};
         goalAtoms_ |= atomBit(d.atom);
       }
     }
@@ -119,8 +120,8 @@ PlanSpace::PlanSpace(const std::vector<int64_t>& extents, std::vector<int64_t> a
 
 SearchState PlanSpace::numbered(const PlanState& state) {
   SearchState out;
-  for (size_t k = 0; k < state.dims.size(); k++) {
-    out.dims[k] = intern(static_cast<int>(k), state.dims[k]);
+  for (int64_t k = 0; k < std::ssize(state.dims); k++) {
+    out.dims[k] = intern(k, state.dims[k]);
   }
   out.partial = atomSetOf(state.partial);
   return out;
@@ -141,7 +142,7 @@ PlanDim PlanSpace::canonical(const Dim& dim, const PlanDim& digits) const {
   return out;
 }
 
-DimId PlanSpace::intern(int k, const PlanDim& digits) {
+DimId PlanSpace::intern(int64_t k, const PlanDim& digits) {
   Dim& dim = dims_[k];
   PlanDim list = canonical(dim, digits);
   auto [found, isNew] = dim.numbers.try_emplace(list, static_cast<DimId>(dim.infos.size()));
@@ -171,11 +172,11 @@ int64_t PlanSpace::fullest(const Dim& dim, const PlanDim& digits) {
     return IndexSet(digits, dim.extent, unit, coordinate, dim.parts).count();
   };
   if (dim.parts.empty()) {
-    return countAt([](int) { return 0; });
+    return countAt([](int64_t) { return 0; });
   }
   int64_t most = 0;
   for (const std::vector<int64_t>& rank : coordinates()) {
-    most = std::max(most, countAt([&](int atom) { return rank[atom]; }));
+    most = std::max(most, countAt([&](int64_t atom) { return rank[atom]; }));
   }
   return most;
 }
@@ -188,7 +189,7 @@ int64_t PlanSpace::sizeOf(AtomSet atoms) const {
   return n;
 }
 
-bool PlanSpace::isRagged(const SearchState& state, int k) const {
+bool PlanSpace::isRagged(const SearchState& state, int64_t k) const {
   const Dim& dim = dims_[k];
   const PlanDim& list = info(state, k).digits;
   return dim.ragged && (!dim.parts.empty() ? info(state, k).used != 0
@@ -196,12 +197,12 @@ bool PlanSpace::isRagged(const SearchState& state, int k) const {
 }
 
 bool PlanSpace::isRagged(const SearchState& state) const {
-  return std::ranges::any_of(indices(dims_), [&](int64_t k) { return isRagged(state, static_cast<int>(k)); });
+  return std::ranges::any_of(indices(dims_), [&](int64_t k) { return isRagged(state, k); });
 }
 
 AtomSet PlanSpace::united(const SearchState& state, AtomSet Info::*atoms) const {
   AtomSet set = 0;
-  for (int k = 0; k < numDims(); k++) {
+  for (int64_t k = 0; k < numDims(); k++) {
     set |= info(state, k).*atoms;
   }
   return set;
@@ -209,7 +210,7 @@ AtomSet PlanSpace::united(const SearchState& state, AtomSet Info::*atoms) const 
 
 int64_t PlanSpace::localSize(const SearchState& state) const {
   int64_t n = 1;
-  for (int k = 0; k < numDims(); k++) {
+  for (int64_t k = 0; k < numDims(); k++) {
     n *= info(state, k).local;
   }
   return n;
@@ -217,11 +218,11 @@ int64_t PlanSpace::localSize(const SearchState& state) const {
 
 PlanState PlanSpace::toPlanState(const SearchState& state) const {
   PlanState out;
-  const auto isWhole = [&](int k) { return !dims_[k].parts.empty() && info(state, k).used == 0; };
-  for (int k = 0; k < numDims(); k++) {
+  const auto isWhole = [&](int64_t k) { return !dims_[k].parts.empty() && info(state, k).used == 0; };
+  for (int64_t k = 0; k < numDims(); k++) {
     out.dims.push_back(isWhole(k) ? normalForm({{1, dims_[k].extent, kLocal}}) : digits(k, state.dims[k]));
   }
-  for (int k = 0; k < numDims(); k++) {
+  for (int64_t k = 0; k < numDims(); k++) {
     if (!isWhole(k)) {
       out.setParts(k, dims_[k].parts);
     }
@@ -230,12 +231,12 @@ PlanState PlanSpace::toPlanState(const SearchState& state) const {
   return out;
 }
 
-SearchState PlanSpace::with(SearchState state, int dim, const PlanDim& digits) {
+SearchState PlanSpace::with(SearchState state, int64_t dim, const PlanDim& digits) {
   state.dims[dim] = intern(dim, digits);
   return state;
 }
 
-DimId PlanSpace::dropDim(int dim, DimId id, AtomSet atoms) {
+DimId PlanSpace::dropDim(int64_t dim, DimId id, AtomSet atoms) {
   Info& info = dims_[dim].infos[id];
   atoms &= info.used;
   if (atoms == 0) {
@@ -256,14 +257,14 @@ DimId PlanSpace::dropDim(int dim, DimId id, AtomSet atoms) {
 }
 
 SearchState PlanSpace::drop(SearchState state, AtomSet atoms) {
-  for (int k = 0; k < numDims(); k++) {
+  for (int64_t k = 0; k < numDims(); k++) {
     state.dims[k] = dropDim(k, state.dims[k], atoms);
   }
   return state;
 }
 
 // The atom takes a digit of local digit `at`; `inside` values remain local below it.
-std::optional<PlanDim> PlanSpace::put(const Dim& dim, const PlanDim& digits, int atom, size_t at,
+std::optional<PlanDim> PlanSpace::put(const Dim& dim, const PlanDim& digits, int64_t atom, size_t at,
                                       int64_t inside) const {
   const int64_t p = atomSizes_[atom];
   const PlanDigit& d = digits[at];
@@ -280,7 +281,7 @@ std::optional<PlanDim> PlanSpace::put(const Dim& dim, const PlanDim& digits, int
   return out;
 }
 
-const std::vector<DimId>& PlanSpace::places(int k, DimId id, int atom) {
+const std::vector<DimId>& PlanSpace::places(int64_t k, DimId id, int64_t atom) {
   const Dim& dim = dims_[k];
   std::optional<std::vector<DimId>>& places = dims_[k].infos[id].places[atom];
   if (places) {
@@ -291,7 +292,7 @@ const std::vector<DimId>& PlanSpace::places(int k, DimId id, int atom) {
     list.push_back({1, 1, kLocal});
   }
   places.emplace();
-  for (size_t i = 0; i < list.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(list); i++) {
     const PlanDigit& d = list[i];
     if (d.atom != kLocal) {
       continue;
@@ -311,21 +312,21 @@ const std::vector<DimId>& PlanSpace::places(int k, DimId id, int atom) {
   return *places;
 }
 
-int PlanSpace::goalPut(int k, DimId id, int atom) {
+int64_t PlanSpace::goalPut(int64_t k, DimId id, int64_t atom) {
   Info& info = dims_[k].infos[id];
-  int& after = info.goalPut[atom];
+  int64_t& after = info.goalPut[atom];
   if (after != -2) {
     return after;
   }
   after = -1;
   const PlanDim list = info.digits.empty() ? PlanDim{{1, 1, kLocal}} : info.digits;
   const int64_t stride = goals_[atom].stride;
-  for (size_t i = 0; i < list.size(); i++) {
+  for (int64_t i = 0; i < std::ssize(list); i++) {
     const PlanDigit& d = list[i];
     if (d.atom == kLocal && stride >= d.stride && stride % d.stride == 0 &&
         (d.stride * d.size >= stride * atomSizes_[atom] || i == 0)) {
       if (std::optional<PlanDim> placed = put(dims_[k], list, atom, i, stride / d.stride)) {
-        after = static_cast<int>(intern(k, *placed));
+        after = intern(k, *placed);
       }
       break;
     }
@@ -333,17 +334,17 @@ int PlanSpace::goalPut(int k, DimId id, int atom) {
   return after;
 }
 
-int PlanSpace::outermost(AtomSet atoms) const {
-  return std::ranges::max(atomsOf(atoms), {}, [&](int atom) { return goals_[atom].stride; });
+int64_t PlanSpace::outermost(AtomSet atoms) const {
+  return std::ranges::max(atomsOf(atoms), {}, [&](int64_t atom) { return goals_[atom].stride; });
 }
 
 std::optional<SearchState> PlanSpace::putAtGoal(SearchState state, AtomSet atoms) {
   // Outer digits first, so that the topmost digit of a ragged dim gets its place.
   while (atoms != 0) {
-    const int next = outermost(atoms);
+    const int64_t next = outermost(atoms);
     atoms &= ~atomBit(next);
-    const int dim = goals_[next].dim;
-    const int after = dim < 0 ? -1 : goalPut(dim, state.dims[dim], next);
+    const int64_t dim = goals_[next].dim;
+    const int64_t after = dim < 0 ? -1 : goalPut(dim, state.dims[dim], next);
     if (after < 0) {
       return std::nullopt;
     }
@@ -353,7 +354,7 @@ std::optional<SearchState> PlanSpace::putAtGoal(SearchState state, AtomSet atoms
 }
 
 bool PlanSpace::even(const SearchState& before, const SearchState& after, AtomSet group) const {
-  for (int k = 0; k < numDims(); k++) {
+  for (int64_t k = 0; k < numDims(); k++) {
     if (isRagged(before, k) || isRagged(after, k)) {
       return false;
     }
@@ -403,16 +404,16 @@ const RankCounts& PlanSpace::counts(Dim& dim, DimId a, DimId b) {
     auto keyOf = [&](AtomSet atoms) {
       int64_t key = 0;
       for (; atoms != 0; atoms &= atoms - 1) {
-        const int atom = std::countr_zero(atoms);
+        const int64_t atom = std::countr_zero(atoms);
         key = key * atomSizes_[atom] + mine[atom];
       }
       return key;
     };
-    auto setOf = [&](int side, const Info& info) -> const IndexSet& {
+    auto setOf = [&](int64_t side, const Info& info) -> const IndexSet& {
       auto [set, fresh] = sets[side].try_emplace(keyOf(info.used));
       if (fresh) {
         set->second = IndexSet(
-            info.digits, dim.extent, unit, [&](int atom) { return mine[atom]; }, dim.parts);
+            info.digits, dim.extent, unit, [&](int64_t atom) { return mine[atom]; }, dim.parts);
       }
       return set->second;
     };
@@ -434,7 +435,7 @@ int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, 
   int64_t shared = 1;
   bool nested = true;
   bool clash = false;
-  for (int k = 0; k < numDims() && nested; k++) {
+  for (int64_t k = 0; k < numDims() && nested; k++) {
     const int64_t n = overlap(dims_[k], before.dims[k], after.dims[k]);
     nested = n != kNotNested;
     clash = clash || n == kClash;
@@ -444,7 +445,7 @@ int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, 
     return localSize(after) - (clash ? 0 : shared);
   }
   std::vector<const RankCounts*> dims;
-  for (int k = 0; k < numDims(); k++) {
+  for (int64_t k = 0; k < numDims(); k++) {
     dims.push_back(&counts(dims_[k], before.dims[k], after.dims[k]));
   }
   const int64_t step = of == Ranks::Sample ? std::max<int64_t>(1, ranks_ / kQuickRanks) : 1;
@@ -476,7 +477,7 @@ double PlanSpace::lowerBound(const SearchState& state, Ranks of) {
     copies = 0;
     for (int64_t rank = 0; rank < ranks_; rank++) {
       double mine = 1;
-      for (int k = 0; k < numDims(); k++) {
+      for (int64_t k = 0; k < numDims(); k++) {
         mine *= static_cast<double>(counts(dims_[k], to_.dims[k], to_.dims[k]).after[rank]);
       }
       copies += mine;

@@ -20,15 +20,15 @@
 
 namespace meshfuse {
 
-inline constexpr int kMaxPlanDims = 16;
-inline constexpr int kMaxPlanAtoms = 30;
+inline constexpr int64_t kMaxPlanDims = 16;
+inline constexpr int64_t kMaxPlanAtoms = 30;
 
 using AtomSet = uint32_t;
 using DimId = uint32_t;
 
-inline AtomSet atomBit(int atom) { return AtomSet{1} << atom; }
-[[nodiscard]] std::vector<int> atomsOf(AtomSet set);  // ascending
-[[nodiscard]] AtomSet atomSetOf(const std::vector<int>& atoms);
+inline AtomSet atomBit(int64_t atom) { return AtomSet{1} << atom; }
+[[nodiscard]] std::vector<int64_t> atomsOf(AtomSet set);  // ascending
+[[nodiscard]] AtomSet atomSetOf(const std::vector<int64_t>& atoms);
 
 struct SearchState {
   std::array<DimId, kMaxPlanDims> dims{};
@@ -46,7 +46,7 @@ struct RankCounts {
 class PlanSpace {
  public:
   struct Goal {  // the digit that the destination gives an atom
-    int dim = -1;
+    int64_t dim = -1;
     int64_t stride = 1;
   };
 
@@ -57,15 +57,15 @@ class PlanSpace {
 
   SearchState from() const { return from_; }
   SearchState to() const { return to_; }
-  int numDims() const { return static_cast<int>(dims_.size()); }
-  int numAtoms() const { return static_cast<int>(atomSizes_.size()); }
-  int64_t atomSize(int atom) const { return atomSizes_[atom]; }
+  int64_t numDims() const { return std::ssize(dims_); }
+  int64_t numAtoms() const { return std::ssize(atomSizes_); }
+  int64_t atomSize(int64_t atom) const { return atomSizes_[atom]; }
   int64_t sizeOf(AtomSet atoms) const;
-  const Goal& goal(int atom) const { return goals_[atom]; }
+  const Goal& goal(int64_t atom) const { return goals_[atom]; }
   AtomSet goalAtoms() const { return goalAtoms_; }  // the atoms that own a digit of the destination
-  int outermost(AtomSet atoms) const;               // the atom whose digit of the destination has the largest stride
+  int64_t outermost(AtomSet atoms) const;           // the atom whose digit of the destination has the largest stride
 
-  const PlanDim& digits(int dim, DimId id) const { return dims_[dim].infos[id].digits; }
+  const PlanDim& digits(int64_t dim, DimId id) const { return dims_[dim].infos[id].digits; }
   bool isRagged(const SearchState& state) const;
   AtomSet used(const SearchState& state) const { return united(state, &Info::used); }
   // The atoms on the digit that the destination gives them.
@@ -73,11 +73,11 @@ class PlanSpace {
   int64_t localSize(const SearchState& state) const;  // on the fullest rank
   PlanState toPlanState(const SearchState& state) const;
   // The state with the digits of one dim replaced.
-  SearchState with(SearchState state, int dim, const PlanDim& digits);
+  SearchState with(SearchState state, int64_t dim, const PlanDim& digits);
 
   SearchState drop(SearchState state, AtomSet atoms);
   // The numbers of a dim after `atom` took a digit of it: outermost, innermost, and at the strides of both ends.
-  const std::vector<DimId>& places(int dim, DimId id, int atom);
+  const std::vector<DimId>& places(int64_t dim, DimId id, int64_t atom);
   // The state with every atom of the set on its digit of the destination; nullopt if such a digit is owned.
   std::optional<SearchState> putAtGoal(SearchState state, AtomSet atoms);
   // True if every pair of the team exchanges the same number of elements: the new digits of `group` lie in digits that were local.
@@ -97,7 +97,7 @@ class PlanSpace {
     AtomSet atGoal = 0;
     std::vector<std::pair<AtomSet, DimId>> drops;
     std::vector<std::optional<std::vector<DimId>>> places;  // by atom
-    std::vector<int> goalPut;                               // by atom: -2 unknown, -1 no room
+    std::vector<int64_t> goalPut;                           // by atom: -2 unknown, -1 no room
   };
   struct DimHash {
     size_t operator()(const PlanDim& dim) const;
@@ -116,15 +116,15 @@ class PlanSpace {
     int64_t places() const { return parts.empty() ? extent : paddedExtent(parts); }
   };
 
-  const Info& info(const SearchState& state, int dim) const { return dims_[dim].infos[state.dims[dim]]; }
+  const Info& info(const SearchState& state, int64_t dim) const { return dims_[dim].infos[state.dims[dim]]; }
   AtomSet united(const SearchState& state, AtomSet Info::*atoms) const;  // over all dims
-  bool isRagged(const SearchState& state, int dim) const;
-  DimId intern(int dim, const PlanDim& digits);
+  bool isRagged(const SearchState& state, int64_t dim) const;
+  DimId intern(int64_t dim, const PlanDim& digits);
   int64_t fullest(const Dim& dim, const PlanDim& digits);
   PlanDim canonical(const Dim& dim, const PlanDim& digits) const;
-  std::optional<PlanDim> put(const Dim& dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const;
-  DimId dropDim(int dim, DimId id, AtomSet atoms);
-  int goalPut(int dim, DimId id, int atom);
+  std::optional<PlanDim> put(const Dim& dim, const PlanDim& digits, int64_t atom, size_t at, int64_t inside) const;
+  DimId dropDim(int64_t dim, DimId id, AtomSet atoms);
+  int64_t goalPut(int64_t dim, DimId id, int64_t atom);
   const std::vector<std::vector<int64_t>>& coordinates();  // of all ranks, row-major
   int64_t overlap(Dim& dim, DimId a, DimId b);
   const RankCounts& counts(Dim& dim, DimId a, DimId b);

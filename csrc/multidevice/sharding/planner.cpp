@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <ranges>
 #include <utility>
@@ -23,7 +24,7 @@ namespace {
 
 // A plan on coarse atoms that costs this much more than any plan must is tried again on finer ones, with a smaller search.
 constexpr double kSlack = 1.02;
-constexpr int kRefinedStates = 60;
+constexpr int64_t kRefinedStates = 60;
 
 #if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
 constexpr bool kCheckPlans = true;

@@ -10,6 +10,7 @@
 // always used if there is no chain, or between two meshes. The plan depends on its arguments only.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -41,7 +42,7 @@ struct PlanOptions {
   bool permutes = true;
   bool transfers = true;  // of tiles, directly
   DirectChoice direct = DirectChoice::Priced;
-  int maxStates = 3000;
+  int64_t maxStates = 3000;
 
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };

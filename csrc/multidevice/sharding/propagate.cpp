@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 
 #include "base/ranges.h"
@@ -16,7 +17,7 @@ namespace meshfuse {
 namespace {
 
 // Block sizes whose division is now proven exact are no longer rounded up.
-std::vector<Digit> digitsOf(const ShardState& state, int axis, const Prover& prover) {
+std::vector<Digit> digitsOf(const ShardState& state, int64_t axis, const Prover& prover) {
   std::vector<Digit> owned;
   for (const DigitList& dim : state.dims) {
     IntExpr parts = 1;
@@ -48,7 +49,7 @@ bool mayBeRagged(const std::vector<Digit>& more, const IntExpr& extent) {
 // The state with these digits added; nullopt if an axis is already used or a digit does not fit.
 std::optional<ShardState> withDigits(const ShardState& state, const std::vector<Digit>& more, const Prover& prover) {
   ShardState out = state;
-  for (int k = 0; k < static_cast<int>(out.dims.size()); k++) {
+  for (int64_t k = 0; k < std::ssize(out.dims); k++) {
     const std::vector<Digit> added = filtered(more, [&](const Digit& d) { return d.dim == k; });
     if (added.empty()) {
       continue;
@@ -65,30 +66,30 @@ std::optional<ShardState> withDigits(const ShardState& state, const std::vector<
   return out;
 }
 
-bool canPropagate(const ShardState& from, const ShardState& to, int axis) {
+bool canPropagate(const ShardState& from, const ShardState& to, int64_t axis) {
   return !to.owns(axis) && !contains(to.partial, axis) && from.owns(axis);
 }
 
 bool canPropagateAny(const ShardState& from, const ShardState& to) {
-  return std::ranges::any_of(std::views::iota(0, from.mesh.numAxes()),
-                             [&](int axis) { return canPropagate(from, to, axis); });
+  return std::ranges::any_of(std::views::iota(int64_t{0}, from.mesh.numAxes()),
+                             [&](int64_t axis) { return canPropagate(from, to, axis); });
 }
 
-int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
+int64_t positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
   const int64_t at = positionIn(ids, id);
-  return at == std::ssize(ids) ? -1 : static_cast<int>(at);
+  return at == std::ssize(ids) ? -1 : static_cast<int64_t>(at);
 }
 
 // Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
-std::vector<int> statePositions(const TensorView* tv) {
+std::vector<int64_t> statePositions(const TensorView* tv) {
   const std::vector<IterDomain*> dims = stateDims(tv);
   return mapped(tv->getLogicalDomain(), [&](const IterDomain* id) { return positionOf(dims, id); });
 }
 
 // operandDims() of the dims of the operand's state, which has no entry for the partial dim.
-std::vector<OperandDim> operandDimsOfState(const Expr* expr, int operand) {
+std::vector<OperandDim> operandDimsOfState(const Expr* expr, int64_t operand) {
   std::vector<OperandDim> dims = operandDims(expr, operand);
-  if (const int partial = expr->input(operand)->asTensor()->partialDim(); partial >= 0) {
+  if (const int64_t partial = expr->input(operand)->asTensor()->partialDim(); partial >= 0) {
     dims.erase(dims.begin() + partial);
   }
   return dims;
@@ -98,7 +99,7 @@ std::vector<OperandDim> operandDimsOfState(const Expr* expr, int operand) {
 // nullopt. True if `state` changed.
 bool addEachAxis(ShardState& state, const ShardState& from, const Prover& prover, const auto& arriving) {
   bool grew = false;
-  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < from.mesh.numAxes(); axis++) {
     if (!canPropagate(from, state, axis)) {
       continue;
     }
@@ -119,11 +120,11 @@ struct Crossing {
   const std::vector<IterDomain*> held;
   const std::vector<IterDomain*>& root;
   const std::vector<IterDomain*>& logical;
-  const std::vector<int> positions;  // in the state of the result, by logical dim
+  const std::vector<int64_t> positions;  // in the state of the result, by logical dim
   const std::vector<DigitList> overRoot;
   const bool window;
 
-  Crossing(const Expr* expr, int operand, const TensorView* result, const Prover& facts)
+  Crossing(const Expr* expr, int64_t operand, const TensorView* result, const Prover& facts)
       : prover(withReshape(*expr, facts)),
         dims(operandDimsOfState(expr, operand)),
         held(stateDims(expr->input(operand)->asTensor())),
@@ -138,13 +139,13 @@ struct Crossing {
 
 // Adds to `state`, on one side of an expr, the axes of `from`, on the other. `cross` appends the digits that a digit of `from` becomes; it
 // returns false if the axis does not propagate.
-bool propagate(const Expr* expr, int operand, const TensorView* result, const ShardState& from, ShardState& state,
+bool propagate(const Expr* expr, int64_t operand, const TensorView* result, const ShardState& from, ShardState& state,
                const Prover& facts, const auto& cross) {
   if (!(from.mesh == state.mesh) || from.hasOpaqueDim() || state.hasOpaqueDim() || !canPropagateAny(from, state)) {
     return false;
   }
   const Crossing crossing(expr, operand, result, facts);
-  return addEachAxis(state, from, crossing.prover, [&](int axis) -> std::optional<std::vector<Digit>> {
+  return addEachAxis(state, from, crossing.prover, [&](int64_t axis) -> std::optional<std::vector<Digit>> {
     std::vector<Digit> arrived;
     const bool crosses = std::ranges::all_of(digitsOf(from, axis, crossing.prover),
                                              [&](const Digit& d) { return cross(crossing, d, arrived); });
@@ -152,21 +153,21 @@ bool propagate(const Expr* expr, int operand, const TensorView* result, const Sh
   });
 }
 
-Digit inDim(Digit d, int dim) {
+Digit inDim(Digit d, int64_t dim) {
   d.dim = dim;
   return d;
 }
 
 }  // namespace
 
-bool propagateForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result,
+bool propagateForward(const Expr* expr, int64_t operand, const ShardState& from, const TensorView* result,
                       ShardState& state, const Prover& facts) {
   const auto cross = [](const Crossing& c, const Digit& d, std::vector<Digit>& arrived) {
     const OperandDim& dim = c.dims[d.dim];
     if (dim.root == kUnmapped || !survivesWindow(d, dim, c.prover) || c.isStretched(d.dim)) {
       return false;
     }
-    const int same = c.window ? dim.root : positionOf(c.logical, c.root[dim.root]);
+    const int64_t same = c.window ? dim.root : positionOf(c.logical, c.root[dim.root]);
     const DigitList pieces = same >= 0          ? DigitList({inDim(d, same)})
                              : !d.parts.empty() ? DigitList::opaque()
                                                 : fromBase(c.overRoot, {dim.root, d.stride, d.size, d.owner}, c.prover);
@@ -178,11 +179,11 @@ bool propagateForward(const Expr* expr, int operand, const ShardState& from, con
   return propagate(expr, operand, result, from, state, facts, cross);
 }
 
-bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand,
+bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int64_t operand,
                        ShardState& state, const Prover& facts) {
   const auto cross = [&](const Crossing& c, const Digit& placed, std::vector<Digit>& arrived) {
-    const Digit d = inDim(placed, static_cast<int>(positionIn(c.positions, placed.dim)));
-    const int same = c.window ? d.dim : positionOf(c.root, c.logical[d.dim]);
+    const Digit d = inDim(placed, positionIn(c.positions, placed.dim));
+    const int64_t same = c.window ? d.dim : positionOf(c.root, c.logical[d.dim]);
     const DigitList pieces = same >= 0          ? DigitList({inDim(d, same)})
                              : !d.parts.empty() ? DigitList::opaque()
                                                 : toBase(c.overRoot, d, c.prover);
@@ -196,7 +197,7 @@ bool propagateBackward(const Expr* expr, const TensorView* result, const ShardSt
         return false;
       }
       if (k != ks.end()) {
-        arrived.push_back(inDim(piece, static_cast<int>(*k)));
+        arrived.push_back(inDim(piece, *k));
       }
     }
     return !pieces.isOpaque();
@@ -212,7 +213,7 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
   const std::vector<DigitList> logical = logicalOverRoot(result, prover);
   for (const DigitList& list : from.dims) {
     for (const Digit& d : list.digits()) {
-      const int root = d.owner.isDevice() ? dims[d.dim].root : kUnmapped;
+      const int64_t root = d.owner.isDevice() ? dims[d.dim].root : kUnmapped;
       if (root != kUnmapped && positionOf(result->getLogicalDomain(), result->getRootDomain()[root]) < 0 &&
           (!d.parts.empty() || fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque())) {
         return fmt::format(
@@ -227,7 +228,7 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
 }
 
 bool addAxes(ShardState& state, const ShardState& more, const Prover& prover) {
-  return addEachAxis(state, more, prover, [&](int axis) { return std::optional(digitsOf(more, axis, prover)); });
+  return addEachAxis(state, more, prover, [&](int64_t axis) { return std::optional(digitsOf(more, axis, prover)); });
 }
 
 }  // namespace meshfuse

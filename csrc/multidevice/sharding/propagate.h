@@ -9,6 +9,7 @@
 // other digits of the axis.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -19,10 +20,10 @@ namespace meshfuse {
 class Expr;
 
 // `from` is the state of operand number `operand`. Adds its axes to `state`, the state of the output `result`. True if `state` changed.
-bool propagateForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result,
+bool propagateForward(const Expr* expr, int64_t operand, const ShardState& from, const TensorView* result,
                       ShardState& state, const Prover& prover = {});
 // `from` is the state of `result`. Adds its axes to `state`, the state of operand number `operand`. True if `state` changed.
-bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand,
+bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int64_t operand,
                        ShardState& state, const Prover& prover = {});
 // The reason why a reshape cannot propagate an axis of its operand: the digit is opaque in the result. Empty if every axis propagates.
 [[nodiscard]] std::string opaqueInReshape(const Expr* expr, const ShardState& from, const TensorView* result,

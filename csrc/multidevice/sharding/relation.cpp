@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "base/ranges.h"
@@ -18,7 +19,7 @@ namespace meshfuse {
 
 namespace {
 
-std::string describe(const Digit& d, int dim, const DeviceMesh& mesh) {
+std::string describe(const Digit& d, int64_t dim, const DeviceMesh& mesh) {
   return fmt::format("the digit of dim {} with stride {} and size {} on {}", dim, d.stride.toString(),
                      d.size.toString(), mesh.axisName(d.owner.axis));
 }
@@ -43,11 +44,11 @@ struct Need {
   bool mayStretch = false;
 };
 
-Need neededState(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+Need neededState(const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover) {
   const TensorView* producer = expr->input(operand)->asTensor();
   const std::vector<OperandDim> dims = operandDims(expr, operand);
   const std::vector<IterDomain*> stored = producer->noReductions();
-  const int partial = producer->partialDim();
+  const int64_t partial = producer->partialDim();
   // A window's digits stand on the window's own dims; all other ops may regroup dims between root and logical.
   const bool window = isWindow(*expr);
   const std::vector<IterDomain*>& base = window ? result->getLogicalDomain() : result->getRootDomain();
@@ -55,7 +56,11 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
 
   Need need{.state = {result->getDeviceMesh(), {}, {}}, .unknown = {}};
   ShardState& needed = need.state;
-  const auto noteUnknown = [&](const std::string& why) { need.unknown = need.unknown.empty() ? why : need.unknown; };
+  const auto noteUnknown = [&](const std::string& why) {
+    if (need.unknown.empty()) {
+      need.unknown = why;
+    }
+  };
   for (const BoundLoop& loop : loops) {
     if (loop.digits.isOpaque()) {
       noteUnknown(
@@ -63,15 +68,15 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
                       result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString()));
     }
   }
-  for (size_t k = 0; k < stored.size(); k++) {
-    if (static_cast<int>(k) == partial) {
+  for (int64_t k = 0; k < std::ssize(stored); k++) {
+    if (k == partial) {
       // sums are added contribution by contribution
       if (dims[k].root != kUnmapped && result->getRootDomain()[dims[k].root] == result->partialDomain()) {
         needed.partial = shardState(result, prover).partial;
       }
       continue;
     }
-    const int position = static_cast<int>(needed.dims.size());
+    const int64_t position = std::ssize(needed.dims);
     std::vector<Digit> owned;
     for (const BoundLoop& loop : loops) {
       for (Digit d : loop.digits.digits()) {
@@ -162,7 +167,7 @@ std::optional<std::vector<PlacedLoop>> placedLoops(const TensorView* tv,
 
 // Of sizes that are symbols, where splits that are not known to divide leave no digits: the axes that own loops of the operand own
 // loops of the result along which every element has the same place. Of constants such shardings are refused.
-EdgeRelation compareLoops(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+EdgeRelation compareLoops(const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover) {
   const TensorView* producer = expr->input(operand)->asTensor();
   if (!(producer->getDeviceMesh() == result->getDeviceMesh()) || producer->isPartial()) {
     return EdgeRelation::Comm;
@@ -172,7 +177,7 @@ EdgeRelation compareLoops(const Expr* expr, int operand, const TensorView* resul
   const std::vector<IterDomain*>& root = result->getRootDomain();
   std::map<const IterDomain*, IntExpr> placesThere;
   std::map<const IterDomain*, IntExpr> placesHere;
-  for (size_t k = 0; k < stored.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(stored); k++) {
     const IntExpr place = placeSymbol(fmt::format("operand{}", k), stored[k], prover);
     placesThere.emplace(stored[k], place);
     const bool reads = dims[k].root != kUnmapped && !dims[k].window && !dims[k].strided;
@@ -181,7 +186,7 @@ EdgeRelation compareLoops(const Expr* expr, int operand, const TensorView* resul
       placesHere.emplace(at, place);
     }
   }
-  for (size_t k = 0; k < root.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(root); k++) {
     placesHere.emplace(root[k], placeSymbol(fmt::format("result{}", k), root[k], prover));
   }
   const auto held = placedLoops(producer, placesThere, prover);
@@ -217,7 +222,7 @@ EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
-Edge edgeFrom(ShardState held, const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+Edge edgeFrom(ShardState held, const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover) {
   Edge edge;
   edge.held = std::move(held);
   Need need = neededState(expr, operand, result, prover);
@@ -263,7 +268,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
   }
   if (held.partial != needed.partial) {
     reason = "the producer is a partial sum over " +
-             joined(held.partial, ", ", [&](int axis) { return held.mesh.axisName(axis); });
+             joined(held.partial, ", ", [&](int64_t axis) { return held.mesh.axisName(axis); });
     return EdgeRelation::Comm;
   }
   if (held.hasOpaqueDim()) {
@@ -279,7 +284,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     return held.isConstant() && needed.isConstant() ? compareRanks(held, needed) : EdgeRelation::Comm;
   }
   bool aligned = true;
-  for (size_t k = 0; k < held.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(held.dims); k++) {
     for (const Digit& d : held.dims[k].digits()) {
       if (d.owner.isDevice() && (needed.mesh.empty() || !isFixedBy(d, needed.dims[k], prover))) {
         const bool whole = needed.mesh.empty() || !needed.dims[k].hasOwned();
@@ -302,18 +307,18 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
-Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
+Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result) {
   auto edges =
       mapped(casesOfSizes(*expr), [&](const Prover& facts) { return edgeRelation(expr, operand, result, facts); });
   return std::move(*std::ranges::max_element(edges, {}, &Edge::relation));  // the first of the weakest
 }
 
-Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, ShardStateMemo& states) {
+Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, ShardStateMemo& states) {
   return hasConstantExtents(*expr) ? edgeFrom(states.state(expr->input(operand)->asTensor()), expr, operand, result, {})
                                    : edgeRelation(expr, operand, result);
 }
 
-Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover) {
   return edgeFrom(shardState(expr->input(operand)->asTensor(), prover), expr, operand, result, prover);
 }
 
@@ -327,7 +332,7 @@ bool isResharding(const Expr* expr) {
 
 bool haveDifferentShardings(const TensorView* producer, const TensorView* consumer) {
   if (const Expr* e = consumer->definition(); e != nullptr && contains(e->inputs(), producer)) {
-    const auto operand = static_cast<int>(positionIn(e->inputs(), producer));
+    const auto operand = positionIn(e->inputs(), producer);
     return edgeRelation(e, operand, consumer).relation == EdgeRelation::Comm;
   }
   Prover prover = factsOfSizes(producer->fusion());

@@ -37,11 +37,11 @@ struct Edge {
 };
 
 // Operand number `operand` is a tensor; `result` a tensor output of the expr.
-[[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result);
+[[nodiscard]] Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result);
 // The same; of constant sizes, what the operand holds is taken from the memo.
-[[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, ShardStateMemo& states);
+[[nodiscard]] Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, ShardStateMemo& states);
 // The same under the caller's facts, which may be more than the facts of the program.
-[[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover);
+[[nodiscard]] Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover);
 
 // The difference between `held` and `needed` on a rank.
 [[nodiscard]] EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason,

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/row_broadcast.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "digits/part_sizes.h"
@@ -88,24 +89,24 @@ std::optional<HaloExchange> rowBroadcast(const Expr* expr) {
   const TensorView* result = expr->tensorOutput();
   const ShardState made = shardState(result);
   ShardState held = shardState(table);
-  const auto dim = static_cast<size_t>(expr->attributes().dim);
+  const int64_t dim = expr->attributes().dim;
   if (!(held.mesh == made.mesh) || table->isPartial() || result->isPartial() || !held.isConstant() ||
       !made.isConstant() || edgeRelation(expr, 1, result).relation == EdgeRelation::Comm) {
     return std::nullopt;
   }
   const DigitList digits = held.dims[dim];
-  held.dims[dim] = DigitList::whole(static_cast<int>(dim), digits.extent());
+  held.dims[dim] = DigitList::whole(dim, digits.extent());
   HaloExchange broadcast;
   broadcast.to = made.mesh;
   broadcast.step.kind = Collective::Broadcast;
-  for (int axis = 0; axis < held.mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < held.mesh.numAxes(); axis++) {
     if (owns(digits, axis)) {
       broadcast.broadcastAxes.push_back(axis);
       broadcast.step.axes.push_back(held.mesh.axisName(axis));
     }
   }
   const std::optional<ShardState> needed = edgeRelation(expr, 0, result).needed;
-  const auto isUsed = [&](int axis) { return held.owns(axis) || made.owns(axis); };
+  const auto isUsed = [&](int64_t axis) { return held.owns(axis) || made.owns(axis); };
   if (broadcast.broadcastAxes.empty() || std::ranges::any_of(broadcast.broadcastAxes, isUsed) || !needed ||
       !provenEqual(held, *needed) || !digits.isRange()) {  // the rows of a rank are contiguous
     return std::nullopt;
@@ -117,7 +118,7 @@ std::optional<HaloExchange> rowBroadcast(const Expr* expr) {
       continue;
     }
     IntExpr place = d.owner.below;
-    for (int axis : broadcast.broadcastAxes) {
+    for (int64_t axis : broadcast.broadcastAxes) {
       place = axis > d.owner.axis ? place * held.mesh.axisSize(axis) : place;
     }
     broadcast.root = broadcast.root + mod(floorDiv(counted, d.stride), d.size) * place;

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/search.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <queue>
 #include <unordered_map>
 
@@ -24,17 +25,17 @@ struct Node {
   SearchState state;
   double cost;
   double estimate;  // of the remaining steps
-  int previous;
+  int64_t previous;
   Move move;
 };
 
-constexpr int kFinish = -1;  // an entry of the queue that stands for the best finished chain
+constexpr int64_t kFinish = -1;  // an entry of the queue that stands for the best finished chain
 
 struct Open {
   double total;
   int64_t order;
   double cost;
-  int node;
+  int64_t node;
   bool operator<(const Open& other) const {  // the smallest first in std::priority_queue
     return total != other.total ? total > other.total : order > other.order;
   }
@@ -69,7 +70,7 @@ class Search {
       return std::nullopt;
     }
     std::vector<Move> moves(finishMoves_.rbegin(), finishMoves_.rend());  // the last one first
-    for (int n = finishNode_; nodes_[n].previous >= 0; n = nodes_[n].previous) {
+    for (int64_t n = finishNode_; nodes_[n].previous >= 0; n = nodes_[n].previous) {
       moves.push_back(nodes_[n].move);
     }
     std::ranges::reverse(moves);
@@ -82,7 +83,7 @@ class Search {
   bool fits(const Move& move) const { return space_.localSize(move.after) <= limits_.bound; }
   bool improves(double cost) const { return cost < bestCost_ - kEpsilon; }
 
-  void finish(int node, std::vector<Move> moves, double cost) {
+  void finish(int64_t node, std::vector<Move> moves, double cost) {
     if (improves(cost)) {
       finishNode_ = node;
       finishMoves_ = std::move(moves);
@@ -96,10 +97,10 @@ class Search {
     return bytes > 0 ? leastCall_ + bytes * least_ : 0;
   }
 
-  void expand(int node) {
+  void expand(int64_t node) {
     const SearchState state = nodes_[node].state;
     const double cost = nodes_[node].cost;
-    for (int way = 0; way < 2; way++) {
+    for (int64_t way = 0; way < 2; way++) {
       std::vector<Move> tail = way == 0 ? maker_.closingGathers(state) : maker_.gatherThenSlice(state);
       if (!tail.empty() && std::ranges::all_of(tail, [&](const Move& move) { return fits(move); })) {
         const double total = cost + maker_.cost(state, tail);
@@ -122,9 +123,9 @@ class Search {
     }
   }
 
-  void reach(const SearchState& state, double cost, int previous, const Move& move) {
-    auto [known, isNew] = known_.try_emplace(state, static_cast<int>(nodes_.size()));
-    const int n = known->second;
+  void reach(const SearchState& state, double cost, int64_t previous, const Move& move) {
+    auto [known, isNew] = known_.try_emplace(state, std::ssize(nodes_));
+    const int64_t n = known->second;
     if (isNew) {
       nodes_.push_back({state, cost, estimate(state), previous, move});
     } else if (cost < nodes_[n].cost - kEpsilon) {
@@ -146,11 +147,11 @@ class Search {
   const double least_ = maker_.prices().beta.least();
   const double leastCall_ = maker_.prices().alpha.least();
   std::vector<Node> nodes_;
-  std::unordered_map<SearchState, int, StateHash> known_;
+  std::unordered_map<SearchState, int64_t, StateHash> known_;
   std::priority_queue<Open> open_;
   int64_t order_ = 0;
-  int expanded_ = 0;
-  int finishNode_ = -1;
+  int64_t expanded_ = 0;
+  int64_t finishNode_ = -1;
   std::vector<Move> finishMoves_;
   double bestCost_;  // of a finished chain, or the limit
 };

@@ -11,8 +11,8 @@
 namespace meshfuse {
 
 struct SearchLimits {
-  int64_t bound = 0;     // local elements of every state
-  int maxStates = 3000;  // limit of expanded states; then the best chain found so far is returned
+  int64_t bound = 0;         // local elements of every state
+  int64_t maxStates = 3000;  // limit of expanded states; then the best chain found so far is returned
   double below = std::numeric_limits<double>::infinity();  // only chains that cost less
 };
 

@@ -2,6 +2,7 @@
 #include "multidevice/sharding/shard_state.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <ranges>
 
@@ -17,14 +18,14 @@ namespace {
 // How a dim is split into its digits.
 struct DigitSplits {
   struct Split {
-    int at;  // position among the loops so far
+    int64_t at;  // position among the loops so far
     IntExpr factor;
     bool inner;
   };
   std::vector<IntExpr> parts;  // of given sizes: partitioned before any split
   std::vector<Split> splits;
-  std::vector<int> place;  // final position of each digit among the loops
-  int loops = 0;
+  std::vector<int64_t> place;  // final position of each digit among the loops
+  int64_t loops = 0;
 };
 
 bool isPositive(const IntExpr& e) { return e.lower().value_or(0) > 0; }
@@ -36,9 +37,9 @@ bool hasConstantDigits(const std::vector<Digit>& digits, const IntExpr& extent) 
 // Of a ragged list with symbols: the run of digits on top that is rounded up is cut off first, as what makes it ragged did; what is left
 // above and below divides.
 void cutRoundedUp(const std::vector<Digit>& digits, const IntExpr& extent, DigitSplits& out) {
-  const int count = static_cast<int>(digits.size());
+  const int64_t count = std::ssize(digits);
   IntExpr parts = 1;
-  int run = 0;
+  int64_t run = 0;
   while (run < count && out.splits.empty()) {
     parts *= digits[run].size;
     const IntExpr& below = digits[run++].stride;
@@ -52,7 +53,7 @@ void cutRoundedUp(const std::vector<Digit>& digits, const IntExpr& extent, Digit
     throwInternalError(
         fmt::format("[sharding] no split of {} produces {}", extent.toString(), DigitList(digits).toString()));
   }
-  for (int i = 0; i + 1 < count; i++) {
+  for (int64_t i = 0; i + 1 < count; i++) {
     if (i + 1 != run) {
       const bool outer = i < run || isPositive(digits[i].size);
       out.splits.push_back({i, outer ? digits[i].size : digits[i].stride, !outer});
@@ -63,7 +64,7 @@ void cutRoundedUp(const std::vector<Digit>& digits, const IntExpr& extent, Digit
 // Of digits from the outside. In a ragged list, a run of axes on top is padded as one, and all below it is cut from the inside, so that
 // every size but the topmost is exact.
 DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
-  const int count = static_cast<int>(digits.size());
+  const int64_t count = std::ssize(digits);
   DigitSplits out;
   out.place.resize(count);
   std::iota(out.place.begin(), out.place.end(), 0);
@@ -72,14 +73,15 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     // one loop over the parts and one within a part: no axis owns a digit there
     const IntExpr longest = max(1, largestOf(digits.front().parts));
     out.parts = digits.front().parts;
-    for (int i = 0; i < count && provenLess(longest, digits[i].stride); i++) {
+    for (int64_t i = 0; i < count && provenLess(longest, digits[i].stride); i++) {
       out.splits.push_back({i, digits[i].size, false});
     }
-    out.loops = static_cast<int>(out.splits.size()) + 2;
+    out.loops = std::ssize(out.splits) + 2;
     return out;
   }
   const auto isOwned = [](const Digit& d) { return d.owner.isDevice(); };
-  const auto top = static_cast<int>(std::ranges::find_if_not(digits, isOwned) - digits.begin());  // digits in the run
+  const auto top =
+      static_cast<int64_t>(std::ranges::find_if_not(digits, isOwned) - digits.begin());  // digits in the run
   const IntExpr together = productOf(digits | std::views::take(top), &Digit::size);
   if (!digits.front().isRagged()) {
     // A run of axes on top, one with a symbolic size, is padded as one axis where sizes turn out not to divide.
@@ -87,7 +89,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     if (isPadded) {
       out.splits.push_back({0, together, false});
     }
-    for (int i = 0; i + 1 < count; i++) {
+    for (int64_t i = 0; i + 1 < count; i++) {
       if (isPadded && i + 1 == top) {
         continue;
       }
@@ -110,7 +112,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   const int64_t bound = extent.constValue();
   const int64_t below = top == 0 ? 0 : digits[top - 1].stride.constValue();
   const bool isBlock = top > 0 && top + 1 >= count && below == std::max<int64_t>(1, (bound + parts - 1) / parts);
-  for (int i = count - 1; i >= std::max(top, 1) && !isBlock; i--) {
+  for (int64_t i = count - 1; i >= std::max<int64_t>(top, 1) && !isBlock; i--) {
     out.splits.push_back({0, digits[i].size, true});
   }
   if (top == 0) {
@@ -120,11 +122,11 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   if (isBlock || (bound + below - 1) / below != parts) {
     out.splits.push_back({0, parts, false});
     out.loops = isBlock ? top + 1 : count + 1;
-    for (int i = top; i < count && !isBlock; i++) {
+    for (int64_t i = top; i < count && !isBlock; i++) {
       out.place[i]++;
     }
   }
-  for (int i = 0; i + 1 < top; i++) {
+  for (int64_t i = 0; i + 1 < top; i++) {
     out.splits.push_back({i, digits[i].size, false});
   }
   return out;
@@ -132,26 +134,26 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
 
 // The loop of an owned digit.
 struct OwnedLoop {
-  int axis;
+  int64_t axis;
   IntExpr below;
   IterDomain* loop;
 };
 
 // Merges two loops into one in which `inner` varies fastest.
 IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* inner) {
-  const auto from = static_cast<int>(positionIn(tv->getLoopDomain(), outer));
-  const auto to = static_cast<int>(positionIn(tv->getLoopDomain(), inner));
+  const auto from = positionIn(tv->getLoopDomain(), outer);
+  const auto to = positionIn(tv->getLoopDomain(), inner);
   tv->merge(from, to);
   return tv->axis(from < to ? from : from - 1);
 }
 
 // Adjacent digits of one axis become one loop. An axis of symbolic size is bound as a whole.
 void bindOwnedLoops(TensorView* tv, const DeviceMesh& mesh, std::vector<OwnedLoop> pieces, const Prover& prover) {
-  const auto next = [&](int axis, const IntExpr& below) {
+  const auto next = [&](int64_t axis, const IntExpr& below) {
     return std::ranges::find_if(pieces,
                                 [&](const OwnedLoop& p) { return p.axis == axis && prover.equal(p.below, below); });
   };
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
     IntExpr below = 1;
     for (;;) {
       auto piece = next(axis, below);
@@ -193,13 +195,13 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
   tv->setDeviceMesh(state.mesh);
 
   std::vector<OwnedLoop> pieces;
-  int loop = 0;
+  int64_t loop = 0;
   size_t next = 0;
   for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
     std::vector<Digit> digits;
     if (logical == partial) {
       IntExpr stride = 1;
-      for (const int axis : state.partial | std::views::reverse) {
+      for (const int64_t axis : state.partial | std::views::reverse) {
         digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(axis), Owner::device(axis)});
         stride = prover.multiply(stride, state.mesh.axisSize(axis));
       }
@@ -225,7 +227,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
         tv->outer_split(loop + s.at, s.factor);
       }
     }
-    for (size_t i = 0; i < digits.size(); i++) {
+    for (int64_t i = 0; i < std::ssize(digits); i++) {
       if (digits[i].owner.isDevice()) {
         pieces.push_back({digits[i].owner.axis, digits[i].owner.below, tv->axis(loop + splits.place[i])});
       }

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/shard_state.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <ranges>
 #include <set>
 
@@ -58,11 +59,11 @@ std::optional<IntExpr> extentOfParts(const TensorView* tv, size_t dim) {
 }  // namespace
 
 ShardState ShardState::replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape) {
-  const auto whole = [&](int64_t k) { return DigitList::whole(static_cast<int>(k), shape[k]); };
+  const auto whole = [&](int64_t k) { return DigitList::whole(k, shape[k]); };
   return {mesh, mapped(indices(shape), whole), {}};
 }
 
-bool ShardState::owns(int axis) const {
+bool ShardState::owns(int64_t axis) const {
   return std::ranges::any_of(dims, [&](const DigitList& dim) { return meshfuse::owns(dim, axis); });
 }
 
@@ -116,11 +117,11 @@ std::string ShardState::toString() const {
     return "no mesh";
   }
   std::vector<std::string> texts = mapped(indices(dims), [&](int64_t k) { return dimText(k); });
-  append(texts, mapped(partial, [&](int axis) { return fmt::format("P({})", mesh.axisName(axis)); }));
+  append(texts, mapped(partial, [&](int64_t axis) { return fmt::format("P({})", mesh.axisName(axis)); }));
   return (texts.empty() ? "R" : joined(texts, " ")) + " on " + mesh.toString();
 }
 
-bool owns(const DigitList& dim, int axis) {
+bool owns(const DigitList& dim, int64_t axis) {
   return std::ranges::any_of(dim.digits(), [&](const Digit& d) { return d.owner.isDevice() && d.owner.axis == axis; });
 }
 
@@ -141,7 +142,7 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
   const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
   const IterDomain* partial = tv->partialDomain();
   std::vector<std::vector<Digit>> owned(logical.size());
-  std::set<int> axes;  // of the partial dim
+  std::set<int64_t> axes;  // of the partial dim
   bool opaque = false;
   for (const BoundLoop& loop : boundLoops(tv, logical, prover)) {
     opaque |= loop.digits.isOpaque();
@@ -153,9 +154,9 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
     }
   }
   state.partial.assign(axes.begin(), axes.end());
-  for (size_t k = 0; k < logical.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(logical); k++) {
     if (contains(dims, logical[k])) {
-      const int position = static_cast<int>(state.dims.size());
+      const int64_t position = std::ssize(state.dims);
       state.dims.push_back(opaque ? DigitList::opaque() : fillLocal(position, logical[k]->extent(), owned[k], prover));
     }
   }
@@ -186,7 +187,7 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
   const auto valueOf = [&](const IntExpr& e) {
     return known ? e.substitute([&](std::string_view symbol) { return std::optional<IntExpr>(known(symbol)); }) : e;
   };
-  for (size_t k = 0; k < shape.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(shape); k++) {
     const std::optional<IntExpr> ofParts = extentOfParts(tv, k);
     if (ofParts && valueOf(*ofParts).isConst()) {
       shape[k] = valueOf(*ofParts).constValue();

@@ -6,6 +6,7 @@
 // state.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -22,12 +23,12 @@ class TensorView;
 class IterDomain;
 
 struct ShardState {
-  DeviceMesh mesh;              // empty: no placement
-  std::vector<DigitList> dims;  // stored dims without the partial one; digits of list k are of dim k
-  std::vector<int> partial;     // axes, ascending
+  DeviceMesh mesh;               // empty: no placement
+  std::vector<DigitList> dims;   // stored dims without the partial one; digits of list k are of dim k
+  std::vector<int64_t> partial;  // axes, ascending
 
   static ShardState replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape);
-  bool owns(int axis) const;
+  bool owns(int64_t axis) const;
   bool isSharded() const;                      // some digit is owned or may be owned, or the tensor is partial
   std::vector<int64_t> constantShape() const;  // extents of the dims; InternalError while one is symbolic
   bool hasOpaqueDim() const;
@@ -37,11 +38,11 @@ struct ShardState {
 };
 
 [[nodiscard]] bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover = {});
-[[nodiscard]] bool owns(const DigitList& dim, int axis);
+[[nodiscard]] bool owns(const DigitList& dim, int64_t axis);
 
 // One loop dim bound to a device axis: the index it selects, as digits of the dims of a base domain.
 struct BoundLoop {
-  int axis;
+  int64_t axis;
   DigitList digits;  // owned by the axis
   IntExpr extent;
   IterDomain* id;

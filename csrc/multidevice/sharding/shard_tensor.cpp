@@ -1,6 +1,7 @@
 #include "multidevice/sharding/shard_tensor.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -26,7 +27,7 @@ EvenPart evenPart(const Tensor& whole, const ShardState& state, int64_t rank) {
   std::vector<int64_t> strides;
   std::vector<int64_t> localShape;
   int64_t offset = 0;
-  for (size_t k = 0; k < state.dims.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(state.dims); k++) {
     int64_t& local = localShape.emplace_back(1);
     for (const Digit& d : state.dims[k].digits()) {
       const int64_t size = d.size.constValue();
@@ -45,7 +46,7 @@ EvenPart evenPart(const Tensor& whole, const ShardState& state, int64_t rank) {
 
 // Copies the elements of an uneven part run by run; `copy(part, places)` gets a run of the part and its positions in the whole tensor.
 void forEachRun(const Tensor& part, const Tensor& whole, const Part& held,
-                const std::function<void(Tensor part, Tensor places)>& copy, int dim = 0) {
+                const std::function<void(Tensor part, Tensor places)>& copy, int64_t dim = 0) {
   if (dim == part.dim()) {
     copy(part, whole);
     return;
@@ -80,7 +81,7 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
     }
   }
   const ShardState state = shardState(bound);
-  for (size_t k = 0; k < shape.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(shape); k++) {
     check(bound->shape()[k].isConst(shape[k]),
           "[shardTensor] dim {} of {} is {}, the tensor has {}; give the whole tensor", k, tv->toString(),
           extents[k].toString(), shape[k]);
@@ -106,7 +107,7 @@ Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
 
 // UserError if part k of a whole tensor has other sizes than these.
 void checkSizes(const Tensor& part, size_t k, std::span<const int64_t> sizes) {
-  for (size_t d = 0; d < sizes.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(sizes); d++) {
     check(part.sizes()[d] == sizes[d],
           "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the mesh",
           k, part.sizes()[d], d, sizes[d]);
@@ -119,12 +120,12 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
   // Which axes own a dim does not depend on its size.
   const ShardState state = stateFor(tv, globalShape(tv, parts[0].sizes()));
   std::vector<int64_t> shape(parts[0].sizes().begin(), parts[0].sizes().end());
-  for (size_t d = 0; d < shape.size(); d++) {
+  for (int64_t d = 0; d < std::ssize(shape); d++) {
     if (!state.dims[d].hasOwned()) {
       continue;
     }
     shape[d] = 0;
-    for (size_t k = 0; k < parts.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(parts); k++) {
       const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[k]);
       std::vector<int64_t> others = at;  // without the digits of coordinates that belong to this dim
       for (const Digit& digit : state.dims[d].digits()) {
@@ -134,7 +135,7 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
         }
       }
       const bool counts = std::ranges::all_of(others, [](int64_t rest) { return rest == 0; });
-      shape[d] += counts ? parts[k].size(static_cast<int>(d)) : 0;
+      shape[d] += counts ? parts[k].size(d) : 0;
     }
   }
   return shape;
@@ -145,8 +146,8 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
 Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank) {
   check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} is out of range for a tensor with {} dims",
         axis, tensor.dim());
-  const int dim = static_cast<int>(axis < 0 ? axis + tensor.dim() : axis);
-  const int meshAxis = mesh.numAxes() - 1;
+  const int64_t dim = axis < 0 ? axis + tensor.dim() : axis;
+  const int64_t meshAxis = mesh.numAxes() - 1;
   const int64_t n = mesh.axisSize(meshAxis).constValue();
   const int64_t extent = tensor.size(dim);
   const int64_t block = std::max<int64_t>(1, (extent + n - 1) / n);
@@ -176,14 +177,14 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   check(std::ssize(parts) == mesh.numDevices(),
         "[unshardTensor] got {} parts for mesh {}; expected one for each device", parts.size(), mesh.toString());
   const int64_t dims = std::ssize(tv->shape());
-  for (size_t k = 0; k < parts.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(parts); k++) {
     check(parts[k].dim() == dims, "[unshardTensor] part {} has {} dims, expected {}: those of {}", k, parts[k].dim(),
           dims, tv->toString());
   }
   const std::vector<int64_t> shape = wholeShape(parts, tv);
   const ShardState state = stateFor(tv, shape);
   Tensor whole = Tensor::empty(shape, parts[0].dtype());
-  for (size_t k = 0; k < parts.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(parts); k++) {
     const int64_t rank = mesh.devices()[k];
     if (!isRagged(state)) {
       EvenPart even = evenPart(whole, state, rank);

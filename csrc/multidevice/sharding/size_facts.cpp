@@ -1,6 +1,7 @@
 #include "multidevice/sharding/size_facts.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <ranges>
 #include <set>
@@ -130,7 +131,7 @@ std::vector<Prover> casesOfSizes(const Expr& expr) {
   for (size_t ones = 0; ones < size_t{1} << names.size(); ones++) {
     Axes one;
     Axes several;
-    for (size_t k = 0; k < names.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(names); k++) {
       ((ones >> k & 1) != 0 ? one : several).insert(names[k]);
     }
     cases.push_back(factsOf(expr, several, one));

@@ -16,7 +16,7 @@ struct TileMessage {
   int64_t from = 0;  // device ids
   int64_t to = 0;
   int64_t elements = 0;
-  size_t tile = 0;
+  int64_t tile = 0;
 };
 
 struct TileMessages {
@@ -24,13 +24,13 @@ struct TileMessages {
   std::vector<TileMessage> kept;      // from == to
   int64_t received = 0;               // by the busiest device
   int64_t sent = 0;
-  int64_t peers = 0;         // the most messages into or out of one device
-  std::vector<int> crossed;  // on one mesh: axes in which a sender and its receiver differ, ascending
+  int64_t peers = 0;             // the most messages into or out of one device
+  std::vector<int64_t> crossed;  // on one mesh: axes in which a sender and its receiver differ, ascending
 };
 
 // `holders`: by tile, positions in `from`, ascending. `shared`: the elements of a tile that the device at a position in `to` reads.
 [[nodiscard]] TileMessages tileMessages(const DeviceMesh& from, const DeviceMesh& to,
                                         const std::vector<std::vector<int64_t>>& holders,
-                                        const std::function<int64_t(size_t tile, size_t reader)>& shared);
+                                        const std::function<int64_t(int64_t tile, int64_t reader)>& shared);
 
 }  // namespace meshfuse

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/tile_transfer.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "base/error.h"
@@ -11,14 +12,14 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<int> difference(const std::vector<int>& a, const std::vector<int>& b) {
-  return filtered(a, [&](int x) { return !contains(b, x); });
+std::vector<int64_t> difference(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  return filtered(a, [&](int64_t x) { return !contains(b, x); });
 }
 
 // The tiles of one side: by dim the owners, and the coordinates of every device.
 struct Side {
   std::vector<int64_t> sizes;
-  std::vector<std::vector<int>> owners;
+  std::vector<std::vector<int64_t>> owners;
   std::vector<std::vector<int64_t>> at;  // by position
 
   Side(const DeviceMesh& mesh, const PlanState& state)
@@ -27,14 +28,14 @@ struct Side {
         at(mapped(indices(mesh.devices()), [&](int64_t position) { return coordinatesAt(position, sizes); })) {}
 
   std::vector<IndexSet> sets(size_t dim, const PlanState& state, int64_t extent, int64_t unit) const {
-    std::vector<IndexSet> out(productOf(owners[dim], [&](int atom) { return sizes[atom]; }));
+    std::vector<IndexSet> out(productOf(owners[dim], [&](int64_t atom) { return sizes[atom]; }));
     std::vector<bool> known(out.size(), false);
     for (const std::vector<int64_t>& c : at) {
       const int64_t tile = positionAmong(owners[dim], c, sizes);
       if (!known[tile]) {
         known[tile] = true;
         out[tile] = IndexSet(
-            state.dims[dim], extent, unit, [&](int atom) { return c[atom]; }, state.partsOf(dim));
+            state.dims[dim], extent, unit, [&](int64_t atom) { return c[atom]; }, state.partsOf(dim));
       }
     }
     return out;
@@ -56,14 +57,14 @@ Overlaps overlapsOf(const CommStep& step, const std::vector<int64_t>& extents, c
 
 // How partial sums move between the sides; empty without partial sums.
 struct Sums {
-  std::vector<int> combined;  // contributions that are added up
-  std::vector<int> kept;      // atoms partial on both sides
-  std::vector<int> zeros;     // newly partial: all but coordinate 0 hold zeros
-  std::vector<int> owned;     // newly partial: the owner keeps its piece
+  std::vector<int64_t> combined;  // contributions that are added up
+  std::vector<int64_t> kept;      // atoms partial on both sides
+  std::vector<int64_t> zeros;     // newly partial: all but coordinate 0 hold zeros
+  std::vector<int64_t> owned;     // newly partial: the owner keeps its piece
 
   Sums(const Side& from, const PlanState& before, const PlanState& after)
       : combined(difference(before.partial, after.partial)), kept(difference(before.partial, combined)) {
-    for (int atom : difference(after.partial, before.partial)) {
+    for (int64_t atom : difference(after.partial, before.partial)) {
       const bool isOwned = std::ranges::any_of(from.owners, [&](const auto& atoms) { return contains(atoms, atom); });
       (isOwned ? owned : zeros).push_back(atom);
     }
@@ -78,7 +79,7 @@ TileMessages messagesOf(const CommStep& step, const std::vector<int64_t>& extent
   // Devices that hold the same piece of the same contribution, by the number of the piece in every dim and the contribution.
   std::map<std::vector<int64_t>, std::vector<int64_t>> pieces;
   for (const int64_t position : indices(from.at)) {
-    const auto number = [&](const std::vector<int>& atoms) {
+    const auto number = [&](const std::vector<int64_t>& atoms) {
       return positionAmong(atoms, from.at[position], from.sizes);
     };
     std::vector<int64_t> key = mapped(from.owners, number);
@@ -91,8 +92,8 @@ TileMessages messagesOf(const CommStep& step, const std::vector<int64_t>& extent
   return tileMessages(step.on.atoms, step.to->atoms, holders, [&](size_t piece, size_t reader) {
     const std::vector<int64_t>& holder = from.at[holders[piece].front()];
     const std::vector<int64_t>& mine = to.at[reader];
-    const auto differs = [&](int atom) { return holder[atom] != mine[atom]; };
-    if (std::ranges::any_of(sums.zeros, [&](int atom) { return mine[atom] != 0; }) ||
+    const auto differs = [&](int64_t atom) { return holder[atom] != mine[atom]; };
+    if (std::ranges::any_of(sums.zeros, [&](int64_t atom) { return mine[atom] != 0; }) ||
         std::ranges::any_of(sums.kept, differs) || std::ranges::any_of(sums.owned, differs)) {
       return int64_t{0};
     }

@@ -1,6 +1,7 @@
 #include "multidevice/sharding/two_meshes.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
@@ -13,7 +14,7 @@ namespace {
 // Every axis that owns no digit takes the outermost local digit that it divides, in the first dim that has one.
 ShardState spread(const ShardState& state) {
   ShardState out = state;
-  for (int axis = 0; axis < state.mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < state.mesh.numAxes(); axis++) {
     const int64_t n = state.mesh.axisSize(axis).constValue();
     if (n == 1 || contains(state.partial, axis) || out.owns(axis)) {
       continue;
@@ -85,8 +86,8 @@ RedistributionPlan planBetween(const ShardState& from, const ShardState& to, con
   const std::vector<RedistributionPlan> finishing =
       mapped(targets, [&](const ShardState& target) { return planRedistribution(target, to, inside); });
   std::optional<RedistributionPlan> best;
-  for (size_t s = 0; s < sources.size(); s++) {
-    for (size_t t = 0; t < targets.size(); t++) {
+  for (int64_t s = 0; s < std::ssize(sources); s++) {
+    for (int64_t t = 0; t < std::ssize(targets); t++) {
       RedistributionPlan plan = leaving[s];
       append(plan, transferPlan(sources[s], targets[t], shape, options));
       append(plan, finishing[t]);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "base/error.h"
@@ -73,7 +74,7 @@ std::string_view name(Algorithm algorithm) { return std::ranges::find(rows(), al
 
 AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   AlgorithmTable table;
-  for (size_t begin = 0; begin < text.size();) {
+  for (int64_t begin = 0; begin < std::ssize(text);) {
     const size_t end = std::min(text.find(',', begin), text.size());
     table.set(text.substr(begin, end - begin));
     begin = end + 1;
@@ -99,7 +100,7 @@ void AlgorithmTable::set(std::string_view entry) {
   const Row row = rowNamed(entry.substr(equals + 1), kind, entry);
   check(!row.smallOnly || size == static_cast<int64_t>(SizeClass::Small),
         "[algorithms] '{}': {} are for small inputs only, write {}:small={}", entry, row.name, name(kind), row.name);
-  for (int s = 0; s < static_cast<int>(kSizes); ++s) {
+  for (int64_t s = 0; s < static_cast<int64_t>(kSizes); ++s) {
     if (size == -1 || size == s) {
       const auto k = static_cast<size_t>(kind);
       host_[k][s] = row.onHost ? row.algorithm : host_[k][s];

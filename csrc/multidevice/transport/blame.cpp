@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -16,17 +17,17 @@ namespace meshfuse {
 namespace {
 
 using Entry = FlightRecord::Entry;
-using Records = std::map<int, FlightRecord>;  // by rank
+using Records = std::map<int64_t, FlightRecord>;  // by rank
 
 // One call of a team, as its members made it.
 struct TeamCall {
   uint64_t sequence = 0;
   uint64_t mask = 0;
-  std::map<int, const Entry*> members;  // by rank; null: the rank's record lacks this call
-  int64_t begin = 0;                    // of the first member to come
+  std::map<int64_t, const Entry*> members;  // by rank; null: the rank's record lacks this call
+  int64_t begin = 0;                        // of the first member to come
 };
 
-std::string list(const std::vector<int>& ranks) {
+std::string list(const std::vector<int64_t>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
@@ -50,7 +51,7 @@ bool areAlike(const TeamCall& call) {
 
 // The first call of a team that its members did not all make alike.
 std::optional<TeamCall> firstDivergence(const Records& records, uint64_t team, uint64_t mask) {
-  std::map<int, std::map<uint64_t, const Entry*>> calls;
+  std::map<int64_t, std::map<uint64_t, const Entry*>> calls;
   uint64_t from = 1;  // a record no longer has older calls
   uint64_t to = 0;
   for (const auto& [r, record] : records) {
@@ -101,10 +102,10 @@ std::string whereItWas(const FlightRecord& record, int64_t origin) {
 }
 
 std::string divergenceText(const Records& records, const TeamCall& call, int64_t origin) {
-  std::vector<int> team = ranksIn(call.mask);
-  append(team, call.members | std::views::keys | std::views::filter([&](int r) { return !contains(team, r); }));
+  std::vector<int64_t> team = ranksIn(call.mask);
+  append(team, call.members | std::views::keys | std::views::filter([&](int64_t r) { return !contains(team, r); }));
   std::string text = fmt::format("call {} of the team of {}\n", call.sequence, list(team));
-  for (int r : team) {
+  for (int64_t r : team) {
     const auto member = call.members.find(r);
     text += fmt::format("    rank {}: {}\n", r,
                         member == call.members.end() ? "no record"
@@ -126,14 +127,14 @@ std::string agreementText(const Records& records, int64_t origin) {
 
 std::string worldText(const std::string& world, const Records& records) {
   const FlightRecord& any = records.begin()->second;
-  std::vector<int> expected = ranksNamed(world);  // the ranks of a lane
+  std::vector<int64_t> expected = ranksNamed(world);  // the ranks of a lane
   if (expected.empty()) {
     expected = firstRanks(any.size);
   }
-  const std::vector<int> missing = filtered(expected, [&](int r) { return !records.contains(r); });
+  const std::vector<int64_t> missing = filtered(expected, [&](int64_t r) { return !records.contains(r); });
   std::string text = fmt::format("{}: {} ranks, transport {}; {}\n", world, expected.size(), any.transport,
                                  missing.empty() ? "records of all" : "no record of " + list(missing));
-  std::map<std::string, std::vector<int>> failures;
+  std::map<std::string, std::vector<int64_t>> failures;
   std::map<uint64_t, uint64_t> teams;
   int64_t origin = INT64_MAX;
   for (const auto& [r, record] : records) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
@@ -16,7 +17,7 @@ namespace {
 
 uint64_t teamMask(const Team& team) {
   uint64_t mask = 0;
-  for (int r : team.ranks) {
+  for (int64_t r : team.ranks) {
     mask |= r < 64 ? uint64_t{1} << r : 0;
   }
   return mask;
@@ -41,10 +42,10 @@ CallRecord stamped(CallRecord call, const Team& team, uint64_t program) {
   return call;
 }
 
-std::vector<int> firstRanks(int size) { return mapped(std::views::iota(0, size), std::identity()); }
+std::vector<int64_t> firstRanks(int64_t size) { return mapped(std::views::iota(int64_t{0}, size), std::identity()); }
 
-std::vector<int> ranksIn(uint64_t teamMask) {
-  return filtered(std::views::iota(0, 64), [&](int r) { return (teamMask >> r & 1) != 0; });
+std::vector<int64_t> ranksIn(uint64_t teamMask) {
+  return filtered(std::views::iota(int64_t{0}, 64), [&](int64_t r) { return (teamMask >> r & 1) != 0; });
 }
 
 std::string describe(const CallRecord& call) {
@@ -66,7 +67,7 @@ std::string describe(const CallRecord& call) {
   return text + " in team " + teamText(call);
 }
 
-std::string describeRank(int rank, int size, int64_t step, std::string_view what) {
+std::string describeRank(int64_t rank, int64_t size, int64_t step, std::string_view what) {
   const std::string text = fmt::format("[rank {}/{}]", rank, size);
   if (step >= 0) {
     return text + fmt::format(" at step {} ({})", step, what);
@@ -74,7 +75,7 @@ std::string describeRank(int rank, int size, int64_t step, std::string_view what
   return what.empty() ? text : text + fmt::format(" ({})", what);
 }
 
-std::string difference(int rankA, const CallRecord& a, int rankB, const CallRecord& b) {
+std::string difference(int64_t rankA, const CallRecord& a, int64_t rankB, const CallRecord& b) {
   auto say = [&](std::string_view what, const auto& x, const auto& y) {
     return fmt::format("the {} differ: rank {} has {}, rank {} has {}", what, rankA, x, rankB, y);
   };
@@ -122,14 +123,14 @@ int64_t Blocks::beginWithin(int64_t block, int64_t from, int64_t elements) const
   return sumOf(std::views::iota(int64_t{0}, block), [&](int64_t b) { return within(b, from, elements); });
 }
 
-std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected) {
+std::string pairDifference(int64_t sender, int64_t sent, int64_t receiver, int64_t expected) {
   return sent == expected ? ""
                           : fmt::format("rank {} sends rank {} {} elements, rank {} expects {}", sender, receiver, sent,
                                         receiver, expected);
 }
 
-int positionInTeam(const Team& team, int rank, int size, Collective kind) {
-  const std::vector<int>& ranks = team.ranks;
+int64_t positionInTeam(const Team& team, int64_t rank, int64_t size, Collective kind) {
+  const std::vector<int64_t>& ranks = team.ranks;
   for (const int64_t i : indices(ranks)) {
     check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, the world has ranks 0 to {}", name(kind),
           ranks[i], size - 1);
@@ -140,14 +141,14 @@ int positionInTeam(const Team& team, int rank, int size, Collective kind) {
   check(position < std::ssize(ranks),
         "[{}] rank {} is not in the team of {} ranks of its call; only members make the call", name(kind), rank,
         ranks.size());
-  return static_cast<int>(position);
+  return position;
 }
 
 void checkHasFailed(bool failed) {
   check(failed, "[shrink] no rank of this world has failed; call abort() first to exclude ranks");
 }
 
-void checkTransfers(std::span<const Communicator::Transfer> transfers, int size) {
+void checkTransfers(std::span<const Communicator::Transfer> transfers, int64_t size) {
   for (const Communicator::Transfer& t : transfers) {
     check(t.peer >= 0 && t.peer < size, "[transfer] peer is rank {}, the world has ranks 0 to {}", t.peer, size - 1);
     check(t.bytes >= 0, "[transfer] {} bytes to or from rank {}, expected 0 or more", t.bytes, t.peer);
@@ -155,7 +156,7 @@ void checkTransfers(std::span<const Communicator::Transfer> transfers, int size)
   }
 }
 
-void moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank) {
+void moveWithinRank(std::span<const Communicator::Transfer> transfers, int64_t rank) {
   using Direction = Communicator::Transfer::Direction;
   std::vector<const Communicator::Transfer*> sends;
   std::vector<const Communicator::Transfer*> receives;

@@ -55,7 +55,7 @@ struct Blocks {
 // A collective as one rank of its team calls it.
 struct CollectiveCall {
   const Team& team;
-  int position;  // of this rank in the team
+  int64_t position;  // of this rank in the team
   CallRecord record;
   Blocks operand;  // one block, or one for each rank
   Blocks result;
@@ -73,7 +73,7 @@ struct CollectiveCall {
 };
 
 // `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if the counts are equal.
-[[nodiscard]] std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected);
+[[nodiscard]] std::string pairDifference(int64_t sender, int64_t sent, int64_t receiver, int64_t expected);
 
 // A hash that depends on the order of ranks; 0 without a team.
 [[nodiscard]] uint64_t teamHash(const Team& team);
@@ -81,19 +81,19 @@ struct CollectiveCall {
 [[nodiscard]] CallRecord stamped(CallRecord call, const Team& team, uint64_t program);
 
 // The ranks 0, 1, ... of a world of `size`.
-[[nodiscard]] std::vector<int> firstRanks(int size);
+[[nodiscard]] std::vector<int64_t> firstRanks(int64_t size);
 // The ranks of a CallRecord::teamMask, ascending.
-[[nodiscard]] std::vector<int> ranksIn(uint64_t teamMask);
+[[nodiscard]] std::vector<int64_t> ranksIn(uint64_t teamMask);
 // `all-reduce(Sum) of 1024 Float in team {0, 1}`; of Send: `a group of 3 sends and receives`.
 [[nodiscard]] std::string describe(const CallRecord& call);
 // `[rank 1/4] at step 12 (all-reduce of T7)`; a step below 0 is not named.
-[[nodiscard]] std::string describeRank(int rank, int size, int64_t step, std::string_view what);
+[[nodiscard]] std::string describeRank(int64_t rank, int64_t size, int64_t step, std::string_view what);
 // `the counts differ: rank 0 has 64, rank 1 has 65`; both calls in full if the kinds differ. Empty if they are equal.
-[[nodiscard]] std::string difference(int rankA, const CallRecord& a, int rankB, const CallRecord& b);
+[[nodiscard]] std::string difference(int64_t rankA, const CallRecord& a, int64_t rankB, const CallRecord& b);
 
 // Position of `rank` in the team; UserError if the team is empty, repeats a rank, names one outside 0..size-1 or does not
 // hold `rank`.
-[[nodiscard]] int positionInTeam(const Team& team, int rank, int size, Collective kind);
+[[nodiscard]] int64_t positionInTeam(const Team& team, int64_t rank, int64_t size, Collective kind);
 
 // UserError unless the group has failed: a rank may only then call shrink().
 void checkHasFailed(bool failed);
@@ -105,7 +105,7 @@ inline void moveBytes(void* to, const void* from, int64_t bytes) {
   }
 }
 // Executes the sends of a rank to itself: the i-th send goes to the i-th receive. UserError if they do not pair up.
-void moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank);
-void checkTransfers(std::span<const Communicator::Transfer> transfers, int size);
+void moveWithinRank(std::span<const Communicator::Transfer> transfers, int64_t rank);
+void checkTransfers(std::span<const Communicator::Transfer> transfers, int64_t size);
 
 }  // namespace meshfuse

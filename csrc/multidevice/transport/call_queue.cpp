@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <utility>
 
@@ -42,7 +43,7 @@ CallQueue::Handle CallQueue::post(std::function<void(Communicator&)> call) {
   return postTo({}, comm_, std::move(call));
 }
 
-CallQueue::Handle CallQueue::postTo(const std::vector<int>& ranks, Communicator& comm,
+CallQueue::Handle CallQueue::postTo(const std::vector<int64_t>& ranks, Communicator& comm,
                                     std::function<void(Communicator&)> call) {
   Call posted{std::move(call), {}};
   Handle handle(posted.ended.get_future().share());

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -75,16 +76,16 @@ class CallQueue {
     std::jthread thread;
   };
   // `comm`: of the lane of these ranks, which begins with its first call.
-  Handle postTo(const std::vector<int>& ranks, Communicator& comm, std::function<void(Communicator&)> call);
+  Handle postTo(const std::vector<int64_t>& ranks, Communicator& comm, std::function<void(Communicator&)> call);
   bool isEmpty() const;
   void run(Lane& lane);
 
   Communicator& comm_;
   std::mutex mutex_;
-  std::condition_variable ended_;           // signals that a call has ended
-  std::map<std::vector<int>, Lane> lanes_;  // by team; of the communicator itself: no ranks
+  std::condition_variable ended_;               // signals that a call has ended
+  std::map<std::vector<int64_t>, Lane> lanes_;  // by team; of the communicator itself: no ranks
   bool closing_ = false;
-  int uncaught_ = std::uncaught_exceptions();
+  int64_t uncaught_ = std::uncaught_exceptions();
   std::exception_ptr firstFailure_;  // since the last waitAll()
 };
 

@@ -1,6 +1,7 @@
 #include "multidevice/transport/communicator.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <new>
 #include <numeric>
 
@@ -20,8 +21,8 @@ class SelfCommunicator final : public Communicator {
  public:
   SelfCommunicator() { world_.ranks = {0}; }
 
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 1; }
   std::string_view transport() const override { return "self"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
@@ -92,7 +93,7 @@ void checkArguments(const CollectiveCall& call) {
 
 void Communicator::call(const Team& team, const CallRecord& record, const void* in, void* out, Counts sent,
                         Counts received) {
-  const int position = positionInTeam(team, rank(), size(), record.kind);
+  const int64_t position = positionInTeam(team, rank(), size(), record.kind);
   const CollectiveTraits& t = traits(record.kind);
   const auto blocks = [&](bool forEachRank, Counts counts) {
     return forEachRank ? Blocks{.number = std::ssize(team.ranks), .size = record.count, .sizes = counts}
@@ -121,18 +122,20 @@ void Communicator::reduceScatter(const Team& t, const void* in, void* out, int64
 void Communicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
   call(t, {.kind = Collective::AllToAll, .type = type, .count = count}, in, out);
 }
-void Communicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
-  call(t, {.kind = Collective::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer);
+void Communicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int64_t root) {
+  call(t, {.kind = Collective::Broadcast, .type = type, .root = static_cast<int32_t>(root), .count = count}, buffer,
+       buffer);
 }
-void Communicator::gather(const Team& t, const void* in, void* out, int64_t count, DataType type, int root) {
-  call(t, {.kind = Collective::Gather, .type = type, .root = root, .count = count}, in, out);
+void Communicator::gather(const Team& t, const void* in, void* out, int64_t count, DataType type, int64_t root) {
+  call(t, {.kind = Collective::Gather, .type = type, .root = static_cast<int32_t>(root), .count = count}, in, out);
 }
-void Communicator::scatter(const Team& t, const void* in, void* out, int64_t count, DataType type, int root) {
-  call(t, {.kind = Collective::Scatter, .type = type, .root = root, .count = count}, in, out);
+void Communicator::scatter(const Team& t, const void* in, void* out, int64_t count, DataType type, int64_t root) {
+  call(t, {.kind = Collective::Scatter, .type = type, .root = static_cast<int32_t>(root), .count = count}, in, out);
 }
 void Communicator::reduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op,
-                          int root) {
-  call(t, {.kind = Collective::Reduce, .type = type, .op = op, .root = root, .count = count}, in, out);
+                          int64_t root) {
+  call(t, {.kind = Collective::Reduce, .type = type, .op = op, .root = static_cast<int32_t>(root), .count = count}, in,
+       out);
 }
 void Communicator::barrier(const Team& t) { call(t, {.kind = Collective::Barrier}, nullptr, nullptr); }
 void Communicator::close() { call(world_, {.kind = Collective::Close}, nullptr, nullptr); }
@@ -145,7 +148,7 @@ void Communicator::reduceScatterV(const Team& t, const void* in, void* out, Coun
        counts);
 }
 void Communicator::allToAllV(const Team& t, const void* in, void* out, Counts sent, Counts received, DataType type) {
-  const int own = positionInTeam(t, rank(), size(), Collective::AllToAll);
+  const int64_t own = positionInTeam(t, rank(), size(), Collective::AllToAll);
   checkCounts(Collective::AllToAll, t, sent);
   checkCounts(Collective::AllToAll, t, received);
   check(sent[own] == received[own], "[all-to-all-v] {}", pairDifference(rank(), sent[own], rank(), received[own]));
@@ -161,7 +164,7 @@ void Communicator::checkOfLane(const Team& team, Collective kind) const {
   if (kind == Collective::Close) {
     refuseInLane(name(kind));
   }
-  for (int r : team.ranks) {
+  for (int64_t r : team.ranks) {
     check(contains(world_.ranks, r),
           "[{}] rank {} is not in the team of {} ranks that this lane belongs to; post the call for a team that "
           "contains it",
@@ -183,7 +186,7 @@ void Communicator::refuseInLane(std::string_view call) const {
 }
 
 void Communicator::count(std::span<const Transfer> transfers) {
-  const int own = rank();
+  const int64_t own = rank();
   for (const Transfer& t : transfers) {
     const bool receives = t.direction == Transfer::Direction::Recv;
     count(receives ? Collective::Recv : Collective::Send, receives && t.peer != own ? t.bytes : 0);

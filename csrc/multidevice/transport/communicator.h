@@ -35,13 +35,13 @@ struct TransferCounters {
     int64_t bytesReceived = 0;
   };
   Entry of[kCollectives];
-  Entry& operator[](Collective k) { return of[static_cast<int>(k)]; }
-  const Entry& operator[](Collective k) const { return of[static_cast<int>(k)]; }
+  Entry& operator[](Collective k) { return of[static_cast<int64_t>(k)]; }
+  const Entry& operator[](Collective k) const { return of[static_cast<int64_t>(k)]; }
 };
 
 // A set of ranks that communicate together; ids are world ranks, in block order.
 struct Team {
-  std::vector<int> ranks;
+  std::vector<int64_t> ranks;
   friend bool operator==(const Team&, const Team&) = default;
 };
 
@@ -54,8 +54,8 @@ class Communicator {
 
   virtual ~Communicator() = default;
 
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
   // Name of the transport: "self", "loopback", "host", "network".
   virtual std::string_view transport() const = 0;
 
@@ -83,13 +83,13 @@ class Communicator {
   void allToAllV(const Team&, const void* in, void* out, Counts sent, Counts received, DataType);
 
   // root: a position in the team. A buffer that only the root reads or writes may be null on the other ranks.
-  void broadcast(const Team&, void* buffer, int64_t count, DataType, int root);
+  void broadcast(const Team&, void* buffer, int64_t count, DataType, int64_t root);
   // in: count elements; out, of the root: team size * count, block i from the i-th rank.
-  void gather(const Team&, const void* in, void* out, int64_t count, DataType, int root);
+  void gather(const Team&, const void* in, void* out, int64_t count, DataType, int64_t root);
   // in, of the root: team size * count, block j goes to the j-th rank; out: count elements.
-  void scatter(const Team&, const void* in, void* out, int64_t count, DataType, int root);
+  void scatter(const Team&, const void* in, void* out, int64_t count, DataType, int64_t root);
   // in: count elements; out, of the root: count elements.
-  void reduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp, int root);
+  void reduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp, int64_t root);
   void barrier(const Team&);
   // A collective as data. The functions above check their arguments and call this function.
   virtual void run(const CollectiveCall& call) = 0;
@@ -99,7 +99,7 @@ class Communicator {
   // send returns when its buffer may be reused; whether the receiver has the message by then depends on the transport.
   struct Transfer {
     enum class Direction : uint8_t { Send, Recv } direction;
-    int peer;  // world rank
+    int64_t peer;  // world rank
     void* data;
     int64_t bytes;
   };
@@ -131,7 +131,7 @@ class Communicator {
   // The survivors of a failure, as a new world.
   struct Survivors {
     std::unique_ptr<Communicator> world;
-    std::vector<int> oldRanks;  // by new rank, ascending
+    std::vector<int64_t> oldRanks;  // by new rank, ascending
   };
   // Every survivor of a failure calls this; all get the same survivors. Ranks that have ended or left are excluded at once. Ranks without a
   // heartbeat for the length of the deadline, or without a call within it, are excluded too, and get a DeviceError if they call later. This
@@ -152,7 +152,7 @@ class Communicator {
    public:
     // A rank's call, as the transport sees it.
     struct Call {
-      int rank;
+      int64_t rank;
       uint32_t program = 0;           // shortHash of its program; 0 for an exchange, which its message describes
       std::string_view message = {};  // of an exchange; may be cut off at its end
     };

@@ -1,6 +1,7 @@
 // The error of all ranks if two ranks make different calls where they should make the same one.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,7 +28,7 @@ struct GroupFailure {
 
 // The call of one of the two ranks.
 struct DifferingCall {
-  int rank;
+  int64_t rank;
   CallRecord record;
   std::string_view message = {};  // of an exchange
   std::string place = {};

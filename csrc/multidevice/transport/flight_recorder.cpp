@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -23,20 +24,20 @@ int64_t calendarTime() {
       .count();
 }
 
-std::string fileOf(const FlightPlace& place, int rank) {
+std::string fileOf(const FlightPlace& place, int64_t rank) {
   return fmt::format("{}/{}.rank{}.flight", place.directory, place.world, rank);
 }
 
 std::string eventLine(const FlightEvent& e, int64_t begin, int64_t end) {
   const CallRecord& c = e.call;
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, begin, end,
-                     e.step, static_cast<int>(c.kind), static_cast<int>(c.type), static_cast<int>(c.op), c.root,
-                     c.count, c.teamHash, c.teamMask, static_cast<int>(c.ragged), c.countHash, c.program,
-                     static_cast<int>(e.way), std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
+                     e.step, static_cast<int64_t>(c.kind), static_cast<int64_t>(c.type), static_cast<int64_t>(c.op),
+                     c.root, c.count, c.teamHash, c.teamMask, static_cast<int64_t>(c.ragged), c.countHash, c.program,
+                     static_cast<int64_t>(e.way), std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
 }
 
 // Replaces the file atomically, so a reader never sees half a record.
-void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::string_view failure) {
+void writeFile(const FlightPlace& place, int64_t rank, const FlightRing& ring, std::string_view failure) {
   std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\nopened {}\n", kFormat, place.world,
                                  place.transport, rank, place.size, place.rank, ring.openedTime);
   std::string oneLine(failure);
@@ -87,7 +88,7 @@ void FlightRecorder::write(std::string_view failure) noexcept {
   }
 }
 
-void FlightRecorder::writeFor(int rank, const FlightRing& ring, std::string_view failure) const noexcept {
+void FlightRecorder::writeFor(int64_t rank, const FlightRing& ring, std::string_view failure) const noexcept {
   if (place_.directory.empty()) {
     return;
   }
@@ -113,7 +114,7 @@ FlightRecord readFlightRecord(const std::string& file) {
   check(line == kFormat, "[blame] {} is no flight record: its first line is '{}', expected '{}'", file,
         line.substr(0, 40), kFormat);
   FlightRecord record;
-  int writer = 0;
+  int64_t writer = 0;
   int64_t lastTime = 0;
   while (std::getline(in, line)) {
     std::istringstream words(line);
@@ -136,15 +137,15 @@ FlightRecord readFlightRecord(const std::string& file) {
     } else if (key != "calls") {
       FlightRecord::Entry e;
       CallRecord& c = e.event.call;
-      int kind = 0;
-      int type = 0;
-      int op = 0;
-      int way = 0;
+      int64_t kind = 0;
+      int64_t type = 0;
+      int64_t op = 0;
+      int64_t way = 0;
       std::istringstream event(line);
       event >> e.event.sequence >> e.event.teamSequence >> e.begin >> e.end >> e.event.step >> kind >> type >> op >>
           c.root >> c.count >> c.teamHash >> c.teamMask >> c.ragged >> c.countHash >> c.program >> way;
-      check(!event.fail() && kind >= 0 && kind <= static_cast<int>(Collective::Close) && way >= 0 &&
-                way <= static_cast<int>(Algorithm::Scatter),
+      check(!event.fail() && kind >= 0 && kind <= static_cast<int64_t>(Collective::Close) && way >= 0 &&
+                way <= static_cast<int64_t>(Algorithm::Scatter),
             "[blame] {}: '{}' is no call", file, line);
       c.kind = static_cast<Collective>(kind);
       c.type = static_cast<DataType>(type);

@@ -48,8 +48,8 @@ struct FlightPlace {
   std::string directory;  // empty: nothing is written
   std::string world;      // the same on all ranks; different for each world of a process
   std::string transport;
-  int rank = 0;
-  int size = 1;
+  int64_t rank = 0;
+  int64_t size = 1;
 };
 
 class FlightRecorder {
@@ -96,7 +96,7 @@ class FlightRecorder {
   // Writes the record, at the first failure only; not while another thread makes a call. Never throws: the failure itself matters more.
   void write(std::string_view failure) noexcept;
   // Writes the record of a dead peer, unless it has been written.
-  void writeFor(int rank, const FlightRing& ring, std::string_view failure) const noexcept;
+  void writeFor(int64_t rank, const FlightRing& ring, std::string_view failure) const noexcept;
 
   const FlightPlace& place() const { return place_; }
 
@@ -130,8 +130,8 @@ class FlightRecorder {
 struct FlightRecord {
   std::string world;
   std::string transport;
-  int rank = 0;
-  int size = 0;
+  int64_t rank = 0;
+  int64_t size = 0;
   std::string failure;
   std::string writer;  // empty: the rank itself; else the peer
   struct Entry {

@@ -1,6 +1,7 @@
 // The lanes of a communicator: the data that a transport keeps for each team's own communicator.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,16 +18,16 @@ class Lanes {
  public:
   using Make = std::function<std::unique_ptr<Communicator>()>;
   // The lane of `team` for this rank of a world of `size`, created at the first call; one thread at a time creates a lane.
-  Communicator* of(const Team& team, int rank, int size, const Make& make);
+  Communicator* of(const Team& team, int64_t rank, int64_t size, const Make& make);
 
  private:
   std::mutex mutex_;
-  std::map<std::vector<int>, std::unique_ptr<Communicator>> lanes_;
+  std::map<std::vector<int64_t>, std::unique_ptr<Communicator>> lanes_;
 };
 
 // The name of a lane's records.
 [[nodiscard]] std::string laneName(std::string_view world, const Team& team);
 // The ranks in such a name; nothing for other names, and for teams that are too large for a name.
-[[nodiscard]] std::vector<int> ranksNamed(std::string_view lane);
+[[nodiscard]] std::vector<int64_t> ranksNamed(std::string_view lane);
 
 }  // namespace meshfuse

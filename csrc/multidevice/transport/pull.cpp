@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "multidevice/transport/reduce.h"
@@ -34,7 +35,7 @@ void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out
   std::array<const void*, 32> few;
   std::vector<const void*> many(call.peers.size() > few.size() ? call.peers.size() : 0);
   const std::span<const void*> inputs(many.empty() ? few.data() : many.data(), call.peers.size());
-  for (size_t p = 0; p < inputs.size(); ++p) {
+  for (int64_t p = 0; p < std::ssize(inputs); ++p) {
     inputs[p] = call.peers[p].in + begin * elementSize(call);
   }
   reduceInRankOrder(inputs, out, end - begin, call.type, call.op);

@@ -24,11 +24,11 @@ struct PeerBuffers {
   std::byte* out = nullptr;
   int64_t bytes = 0;
   // The rank whose memory holds `in`, if only the kernel of the system can read it (by PullCall::readProcess); -1: this rank can read it.
-  int process = -1;
+  int64_t process = -1;
 };
 
 struct PullCall {
-  int position = 0;                    // of this rank in the team
+  int64_t position = 0;                // of this rank in the team
   std::span<const PeerBuffers> peers;  // in team order, this rank included
   std::byte* out = nullptr;            // of this rank
   std::byte* parts = nullptr;          // all-reduce only: the address at which this rank writes its part; may be `out`
@@ -37,13 +37,13 @@ struct PullCall {
   ReduceOp op = ReduceOp::Sum;
   CopyOrder order = CopyOrder::Forward;  // of blocks that are only moved
   Collective kind = Collective::Barrier;
-  int root = 0;
+  int64_t root = 0;
   // Returns when all members have called it. All-reduce uses it once.
   const std::function<void()>* synchronize = nullptr;
   // Throws if the group has failed. Pushed all-reduce only, before each piece.
   const std::function<void()>* throwIfFailed = nullptr;
   // Reads the memory of another process. Not for collectives that reduce.
-  using ReadProcess = std::function<void(int process, const std::byte* from, std::byte* to, int64_t bytes)>;
+  using ReadProcess = std::function<void(int64_t process, const std::byte* from, std::byte* to, int64_t bytes)>;
   const ReadProcess* readProcess = nullptr;
 };
 

@@ -7,6 +7,7 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -19,7 +20,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int kVectorBytes = 64;
+constexpr int64_t kVectorBytes = 64;
 
 template <class T>
 struct VectorOf {
@@ -38,7 +39,7 @@ template <class T>
 struct Plain {
   using Element = T;
   using Accumulator = Vector<T>;
-  static constexpr int kStep = kVectorBytes / static_cast<int>(sizeof(T));
+  static constexpr int64_t kStep = kVectorBytes / static_cast<int64_t>(sizeof(T));
 
   [[gnu::always_inline]] static inline Accumulator load(const T* p) {
     Accumulator v;
@@ -59,7 +60,7 @@ struct Logical : Plain<uint8_t> {
 struct BFloat16Bits {
   using Element = uint16_t;
   using Accumulator = Vector<float>;
-  static constexpr int kStep = kVectorBytes / 4;
+  static constexpr int64_t kStep = kVectorBytes / 4;
   typedef uint16_t Packed __attribute__((vector_size(kVectorBytes / 2)));
 
   [[gnu::always_inline]] static inline Accumulator load(const uint16_t* p) {
@@ -80,7 +81,7 @@ struct BFloat16Bits {
 struct HalfBits {
   using Element = uint16_t;
   using Accumulator = Vector<float>;
-  static constexpr int kStep = kVectorBytes / 4;
+  static constexpr int64_t kStep = kVectorBytes / 4;
 
 #if defined(__AVX512F__)
   [[gnu::always_inline]] static inline Accumulator load(const uint16_t* p) {
@@ -93,14 +94,14 @@ struct HalfBits {
 #elif defined(__F16C__)
   [[gnu::always_inline]] static inline Accumulator load(const uint16_t* p) {
     Accumulator v;
-    for (int i = 0; i < 2; ++i) {
+    for (int64_t i = 0; i < 2; ++i) {
       __m256 part = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i)));
       std::memcpy(reinterpret_cast<char*>(&v) + 32 * i, &part, sizeof(part));
     }
     return v;
   }
   [[gnu::always_inline]] static inline void store(uint16_t* p, const Accumulator& v) {
-    for (int i = 0; i < 2; ++i) {
+    for (int64_t i = 0; i < 2; ++i) {
       __m256 part;
       std::memcpy(&part, reinterpret_cast<const char*>(&v) + 32 * i, sizeof(part));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8 * i),
@@ -110,13 +111,13 @@ struct HalfBits {
 #else
   [[gnu::always_inline]] static inline Accumulator load(const uint16_t* p) {
     Accumulator v;
-    for (int i = 0; i < kStep; ++i) {
+    for (int64_t i = 0; i < kStep; ++i) {
       v[i] = halfToFloat(p[i]);
     }
     return v;
   }
   [[gnu::always_inline]] static inline void store(uint16_t* p, const Accumulator& v) {
-    for (int i = 0; i < kStep; ++i) {
+    for (int64_t i = 0; i < kStep; ++i) {
       p[i] = floatToHalf(v[i]);
     }
   }
@@ -149,7 +150,7 @@ template <ReduceOp kOp, class V>
 template <class Codec, ReduceOp kOp>
 [[gnu::always_inline]] inline void reduceRange(const ReduceRange& range) {
   using Element = typename Codec::Element;
-  constexpr int kStep = Codec::kStep;
+  constexpr int64_t kStep = Codec::kStep;
   auto* out = static_cast<Element*>(range.out);
   const auto* first = static_cast<const Element*>(range.inputs[0]);
   const size_t n = range.inputs.size();
@@ -246,7 +247,7 @@ inline void reduceWithType(const ReduceRange& range, DataType type, ReduceOp op)
 template <class Loads, class Stores>
 [[gnu::always_inline]] inline void convertRange(const typename Loads::Element* from, typename Stores::Element* to,
                                                 int64_t count) {
-  constexpr int kStep = Plain<float>::kStep;
+  constexpr int64_t kStep = Plain<float>::kStep;
   int64_t i = 0;
   for (; i + kStep <= count; i += kStep) {
     Stores::store(to + i, Loads::load(from + i));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int64_t kGuard = 256;  // bytes before and after a tensor; keeps the alignment of the memory
 constexpr char kGuardByte = 0x5a;
-constexpr int kUnwritten = 0xff;  // NaN, -1
+constexpr int64_t kUnwritten = 0xff;  // NaN, -1
 
 // A tensor on the device, between guards.
 class Resident {
@@ -46,7 +47,7 @@ class Resident {
            std::all_of(image_.begin() + lead_ + host_.bytes, image_.end(), intact);
   }
 
-  int tensor() const { return host_.tensor; }
+  int64_t tensor() const { return host_.tensor; }
 
  private:
   simt::TensorMemory host_;
@@ -64,7 +65,7 @@ void runOne(const simt::Launch& launch, const CudaDevice& device, NvrtcCompiler&
   CudaKernel kernel(cubin.bytes, source.entry, plan.sharedBytes);
   std::vector<uint64_t> slots = launch.slots;
   std::vector<std::unique_ptr<Resident>> residents;
-  auto parameter = [&](int tensor) -> const tile::TensorParam& { return launch.kernel.program->tensors[tensor]; };
+  auto parameter = [&](int64_t tensor) -> const tile::TensorParam& { return launch.kernel.program->tensors[tensor]; };
   for (const simt::TensorMemory& tensor : plan.tensors) {
     residents.push_back(std::make_unique<Resident>(tensor, parameter(tensor.tensor).memory));
     slots[tensor.slot] = residents.back()->basePointer();

@@ -1,6 +1,7 @@
 // Runs launches of generated kernels on a CUDA device, in place of the emulator.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -32,15 +33,15 @@ tile::Program elementwise(const std::string& name, const std::vector<DataType>& 
                           const std::function<ValueId(Builder&, const std::vector<ValueId>&)>& make) {
   Builder b(name, tile::Target::Cpu);
   IntExpr n = b.size("N", {.lower = 1});
-  std::vector<int> tensors;
+  std::vector<int64_t> tensors;
   for (size_t i = 0; i < inputs.size(); i++) {
     tensors.push_back(b.tensor({"X" + std::to_string(i), inputs[i], Memory::Input, {n}, {1}, 64}));
   }
-  int y = b.tensor({"Y", output, Memory::Output, {n}, {1}, 64});
-  int s = b.space("s", {{"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+  int64_t y = b.tensor({"Y", output, Memory::Output, {n}, {1}, 64});
+  int64_t s = b.space("s", {{"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
   b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
     std::vector<ValueId> values;
-    for (int t : tensors) {
+    for (int64_t t : tensors) {
       values.push_back(b.load(t, {{b.coord(s, 0)}}, s));
     }
     b.store(y, {{b.coord(s, 0)}}, make(b, values));
@@ -104,11 +105,11 @@ void fill(Column& c, DataType dtype, uint64_t seed) {
                              128.5,     0.65,       0.9499, 20.5,   -20.5,   4.1,  2147483648., -2147483648., 9.3e18};
   for (size_t i = 0; i < c.size(); i++) {
     double x = i < std::size(specials) ? specials[i]
-               : i % 3 == 0            ? std::ldexp(unit(random), static_cast<int>(random() % 276) - 140)
+               : i % 3 == 0            ? std::ldexp(unit(random), static_cast<int64_t>(random() % 276) - 140)
                : i % 3 == 1            ? unit(random) * 10
                                        : unit(random) * 110;
     int64_t limit = isIntegral(dtype) ? INT64_MAX >> (64 - bitWidth(dtype)) : INT32_MAX;
-    const int64_t width = std::min(bitWidth(dtype), 32);
+    const int64_t width = std::min<int64_t>(bitWidth(dtype), 32);
     const int64_t integers[] = {0,  1,         -1,    limit,     -limit - 1, -limit, 2,  -2,
                                 -3, width - 1, width, width + 1, 63,         64,     65, 7};
     auto n = static_cast<int64_t>(random());
@@ -157,7 +158,7 @@ Real erfinvOf(Real y) {
   Real low = 0;
   Real high = 30;
   Real a = std::abs(y);
-  for (int i = 0; i < 200; i++) {
+  for (int64_t i = 0; i < 200; i++) {
     Real middle = (low + high) / 2;
     bool below = a > 0.5L ? std::erfc(middle) > 1 - a : std::erf(middle) < a;
     (below ? low : high) = middle;
@@ -313,7 +314,7 @@ Real expectedReal(PointOp op, bool isFloat, Real a, Real b, Real c) {
   }
 }
 
-Wide wrapped(Wide x, int bits) {
+Wide wrapped(Wide x, int64_t bits) {
   if (bits == 1) {
     return x != 0;
   }
@@ -323,7 +324,7 @@ Wide wrapped(Wide x, int bits) {
 
 Wide floorDivide(Wide a, Wide b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
-Wide power(Wide base, Wide exponent, int bits) {
+Wide power(Wide base, Wide exponent, int64_t bits) {
   if (exponent < 0) {
     return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   }
@@ -335,7 +336,7 @@ Wide power(Wide base, Wide exponent, int bits) {
   return result;
 }
 
-Wide expectedInteger(PointOp op, int bits, Wide a, Wide b) {
+Wide expectedInteger(PointOp op, int64_t bits, Wide a, Wide b) {
   using enum PointOp;
   switch (op) {
     case Abs:
@@ -420,8 +421,8 @@ Real ulps(Real got, Real exact, bool isFloat) {
     return std::isnan(got) == std::isnan(exact) ? 0 : kInf;
   }
   Real largest = isFloat ? Real{std::numeric_limits<float>::max()} : Real{std::numeric_limits<double>::max()};
-  int digits = isFloat ? 24 : 53;
-  int lowest = isFloat ? -125 : -1021;
+  int64_t digits = isFloat ? 24 : 53;
+  int64_t lowest = isFloat ? -125 : -1021;
   if (std::isinf(got) || std::isinf(exact)) {
     Real bound = largest * (1 + std::ldexp(Real{1}, -digits - 1));
     bool overflow = std::abs(exact) > bound && std::isinf(got) && std::signbit(got) == std::signbit(exact);
@@ -429,7 +430,7 @@ Real ulps(Real got, Real exact, bool isFloat) {
   }
   int exponent = 0;
   std::frexp(exact, &exponent);
-  return std::abs(got - exact) / std::ldexp(Real{1}, std::max(exponent, lowest) - digits);
+  return std::abs(got - exact) / std::ldexp(Real{1}, std::max<int64_t>(exponent, lowest) - digits);
 }
 
 // Inline float math is bounded as vector_math.h states; plain arithmetic and rounding are exact to half an ULP; the rest is
@@ -508,7 +509,7 @@ constexpr size_t kElements = 4003;
 void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
   SCOPED_TRACE(std::string(info(op).name) + " " + std::string(name(dtype)));
   std::vector<Column> columns;
-  for (int i = 0; i < info(op).arity; i++) {
+  for (int64_t i = 0; i < info(op).arity; i++) {
     DataType d = op == PointOp::Where && i == 0 ? DataType::Bool : dtype;
     columns.emplace_back(d, kElements);
     fill(columns.back(), d, static_cast<uint64_t>(i + 1));
@@ -530,7 +531,7 @@ void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
       Real c = columns.size() > 2 ? columns[2].real(i) : 0;
       Real exact = expectedReal(op, isFloat, a, b, c);
       if (info(op).givesBool) {
-        ASSERT_EQ(static_cast<int>(y.integer(i)), static_cast<int>(exact)) << "at " << a << ", " << b;
+        ASSERT_EQ(static_cast<int64_t>(y.integer(i)), static_cast<int64_t>(exact)) << "at " << a << ", " << b;
         continue;
       }
       Real error = ulps(y.real(i), exact, isFloat);
@@ -539,7 +540,7 @@ void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
         where = i;
       }
     } else {
-      int bits = dtype == DataType::Bool ? 1 : bitWidth(dtype);
+      int64_t bits = dtype == DataType::Bool ? 1 : bitWidth(dtype);
       Wide a = columns[0].integer(i);
       Wide b = columns.size() > 1 ? columns[1].integer(i) : 0;
       Wide expected = wrapped(expectedInteger(op, bits, a, b), info(op).givesBool ? 1 : bits);
@@ -586,12 +587,12 @@ Real rounded(Real x, DataType to) {
   if (std::isnan(x) || std::isinf(x) || x == 0) {
     return x;
   }
-  int digits = info(to).mantissaBits;
-  int lowest = to == DataType::Half ? -13 : to == DataType::Double ? -1021 : -125;
-  int highest = to == DataType::Half ? 16 : to == DataType::Double ? 1024 : 128;
+  int64_t digits = info(to).mantissaBits;
+  int64_t lowest = to == DataType::Half ? -13 : to == DataType::Double ? -1021 : -125;
+  int64_t highest = to == DataType::Half ? 16 : to == DataType::Double ? 1024 : 128;
   int exponent = 0;
   std::frexp(x, &exponent);
-  Real unit = std::ldexp(Real{1}, std::max(exponent, lowest) - digits);
+  Real unit = std::ldexp(Real{1}, std::max<int64_t>(exponent, lowest) - digits);
   Real result = std::nearbyint(x / unit) * unit;
   return std::abs(result) >= std::ldexp(Real{1}, highest) ? std::copysign(kInf, x) : result;
 }

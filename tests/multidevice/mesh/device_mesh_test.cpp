@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 
 #include <algorithm>
@@ -46,18 +47,18 @@ TEST(DeviceMesh, TeamsAndCoordinates) {
     std::vector<int64_t> c = mesh.coordinates(rank);
     EXPECT_EQ(ids[c[0] * 12 + c[1] * 4 + c[2]], rank);
     EXPECT_EQ(mesh.at(c), rank);
-    for (const std::vector<int>& axes : {std::vector<int>{}, {0}, {1}, {2}, {0, 2}, {2, 0}, {0, 1, 2}}) {
+    for (const std::vector<int64_t>& axes : {std::vector<int64_t>{}, {0}, {1}, {2}, {0, 2}, {2, 0}, {0, 1, 2}}) {
       std::vector<int64_t> expected;
       std::vector<std::pair<std::vector<int64_t>, int64_t>> members;
       for (int64_t other = 0; other < 24; other++) {
         std::vector<int64_t> o = mesh.coordinates(other);
         bool same = true;
-        for (int a = 0; a < 3; a++) {
+        for (int64_t a = 0; a < 3; a++) {
           same &= std::count(axes.begin(), axes.end(), a) > 0 || o[a] == c[a];
         }
         if (same) {
           std::vector<int64_t> key;
-          for (int a : axes) {
+          for (int64_t a : axes) {
             key.push_back(o[a]);
           }
           members.emplace_back(key, other);
@@ -203,7 +204,7 @@ TEST(DeviceMesh, WhatIsFreeBesideWhatOverlaps) {
 
 // Parts that do not overlap say nothing of each other: all pairs of places occur.
 TEST(DeviceMesh, PartsThatDoNotOverlapAreIndependent) {
-  int independent = 0;
+  int64_t independent = 0;
   for (int64_t n = 2; n <= 24; n++) {
     const DeviceMesh mesh = DeviceMesh::create({{"x", n}});
     std::vector<ParallelType> types;
@@ -242,7 +243,7 @@ TEST(ParallelType, NamesReadBack) {
   for (const char* text : {"DIDx:", "DIDx:1", "DIDx:0:2", "DIDx:1:2:3", "Stream:1:2", "DIDx:a:2"}) {
     EXPECT_FALSE(parseParallelType(text).has_value()) << text;
   }
-  for (int k = 0; k < 12; k++) {
+  for (int64_t k = 0; k < 12; k++) {
     ParallelType type = ParallelType::device(k);
     EXPECT_EQ(parseParallelType(type.toString()), type);
   }

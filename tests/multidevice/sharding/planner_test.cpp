@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -93,8 +94,8 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
             next[device][e] = data[device][e];
             break;
           }
-          const int axis = step.axes.at(0);
-          const std::vector<int> owners = usedAtoms(step.before);
+          const int64_t axis = step.axes.at(0);
+          const std::vector<int64_t> owners = usedAtoms(step.before);
           const bool owned = std::count(owners.begin(), owners.end(), axis) > 0;
           const bool keeps = owned || step.on.atoms.coordinates(step.on.atoms.devices()[device])[axis] == 0;
           next[device][e] = keeps && data[device].count(e) > 0 ? data[device][e] : 0;
@@ -155,7 +156,7 @@ void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, con
     // Contributions differ between coordinates of the partial axes and agree elsewhere.
     int64_t contribution = 0;
     const std::vector<int64_t> at = from.mesh.coordinates(from.mesh.devices()[device]);
-    for (int axis : from.partial) {
+    for (int64_t axis : from.partial) {
       contribution = contribution * from.mesh.axisSize(axis).constValue() + at[axis];
     }
     for (int64_t e : heldElements(from, extents, device)) {
@@ -320,10 +321,10 @@ TEST(Planner, RandomPairs) {
   };
   for (const StateChoice choice : {StateChoice{false, false}, StateChoice{false, true}, StateChoice{true, true}}) {
     std::mt19937 rng(5);
-    int fallbacks = 0;
-    int pairs = 0;
+    int64_t fallbacks = 0;
+    int64_t pairs = 0;
     size_t longest = 0;
-    for (int round = 0; round < 100; round++) {
+    for (int64_t round = 0; round < 100; round++) {
       for (const auto& [mesh, extents] : configs) {
         const ShardState from = randomState(rng, mesh, extents, choice);
         const ShardState to = randomState(rng, mesh, extents, {choice.anyDigit, false});
@@ -343,15 +344,15 @@ TEST(Planner, RandomPairs) {
         }
       }
     }
-    std::printf("%s digits%s: %d pairs, %d through the whole tensor, at most %zu calls\n",
+    std::printf("%s digits%s: %ld pairs, %ld through the whole tensor, at most %zu calls\n",
                 choice.anyDigit ? "any" : "block", choice.partial ? " and sums" : "", pairs, fallbacks, longest);
     EXPECT_LE(fallbacks, pairs / 20);
   }
 }
 
 // {2, 3, 4, 5} elements of a dim of 14 over an axis of 4.
-ShardState inParts(const DeviceMesh& mesh, const std::vector<int64_t>& shape, int dim,
-                   const std::vector<IntExpr>& sizes, int axis) {
+ShardState inParts(const DeviceMesh& mesh, const std::vector<int64_t>& shape, int64_t dim,
+                   const std::vector<IntExpr>& sizes, int64_t axis) {
   ShardState state = ShardState::replicated(mesh, {shape.begin(), shape.end()});
   const Digit top{dim, largestOf(sizes), std::ssize(sizes), Owner::device(axis), Digit::kEven, sizes};
   state.dims[dim] = fillLocal(dim, shape[dim], {top});
@@ -396,9 +397,9 @@ TEST(Planner, RandomPairsInPartsOfGivenSizes) {
       {DeviceMesh::create({{"x", 3}, {"y", 2}}), {2, 1}},
   };
   std::mt19937 rng(17);
-  int given = 0;
-  std::map<std::string, int> kinds;
-  for (int round = 0; round < (kSanitized ? 80 : 400); round++) {
+  int64_t given = 0;
+  std::map<std::string, int64_t> kinds;
+  for (int64_t round = 0; round < (kSanitized ? 80 : 400); round++) {
     for (const auto& [mesh, extents] : configs) {
       const StateChoice choice{round % 2 == 0, round % 3 == 0, round % 5 == 0, false, true};
       const ShardState from = randomState(rng, mesh, extents, choice);
@@ -418,7 +419,7 @@ TEST(Planner, RandomPairsInPartsOfGivenSizes) {
     }
   }
   for (const auto& [kind, count] : kinds) {
-    std::printf("%5d %s\n", count, kind.c_str());
+    std::printf("%5ld %s\n", count, kind.c_str());
   }
   EXPECT_GE(given, kSanitized ? 200 : 1000);
   EXPECT_GT(kinds["all_to_all"], 20);
@@ -431,7 +432,7 @@ TEST(Planner, WrongPlansAreFound) {
   struct Mistake {
     const char* name;
     bool (*make)(RedistributionPlan& plan, size_t step);  // whether there is such a one
-    int made = 0;
+    int64_t made = 0;
   };
   Mistake mistakes[] = {
       {"a step left out",
@@ -467,7 +468,7 @@ TEST(Planner, WrongPlansAreFound) {
   const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
       {DeviceMesh::create({{"x", 4}}), {8, 4}}, {DeviceMesh::create({{"x", 2}, {"y", 2}}), {4, 8}}};
   std::mt19937 rng(23);
-  for (int round = 0; round < 200; round++) {
+  for (int64_t round = 0; round < 200; round++) {
     for (const auto& [mesh, extents] : configs) {
       const ShardState from = randomState(rng, mesh, extents, {.partial = round % 2 == 0});
       const ShardState to = randomState(rng, mesh, extents, {});
@@ -503,8 +504,8 @@ TEST(Planner, SumsOnBothSidesAndDirectTransfers) {
       {DeviceMesh::create({{"x", 2}, {"y", 3}, {"z", 2}}), {12, 6}},
   };
   std::mt19937 rng(11);
-  int direct = 0;
-  for (int round = 0; round < 150; round++) {
+  int64_t direct = 0;
+  for (int64_t round = 0; round < 150; round++) {
     for (const auto& [mesh, extents] : configs) {
       const ShardState from = randomPlacement(rng, mesh, extents, {true, true});
       const ShardState to = randomPlacement(rng, mesh, extents, {true, true});
@@ -552,7 +553,7 @@ TEST(Planner, TwoMeshes) {
   std::mt19937 rng(12);
   PlanOptions options;
   options.sums = PartialSums::Moved;
-  for (int round = 0; round < 60; round++) {
+  for (int64_t round = 0; round < 60; round++) {
     for (const auto& [source, target] : meshes) {
       const ShardState from = randomPlacement(rng, source, extents, {true, true});
       const ShardState to = randomPlacement(rng, target, extents, {true, true});

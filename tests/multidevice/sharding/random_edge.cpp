@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <optional>
 
@@ -63,8 +64,9 @@ bool findHops(TensorView* from, TensorView* to, std::vector<Hop>& hops) {
   }
   Expr* e = to->definition();
   for (size_t k = 0; e != nullptr && k < e->inputs().size(); k++) {
-    if (e->input(static_cast<int>(k))->isTensor() && findHops(from, e->input(static_cast<int>(k))->asTensor(), hops)) {
-      hops.push_back({e, static_cast<int>(k)});
+    if (e->input(static_cast<int64_t>(k))->isTensor() &&
+        findHops(from, e->input(static_cast<int64_t>(k))->asTensor(), hops)) {
+      hops.push_back({e, static_cast<int64_t>(k)});
       return true;
     }
   }
@@ -73,8 +75,8 @@ bool findHops(TensorView* from, TensorView* to, std::vector<Hop>& hops) {
 
 // The dim along which data say which element is read, and the operand that is read so.
 struct ByData {
-  int table = -1;
-  int dim = 0;
+  int64_t table = -1;
+  int64_t dim = 0;
 };
 
 ByData byData(const Expr* e) {
@@ -91,7 +93,7 @@ ByData byData(const Expr* e) {
 }
 
 // Numbers of a table along `dim`: every element says where it stands.
-Tensor positionsAlong(const Shape& sizes, int dim) {
+Tensor positionsAlong(const Shape& sizes, int64_t dim) {
   std::vector<double> numbers;
   for (int64_t flat = 0; flat < product(sizes); flat++) {
     numbers.push_back(static_cast<double>(unflatten(flat, sizes)[dim]));
@@ -135,7 +137,7 @@ void addNeeds(const Fusion& fusion, const std::vector<Argument>& arguments, std:
 
 // Parts of random sizes, some of them empty.
 void partitionAtRandom(std::mt19937& rng, TensorView* tv) {
-  const int k = static_cast<int>(below(rng, tv->nDims()));
+  const int64_t k = static_cast<int64_t>(below(rng, tv->nDims()));
   static const std::vector<int64_t> kCounts = {2, 3, 4, 6};
   std::vector<IntExpr> sizes(kCounts[rng() % kCounts.size()], 0);
   for (int64_t i = tv->axis(k)->extent().constValue(); i > 0; i--) {
@@ -153,8 +155,8 @@ bool isWithinParts(const IterDomain* id) {
 
 // One loop, of the size of the axis, or of a stream.
 void bindAtRandom(std::mt19937& rng, TensorView* tv, int64_t size, ParallelType type, Reduced reduced) {
-  std::vector<int> fits;
-  for (int k = 0; k < tv->nDims(); k++) {
+  std::vector<int64_t> fits;
+  for (int64_t k = 0; k < tv->nDims(); k++) {
     if (tv->axis(k)->extent() == IntExpr(size) && tv->axis(k)->parallelType() == ParallelType::Serial &&
         !isWithinParts(tv->axis(k)) && (reduced == Reduced::Bound || !tv->axis(k)->isReduction())) {
       fits.push_back(k);
@@ -215,7 +217,7 @@ FlatIndices heldBy(const TensorView* tv, int64_t device) {
         case LoopTransform::Kind::Reorder: {
           std::vector<int64_t> i2;
           std::vector<int64_t> e2;
-          for (int old : t.order) {
+          for (int64_t old : t.order) {
             i2.push_back(index[old]);
             e2.push_back(extents[old]);
           }
@@ -265,12 +267,12 @@ TensorView* addHead(Fusion& fusion, const std::vector<IntExpr>& extents) {
 
 }  // namespace
 
-void makeChain(RandomChain& chain, std::mt19937& rng, int ops, bool uneven) {
+void makeChain(RandomChain& chain, std::mt19937& rng, int64_t ops, bool uneven) {
   const Shape shape = pickShape(rng, uneven);
   makeChain(chain, rng, ops, {shape.begin(), shape.end()}, {});
 }
 
-void makeChain(RandomChain& chain, std::mt19937& rng, int ops, const std::vector<IntExpr>& head,
+void makeChain(RandomChain& chain, std::mt19937& rng, int64_t ops, const std::vector<IntExpr>& head,
                const SymbolValueOf& sample) {
   chain.head = addHead(chain.fusion, head);
   TensorView* at = chain.head;
@@ -331,7 +333,7 @@ std::vector<FlatIndices> tracedNeeds(RandomChain& chain) {
   const ByData data = byData(edge.expr);
   const DataType dtype = edge.producer()->dtype();
   TensorView* consumer = edge.consumer();
-  const auto replace = [&](int operand, const Shape& sizes, DataType type) {
+  const auto replace = [&](int64_t operand, const Shape& sizes, DataType type) {
     TensorView* fresh = makeContigConcreteTensor(fusion, sizes, type);
     fusion.addInput(fresh);
     fusion.replaceInput(edge.expr, operand, fresh);
@@ -400,8 +402,8 @@ void randomLoops(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh, bool
   if (uneven && tv->nDims() > 0 && rng() % 4 == 0) {
     partitionAtRandom(rng, tv);
   }
-  for (int step = 0; step < 3 && tv->nDims() > 0; step++) {
-    const int k = static_cast<int>(below(rng, tv->nDims()));
+  for (int64_t step = 0; step < 3 && tv->nDims() > 0; step++) {
+    const int64_t k = static_cast<int64_t>(below(rng, tv->nDims()));
     if (rng() % 3 == 0 && k + 1 < tv->nDims() && tv->axis(k)->isReduction() == tv->axis(k + 1)->isReduction()) {
       tv->merge(k);
     } else {
@@ -412,10 +414,10 @@ void randomLoops(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh, bool
       }
     }
   }
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
     const int64_t n = mesh.axisSize(axis).constValue();
     if (n == 4 && rng() % 3 == 0) {
-      const int fromLast = mesh.typeOf(axis).axisFromLast();
+      const int64_t fromLast = mesh.typeOf(axis).axisFromLast();
       for (const int64_t pre : {1, 2}) {
         if (rng() % 4 != 0) {
           bindAtRandom(rng, tv, 2, ParallelType::device(fromLast, pre, 2), reduced);
@@ -433,7 +435,7 @@ void randomLoops(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh, bool
 void randomDigits(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh) {
   const Shape shape = sizesOf(tv);
   std::vector<std::vector<Digit>> owned(shape.size());
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
     const int64_t n = mesh.axisSize(axis).constValue();
     std::vector<int64_t> parts{n};
     if (n == 4 && rng() % 4 != 0) {
@@ -447,8 +449,8 @@ void randomDigits(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh) {
       std::vector<std::vector<Digit>> choices;
       for (int64_t s = 1; s * part <= shape[k]; s++) {
         std::vector<Digit> more = with[k];
-        more.push_back({static_cast<int>(k), s, part, Owner::device(axis, coordinate)});
-        if (shape[k] % (s * part) == 0 && !fillLocal(static_cast<int>(k), shape[k], more).isOpaque()) {
+        more.push_back({static_cast<int64_t>(k), s, part, Owner::device(axis, coordinate)});
+        if (shape[k] % (s * part) == 0 && !fillLocal(static_cast<int64_t>(k), shape[k], more).isOpaque()) {
           choices.push_back(more);
         }
       }
@@ -462,7 +464,7 @@ void randomDigits(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh) {
   }
   ShardState state{mesh, {}, {}};
   for (size_t k = 0; k < shape.size(); k++) {
-    state.dims.push_back(fillLocal(static_cast<int>(k), shape[k], owned[k]));
+    state.dims.push_back(fillLocal(static_cast<int64_t>(k), shape[k], owned[k]));
   }
   setShardState(tv, state);
 }

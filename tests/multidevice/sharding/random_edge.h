@@ -17,7 +17,7 @@
 
 namespace meshfuse {
 
-inline constexpr int kShareOfEdges = kSanitized ? 6 : 1;  // one in so many edges is looked at
+inline constexpr int64_t kShareOfEdges = kSanitized ? 6 : 1;  // one in so many edges is looked at
 
 using SymbolValueOf = std::function<std::optional<int64_t>(std::string_view)>;
 
@@ -29,7 +29,7 @@ FlatIndices heldBy(const TensorView* tv, int64_t device);
 // One expr on the way and which of its operands comes from before it.
 struct Hop {
   Expr* expr = nullptr;
-  int operand = 0;
+  int64_t operand = 0;
   TensorView* producer() const { return expr->input(operand)->asTensor(); }
   TensorView* consumer() const { return expr->tensorOutput(); }
 };
@@ -45,9 +45,9 @@ struct RandomChain {
 };
 
 // A chain of at most `ops` ops, at least one, over a random shape.
-void makeChain(RandomChain& chain, std::mt19937& rng, int ops, bool uneven);
+void makeChain(RandomChain& chain, std::mt19937& rng, int64_t ops, bool uneven);
 // The same over a head of these extents, the symbols among them with the values for which ops are picked.
-void makeChain(RandomChain& chain, std::mt19937& rng, int ops, const std::vector<IntExpr>& head,
+void makeChain(RandomChain& chain, std::mt19937& rng, int64_t ops, const std::vector<IntExpr>& head,
                const SymbolValueOf& sample);
 // The ops of another chain applied to a head of these extents. False where that makes other exprs.
 bool repeatChain(RandomChain& chain, const RandomChain& of, const std::vector<IntExpr>& head);

@@ -90,7 +90,7 @@ TEST_F(ShardStateMemoTest, ReducedAndPartialDimsTellStatesApart) {
   EXPECT_EQ(memo.state(withDim({4, IterType::Reduction})).dims.size(), 1);
   const ShardState sums = memo.state(withDim({4, IterType::Partial}));
   EXPECT_EQ(sums.dims.size(), 1);
-  EXPECT_EQ(sums.partial, std::vector<int>{1});
+  EXPECT_EQ(sums.partial, std::vector<int64_t>{1});
   EXPECT_EQ(memo.size(), 3);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 
 #include "base/error.h"
 #include "meshfuse/meshfuse.h"
@@ -15,8 +16,8 @@
 namespace meshfuse {
 namespace {
 
-constexpr int kRanks = 3;
-constexpr int kOdd = 2;  // the rank that differs
+constexpr int64_t kRanks = 3;
+constexpr int64_t kOdd = 2;  // the rank that differs
 
 class AgreementTest : public testing::TestWithParam<bool> {
  protected:
@@ -29,7 +30,7 @@ class AgreementTest : public testing::TestWithParam<bool> {
     }
   }
 
-  std::vector<std::string> textsOf(const std::function<std::string(Communicator&)>& body, int killed = -1) const {
+  std::vector<std::string> textsOf(const std::function<std::string(Communicator&)>& body, int64_t killed = -1) const {
     std::vector<std::string> texts;
     for (const ProcessOutcome& o :
          runProcesses(kRanks, body, {.deadline = kFailureDeadline, .messagesOnly = GetParam()})) {
@@ -149,7 +150,7 @@ TEST_P(AgreementTest, TheOthersRunTheProgramWithoutAKilledRank) {
         std::string error = "no error";
         try {
           FusionExecutorCache cache(reducedRows(kRanks), {.communicator = &comm, .threads = 1});
-          for (int call = 0; call < 3; ++call) {
+          for (int64_t call = 0; call < 3; ++call) {
             (void)cache.runFusionWithInputs({rows(2)});
           }
           if (comm.rank() == kOdd) {
@@ -167,7 +168,7 @@ TEST_P(AgreementTest, TheOthersRunTheProgramWithoutAKilledRank) {
         return fmt::format("{}\n{} {}", error, sum, wrong);
       },
       kOdd);
-  for (int r : {0, 1}) {
+  for (int64_t r : {0, 1}) {
     const std::string& text = texts[r];
     for (const std::string& phrase : {fmt::format("[rank {}/{}]", kOdd, kRanks), std::string("all-reduce"),
                                       std::string("at step"), std::string("\n4 ")}) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -24,7 +25,7 @@ constexpr int64_t kCount = 3000;
 void sendAround(Communicator& c, std::vector<float>& in, std::vector<float>& out) {
   using Direction = Communicator::Transfer::Direction;
   std::vector<Communicator::Transfer> group;
-  for (int p = 0; p < c.size(); ++p) {
+  for (int64_t p = 0; p < c.size(); ++p) {
     group.push_back({Direction::Send, p, in.data(), kCount * 4});
     group.push_back({Direction::Recv, p, out.data() + p * kCount, kCount * 4});
   }
@@ -34,7 +35,7 @@ void sendAround(Communicator& c, std::vector<float>& in, std::vector<float>& out
 // A count for each rank, none the same.
 std::vector<int64_t> someOf(const Communicator& c) {
   std::vector<int64_t> counts;
-  for (int r = 0; r < c.size(); ++r) {
+  for (int64_t r = 0; r < c.size(); ++r) {
     counts.push_back(kCount - 100 * r);
   }
   return counts;
@@ -87,7 +88,7 @@ constexpr FailureCall kCalls[] = {
 void expectSurvived(const FailureCase& c, const std::vector<ProcessOutcome>& outcomes) {
   SCOPED_TRACE(c.title);
   std::string first;
-  for (int r : c.survivors()) {
+  for (int64_t r : c.survivors()) {
     const ProcessOutcome& o = outcomes[r];
     EXPECT_TRUE(o.ended) << "rank " << r << " has not: " << o.text;
     const size_t end = o.text.find('\n');
@@ -122,7 +123,7 @@ std::unique_ptr<Communicator> openAndWarmUp(std::string_view call, const Transpo
 }
 
 // The call that is to fail, and what the rank has left to do after it.
-std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int>& survivors) {
+std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int64_t>& survivors) {
   std::string error = "no error";
   try {
     call();
@@ -139,8 +140,9 @@ std::string survive(Communicator& world, const std::function<void()>& call, cons
 }
 
 // One rank of a case in which the victim fails instead of making a call.
-std::string missACall(int rank, int victim, Way way, const FailureCall& call, const std::vector<int>& survivors,
-                      const SharedCounters& ready, const TransportOptions& options) {
+std::string missACall(int64_t rank, int64_t victim, Way way, const FailureCall& call,
+                      const std::vector<int64_t>& survivors, const SharedCounters& ready,
+                      const TransportOptions& options) {
   const std::unique_ptr<Communicator> world = openAndWarmUp(call.name, options);
   std::vector<float> in(kCount * 4, 1);
   std::vector<float> out(kCount * 4);
@@ -148,7 +150,7 @@ std::string missACall(int rank, int victim, Way way, const FailureCall& call, co
       *world,
       [&] {
         if (rank == victim) {
-          ready.await(0, static_cast<int>(survivors.size()));  // else somebody may not have left the last barrier yet
+          ready.await(0, std::ssize(survivors));  // else somebody may not have left the last barrier yet
           fail(way);
         }
         ready.add(0);
@@ -158,14 +160,15 @@ std::string missACall(int rank, int victim, Way way, const FailureCall& call, co
 }
 
 // One rank of a case in which the victim fails in the midst of a call: it has come to it, and the others come when it has failed.
-std::string breakACall(int rank, int victim, Way way, const FailureCall& call, const std::vector<int>& survivors,
-                       const SharedCounters& ready, const TransportOptions& options) {
+std::string breakACall(int64_t rank, int64_t victim, Way way, const FailureCall& call,
+                       const std::vector<int64_t>& survivors, const SharedCounters& ready,
+                       const TransportOptions& options) {
   const std::unique_ptr<Communicator> world = openAndWarmUp(call.name, options);
   std::vector<float> in(kCount * 4, 1);
   std::vector<float> out(kCount * 4);
   if (rank == victim) {
     std::thread([&] {
-      ready.await(0, static_cast<int>(survivors.size()));
+      ready.await(0, std::ssize(survivors));
       std::this_thread::sleep_for(100ms);
       ready.add(1, getpid());
       fail(way);
@@ -232,9 +235,9 @@ void fail(Way way) {
 
 std::span<const FailureCall> failureCalls() { return kCalls; }
 
-std::vector<int> FailureCase::survivors() const {
-  std::vector<int> all;
-  for (int r = 0; r < ranks; ++r) {
+std::vector<int64_t> FailureCase::survivors() const {
+  std::vector<int64_t> all;
+  for (int64_t r = 0; r < ranks; ++r) {
     if (r != victim && r != alsoDies) {
       all.push_back(r);
     }
@@ -242,13 +245,14 @@ std::vector<int> FailureCase::survivors() const {
   return all;
 }
 
-std::string checkSurvivors(Communicator& comm, const std::vector<int>& oldRanks, const std::vector<int>& expected) {
+std::string checkSurvivors(Communicator& comm, const std::vector<int64_t>& oldRanks,
+                           const std::vector<int64_t>& expected) {
   if (oldRanks != expected || comm.size() != std::ssize(expected)) {
     return fmt::format("{} survivors of {}", oldRanks.size(), expected.size());
   }
-  const int old = oldRanks[comm.rank()];
+  const int64_t old = oldRanks[comm.rank()];
   float sum = 0;
-  for (int r : oldRanks) {
+  for (int64_t r : oldRanks) {
     sum += static_cast<float>(r + 1);
   }
   for (int64_t count : {1, 1000, 100'000}) {
@@ -277,13 +281,13 @@ std::deque<FailureCase> missedCalls(const TransportOptions& given) {
   for (Way way : kWays) {
     const TransportOptions options = withDeadlineFor(way, given);
     for (const FailureCall& call : kCalls) {
-      for (int ranks : {2, 4}) {
-        for (int victim : {0, ranks - 1}) {
+      for (int64_t ranks : {2, 4}) {
+        for (int64_t victim : {int64_t{0}, ranks - 1}) {
           FailureCase c{.title = fmt::format("rank {} of {} {} in {}", victim, ranks, name(way), call.name),
                         .ranks = ranks,
                         .victim = victim};
           expectNamed(c, call, way, options);
-          c.body = [=, survivors = c.survivors(), &call, ready = std::make_shared<SharedCounters>(1)](int rank) {
+          c.body = [=, survivors = c.survivors(), &call, ready = std::make_shared<SharedCounters>(1)](int64_t rank) {
             return missACall(rank, victim, way, call, survivors, *ready, options);
           };
           cases.push_back(std::move(c));
@@ -299,8 +303,8 @@ std::deque<FailureCase> brokenCalls(const TransportOptions& given) {
   for (Way way : {Way::Stop, Way::Exit, Way::Kill}) {
     const TransportOptions options = withDeadlineFor(way, given);
     for (const FailureCall& call : kCalls) {
-      for (int ranks : {2, 4}) {
-        const int victim = ranks == 2 ? 0 : ranks - 1;
+      for (int64_t ranks : {2, 4}) {
+        const int64_t victim = ranks == 2 ? 0 : ranks - 1;
         FailureCase c{.title = fmt::format("rank {} of {} {} inside of {}", victim, ranks, name(way), call.name),
                       .ranks = ranks,
                       .victim = victim};
@@ -309,7 +313,7 @@ std::deque<FailureCase> brokenCalls(const TransportOptions& given) {
                  .messagesOnly) {  // there the others may have got all that they need of it, and miss it in their next call
           c.phrases.push_back(call.name == "sends and receives" ? "in a group of" : fmt::format(" in {}", call.name));
         }
-        c.body = [=, survivors = c.survivors(), &call, ready = std::make_shared<SharedCounters>(2)](int rank) {
+        c.body = [=, survivors = c.survivors(), &call, ready = std::make_shared<SharedCounters>(2)](int64_t rank) {
           return breakACall(rank, victim, way, call, survivors, *ready, options);
         };
         cases.push_back(std::move(c));
@@ -320,7 +324,7 @@ std::deque<FailureCase> brokenCalls(const TransportOptions& given) {
 }
 
 // What the ranks do when the world cannot be opened.
-std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
+std::string surviveOpening(const std::function<void()>& opens, const std::vector<int64_t>& survivors,
                            TransportOptions options) {
   std::string error = "no error";
   try {
@@ -335,7 +339,7 @@ std::string surviveOpening(const std::function<void()>& opens, const std::vector
   return report(error, wrong);
 }
 
-FailureCase openingCase(std::string title, int ranks, int victim) {
+FailureCase openingCase(std::string title, int64_t ranks, int64_t victim) {
   return {.title = std::move(title),
           .ranks = ranks,
           .victim = victim,
@@ -348,12 +352,12 @@ std::deque<FailureCase> missedOpenings(TransportOptions options) {
   options.deadline = kSilenceDeadline;  // nobody knows of a rank that has not come yet
   std::deque<FailureCase> cases;
   for (Way way : kWays) {
-    for (int ranks : {2, 4}) {
-      for (int victim : {0, ranks - 1}) {
+    for (int64_t ranks : {2, 4}) {
+      for (int64_t victim : {int64_t{0}, ranks - 1}) {
         FailureCase c = openingCase(fmt::format("rank {} of {} {} before it opens its world", victim, ranks, name(way)),
                                     ranks, victim);
         c.stops = way == Way::Stop;
-        c.body = [=, survivors = c.survivors()](int rank) {
+        c.body = [=, survivors = c.survivors()](int64_t rank) {
           if (rank == victim) {
             fail(way);
           }

@@ -2,6 +2,7 @@
 // cases run side by side, for most of their time is spent waiting.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <span>
@@ -30,24 +31,24 @@ struct FailureCall {
 [[nodiscard]] std::span<const FailureCall> failureCalls();
 
 // "" if the world of survivors is as it should be: its ranks, and all-reduces small and large, in shared and ordinary memory.
-[[nodiscard]] std::string checkSurvivors(Communicator& comm, const std::vector<int>& oldRanks,
-                                         const std::vector<int>& expected);
+[[nodiscard]] std::string checkSurvivors(Communicator& comm, const std::vector<int64_t>& oldRanks,
+                                         const std::vector<int64_t>& expected);
 // What a rank of a case says at the end: the error it got, and how it went on.
 [[nodiscard]] std::string report(std::string_view error, const std::string& wrong);
 
 struct FailureCase {
   std::string title;
-  int ranks;
-  int victim;
+  int64_t ranks;
+  int64_t victim;
   std::vector<std::string> phrases;  // in the text of every survivor
-  std::function<std::string(int)> body;
+  std::function<std::string(int64_t)> body;
   bool heardOf = false;  // no deadline expires
   bool stops = false;
   bool wakesToError = false;  // the stopped victim, woken up when all is over, gets an error too
   bool oneText = true;        // survivors have the same
-  int alsoDies = -1;
+  int64_t alsoDies = -1;
 
-  std::vector<int> survivors() const;
+  std::vector<int64_t> survivors() const;
 };
 
 // One for each way, call, number of ranks and victim, 0 and the last: the victim fails instead of making the call, and the others
@@ -58,8 +59,8 @@ struct FailureCase {
 [[nodiscard]] std::deque<FailureCase> brokenCalls(const TransportOptions& options);
 
 // A case of a world that cannot be opened, and what its ranks do then: `opens` throws, and the survivors meet.
-[[nodiscard]] FailureCase openingCase(std::string title, int ranks, int victim);
-[[nodiscard]] std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
+[[nodiscard]] FailureCase openingCase(std::string title, int64_t ranks, int64_t victim);
+[[nodiscard]] std::string surviveOpening(const std::function<void()>& opens, const std::vector<int64_t>& survivors,
                                          TransportOptions options);
 // One for each way, number of ranks and victim: the victim fails before it opens its world.
 [[nodiscard]] std::deque<FailureCase> missedOpenings(TransportOptions options);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <deque>
 #include <iterator>
 #include <memory>
@@ -53,10 +54,10 @@ TransportOptions network() { return {.deadline = kFailureDeadline, .messagesOnly
 // A bootstrap whose process fails before one of its gatherings.
 class FatalBootstrap final : public Bootstrap {
  public:
-  FatalBootstrap(std::unique_ptr<Bootstrap> star, int gatheringsLeft, Way way)
+  FatalBootstrap(std::unique_ptr<Bootstrap> star, int64_t gatheringsLeft, Way way)
       : star_(std::move(star)), gatheringsLeft_(gatheringsLeft), way_(way) {}
-  int rank() const override { return star_->rank(); }
-  int size() const override { return star_->size(); }
+  int64_t rank() const override { return star_->rank(); }
+  int64_t size() const override { return star_->size(); }
   std::vector<std::string> allGather(std::string_view mine) override {
     if (gatheringsLeft_-- == 0) {
       fail(way_);
@@ -66,22 +67,22 @@ class FatalBootstrap final : public Bootstrap {
 
  private:
   std::unique_ptr<Bootstrap> star_;
-  int gatheringsLeft_;
+  int64_t gatheringsLeft_;
   Way way_;
 };
 
 template <class World>
-std::deque<FailureCase> brokenOpenings(int gatherings, const TransportOptions& given) {
+std::deque<FailureCase> brokenOpenings(int64_t gatherings, const TransportOptions& given) {
   std::deque<FailureCase> cases;
   for (Way way : kWays) {
     const TransportOptions options = withDeadlineFor(way, given);
-    for (int gathering = 0; gathering < gatherings; ++gathering) {
-      for (int victim : {0, 2}) {
+    for (int64_t gathering = 0; gathering < gatherings; ++gathering) {
+      for (int64_t victim : {0, 2}) {
         FailureCase c =
             openingCase(fmt::format("rank {} of 3 {} before gathering {}", victim, name(way), gathering), 3, victim);
         c.heardOf = way != Way::Stop;
         c.stops = way == Way::Stop;
-        c.body = [=, survivors = c.survivors()](int rank) {
+        c.body = [=, survivors = c.survivors()](int64_t rank) {
           return surviveOpening(
               [&] {
                 World world(std::make_unique<FatalBootstrap>(connectStar(options.deadline),
@@ -108,9 +109,9 @@ void dieWhileTheSurvivorsMeet(const TransportOptions& options) {
                   .body = {},
                   .heardOf = true,
                   .alsoDies = 2};
-    c.body = [=](int rank) -> std::string {
+    c.body = [=](int64_t rank) -> std::string {
       std::unique_ptr<Communicator> world = openWorld(options);
-      std::vector<int> names = world->world().ranks;
+      std::vector<int64_t> names = world->world().ranks;
       std::string error = "no error";
       try {
         world->barrier(world->world());
@@ -127,9 +128,9 @@ void dieWhileTheSurvivorsMeet(const TransportOptions& options) {
           kill(getpid(), SIGKILL);
         }).detach();
       }
-      while (names != std::vector<int>{0, 1}) {
+      while (names != std::vector<int64_t>{0, 1}) {
         Communicator::Survivors s = world->shrink();
-        for (int& r : s.oldRanks) {
+        for (int64_t& r : s.oldRanks) {
           r = names[r];
         }
         names = s.oldRanks;
@@ -159,7 +160,7 @@ std::deque<FailureCase> brokenStreams(const TransportOptions& given) {
   std::deque<FailureCase> cases;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const Way way = std::array{Way::Kill, Way::Exit, Way::Stop}[seed % 3];
-    const int victim = static_cast<int>(seed / 3 % 4);
+    const int64_t victim = static_cast<int64_t>(seed / 3 % 4);
     const TransportOptions options = withDeadlineFor(way, given);
     FailureCase c{.title = fmt::format("seed {}: rank {} of 4 {}", seed, victim, name(way)),
                   .ranks = 4,
@@ -170,7 +171,7 @@ std::deque<FailureCase> brokenStreams(const TransportOptions& given) {
                   .stops = way == Way::Stop,
                   .wakesToError = way == Way::Stop,
                   .oneText = victim != 0 || !options.messagesOnly};
-    c.body = [=, survivors = c.survivors()](int rank) -> std::string {
+    c.body = [=, survivors = c.survivors()](int64_t rank) -> std::string {
       const std::unique_ptr<Communicator> world = openWorld(options);
       std::string error;
       std::vector<float> in(400'000, 1);
@@ -232,7 +233,7 @@ std::deque<FailureCase> shareOf(std::deque<FailureCase> cases) {
 // Every way, of the first and the last rank, before the world is open, while it is being opened, instead of a call, in a call, and at any
 // moment of many calls.
 template <class World>
-void failEverywhere(int gatherings, const TransportOptions& options) {
+void failEverywhere(int64_t gatherings, const TransportOptions& options) {
   std::deque<FailureCase> all;
   for (std::deque<FailureCase>& some : std::array{missedOpenings(options), brokenOpenings<World>(gatherings, options),
                                                   missedCalls(options), brokenCalls(options)}) {
@@ -249,9 +250,9 @@ TEST_F(NetworkFailureTest, AnyWayAtAnyPlace) { failEverywhere<NetworkCommunicato
 void runOutOfMemoryAtTheOpening(TransportOptions options) {
   options.deadline = kSilenceDeadline;  // nobody may know of a rank that has not come yet
   std::deque<FailureCase> cases;
-  for (int victim : {0, 2}) {
+  for (int64_t victim : {0, 2}) {
     FailureCase c = openingCase(fmt::format("rank {} of 3 runs out of memory", victim), 3, victim);
-    c.body = [=, survivors = c.survivors()](int rank) -> std::string {
+    c.body = [=, survivors = c.survivors()](int64_t rank) -> std::string {
       if (rank == victim) {
         rlimit none{};
         getrlimit(RLIMIT_AS, &none);
@@ -274,7 +275,7 @@ TEST_F(NetworkFailureTest, OutOfMemoryAtTheOpening) { runOutOfMemoryAtTheOpening
 // In one lane, in the posted order; or in two, which do not wait for each other.
 void killWhileCallsAreInFlight(const TransportOptions& options, bool inLanes) {
   std::deque<FailureCase> cases;
-  for (int victim : {0, 2}) {
+  for (int64_t victim : {0, 2}) {
     FailureCase c{.title = fmt::format("rank {} of 3 is killed with calls in flight", victim),
                   .ranks = 3,
                   .victim = victim,
@@ -282,7 +283,7 @@ void killWhileCallsAreInFlight(const TransportOptions& options, bool inLanes) {
                   .body = {},
                   .heardOf = true,
                   .oneText = victim != 0 || !options.messagesOnly};
-    c.body = [=, survivors = c.survivors()](int rank) -> std::string {
+    c.body = [=, survivors = c.survivors()](int64_t rank) -> std::string {
       constexpr size_t kCalls = 40;
       const std::unique_ptr<Communicator> world = openWorld(options);
       world->setStep(1, "a queue");

@@ -121,8 +121,8 @@ TEST_F(HostTest, WhoIsWaitedForInTheEndIsNamed) {
     const Case& c = cases[i];
     SCOPED_TRACE(fmt::format("{}, {}", c.isStopped ? "stopped" : "stuck", c.inMessages ? "messages" : "calls"));
     expectSay(
-        running[i].await(c.isStopped ? std::vector{2} : std::vector<int>()),
-        c.isStopped ? std::vector{0, 1} : std::vector{0, 1, 2},
+        running[i].await(c.isStopped ? std::vector<int64_t>{2} : std::vector<int64_t>()),
+        c.isStopped ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 2},
         {fmt::format("deadline of {} ms expired: [rank 0/3]", kSilenceDeadline.count()),
          "waits for [rank 1/3] at step 1 (a chain)", "which waits for [rank 2/3] at step 2 (a chain) outside any call",
          c.isStopped ? "without a heartbeat" : "alive"});

@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,8 +25,8 @@ constexpr std::chrono::milliseconds kNoDeadline = 60s;  // of ranks that must no
 // The first message of every rank.
 class Gathering {
  public:
-  explicit Gathering(int ranks) : all_(ranks), missing_(ranks) {}
-  std::vector<std::string> gather(int rank, std::string_view mine) {
+  explicit Gathering(int64_t ranks) : all_(ranks), missing_(ranks) {}
+  std::vector<std::string> gather(int64_t rank, std::string_view mine) {
     std::unique_lock lock(mutex_);
     all_[rank] = mine;
     --missing_;
@@ -33,32 +34,32 @@ class Gathering {
     complete_.wait(lock, [&] { return missing_ == 0; });
     return all_;
   }
-  int ranks() const { return static_cast<int>(all_.size()); }
+  int64_t ranks() const { return std::ssize(all_); }
 
  private:
   std::mutex mutex_;
   std::condition_variable complete_;
   std::vector<std::string> all_;
-  int missing_;
+  int64_t missing_;
 };
 
 class GatheringOfThreads final : public Bootstrap {
  public:
-  GatheringOfThreads(Gathering& gathering, int rank) : gathering_(gathering), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return gathering_.ranks(); }
+  GatheringOfThreads(Gathering& gathering, int64_t rank) : gathering_(gathering), rank_(rank) {}
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return gathering_.ranks(); }
   std::vector<std::string> allGather(std::string_view mine) override { return gathering_.gather(rank_, mine); }
 
  private:
   Gathering& gathering_;
-  int rank_;
+  int64_t rank_;
 };
 
-std::vector<std::unique_ptr<NetworkWatch>> watchesOf(int ranks) {
+std::vector<std::unique_ptr<NetworkWatch>> watchesOf(int64_t ranks) {
   Gathering gathering(ranks);
   std::vector<std::unique_ptr<NetworkWatch>> watches(ranks);
   std::vector<std::jthread> threads;
-  for (int r = 0; r < ranks; ++r) {
+  for (int64_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       GatheringOfThreads bootstrap(gathering, r);
       watches[r] = std::make_unique<NetworkWatch>(bootstrap, kNoDeadline);
@@ -69,7 +70,7 @@ std::vector<std::unique_ptr<NetworkWatch>> watchesOf(int ranks) {
 }
 
 // The members that a rank finds, "[1, 2]", or its error.
-std::string rejoined(const NetworkWatch& watch, int rank, int ranks, std::chrono::milliseconds deadline) {
+std::string rejoined(const NetworkWatch& watch, int64_t rank, int64_t ranks, std::chrono::milliseconds deadline) {
   const TransportOptions options{.deadline = deadline};
   try {
     const NetworkRejoin rejoin(watch, rank, ranks, options, fmt::format("[rank {}/{}]", rank, ranks));
@@ -85,7 +86,7 @@ bool isCalled(const NetworkWatch& watch) {
 
 // Rank 1 has given up rank 0 and waits for the ranks above when rank 0 comes. Rank 2 still waits for rank 0. Rank 3 never comes.
 TEST(NetworkRejoin, ALateRankMakesNoWorldWithARankThatHasGivenItUp) {
-  constexpr int kRanks = 4;
+  constexpr int64_t kRanks = 4;
   std::vector<std::unique_ptr<NetworkWatch>> watches = watchesOf(kRanks);
   std::string members[kRanks];
   {
@@ -104,7 +105,7 @@ TEST(NetworkRejoin, ALateRankMakesNoWorldWithARankThatHasGivenItUp) {
 }
 
 TEST(NetworkRejoin, RanksThatComeInAnyOrderFindEachOther) {
-  constexpr int kRanks = 3;
+  constexpr int64_t kRanks = 3;
   std::vector<std::unique_ptr<NetworkWatch>> watches = watchesOf(kRanks);
   std::string members[kRanks];
   {

@@ -114,7 +114,7 @@ TEST_F(NetworkTest, AStoppedRankIsNamedByThoseWhoWaitForTheWaiting) {
       std::this_thread::sleep_for(3s);
     }
     try {
-      comm->barrier(Team{rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 2}});
+      comm->barrier(Team{rank == 0 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{1, 2}});
     } catch (const DeviceError& e) {
       return e.what();
     }

@@ -21,8 +21,8 @@ constexpr std::chrono::milliseconds kWatchDeadline = 60s;
 // Rank 0 of a world of two, whose other rank is a connection of the test.
 class WatchedPair final : public Bootstrap {
  public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 2; }
   std::vector<std::string> allGather(std::string_view mine) override {
     const std::string own(mine);
     peer_ = std::jthread([this, place = NetworkPlace::parse(own.substr(own.find(' ') + 1))] {

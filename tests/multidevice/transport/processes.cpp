@@ -129,7 +129,7 @@ void RankProcesses::collect(size_t rank) {
   c.pid = 0;
 }
 
-bool RankProcesses::haveEnded(const std::vector<int>& butNot) {
+bool RankProcesses::haveEnded(const std::vector<int64_t>& butNot) {
   bool all = true;
   for (size_t r = 0; r < children_.size(); ++r) {
     collect(r);
@@ -145,7 +145,7 @@ void RankProcesses::signal(int rank, int number) const {
   }
 }
 
-const std::vector<ProcessOutcome>& RankProcesses::await(const std::vector<int>& butNot,
+const std::vector<ProcessOutcome>& RankProcesses::await(const std::vector<int64_t>& butNot,
                                                         std::chrono::milliseconds patience) {
   while (!haveEnded(butNot)) {
     for (int r = 0; age() > patience && r < std::ssize(children_); ++r) {
@@ -189,7 +189,7 @@ void killSoon() {
   }).detach();
 }
 
-void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
+void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int64_t>& ranks,
                const std::vector<std::string>& phrases) {
   for (int r : ranks) {
     const ProcessOutcome& o = outcomes.at(r);

@@ -36,9 +36,9 @@ class RankProcesses {
   RankProcesses(RankProcesses&& other) noexcept;
 
   // Collects what has come; whether the processes of all ranks but these have ended.
-  bool haveEnded(const std::vector<int>& butNot = {});
+  bool haveEnded(const std::vector<int64_t>& butNot = {});
   // Waits until these processes have ended, and kills a process that runs for longer than `patience`.
-  const std::vector<ProcessOutcome>& await(const std::vector<int>& butNot = {},
+  const std::vector<ProcessOutcome>& await(const std::vector<int64_t>& butNot = {},
                                            std::chrono::milliseconds patience = kPatience);
   void signal(int rank, int number) const;
   std::chrono::steady_clock::duration age() const { return std::chrono::steady_clock::now() - begin_; }
@@ -69,7 +69,7 @@ void callAllReduce(Communicator& comm, const Team& team, int64_t count, DataType
 // Kills this process a little later, wherever it then is.
 void killSoon();
 // All `ranks` ended by themselves with one text, which has all of the phrases.
-void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
+void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int64_t>& ranks,
                const std::vector<std::string>& phrases);
 
 // Why there are no messages between hosts to be tested: this build has no UCX, or this machine no device for it. Empty if there are.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <numeric>
 
@@ -16,10 +17,10 @@ namespace {
 
 class TeamsTest : public MultiDeviceTest {};
 
-Team teamOf(const DeviceMesh& mesh, int64_t rank, const std::vector<int>& axes) {
+Team teamOf(const DeviceMesh& mesh, int64_t rank, const std::vector<int64_t>& axes) {
   Team team;
   for (int64_t r : mesh.team(rank, axes)) {
-    team.ranks.push_back(static_cast<int>(r));
+    team.ranks.push_back(static_cast<int64_t>(r));
   }
   return team;
 }
@@ -40,9 +41,9 @@ TEST_F(TeamsTest, OfEverySetOfAxes) {
                                  DeviceMesh({3, 2, 1, 0}, {2, 1, 2})};
     for (const DeviceMesh& mesh : meshes) {
       const std::vector<int64_t> own = mesh.coordinates(comm.rank());
-      for (int set = 0; set < 1 << mesh.numAxes(); ++set) {
-        std::vector<int> axes;
-        for (int a = 0; a < mesh.numAxes(); ++a) {
+      for (int64_t set = 0; set < 1 << mesh.numAxes(); ++set) {
+        std::vector<int64_t> axes;
+        for (int64_t a = 0; a < mesh.numAxes(); ++a) {
           if ((set >> a & 1) != 0) {
             axes.push_back(a);
           }
@@ -51,7 +52,7 @@ TEST_F(TeamsTest, OfEverySetOfAxes) {
         for (int64_t r : mesh.devices()) {
           const std::vector<int64_t> theirs = mesh.coordinates(r);
           bool member = true;
-          for (int a = 0; a < mesh.numAxes(); ++a) {
+          for (int64_t a = 0; a < mesh.numAxes(); ++a) {
             const bool along = (set >> a & 1) != 0;
             member = member && (along || theirs[a] == own[a]);
           }
@@ -71,7 +72,7 @@ TEST_F(TeamsTest, OfMeshesSideBySide) {
   runOnRanks(4, [](Communicator& comm) {
     using Direction = Communicator::Transfer::Direction;
     const Team stages[] = {{{0, 2}}, {{1, 3}}};
-    const int stage = comm.rank() % 2;
+    const int64_t stage = comm.rank() % 2;
     const int64_t members = stage == 0 ? 0b0101 : 0b1010;
     constexpr int64_t kCount = 9000;
     for (int64_t batch = 0; batch < 20; ++batch) {
@@ -116,7 +117,7 @@ class Watched final : public FirstRanks {
   }
   std::vector<std::string> exchange(std::string_view message) override { return whole_.exchange(message); }
 
-  int looks() const { return looks_; }
+  int64_t looks() const { return looks_; }
 
  private:
   void look(const void* buffer, int64_t count, DataType type) {
@@ -130,7 +131,7 @@ class Watched final : public FirstRanks {
 
   Communicator& whole_;
   std::map<std::byte*, size_t> blocks_;
-  int looks_ = 0;
+  int64_t looks_ = 0;
 };
 
 TEST_F(TeamsTest, AProgramCommunicatesInMemoryThatPeersCanRead) {
@@ -154,7 +155,7 @@ TEST_F(TeamsTest, AProgramCommunicatesInMemoryThatPeersCanRead) {
     const Tensor x = randomTensor({8, 12}, DataType::Float, 1, -2, 2);
     const Argument local(shardTensor(x, fusion->inputs()[0]->asTensor(), comm.rank()));
     FusionExecutorCache cache(std::move(fusion), {.communicator = &watched});
-    for (int call = 0; call < 3; ++call) {
+    for (int64_t call = 0; call < 3; ++call) {
       static_cast<void>(cache.runFusionWithInputs({local}));
     }
     EXPECT_EQ(watched.looks(), 3 * 3 * 2);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,8 +15,8 @@ namespace meshfuse {
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
   // Every rank's message, by rank. DeviceError if the message of a rank does not arrive within the deadline.
   virtual std::vector<std::string> allGather(std::string_view mine) = 0;
 };
@@ -33,8 +34,8 @@ class Bootstrap {
 
 // The data that the launcher gave this process.
 struct RankOfLauncher {
-  int rank;
-  int size;
+  int64_t rank;
+  int64_t size;
 };
 
 // The launcher's PMIx server. In a build without PMIx it throws a DeviceError.
@@ -49,7 +50,7 @@ struct RankOfLauncher {
 
 // Every surviving rank of the launcher calls this; the new group has the ranks that call within the deadline, counted from the first call.
 // `members` gets their old ranks, as the launcher counts, by new rank. DeviceError for a rank that comes later.
-[[nodiscard]] std::unique_ptr<Bootstrap> meetSurvivors(int rank, int size, std::chrono::milliseconds deadline,
-                                                       std::vector<int>& members);
+[[nodiscard]] std::unique_ptr<Bootstrap> meetSurvivors(int64_t rank, int64_t size, std::chrono::milliseconds deadline,
+                                                       std::vector<int64_t>& members);
 
 }  // namespace meshfuse

@@ -112,9 +112,9 @@ struct alignas(64) RejoinSlot {
 class ControlBlock {
  public:
   ControlBlock() = default;
-  ControlBlock(std::byte* base, int ranks) : base_(base), ranks_(ranks) {}
+  ControlBlock(std::byte* base, int64_t ranks) : base_(base), ranks_(ranks) {}
 
-  static size_t bytes(int ranks) { return ControlBlock(nullptr, ranks).end(); }
+  static size_t bytes(int64_t ranks) { return ControlBlock(nullptr, ranks).end(); }
   bool isThere() const { return base_ != nullptr; }
   // Resets a block in memory that has been used before.
   void clear() const {
@@ -125,17 +125,17 @@ class ControlBlock {
   Doorbell& doorbell() const { return *at<Doorbell>(0); }
   Status& status() const { return *at<Status>(sizeof(Doorbell)); }
   Failure& failure() const { return *at<Failure>(sizeof(Doorbell) + sizeof(Status)); }
-  PairLines& linesTo(int peer) const { return at<PairLines>(kHead)[peer]; }
-  FinishedLine& finishedWith(int peer) const { return at<FinishedLine>(finishedOffset())[peer]; }
-  ChannelOut& channelTo(int peer) const { return at<ChannelOut>(channelOutOffset())[peer]; }
-  ChannelIn& channelFrom(int peer) const { return at<ChannelIn>(channelInOffset())[peer]; }
+  PairLines& linesTo(int64_t peer) const { return at<PairLines>(kHead)[peer]; }
+  FinishedLine& finishedWith(int64_t peer) const { return at<FinishedLine>(finishedOffset())[peer]; }
+  ChannelOut& channelTo(int64_t peer) const { return at<ChannelOut>(channelOutOffset())[peer]; }
+  ChannelIn& channelFrom(int64_t peer) const { return at<ChannelIn>(channelInOffset())[peer]; }
   RejoinSlot& rejoinSlot() const { return *at<RejoinSlot>(rejoinOffset()); }
   FlightRing& flight() const { return *at<FlightRing>(flightOffset()); }
   LaneEntry& lane(uint32_t which) const { return at<LaneEntry>(laneOffset())[which]; }
-  std::byte* slot(int which) const { return base_ + slotOffset() + static_cast<size_t>(which) * kSlotBytes; }
-  std::byte* stage(int which) const { return base_ + stageOffset() + static_cast<size_t>(which) * kStageBytes; }
-  std::byte* parts(int which) const { return stage(2 + which); }
-  std::byte* chunk(int peer, uint32_t which) const {
+  std::byte* slot(int64_t which) const { return base_ + slotOffset() + static_cast<size_t>(which) * kSlotBytes; }
+  std::byte* stage(int64_t which) const { return base_ + stageOffset() + static_cast<size_t>(which) * kStageBytes; }
+  std::byte* parts(int64_t which) const { return stage(2 + which); }
+  std::byte* chunk(int64_t peer, uint32_t which) const {
     return base_ + chunkOffset() + (static_cast<size_t>(peer) * kChunks + which) * kChunkBytes;
   }
 

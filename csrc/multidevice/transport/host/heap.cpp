@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 namespace meshfuse {
 
@@ -35,7 +36,7 @@ size_t SharedHeap::take(size_t needed, size_t alignment) {
   };
   std::lock_guard lock(mutex_);
   auto best = free_.end();
-  for (int attempt = 0; attempt < 2 && best == free_.end(); ++attempt) {
+  for (int64_t attempt = 0; attempt < 2 && best == free_.end(); ++attempt) {
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       if (fits(*it) && (best == free_.end() || it->second < best->second)) {
         best = it;

@@ -1,5 +1,6 @@
 // The three algorithms of collectives: slots, pull and staged.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
@@ -89,7 +90,7 @@ int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
 
 void HostCommunicator::setSources(const HostCall& c, Source own) {
   sources_.clear();
-  for (int p : c.team.ranks) {
+  for (int64_t p : c.team.ranks) {
     const PairLine& line = lineFrom(p);
     sources_.push_back(p == rank() ? own : Source{line.in, line.in == kInLine ? kNowhere : line.parts});
   }
@@ -193,7 +194,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
       c.inputHasBlocks() ? c.blocks.beginWithin(c.position, from, elements) * c.elementBytes() : 0;
   buffers_.clear();
   for (const int64_t i : indices(sources_)) {
-    const int p = c.team.ranks[i];
+    const int64_t p = c.team.ranks[i];
     const Source& s = sources_[i];
     PeerBuffers b;
     if (p == rank()) {
@@ -226,7 +227,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
     synchronize(c.team);
   };
   const std::function<void()> throwIfFailed = [this] { group_.throwIfFailed(); };
-  const PullCall::ReadProcess readProcess = [this](int process, const std::byte* at, std::byte* to, int64_t bytes) {
+  const PullCall::ReadProcess readProcess = [this](int64_t process, const std::byte* at, std::byte* to, int64_t bytes) {
     group_.readProcess(process, at, to, bytes);
   };
   const Source& own = sources_[c.position];

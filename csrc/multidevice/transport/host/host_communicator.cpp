@@ -1,6 +1,7 @@
 #include "multidevice/transport/host/host_communicator.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
@@ -103,7 +104,7 @@ int64_t HostCommunicator::copyAlone(const HostCall& c) const {
 void HostCommunicator::announce(const Team& team, const CallRecord& record, Place in, Place parts,
                                 std::span<const int64_t> sent) {
   for (const int64_t i : indices(team.ranks)) {
-    const int p = team.ranks[i];
+    const int64_t p = team.ranks[i];
     if (p == rank()) {
       continue;
     }
@@ -121,7 +122,7 @@ void HostCommunicator::announce(const Team& team, const CallRecord& record, Plac
 }
 
 void HostCommunicator::meet(const Team& team, const CallRecord& record) {
-  for (const int p : peersIn(team)) {
+  for (const int64_t p : peersIn(team)) {
     PeerState& peer = peers_[p];
     group_.join(p);
     const PairLine& line = lineFrom(p);
@@ -137,18 +138,18 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
 }
 
 void HostCommunicator::synchronize(const Team& team) {
-  for (const int p : peersIn(team)) {
+  for (const int64_t p : peersIn(team)) {
     PeerState& peer = peers_[p];
     own().linesTo(p).ofCall[peer.calls % 2].step.store(++peer.steps, std::memory_order_seq_cst);
     group_.ring(p);
   }
-  for (const int p : peersIn(team)) {
+  for (const int64_t p : peersIn(team)) {
     group_.await(p, lineFrom(p).step, peers_[p].steps);
   }
 }
 
 void HostCommunicator::finish(const Team& team) {
-  for (const int p : peersIn(team)) {
+  for (const int64_t p : peersIn(team)) {
     const uint64_t calls = peers_[p].calls;
     // Not sequentially consistent, because that would cost as much as a small call: a rank that falls asleep at this moment may
     // miss the wake-up, and checks again after at most 5 ms.
@@ -165,18 +166,18 @@ void HostCommunicator::finish(const Team& team) {
 
 void HostCommunicator::finishSynchronized(const HostCall& c) {
   group_.checkReadInPlace();
-  for (const int p : peersIn(c.team)) {
+  for (const int64_t p : peersIn(c.team)) {
     own().finishedWith(p).calls.store(static_cast<uint32_t>(peers_[p].calls), std::memory_order_seq_cst);
     group_.ring(p);
   }
   copyOwnBlock(c, OwnPart::Rest);
-  for (const int p : peersIn(c.team)) {
+  for (const int64_t p : peersIn(c.team)) {
     awaitFinished(p, peers_[p].calls);
   }
   used_.fill(false);
 }
 
-void HostCommunicator::awaitFinished(int peer, uint64_t call) {
+void HostCommunicator::awaitFinished(int64_t peer, uint64_t call) {
   group_.await(peer, of(peer).finishedWith(rank()).calls, static_cast<uint32_t>(call));
   peers_[peer].finished = call;
 }
@@ -191,7 +192,7 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
   uint8_t& next = nextOf_[static_cast<size_t>(first) / 2];
   const auto area = static_cast<Area>(first + next);
   next ^= 1;
-  for (int p = 0; p < size(); ++p) {
+  for (int64_t p = 0; p < size(); ++p) {
     uint64_t& last = peers_[p].lastUse[area];
     if (last > peers_[p].finished) {  // then it is recent, and its low bits suffice
       awaitFinished(p, last);
@@ -202,13 +203,13 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
   return area;
 }
 
-std::byte* HostCommunicator::areaOf(int rank, Area area) const {
+std::byte* HostCommunicator::areaOf(int64_t rank, Area area) const {
   const ControlBlock& block = of(rank);
-  const int which = area % 2;
+  const int64_t which = area % 2;
   return area >= Parts0 ? block.parts(which) : area >= Stage0 ? block.stage(which) : block.slot(which);
 }
 
-std::string_view HostCommunicator::messageIn(int rank, const PairLine& line) const {
+std::string_view HostCommunicator::messageIn(int64_t rank, const PairLine& line) const {
   if (line.call.kind != Collective::Exchange || !isArea(line.in)) {
     return {};
   }
@@ -218,7 +219,7 @@ std::string_view HostCommunicator::messageIn(int rank, const PairLine& line) con
   return {reinterpret_cast<const char*>(slot + sizeof(bytes)), std::min(static_cast<size_t>(bytes), kMessageRoom)};
 }
 
-const PairLine& HostCommunicator::lineFrom(int peer) const {
+const PairLine& HostCommunicator::lineFrom(int64_t peer) const {
   return of(peer).linesTo(rank()).ofCall[peers_[peer].calls % 2];
 }
 
@@ -278,7 +279,7 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
     std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kMessageRoom));
     announce(world_, record, placeOf(area), kNowhere);
     meet(world_, record);
-    for (int p = 0; p < size(); ++p) {
+    for (int64_t p = 0; p < size(); ++p) {
       const std::byte* theirs = p == rank() ? slot : areaOf(p, areaOfPiece(lineFrom(p).in, 0));
       int64_t bytes = 0;
       std::memcpy(&bytes, theirs, sizeof(bytes));

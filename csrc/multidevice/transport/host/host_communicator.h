@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <ranges>
@@ -29,8 +30,8 @@ class HostCommunicator final : public Communicator {
   // The lane of a team.
   HostCommunicator(const HostCommunicator& whole, const Team& team);
 
-  int rank() const override { return group_.rank(); }
-  int size() const override { return group_.size(); }
+  int64_t rank() const override { return group_.rank(); }
+  int64_t size() const override { return group_.size(); }
   std::string_view transport() const override { return "host"; }
   std::shared_ptr<void> allocate(size_t bytes) override;
 
@@ -47,7 +48,7 @@ class HostCommunicator final : public Communicator {
  private:
   // Shared areas of a rank's block that a call may fill. Two of each kind, used in turn.
   enum Area : uint8_t { Slot0, Slot1, Stage0, Stage1, Parts0, Parts1 };
-  static constexpr int kAreas = 6;
+  static constexpr int64_t kAreas = 6;
   // The announced place of a buffer: an offset in the rank's heap, an area, an address in the rank's ordinary memory, or none because no
   // peer reads it.
   using Place = int64_t;
@@ -97,10 +98,10 @@ class HostCommunicator final : public Communicator {
 
   // The other ranks of a team.
   auto peersIn(const Team& team) const {
-    return team.ranks | std::views::filter([own = rank()](int p) { return p != own; });
+    return team.ranks | std::views::filter([own = rank()](int64_t p) { return p != own; });
   }
   const ControlBlock& own() const { return group_.ownCalls(); }
-  const ControlBlock& of(int peer) const { return group_.callsOf(peer); }
+  const ControlBlock& of(int64_t peer) const { return group_.callsOf(peer); }
   // Makes a call, `body(event)`, with its record. If an exception of any kind leaves the call, the group has failed before: the caller may
   // then change buffers that peers still read.
   template <class Body>
@@ -150,15 +151,15 @@ class HostCommunicator final : public Communicator {
   // wrong.
   void finishSynchronized(const HostCall& c);
   // Waits until the peer has finished this call of the two.
-  void awaitFinished(int peer, uint64_t call);
+  void awaitFinished(int64_t peer, uint64_t call);
 
   // The next area of a kind, once its last readers have finished.
   Area nextArea(Area first);
-  std::byte* areaOf(int rank, Area area) const;
-  const PairLine& lineFrom(int peer) const;
+  std::byte* areaOf(int64_t rank, Area area) const;
+  const PairLine& lineFrom(int64_t peer) const;
   // In an exchange, a slot holds the length of a message, and the message itself if it is short.
   static constexpr size_t kMessageRoom = kSlotBytes - sizeof(int64_t);
-  std::string_view messageIn(int rank, const PairLine& line) const;
+  std::string_view messageIn(int64_t rank, const PairLine& line) const;
   // The next lines to be written are in the caches of the peers that read them last: this prefetches them during other work.
   static void prefetchForWriting(const void* at, int64_t bytes) {
     constexpr int64_t kLine = 64;
@@ -176,7 +177,7 @@ class HostCommunicator final : public Communicator {
   bool advance(SendState& send, int64_t stream);
   bool advance(RecvState& receive, int64_t stream);
   // Fails if the programs of this rank's messages and of the peer's call differ.
-  void checkProgramOf(int peer, const CallRecord& theirs, std::string_view message = {});
+  void checkProgramOf(int64_t peer, const CallRecord& theirs, std::string_view message = {});
   // Fails if an awaited sender has begun a collective of another program instead, so that its message will not arrive.
   void checkComes(const RecvState& receive);
   // The stream of a chunk: its kind and its program.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <climits>
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -27,7 +28,7 @@ using namespace std::chrono_literals;
 // Longer than the copies of a medium call by a peer on the same core, shorter than the time slice of a computing peer.
 constexpr auto kSlowYield = 500us;
 constexpr auto kHostPeerIsSlow = 300us;
-constexpr int kStolen = 250;
+constexpr int64_t kStolen = 250;
 constexpr auto kLongestSleep = 5ms;
 constexpr auto kDeadlockCheck = 50ms;
 constexpr auto kHostBeat = 25ms;
@@ -47,7 +48,7 @@ HostGroup::~HostGroup() {
   }
   beatThread_ = {};
   own().status().closed.store(1, std::memory_order_seq_cst);
-  for (int p = 0; p < size_; ++p) {
+  for (int64_t p = 0; p < size_; ++p) {
     ring(p);
   }
 }
@@ -58,7 +59,7 @@ HostGroup::Peer::~Peer() {
   }
 }
 
-bool HostGroup::hasEnded(int peer) const {
+bool HostGroup::hasEnded(int64_t peer) const {
   pollfd polled{(*peers_)[peer].descriptor, POLLIN, 0};
   return poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
 }
@@ -68,11 +69,11 @@ int64_t HostGroup::millisecondsNow() {
       .count();
 }
 
-std::chrono::milliseconds HostGroup::sinceLastBeat(int peer) const {
+std::chrono::milliseconds HostGroup::sinceLastBeat(int64_t peer) const {
   return std::chrono::milliseconds(millisecondsNow() - of(peer).status().beat.load(std::memory_order_relaxed));
 }
 
-bool HostGroup::isBusy(int peer) const {
+bool HostGroup::isBusy(int64_t peer) const {
   return of(peer).status().busy.load(std::memory_order_relaxed) != 0 && sinceLastBeat(peer).count() < kStaleBeat;
 }
 
@@ -134,7 +135,7 @@ void HostGroup::awaitLong(const Wait& wait) {
     }
     const auto now = Clock::now();
     checkProcesses(wait);
-    const int busy = busyPeer(wait);
+    const int64_t busy = busyPeer(wait);
     ownCalls().status().waitsForBusy.store(static_cast<uint32_t>(busy + 1), std::memory_order_relaxed);
     if (now >= nextDeadlockCheck) {
       checkDeadlock(wait);
@@ -166,7 +167,7 @@ void HostGroup::publish(const Wait* wait) const {
 void HostGroup::checkProcesses(const Wait& wait) {
   std::vector<pollfd> polled = mapped(*peers_, [](const Peer& p) { return pollfd{p.descriptor, POLLIN, 0}; });
   poll(polled.data(), polled.size(), 0);
-  for (int r = 0; r < size_; ++r) {
+  for (int64_t r = 0; r < size_; ++r) {
     const bool closed = hasLeft(r);
     const bool ended = (polled[r].revents & POLLIN) != 0;
     if (r == rank_ || (!ended && !closed) || (closed && !contains(wait.peers, r)) || wait.ready()) {
@@ -180,7 +181,7 @@ void HostGroup::checkProcesses(const Wait& wait) {
   }
 }
 
-bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
+bool HostGroup::waitsFor(int64_t rank, int64_t& owner, uint32_t& generation) const {
   if (!callsOf(rank).isThere()) {
     return false;
   }
@@ -201,12 +202,12 @@ void HostGroup::checkDeadlock(const Wait& wait) {
     return;
   }
   struct Link {
-    int rank;
-    int owner;
+    int64_t rank;
+    int64_t owner;
     uint32_t generation;
   };
   std::vector<Link> cycle;
-  int at = rank_;
+  int64_t at = rank_;
   do {
     Link link{at, -1, 0};
     if (std::ssize(cycle) == size_ || !waitsFor(at, link.owner, link.generation)) {
@@ -217,7 +218,7 @@ void HostGroup::checkDeadlock(const Wait& wait) {
   } while (at != rank_);
   std::string text;
   for (const Link& link : cycle) {
-    int owner = -1;
+    int64_t owner = -1;
     uint32_t generation = 0;
     if (!waitsFor(link.rank, owner, generation) || generation != link.generation) {
       return;
@@ -225,7 +226,7 @@ void HostGroup::checkDeadlock(const Wait& wait) {
     text += fmt::format("{}{} waits for rank {}", text.empty() ? "" : "; ", place(link.rank), owner);
   }
   // All ranks of the cycle are in calls: if two of them run different programs, that is the reason.
-  const auto callOf = [&](int r) { return DifferingCall{r, of(r).status().call, {}, place(r)}; };
+  const auto callOf = [&](int64_t r) { return DifferingCall{r, of(r).status().call, {}, place(r)}; };
   for (const Link& link : cycle) {
     const Communicator::Programs* programs = explains_ == nullptr ? nullptr : explains_->programs().get();
     if (std::optional<GroupFailure> why = disagreement(programs, callOf(link.rank), callOf(link.owner))) {
@@ -235,15 +236,16 @@ void HostGroup::checkDeadlock(const Wait& wait) {
   fail("[host] deadlock: " + text);
 }
 
-int HostGroup::busyPeer(const Wait& wait) const {
-  for (int p : wait.peers) {
+int64_t HostGroup::busyPeer(const Wait& wait) const {
+  for (int64_t p : wait.peers) {
     if (isBusy(p)) {
       return p;
     }
     // the rank that p waits for, in its own world or in this lane
     for (const ControlBlock* block : {&of(p), &callsOf(p)}) {
-      const int awaited =
-          block->isThere() ? static_cast<int>(block->status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
+      const int64_t awaited =
+          block->isThere() ? static_cast<int64_t>(block->status().waitsForBusy.load(std::memory_order_relaxed)) - 1
+                           : -1;
       if (awaited >= 0 && awaited != rank_ && isBusy(awaited)) {
         return awaited;
       }
@@ -258,7 +260,7 @@ void HostGroup::failLate(const Wait& wait) {
   std::string text = fmt::format("[host] a deadline of {} ms expired: {} waits for", deadline_.count(), place(rank_));
   std::vector<uint8_t> named(size_);
   named[rank_] = 1;
-  const auto name = [&](int r) {
+  const auto name = [&](int64_t r) {
     const int64_t age = sinceLastBeat(r).count();
     text += " " + place(r) + ", " +
             (age < kStaleBeat
@@ -266,17 +268,17 @@ void HostGroup::failLate(const Wait& wait) {
                  : fmt::format("without a heartbeat for {} ms: its process is stopped or gets no processor time", age));
     named[r] = 1;
   };
-  for (const int p : wait.peers) {
+  for (const int64_t p : wait.peers) {
     text += p == wait.peers[0] ? "" : ";";
     name(p);
-    int awaited = -1;
+    int64_t awaited = -1;
     uint32_t generation = 0;
-    for (int at = p; waitsFor(at, awaited, generation) && named[awaited] == 0; at = awaited) {
+    for (int64_t at = p; waitsFor(at, awaited, generation) && named[awaited] == 0; at = awaited) {
       text += ", which waits for";
       name(awaited);
     }
   }
-  for (int r = 0; r < size_; ++r) {
+  for (int64_t r = 0; r < size_; ++r) {
     if (named[r] == 0 && !hasLeft(r) && sinceLastBeat(r).count() >= kStaleBeat) {
       text += "; and";
       name(r);
@@ -296,7 +298,7 @@ void HostGroup::recordFailure(const GroupFailure& given) {
   failure.text[length] = '\0';
   failure.isDisagreement = given.isDisagreement ? 1 : 0;
   failure.state.store(Failure::Written, std::memory_order_seq_cst);
-  for (int p = 0; p < size_; ++p) {
+  for (int64_t p = 0; p < size_; ++p) {
     wake(of(p).doorbell());
   }
 }
@@ -304,7 +306,7 @@ void HostGroup::recordFailure(const GroupFailure& given) {
 void HostGroup::writeRecords(const std::string& failure) const {
   recorder_->waits();
   recorder_->write(failure);
-  for (int p = 0; p < size_; ++p) {
+  for (int64_t p = 0; p < size_; ++p) {
     if (p != rank_ && callsOf(p).isThere() && (hasEnded(p) || hasLeft(p) || sinceLastBeat(p).count() > kStaleBeat)) {
       recorder_->writeFor(p, callsOf(p).flight(), failure);
     }
@@ -318,7 +320,7 @@ void HostGroup::fail(const GroupFailure& failure) {
 
 GroupFailure HostGroup::failure() const {
   const Failure& failure = of(0).failure();
-  for (int i = 0; i < 1000 && failure.state.load(std::memory_order_acquire) != Failure::Written; ++i) {
+  for (int64_t i = 0; i < 1000 && failure.state.load(std::memory_order_acquire) != Failure::Written; ++i) {
     std::this_thread::sleep_for(1ms);
   }
   const bool written = failure.state.load(std::memory_order_acquire) == Failure::Written;
@@ -333,13 +335,13 @@ void HostGroup::throwFailure() const {
   meshfuse::throwFailure(first);
 }
 
-std::string HostGroup::rankAndStep(int rank) const {
+std::string HostGroup::rankAndStep(int64_t rank) const {
   const Status& status = callsOf(rank).status();
   const std::string_view what(status.what, strnlen(status.what, sizeof(status.what)));
   return describeRank(rank, size_, status.step.load(std::memory_order_relaxed), what);
 }
 
-std::string HostGroup::place(int rank) const {
+std::string HostGroup::place(int64_t rank) const {
   if (!callsOf(rank).isThere()) {
     return fmt::format("[rank {}/{}] without a call posted for this team", rank, size_);
   }

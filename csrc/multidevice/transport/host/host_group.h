@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -38,34 +39,34 @@ class HostGroup {
   // Peers use the blocks of this lane from now on: the lane is complete, and lives as long as the whole group.
   void showLane(const Team& team);
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return size_; }
   // Its name in flight records.
   const std::string& world() const { return recorder_->place().world; }
   bool coreForEachRank() const { return spins_ > 0; }
   const ControlBlock& own() const { return blocks_[rank_]; }
-  const ControlBlock& of(int peer) const { return blocks_[peer]; }
+  const ControlBlock& of(int64_t peer) const { return blocks_[peer]; }
   // The control blocks for the calls of this lane; for the whole group the main blocks. A peer's block is valid after join() has returned.
   const ControlBlock& ownCalls() const { return calls_[rank_]; }
-  const ControlBlock& callsOf(int peer) const { return calls_[peer]; }
+  const ControlBlock& callsOf(int64_t peer) const { return calls_[peer]; }
   // Waits until the peer has opened this lane. DeviceError when the group fails.
-  void join(int peer) {
+  void join(int64_t peer) {
     if (!hasOpened(peer)) [[unlikely]] {
       awaitAny([&] { return findLane(peer); }, {&peer, 1});
     }
   }
   // True if the peer has opened this lane: then its block is valid.
-  bool hasOpened(int peer) { return callsOf(peer).isThere() || findLane(peer); }
+  bool hasOpened(int64_t peer) { return callsOf(peer).isThere() || findLane(peer); }
   // The heap of a peer, readable, and writable if the table of algorithms contains push; or this rank's own heap, writable.
-  std::byte* heapOf(int peer) const { return heaps_[peer]; }
+  std::byte* heapOf(int64_t peer) const { return heaps_[peer]; }
   SharedHeap& heap() { return *heap_; }
   // True if the kernel of the system lets all ranks read the ordinary memory of the others.
   bool canReadProcesses() const { return canReadProcesses_; }
-  void readProcess(int peer, const std::byte* from, std::byte* to, int64_t bytes);
+  void readProcess(int64_t peer, const std::byte* from, std::byte* to, int64_t bytes);
   FlightRecorder& recorder() { return *recorder_; }
 
   // Wakes `peer` if it sleeps. The word it sleeps for must have been stored with sequential consistency.
-  void ring(int peer) const {
+  void ring(int64_t peer) const {
     Doorbell& bell = of(peer).doorbell();
     if (bell.sleeping.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
       wake(bell);
@@ -73,7 +74,7 @@ class HostGroup {
   }
 
   // Waits until `word`, in the block of `owner` for this lane, reaches `value` (modulo 2^32). DeviceError when the group fails.
-  void await(int owner, const std::atomic<uint32_t>& word, uint32_t value) {
+  void await(int64_t owner, const std::atomic<uint32_t>& word, uint32_t value) {
     auto reached = [&] { return static_cast<int32_t>(word.load(std::memory_order_acquire) - value) >= 0; };
     if (!spinsUntil(reached) && !reached()) {
       awaitLong({.ready = reached, .peers = {&owner, 1}, .word = &word, .value = value});
@@ -81,7 +82,7 @@ class HostGroup {
   }
   // Waits until `ready()`, for any of `peers`. If the wait depends on one word in the block of one peer, as in await, other ranks can see
   // for which rank this rank waits.
-  void awaitAny(const std::function<bool()>& ready, std::span<const int> peers,
+  void awaitAny(const std::function<bool()>& ready, std::span<const int64_t> peers,
                 const std::atomic<uint32_t>* word = nullptr, uint32_t value = 0) {
     if (!spinsUntil(ready)) {
       awaitLong({.ready = ready, .peers = peers, .word = word, .value = value});
@@ -113,28 +114,28 @@ class HostGroup {
 
   bool hasFailed() const { return blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None; }
   // True if a peer's process has ended or has left this world, as far as this rank can see it.
-  bool hasEnded(int peer) const;
-  bool hasLeft(int peer) const { return of(peer).status().closed.load(std::memory_order_acquire) != 0; }
+  bool hasEnded(int64_t peer) const;
+  bool hasLeft(int64_t peer) const { return of(peer).status().closed.load(std::memory_order_acquire) != 0; }
   // True if the peer has declared a long computation.
-  bool isBusy(int peer) const;
-  std::chrono::milliseconds sinceLastBeat(int peer) const;
+  bool isBusy(int64_t peer) const;
+  std::chrono::milliseconds sinceLastBeat(int64_t peer) const;
 
   // `[rank 1/4] at step 12 (all-reduce of T7) in barrier in team {0, 1}`; of this rank: not while another thread makes a call.
-  std::string place(int rank) const;
+  std::string place(int64_t rank) const;
   // `[rank 1/4] at step 12 (all-reduce of T7)`
-  std::string rankAndStep(int rank) const;
+  std::string rankAndStep(int64_t rank) const;
 
  private:
   struct Wait {
     const std::function<bool()>& ready;
-    std::span<const int> peers;
+    std::span<const int64_t> peers;
     const std::atomic<uint32_t>* word;  // null: for no single word
     uint32_t value;
   };
   struct Peer {
-    int pid = 0;
+    int64_t pid = 0;
     int descriptor = -1;  // pidfd: readable when the process has ended
-    explicit Peer(int process) : pid(process) {}
+    explicit Peer(int64_t process) : pid(process) {}
     Peer(Peer&& other) noexcept : pid(other.pid), descriptor(std::exchange(other.descriptor, -1)) {}
     ~Peer();
   };
@@ -143,7 +144,7 @@ class HostGroup {
   // Whether `ready()` while this rank spins.
   template <class Ready>
   bool spinsUntil(const Ready& ready) const {
-    for (int i = 0; i < spins_; ++i) {
+    for (int64_t i = 0; i < spins_; ++i) {
       if (ready()) {
         return true;
       }
@@ -152,15 +153,15 @@ class HostGroup {
     return false;
   }
   void awaitLong(const Wait& wait);
-  bool findLane(int peer);
+  bool findLane(int64_t peer);
   bool isLane() const { return team_ != 0; }
   void publish(const Wait* wait) const;
   void sleepUnless(const std::function<bool()>& ready) const;
   void checkProcesses(const Wait& wait);
   void checkDeadlock(const Wait& wait);
-  bool waitsFor(int rank, int& owner, uint32_t& generation) const;
+  bool waitsFor(int64_t rank, int64_t& owner, uint32_t& generation) const;
   // The busy rank that extends the deadline of the wait; -1 if there is none.
-  int busyPeer(const Wait& wait) const;
+  int64_t busyPeer(const Wait& wait) const;
   [[noreturn]] void failLate(const Wait& wait);
   [[noreturn]] void throwFailure() const;
   static void wake(Doorbell& bell);
@@ -171,18 +172,18 @@ class HostGroup {
   void watch(Bootstrap& bootstrap);
   void tryToReadProcesses(Bootstrap& bootstrap);
   static int64_t millisecondsNow();
-  bool hasRead(int peer, const std::byte* from, std::byte* to, int64_t bytes) const;
+  bool hasRead(int64_t peer, const std::byte* from, std::byte* to, int64_t bytes) const;
   void beat(const std::stop_token& stop);
 
-  int rank_;
-  int size_;
+  int64_t rank_;
+  int64_t size_;
   std::chrono::milliseconds deadline_;
   std::chrono::milliseconds busyLimit_;
   bool canReadProcesses_ = false;
-  int spins_ = 0;
+  int64_t spins_ = 0;
   const Communicator* explains_ = nullptr;
-  int stolen_ = 0;  // remaining waits that sleep at once, because a yield took a time slice
-  int uncaught_;
+  int64_t stolen_ = 0;  // remaining waits that sleep at once, because a yield took a time slice
+  int64_t uncaught_;
   std::vector<SharedMemory> memory_;  // blocks, then heaps, of the peers; and this rank's own block
   std::vector<ControlBlock> blocks_;
   std::vector<std::byte*> heaps_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <ranges>
@@ -21,7 +22,7 @@ namespace meshfuse {
 namespace {
 
 constexpr std::string_view kVersion = "meshfuse-host-8";
-constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
+constexpr int64_t kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 
 // True if all ranks pass true.
@@ -48,9 +49,11 @@ std::string allowedCores() {
   return text;
 }
 
-int coresOf(const std::vector<std::string>& sets) {
-  const auto isAllowed = [&](int i) { return std::ranges::any_of(sets, [&](const auto& s) { return s[i] == '1'; }); };
-  return static_cast<int>(std::ranges::count_if(std::views::iota(0, CPU_SETSIZE), isAllowed));
+int64_t coresOf(const std::vector<std::string>& sets) {
+  const auto isAllowed = [&](int64_t i) {
+    return std::ranges::any_of(sets, [&](const auto& s) { return s[i] == '1'; });
+  };
+  return static_cast<int64_t>(std::ranges::count_if(std::views::iota(int64_t{0}, CPU_SETSIZE), isAllowed));
 }
 
 // Address space may be limited (ulimit -v): reserves as much as possible.
@@ -139,12 +142,12 @@ void HostGroup::showLane(const Team& team) {
   LaneEntry& entry = own().lane(lanes);
   entry.heapOffset = heap_->offsetOf(laneBlock_.get(), static_cast<int64_t>(ControlBlock::bytes(size_)));
   entry.team.store(team_, std::memory_order_seq_cst);
-  for (int p : team.ranks) {
+  for (int64_t p : team.ranks) {
     ring(p);
   }
 }
 
-bool HostGroup::findLane(int peer) {
+bool HostGroup::findLane(int64_t peer) {
   for (uint32_t i = 0; i < LaneEntry::kLanes && !callsOf(peer).isThere(); ++i) {
     const LaneEntry& entry = of(peer).lane(i);
     const uint64_t team = entry.team.load(std::memory_order_acquire);
@@ -164,7 +167,7 @@ void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   const uint64_t mine = kWord + static_cast<uint64_t>(rank_);
   const std::vector<std::string> words = bootstrap.allGather(std::to_string(reinterpret_cast<uintptr_t>(&mine)));
   bool all = true;
-  for (int r = 0; r < size_; ++r) {
+  for (int64_t r = 0; r < size_; ++r) {
     uint64_t theirs = 0;
     const auto* at = reinterpret_cast<const std::byte*>(std::stoull(words[r]));
     all = all && (r == rank_ || ((*peers_)[r].descriptor >= 0 &&
@@ -174,7 +177,7 @@ void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   canReadProcesses_ = holdsOnAll(bootstrap, all);
 }
 
-bool HostGroup::hasRead(int peer, const std::byte* from, std::byte* to, int64_t bytes) const {
+bool HostGroup::hasRead(int64_t peer, const std::byte* from, std::byte* to, int64_t bytes) const {
   while (bytes > 0) {
     const iovec local{to, static_cast<size_t>(bytes)};
     const iovec remote{const_cast<std::byte*>(from), static_cast<size_t>(bytes)};
@@ -189,7 +192,7 @@ bool HostGroup::hasRead(int peer, const std::byte* from, std::byte* to, int64_t 
   return true;
 }
 
-void HostGroup::readProcess(int peer, const std::byte* from, std::byte* to, int64_t bytes) {
+void HostGroup::readProcess(int64_t peer, const std::byte* from, std::byte* to, int64_t bytes) {
   if (!hasRead(peer, from, to, bytes)) {
     const std::string reason = std::strerror(errno);
     fail(fmt::format("[host] {} cannot read the buffer of {}: {}", place(rank_), place(peer), reason));
@@ -202,7 +205,7 @@ void HostGroup::watch(Bootstrap& bootstrap) {
   std::vector<std::string> cores;
   const std::vector<std::string> all = bootstrap.allGather(mine);
   const std::vector<std::string> own = linesOf(mine);
-  for (int r = 0; r < size_; ++r) {
+  for (int64_t r = 0; r < size_; ++r) {
     const std::vector<std::string> theirs = linesOf(all[r]);
     deviceCheck(theirs[0] == own[0] && theirs.size() == own.size(),
                 "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_, own[0], r,
@@ -210,7 +213,7 @@ void HostGroup::watch(Bootstrap& bootstrap) {
     deviceCheck(theirs[1] == own[1],
                 "[host] ranks {} and {} are on different hosts; this transport connects the ranks of one host", rank_,
                 r);
-    Peer& peer = peers_->emplace_back(static_cast<int>(number(theirs[3])));
+    Peer& peer = peers_->emplace_back(static_cast<int64_t>(number(theirs[3])));
     if (r != rank_ && theirs[2] == own[2]) {
       peer.descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
     }
@@ -231,7 +234,7 @@ bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, Sh
   const bool pushes = AlgorithmTable::parse(options.algorithms).pushes();
   const auto heapAccess = pushes ? SharedMemory::Access::ReadWrite : SharedMemory::Access::ReadOnly;
   const std::vector<std::string> all = bootstrap.allGather(mine);
-  for (int r = 0; r < size_; ++r) {
+  for (int64_t r = 0; r < size_; ++r) {
     const std::vector<std::string> theirs = linesOf(all[r]);
     if (r == rank_) {
       blocks_.emplace_back(block.data(), size_);

@@ -1,6 +1,7 @@
 // Send and receive: a stream of chunks for each pair and direction. All transfers of a group advance in turns, each as far as it
 // can, so their order does not matter.
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "base/error.h"
@@ -91,7 +92,7 @@ bool HostCommunicator::advance(RecvState& receive, int64_t stream) {
   return moved;
 }
 
-void HostCommunicator::checkProgramOf(int peer, const CallRecord& theirs, std::string_view message) {
+void HostCommunicator::checkProgramOf(int64_t peer, const CallRecord& theirs, std::string_view message) {
   const CallRecord own{.kind = Collective::Send, .program = shortHash(program())};
   if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
                                                      {peer, theirs, message, group_.place(peer)})) {
@@ -101,7 +102,7 @@ void HostCommunicator::checkProgramOf(int peer, const CallRecord& theirs, std::s
 
 // A rank sends its messages before it begins the next collective, so a missing message was never sent.
 void HostCommunicator::checkComes(const RecvState& receive) {
-  const int p = receive.transfer->peer;
+  const int64_t p = receive.transfer->peer;
   if (!of(p).isThere()) {
     return;
   }
@@ -136,7 +137,7 @@ int64_t HostCommunicator::tradePairwise(const HostCall& c) {
   std::byte* to = c.out;
   int64_t bytes = 0;
   for (const int64_t i : indices(t.ranks)) {
-    const int p = t.ranks[i];
+    const int64_t p = t.ranks[i];
     const int64_t theirs = p == rank() ? sent[i] : lineFrom(p).parts;
     if (const std::string text = pairDifference(p, theirs, rank(), received[i]); !text.empty()) {
       group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", p, rank(), text, group_.place(p),
@@ -178,7 +179,7 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, int64_t
   // Messages of a pair keep their order: only the first unfinished one may move. After an announcement the next one may follow. A peer that
   // has not opened this lane yet does not delay the messages of others: it may wait for one of these first.
   std::vector<uint8_t> blocked(peers_.size());
-  auto mayMove = [&](int peer) { return blocked[peer] == 0 && group_.hasOpened(peer); };
+  auto mayMove = [&](int64_t peer) { return blocked[peer] == 0 && group_.hasOpened(peer); };
   auto advanceEach = [&](auto& states, const auto& letsNextMove) {
     bool moved = false;
     std::ranges::fill(blocked, uint8_t{0});
@@ -207,7 +208,7 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, int64_t
       continue;
     }
     const auto peerOf = [](const auto& state) { return state.transfer->peer; };
-    std::vector<int> pending = mapped(sends, peerOf);
+    std::vector<int64_t> pending = mapped(sends, peerOf);
     append(pending, mapped(receives, peerOf));
     std::ranges::sort(pending);
     pending.erase(std::ranges::unique(pending).begin(), pending.end());

@@ -1,6 +1,7 @@
 // The all-reduces among ranks on several hosts.
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "base/ranges.h"
@@ -17,7 +18,7 @@ constexpr size_t kManyRanks = 8;          // from more than these on small ones 
 constexpr int64_t kLargestSmall = HostThresholds{}.slots;
 constexpr int64_t kPieceBytes = 256 << 10;  // of one message between hosts
 
-using Hosts = std::vector<std::vector<int>>;
+using Hosts = std::vector<std::vector<int64_t>>;
 
 bool haveSeveralRanksEach(const Hosts& hosts) {
   return hosts.size() > 1 && std::ranges::all_of(hosts, [](const auto& h) { return h.size() > 1; });
@@ -79,9 +80,9 @@ Algorithm NetworkCommunicator::algorithmOfAllReduce(const CollectiveCall& r) con
 
 NetworkCommunicator::Hosts NetworkCommunicator::hostsOf(const Team& team) const {
   Hosts hosts;
-  std::vector<int> numbers;
-  for (int position = 0; position < std::ssize(team.ranks); ++position) {
-    const int number = hosts_[team.ranks[position]];
+  std::vector<int64_t> numbers;
+  for (int64_t position = 0; position < std::ssize(team.ranks); ++position) {
+    const int64_t number = hosts_[team.ranks[position]];
     const int64_t at = positionIn(numbers, number);
     if (at == std::ssize(numbers)) {
       numbers.push_back(number);
@@ -126,14 +127,14 @@ int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, Algorith
 // Ranks at distance 1, 2, 4, ... exchange their sums. Ranks beyond a power of two send their inputs to the first ranks, and get the
 // result from them.
 int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
-  const auto n = static_cast<int>(r.ranks());
-  const auto paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
+  const auto n = r.ranks();
+  const auto paired = static_cast<int64_t>(std::bit_floor(static_cast<unsigned>(n)));
   const int64_t bytes = r.record.count * dataTypeSize(sumType(r));
   std::vector<std::byte> own(bytes);
   std::vector<std::byte> theirs(bytes);
   toAccumulators(r.in, r.record.type, r.record.op, own.data(), r.record.count);
   int64_t received = 0;
-  auto swap = [&](int with, bool gives, std::byte* takes) {
+  auto swap = [&](int64_t with, bool gives, std::byte* takes) {
     const auto [first, second] = std::minmax({r.position, with});
     const Team two{{r.team.ranks[first], r.team.ranks[second]}};
     Parcel parcels[2];
@@ -141,7 +142,7 @@ int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
     swapParcels(two, r.record, parcels);
     received += takes != nullptr ? bytes : 0;
   };
-  auto reduceWith = [&](int position) {  // in the same order on both sides
+  auto reduceWith = [&](int64_t position) {  // in the same order on both sides
     const void* inputs[] = {position < r.position ? theirs.data() : own.data(),
                             position < r.position ? own.data() : theirs.data()};
     reduceInRankOrder(inputs, own.data(), r.record.count, sumType(r), r.record.op);
@@ -150,12 +151,12 @@ int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
     swap(r.position - paired, true, nullptr);
     swap(r.position - paired, false, own.data());
   } else {
-    const int joins = r.position + paired;
+    const int64_t joins = r.position + paired;
     if (joins < n) {
       swap(joins, false, theirs.data());
       reduceWith(joins);
     }
-    for (int apart = 1; apart < paired; apart *= 2) {
+    for (int64_t apart = 1; apart < paired; apart *= 2) {
       swap(r.position ^ apart, true, theirs.data());
       reduceWith(r.position ^ apart);
     }
@@ -205,11 +206,11 @@ int64_t NetworkCommunicator::reduceAround(const CollectiveCall& r) {
 int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
   const Hosts hosts = hostsOf(r.team);
-  const auto isHere = [&](const std::vector<int>& host) { return contains(host, r.position); };
+  const auto isHere = [&](const std::vector<int64_t>& host) { return contains(host, r.position); };
   const int64_t here = std::ranges::find_if(hosts, isHere) - hosts.begin();
-  const std::vector<int>& neighbours = hosts[here];  // this rank is one of them
+  const std::vector<int64_t>& neighbours = hosts[here];  // this rank is one of them
   const int64_t place = positionIn(neighbours, r.position);
-  const auto shares = std::ssize(std::ranges::min(hosts, {}, &std::vector<int>::size));
+  const auto shares = std::ssize(std::ranges::min(hosts, {}, &std::vector<int64_t>::size));
   auto begin = [&](int64_t i) { return partBegin(r.record.count, std::min(i, shares), shares); };
   auto bytesOf = [&](int64_t i) { return (begin(i + 1) - begin(i)) * r.elementBytes(); };
   auto at = [&](auto* data, int64_t i) { return data + begin(i) * r.elementBytes(); };
@@ -223,7 +224,7 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
     std::byte* theirs = gathered.data() + i * bytesOf(place);
     inputs.push_back(i == place ? at(r.in, place) : theirs);
     if (i != place) {
-      const int rank = r.team.ranks[neighbours[i]];
+      const int64_t rank = r.team.ranks[neighbours[i]];
       there.push_back({rank, at(r.in, i), bytesOf(i), rank, theirs, bytesOf(place)});
       back.push_back({rank, at(r.out, place), bytesOf(place), rank, at(r.out, i), bytesOf(i)});
       received += bytesOf(place) + bytesOf(i);
@@ -231,7 +232,7 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   }
   pass(there);
   if (bytesOf(place) > 0) {
-    const auto chain = mapped(hosts, [&](const std::vector<int>& host) { return r.team.ranks[host[place]]; });
+    const auto chain = mapped(hosts, [&](const std::vector<int64_t>& host) { return r.team.ranks[host[place]]; });
     received += passFromHostToHost(r, chain, here, inputs, begin(place), begin(place + 1) - begin(place));
   }
   pass(back);
@@ -240,11 +241,11 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
 
 // Step i receives the sums of piece i from the previous host and sends those of piece i - 1. With n hosts after this one, the result of
 // a piece returns n steps later, and is passed on in the next step.
-int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, std::span<const int> chain, int64_t here,
+int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, std::span<const int64_t> chain, int64_t here,
                                                 std::span<const std::byte* const> inputs, int64_t from, int64_t count) {
-  const int before = here > 0 ? chain[here - 1] : -1;
+  const int64_t before = here > 0 ? chain[here - 1] : -1;
   const int64_t hostsAfter = std::ssize(chain) - here - 1;
-  const int after = hostsAfter > 0 ? chain[here + 1] : -1;
+  const int64_t after = hostsAfter > 0 ? chain[here + 1] : -1;
   const int64_t bytes = dataTypeSize(sumType(r));
   const int64_t pieceCount = kPieceBytes / bytes;
   const int64_t pieces = (count + pieceCount - 1) / pieceCount;
@@ -258,12 +259,12 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, std::sp
   for (int64_t step = 0; step <= pieces + hostsAfter; ++step) {
     const int64_t back = step - hostsAfter;
     std::vector<Hop> hops;
-    auto take = [&](int rank, int64_t piece, std::byte* to, int64_t elementBytes) {
+    auto take = [&](int64_t rank, int64_t piece, std::byte* to, int64_t elementBytes) {
       if (rank >= 0 && isPiece(piece)) {
         hops.push_back({.from = rank, .in = to + begin(piece) * elementBytes, .inBytes = sizeOf(piece) * elementBytes});
       }
     };
-    auto give = [&](int rank, int64_t piece, const std::byte* what, int64_t elementBytes) {
+    auto give = [&](int64_t rank, int64_t piece, const std::byte* what, int64_t elementBytes) {
       if (rank >= 0 && isPiece(piece)) {
         hops.push_back(
             {.to = rank, .out = what + begin(piece) * elementBytes, .outBytes = sizeOf(piece) * elementBytes});

@@ -80,10 +80,10 @@ int64_t NetworkCommunicator::gatherAround(const CollectiveCall& call) {
 }
 
 // In step k each rank forwards the block received in step k - 1, which belongs to the rank k positions before it.
-void NetworkCommunicator::passAround(const Team& t, int position, const Blocks& blocks, int64_t elementBytes,
-                                     std::byte* out, int full) {
+void NetworkCommunicator::passAround(const Team& t, int64_t position, const Blocks& blocks, int64_t elementBytes,
+                                     std::byte* out, int64_t full) {
   const int64_t n = blocks.number;
-  const auto next = static_cast<int>((position + 1) % n);
+  const auto next = (position + 1) % n;
   for (int64_t step = 0; step + 1 < n; ++step) {
     const int64_t sent = (position + n - step) % n;
     const int64_t received = (sent + n - 1) % n;
@@ -102,10 +102,10 @@ int64_t NetworkCommunicator::passDown(const CollectiveCall& call) {
   swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
   std::byte* const buffer = call.out;
   const int64_t bytes = call.result.total() * call.elementBytes();
-  const auto n = static_cast<int>(call.ranks());
-  const int place = (call.position - call.record.root + n) % n;
-  auto rankAt = [&](int p) { return call.team.ranks[(p + call.record.root) % n]; };
-  int bit = 1;
+  const auto n = call.ranks();
+  const int64_t place = (call.position - call.record.root + n) % n;
+  auto rankAt = [&](int64_t p) { return call.team.ranks[(p + call.record.root) % n]; };
+  int64_t bit = 1;
   while (bit < n && (place & bit) == 0) {
     bit <<= 1;
   }
@@ -129,10 +129,10 @@ std::vector<int64_t> NetworkCommunicator::partsOf(const CollectiveCall& call) {
 int64_t NetworkCommunicator::passParts(const CollectiveCall& call) {
   swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
   const int64_t elementBytes = call.elementBytes();
-  const int root = call.record.root;
+  const int64_t root = call.record.root;
   const std::vector<int64_t> parts = partsOf(call);
   const Blocks blocks{.number = call.ranks(), .sizes = parts};
-  for (int i = 0; i < static_cast<int>(call.ranks()); ++i) {
+  for (int64_t i = 0; i < call.ranks(); ++i) {
     std::byte* part = call.out + blocks.begin(i) * elementBytes;
     const int64_t bytes = blocks.of(i) * elementBytes;
     if (call.position == root && i != root) {

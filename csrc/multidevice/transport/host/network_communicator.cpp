@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -47,7 +48,7 @@ static_assert(sizeof(Opening) == kDataAfterHead);
 }  // namespace
 
 NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, const TransportOptions& options,
-                                         std::string world, std::vector<int> hosts)
+                                         std::string world, std::vector<int64_t> hosts)
     : bootstrap_(std::move(bootstrap)),
       rank_(bootstrap_->rank()),
       size_(bootstrap_->size()),
@@ -140,7 +141,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
   std::vector<Pending> data;
   auto others = positionsOfOthers(team);
   for (const int64_t i : others) {  // receives first: an expected message needs no copy
-    const int p = team.ranks[i];
+    const int64_t p = team.ranks[i];
     const uint32_t sequence = ++calls_[p];
     heads.push_back({link_->receive(headFrom(i), kHeadBytes, tag(Tag::Head, sequence, p)), p, -1});
     if (!isShort(parcels[i].inBytes)) {
@@ -149,7 +150,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     }
   }
   for (const int64_t i : others) {
-    const int p = team.ranks[i];
+    const int64_t p = team.ranks[i];
     const Parcel& parcel = parcels[i];
     const uint32_t sequence = calls_[p];
     CallRecord announced = record;
@@ -187,7 +188,7 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
   const bool pairwise = isPairwise(record);
   const int64_t elementBytes = dataTypeSize(record.type);
   for (const int64_t i : positionsOfOthers(team)) {
-    const int p = team.ranks[i];
+    const int64_t p = team.ranks[i];
     const std::byte* head = heads_.data() + (n + i) * kHeadBytes;
     CallRecord theirs;
     std::memcpy(&theirs, head, sizeof(theirs));
@@ -214,7 +215,7 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
 // Messages after the heads of a call, all under way together.
 void NetworkCommunicator::pass(std::span<const Hop> hops) {
   std::vector<Pending> pending;
-  auto tagOf = [&](int peer, int source) { return tag(Tag::Data, calls_[peer], source); };
+  auto tagOf = [&](int64_t peer, int64_t source) { return tag(Tag::Data, calls_[peer], source); };
   for (const Hop& hop : hops) {  // receives first: an expected message needs no copy
     if (hop.from >= 0 && hop.inBytes > 0) {
       pending.push_back({link_->receive(hop.in, hop.inBytes, tagOf(hop.from, hop.from)), hop.from, hop.inBytes});
@@ -231,7 +232,7 @@ void NetworkCommunicator::pass(std::span<const Hop> hops) {
 void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
   const CallRecord own = call_;
   for (const Pending& awaited : pending) {
-    const int p = awaited.peer;
+    const int64_t p = awaited.peer;
     if (awaited.expected < 0 || programs() == nullptr || isLane_) {
       continue;  // a sent message completes when its receiver reaches the call
     }
@@ -274,7 +275,7 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
   auto settledSince = begin;
   for (;;) {
     const size_t before = pending.size();
-    for (size_t i = 0; i < pending.size();) {  // the list is always consistent: a failed entry throws
+    for (int64_t i = 0; i < std::ssize(pending);) {  // the list is always consistent: a failed entry throws
       if (settle(pending[i])) {
         pending[i] = pending.back();
         pending.pop_back();
@@ -348,7 +349,7 @@ void NetworkCommunicator::throwIfFailed() {
   }
 }
 
-void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
+void NetworkCommunicator::failedMessage(int64_t peer, const std::string& error) {
   awaitNews();
   failCall({fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error)});
 }
@@ -434,7 +435,7 @@ Communicator::Survivors NetworkCommunicator::shrink() {
   checkHasFailed(watch_.hasFailed());
   answers_ = {};  // from here on the rejoin alone accepts connections
   // An attempt fails if one more rank fails.
-  for (int attempt = 0;; ++attempt) {
+  for (int64_t attempt = 0;; ++attempt) {
     auto rejoin = std::make_shared<NetworkRejoin>(watch_, rank_, size_, options_, place());
     try {
       Survivors survivors{openAmong(rejoin, options_, worldName() + ".survivors"), rejoin->members()};
@@ -460,7 +461,7 @@ void NetworkCommunicator::tellThoseWhoComeLater() {
   });
 }
 
-std::string NetworkCommunicator::peerName(int rank) const { return fmt::format("[rank {}/{}]", rank, size_); }
+std::string NetworkCommunicator::peerName(int64_t rank) const { return fmt::format("[rank {}/{}]", rank, size_); }
 
 std::string NetworkCommunicator::place() const {
   std::lock_guard lock(placeMutex_);

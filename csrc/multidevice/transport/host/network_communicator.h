@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -33,13 +34,13 @@ class NetworkCommunicator final : public Communicator {
  public:
   // hosts: a number for each rank; ranks of one host have the same number. Empty: every rank is on a host of its own.
   NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world,
-                      std::vector<int> hosts = {});
+                      std::vector<int64_t> hosts = {});
   // The lane of a team.
   NetworkCommunicator(NetworkCommunicator& whole, const Team& team);
   ~NetworkCommunicator() override;
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
   std::string_view transport() const override { return "network"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
@@ -62,19 +63,19 @@ class NetworkCommunicator final : public Communicator {
     int64_t inBytes = 0;
   };
   // The positions of a team's ranks by host, in the order in which hosts first appear.
-  using Hosts = std::vector<std::vector<int>>;
+  using Hosts = std::vector<std::vector<int64_t>>;
   // The data that a rank sends and receives in one step; -1: no peer.
   struct Hop {
-    int to = -1;
+    int64_t to = -1;
     const std::byte* out = nullptr;
     int64_t outBytes = 0;
-    int from = -1;
+    int64_t from = -1;
     std::byte* in = nullptr;
     int64_t inBytes = 0;
   };
   struct Pending {
     NetworkLink::Operation operation;
-    int peer;
+    int64_t peer;
     int64_t expected;  // bytes of a received message; -1: a sent message, or any number
   };
   enum class Tag : uint64_t { Head = 1, Data = 2, Transfer = 3 };
@@ -93,8 +94,8 @@ class NetworkCommunicator final : public Communicator {
   void pass(std::span<const Hop> hops);
   void pass(const Hop& hop) { pass({&hop, 1}); }
   // `full`: the position of a rank that has all blocks from the start and receives none; -1: no rank.
-  void passAround(const Team& team, int position, const Blocks& blocks, int64_t elementBytes, std::byte* out,
-                  int full = -1);
+  void passAround(const Team& team, int64_t position, const Blocks& blocks, int64_t elementBytes, std::byte* out,
+                  int64_t full = -1);
   Algorithm algorithmFor(const CollectiveCall& call) const;
   Algorithm algorithmOfAllReduce(const CollectiveCall& call) const;
   Hosts hostsOf(const Team& team) const;
@@ -110,7 +111,7 @@ class NetworkCommunicator final : public Communicator {
   int64_t reduceByHost(const CollectiveCall& r);
   // chain: the rank of each host that reduces this part; this rank is at `here`. inputs: the inputs of this host's ranks, of `count`
   // elements that begin at `from`; their results are in the output.
-  int64_t passFromHostToHost(const CollectiveCall& r, std::span<const int> chain, int64_t here,
+  int64_t passFromHostToHost(const CollectiveCall& r, std::span<const int64_t> chain, int64_t here,
                              std::span<const std::byte* const> inputs, int64_t from, int64_t count);
   // idle: called regularly if no message has progressed for long.
   void waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle = {});
@@ -137,36 +138,36 @@ class NetworkCommunicator final : public Communicator {
   // Writes this communicator's record before it throws.
   void throwIfFailed();
   [[noreturn]] void failCall(const GroupFailure& failure);
-  [[noreturn]] void failedMessage(int peer, const std::string& error);
+  [[noreturn]] void failedMessage(int64_t peer, const std::string& error);
   // The bytes of an exchange's message that came with its head.
   static std::string_view messageIn(const CallRecord& call, const std::byte* head);
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   const std::string& worldName() const { return recorder_.place().world; }
-  std::string peerName(int rank) const;  // [rank 1/4]
+  std::string peerName(int64_t rank) const;  // [rank 1/4]
   std::string place() const;
   // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around, which is safe:
   // fewer messages are in flight.
-  uint64_t tag(Tag kind, uint32_t sequence, int source) const {
+  uint64_t tag(Tag kind, uint32_t sequence, int64_t source) const {
     return static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(lane_) << (kSequenceBits + kSourceBits) |
            static_cast<uint64_t>(sequence & ((1U << kSequenceBits) - 1)) << kSourceBits | static_cast<uint64_t>(source);
   }
   // The tag of a transfer contains its program; in a lane some bits of it. Messages with one tag arrive in the order in which they were
   // sent.
-  uint64_t transferTag(uint32_t program, int source) const {
+  uint64_t transferTag(uint32_t program, int64_t source) const {
     return isLane_ ? tag(Tag::Transfer, program, source)
                    : static_cast<uint64_t>(program) << kSourceBits | static_cast<uint64_t>(source);
   }
-  static constexpr int kSourceBits = 16;
-  static constexpr int kSequenceBits = 22;
-  static constexpr int kLaneBits = 24;
+  static constexpr int64_t kSourceBits = 16;
+  static constexpr int64_t kSequenceBits = 22;
+  static constexpr int64_t kLaneBits = 24;
   static constexpr uint64_t kAllButProgram = ~(uint64_t{0xffffffff} << kSourceBits);
 
   std::shared_ptr<Bootstrap> bootstrap_;
-  int rank_;
-  int size_;
+  int64_t rank_;
+  int64_t size_;
   TransportOptions options_;
   AlgorithmTable algorithms_;
-  std::vector<int> hosts_;  // by rank
+  std::vector<int64_t> hosts_;  // by rank
   FlightRing flight_{};
   FlightRecorder recorder_;
   FlightEvent* event_ = nullptr;   // of the call under way
@@ -182,7 +183,7 @@ class NetworkCommunicator final : public Communicator {
   std::atomic<bool> sharesLink_ = false;
   std::vector<uint32_t> calls_;   // with each peer
   std::vector<std::byte> heads_;  // sent and received, of the call under way
-  int uncaught_;
+  int64_t uncaught_;
   bool leaving_ = false;            // this rank leaves, without a failure
   std::map<uint32_t, Team> teams_;  // of the lanes
   Lanes lanes_;

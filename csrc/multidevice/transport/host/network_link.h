@@ -24,7 +24,7 @@ class NetworkLink {
   virtual std::string address() const = 0;
   virtual void connect(const std::vector<std::string>& addresses) = 0;
 
-  virtual Operation send(int peer, const void* data, size_t bytes, uint64_t tag) = 0;
+  virtual Operation send(int64_t peer, const void* data, size_t bytes, uint64_t tag) = 0;
   // For one message with this tag; tags name their sender.
   virtual Operation receive(void* data, size_t bytes, uint64_t tag) = 0;
   // The tag of a message that has arrived, has not been received yet, and agrees with `tag` in the bits of `mask`.

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
@@ -45,7 +46,7 @@ NetworkPlace NetworkPlace::parse(std::string_view text) {
   return {lines[0], {lines.begin() + 1, lines.end()}};
 }
 
-NetworkPlace listenAnywhere(const Socket& listener, int backlog) {
+NetworkPlace listenAnywhere(const Socket& listener, int64_t backlog) {
   deviceCheck(listener.listen("", "0", backlog), "[network] this process cannot listen at any port: {}",
               std::strerror(errno));
   return {std::to_string(listener.port()), ownAddresses()};
@@ -53,8 +54,8 @@ NetworkPlace listenAnywhere(const Socket& listener, int backlog) {
 
 void closeWhenUnreachable(const Socket& s) {
   setsockopt(s.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnreachable, sizeof(kUnreachable));
-  const int on = 1;
-  const int seconds = 2;
+  const int64_t on = 1;
+  const int64_t seconds = 2;
   setsockopt(s.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
   setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
   setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));

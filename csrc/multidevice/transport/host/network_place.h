@@ -1,6 +1,7 @@
 // The network addresses of a process: a port, at each of the addresses of its machine.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,7 @@ struct NetworkPlace {
 };
 
 // Listens at any port of all addresses. DeviceError if that fails.
-[[nodiscard]] NetworkPlace listenAnywhere(const Socket& listener, int backlog);
+[[nodiscard]] NetworkPlace listenAnywhere(const Socket& listener, int64_t backlog);
 
 // Lets the kernel close the connection if the other host stops answering.
 void closeWhenUnreachable(const Socket& s);

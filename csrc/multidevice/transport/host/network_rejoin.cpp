@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 
@@ -20,7 +21,7 @@ constexpr auto kAnswerPoll = 5ms;
 
 }  // namespace
 
-NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int rank, int size, const TransportOptions& options,
+NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options,
                              std::string place)
     : Star(options.deadline),
       old_(old),
@@ -35,8 +36,8 @@ NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int rank, int size, const 
   }
 }
 
-bool NetworkRejoin::isWritten(Word word, const Socket& to, int peer) const {
-  const Frame frame{kRejoinMagic, word, old_.world(), rank_, peer};
+bool NetworkRejoin::isWritten(Word word, const Socket& to, int64_t peer) const {
+  const Frame frame{kRejoinMagic, word, old_.world(), static_cast<int32_t>(rank_), static_cast<int32_t>(peer)};
   return to.send(&frame, sizeof(frame), soon());
 }
 
@@ -55,7 +56,7 @@ void NetworkRejoin::dial(Line& line) const {
 }
 
 bool NetworkRejoin::findCentre() {
-  for (int candidate = 0; candidate < rank_; ++candidate) {
+  for (int64_t candidate = 0; candidate < rank_; ++candidate) {
     Line line{.peer = candidate};
     dial(line);
     if (isCentre(line)) {
@@ -76,7 +77,8 @@ void NetworkRejoin::giveUp(Line line) {
 }
 
 bool NetworkRejoin::othersAreBusy() const {
-  return std::ranges::any_of(std::views::iota(0, size_), [&](int r) { return r != rank_ && old_.isBusy(r); });
+  return std::ranges::any_of(std::views::iota(int64_t{0}, size_),
+                             [&](int64_t r) { return r != rank_ && old_.isBusy(r); });
 }
 
 bool NetworkRejoin::isCentre(Line& line) {
@@ -148,7 +150,7 @@ bool NetworkRejoin::isAwaited(Line& line) {
 // As the centre: waits for the ranks above, and sends the list of members.
 void NetworkRejoin::gather() {
   std::vector<Line> above;
-  for (int r = rank_ + 1; r < size_; ++r) {
+  for (int64_t r = rank_ + 1; r < size_; ++r) {
     above.push_back({.peer = r});
     dial(above.back());
   }
@@ -241,7 +243,7 @@ void NetworkRejoin::hear(Socket visitor) {
 }
 
 void NetworkRejoin::dismissVisitors(Word word) {
-  for (int r = 0; r < std::ssize(visitors_); ++r) {
+  for (int64_t r = 0; r < std::ssize(visitors_); ++r) {
     static_cast<void>(visitors_[r].open() && isWritten(word, visitors_[r], r));
   }
   if (word == Word::Out) {
@@ -254,13 +256,13 @@ void NetworkRejoin::throwLate(Word forVisitors) {
   throwDeviceError(fmt::format("[network] {} rejoined too late: the others have made a new world without it", place_));
 }
 
-void NetworkRejoin::sendAway(const NetworkWatch& old, int rank, Word word) {
+void NetworkRejoin::sendAway(const NetworkWatch& old, int64_t rank, Word word) {
   while (old.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
     const Socket visitor = old.rendezvousPoint().accept(Clock::now());
     Frame frame{};
     if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + old.promptLimit()) &&
         frame.magic == kRejoinMagic && frame.word == Word::Come) {
-      const Frame answer{kRejoinMagic, word, old.world(), rank, frame.from};
+      const Frame answer{kRejoinMagic, word, old.world(), static_cast<int32_t>(rank), frame.from};
       static_cast<void>(visitor.send(&answer, sizeof(answer), Clock::now() + old.promptLimit()));
     }
   }

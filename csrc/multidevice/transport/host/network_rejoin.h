@@ -25,10 +25,11 @@ class NetworkRejoin final : public Star {
 
  public:
   // Returns when the members are known. DeviceError if the others have continued without this rank. `place`: the addresses of this rank.
-  NetworkRejoin(const NetworkWatch& old, int rank, int size, const TransportOptions& options, std::string place);
+  NetworkRejoin(const NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options,
+                std::string place);
 
   // Answers each rank that connects to a rank after its rejoin: by default, that it is too late.
-  static void sendAway(const NetworkWatch& old, int rank, Word word = Word::Late);
+  static void sendAway(const NetworkWatch& old, int64_t rank, Word word = Word::Late);
 
  private:
   struct Frame {
@@ -40,7 +41,7 @@ class NetworkRejoin final : public Star {
   };
   // A connection to a peer, which tries the addresses of the peer one after the other.
   struct Line {
-    int peer = -1;
+    int64_t peer = -1;
     size_t hostsTried = 0;
     Socket socket{};
     bool answered = false;  // the peer takes part
@@ -63,15 +64,15 @@ class NetworkRejoin final : public Star {
   // Throws if the next message says that this rank is late. `forVisitors`: the message for the ranks that wait for this one.
   void throwIfLate(const Socket& from, Word forVisitors);
   bool hearAnswer(Line& line);
-  bool isWritten(Word word, const Socket& to, int peer) const;
+  bool isWritten(Word word, const Socket& to, int64_t peer) const;
   void dismissVisitors(Word word);
   [[noreturn]] void throwLate(Word forVisitors);
   Clock::time_point soon() const { return Clock::now() + old_.promptLimit(); }
 
   const NetworkWatch& old_;
   const TransportOptions& options_;
-  int rank_;
-  int size_;
+  int64_t rank_;
+  int64_t size_;
   std::string place_;
   std::vector<Socket> visitors_;  // by rank: connections of higher ranks that use this rank as the centre
   std::vector<Socket> callers_;   // other connections to this address; a note may follow

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
 #include <utility>
 
@@ -47,7 +48,7 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
 }
 
 NetworkWatch::~NetworkWatch() {
-  tell({Kind::Left, rank_, 0, 0}, "");
+  tell({Kind::Left, static_cast<int32_t>(rank_), 0, 0}, "");
   const auto limit = Clock::now() + kLeaving;
   auto someoneStays = [&] {
     return std::ranges::any_of(left_ | std::views::drop(1), [](const auto& left) { return left.load() == 0; });
@@ -62,11 +63,11 @@ void NetworkWatch::acceptAll(Clock::time_point limit) {
     uint32_t hello[2] = {};
     if (!joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + promptLimit_)) ||
         hello[0] != kWatchMagic || hello[1] == 0 || hello[1] >= static_cast<uint32_t>(size_)) {
-      return -1;
+      return int64_t{-1};
     }
     closeWhenUnreachable(joined);
     joined.send(&kWatchMagic, sizeof(kWatchMagic), limit);
-    return static_cast<int>(hello[1]);
+    return int64_t{hello[1]};
   });
   const std::string missing = missingRanks(sockets_);
   deviceCheck(missing.empty(), "[network] {} did not reach rank 0 while the world was being opened", missing);
@@ -99,24 +100,24 @@ void NetworkWatch::look(const std::stop_token& stop) {
   std::fill(heard_.begin(), heard_.end(), nextBeat);
   while (!stop.stop_requested()) {
     if (rank_ != 0 && Clock::now() >= nextBeat) {
-      tell({Kind::Alive, rank_, 0, 0}, "");
+      tell({Kind::Alive, static_cast<int32_t>(rank_), 0, 0}, "");
       nextBeat = Clock::now() + kNetworkBeat;
     }
-    for (size_t i = 0; i < sockets_.size(); ++i) {
+    for (int64_t i = 0; i < std::ssize(sockets_); ++i) {
       polled[i] = {gone_[i] != 0 ? -1 : sockets_[i].get(), POLLIN, 0};
     }
-    poll(polled.data(), polled.size(), static_cast<int>(kPollInterval.count()));
+    poll(polled.data(), polled.size(), static_cast<int64_t>(kPollInterval.count()));
     const auto polledAt = Clock::now();  // reading from one rank may take long
-    for (size_t i = 0; i < polled.size(); ++i) {
+    for (int64_t i = 0; i < std::ssize(polled); ++i) {
       if (polled[i].revents != 0) {
-        hear(static_cast<int>(i), stop);
+        hear(i, stop);
       }
     }
     looked_ = polledAt;
   }
 }
 
-void NetworkWatch::hear(int from, const std::stop_token& stop) {
+void NetworkWatch::hear(int64_t from, const std::stop_token& stop) {
   const Socket& socket = sockets_[from];
   const auto limit = Clock::now() + promptLimit_;
   Frame frame{};
@@ -136,13 +137,13 @@ void NetworkWatch::hear(int from, const std::stop_token& stop) {
     std::unique_lock lock(textMutex_);
     const std::string here = place_ ? "; " + place_() : "";
     lock.unlock();
-    note({Kind::Failed, from, 0, 0},
+    note({Kind::Failed, static_cast<int32_t>(from), 0, 0},
          fmt::format("[network] [rank {}/{}]: its process ended, or its host cannot be reached{}", from, size_, here));
   }
 }
 
 // Rank 0 passes on the messages of all ranks; every other rank sends only its own.
-bool NetworkWatch::isValid(const Frame& frame, int from) const {
+bool NetworkWatch::isValid(const Frame& frame, int64_t from) const {
   return frame.kind <= Kind::Alive && frame.textBytes <= Socket::kMostTextBytes && frame.rank >= 0 &&
          frame.rank < size_ && (rank_ != 0 || frame.rank == from);
 }
@@ -199,7 +200,7 @@ void NetworkWatch::keep(const GroupFailure& failure) {
 
 std::string NetworkWatch::suspects() const {
   std::string text;
-  for (int r = 1; r < size_; ++r) {
+  for (int64_t r = 1; r < size_; ++r) {
     // Measured only while rank 0 was reading.
     const auto silence = looked_.load() - heard_[r].load();
     if (silence > kSilent && !hasLeft(r)) {
@@ -214,7 +215,7 @@ void NetworkWatch::recordFailure(const GroupFailure& failure) {
   if (failed_) {
     return;
   }
-  const Frame frame{Kind::Failed, rank_, failure.isDisagreement ? 1u : 0u, 0};
+  const Frame frame{Kind::Failed, static_cast<int32_t>(rank_), failure.isDisagreement ? 1u : 0u, 0};
   if (rank_ == 0) {
     note(frame, failure.text);
   } else if (hasLeft(0)) {
@@ -236,7 +237,7 @@ void NetworkWatch::throwFailure() const {
 
 void NetworkWatch::setBusy(bool busy) {
   busy_[rank_] = busy ? 1 : 0;
-  tell({Kind::Busy, rank_, busy ? 1u : 0u, 0}, "");
+  tell({Kind::Busy, static_cast<int32_t>(rank_), busy ? 1u : 0u, 0}, "");
 }
 
 }  // namespace meshfuse

@@ -44,14 +44,14 @@ class NetworkWatch {
   void whereThisRankIs(std::function<std::string()> place);
 
   void setBusy(bool busy);
-  bool isBusy(int rank) const { return busy_[rank].load(std::memory_order_relaxed) != 0; }
+  bool isBusy(int64_t rank) const { return busy_[rank].load(std::memory_order_relaxed) != 0; }
   // The addresses for the rejoin of a failed world, by rank; this rank's own address stays open as long as the watch.
   const std::vector<NetworkPlace>& places() const { return places_; }
   const Socket& rendezvousPoint() const { return rendezvousPoint_; }
   // A number that other worlds do not have.
   uint64_t world() const { return worldNumber_; }
 
-  bool hasLeft(int rank) const { return left_[rank].load(std::memory_order_acquire) != 0; }
+  bool hasLeft(int64_t rank) const { return left_[rank].load(std::memory_order_acquire) != 0; }
   std::chrono::milliseconds promptLimit() const { return promptLimit_; }
 
  private:
@@ -67,8 +67,8 @@ class NetworkWatch {
   void acceptAll(Clock::time_point limit);
   void join(Clock::time_point limit);
   void look(const std::stop_token& stop);
-  void hear(int from, const std::stop_token& stop);
-  bool isValid(const Frame& frame, int from) const;
+  void hear(int64_t from, const std::stop_token& stop);
+  bool isValid(const Frame& frame, int64_t from) const;
   void tell(const Frame& frame, const std::string& text);
   void note(const Frame& frame, const std::string& text);
   void keep(const GroupFailure& failure);
@@ -76,8 +76,8 @@ class NetworkWatch {
   std::string suspects() const;
   [[noreturn]] void throwFailure() const;
 
-  int rank_;
-  int size_;
+  int64_t rank_;
+  int64_t size_;
   std::chrono::milliseconds promptLimit_;
   Socket rendezvousPoint_;
   std::vector<NetworkPlace> places_;

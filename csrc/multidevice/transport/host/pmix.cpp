@@ -1,6 +1,7 @@
 #include <pmix.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <future>
 #include <memory>
@@ -35,7 +36,7 @@ class PmixSession {
   PmixSession& operator=(const PmixSession&) = delete;
 
   const pmix_proc_t& self() const { return self_; }
-  int size() const { return size_; }
+  int64_t size() const { return size_; }
   // PMIx keeps values for the life of the job, so every gathering of the process has a key of its own.
   std::string nextKey() { return fmt::format("meshfuse.{}", gatherings_++); }
 
@@ -46,22 +47,22 @@ class PmixSession {
     PMIX_LOAD_PROCID(&job, self_.nspace, PMIX_RANK_WILDCARD);
     pmix_value_t* value = nullptr;
     pmixCheck(PMIx_Get(&job, PMIX_JOB_SIZE, nullptr, 0, &value), "PMIx_Get of the job size");
-    size_ = static_cast<int>(value->data.uint32);
+    size_ = static_cast<int64_t>(value->data.uint32);
     PMIX_VALUE_RELEASE(value);
   }
   ~PmixSession() { PMIx_Finalize(nullptr, 0); }
 
   pmix_proc_t self_{};
-  int size_ = 1;
-  std::atomic<int> gatherings_ = 0;
+  int64_t size_ = 1;
+  std::atomic<int64_t> gatherings_ = 0;
 };
 
 class PmixBootstrap final : public Bootstrap {
  public:
   explicit PmixBootstrap(std::chrono::milliseconds deadline) : session_(PmixSession::get()), deadline_(deadline) {}
 
-  int rank() const override { return static_cast<int>(session_.self().rank); }
-  int size() const override { return session_.size(); }
+  int64_t rank() const override { return static_cast<int64_t>(session_.self().rank); }
+  int64_t size() const override { return session_.size(); }
 
   std::vector<std::string> allGather(std::string_view mine) override {
     const std::string key = session_.nextKey();
@@ -74,7 +75,7 @@ class PmixBootstrap final : public Bootstrap {
     pmixCheck(PMIx_Commit(), "PMIx_Commit");
     fence();
     std::vector<std::string> all(size());
-    for (int r = 0; r < size(); ++r) {
+    for (int64_t r = 0; r < size(); ++r) {
       pmix_proc_t peer;
       PMIX_LOAD_PROCID(&peer, session_.self().nspace, static_cast<pmix_rank_t>(r));
       pmix_value_t* theirs = nullptr;
@@ -115,7 +116,7 @@ bool pmixOffered() { return std::getenv("PMIX_RANK") != nullptr && std::getenv("
 
 RankOfLauncher pmixPlace() {
   const PmixSession& session = PmixSession::get();
-  return {static_cast<int>(session.self().rank), session.size()};
+  return {static_cast<int64_t>(session.self().rank), session.size()};
 }
 
 std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline) {

@@ -1,6 +1,7 @@
 #include "multidevice/transport/host/rejoin.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <thread>
 
@@ -45,7 +46,7 @@ void Rejoin::throwTooLate(std::string_view why) const {
 bool Rejoin::settleMembers() {
   const auto begin = Clock::now();
   members_.clear();
-  for (int r = 0; r < old_.size(); ++r) {
+  for (int64_t r = 0; r < old_.size(); ++r) {
     std::atomic<uint32_t>& came = slot(r).came;
     uint32_t word = came.load(std::memory_order_acquire);
     for (; word != attempt_ + 1 && word != RejoinSlot::kOut; word = came.load(std::memory_order_acquire)) {
@@ -68,7 +69,7 @@ bool Rejoin::settleMembers() {
   return underWay();
 }
 
-bool Rejoin::isGone(int rank, Clock::time_point begin) const {
+bool Rejoin::isGone(int64_t rank, Clock::time_point begin) const {
   if (old_.hasEnded(rank) || old_.hasLeft(rank)) {
     return true;
   }
@@ -77,7 +78,7 @@ bool Rejoin::isGone(int rank, Clock::time_point begin) const {
          old_.sinceLastBeat(rank) > std::max(options_.deadline, kSurelySilent);
 }
 
-int Rejoin::rank() const { return static_cast<int>(positionIn(members_, old_.rank())); }
+int64_t Rejoin::rank() const { return positionIn(members_, old_.rank()); }
 
 bool Rejoin::underWay() const { return verdict().load(std::memory_order_acquire) == 2 * attempt_; }
 
@@ -94,7 +95,7 @@ void Rejoin::leave() {
 bool Rejoin::awaitMembers() {
   const auto begin = Clock::now();
   const uint32_t target = attempt_ * RejoinSlot::kRounds + rounds_;
-  for (int r : members_) {
+  for (int64_t r : members_) {
     while (static_cast<int32_t>(slot(r).published.load(std::memory_order_acquire) - target) < 0) {
       if (isGone(r, begin)) {
         giveUp();
@@ -121,7 +122,7 @@ std::vector<std::string> Rejoin::allGather(std::string_view mine) {
   own.published.store(attempt_ * RejoinSlot::kRounds + rounds_, std::memory_order_release);
   bool complete = awaitMembers();
   std::vector<std::string> all;
-  for (int r : members_) {
+  for (int64_t r : members_) {
     const RejoinSlot& theirs = slot(r);
     const auto bytes = std::min<size_t>(theirs.messageBytes[rounds_ - 1], RejoinSlot::kMessageBytes);
     all.emplace_back(theirs.messages[rounds_ - 1], bytes);

@@ -6,6 +6,7 @@
 // remaining ranks start another one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,10 +22,10 @@ class Rejoin final : public Bootstrap {
   // Returns when the members are known. DeviceError if this rank is not among them; after any other exception it takes no part any more.
   Rejoin(const HostGroup& old, const TransportOptions& options);
 
-  int rank() const override;
-  int size() const override { return static_cast<int>(members_.size()); }
+  int64_t rank() const override;
+  int64_t size() const override { return std::ssize(members_); }
   // Old ranks, ascending.
-  const std::vector<int>& members() const { return members_; }
+  const std::vector<int64_t>& members() const { return members_; }
   // DeviceError if this rank or another one abandons the attempt.
   std::vector<std::string> allGather(std::string_view mine) override;
 
@@ -37,11 +38,11 @@ class Rejoin final : public Bootstrap {
  private:
   using Clock = WaitingClock;
 
-  RejoinSlot& slot(int rank) const { return old_.of(rank).rejoinSlot(); }
+  RejoinSlot& slot(int64_t rank) const { return old_.of(rank).rejoinSlot(); }
   std::atomic<uint32_t>& verdict() const { return slot(0).verdict; }
   bool settleMembers();
   [[noreturn]] void throwTooLate(std::string_view why) const;
-  bool isGone(int rank, Clock::time_point begin) const;
+  bool isGone(int64_t rank, Clock::time_point begin) const;
   // Waits until all members have published as many messages as this rank. False if the attempt is abandoned.
   bool awaitMembers();
   void giveUp();
@@ -50,7 +51,7 @@ class Rejoin final : public Bootstrap {
   const TransportOptions& options_;
   uint32_t attempt_ = 0;
   uint32_t rounds_ = 0;
-  std::vector<int> members_;
+  std::vector<int64_t> members_;
 };
 
 }  // namespace meshfuse

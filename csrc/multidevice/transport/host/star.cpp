@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -26,9 +27,9 @@ struct Hello {
   int32_t size = 0;
 };
 
-int environmentNumber(const char* variable) {
+int64_t environmentNumber(const char* variable) {
   const std::string text = environmentText(variable);
-  int value = -1;
+  int64_t value = -1;
   const char* end = text.data() + text.size();
   const bool parsed = std::from_chars(text.data(), end, value).ptr == end;
   check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE on all ranks", variable,
@@ -79,7 +80,7 @@ class LaunchedStar final : public Star {
     const auto limit = Clock::now() + deadline();
     for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
       Socket mine = Socket::create();
-      const Hello hello{.rank = rank_, .size = size_};
+      const Hello hello{.rank = static_cast<int32_t>(rank_), .size = static_cast<int32_t>(size_)};
       uint32_t answer[2] = {};
       if (mine.connect(host, port_, limit) && mine.send(&hello, sizeof(hello), limit) &&
           mine.receive(answer, sizeof(answer), limit) && answer[0] == kStarMagic) {
@@ -95,23 +96,23 @@ class LaunchedStar final : public Star {
     }
   }
 
-  int rank_;
-  int size_;
+  int64_t rank_;
+  int64_t size_;
   std::string host_;
   std::string port_;
 };
 
 }  // namespace
 
-std::vector<Socket> acceptRanks(const Socket& listener, int size, WaitingClock::time_point limit,
-                                const std::function<int(const Socket&)>& rankOf) {
+std::vector<Socket> acceptRanks(const Socket& listener, int64_t size, WaitingClock::time_point limit,
+                                const std::function<int64_t(const Socket&)>& rankOf) {
   std::vector<Socket> byRank(size);
-  for (int missing = size - 1; missing > 0;) {
+  for (int64_t missing = size - 1; missing > 0;) {
     Socket joined = listener.accept(limit);
     if (!joined.open()) {
       break;
     }
-    if (const int rank = rankOf(joined); rank >= 0) {
+    if (const int64_t rank = rankOf(joined); rank >= 0) {
       missing -= byRank[rank].open() ? 0 : 1;
       byRank[rank] = std::move(joined);
     }
@@ -120,38 +121,38 @@ std::vector<Socket> acceptRanks(const Socket& listener, int size, WaitingClock::
 }
 
 std::string missingRanks(const std::vector<Socket>& byRank) {
-  const auto size = static_cast<int>(byRank.size());
-  const auto isMissing = [&](int r) { return !byRank[r].open(); };
+  const auto size = std::ssize(byRank);
+  const auto isMissing = [&](int64_t r) { return !byRank[r].open(); };
   return joined(std::views::iota(1, size) | std::views::filter(isMissing), ", ",
-                [&](int r) { return fmt::format("[rank {}/{}]", r, size); });
+                [&](int64_t r) { return fmt::format("[rank {}/{}]", r, size); });
 }
 
 Star::Star(std::chrono::milliseconds deadline) : deadline_(deadline), firstWord_(deadline) {}
 
-void Star::openAsCentre(int rank, std::vector<Socket> byRank) {
-  for (int r = 0; r < std::ssize(byRank); ++r) {
+void Star::openAsCentre(int64_t rank, std::vector<Socket> byRank) {
+  for (int64_t r = 0; r < std::ssize(byRank); ++r) {
     if (r == rank || byRank[r].open()) {
       members_.push_back(r);
       sockets_.push_back(std::move(byRank[r]));
     }
   }
-  position_ = centre_ = static_cast<int>(positionIn(members_, rank));
+  position_ = centre_ = positionIn(members_, rank);
 }
 
-void Star::openAsMember(int rank, Socket toCentre, std::vector<int> members, int centre) {
+void Star::openAsMember(int64_t rank, Socket toCentre, std::vector<int64_t> members, int64_t centre) {
   members_ = std::move(members);
-  position_ = static_cast<int>(positionIn(members_, rank));
+  position_ = positionIn(members_, rank);
   centre_ = centre;
   sockets_.push_back(std::move(toCentre));
 }
 
-bool Star::openAsMember(int rank, Socket toCentre, const std::string& list) {
-  std::vector<int> members(list.size() / sizeof(int));
-  std::memcpy(members.data(), list.data(), members.size() * sizeof(int));
+bool Star::openAsMember(int64_t rank, Socket toCentre, const std::string& list) {
+  std::vector<int64_t> members(list.size() / sizeof(int64_t));
+  std::memcpy(members.data(), list.data(), members.size() * sizeof(int64_t));
   if (members.empty()) {
     return false;
   }
-  const int centre = members.back();
+  const int64_t centre = members.back();
   members.pop_back();
   if (centre < 0 || centre >= std::ssize(members) || !std::ranges::is_sorted(members) || !contains(members, rank)) {
     return false;
@@ -161,9 +162,9 @@ bool Star::openAsMember(int rank, Socket toCentre, const std::string& list) {
 }
 
 std::string Star::list() const {
-  std::vector<int> numbers = members_;
+  std::vector<int64_t> numbers = members_;
   numbers.push_back(position_);
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int)};
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
 }
 
 uint32_t Star::millisecondsUntil(Clock::time_point limit) {
@@ -171,7 +172,7 @@ uint32_t Star::millisecondsUntil(Clock::time_point limit) {
   return static_cast<uint32_t>(std::max<int64_t>(left, 0));
 }
 
-std::string Star::absence(int position, Clock::time_point limit) const {
+std::string Star::absence(int64_t position, Clock::time_point limit) const {
   return fmt::format("[host] [rank {}/{}] {} while the world was being opened", members_[position], size(),
                      Clock::now() < limit ? "ended or left" : fmt::format("sent nothing for {} ms", deadline_.count()));
 }
@@ -192,7 +193,7 @@ std::vector<std::string> Star::collect(std::string_view mine) {
   const auto limit = Clock::now() + deadline_;
   std::vector<std::string> all(members_.size());
   all[position_] = mine;
-  for (int r = 0; r < size(); ++r) {
+  for (int64_t r = 0; r < size(); ++r) {
     if (r != position_ && !sockets_[r].receiveText(all[r], limit)) {
       failAll(absence(r, limit));
     }

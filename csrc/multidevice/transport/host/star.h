@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -18,17 +19,17 @@ namespace meshfuse {
 
 // As the centre of a star: accepts connections until all of `size` ranks but this one have come, or until the limit. The result is by rank;
 // the sockets of missing ranks are not open. `rankOf` reads who has connected; negative: not a rank of this star.
-[[nodiscard]] std::vector<Socket> acceptRanks(const Socket& listener, int size, WaitingClock::time_point limit,
-                                              const std::function<int(const Socket&)>& rankOf);
+[[nodiscard]] std::vector<Socket> acceptRanks(const Socket& listener, int64_t size, WaitingClock::time_point limit,
+                                              const std::function<int64_t(const Socket&)>& rankOf);
 // `[rank 1/4], [rank 3/4]`: the ranks that are not connected to rank 0.
 [[nodiscard]] std::string missingRanks(const std::vector<Socket>& byRank);
 
 class Star : public Bootstrap {
  public:
-  int rank() const override { return position_; }
-  int size() const override { return static_cast<int>(members_.size()); }
+  int64_t rank() const override { return position_; }
+  int64_t size() const override { return std::ssize(members_); }
   // The ranks of the star, ascending, as the launcher or the world before counts them.
-  const std::vector<int>& members() const { return members_; }
+  const std::vector<int64_t>& members() const { return members_; }
   std::vector<std::string> allGather(std::string_view mine) override;
 
  protected:
@@ -36,10 +37,10 @@ class Star : public Bootstrap {
 
   explicit Star(std::chrono::milliseconds deadline);
   // As the centre. The members are this rank and the ranks whose sockets are open.
-  void openAsCentre(int rank, std::vector<Socket> byRank);
-  void openAsMember(int rank, Socket toCentre, std::vector<int> members, int centre);
+  void openAsCentre(int64_t rank, std::vector<Socket> byRank);
+  void openAsMember(int64_t rank, Socket toCentre, std::vector<int64_t> members, int64_t centre);
   // The same with the centre's list; false if it is no list of members that contains `rank`.
-  [[nodiscard]] bool openAsMember(int rank, Socket toCentre, const std::string& list);
+  [[nodiscard]] bool openAsMember(int64_t rank, Socket toCentre, const std::string& list);
   // The members, and the position of this rank, the centre.
   std::string list() const;
   // Of the centre: by position, its own not open. Of others: one.
@@ -54,13 +55,13 @@ class Star : public Bootstrap {
   std::vector<std::string> collect(std::string_view mine);
   std::vector<std::string> contribute(std::string_view mine);
   // The error of a rank that sent nothing before the limit, or whose connection ended.
-  std::string absence(int position, Clock::time_point limit) const;
+  std::string absence(int64_t position, Clock::time_point limit) const;
 
   std::chrono::milliseconds deadline_;
   std::chrono::milliseconds firstWord_;
-  std::vector<int> members_;
-  int position_ = 0;
-  int centre_ = 0;
+  std::vector<int64_t> members_;
+  int64_t position_ = 0;
+  int64_t centre_ = 0;
   std::vector<Socket> sockets_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <thread>
 #include <utility>
 
@@ -32,7 +33,7 @@ struct RendezvousPoint {
     return {"", fmt::format("meshfuse.survivors.{}.{}", getuid(), job)};
   }
   static RendezvousPoint ofAllHosts() {
-    int port = 29500;
+    int64_t port = 29500;
     const std::string given = environmentText("MASTER_PORT");
     std::from_chars(given.data(), given.data() + given.size(), port);
     return {Socket::numericHost(environmentText("MASTER_ADDR")), std::to_string(port < 65535 ? port + 1 : port - 1)};
@@ -40,7 +41,7 @@ struct RendezvousPoint {
 
   Socket create() const { return host.empty() ? Socket::createLocal() : Socket::create(); }
   // False also for a process on another host than the rendezvous point.
-  bool listen(const Socket& s, int backlog) const {
+  bool listen(const Socket& s, int64_t backlog) const {
     return host.empty() ? s.listenLocal(name, backlog) : s.listen(host, name, backlog);
   }
   bool connect(const Socket& s, Socket::Clock::time_point limit) const {
@@ -50,7 +51,8 @@ struct RendezvousPoint {
 
 class SurvivorStar final : public Star {
  public:
-  SurvivorStar(int rank, int size, std::chrono::milliseconds deadline) : Star(deadline), rank_(rank), size_(size) {
+  SurvivorStar(int64_t rank, int64_t size, std::chrono::milliseconds deadline)
+      : Star(deadline), rank_(rank), size_(size) {
     // If no rank is left on the host of rank 0, the survivors of each host make a world of their own.
     const bool met = !isLoopback(environmentText("MASTER_ADDR")) && meet(RendezvousPoint::ofAllHosts());
     const RendezvousPoint here = RendezvousPoint::ofThisHost();
@@ -84,7 +86,7 @@ class SurvivorStar final : public Star {
       uint32_t hello[2] = {};
       const auto soon = std::min(limit, Clock::now() + promptLimit(deadline()));
       const bool isSurvivor = joined.receive(hello, sizeof(hello), soon) && hello[0] == kSurvivorsMagic;
-      return isSurvivor && hello[1] < static_cast<uint32_t>(size_) ? static_cast<int>(hello[1]) : -1;
+      return isSurvivor && hello[1] < static_cast<uint32_t>(size_) ? static_cast<int64_t>(hello[1]) : -1;
     });
     openAsCentre(rank_, std::move(byRank));
     for (const Socket& s : sockets()) {
@@ -98,22 +100,22 @@ class SurvivorStar final : public Star {
     const bool heard =
         mine.send(hello, sizeof(hello), limit) &&
         mine.receiveText(text, limit + deadline());  // a busy centre may be late; if it ends, this wait ends at once
-    deviceCheck(heard && text.size() >= 2 * sizeof(int),
+    deviceCheck(heard && text.size() >= 2 * sizeof(int64_t),
                 "[host] the survivors did not accept rank {}: they continued without it, or failed again", rank_);
     deviceCheck(openAsMember(rank_, std::move(mine), text),
                 "[host] rank {} got no list of survivors from the process that listens where they meet", rank_);
   }
 
-  int rank_;
-  int size_;
+  int64_t rank_;
+  int64_t size_;
   // Kept open by the centre: a late rank then gets no answer, and cannot create a second rendezvous point.
   Socket listener_;
 };
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> meetSurvivors(int rank, int size, std::chrono::milliseconds deadline,
-                                         std::vector<int>& members) {
+std::unique_ptr<Bootstrap> meetSurvivors(int64_t rank, int64_t size, std::chrono::milliseconds deadline,
+                                         std::vector<int64_t>& members) {
   auto star = std::make_unique<SurvivorStar>(rank, size, deadline);
   members = star->members();
   return star;

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <ucp/api/ucp.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -92,7 +93,7 @@ class UcxLink final : public NetworkLink {
       parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
       parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
       void* closing = endpoint == nullptr ? nullptr : ucx_.endpointClose(endpoint, &parameters);
-      for (int i = 0; UCS_PTR_IS_PTR(closing) && i < 10'000 && ucx_.requestStatus(closing) == UCS_INPROGRESS; ++i) {
+      for (int64_t i = 0; UCS_PTR_IS_PTR(closing) && i < 10'000 && ucx_.requestStatus(closing) == UCS_INPROGRESS; ++i) {
         ucx_.workerProgress(worker_);
       }
       if (UCS_PTR_IS_PTR(closing)) {
@@ -133,7 +134,7 @@ class UcxLink final : public NetworkLink {
     }
   }
 
-  Operation send(int peer, const void* data, size_t bytes, uint64_t tag) override {
+  Operation send(int64_t peer, const void* data, size_t bytes, uint64_t tag) override {
     std::lock_guard lock(mutex_);
     ucp_request_param_t parameters{};
     return worker_ == nullptr ? neverDone()
@@ -152,7 +153,7 @@ class UcxLink final : public NetworkLink {
   std::optional<uint64_t> find(uint64_t tag, uint64_t mask) override {
     std::lock_guard lock(mutex_);
     ucp_tag_recv_info_t information{};
-    constexpr int kLeaveItThere = 0;
+    constexpr int64_t kLeaveItThere = 0;
     return worker_ == nullptr || ucx_.tagProbe(worker_, tag, mask, kLeaveItThere, &information) == nullptr
                ? std::nullopt
                : std::optional<uint64_t>(information.sender_tag);
@@ -215,7 +216,7 @@ class UcxLink final : public NetworkLink {
     require(status, "ucp_worker_arm");
     lock.unlock();
     pollfd descriptor{events_, POLLIN, 0};
-    poll(&descriptor, 1, static_cast<int>(limit.count()));
+    poll(&descriptor, 1, static_cast<int64_t>(limit.count()));
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -29,7 +30,7 @@ std::pair<std::string, std::string> splitAtLine(const std::string& text) {
 }
 
 std::string nextName() {
-  static std::atomic<int> opened = 0;  // ranks open their worlds in the same order
+  static std::atomic<int64_t> opened = 0;  // ranks open their worlds in the same order
   return fmt::format("world{}", opened++);
 }
 
@@ -63,11 +64,11 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
   }
   const std::vector<std::string> all = bootstrap->allGather(hostIdentity() + '\n' + options.algorithms);
   std::vector<std::string> names;
-  std::vector<int> hosts;  // by rank
-  for (int r = 0; r < bootstrap->size(); ++r) {
+  std::vector<int64_t> hosts;  // by rank
+  for (int64_t r = 0; r < bootstrap->size(); ++r) {
     const std::string algorithms0 = splitAtLine(all[0]).second;
     const auto [host, algorithms] = splitAtLine(all[r]);
-    hosts.push_back(static_cast<int>(positionIn(names, host)));
+    hosts.push_back(positionIn(names, host));
     if (hosts.back() == std::ssize(names)) {
       names.push_back(host);
     }

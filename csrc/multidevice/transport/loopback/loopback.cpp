@@ -1,6 +1,7 @@
 #include "multidevice/transport/loopback/loopback.h"
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <thread>
@@ -18,7 +19,7 @@ namespace {
 
 class LoopbackCommunicator final : public Communicator {
  public:
-  LoopbackCommunicator(std::shared_ptr<LoopbackRendezvous> rendezvous, int rank, LoopbackOptions options)
+  LoopbackCommunicator(std::shared_ptr<LoopbackRendezvous> rendezvous, int64_t rank, LoopbackOptions options)
       : rendezvous_(std::move(rendezvous)),
         rank_(rank),
         options_(std::move(options)),
@@ -56,8 +57,8 @@ class LoopbackCommunicator final : public Communicator {
     }
   }
 
-  int rank() const override { return rank_; }
-  int size() const override { return rendezvous_->size(); }
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return rendezvous_->size(); }
   std::string_view transport() const override { return "loopback"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
@@ -111,7 +112,7 @@ class LoopbackCommunicator final : public Communicator {
     const CallRecord call = stamped({.kind = Collective::Exchange}, world_, program());
     recorded(call, [&] {
       rendezvous_->begin(rank_, world_, {.record = call, .programs = programs().get(), .message = sent});
-      all = mapped<std::string>(world_.ranks, [&](int r) { return rendezvous_->callOf(r).message; });
+      all = mapped<std::string>(world_.ranks, [&](int64_t r) { return rendezvous_->callOf(r).message; });
       rendezvous_->end(rank_, world_);
     });
     return all;
@@ -129,7 +130,7 @@ class LoopbackCommunicator final : public Communicator {
   Survivors shrink() override {
     refuseInLane("shrink");
     const LoopbackRendezvous::Rejoin rejoin = rendezvous_->rejoin(rank_);
-    const auto newRank = static_cast<int>(positionIn(rejoin.oldRanks, rank_));
+    const auto newRank = positionIn(rejoin.oldRanks, rank_);
     const LoopbackOptions options{.deadline = options_.deadline, .flightDirectory = options_.flightDirectory};
     return {std::make_unique<LoopbackCommunicator>(rejoin.rendezvous, newRank, options), rejoin.oldRanks};
   }
@@ -137,7 +138,7 @@ class LoopbackCommunicator final : public Communicator {
   // Writes the records of this rank and of the ranks that have left.
   void writeRecords(const std::string& failure) {
     recorder_.write(failure);
-    for (int p = 0; p < size(); ++p) {
+    for (int64_t p = 0; p < size(); ++p) {
       if (p != rank_ && rendezvous_->hasLeft(p)) {
         recorder_.writeFor(p, rendezvous_->flightOf(p), failure);
       }
@@ -168,7 +169,7 @@ class LoopbackCommunicator final : public Communicator {
     const int64_t bytes = call.elementBytes();
     peers_.clear();
     for (const int64_t i : indices(call.team.ranks)) {
-      const int p = call.team.ranks[i];
+      const int64_t p = call.team.ranks[i];
       PeerBuffers& b = peers_.emplace_back(rendezvous_->callOf(p).buffers);
       Blocks theirs = call.operand;
       if (isPairwise(call.record)) {
@@ -192,7 +193,7 @@ class LoopbackCommunicator final : public Communicator {
                  .synchronize = &synchronize});
   }
 
-  void checkPair(int sender, int64_t sent, int64_t expected) {
+  void checkPair(int64_t sender, int64_t sent, int64_t expected) {
     if (const std::string text = pairDifference(sender, sent, rank_, expected); !text.empty()) {
       rendezvous_->failCall(rank_, fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", sender, rank_, text,
                                                rendezvous_->place(sender), rendezvous_->place(rank_)));
@@ -235,9 +236,9 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   std::shared_ptr<LoopbackRendezvous> rendezvous_;
-  int rank_;
+  int64_t rank_;
   LoopbackOptions options_;
-  int uncaught_;
+  int64_t uncaught_;
   FlightRecorder recorder_;
   uint64_t random_;
   std::vector<PeerBuffers> peers_;  // of the call under way
@@ -251,7 +252,7 @@ struct Outcome {
   bool first = false;
 };
 
-void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int rank,
+void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int64_t rank,
              const std::function<void(Communicator&)>& body, const LoopbackOptions& options, Outcome& outcome) {
   LoopbackRendezvous& rendezvous = *shared;
   LoopbackCommunicator communicator(shared, rank, options);
@@ -272,12 +273,12 @@ void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int rank,
 
 }  // namespace
 
-void runLoopback(int ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options) {
+void runLoopback(int64_t ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options) {
   check(ranks > 0, "[loopback] got {} ranks, expected at least 1", ranks);
   if (options.trace != nullptr) {
     options.trace->assign(ranks, {});
   }
-  static std::atomic<int> runs = 0;
+  static std::atomic<int64_t> runs = 0;
   const auto rendezvous =
       std::make_shared<LoopbackRendezvous>(ranks, options.deadline, fmt::format("loopback{}", runs++));
   LoopbackOptions ofRank = options;
@@ -285,7 +286,7 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
   std::vector<Outcome> outcomes(ranks);
   {
     std::vector<std::jthread> threads;
-    for (int r = 0; r < ranks; ++r) {
+    for (int64_t r = 0; r < ranks; ++r) {
       threads.emplace_back([&, r] { runRank(rendezvous, r, body, ofRank, outcomes[r]); });
     }
   }

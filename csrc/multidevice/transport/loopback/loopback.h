@@ -23,7 +23,7 @@ struct LoopbackFault {
     CorruptExchange,  // the call, an exchange, sends a message with one bit changed
   };
   Kind kind = Kind::Delay;
-  int rank = 0;
+  int64_t rank = 0;
   int64_t call = 0;  // the rank's calls, counted from 0; an exchange and a group of transfers are one call each
   std::chrono::milliseconds delay{0};
 };
@@ -40,6 +40,6 @@ struct LoopbackOptions {
 
 // Runs `body` as every one of `ranks` ranks at once, each on a thread whose default world is its communicator. Returns when
 // all have ended; if some threw, rethrows the first exception.
-void runLoopback(int ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options = {});
+void runLoopback(int64_t ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options = {});
 
 }  // namespace meshfuse

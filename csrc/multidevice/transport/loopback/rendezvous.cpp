@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/error.h"
@@ -19,7 +20,7 @@ using Direction = Communicator::Transfer::Direction;
 
 }  // namespace
 
-LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world,
+LoopbackRendezvous::LoopbackRendezvous(int64_t ranks, std::chrono::milliseconds deadline, std::string world,
                                        LoopbackRendezvous* whole)
     : whole_(whole), slots_(ranks), deadline_(deadline), world_(std::move(world)) {
   for (Slot& s : slots_) {
@@ -31,7 +32,7 @@ LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds dead
 
 LoopbackRendezvous::LoopbackRendezvous(LoopbackRendezvous& whole, const Team& team)
     : LoopbackRendezvous(whole.size(), whole.deadline_, laneName(whole.world_, team), &whole) {
-  for (int r = 0; r < size(); ++r) {
+  for (int64_t r = 0; r < size(); ++r) {
     Slot& s = slot(r);
     s.member = contains(team.ranks, r);
     s.busy = s.member && whole.slot(r).busy;
@@ -49,12 +50,12 @@ LoopbackRendezvous& LoopbackRendezvous::lane(const Team& team) {
   return *lane->second;
 }
 
-void LoopbackRendezvous::begin(int rank, const Team& team, const Call& call) {
+void LoopbackRendezvous::begin(int64_t rank, const Team& team, const Call& call) {
   Lock lock(mutex_);
   slot(rank).call = call;
   slot(rank).inCall = true;
   arrive(lock, rank, team);
-  for (int p : team.ranks) {
+  for (int64_t p : team.ranks) {
     if (failure_) {  // the rank that found it has left the call, and its message is no longer valid
       throwFailure(lock, rank);
     }
@@ -66,34 +67,34 @@ void LoopbackRendezvous::begin(int rank, const Team& team, const Call& call) {
   startReading(lock, rank, team);
 }
 
-void LoopbackRendezvous::synchronize(int rank, const Team& team) {
+void LoopbackRendezvous::synchronize(int64_t rank, const Team& team) {
   Lock lock(mutex_);
   arrive(lock, rank, team);
   startReading(lock, rank, team);
 }
 
 // A rank that had arrived may have left the call by an exception and freed its buffers.
-void LoopbackRendezvous::startReading(Lock& lock, int rank, const Team& team) {
+void LoopbackRendezvous::startReading(Lock& lock, int64_t rank, const Team& team) {
   if (failure_) {
     throwFailure(lock, rank);
   }
   slot(rank).reads = &team;
 }
 
-void LoopbackRendezvous::arrive(Lock& lock, int rank, const Team& team) {
+void LoopbackRendezvous::arrive(Lock& lock, int64_t rank, const Team& team) {
   Slot& own = slot(rank);
   own.reads = nullptr;
-  for (int p : team.ranks) {
+  for (int64_t p : team.ranks) {
     ++own.arrivals[p];
     slot(p).wake.notify_one();
   }
-  auto arrived = [&](int p) { return slot(p).arrivals[rank] >= own.arrivals[p]; };
+  auto arrived = [&](int64_t p) { return slot(p).arrivals[rank] >= own.arrivals[p]; };
   wait(
       lock, rank, [&] { return std::ranges::all_of(team.ranks, arrived); },
-      [&](std::vector<int>& late) { append(late, team.ranks | std::views::filter(std::not_fn(arrived))); });
+      [&](std::vector<int64_t>& late) { append(late, team.ranks | std::views::filter(std::not_fn(arrived))); });
 }
 
-void LoopbackRendezvous::end(int rank, const Team& team) {
+void LoopbackRendezvous::end(int64_t rank, const Team& team) {
   Lock lock(mutex_);
   arrive(lock, rank, team);
   slot(rank).inCall = false;
@@ -103,7 +104,7 @@ void LoopbackRendezvous::end(int rank, const Team& team) {
 }
 
 // A rank that leaves a call by an exception may free its buffers, so it waits until its peers have stopped reading them.
-void LoopbackRendezvous::awaitReaders(Lock& lock, int rank) {
+void LoopbackRendezvous::awaitReaders(Lock& lock, int64_t rank) {
   slot(rank).reads = nullptr;
   wakeAll();
   slot(rank).wake.wait(lock, [&] {
@@ -112,18 +113,18 @@ void LoopbackRendezvous::awaitReaders(Lock& lock, int rank) {
   });
 }
 
-void LoopbackRendezvous::throwFailure(Lock& lock, int rank) {
+void LoopbackRendezvous::throwFailure(Lock& lock, int64_t rank) {
   awaitReaders(lock, rank);
   meshfuse::throwFailure(*failure_);
 }
 
-void LoopbackRendezvous::failCall(int rank, std::string text) {
+void LoopbackRendezvous::failCall(int64_t rank, std::string text) {
   Lock lock(mutex_);
   failLocked({std::move(text)});
   throwFailure(lock, rank);
 }
 
-std::string LoopbackRendezvous::leaveByException(int rank) {
+std::string LoopbackRendezvous::leaveByException(int64_t rank) {
   Lock lock(mutex_);
   if (!failure_) {
     failLocked({fmt::format("[loopback] {} left its call because of an exception", placeLocked(rank))});
@@ -140,7 +141,7 @@ void LoopbackRendezvous::wakeAll() {
   });
 }
 
-bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& receive) {
+bool LoopbackRendezvous::receiveOne(int64_t rank, const Communicator::Transfer& receive) {
   std::vector<Parcel>& queue = slot(receive.peer).parcels[rank];
   if (queue.empty()) {
     return false;
@@ -163,18 +164,18 @@ bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& rece
   return true;
 }
 
-void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
+void LoopbackRendezvous::transfer(int64_t rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
                                   const Communicator::Programs* programs) {
   Lock lock(mutex_);
   Slot& own = slot(rank);
   own.inCall = true;
   own.call = {.record = {.kind = Collective::Send, .count = std::ssize(transfers), .program = shortHash(program)},
               .programs = programs};
-  int pendingSends = 0;
+  int64_t pendingSends = 0;
   // A rank that leaves by an exception withdraws its messages that no rank has received: they are the caller's memory.
   struct Withdrawn {
     Slot& own;
-    int& sends;
+    int64_t& sends;
     ~Withdrawn() {
       for (std::vector<Parcel>& queue : own.parcels) {
         std::erase_if(queue, [&](const Parcel& parcel) { return sends > 0 && parcel.pendingSends == &sends; });
@@ -194,8 +195,8 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
   }
   auto hasParcel = [&](const Communicator::Transfer* r) { return !slot(r->peer).parcels[rank].empty(); };
   auto ready = [&] { return std::ranges::any_of(receives, hasParcel) || (receives.empty() && pendingSends == 0); };
-  auto awaited = [&](std::vector<int>& peers) {
-    for (int p = 0; p < size(); ++p) {
+  auto awaited = [&](std::vector<int64_t>& peers) {
+    for (int64_t p = 0; p < size(); ++p) {
       const auto isFromPeer = [&](const Communicator::Transfer* r) { return r->peer == p; };
       if (!own.parcels[p].empty() || std::ranges::any_of(receives, isFromPeer)) {
         peers.push_back(p);
@@ -209,8 +210,8 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
   own.inCall = false;
 }
 
-void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>& ready,
-                              const std::function<void(std::vector<int>&)>& awaited) {
+void LoopbackRendezvous::wait(Lock& lock, int64_t rank, const std::function<bool()>& ready,
+                              const std::function<void(std::vector<int64_t>&)>& awaited) {
   if (ready()) {
     return;
   }
@@ -235,7 +236,7 @@ void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>&
       awaited(own.awaited);
       const Clock::time_point now = Clock::now();
       Clock::time_point from = limit - deadline_;
-      for (const int p : own.awaited) {
+      for (const int64_t p : own.awaited) {
         from = std::max(from, slot(p).busy ? now : slot(p).busyUntil);
       }
       if (from + deadline_ > now) {
@@ -256,8 +257,8 @@ bool LoopbackRendezvous::deadlocked() {
 // If no rank has left, all wait for each other: if two ranks run different programs, that is the reason.
 GroupFailure LoopbackRendezvous::deadlock() {
   const bool allStay = std::ranges::none_of(slots_, [](const Slot& s) { return s.left || !s.inCall; });
-  for (int a = 0; allStay && a < size(); ++a) {
-    for (int b = a + 1; b < size(); ++b) {
+  for (int64_t a = 0; allStay && a < size(); ++a) {
+    for (int64_t b = a + 1; b < size(); ++b) {
       if (std::optional<GroupFailure> why = disagreement(slot(a).call.programs, differing(a), differing(b))) {
         return std::move(*why);
       }
@@ -266,15 +267,15 @@ GroupFailure LoopbackRendezvous::deadlock() {
   return {"[loopback] deadlock: " + waits()};
 }
 
-DifferingCall LoopbackRendezvous::differing(int rank) {
+DifferingCall LoopbackRendezvous::differing(int64_t rank) {
   const Call& call = slot(rank).call;
   return {rank, call.record, call.message, placeLocked(rank)};
 }
 
 std::string LoopbackRendezvous::waits() {
-  const auto members = filtered(firstRanks(size()), [&](int r) { return slot(r).member; });
-  return joined(members, "; ", [&](int r) {
-    const std::vector<int>& awaited = slot(r).awaited;
+  const auto members = filtered(firstRanks(size()), [&](int64_t r) { return slot(r).member; });
+  return joined(members, "; ", [&](int64_t r) {
+    const std::vector<int64_t>& awaited = slot(r).awaited;
     return placeLocked(r) +
            (slot(r).ready == nullptr
                 ? ""
@@ -282,13 +283,13 @@ std::string LoopbackRendezvous::waits() {
   });
 }
 
-void LoopbackRendezvous::setStep(int rank, int64_t step, std::string_view what) {
+void LoopbackRendezvous::setStep(int64_t rank, int64_t step, std::string_view what) {
   Lock lock(mutex_);
   slot(rank).step = step;
   slot(rank).what = what;
 }
 
-void LoopbackRendezvous::setBusy(int rank, bool busy) {
+void LoopbackRendezvous::setBusy(int64_t rank, bool busy) {
   Lock lock(mutex_);
   everywhere([&](LoopbackRendezvous& r) {
     r.slot(rank).busy = busy;
@@ -322,7 +323,7 @@ std::optional<GroupFailure> LoopbackRendezvous::failure() {
   return failure_;
 }
 
-LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
+LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int64_t rank) {
   Lock lock(mutex_);
   checkHasFailed(failure_.has_value());
   slot(rank).goesOn = true;
@@ -337,9 +338,9 @@ LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
     limit = isLate ? Clock::now() + deadline_ : limit;
   }
   if (rejoin_.rendezvous == nullptr) {
-    rejoin_.oldRanks = filtered(firstRanks(size()), [&](int r) { return slot(r).goesOn && !slot(r).left; });
-    rejoin_.rendezvous = std::make_shared<LoopbackRendezvous>(static_cast<int>(rejoin_.oldRanks.size()), deadline_,
-                                                              world_ + ".survivors");
+    rejoin_.oldRanks = filtered(firstRanks(size()), [&](int64_t r) { return slot(r).goesOn && !slot(r).left; });
+    rejoin_.rendezvous =
+        std::make_shared<LoopbackRendezvous>(std::ssize(rejoin_.oldRanks), deadline_, world_ + ".survivors");
     wakeAll();
   }
   deviceCheck(contains(rejoin_.oldRanks, rank),
@@ -347,7 +348,7 @@ LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
   return rejoin_;
 }
 
-void LoopbackRendezvous::leave(int rank) {
+void LoopbackRendezvous::leave(int64_t rank) {
   Lock lock(mutex_);
   slot(rank).inCall = false;
   everywhere([&](LoopbackRendezvous& r) { r.slot(rank).left = true; });
@@ -362,17 +363,17 @@ void LoopbackRendezvous::failIfDeadlocked() {
   }
 }
 
-bool LoopbackRendezvous::hasLeft(int rank) {
+bool LoopbackRendezvous::hasLeft(int64_t rank) {
   Lock lock(mutex_);
   return slot(rank).left;
 }
 
-std::string LoopbackRendezvous::place(int rank) {
+std::string LoopbackRendezvous::place(int64_t rank) {
   Lock lock(mutex_);
   return placeLocked(rank);
 }
 
-std::string LoopbackRendezvous::placeLocked(int rank) {
+std::string LoopbackRendezvous::placeLocked(int64_t rank) {
   const Slot& s = slot(rank);
   const std::string text = describeRank(rank, size(), s.step, s.what);
   return text + (s.left     ? " has ended"

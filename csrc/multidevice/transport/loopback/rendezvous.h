@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,7 +26,7 @@ namespace meshfuse {
 class LoopbackRendezvous {
  public:
   // `world`: its name in flight records.
-  LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world)
+  LoopbackRendezvous(int64_t ranks, std::chrono::milliseconds deadline, std::string world)
       : LoopbackRendezvous(ranks, deadline, std::move(world), this) {}
 
   LoopbackRendezvous(const LoopbackRendezvous&) = delete;
@@ -36,10 +37,10 @@ class LoopbackRendezvous {
 
   const std::string& world() const { return world_; }
   // Written by one rank; read by its peers when it has left.
-  FlightRing& flightOf(int rank) { return *slot(rank).flight; }
-  bool hasLeft(int rank);
+  FlightRing& flightOf(int64_t rank) { return *slot(rank).flight; }
+  bool hasLeft(int64_t rank);
 
-  int size() const { return static_cast<int>(slots_.size()); }
+  int64_t size() const { return std::ssize(slots_); }
 
   // A call of a rank, as its peers see it.
   struct Call {
@@ -50,49 +51,49 @@ class LoopbackRendezvous {
     std::span<const int64_t> sent = {};  // of an all-to-all-v
   };
   // Begins a collective call. Returns when all members of the team have begun theirs and the calls have been compared.
-  void begin(int rank, const Team& team, const Call& call);
+  void begin(int64_t rank, const Team& team, const Call& call);
   // Returns when all members of the team of the current call have made as many synchronizations as this rank.
-  void synchronize(int rank, const Team& team);
+  void synchronize(int64_t rank, const Team& team);
   // The same, for the last synchronization of a call: no peer reads after it.
-  void end(int rank, const Team& team);
+  void end(int64_t rank, const Team& team);
   // Valid between begin() and end().
-  const Call& callOf(int rank) const { return slots_[rank].call; }
+  const Call& callOf(int64_t rank) const { return slots_[rank].call; }
 
-  void transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
+  void transfer(int64_t rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
                 const Communicator::Programs* programs);
 
-  void setStep(int rank, int64_t step, std::string_view what);
-  void setBusy(int rank, bool busy);
+  void setStep(int64_t rank, int64_t step, std::string_view what);
+  void setBusy(int64_t rank, bool busy);
   // Ends every wait with this text; only the first call has an effect. True if this was the first.
   bool fail(std::string text);
   void throwIfFailed();
   std::optional<GroupFailure> failure();
   // Makes this the failure, unless there is one, and throws the failure after peers have stopped reading this rank's buffers.
-  [[noreturn]] void failCall(int rank, std::string text);
+  [[noreturn]] void failCall(int64_t rank, std::string text);
   // An exception of any kind ends the call of this rank. Makes it the failure of all ranks, unless they have one already; returns the text
   // of the failure after peers have stopped reading this rank's buffers.
-  std::string leaveByException(int rank);
+  std::string leaveByException(int64_t rank);
   // The body of a rank has ended, with or without an error.
-  void leave(int rank);
+  void leave(int64_t rank);
   // `rank 1/2 at step 12 (all-reduce of T7)`
-  std::string place(int rank);
+  std::string place(int64_t rank);
 
   // The survivors of a failure and their new rendezvous; the same for all of them.
   struct Rejoin {
     std::shared_ptr<LoopbackRendezvous> rendezvous;
-    std::vector<int> oldRanks;
+    std::vector<int64_t> oldRanks;
   };
-  Rejoin rejoin(int rank);
+  Rejoin rejoin(int64_t rank);
 
  private:
-  LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world, LoopbackRendezvous* whole);
+  LoopbackRendezvous(int64_t ranks, std::chrono::milliseconds deadline, std::string world, LoopbackRendezvous* whole);
   LoopbackRendezvous(LoopbackRendezvous& whole, const Team& team);
 
   struct Parcel {
     const void* data;
     int64_t bytes;
     uint32_t program;
-    int* pendingSends;  // of the sender's group
+    int64_t* pendingSends;  // of the sender's group
   };
   struct Slot {
     Call call;  // the last one
@@ -110,25 +111,25 @@ class LoopbackRendezvous {
     bool goesOn = false;  // it has called rejoin()
     std::unique_ptr<FlightRing> flight = std::make_unique<FlightRing>();
     const std::function<bool()>* ready = nullptr;  // while waiting
-    std::vector<int> awaited;                      // while waiting: the ranks it waits for
+    std::vector<int64_t> awaited;                  // while waiting: the ranks it waits for
     std::condition_variable wake;
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  Slot& slot(int rank) { return slots_[rank]; }
+  Slot& slot(int64_t rank) { return slots_[rank]; }
   // `awaited` adds the ranks that are waited for to the empty list it is given.
-  void wait(Lock& lock, int rank, const std::function<bool()>& ready,
-            const std::function<void(std::vector<int>&)>& awaited);
-  void arrive(Lock& lock, int rank, const Team& team);
-  void startReading(Lock& lock, int rank, const Team& team);
-  void awaitReaders(Lock& lock, int rank);
-  [[noreturn]] void throwFailure(Lock& lock, int rank);
+  void wait(Lock& lock, int64_t rank, const std::function<bool()>& ready,
+            const std::function<void(std::vector<int64_t>&)>& awaited);
+  void arrive(Lock& lock, int64_t rank, const Team& team);
+  void startReading(Lock& lock, int64_t rank, const Team& team);
+  void awaitReaders(Lock& lock, int64_t rank);
+  [[noreturn]] void throwFailure(Lock& lock, int64_t rank);
   bool deadlocked();
   void failIfDeadlocked();
   std::string waits();
   // The reason why no rank can continue.
   GroupFailure deadlock();
-  DifferingCall differing(int rank);
+  DifferingCall differing(int64_t rank);
   bool failLocked(GroupFailure failure);
   void wakeAll();
   // Calls a function with this, and then with each of its lanes.
@@ -139,8 +140,8 @@ class LoopbackRendezvous {
       std::invoke(f, *lane);
     }
   }
-  std::string placeLocked(int rank);
-  bool receiveOne(int rank, const Communicator::Transfer& receive);
+  std::string placeLocked(int64_t rank);
+  bool receiveOne(int64_t rank, const Communicator::Transfer& receive);
 
   LoopbackRendezvous* const whole_;  // this, unless it is a lane
   std::mutex ownMutex_;              // of the whole, like the failure: its lanes use both
@@ -150,8 +151,8 @@ class LoopbackRendezvous {
   std::vector<Slot> slots_;
   std::chrono::milliseconds deadline_;
   std::string world_;
-  std::map<std::vector<int>, std::unique_ptr<LoopbackRendezvous>> lanes_;  // of the whole
-  Rejoin rejoin_;                                                          // the survivors, once they are known
+  std::map<std::vector<int64_t>, std::unique_ptr<LoopbackRendezvous>> lanes_;  // of the whole
+  Rejoin rejoin_;                                                              // the survivors, once they are known
 };
 
 }  // namespace meshfuse
