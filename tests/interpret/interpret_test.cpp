@@ -85,7 +85,7 @@ TEST(Interpret, EmptyArraysOfLargeDimsTakeNoMemory) {
   EXPECT_EQ(interpret(fusion, {Tensor::empty({large, 0}, DataType::Float)}).at(0).size(1), large);
 }
 
-// Rows of a table of which each rank holds a part: the interpreter takes whole programs.
+// Each rank holds a part of the table: the interpreter takes whole programs.
 TEST(Interpret, PartialSumsOfIndexedRowsAreRefused) {
   const std::unique_ptr<Fusion> fusion = parseFusion(R"(
 fusion {

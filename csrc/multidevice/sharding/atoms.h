@@ -22,7 +22,7 @@ struct AtomPair {
 // nullopt if the two states cut an axis in ways that do not nest (one into 2 x 3, the other into 3 x 2). The meshes are equal.
 [[nodiscard]] std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, AtomLevel level);
 
-// The same for states of which only one cuts axes, or both are one state; InternalError if its cuts do not nest.
+// The same if the states are one, or only one of them cuts axes; InternalError if its cuts do not nest.
 [[nodiscard]] AtomPair nestedAtoms(const ShardState& from, const ShardState& to);
 
 // A plan state as digits owned by the axes of `mesh`, the refined one.

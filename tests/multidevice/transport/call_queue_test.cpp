@@ -260,7 +260,7 @@ TEST_F(LanesTest, CallsOfOneTeamKeepTheirOrder) {
   expectRight(3, [](Communicator& comm) -> std::string {
     constexpr int kCalls = 40;
     const Team teams[] = {{{0, 1, 2}}, {{2, 0}}, {{1, 0}}};
-    std::vector<int64_t> order[3];
+    std::vector<int> order[3];
     std::vector<int64_t> values[3];
     CallQueue queue(comm);
     for (int i = 0; i < kCalls * 3; ++i) {

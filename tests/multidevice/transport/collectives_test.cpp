@@ -182,8 +182,8 @@ TEST_F(CollectivesTest, SeveralMessagesToOnePeerKeepTheirOrder) {
   using Direction = Communicator::Transfer::Direction;
   runOnRanks([](Communicator& comm) {
     // Ragged all-to-all: rank r sends r + s + 1 numbers to rank s, in two messages.
-    std::vector<std::vector<int64_t>> out;
-    std::vector<std::vector<int64_t>> in;
+    std::vector<std::vector<int>> out;
+    std::vector<std::vector<int>> in;
     std::vector<Communicator::Transfer> group;
     const int n = comm.size();
     out.reserve(static_cast<size_t>(n) * 2);
@@ -200,8 +200,8 @@ TEST_F(CollectivesTest, SeveralMessagesToOnePeerKeepTheirOrder) {
     comm.transfer(group);
     for (int peer = 0; peer < n; ++peer) {
       for (int part = 0; part < 2; ++part) {
-        const std::vector<int64_t>& got = in[peer * 2 + part];
-        EXPECT_EQ(got, std::vector<int64_t>(got.size(), peer * 100 + comm.rank() * 10 + part));
+        const std::vector<int>& got = in[peer * 2 + part];
+        EXPECT_EQ(got, std::vector<int>(got.size(), peer * 100 + comm.rank() * 10 + part));
       }
     }
   });

@@ -130,7 +130,7 @@ TEST(OutOfMemoryTest, OnLoopbackACallFailsOnAllRanks) {
       }
     }
   }
-  EXPECT_GT(n, 2);
+  EXPECT_GE(n, 2);  // a call allocates: it failed at least once
 }
 
 class OutOfMemoryOnAHostTest : public testing::Test {
