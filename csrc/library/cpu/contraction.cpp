@@ -13,7 +13,7 @@
 #include "tensor/half.h"
 
 // The library's own threads stay out: our pool cuts the work. Absent where the library was built without OpenMP.
-extern "C" void omp_set_num_threads(int64_t) __attribute__((weak));
+extern "C" void omp_set_num_threads(int) __attribute__((weak));
 
 namespace meshfuse {
 
