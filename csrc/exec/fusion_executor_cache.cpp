@@ -180,18 +180,24 @@ FusionExecutorCache::~FusionExecutorCache() = default;
 
 void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                   std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
-  std::optional<TracedCall> traced;
-  if (state_->trace != nullptr) [[unlikely]] {
-    traced.emplace(*state_->trace, plan.host());
+  if (state_->trace == nullptr) [[likely]] {
+    runSteps(plan, binding, inputs, outputs, profile);
+    return;
   }
+  TracedCall traced(*state_->trace, plan.host());
+  runSteps(plan, binding, inputs, outputs, &traced.records());
+  if (profile != nullptr) {
+    *profile = traced.records();
+  }
+}
+
+void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs,
+                                   std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
   binding.run(state_->pool, *state_->communicator, inputs, outputs,
-              {.verify = verify, .profile = traced ? &traced->records() : profile, .skipStep = state_->skip});
+              {.verify = verify, .profile = profile, .skipStep = state_->skip});
   if (verify) {
     plan.verified = true;
-  }
-  if (traced && profile != nullptr) {
-    *profile = traced->records();
   }
 }
 

@@ -107,6 +107,8 @@ class FusionExecutorCache {
   void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs);
   void execute(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
                std::vector<StepRecord>* profile = nullptr);
+  void runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
+                std::vector<StepRecord>* profile);
 
   std::unique_ptr<Fusion> fusion_;
   std::vector<std::string> openAxes_;  // mesh axes of symbolic size

@@ -54,7 +54,9 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
     return nullptr;
   }
   plans_.splice(plans_.begin(), plans_, found);
-  last_ = plans_.front();
+  if (last_ != plans_.front()) {  // else copies nothing: a warm call counts no references
+    last_ = plans_.front();
+  }
   call.use(last_->facts());  // other shapes may have been agreed on since, of a plan that failed to compile
   return last_;
 }
