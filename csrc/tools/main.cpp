@@ -238,8 +238,8 @@ int main(int argc, char** argv) {
   };
   try {
     const int code = commandLine(argc, argv);
-    deviceCheck(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
-                "[command line] cannot write to standard output: {}", std::strerror(errno));
+    const bool isWritten = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    deviceCheck(isWritten, "[command line] cannot write to standard output: {}", std::strerror(errno));
     return code;
   } catch (const UserError& e) {
     say("error", e.what());

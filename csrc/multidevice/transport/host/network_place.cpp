@@ -47,8 +47,8 @@ NetworkPlace NetworkPlace::parse(std::string_view text) {
 }
 
 NetworkPlace listenAnywhere(const Socket& listener, int64_t backlog) {
-  deviceCheck(listener.listen("", "0", backlog), "[network] this process cannot listen at any port: {}",
-              std::strerror(errno));
+  const bool listens = listener.listen("", "0", backlog);
+  deviceCheck(listens, "[network] this process cannot listen at any port: {}", std::strerror(errno));
   return {std::to_string(listener.port()), ownAddresses()};
 }
 

@@ -49,8 +49,8 @@ SharedMemory SharedMemory::create(size_t bytes, Name name) {
     m.linked_ = m.fd_ >= 0;
   }
   deviceCheck(m.fd_ >= 0, "[host] cannot create the shared memory {}: {}", m.path_, std::strerror(errno));
-  deviceCheck(ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0, "[host] cannot allocate {} bytes of shared memory: {}",
-              bytes, std::strerror(errno));
+  const bool isLarge = ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0;
+  deviceCheck(isLarge, "[host] cannot allocate {} bytes of shared memory: {}", bytes, std::strerror(errno));
   m.data_ = mapMemory(m.fd_, bytes, PROT_READ | PROT_WRITE);
   deviceCheck(m.data_ != nullptr, "[host] cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
   m.bytes_ = bytes;

@@ -52,8 +52,8 @@ class LaunchedStar final : public Star {
   void listen() {
     const auto limit = Clock::now() + deadline();
     const Socket listener = Socket::create();
-    deviceCheck(size_ == 1 || listener.listen(host_, port_, size_),
-                "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", host_, port_,
+    const bool listens = size_ == 1 || listener.listen(host_, port_, size_);
+    deviceCheck(listens, "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", host_, port_,
                 std::strerror(errno));
     std::vector<Socket> sockets = acceptRanks(listener, size_, limit, [&](const Socket& joined) {
       Hello hello;
