@@ -234,8 +234,8 @@ struct IntExprBuilder {
     return make(0, {{1, {functionAtom(kind, a, b, facts)}}});
   }
 
-  // The quotients of the terms of an expression whose coefficients k divides, of those that it divides by the facts of their factors,
-  // and the remaining terms.
+  // An expression divided by k, term by term. `multiples`: quotients of terms with a coefficient that k divides. `byFacts`: quotients of
+  // terms that k divides by the facts of their factors. `rest`: the other terms, not divided.
   struct Quotients {
     IntExpr multiples;
     IntExpr byFacts;

@@ -57,7 +57,7 @@ struct PlanState {
 [[nodiscard]] std::vector<int64_t> usedAtoms(const PlanState& state);
 // The coordinates of a rank, by atom; `position` counts the ranks of the mesh in row-major order.
 [[nodiscard]] std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>& atomSizes);
-// The position of a rank among those that differ from it in these atoms only; the last atom varies fastest.
+// The number that the coordinates of a rank in these atoms make as digits; the last atom is the fastest digit.
 [[nodiscard]] int64_t positionAmong(const std::vector<int64_t>& atoms, const std::vector<int64_t>& coordinates,
                                     const std::vector<int64_t>& atomSizes);
 
