@@ -17,6 +17,7 @@
 #include "multidevice/transport/flight_recorder.h"
 #include "multidevice/transport/processes.h"
 #include "multidevice/transport/reference.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 namespace {
@@ -143,6 +144,9 @@ std::string checkSizes(Communicator& comm) {
   uint64_t seed = 1;
   for (const Team& team : {comm.world(), Team{{2, 0}}, Team{{1, 2, 0}}}) {
     for (int64_t count : {0, 1, 500, 5001, 70'001, 264'001}) {
+      if (kSanitized && (count == 500 || count == 70'001)) {
+        continue;
+      }
       for (BufferPlace place : {BufferPlace::Shared, BufferPlace::Ordinary, BufferPlace::Mixed}) {
         const bool large = count > 100'000;
         const DataType type = large || seed % 2 == 0 ? DataType::Float : DataType::BFloat16;
@@ -225,6 +229,9 @@ TEST_F(AlgorithmsTest, AllReducesOfRanksOnSeveralHosts) {
       {"AAABBCC", {"doubling", "default"}},  {"ABABABABA", {"doubling", "ring"}}};
   for (const auto& [layout, ways] : layouts) {
     for (std::string_view way : ways) {
+      if (kSanitized && layout == "ABABABABA" && way == "ring") {
+        continue;  // of nine processes
+      }
       const std::string algorithms = fmt::format("all-reduce={}", way);
       const auto options = [&, &layout = layout](int rank) {
         setenv("MESHFUSE_HOST", std::string(1, layout[rank]).c_str(), 1);

@@ -44,14 +44,43 @@ int64_t HostCommunicator::small(const HostCall& c) {
   announce(c.team, c.record, place, parts);
   copyOwnBlock(c, OwnPart::OnArrival);
   meet(c.team, c.record);
-  setSources(c, {place, kNowhere});
   way_ = c.record.count > 0 || c.record.ragged ? Algorithm::Slots : Algorithm::Default;
   if (isArea(place)) {
     prefetchForWriting(areaOf(rank(), static_cast<Area>(Slot0 + nextOf_[0])), std::min<int64_t>(c.inBytes(), 256));
   }
+  if (hasSmallBlocks(c, place)) {
+    const int64_t received = copySmallBlocks(c);
+    copyOwnBlock(c, OwnPart::Rest);
+    finish(c.team);
+    return received;
+  }
+  setSources(c, {place, kNowhere});
   const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.blocks.largest(), 0) : 0;
   end(c);
   return received;
+}
+
+bool HostCommunicator::hasSmallBlocks(const HostCall& c, Place own) const {
+  const auto isSmall = [](Place place) { return isArea(place) || place == kInLine; };
+  return c.gathers() && !c.traits().operandIsOfRoot && c.blocks.sizes.empty() && c.blocks.size > 0 && isSmall(own) &&
+         std::ranges::all_of(peersIn(c.team), [&](int64_t p) { return isSmall(lineFrom(p).in); });
+}
+
+// As pullPiece(), for the calls whose latency counts most.
+int64_t HostCommunicator::copySmallBlocks(const HostCall& c) {
+  const int64_t bytes = c.blocks.size * c.elementBytes();
+  const int64_t skipped = c.inputHasBlocks() ? c.position * bytes : 0;
+  std::byte* to = c.out;
+  for (const int64_t p : c.team.ranks) {
+    if (p != rank()) {  // see copyOwnBlock
+      const PairLine& line = lineFrom(p);
+      const std::byte* const from =
+          line.in == kInLine ? reinterpret_cast<const std::byte*>(&line.parts) : areaOf(p, areaOfPiece(line.in, 0));
+      std::memcpy(to, from + skipped, bytes);
+    }
+    to += bytes;
+  }
+  return bytes * (c.ranks() - 1);
 }
 
 int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {

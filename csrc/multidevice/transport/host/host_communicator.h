@@ -123,6 +123,9 @@ class HostCommunicator final : public Communicator {
   int64_t tradePairwise(const HostCall& c);
   int64_t copyAlone(const HostCall& c) const;
   int64_t small(const HostCall& c);
+  // An all-gather or all-to-all of blocks of one size, all in slots or in announcements. `own`: the place of this rank's.
+  bool hasSmallBlocks(const HostCall& c, Place own) const;
+  int64_t copySmallBlocks(const HostCall& c);
   int64_t large(const HostCall& c, Algorithm algorithm);
   int64_t carry(const HostCall& c);
   int64_t inPieces(const HostCall& c, int64_t pieceElements);
