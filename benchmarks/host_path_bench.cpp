@@ -5,9 +5,12 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/ranges.h"
+#include "device/cpu/orc/cpu_compiler.h"
+#include "device/device.h"
+#include "device/open.h"
 #include "exec/compile.h"
 #include "exec/fusion_executor_cache.h"
-#include "exec/kernel_compiler.h"
 #include "figures.h"
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
@@ -84,15 +87,11 @@ void coldSoftmax(benchmark::State& state) {
       CpuCompiler compiler({.threads = 1});
       std::vector<Argument> in = {randomTensor({64, columns + 16 * i}, DataType::Float, 1)};
       std::unique_ptr<Communicator> self = makeSelfCommunicator();
-      CompileOptions options{.threads = 1};
-      double compileTime = 0;
-      options.compile = [&](std::span<const tile::Program> programs) {
-        std::vector<std::shared_ptr<const CpuKernel>> kernels;
-        compileTime = secondsOf([&] { kernels = compiler.compile(programs); });
-        return kernels;
-      };
-      (void)compile(*fusion, in, Agreement(*self).call(), options);
-      times.push_back(compileTime);
+      const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1});
+      const SegmentedProgram program = compileToSegments(*fusion, in, Agreement(*self).call(), device->info());
+      const std::vector<tile::Program> programs =
+          mapped(program.segments, [](const Segment& s) { return s.plan.program; });
+      times.push_back(secondsOf([&] { (void)compiler.compile(programs); }));
     }
     state.SetIterationTime(median(times));
     record({"cold CPU kernel, softmax", median(times) * 1e3, "ms", 6, "lower"});
@@ -109,18 +108,11 @@ void longChain(benchmark::State& state) {
   });
   std::vector<Argument> in = {randomTensor({64, 64}, DataType::Float, 1)};
   std::unique_ptr<Communicator> self = makeSelfCommunicator();
+  const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false});
   for (auto _ : state) {
     std::vector<double> times;
     for (int i = 0; i < 5; i++) {
-      double kernels = 0;
-      CompileOptions options{.threads = 1};
-      options.compile = [&](std::span<const tile::Program> programs) {
-        std::vector<std::shared_ptr<const CpuKernel>> result;
-        kernels = secondsOf([&] { result = compileKernels(programs); });
-        return result;
-      };
-      double all = secondsOf([&] { (void)compile(*fusion, in, Agreement(*self).call(), options); });
-      times.push_back(all - kernels);
+      times.push_back(secondsOf([&] { (void)compile(*fusion, in, Agreement(*self).call(), device); }));
     }
     state.SetIterationTime(median(times));
     record({"1,000-op chain to a host program, without compiling kernels", median(times) * 1e3, "ms", 100, "lower"});

@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "codegen/cuda/emit.h"
+#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/nvrtc/compiler.h"
 #include "exec/compile.h"
 #include "figures.h"
-#include "jit/nvrtc/capabilities.h"
-#include "jit/nvrtc/compiler.h"
 #include "meshfuse/meshfuse.h"
 
 namespace meshfuse {

@@ -75,7 +75,7 @@ inline Traffic traffic(const std::vector<CommRecord>& plan, const TransferCounte
     t.planned[c.kind] += c.bytesReceived;
     t.plannedInWholes[c.kind] += reads ? c.bytesReceived * std::ssize(c.team) / 2 : c.bytesReceived;
   }
-  for (int k = 0; k <= static_cast<int>(Collective::Barrier); k++) {
+  for (int k = 0; k < static_cast<int>(Collective::Barrier); k++) {  // a barrier moves no data
     auto kind = static_cast<Collective>(k);
     if (counters[kind].calls > 0) {
       t.counted[std::string(name(kind))] += counters[kind].bytesReceived;

@@ -33,6 +33,10 @@ def may_include(user, used, ranks, exceptions):
     )
 
 
+def lies_in(folder, other):
+    return (folder + "/").startswith(other + "/")
+
+
 def violations():
     ranks, exceptions, kept = read_layers()
     for path in sorted(p for p in CSRC.rglob("*") if p.suffix in (".h", ".cpp")):
@@ -47,8 +51,10 @@ def violations():
                     yield f"csrc/{user}/{path.name}:{number}: no csrc/{match[1]}; includes are written from csrc"
                 continue
             used = pathlib.PurePosixPath(match[1]).parent.as_posix()
-            if kept.get(match[1], user) != user and used != user:
-                yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, which is for {kept[match[1]]}"
+            for header, owner in kept.items():
+                own = header.rpartition("/")[0]
+                if match[1].startswith(header) and not lies_in(user, owner) and not lies_in(user, own):
+                    yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, which is for {owner}"
             if used not in ranks:
                 yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, whose folder is not in csrc/LAYERS"
             elif not may_include(user, used, ranks, exceptions):

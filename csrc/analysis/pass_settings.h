@@ -20,6 +20,8 @@ struct PassSettings {
   // Independent collectives of one kind are packed into one if they have at most this many bytes together; 0: no packing. Packing may
   // write and read each byte twice more; at the default, this costs no more than the saved call.
   int64_t bucketBytes = int64_t{16} << 10;
+  bool overlapCommunication =
+      true;  // collectives may run beside kernels, on threads of their own; false: all steps on one queue
 };
 
 }  // namespace meshfuse

@@ -159,4 +159,12 @@ std::string defaultCacheDirectory() {
   return home.empty() ? "" : home + "/.cache/meshfuse";
 }
 
+const std::shared_ptr<DiskCache>& kernelDiskCache() {
+  static const std::shared_ptr<DiskCache> cache = [] {
+    const std::string directory = defaultCacheDirectory();
+    return directory.empty() || directory == "off" ? nullptr : std::make_shared<DiskCache>(directory);
+  }();
+  return cache;
+}
+
 }  // namespace meshfuse

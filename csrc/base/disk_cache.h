@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,5 +52,7 @@ class DiskCache {
 
 // $MESHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/meshfuse, else $HOME/.cache/meshfuse; empty if none of them is set.
 [[nodiscard]] std::string defaultCacheDirectory();
+// The cache of all compiled kernels of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off".
+[[nodiscard]] const std::shared_ptr<DiskCache>& kernelDiskCache();
 
 }  // namespace meshfuse

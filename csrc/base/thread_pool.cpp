@@ -1,7 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,13 +9,12 @@
 #include <climits>
 #include <cstdint>
 #include <exception>
-#include <fstream>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/cores.h"
 #include "base/error.h"
 
 namespace meshfuse {
@@ -42,22 +40,6 @@ void pause() {
 }
 
 }  // namespace
-
-int64_t availableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0
-                      ? CPU_COUNT(&set)
-                      : static_cast<int64_t>(std::thread::hardware_concurrency());
-  std::ifstream quotaFile("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  long period = 0;
-  if (quotaFile >> quota >> period && quota != "max" && period > 0) {
-    long limit = (std::strtol(quota.c_str(), nullptr, 10) + period - 1) / period;
-    cores = std::min(cores, std::max(limit, 1l));
-  }
-  return std::max<int64_t>(cores, 1);
-}
 
 // A run has a number, its epoch. `cursor` holds the low half of the epoch above the next unclaimed range, so that a helper
 // that slept through a run cannot claim a range of the next one with the arguments of the last: it may read a mix of both

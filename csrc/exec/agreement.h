@@ -2,7 +2,7 @@
 //
 //   Agreement agreement(communicator, {.maxPlans = 64});
 //   const Agreement::Call call = agreement.call();       // takes the call lock
-//   compile(fusion, inputs, call, options);              // where no plan fits the arguments
+//   compile(fusion, inputs, call, device);               // where no plan fits the arguments
 //   call.afterAgreement(plan, [&] { ... run it ... });
 //
 // Every rank makes the same calls in the same order. Ranks exchange messages when they compile, never when they run cached plans:
@@ -13,6 +13,8 @@
 //   runs      runs                   no exchange
 //   runs      compiles or refuses    one DisagreementError on both, as the transport sees two different calls; the group is closed
 //   fails     runs                   rank 0 aborts, DeviceError on rank 1; the group is closed
+//
+// A program whose collectives run beside kernels is aborted by any error within it, also if all ranks refuse it: peers may wait in lanes.
 //
 // Messages of different calls do not match: if a rank refuses a call after its peers have completed it, or compiles in a call of another
 // number than its peers, all get an error, and the group is closed.

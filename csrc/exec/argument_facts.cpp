@@ -21,6 +21,9 @@ std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
   if (t == nullptr) {
     return fmt::format("is {} instead of {}", std::get<int64_t>(argument), facts.sizes[0]);
   }
+  if (t->device() != facts.device) {
+    return fmt::format("is on {} instead of {}", t->device().toString(), facts.device.toString());
+  }
   if (t->dtype() != facts.dtype) {
     return fmt::format("has type {} instead of {}", name(t->dtype()), name(facts.dtype));
   }
@@ -45,9 +48,9 @@ bool ArgumentFacts::holdFor(const Argument& argument) const {
     return false;
   }
   if (const Tensor* t = std::get_if<Tensor>(&argument)) {
-    return alignmentOf(t->data()) == alignment && t->dtype() == dtype && std::ranges::equal(sizes, t->sizes()) &&
-           std::ranges::equal(globalShape, t->globalShape()) && (elements.empty() || elements == elementsOf(*t)) &&
-           std::ranges::equal(strides, t->strides());
+    return alignmentOf(t->data()) == alignment && t->dtype() == dtype && t->device() == device &&
+           std::ranges::equal(sizes, t->sizes()) && std::ranges::equal(globalShape, t->globalShape()) &&
+           (elements.empty() || elements == elementsOf(*t)) && std::ranges::equal(strides, t->strides());
   }
   const int64_t* value = std::get_if<int64_t>(&argument);
   return sizes.empty() || (value != nullptr && *value == sizes[0]);
@@ -59,13 +62,14 @@ std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argumen
     const bool givesShape = i < std::ssize(givesShapes) && givesShapes[i];
     ArgumentFacts facts{.kind = inputs[i].index()};
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
+      facts.device = t->device();
       facts.dtype = t->dtype();
       facts.alignment = alignmentOf(t->data());
       facts.sizes.assign(t->sizes().begin(), t->sizes().end());
       facts.strides.assign(t->strides().begin(), t->strides().end());
       facts.elements = givesShape ? elementsOf(*t) : std::vector<int64_t>();
       facts.globalShape.assign(t->globalShape().begin(), t->globalShape().end());
-      facts.extent = extentBytes(*t);
+      facts.extent = t->spannedBytes();
     } else if (const int64_t* value = std::get_if<int64_t>(&inputs[i]); value != nullptr && givesShape) {
       facts.sizes = {*value};
     }

@@ -16,10 +16,11 @@ class Fusion;
 static_assert(std::is_same_v<std::variant_alternative_t<0, Argument>, Tensor>);
 
 struct ArgumentFacts {
-  size_t kind = 0;                   // index in the variant Argument
-  DataType dtype = DataType::Float;  // this and the members below: of tensors
-  int64_t alignment = 1;             // see alignmentOf in arguments.h
-  std::vector<int64_t> sizes;        // of a scalar that shapes depend on: its value
+  size_t kind = 0;  // index in the variant Argument
+  DeviceId device;  // this and the members below: of tensors
+  DataType dtype = DataType::Float;
+  int64_t alignment = 1;       // see alignmentOf in arguments.h
+  std::vector<int64_t> sizes;  // of a scalar that shapes depend on: its value
   std::vector<int64_t> strides;
   std::vector<int64_t> elements;     // of a tensor whose elements are sizes
   std::vector<int64_t> globalShape;  // see Tensor::withGlobalShape

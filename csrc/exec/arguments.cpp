@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
 #include <set>
 
@@ -60,7 +59,9 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   }
 }
 
-void checkMeshes(const Fusion& fusion, int64_t ranks) {
+void checkPlaces(const Fusion& fusion, int64_t ranks, std::span<const Argument> inputs, const DeviceMemory& device) {
+  invariant(deviceOf(inputs) == device.id(), "[run] the inputs are on {}, the program is for {}",
+            deviceOf(inputs).toString(), device.id().toString());
   for (const TensorView* tv : fusion.tensors(ExprSet::All)) {
     check(!tv->getDeviceMesh().isSymbolic(),
           "[run] the mesh {} of T{} has an axis without a size; specialize the fusion", tv->getDeviceMesh().toString(),
@@ -98,10 +99,9 @@ std::vector<bool> shapeInputs(const Fusion& fusion) {
 }
 
 std::vector<int64_t> elementsOf(const Tensor& sizes) {
-  const Tensor packed = sizes.contiguous();
-  std::vector<int64_t> elements(packed.numel());
-  std::memcpy(elements.data(), packed.data(), elements.size() * sizeof(int64_t));
-  return elements;
+  const Tensor packed = sizes.to(DeviceId::cpu()).contiguous();
+  const auto* const first = packed.data_as<const int64_t>();
+  return {first, first + packed.numel()};
 }
 
 namespace {
@@ -250,6 +250,36 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
           "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], which differ in dim {}; pass this rank's "
           "shard of a sharded input, or an empty tensor if the rank is outside its mesh, see shardTensor",
           i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
+  }
+}
+
+namespace {
+
+std::optional<int64_t> firstTensor(std::span<const Argument> inputs) {
+  const auto isTensor = [&](int64_t i) {
+    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+    return t != nullptr && t->defined();
+  };
+  const auto found = std::ranges::find_if(indices(inputs), isTensor);
+  return found == indices(inputs).end() ? std::nullopt : std::optional(*found);
+}
+
+}  // namespace
+
+DeviceId deviceOf(std::span<const Argument> inputs) {
+  const std::optional<int64_t> first = firstTensor(inputs);
+  return first ? std::get<Tensor>(inputs[*first]).device() : defaultDevice();
+}
+
+void checkDevice(std::span<const Argument> inputs) {
+  const DeviceId expected = deviceOf(inputs);
+  for (const int64_t i : indices(inputs)) {
+    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+    check(
+        t == nullptr || !t->defined() || t->device() == expected,
+        "[run] input {} is on {}, input {} is on {}; a fusion runs on the device of all its tensors: copy one of them "
+        "with to()",
+        *firstTensor(inputs), expected.toString(), i, t == nullptr ? "" : t->device().toString());
   }
 }
 

@@ -17,8 +17,8 @@ class Fusion;
 
 // UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
-// UserError if a mesh names a rank that does not exist.
-void checkMeshes(const Fusion& fusion, int64_t ranks);
+// UserError if a mesh names a rank that does not exist; InternalError if the arguments are on another device.
+void checkPlaces(const Fusion& fusion, int64_t ranks, std::span<const Argument> inputs, const DeviceMemory& device);
 // By input: true for an Int scalar that the shape of some tensor depends on, and for an Int tensor whose elements are sizes.
 [[nodiscard]] std::vector<bool> shapeInputs(const Fusion& fusion);
 // The elements of an Int tensor.
@@ -31,6 +31,11 @@ void checkMeshes(const Fusion& fusion, int64_t ranks);
                                                             int64_t rank, std::string* assumed = nullptr);
 // UserError unless every argument has the shape of its input in the local program.
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
+// The device of the first tensor; the default device if there are no tensors.
+[[nodiscard]] DeviceId deviceOf(std::span<const Argument> inputs);
+// UserError that names two inputs on different devices.
+void checkDevice(std::span<const Argument> inputs);
+
 // Layouts of tensor inputs, by Val id.
 [[nodiscard]] std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
 // The largest of 1, 2, 4, 8 and 64 that divides the address: kernels use vectors at 64 and elements below.

@@ -2,9 +2,10 @@
 #include "exec/compile.h"
 
 #include "analysis/pass_context.h"
+#include "device/device.h"
 #include "exec/arguments.h"
 #include "exec/dumped_passes.h"
-#include "exec/kernel_compiler.h"
+#include "exec/overlap.h"
 #include "host/build.h"
 #include "ir/fusion.h"
 #include "localize/localize.h"
@@ -28,6 +29,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkDumpedPasses();
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, rank, &proposal.assumedSizes);
+    checkDevice(inputs);
     const std::shared_ptr<Fusion> global = concretize(fusion, proposal.sizes);
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
@@ -55,22 +57,22 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
 }
 
 CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                        const CompileOptions& options) {
+                        const std::shared_ptr<Device>& device, const PassSettings& passes) {
   const Agreement::Busy busy(call);
-  const int64_t rank = call.communicator().rank();
-  const DeviceInfo device = hostDevice();
-  call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
-  CompiledProgram result{compileToSegments(fusion, inputs, call, device, options.passes), nullptr};
+  call.beforeAgreement({fusion, inputs}, [&] { checkPlaces(fusion, call.communicator().size(), inputs, *device); });
+  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes), nullptr};
   const SegmentedProgram& program = result.program;
   call.afterAgreement(program.agreed, [&] {
-    result.host = buildHostProgram(program.local, program.segments,
-                                   {.layouts = program.layouts,
-                                    .rank = rank,
-                                    .coordinates = CoordinateSymbols(*program.planned).valuesOn(rank),
-                                    .workers = options.threads,
-                                    .identity = program.agreed.identity,
-                                    .communicates = program.agreed.communicates,
-                                    .compile = options.compile ? options.compile : compileKernels});
+    result.host =
+        buildHostProgram(program.local, program.segments,
+                         {.device = device,
+                          .layouts = program.layouts,
+                          .rank = call.communicator().rank(),
+                          .ranks = call.communicator().size(),
+                          .coordinates = CoordinateSymbols(*program.planned).valuesOn(call.communicator().rank()),
+                          .identity = program.agreed.identity,
+                          .communicates = program.agreed.communicates,
+                          .overlaps = passes.overlapCommunication && overlapsCommunication(*program.planned)});
   });
   return result;
 }

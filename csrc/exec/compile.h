@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -11,20 +10,14 @@
 
 #include "analysis/pass_settings.h"
 #include "exec/agreement.h"
-#include "host/program.h"
 #include "segment/segment.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
 
+class Device;
 class HaloExchanges;
-
-struct CompileOptions {
-  int64_t threads = 1;
-  PassSettings passes = {};
-  // Compiles all kernels of a program; default: the compiler that the process shares.
-  std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile = {};
-};
+struct HostProgram;
 
 // A fusion as the steps of one rank.
 struct SegmentedProgram {
@@ -50,9 +43,10 @@ struct CompiledProgram {
                                                  const Agreement::Call& call, const DeviceInfo& device,
                                                  const PassSettings& passes = {});
 
-// A program for arguments like `inputs` on this rank. Collective: every rank compiles in the same call. UserError for arguments
+// A program of `device` for arguments like `inputs` on this rank. Collective: every rank compiles in the same call. UserError for arguments
 // that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
 [[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs,
-                                      const Agreement::Call& call, const CompileOptions& options);
+                                      const Agreement::Call& call, const std::shared_ptr<Device>& device,
+                                      const PassSettings& passes = {});
 
 }  // namespace meshfuse

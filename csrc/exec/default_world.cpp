@@ -21,7 +21,7 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv) {
 
 Tensor unshardTensor(const Tensor& shard, const TensorView* tv) {
   Communicator& world = defaultWorld();
-  Tensor packed = shard.contiguous();
+  const Tensor packed = shard.to(DeviceId::cpu()).contiguous();
   // sizes come first: shards may be uneven
   std::string message(reinterpret_cast<const char*>(packed.sizes().data()), packed.sizes().size_bytes());
   message.append(static_cast<const char*>(packed.data()), packed.nbytes());
@@ -35,13 +35,13 @@ Tensor unshardTensor(const Tensor& shard, const TensorView* tv) {
           "[unshardTensor] rank {} sent {} bytes of {}, expected its sizes; pass the shard of one tensor on every rank",
           rank, text.size(), tv->toString());
     std::memcpy(sizes.data(), text.data(), head);
-    shards.push_back(Tensor::empty(std::move(sizes), shard.dtype()));
+    shards.push_back(Tensor::empty(std::move(sizes), shard.dtype(), DeviceId::cpu()));
     check(text.size() - head == static_cast<size_t>(shards.back().nbytes()),
           "[unshardTensor] rank {} sent {} bytes of {}, expected {}; pass the shard of one tensor on every rank", rank,
           text.size() - head, tv->toString(), shards.back().nbytes());
     std::memcpy(shards.back().data(), text.data() + head, text.size() - head);
   }
-  return unshardTensor(shards, tv);
+  return unshardTensor(shards, tv).to(shard.device());
 }
 
 }  // namespace meshfuse

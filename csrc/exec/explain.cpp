@@ -9,6 +9,7 @@
 
 #include "base/ranges.h"
 #include "exec/compile.h"
+#include "host/program.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
 #include "multidevice/sharding/halo_exchange.h"
@@ -194,6 +195,24 @@ ExplainedStep explainStep(const Segment& s, const FixedOps& fixed, const std::ma
   return step;
 }
 
+// Whether a step of the host program executes a segment; a view has no step.
+bool makes(const Step& step, const Segment& s, const HostProgram& host) {
+  return s.kind != SegmentKind::View && step.kind != HostStepKind::Copy && !s.group.outputs.empty() &&
+         host.tensors[step.writes[0]].val == s.group.outputs[0]->id();
+}
+
+// Segments without a step stay after the segment before them.
+std::vector<const Segment*> inOrderOfIssue(const std::vector<Segment>& segments, const HostProgram& host) {
+  std::vector<std::pair<int64_t, const Segment*>> positions;
+  for (const Segment& s : segments) {
+    const auto step = std::ranges::find_if(host.steps, [&](const Step& h) { return makes(h, s, host); });
+    const int64_t before = positions.empty() ? -1 : positions.back().first;
+    positions.emplace_back(step == host.steps.end() ? before : step - host.steps.begin(), &s);
+  }
+  std::ranges::stable_sort(positions, {}, &std::pair<int64_t, const Segment*>::first);
+  return mapped(positions, &std::pair<int64_t, const Segment*>::second);
+}
+
 // The tensors in memory while a rank runs its steps, in the order of their first step.
 std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
   const int64_t last = std::ssize(program.steps) - 1;
@@ -211,9 +230,9 @@ std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
         buffers[t].lastStep = std::max(buffers[t].lastStep, i);
       }
     }
-    for (const int64_t k : indices(s.launch.zeroed)) {
-      if (s.launch.zeroed[k] > 0) {
-        buffers.push_back({"workspace", "arena", s.launch.workspaces[k], s.launch.zeroed[k], i, i});
+    for (const Workspace& w : s.workspaces) {
+      if (w.zeroed && w.bytes > 0) {
+        buffers.push_back({"workspace", "arena", w.offset, w.bytes, i, i});
       }
     }
   }
@@ -246,7 +265,12 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
   }
   const FixedOps fixed = fixedOps(program.segments);
   const std::map<std::string, std::string> lines = linesByResult(*program.local);
-  result.steps = mapped(program.segments, [&](const Segment& s) { return explainStep(s, fixed, lines); });
+  for (const Segment* s : inOrderOfIssue(program.segments, *compiled.host)) {
+    result.steps.push_back(explainStep(*s, fixed, lines));
+    const auto step =
+        std::ranges::find_if(compiled.host->steps, [&](const Step& h) { return makes(h, *s, *compiled.host); });
+    result.steps.back().runsBeside = step != compiled.host->steps.end() && step->runsBeside;
+  }
   for (const Step& s : compiled.host->steps) {
     if (s.kind == HostStepKind::Copy) {
       const int64_t bytes = compiled.host->tensors[s.writes[0]].bytes;

@@ -88,7 +88,8 @@ struct ExplainedStep {
   std::vector<std::string> writes;
   int64_t bytesRead = 0;  // the sizes of the tensors that it reads, each once
   int64_t bytesWritten = 0;
-  std::string boundary;  // why the group is not larger; empty if there was no other op to add
+  bool runsBeside = false;  // a collective that the next steps run beside
+  std::string boundary;     // why the group is not larger; empty if there was no other op to add
   std::vector<std::string>
       joins;  // results in one kernel that do not read each other, and why: "T3[8] beside T2[8]: both read T0[8]"
   std::vector<std::string> text;  // its ops, lines of the program of a rank

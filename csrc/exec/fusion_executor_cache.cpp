@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/ranges.h"
-#include "base/thread_pool.h"
+#include "device/device.h"
+#include "device/open.h"
 #include "exec/agreement.h"
 #include "exec/arguments.h"
 #include "exec/compile.h"
@@ -38,6 +40,8 @@ Verify verifyFromEnvironment() {
         "[run] MESHFUSE_VERIFY is \"{}\", expected off, first or always", value);
   return value == "first" ? Verify::First : value == "always" ? Verify::Always : Verify::Off;
 }
+
+constexpr int64_t kMostThreadsOfARank = 4096;
 
 const TensorPlan& planOf(const HostProgram& host, size_t output) { return host.tensors[host.outputs[output]]; }
 
@@ -69,6 +73,12 @@ bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
     throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", output, name(plan.dtype),
                                fmt::join(plan.sizes, ", "), out.toString()));
   }
+  if (out.device() != host.deviceId) [[unlikely]] {
+    throwUserError(fmt::format(
+        "[run] the program runs on {}, the tensor for output {} is on {}; pass one that is made on the device of "
+        "the inputs, see Tensor::empty",
+        host.deviceId.toString(), output, out.device().toString()));
+  }
   const bool same = hasPlannedStrides(plan, out);
   if (!same) {
     checkLayout(host, output, out);
@@ -96,8 +106,8 @@ Tensor makeShard(Communicator& communicator, const Plan& plan, size_t output, st
     return std::get<Tensor>(inputs[*host.aliasOf[output]]);
   }
   const TensorPlan& t = planOf(host, output);
-  if (!plan.outputCommunicates(output)) {
-    Tensor dense = Tensor::empty(t.sizes, t.dtype);
+  if (!plan.outputCommunicates(output) || !host.device->isHostMemory()) {
+    Tensor dense = Tensor::empty(t.sizes, t.dtype, host.device->id());
     return std::ranges::equal(t.strides, dense.strides()) ? dense : dense.asStrided(t.sizes, t.strides);
   }
   std::shared_ptr<void> memory = communicator.allocate(t.bytes);
@@ -124,14 +134,28 @@ std::shared_ptr<Communicator> worldOf(const ExecutorOptions& options) {
 
 struct FusionExecutorCache::State {
   State(const Fusion& fusion, const ExecutorOptions& options, std::shared_ptr<Communicator> world,
-        ThreadPoolOptions threads)
+        const DeviceOptions& ofDevice)
       : communicator(std::move(world)),
-        pool(threads),
+        ofCpu(ofDevice),
         agreement(*communicator, {.maxPlans = mostPlans(options)}),
         plans(fusion, mostPlans(options),
               [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call) {
-                return compile(fusion, inputs, call, {.threads = pool.threads(), .passes = passes});
+                std::shared_ptr<Device> device;
+                call.beforeAgreement({fusion, inputs}, [&] { device = openedFor(inputs); });
+                return compile(fusion, inputs, call, device, passes);
               }) {}
+
+  std::shared_ptr<Device> openedFor(std::span<const Argument> inputs) {
+    const DeviceId id = deviceOf(inputs);
+    if (id != DeviceId::cpu()) {
+      return openDevice(id);
+    }
+    const std::lock_guard lock(mutex);
+    if (cpu == nullptr) {
+      cpu = openDevice(id, ofCpu);
+    }
+    return cpu;
+  }
 
   static size_t mostPlans(const ExecutorOptions& options) { return std::max<size_t>(1, options.maxPlans); }
 
@@ -142,10 +166,13 @@ struct FusionExecutorCache::State {
   }
 
   std::shared_ptr<Communicator> communicator;  // the caller's, or one that lives as long as the cache
-  ThreadPool pool;
+  const DeviceOptions ofCpu;
+  std::mutex mutex;             // of `cpu`
+  std::shared_ptr<Device> cpu;  // opened when it is needed first
   Agreement agreement;
   PlanCache plans;
   std::atomic<int64_t> skip{-1};
+  bool posts = false;  // see ExecuteOptions
   Trace* trace = nullptr;
 };
 
@@ -169,10 +196,13 @@ FusionExecutorCache::FusionExecutorCache(SymbolicProgram& program, ExecutorOptio
 }
 
 void FusionExecutorCache::start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world) {
+  check(options.threads >= 0 && options.threads <= kMostThreadsOfARank,
+        "[run] got {} threads; expected 0 (the default) to {}", options.threads, kMostThreadsOfARank);
   const int64_t cores = availableCores();
   const int64_t threads = options.threads > 0 ? options.threads : std::max<int64_t>(1, cores / world->size());
   state_ = std::make_unique<State>(*fusion_, options, world,
-                                   ThreadPoolOptions{.threads = threads, .spin = threads * world->size() <= cores});
+                                   DeviceOptions{.threads = threads, .spin = threads * world->size() <= cores});
+  state_->posts = threads * world->size() < cores || world->sparesProcessor();
   state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world->rank());
 }
 
@@ -194,8 +224,8 @@ void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const 
 void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                    std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
-  binding.run(state_->pool, *state_->communicator, inputs, outputs,
-              {.verify = verify, .profile = profile, .skipStep = state_->skip});
+  binding.run(*state_->communicator, inputs, outputs,
+              {.verify = verify, .profile = profile, .skipStep = state_->skip, .posts = state_->posts});
   if (verify) {
     plan.verified = true;
   }
@@ -253,7 +283,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   execute(plan, binding, inputs, own);
   for (int64_t i = 0; i < std::ssize(outputs); i++) {
     if (!host.aliasOf[i]) {
-      outputs[i].copyFrom(own[i]);
+      binding.copy(outputs[i], own[i]);
     }
   }
 }

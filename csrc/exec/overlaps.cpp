@@ -26,7 +26,7 @@ struct Extent {
 // Of an input or an output; -1 for the other.
 Extent extentOf(const Tensor& t, int64_t input, int64_t output) {
   const uint64_t begin = std::bit_cast<uint64_t>(t.data());
-  return {begin, begin + static_cast<uint64_t>(extentBytes(t)), &t, input, output, output};
+  return {begin, begin + static_cast<uint64_t>(t.spannedBytes()), &t, input, output, output};
 }
 
 // Calls visit(address) for every element.
@@ -101,14 +101,6 @@ bool repeatsElements(const Tensor& tensor) {
   forEachElement(tensor, [&](uint64_t address) { addresses.push_back(address); });
   std::ranges::sort(addresses);
   return std::ranges::adjacent_find(addresses) != addresses.end();
-}
-
-int64_t extentBytes(const Tensor& t) {
-  int64_t last = 0;
-  for (int64_t d = 0; d < std::ssize(t.sizes()); d++) {
-    last += (t.sizes()[d] - 1) * t.strides()[d];
-  }
-  return t.numel() == 0 ? 0 : (last + 1) * dataTypeSize(t.dtype());
 }
 
 bool checkOverlaps(std::span<const std::optional<int64_t>> aliasOf, std::span<const Argument> inputs,

@@ -5,6 +5,7 @@
 
 #include "base/ranges.h"
 #include "host/executor.h"
+#include "host/program.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/held_part.h"
 
@@ -44,10 +45,15 @@ std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, in
 Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
     : facts_(std::move(facts)),
       compiled_(std::move(compiled)),
+      isForDefaultDevice_(std::ranges::none_of(facts_, &ArgumentFacts::areOfTensor)),
       writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
       outputCommunicates_(outputsThatCommunicate(host())),
       unevenGlobalShapes_(unevenGlobalShapesOf(*compiled_.program.planned, host().rank)) {}
 
 Plan::~Plan() = default;
+
+bool Plan::holdsFor(std::span<const Argument> inputs) const {
+  return hold(facts_, inputs) && (!isForDefaultDevice_ || host().deviceId == defaultDevice());
+}
 
 }  // namespace meshfuse

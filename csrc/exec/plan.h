@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "exec/argument_facts.h"
@@ -20,6 +21,8 @@ class Plan {
   Plan& operator=(const Plan&) = delete;
 
   const std::vector<ArgumentFacts>& facts() const { return facts_; }
+  // True if the plan may be used for a call with these arguments.
+  bool holdsFor(std::span<const Argument> inputs) const;
   const CompiledProgram& compiled() const { return compiled_; }
   const HostProgram& host() const { return *compiled_.host; }
   const AgreedPlan& agreed() const { return compiled_.program.agreed; }
@@ -38,6 +41,7 @@ class Plan {
  private:
   std::vector<ArgumentFacts> facts_;
   CompiledProgram compiled_;
+  bool isForDefaultDevice_ = false;  // no argument says where it runs
   bool writesInputs_ = false;
   std::vector<bool> outputCommunicates_;
   std::vector<std::vector<int64_t>> unevenGlobalShapes_;

@@ -8,7 +8,14 @@
 #include <exception>
 #include <utility>
 
+#include "host/executor.h"
+
 namespace meshfuse {
+
+PlanCache::PlanCache(const Fusion& fusion, size_t most, Make make)
+    : fusion_(fusion), most_(most), make_(std::move(make)) {}
+
+PlanCache::~PlanCache() = default;
 
 PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle) {
   std::unique_lock lock(mutex_);
@@ -25,7 +32,9 @@ PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agre
     return {std::move(plan), std::move(binding)};
   }
   lock.unlock();
-  auto binding = std::make_unique<Binding>(plan->compiled().host, call.communicator());
+  std::unique_ptr<Binding> binding;
+  call.afterAgreement(plan->agreed(),
+                      [&] { binding = std::make_unique<Binding>(plan->compiled().host, call.communicator()); });
   return {std::move(plan), std::move(binding)};
 }
 
@@ -49,7 +58,7 @@ PlanCache::PlanPtr PlanCache::makeOrAwait(std::span<const Argument> inputs, cons
 }
 
 PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const Agreement::Call& call) {
-  const auto found = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return hold(p->facts(), inputs); });
+  const auto found = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return p->holdsFor(inputs); });
   if (found == plans_.end()) {
     return nullptr;
   }
@@ -116,7 +125,7 @@ bool PlanCache::takeSlot(std::span<const Argument> inputs, BoundPlan& other) {
   bool holds = false;
   try {
     holds = slot_.plan != nullptr && slot_.plan.get() == steady_.load(std::memory_order_relaxed) &&
-            hold(slot_.plan->facts(), inputs);
+            slot_.plan->holdsFor(inputs);
   } catch (...) {
     releaseSlot();
     throw;

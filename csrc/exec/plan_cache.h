@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "exec/plan.h"
-#include "host/executor.h"
 
 namespace meshfuse {
 
@@ -31,7 +30,10 @@ class PlanCache {
   using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call)>;
   class Use;
 
-  PlanCache(const Fusion& fusion, size_t most, Make make) : fusion_(fusion), most_(most), make_(std::move(make)) {}
+  PlanCache(const Fusion& fusion, size_t most, Make make);
+  ~PlanCache();
+  PlanCache(const PlanCache&) = delete;
+  PlanCache& operator=(const PlanCache&) = delete;
 
   // The plan of the last call; null before the first.
   std::shared_ptr<Plan> last() const { return locked(last_); }

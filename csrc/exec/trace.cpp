@@ -9,6 +9,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -19,6 +20,7 @@ namespace meshfuse {
 namespace {
 
 constexpr int64_t kRows = 4;
+constexpr int64_t kMostThreads = 10'000;  // of the first queue of collectives
 constexpr int64_t kExactInJson = int64_t{1} << 53;
 constexpr int64_t kNoSpan = std::numeric_limits<int64_t>::max();
 
@@ -46,6 +48,11 @@ std::string jsonText(std::string_view text) {
 
 // As text: a double cannot hold nanoseconds since the epoch exactly.
 std::string microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+
+// The row of a span, as a thread of the trace viewer.
+int64_t threadOf(const TraceSpan& s) {
+  return s.lane * kRows + static_cast<int64_t>(s.row) + std::max<int64_t>(s.queue - 1, 0) * kMostThreads;
+}
 
 std::string metadata(int64_t rank, int64_t row, std::string_view what, std::string_view key, const std::string& value) {
   return fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"{}":{}}}}})", rank, row, what, key, value);
@@ -82,13 +89,19 @@ std::string Trace::events(int64_t zero) const {
       lines.push_back(metadata(rank_, id, "thread_sort_index", "sort_index", std::to_string(id)));
     }
   }
+  std::set<int64_t> moreQueues;
   for (const TraceSpan& s : spans_) {
+    if (s.queue > 1 && moreQueues.insert(threadOf(s)).second) {
+      const std::string what = fmt::format("{} of queue {}", name(s.row), s.queue);
+      lines.push_back(metadata(rank_, threadOf(s), "thread_name", "name", jsonText(what)));
+      lines.push_back(metadata(rank_, threadOf(s), "thread_sort_index", "sort_index", std::to_string(threadOf(s))));
+    }
     const std::string arguments =
         fmt::format("\"call\":{}{}{}", s.call, s.step < 0 ? "" : fmt::format(",\"step\":{}", s.step),
                     s.row != TraceRow::Collectives ? "" : fmt::format(",\"bytes_received\":{}", s.bytes));
     lines.push_back(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"{}","name":{},"args":{{{}}}}})",
-                                rank_, s.lane * kRows + static_cast<int64_t>(s.row), microseconds(s.begin - zero),
-                                microseconds(s.end - s.begin), name(s.row), jsonText(s.name), arguments));
+                                rank_, threadOf(s), microseconds(s.begin - zero), microseconds(s.end - s.begin),
+                                name(s.row), jsonText(s.name), arguments));
   }
   if (dropped_ > 0) {
     lines.push_back(
@@ -111,18 +124,18 @@ TracedCall::~TracedCall() {
   trace_.lanes_[lane_] = false;
   const int64_t call = ++trace_.calls_;
   auto add = [&](TraceRow row, const std::string& what, Clock::time_point from, Clock::time_point to, int64_t step,
-                 int64_t bytes) {
+                 int64_t bytes, int64_t queue = 0) {
     if (trace_.spans_.size() == Trace::kMostSpans) {
       trace_.dropped_++;
       return;
     }
-    trace_.spans_.push_back({row, lane_, what, nanoseconds(from), nanoseconds(to), call, step, bytes});
+    trace_.spans_.push_back({row, lane_, what, nanoseconds(from), nanoseconds(to), call, step, bytes, queue});
   };
   add(TraceRow::Calls, fmt::format("call {}", call), begin_, end, -1, 0);
   for (const TraceRow row : {TraceRow::Kernels, TraceRow::Collectives}) {
     for (const StepRecord& r : records_) {
       if ((r.step->kind == HostStepKind::Communicate) == (row == TraceRow::Collectives)) {
-        add(row, r.step->name, r.begin, r.end, r.step - program_.steps.data(), r.bytesReceived);
+        add(row, r.step->name, r.begin, r.end, r.step - program_.steps.data(), r.bytesReceived, r.step->order.queue);
       }
     }
   }

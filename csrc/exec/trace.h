@@ -6,8 +6,8 @@
 //   std::string json = chromeTrace({{trace.events(zero)}});   // for https://ui.perfetto.dev and chrome://tracing
 //
 // A rank is a process in the trace viewer. Concurrent calls are in lanes of four rows: the call, its kernels (with library calls and
-// copies), its collectives, and the waits for peers inside the collectives. Spans of a row do not overlap; spans of the last three rows
-// lie inside the call.
+// copies), its collectives, and the waits for peers inside the collectives. Collectives of several queues have a row for each queue. Spans of
+// a row do not overlap; spans of the last three rows lie inside the call.
 #pragma once
 
 #include <chrono>
@@ -37,6 +37,7 @@ struct TraceSpan {
   int64_t call = 0;   // of this rank, from 1
   int64_t step = -1;  // position in the plan
   int64_t bytes = 0;  // Collectives: received, as counted by the transport
+  int64_t queue = 0;  // of the step
 };
 
 class Trace {

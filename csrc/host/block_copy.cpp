@@ -1,19 +1,19 @@
 #include "host/block_copy.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 namespace meshfuse {
 
 namespace {
 
 void appendPiece(BlockCopy& copy, int64_t offset, int64_t bytes) {
-  copy.bytes += bytes;
-  if (!copy.pieces.empty() && copy.pieces.back().offset + copy.pieces.back().bytes == offset) {
+  if (!copy.pieces.empty() && copy.pieces.back().from + copy.pieces.back().bytes == offset) {
     copy.pieces.back().bytes += bytes;
   } else {
-    copy.pieces.push_back({offset, bytes});
+    copy.pieces.push_back({offset, copy.bytes, bytes});
   }
+  copy.bytes += bytes;
 }
 
 // Appends the elements of a part at `offset` that has the dims from `dim` on. strides: in bytes, [k + 1] is that of dim k. The part has all
@@ -37,7 +37,7 @@ void appendPart(BlockCopy& copy, const Part& part, const std::vector<int64_t>& s
 
 }  // namespace
 
-BlockCopy blockCopy(const std::vector<Part>& parts, const std::vector<int64_t>& sizes, int64_t elementBytes) {
+BlockCopy packing(const std::vector<Part>& parts, const std::vector<int64_t>& sizes, int64_t elementBytes) {
   std::vector<int64_t> strides(sizes.size() + 1, elementBytes);
   for (size_t k = sizes.size(); k-- > 0;) {
     strides[k] = strides[k + 1] * sizes[k];
@@ -53,45 +53,35 @@ BlockCopy blockCopy(const std::vector<Part>& parts, const std::vector<int64_t>& 
     }
     appendPart(copy, part, strides, inner, 0, 0);
   }
+  copy.begin = copy.pieces.empty() ? 0 : copy.pieces[0].from;
   return copy;
 }
 
-void BlockCopy::pack(const void* tensor, void* sideBySide) const {
-  const char* from = static_cast<const char*>(tensor);
-  char* to = static_cast<char*>(sideBySide);
-  for (const Piece& p : pieces) {
-    std::memcpy(to, from + p.offset, p.bytes);
-    to += p.bytes;
+BlockCopy unpacking(const std::vector<Part>& parts, const std::vector<int64_t>& sizes, int64_t elementBytes) {
+  BlockCopy copy = packing(parts, sizes, elementBytes);
+  for (BytePiece& p : copy.pieces) {
+    std::swap(p.from, p.to);
   }
+  return copy;
 }
 
-void BlockCopy::unpack(const void* sideBySide, void* tensor) const {
-  const char* from = static_cast<const char*>(sideBySide);
-  char* to = static_cast<char*>(tensor);
-  for (const Piece& p : pieces) {
-    std::memcpy(to + p.offset, from, p.bytes);
-    from += p.bytes;
-  }
-}
-
-void copyBlock(const void* fromTensor, const BlockCopy& from, void* toTensor, const BlockCopy& to) {
-  const char* source = static_cast<const char*>(fromTensor);
-  char* target = static_cast<char*>(toTensor);
-  size_t piece = 0;
+std::vector<BytePiece> directCopy(const BlockCopy& packed, const BlockCopy& unpacked) {
+  std::vector<BytePiece> pieces;
+  auto source = packed.pieces.begin();
   int64_t done = 0;  // of the source's piece
-  for (const BlockCopy::Piece& t : to.pieces) {
-    for (int64_t filled = 0; filled < t.bytes;) {
-      const BlockCopy::Piece& s = from.pieces[piece];
-      const int64_t bytes = std::min(t.bytes - filled, s.bytes - done);
-      std::memcpy(target + t.offset + filled, source + s.offset + done, bytes);
+  for (const BytePiece& target : unpacked.pieces) {
+    for (int64_t filled = 0; filled < target.bytes;) {
+      const int64_t bytes = std::min(target.bytes - filled, source->bytes - done);
+      pieces.push_back({source->from + done, target.to + filled, bytes});
       filled += bytes;
       done += bytes;
-      if (done == s.bytes) {
-        piece++;
+      if (done == source->bytes) {
+        source++;
         done = 0;
       }
     }
   }
+  return pieces;
 }
 
 }  // namespace meshfuse

@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "host/order_steps.h"
 #include "host/reference.h"
-#include "host/routine.h"
+#include "host/verify_program.h"
 #include "ir/fusion.h"
-#include "jit/orc/cpu_compiler.h"
 #include "tensor/tensor.h"
 
 namespace meshfuse {
@@ -22,9 +22,13 @@ class HostBuilder {
       : fusion_(std::move(fusion)),
         segments_(segments),
         options_(options),
-        program_{
-            .fusion = fusion_, .workers = options.workers, .rank = options.rank, .communicates = options.communicates} {
-  }
+        program_{.fusion = fusion_,
+                 .device = options.device,
+                 .deviceId = options.device->id(),
+                 .rank = options.rank,
+                 .ranks = options.ranks,
+                 .identity = options.identity,
+                 .communicates = options.communicates} {}
 
   std::shared_ptr<const HostProgram> build() {
     for (const Val* in : fusion_->inputs()) {
@@ -39,12 +43,16 @@ class HostBuilder {
         programs.push_back(s.plan.program);
       }
     }
-    kernels_ = options_.compile(programs);
+    kernels_ = options_.device->compile(programs);
     for (const Segment& s : segments_) {
       addStep(s);
     }
     finishOutputs();
-    planArena();
+    orderSteps(program_, mapped(indices(storage_), [this](int64_t t) { return root(t); }), options_.overlaps);
+    if (!program_.teams.empty()) {
+      verifyHostProgram(program_);
+    }
+    countPeak();
     return std::make_shared<const HostProgram>(std::move(program_));
   }
 
@@ -171,26 +179,19 @@ class HostBuilder {
     program_.steps.push_back(std::move(step));
   }
 
-  void workspace(Step& step, int64_t bytes) {
-    step.launch.workspaces.push_back(std::ssize(program_.arena));  // offset filled in by planArena
-    const int64_t at = std::ssize(program_.steps);
-    program_.arena.push_back({bytes, at, at});
-  }
-
   // A step that calls a library or another existing routine.
   void call(Step& step, const LibraryCall& call) {
     step.kind = HostStepKind::Routine;
     step.operands = tensors(call.op->tensorInputs());
-    step.routine = routineOf(
-        *call.op, {.layouts = call.layouts, .workers = options_.workers, .valueOf = [this](const IntExpr& offset) {
-                     return bound(offset).constValue();
-                   }});
+    step.routine = options_.device->routine(
+        *call.op,
+        {.layouts = call.layouts, .valueOf = [this](const IntExpr& offset) { return bound(offset).constValue(); }});
     if (const int64_t bytes = step.routine->workspaceBytes(); bytes > 0) {
-      workspace(step, bytes);
+      step.workspaces.push_back({bytes});
     }
   }
 
-  void launch(Step& step, const KernelPlan& plan, std::shared_ptr<const CpuKernel> kernel) {
+  void launch(Step& step, const KernelPlan& plan, std::shared_ptr<const Kernel> kernel) {
     LaunchPlan& l = step.launch;
     l.kernel = std::move(kernel);
     l.program = tile::toString(plan.program);
@@ -209,17 +210,15 @@ class HostBuilder {
         continue;
       }
       const KernelPlan::Workspace& w = plan.workspaces[slot.workspace];
-      int64_t bytes = constantOf(w.elements, plan.program, l) * dataTypeSize(w.dtype);
       l.tensors.push_back(-1);
-      l.zeroed.push_back(w.zeroed ? bytes : 0);
-      workspace(step, bytes);
+      step.workspaces.push_back({constantOf(w.elements, plan.program, l) * dataTypeSize(w.dtype), w.zeroed});
     }
     std::vector<uint64_t> slots(l.tensors.size(), 0);
     for (const IntExpr& e : l.sizes) {
       slots.push_back(e.isConst() ? static_cast<uint64_t>(e.constValue()) : 0);
     }
     slots.resize(slots.size() + l.scalars.size());
-    program_.scratchBytes = std::max(program_.scratchBytes, l.kernel->scratchBytes(slots.data()));
+    program_.scratchBytes = std::max(program_.scratchBytes, options_.device->scratchBytes(*l.kernel, slots));
   }
 
   void communicate(Step& step, const Expr& e) {
@@ -271,10 +270,12 @@ class HostBuilder {
     CommCall& c = step.comm;
     const int64_t size = dataTypeSize(c.dtype);
     int64_t space = 0;
+    BlockCopy keptFrom;
+    BlockCopy keptTo;
     const auto add = [&](const std::vector<Part>& parts, const std::vector<int64_t>& peers, const TensorView* tv,
-                         std::vector<CommCall::Message>& messages, BlockCopy& kept) {
+                         const auto& copyOf, std::vector<CommCall::Message>& messages, BlockCopy& kept) {
       for (const int64_t k : indices(parts)) {
-        BlockCopy block = blockCopy({parts[k]}, tv->constantShape(), size);
+        BlockCopy block = copyOf({parts[k]}, tv->constantShape(), size);
         if (peers[k] == options_.rank) {
           kept = std::move(block);
           continue;
@@ -289,11 +290,12 @@ class HostBuilder {
     if (c.isPermutation) {
       append(c.team.ranks, fusion_->meshes().at(a.mesh).team(options_.rank, a.axes));
     }
-    add(a.sends, a.to, e.tensorInputs()[0], c.sends, c.keptFrom);
-    add(a.receives, a.from, e.tensorOutput(), c.receives, c.keptTo);
+    add(a.sends, a.to, e.tensorInputs()[0], packing, c.sends, keptFrom);
+    add(a.receives, a.from, e.tensorOutput(), unpacking, c.receives, keptTo);
+    c.kept = directCopy(keptFrom, keptTo);
     c.bytesReceived = sumOf(c.receives, [](const CommCall::Message& m) { return m.block.bytes; });
     if (space > 0) {
-      workspace(step, space);
+      step.workspaces.push_back({space});
     }
     std::ranges::sort(c.team.ranks);
     c.team.ranks.erase(std::ranges::unique(c.team.ranks).begin(), c.team.ranks.end());
@@ -305,11 +307,11 @@ class HostBuilder {
     const int64_t size = dataTypeSize(c.dtype);
     c.counts = mapped(a.sends.empty() ? a.receives : a.sends, &Part::count);
     c.received = mapped(a.receives, &Part::count);
-    c.pack = blockCopy(a.sends, e.tensorInputs()[0]->constantShape(), size);
-    c.unpack = blockCopy(a.receives, e.tensorOutput()->constantShape(), size);
+    c.pack = packing(a.sends, e.tensorInputs()[0]->constantShape(), size);
+    c.unpack = unpacking(a.receives, e.tensorOutput()->constantShape(), size);
     for (const BlockCopy* copy : {&c.pack, &c.unpack}) {
       if (!copy->isWhole()) {
-        workspace(step, copy->bytes);
+        step.workspaces.push_back({copy->bytes});
       }
     }
     for (const int64_t k : indices(c.team.ranks)) {
@@ -341,35 +343,7 @@ class HostBuilder {
     }
   }
 
-  void planArena() {
-    std::vector<MemoryBlock>& blocks = program_.arena;
-    std::map<int64_t, size_t> blockOf;  // storage root -> block
-    for (int64_t i = 0; i < std::ssize(program_.steps); i++) {
-      for (const auto* list : {&program_.steps[i].reads, &program_.steps[i].writes}) {
-        for (const int64_t t : *list) {
-          const int64_t r = root(t);
-          if (program_.tensors[r].place != Place::Arena) {
-            continue;
-          }
-          const auto [it, isNew] = blockOf.try_emplace(r, blocks.size());
-          if (isNew) {
-            blocks.push_back({.bytes = program_.tensors[r].bytes, .firstStep = i, .tensor = r});
-          }
-          blocks[it->second].lastStep = i;
-        }
-      }
-    }
-    program_.arenaBytes = planMemory(blocks);
-    for (int64_t t = 0; t < std::ssize(program_.tensors); t++) {
-      if (const auto it = blockOf.find(root(t)); it != blockOf.end()) {
-        program_.tensors[t].offset = blocks[it->second].offset;
-      }
-    }
-    for (Step& s : program_.steps) {
-      for (int64_t& w : s.launch.workspaces) {
-        w = blocks[w].offset;
-      }
-    }
+  void countPeak() {
     program_.peakBytes = program_.arenaBytes;
     for (const Val* in : fusion_->inputs()) {
       program_.peakBytes += in->isTensor() ? program_.tensors[position_.at(in->id())].bytes : 0;
@@ -385,7 +359,7 @@ class HostBuilder {
   HostProgram program_;
   std::map<int64_t, int64_t> position_;  // Val id -> tensor
   std::vector<int64_t> storage_;         // tensor -> the tensor whose memory it shares
-  std::vector<std::shared_ptr<const CpuKernel>> kernels_;
+  std::vector<std::shared_ptr<const Kernel>> kernels_;
   size_t launches_ = 0;  // number of launches with a kernel
 };
 

@@ -14,17 +14,15 @@
 
 namespace meshfuse {
 
-class ThreadPool;
-
 struct BuildOptions {
+  std::shared_ptr<Device> device;     // of the program: compiles the kernels and makes the routines
   std::map<int64_t, Layout> layouts;  // by Val id: of inputs, views, and results that are not row-major
   int64_t rank = 0;
+  int64_t ranks = 1;                                        // of the world
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol: coord.x
-  int64_t workers = 1;
-  uint64_t identity = 0;      // of the plan; the same on all ranks
-  bool communicates = false;  // some rank of the plan does
-  // Compiles tile programs, all at once.
-  std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile;
+  uint64_t identity = 0;                                    // of the plan; the same on all ranks
+  bool communicates = false;                                // some rank of the plan does
+  bool overlaps = false;  // collectives may run beside other steps; the same on all ranks
 };
 
 // `fusion`: the local fusion of the segments; the program keeps it alive.

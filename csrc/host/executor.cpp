@@ -1,41 +1,48 @@
 #include "host/executor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "base/refused_index.h"
-#include "base/thread_pool.h"
-#include "host/routine.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
-#include "jit/orc/cpu_compiler.h"
 
 namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kScratchStride = 4096;  // each worker's scratch starts on a page of its own
-
-int64_t receivedBy(const Communicator& communicator) {
-  return sumOf(communicator.counters().of, &TransferCounters::Entry::bytesReceived);
+// Removes the records of steps that have not run.
+void keepRun(std::vector<StepRecord>* records) {
+  if (records != nullptr) {
+    std::erase_if(*records, [](const StepRecord& r) { return r.step == nullptr; });
+  }
 }
 
 }  // namespace
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
-    : program_(std::move(program)) {
+    : program_(std::move(program)),
+      direct_(communicator, *program_->device),
+      queue_(direct_.queue()),
+      inFlight_(program_->steps.size()),
+      lastPosted_(program_->teams.size(), -1) {
   const HostProgram& p = *program_;
+  for (const Team& team : p.teams) {
+    Communicator* const lane = communicator.lane(team);
+    if (lane != nullptr) {
+      calls_ = &communicator.calls();
+    }
+    lanes_.emplace_back(lane != nullptr ? *lane : communicator, *p.device);
+  }
   if (p.arenaBytes > 0) {
-    arena_ =
-        p.communicates ? communicator.allocate(p.arenaBytes) : Tensor::empty({p.arenaBytes}, DataType::Bool).storage();
+    const bool sharesArena = p.communicates && p.device->isHostMemory();
+    arena_ = sharesArena ? communicator.allocate(p.arenaBytes) : p.device->allocate(p.arenaBytes);
   }
   if (p.scratchBytes > 0) {
-    scratchStride_ = (p.scratchBytes + kScratchStride - 1) / kScratchStride * kScratchStride;
-    scratch_ = Tensor::empty({scratchStride_ * p.workers}, DataType::Bool).storage();
+    scratch_ = p.device->allocate(p.scratchBytes);
   }
   pointers_.resize(p.tensors.size());
   char* arena = static_cast<char*>(arena_.get());
@@ -56,7 +63,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     operands_[i].resize(p.steps[i].operands.size());
     size_t workspace = 0;
     for (int64_t t : l.tensors) {
-      void* base = t >= 0 ? pointers_[t] : arena + l.workspaces[workspace++];
+      void* base = t >= 0 ? pointers_[t] : arena + p.steps[i].workspaces[workspace++].offset;
       slots.push_back(std::bit_cast<uint64_t>(base));
     }
     for (const IntExpr& e : l.sizes) {
@@ -69,8 +76,8 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   }
 }
 
-void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs,
-                  std::span<Tensor> outputs, const ExecuteOptions& options) {
+void Binding::run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
+                  const ExecuteOptions& options) {
   for (const Bound& b : arguments_) {
     pointers_[b.tensor] = std::get<Tensor>(inputs[b.index]).data();
   }
@@ -80,31 +87,122 @@ void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const 
   if (hasRunTimeScalars_) {
     bindScalars(inputs);
   }
-  const std::vector<Step>& steps = program_->steps;
-  const bool watched = options.verify || options.profile != nullptr;
-  for (int64_t i = 0; i < std::ssize(steps); i++) {
-    if (i == options.skipStep) {
-      continue;
+  try {
+    if (program_->overlaps) {
+      // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only.
+      communicator.setStep(-1, "the begin of a program");
+      communicator.setProgram(programNumber(program_->identity, 0));
+      communicator.barrier(communicator.world());
+      communicator.setProgram(0);
+      communicator.setStep(-1, "");
     }
-    if (watched) {
-      executeWatched(steps[i], i, pool, communicator, inputs, options);
-    } else {
-      execute(steps[i], i, pool, communicator, inputs);
+    if (program_->teams.empty() && !options.verify && options.profile == nullptr) [[likely]] {
+      for (int64_t i = 0; i < std::ssize(program_->steps); i++) {
+        if (i != options.skipStep) {
+          execute(i, direct_, inputs);
+        }
+      }
+      return queue_.wait();
     }
+    runSteps(inputs, options);
+  } catch (const std::exception& why) {
+    abandon(communicator, why.what());
+    keepRun(options.profile);
+    throw;
+  }
+  keepRun(options.profile);
+}
+
+void Binding::copy(const Tensor& to, const Tensor& from) {
+  queue_.copyElements(to.elements(), from.elements());
+  queue_.wait();
+}
+
+void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& options) {
+  if (options.profile != nullptr) {
+    options.profile->assign(program_->steps.size(), {});
+  }
+  for (const int64_t i : indices(program_->steps)) {
+    if (i != options.skipStep) {
+      issue(i, inputs, options);
+    }
+  }
+  for (const int64_t i : indices(inFlight_)) {
+    await(i);
+  }
+  std::ranges::fill(lastPosted_, -1);
+  queue_.wait();
+  for (const CommPath& lane : lanes_) {
+    direct_.takeCounters(lane);
   }
 }
 
-void Binding::executeWatched(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
-                             std::span<const Argument> inputs, const ExecuteOptions& options) {
+void Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
+  const Step& step = program_->steps[number];
+  std::ranges::for_each(step.order.waits, [this](int64_t earlier) { await(earlier); });
+  const bool watched = options.verify || options.profile != nullptr;
+  if (step.order.queue == 0) {
+    return watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs);
+  }
+  CommPath& lane = lanes_[step.order.queue - 1];
+  int64_t& last = lastPosted_[step.order.queue - 1];
+  queue_.wait();  // its operand is complete
+  if (!step.runsBeside || !options.posts || calls_ == nullptr || options.verify) {
+    if (last >= 0) {  // calls of a lane run in order
+      await(last);
+    }
+    return watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
+  }
+  last = number;
+  inFlight_[number] = calls_->post(program_->teams[step.order.queue - 1], [=, this, &lane](Communicator&) {
+    try {
+      watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
+    } catch (const std::exception& why) {
+      direct_.abort(why.what());  // also after a failure of the device, which the communicator has not seen
+      throw;
+    }
+  });
+}
+
+void Binding::await(int64_t number) {
+  if (std::optional<CallQueue::Handle>& call = inFlight_[number]; call.has_value()) {
+    const CallQueue::Handle handle = *std::exchange(call, std::nullopt);
+    handle.wait();
+  }
+}
+
+void Binding::abandon(Communicator& communicator, std::string_view why) noexcept {
+  if (program_->overlaps) {
+    communicator.abort(why);  // peers may wait in lanes, where they would not notice what this rank does next
+  }
+  for (const int64_t i : indices(inFlight_)) {
+    try {
+      await(i);
+    } catch (const std::exception&) {
+      // the first failure is reported
+    }
+  }
+  std::ranges::fill(lastPosted_, -1);
+  try {
+    queue_.wait();
+  } catch (const std::exception&) {
+    // the first failure is reported
+  }
+}
+
+void Binding::executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs,
+                             const ExecuteOptions& options) {
+  const Step& step = program_->steps[number];
   const bool compared = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
   const std::vector<Argument> before = compared ? referenceInputs(step, inputs) : std::vector<Argument>();
-  StepRecord record{.step = &step, .bytesReceived = -receivedBy(communicator)};
+  StepRecord record{.step = &step, .bytesReceived = -path.bytesReceived()};
   record.begin = std::chrono::steady_clock::now();
-  execute(step, number, pool, communicator, inputs);
+  execute(number, path, inputs);
+  path.queue().wait();
   record.end = std::chrono::steady_clock::now();
-  record.bytesReceived += receivedBy(communicator);
+  record.bytesReceived += path.bytesReceived();
   if (options.profile != nullptr) {
-    options.profile->push_back(record);
+    (*options.profile)[number] = record;
   }
   if (compared) {
     compareWithReference(step, before);
@@ -129,32 +227,37 @@ void Binding::bindScalars(std::span<const Argument> inputs) {
   }
 }
 
-void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
-                      std::span<const Argument> inputs) {
+void Binding::execute(int64_t number, CommPath& path, std::span<const Argument> inputs) {
+  const Step& step = program_->steps[number];
   switch (step.kind) {
     case HostStepKind::Launch:
-      return launch(step, number, pool);
+      return launch(step, number);
     case HostStepKind::Routine: {
       std::vector<void*>& operands = operands_[number];
       for (int64_t k = 0; k < std::ssize(step.operands); k++) {
         operands[k] = pointer(step.operands[k]);
       }
-      return step.routine->run(pool, operands, pointer(step.writes[0]), workspace(step));
+      void* const space = step.workspaces.empty() ? nullptr : workspace(step, 0);
+      return queue_.call(*step.routine, operands, pointer(step.writes[0]), space);
     }
-    case HostStepKind::Communicate:
-      communicator.setStep(number, step.name);
-      communicator.setProgram(step.comm.program);
-      communicate(step, communicator, inputs);
-      communicator.setProgram(0);
-      return;
+    case HostStepKind::Communicate: {
+      const IntExpr& root = step.comm.root;
+      return path.run({.step = step,
+                       .number = number,
+                       .in = pointer(step.reads[0]),
+                       .out = pointer(step.writes[0]),
+                       .arena = static_cast<char*>(arena_.get()),
+                       .root = root.isConst() ? root.constValue() : integerValue(*program_->fusion, root, inputs)});
+    }
     case HostStepKind::Copy:
-      return copyElements(elements(step.writes[0]), elements(step.reads[0]));
+      return queue_.copyElements(elements(step.writes[0]), elements(step.reads[0]));
     case HostStepKind::Reference:
+      queue_.wait();
       return reference(step, referenceInputs(step, inputs));
   }
 }
 
-void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
+void Binding::launch(const Step& step, int64_t number) {
   const LaunchPlan& l = step.launch;
   std::vector<uint64_t>& slots = slots_[number];
   for (int64_t k = 0; k < std::ssize(l.tensors); k++) {
@@ -162,106 +265,18 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
       slots[k] = std::bit_cast<uint64_t>(pointers_[l.tensors[k]]);
     }
   }
-  for (int64_t k = 0; k < std::ssize(l.zeroed); k++) {
-    if (l.zeroed[k] > 0) {
-      std::memset(workspace(step, k), 0, l.zeroed[k]);
+  for (const int64_t k : indices(step.workspaces)) {
+    if (step.workspaces[k].zeroed) {
+      queue_.clear(workspace(step, k), step.workspaces[k].bytes);
     }
   }
-  char* scratch = static_cast<char*>(scratch_.get());
-  RefusedIndex refused;
-  auto run = [&](int64_t begin, int64_t end, int64_t worker) {
-    void* own = scratch + worker * scratchStride_;
-    if (l.checksIndices) {
-      RefusedIndexScope scope(refused);
-      l.kernel->run(slots.data(), begin, end, own);
-    } else {
-      l.kernel->run(slots.data(), begin, end, own);
-    }
-  };
-  if (l.parts == 1) {
-    run(0, 1, 0);
-  } else {
-    pool.run(l.parts, run);
-  }
-  check(!refused.any(), "[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}", step.name,
-        refused.index(), refused.extent(), refused.extent());
-}
-
-void Binding::communicate(const Step& step, Communicator& communicator, std::span<const Argument> inputs) {
-  const CommCall& c = step.comm;
-  const void* in = pointer(step.reads[0]);
-  void* out = pointer(step.writes[0]);
-  const Team& team = c.team;
-  if (!c.counts.empty()) {
-    return communicateUneven(step, communicator, in, out);
-  }
-  switch (c.kind) {
-    case Collective::AllGather:
-      return communicator.allGather(team, in, out, c.count, c.dtype);
-    case Collective::AllReduce:
-      return communicator.allReduce(team, in, out, c.count, c.dtype, c.reduce);
-    case Collective::ReduceScatter:
-      return communicator.reduceScatter(team, in, out, c.count, c.dtype, c.reduce);
-    case Collective::AllToAll:
-      return communicator.allToAll(team, in, out, c.count, c.dtype);
-    case Collective::Broadcast: {
-      const int64_t root = c.root.isConst() ? c.root.constValue() : integerValue(*program_->fusion, c.root, inputs);
-      if (team.ranks[root] == communicator.rank()) {
-        std::memcpy(out, in, c.count * dataTypeSize(c.dtype));
-      }
-      return communicator.broadcast(team, out, c.count, c.dtype, root);
-    }
-    case Collective::Transfer:
-      return transfer(step, communicator, in, out);
-    default:
-      throwInternalError(fmt::format("[run] {}: no host program has such a step", step.name));
-  }
-}
-
-void Binding::transfer(const Step& step, Communicator& communicator, const void* in, void* out) {
-  using enum Communicator::Transfer::Direction;
-  const CommCall& c = step.comm;
-  const auto placeOf = [&](const CommCall::Message& m, const void* tensor) {
-    char* whole = static_cast<char*>(const_cast<void*>(tensor));
-    return m.block.isOnePiece() ? whole + m.block.begin() : workspace(step) + m.offset;
-  };
-  transfers_.clear();
-  for (const CommCall::Message& m : c.sends) {
-    if (!m.block.isOnePiece()) {
-      m.block.pack(in, placeOf(m, in));
-    }
-    transfers_.push_back({Send, m.peer, placeOf(m, in), m.block.bytes});
-  }
-  for (const CommCall::Message& m : c.receives) {
-    transfers_.push_back({Recv, m.peer, placeOf(m, out), m.block.bytes});
-  }
-  copyBlock(in, c.keptFrom, out, c.keptTo);
-  communicator.transfer(transfers_);
-  for (const CommCall::Message& m : c.receives) {
-    if (!m.block.isOnePiece()) {
-      m.block.unpack(placeOf(m, out), out);
-    }
-  }
-}
-
-void Binding::communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out) {
-  const CommCall& c = step.comm;
-  const bool packs = !c.pack.isWhole();
-  const void* sent = packs ? workspace(step) : in;
-  void* received = c.unpack.isWhole() ? out : workspace(step, packs ? 1 : 0);
-  if (packs) {
-    c.pack.pack(in, workspace(step));
-  }
-  if (c.kind == Collective::AllGather) {
-    communicator.allGatherV(c.team, sent, received, c.counts, c.dtype);
-  } else if (c.kind == Collective::ReduceScatter) {
-    communicator.reduceScatterV(c.team, sent, received, c.counts, c.dtype, c.reduce);
-  } else {
-    communicator.allToAllV(c.team, sent, received, c.counts, c.received, c.dtype);
-  }
-  if (received != out) {
-    c.unpack.unpack(received, out);
-  }
+  queue_.launch({.kernel = *l.kernel,
+                 .name = step.name,
+                 .slots = slots,
+                 .parts = l.parts,
+                 .scratch = scratch_.get(),
+                 .scratchBytes = program_->scratchBytes,
+                 .checksIndices = l.checksIndices});
 }
 
 StridedElements Binding::elements(int64_t tensor) const {
@@ -271,7 +286,7 @@ StridedElements Binding::elements(int64_t tensor) const {
 
 Tensor Binding::view(int64_t tensor) const {
   const TensorPlan& t = program_->tensors[tensor];
-  return Tensor::wrap(pointer(tensor), t.sizes, t.strides, t.dtype);
+  return Tensor::wrap(pointer(tensor), t.sizes, t.strides, t.dtype, nullptr, program_->device->id());
 }
 
 std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {

@@ -1,23 +1,25 @@
 // Executes a HostProgram: binds pointers, runs the steps in order.
 //
-// A Binding is the mutable state of a program: its arena, the argument slots of every launch, scratch for every worker. One call
+// A Binding is the mutable state of a program: its arena, the argument slots of every launch, scratch, a queue of the device. One call
 // at a time uses a binding; calls allocate nothing.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "host/comm_path.h"
 #include "host/program.h"
 #include "host/scalars.h"
+#include "multidevice/transport/call_queue.h"
 #include "multidevice/transport/communicator.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
-
-class ThreadPool;
 
 // One step of a run, for profiles and traces.
 struct StepRecord {
@@ -32,6 +34,7 @@ struct ExecuteOptions {
   bool verify = false;                         // compare each step with the reference interpreter
   std::vector<StepRecord>* profile = nullptr;  // receives one entry for each step
   int64_t skipStep = -1;                       // fault injection: a communication step that is not run
+  bool posts = false;  // steps that may run beside others do so on threads of their own; each rank decides for itself
 };
 
 class Binding {
@@ -41,35 +44,40 @@ class Binding {
   // inputs: one for each fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
   // UserError if a kernel reads an index out of range; DeviceError if a peer fails; InternalError naming the step, tensor, position and
   // values if verification fails.
-  void run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
+  void run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
            const ExecuteOptions& options = {});
+  // Copies elements between tensors of the device.
+  void copy(const Tensor& to, const Tensor& from);
 
  private:
-  void executeWatched(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
-                      std::span<const Argument> inputs, const ExecuteOptions& options);
+  void runSteps(std::span<const Argument> inputs, const ExecuteOptions& options);
+  void issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
+  void await(int64_t number);
+  // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
+  void abandon(Communicator& communicator, std::string_view why) noexcept;
+  void executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs, const ExecuteOptions& options);
   void bindScalars(std::span<const Argument> inputs);
-  void execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
-               std::span<const Argument> inputs);
-  void launch(const Step& step, size_t number, ThreadPool& pool);
-  void communicate(const Step& step, Communicator& communicator, std::span<const Argument> inputs);
-  void communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out);
-  void transfer(const Step& step, Communicator& communicator, const void* in, void* out);
+  void execute(int64_t number, CommPath& path, std::span<const Argument> inputs);
+  void launch(const Step& step, int64_t number);
   void reference(const Step& step, std::span<const Argument> inputs);
   void compareWithReference(const Step& step, std::span<const Argument> inputs) const;
   std::vector<Argument> referenceInputs(const Step& step, std::span<const Argument> inputs) const;
   StridedElements elements(int64_t tensor) const;
   Tensor view(int64_t tensor) const;
   void* pointer(int64_t tensor) const { return pointers_[tensor]; }
-  // Of a step; nullptr if it has fewer.
-  char* workspace(const Step& step, size_t k = 0) const {
-    const std::vector<int64_t>& offsets = step.launch.workspaces;
-    return k < offsets.size() ? static_cast<char*>(arena_.get()) + offsets[k] : nullptr;
+  void* workspace(const Step& step, int64_t k) const {
+    return static_cast<char*>(arena_.get()) + step.workspaces[k].offset;
   }
 
   std::shared_ptr<const HostProgram> program_;
   std::shared_ptr<void> arena_;
   std::shared_ptr<void> scratch_;
-  int64_t scratchStride_ = 0;  // from one worker's scratch to the next
+  CommPath direct_;                                         // of the caller's thread
+  Queue& queue_;                                            // of that path: all work of the device
+  CallQueue* calls_ = nullptr;                              // null: the communicator has no lanes
+  std::vector<CommPath> lanes_;                             // of the program's teams
+  std::vector<std::optional<CallQueue::Handle>> inFlight_;  // by step: posted and not waited for
+  std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none
   // A tensor that is argument or result number `index` of the call.
   struct Bound {
     int64_t tensor = 0;
@@ -80,7 +88,6 @@ class Binding {
   std::vector<void*> pointers_;               // by tensor
   std::vector<std::vector<uint64_t>> slots_;  // by step
   std::vector<std::vector<void*>> operands_;  // of library calls and routines, by step
-  std::vector<Communicator::Transfer> transfers_;
   ScalarSteps scalars_;
   std::vector<std::vector<int64_t>> scalarOf_;  // by step: number in scalars_ of each scalar argument
   bool hasRunTimeScalars_ = false;

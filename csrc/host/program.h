@@ -11,20 +11,19 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "device/device.h"
 #include "digits/int_expr.h"
 #include "host/block_copy.h"
+#include "host/happens_before.h"
 #include "host/memory_plan.h"
 #include "multidevice/transport/communicator.h"
-#include "schedule/group.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
 
 namespace meshfuse {
 
 class Fusion;
-class Routine;
 class Val;
-struct CpuKernel;
 
 enum class HostStepKind : uint8_t { Launch, Routine, Communicate, Copy, Reference };
 
@@ -43,12 +42,10 @@ struct TensorPlan {
 
 // A kernel, ready to run.
 struct LaunchPlan {
-  std::shared_ptr<const CpuKernel> kernel;
+  std::shared_ptr<const Kernel> kernel;
   int64_t parts = 1;
-  std::vector<int64_t> tensors;     // position of each tensor slot, -1 for a workspace
-  std::vector<int64_t> workspaces;  // arena offsets of the -1 slots, in order
-  std::vector<int64_t> zeroed;      // bytes to clear from each workspace before the launch
-  std::vector<IntExpr> sizes;       // over the symbols of run-time integers; constants where known
+  std::vector<int64_t> tensors;  // position of each tensor slot, -1 for a workspace: those of the step, in order
+  std::vector<IntExpr> sizes;    // over the symbols of run-time integers; constants where known
   std::vector<const Val*> scalars;
   std::vector<DataType> scalarTypes;
   std::string program;         // the tile program's text
@@ -78,8 +75,7 @@ struct CommCall {
   };
   std::vector<Message> sends;
   std::vector<Message> receives;
-  BlockCopy keptFrom;
-  BlockCopy keptTo;
+  std::vector<BytePiece> kept;
   uint64_t program = 0;  // identifies the plan and the step among its communications: the same on all ranks
   int64_t bytesReceived =
       0;  // by this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time
@@ -92,30 +88,46 @@ struct CommCall {
   return hashCombine(identity, static_cast<uint64_t>(number + 1));
 }
 
+// Memory in the arena that one step uses.
+struct Workspace {
+  int64_t bytes = 0;
+  bool zeroed = false;  // cleared before the step
+  int64_t offset = 0;
+};
+
 struct Step {
   HostStepKind kind = HostStepKind::Launch;
   std::string name;            // "softmax T7", "all-reduce T9": for messages, traces and the profile
   std::vector<int64_t> reads;  // tensors
   std::vector<int64_t> writes;
-  LaunchPlan launch;                        // Launch
-  std::shared_ptr<const Routine> routine;   // Routine; workspace at launch.workspaces[0]
-  std::vector<int64_t> operands;            // Routine: tensors in the op's order; `reads` has each once
-  CommCall comm;                            // Communicate
+  LaunchPlan launch;                       // Launch
+  std::shared_ptr<const Routine> routine;  // Routine
+  std::vector<int64_t> operands;           // Routine: tensors in the op's order; `reads` has each once
+  CommCall comm;                           // Communicate
+  std::vector<Workspace> workspaces;
+  StepOrder
+      order;  // queue 0: work of the device, on the caller's thread; k: a collective in the lane of HostProgram::teams[k - 1]
+  bool runsBeside = false;                  // a collective that other steps run beside: on the thread of its lane
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
 
 struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
+  std::shared_ptr<Device> device;        // runs the program
+  DeviceId deviceId;                     // its id
   std::vector<TensorPlan> tensors;
   std::vector<Step> steps;
   std::vector<int64_t> outputs;                 // tensor of each fusion output
   std::vector<std::optional<int64_t>> aliasOf;  // by output: the fusion input whose memory it uses
+  std::vector<Team> teams;                      // of the queues of collectives
   std::vector<MemoryBlock> arena;
   int64_t arenaBytes = 0;
-  int64_t peakBytes = 0;  // arguments, results and arena
-  int64_t workers = 1;
-  int64_t scratchBytes = 0;  // of one worker
+  int64_t peakBytes = 0;     // arguments, results and arena
+  int64_t scratchBytes = 0;  // the most that a launch needs
   int64_t rank = 0;
+  int64_t ranks = 1;
+  uint64_t identity = 0;      // of the plan; the same on all ranks
+  bool overlaps = false;      // collectives may run beside other steps, on some rank
   bool communicates = false;  // some rank does
 
   std::string toString() const;

@@ -53,7 +53,8 @@ Array makeArray(DataType dtype, Sizes sizes) {
   return result;
 }
 
-Array toArray(const Tensor& tensor) {
+Array toArray(const Tensor& source) {
+  const Tensor tensor = source.to(DeviceId::cpu());
   Array result = makeArray(tensor.dtype(), Sizes(tensor.sizes().begin(), tensor.sizes().end()));
   std::vector<int64_t> offsets = stridedOffsets(tensor.sizes(), tensor.strides());
   const auto* base = tensor.data_as<const char>();
@@ -69,7 +70,7 @@ Array toArray(const Tensor& tensor) {
 }
 
 Tensor toTensor(const Array& array) {
-  Tensor tensor = Tensor::empty(array.sizes, array.dtype);
+  Tensor tensor = Tensor::empty(array.sizes, array.dtype, DeviceId::cpu());
   auto* base = tensor.data_as<char>();
   for (int64_t i = 0; i < array.numel(); i++) {
     char* address = base + i * dataTypeSize(array.dtype);

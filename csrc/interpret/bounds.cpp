@@ -13,9 +13,11 @@ namespace meshfuse {
 namespace {
 
 BoundedTensor bounded(const reference::Array& array) {
-  BoundedTensor result{reference::toTensor(array), Tensor::zeros(array.sizes, DataType::Double), array.uncertain};
-  std::copy(array.error.begin(), array.error.end(), result.error.data_as<double>());
-  return result;
+  const Tensor error = Tensor::empty(array.sizes, DataType::Double, DeviceId::cpu());
+  auto* const bounds = error.data_as<double>();
+  std::copy(array.error.begin(), array.error.end(), bounds);
+  std::fill(bounds + array.error.size(), bounds + error.numel(), 0.0);
+  return {reference::toTensor(array), error, array.uncertain};
 }
 
 // How an element is printed: all its digits.

@@ -107,10 +107,6 @@ void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
 
 }  // namespace
 
-DeviceInfo DeviceInfo::hopper() {
-  return {.target = tile::Target::Gpu, .lastCacheBytes = 50 << 20, .architecture = "sm_90a"};
-}
-
 RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a) {
   RowDigits d;
   int64_t v = vectorOf(group, a);

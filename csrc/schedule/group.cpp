@@ -1,19 +1,12 @@
 #include "schedule/group.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
-#include "tensor/tensor.h"
 
 namespace meshfuse {
-
-Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layouts) {
-  const auto known = layouts.find(tensor->id());
-  return known != layouts.end() ? known->second : Layout{contiguousStrides(tensor->constantShape())};
-}
 
 std::vector<const Expr*> reductionsOf(const Group& group) {
   std::vector<const Expr*> reductions;

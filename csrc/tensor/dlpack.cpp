@@ -35,6 +35,8 @@ std::optional<DataType> typeOf(const dlpack::DlDataType& t) {
 
 ManagedTensor* toDlpack(const Tensor& tensor) {
   check(tensor.defined(), "[dlpack] the tensor is undefined; give one with data");
+  check(tensor.device() == DeviceId::cpu(), "[dlpack] the tensor is on {}, expected cpu; copy it with to()",
+        tensor.device().toString());
   auto* out = new Exported{tensor, {}, {}, {}};
   out->sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   out->strides.assign(tensor.strides().begin(), tensor.strides().end());

@@ -66,7 +66,7 @@ std::string npyBytes(const Tensor& tensor) {
   std::string bytes(kMagic);
   bytes += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
   bytes += header;
-  Tensor dense = tensor.contiguous();
+  const Tensor dense = tensor.to(DeviceId::cpu()).contiguous();
   bytes.append(static_cast<const char*>(dense.data()), dense.nbytes());
   return bytes;
 }
@@ -101,7 +101,7 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
   }
   std::string_view data = bytes.substr(start + length);
   check(std::ssize(data) >= expected, "[npy] {}: {} bytes of data, the shape needs {}", file, data.size(), expected);
-  Tensor t = Tensor::empty(sizes, *dtype);
+  Tensor t = Tensor::empty(sizes, *dtype, DeviceId::cpu());
   std::memcpy(t.data(), data.data(), expected);
   return fortran ? t.permute(order) : t;
 }

@@ -34,6 +34,14 @@ int64_t countElements(std::span<const int64_t> sizes) {
   return count;
 }
 
+// The host reads the memory of another device from the first element on.
+void checkStrides(const DeviceMemory* memory, std::span<const int64_t> strides) {
+  if (memory != nullptr && std::ranges::any_of(strides, [](int64_t s) { return s < 0; })) {
+    throwUserError(fmt::format("[tensor] strides {} of a tensor that is not on the CPU; expected none below 0",
+                               listText(strides)));
+  }
+}
+
 int64_t wrapAxis(int64_t axis, int64_t dim, const char* what) {
   check(axis >= -dim && axis < dim, "[{}] axis {} of a tensor of {} dims; expected {} to {}", what, axis, dim, -dim,
         dim - 1);
@@ -107,7 +115,9 @@ std::vector<int64_t> stridesOf(std::span<const int64_t> sizes, const Dims& dims)
 }
 
 // The address `offset` elements after the first one.
-char* elementAt(const Tensor& t, int64_t offset) { return t.data_as<char>() + offset * dataTypeSize(t.dtype()); }
+char* elementAt(const Tensor& t, int64_t offset) {
+  return static_cast<char*>(t.data()) + offset * dataTypeSize(t.dtype());
+}
 
 struct Row {
   const char* data;
@@ -146,48 +156,63 @@ bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> stride
 }
 
 Tensor::Tensor(std::shared_ptr<void> storage, void* data, DataType dtype, std::vector<int64_t> sizes,
-               std::vector<int64_t> strides)
+               std::vector<int64_t> strides, DeviceMemory* memory)
     : storage_(std::move(storage)),
       data_(data),
+      memory_(memory),
       dtype_(dtype),
       sizes_(std::move(sizes)),
       strides_(std::move(strides)) {}
 
-Tensor Tensor::empty(std::vector<int64_t> sizes, DataType dtype) {
-  size_t bytes = static_cast<size_t>(countElements(sizes)) * static_cast<size_t>(dataTypeSize(dtype));
+Tensor Tensor::empty(std::vector<int64_t> sizes, DataType dtype, DeviceId device) {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(countElements(sizes), dataTypeSize(dtype), &bytes)) {
+    throwUserError(
+        fmt::format("[tensor] sizes {} of {} have more than 2^63 bytes; expected fewer", listText(sizes), name(dtype)));
+  }
+  std::vector<int64_t> strides = contiguousStrides(sizes);
+  if (device != DeviceId::cpu()) {
+    DeviceMemory& memory = registeredDevice(device);
+    std::shared_ptr<void> storage = memory.allocate(bytes);
+    void* const data = storage.get();
+    return {std::move(storage), data, dtype, std::move(sizes), std::move(strides), &memory};
+  }
   void* data = hostPool().allocate(bytes);
   std::shared_ptr<void> storage(data, [bytes](void* p) { hostPool().deallocate(p, bytes); });
-  std::vector<int64_t> strides = contiguousStrides(sizes);
-  return {std::move(storage), data, dtype, std::move(sizes), std::move(strides)};
+  return {std::move(storage), data, dtype, std::move(sizes), std::move(strides), nullptr};
 }
 
 Tensor Tensor::zeros(std::vector<int64_t> sizes, DataType dtype) {
-  Tensor t = empty(std::move(sizes), dtype);
+  Tensor t = empty(std::move(sizes), dtype, DeviceId::cpu());
   std::memset(t.data_, 0, t.nbytes());
-  return t;
+  return t.to(defaultDevice());
 }
 
 Tensor Tensor::full(std::vector<int64_t> sizes, DataType dtype, double value) {
-  return scalar(value, dtype).expand(std::move(sizes)).clone();
+  Tensor one = empty({}, dtype, DeviceId::cpu());
+  storeElement(one.data_, dtype, value);
+  return one.expand(std::move(sizes)).clone().to(defaultDevice());
 }
 
 Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
-                    std::shared_ptr<void> owner) {
+                    std::shared_ptr<void> owner, DeviceId device) {
   int64_t count = countElements(sizes);
   check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride for each dim",
         sizes.size(), strides.size());
   check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
-  return {std::move(owner), data, dtype, std::move(sizes), std::move(strides)};
+  DeviceMemory* const memory = device == DeviceId::cpu() ? nullptr : &registeredDevice(device);
+  checkStrides(memory, strides);
+  return {std::move(owner), data, dtype, std::move(sizes), std::move(strides), memory};
 }
 
 Tensor Tensor::of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype) {
-  Tensor t = empty(std::move(sizes), dtype);
+  Tensor t = empty(std::move(sizes), dtype, DeviceId::cpu());
   check(std::ssize(values) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}", values.size(),
         listText(t.sizes_), t.numel());
   for (int64_t i : indices(values)) {
     storeElement(elementAt(t, i), dtype, values[i]);
   }
-  return t;
+  return t.to(defaultDevice());
 }
 
 Tensor Tensor::of(std::initializer_list<double> values, std::vector<int64_t> sizes, DataType dtype) {
@@ -231,7 +256,7 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
 }
 
 Tensor Tensor::strided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
-  return {storage_, elementAt(*this, offset), dtype_, std::move(sizes), std::move(strides)};
+  return {storage_, elementAt(*this, offset), dtype_, std::move(sizes), std::move(strides), memory_};
 }
 
 Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
@@ -239,6 +264,7 @@ Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> stride
   check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride for each dim",
         sizes.size(), strides.size());
   check(offset >= 0, "[asStrided] offset {}; expected at least 0", offset);
+  checkStrides(memory_, strides);
   return strided(std::move(sizes), std::move(strides), offset);
 }
 
@@ -308,9 +334,47 @@ Tensor Tensor::withGlobalShape(std::vector<int64_t> sizes) const {
 }
 
 Tensor Tensor::clone() const {
-  Tensor t = empty(sizes_, dtype_);
+  Tensor t = empty(sizes_, dtype_, device());
   t.globalShape_ = globalShape_;
   t.copyFrom(*this);
+  return t;
+}
+
+void Tensor::throwNotOnHost() const {
+  throwUserError(
+      fmt::format("[tensor] the elements of a tensor on {} are not in host memory; copy it with to(DeviceId::cpu())",
+                  device().toString()));
+}
+
+int64_t Tensor::spannedBytes() const {
+  const int64_t last = sumOf(indices(sizes_), [&](int64_t d) { return (sizes_[d] - 1) * strides_[d]; });
+  return numel() == 0 ? 0 : (last + 1) * dataTypeSize(dtype_);
+}
+
+Tensor Tensor::onHost() const {
+  if (memory_ == nullptr) {
+    return *this;
+  }
+  const int64_t bytes = spannedBytes();
+  const Tensor copy = empty({bytes}, DataType::Bool, DeviceId::cpu());
+  memory_->read(copy.data_, data_, bytes);
+  Tensor t{copy.storage_, copy.data_, dtype_, sizes_, strides_, nullptr};
+  t.globalShape_ = globalShape_;
+  return t;
+}
+
+Tensor Tensor::to(DeviceId device) const {
+  if (device == this->device()) {
+    return *this;
+  }
+  check(defined(), "[to] the tensor is undefined; give one with data");
+  const Tensor source = onHost();
+  if (device == DeviceId::cpu()) {
+    return source;
+  }
+  Tensor t = empty(sizes_, dtype_, device);
+  t.globalShape_ = globalShape_;
+  t.copyFrom(source);
   return t;
 }
 
@@ -318,7 +382,7 @@ Tensor Tensor::to(DataType dtype) const {
   if (dtype == dtype_) {
     return *this;
   }
-  Tensor t = empty(sizes_, dtype);
+  Tensor t = empty(sizes_, dtype, device());
   t.copyFrom(*this);
   return t;
 }
@@ -326,7 +390,19 @@ Tensor Tensor::to(DataType dtype) const {
 void Tensor::copyFrom(const Tensor& source) {
   check(sizes_ == source.sizes_, "[copyFrom] sizes differ: the destination has {}, the source {}", listText(sizes_),
         listText(source.sizes_));
-  copyElements(elements(), source.elements());
+  if (memory_ == nullptr && source.memory_ == nullptr) {
+    return copyElements(elements(), source.elements());
+  }
+  const Tensor from = source.onHost();
+  if (memory_ == nullptr) {
+    copyElements(elements(), from.elements());
+  } else if (isContiguous()) {
+    memory_->write(data_, from.to(dtype_).contiguous().data_, nbytes());
+  } else {
+    const Tensor mine = onHost();  // elements between those of the tensor stay as they are
+    copyElements(mine.elements(), from.elements());
+    memory_->write(data_, mine.data_, spannedBytes());
+  }
 }
 
 void copyElements(const StridedElements& to, const StridedElements& from) {
@@ -357,7 +433,8 @@ void copyElements(const StridedElements& to, const StridedElements& from) {
 
 namespace {
 
-char* addressOf(const Tensor& t, std::span<const int64_t> position) {
+// One element, as a tensor without dims.
+Tensor elementOf(const Tensor& t, std::span<const int64_t> position) {
   check(std::ssize(position) == t.dim(), "[tensor] got {} indices for a tensor of {} dims", position.size(), t.dim());
   int64_t offset = 0;
   for (int64_t k : indices(position)) {
@@ -365,7 +442,7 @@ char* addressOf(const Tensor& t, std::span<const int64_t> position) {
           listText(position), listText(t.sizes()));
     offset += position[k] * t.strides()[k];
   }
-  return elementAt(t, offset);
+  return t.asStrided({}, {}, offset);
 }
 
 // Nested lists of the dims from `axis` on, of the elements from `offset` on.
@@ -381,23 +458,28 @@ std::string valuesText(const Tensor& t, int64_t axis, int64_t offset) {
 
 }  // namespace
 
-double Tensor::at(std::span<const int64_t> position) const { return loadElement(addressOf(*this, position), dtype_); }
+double Tensor::at(std::span<const int64_t> position) const {
+  return loadElement(elementOf(*this, position).onHost().data_, dtype_);
+}
 
 double Tensor::at(std::initializer_list<int64_t> position) const {
   return at(std::span<const int64_t>(position.begin(), position.size()));
 }
 
 void Tensor::set(std::span<const int64_t> position, double value) {
-  storeElement(addressOf(*this, position), dtype_, value);
+  Tensor element = elementOf(*this, position);
+  const Tensor copy = element.onHost();
+  storeElement(copy.data_, dtype_, value);
+  element.copyFrom(copy);
 }
 
 double Tensor::item() const {
   check(numel() == 1, "[item] a tensor of sizes {} has {} elements; expected one", listText(sizes_), numel());
-  return loadElement(data_, dtype_);
+  return loadElement(onHost().data_, dtype_);
 }
 
 std::vector<double> Tensor::toVector() const {
-  const Tensor dense = contiguous();
+  const Tensor dense = onHost().contiguous();
   const auto value = [&](int64_t i) { return loadElement(elementAt(dense, i), dtype_); };
   return mapped(std::views::iota(int64_t{0}, numel()), value);
 }
@@ -407,12 +489,13 @@ std::string Tensor::toString() const {
     return "undefined";
   }
   constexpr int64_t kMostPrinted = 64;
-  const std::string text = fmt::format("{}{}", name(dtype_), listText(sizes_));
-  return numel() > kMostPrinted || data_ == nullptr ? text : text + " " + valuesText(*this, 0, 0);
+  const std::string place = memory_ == nullptr ? "" : " on " + device().toString();
+  const std::string text = fmt::format("{}{}{}", name(dtype_), listText(sizes_), place);
+  return numel() > kMostPrinted || data_ == nullptr ? text : text + " " + valuesText(onHost(), 0, 0);
 }
 
 Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low, double high) {
-  Tensor t = Tensor::empty(std::move(sizes), dtype);
+  Tensor t = Tensor::empty(std::move(sizes), dtype, DeviceId::cpu());
   for (int64_t i = 0; i < t.numel(); i++) {
     char* to = elementAt(t, i);
     uint64_t bits = hashCombine(hashCombine(0, seed), static_cast<uint64_t>(i));
@@ -422,7 +505,7 @@ Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, d
       storeElement(to, dtype, low);  // rounded up to the excluded end
     }
   }
-  return t;
+  return t.to(defaultDevice());
 }
 
 }  // namespace meshfuse

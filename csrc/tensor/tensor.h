@@ -2,6 +2,9 @@
 //
 // Copying a Tensor shares its storage. Sizes and strides are in elements; strides may be 0 (expanded), and the array need not be
 // contiguous. A rank's shard of a sharded tensor is a Tensor with local sizes.
+//
+// A tensor of another device than the CPU may be viewed, copied and passed to a program of this device. Functions that read or write
+// elements copy them from or to the device; data_as() refuses, because the host cannot access the memory.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "tensor/device_memory.h"
 #include "tensor/dtype.h"
 
 namespace meshfuse {
-
-struct Device {
-  enum class Kind : uint8_t { Cpu, Cuda } kind = Kind::Cpu;
-  int64_t index = 0;
-  friend bool operator==(const Device&, const Device&) = default;
-};
 
 // Elements in memory, borrowed: the memory and layout of a tensor.
 struct StridedElements {
@@ -34,13 +32,14 @@ struct StridedElements {
 class Tensor {
  public:
   Tensor() = default;  // undefined: no storage, sizes {}
-  // Contiguous, uninitialised, 64-byte aligned, from the pooled allocator. UserError on negative sizes.
-  static Tensor empty(std::vector<int64_t> sizes, DataType dtype);
+  // Contiguous, uninitialised, 64-byte aligned; on the CPU from the pooled allocator. UserError on negative sizes. This function and those
+  // below, except wrap(), make tensors of the default device where no device is given.
+  static Tensor empty(std::vector<int64_t> sizes, DataType dtype, DeviceId device = defaultDevice());
   static Tensor zeros(std::vector<int64_t> sizes, DataType dtype);
   static Tensor full(std::vector<int64_t> sizes, DataType dtype, double value);
-  // A view of memory that `owner` keeps alive, or the caller if `owner` is null.
+  // A view of memory of `device` that `owner` keeps alive, or the caller if `owner` is null.
   static Tensor wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
-                     std::shared_ptr<void> owner = nullptr);
+                     std::shared_ptr<void> owner = nullptr, DeviceId device = DeviceId::cpu());
   // Contiguous copies of the given values, converted to dtype.
   static Tensor of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype = DataType::Float);
   static Tensor of(std::initializer_list<double> values, std::vector<int64_t> sizes, DataType dtype = DataType::Float);
@@ -48,16 +47,21 @@ class Tensor {
 
   bool defined() const { return storage_ != nullptr || data_ != nullptr; }
   DataType dtype() const { return dtype_; }
-  Device device() const { return {}; }
+  DeviceId device() const { return memory_ == nullptr ? DeviceId::cpu() : memory_->id(); }
   int64_t dim() const { return std::ssize(sizes_); }
   std::span<const int64_t> sizes() const { return sizes_; }
   std::span<const int64_t> strides() const { return strides_; }
   int64_t size(int64_t axis) const;  // counts from the end when negative
   int64_t numel() const;
   int64_t nbytes() const { return numel() * dataTypeSize(dtype_); }
-  void* data() const { return data_; }
+  int64_t spannedBytes() const;         // from the first element to the end of the last
+  void* data() const { return data_; }  // an address of the device
+  // The elements, for the host. UserError if the tensor is on another device than the CPU: copy it with to().
   template <class T>
   T* data_as() const {
+    if (memory_ != nullptr) [[unlikely]] {
+      throwNotOnHost();
+    }
     return static_cast<T*>(data_);
   }
   const std::shared_ptr<void>& storage() const { return storage_; }
@@ -79,10 +83,14 @@ class Tensor {
   Tensor transpose(int64_t a, int64_t b) const;
   Tensor expand(std::vector<int64_t> sizes) const;
 
-  Tensor contiguous() const;            // itself if contiguous
-  Tensor clone() const;                 // a contiguous copy
-  Tensor to(DataType dtype) const;      // converted copy (C conversion; one rounding), itself if equal
-  void copyFrom(const Tensor& source);  // same sizes; converts
+  // Copies. Those of a tensor that is not on the CPU, and those between devices, go through host memory.
+  Tensor contiguous() const;         // itself if contiguous
+  Tensor clone() const;              // a contiguous copy on the same device
+  Tensor to(DataType dtype) const;   // converted copy (C conversion; one rounding), itself if equal
+  Tensor to(DeviceId device) const;  // a copy on the device, itself if it is there; a copy to the CPU keeps the strides
+  // Same sizes, any device; converts. A tensor of another device than the CPU that is not contiguous is read and written as a whole span:
+  // nothing else may write between its elements meanwhile.
+  void copyFrom(const Tensor& source);
 
   // Element access for tests and printing: slow. Position: one index for each dim.
   double at(std::span<const int64_t> position) const;
@@ -95,12 +103,15 @@ class Tensor {
 
  private:
   Tensor(std::shared_ptr<void> storage, void* data, DataType dtype, std::vector<int64_t> sizes,
-         std::vector<int64_t> strides);
+         std::vector<int64_t> strides, DeviceMemory* memory);
+  [[noreturn]] void throwNotOnHost() const;
+  Tensor onHost() const;  // the same elements with the same strides in host memory
   // A view of other sizes and strides, unchecked.
   Tensor strided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset = 0) const;
 
   std::shared_ptr<void> storage_;
   void* data_ = nullptr;
+  DeviceMemory* memory_ = nullptr;  // null: the CPU
   DataType dtype_ = DataType::Float;
   std::vector<int64_t> sizes_;
   std::vector<int64_t> strides_;

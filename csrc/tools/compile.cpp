@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "codegen/cuda/emit.h"
-#include "exec/kernel_compiler.h"
+#include "device/device.h"
+#include "device/open.h"
 #include "ir/fusion.h"
-#include "jit/nvrtc/capabilities.h"
-#include "jit/nvrtc/compiler.h"
-#include "jit/orc/cpu_compiler.h"
 #include "multidevice/transport/communicator.h"
 #include "tools/abstract_inputs.h"
 #include "tools/output_file.h"
@@ -49,34 +46,17 @@ void writeFiles(const std::vector<Entry>& entries, const std::string& directory)
   }
 }
 
-// The device that kernels are scheduled for, from its name: cpu, sm_90a.
-DeviceInfo deviceOf(const std::string& arch) {
-  if (arch == "cpu") {
-    return hostDevice();
-  }
-  check(arch.starts_with("sm_") && arch.size() >= 4 && std::isdigit(static_cast<unsigned char>(arch[3])) != 0,
-        "[compile] --arch is \"{}\", expected cpu or an architecture such as sm_90a", arch);
-  DeviceInfo device = DeviceInfo::hopper();
-  device.architecture = arch;
-  return device;
-}
-
 }  // namespace
 
 int64_t compileProgram(const EmitOptions& options) {
-  const DeviceInfo device = deviceOf(options.arch);
-  const bool gpu = device.target == tile::Target::Gpu;
-  const CudaCapabilities cuda = cudaCapabilities();
-  if (gpu && cuda.nvrtc) {
-    NvrtcCompiler::expectArchitecture(options.arch);
-  }
+  const std::shared_ptr<Device> device = namedDevice(options.arch);
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, std::nullopt);
   const std::vector<Argument> arguments = abstractInputs(*fusion, options.program);
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
-  const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device);
-  NvrtcCompiler compiler(kernelDiskCache().get());
+  const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device->info());
   std::vector<Entry> files{{"planned.fir", program.planned->toString()}, {"local.fir", program.local->toString()}};
   int64_t kernels = 0;
+  std::string missing;
   for (const Segment& s : program.segments) {
     if (s.kind != SegmentKind::Kernel) {
       continue;
@@ -84,25 +64,18 @@ int64_t compileProgram(const EmitOptions& options) {
     const std::string base = fmt::format("{:02}_{}_T{}", kernels++, s.plan.kind, s.group.outputs[0]->id());
     files.push_back({base});
     files.push_back({base + ".tile", tile::toString(s.plan.program)});
-    if (gpu) {
-      const CudaSource source = emitCuda(s.plan.program);
-      files.push_back({base + ".cu", source.text});
-      if (cuda.nvrtc) {
-        files.push_back({base + ".cubin", compiler.compileCubin(source.text, options.arch).bytes});
-      }
-    } else {
-      files.push_back({base + ".ll", kernelCompiler().irText(s.plan.program)});
-      files.push_back({base + ".s", kernelCompiler().assemblyText(s.plan.program)});
+    Device::Listings listings = device->listings(s.plan.program);
+    for (Device::Listing& l : listings.files) {
+      files.push_back({base + l.suffix, std::move(l.bytes)});
     }
+    missing = std::move(listings.missing);
   }
   writeFiles(files, options.directory);
   fmt::print("{} kernel{} for {}\n", kernels, kernels == 1 ? "" : "s", options.arch);
-  if (gpu && cuda.nvrtc) {
-    const NvrtcCounters counters = compiler.counters();
-    fmt::print("NVRTC compiled {}, the disk cache had {}\n", counters.compiled, counters.fromDisk);
+  if (const std::string report = device->compilerReport(); !report.empty()) {
+    fmt::print("{}\n", report);
   }
-  deviceCheck(!gpu || cuda.nvrtc || kernels == 0, "[compile] the texts are written, the cubins are not: {}",
-              cuda.nvrtcNote);
+  deviceCheck(missing.empty(), "[compile] {}", missing);
   return kSuccess;
 }
 

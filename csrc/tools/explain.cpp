@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/open.h"
 #include "exec/compile.h"
-#include "exec/kernel_compiler.h"
 #include "exec/symbolic_costs.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -59,7 +59,8 @@ int64_t explainProgram(const ExplainOptions& options) {
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
     const std::vector<Argument> arguments = abstractInputs(*own, options.program, comm.rank());
-    const CompiledProgram compiled = compile(*own, arguments, Agreement(comm).call(), {.compile = placeholderKernels});
+    const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false});
+    const CompiledProgram compiled = compile(*own, arguments, Agreement(comm).call(), device);
     ofRank[comm.rank()] = explain(compiled, comm.rank());
     if (comm.rank() == 0 && !open.empty()) {
       costs = symbolicCosts(compiled, open);

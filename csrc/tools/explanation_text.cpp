@@ -41,9 +41,10 @@ std::string edgeText(const ExplainedEdge& e) {
 }
 
 std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
-  std::string text = fmt::format("  {} {}: {}\n      reads {} ({} bytes), writes {} ({} bytes)\n", s.kind, s.name,
-                                 fmt::join(s.ops, ", "), s.reads.empty() ? "nothing" : joined(s.reads, ", "),
-                                 s.bytesRead, fmt::join(s.writes, ", "), s.bytesWritten);
+  std::string text = fmt::format("  {} {}: {}{}\n      reads {} ({} bytes), writes {} ({} bytes)\n", s.kind, s.name,
+                                 fmt::join(s.ops, ", "), s.runsBeside ? "; beside the next steps" : "",
+                                 s.reads.empty() ? "nothing" : joined(s.reads, ", "), s.bytesRead,
+                                 fmt::join(s.writes, ", "), s.bytesWritten);
   text += joined(s.joins, "", [&](const std::string& join) { return terminal.quiet("      joined: " + join) + "\n"; });
   if (!s.boundary.empty()) {
     text += terminal.quiet(fmt::format("      no larger: {}", s.boundary)) + "\n";
@@ -150,6 +151,7 @@ std::string explanationJson(const Explanation& e, const Timeline& timeline) {
                 {"writes", s.writes},
                 {"bytes_read", s.bytesRead},
                 {"bytes_written", s.bytesWritten},
+                {"runs_beside", s.runsBeside},
                 {"boundary", s.boundary},
                 {"joins", s.joins},
                 {"text", s.text}};

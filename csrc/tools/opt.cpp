@@ -9,7 +9,8 @@
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "base/ranges.h"
-#include "exec/kernel_compiler.h"
+#include "device/device.h"
+#include "device/open.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
 #include "localize/localize.h"
@@ -101,7 +102,7 @@ int64_t optimizeProgram(const OptOptions& options) {
   }
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
   // layouts and device of contiguous arguments on this machine
-  LocalContext local{.device = hostDevice()};
+  LocalContext local{.device = openDevice(DeviceId::cpu(), {.threads = 1})->info()};
   for (int64_t k = 0; k < std::ssize(passes); k++) {
     try {
       fusion = apply(passes[k], std::move(fusion), local, options.program);

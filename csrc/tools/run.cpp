@@ -72,7 +72,7 @@ Job prepare(const RunOptions& options, std::optional<int64_t> ranks) {
 
 // The global tensor of a result. Replicas of the same elements on several ranks are compared.
 Output gather(Communicator& comm, std::string name, const TensorView* tv, const Tensor& part) {
-  const Tensor mine = part.contiguous();
+  const Tensor mine = part.to(DeviceId::cpu()).contiguous();
   const ShardState state = shardState(tv);
   std::vector<std::vector<int64_t>> sizes;  // by rank: shards may be uneven
   std::vector<int64_t> bytes;

@@ -1,5 +1,7 @@
 // Ranks that fail or refuse at different places of a call, and what their next calls exchange.
 #include "exec/agreement.h"
+#include "device/device.h"
+#include "device/open.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +14,6 @@
 #include "base/error.h"
 #include "exec/call_descriptor.h"
 #include "exec/compile.h"
-#include "exec/kernel_compiler.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/disagreement.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -33,7 +34,8 @@ std::unique_ptr<Fusion> negatedOnAllRanks() {
 std::vector<Argument> elementsFor(int64_t count) { return {Tensor::full({count}, DataType::Float, 1)}; }
 
 void planFor(Agreement& agreement, const Fusion& fusion, int64_t count) {
-  (void)compileToSegments(fusion, elementsFor(count), agreement.call(), hostDevice());
+  (void)compileToSegments(fusion, elementsFor(count), agreement.call(),
+                          openDevice(defaultDevice(), {.threads = 1})->info());
 }
 
 // The disagreement that each of two ranks finds in `body`.

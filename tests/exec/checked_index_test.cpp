@@ -50,13 +50,11 @@ Tensor indices(Kind kind, DataType type, int64_t extent, int64_t wrong, int64_t 
   bool flat = kind == Kind::Embedding || kind == Kind::IndexSelect;
   std::vector<int64_t> sizes = flat ? std::vector<int64_t>{count} : std::vector<int64_t>{5, count};
   int64_t total = flat ? count : 5 * count;
-  Tensor t = Tensor::zeros(sizes, type);
+  std::vector<double> values;
   for (int64_t i = 0; i < total; i++) {
-    int64_t v = i == total - 2 ? wrong : i % extent;
-    type == DataType::Int ? static_cast<void>(t.data_as<int64_t>()[i] = v)
-                          : static_cast<void>(t.data_as<int32_t>()[i] = static_cast<int32_t>(v));
+    values.push_back(static_cast<double>(i == total - 2 ? wrong : i % extent));
   }
-  return t;
+  return Tensor::of(values, sizes, type);
 }
 
 TEST(CheckedIndex, OfEveryOpAndTypeFailsTheRun) {
@@ -104,10 +102,10 @@ TEST(CheckedIndex, RefusesNothingBeyondAWindow) {
   });
   Tensor index = Tensor::zeros({19}, DataType::Int);
   for (int64_t i = 0; i < 19; i++) {
-    index.data_as<int64_t>()[i] = -7 + i % 4;
+    index.set(std::vector{i}, static_cast<double>(-7 + i % 4));
   }
   EXPECT_EQ(checked.call({table(4, 21), index}), "");
-  index.data_as<int64_t>()[18] = -3;
+  index.set(std::vector<int64_t>{18}, -3);
   std::string error = errorOf([&] { (void)checked.cache().runFusionWithInputs({table(4, 21), index}); });
   EXPECT_NE(error.find("index 4 is out of range for an extent of 4"), std::string::npos) << error;
 }
@@ -147,19 +145,16 @@ TEST(CheckedIndex, OfATableOnTwoRanks) {
                     }
                     FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
                     Tensor whole = table(8, 6);
-                    Tensor mine = Tensor::zeros({4, 6}, DataType::Float);
-                    for (int64_t i = 0; i < 24; i++) {
-                      mine.data_as<float>()[i] = whole.data_as<float>()[comm.rank() * 24 + i];
-                    }
+                    Tensor mine = whole.slice(0, comm.rank() * 4, comm.rank() * 4 + 4).clone();
                     Tensor index = Tensor::zeros({10}, DataType::Int);
                     for (int64_t i = 0; i < 10; i++) {
-                      index.data_as<int64_t>()[i] = (i * 3) % 8;
+                      index.set(std::vector{i}, static_cast<double>((i * 3) % 8));
                     }
                     Tensor y = cache.runFusionWithInputs({mine, index})[0];
                     for (int64_t i = 0; i < 10; i++) {
                       EXPECT_EQ(y.at({i, 5}), static_cast<double>((i * 3) % 8 * 6 + 5));
                     }
-                    index.data_as<int64_t>()[7] = bad;
+                    index.set(std::vector<int64_t>{7}, static_cast<double>(bad));
                     try {
                       (void)cache.runFusionWithInputs({mine, index});
                     } catch (const Error& e) {
@@ -205,7 +200,7 @@ TEST(CheckedIndex, OfOneRankOfTwo) {
                   Tensor index = Tensor::full({5}, DataType::Int, comm.rank() + 1);
                   EXPECT_EQ(cache.runFusionWithInputs({table(8, 6), index})[0].at({2}), 5 * 8 + 5 * 14);
                   if (comm.rank() == 1) {
-                    index.data_as<int64_t>()[3] = 8;
+                    index.set(std::vector<int64_t>{3}, 8);
                   }
                   try {
                     (void)cache.runFusionWithInputs({table(8, 6), index});

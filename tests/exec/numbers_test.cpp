@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/thread_pool.h"
+#include "device/forwarding_device.h"
+#include "device/open.h"
 #include "exec/compile.h"
 #include "exec/explain.h"
-#include "exec/kernel_compiler.h"
 #include "fuzz/program.h"
 #include "host/build.h"
 #include "host/executor.h"
@@ -75,7 +75,8 @@ std::vector<SegmentedProgram> compiledOn(const Case& c) {
         local[i] = shardTensor(*t, c.fusion->inputs()[i]->asTensor(), comm.rank()).clone();
       }
     }
-    SegmentedProgram program = compileToSegments(*c.fusion, local, Agreement(comm).call(), hostDevice());
+    SegmentedProgram program = compileToSegments(*c.fusion, local, Agreement(comm).call(),
+                                                 openDevice(defaultDevice(), {.threads = 1})->info());
     std::lock_guard lock(mutex);
     made[comm.rank()] = std::move(program);
   });
@@ -222,18 +223,18 @@ constexpr const char* kSum = R"(fusion {
 TEST(Numbers, AreThoseOfTheFileInWhatUsersRead) {
   runLoopback(2, [](Communicator& comm) {
     std::unique_ptr<Fusion> fusion = parseFusion(kSum);
-    CompileOptions options;
-    options.compile = [](std::span<const tile::Program> programs) {
+    const auto absForNeg = [](std::span<const tile::Program> programs) {
       std::vector<tile::Program> changed(programs.begin(), programs.end());
       for (tile::Program& p : changed) {
         for (tile::Value& v : p.values) {
           v.op = v.kind == tile::ValueKind::Point && v.op == PointOp::Neg ? PointOp::Abs : v.op;
         }
       }
-      return compileKernels(changed);
+      return changed;
     };
+    const auto device = std::make_shared<ChangingDevice>(openDevice(defaultDevice(), {.threads = 1}), absForNeg);
     const std::vector<Argument> inputs = {randomTensor({4, 6}, DataType::Float, 1, 0, 1)};
-    CompiledProgram compiled = compile(*fusion, inputs, Agreement(comm).call(), options);
+    CompiledProgram compiled = compile(*fusion, inputs, Agreement(comm).call(), device);
 
     const Explanation e = explain(compiled, comm.rank());
     std::vector<std::string> names;
@@ -252,11 +253,10 @@ TEST(Numbers, AreThoseOfTheFileInWhatUsersRead) {
     EXPECT_NE(steps.find("[\"T9[6]\"] -> [\"T12[6]\"]"), std::string::npos) << steps;
 
     std::vector<Tensor> outputs = {Tensor::empty({6}, DataType::Float)};
-    ThreadPool pool({.threads = 1});
     Binding binding(compiled.host, comm);
     std::string verdict;
     try {
-      binding.run(pool, comm, inputs, outputs, {.verify = true});
+      binding.run(comm, inputs, outputs, {.verify = true});
     } catch (const InternalError& error) {
       verdict = error.what();
     }
@@ -265,7 +265,7 @@ TEST(Numbers, AreThoseOfTheFileInWhatUsersRead) {
     std::string error;
     try {
       (void)compile(*fusion, std::vector<Argument>{Tensor::zeros({4, 5}, DataType::Float)}, Agreement(comm).call(),
-                    options);
+                    device);
     } catch (const UserError& e) {
       error = e.what();
     }

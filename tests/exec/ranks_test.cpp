@@ -6,9 +6,9 @@
 #include <mutex>
 #include <thread>
 
-#include "base/thread_pool.h"
+#include "device/forwarding_device.h"
+#include "device/open.h"
 #include "exec/compile.h"
-#include "exec/kernel_compiler.h"
 #include "host/executor.h"
 #include "inputs.h"
 #include "interpret/bounds.h"
@@ -337,17 +337,16 @@ TEST(OneRank, CompilesForLongerThanTheDeadline) {
   runLoopback(
       2,
       [](Communicator& comm) {
-        CompileOptions slow;
-        slow.compile = [&](std::span<const tile::Program> programs) {
+        const auto slowly = [&](std::span<const tile::Program> programs) {
           std::this_thread::sleep_for(milliseconds(comm.rank() == 1 ? 3000 : 0));
-          return compileKernels(programs);
+          return std::vector<tile::Program>(programs.begin(), programs.end());
         };
+        const auto slow = std::make_shared<ChangingDevice>(openDevice(defaultDevice(), {.threads = 1}), slowly);
         const std::unique_ptr<Fusion> fusion = shardedSum(2);
         const std::vector<Argument> inputs{shard(2)};
         const CompiledProgram compiled = compile(*fusion, inputs, Agreement(comm).call(), slow);
         std::vector<Tensor> outputs = supplied(6);
-        ThreadPool pool({.threads = 1});
-        Binding(compiled.host, comm).run(pool, comm, inputs, outputs);
+        Binding(compiled.host, comm).run(comm, inputs, outputs);
         EXPECT_EQ(outputs[0].at({0}), 8);
       },
       options);

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/thread_pool.h"
+#include "device/forwarding_device.h"
+#include "device/open.h"
 #include "exec/compile.h"
-#include "exec/kernel_compiler.h"
 #include "host/executor.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
@@ -23,25 +23,24 @@ std::string verdict(const BuildFusion& build, const std::vector<Argument>& input
     FusionGuard guard(&fusion);
     build(fusion);
   }
-  CompileOptions options;
-  options.compile = [&](std::span<const tile::Program> programs) {
+  const auto changeAll = [&](std::span<const tile::Program> programs) {
     std::vector<tile::Program> changed(programs.begin(), programs.end());
     for (tile::Program& p : changed) {
       change(p);
     }
-    return compileKernels(changed);
+    return changed;
   };
+  const auto device = std::make_shared<ChangingDevice>(openDevice(defaultDevice(), {.threads = 1}), changeAll);
   std::unique_ptr<Communicator> alone = makeSelfCommunicator();
-  CompiledProgram compiled = compile(fusion, inputs, Agreement(*alone).call(), options);
+  CompiledProgram compiled = compile(fusion, inputs, Agreement(*alone).call(), device);
   std::vector<Tensor> outputs;
   for (int t : compiled.host->outputs) {
     const TensorPlan& plan = compiled.host->tensors[t];
     outputs.push_back(Tensor::empty(plan.sizes, plan.dtype));
   }
-  ThreadPool pool({.threads = 1});
   Binding binding(compiled.host, *alone);
   try {
-    binding.run(pool, *alone, inputs, outputs, {.verify = verifying});
+    binding.run(*alone, inputs, outputs, {.verify = verifying});
   } catch (const InternalError& e) {
     return e.what();
   }

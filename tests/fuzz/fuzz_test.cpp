@@ -15,13 +15,14 @@
 #include <set>
 
 #include "base/error.h"
-#include "exec/kernel_compiler.h"
+#include "device/cuda/nvrtc/capabilities.h"
+#include "device/device.h"
+#include "device/open.h"
 #include "fuzz/checks.h"
 #include "fuzz/kernels.h"
 #include "fuzz/minimize.h"
 #include "fuzz/planted.h"
 #include "fuzz/program.h"
-#include "jit/nvrtc/capabilities.h"
 #include "sanitized.h"
 
 namespace meshfuse::fuzz {
@@ -33,8 +34,8 @@ constexpr uint64_t kLastSeed = 520;
 
 // One program in so many runs, and goes kernel by kernel through the tile interpreter and the emulator: all of them, but for builds that
 // sanitizers slow down.
-constexpr uint64_t kStep = kSanitized ? 3 : 1;
-constexpr uint64_t kKernelStep = kSanitized ? 8 : 1;
+constexpr uint64_t kStep = kSanitized ? 5 : 1;
+constexpr uint64_t kKernelStep = kSanitized ? 13 : 1;
 
 volatile uint64_t currentSeed = 0;
 
@@ -208,7 +209,7 @@ TEST(Fuzz, KernelsAgree) {
                                [](const Argument& a) { return !std::holds_alternative<Tensor>(a); });
     int rank = program.ranks > 1 && seed % 3 != 0 && !scalars ? static_cast<int>(seed) % program.ranks : -1;
     programs++;
-    for (const DeviceInfo& device : {hostDevice(), gpu}) {
+    for (const DeviceInfo& device : {openDevice(DeviceId::cpu(), {.threads = 1})->info(), gpu}) {
       KernelCases kernels;
       try {
         kernels = kernelsOf(program, device, rank);

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/nvrtc/compiler.h"
 #include "fuzz/checks.h"
 #include "fuzz/program.h"
 #include "interpret/bounds.h"
-#include "jit/nvrtc/compiler.h"
 #include "schedule/group.h"
 
 namespace meshfuse::fuzz {

@@ -1,4 +1,6 @@
 #include "fuzz/planted.h"
+#include "device/forwarding_device.h"
+#include "device/open.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +9,7 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "base/thread_pool.h"
 #include "exec/compile.h"
-#include "exec/kernel_compiler.h"
 #include "host/executor.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -204,8 +204,7 @@ std::vector<PlantedBug> stepBugs() {
 // Raised where there is nothing to change: no code need be generated then.
 struct NotApplicable : std::exception {};
 
-std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const tile::Program> programs,
-                                                             const KernelChange& change) {
+std::vector<tile::Program> changedBy(const KernelChange& change, std::span<const tile::Program> programs) {
   std::vector<tile::Program> changed;
   bool any = false;
   for (const tile::Program& p : programs) {
@@ -217,20 +216,21 @@ std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const til
   if (!any) {
     throw NotApplicable();
   }
-  return compileKernels(changed);
+  return changed;
 }
 
 // The outputs of one rank; nothing where there was nothing to change.
 std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::vector<Argument>& inputs,
                                               Communicator& comm, const PlantedBug& bug,
                                               std::shared_ptr<const Fusion>& planned) {
-  CompileOptions options{.threads = 1};
+  std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1});
   if (bug.kernel) {
-    options.compile = [&](std::span<const tile::Program> programs) { return compileChanged(programs, bug.kernel); };
+    device = std::make_shared<ChangingDevice>(
+        std::move(device), [&](std::span<const tile::Program> programs) { return changedBy(bug.kernel, programs); });
   }
   CompiledProgram compiled;
   try {
-    compiled = compile(fusion, inputs, Agreement(comm).call(), options);
+    compiled = compile(fusion, inputs, Agreement(comm).call(), device);
   } catch (const Error&) {
     throw NotApplicable();  // the compiler saw it: not what is tried here
   }
@@ -250,8 +250,7 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
                           .asStrided(plan.sizes, plan.strides));
   }
   Binding binding(program, comm);
-  ThreadPool pool({.threads = 1});
-  binding.run(pool, comm, inputs, outputs);
+  binding.run(comm, inputs, outputs);
   return outputs;
 }
 

@@ -3,11 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
 #include <random>
 
 namespace meshfuse {
 namespace {
+
+void run(const std::vector<BytePiece>& pieces, const std::vector<int32_t>& from, std::vector<int32_t>& to) {
+  for (const BytePiece& p : pieces) {
+    ASSERT_LE(p.from + p.bytes, std::ssize(from) * 4);
+    ASSERT_LE(p.to + p.bytes, std::ssize(to) * 4);
+    std::memcpy(reinterpret_cast<char*>(to.data()) + p.to, reinterpret_cast<const char*>(from.data()) + p.from,
+                p.bytes);
+  }
+}
 
 IndexRuns randomRuns(std::mt19937& rng, int64_t extent) {
   IndexRuns runs;
@@ -56,14 +66,13 @@ TEST(BlockCopy, RandomBlocksThereAndBack) {
       }
       blocks.push_back(std::move(block));
     }
-    const BlockCopy copy = blockCopy(blocks, sizes, 4);
+    const BlockCopy copy = packing(blocks, sizes, 4);
     ASSERT_EQ(copy.bytes, std::ssize(expected) * 4);
-    std::vector<int32_t> sideBySide(expected.size() + 1);
-    copy.pack(tensor.data(), sideBySide.data());
-    sideBySide.pop_back();
+    std::vector<int32_t> sideBySide(expected.size());
+    run(copy.pieces, tensor, sideBySide);
     ASSERT_EQ(sideBySide, expected);
-    std::vector<int32_t> back(tensor.size() + 1, -1);
-    copy.unpack(sideBySide.data(), back.data());
+    std::vector<int32_t> back(tensor.size(), -1);
+    run(unpacking(blocks, sizes, 4).pieces, sideBySide, back);
     for (int32_t element : expected) {
       ASSERT_EQ(back[element], element);
     }
@@ -90,7 +99,7 @@ TEST(BlockCopy, FromTheBlockOfOneTensorToThatOfAnother) {
     std::vector<int32_t> a(42);
     std::iota(a.begin(), a.end(), 0);
     std::vector<int32_t> b(45, -1);
-    copyBlock(a.data(), blockCopy({source}, from, 4), b.data(), blockCopy({target}, to, 4));
+    run(directCopy(packing({source}, from, 4), unpacking({target}, to, 4)), a, b);
     std::vector<int32_t> expected(45, -1);
     const std::vector<int64_t> reads = elementsOf(source, from);
     const std::vector<int64_t> writes = elementsOf(target, to);
@@ -103,9 +112,9 @@ TEST(BlockCopy, FromTheBlockOfOneTensorToThatOfAnother) {
 
 TEST(BlockCopy, WhatLiesSideBySideIsNotCopied) {
   const std::vector<Part> rows = {{{{{0, 2, 1}}, {{0, 3, 1}}}}, {{{{2, 2, 1}}, {{0, 3, 1}}}}, {{{}, {}}}};
-  EXPECT_TRUE(blockCopy(rows, {4, 3}, 4).isWhole());
+  EXPECT_TRUE(packing(rows, {4, 3}, 4).isWhole());
   const std::vector<Part> columns = {{{{{0, 4, 1}}, {{0, 2, 1}}}}, {{{{0, 4, 1}}, {{2, 1, 1}}}}};
-  EXPECT_FALSE(blockCopy(columns, {4, 3}, 4).isWhole());
+  EXPECT_FALSE(packing(columns, {4, 3}, 4).isWhole());
 }
 
 }  // namespace

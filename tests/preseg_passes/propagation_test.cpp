@@ -13,6 +13,7 @@
 #include "preseg_passes/random_program.h"
 #include "preseg_passes/sharded_program.h"
 #include "preseg_passes/table.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 namespace {
@@ -162,7 +163,8 @@ TEST(Propagation, ItMayStandAnywhereAmongThePassesThatCleanUp) {
   ASSERT_EQ(orders.size(), 40U);
   std::map<std::string, int64_t> histogram;
   int64_t communicate = 0;
-  for (uint32_t seed = 0; seed < 300; seed++) {
+  const uint32_t programs = kSanitized ? 50 : 300;
+  for (uint32_t seed = 0; seed < programs; seed++) {
     const RandomProgram program(seed, histogram, {.uneven = seed % 2 == 1, .cleanUps = true});
     const Planned first = runInOrder(program.fusion(), orders[0]);
     communicate += first.communication.empty() ? 0 : 1;
@@ -171,6 +173,9 @@ TEST(Propagation, ItMayStandAnywhereAmongThePassesThatCleanUp) {
       ASSERT_EQ(other.shardings, first.shardings) << "seed " << seed << "\n" << program.fusion().toString();
       ASSERT_EQ(other.communication, first.communication) << "seed " << seed;
     }
+  }
+  if (kSanitized) {
+    return;
   }
   EXPECT_GT(communicate, 150);
   EXPECT_GT(histogram["set"], 50);

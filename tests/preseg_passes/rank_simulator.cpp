@@ -102,9 +102,10 @@ Tensor stack(const std::vector<Tensor>& parts) {
   sizes.insert(sizes.end(), parts[0].sizes().begin(), parts[0].sizes().end());
   Tensor out = Tensor::empty(sizes, parts[0].dtype());
   for (size_t k = 0; k < parts.size(); k++) {
-    const Tensor part = parts[k].contiguous();
-    std::memcpy(static_cast<char*>(out.data()) + k * static_cast<size_t>(part.nbytes()), part.data(),
-                static_cast<size_t>(part.nbytes()));
+    std::vector<int64_t> one = sizes;
+    one[0] = 1;
+    const auto at = static_cast<int64_t>(k);
+    out.slice(0, at, at + 1).copyFrom(parts[k].contiguous().view(one));
   }
   return out;
 }

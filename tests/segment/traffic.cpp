@@ -1,7 +1,8 @@
 #include "segment/traffic.h"
+#include "device/forwarding_device.h"
+#include "device/open.h"
 
 #include "exec/compile.h"
-#include "exec/kernel_compiler.h"
 #include "host/program.h"
 #include "multidevice/transport/communicator.h"
 #include "tile/interpreter.h"
@@ -59,13 +60,15 @@ ProgramTraffic measure(const std::function<void(Fusion&)>& build, const std::vec
     build(fusion);
   }
   std::vector<tile::Program> programs;
-  CompileOptions options;
-  options.compile = [&](std::span<const tile::Program> all) {
+  const auto keep = [&](std::span<const tile::Program> all) {
     programs.assign(all.begin(), all.end());
-    return placeholderKernels(all);  // they run in the tile interpreter only
+    return programs;
   };
+  // the programs run in the tile interpreter only
+  const auto device =
+      std::make_shared<ChangingDevice>(openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false}), keep);
   std::unique_ptr<Communicator> alone = makeSelfCommunicator();
-  CompiledProgram compiled = compile(fusion, inputs, Agreement(*alone).call(), options);
+  CompiledProgram compiled = compile(fusion, inputs, Agreement(*alone).call(), device);
   const HostProgram& host = *compiled.host;
   Memory memory(host);
   ProgramTraffic result;

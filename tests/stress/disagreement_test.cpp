@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "exec/compile.h"
-#include "exec/kernel_compiler.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "stress/checked_cache.h"

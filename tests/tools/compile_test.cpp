@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "device/open.h"
 #include "exec/compile.h"
 #include "exec/explain.h"
-#include "exec/kernel_compiler.h"
+#include "host/program.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
 #include "multidevice/transport/communicator.h"
@@ -23,7 +24,8 @@ CompiledProgram compiled(const std::string& program) {
     arguments.emplace_back(Tensor::zeros(in->asTensor()->constantShape(), in->dtype()));
   }
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
-  return compile(*fusion, arguments, Agreement(*alone).call(), {.compile = placeholderKernels});
+  return compile(*fusion, arguments, Agreement(*alone).call(),
+                 openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false}));
 }
 
 class CompiledKernels : public testing::TestWithParam<const char*> {};

@@ -100,7 +100,7 @@ Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
     return even.places.contiguous().view(even.localShape);
   }
   const Part held = heldPart(state, rank);
-  Tensor out = Tensor::empty(held.sizes(), tensor.dtype());
+  Tensor out = Tensor::empty(held.sizes(), tensor.dtype(), tensor.device());
   forEachRun(out, tensor, held, [](Tensor mine, const Tensor& places) { mine.copyFrom(places); });
   return out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
 }
@@ -162,7 +162,7 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
   }
   const ShardState state = stateFor(tv, tensor.sizes());
   if (!holds(state.mesh, rank)) {
-    Tensor nothing = Tensor::empty(shapeOfNothing(tensor.sizes().size()), tensor.dtype());
+    Tensor nothing = Tensor::empty(shapeOfNothing(tensor.sizes().size()), tensor.dtype(), tensor.device());
     return tensor.dim() == 0 ? nothing : nothing.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
   }
   return part(tensor, state, rank);
@@ -183,20 +183,21 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   }
   const std::vector<int64_t> shape = wholeShape(parts, tv);
   const ShardState state = stateFor(tv, shape);
-  Tensor whole = Tensor::empty(shape, parts[0].dtype());
+  Tensor whole = Tensor::empty(shape, parts[0].dtype(), DeviceId::cpu());
   for (int64_t k = 0; k < std::ssize(parts); k++) {
+    const Tensor given = parts[k].to(DeviceId::cpu());
     const int64_t rank = mesh.devices()[k];
     if (!isRagged(state)) {
       EvenPart even = evenPart(whole, state, rank);
-      checkSizes(parts[k], k, even.localShape);
-      even.places.copyFrom(parts[k].contiguous().view({even.places.sizes().begin(), even.places.sizes().end()}));
+      checkSizes(given, k, even.localShape);
+      even.places.copyFrom(given.contiguous().view({even.places.sizes().begin(), even.places.sizes().end()}));
       continue;
     }
     const Part held = heldPart(state, rank);
-    checkSizes(parts[k], k, held.sizes());
-    forEachRun(parts[k], whole, held, [](const Tensor& part, Tensor places) { places.copyFrom(part); });
+    checkSizes(given, k, held.sizes());
+    forEachRun(given, whole, held, [](const Tensor& part, Tensor places) { places.copyFrom(part); });
   }
-  return whole;
+  return whole.to(parts[0].device());
 }
 
 }  // namespace meshfuse

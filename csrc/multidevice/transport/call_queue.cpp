@@ -13,7 +13,8 @@ CallQueue::CallQueue(Communicator& comm) : comm_(comm) {}
 CallQueue::~CallQueue() {
   {
     std::unique_lock lock(mutex_);
-    if (comm_.size() > 1 && !isEmpty() && std::uncaught_exceptions() > uncaught_) {
+    // an empty queue may outlive the part of the communicator that makes calls
+    if (!isEmpty() && comm_.size() > 1 && std::uncaught_exceptions() > uncaught_) {
       lock.unlock();
       comm_.abort("an exception has destroyed the queue of calls in flight");
       lock.lock();

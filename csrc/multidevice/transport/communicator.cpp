@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/ranges.h"
 #include "multidevice/transport/call.h"
+#include "multidevice/transport/call_queue.h"
 #include "tensor/allocator.h"
 
 namespace meshfuse {
@@ -90,6 +91,23 @@ void checkArguments(const CollectiveCall& call) {
 }
 
 }  // namespace
+
+Communicator::Communicator() = default;
+Communicator::~Communicator() = default;
+
+void Communicator::addCounters(const TransferCounters& more) {
+  for (const int64_t k : indices(counters_.of)) {
+    counters_.of[k].calls += more.of[k].calls;
+    counters_.of[k].bytesReceived += more.of[k].bytesReceived;
+  }
+}
+
+CallQueue& Communicator::calls() {
+  if (calls_ == nullptr) {
+    calls_ = std::make_unique<CallQueue>(*this);
+  }
+  return *calls_;
+}
 
 void Communicator::call(const Team& team, const CallRecord& record, const void* in, void* out, Counts sent,
                         Counts received) {

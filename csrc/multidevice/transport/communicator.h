@@ -45,6 +45,7 @@ struct Team {
   friend bool operator==(const Team&, const Team&) = default;
 };
 
+class CallQueue;        // call_queue.h
 struct CallRecord;      // call.h
 struct CollectiveCall;  // call.h
 
@@ -52,12 +53,16 @@ class Communicator {
  public:
   using Counts = std::span<const int64_t>;  // elements, by position in a team
 
-  virtual ~Communicator() = default;
+  Communicator();
+  virtual ~Communicator();
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
   // Name of the transport: "self", "loopback", "host", "network".
   virtual std::string_view transport() const = 0;
+
+  // True if a call leaves the processor to other threads while it lasts: it is then worth running beside kernels on any number of cores.
+  virtual bool sparesProcessor() const { return false; }
 
   // Memory that peers on this host can read directly, if the transport has such memory; else ordinary memory. Freed by the
   // deleter. `bytes` may be zero. Not collective.
@@ -111,6 +116,8 @@ class Communicator {
   // belong to the whole communicator. The lane is created at the first call and lives as long as this communicator. Null if this
   // communicator makes only one call at a time. Thread-safe; UserError if this rank is not in the team.
   virtual Communicator* lane(const Team&) { return nullptr; }
+  // The queue that runs calls of this communicator's lanes on threads; made at the first call.
+  CallQueue& calls();
 
   // A small control message from every rank to every rank, outside the data path: plan hashes, verdicts, checksums.
   // Messages may differ in length. Blocks; deadline as for collectives.
@@ -140,6 +147,8 @@ class Communicator {
 
   virtual const TransferCounters& counters() const { return counters_; }
   virtual void resetCounters() { counters_ = {}; }
+  // Counts calls that another communicator, such as a lane, has made for this one.
+  void addCounters(const TransferCounters& more);
 
   // Sets the program of the following calls, as a number that is the same on all ranks. Calls of different programs do not match: they
   // fail. 0: no program.
@@ -201,6 +210,7 @@ class Communicator {
             Counts received = {});
 
   uint64_t program_ = 0;
+  std::unique_ptr<CallQueue> calls_;
   std::shared_ptr<const Programs> programs_;
   std::mutex sequence_;
 };

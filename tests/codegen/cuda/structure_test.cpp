@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "jit/nvrtc/capabilities.h"
-#include "jit/nvrtc/compiler.h"
+#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/nvrtc/compiler.h"
 #include "simt/compare.h"
 #include "tile/builder.h"
 

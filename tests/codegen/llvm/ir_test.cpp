@@ -6,7 +6,7 @@
 #include <regex>
 
 #include "base/error.h"
-#include "jit/orc/cpu_compiler.h"
+#include "device/cpu/orc/cpu_compiler.h"
 #include "tile/builder.h"
 #include "tile/programs.h"
 

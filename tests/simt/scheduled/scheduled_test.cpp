@@ -4,8 +4,8 @@
 #include <functional>
 #include <map>
 
-#include "jit/nvrtc/capabilities.h"
-#include "jit/nvrtc/compiler.h"
+#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/nvrtc/compiler.h"
 #include "simt/scheduled/fusions.h"
 
 namespace meshfuse::simt {

@@ -37,6 +37,7 @@ class LoopbackCommunicator final : public Communicator {
       : LoopbackCommunicator(
             std::shared_ptr<LoopbackRendezvous>(whole.rendezvous_, &whole.rendezvous_->lane(team)), whole.rank_,
             {.deadline = whole.options_.deadline,
+             .link = whole.options_.link,
              .jitterSeed = whole.options_.jitterSeed == 0 ? 0 : hashCombine(whole.options_.jitterSeed, teamHash(team)),
              .flightDirectory = whole.options_.flightDirectory}) {
     world_ = team;
@@ -60,6 +61,7 @@ class LoopbackCommunicator final : public Communicator {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return rendezvous_->size(); }
   std::string_view transport() const override { return "loopback"; }
+  bool sparesProcessor() const override { return options_.link.delay.count() > 0 || options_.link.bytesPerSecond > 0; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
   void run(const CollectiveCall& given) override {
@@ -77,6 +79,7 @@ class LoopbackCommunicator final : public Communicator {
                           .buffers = {call.in, call.out},
                           .sent = isPairwise(call.record) ? call.operand.sizes : std::span<const int64_t>()});
       received = call.gets() ? move(call) : 0;
+      takeTime(received);
       rendezvous_->end(rank_, call.team);
     });
     count(call.record.kind, received);
@@ -88,8 +91,11 @@ class LoopbackCommunicator final : public Communicator {
     if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
       return;
     }
-    recorded({.kind = Collective::Send, .count = std::ssize(transfers)},
-             [&] { rendezvous_->transfer(rank_, transfers, program(), programs().get()); });
+    recorded({.kind = Collective::Send, .count = std::ssize(transfers)}, [&] {
+      rendezvous_->transfer(rank_, transfers, program(), programs().get());
+      takeTime(
+          sumOf(transfers, [](const Transfer& t) { return t.direction == Transfer::Direction::Recv ? t.bytes : 0; }));
+    });
     count(transfers);
   }
 
@@ -161,6 +167,15 @@ class LoopbackCommunicator final : public Communicator {
     } catch (...) {
       writeRecords(rendezvous_->leaveByException(rank_));
       throw;
+    }
+  }
+
+  void takeTime(int64_t bytesReceived) const {
+    const LoopbackLink& link = options_.link;
+    const double seconds = link.bytesPerSecond > 0 ? static_cast<double>(bytesReceived) / link.bytesPerSecond : 0;
+    const std::chrono::duration<double> time = link.delay + std::chrono::duration<double>(seconds);
+    if (time.count() > 0) {
+      std::this_thread::sleep_for(time);
     }
   }
 

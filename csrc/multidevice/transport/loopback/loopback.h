@@ -28,9 +28,17 @@ struct LoopbackFault {
   std::chrono::milliseconds delay{0};
 };
 
+// The time that a call takes beside its copies: `delay`, and the bytes that the rank receives. The thread sleeps, so the link takes no
+// processor.
+struct LoopbackLink {
+  std::chrono::microseconds delay{0};
+  double bytesPerSecond = 0;  // 0: no limit
+};
+
 struct LoopbackOptions {
   std::chrono::milliseconds deadline{300'000};  // of every wait, while no awaited rank is busy
   std::vector<LoopbackFault> faults = {};
+  LoopbackLink link = {};
   uint64_t jitterSeed = 0;  // not 0: each rank sleeps for a random time, up to 200 us, before some of its calls
   // As TransportOptions::flightDirectory.
   std::string flightDirectory = {};

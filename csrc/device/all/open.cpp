@@ -1,0 +1,27 @@
+#include "device/open.h"
+
+#include "base/error.h"
+#include "device/cpu/cpu_device.h"
+#include "device/cuda/named_cuda_device.h"
+#include "device/device.h"
+
+namespace meshfuse {
+
+std::shared_ptr<Device> openDevice(DeviceId id, const DeviceOptions& options) {
+  if (id == DeviceId::cpu()) {
+    return makeCpuDevice(options);
+  }
+  auto* const device = dynamic_cast<Device*>(&registeredDevice(id));
+  check(device != nullptr, "[device] {} has memory, but runs no programs; copy the tensors to another device",
+        id.toString());
+  return {std::shared_ptr<void>(), device};
+}
+
+std::shared_ptr<Device> namedDevice(std::string_view architecture) {
+  if (architecture == "cpu") {
+    return makeCpuDevice({.threads = 1});
+  }
+  return makeNamedCudaDevice(architecture);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,163 @@
+#include "device/cpu/cpu_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/disk_cache.h"
+#include "base/error.h"
+#include "base/ranges.h"
+#include "base/refused_index.h"
+#include "base/thread_pool.h"
+#include "device/cpu/onednn/contraction.h"
+#include "device/cpu/orc/cpu_compiler.h"
+#include "device/cpu/routine.h"
+#include "device/device.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kPage = 4096;  // each thread's scratch starts on a page of its own
+
+int64_t cacheBytes(int64_t name, int64_t otherwise) {
+  const int64_t bytes = sysconf(static_cast<int>(name));
+  return bytes > 0 ? bytes : otherwise;
+}
+
+DeviceInfo infoOfThisMachine() {
+  DeviceInfo d;
+  d.target = tile::Target::Cpu;
+  d.l1Bytes = cacheBytes(_SC_LEVEL1_DCACHE_SIZE, d.l1Bytes);
+  d.l2Bytes = cacheBytes(_SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
+  d.lastCacheBytes = cacheBytes(_SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
+  d.refuseContraction = Contraction::refuse;
+  return d;
+}
+
+// One for all devices of the process: a handle of loaded code and an open directory.
+CpuCompiler& compiler() {
+  static CpuCompiler compiler({.disk = kernelDiskCache()});
+  return compiler;
+}
+
+std::shared_ptr<const CpuKernel> placeholder() {
+  auto kernel = std::make_shared<CpuKernel>();
+  kernel->run = [](const uint64_t*, int64_t, int64_t, void*) {
+    throwInternalError("[kernels] a placeholder kernel was run; open the device with compiles = true");
+  };
+  kernel->scratchBytes = [](const uint64_t*) -> int64_t { return 0; };
+  return kernel;
+}
+
+// All work is done when a call returns.
+class CpuQueue final : public Queue {
+ public:
+  explicit CpuQueue(std::shared_ptr<ThreadPool> pool) : pool_(std::move(pool)), threads_(pool_->threads()) {}
+
+  void launch(const Launch& l) override {
+    const auto& kernel = static_cast<const CpuKernel&>(l.kernel);
+    if (l.checksIndices) {
+      return launchChecked(l, kernel);
+    }
+    if (l.parts == 1) {
+      return kernel.run(l.slots.data(), 0, 1, l.scratch);
+    }
+    runParts(l, [&](int64_t begin, int64_t end, void* scratch) { kernel.run(l.slots.data(), begin, end, scratch); });
+  }
+
+  void call(const Routine& routine, std::span<void* const> operands, void* out, void* workspace) override {
+    static_cast<const CpuRoutine&>(routine).run(*pool_, operands, out, workspace);
+  }
+
+  void clear(void* memory, int64_t bytes) override { std::memset(memory, 0, bytes); }
+
+  void copy(void* to, const void* from, std::span<const BytePiece> pieces) override {
+    for (const BytePiece& p : pieces) {
+      std::memcpy(static_cast<char*>(to) + p.to, static_cast<const char*>(from) + p.from, p.bytes);
+    }
+  }
+
+  void copyElements(const StridedElements& to, const StridedElements& from) override {
+    meshfuse::copyElements(to, from);
+  }
+
+  void wait() override {}
+
+ private:
+  void launchChecked(const Launch& l, const CpuKernel& kernel) {
+    RefusedIndex refused;
+    runParts(l, [&](int64_t begin, int64_t end, void* scratch) {
+      const RefusedIndexScope scope(refused);
+      kernel.run(l.slots.data(), begin, end, scratch);
+    });
+    check(!refused.any(), "[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}", l.name,
+          refused.index(), refused.extent(), refused.extent());
+  }
+
+  // Each thread has a part of the scratch.
+  template <class Fn>
+  void runParts(const Launch& l, const Fn& fn) {
+    char* const scratch = static_cast<char*>(l.scratch);
+    if (l.parts == 1) {
+      return fn(0, 1, scratch);
+    }
+    const int64_t own = l.scratchBytes / threads_;
+    pool_->run(l.parts, [&](int64_t begin, int64_t end, int64_t worker) { fn(begin, end, scratch + worker * own); });
+  }
+
+  const std::shared_ptr<ThreadPool> pool_;
+  const int64_t threads_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const DeviceOptions& options)
+      : info_(infoOfThisMachine()),
+        compiles_(options.compiles),
+        pool_(std::make_shared<ThreadPool>(ThreadPoolOptions{.threads = options.threads, .spin = options.spin})) {}
+
+  DeviceId id() const override { return DeviceId::cpu(); }
+  const DeviceInfo& info() const override { return info_; }
+  bool isHostMemory() const override { return true; }
+  std::shared_ptr<void> allocate(int64_t bytes) override {
+    return Tensor::empty({bytes}, DataType::Bool, DeviceId::cpu()).storage();
+  }
+  void read(void* host, const void* memory, int64_t bytes) override { std::memcpy(host, memory, bytes); }
+  void write(void* memory, const void* host, int64_t bytes) override { std::memcpy(memory, host, bytes); }
+
+  std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program> programs) override {
+    if (!compiles_) {
+      return {programs.size(), placeholder()};
+    }
+    const std::vector<std::shared_ptr<const CpuKernel>> kernels = compiler().compile(programs);
+    return {kernels.begin(), kernels.end()};
+  }
+
+  int64_t scratchBytes(const Kernel& kernel, std::span<const uint64_t> slots) const override {
+    const int64_t bytes = static_cast<const CpuKernel&>(kernel).scratchBytes(slots.data());
+    return (bytes + kPage - 1) / kPage * kPage * pool_->threads();
+  }
+
+  std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
+    return routineOf(op, options, pool_->threads());
+  }
+
+  std::unique_ptr<Queue> makeQueue() override { return std::make_unique<CpuQueue>(pool_); }
+
+  Listings listings(const tile::Program& program) override {
+    return {{{".ll", compiler().irText(program)}, {".s", compiler().assemblyText(program)}}, ""};
+  }
+
+ private:
+  const DeviceInfo info_;
+  const bool compiles_;
+  const std::shared_ptr<ThreadPool> pool_;
+};
+
+}  // namespace
+
+std::shared_ptr<Device> makeCpuDevice(const DeviceOptions& options) { return std::make_shared<CpuDevice>(options); }
+
+}  // namespace meshfuse

@@ -1,0 +1,18 @@
+#include "base/error.h"
+#include "device/cpu/onednn/contraction.h"
+
+namespace meshfuse {
+
+std::optional<std::string> Contraction::refuse(const Expr&, const std::map<int64_t, Layout>&) {
+  return "built without oneDNN";
+}
+
+Contraction::Contraction(const Expr&, const std::map<int64_t, Layout>&) : dtype_(DataType::Float) {
+  throwInternalError("[contraction] built without oneDNN");
+}
+
+int64_t Contraction::workspaceBytes() const { return 0; }
+void Contraction::product(ThreadPool&, const float*, const float*, float*, const float*) const {}
+void Contraction::run(ThreadPool&, std::span<void* const>, void*, void*) const {}
+
+}  // namespace meshfuse

@@ -1,0 +1,36 @@
+#include "device/cuda/nvrtc/capabilities.h"
+
+#include <fmt/core.h>
+
+#include "device/cuda/nvrtc/library.h"
+
+namespace meshfuse {
+
+CudaCapabilities cudaCapabilities() {
+  CudaCapabilities c;
+  const NvrtcLibrary& n = nvrtcLibrary();
+  c.nvrtc = n.usable;
+  c.nvrtcNote = n.usable ? fmt::format("NVRTC {}.{} from {}", n.major, n.minor, n.library.name()) : n.reason;
+  const DriverLibrary& d = driverLibrary();
+  if (!d.usable) {
+    c.driverNote = d.reason;
+    return c;
+  }
+  int version = 0;
+  int count = 0;
+  d.driverGetVersion(&version);
+  d.deviceGetCount(&count);
+  for (int i = 0; i < count; i++) {
+    int major = 0;
+    int minor = 0;
+    d.deviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i);
+    d.deviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i);
+    c.devices.push_back(fmt::format("sm_{}{}", major, minor));
+  }
+  c.driver = count > 0;
+  std::string found = count > 0 ? fmt::format(", {} devices", count) : " finds no device";
+  c.driverNote = fmt::format("driver API {}.{}{}", version / 1000, version % 1000 / 10, found);
+  return c;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,110 @@
+// Device: the interface of one CPU or GPU. The folders above this one plan, build and run programs through it and know no kind of device.
+//
+//   const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 4});
+//   const std::shared_ptr<const Kernel> kernel = device->compile(programs)[0];
+//   const std::unique_ptr<Queue> queue = device->makeQueue();
+//   queue->launch({.kernel = *kernel, .name = "softmax T7", .slots = slots, .parts = parts});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device_info.h"
+#include "digits/int_expr.h"
+#include "tensor/tensor.h"
+#include "tile/tile.h"
+
+namespace meshfuse {
+
+class Expr;
+
+// The machine code of a tile program. The device that compiled it runs it.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+};
+
+// One op that no kernel computes: a matrix product of a library, or code written by hand. The device that made it runs it.
+class Routine {
+ public:
+  virtual ~Routine() = default;
+  virtual int64_t workspaceBytes() const { return 0; }
+};
+
+// The facts for which a routine is made.
+struct RoutineOptions {
+  const std::map<int64_t, Layout>& layouts;        // by Val id: of operands that are not row-major
+  std::function<int64_t(const IntExpr&)> valueOf;  // of an offset, on this rank
+};
+
+struct Launch {
+  const Kernel& kernel;
+  std::string_view name;            // of the step, for errors
+  std::span<const uint64_t> slots;  // addresses of tensors, then sizes, then scalars, as the tile program lists them
+  int64_t parts = 1;                // of the grid
+  void* scratch = nullptr;          // scratchBytes bytes, at least Device::scratchBytes()
+  int64_t scratchBytes = 0;
+  bool checksIndices = false;  // the kernel may refuse an index
+};
+
+// A piece of memory that is copied: `bytes` bytes from `from` to `to`, both offsets in bytes.
+struct BytePiece {
+  int64_t from = 0;
+  int64_t to = 0;
+  int64_t bytes = 0;
+  friend bool operator==(const BytePiece&, const BytePiece&) = default;
+};
+
+// Work of a device, in the order of the calls. A call may return before its work has ended; an error of the work, such as the UserError of a
+// refused index, is thrown by the call or by the next wait(). The call copies slots, operands, pieces and names; kernels, routines, memory,
+// sizes and strides must stay until the work has ended. The destructor waits for the work. One thread at a time uses a queue.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  virtual void launch(const Launch& launch) = 0;
+  // operands: addresses in the order of the op's operands; out: contiguous; workspace: workspaceBytes() bytes, 64-byte aligned.
+  virtual void call(const Routine& routine, std::span<void* const> operands, void* out, void* workspace) = 0;
+  virtual void clear(void* memory, int64_t bytes) = 0;  // sets all bytes to zero
+  virtual void copy(void* to, const void* from, std::span<const BytePiece> pieces) = 0;
+  // As copyElements() of tensor.h.
+  virtual void copyElements(const StridedElements& to, const StridedElements& from) = 0;
+  // Returns when all work has ended.
+  virtual void wait() = 0;
+};
+
+// Thread-safe.
+class Device : public DeviceMemory {
+ public:
+  virtual const DeviceInfo& info() const = 0;
+  // True if the host, and so every communicator, may access the memory of the device.
+  virtual bool isHostMemory() const = 0;
+  // One kernel for each program, in order. UserError if the build or the machine has no compiler.
+  virtual std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program> programs) = 0;
+  // The memory that a launch needs besides its tensors. Of `slots`, only sizes are read.
+  virtual int64_t scratchBytes(const Kernel& kernel, std::span<const uint64_t> slots) const = 0;
+  // InternalError if the device has no routine for the op. Extents must be constant.
+  virtual std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const = 0;
+  virtual std::unique_ptr<Queue> makeQueue() = 0;
+
+  // The outputs of emitters and compilers for a kernel, as files. `missing`: the outputs that cannot be made, and why.
+  struct Listing {
+    std::string suffix;  // ".ll"
+    std::string bytes;
+  };
+  struct Listings {
+    std::vector<Listing> files;
+    std::string missing;
+  };
+  virtual Listings listings(const tile::Program& program) = 0;
+  // The work of the compiler so far, in words; may be empty.
+  virtual std::string compilerReport() const { return ""; }
+};
+
+}  // namespace meshfuse

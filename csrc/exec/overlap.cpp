@@ -1,0 +1,64 @@
+#include "exec/overlap.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/ranges.h"
+#include "host/happens_before.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kLeastOverlapBytes = int64_t{256} << 10;  // less is done before a thread has taken it over
+
+bool communicates(const Expr& e) {
+  return e.kind() == ExprKind::Redistribute && e.attributes().plan &&
+         std::ranges::any_of(*e.attributes().plan, &CommStep::communicates);
+}
+
+int64_t bytesWritten(const Expr& e) {
+  return sumOf(e.outputs(), [](const Val* out) {
+    return out->isTensor() ? out->asTensor()->numel() * dataTypeSize(out->dtype()) : 0;
+  });
+}
+
+}  // namespace
+
+bool overlapsCommunication(const Fusion& planned) {
+  const std::vector<Expr*> exprs = planned.exprs();
+  if (std::ranges::none_of(exprs, [](const Expr* e) { return communicates(*e); })) {
+    return false;
+  }
+  // each op on a queue of its own: it follows the ops that it reads only
+  HappensBefore before;
+  std::map<int64_t, int64_t> writer;  // by Val id
+  for (const int64_t i : indices(exprs)) {
+    std::vector<int64_t> earlier;
+    for (const Val* in : exprs[i]->inputs()) {
+      if (const auto it = writer.find(in->id()); it != writer.end()) {
+        earlier.push_back(it->second);
+      }
+    }
+    before.append({.queue = i, .waits = std::move(earlier)});
+    for (const Val* out : exprs[i]->outputs()) {
+      writer[out->id()] = i;
+    }
+  }
+  return std::ranges::any_of(indices(exprs), [&](int64_t comm) {
+    if (!communicates(*exprs[comm]) || bytesWritten(*exprs[comm]) < kLeastOverlapBytes) {
+      return false;
+    }
+    int64_t bytes = 0;
+    for (const int64_t i : indices(exprs)) {
+      const bool independent = i < comm ? !before(i, comm) : i > comm && !before(comm, i);
+      bytes += independent && !communicates(*exprs[i]) ? bytesWritten(*exprs[i]) : 0;
+    }
+    return bytes >= kLeastOverlapBytes;
+  });
+}
+
+}  // namespace meshfuse

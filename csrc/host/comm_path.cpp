@@ -1,0 +1,122 @@
+#include "host/comm_path.h"
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "host/staged_communicator.h"
+
+namespace meshfuse {
+
+namespace {
+
+void* workspace(const CommPath::Call& call, int64_t k = 0) {
+  return k < std::ssize(call.step.workspaces) ? call.arena + call.step.workspaces[k].offset : nullptr;
+}
+
+}  // namespace
+
+CommPath::CommPath(Communicator& communicator, Device& device)
+    : communicator_(communicator), queue_(device.makeQueue()) {
+  if (!device.isHostMemory()) {
+    staged_ = std::make_unique<StagedCommunicator>(communicator, device);
+  }
+}
+
+int64_t CommPath::bytesReceived() const {
+  return sumOf(communicator_.counters().of, &TransferCounters::Entry::bytesReceived);
+}
+
+void CommPath::takeCounters(const CommPath& lane) {
+  if (&lane.communicator_ != &communicator_) {
+    communicator_.addCounters(lane.communicator_.counters());
+    lane.communicator_.resetCounters();
+  }
+}
+
+void CommPath::run(const Call& call) {
+  comm().setStep(call.number, call.step.name);
+  comm().setProgram(call.step.comm.program);
+  queue_->wait();
+  if (!call.step.comm.counts.empty()) {
+    uneven(call);
+  } else if (call.step.comm.kind == Collective::Transfer) {
+    transfer(call);
+  } else {
+    collective(call);
+  }
+  comm().setProgram(0);
+}
+
+void CommPath::collective(const Call& call) {
+  const CommCall& c = call.step.comm;
+  if (c.kind == Collective::Broadcast && c.team.ranks[call.root] == comm().rank()) {
+    const BytePiece whole{.bytes = c.count * dataTypeSize(c.dtype)};
+    queue_->copy(call.out, call.in, {&whole, 1});
+    queue_->wait();
+  }
+  switch (c.kind) {
+    case Collective::AllGather:
+      return comm().allGather(c.team, call.in, call.out, c.count, c.dtype);
+    case Collective::AllReduce:
+      return comm().allReduce(c.team, call.in, call.out, c.count, c.dtype, c.reduce);
+    case Collective::ReduceScatter:
+      return comm().reduceScatter(c.team, call.in, call.out, c.count, c.dtype, c.reduce);
+    case Collective::AllToAll:
+      return comm().allToAll(c.team, call.in, call.out, c.count, c.dtype);
+    case Collective::Broadcast:
+      return comm().broadcast(c.team, call.out, c.count, c.dtype, call.root);
+    default:
+      throwInternalError(fmt::format("[run] {}: no host program has such a step", call.step.name));
+  }
+}
+
+void CommPath::transfer(const Call& call) {
+  using enum Communicator::Transfer::Direction;
+  const CommCall& c = call.step.comm;
+  const auto placeOf = [&](const CommCall::Message& m, const void* tensor) -> void* {
+    char* whole = static_cast<char*>(const_cast<void*>(tensor));
+    return m.block.isOnePiece() ? whole + m.block.begin : static_cast<char*>(workspace(call)) + m.offset;
+  };
+  transfers_.clear();
+  for (const CommCall::Message& m : c.sends) {
+    if (!m.block.isOnePiece()) {
+      queue_->copy(placeOf(m, call.in), call.in, m.block.pieces);
+    }
+    transfers_.push_back({Send, m.peer, placeOf(m, call.in), m.block.bytes});
+  }
+  for (const CommCall::Message& m : c.receives) {
+    transfers_.push_back({Recv, m.peer, placeOf(m, call.out), m.block.bytes});
+  }
+  queue_->copy(call.out, call.in, c.kept);
+  queue_->wait();
+  comm().transfer(transfers_);
+  for (const CommCall::Message& m : c.receives) {
+    if (!m.block.isOnePiece()) {
+      queue_->copy(call.out, placeOf(m, call.out), m.block.pieces);
+    }
+  }
+  queue_->wait();
+}
+
+void CommPath::uneven(const Call& call) {
+  const CommCall& c = call.step.comm;
+  const bool packs = !c.pack.isWhole();
+  const void* sent = packs ? workspace(call) : call.in;
+  void* received = c.unpack.isWhole() ? call.out : workspace(call, packs ? 1 : 0);
+  if (packs) {
+    queue_->copy(workspace(call), call.in, c.pack.pieces);
+    queue_->wait();
+  }
+  if (c.kind == Collective::AllGather) {
+    comm().allGatherV(c.team, sent, received, c.counts, c.dtype);
+  } else if (c.kind == Collective::ReduceScatter) {
+    comm().reduceScatterV(c.team, sent, received, c.counts, c.dtype, c.reduce);
+  } else {
+    comm().allToAllV(c.team, sent, received, c.counts, c.received, c.dtype);
+  }
+  if (received != call.out) {
+    queue_->copy(call.out, received, c.unpack.pieces);
+    queue_->wait();
+  }
+}
+
+}  // namespace meshfuse

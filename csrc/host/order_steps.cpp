@@ -1,0 +1,208 @@
+#include "host/order_steps.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/ranges.h"
+#include "host/step_schedule.h"
+
+namespace meshfuse {
+
+namespace {
+
+class StepOrdering {
+ public:
+  StepOrdering(HostProgram& program, const std::vector<int64_t>& storage) : program_(program), storage_(storage) {}
+
+  void run(bool overlaps) {
+    StepSchedule schedule = inOrder();
+    Arena arena = arenaOf(schedule);
+    if (overlaps) {
+      schedule = beside(arena.bytes);
+      arena = arenaOf(schedule);
+    }
+    issue(schedule);
+    place(arena);
+  }
+
+ private:
+  struct Arena {
+    std::vector<MemoryBlock> blocks;  // of workspaces in the order of steps, then of tensors
+    int64_t bytes = 0;
+  };
+
+  // The queue of a step: that of its team for a collective. All ranks may take part in a transfer. Queues have different teams, because a
+  // team has one lane.
+  int64_t queueOf(const Step& s) {
+    if (s.kind != HostStepKind::Communicate) {
+      return 0;
+    }
+    Team team = s.comm.team;
+    if (s.comm.kind == Collective::Transfer) {
+      team.ranks.resize(program_.ranks);
+      std::iota(team.ranks.begin(), team.ranks.end(), int64_t{0});
+    }
+    const int64_t known = positionIn(program_.teams, team);
+    if (known == std::ssize(program_.teams)) {
+      program_.teams.push_back(team);
+    }
+    return known + 1;
+  }
+
+  // Numbers of the memories of tensors: equal if and only if tensors share bytes whatever the plan of the arena.
+  std::vector<int64_t> memoriesOf(const std::vector<int64_t>& tensors) const {
+    return mapped(tensors, [this](int64_t t) {
+      const TensorPlan& p = program_.tensors[storage_[t]];
+      return p.place == Place::Arena ? storage_[t] : -1 - 2 * p.index - (p.place == Place::Output ? 1 : 0);
+    });
+  }
+
+  // All steps on one queue.
+  StepSchedule inOrder() const {
+    StepSchedule schedule;
+    schedule.orders.resize(program_.steps.size());
+    append(schedule.steps, indices(program_.steps));
+    return schedule;
+  }
+
+  // The same order, in which each step waits for the one before. Other ranks may still run collectives beside other steps, so the queues stay.
+  static StepSchedule oneByOne(const std::vector<StepUse>& uses) {
+    StepSchedule schedule;
+    HappensBefore before;
+    for (const int64_t i : indices(uses)) {
+      schedule.steps.push_back(i);
+      schedule.orders.push_back(
+          before.appendAfter(uses[i].queue, i == 0 ? std::vector<int64_t>() : std::vector{i - 1}));
+    }
+    return schedule;
+  }
+
+  // Collectives beside other steps. bytesInOrder: of the arena on one queue.
+  StepSchedule beside(int64_t bytesInOrder) {
+    const auto uses = mapped(program_.steps, [this](const Step& s) {
+      return StepUse{.queue = queueOf(s), .reads = memoriesOf(s.reads), .writes = memoriesOf(s.writes)};
+    });
+    const auto most = static_cast<int64_t>(static_cast<double>(bytesInOrder) * (1 + kMostArenaGrowth));
+    for (const int64_t ahead : {256, 32, 4, 0}) {
+      StepSchedule schedule = scheduleSteps(uses, ahead);
+      if (arenaOf(schedule).bytes <= most) {
+        return schedule;
+      }
+    }
+    return oneByOne(uses);
+  }
+
+  Arena arenaOf(const StepSchedule& schedule) const {
+    Arena arena;
+    std::vector<std::vector<int64_t>> uses;  // by block: positions
+    const auto add = [&](const MemoryBlock& block) {
+      arena.blocks.push_back(block);
+      uses.push_back({block.firstStep});
+    };
+    for (const int64_t i : indices(schedule.steps)) {
+      for (const Workspace& w : program_.steps[schedule.steps[i]].workspaces) {
+        add({w.bytes, i, i});
+      }
+    }
+    std::map<int64_t, int64_t> blockOf;  // of a storage
+    for (const int64_t i : indices(schedule.steps)) {
+      const Step& step = program_.steps[schedule.steps[i]];
+      for (const auto* list : {&step.reads, &step.writes}) {
+        for (const int64_t t : *list) {
+          const int64_t r = storage_[t];
+          if (program_.tensors[r].place != Place::Arena) {
+            continue;
+          }
+          const auto [it, isNew] = blockOf.try_emplace(r, std::ssize(arena.blocks));
+          if (isNew) {
+            add({.bytes = program_.tensors[r].bytes, .firstStep = i, .tensor = r});
+          }
+          arena.blocks[it->second].lastStep = i;
+          uses[it->second].push_back(i);
+        }
+      }
+    }
+    if (!program_.teams.empty()) {
+      extendLives(arena.blocks, schedule, uses);
+    }
+    arena.bytes = planMemory(arena.blocks);
+    return arena;
+  }
+
+  // A block lives until the last step that may begin before one of its uses has ended.
+  static void extendLives(std::vector<MemoryBlock>& blocks, const StepSchedule& schedule,
+                          const std::vector<std::vector<int64_t>>& uses) {
+    HappensBefore before;
+    std::ranges::for_each(schedule.orders, [&](const StepOrder& order) { before.append(order); });
+    for (const int64_t b : indices(blocks)) {
+      for (int64_t i = before.steps() - 1; i > blocks[b].lastStep; i--) {
+        if (std::ranges::any_of(uses[b], [&](int64_t use) { return !before(use, i); })) {
+          blocks[b].lastStep = i;
+        }
+      }
+    }
+  }
+
+  void issue(StepSchedule& schedule) {
+    std::vector<Step> steps;
+    for (const int64_t i : indices(schedule.steps)) {
+      steps.push_back(std::move(program_.steps[schedule.steps[i]]));
+      steps.back().order = std::move(schedule.orders[i]);
+    }
+    program_.steps = std::move(steps);
+    HappensBefore before;
+    std::ranges::for_each(program_.steps, [&](const Step& s) { before.append(s.order); });
+    for (int64_t i = before.steps(); i-- > 0;) {  // depends on the later ones
+      program_.steps[i].runsBeside = program_.steps[i].order.queue != 0 && hasWorkBeforeWait(i, before);
+    }
+  }
+
+  // Whether a step of the device is issued after a collective, and before the caller's thread waits for it.
+  bool hasWorkBeforeWait(int64_t collective, const HappensBefore& before) const {
+    for (int64_t i = collective + 1; i < before.steps(); i++) {
+      const Step& s = program_.steps[i];
+      const bool isPosted = s.runsBeside && s.order.queue == program_.steps[collective].order.queue;
+      if (before(collective, i) && !isPosted) {
+        return false;
+      }
+      if (s.order.queue == 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void place(Arena& arena) {
+    auto block = arena.blocks.begin();
+    for (Step& s : program_.steps) {
+      for (Workspace& w : s.workspaces) {
+        w.offset = (block++)->offset;
+      }
+    }
+    std::map<int64_t, int64_t> offsets;  // of storages
+    for (; block != arena.blocks.end(); ++block) {
+      offsets[block->tensor] = block->offset;
+    }
+    for (const int64_t t : indices(program_.tensors)) {
+      if (const auto it = offsets.find(storage_[t]); it != offsets.end()) {
+        program_.tensors[t].offset = it->second;
+      }
+    }
+    program_.arena = std::move(arena.blocks);
+    program_.arenaBytes = arena.bytes;
+  }
+
+  HostProgram& program_;
+  const std::vector<int64_t>& storage_;
+};
+
+}  // namespace
+
+void orderSteps(HostProgram& program, const std::vector<int64_t>& storage, bool overlaps) {
+  program.overlaps = overlaps;
+  StepOrdering(program, storage).run(overlaps);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,201 @@
+// Matmul and linear of every type, rank and layout, through the library or our own kernels, against the reference.
+#include "device/cpu/onednn/contraction.h"
+
+#include <gtest/gtest.h>
+
+#include "host/program.h"
+#include "meshfuse/meshfuse.h"
+#include "meshfuse_config.h"
+#include "stress/checked_cache.h"
+
+namespace meshfuse {
+
+namespace {
+
+Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type) {
+  return randomTensor(std::move(sizes), type, seed, -2, 2);
+}
+
+int64_t libraryCalls(FusionExecutorCache& cache) {
+  int64_t n = 0;
+  for (const Step& s : cache.hostProgram()->steps) {
+    n += s.kind == HostStepKind::Routine;
+  }
+  return n;
+}
+
+class Contractions : public ::testing::TestWithParam<DataType> {
+ protected:
+  static bool library() { return kHasOneDnn && (GetParam() == DataType::Float || isHalfPrecision(GetParam())); }
+  static TensorView* input(Fusion& f, const Tensor& t) {
+    TensorView* x = makeConcreteTensor({t.sizes().begin(), t.sizes().end()}, t.dtype());
+    f.addInput(x);
+    return x;
+  }
+  // matmul of two tensors as they are.
+  static void expectProduct(const Tensor& a, const Tensor& b) {
+    CheckedCache checked([&](Fusion& f) {
+      TensorView* x = input(f, a);
+      TensorView* y = input(f, b);
+      f.addOutput(matmul(x, y));
+    });
+    EXPECT_EQ(checked.call({a, b}), "") << a.toString() << " " << b.toString();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Type, Contractions,
+                         ::testing::Values(DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double,
+                                           DataType::Int, DataType::Int32),
+                         [](const auto& p) { return std::string(name(p.param)); });
+
+TEST_P(Contractions, Shapes) {
+  DataType t = GetParam();
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 1}, {1, 7, 1}, {5, 1, 3}, {17, 33, 9}, {64, 16, 1}, {1, 40, 50}, {130, 20, 70}}) {
+    expectProduct(random({m, k}, 1, t), random({k, n}, 2, t));
+  }
+}
+
+TEST_P(Contractions, VectorsAndBatches) {
+  DataType t = GetParam();
+  expectProduct(random({6}, 1, t), random({6}, 2, t));
+  expectProduct(random({6}, 1, t), random({6, 4}, 2, t));
+  expectProduct(random({5, 6}, 1, t), random({6}, 2, t));
+  expectProduct(random({3, 5, 6}, 1, t), random({6}, 2, t));
+  expectProduct(random({6}, 1, t), random({3, 6, 4}, 2, t));
+  expectProduct(random({3, 5, 6}, 1, t), random({3, 6, 4}, 2, t));
+  expectProduct(random({3, 5, 6}, 1, t), random({6, 4}, 2, t));
+  expectProduct(random({5, 6}, 1, t), random({3, 6, 4}, 2, t));
+  expectProduct(random({2, 1, 5, 6}, 1, t), random({1, 3, 6, 4}, 2, t));
+  expectProduct(random({2, 3, 5, 6}, 1, t), random({3, 6, 4}, 2, t));
+  expectProduct(random({1, 5, 6}, 1, t), random({4, 6, 2}, 2, t));
+}
+
+TEST_P(Contractions, TransposedStridedAndExpandedOperands) {
+  DataType t = GetParam();
+  Tensor a = random({5, 6}, 1, t);
+  Tensor b = random({6, 7}, 2, t);
+  for (const Tensor& x : {a, random({6, 5}, 3, t).transpose(0, 1), random({5, 12}, 4, t).slice(1, 0, 12, 2),
+                          random({10, 6}, 5, t).slice(0, 0, 10, 2), random({1, 6}, 6, t).expand({5, 6}),
+                          random({5, 1}, 7, t).expand({5, 6}), random({31}, 8, t).slice(0, 1, 31).view({5, 6}),
+                          random({5, 9}, 9, t).slice(1, 2, 8)}) {
+    expectProduct(x, b);
+    expectProduct(random({3, 5}, 10, t), x);
+  }
+  expectProduct(random({5, 3, 6}, 1, t).transpose(0, 1), random({6, 3, 7}, 2, t).transpose(0, 1));
+  expectProduct(random({6, 5, 3}, 1, t).permute({2, 1, 0}), random({1, 6, 7}, 2, t).expand({3, 6, 7}));
+}
+
+TEST_P(Contractions, Linear) {
+  DataType t = GetParam();
+  for (bool withBias : {false, true}) {
+    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{9}, {4, 9}, {2, 3, 9}, {1, 1, 9}}) {
+      for (bool strided : {false, true}) {
+        Tensor x =
+            strided && shape.size() == 3 ? random({shape[1], shape[0], 9}, 1, t).transpose(0, 1) : random(shape, 1, t);
+        Tensor w = strided ? random({9, 5}, 2, t).transpose(0, 1) : random({5, 9}, 2, t);
+        Tensor b = strided ? random({10}, 3, t).slice(0, 0, 10, 2) : random({5}, 3, t);
+        CheckedCache checked([&](Fusion& f) {
+          TensorView* in = input(f, x);
+          TensorView* weight = input(f, w);
+          TensorView* bias = input(f, b);
+          f.addOutput(linear(in, weight, withBias ? bias : nullptr));
+        });
+        EXPECT_EQ(checked.call({x, w, b}), "") << x.toString();
+      }
+    }
+  }
+}
+
+// What partial sums that travel as Float are made of.
+TEST_P(Contractions, SumsOf16BitsThatStayInFloat) {
+  const DataType t = GetParam();
+  if (!isHalfPrecision(t)) {
+    return;
+  }
+  const Tensor x = random({4, 9}, 1, t);
+  const Tensor w = random({5, 9}, 2, t);
+  const Tensor b = random({5}, 3, t);
+  for (const bool asLinear : {true, false}) {
+    CheckedCache checked([&](Fusion& f) {
+      std::vector<Val*> operands{input(f, x), input(f, asLinear ? w : w.transpose(0, 1)), input(f, b)};
+      operands.resize(asLinear ? 3 : 2);
+      TensorView* y = f.tensor(DataType::Float, {{4}, {5}, {9, IterType::Reduction}});
+      f.addExpr(asLinear ? ExprKind::Linear : ExprKind::Matmul, operands, {y});
+      f.addOutput(y);
+    });
+    EXPECT_EQ(checked.call({x, asLinear ? w : w.transpose(0, 1), b}), "");
+    EXPECT_EQ(libraryCalls(checked.cache()), library() ? 1 : 0);
+    EXPECT_EQ(checked.results()[0].dtype(), DataType::Float);
+  }
+}
+
+TEST_P(Contractions, WeightThatIsAVector) {
+  DataType t = GetParam();
+  Tensor x = random({4, 9}, 1, t);
+  Tensor w = random({9}, 2, t);
+  CheckedCache checked([&](Fusion& f) {
+    TensorView* in = input(f, x);
+    TensorView* weight = input(f, w);
+    f.addOutput(linear(in, weight));
+  });
+  EXPECT_EQ(checked.call({x, w}), "");
+}
+
+TEST_P(Contractions, OfIntermediatesTransposedBothWays) {
+  DataType t = GetParam();
+  Tensor x = random({6, 8}, 1, t);
+  CheckedCache checked([&](Fusion& f) {
+    TensorView* in = input(f, x);
+    TensorView* y = maybeCastOp(t, neg(in));
+    f.addOutput(matmul(y, transpose(y)));
+    f.addOutput(matmul(transpose(in), y));
+    f.addOutput(matmul(in, transpose(in)));
+  });
+  EXPECT_EQ(checked.call({x}), "");
+  EXPECT_EQ(libraryCalls(checked.cache()), library() ? 3 : 0);
+}
+
+TEST_P(Contractions, TheSameBitsForAnyNumberOfThreads) {
+  DataType t = GetParam();
+  Tensor a = random({150, 90}, 1, t);
+  Tensor b = random({90, 110}, 2, t);
+  std::vector<double> expected;
+  for (int threads : {1, 2, 3}) {
+    CheckedCache checked(
+        [&](Fusion& f) {
+          TensorView* x = input(f, a);
+          TensorView* y = input(f, b);
+          f.addOutput(matmul(x, y));
+        },
+        {.threads = threads, .verify = Verify::Off});
+    std::vector<double> got = checked.cache().runFusionWithInputs({a, b})[0].toVector();
+    expected = expected.empty() ? got : expected;
+    EXPECT_EQ(got, expected) << threads;
+  }
+}
+
+TEST(Contraction, SaysWhatItDoesNotTake) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigConcreteTensor({4, 6});
+  TensorView* y = makeContigConcreteTensor({6, 4});
+  TensorView* d = makeContigConcreteTensor({6, 6}, DataType::Double);
+  for (TensorView* tv : {x, y, d}) {
+    fusion.addInput(tv);
+  }
+  const Expr& product = *matmul(x, y)->definition();
+  if (!kHasOneDnn) {
+    EXPECT_EQ(Contraction::refuse(product, {}), "built without oneDNN");
+    return;
+  }
+  EXPECT_EQ(Contraction::refuse(product, {}), std::nullopt);
+  EXPECT_EQ(Contraction::refuse(product, {{x->id(), {{1, 4}, 4}}}), std::nullopt);
+  EXPECT_NE(Contraction::refuse(product, {{x->id(), {{12, 2}, 4}}}).value_or("").find("stride 1"), std::string::npos);
+  EXPECT_NE(Contraction::refuse(*matmul(d, d)->definition(), {}).value_or("").find("Double"), std::string::npos);
+  EXPECT_NE(Contraction::refuse(*neg(x)->definition(), {}).value_or("").find("no contraction"), std::string::npos);
+}
+
+}  // namespace
+
+}  // namespace meshfuse

@@ -1,0 +1,644 @@
+// Every elementwise op and cast, in every type it takes and for every vector width, against <cmath> in long double and against
+// integer arithmetic in 128 bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "device/cpu/orc/cpu_compiler.h"
+#include "device/cpu/orc/run_program.h"
+#include "tensor/half.h"
+#include "tile/builder.h"
+
+namespace meshfuse {
+namespace {
+
+using Real = long double;
+using Wide = __int128;
+using tile::Builder;
+using tile::Level;
+using tile::Memory;
+using tile::ValueId;
+
+constexpr Real kInf = std::numeric_limits<Real>::infinity();
+constexpr Real kNan = std::numeric_limits<Real>::quiet_NaN();
+
+// Y[i] = make(values of the inputs at i), over vectors of 16, four at a time, with a masked rest.
+tile::Program elementwise(const std::string& name, const std::vector<DataType>& inputs, DataType output,
+                          const std::function<ValueId(Builder&, const std::vector<ValueId>&)>& make) {
+  Builder b(name, tile::Target::Cpu);
+  IntExpr n = b.size("N", {.lower = 1});
+  std::vector<int64_t> tensors;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    tensors.push_back(b.tensor({"X" + std::to_string(i), inputs[i], Memory::Input, {n}, {1}, 64}));
+  }
+  int64_t y = b.tensor({"Y", output, Memory::Output, {n}, {1}, 64});
+  int64_t s = b.space("s", {{"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+  b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
+    std::vector<ValueId> values;
+    for (int64_t t : tensors) {
+      values.push_back(b.load(t, {{b.coord(s, 0)}}, s));
+    }
+    b.store(y, {{b.coord(s, 0)}}, make(b, values));
+    return std::vector<ValueId>{};
+  });
+  return b.take();
+}
+
+// Elements of a type as their bits.
+class Column {
+ public:
+  Column(DataType dtype, size_t n) : dtype_(dtype), bytes_(n * static_cast<size_t>(dataTypeSize(dtype)) + 128), n_(n) {}
+  void* data() { return bytes_.data() + (64 - reinterpret_cast<uintptr_t>(bytes_.data()) % 64) % 64; }
+  size_t size() const { return n_; }
+  Real real(size_t i) {
+    switch (dtype_) {
+      case DataType::Double:
+        return at<double>(i);
+      case DataType::Float:
+        return at<float>(i);
+      case DataType::Half:
+        return halfToFloat(at<uint16_t>(i));
+      case DataType::BFloat16:
+        return bfloat16ToFloat(at<uint16_t>(i));
+      default:
+        return static_cast<Real>(integer(i));
+    }
+  }
+  Wide integer(size_t i) {
+    return dtype_ == DataType::Int     ? Wide{at<int64_t>(i)}
+           : dtype_ == DataType::Int32 ? Wide{at<int32_t>(i)}
+           : dtype_ == DataType::Short ? Wide{at<int16_t>(i)}
+           : dtype_ == DataType::Char  ? Wide{at<int8_t>(i)}
+                                       : Wide{at<uint8_t>(i)};
+  }
+  template <class T>
+  T at(size_t i) {
+    T v;
+    std::memcpy(&v, static_cast<char*>(data()) + i * sizeof(T), sizeof(T));
+    return v;
+  }
+  template <class T>
+  void put(size_t i, T v) {
+    std::memcpy(static_cast<char*>(data()) + i * sizeof(T), &v, sizeof(T));
+  }
+
+ private:
+  DataType dtype_;
+  std::vector<unsigned char> bytes_;
+  size_t n_;
+};
+
+// Special values, then magnitudes of all orders, then the range where functions bend.
+void fill(Column& c, DataType dtype, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> unit(-1, 1);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double specials[] = {0,         -0.0,       1,      -1,     0.5,     -0.5, 1.5,         2.5,          -2.5,
+                             kInfinity, -kInfinity, NAN,    1e-3,   -1e-3,   88.7, -87.4,       -103.9,       89.1,
+                             1e-40,     -1e-40,     1e-45,  3.4e38, -3.4e38, 1e30, 127,         -126,         -149.5,
+                             128.5,     0.65,       0.9499, 20.5,   -20.5,   4.1,  2147483648., -2147483648., 9.3e18};
+  for (size_t i = 0; i < c.size(); i++) {
+    double x = i < std::size(specials) ? specials[i]
+               : i % 3 == 0            ? std::ldexp(unit(random), static_cast<int64_t>(random() % 276) - 140)
+               : i % 3 == 1            ? unit(random) * 10
+                                       : unit(random) * 110;
+    int64_t limit = isIntegral(dtype) ? INT64_MAX >> (64 - bitWidth(dtype)) : INT32_MAX;
+    const int64_t width = std::min<int64_t>(bitWidth(dtype), 32);
+    const int64_t integers[] = {0,  1,         -1,    limit,     -limit - 1, -limit, 2,  -2,
+                                -3, width - 1, width, width + 1, 63,         64,     65, 7};
+    auto n = static_cast<int64_t>(random());
+    int64_t k = i < 256 ? integers[seed % 2 == 0 ? i / 16 : i % 16] : i % 2 == 0 ? n % 100 : n;
+    switch (dtype) {
+      case DataType::Double:
+        c.put<double>(i, x);
+        break;
+      case DataType::Float:
+        c.put<float>(i, static_cast<float>(x));
+        break;
+      case DataType::Half:
+        c.put<uint16_t>(i, i < std::size(specials) ? floatToHalf(static_cast<float>(x)) : static_cast<uint16_t>(n));
+        break;
+      case DataType::BFloat16:
+        c.put<uint16_t>(i, i < std::size(specials) ? floatToBFloat16(static_cast<float>(x)) : static_cast<uint16_t>(n));
+        break;
+      case DataType::Int:
+        c.put<int64_t>(i, k);
+        break;
+      case DataType::Int32:
+        c.put<int32_t>(i, static_cast<int32_t>(k));
+        break;
+      case DataType::Short:
+        c.put<int16_t>(i, static_cast<int16_t>(k));
+        break;
+      case DataType::Char:
+        c.put<int8_t>(i, static_cast<int8_t>(k));
+        break;
+      case DataType::Bool:
+        c.put<uint8_t>(i, static_cast<uint8_t>(n & 1));
+        break;
+    }
+  }
+}
+
+// -- references -------------------------------------------------------------------------------------------------------
+
+Real erfinvOf(Real y) {
+  if (!(std::abs(y) < 1)) {
+    return std::abs(y) == 1 ? std::copysign(kInf, y) : kNan;
+  }
+  if (std::abs(y) < 1e-12L) {
+    return y * 0.886226925452758013649L;  // sqrt(pi) / 2: the cubic term is below the last place
+  }
+  Real low = 0;
+  Real high = 30;
+  Real a = std::abs(y);
+  for (int64_t i = 0; i < 200; i++) {
+    Real middle = (low + high) / 2;
+    bool below = a > 0.5L ? std::erfc(middle) > 1 - a : std::erf(middle) < a;
+    (below ? low : high) = middle;
+  }
+  return std::copysign((low + high) / 2, y);
+}
+
+Real remainderOf(Real a, Real b) {
+  Real r = std::fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+template <class T>
+Real nextAfter(Real a, Real b) {
+  return std::nextafter(static_cast<T>(a), static_cast<T>(b));
+}
+
+// What an op should give in exact arithmetic, rounded where it must be; Bool as 0 or 1.
+Real expectedReal(PointOp op, bool isFloat, Real a, Real b, Real c) {
+  using enum PointOp;
+  bool nan = std::isnan(a) || std::isnan(b);
+  switch (op) {
+    case Abs:
+      return std::abs(a);
+    case Acos:
+      return std::acos(a);
+    case Acosh:
+      return std::acosh(a);
+    case Asin:
+      return std::asin(a);
+    case Asinh:
+      return std::asinh(a);
+    case Atan:
+      return std::atan(a);
+    case Atanh:
+      return std::atanh(a);
+    case Ceil:
+      return std::ceil(a);
+    case Cos:
+      return std::cos(a);
+    case Cosh:
+      return std::cosh(a);
+    case Exp:
+      return std::exp(a);
+    case Exp2:
+      return std::exp2(a);
+    case Expm1:
+      return std::expm1(a);
+    case Erf:
+      return std::erf(a);
+    case Erfc:
+      return std::erfc(a);
+    case Erfinv:
+      return erfinvOf(a);
+    case Floor:
+      return std::floor(a);
+    case Frac:
+      return a - std::trunc(a);
+    case Lgamma:
+      return std::lgamma(a);
+    case Log:
+      return std::log(a);
+    case Log10:
+      return std::log10(a);
+    case Log1p:
+      return std::log1p(a);
+    case Log2:
+      return std::log2(a);
+    case Neg:
+      return -a;
+    case Reciprocal:
+      return 1 / a;
+    case Round:
+      return std::nearbyint(a);
+    case Rsqrt:
+      return 1 / std::sqrt(a);
+    case Sigmoid:
+      return a < 0 ? std::exp(a) / (1 + std::exp(a)) : 1 / (1 + std::exp(-a));
+    case Sign:
+      return std::isnan(a) ? a : (a > 0) - (a < 0);
+    case Signbit:
+      return std::signbit(a);
+    case Sin:
+      return std::sin(a);
+    case Sinh:
+      return std::sinh(a);
+    case Sqrt:
+      return std::sqrt(a);
+    case Tan:
+      return std::tan(a);
+    case Tanh:
+      return std::tanh(a);
+    case Trunc:
+      return std::trunc(a);
+    case LogicalNot:
+      return a == 0;
+    case IsFinite:
+      return std::isfinite(a);
+    case IsInf:
+      return std::isinf(a);
+    case IsNan:
+      return std::isnan(a);
+    case IsNegInf:
+      return a == -kInf;
+    case IsPosInf:
+      return a == kInf;
+    case Add:
+      return a + b;
+    case Sub:
+      return a - b;
+    case Mul:
+      return a * b;
+    case Div:
+      return a / b;
+    case Fmod:
+      return std::fmod(a, b);
+    case Remainder:
+      return remainderOf(a, b);
+    case Pow:
+      return std::pow(a, b);
+    case Atan2:
+      return std::atan2(a, b);
+    case Maximum:
+      return nan ? kNan : std::max(a, b);
+    case Minimum:
+      return nan ? kNan : std::min(a, b);
+    case NextAfter:
+      return isFloat ? nextAfter<float>(a, b) : nextAfter<double>(a, b);
+    case Eq:
+      return a == b;
+    case Ne:
+      return a != b;
+    case Gt:
+      return a > b;
+    case Ge:
+      return a >= b;
+    case Lt:
+      return a < b;
+    case Le:
+      return a <= b;
+    case LogicalAnd:
+      return a != 0 && b != 0;
+    case LogicalOr:
+      return a != 0 || b != 0;
+    case LogicalXor:
+      return (a != 0) != (b != 0);
+    case Fma:
+      return isFloat ? std::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c))
+                     : std::fma(a, b, c);
+    default:
+      ADD_FAILURE() << "no reference for " << info(op).name;
+      return 0;
+  }
+}
+
+Wide wrapped(Wide x, int64_t bits) {
+  if (bits == 1) {
+    return x != 0;
+  }
+  const auto low = static_cast<uint64_t>(static_cast<unsigned __int128>(x));
+  return Wide{static_cast<int64_t>(low << (64 - bits)) >> (64 - bits)};
+}
+
+Wide floorDivide(Wide a, Wide b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+Wide power(Wide base, Wide exponent, int64_t bits) {
+  if (exponent < 0) {
+    return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
+  }
+  Wide result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    result = exponent % 2 != 0 ? wrapped(result * base, bits) : result;
+    base = wrapped(base * base, bits);
+  }
+  return result;
+}
+
+Wide expectedInteger(PointOp op, int64_t bits, Wide a, Wide b) {
+  using enum PointOp;
+  switch (op) {
+    case Abs:
+      return a < 0 ? -a : a;
+    case Neg:
+      return -a;
+    case Sign:
+      return (a > 0) - (a < 0);
+    case Signbit:
+      return a < 0;
+    case BitwiseNot:
+      return bits == 1 ? Wide{a == 0} : ~a;
+    case LogicalNot:
+      return a == 0;
+    case Add:
+      return a + b;
+    case Sub:
+      return a - b;
+    case Mul:
+      return a * b;
+    case Div:
+      return b == 0 ? 0 : a / b;
+    case Fmod:
+    case Mod:
+      return b == 0 ? 0 : a % b;
+    case Remainder:
+      return b == 0 ? 0 : a - floorDivide(a, b) * b;
+    case CeilDiv:
+      return b == 0 ? 0 : -floorDivide(-a, b);
+    case Pow:
+      return power(a, b, bits);
+    case Gcd: {
+      Wide x = a < 0 ? -a : a;
+      Wide y = b < 0 ? -b : b;
+      while (y != 0) {
+        std::swap(x, y);
+        y %= x;
+      }
+      return x;
+    }
+    case Maximum:
+      return std::max(a, b);
+    case Minimum:
+      return std::min(a, b);
+    case Eq:
+      return a == b;
+    case Ne:
+      return a != b;
+    case Gt:
+      return a > b;
+    case Ge:
+      return a >= b;
+    case Lt:
+      return a < b;
+    case Le:
+      return a <= b;
+    case BitwiseAnd:
+      return a & b;
+    case BitwiseOr:
+      return a | b;
+    case BitwiseXor:
+      return a ^ b;
+    case Shl:
+      return b < 0 || b >= bits ? 0 : a << b;
+    case Shr:
+      return b < 0 ? 0 : b >= bits ? (a < 0 ? -1 : 0) : a >> b;
+    case LogicalAnd:
+      return a != 0 && b != 0;
+    case LogicalOr:
+      return a != 0 || b != 0;
+    case LogicalXor:
+      return (a != 0) != (b != 0);
+    default:
+      ADD_FAILURE() << "no reference for " << info(op).name;
+      return 0;
+  }
+}
+
+// Units in the last place of the exact result's float or double, subnormal spacing below the normal numbers.
+Real ulps(Real got, Real exact, bool isFloat) {
+  if (std::isnan(got) || std::isnan(exact)) {
+    return std::isnan(got) == std::isnan(exact) ? 0 : kInf;
+  }
+  Real largest = isFloat ? Real{std::numeric_limits<float>::max()} : Real{std::numeric_limits<double>::max()};
+  int64_t digits = isFloat ? 24 : 53;
+  int64_t lowest = isFloat ? -125 : -1021;
+  if (std::isinf(got) || std::isinf(exact)) {
+    Real bound = largest * (1 + std::ldexp(Real{1}, -digits - 1));
+    bool overflow = std::abs(exact) > bound && std::isinf(got) && std::signbit(got) == std::signbit(exact);
+    return got == exact || overflow ? 0 : std::abs(exact) > largest && std::abs(got) == largest ? 1 : kInf;
+  }
+  int exponent = 0;
+  std::frexp(exact, &exponent);
+  return std::abs(got - exact) / std::ldexp(Real{1}, std::max<int64_t>(exponent, lowest) - digits);
+}
+
+// Inline float math is bounded as vector_math.h states; plain arithmetic and rounding are exact to half an ULP; the rest is
+// glibc's, within 1 ULP in double but for the functions it documents as worse.
+Real bound(PointOp op, bool isFloat) {
+  using enum PointOp;
+  switch (op) {
+    case Exp:
+    case Exp2:
+    case Log:
+    case Rsqrt:
+      return isFloat ? 1.6L : 1.5L;
+    case Erf:
+      return isFloat ? 2.2L : 1.5L;
+    case Tanh:
+    case Sigmoid:
+      return isFloat ? 2.6L : 2.5L;
+    case Lgamma:
+      return isFloat ? 1.0L : 16;
+    case Erfinv:
+      return isFloat ? 0.6L : 40;
+    case Acosh:
+    case Asinh:
+    case Atanh:
+    case Cosh:
+    case Expm1:
+    case Erfc:
+    case Log10:
+    case Log1p:
+    case Sinh:
+    case Tan:
+      return isFloat ? 0.6L : 4;
+    case Acos:
+    case Asin:
+    case Atan:
+    case Cos:
+    case Sin:
+    case Log2:
+    case Pow:
+    case Atan2:
+      return 1.5L;
+    default:
+      return 0.5L;
+  }
+}
+
+void run(const CpuKernel& kernel, std::vector<Column>& columns, Column& output) {
+  std::vector<uint64_t> slots;
+  for (Column& c : columns) {
+    slots.push_back(reinterpret_cast<uint64_t>(c.data()));
+  }
+  slots.push_back(reinterpret_cast<uint64_t>(output.data()));
+  slots.push_back(output.size());
+  kernel.run(slots.data(), 0, 1, nullptr);
+}
+
+bool takes(OpTypes types, DataType d) {
+  bool floating = d == DataType::Double || d == DataType::Float;
+  switch (types) {
+    case OpTypes::Any:
+      return true;
+    case OpTypes::Number:
+      return d != DataType::Bool;
+    case OpTypes::Floating:
+      return floating;
+    case OpTypes::Integer:
+      return isIntegral(d);
+    case OpTypes::Bits:
+      return !floating;
+  }
+  return false;
+}
+
+constexpr size_t kElements = 4003;
+
+void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
+  SCOPED_TRACE(std::string(info(op).name) + " " + std::string(name(dtype)));
+  std::vector<Column> columns;
+  for (int64_t i = 0; i < info(op).arity; i++) {
+    DataType d = op == PointOp::Where && i == 0 ? DataType::Bool : dtype;
+    columns.emplace_back(d, kElements);
+    fill(columns.back(), d, static_cast<uint64_t>(i + 1));
+  }
+  Column y(info(op).givesBool ? DataType::Bool : dtype, kElements);
+  run(kernel, columns, y);
+  bool isFloat = dtype == DataType::Float;
+  Real worst = 0;
+  size_t where = 0;
+  for (size_t i = 0; i < kElements; i++) {
+    if (op == PointOp::Where) {
+      Column& chosen = columns[columns[0].integer(i) != 0 ? 1 : 2];
+      bool same =
+          isFloatingPoint(dtype) ? ulps(y.real(i), chosen.real(i), isFloat) == 0 : y.integer(i) == chosen.integer(i);
+      ASSERT_TRUE(same) << i;
+    } else if (isFloatingPoint(dtype)) {
+      Real a = columns[0].real(i);
+      Real b = columns.size() > 1 ? columns[1].real(i) : 0;
+      Real c = columns.size() > 2 ? columns[2].real(i) : 0;
+      Real exact = expectedReal(op, isFloat, a, b, c);
+      if (info(op).givesBool) {
+        ASSERT_EQ(static_cast<int64_t>(y.integer(i)), static_cast<int64_t>(exact)) << "at " << a << ", " << b;
+        continue;
+      }
+      Real error = ulps(y.real(i), exact, isFloat);
+      if (error > worst) {
+        worst = error;
+        where = i;
+      }
+    } else {
+      int64_t bits = dtype == DataType::Bool ? 1 : bitWidth(dtype);
+      Wide a = columns[0].integer(i);
+      Wide b = columns.size() > 1 ? columns[1].integer(i) : 0;
+      Wide expected = wrapped(expectedInteger(op, bits, a, b), info(op).givesBool ? 1 : bits);
+      ASSERT_EQ(static_cast<int64_t>(y.integer(i)), static_cast<int64_t>(expected))
+          << "at " << static_cast<int64_t>(a) << ", " << static_cast<int64_t>(b);
+    }
+  }
+  EXPECT_LE(worst, bound(op, isFloat)) << "at " << columns[0].real(where) << ", "
+                                       << (columns.size() > 1 ? columns[1].real(where) : 0) << " got " << y.real(where);
+}
+
+TEST(PointOps, AllTypesAndWidths) {
+  for (const CpuTarget& target : testedTargets()) {
+    SCOPED_TRACE("vector bytes " + std::to_string(target.vectorBytes));
+    std::vector<tile::Program> programs;
+    std::vector<std::pair<PointOp, DataType>> cases;
+    for (const PointOpInfo& row : kPointOps) {
+      for (const DataTypeInfo& type : kDataTypes) {
+        const DataType d = type.type;
+        if (isHalfPrecision(d) || !takes(row.types, d) || mayRefuse(row.op)) {
+          continue;
+        }
+        std::vector<DataType> inputs(row.arity, d);
+        if (row.op == PointOp::Where) {
+          inputs[0] = DataType::Bool;
+        }
+        programs.push_back(elementwise(std::string(row.name), inputs, row.givesBool ? DataType::Bool : d,
+                                       [&](Builder& b, const std::vector<ValueId>& x) { return b.point(row.op, x); }));
+        cases.emplace_back(row.op, d);
+      }
+    }
+    CpuCompiler compiler({.target = target});
+    std::vector<std::shared_ptr<const CpuKernel>> kernels = compiler.compile(programs);
+    for (size_t i = 0; i < cases.size(); i++) {
+      checkOp(cases[i].first, cases[i].second, *kernels[i]);
+    }
+  }
+}
+
+// -- casts ------------------------------------------------------------------------------------------------------------
+
+// To nearest even in the type, from an exact value.
+Real rounded(Real x, DataType to) {
+  if (std::isnan(x) || std::isinf(x) || x == 0) {
+    return x;
+  }
+  int64_t digits = info(to).mantissaBits;
+  int64_t lowest = to == DataType::Half ? -13 : to == DataType::Double ? -1021 : -125;
+  int64_t highest = to == DataType::Half ? 16 : to == DataType::Double ? 1024 : 128;
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  Real unit = std::ldexp(Real{1}, std::max<int64_t>(exponent, lowest) - digits);
+  Real result = std::nearbyint(x / unit) * unit;
+  return std::abs(result) >= std::ldexp(Real{1}, highest) ? std::copysign(kInf, x) : result;
+}
+
+TEST(Casts, OneRoundingAndTruncation) {
+  for (const CpuTarget& target : testedTargets()) {
+    std::vector<tile::Program> programs;
+    std::vector<std::pair<DataType, DataType>> cases;
+    for (const DataTypeInfo& from : kDataTypes) {
+      for (const DataTypeInfo& to : kDataTypes) {
+        auto make = [&](Builder& b, const std::vector<ValueId>& x) { return b.cast(x[0], to.type); };
+        programs.push_back(elementwise("cast", {from.type}, to.type, make));
+        cases.emplace_back(from.type, to.type);
+      }
+    }
+    CpuCompiler compiler({.target = target});
+    std::vector<std::shared_ptr<const CpuKernel>> kernels = compiler.compile(programs);
+    for (size_t k = 0; k < cases.size(); k++) {
+      auto [from, to] = cases[k];
+      SCOPED_TRACE(std::string(name(from)) + " to " + std::string(name(to)) + ", vector bytes " +
+                   std::to_string(target.vectorBytes));
+      std::vector<Column> x;
+      x.emplace_back(from, from == DataType::Half || from == DataType::BFloat16 ? size_t{65536} : kElements);
+      fill(x[0], from, 5);
+      Column y(to, x[0].size());
+      run(*kernels[k], x, y);
+      for (size_t i = 0; i < x[0].size(); i++) {
+        Real value = x[0].real(i);
+        if (isFloatingPoint(to)) {
+          Real expected = rounded(value, to);
+          ASSERT_TRUE(y.real(i) == expected || (std::isnan(expected) && std::isnan(y.real(i))))
+              << value << " gave " << y.real(i) << ", expected " << expected;
+          continue;
+        }
+        Wide expected = to == DataType::Bool ? Wide{value != 0}
+                                             : wrapped(isFloatingPoint(from) ? 0 : x[0].integer(i), bitWidth(to));
+        if (to != DataType::Bool && isFloatingPoint(from)) {
+          Real limit = std::ldexp(Real{1}, bitWidth(to) - 1);
+          bool fits = std::trunc(value) >= -limit && std::trunc(value) < limit;
+          expected = fits ? static_cast<Wide>(std::trunc(value)) : -static_cast<Wide>(limit);
+        }
+        ASSERT_EQ(static_cast<int64_t>(y.integer(i)), static_cast<int64_t>(expected)) << value;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse

@@ -1,0 +1,191 @@
+// Programs whose collectives run beside kernels: the same bits as on one queue, and errors on all ranks if one rank fails while they are in
+// flight.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "base/ranges.h"
+#include "exec/backward_program.h"
+#include "exec/trace.h"
+#include "host/program.h"
+#include "host/verify_program.h"
+#include "inputs.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/loopback/loopback.h"
+#include "stress/checked_cache.h"
+
+namespace meshfuse {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Spares the processor, so collectives are posted on any machine.
+constexpr LoopbackLink kLink{.delay = std::chrono::microseconds(20)};
+
+int64_t besideOthers(const HostProgram& host) { return std::ranges::count_if(host.steps, &Step::runsBeside); }
+
+TEST(Overlap, GivesTheBitsOfOneQueue) {
+  for (const int64_t ranks : {2, 3, 4}) {
+    const auto body = [&](Communicator& comm) {
+      FusionExecutorCache beside(backwardProgram(ranks), {.communicator = &comm, .threads = 1});
+      FusionExecutorCache one(backwardProgram(ranks),
+                              {.communicator = &comm, .threads = 1, .passes = {.overlapCommunication = false}});
+      const std::vector<Argument> arguments = argumentsOf(beside.fusion(), comm.rank());
+      const std::vector<Tensor> expected = one.runFusionWithInputs(arguments);
+      for (int run = 0; run < 20; run++) {
+        const std::vector<Tensor> results = beside.runFusionWithInputs(arguments);
+        for (const int64_t i : indices(results)) {
+          EXPECT_EQ(results[i].toVector(), expected[i].toVector()) << "output " << i;
+        }
+      }
+      EXPECT_GE(besideOthers(*beside.hostProgram()), kBackwardLayers - 1);
+      EXPECT_EQ(besideOthers(*one.hostProgram()), 0);
+      EXPECT_EQ(unorderedAccess(*beside.hostProgram()), std::nullopt);
+    };
+    runLoopback(ranks, body, {.link = kLink, .jitterSeed = static_cast<uint64_t>(ranks)});
+  }
+}
+
+TEST(Overlap, EachEdgeOfTheProgramIsNeeded) {
+  runLoopback(2, [](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(2), {.communicator = &comm, .threads = 1});
+    (void)cache.runFusionWithInputs(argumentsOf(cache.fusion(), comm.rank()));
+    const HostProgram host = *cache.hostProgram();
+    int64_t edges = 0;
+    for (const int64_t i : indices(host.steps)) {
+      for (const int64_t k : indices(host.steps[i].order.waits)) {
+        HostProgram without = host;
+        std::vector<int64_t>& waits = without.steps[i].order.waits;
+        waits.erase(waits.begin() + k);
+        EXPECT_NE(unorderedAccess(without), std::nullopt)
+            << "step " << i << " waits for " << host.steps[i].order.waits[k];
+        edges++;
+      }
+    }
+    EXPECT_GE(edges, kBackwardLayers);
+  });
+}
+
+// Each all-reduce takes 100 ms, the kernels together a few: they have ended before the last all-reduce begins.
+TEST(Overlap, IsSeenInTheTrace) {
+  std::vector<std::unique_ptr<Trace>> traces;
+  for (int64_t rank = 0; rank < 2; rank++) {
+    traces.push_back(std::make_unique<Trace>(rank));
+  }
+  const auto body = [&](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(2),
+                              {.communicator = &comm, .threads = 1, .trace = traces[comm.rank()].get()});
+    (void)cache.runFusionWithInputs(argumentsOf(cache.fusion(), comm.rank()));
+  };
+  runLoopback(2, body, {.link = {.delay = std::chrono::milliseconds(100)}});
+  for (const auto& trace : traces) {
+    const auto ofRow = [&](TraceRow row) {
+      return filtered(trace->spans(), [row](const TraceSpan& s) { return s.row == row; });
+    };
+    const std::vector<TraceSpan> collectives = ofRow(TraceRow::Collectives);
+    const std::vector<TraceSpan> kernels = ofRow(TraceRow::Kernels);
+    ASSERT_EQ(std::ssize(collectives), kBackwardLayers);
+    ASSERT_GE(std::ssize(kernels), 2 * kBackwardLayers);
+    const int64_t lastKernel = std::ranges::max(kernels | std::views::transform(&TraceSpan::end));
+    const int64_t lastCollective = std::ranges::max(collectives | std::views::transform(&TraceSpan::begin));
+    EXPECT_LT(lastKernel, lastCollective);
+    EXPECT_TRUE(std::ranges::all_of(collectives, [](const TraceSpan& s) { return s.queue == 1; }));
+  }
+}
+
+std::vector<std::string> errorsOf(int64_t ranks, const std::function<void(Communicator&)>& body) {
+  std::vector<std::string> errors(ranks);
+  (void)errorOf([&] {
+    runLoopback(ranks,
+                [&](Communicator& comm) {
+                  errors[comm.rank()] = errorOf([&] { body(comm); });
+                  if (!errors[comm.rank()].empty()) {
+                    throwDeviceError("[test] the rank ends");
+                  }
+                },
+                {.deadline = milliseconds(20'000), .link = {.delay = std::chrono::microseconds(2000)}});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_EQ(e.find("deadline of"), std::string::npos) << e;
+  }
+  return errors;
+}
+
+TEST(Overlap, ARankThatRefusesAnIndexEndsTheCallsInFlight) {
+  const std::vector<std::string> errors = errorsOf(3, [](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(3, true), {.communicator = &comm, .threads = 1});
+    std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
+    (void)cache.runFusionWithInputs(arguments);
+    if (comm.rank() == 1) {
+      for (Argument& a : arguments) {
+        if (std::get<Tensor>(a).dtype() == DataType::Int) {
+          std::get<Tensor>(a).set(std::vector<int64_t>{2}, kBackwardFeatures);
+        }
+      }
+    }
+    // where the device works on while the host waits, the index may be refused after the peers have what they need: they fail in the next call
+    (void)cache.runFusionWithInputs(arguments);
+    (void)cache.runFusionWithInputs(arguments);
+  });
+  for (const std::string& e : errors) {
+    EXPECT_NE(e.find("index 288 is out of range for an extent of 288"), std::string::npos) << e;
+  }
+}
+
+TEST(Overlap, ARankThatLeavesIsNamedAndTheOthersGoOn) {
+  std::mutex mutex;
+  std::vector<std::vector<int64_t>> survivors;
+  const std::vector<std::string> errors = errorsOf(3, [&](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(3), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
+    (void)cache.runFusionWithInputs(arguments);
+    if (comm.rank() == 2) {
+      throwDeviceError("[test] rank 2 breaks");
+    }
+    const std::string error = errorOf([&] { (void)cache.runFusionWithInputs(arguments); });
+    EXPECT_NE(error.find("rank 2"), std::string::npos) << error;
+    Communicator::Survivors left = comm.shrink();
+    FusionExecutorCache after(backwardProgram(2), {.communicator = left.world.get(), .threads = 1});
+    (void)after.runFusionWithInputs(argumentsOf(after.fusion(), left.world->rank()));
+    const std::lock_guard lock(mutex);
+    survivors.push_back(left.oldRanks);
+  });
+  EXPECT_EQ(survivors, (std::vector<std::vector<int64_t>>{{0, 1}, {0, 1}})) << errors[0] << errors[1] << errors[2];
+}
+
+TEST(Overlap, RanksWithOtherProgramsGetOneErrorAtOnce) {
+  const std::vector<std::string> errors = errorsOf(2, [](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(2), {.communicator = &comm, .threads = 1});
+    FusionExecutorCache another(backwardProgram(2, true), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
+    const std::vector<Argument> more = argumentsOf(another.fusion(), comm.rank());
+    (void)cache.runFusionWithInputs(arguments);
+    (void)another.runFusionWithInputs(more);
+    (void)(comm.rank() == 0 ? cache.runFusionWithInputs(arguments) : another.runFusionWithInputs(more));
+  });
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_TRUE(errors[0].starts_with("DeviceError") || errors[0].starts_with("UserError")) << errors[0];
+}
+
+// MESHFUSE_SOAK: the number of runs.
+TEST(Overlap, SoakWithRandomDelays) {
+  const char* asked = std::getenv("MESHFUSE_SOAK");
+  const int64_t runs = asked != nullptr ? std::atoll(asked) : 60;
+  const auto body = [&](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(4), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
+    std::vector<Tensor> outputs = cache.runFusionWithInputs(arguments);
+    const std::vector<Tensor> expected = mapped(outputs, &Tensor::clone);
+    for (int64_t run = 0; run < runs; run++) {
+      cache.run(arguments, outputs);
+      for (const int64_t i : indices(outputs)) {
+        ASSERT_EQ(outputs[i].toVector(), expected[i].toVector()) << "run " << run << ", output " << i;
+      }
+    }
+  };
+  runLoopback(4, body, {.link = kLink, .jitterSeed = 11});
+}
+
+}  // namespace
+}  // namespace meshfuse
