@@ -37,6 +37,15 @@ double secondsOf(const std::function<void()>& call) {
 
 void record(Figure figure) { figures()[figure.name] = std::move(figure); }
 
+void writeFigures(const std::string& file, double slowness) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const auto& [name, f] : figures()) {
+    const nlohmann::json goal = f.goal ? nlohmann::json(*f.goal * (isTime(f) ? slowness : 1)) : nlohmann::json();
+    rows.push_back({{"name", f.name}, {"figure", f.figure}, {"unit", f.unit}, {"goal", goal}, {"better", f.better}});
+  }
+  std::ofstream(file) << rows.dump(1) << "\n";
+}
+
 int runBenchmarks(int argc, char** argv) {
   std::string file;
   std::vector<char*> rest;
@@ -55,13 +64,8 @@ int runBenchmarks(int argc, char** argv) {
   const double slowness = calibrationMilliseconds() / kReferenceMilliseconds;
   benchmark::RunSpecifiedBenchmarks();
   record({"calibration loop, time over that of the reference machine", slowness, "x", {}, "lower"});
-  nlohmann::json rows = nlohmann::json::array();
-  for (const auto& [name, f] : figures()) {
-    const nlohmann::json goal = f.goal ? nlohmann::json(*f.goal * (isTime(f) ? slowness : 1)) : nlohmann::json();
-    rows.push_back({{"name", f.name}, {"figure", f.figure}, {"unit", f.unit}, {"goal", goal}, {"better", f.better}});
-  }
   if (!file.empty()) {
-    std::ofstream(file) << rows.dump(1) << "\n";
+    writeFigures(file, slowness);
   }
   return 0;
 }

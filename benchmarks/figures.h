@@ -25,5 +25,7 @@ struct Figure {
 int runBenchmarks(int argc, char** argv);
 // To be written by runBenchmarks; the last one of a name counts.
 void record(Figure figure);
+// Writes what has been recorded, as JSON. slowness: of this machine, by which goals that are times are multiplied.
+void writeFigures(const std::string& file, double slowness = 1);
 
 }  // namespace meshfuse

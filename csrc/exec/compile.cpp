@@ -72,7 +72,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
                           .coordinates = CoordinateSymbols(*program.planned).valuesOn(call.communicator().rank()),
                           .identity = program.agreed.identity,
                           .communicates = program.agreed.communicates,
-                          .overlaps = passes.overlapCommunication && overlapsCommunication(*program.planned)});
+                          .overlap = overlapOf(*program.planned, passes.overlapCommunication)});
   });
   return result;
 }

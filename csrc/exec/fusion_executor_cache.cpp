@@ -172,7 +172,7 @@ struct FusionExecutorCache::State {
   Agreement agreement;
   PlanCache plans;
   std::atomic<int64_t> skip{-1};
-  bool posts = false;  // see ExecuteOptions
+  CollectivesRun collectives = CollectivesRun::AtOnce;
   Trace* trace = nullptr;
 };
 
@@ -202,7 +202,9 @@ void FusionExecutorCache::start(const ExecutorOptions& options, const std::share
   const int64_t threads = options.threads > 0 ? options.threads : std::max<int64_t>(1, cores / world->size());
   state_ = std::make_unique<State>(*fusion_, options, world,
                                    DeviceOptions{.threads = threads, .spin = threads * world->size() <= cores});
-  state_->posts = threads * world->size() < cores || world->sparesProcessor();
+  state_->collectives = threads * world->size() < cores || world->sparesProcessor() ? CollectivesRun::OnThreads
+                        : world->size() > cores                                     ? CollectivesRun::WhenAwaited
+                                                                                    : CollectivesRun::AtOnce;
   state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world->rank());
 }
 
@@ -225,7 +227,7 @@ void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const
                                    std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
   binding.run(*state_->communicator, inputs, outputs,
-              {.verify = verify, .profile = profile, .skipStep = state_->skip, .posts = state_->posts});
+              {.verify = verify, .profile = profile, .skipStep = state_->skip, .collectives = state_->collectives});
   if (verify) {
     plan.verified = true;
   }

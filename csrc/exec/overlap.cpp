@@ -26,10 +26,7 @@ int64_t bytesWritten(const Expr& e) {
   });
 }
 
-}  // namespace
-
-bool overlapsCommunication(const Fusion& planned) {
-  const std::vector<Expr*> exprs = planned.exprs();
+bool isWorthwhile(const std::vector<Expr*>& exprs) {
   if (std::ranges::none_of(exprs, [](const Expr* e) { return communicates(*e); })) {
     return false;
   }
@@ -59,6 +56,18 @@ bool overlapsCommunication(const Fusion& planned) {
     }
     return bytes >= kLeastOverlapBytes;
   });
+}
+
+bool mayRefuse(const Expr& e) { return e.kind() == ExprKind::Point && meshfuse::mayRefuse(e.attributes().point); }
+
+}  // namespace
+
+Overlap overlapOf(const Fusion& planned, bool wanted) {
+  const std::vector<Expr*> exprs = planned.exprs();
+  if (!wanted || !isWorthwhile(exprs)) {
+    return {};
+  }
+  return {.allowed = true, .endsTogether = std::ranges::any_of(exprs, [](const Expr* e) { return mayRefuse(*e); })};
 }
 
 }  // namespace meshfuse

@@ -48,7 +48,7 @@ class HostBuilder {
       addStep(s);
     }
     finishOutputs();
-    orderSteps(program_, mapped(indices(storage_), [this](int64_t t) { return root(t); }), options_.overlaps);
+    orderSteps(program_, mapped(indices(storage_), [this](int64_t t) { return root(t); }), options_.overlap);
     if (!program_.teams.empty()) {
       verifyHostProgram(program_);
     }

@@ -22,7 +22,7 @@ struct BuildOptions {
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol: coord.x
   uint64_t identity = 0;                                    // of the plan; the same on all ranks
   bool communicates = false;                                // some rank of the plan does
-  bool overlaps = false;  // collectives may run beside other steps; the same on all ranks
+  Overlap overlap;                                          // the same on all ranks
 };
 
 // `fusion`: the local fusion of the segments; the program keeps it alive.

@@ -9,6 +9,7 @@
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
+#include "multidevice/transport/disagreement.h"
 
 namespace meshfuse {
 
@@ -57,6 +58,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   slots_.resize(p.steps.size());
   operands_.resize(p.steps.size());
   scalarOf_.resize(p.steps.size());
+  delayed_.reserve(p.teams.empty() ? 0 : p.steps.size());
   for (int64_t i = 0; i < std::ssize(p.steps); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
@@ -88,15 +90,11 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     bindScalars(inputs);
   }
   try {
-    if (program_->overlaps) {
+    if (program_->overlap.allowed) {
       // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only.
-      communicator.setStep(-1, "the begin of a program");
-      communicator.setProgram(programNumber(program_->identity, 0));
-      communicator.barrier(communicator.world());
-      communicator.setProgram(0);
-      communicator.setStep(-1, "");
+      meet(communicator, "the begin of a program");
     }
-    if (program_->teams.empty() && !options.verify && options.profile == nullptr) [[likely]] {
+    if (!program_->overlap.allowed && !options.verify && options.profile == nullptr) [[likely]] {
       for (int64_t i = 0; i < std::ssize(program_->steps); i++) {
         if (i != options.skipStep) {
           execute(i, direct_, inputs);
@@ -105,12 +103,26 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       return queue_.wait();
     }
     runSteps(inputs, options);
+    if (program_->overlap.endsTogether && refusal_ == nullptr) {
+      meet(communicator, "the end of a program");
+    }
   } catch (const std::exception& why) {
     abandon(communicator, why.what());
     keepRun(options.profile);
     throw;
   }
   keepRun(options.profile);
+  if (refusal_ != nullptr) {
+    std::rethrow_exception(std::exchange(refusal_, nullptr));
+  }
+}
+
+void Binding::meet(Communicator& communicator, std::string_view where) const {
+  communicator.setStep(-1, where);
+  communicator.setProgram(programNumber(program_->identity, 0));
+  communicator.barrier(communicator.world());
+  communicator.setProgram(0);
+  communicator.setStep(-1, "");
 }
 
 void Binding::copy(const Tensor& to, const Tensor& from) {
@@ -127,11 +139,12 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
       issue(i, inputs, options);
     }
   }
+  runDelayed(inputs, options, std::ssize(delayed_));
   for (const int64_t i : indices(inFlight_)) {
-    await(i);
+    waitForPosted(i);
   }
   std::ranges::fill(lastPosted_, -1);
-  queue_.wait();
+  heed([this] { queue_.wait(); });
   for (const CommPath& lane : lanes_) {
     direct_.takeCounters(lane);
   }
@@ -139,21 +152,27 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
 
 void Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
   const Step& step = program_->steps[number];
-  std::ranges::for_each(step.order.waits, [this](int64_t earlier) { await(earlier); });
+  for (const int64_t earlier : step.order.waits) {
+    await(earlier, inputs, options);
+  }
   const bool watched = options.verify || options.profile != nullptr;
   if (step.order.queue == 0) {
-    return watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs);
-  }
-  CommPath& lane = lanes_[step.order.queue - 1];
-  int64_t& last = lastPosted_[step.order.queue - 1];
-  queue_.wait();  // its operand is complete
-  if (!step.runsBeside || !options.posts || calls_ == nullptr || options.verify) {
-    if (last >= 0) {  // calls of a lane run in order
-      await(last);
+    if (refusal_ == nullptr) {
+      heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
     }
-    return watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
+    return;
   }
-  last = number;
+  const bool beside = step.runsBeside && !options.verify;
+  if (!beside || options.collectives != CollectivesRun::OnThreads || calls_ == nullptr) {
+    delayed_.push_back(number);
+    if (!beside || options.collectives != CollectivesRun::WhenAwaited) {
+      runDelayed(inputs, options, std::ssize(delayed_));
+    }
+    return;
+  }
+  heed([this] { queue_.wait(); });  // its operand is complete
+  CommPath& lane = lanes_[step.order.queue - 1];
+  lastPosted_[step.order.queue - 1] = number;
   inFlight_[number] = calls_->post(program_->teams[step.order.queue - 1], [=, this, &lane](Communicator&) {
     try {
       watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
@@ -164,20 +183,58 @@ void Binding::issue(int64_t number, std::span<const Argument> inputs, const Exec
   });
 }
 
-void Binding::await(int64_t number) {
+void Binding::runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count) {
+  if (count > 0) {
+    heed([this] { queue_.wait(); });  // their operands are complete
+  }
+  for (const int64_t number : std::span(delayed_).first(count)) {
+    const int64_t team = program_->steps[number].order.queue - 1;
+    if (lastPosted_[team] >= 0) {  // calls of a lane run in order
+      waitForPosted(lastPosted_[team]);
+    }
+    const bool watched = options.verify || options.profile != nullptr;
+    watched ? executeWatched(number, lanes_[team], inputs, options) : execute(number, lanes_[team], inputs);
+  }
+  delayed_.erase(delayed_.begin(), delayed_.begin() + count);
+}
+
+void Binding::await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
+  if (const auto it = std::ranges::find(delayed_, number); it != delayed_.end()) {
+    return runDelayed(inputs, options, it - delayed_.begin() + 1);
+  }
+  waitForPosted(number);
+}
+
+void Binding::waitForPosted(int64_t number) {
   if (std::optional<CallQueue::Handle>& call = inFlight_[number]; call.has_value()) {
     const CallQueue::Handle handle = *std::exchange(call, std::nullopt);
     handle.wait();
   }
 }
 
+template <class Work>
+void Binding::heed(Work&& work) {
+  try {
+    work();
+  } catch (const DisagreementError&) {
+    throw;
+  } catch (const UserError&) {
+    if (!program_->overlap.endsTogether) {
+      throw;
+    }
+    refusal_ = std::current_exception();
+  }
+}
+
 void Binding::abandon(Communicator& communicator, std::string_view why) noexcept {
-  if (program_->overlaps) {
+  refusal_ = nullptr;
+  delayed_.clear();
+  if (program_->overlap.allowed) {
     communicator.abort(why);  // peers may wait in lanes, where they would not notice what this rank does next
   }
   for (const int64_t i : indices(inFlight_)) {
     try {
-      await(i);
+      waitForPosted(i);
     } catch (const std::exception&) {
       // the first failure is reported
     }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,11 +31,15 @@ struct StepRecord {
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
+// When collectives run that other steps may run beside. On the caller's thread they run at once, or when a step or the end of the call
+// waits for them: ranks then meet fewer times, which takes less time where they share processors.
+enum class CollectivesRun : uint8_t { OnThreads, AtOnce, WhenAwaited };
+
 struct ExecuteOptions {
-  bool verify = false;                         // compare each step with the reference interpreter
-  std::vector<StepRecord>* profile = nullptr;  // receives one entry for each step
-  int64_t skipStep = -1;                       // fault injection: a communication step that is not run
-  bool posts = false;  // steps that may run beside others do so on threads of their own; each rank decides for itself
+  bool verify = false;                                  // compare each step with the reference interpreter
+  std::vector<StepRecord>* profile = nullptr;           // receives one entry for each step
+  int64_t skipStep = -1;                                // fault injection: a communication step that is not run
+  CollectivesRun collectives = CollectivesRun::AtOnce;  // each rank decides for itself
 };
 
 class Binding {
@@ -50,9 +55,18 @@ class Binding {
   void copy(const Tensor& to, const Tensor& from);
 
  private:
+  // Waits for all ranks, which must run the same program.
+  void meet(Communicator& communicator, std::string_view where) const;
   void runSteps(std::span<const Argument> inputs, const ExecuteOptions& options);
   void issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
-  void await(int64_t number);
+  // Work of the device. If it refuses an index in a program whose ranks end together, the collectives still run, as the other ranks wait for
+  // them: the work that is left does not, and the error follows at the end.
+  template <class Work>
+  void heed(Work&& work);
+  // Waits for a posted collective; runs a delayed one, and those delayed before it.
+  void await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
+  void runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count);
+  void waitForPosted(int64_t number);
   // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
   void abandon(Communicator& communicator, std::string_view why) noexcept;
   void executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs, const ExecuteOptions& options);
@@ -78,6 +92,8 @@ class Binding {
   std::vector<CommPath> lanes_;                             // of the program's teams
   std::vector<std::optional<CallQueue::Handle>> inFlight_;  // by step: posted and not waited for
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none
+  std::vector<int64_t> delayed_;                            // steps, in order
+  std::exception_ptr refusal_;                              // of this call
   // A tensor that is argument or result number `index` of the call.
   struct Bound {
     int64_t tensor = 0;

@@ -200,9 +200,9 @@ class StepOrdering {
 
 }  // namespace
 
-void orderSteps(HostProgram& program, const std::vector<int64_t>& storage, bool overlaps) {
-  program.overlaps = overlaps;
-  StepOrdering(program, storage).run(overlaps);
+void orderSteps(HostProgram& program, const std::vector<int64_t>& storage, const Overlap& overlap) {
+  program.overlap = overlap;
+  StepOrdering(program, storage).run(overlap.allowed);
 }
 
 }  // namespace meshfuse

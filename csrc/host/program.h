@@ -111,6 +111,13 @@ struct Step {
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
 
+// How collectives run beside other steps.
+struct Overlap {
+  bool allowed = false;  // on some rank they may
+  bool endsTogether =
+      false;  // ranks meet at the end of a call, where those are told whose kernels have refused no index
+};
+
 struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
   std::shared_ptr<Device> device;        // runs the program
@@ -127,7 +134,7 @@ struct HostProgram {
   int64_t rank = 0;
   int64_t ranks = 1;
   uint64_t identity = 0;      // of the plan; the same on all ranks
-  bool overlaps = false;      // collectives may run beside other steps, on some rank
+  Overlap overlap;            // the same on all ranks
   bool communicates = false;  // some rank does
 
   std::string toString() const;

@@ -69,6 +69,7 @@ Json timelineJson(const Timeline& timeline) {
     for (const TraceSpan& s : timeline[rank]) {
       spans.push_back({{"rank", rank},
                        {"row", name(s.row)},
+                       {"queue", s.queue},
                        {"name", s.name},
                        {"begin", s.begin - zero},
                        {"end", s.end - zero},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/ranges.h"
 #include "tools/page_markup.h"
@@ -24,11 +25,32 @@ struct Window {
 std::string spanMarkup(const TraceSpan& s, const Window& window) {
   std::string title = fmt::format("{}: {}", s.name, shortTime(s.end - s.begin));
   if (s.row == TraceRow::Collectives) {
-    title += fmt::format(", {} bytes received", s.bytes);
+    title += fmt::format(", {} bytes received{}", s.bytes, s.queue > 0 ? fmt::format(", queue {}", s.queue) : "");
   }
   return fmt::format("<i class=\"{}\" title=\"{}\" style=\"left:{:.4f}%;width:{:.4f}%\">{}</i>", name(s.row),
                      escaped(title), window.percent(s.begin - window.begin), window.percent(s.end - s.begin),
                      s.row == TraceRow::Waits ? "" : escaped(s.name));
+}
+
+// A row of a rank: the kernels, the collectives of a queue, or the waits.
+struct Row {
+  TraceRow kind = TraceRow::Kernels;
+  int64_t queue = 0;  // Collectives
+  bool has(const TraceSpan& s) const { return s.row == kind && (kind != TraceRow::Collectives || s.queue == queue); }
+};
+
+// The same for all ranks.
+std::vector<Row> rowsOf(const Timeline& timeline) {
+  std::set<int64_t> queues;
+  for (const TraceSpan& s : timeline | std::views::join) {
+    if (s.row == TraceRow::Collectives) {
+      queues.insert(s.queue);
+    }
+  }
+  std::vector<Row> rows{{TraceRow::Kernels}};
+  append(rows, mapped(queues, [](int64_t queue) { return Row{TraceRow::Collectives, queue}; }));
+  rows.push_back({TraceRow::Waits});
+  return rows;
 }
 
 // At most eight round times, for the axis.
@@ -57,19 +79,21 @@ std::string timelineSection(const Timeline& timeline) {
     return section("timeline", "Timeline",
                    "Nothing has run: <code>explain --run --html</code> adds a run on virtual ranks.", "");
   }
+  const std::vector<Row> rows = rowsOf(timeline);
   std::string body =
-      R"(<div class="card timeline"><div class="zoom"><label>zoom )"
-      R"(<input type="range" id="zoom" min="0" max="6" step="0.1" value="0"/></label></div><div class="ranks">)";
+      fmt::format(R"(<div class="card timeline" style="--rows:{}">)", rows.size()) +
+      R"(<div class="zoom"><label>zoom <input type="range" id="zoom" min="0" max="6" step="0.1" value="0"/>)"
+      R"(</label></div><div class="ranks">)";
   for (const int64_t rank : indices(timeline)) {
     body += fmt::format("<div class=\"rank\"><span class=\"dot k{0}\"></span>rank {0}</div>", rank);
   }
   body += "</div><div class=\"window\"><div class=\"wide\" id=\"wide\">\n";
   for (const std::vector<TraceSpan>& spans : timeline) {
     body += "<div class=\"rows\">";
-    for (const TraceRow row : {TraceRow::Kernels, TraceRow::Collectives, TraceRow::Waits}) {
+    for (const Row& row : rows) {
       body += "<div class=\"row\">";
       for (const TraceSpan& s : spans) {
-        body += s.row == row ? spanMarkup(s, window) : "";
+        body += row.has(s) ? spanMarkup(s, window) : "";
       }
       body += "</div>";
     }

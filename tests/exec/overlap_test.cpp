@@ -2,12 +2,14 @@
 // flight.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <mutex>
 
 #include "base/ranges.h"
 #include "exec/backward_program.h"
 #include "exec/trace.h"
+#include "host/executor.h"
 #include "host/program.h"
 #include "host/verify_program.h"
 #include "inputs.h"
@@ -45,6 +47,29 @@ TEST(Overlap, GivesTheBitsOfOneQueue) {
     };
     runLoopback(ranks, body, {.link = kLink, .jitterSeed = static_cast<uint64_t>(ranks)});
   }
+}
+
+// Ranks need not agree on it.
+TEST(Overlap, GivesTheSameBitsWhereverAndWheneverCollectivesRun) {
+  constexpr std::array kAll = {CollectivesRun::OnThreads, CollectivesRun::AtOnce, CollectivesRun::WhenAwaited};
+  const auto body = [&](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(3), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
+    const std::vector<Tensor> expected = cache.runFusionWithInputs(arguments);
+    Binding binding(cache.hostProgram(), comm);
+    const std::vector<Tensor> cleared = mapped(expected, [](const Tensor& t) {
+      return Tensor::zeros({t.sizes().begin(), t.sizes().end()}, t.dtype()).to(t.device());
+    });
+    for (size_t run = 0; run < 27; run++) {
+      const size_t choices[] = {run % 3, run / 3 % 3, run / 9};
+      std::vector<Tensor> results = mapped(cleared, &Tensor::clone);
+      binding.run(comm, arguments, results, {.collectives = kAll[choices[comm.rank()]]});
+      for (const int64_t i : indices(results)) {
+        ASSERT_EQ(results[i].toVector(), expected[i].toVector()) << "output " << i << ", run " << run;
+      }
+    }
+  };
+  runLoopback(3, body, {.link = kLink, .jitterSeed = 5});
 }
 
 TEST(Overlap, EachEdgeOfTheProgramIsNeeded) {
@@ -112,25 +137,54 @@ std::vector<std::string> errorsOf(int64_t ranks, const std::function<void(Commun
   return errors;
 }
 
-TEST(Overlap, ARankThatRefusesAnIndexEndsTheCallsInFlight) {
+// The first index argument gets one that is out of range.
+void spoilIndex(std::vector<Argument>& arguments) {
+  for (Argument& a : arguments) {
+    if (std::get<Tensor>(a).dtype() == DataType::Int) {
+      std::get<Tensor>(a) = std::get<Tensor>(a).clone();
+      std::get<Tensor>(a).set(std::vector<int64_t>{2}, kBackwardFeatures);
+    }
+  }
+}
+
+// Wherever in the program the index is refused, also after the last collective: all ranks fail in this call.
+TEST(Overlap, AnIndexThatOneRankRefusesFailsTheCallOfAll) {
   const std::vector<std::string> errors = errorsOf(3, [](Communicator& comm) {
     FusionExecutorCache cache(backwardProgram(3, true), {.communicator = &comm, .threads = 1});
     std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
     (void)cache.runFusionWithInputs(arguments);
     if (comm.rank() == 1) {
-      for (Argument& a : arguments) {
-        if (std::get<Tensor>(a).dtype() == DataType::Int) {
-          std::get<Tensor>(a).set(std::vector<int64_t>{2}, kBackwardFeatures);
-        }
-      }
+      spoilIndex(arguments);
     }
-    // where the device works on while the host waits, the index may be refused after the peers have what they need: they fail in the next call
-    (void)cache.runFusionWithInputs(arguments);
     (void)cache.runFusionWithInputs(arguments);
   });
   for (const std::string& e : errors) {
     EXPECT_NE(e.find("index 288 is out of range for an extent of 288"), std::string::npos) << e;
   }
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_EQ(errors[0], errors[2]);
+}
+
+// A mistake of the user that all ranks make is refused, and the next call runs.
+TEST(Overlap, AnIndexThatAllRanksRefuseLeavesTheGroupUsable) {
+  std::vector<std::string> refused(3);
+  const std::vector<std::string> errors = errorsOf(3, [&](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(3, true), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> good = argumentsOf(cache.fusion(), comm.rank());
+    const std::vector<double> expected = cache.runFusionWithInputs(good)[0].toVector();
+    std::vector<Argument> bad = good;
+    spoilIndex(bad);
+    for (int call = 0; call < 3; call++) {
+      refused[comm.rank()] = errorOf([&] { (void)cache.runFusionWithInputs(bad); });
+      EXPECT_EQ(cache.runFusionWithInputs(good)[0].toVector(), expected);
+    }
+  });
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_EQ(errors[rank], "");
+    EXPECT_EQ(refused[rank], refused[0]);
+  }
+  EXPECT_TRUE(refused[0].starts_with("UserError: ")) << refused[0];
+  EXPECT_NE(refused[0].find("index 288 is out of range for an extent of 288"), std::string::npos) << refused[0];
 }
 
 TEST(Overlap, ARankThatLeavesIsNamedAndTheOthersGoOn) {

@@ -131,7 +131,7 @@ TEST(StepSchedule, RandomProgramsStayOrderedAndEachEdgeIsNeeded) {
   for (int program = 0; program < 200; program++) {
     const HostProgram given = randomProgram(random, 10 + program % 40);
     HostProgram ordered = given;
-    orderSteps(ordered, ownStorage(given), true);
+    orderSteps(ordered, ownStorage(given), {.allowed = true});
     ASSERT_EQ(unorderedAccess(ordered), std::nullopt);
     ASSERT_TRUE(isOrdered(ordered));
     EXPECT_EQ(namesOf(ordered, true), namesOf(given, true)) << "the order of collectives is that of all ranks";
@@ -147,7 +147,7 @@ TEST(StepSchedule, RandomProgramsStayOrderedAndEachEdgeIsNeeded) {
       ASSERT_EQ(std::ranges::count(ordered.teams, queue == 0 ? ordered.teams[0] : ordered.teams[queue - 1]), 1);
     }
     HostProgram onOneQueue = given;
-    orderSteps(onOneQueue, ownStorage(given), false);
+    orderSteps(onOneQueue, ownStorage(given), {.allowed = false});
     EXPECT_EQ(namesOf(onOneQueue, false), namesOf(given, false));
     EXPECT_LE(static_cast<double>(ordered.arenaBytes),
               static_cast<double>(onOneQueue.arenaBytes) * (1 + kMostArenaGrowth));
@@ -224,9 +224,9 @@ TEST(StepSchedule, WhatIsAwaitedAtOnceRunsOnTheCaller) {
                    {.name = "d", .reads = {2}, .writes = {3}, .workspaces = {{4096}}}};  // most of the arena
   HostProgram together = program;
   together.steps.push_back({.name = "e", .reads = {0}, .writes = {4}});
-  orderSteps(program, ownStorage(program), true);
+  orderSteps(program, ownStorage(program), {.allowed = true});
   EXPECT_EQ(std::ranges::count_if(program.steps, &Step::runsBeside), 0);
-  orderSteps(together, ownStorage(together), true);
+  orderSteps(together, ownStorage(together), {.allowed = true});
   EXPECT_EQ(namesOf(together, false), (std::vector<std::string>{"c1", "c2", "e", "d"}));
   EXPECT_EQ(std::ranges::count_if(together.steps, &Step::runsBeside), 2) << "e runs beside both";
 }

@@ -200,6 +200,23 @@ TEST(ToolPage, TimelineOfARun) {
   EXPECT_EQ(bytes, 2 * 128) << "ranks 1 and 2 swap";
 }
 
+TEST(ToolPage, TimelineHasARowForEachQueue) {
+  const std::string html = page("{dir}/overlapped.fir --run");
+  EXPECT_EQ(xmlError(html), "");
+  EXPECT_EQ(count(html, "style=\"--rows:4\""), 1u) << "kernels, two queues of collectives, waits";
+  EXPECT_EQ(count(html, "<div class=\"row\">"), 4u * 4u);
+  EXPECT_EQ(count(html, "bytes received, queue 1\""), 4u);
+  EXPECT_EQ(count(html, "bytes received, queue 2\""), 4u);
+  const ToolRun run = tool("explain {dir}/overlapped.fir --run --json");
+  const nlohmann::json j = nlohmann::json::parse(run.out);
+  std::map<int, int> ofQueue;
+  for (const auto& span : j["timeline"]) {
+    EXPECT_EQ(span["queue"] != 0, span["row"] == "collectives") << span.dump();
+    ofQueue[span["queue"].get<int>()] += span["row"] == "collectives" ? 1 : 0;
+  }
+  EXPECT_EQ(ofQueue, (std::map<int, int>{{0, 0}, {1, 4}, {2, 4}}));
+}
+
 TEST(ToolPage, RefusesWhatDoesNotFit) {
   for (const auto& [arguments, message] : std::initializer_list<std::pair<const char*, const char*>>{
            {"explain {dir}/sharded_sum.fir --json --html {tmp}/no.html", "got --json and --html, expected one of them"},
