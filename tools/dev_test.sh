@@ -81,7 +81,8 @@ run_tests() {
   local log=build/$preset/Testing/Temporary/LastTestsFailed.log
   rm -f "$log"
   [ -t 1 ] || export GTEST_COLOR=no
-  GTEST_OUTPUT="json:$results/" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=ignore "${selection[@]}" "$@" \
+  # one more than there are processors: ranks mostly wait
+  GTEST_OUTPUT="json:$results/" ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure --no-tests=ignore "${selection[@]}" "$@" \
     </dev/null || true
   while read -r name; do
     [ -n "$name" ] || continue

@@ -63,8 +63,9 @@ TEST(FixtureTest, FailuresOfOneRankAreThoseOfAll) {
   }
   char self[4096] = {};
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-  const std::string command = std::string("mpirun --allow-run-as-root --oversubscribe -np 3 ") + self +
-                              " --gtest_also_run_disabled_tests --gtest_filter='FixtureBodies.*' --gtest_color=no 2>&1";
+  const std::string command =
+      std::string("env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX mpirun --allow-run-as-root --oversubscribe -np 3 ") +
+      self + " --gtest_also_run_disabled_tests --gtest_filter='FixtureBodies.*' --gtest_color=no 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string output;
