@@ -224,6 +224,10 @@ void Agreement::Call::failAfter(const AgreedPlan& plan) const {
     throw;  // the peers get this error too
   } catch (const UserError& why) {
     refuse(why);
+  } catch (const DeviceError& why) {
+    communicator().abort(why.what());
+    communicator().barrier(communicator().world());  // throws the error that the peers get, which names the rank
+    throw;
   } catch (const std::exception& why) {
     communicator().abort(why.what());
     throw;

@@ -5,7 +5,9 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "device/test_device.h"
+#include "exec/backward_program.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -249,6 +251,56 @@ TEST(Devices, ADeviceWithoutMemoryIsAUserError) {
             std::string::npos);
   EXPECT_EQ(cache.runFusionWithInputs({a, a})[0].size(1), 300);
   EXPECT_GE(small.counters().bytesInUse, a.nbytes());
+}
+
+// The errors of three ranks whose program has collectives beside kernels; the device of rank 1 is the given one.
+std::vector<std::string> errorsWithDeviceOfRank1(const TestDevice& failing, int64_t calls) {
+  std::vector<std::string> errors(3);
+  (void)errorOf([&] {
+    runLoopback(3,
+                [&](Communicator& comm) {
+                  const DeviceId mine =
+                      comm.rank() == 1 ? failing.id() : testDevice(DeviceId::extension(10 + comm.rank())).id();
+                  FusionExecutorCache cache(backwardProgram(3), {.communicator = &comm, .threads = 1});
+                  try {
+                    const std::vector<Argument> arguments =
+                        mapped(argumentsOf(cache.fusion(), comm.rank()),
+                               [&](const Argument& a) { return Argument(std::get<Tensor>(a).to(mine)); });
+                    for (int64_t call = 0; call < calls; call++) {
+                      (void)cache.runFusionWithInputs(arguments);
+                    }
+                  } catch (const std::exception& why) {
+                    errors[comm.rank()] = why.what();
+                    throw;
+                  }
+                },
+                {.deadline = std::chrono::milliseconds(20'000), .link = {.delay = std::chrono::microseconds(500)}});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_NE(e, "") << "a rank went on";
+    EXPECT_EQ(e.find("deadline of"), std::string::npos) << e;
+  }
+  return errors;
+}
+
+TEST(Devices, AFailureOnOneRankWithCollectivesInFlightIsToldToAll) {
+  for (const int64_t launch : {3, 5, 7}) {
+    const TestDevice& failing = testDevice(DeviceId::extension(20 + launch), {.failingLaunch = launch});
+    const std::vector<std::string> errors = errorsWithDeviceOfRank1(failing, 20);
+    for (const std::string& e : errors) {
+      EXPECT_NE(e.find("[test device] the launch of"), std::string::npos) << e;
+      EXPECT_NE(e.find("rank 1"), std::string::npos) << e;
+      EXPECT_EQ(e.substr(e.find("rank 1")), errors[0].substr(errors[0].find("rank 1")));
+    }
+  }
+}
+
+TEST(Devices, MemoryThatRunsOutOnOneRankIsToldToAll) {
+  const TestDevice& small = testDevice(DeviceId::extension(30), {.bytes = 3 << 20});
+  for (const std::string& e : errorsWithDeviceOfRank1(small, 1)) {
+    EXPECT_NE(e.find("no memory for"), std::string::npos) << e;
+    EXPECT_NE(e.find("rank"), std::string::npos) << e;
+  }
 }
 
 TEST(Devices, EachRankHasItsOwn) {
