@@ -62,8 +62,9 @@ struct BytePiece {
   friend bool operator==(const BytePiece&, const BytePiece&) = default;
 };
 
-// Work of a device, in the order of the calls. A call may return before its work has ended; an error of the work, such as the UserError of a
-// refused index, is thrown by the call or by the next wait(). The call copies slots, operands, pieces and names; kernels, routines, memory,
+// Work of a device, in the order of the calls. A call may return before its work has ended; an error of the work is thrown by the call or by
+// the next wait(), and later work may not run. A kernel that refuses an index is an exception: it reads index 0 in its place, it and all
+// later work run, and the first UserError is thrown. The call copies slots, operands, pieces and names; kernels, routines, memory,
 // sizes and strides must stay until the work has ended. The destructor waits for the work. One thread at a time uses a queue.
 class Queue {
  public:

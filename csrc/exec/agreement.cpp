@@ -27,6 +27,13 @@ constexpr uint64_t kExchangeOfCall = 0x61677265656d656e;
 
 bool refuses(const std::string& answer) { return answer.starts_with(kNoPlan) || answer.starts_with(kRefusal); }
 
+// Throws the error that the peers get if it has the text of this rank's error: it names the rank too.
+void throwIfItTells(const DeviceError& ofGroup, const std::exception& own) {
+  if (std::string_view(ofGroup.what()).find(own.what()) != std::string_view::npos) {
+    throw ofGroup;
+  }
+}
+
 // The error of the first rank that refuses; empty if none does. DeviceError if some rank failed by no mistake of the user.
 std::string refusalOf(const std::vector<std::string>& answers) {
   const auto first = std::ranges::find_if(answers, refuses);
@@ -226,7 +233,11 @@ void Agreement::Call::failAfter(const AgreedPlan& plan) const {
     refuse(why);
   } catch (const DeviceError& why) {
     communicator().abort(why.what());
-    communicator().barrier(communicator().world());  // throws the error that the peers get, which names the rank
+    try {
+      communicator().barrier(communicator().world());
+    } catch (const DeviceError& ofGroup) {
+      throwIfItTells(ofGroup, why);
+    }
     throw;
   } catch (const std::exception& why) {
     communicator().abort(why.what());
@@ -243,8 +254,11 @@ void Agreement::Call::refuse(const std::exception& why) const {
     communicator().setStep(-1, "");
   } catch (const DisagreementError&) {
     throw;  // the peers run a cached plan: all ranks get this error
-  } catch (const Error&) {
+  } catch (const DeviceError& ofGroup) {
+    throwIfItTells(ofGroup, why);
     // the peers have ended or report another failure: this rank's own error has more detail
+  } catch (const Error&) {
+    // as above
   }
   const bool areUsers = std::ranges::none_of(answers, [](const std::string& a) { return a.starts_with(kNoPlan); });
   if (isUsers && areUsers && !answers.empty()) {

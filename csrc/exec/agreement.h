@@ -12,9 +12,9 @@
 //   refuses   compiles or refuses    one UserError on both; another call may follow
 //   runs      runs                   no exchange
 //   runs      compiles or refuses    one DisagreementError on both, as the transport sees two different calls; the group is closed
-//   fails     runs                   rank 0 aborts, DeviceError on rank 1; the group is closed
+//   fails     runs                   rank 0 aborts, DeviceError on both; the group is closed
 //
-// A program whose collectives run beside kernels is aborted by any error within it, also if all ranks refuse it: peers may wait in lanes.
+// A program whose collectives run beside kernels is aborted by any error within it but a refused index: peers may wait in lanes.
 //
 // Messages of different calls do not match: if a rank refuses a call after its peers have completed it, or compiles in a call of another
 // number than its peers, all get an error, and the group is closed.

@@ -157,12 +157,17 @@ void Binding::issue(int64_t number, std::span<const Argument> inputs, const Exec
   }
   const bool watched = options.verify || options.profile != nullptr;
   if (step.order.queue == 0) {
-    if (refusal_ == nullptr) {
-      heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
+    const bool refused =
+        heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
+    if (refused &&
+        step.kind != HostStepKind::Launch) {  // it has not run: other ranks may take what it writes for indices
+      for (const int64_t t : step.writes) {
+        queue_.clear(pointer(t), program_->tensors[t].bytes);
+      }
     }
     return;
   }
-  const bool beside = step.runsBeside && !options.verify;
+  const bool beside = step.runsBeside && !options.verify && options.skipStep < 0;
   if (!beside || options.collectives != CollectivesRun::OnThreads || calls_ == nullptr) {
     delayed_.push_back(number);
     if (!beside || options.collectives != CollectivesRun::WhenAwaited) {
@@ -213,16 +218,20 @@ void Binding::waitForPosted(int64_t number) {
 }
 
 template <class Work>
-void Binding::heed(Work&& work) {
+bool Binding::heed(Work&& work) {
   try {
     work();
+    return false;
   } catch (const DisagreementError&) {
     throw;
   } catch (const UserError&) {
     if (!program_->overlap.endsTogether) {
       throw;
     }
-    refusal_ = std::current_exception();
+    if (refusal_ == nullptr) {
+      refusal_ = std::current_exception();
+    }
+    return true;
   }
 }
 

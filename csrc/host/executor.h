@@ -31,8 +31,9 @@ struct StepRecord {
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
-// When collectives run that other steps may run beside. On the caller's thread they run at once, or when a step or the end of the call
-// waits for them: ranks then meet fewer times, which takes less time where they share processors.
+// When collectives run that other steps may run beside: on threads of their own; on the caller's thread at once; or on the caller's thread
+// when a step, a later collective or the end of the call waits for them. The last one makes ranks meet fewer times, which takes less time
+// where they share processors; peers wait meanwhile. With verification or a skipped step they run at once.
 enum class CollectivesRun : uint8_t { OnThreads, AtOnce, WhenAwaited };
 
 struct ExecuteOptions {
@@ -48,7 +49,8 @@ class Binding {
 
   // inputs: one for each fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
   // UserError if a kernel reads an index out of range; DeviceError if a peer fails; InternalError naming the step, tensor, position and
-  // values if verification fails.
+  // values if verification fails. After an error the elements of outputs, and of inputs that outputs alias, are not defined. If the ranks
+  // end together, a rank that gets a UserError must tell the others, see Agreement: they wait for it.
   void run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
            const ExecuteOptions& options = {});
   // Copies elements between tensors of the device.
@@ -59,10 +61,10 @@ class Binding {
   void meet(Communicator& communicator, std::string_view where) const;
   void runSteps(std::span<const Argument> inputs, const ExecuteOptions& options);
   void issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
-  // Work of the device. If it refuses an index in a program whose ranks end together, the collectives still run, as the other ranks wait for
-  // them: the work that is left does not, and the error follows at the end.
+  // Work of the device. If it refuses an index in a program whose ranks end together, the program goes on with index 0, because the other
+  // ranks wait for its collectives; the error follows at the end. True if the work has thrown such an error.
   template <class Work>
-  void heed(Work&& work);
+  bool heed(Work&& work);
   // Waits for a posted collective; runs a delayed one, and those delayed before it.
   void await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   void runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count);

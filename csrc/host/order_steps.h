@@ -12,7 +12,7 @@ namespace meshfuse {
 inline constexpr double kMostArenaGrowth = 0.25;
 
 // Puts the steps into the order of issue, with the queue and the waits of each; fills in the teams, the arena and the offsets in it.
-// storage: for each tensor, the tensor whose memory it shares. overlaps: collectives get queues of their own and run beside other steps,
+// storage: for each tensor, the tensor whose memory it shares. overlap.allowed: collectives get queues of their own and run beside other steps,
 // as far as kMostArenaGrowth allows; else all steps stay on queue 0 in their order. Collectives stay in their order.
 void orderSteps(HostProgram& program, const std::vector<int64_t>& storage, const Overlap& overlap);
 

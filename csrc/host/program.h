@@ -113,9 +113,8 @@ struct Step {
 
 // How collectives run beside other steps.
 struct Overlap {
-  bool allowed = false;  // on some rank they may
-  bool endsTogether =
-      false;  // ranks meet at the end of a call, where those are told whose kernels have refused no index
+  bool allowed = false;       // on some rank they may
+  bool endsTogether = false;  // ranks meet at the end of a call: all fail if one has refused an index
 };
 
 struct HostProgram {

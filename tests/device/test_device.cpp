@@ -115,10 +115,11 @@ class Worker {
     changed_.notify_all();
   }
 
-  // Throws the first error since the last time. Later work of the same wait has not run.
+  // Throws the first error since the last time. Later work of the same wait has run if it is a UserError.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return pieces_.empty(); });
+    failed_ = false;
     if (failure_) {
       std::rethrow_exception(std::exchange(failure_, nullptr));
     }
@@ -139,7 +140,7 @@ class Worker {
       if (pieces_.empty()) {
         return;
       }
-      const bool runs = failure_ == nullptr;
+      const bool runs = !failed_;
       lock.unlock();
       std::exception_ptr failure;
       if (runs) {
@@ -148,12 +149,15 @@ class Worker {
         }
         try {
           pieces_.front()();
+        } catch (const UserError&) {  // of a refused index: later work runs
+          failure = std::current_exception();
         } catch (...) {
           failure = std::current_exception();
+          failed_ = true;
         }
       }
       lock.lock();
-      failure_ = failure ? failure : failure_;
+      failure_ = failure_ ? failure_ : failure;
       pieces_.pop_front();
       changed_.notify_all();
     }
@@ -164,6 +168,7 @@ class Worker {
   std::condition_variable changed_;
   std::deque<std::function<void()>> pieces_;  // the first one is running
   std::exception_ptr failure_;
+  bool failed_ = false;  // by another error than a UserError
   bool ending_ = false;
   std::jthread thread_;
 };

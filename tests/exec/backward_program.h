@@ -13,8 +13,8 @@ inline constexpr int64_t kBackwardLayers = 4;
 inline constexpr int64_t kBackwardFeatures = 288;
 inline constexpr int64_t kBackwardRows = 24;
 
-// The gradients of linear layers: dx is the next layer's dy; the terms of dw on the ranks are added up. `checked`: an index that may be out
-// of range.
+// The gradients of linear layers: dx is the next layer's dy; the terms of dw on the ranks are added up. `checked`: two lookups whose indices
+// may be out of range; those of the second are cut over the ranks, which gather them after the check.
 inline std::unique_ptr<Fusion> backwardProgram(int64_t ranks, bool checked = false) {
   auto fusion = std::make_unique<Fusion>();
   FusionGuard guard(fusion.get());
@@ -45,6 +45,14 @@ inline std::unique_ptr<Fusion> backwardProgram(int64_t ranks, bool checked = fal
       tv->setDeviceMesh(mesh);
     }
     fusion->addOutput(embedding_fwd(index, table));
+    TensorView* parts = makeContigConcreteTensor({5 * ranks}, DataType::Int);
+    fusion->addInput(parts);
+    parts->setDeviceMesh(mesh);
+    parts->outer_split(0, ranks);
+    parts->axis(0)->parallelize(ParallelType::DIDx);
+    TensorView* found = embedding_fwd(parts, table);
+    found->setDeviceMesh(mesh);
+    fusion->addOutput(found);
   }
   fusion->addOutput(dy);
   return fusion;

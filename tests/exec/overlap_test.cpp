@@ -143,6 +143,7 @@ void spoilIndex(std::vector<Argument>& arguments) {
     if (std::get<Tensor>(a).dtype() == DataType::Int) {
       std::get<Tensor>(a) = std::get<Tensor>(a).clone();
       std::get<Tensor>(a).set(std::vector<int64_t>{2}, kBackwardFeatures);
+      return;
     }
   }
 }
