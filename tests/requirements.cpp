@@ -67,7 +67,7 @@ const Row kRows[] = {
     {"test_tools", kCpuKernels,
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
      "ToolCompile.RefusesWhatItCannotDo:ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"
-     "ToolCommandLine.NamesOfDumpedPassesAreChecked:ToolPage.TimelineOfARun:Install.AProjectOutside*:*/"
+     "ToolCommandLine.NamesOfDumpedPassesAreChecked:ToolPage.Timeline*:Install.AProjectOutside*:*/"
      "CompiledKernels.*",
      "ToolRun.Refuses*"},
     {"test_tools", kLibraryMatmul, "ToolOpt.PassesOverTheLocalProgram"},

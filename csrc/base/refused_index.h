@@ -10,7 +10,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/error.h"
+
 namespace meshfuse {
+
+struct RefusedIndexError : UserError {
+  using UserError::UserError;
+};
 
 class RefusedIndex {
  public:

@@ -63,8 +63,8 @@ struct BytePiece {
 };
 
 // Work of a device, in the order of the calls. A call may return before its work has ended; an error of the work is thrown by the call or by
-// the next wait(), and later work may not run. A kernel that refuses an index is an exception: it reads index 0 in its place, it and all
-// later work run, and the first UserError is thrown. The call copies slots, operands, pieces and names; kernels, routines, memory,
+// the next wait(), and later work may not run. A kernel that refuses an index reads index 0 in its place, and later work runs: the first
+// RefusedIndexError is thrown, unless other work fails. The call copies slots, operands, pieces and names; kernels, routines, memory,
 // sizes and strides must stay until the work has ended. The destructor waits for the work. One thread at a time uses a queue.
 class Queue {
  public:

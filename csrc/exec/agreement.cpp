@@ -255,7 +255,9 @@ void Agreement::Call::refuse(const std::exception& why) const {
   } catch (const DisagreementError&) {
     throw;  // the peers run a cached plan: all ranks get this error
   } catch (const DeviceError& ofGroup) {
-    throwIfItTells(ofGroup, why);
+    if (isUsers) {
+      throwIfItTells(ofGroup, why);
+    }
     // the peers have ended or report another failure: this rank's own error has more detail
   } catch (const Error&) {
     // as above

@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/refused_index.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
-#include "multidevice/transport/disagreement.h"
 
 namespace meshfuse {
 
@@ -157,14 +157,7 @@ void Binding::issue(int64_t number, std::span<const Argument> inputs, const Exec
   }
   const bool watched = options.verify || options.profile != nullptr;
   if (step.order.queue == 0) {
-    const bool refused =
-        heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
-    if (refused &&
-        step.kind != HostStepKind::Launch) {  // it has not run: other ranks may take what it writes for indices
-      for (const int64_t t : step.writes) {
-        queue_.clear(pointer(t), program_->tensors[t].bytes);
-      }
-    }
+    heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
     return;
   }
   const bool beside = step.runsBeside && !options.verify && options.skipStep < 0;
@@ -218,20 +211,16 @@ void Binding::waitForPosted(int64_t number) {
 }
 
 template <class Work>
-bool Binding::heed(Work&& work) {
+void Binding::heed(Work&& work) {
   try {
     work();
-    return false;
-  } catch (const DisagreementError&) {
-    throw;
-  } catch (const UserError&) {
+  } catch (const RefusedIndexError&) {
     if (!program_->overlap.endsTogether) {
       throw;
     }
     if (refusal_ == nullptr) {
       refusal_ = std::current_exception();
     }
-    return true;
   }
 }
 

@@ -62,9 +62,9 @@ class Binding {
   void runSteps(std::span<const Argument> inputs, const ExecuteOptions& options);
   void issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   // Work of the device. If it refuses an index in a program whose ranks end together, the program goes on with index 0, because the other
-  // ranks wait for its collectives; the error follows at the end. True if the work has thrown such an error.
+  // ranks wait for its collectives; the error follows at the end.
   template <class Work>
-  bool heed(Work&& work);
+  void heed(Work&& work);
   // Waits for a posted collective; runs a delayed one, and those delayed before it.
   void await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   void runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count);

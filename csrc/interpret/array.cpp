@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/error.h"
 #include "base/ranges.h"
 #include "tensor/half.h"
 
@@ -105,10 +106,14 @@ std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<co
 
 Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets, const Array* fill) {
   Array result = makeArray(source.dtype, std::move(sizes));
+  const int64_t end = source.numel();
   for (int64_t i : indices(offsets)) {
-    if (offsets[i] < 0) {
+    if (offsets[i] < 0 && fill != nullptr) {
       result.set(i, *fill, 0);
       continue;
+    }
+    if (offsets[i] < 0 || offsets[i] >= end) [[unlikely]] {
+      throwInternalError(fmt::format("[interpret] element {} of {} is read", offsets[i], end));
     }
     result.set(i, source, offsets[i]);
     if (!source.error.empty()) {

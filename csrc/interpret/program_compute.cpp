@@ -256,12 +256,19 @@ Array Program::computeRedistribute(const Expr* expr) {
   const Array& x = operand(expr, 0);
   Sizes sizes = sizesOf(expr->tensorOutput());
   std::vector<int64_t> steps = contiguousStrides(x.sizes);
-  if (x.sizes.size() == sizes.size()) {
+  const int64_t dim = expr->attributes().dim;
+  const bool combines = x.sizes.size() != sizes.size();
+  Sizes expected = x.sizes;
+  if (combines) {
+    invariant(x.sizes.size() == sizes.size() + 1 && dim >= 0 && dim < std::ssize(x.sizes),
+              "[interpret] {} combines dim {} of {} dims into {}", expr->opName(), dim, x.sizes.size(), sizes.size());
+    expected.erase(expected.begin() + dim);
+  }
+  check(sizes == expected, "[{}] T{} has sizes {}, its redistribution T{} {}; expected equal ones", expr->opName(),
+        expr->input(0)->id(), describe(expected), expr->output()->id(), describe(sizes));
+  if (!combines) {
     return take(x, sizes, stridedOffsets(sizes, steps));
   }
-  const int64_t dim = expr->attributes().dim;
-  invariant(x.sizes.size() == sizes.size() + 1 && dim < std::ssize(x.sizes),
-            "[interpret] {} combines dim {} of {} dims into {}", expr->opName(), dim, x.sizes.size(), sizes.size());
   std::vector<int64_t> targets = contiguousStrides(sizes);
   std::vector<Loop> loops;
   for (int64_t k = 0; k < std::ssize(x.sizes); k++) {

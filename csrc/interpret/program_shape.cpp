@@ -100,6 +100,12 @@ Array Program::computeSlice(const Expr* expr) {
   const int64_t offset = std::inner_product(starts.begin(), starts.end(), strides.begin(), int64_t{0});
   std::ranges::transform(strides, steps, strides.begin(), std::multiplies());
   Sizes sizes = sizesOf(expr->tensorOutput());
+  for (int64_t k : indices(sizes)) {
+    const int64_t last = starts[k] + (sizes[k] - 1) * steps[k];
+    check(sizes[k] == 0 || (starts[k] >= 0 && last < x.sizes[k]),
+          "[slice] elements {} to {} of dim {} of T{} are read, which has {}; give a range inside of it", starts[k],
+          last, k, expr->input(0)->id(), x.sizes[k]);
+  }
   return take(x, sizes, stridedOffsets(sizes, strides, offset));
 }
 

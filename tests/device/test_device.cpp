@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/refused_index.h"
 #include "device/open.h"
 
 namespace meshfuse {
@@ -115,7 +116,7 @@ class Worker {
     changed_.notify_all();
   }
 
-  // Throws the first error since the last time. Later work of the same wait has run if it is a UserError.
+  // Throws the error since the last time: the first refused index, or what later work did not run after.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return pieces_.empty(); });
@@ -149,7 +150,7 @@ class Worker {
         }
         try {
           pieces_.front()();
-        } catch (const UserError&) {  // of a refused index: later work runs
+        } catch (const RefusedIndexError&) {  // later work runs
           failure = std::current_exception();
         } catch (...) {
           failure = std::current_exception();
@@ -157,7 +158,7 @@ class Worker {
         }
       }
       lock.lock();
-      failure_ = failure_ ? failure_ : failure;
+      failure_ = failure && (!failure_ || failed_) ? failure : failure_;
       pieces_.pop_front();
       changed_.notify_all();
     }
@@ -168,7 +169,7 @@ class Worker {
   std::condition_variable changed_;
   std::deque<std::function<void()>> pieces_;  // the first one is running
   std::exception_ptr failure_;
-  bool failed_ = false;  // by another error than a UserError
+  bool failed_ = false;  // by another error than a refused index
   bool ending_ = false;
   std::jthread thread_;
 };

@@ -103,6 +103,45 @@ fusion {
   EXPECT_THROW((void)interpret(*fusion, inputs), UserError);
 }
 
+// Sizes that differ only at run time: what follows a tensor in memory is not read.
+TEST(Interpret, ReadsNothingOutsideOfATensor) {
+  const auto error = [](const char* text, const std::vector<Argument>& inputs) -> std::string {
+    try {
+      (void)interpret(*parseFusion(text), inputs);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const Tensor four = randomTensor({4}, DataType::Float, 1);
+  const Tensor eight = randomTensor({8}, DataType::Float, 2);
+  const char* const moved = R"(
+fusion {
+  mesh M0 {x: 2} [0, 1]
+  T0 = input() : Float[i0] contiguity[t] mesh M0 outer_split(0, 2) parallelize(0, DIDx)
+  T1 = input() : Float[i1] contiguity[t] mesh M0
+  T2 = redistribute(T0) : Float[i1] mesh M0
+  output T2
+}
+)";
+  EXPECT_EQ(error(moved, {eight, eight}), "");
+  EXPECT_NE(error(moved, {four, eight}).find("T0 has sizes [4], its redistribution T2 [8]"), std::string::npos)
+      << error(moved, {four, eight});
+  EXPECT_NE(error(moved, {eight, four}).find("T0 has sizes [8], its redistribution T2 [4]"), std::string::npos);
+  const char* const sliced = R"(
+fusion {
+  T0 = input() : Float[i0] contiguity[t]
+  T1 = input() : Float[i1] contiguity[t]
+  T2 = slice(T0, starts=[0], stops=[i1], steps=[1]) : Float[i1]
+  output T2
+}
+)";
+  EXPECT_EQ(error(sliced, {eight, four}), "");
+  EXPECT_NE(error(sliced, {four, eight}).find("elements 0 to 7 of dim 0 of T0 are read, which has 4"),
+            std::string::npos)
+      << error(sliced, {four, eight});
+}
+
 TEST(Interpret, NoInputsAndInputsAsOutputs) {
   Fusion fusion;
   FusionGuard guard(&fusion);

@@ -92,8 +92,11 @@ class CpuQueue final : public Queue {
       const RefusedIndexScope scope(refused);
       kernel.run(l.slots.data(), begin, end, scratch);
     });
-    check(!refused.any(), "[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}", l.name,
-          refused.index(), refused.extent(), refused.extent());
+    if (refused.any()) [[unlikely]] {
+      throw RefusedIndexError(
+          fmt::format("[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}", l.name,
+                      refused.index(), refused.extent(), refused.extent()));
+    }
   }
 
   // Each thread has a part of the scratch.
