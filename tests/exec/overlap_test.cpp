@@ -57,6 +57,7 @@ TEST(Overlap, GivesTheSameBitsWhereverAndWheneverCollectivesRun) {
     const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
     const std::vector<Tensor> expected = cache.runFusionWithInputs(arguments);
     Binding binding(cache.hostProgram(), comm);
+    EXPECT_GE(besideOthers(*cache.hostProgram()), kBackwardLayers - 1);
     const std::vector<Tensor> cleared = mapped(expected, [](const Tensor& t) {
       return Tensor::zeros({t.sizes().begin(), t.sizes().end()}, t.dtype()).to(t.device());
     });
@@ -173,6 +174,9 @@ TEST(Overlap, AnIndexThatAllRanksRefuseLeavesTheGroupUsable) {
     FusionExecutorCache cache(backwardProgram(3, true), {.communicator = &comm, .threads = 1});
     const std::vector<Argument> good = argumentsOf(cache.fusion(), comm.rank());
     const std::vector<double> expected = cache.runFusionWithInputs(good)[0].toVector();
+    EXPECT_TRUE(cache.hostProgram()->overlap.endsTogether);
+    EXPECT_TRUE(std::ranges::any_of(cache.commSteps(), [](const CommRecord& c) { return c.kind == "all-gather"; }))
+        << "the indices are gathered after their check";
     std::vector<Argument> bad = good;
     spoilIndex(bad);
     for (int call = 0; call < 3; call++) {
