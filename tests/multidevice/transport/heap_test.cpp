@@ -1,6 +1,9 @@
 #include "multidevice/transport/host/heap.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <thread>
@@ -11,9 +14,7 @@
 namespace meshfuse {
 namespace {
 
-std::shared_ptr<SharedHeap> makeHeap(size_t bytes, SharedMemory::Name name = SharedMemory::Name::Descriptor) {
-  return std::make_shared<SharedHeap>(SharedMemory::create(bytes, name));
-}
+std::shared_ptr<SharedHeap> makeHeap(size_t bytes) { return std::make_shared<SharedHeap>(SharedMemory::create(bytes)); }
 
 TEST(SharedHeapTest, BlocksDoNotOverlapAndAreFoundByAddress) {
   auto heap = makeHeap(size_t{1} << 30);
@@ -72,18 +73,32 @@ TEST(SharedHeapTest, BlocksOutliveTheHeapsOwner) {
   std::thread([b = std::move(block)]() mutable { b.reset(); }).join();
 }
 
-TEST(SharedMemoryTest, OthersSeeWhatTheOwnerWritesThroughEitherName) {
-  for (SharedMemory::Name name : {SharedMemory::Name::Descriptor, SharedMemory::Name::File}) {
-    SharedMemory own = SharedMemory::create(size_t{1} << 20, name);
-    SharedMemory other = SharedMemory::open(own.path(), own.bytes(), SharedMemory::Access::ReadOnly);
-    ASSERT_TRUE(other.valid());
-    own.data()[77] = std::byte{5};
-    EXPECT_EQ(other.data()[77], std::byte{5});
-    own.unlink();
-    EXPECT_EQ(name == SharedMemory::Name::File,
-              !SharedMemory::open(own.path(), own.bytes(), SharedMemory::Access::ReadOnly).valid());
+TEST(SharedMemoryTest, OthersSeeWhatTheOwnerWrites) {
+  const SharedMemory own = SharedMemory::create(size_t{1} << 20);
+  const SharedMemory other = SharedMemory::open(own.descriptor(), SharedMemory::Access::ReadOnly);
+  ASSERT_EQ(other.bytes(), own.bytes());
+  own.data()[77] = std::byte{5};
+  EXPECT_EQ(other.data()[77], std::byte{5});
+}
+
+TEST(SharedMemoryTest, NobodyChangesItsSize) {
+  const SharedMemory own = SharedMemory::create(size_t{1} << 20);
+  EXPECT_NE(ftruncate(own.descriptor().get(), 0), 0);
+  EXPECT_NE(ftruncate(own.descriptor().get(), 2 << 20), 0);
+}
+
+TEST(SharedMemoryTest, NeitherAFileNorMemoryThatCanShrinkIsMapped) {
+  const Descriptor file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  const Descriptor unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const Descriptor halfSealed(memfd_create("half sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), 4096), 0);
+  ASSERT_EQ(ftruncate(halfSealed.get(), 4096), 0);
+  ASSERT_EQ(fcntl(halfSealed.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  for (const Descriptor* descriptor : {&file, &unsealed, &halfSealed}) {
+    ASSERT_TRUE(descriptor->open());
+    EXPECT_FALSE(SharedMemory::open(*descriptor, SharedMemory::Access::ReadOnly).valid());
   }
-  EXPECT_FALSE(SharedMemory::open("/dev/shm/meshfuse.nowhere", 4096, SharedMemory::Access::ReadOnly).valid());
+  EXPECT_FALSE(SharedMemory::open(Descriptor(), SharedMemory::Access::ReadOnly).valid());
 }
 
 }  // namespace

@@ -5,15 +5,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "multidevice/transport/gathering.h"
 
 namespace meshfuse {
 namespace {
@@ -22,50 +21,11 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kNoDeadline = 60s;  // of ranks that must not give up another one
 
-// The first message of every rank.
-class Gathering {
- public:
-  explicit Gathering(int64_t ranks) : all_(ranks), missing_(ranks) {}
-  std::vector<std::string> gather(int64_t rank, std::string_view mine) {
-    std::unique_lock lock(mutex_);
-    all_[rank] = mine;
-    --missing_;
-    complete_.notify_all();
-    complete_.wait(lock, [&] { return missing_ == 0; });
-    return all_;
-  }
-  int64_t ranks() const { return std::ssize(all_); }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable complete_;
-  std::vector<std::string> all_;
-  int64_t missing_;
-};
-
-class GatheringOfThreads final : public Bootstrap {
- public:
-  GatheringOfThreads(Gathering& gathering, int64_t rank) : gathering_(gathering), rank_(rank) {}
-  int64_t rank() const override { return rank_; }
-  int64_t size() const override { return gathering_.ranks(); }
-  std::vector<std::string> allGather(std::string_view mine) override { return gathering_.gather(rank_, mine); }
-
- private:
-  Gathering& gathering_;
-  int64_t rank_;
-};
-
 std::vector<std::unique_ptr<NetworkWatch>> watchesOf(int64_t ranks) {
-  Gathering gathering(ranks);
   std::vector<std::unique_ptr<NetworkWatch>> watches(ranks);
-  std::vector<std::jthread> threads;
-  for (int64_t r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      GatheringOfThreads bootstrap(gathering, r);
-      watches[r] = std::make_unique<NetworkWatch>(bootstrap, kNoDeadline);
-    });
-  }
-  threads.clear();
+  gatherThreads(ranks, [&](Bootstrap& bootstrap) {
+    watches[bootstrap.rank()] = std::make_unique<NetworkWatch>(bootstrap, kNoDeadline);
+  });
   return watches;
 }
 

@@ -82,7 +82,7 @@ TEST(OutOfMemoryTest, ABlockThatCannotBeHandedOutIsFreeAgain) {
   constexpr size_t kHeap = size_t{1} << 20;
   int64_t n = 0;
   for (bool ranOut = true; ranOut; ++n) {
-    const auto heap = std::make_shared<SharedHeap>(SharedMemory::create(kHeap, SharedMemory::Name::Descriptor));
+    const auto heap = std::make_shared<SharedHeap>(SharedMemory::create(kHeap));
     std::shared_ptr<void> block;
     ranOut = runsOut(n, [&] { block = heap->allocate(1000); });
     block = nullptr;

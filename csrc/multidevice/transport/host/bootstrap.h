@@ -19,6 +19,8 @@ class Bootstrap {
   virtual int64_t size() const = 0;
   // Every rank's message, by rank. DeviceError if the message of a rank does not arrive within the deadline.
   virtual std::vector<std::string> allGather(std::string_view mine) = 0;
+  // False if the ranks have given up: then no more messages will come.
+  virtual bool isUnderWay() const { return true; }
 };
 
 // The world of the bootstrap's ranks: shared memory if all are on one host, else a network. `name`: in flight records.
@@ -31,6 +33,8 @@ class Bootstrap {
 [[nodiscard]] std::vector<std::string> linesOf(std::string_view text);
 // Equal for all processes of a machine since its start.
 [[nodiscard]] std::string bootIdentity();
+// Equal for the processes of a machine that share its network.
+[[nodiscard]] std::string networkNamespace();
 
 // The data that the launcher gave this process.
 struct RankOfLauncher {

@@ -253,7 +253,7 @@ Communicator::Survivors HostCommunicator::shrink() {
     try {
       world = std::make_unique<HostCommunicator>(rejoin, options_, group_.world() + ".survivors");
     } catch (const DeviceError&) {
-      if (rejoin.underWay()) {
+      if (rejoin.isUnderWay()) {
         rejoin.leave();  // this rank cannot continue, so the others continue without it
         throw;
       }

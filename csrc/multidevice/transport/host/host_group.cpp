@@ -191,7 +191,7 @@ bool HostGroup::waitsFor(int64_t rank, int64_t& owner, uint32_t& generation) con
   const uint64_t offset = status.waitOffset.load(std::memory_order_acquire);
   const uint32_t value = status.waitValue.load(std::memory_order_acquire);
   const bool isWhole = generation % 2 == 0 && status.waits.load(std::memory_order_acquire) == generation;
-  return isWhole && owner >= 0 && callsOf(owner).isThere() &&
+  return isWhole && owner >= 0 && owner < size_ && offset < ControlBlock::bytes(size_) && callsOf(owner).isThere() &&
          static_cast<int32_t>(callsOf(owner).word(offset).load(std::memory_order_acquire) - value) < 0;
 }
 

@@ -58,7 +58,7 @@ class HostGroup {
   // True if the peer has opened this lane: then its block is valid.
   bool hasOpened(int64_t peer) { return callsOf(peer).isThere() || findLane(peer); }
   // The heap of a peer, readable, and writable if the table of algorithms contains push; or this rank's own heap, writable.
-  std::byte* heapOf(int64_t peer) const { return heaps_[peer]; }
+  std::byte* heapOf(int64_t peer) const { return heaps_[peer].data(); }
   SharedHeap& heap() { return *heap_; }
   // True if the kernel of the system lets all ranks read the ordinary memory of the others.
   bool canReadProcesses() const { return canReadProcesses_; }
@@ -168,8 +168,9 @@ class HostGroup {
 
   // Begins the records and the status in a block that is all zero.
   void beginBlock(const ControlBlock& block, const std::string& flightDirectory, const std::string& world);
-  bool tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name);
-  void watch(Bootstrap& bootstrap);
+  // Compares the builds of the ranks, and counts their cores.
+  void meet(Bootstrap& bootstrap);
+  void mapPeers(Bootstrap& bootstrap, const TransportOptions& options);
   void tryToReadProcesses(Bootstrap& bootstrap);
   static int64_t millisecondsNow();
   bool hasRead(int64_t peer, const std::byte* from, std::byte* to, int64_t bytes) const;
@@ -186,7 +187,7 @@ class HostGroup {
   int64_t uncaught_;
   std::vector<SharedMemory> memory_;  // blocks, then heaps, of the peers; and this rank's own block
   std::vector<ControlBlock> blocks_;
-  std::vector<std::byte*> heaps_;
+  std::vector<std::span<std::byte>> heaps_;
   std::shared_ptr<SharedHeap> heap_;
   std::shared_ptr<std::vector<Peer>> peers_ = std::make_shared<std::vector<Peer>>();
   uint64_t team_ = 0;                // of a lane: teamHash

@@ -13,7 +13,9 @@
 #include <ranges>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "multidevice/transport/algorithms.h"
+#include "multidevice/transport/host/descriptor_exchange.h"
 #include "multidevice/transport/host/host_group.h"
 #include "multidevice/transport/lanes.h"
 
@@ -21,22 +23,9 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kVersion = "meshfuse-host-8";
+constexpr std::string_view kVersion = "meshfuse-host-9";
 constexpr int64_t kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
-
-// True if all ranks pass true.
-bool holdsOnAll(Bootstrap& bootstrap, bool here) {
-  const std::vector<std::string> all = bootstrap.allGather(here ? "yes" : "no");
-  return std::ranges::all_of(all, [](const std::string& text) { return text == "yes"; });
-}
-
-// The target of /proc/self/ns/pid: equal for processes that share a namespace of process ids.
-std::string processNamespace() {
-  char target[128] = {};
-  const ssize_t length = readlink("/proc/self/ns/pid", target, sizeof(target) - 1);
-  return length > 0 ? std::string(target, length) : "unknown";
-}
 
 std::string allowedCores() {
   cpu_set_t set;
@@ -57,10 +46,10 @@ int64_t coresOf(const std::vector<std::string>& sets) {
 }
 
 // Address space may be limited (ulimit -v): reserves as much as possible.
-SharedMemory createHeap(size_t bytes, SharedMemory::Name name) {
+SharedMemory createHeap(size_t bytes) {
   for (;; bytes /= 4) {
     try {
-      return SharedMemory::create(bytes, name);
+      return SharedMemory::create(bytes);
     } catch (const DeviceError&) {
       if (bytes / 4 < kSmallestHeap) {
         throw;
@@ -83,20 +72,12 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
       deadline_(options.deadline),
       busyLimit_(options.busyLimit),
       uncaught_(std::uncaught_exceptions()) {
-  watch(bootstrap);
-  deviceCheck(tryMap(bootstrap, options, SharedMemory::Name::Descriptor) ||
-                  tryMap(bootstrap, options, SharedMemory::Name::File),
-              "[host] the {} ranks cannot map each other's memory, neither through /proc nor through /dev/shm; give "
-              "their containers a common one",
-              size_);
+  meet(bootstrap);
+  mapPeers(bootstrap, options);
   calls_ = blocks_;
   beginBlock(own(), options.flightDirectory, world);
   own().status().beat.store(millisecondsNow());
   tryToReadProcesses(bootstrap);  // no rank reads a block before its owner has filled it in
-  for (SharedMemory& m : memory_) {
-    m.unlink();
-  }
-  heap_->memory().unlink();
   beatThread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
 }
 
@@ -154,7 +135,10 @@ bool HostGroup::findLane(int64_t peer) {
     if (team == 0) {
       return false;
     }
-    if (team == team_) {
+    const auto offset = static_cast<uint64_t>(entry.heapOffset);
+    const size_t bytes = ControlBlock::bytes(size_);
+    if (team == team_ && offset % alignof(Status) == 0 && offset < heaps_[peer].size() &&
+        bytes <= heaps_[peer].size() - offset) {
       calls_[peer] = ControlBlock(heapOf(peer) + entry.heapOffset, size_);
     }
   }
@@ -169,12 +153,12 @@ void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   bool all = true;
   for (int64_t r = 0; r < size_; ++r) {
     uint64_t theirs = 0;
-    const auto* at = reinterpret_cast<const std::byte*>(std::stoull(words[r]));
+    const auto* at = reinterpret_cast<const std::byte*>(number(words[r]));
     all = all && (r == rank_ || ((*peers_)[r].descriptor >= 0 &&
                                  hasRead(r, at, reinterpret_cast<std::byte*>(&theirs), sizeof(theirs)) &&
                                  theirs == kWord + static_cast<uint64_t>(r)));
   }
-  canReadProcesses_ = holdsOnAll(bootstrap, all);
+  canReadProcesses_ = !contains(bootstrap.allGather(all ? "yes" : "no"), "no");
 }
 
 bool HostGroup::hasRead(int64_t peer, const std::byte* from, std::byte* to, int64_t bytes) const {
@@ -199,58 +183,52 @@ void HostGroup::readProcess(int64_t peer, const std::byte* from, std::byte* to, 
   }
 }
 
-void HostGroup::watch(Bootstrap& bootstrap) {
-  const std::string mine =
-      fmt::format("{}\n{}\n{}\n{}\n{}", kVersion, bootIdentity(), processNamespace(), getpid(), allowedCores());
+void HostGroup::meet(Bootstrap& bootstrap) {
+  const std::string mine = fmt::format("{}\n{}", kVersion, allowedCores());
   std::vector<std::string> cores;
   const std::vector<std::string> all = bootstrap.allGather(mine);
-  const std::vector<std::string> own = linesOf(mine);
   for (int64_t r = 0; r < size_; ++r) {
     const std::vector<std::string> theirs = linesOf(all[r]);
-    deviceCheck(theirs[0] == own[0] && theirs.size() == own.size(),
-                "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_, own[0], r,
+    deviceCheck(theirs[0] == kVersion && theirs.size() == 2 && theirs[1].size() == CPU_SETSIZE,
+                "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_, kVersion, r,
                 theirs[0]);
-    deviceCheck(theirs[1] == own[1],
-                "[host] ranks {} and {} are on different hosts; this transport connects the ranks of one host", rank_,
-                r);
-    Peer& peer = peers_->emplace_back(static_cast<int64_t>(number(theirs[3])));
-    if (r != rank_ && theirs[2] == own[2]) {
-      peer.descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
-    }
-    cores.push_back(theirs[4]);
+    cores.push_back(theirs[1]);
   }
   spins_ = size_ <= coresOf(cores) ? kSpinsWithOwnCore : 0;
 }
 
-bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name) {
-  const size_t blockBytes = ControlBlock::bytes(size_);
-  memory_.clear();
-  blocks_.clear();
-  heaps_.clear();
-  SharedMemory block = SharedMemory::create(blockBytes, name);
-  heap_ = std::make_shared<SharedHeap>(createHeap(options.heapBytes, name));
-  const std::string mine = fmt::format("{}\n{}\n{}", block.path(), heap_->memory().path(), heap_->memory().bytes());
-  bool complete = true;
+// Peers' blocks are written to, so nothing is mapped before the system has told whose memory it is.
+void HostGroup::mapPeers(Bootstrap& bootstrap, const TransportOptions& options) {
+  SharedMemory block = SharedMemory::create(ControlBlock::bytes(size_));
+  heap_ = std::make_shared<SharedHeap>(createHeap(options.heapBytes));
+  const int mine[] = {block.descriptor().get(), heap_->memory().descriptor().get()};
+  ExchangedDescriptors exchanged = exchangeDescriptors(bootstrap, mine, Clock::now() + deadline_);
+  std::string problem = exchanged.problem;
   const bool pushes = AlgorithmTable::parse(options.algorithms).pushes();
-  const auto heapAccess = pushes ? SharedMemory::Access::ReadWrite : SharedMemory::Access::ReadOnly;
-  const std::vector<std::string> all = bootstrap.allGather(mine);
-  for (int64_t r = 0; r < size_; ++r) {
-    const std::vector<std::string> theirs = linesOf(all[r]);
+  for (int64_t r = 0; r < size_ && problem.empty(); ++r) {
+    const auto& [process, descriptors] = exchanged.byRank[r];
+    Peer& peer = peers_->emplace_back(process);
     if (r == rank_) {
       blocks_.emplace_back(block.data(), size_);
-      heaps_.push_back(heap_->memory().data());
+      heaps_.emplace_back(heap_->memory().data(), heap_->memory().bytes());
       memory_.push_back(std::move(block));
       continue;
     }
-    SharedMemory theirBlock = SharedMemory::open(theirs[0], blockBytes, SharedMemory::Access::ReadWrite);
-    SharedMemory theirHeap = SharedMemory::open(theirs[1], number(theirs[2]), heapAccess);
-    complete = complete && theirBlock.valid() && theirHeap.valid();
+    using enum SharedMemory::Access;
+    SharedMemory theirBlock = SharedMemory::open(descriptors[0], ReadWrite);
+    SharedMemory theirHeap = SharedMemory::open(descriptors[1], pushes ? ReadWrite : ReadOnly);
+    if (theirBlock.bytes() != ControlBlock::bytes(size_) || !theirHeap.valid()) {
+      problem = fmt::format("rank {} cannot map the memory of [rank {}/{}]", rank_, r, size_);
+    }
+    peer.descriptor = process == 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, process, 0));
     blocks_.emplace_back(theirBlock.data(), size_);
-    heaps_.push_back(theirHeap.data());
+    heaps_.emplace_back(theirHeap.data(), theirHeap.bytes());
     memory_.push_back(std::move(theirBlock));
     memory_.push_back(std::move(theirHeap));
   }
-  return holdsOnAll(bootstrap, complete);
+  for (const std::string& found : bootstrap.allGather(problem)) {
+    deviceCheck(found.empty(), "[host] {}", found);
+  }
 }
 
 }  // namespace meshfuse

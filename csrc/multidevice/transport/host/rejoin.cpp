@@ -50,7 +50,7 @@ bool Rejoin::settleMembers() {
     std::atomic<uint32_t>& came = slot(r).came;
     uint32_t word = came.load(std::memory_order_acquire);
     for (; word != attempt_ + 1 && word != RejoinSlot::kOut; word = came.load(std::memory_order_acquire)) {
-      if (!underWay()) {
+      if (!isUnderWay()) {
         return false;
       }
       if (isGone(r, begin)) {
@@ -66,7 +66,7 @@ bool Rejoin::settleMembers() {
   if (!contains(members_, old_.rank())) {
     throwTooLate("excluded it");
   }
-  return underWay();
+  return isUnderWay();
 }
 
 bool Rejoin::isGone(int64_t rank, Clock::time_point begin) const {
@@ -80,7 +80,7 @@ bool Rejoin::isGone(int64_t rank, Clock::time_point begin) const {
 
 int64_t Rejoin::rank() const { return positionIn(members_, old_.rank()); }
 
-bool Rejoin::underWay() const { return verdict().load(std::memory_order_acquire) == 2 * attempt_; }
+bool Rejoin::isUnderWay() const { return verdict().load(std::memory_order_acquire) == 2 * attempt_; }
 
 void Rejoin::giveUp() {
   uint32_t before = 2 * attempt_;
@@ -100,7 +100,7 @@ bool Rejoin::awaitMembers() {
       if (isGone(r, begin)) {
         giveUp();
       }
-      if (!underWay()) {
+      if (!isUnderWay()) {
         return false;
       }
       std::this_thread::sleep_for(kSlotPoll);
@@ -128,7 +128,7 @@ std::vector<std::string> Rejoin::allGather(std::string_view mine) {
     all.emplace_back(theirs.messages[rounds_ - 1], bytes);
   }
   std::atomic_thread_fence(std::memory_order_acquire);
-  complete = complete && underWay();  // else a member may have begun to write for the next attempt
+  complete = complete && isUnderWay();  // else a member may have begun to write for the next attempt
   deviceCheck(complete, "[host] an attempt of the surviving ranks to make a new world failed");
   return all;
 }

@@ -29,7 +29,7 @@ class Rejoin final : public Bootstrap {
   // DeviceError if this rank or another one abandons the attempt.
   std::vector<std::string> allGather(std::string_view mine) override;
 
-  bool underWay() const;
+  bool isUnderWay() const override;
   // Reports that this rank has opened its world. True if all members have.
   bool succeeds();
   // Abandons the attempt; this rank takes no part in later ones.

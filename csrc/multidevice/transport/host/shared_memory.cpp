@@ -2,11 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -16,97 +14,71 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kNamedFolder = "/dev/shm";
-
-std::byte* mapMemory(int fd, size_t bytes, int protection) {
-  void* p = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (p == MAP_FAILED) {
-    return nullptr;
-  }
-  madvise(p, bytes, MADV_DONTDUMP);  // most of it is address space only
-  return static_cast<std::byte*>(p);
-}
-
-// Containers that share a folder may have processes with equal ids.
-uint64_t randomBits() {
-  uint64_t bits = 0;
-  const ssize_t read = getrandom(&bits, sizeof(bits), 0);
-  deviceCheck(read == static_cast<ssize_t>(sizeof(bits)), "[host] the system gives no random bits: {}",
-              std::strerror(errno));
-  return bits;
-}
+constexpr int kSealedSize = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
 
-SharedMemory SharedMemory::create(size_t bytes, Name name) {
+SharedMemory SharedMemory::create(size_t bytes) {
   SharedMemory m;
-  if (name == Name::Descriptor) {
-    m.fd_ = memfd_create("meshfuse", MFD_CLOEXEC);
-    m.path_ = fmt::format("/proc/{}/fd/{}", getpid(), m.fd_);
-  } else {
-    m.path_ = fmt::format("{}/meshfuse.{}.{:016x}", kNamedFolder, getpid(), randomBits());
-    m.fd_ = ::open(m.path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-    m.linked_ = m.fd_ >= 0;
-  }
-  deviceCheck(m.fd_ >= 0, "[host] cannot create the shared memory {}: {}", m.path_, std::strerror(errno));
-  const bool isLarge = ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0;
+  m.descriptor_ = Descriptor(memfd_create("meshfuse", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const int fd = m.descriptor_.get();
+  deviceCheck(fd >= 0, "[host] cannot create shared memory: {}", std::strerror(errno));
+  const bool isLarge = ftruncate(fd, static_cast<off_t>(bytes)) == 0;
   deviceCheck(isLarge, "[host] cannot allocate {} bytes of shared memory: {}", bytes, std::strerror(errno));
-  m.data_ = mapMemory(m.fd_, bytes, PROT_READ | PROT_WRITE);
-  deviceCheck(m.data_ != nullptr, "[host] cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
-  m.bytes_ = bytes;
+  const bool isSealed = fcntl(fd, F_ADD_SEALS, kSealedSize | F_SEAL_SEAL) == 0;
+  deviceCheck(isSealed, "[host] cannot seal shared memory: {}", std::strerror(errno));
+  const bool isMapped = m.map(fd, bytes, PROT_READ | PROT_WRITE);
+  deviceCheck(isMapped, "[host] cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
   return m;
 }
 
-SharedMemory SharedMemory::open(const std::string& path, size_t bytes, Access access) {
+SharedMemory SharedMemory::open(const Descriptor& descriptor, Access access) {
   SharedMemory m;
-  const bool writes = access == Access::ReadWrite;
-  const int fd = ::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-  if (fd >= 0) {
-    m.data_ = mapMemory(fd, bytes, PROT_READ | (writes ? PROT_WRITE : 0));
-    m.bytes_ = bytes;
-    ::close(fd);
+  const int fd = descriptor.get();
+  const int seals = fcntl(fd, F_GET_SEALS);  // -1 for what is not such memory, a file say
+  struct stat about {};
+  if (seals >= 0 && (seals & kSealedSize) == kSealedSize && fstat(fd, &about) == 0) {
+    const int protection = access == Access::ReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
+    m.map(fd, static_cast<size_t>(about.st_size), protection);
   }
   return m;
 }
 
-SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
+bool SharedMemory::map(int fd, size_t bytes, int protection) {
+  void* p = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (p == MAP_FAILED) {
+    return false;
+  }
+  madvise(p, bytes, MADV_DONTDUMP);  // most of it is address space only
+  data_ = static_cast<std::byte*>(p);
+  bytes_ = bytes;
+  return true;
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      descriptor_(std::move(other.descriptor_)) {}
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  if (this != &other) {
-    close();
-    data_ = std::exchange(other.data_, nullptr);
-    bytes_ = std::exchange(other.bytes_, 0);
-    fd_ = std::exchange(other.fd_, -1);
-    path_ = std::move(other.path_);
-    linked_ = std::exchange(other.linked_, false);
-  }
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(descriptor_, other.descriptor_);
   return *this;
 }
 
-SharedMemory::~SharedMemory() { close(); }
-
-void SharedMemory::unlink() {
-  if (std::exchange(linked_, false)) {
-    ::unlink(path_.c_str());
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) {
+    munmap(data_, bytes_);
   }
 }
 
 bool SharedMemory::reserve(size_t begin, size_t end) {
   int status = 0;
   do {
-    status = fallocate(fd_, 0, static_cast<off_t>(begin), static_cast<off_t>(end - begin));
+    status = fallocate(descriptor_.get(), 0, static_cast<off_t>(begin), static_cast<off_t>(end - begin));
   } while (status != 0 && errno == EINTR);  // a signal of a profiler, say
   return status == 0;
-}
-
-void SharedMemory::close() {
-  unlink();
-  if (data_ != nullptr) {
-    munmap(std::exchange(data_, nullptr), bytes_);
-  }
-  if (fd_ >= 0) {
-    ::close(std::exchange(fd_, -1));
-  }
 }
 
 }  // namespace meshfuse

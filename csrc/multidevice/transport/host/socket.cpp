@@ -66,12 +66,6 @@ bool isMoved(const Socket& s, short event, size_t bytes, Socket::Clock::time_poi
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) {
-    close(fd_);
-  }
-}
-
 Socket Socket::create() {
   Socket s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
@@ -80,17 +74,26 @@ Socket Socket::create() {
   return s;
 }
 
-Socket Socket::createLocal() { return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+Socket Socket::createLocal(int type) { return Socket(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 bool Socket::listenLocal(const std::string& name, int backlog) const {
   const LocalAddress address(name);
-  return bind(fd_, address.get(), address.length) == 0 && ::listen(fd_, backlog) == 0;
+  return bind(get(), address.get(), address.length) == 0 && ::listen(get(), backlog) == 0;
 }
 
 bool Socket::connectLocal(const std::string& name) const {
   const LocalAddress address(name);
-  return ::connect(fd_, address.get(), address.length) == 0;
+  return ::connect(get(), address.get(), address.length) == 0;
 }
+
+Socket::Peer Socket::peer() const {
+  ucred found{};
+  socklen_t length = sizeof(found);
+  const bool known = getsockopt(get(), SOL_SOCKET, SO_PEERCRED, &found, &length) == 0;
+  return known ? Peer{found.pid, found.uid} : Peer{0, -1};
+}
+
+bool Socket::isOfThisUser() const { return peer().user == static_cast<int64_t>(geteuid()); }
 
 std::string Socket::numericHost(const std::string& host) {
   const Addresses found = resolve(host, "0");
@@ -101,24 +104,24 @@ std::string Socket::numericHost(const std::string& host) {
 
 bool Socket::connect(const std::string& host, const std::string& port, Clock::time_point limit) const {
   const Addresses found = resolve(host, port);
-  if (::connect(fd_, found->ai_addr, found->ai_addrlen) == 0) {
+  if (::connect(get(), found->ai_addr, found->ai_addrlen) == 0) {
     return true;
   }
   int error = errno;
   if ((error == EINPROGRESS || error == EINTR) && waitFor(POLLOUT, limit)) {
     socklen_t length = sizeof(error);
-    getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length);
+    getsockopt(get(), SOL_SOCKET, SO_ERROR, &error, &length);
   }
   return error == 0;
 }
 
 bool Socket::hasClosed() const {
-  pollfd p{fd_, POLLRDHUP, 0};
+  pollfd p{get(), POLLRDHUP, 0};
   return poll(&p, 1, 0) > 0;
 }
 
 bool Socket::waitFor(short events, Clock::time_point limit) const {
-  pollfd p{fd_, events, 0};
+  pollfd p{get(), events, 0};
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now()).count();
     const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, WaitingClock::kLongestLook.count() / 2)));
@@ -134,13 +137,13 @@ bool Socket::waitFor(short events, Clock::time_point limit) const {
 bool Socket::send(const void* data, size_t bytes, Clock::time_point limit) const {
   const char* at = static_cast<const char*>(data);
   return isMoved(*this, POLLOUT, bytes, limit,
-                 [&](size_t moved) { return ::send(fd_, at + moved, bytes - moved, MSG_NOSIGNAL | MSG_DONTWAIT); });
+                 [&](size_t moved) { return ::send(get(), at + moved, bytes - moved, MSG_NOSIGNAL | MSG_DONTWAIT); });
 }
 
 bool Socket::receive(void* data, size_t bytes, Clock::time_point limit) const {
   char* at = static_cast<char*>(data);
   return isMoved(*this, POLLIN, bytes, limit,
-                 [&](size_t moved) { return recv(fd_, at + moved, bytes - moved, MSG_DONTWAIT); });
+                 [&](size_t moved) { return recv(get(), at + moved, bytes - moved, MSG_DONTWAIT); });
 }
 
 bool Socket::sendText(std::string_view text, Clock::time_point limit) const {
@@ -159,11 +162,11 @@ bool Socket::receiveText(std::string& text, Clock::time_point limit) const {
 
 bool Socket::listen(const std::string& host, const std::string& port, int backlog) const {
   const Addresses found = resolve(host, port);
-  return bind(fd_, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd_, backlog) == 0;
+  return bind(get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(get(), backlog) == 0;
 }
 
 Socket Socket::accept(Clock::time_point limit) const {
-  Socket s(waitFor(POLLIN, limit) ? accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1);
+  Socket s(waitFor(POLLIN, limit) ? accept4(get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1);
   const int on = 1;
   setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return s;
@@ -172,7 +175,7 @@ Socket Socket::accept(Clock::time_point limit) const {
 int Socket::port() const {
   sockaddr_in address{};
   socklen_t length = sizeof(address);
-  getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
+  getsockname(get(), reinterpret_cast<sockaddr*>(&address), &length);
   return ntohs(address.sin_port);
 }
 

@@ -1,12 +1,14 @@
 // A connection, by TCP or within the host, that never blocks for longer than a limit.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
+#include "multidevice/transport/host/descriptor.h"
 #include "multidevice/transport/host/waiting_clock.h"
 
 namespace meshfuse {
@@ -15,22 +17,25 @@ class Socket {
  public:
   using Clock = WaitingClock;
 
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket();
+  explicit Socket(int fd = -1) : descriptor_(fd) {}
 
   // A new socket, not connected.
   static Socket create();
-  // A new socket for this host alone, with a name that exists as long as a socket has it.
-  static Socket createLocal();
+  // A new socket for this host alone, with a name that exists as long as a socket has it. `type`: SOCK_STREAM, or SOCK_SEQPACKET.
+  static Socket createLocal(int type = SOCK_STREAM);
+  // Each is false, with errno, if it fails.
   bool listenLocal(const std::string& name, int backlog) const;
   bool connectLocal(const std::string& name) const;
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
+  int get() const { return descriptor_.get(); }
+  bool open() const { return descriptor_.open(); }
+
+  // Of a connection within the host: who has made it, or accepts it.
+  struct Peer {
+    int64_t process;  // 0 if this process cannot see it
+    int64_t user;
+  };
+  Peer peer() const;
+  bool isOfThisUser() const;
 
   // The address of a host as a number, which connect() needs not look up: a name server may take seconds, whatever the limit.
   static std::string numericHost(const std::string& host);
@@ -53,7 +58,7 @@ class Socket {
   int port() const;
 
  private:
-  int fd_;
+  Descriptor descriptor_;
 };
 
 }  // namespace meshfuse

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -18,10 +20,10 @@ namespace meshfuse {
 
 namespace {
 
-// MESHFUSE_HOST, if it is set.
+// Equal for processes that can reach each other by local sockets.
 std::string hostIdentity() {
   const std::string name = environmentText("MESHFUSE_HOST");
-  return name.empty() ? bootIdentity() : name;
+  return name.empty() ? bootIdentity() + ' ' + networkNamespace() : name;
 }
 
 std::pair<std::string, std::string> splitAtLine(const std::string& text) {
@@ -51,6 +53,11 @@ std::string bootIdentity() {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+std::string networkNamespace() {
+  std::error_code none;
+  return std::filesystem::read_symlink("/proc/self/ns/net", none).string();
 }
 
 std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
