@@ -94,6 +94,15 @@ endif()
 meshfuse_dependency(PMIX "ranks under mpirun and srun" FOUND ${pmix_found} WHY "no pmix.h and libpmix; install libpmix-dev"
   INCLUDES ${PMIX_INCLUDES} LIBRARIES ${PMIX_LIBRARY})
 
+find_path(SODIUM_INCLUDES NAMES sodium.h)
+find_library(SODIUM_LIBRARY NAMES sodium)
+set(sodium_found OFF)
+if(SODIUM_INCLUDES AND SODIUM_LIBRARY)
+  set(sodium_found ON)
+endif()
+meshfuse_dependency(SODIUM "proofs between ranks on several hosts" FOUND ${sodium_found}
+  WHY "no sodium.h and libsodium; install libsodium-dev" INCLUDES ${SODIUM_INCLUDES} LIBRARIES ${SODIUM_LIBRARY})
+
 find_path(ONEDNN_INCLUDES NAMES oneapi/dnnl/dnnl.hpp)
 find_library(ONEDNN_LIBRARY NAMES dnnl)
 set(onednn_found OFF)
@@ -107,7 +116,7 @@ endif()
 meshfuse_dependency(ONEDNN "library matmul on CPUs" FOUND ${onednn_found} WHY "no oneapi/dnnl/dnnl.hpp and libdnnl; install libdnnl-dev"
   VERSION "${onednn_version}" INCLUDES ${ONEDNN_INCLUDES} LIBRARIES ${ONEDNN_LIBRARY})
 
-foreach(name LLVM CUDA UCX PMIX ONEDNN)
+foreach(name LLVM CUDA UCX PMIX SODIUM ONEDNN)
   if(MESHFUSE_HAS_${name})
     set(CONFIG_HAS_${name} true)
   else()

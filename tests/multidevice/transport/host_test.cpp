@@ -1,6 +1,7 @@
 // What the host transport does when processes die, stop, leave, throw, come late or disagree. Ranks are child processes.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,12 +9,12 @@
 #include <array>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "base/error.h"
 #include "multidevice/multidevice_test.h"
-#include "multidevice/transport/host/shared_memory.h"
+#include "multidevice/transport/host/socket.h"
 #include "multidevice/transport/processes.h"
 
 namespace meshfuse {
@@ -318,6 +319,76 @@ TEST_F(HostTest, DeadlockInALaneThatIsOpenedLateIsFoundBeforeTheDeadline) {
       },
       {.deadline = kFailureDeadline}, kFailureDeadline);
   expectSay(outcomes, {0, 1}, {"[host] deadlock: ", "waits for rank 0", "waits for rank 1"});
+}
+
+// Another user's processes, and such of this user that are no ranks, at the place where the ranks meet.
+TEST_F(HostTest, StrangersOfTheHostTakeNoPlaceAndHoldUpNobody) {
+  const SharedCounters counters(2);
+  RankProcesses processes(3, [&](int rank) -> std::string {
+    setenv("WORLD_SIZE", "2", 1);
+    if (rank < 2) {
+      counters.await(0, 1);
+      const std::unique_ptr<Communicator> world = openWorld({.deadline = kFailureDeadline});
+      callAllReduce(*world, world->world(), 70'000);
+      counters.add(1);
+      counters.await(1, 2);
+      return std::string(world->transport());
+    }
+    const std::string name = fmt::format("meshfuse.world.{}.{}", geteuid(), std::getenv("MASTER_PORT"));
+    if (geteuid() == 0 && fork() == 0) {
+      static_cast<void>(setuid(65534));
+    }
+    std::vector<Socket> silent;
+    for (int64_t i = 0; !counters.reached(1, 2); ++i) {
+      Socket socket = Socket::createLocal();
+      const std::string message(static_cast<size_t>(i % 3) * 50, '\x01');
+      if (socket.connectLocal(name)) {
+        static_cast<void>(socket.send(message.data(), message.size(), WaitingClock::now() + 1s));
+        silent.push_back(std::move(socket));
+        silent.erase(silent.begin(), silent.begin() + (std::ssize(silent) > 100 ? 50 : 0));
+      }
+      counters.add(0);
+      usleep(200);
+    }
+    return "tried";
+  });
+  expectSay(processes.await(), {0, 1}, {"host"});
+}
+
+TEST_F(HostTest, BadSettingsOfTheBootstrapAreNamed) {
+  struct Setting {
+    std::vector<std::pair<const char*, const char*>> variables;
+    const char* phrase;
+  };
+  const std::string open = fmt::format("/tmp/meshfuse_test_secret.{}", getpid());
+  std::ofstream(open) << "a secret that others can read";
+  chmod(open.c_str(), 0644);
+  const Setting settings[] = {
+      {{{"MASTER_PORT", "70000"}}, "MASTER_PORT is 70000, expected 1 to 65535"},
+      {{{"MASTER_PORT", "0"}}, "MASTER_PORT is 0, expected 1 to 65535"},
+      {{{"MASTER_PORT", "99999999999999999999"}}, "MASTER_PORT is '99999999999999999999', expected a number"},
+      {{{"RANK", "4294967296"}}, "RANK is 4294967296, expected less than WORLD_SIZE"},
+      {{{"WORLD_SIZE", "4000000000"}}, "WORLD_SIZE is 4000000000, expected at most"},
+      {{{"MASTER_ADDR", "10.0.0.1"}}, "MASTER_ADDR is 10.0.0.1: ranks of several hosts need a secret"},
+      {{{"MASTER_ADDR", "10.0.0.1"}, {"MESHFUSE_SECRET", "short"}}, "has 5 characters, expected 16 to 4096"},
+      {{{"MASTER_ADDR", "10.0.0.1"}, {"MESHFUSE_SECRET_FILE", open.c_str()}}, "that nobody else may read"},
+      {{{"MASTER_ADDR", "10.0.0.1"}, {"MESHFUSE_SECRET_FILE", "/dev/zero"}}, "that nobody else may read"},
+      {{{"MASTER_ADDR", "10.0.0.1"}, {"MESHFUSE_SECRET_FILE", "/nowhere"}}, "cannot be read: No such file"}};
+  for (const Setting& setting : settings) {
+    RankProcesses processes(2, [&](int) -> std::string {
+      for (const auto& [name, value] : setting.variables) {
+        setenv(name, value, 1);
+      }
+      try {
+        static_cast<void>(openWorld({.deadline = 3s}));
+      } catch (const UserError& e) {
+        return fmt::format("user error: {}", e.what());
+      }
+      return "opened";
+    });
+    expectSay(processes.await(), {0, 1}, {"user error: ", setting.phrase});
+  }
+  unlink(open.c_str());
 }
 
 // As in containers with a common network: each is process 1 of its namespace, and sees no process of the other.

@@ -30,7 +30,7 @@ std::vector<std::unique_ptr<NetworkWatch>> watchesOf(int64_t ranks) {
 }
 
 // The members that a rank finds, "[1, 2]", or its error.
-std::string rejoined(const NetworkWatch& watch, int64_t rank, int64_t ranks, std::chrono::milliseconds deadline) {
+std::string rejoined(NetworkWatch& watch, int64_t rank, int64_t ranks, std::chrono::milliseconds deadline) {
   const TransportOptions options{.deadline = deadline};
   try {
     const NetworkRejoin rejoin(watch, rank, ranks, options, fmt::format("[rank {}/{}]", rank, ranks));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "multidevice/transport/host/star.h"
 
 namespace meshfuse {
 namespace {
@@ -23,15 +24,13 @@ class WatchedPair final : public Bootstrap {
  public:
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 2; }
+  Key key() override { return kKey; }
+  std::string address() const override { return "127.0.0.1"; }
   std::vector<std::string> allGather(std::string_view mine) override {
     const std::string own(mine);
-    peer_ = std::jthread([this, place = NetworkPlace::parse(own.substr(own.find(' ') + 1))] {
-      const auto limit = WaitingClock::now() + kWatchDeadline;
-      const uint32_t hello[2] = {0x6d657377, 1};
-      uint32_t answer = 0;
-      isThere_ = socket_.connect("127.0.0.1", place.port, limit) && socket_.send(hello, sizeof(hello), limit) &&
-                 socket_.receive(&answer, sizeof(answer), limit);
-    });
+    if (gathered_++ == 1) {  // after the addresses: the number of the world, and where rank 0 listens
+      peer_ = std::jthread([this, own] { isThere_ = comes(own); });
+    }
     return {own, own};
   }
   // As rank 1.
@@ -44,6 +43,17 @@ class WatchedPair final : public Bootstrap {
   }
 
  private:
+  bool comes(const std::string& own) {
+    const auto limit = WaitingClock::now() + kWatchDeadline;
+    const NetworkPlace place = NetworkPlace::parse(own.substr(own.find('\n') + 1));
+    const Hello hello{
+        .purpose = Purpose::Watch, .from = 1, .to = 0, .size = 2, .world = std::stoull(own.substr(0, 16), nullptr, 16)};
+    std::string problem;
+    return socket_.connect(place.host, place.port, limit) && takeSeat(socket_, hello, kKey, limit, problem).has_value();
+  }
+
+  static constexpr Key kKey = {1, 2, 3};
+  int64_t gathered_ = 0;
   Socket socket_ = Socket::create();
   bool isThere_ = false;
   std::jthread peer_;
@@ -59,6 +69,7 @@ TEST(NetworkWatch, AMessageThatNoRankSendsEndsTheConnection) {
   for (const std::vector<uint32_t>& frame : frames) {
     WatchedPair pair;
     NetworkWatch watch(pair, kWatchDeadline);
+    EXPECT_EQ(watch.rendezvousPoint().ownAddress(), "127.0.0.1") << "no other address of this host";
     ASSERT_TRUE(pair.send({kBusy, 1, 1, 0}));
     ASSERT_TRUE(pair.send(frame));
     const auto limit = WaitingClock::now() + kWatchDeadline;

@@ -206,6 +206,9 @@ std::string whyNoNetwork() {
   if (!kHasUcx) {
     return "this build has no UCX";
   }
+  if (!kHasSodium) {
+    return "this build has no libsodium";
+  }
   try {
     (void)openUcxLink();
   } catch (const DeviceError& e) {

@@ -1,4 +1,5 @@
-// The exchange of messages between processes that are not connected yet.
+// The exchange of messages between processes that are not connected yet. Only processes of the job take part in it: the launcher's server,
+// the system or a secret makes sure of that.
 #pragma once
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "multidevice/transport/host/secret.h"
 #include "multidevice/transport/host/world.h"
 
 namespace meshfuse {
@@ -19,6 +21,10 @@ class Bootstrap {
   virtual int64_t size() const = 0;
   // Every rank's message, by rank. DeviceError if the message of a rank does not arrive within the deadline.
   virtual std::vector<std::string> allGather(std::string_view mine) = 0;
+  // A key that only the ranks have. Collective.
+  virtual Key key();
+  // The address at which the others reach this rank; "" if the bootstrap does not know it.
+  virtual std::string address() const { return ""; }
   // False if the ranks have given up: then no more messages will come.
   virtual bool isUnderWay() const { return true; }
 };
@@ -46,8 +52,12 @@ struct RankOfLauncher {
 [[nodiscard]] bool pmixOffered();
 [[nodiscard]] RankOfLauncher pmixPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline);
+// True if the launcher's server has ended; without PMIx there is none.
+[[nodiscard]] bool launcherHasEnded();
+constexpr std::string_view kLauncherEnded = "the launcher, mpirun or a daemon of it, has ended; start the job again";
 
-// A star of TCP connections to rank 0, from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+// A star of connections to rank 0, from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: within a host by a local socket, else by TCP with
+// the secret of MESHFUSE_SECRET or MESHFUSE_SECRET_FILE.
 [[nodiscard]] bool starOffered();
 [[nodiscard]] RankOfLauncher starPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline);

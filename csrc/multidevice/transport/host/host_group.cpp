@@ -83,6 +83,9 @@ void HostGroup::beat(const std::stop_token& stop) {
   std::condition_variable_any pause;
   while (!pause.wait_for(lock, stop, kHostBeat, [&] { return stop.stop_requested(); })) {
     own().status().beat.store(millisecondsNow(), std::memory_order_relaxed);
+    if (launcherHasEnded() && !hasFailed()) {
+      recordFailure({fmt::format("[host] {}", kLauncherEnded)});
+    }
   }
 }
 

@@ -26,6 +26,7 @@ using namespace std::chrono_literals;
 constexpr int64_t kDataAfterHead = 4096;
 constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataAfterHead;
 constexpr auto kNetworkPeerIsSlow = 200us;
+constexpr int64_t kMostExchanged = int64_t{1} << 30;
 constexpr auto kOnItsWay = 500ms;  // the longest time by which a message may arrive after a later action of its sender
 
 bool isShort(int64_t bytes) { return bytes <= kDataAfterHead; }
@@ -375,6 +376,8 @@ void NetworkCommunicator::leave() {
 
 std::vector<std::string> NetworkCommunicator::exchange(std::string_view message) {
   refuseInLane("exchange");
+  check(std::ssize(message) <= kMostExchanged, "[network] a message of {} bytes, expected at most {}", message.size(),
+        kMostExchanged);
   const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
   enter(record);
   const Opening own(message);
@@ -383,9 +386,14 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
   swapParcels(world_, record, mapped(openings, parcelOf));
   openings[rank_] = own;
   std::vector<std::string> all;
-  for (const Opening& o : openings) {
-    all.emplace_back(o.text());
-    all.back().resize(o.bytes);
+  for (const int64_t r : indices(openings)) {
+    const int64_t bytes = openings[r].bytes;
+    if (bytes < 0 || bytes > kMostExchanged) {
+      failCall({fmt::format("[network] a message of {} bytes came from {}, expected at most {}; {}", bytes, peerName(r),
+                            kMostExchanged, place())});
+    }
+    all.emplace_back(openings[r].text());
+    all.back().resize(bytes);
   }
   if (!std::ranges::all_of(openings, &Opening::isWhole)) {
     const auto rest = [&](std::string& text) {
@@ -455,7 +463,7 @@ void NetworkCommunicator::tellThoseWhoComeLater() {
   answers_ = std::jthread([this](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       if (watch_.rendezvousPoint().waitFor(POLLIN, Clock::now() + 50ms)) {
-        NetworkRejoin::sendAway(watch_, rank_);
+        NetworkRejoin::sendAway(watch_);
       }
     }
   });

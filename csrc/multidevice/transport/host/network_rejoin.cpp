@@ -16,12 +16,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint32_t kRejoinMagic = 0x6d657372;
 constexpr auto kAnswerPoll = 5ms;
 
 }  // namespace
 
-NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options,
+NetworkRejoin::NetworkRejoin(NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options,
                              std::string place)
     : Star(options.deadline),
       old_(old),
@@ -30,35 +29,39 @@ NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int64_t rank, int64_t size
       size_(size),
       place_(std::move(place)),
       visitors_(size) {
+  old_.rejoinDoor().tellAll(0);
   serve();  // handles messages that arrived while this rank was stopped first
   if (!findCentre()) {
     gather();
   }
 }
 
-bool NetworkRejoin::isWritten(Word word, const Socket& to, int64_t peer) const {
-  const Frame frame{kRejoinMagic, word, old_.world(), static_cast<int32_t>(rank_), static_cast<int32_t>(peer)};
-  return to.send(&frame, sizeof(frame), soon());
+bool NetworkRejoin::isWritten(Word word, const Socket& to) const { return to.send(&word, sizeof(word), soon()); }
+
+bool NetworkRejoin::isWritten(Word word, const Line& line) const {
+  return line.known ? isWritten(word, line.socket) : line.caller.leave(static_cast<Notice>(word), line.socket, soon());
 }
 
-// Connects to the next address of the peer that accepts a connection; not open if none is left.
-void NetworkRejoin::dial(Line& line) const {
-  const NetworkPlace& place = old_.places()[line.peer];
-  line.socket = Socket();
-  while (line.isGone() && line.hostsTried < place.hosts.size()) {
-    Socket socket = Socket::create();
-    if (socket.connect(place.hosts[line.hostsTried++], place.port, soon()) &&
-        isWritten(Word::Come, socket, line.peer)) {
-      closeWhenUnreachable(socket);
-      line.socket = std::move(socket);
-    }
+// A connection to the peer; not open if it cannot be reached.
+NetworkRejoin::Line NetworkRejoin::dialled(int64_t peer) const {
+  const Hello hello{.purpose = Purpose::Rejoin,
+                    .from = static_cast<int32_t>(rank_),
+                    .to = static_cast<int32_t>(peer),
+                    .size = static_cast<int32_t>(size_),
+                    .world = old_.world()};
+  Line line{.peer = peer, .caller = Caller(hello, old_.key())};
+  const auto& [host, port] = old_.places()[peer];
+  Socket socket = Socket::create();
+  if (socket.connect(host, port, soon()) && line.caller.sayHello(socket, soon())) {
+    closeWhenUnreachable(socket);
+    line.socket = std::move(socket);
   }
+  return line;
 }
 
 bool NetworkRejoin::findCentre() {
   for (int64_t candidate = 0; candidate < rank_; ++candidate) {
-    Line line{.peer = candidate};
-    dial(line);
+    Line line = dialled(candidate);
     if (isCentre(line)) {
       return true;
     }
@@ -71,7 +74,7 @@ bool NetworkRejoin::findCentre() {
 
 // Without the note a peer that comes now would make a world of its own, and count on this rank.
 void NetworkRejoin::giveUp(Line line) {
-  static_cast<void>(isWritten(Word::Late, line.socket, line.peer));
+  static_cast<void>(isWritten(Word::Late, line));
   silent_.push_back(std::move(line));
   serve();  // the peer may have given up this rank at the same time
 }
@@ -103,22 +106,20 @@ bool NetworkRejoin::isCentre(Line& line) {
 
 // Reads a message of a rank that may be the centre; returns whether it is the list of members.
 bool NetworkRejoin::hearAnswer(Line& line) {
-  Frame frame{};
-  const auto limit = soon();
-  if (!line.socket.receive(&frame, sizeof(frame), limit) || frame.magic != kRejoinMagic || frame.from != line.peer) {
-    dial(line);  // another process answered, or the peer has ended
+  const std::optional<Word> word = nextWord(line);
+  if (line.isGone() || !word) {
     return false;
   }
-  if (frame.word == Word::Late) {
+  if (*word == Word::Late) {
     throwLate(Word::Late);
   }
-  if (frame.word == Word::Out) {
+  if (*word == Word::Out) {
     line.socket = Socket();
     return false;
   }
   line.answered = true;
   std::string text;
-  if (frame.word != Word::Members || !line.socket.receiveText(text, limit)) {
+  if (*word != Word::Members || !line.socket.receiveText(text, soon())) {
     return false;
   }
   deviceCheck(openAsMember(rank_, std::move(line.socket), text),
@@ -130,19 +131,16 @@ bool NetworkRejoin::hearAnswer(Line& line) {
 // Whether a rank above may still come. Such a rank writes only if it has continued without this one, or cannot continue itself.
 bool NetworkRejoin::isAwaited(Line& line) {
   while (!line.isGone()) {
-    const bool closed = line.socket.hasClosed();  // read before the last message
-    const std::optional<Word> word = nextWord(line.socket);
+    const std::optional<Word> word = nextWord(line);
     if (word == Word::Late) {
       throwLate(Word::Late);
     }
     if (word == Word::Out) {
       line.socket = Socket();
+    }
+    if (!word) {
       break;
     }
-    if (!closed) {
-      break;
-    }
-    dial(line);
   }
   return !visitors_[line.peer].open() && !line.isGone();
 }
@@ -151,8 +149,7 @@ bool NetworkRejoin::isAwaited(Line& line) {
 void NetworkRejoin::gather() {
   std::vector<Line> above;
   for (int64_t r = rank_ + 1; r < size_; ++r) {
-    above.push_back({.peer = r});
-    dial(above.back());
+    above.push_back(dialled(r));
   }
   const auto begin = Clock::now();
   auto limit = begin + options_.deadline;
@@ -179,21 +176,20 @@ void NetworkRejoin::settle(std::vector<Line> above) {
   openAsCentre(rank_, std::move(visitors_));  // it is the lowest member
   for (const Line& line : above) {
     if (!contains(members(), line.peer) && !line.isGone()) {
-      static_cast<void>(isWritten(Word::Late, line.socket, line.peer));
+      static_cast<void>(isWritten(Word::Late, line));
     }
   }
   std::ranges::move(above, std::back_inserter(silent_));
   for (const int64_t i : indices(members())) {
     const Socket& member = sockets()[i];
-    static_cast<void>(member.open() && isWritten(Word::Members, member, members()[i]) &&
-                      member.sendText(list(), soon()));
+    static_cast<void>(member.open() && isWritten(Word::Members, member) && member.sendText(list(), soon()));
   }
 }
 
 // Accepts new connections to this rank and reads their messages.
 void NetworkRejoin::serve() {
-  while (old_.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
-    hear(old_.rendezvousPoint().accept(Clock::now()));
+  while (std::optional<Door::Arrival> arrival = old_.rejoinDoor().next(Clock::now())) {
+    hear(std::move(*arrival));
   }
   for (std::vector<Socket>* group : {&visitors_, &callers_}) {
     for (Socket& caller : *group) {
@@ -211,12 +207,30 @@ void NetworkRejoin::serve() {
 }
 
 std::optional<NetworkRejoin::Word> NetworkRejoin::nextWord(const Socket& from) const {
-  Frame frame{};
-  if (from.waitFor(POLLIN, Clock::now()) && from.receive(&frame, sizeof(frame), soon()) &&
-      frame.magic == kRejoinMagic && frame.world == old_.world()) {
-    return frame.word;
+  Word word{};
+  const bool has = from.waitFor(POLLIN, Clock::now()) && from.receive(&word, sizeof(word), soon());
+  return has && word >= Word::Here && word <= Word::Out ? std::optional(word) : std::nullopt;
+}
+
+std::optional<NetworkRejoin::Word> NetworkRejoin::nextWord(Line& line) const {
+  const bool closed = line.socket.hasClosed();  // read before the last message
+  std::optional<Word> word;
+  if (line.known) {
+    word = nextWord(line.socket);
+  } else if (line.socket.waitFor(POLLIN, Clock::now())) {
+    using enum Caller::Answer;
+    const Caller::Answer answer = line.caller.hear(line.socket, soon());
+    line.known = answer == Known;
+    if (answer == Notice) {
+      word = static_cast<Word>(line.caller.notice());
+    } else if (!line.known) {
+      line.socket = Socket();  // another process listens there, or the peer has ended
+    }
   }
-  return std::nullopt;
+  if (closed && !word) {
+    line.socket = Socket();
+  }
+  return word;
 }
 
 void NetworkRejoin::throwIfLate(const Socket& from, Word forVisitors) {
@@ -225,29 +239,30 @@ void NetworkRejoin::throwIfLate(const Socket& from, Word forVisitors) {
   }
 }
 
-void NetworkRejoin::hear(Socket visitor) {
-  Frame frame{};
-  const bool isForThis = visitor.open() && visitor.receive(&frame, sizeof(frame), soon()) &&
-                         frame.magic == kRejoinMagic && frame.world == old_.world() && frame.to == rank_ &&
-                         frame.word == Word::Come && frame.from >= 0 && frame.from < size_ && frame.from != rank_;
-  if (!isForThis) {
-    return;  // another program, or a rank that looked for a different rank at an address that both hosts have
+void NetworkRejoin::hear(Door::Arrival arrival) {
+  const int64_t from = arrival.hello.from;
+  if (from < 0 || from >= size_ || from == rank_) {
+    return;
   }
   // A higher rank has only given up this one; a lower one is a centre that has continued without it.
-  throwIfLate(visitor, frame.from > rank_ ? Word::Out : Word::Late);
-  if (frame.from > rank_ && isWritten(Word::Here, visitor, frame.from)) {
-    visitors_[frame.from] = std::move(visitor);
+  const Word forVisitors = from > rank_ ? Word::Out : Word::Late;
+  if (static_cast<Word>(arrival.notice) == Word::Late) {
+    throwLate(forVisitors);
+  }
+  throwIfLate(arrival.socket, forVisitors);
+  if (from > rank_ && isWritten(Word::Here, arrival.socket)) {
+    visitors_[from] = std::move(arrival.socket);
   } else {
-    callers_.push_back(std::move(visitor));
+    callers_.push_back(std::move(arrival.socket));
   }
 }
 
 void NetworkRejoin::dismissVisitors(Word word) {
   for (int64_t r = 0; r < std::ssize(visitors_); ++r) {
-    static_cast<void>(visitors_[r].open() && isWritten(word, visitors_[r], r));
+    static_cast<void>(visitors_[r].open() && isWritten(word, visitors_[r]));
   }
   if (word == Word::Out) {
-    sendAway(old_, rank_, word);
+    sendAway(old_, word);
   }
 }
 
@@ -256,14 +271,13 @@ void NetworkRejoin::throwLate(Word forVisitors) {
   throwDeviceError(fmt::format("[network] {} rejoined too late: the others have made a new world without it", place_));
 }
 
-void NetworkRejoin::sendAway(const NetworkWatch& old, int64_t rank, Word word) {
-  while (old.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
-    const Socket visitor = old.rendezvousPoint().accept(Clock::now());
-    Frame frame{};
-    if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + old.promptLimit()) &&
-        frame.magic == kRejoinMagic && frame.word == Word::Come) {
-      const Frame answer{kRejoinMagic, word, old.world(), static_cast<int32_t>(rank), frame.from};
-      static_cast<void>(visitor.send(&answer, sizeof(answer), Clock::now() + old.promptLimit()));
+void NetworkRejoin::sendAway(NetworkWatch& old, Word word) {
+  Door& door = old.rejoinDoor();
+  door.tellAll(static_cast<Notice>(word));
+  const auto limit = Clock::now() + old.promptLimit();
+  while (!door.isQuiet() && Clock::now() < limit) {
+    if (const auto arrival = door.next(Clock::now() + kAnswerPoll)) {
+      static_cast<void>(arrival->socket.send(&word, sizeof(word), Clock::now() + old.promptLimit()));
     }
   }
 }

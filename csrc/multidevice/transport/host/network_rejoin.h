@@ -20,30 +20,27 @@ namespace meshfuse {
 
 // One attempt of one rank; the bootstrap of the new group.
 class NetworkRejoin final : public Star {
-  // Late: the receiver takes no part. Out: the sender takes no part, and the receiver looks for another centre.
-  enum class Word : uint32_t { Come, Here, Members, Late, Out };
+  // Here: the sender takes part. Late: the receiver takes no part. Out: the sender takes no part, and the receiver looks for another
+  // centre. Late and Out are also notices.
+  enum class Word : uint32_t { Here = 1, Members, Late, Out };
 
  public:
   // Returns when the members are known. DeviceError if the others have continued without this rank. `place`: the addresses of this rank.
-  NetworkRejoin(const NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options,
-                std::string place);
+  NetworkRejoin(NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options, std::string place);
 
   // Answers each rank that connects to a rank after its rejoin: by default, that it is too late.
-  static void sendAway(const NetworkWatch& old, int64_t rank, Word word = Word::Late);
+  static void sendAway(NetworkWatch& old, Word word = Word::Late);
+
+  Key key() override { return old_.key(); }
+  std::string address() const override { return old_.places()[rank_].host; }
 
  private:
-  struct Frame {
-    uint32_t magic;
-    Word word;
-    uint64_t world;
-    int32_t from;
-    int32_t to;
-  };
-  // A connection to a peer, which tries the addresses of the peer one after the other.
+  // A connection to a peer.
   struct Line {
-    int64_t peer = -1;
-    size_t hostsTried = 0;
+    int64_t peer;
+    Caller caller;
     Socket socket{};
+    bool known = false;     // each side knows that the other is a rank of this world
     bool answered = false;  // the peer takes part
     bool isGone() const { return !socket.open(); }
   };
@@ -55,21 +52,24 @@ class NetworkRejoin final : public Star {
   void giveUp(Line line);
   void gather();
   void settle(std::vector<Line> above);
-  void dial(Line& line) const;
+  Line dialled(int64_t peer) const;
   void serve();
-  void hear(Socket visitor);
+  void hear(Door::Arrival arrival);
   bool isAwaited(Line& line);
-  // Of the next message; nothing if there is none, or it is not of this rejoin.
+  // The next message; nothing if none has come, or the connection has ended.
   std::optional<Word> nextWord(const Socket& from) const;
+  // The same of a peer to which this rank has connected, after its answer to the connection itself.
+  std::optional<Word> nextWord(Line& line) const;
   // Throws if the next message says that this rank is late. `forVisitors`: the message for the ranks that wait for this one.
   void throwIfLate(const Socket& from, Word forVisitors);
   bool hearAnswer(Line& line);
-  bool isWritten(Word word, const Socket& to, int64_t peer) const;
+  bool isWritten(Word word, const Socket& to) const;
+  bool isWritten(Word word, const Line& line) const;
   void dismissVisitors(Word word);
   [[noreturn]] void throwLate(Word forVisitors);
   Clock::time_point soon() const { return Clock::now() + old_.promptLimit(); }
 
-  const NetworkWatch& old_;
+  NetworkWatch& old_;
   const TransportOptions& options_;
   int64_t rank_;
   int64_t size_;

@@ -3,8 +3,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
-#include <random>
 #include <utility>
 
 #include "base/error.h"
@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint32_t kWatchMagic = 0x6d657377;
+constexpr uint32_t kMostFailureBytes = 64 << 10;
 constexpr auto kPollInterval = 50ms;
 constexpr auto kLeaving = 2s;  // rank 0 passes on messages for as long after its own end
 constexpr auto kNetworkBeat = 200ms;
@@ -29,6 +29,7 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
       promptLimit_(meshfuse::promptLimit(deadline)),
+      key_(bootstrap.key()),
       rendezvousPoint_(Socket::create()),
       sockets_(rank_ == 0 ? size_ : 1),
       gone_(sockets_.size()),
@@ -36,15 +37,22 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
       left_(size_),
       heard_(size_) {
   const auto limit = Clock::now() + deadline;
-  std::random_device random;
-  const std::string number = std::to_string(uint64_t{random()} << 32 | random());
   // Of all ranks but 0 only its survivors will use the place, each of them twice at most at a time.
-  const NetworkPlace mine = listenAnywhere(rendezvousPoint_, 4 * size_);
-  const std::vector<std::string> all = bootstrap.allGather(number + ' ' + mine.text());
-  worldNumber_ = std::stoull(all[0]);
-  places_ = mapped(all, [](std::string_view text) { return NetworkPlace::parse(text.substr(text.find(' ') + 1)); });
+  const NetworkPlace mine = listenAt(rendezvousPoint_, ownNetworkAddress(bootstrap), 4 * size_);
+  const std::vector<std::string> all = bootstrap.allGather(hexadecimal(randomBytes()) + '\n' + mine.text());
+  std::from_chars(all[0].data(), all[0].data() + std::min<size_t>(16, all[0].size()), worldNumber_, 16);
+  places_ = mapped(all, [](const std::string& text) { return NetworkPlace::parse(text.substr(text.find('\n') + 1)); });
+  rejoinDoor_.emplace(rendezvousPoint_, hello(Purpose::Rejoin, rank_), key_, deadline);
   rank_ == 0 ? acceptAll(limit) : join(limit);
   thread_ = std::jthread([this](const std::stop_token& stop) { look(stop); });
+}
+
+Hello NetworkWatch::hello(Purpose purpose, int64_t to) const {
+  return {.purpose = purpose,
+          .from = static_cast<int32_t>(rank_),
+          .to = static_cast<int32_t>(to),
+          .size = static_cast<int32_t>(size_),
+          .world = worldNumber_};
 }
 
 NetworkWatch::~NetworkWatch() {
@@ -59,38 +67,28 @@ NetworkWatch::~NetworkWatch() {
 }
 
 void NetworkWatch::acceptAll(Clock::time_point limit) {
-  sockets_ = acceptRanks(rendezvousPoint_, size_, limit, [&](const Socket& joined) {
-    uint32_t hello[2] = {};
-    if (!joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + promptLimit_)) ||
-        hello[0] != kWatchMagic || hello[1] == 0 || hello[1] >= static_cast<uint32_t>(size_)) {
-      return int64_t{-1};
+  Door door(rendezvousPoint_, hello(Purpose::Watch, 0), key_, promptLimit_);
+  Seats seats = giveSeats(door, 0, size_, limit);
+  deviceCheck(seats.missing.empty(), "[network] {} to rank 0 while the world was being opened", seats.missing);
+  sockets_ = std::move(seats.byRank);
+  for (const Socket& s : sockets_) {
+    if (s.open()) {
+      closeWhenUnreachable(s);
     }
-    closeWhenUnreachable(joined);
-    joined.send(&kWatchMagic, sizeof(kWatchMagic), limit);
-    return int64_t{hello[1]};
-  });
-  const std::string missing = missingRanks(sockets_);
-  deviceCheck(missing.empty(), "[network] {} did not reach rank 0 while the world was being opened", missing);
+  }
 }
 
 void NetworkWatch::join(Clock::time_point limit) {
-  const NetworkPlace& place = places_[0];
-  for (const std::string& host : place.hosts) {
-    Socket mine = Socket::create();
-    const uint32_t hello[2] = {kWatchMagic, static_cast<uint32_t>(rank_)};
-    uint32_t answer = 0;
-    const auto soon = std::min(limit, Clock::now() + promptLimit_);
-    if (mine.connect(host, place.port, soon) && mine.send(hello, sizeof(hello), soon) &&
-        mine.receive(&answer, sizeof(answer), soon) && answer == kWatchMagic) {
-      closeWhenUnreachable(mine);
-      sockets_[0] = std::move(mine);
-      return;
-    }
-  }
-  throwDeviceError(
-      fmt::format("[network] rank {} cannot reach [rank 0/{}] at any of its addresses, port {}, while the world was "
-                  "being opened; check that no firewall blocks the port",
-                  rank_, size_, place.port));
+  const auto& [host, port] = places_[0];
+  const auto soon = std::min(limit, Clock::now() + promptLimit_);
+  std::string problem = "check that no firewall blocks the port";
+  Socket mine = Socket::create();
+  const bool isSeated =
+      mine.connect(host, port, soon) && takeSeat(mine, hello(Purpose::Watch, 0), key_, soon, problem).has_value();
+  deviceCheck(isSeated, "[network] rank {} cannot reach [rank 0/{}] at {} port {} while the world was being opened; {}",
+              rank_, size_, host, port, problem);
+  closeWhenUnreachable(mine);
+  sockets_[0] = std::move(mine);
 }
 
 void NetworkWatch::look(const std::stop_token& stop) {
@@ -99,6 +97,9 @@ void NetworkWatch::look(const std::stop_token& stop) {
   looked_ = nextBeat;
   std::fill(heard_.begin(), heard_.end(), nextBeat);
   while (!stop.stop_requested()) {
+    if (launcherHasEnded() && !failed_) {
+      note({Kind::Failed, static_cast<int32_t>(rank_), 0, 0}, fmt::format("[network] {}", kLauncherEnded));
+    }
     if (rank_ != 0 && Clock::now() >= nextBeat) {
       tell({Kind::Alive, static_cast<int32_t>(rank_), 0, 0}, "");
       nextBeat = Clock::now() + kNetworkBeat;
@@ -144,8 +145,8 @@ void NetworkWatch::hear(int64_t from, const std::stop_token& stop) {
 
 // Rank 0 passes on the messages of all ranks; every other rank sends only its own.
 bool NetworkWatch::isValid(const Frame& frame, int64_t from) const {
-  return frame.kind <= Kind::Alive && frame.textBytes <= Socket::kMostTextBytes && frame.rank >= 0 &&
-         frame.rank < size_ && (rank_ != 0 || frame.rank == from);
+  return frame.kind <= Kind::Alive && frame.textBytes <= kMostFailureBytes && frame.rank >= 0 && frame.rank < size_ &&
+         (rank_ != 0 || frame.rank == from);
 }
 
 void NetworkWatch::note(const Frame& frame, const std::string& text) {
@@ -175,10 +176,12 @@ void NetworkWatch::note(const Frame& frame, const std::string& text) {
   }
 }
 
-void NetworkWatch::tell(const Frame& frame, const std::string& text) {
+void NetworkWatch::tell(const Frame& frame, const std::string& whole) {
   Frame head = frame;
+  const std::string_view text = std::string_view(whole).substr(0, kMostFailureBytes);
   head.textBytes = static_cast<uint32_t>(text.size());
-  const std::string sent = std::string(reinterpret_cast<const char*>(&head), sizeof(head)) + text;
+  const std::string sent =
+      fmt::format("{}{}", std::string_view(reinterpret_cast<const char*>(&head), sizeof(head)), text);
   std::lock_guard lock(sendMutex_);
   for (const Socket& s : sockets_) {
     static_cast<void>(s.open() && s.send(sent.data(), sent.size(), Clock::now() + promptLimit_));

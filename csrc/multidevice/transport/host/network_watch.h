@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "multidevice/transport/disagreement.h"
 #include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/handshake.h"
 #include "multidevice/transport/host/network_place.h"
 #include "multidevice/transport/host/socket.h"
 
@@ -45,9 +47,13 @@ class NetworkWatch {
 
   void setBusy(bool busy);
   bool isBusy(int64_t rank) const { return busy_[rank].load(std::memory_order_relaxed) != 0; }
+  // The key of the job.
+  const Key& key() const { return key_; }
   // The addresses for the rejoin of a failed world, by rank; this rank's own address stays open as long as the watch.
   const std::vector<NetworkPlace>& places() const { return places_; }
   const Socket& rendezvousPoint() const { return rendezvousPoint_; }
+  // The door at this rank's own address; for one thread at a time.
+  Door& rejoinDoor() { return *rejoinDoor_; }
   // A number that other worlds do not have.
   uint64_t world() const { return worldNumber_; }
 
@@ -64,6 +70,7 @@ class NetworkWatch {
   };
   using Clock = WaitingClock;
 
+  Hello hello(Purpose purpose, int64_t to) const;
   void acceptAll(Clock::time_point limit);
   void join(Clock::time_point limit);
   void look(const std::stop_token& stop);
@@ -79,7 +86,9 @@ class NetworkWatch {
   int64_t rank_;
   int64_t size_;
   std::chrono::milliseconds promptLimit_;
+  Key key_;
   Socket rendezvousPoint_;
+  std::optional<Door> rejoinDoor_;
   std::vector<NetworkPlace> places_;
   uint64_t worldNumber_ = 0;
   std::vector<Socket> sockets_;  // rank 0: by peer; others: one, to rank 0, at index 0

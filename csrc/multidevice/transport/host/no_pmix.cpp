@@ -22,6 +22,8 @@ bool pmixOffered() {
 
 RankOfLauncher pmixPlace() { refuse(); }
 
+bool launcherHasEnded() { return false; }
+
 std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds) { refuse(); }
 
 }  // namespace meshfuse

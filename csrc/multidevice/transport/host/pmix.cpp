@@ -8,10 +8,13 @@
 
 #include "base/error.h"
 #include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/waiting_clock.h"
 
 namespace meshfuse {
 
 namespace {
+
+constexpr std::chrono::milliseconds kServerPoll{50};
 
 void pmixCheck(pmix_status_t status, std::string_view call) {
   deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; check that the launcher still runs", call,
@@ -22,6 +25,17 @@ void pmixCheck(pmix_status_t status, std::string_view call) {
 void fenceFinished(pmix_status_t status, void* data) {
   const std::unique_ptr<std::promise<pmix_status_t>> finished(static_cast<std::promise<pmix_status_t>*>(data));
   finished->set_value(status);
+}
+
+std::atomic<bool> serverHasEnded = false;
+
+// Its last message may come in a thread of the library at any time.
+void serverEnded(size_t, pmix_status_t, const pmix_proc_t*, pmix_info_t*, size_t, pmix_info_t*, size_t,
+                 pmix_event_notification_cbfunc_fn_t done, void* data) {
+  serverHasEnded = true;
+  if (done != nullptr) {
+    done(PMIX_EVENT_ACTION_COMPLETE, nullptr, 0, nullptr, nullptr, data);
+  }
 }
 
 // The connection of the process to the launcher's server. It stays open until the process ends: the server treats a finalized client as
@@ -49,6 +63,8 @@ class PmixSession {
     pmixCheck(PMIx_Get(&job, PMIX_JOB_SIZE, nullptr, 0, &value), "PMIx_Get of the job size");
     size_ = static_cast<int64_t>(value->data.uint32);
     PMIX_VALUE_RELEASE(value);
+    pmix_status_t lost[] = {PMIX_ERR_LOST_CONNECTION};
+    PMIx_Register_event_handler(lost, std::size(lost), nullptr, 0, serverEnded, nullptr, nullptr);
   }
   ~PmixSession() { PMIx_Finalize(nullptr, 0); }
 
@@ -100,9 +116,12 @@ class PmixBootstrap final : public Bootstrap {
     }
     pmixCheck(status, "PMIx_Fence_nb");
     finished.release();  // the callback owns it now
-    deviceCheck(end.wait_for(deadline_) == std::future_status::ready,
-                "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size(),
-                deadline_.count());
+    const auto limit = WaitingClock::now() + deadline_;
+    while (end.wait_for(kServerPoll) != std::future_status::ready) {
+      deviceCheck(!serverHasEnded, "[host] {}", kLauncherEnded);
+      deviceCheck(WaitingClock::now() < limit, "[host] rank {} of {}: not all ranks opened their world within {} ms",
+                  rank(), size(), deadline_.count());
+    }
     pmixCheck(end.get(), "PMIx_Fence_nb");
   }
 
@@ -118,6 +137,8 @@ RankOfLauncher pmixPlace() {
   const PmixSession& session = PmixSession::get();
   return {static_cast<int64_t>(session.self().rank), session.size()};
 }
+
+bool launcherHasEnded() { return serverHasEnded; }
 
 std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline) {
   return std::make_unique<PmixBootstrap>(deadline);

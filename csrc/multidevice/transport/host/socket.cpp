@@ -21,6 +21,8 @@ namespace meshfuse {
 
 namespace {
 
+constexpr uint64_t kPiece = uint64_t{1} << 20;
+
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
 Addresses resolve(const std::string& host, const std::string& port) {
@@ -32,6 +34,20 @@ Addresses resolve(const std::string& host, const std::string& port) {
   const int status = getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
   deviceCheck(status == 0, "[host] address {} port {}: {}", host, port, gai_strerror(status));
   return {found, freeaddrinfo};
+}
+
+std::string textOf(const sockaddr_in& address) {
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
+  return text;
+}
+
+// All zero for a socket that is not of TCP.
+sockaddr_in ownName(const Socket& s) {
+  sockaddr_storage any{};
+  socklen_t length = sizeof(any);
+  const bool isTcp = getsockname(s.get(), reinterpret_cast<sockaddr*>(&any), &length) == 0 && any.ss_family == AF_INET;
+  return isTcp ? reinterpret_cast<sockaddr_in&>(any) : sockaddr_in{};
 }
 
 // In the abstract namespace: the name disappears with the last socket that uses it.
@@ -96,10 +112,7 @@ Socket::Peer Socket::peer() const {
 bool Socket::isOfThisUser() const { return peer().user == static_cast<int64_t>(geteuid()); }
 
 std::string Socket::numericHost(const std::string& host) {
-  const Addresses found = resolve(host, "0");
-  char text[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr, text, sizeof(text));
-  return text;
+  return textOf(*reinterpret_cast<const sockaddr_in*>(resolve(host, "0")->ai_addr));
 }
 
 bool Socket::connect(const std::string& host, const std::string& port, Clock::time_point limit) const {
@@ -156,8 +169,15 @@ bool Socket::receiveText(std::string& text, Clock::time_point limit) const {
   if (!receive(&bytes, sizeof(bytes), limit) || bytes > kMostTextBytes) {
     return false;
   }
-  text.resize(bytes);
-  return receive(text.data(), bytes, limit);
+  text.clear();
+  while (text.size() < bytes) {  // memory only for bytes that come
+    const size_t have = text.size();
+    text.resize(std::min<uint64_t>(bytes, have + kPiece));
+    if (!receive(text.data() + have, text.size() - have, limit)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool Socket::listen(const std::string& host, const std::string& port, int backlog) const {
@@ -167,16 +187,18 @@ bool Socket::listen(const std::string& host, const std::string& port, int backlo
 
 Socket Socket::accept(Clock::time_point limit) const {
   Socket s(waitFor(POLLIN, limit) ? accept4(get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1);
+  const int error = errno;
   const int on = 1;
   setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  errno = error;
   return s;
 }
 
-int Socket::port() const {
-  sockaddr_in address{};
-  socklen_t length = sizeof(address);
-  getsockname(get(), reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.sin_port);
+int Socket::port() const { return ntohs(ownName(*this).sin_port); }
+
+std::string Socket::ownAddress() const {
+  const sockaddr_in address = ownName(*this);
+  return address.sin_family == AF_INET ? textOf(address) : "";
 }
 
 }  // namespace meshfuse

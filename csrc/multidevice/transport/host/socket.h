@@ -56,6 +56,8 @@ class Socket {
   // Accepts a connection; not open() if there is none within the limit.
   Socket accept(Clock::time_point limit) const;
   int port() const;
+  // Of this side of a TCP connection, as a number.
+  std::string ownAddress() const;
 
  private:
   Descriptor descriptor_;

@@ -17,23 +17,23 @@ namespace meshfuse {
 
 namespace {
 
-constexpr uint32_t kStarMagic = 0x6d657369;
 constexpr std::chrono::milliseconds kCentreSpeaksFirst{1000};
 constexpr std::chrono::milliseconds kWordOfFailure{1000};
+constexpr int64_t kMostRanks = 65'536;
 
-struct Hello {
-  uint32_t magic = kStarMagic;
-  int32_t rank = -1;
-  int32_t size = 0;
+// The centre's answer to a rank that it knows; then, to one that gets no seat, the reason.
+struct SeatAnswer {
+  uint32_t isSeated;
+  uint32_t milliseconds;  // until the centre's limit
 };
 
 int64_t environmentNumber(const char* variable) {
   const std::string text = environmentText(variable);
   int64_t value = -1;
   const char* end = text.data() + text.size();
-  const bool parsed = std::from_chars(text.data(), end, value).ptr == end;
-  check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE on all ranks", variable,
-        text);
+  const auto [read, error] = std::from_chars(text.data(), end, value);
+  const bool parsed = error == std::errc{} && read == end;
+  check(parsed && value >= 0, "[host] {} is '{}', expected a number", variable, text);
   return value;
 }
 
@@ -41,90 +41,155 @@ class LaunchedStar final : public Star {
  public:
   explicit LaunchedStar(std::chrono::milliseconds deadline)
       : Star(deadline), rank_(starPlace().rank), size_(starPlace().size) {
-    const char* host = std::getenv("MASTER_ADDR");
-    const char* port = std::getenv("MASTER_PORT");
-    host_ = host == nullptr ? "127.0.0.1" : host;
-    port_ = port == nullptr ? "29500" : port;
+    if (!masterIsLocal()) {
+      trust_ = keyForMaster();
+    }
     rank_ == 0 ? listen() : join();
   }
 
+  Key key() override { return trust_ ? *trust_ : Bootstrap::key(); }
+  std::string address() const override { return address_; }
+
  private:
+  // Ranks of one host meet at a local name, where the system says whose processes come.
+  std::string localName() const { return fmt::format("meshfuse.world.{}.{}", geteuid(), port_); }
+  Hello hello() const { return {.from = static_cast<int32_t>(rank_), .to = 0, .size = static_cast<int32_t>(size_)}; }
+
   void listen() {
     const auto limit = Clock::now() + deadline();
-    const Socket listener = Socket::create();
-    const bool listens = size_ == 1 || listener.listen(host_, port_, size_);
+    const Socket listener = trust_ ? Socket::create() : Socket::createLocal();
+    const auto backlog = static_cast<int>(size_);
+    const bool listens = size_ == 1 || (trust_ ? listener.listen(host_, std::to_string(port_), backlog)
+                                               : listener.listenLocal(localName(), backlog));
+    const int error = errno;
     deviceCheck(listens, "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", host_, port_,
-                std::strerror(errno));
-    std::vector<Socket> sockets = acceptRanks(listener, size_, limit, [&](const Socket& joined) {
-      Hello hello;
-      if (!joined.receive(&hello, sizeof(hello), std::min(limit, Clock::now() + std::chrono::seconds(5))) ||
-          hello.magic != kStarMagic) {
-        return -1;  // another program, or a rank that gave up and tries again
-      }
-      check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
-            "[host] a process connected as rank {} of {}, but this world has {} ranks", hello.rank, hello.size, size_);
-      const uint32_t answer[2] = {kStarMagic, millisecondsUntil(limit)};
-      joined.send(answer, sizeof(answer), limit);
-      return hello.rank;
-    });
-    const std::string missing = missingRanks(sockets);
-    openAsCentre(0, std::move(sockets));
-    if (!missing.empty()) {
-      failAll(fmt::format("[host] {} did not connect to open the world at {} port {} within {} ms", missing, host_,
-                          port_, deadline().count()));
+                std::strerror(error));
+    if (trust_) {
+      address_ = Socket::numericHost(host_);
+    }
+    Door door(listener, hello(), trust_, kVisitorPatience);
+    Seats seats = giveSeats(door, 0, size_, limit);
+    openAsCentre(0, std::move(seats.byRank));
+    if (!seats.missing.empty()) {
+      failAll(fmt::format("[host] {} to open the world at {} port {} within {} ms", seats.missing, host_, port_,
+                          deadline().count()));
     }
   }
 
   void join() {
-    const std::string host = Socket::numericHost(host_);
+    const std::string host = trust_ ? Socket::numericHost(host_) : host_;
     const auto limit = Clock::now() + deadline();
+    std::string problem = "rank 0 has not opened the world, or MASTER_ADDR or MASTER_PORT is wrong";
     for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
-      Socket mine = Socket::create();
-      const Hello hello{.rank = static_cast<int32_t>(rank_), .size = static_cast<int32_t>(size_)};
-      uint32_t answer[2] = {};
-      if (mine.connect(host, port_, limit) && mine.send(&hello, sizeof(hello), limit) &&
-          mine.receive(answer, sizeof(answer), limit) && answer[0] == kStarMagic) {
-        openAsMember(rank_, std::move(mine), firstRanks(size_), 0);
-        centreSpeaksWithin(std::chrono::milliseconds(answer[1]));
-        return;
+      Socket mine = trust_ ? Socket::create() : Socket::createLocal();
+      if (trust_ ? mine.connect(host, std::to_string(port_), limit) : mine.connectLocal(localName())) {
+        if (const auto milliseconds = takeSeat(mine, hello(), trust_, limit, problem)) {
+          address_ = mine.ownAddress();
+          openAsMember(rank_, std::move(mine), firstRanks(size_), 0);
+          centreSpeaksWithin(std::chrono::milliseconds(*milliseconds));
+          return;
+        }
       }
-      deviceCheck(Clock::now() < limit,
-                  "[host] rank {} found no [rank 0/{}] at {} port {} within {} ms: rank 0 has not opened the "
-                  "world, or MASTER_ADDR or MASTER_PORT is wrong",
-                  rank_, size_, host_, port_, deadline().count());
+      deviceCheck(Clock::now() < limit, "[host] rank {} found no [rank 0/{}] at {} port {} within {} ms: {}", rank_,
+                  size_, host_, port_, deadline().count(), problem);
       std::this_thread::sleep_for(pause);
     }
   }
 
   int64_t rank_;
   int64_t size_;
-  std::string host_;
-  std::string port_;
+  std::string host_ = environmentText("MASTER_ADDR").empty() ? "127.0.0.1" : environmentText("MASTER_ADDR");
+  int64_t port_ = masterPort();
+  Trust trust_;
+  std::string address_;
 };
 
 }  // namespace
 
-std::vector<Socket> acceptRanks(const Socket& listener, int64_t size, WaitingClock::time_point limit,
-                                const std::function<int64_t(const Socket&)>& rankOf) {
+Seats giveSeats(Door& door, int64_t self, int64_t size, WaitingClock::time_point limit) {
   std::vector<Socket> byRank(size);
-  for (int64_t missing = size - 1; missing > 0;) {
-    Socket joined = listener.accept(limit);
-    if (!joined.open()) {
+  std::string refusal;
+  int64_t missing = size - 1;
+  while (missing > 0) {
+    std::optional<Door::Arrival> arrival = door.next(limit);
+    if (!arrival) {
       break;
     }
-    if (const int64_t rank = rankOf(joined); rank >= 0) {
-      missing -= byRank[rank].open() ? 0 : 1;
-      byRank[rank] = std::move(joined);
+    const auto& [hello, notice, socket] = *arrival;
+    std::string reason;
+    if (hello.size != size || hello.from < 0 || hello.from >= size || hello.from == self) {
+      reason = fmt::format("a process came as [rank {}/{}], and this world has {} ranks and its rank {} already",
+                           hello.from, hello.size, size, self);
+    } else if (byRank[hello.from].open() && !byRank[hello.from].hasClosed()) {
+      reason = fmt::format("two processes came as [rank {}/{}]", hello.from, size);
     }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - WaitingClock::now()).count();
+    const SeatAnswer answer{reason.empty() ? 1U : 0U, static_cast<uint32_t>(std::max<int64_t>(left, 0))};
+    static_cast<void>(socket.send(&answer, sizeof(answer), limit));
+    if (!reason.empty()) {
+      static_cast<void>(socket.sendText(reason, limit));
+      refusal = "; " + reason;
+      continue;
+    }
+    missing -= byRank[hello.from].open() ? 0 : 1;
+    byRank[hello.from] = std::move(arrival->socket);
   }
-  return byRank;
+  const auto isMissing = [&](int64_t r) { return r != self && !byRank[r].open(); };
+  std::string text = joined(std::views::iota(int64_t{0}, size) | std::views::filter(isMissing), ", ",
+                            [&](int64_t r) { return fmt::format("[rank {}/{}]", r, size); });
+  if (missing > 0 && door.strangers() > 0) {
+    refusal +=
+        fmt::format("; {} connections were of processes that do not know the secret of the job, or of other users",
+                    door.strangers());
+  }
+  return {std::move(byRank), text.empty() ? "" : text + " did not connect" + refusal};
 }
 
-std::string missingRanks(const std::vector<Socket>& byRank) {
-  const auto size = std::ssize(byRank);
-  const auto isMissing = [&](int64_t r) { return !byRank[r].open(); };
-  return joined(std::views::iota(1, size) | std::views::filter(isMissing), ", ",
-                [&](int64_t r) { return fmt::format("[rank {}/{}]", r, size); });
+std::optional<uint32_t> takeSeat(const Socket& centre, const Hello& hello, const Trust& trust,
+                                 WaitingClock::time_point limit, std::string& problem) {
+  Caller caller(hello, trust);
+  const Caller::Answer known = caller.sayHello(centre, limit) ? caller.hear(centre, limit) : Caller::Answer::None;
+  SeatAnswer answer{};
+  if (known == Caller::Answer::Stranger) {
+    problem = trust ? "the process that listens there does not know the secret of this job; set MESHFUSE_SECRET to the "
+                      "same text on all ranks"
+                    : fmt::format("the process that listens there is of user {}; choose another MASTER_PORT",
+                                  centre.peer().user);
+  }
+  if (known != Caller::Answer::Known || !centre.receive(&answer, sizeof(answer), limit)) {
+    return std::nullopt;
+  }
+  if (answer.isSeated == 0) {
+    std::string reason;
+    static_cast<void>(centre.receiveText(reason, limit));
+    throwDeviceError(fmt::format("[host] {} was refused: {}; check RANK and WORLD_SIZE",
+                                 describeRank(hello.from, hello.size, -1, ""), reason));
+  }
+  return answer.milliseconds;
+}
+
+bool masterIsLocal() {
+  const std::string address = environmentText("MASTER_ADDR");
+  return address.empty() || address == "localhost" || address.starts_with("127.");
+}
+
+int64_t masterPort() {
+  constexpr int64_t kUsual = 29'500;
+  const int64_t port = environmentText("MASTER_PORT").empty() ? kUsual : environmentNumber("MASTER_PORT");
+  check(port > 0 && port < 65'536, "[host] MASTER_PORT is {}, expected 1 to 65535", port);
+  return port;
+}
+
+Key keyForMaster() {
+  const std::optional<Key> key = keyOfEnvironment();
+  check(key.has_value(),
+        "[host] MASTER_ADDR is {}: ranks of several hosts need a secret, so that no other process takes a rank's "
+        "place. Set "
+        "MESHFUSE_SECRET to the same text on all ranks, for example of: openssl rand -hex 32; or MESHFUSE_SECRET_FILE "
+        "to a "
+        "file with it that only you may read. Ranks of one host need none with MASTER_ADDR=127.0.0.1",
+        environmentText("MASTER_ADDR"));
+  return *key;
 }
 
 Star::Star(std::chrono::milliseconds deadline) : deadline_(deadline), firstWord_(deadline) {}
@@ -147,6 +212,9 @@ void Star::openAsMember(int64_t rank, Socket toCentre, std::vector<int64_t> memb
 }
 
 bool Star::openAsMember(int64_t rank, Socket toCentre, const std::string& list) {
+  if (list.size() % sizeof(int64_t) != 0 || list.size() / sizeof(int64_t) > kMostRanks) {
+    return false;
+  }
   std::vector<int64_t> members(list.size() / sizeof(int64_t));
   std::memcpy(members.data(), list.data(), members.size() * sizeof(int64_t));
   if (members.empty()) {
@@ -154,7 +222,9 @@ bool Star::openAsMember(int64_t rank, Socket toCentre, const std::string& list) 
   }
   const int64_t centre = members.back();
   members.pop_back();
-  if (centre < 0 || centre >= std::ssize(members) || !std::ranges::is_sorted(members) || !contains(members, rank)) {
+  if (centre < 0 || centre >= std::ssize(members) ||
+      std::ranges::adjacent_find(members, std::ranges::greater_equal{}) != members.end() || members.front() < 0 ||
+      !contains(members, rank)) {
     return false;
   }
   openAsMember(rank, std::move(toCentre), std::move(members), centre);
@@ -165,11 +235,6 @@ std::string Star::list() const {
   std::vector<int64_t> numbers = members_;
   numbers.push_back(position_);
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
-}
-
-uint32_t Star::millisecondsUntil(Clock::time_point limit) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now()).count();
-  return static_cast<uint32_t>(std::max<int64_t>(left, 0));
 }
 
 std::string Star::absence(int64_t position, Clock::time_point limit) const {
@@ -228,6 +293,7 @@ bool starOffered() { return std::getenv("RANK") != nullptr && std::getenv("WORLD
 
 RankOfLauncher starPlace() {
   const RankOfLauncher place{environmentNumber("RANK"), environmentNumber("WORLD_SIZE")};
+  check(place.size <= kMostRanks, "[host] WORLD_SIZE is {}, expected at most {}", place.size, kMostRanks);
   check(place.rank < place.size, "[host] RANK is {}, expected less than WORLD_SIZE, {}", place.rank, place.size);
   return place;
 }

@@ -7,22 +7,38 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/handshake.h"
 #include "multidevice/transport/host/socket.h"
 
 namespace meshfuse {
 
-// As the centre of a star: accepts connections until all of `size` ranks but this one have come, or until the limit. The result is by rank;
-// the sockets of missing ranks are not open. `rankOf` reads who has connected; negative: not a rank of this star.
-[[nodiscard]] std::vector<Socket> acceptRanks(const Socket& listener, int64_t size, WaitingClock::time_point limit,
-                                              const std::function<int64_t(const Socket&)>& rankOf);
-// `[rank 1/4], [rank 3/4]`: the ranks that are not connected to rank 0.
-[[nodiscard]] std::string missingRanks(const std::vector<Socket>& byRank);
+// As the centre of a star, whose rank is `self`: gives seats to the ranks that come to the door, until all of `size` ranks have one, or
+// until the limit.
+struct Seats {
+  std::vector<Socket> byRank;  // not open: `self`, and ranks that did not come
+  std::string missing;         // `[rank 1/4], [rank 3/4]`: the latter; and why callers got no seat
+};
+[[nodiscard]] Seats giveSeats(Door& door, int64_t self, int64_t size, WaitingClock::time_point limit);
+// As a rank that has connected to the centre: the milliseconds until the centre's limit; nothing if it got no seat, `problem` says why. A
+// rank that the centre refuses gets a DeviceError with its reason.
+[[nodiscard]] std::optional<uint32_t> takeSeat(const Socket& centre, const Hello& hello, const Trust& trust,
+                                               WaitingClock::time_point limit, std::string& problem);
+
+// How long a process that has connected may take to say who it is.
+constexpr std::chrono::milliseconds kVisitorPatience{5000};
+
+// True if processes of other hosts cannot reach MASTER_ADDR.
+[[nodiscard]] bool masterIsLocal();
+// The number of MASTER_PORT; UserError if it is none.
+[[nodiscard]] int64_t masterPort();
+// The key of the environment, for ranks that meet at MASTER_ADDR; UserError if there is none.
+[[nodiscard]] Key keyForMaster();
 
 class Star : public Bootstrap {
  public:
@@ -49,7 +65,6 @@ class Star : public Bootstrap {
   void centreSpeaksWithin(std::chrono::milliseconds limit) { firstWord_ = limit; }
   [[noreturn]] void failAll(const std::string& text);
   std::chrono::milliseconds deadline() const { return deadline_; }
-  static uint32_t millisecondsUntil(Clock::time_point limit);
 
  private:
   std::vector<std::string> collect(std::string_view mine);

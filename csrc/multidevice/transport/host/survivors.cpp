@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <thread>
 #include <utility>
@@ -15,28 +14,22 @@ namespace meshfuse {
 
 namespace {
 
-constexpr uint32_t kSurvivorsMagic = 0x6d657373;
-
-bool isLoopback(const std::string& address) {
-  return address.empty() || address == "localhost" || address.starts_with("127.");
-}
-
 // The rendezvous point of the survivors: a name that only processes of this host find, or the port next to MASTER_PORT, on the
 // host of rank 0. (MASTER_PORT itself may still be held by a rank 0 that was stopped.)
 struct RendezvousPoint {
   std::string host;  // empty: only this host
   std::string name;  // or the port
+  Trust trust;
 
   static RendezvousPoint ofThisHost() {
     const std::string job = pmixOffered() ? environmentText("PMIX_NAMESPACE")
                                           : environmentText("MASTER_ADDR") + ":" + environmentText("MASTER_PORT");
-    return {"", fmt::format("meshfuse.survivors.{}.{}", getuid(), job)};
+    return {"", fmt::format("meshfuse.survivors.{}.{}", geteuid(), job), std::nullopt};
   }
-  static RendezvousPoint ofAllHosts() {
-    int64_t port = 29500;
-    const std::string given = environmentText("MASTER_PORT");
-    std::from_chars(given.data(), given.data() + given.size(), port);
-    return {Socket::numericHost(environmentText("MASTER_ADDR")), std::to_string(port < 65535 ? port + 1 : port - 1)};
+  static RendezvousPoint ofAllHosts(const Key& key) {
+    const int64_t port = masterPort();
+    return {Socket::numericHost(environmentText("MASTER_ADDR")), std::to_string(port < 65535 ? port + 1 : port - 1),
+            key};
   }
 
   Socket create() const { return host.empty() ? Socket::createLocal() : Socket::create(); }
@@ -53,17 +46,23 @@ class SurvivorStar final : public Star {
  public:
   SurvivorStar(int64_t rank, int64_t size, std::chrono::milliseconds deadline)
       : Star(deadline), rank_(rank), size_(size) {
-    // If no rank is left on the host of rank 0, the survivors of each host make a world of their own.
-    const bool met = !isLoopback(environmentText("MASTER_ADDR")) && meet(RendezvousPoint::ofAllHosts());
+    // If no rank is left on the host of rank 0, or there is no secret, the survivors of each host make a world of their own.
+    const Trust key = masterIsLocal() ? std::nullopt : keyOfEnvironment();
+    const bool met = key && meet(RendezvousPoint::ofAllHosts(*key));
     const RendezvousPoint here = RendezvousPoint::ofThisHost();
-    deviceCheck(met || meet(here), "[host] rank {} can neither make nor find the rendezvous point of the survivors, {}",
-                rank_, here.name);
+    const bool metHere = met || meet(here);
+    deviceCheck(metHere, "[host] rank {} can neither make nor find the rendezvous point of the survivors, {}{}{}",
+                rank_, here.name, problem_.empty() ? "" : ": ", problem_);
   }
+
+  Key key() override { return trust_ ? *trust_ : Bootstrap::key(); }
 
  private:
   // Whether the rendezvous point could be created or found within the deadline.
   bool meet(const RendezvousPoint& place) {
     const auto limit = Clock::now() + deadline();
+    trust_ = place.trust;
+    problem_.clear();
     while (Clock::now() < limit) {
       Socket mine = place.create();
       if (place.listen(mine, size_)) {
@@ -72,8 +71,7 @@ class SurvivorStar final : public Star {
         return true;
       }
       mine = place.create();
-      if (place.connect(mine, limit)) {
-        join(std::move(mine), limit);
+      if (place.connect(mine, limit) && joined(std::move(mine), limit)) {
         return true;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it was closed in between, or is not open yet
@@ -81,35 +79,40 @@ class SurvivorStar final : public Star {
     return false;
   }
 
+  Hello hello() const {
+    return {.purpose = Purpose::Survivors, .from = static_cast<int32_t>(rank_), .size = static_cast<int32_t>(size_)};
+  }
+
   void gather(Clock::time_point limit) {
-    std::vector<Socket> byRank = acceptRanks(listener_, size_, limit, [&](const Socket& joined) {
-      uint32_t hello[2] = {};
-      const auto soon = std::min(limit, Clock::now() + promptLimit(deadline()));
-      const bool isSurvivor = joined.receive(hello, sizeof(hello), soon) && hello[0] == kSurvivorsMagic;
-      return isSurvivor && hello[1] < static_cast<uint32_t>(size_) ? static_cast<int64_t>(hello[1]) : -1;
-    });
-    openAsCentre(rank_, std::move(byRank));
+    door_.emplace(listener_, hello(), trust_, promptLimit(deadline()));
+    openAsCentre(rank_, giveSeats(*door_, rank_, size_, limit).byRank);
     for (const Socket& s : sockets()) {
       static_cast<void>(s.open() && s.sendText(list(), Clock::now() + deadline()));
     }
   }
 
-  void join(Socket mine, Clock::time_point limit) {
-    const uint32_t hello[2] = {kSurvivorsMagic, static_cast<uint32_t>(rank_)};
+  // False if the process that listens is no rank of this job.
+  bool joined(Socket mine, Clock::time_point limit) {
+    const auto patience = limit + deadline();  // a busy centre may be late; if it ends, this wait ends at once
     std::string text;
-    const bool heard =
-        mine.send(hello, sizeof(hello), limit) &&
-        mine.receiveText(text, limit + deadline());  // a busy centre may be late; if it ends, this wait ends at once
-    deviceCheck(heard && text.size() >= 2 * sizeof(int64_t),
+    const bool isSeated = takeSeat(mine, hello(), trust_, patience, problem_).has_value();
+    if (!isSeated && !problem_.empty()) {
+      return false;
+    }
+    deviceCheck(isSeated && mine.receiveText(text, patience) && text.size() >= 2 * sizeof(int64_t),
                 "[host] the survivors did not accept rank {}: they continued without it, or failed again", rank_);
     deviceCheck(openAsMember(rank_, std::move(mine), text),
                 "[host] rank {} got no list of survivors from the process that listens where they meet", rank_);
+    return true;
   }
 
   int64_t rank_;
   int64_t size_;
   // Kept open by the centre: a late rank then gets no answer, and cannot create a second rendezvous point.
   Socket listener_;
+  Trust trust_;
+  std::optional<Door> door_;
+  std::string problem_;
 };
 
 }  // namespace

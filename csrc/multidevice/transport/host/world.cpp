@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -37,6 +38,15 @@ std::string nextName() {
 }
 
 }  // namespace
+
+Key Bootstrap::key() {
+  const RandomBytes mine = randomBytes();
+  const std::string all = allGather({reinterpret_cast<const char*>(mine.data()), mine.size()}).front();
+  Key key{};
+  deviceCheck(all.size() == key.size(), "[host] rank 0 sent a key of {} bytes, expected {}", all.size(), key.size());
+  std::memcpy(key.data(), all.data(), key.size());
+  return key;
+}
 
 std::string environmentText(const char* variable) {
   const char* text = std::getenv(variable);

@@ -12,6 +12,7 @@
 #include "multidevice/scenario.h"
 #include "multidevice/transport/check_collectives.h"
 #include "multidevice/transport/failure_cases.h"
+#include "multidevice/transport/host/socket.h"
 #include "multidevice/transport/hosts/namespace_hosts.h"
 #include "multidevice/transport/processes.h"
 #include "multidevice/transport/reference.h"
@@ -114,6 +115,7 @@ class HostsTest : public testing::Test {
   void settle(int rank) const {
     hosts_->enter(hostOf(rank));
     setenv("MASTER_ADDR", NamespaceHosts::address(0).c_str(), 1);
+    setenv("MESHFUSE_SECRET", "a secret that the ranks of this test share", 1);
     setenv("MESHFUSE_HOST", NamespaceHosts::name(hostOf(rank)).c_str(), 1);
   }
   static std::vector<std::string> ranksCommand() { return {"/proc/self/exe", "--gtest_filter=AcrossHosts.*"}; }
@@ -186,6 +188,64 @@ TEST_F(HostsTest, StartedByMpirun) {
   EXPECT_EQ(code, 0) << text;
   EXPECT_NE(text.find("[  PASSED  ] 3 tests"), std::string::npos) << text;
   expectTrafficOnTheCable();
+}
+
+// Processes of the other host that connect to rank 0, and to whatever it listens at, before and while the world opens and works.
+TEST_F(HostsTest, StrangersTakeNoPlaceAndHoldUpNobody) {
+  const SharedCounters counters(3);
+  RankProcesses processes(kRanks + 1, [&](int rank) -> std::string {
+    settle(std::min(rank, kRanks - 1));
+    setenv("WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
+    if (rank < kRanks) {
+      counters.await(0, 1);
+      const std::unique_ptr<Communicator> world = openWorld({.deadline = kFailureDeadline});
+      for (int64_t i = 0; i < 200; ++i) {
+        callAllReduce(*world, world->world(), 1000);
+      }
+      counters.add(1);
+      counters.await(1, kRanks);
+      return std::string(world->transport());
+    }
+    // The first hello of a rank, as this transport had it once: a number, the rank and the size of the world.
+    const uint32_t words[] = {0x6d657369, 1, kRanks, 0xffffffff, 0xffffffff, 0xffffffff};
+    std::vector<Socket> silent;
+    for (int64_t i = 0; !counters.reached(1, kRanks); ++i) {
+      Socket socket = Socket::create();
+      if (socket.connect(NamespaceHosts::address(0), std::getenv("MASTER_PORT"), WaitingClock::now() + 1s)) {
+        counters.add(2);
+        static_cast<void>(socket.send(words, static_cast<size_t>(i % 4) * 8, WaitingClock::now() + 1s));
+        silent.push_back(std::move(socket));
+        silent.erase(silent.begin(), silent.begin() + (std::ssize(silent) > 100 ? 50 : 0));
+      }
+      counters.add(0);
+      usleep(200);
+    }
+    return counters.value(2) > 0 ? "connected" : "never connected";
+  });
+  processes.await();
+  for (int r = 0; r < kRanks; ++r) {
+    EXPECT_EQ(processes.outcomes()[r].text, "network");
+  }
+  EXPECT_EQ(processes.outcomes()[kRanks].text, "connected");
+}
+
+TEST_F(HostsTest, WithoutTheSameSecretThereIsNoWorld) {
+  for (const char* kind : {"none", "other"}) {
+    RankProcesses processes(2, [&](int rank) -> std::string {
+      settle(2 * rank);
+      if (rank == 1 && kind == std::string("other")) {
+        setenv("MESHFUSE_SECRET", "a secret that another job has", 1);
+      } else if (kind == std::string("none")) {
+        unsetenv("MESHFUSE_SECRET");
+      }
+      static_cast<void>(openWorld({.deadline = 3s}));
+      return "opened";
+    });
+    processes.await();
+    for (const ProcessOutcome& o : processes.outcomes()) {
+      EXPECT_NE(o.text.find("secret"), std::string::npos) << o.text;
+    }
+  }
 }
 
 void halveIfSanitized(std::deque<FailureCase>& cases) {
