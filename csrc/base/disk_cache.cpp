@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,8 @@ struct Header {
   uint64_t size;
   Hash128 check;
 };
+
+constexpr uint64_t kMostEntryBytes = uint64_t{1} << 30;
 
 constexpr std::array<char, 8> kMagic = {'m', 'f', 'c', 'a', 'c', 'h', 'e', '1'};
 
@@ -95,7 +98,8 @@ std::string DiskCache::pathOf(Hash128 key) const { return directory_ + "/" + key
 
 std::optional<std::string> DiskCache::load(Hash128 key) {
   std::string path = pathOf(key);
-  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  File file(
+      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));  // does not wait for the writer of a pipe
   if (!file.isOpen()) {
     misses_++;
     return std::nullopt;
@@ -105,7 +109,7 @@ std::optional<std::string> DiskCache::load(Hash128 key) {
   std::string bytes;
   bool good = fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
               file.read(&header, sizeof header) && header.magic == kMagic &&
-              static_cast<uint64_t>(status.st_size) == sizeof header + header.size;
+              header.size == static_cast<uint64_t>(status.st_size) - sizeof header && header.size <= kMostEntryBytes;
   if (good) {
     bytes.resize(header.size);
     good = file.read(bytes.data(), bytes.size());
@@ -162,7 +166,12 @@ std::string defaultCacheDirectory() {
 const std::shared_ptr<DiskCache>& kernelDiskCache() {
   static const std::shared_ptr<DiskCache> cache = [] {
     const std::string directory = defaultCacheDirectory();
-    return directory.empty() || directory == "off" ? nullptr : std::make_shared<DiskCache>(directory);
+    try {
+      return directory.empty() || directory == "off" ? nullptr : std::make_shared<DiskCache>(directory);
+    } catch (const UserError& e) {
+      fmt::print(stderr, "meshfuse: kernels are compiled without a disk cache: {}\n", e.what());
+      return std::shared_ptr<DiskCache>();
+    }
   }();
   return cache;
 }

@@ -52,7 +52,8 @@ class DiskCache {
 
 // $MESHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/meshfuse, else $HOME/.cache/meshfuse; empty if none of them is set.
 [[nodiscard]] std::string defaultCacheDirectory();
-// The cache of all compiled kernels of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off".
+// The cache of all compiled kernels of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off", and if the directory
+// cannot be used: a line on standard error says why, once.
 [[nodiscard]] const std::shared_ptr<DiskCache>& kernelDiskCache();
 
 }  // namespace meshfuse

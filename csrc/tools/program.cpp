@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/ranges.h"
+#include "base/regular_file.h"
 #include "exec/symbolic_program.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -198,11 +198,7 @@ double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::
 }  // namespace
 
 std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options) {
-  std::ifstream file(options.file, std::ios::binary);
-  check(file.good(), "[command line] cannot read {}", options.file);
-  check(!std::filesystem::is_directory(options.file), "[command line] {} is a directory, expected a .fir file",
-        options.file);
-  return readProgram(std::string(std::istreambuf_iterator<char>(file), {}), options.file);
+  return readProgram(readRegularFile("command line", options.file, kMostTextBytes), options.file);
 }
 
 std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options) {

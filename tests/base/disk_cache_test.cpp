@@ -80,6 +80,27 @@ TEST_F(DiskCacheTest, TruncatedExtendedAndMisnamedEntriesAreBad) {
   EXPECT_FALSE(cache.load(hashText("other")));
 }
 
+// What is under the name of an entry may be no file, or as large as no entry: neither waits, and neither takes memory.
+TEST_F(DiskCacheTest, PipesAndHugeFilesAreNoEntries) {
+  DiskCache cache(path());
+  const std::string file = path() + "/" + key_.hex() + ".entry";
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_FALSE(cache.load(key_));
+  EXPECT_FALSE(fs::exists(file));
+  cache.store(key_, "some bytes");
+  constexpr uint64_t kHeaderBytes = 48;
+  for (const uint64_t size : {uint64_t{1} << 42, ~uint64_t{0}, ~uint64_t{0} - kHeaderBytes}) {  // as the header says
+    cache.store(key_, "some bytes");
+    std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekp(24);
+    f.write(reinterpret_cast<const char*>(&size), sizeof size);
+    f.close();
+    fs::resize_file(file, size < uint64_t{1} << 43 ? size + kHeaderBytes : kHeaderBytes);
+    EXPECT_FALSE(cache.load(key_)) << size;
+    EXPECT_FALSE(fs::exists(file));
+  }
+}
+
 TEST_F(DiskCacheTest, LeavesNoPartialFiles) {
   DiskCache cache(path());
   cache.store(key_, std::string(100'000, 'x'));

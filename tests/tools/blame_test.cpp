@@ -1,6 +1,9 @@
 // meshfuse blame on the records of ranks that disagreed.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "base/error.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "tools/tool.h"
@@ -37,6 +40,44 @@ TEST(ToolBlame, RefusesDirectoriesWithoutRecords) {
   EXPECT_EQ(tool("blame {tmp}/nowhere").code, 2);
   EXPECT_EQ(tool("blame").code, 2);
   EXPECT_NE(tool("blame --help").out.find("MESHFUSE_FLIGHT_DIR"), std::string::npos);
+}
+
+// Records that no rank wrote: a number out of range is named, and takes neither memory nor time.
+TEST(ToolBlame, RefusesRecordsWithNumbersOutOfRange) {
+  const std::string directory = temporaryDirectory() + "/wrong_records";
+  std::filesystem::create_directory(directory);
+  const std::string call = "1 1 0 1 0 4 1 0 -1 8 77 3 0 0 0 0 a step";
+  struct Case {
+    std::string lines;
+    std::string phrase;  // empty: a good record
+  };
+  const std::string rank = "rank 0 2\n";
+  const Case cases[] = {
+      {rank + call, ""},
+      {"rank 0 9223372036854775807\n", "'rank 0 9223372036854775807' names no rank of a world of at most 1048576"},
+      {"rank -5 2\n", "'rank -5 2' names no rank"},
+      {"rank 2 2\n", "'rank 2 2' names no rank"},
+      {"rank 99999999999999999999 2\n", "names no rank"},
+      {rank + "opened -1\n", "'opened -1' is no time"},
+      {rank + "opened 99999999999999999999\n", "is no time"},
+      {rank + "1 1 0 1 0 99 1 0 -1 8 77 3 0 0 0 0 a step", "is no call"},
+      {rank + "1 1 0 1 0 4 200 0 -1 8 77 3 0 0 0 0 a step", "is no call"},
+      {rank + "1 1 0 1 0 4 1 -1 -1 8 77 3 0 0 0 0 a step", "is no call"},
+      {rank + "1 1 0 1 0 4 1 0 -1 8 77 3 0 0 0 99 a step", "is no call"},
+      {rank + "1 1 -9223372036854775807 1 0 4 1 0 -1 8 77 3 0 0 0 0 a step", "is no call"},
+      {rank + "1 1 0 1 0 4 1 0 -1 99999999999999999999 77 3 0 0 0 0 a step", "is no call"},
+      {rank + call + "\n18446744073709551615 18446744073709551615 0 1 0 4 1 0 -1 8 77 3 0 0 0 0 a step", ""},
+      {rank + "1 1", "is no call"},
+      {rank + std::string(100'000, '1'), "is no call"},
+  };
+  for (const Case& c : cases) {
+    std::ofstream(directory + "/w.rank0.flight") << "meshfuse flight record 2\nworld w\ntransport x\n"
+                                                 << c.lines << "\n";
+    const ToolRun run = tool("blame " + directory, "timeout 20");
+    EXPECT_EQ(run.code, c.phrase.empty() ? 0 : 2) << c.lines.substr(0, 200) << "\n" << run.err;
+    expectContains(run.err, c.phrase);
+    EXPECT_LT(run.err.size(), 1000u);
+  }
 }
 
 }  // namespace

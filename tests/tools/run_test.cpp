@@ -114,9 +114,22 @@ TEST(ToolRun, RanksMayHaveNothing) {
   expectContains(run.out, "all-to-all-v");
 }
 
+// A directory that cannot be made, is none, or is open to others: kernels are compiled, and one line says why none is kept.
+TEST(ToolRun, WithoutADiskCacheIfItsDirectoryCannotBeUsed) {
+  const std::string file = temporaryDirectory() + "/no_directory";
+  std::ofstream(file) << "x";
+  for (const std::string& directory : {file, file + "/below", std::string("/proc/none/cache"), std::string("/tmp")}) {
+    const ToolRun run =
+        tool("run {dir}/softmax.fir --size i0=4 --size i1=8 --verify", "env MESHFUSE_CACHE_DIR=" + directory);
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_TRUE(run.err.starts_with("meshfuse: kernels are compiled without a disk cache: [disk cache] ")) << run.err;
+    EXPECT_EQ(std::ranges::count(run.err, '\n'), 1) << run.err;
+  }
+}
+
 TEST(ToolRun, RefusesBadInput) {
   expectRunRefused("run {dir}/malformed.fir", "malformed.fir:3:8: there is no op 'addd'");
-  expectRunRefused("run {dir}/nothing.fir", "cannot read ");
+  expectRunRefused("run {dir}/nothing.fir", "cannot open ");
   expectRunRefused("run {dir}/softmax.fir --size i0=4",
                    "the symbols i1 in the sizes of the inputs have no value; give them: --size i1=128");
   expectRunRefused("run {dir}/softmax.fir --size i0=4 --size i1=four", "i1 is \"four\", expected a number");

@@ -12,10 +12,18 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/limits.h"
+#include "base/regular_file.h"
+#include "tensor/dtype.h"
+#include "tensor/reduce_op.h"
 
 namespace meshfuse {
 
 namespace {
+
+constexpr size_t kShown = 200;  // characters of a wrong line
+
+bool isIn(int64_t number, int64_t count) { return number >= 0 && number < count; }
 
 constexpr std::string_view kFormat = "meshfuse flight record 2";
 
@@ -65,7 +73,11 @@ void writeFile(const FlightPlace& place, int64_t rank, const FlightRing& ring, s
 // The time at which the ring recorded in `file` was opened; 0: no such record. The time of the file would be inexact: the clock of a
 // file system may lag behind by some milliseconds.
 int64_t openedOf(const std::string& file) {
-  std::ifstream in(file);
+  std::error_code none;
+  if (!std::filesystem::exists(file, none)) {
+    return 0;
+  }
+  std::istringstream in(readRegularFile("flight record", file, kMostTextBytes));
   int64_t opened = 0;
   for (std::string key; opened == 0 && in >> key; std::getline(in, key)) {
     if (key == "opened") {
@@ -108,7 +120,7 @@ std::string flightDirectory(const std::string& chosen) {
 }
 
 FlightRecord readFlightRecord(const std::string& file) {
-  std::ifstream in(file);
+  std::istringstream in(readRegularFile("blame", file, kMostTextBytes));
   std::string line;
   std::getline(in, line);
   check(line == kFormat, "[blame] {} is no flight record: its first line is '{}', expected '{}'", file,
@@ -127,11 +139,13 @@ FlightRecord readFlightRecord(const std::string& file) {
       record.transport = rest;
     } else if (key == "rank") {
       words >> record.rank >> record.size;
-      check(!words.fail() && record.size >= 0, "[blame] {}: '{}' names no rank of a world", file, line);
+      check(!words.fail() && record.size <= kMostDevices && record.rank >= 0 && record.rank < record.size,
+            "[blame] {}: '{}' names no rank of a world of at most {}", file, line.substr(0, kShown), kMostDevices);
     } else if (key == "writer") {
       words >> writer;
     } else if (key == "opened") {
       words >> lastTime;
+      check(!words.fail() && lastTime >= 0, "[blame] {}: '{}' is no time", file, line.substr(0, kShown));
     } else if (key == "failure") {
       record.failure = rest;
     } else if (key != "calls") {
@@ -144,9 +158,11 @@ FlightRecord readFlightRecord(const std::string& file) {
       std::istringstream event(line);
       event >> e.event.sequence >> e.event.teamSequence >> e.begin >> e.end >> e.event.step >> kind >> type >> op >>
           c.root >> c.count >> c.teamHash >> c.teamMask >> c.ragged >> c.countHash >> c.program >> way;
-      check(!event.fail() && kind >= 0 && kind <= static_cast<int64_t>(Collective::Close) && way >= 0 &&
-                way <= static_cast<int64_t>(Algorithm::Scatter),
-            "[blame] {}: '{}' is no call", file, line);
+      const bool isNamed = isIn(kind, static_cast<int64_t>(Collective::Close) + 1) &&
+                           isIn(type, std::ssize(kDataTypes)) && isIn(op, std::ssize(kReduceOpNames)) &&
+                           isIn(way, static_cast<int64_t>(Algorithm::Scatter) + 1);
+      check(!event.fail() && isNamed && e.begin >= 0 && e.end >= 0, "[blame] {}: '{}' is no call", file,
+            line.substr(0, kShown));
       c.kind = static_cast<Collective>(kind);
       c.type = static_cast<DataType>(type);
       c.op = static_cast<ReduceOp>(op);

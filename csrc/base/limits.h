@@ -1,0 +1,17 @@
+// The largest programs: a program, a file or an array beyond these limits is refused as a mistake, before there is memory for it.
+#pragma once
+
+#include <cstdint>
+
+namespace meshfuse {
+
+// Dims of an array or a tensor. Arrays of NumPy have at most 64.
+inline constexpr int64_t kMostDims = 64;
+// Bytes of one tensor of a program, over all ranks. Sums and products of a few of them with numbers of ranks fit in 64 bits.
+inline constexpr int64_t kMostTensorBytes = int64_t{1} << 50;
+// Ranks of a mesh; their ids are below.
+inline constexpr int64_t kMostDevices = int64_t{1} << 20;
+// Bytes of a file that holds text: a program or a flight record.
+inline constexpr int64_t kMostTextBytes = int64_t{1} << 26;
+
+}  // namespace meshfuse

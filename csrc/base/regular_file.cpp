@@ -1,0 +1,64 @@
+#include "base/regular_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::string_view kindOf(mode_t mode) {
+  return S_ISDIR(mode) ? "directory" : S_ISFIFO(mode) ? "pipe" : S_ISSOCK(mode) ? "socket" : "device";
+}
+
+}  // namespace
+
+RegularFile::RegularFile(std::string_view what, std::string path) : what_(what), path_(std::move(path)) {
+  // O_NONBLOCK: else open() of a pipe waits for a writer
+  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  const int error = errno;
+  check(descriptor_ >= 0, "[{}] cannot open {}: {}; check that it exists and is readable", what_, path_,
+        std::strerror(error));
+  struct stat status {};
+  const bool isRegular = fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+  if (!isRegular) {
+    close(descriptor_);
+    throwUserError(
+        fmt::format("[{}] {} is a {}, expected a regular file; give a file", what_, path_, kindOf(status.st_mode)));
+  }
+  size_ = status.st_size;
+}
+
+RegularFile::~RegularFile() { close(descriptor_); }
+
+void RegularFile::read(void* to, int64_t bytes) const {
+  auto* at = static_cast<char*>(to);
+  for (int64_t left = bytes; left > 0;) {
+    const ssize_t n = ::read(descriptor_, at, static_cast<size_t>(left));
+    const int error = errno;
+    if (n < 0 && error == EINTR) {
+      continue;
+    }
+    check(n >= 0, "[{}] cannot read {}: {}", what_, path_, std::strerror(error));
+    check(n > 0, "[{}] {} ended while it was read; expected {} more bytes", what_, path_, left);
+    at += n;
+    left -= n;
+  }
+}
+
+std::string readRegularFile(std::string_view what, const std::string& path, int64_t most) {
+  const RegularFile file(what, path);
+  check(file.size() <= most, "[{}] {} has {} bytes, expected at most {}", what, path, file.size(), most);
+  std::string bytes(static_cast<size_t>(file.size()), '\0');
+  file.read(bytes.data(), file.size());
+  return bytes;
+}
+
+}  // namespace meshfuse
