@@ -1,22 +1,68 @@
-// Arithmetic on int64_t that never wraps: overflow is an InternalError.
+// Arithmetic on int64_t that never wraps. The numbers are sizes, counts, strides and offsets of programs and tensors, so a result that does
+// not fit in 64 bits is the caller's mistake: a UserError that names the numbers.
+//
+//   addExact(2, 3)              5
+//   mulExact(2, 3)              6
+//   productExact({2, 3, 4})     24; 1 without elements, 0 if one is 0, in any order
+//   sumExact(tensors, bytesOf)  adds the results
 #pragma once
 
 #include <cstdint>
-
-#include "base/error.h"
+#include <functional>
+#include <optional>
+#include <ranges>
 
 namespace meshfuse {
 
+[[noreturn]] void throwInexact(int64_t a, char operation, int64_t b);
+
+[[nodiscard]] inline std::optional<int64_t> addedIfExact(int64_t a, int64_t b) {
+  int64_t r = 0;
+  return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+}
+
+[[nodiscard]] inline std::optional<int64_t> multipliedIfExact(int64_t a, int64_t b) {
+  int64_t r = 0;
+  return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+}
+
 [[nodiscard]] inline int64_t addExact(int64_t a, int64_t b) {
   int64_t r = 0;
-  invariant(!__builtin_add_overflow(a, b, &r), "[exact] {} + {} overflows 64 bits", a, b);
+  if (__builtin_add_overflow(a, b, &r)) [[unlikely]] {
+    throwInexact(a, '+', b);
+  }
   return r;
 }
 
 [[nodiscard]] inline int64_t mulExact(int64_t a, int64_t b) {
   int64_t r = 0;
-  invariant(!__builtin_mul_overflow(a, b, &r), "[exact] {} * {} overflows 64 bits", a, b);
+  if (__builtin_mul_overflow(a, b, &r)) [[unlikely]] {
+    throwInexact(a, '*', b);
+  }
   return r;
+}
+
+template <std::ranges::input_range Range, class F = std::identity>
+[[nodiscard]] int64_t sumExact(Range&& range, F f = {}) {
+  int64_t sum = 0;
+  for (auto&& x : range) {
+    sum = addExact(sum, std::invoke(f, x));
+  }
+  return sum;
+}
+
+template <std::ranges::forward_range Range, class F = std::identity>
+[[nodiscard]] int64_t productExact(Range&& range, F f = {}) {
+  for (auto&& x : range) {
+    if (std::invoke(f, x) == 0) {
+      return 0;
+    }
+  }
+  int64_t product = 1;
+  for (auto&& x : range) {
+    product = mulExact(product, std::invoke(f, x));
+  }
+  return product;
 }
 
 }  // namespace meshfuse

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 
 #include "base/error.h"
@@ -12,23 +13,61 @@ namespace meshfuse {
 
 namespace {
 
+[[noreturn]] void throwDivisor(const IntExpr& a, const IntExpr& b) {
+  throwUserError(
+      fmt::format("[sizes] got {} divided by {}, expected a divisor of at least 1; change the number it follows from",
+                  a.toString(), b.toString()));
+}
+
+void checkDivisor(int64_t a, int64_t b) {
+  if (b < 1) [[unlikely]] {
+    throwDivisor(a, b);
+  }
+}
+
+void checkDivisor(const IntExpr& a, const IntExpr& b) {
+  if (b.isConst() && b.constValue() < 1) [[unlikely]] {
+    throwDivisor(a, b);
+  }
+}
+
 int64_t floorDivide(int64_t a, int64_t b) {
-  invariant(b > 0, "[int_expr] division of {} by {}: divisors are positive", a, b);
+  checkDivisor(a, b);
   return a / b - (a % b < 0 ? 1 : 0);
+}
+
+int64_t ceilDivide(int64_t a, int64_t b) {
+  checkDivisor(a, b);
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
+// What floorDivide leaves.
+int64_t modulo(int64_t a, int64_t b) {
+  checkDivisor(a, b);
+  return a % b + (a % b < 0 ? b : 0);
+}
+
+// Of the lowest number, which has none in 64 bits, a divisor of it.
+int64_t magnitude(int64_t a) { return a == INT64_MIN ? int64_t{1} << 62 : std::abs(a); }
+
+// The quotient of the lowest number and -1 has none in 64 bits.
+bool divides(int64_t k, int64_t a) { return k == -1 ? a != INT64_MIN : a % k == 0; }
+
+// No program has expressions of more terms or factors; sums and products of many take time that grows with the square.
+constexpr size_t kMostTerms = 2048;
+constexpr size_t kMostFactors = 256;
+
+void checkTerms(size_t terms) {
+  check(terms <= kMostTerms, "[sizes] got an expression of {} terms, expected at most {}; give parts of it as inputs",
+        terms, kMostTerms);
 }
 
 // Bounds with infinities as nullopt.
 using Bound = std::optional<int64_t>;
 
-Bound addBound(Bound a, Bound b) {
-  int64_t r = 0;
-  return a && b && !__builtin_add_overflow(*a, *b, &r) ? Bound(r) : std::nullopt;
-}
+Bound addBound(Bound a, Bound b) { return a && b ? addedIfExact(*a, *b) : std::nullopt; }
 
-Bound mulBound(Bound a, Bound b) {
-  int64_t r = 0;
-  return a && b && !__builtin_mul_overflow(*a, *b, &r) ? Bound(r) : std::nullopt;
-}
+Bound mulBound(Bound a, Bound b) { return a && b ? multipliedIfExact(*a, *b) : std::nullopt; }
 
 struct Range {
   Bound lower;
@@ -242,11 +281,12 @@ struct IntExprBuilder {
     IntExpr rest;
   };
   static Quotients quotients(const IntExpr& e, int64_t k) {
+    const int64_t q = floorDivide(e.constant_, k);
     std::vector<IntTerm> multiples;
     std::vector<IntTerm> byFacts;
     std::vector<IntTerm> rest;
     for (const IntTerm& t : e.terms()) {
-      if (t.coefficient % k == 0) {
+      if (divides(k, t.coefficient)) {
         multiples.push_back({t.coefficient / k, t.factors});
         continue;
       }
@@ -257,9 +297,8 @@ struct IntExprBuilder {
       }
       (quotient ? byFacts : rest).push_back(quotient ? std::move(*quotient) : t);
     }
-    const int64_t q = floorDivide(e.constant_, k);
     return {collect(q, std::move(multiples)), make(0, std::move(byFacts)),
-            collect(e.constant_ - q * k, std::move(rest))};
+            collect(modulo(e.constant_, k), std::move(rest))};
   }
 
   static bool holdsFraction(const IntTerm& t) {
@@ -280,8 +319,9 @@ struct IntExprBuilder {
 
   // t / b; a term without factors is a number.
   static std::optional<IntTerm> divideTerm(const IntTerm& t, const IntTerm& b) {
-    IntTerm quotient{t.coefficient / b.coefficient, t.factors};
-    if (t.coefficient % b.coefficient == 0 && removeAll(quotient.factors, b.factors)) {
+    IntTerm quotient{0, t.factors};
+    if (divides(b.coefficient, t.coefficient) && removeAll(quotient.factors, b.factors)) {
+      quotient.coefficient = t.coefficient / b.coefficient;
       return quotient;
     }
     if (b.coefficient < 0 || !holdsFraction(b)) {
@@ -297,14 +337,17 @@ struct IntExprBuilder {
   }
 
   static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
-    if (b.isConst(0) || b.terms().size() + (b.constant_ != 0 ? 1 : 0) != 1) {
+    if (b.isConst(0)) {
+      return std::nullopt;
+    }
+    if (b.terms().size() + (b.constant_ != 0 ? 1 : 0) != 1) {
       return a == b ? std::optional<IntExpr>(1) : std::nullopt;
     }
     int64_t k = b.terms().empty() ? b.constant_ : b.terms()[0].coefficient;
     if (a.isConst() && b.isConst()) {
-      return a.constant_ % k == 0 ? std::optional<IntExpr>(a.constant_ / k) : std::nullopt;
+      return divides(k, a.constant_) ? std::optional<IntExpr>(a.constant_ / k) : std::nullopt;
     }
-    if (a.constant_ % k != 0 || (!b.terms().empty() && a.constant_ != 0)) {
+    if (!divides(k, a.constant_) || (!b.terms().empty() && a.constant_ != 0)) {
       return std::nullopt;
     }
     int64_t constant = a.constant_ / k;
@@ -326,6 +369,7 @@ struct IntExprBuilder {
 };
 
 IntExpr::IntExpr(int64_t constant, std::vector<IntTerm> terms) : constant_(constant) {
+  checkTerms(terms.size());
   if (!terms.empty()) {
     terms_ = std::make_shared<const std::vector<IntTerm>>(std::move(terms));
   }
@@ -384,6 +428,7 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
   if (a.isConst(1) || b.isConst(1)) {
     return a.isConst(1) ? b : a;
   }
+  checkTerms(a.terms().size() * b.terms().size());
   std::vector<IntTerm> terms;
   for (const IntTerm& t : a.terms()) {
     if (b.constant_ != 0) {
@@ -392,6 +437,9 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
     for (const IntTerm& u : b.terms()) {
       IntTerm product{mulExact(t.coefficient, u.coefficient), t.factors};
       product.factors.insert(product.factors.end(), u.factors.begin(), u.factors.end());
+      check(product.factors.size() <= kMostFactors,
+            "[sizes] got a product of {} factors, expected at most {}; give parts of it as inputs",
+            product.factors.size(), kMostFactors);
       IntExprBuilder::sortAtoms(product.factors);
       terms.push_back(std::move(product));
     }
@@ -412,14 +460,16 @@ bool operator==(const IntExpr& a, const IntExpr& b) {
 }
 
 int64_t IntExpr::divisor() const {
-  int64_t g = constant_ < 0 ? -constant_ : constant_;
+  int64_t g = magnitude(constant_);
   for (const IntTerm& t : terms()) {
-    int64_t d = t.coefficient < 0 ? -t.coefficient : t.coefficient;
+    int64_t d = magnitude(t.coefficient);
     for (const IntAtomPtr& f : t.factors) {
-      if (__builtin_mul_overflow(d, std::max<int64_t>(1, f->facts.divisor), &d)) {
-        d = t.coefficient;
+      const std::optional<int64_t> more = multipliedIfExact(d, std::max<int64_t>(1, f->facts.divisor));
+      if (!more) {
+        d = magnitude(t.coefficient);
         break;
       }
+      d = *more;
     }
     g = std::gcd(g, d);
   }
@@ -464,10 +514,11 @@ bool cancelCommonFactors(IntExpr& dividend, IntExpr& divisor) {
 
 SymbolFacts factsBelow(const IntExpr& count) {
   std::optional<int64_t> upper = count.upper();
-  return {0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
+  return {0, upper ? std::max<int64_t>(1, *upper) - 1 : INT64_MAX, 1};
 }
 
 IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
+  checkDivisor(a, b);
   if (b.isConst(1) || a.isConst(0)) {
     return a;
   }
@@ -512,13 +563,14 @@ IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
 }
 
 IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
+  checkDivisor(a, b);
   if (std::optional<IntExpr> exact = divideExactly(a, b)) {
     return *exact;
   }
   if (b.isConst()) {
     int64_t k = b.constValue();
     if (a.isConst()) {
-      return -floorDivide(-a.constValue(), k);
+      return ceilDivide(a.constValue(), k);
     }
     auto [multiples, byFacts, rest] = IntExprBuilder::quotients(a, k);
     if (!multiples.isConst(0) || !byFacts.isConst(0)) {
@@ -529,22 +581,23 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
   }
   SymbolFacts facts{INT64_MIN, INT64_MAX, 1};
   if (a.lower() && *a.lower() >= 0) {
-    facts.lower = b.isConst() ? -floorDivide(-*a.lower(), b.constValue()) : std::min<int64_t>(*a.lower(), 1);
+    facts.lower = b.isConst() ? ceilDivide(*a.lower(), b.constValue()) : std::min<int64_t>(*a.lower(), 1);
   }
   if (a.upper() && *a.upper() >= 0) {
-    facts.upper = b.isConst() ? -floorDivide(-*a.upper(), b.constValue()) : *a.upper();
+    facts.upper = b.isConst() ? ceilDivide(*a.upper(), b.constValue()) : *a.upper();
   }
   return facts.lower == facts.upper ? facts.lower : IntExprBuilder::function(AtomKind::CeilDiv, a, b, facts);
 }
 
 IntExpr mod(const IntExpr& a, const IntExpr& b) {
+  checkDivisor(a, b);
   if (b.isConst(1) || divideExactly(a, b)) {
     return 0;
   }
   if (b.isConst()) {
     int64_t k = b.constValue();
     if (a.isConst()) {
-      return a.constValue() - floorDivide(a.constValue(), k) * k;
+      return modulo(a.constValue(), k);
     }
     auto [multiples, byFacts, rest] = IntExprBuilder::quotients(a, k);
     if (within(rest, k)) {
@@ -558,7 +611,7 @@ IntExpr mod(const IntExpr& a, const IntExpr& b) {
   if (a.lower().value_or(-1) >= 0 && provenLess(a, b)) {
     return a;
   }
-  return IntExprBuilder::function(AtomKind::Mod, a, b, {0, b.upper() ? *b.upper() - 1 : INT64_MAX, 1});
+  return IntExprBuilder::function(AtomKind::Mod, a, b, factsBelow(b));
 }
 
 namespace {

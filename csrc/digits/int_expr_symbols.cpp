@@ -12,6 +12,8 @@ namespace meshfuse {
 
 namespace {
 
+uint64_t magnitudeOf(int64_t a) { return a < 0 ? 0 - static_cast<uint64_t>(a) : static_cast<uint64_t>(a); }
+
 bool argsContain(const IntAtom& atom, std::string_view symbol) {
   return std::ranges::any_of(atom.args, [&](const IntExpr& arg) { return arg.contains(symbol); });
 }
@@ -99,7 +101,7 @@ std::string IntExpr::toString() const {
   }
   std::string text;
   for (const IntTerm& t : terms()) {
-    const int64_t c = t.coefficient < 0 ? -t.coefficient : t.coefficient;
+    const uint64_t c = magnitudeOf(t.coefficient);
     const bool isFirst = text.empty();
     text += t.coefficient < 0 ? (isFirst ? "-" : " - ") : (isFirst ? "" : " + ");
     text += joined(t.factors, "*", [](const IntAtomPtr& f) -> const std::string& { return f->key; });
@@ -108,7 +110,7 @@ std::string IntExpr::toString() const {
     }
   }
   if (constant_ != 0) {
-    text += constant_ < 0 ? fmt::format(" - {}", -constant_) : fmt::format(" + {}", constant_);
+    text += constant_ < 0 ? fmt::format(" - {}", magnitudeOf(constant_)) : fmt::format(" + {}", constant_);
   }
   return text;
 }

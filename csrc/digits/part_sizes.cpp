@@ -1,5 +1,7 @@
 #include "digits/part_sizes.h"
 
+#include <algorithm>
+
 namespace meshfuse {
 
 IntExpr largestOf(std::span<const IntExpr> sizes) {
@@ -12,7 +14,7 @@ IntExpr largestOf(std::span<const IntExpr> sizes) {
 
 bool areBlocks(std::span<const IntExpr> sizes) {
   IntExpr left = sumOf(sizes);
-  const IntExpr block = max(1, ceilDiv(left, std::ssize(sizes)));
+  const IntExpr block = max(1, ceilDiv(left, std::max<int64_t>(std::ssize(sizes), 1)));
   return std::ranges::all_of(sizes, [&](const IntExpr& size) {
     const IntExpr expected = min(block, left);
     left = left - size;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/exact.h"
 #include "base/ranges.h"
 #include "host/order_steps.h"
 #include "host/reference.h"
@@ -280,7 +281,7 @@ class HostBuilder {
           kept = std::move(block);
           continue;
         }
-        const int64_t offset = std::exchange(space, space + (block.isOnePiece() ? 0 : block.bytes));
+        const int64_t offset = std::exchange(space, addExact(space, block.isOnePiece() ? 0 : block.bytes));
         messages.push_back({peers[k], std::move(block), offset});
         c.team.ranks.push_back(peers[k]);
       }
@@ -344,13 +345,14 @@ class HostBuilder {
   }
 
   void countPeak() {
-    program_.peakBytes = program_.arenaBytes;
-    for (const Val* in : fusion_->inputs()) {
-      program_.peakBytes += in->isTensor() ? program_.tensors[position_.at(in->id())].bytes : 0;
-    }
-    for (int64_t i = 0; i < std::ssize(program_.outputs); i++) {
-      program_.peakBytes += program_.aliasOf[i] ? 0 : program_.tensors[program_.outputs[i]].bytes;
-    }
+    const auto bytesOfInput = [&](const Val* in) {
+      return in->isTensor() ? program_.tensors[position_.at(in->id())].bytes : 0;
+    };
+    const auto bytesOfOutput = [&](int64_t i) {
+      return program_.aliasOf[i] ? 0 : program_.tensors[program_.outputs[i]].bytes;
+    };
+    program_.peakBytes = addExact(program_.arenaBytes, addExact(sumExact(fusion_->inputs(), bytesOfInput),
+                                                                sumExact(indices(program_.outputs), bytesOfOutput)));
   }
 
   std::shared_ptr<const Fusion> fusion_;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/exact.h"
+
 namespace meshfuse {
 
 inline constexpr int64_t kArenaAlignment = 64;
@@ -16,11 +18,13 @@ struct MemoryBlock {
   int64_t tensor = -1;    // of a host program: the tensor in this memory; -1: a workspace
 
   bool meets(const MemoryBlock& other) const { return firstStep <= other.lastStep && other.firstStep <= lastStep; }
-  int64_t end() const { return offset + (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+  int64_t end() const {
+    return addExact(offset, addExact(bytes, kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+  }
 };
 
 // Fills in offsets, multiples of kArenaAlignment; returns the arena's size. Two blocks with overlapping lifetimes do not overlap in
-// memory. Deterministic: ties are resolved by position.
+// memory. Deterministic: ties are resolved by position. UserError if the size does not fit in 64 bits.
 int64_t planMemory(std::vector<MemoryBlock>& blocks);
 
 }  // namespace meshfuse

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -26,6 +27,12 @@ std::string markedText(const IterDomain& id, std::string_view binding, std::stri
 void IterDomain::parallelize(ParallelType type) {
   check(!replaced_ || type == ParallelType::Serial,
         "[parallelize] dim {} has been split, merged or resized; bind the loop dims that it became", toString());
+  // so that products of the numbers fit in 64 bits, and none is 0
+  const auto isCount = [](int64_t n) { return n >= 1 && n <= kMostDevices; };
+  const bool isAxis = type.axisFromLast() >= 0 && type.axisFromLast() < kMostDevices;
+  check(isAxis && (!type.isPart() || (isCount(type.pre()) && isCount(type.size()))),
+        "[parallelize] dim {} is bound to {}; expected an axis from 0, and parts of 1 to {} devices", toString(),
+        type.toString(), kMostDevices);
   parallelType_ = type;
 }
 

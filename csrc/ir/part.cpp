@@ -6,6 +6,8 @@
 #include <ranges>
 
 #include "base/error.h"
+#include "base/exact.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "ir/attribute_text.h"
 
@@ -32,12 +34,18 @@ IndexRun parseRun(std::string_view text) {
   const std::vector<int64_t> numbers =
       mapped(pieces(text, ":"), [](std::string_view part) { return numberIn<int64_t>(part).value_or(-1); });
   const int64_t step = numbers.size() == 3 ? numbers[2] : 1;
-  check((numbers.size() == 2 || numbers.size() == 3) && numbers[0] >= 0 && step > 0 && numbers[0] < numbers[1],
-        "expected a run of indices as start:stop or start:stop:step, got '{}'", text);
-  return {numbers[0], (numbers[1] - numbers[0] + step - 1) / step, step};
+  check((numbers.size() == 2 || numbers.size() == 3) && numbers[0] >= 0 && step > 0 && numbers[0] < numbers[1] &&
+            numbers[1] <= kMostTensorBytes && step <= kMostTensorBytes,
+        "expected a run of indices below 2^50 as start:stop or start:stop:step, got '{}'", text);
+  return {numbers[0], (numbers[1] - numbers[0] - 1) / step + 1, step};
 }
 
+constexpr int64_t kMostListed = int64_t{1} << 26;
+
 std::vector<int64_t> listed(const IndexRuns& runs) {
+  const int64_t count = countOf(runs);
+  check(count <= kMostListed, "[part] {} of {} indices is not one range, expected at most {}",
+        runs.empty() ? "none" : runText(runs[0]), count, kMostListed);
   std::vector<int64_t> out;
   for (const IndexRun& r : runs) {
     for (int64_t i = 0; i < r.count; i++) {
@@ -66,7 +74,7 @@ IndexRuns runsOf(const std::vector<int64_t>& indices) {
 
 }  // namespace
 
-int64_t countOf(const IndexRuns& runs) { return sumOf(runs, &IndexRun::count); }
+int64_t countOf(const IndexRuns& runs) { return sumExact(runs, &IndexRun::count); }
 
 IndexRuns intersection(const IndexRuns& a, const IndexRuns& b) {
   if (a.empty() || b.empty()) {
@@ -110,7 +118,7 @@ Part Part::whole(const std::vector<int64_t>& sizes) {
   return {mapped(sizes, [](int64_t n) { return n == 0 ? IndexRuns{} : IndexRuns{{0, n, 1}}; })};
 }
 
-int64_t Part::count() const { return productOf(dims, countOf); }
+int64_t Part::count() const { return productExact(dims, countOf); }
 
 std::vector<int64_t> Part::sizes() const { return mapped(dims, countOf); }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/exact.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "ir/attribute_text.h"
 
@@ -178,6 +180,9 @@ class Reader {
       parts.emplace_back();
       if (const size_t at = text.find("parts"); at != std::string_view::npos) {
         parts.back() = parseEach(trimmed(text.substr(at + 5)), parseInteger);
+        const bool areSizes = std::ranges::all_of(parts.back(), [](int64_t n) { return n >= 0; });
+        require(areSizes && sumExact(parts.back()) <= kMostTensorBytes && std::ssize(parts.back()) <= kMostDevices,
+                "the sizes of the parts of a tensor's dim");
         text = trimmed(text.substr(0, at));
       }
       state.dims.push_back(dim(text, mesh));
@@ -211,6 +216,7 @@ class Reader {
       text = trimmed(text.substr(blank));
     }
     require(!digits.empty(), "the digits of each dim");
+    require(productExact(digits, &PlanDigit::size) <= kMostTensorBytes, "digits of a tensor's dim");
     for (size_t k = digits.size() - 1; k > 0; k--) {
       digits[k - 1].stride = digits[k].stride * digits[k].size;
     }

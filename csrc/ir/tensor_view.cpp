@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 
@@ -99,6 +100,8 @@ TensorView* TensorView::partition(int64_t axis, const TensorView* sizes) {
   }
   const std::vector<IntExpr> shape = sizes->shape();
   const int64_t count = shape.size() == 1 && shape[0].isConst() ? shape[0].constValue() : 1;  // else element() refuses
+  check(count <= kMostDevices, "[partition] axis {} of {} got sizes of {} parts, expected at most {}", axis, toString(),
+        count, kMostDevices);
   std::vector<IntExpr> parts;
   for (int64_t k = 0; k < count; k++) {
     parts.push_back(sizes->element(k));

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "base/exact.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "digits/part_sizes.h"
 
@@ -204,10 +206,24 @@ class DomainVerifier : Verifier {
       require(!id->isReduction() || t_.definition() != nullptr,
               "dim {} is a reduction, but nothing computes the tensor", id);
     }
+    require(std::ssize(t_.getLogicalDomain()) <= kMostDims, "{} dims, expected at most {}; merge some with reshape",
+            t_.getLogicalDomain().size(), kMostDims);
+    checkBytes();
     const size_t stored = t_.noReductions().size();
     const size_t allocated = t_.getAllocationDomain().size();
     require(t_.contiguity().size() == stored, "{} contiguity flags for {} stored dims", t_.contiguity().size(), stored);
     require(allocated == stored, "the allocation domain has {} dims, the stored shape {}", allocated, stored);
+  }
+
+  // Of constant extents; those of 0 count as 1, so that the product of no dims, and so no stride, is larger.
+  void checkBytes() {
+    std::optional<int64_t> bytes = dataTypeSize(t_.dtype());
+    for (const IntExpr& extent : t_.shape()) {
+      const int64_t least = std::max<int64_t>(extent.isConst() ? extent.constValue() : 1, 1);
+      bytes = bytes ? multipliedIfExact(*bytes, least) : std::nullopt;
+    }
+    require(bytes && *bytes <= kMostTensorBytes, "extents {} of {} are more than 2^50 bytes; use smaller extents",
+            t_.shape(), name(t_.dtype()));
   }
 
   const TensorView& t_;

@@ -87,6 +87,7 @@ TensorView* arange(Operand start, Operand end, Operand step, DataType dtype) {
   Fusion& fusion = fusionOf({start, end, step});
   std::optional<double> stride = constantOf(fusion, step);
   check(stride.has_value() && *stride != 0, "[arange] the step is not a constant or is 0; use iota with a length");
+  check(std::fabs(*stride) < 0x1p63, "[arange] got step {}, expected less than 2^63", *stride);
   bool integers = start.dtype() == DataType::Int && end.dtype() == DataType::Int && step.dtype() == DataType::Int;
   if (integers) {
     IntExpr first = start.in(fusion)->intExpr();
@@ -99,6 +100,8 @@ TensorView* arange(Operand start, Operand end, Operand step, DataType dtype) {
   std::optional<double> last = constantOf(fusion, end);
   check(first.has_value() && last.has_value(), "[arange] a floating range is not constant; use iota with a length");
   double count = std::ceil((*last - *first) / *stride);
+  check(count < 0x1p53, "[arange] from {} to {} in steps of {} gives {} elements, expected less than 2^53", *first,
+        *last, *stride, count);
   return iota(fusion, IntExpr(static_cast<int64_t>(std::max(count, 0.0))), start, step, dtype);
 }
 

@@ -203,6 +203,15 @@ DataType promotedType(std::span<const Operand> operands) {
   return weigh(tensors, scalars).value_or(DataType::Double);
 }
 
+namespace {
+
+// As conversions of elements: a value that does not fit, or NaN, gives the lowest integer.
+int64_t truncatedTo64(double value) {
+  return value >= -0x1p63 && value < 0x1p63 ? static_cast<int64_t>(value) : INT64_MIN;
+}
+
+}  // namespace
+
 Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
   if (info(val->dtype()).category == info(type).category) {
     return val;
@@ -211,7 +220,7 @@ Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
   if (val->isConst()) {
     const double value = toDouble(val->constant());
     return wide == DataType::Double ? fusion.scalar(value)
-           : wide == DataType::Int  ? fusion.scalar(static_cast<int64_t>(value))
+           : wide == DataType::Int  ? fusion.scalar(truncatedTo64(value))
                                     : fusion.scalar(value != 0);
   }
   return castOp(wide, val);

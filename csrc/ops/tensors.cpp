@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "ops/shape_rules.h"
 
@@ -45,7 +46,7 @@ TensorView* makeContigConcreteTensor(const std::vector<int64_t>& shape, DataType
 }
 
 TensorViewBuilder& TensorViewBuilder::ndims(int64_t n) {
-  check(n >= 0, "[TensorViewBuilder] ndims is {}, expected 0 or more", n);
+  check(n >= 0 && n <= kMostDims, "[TensorViewBuilder] ndims is {}, expected 0 to {}", n, kMostDims);
   ndims_ = n;
   return *this;
 }

@@ -29,6 +29,8 @@ IntExpr clamped(const IntExpr& position, const IntExpr& extent) {
 // means it, and each further one would be several times as long.
 constexpr size_t kLongestExtent = 20000;
 
+constexpr int64_t kMostChunks = 1 << 16;
+
 struct Range {
   IntExpr start, stop, step;
 };
@@ -176,11 +178,13 @@ std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim) {
   check(shape[axis].isConst(), "[chunk] dim {} of {} has extent {}, expected a constant; cut it with slice", axis,
         describe(x), shape[axis].toString());
   int64_t extent = shape[axis].constValue();
-  int64_t length = std::max<int64_t>((extent + chunks - 1) / chunks, 1);
+  int64_t length = std::max<int64_t>(extent / chunks + (extent % chunks > 0 ? 1 : 0), 1);
+  check(extent / length <= kMostChunks, "[chunk] dim {} of {} in chunks of {} gives {} tensors, expected at most {}",
+        axis, describe(x), length, extent / length, kMostChunks);
   std::vector<TensorView*> parts;
-  for (int64_t start = 0; start < std::max<int64_t>(extent, 1); start += length) {
+  for (int64_t start = 0; start <= std::max<int64_t>(extent, 1) - 1; start += length) {
     auto ranges = mapped(shape, [](const IntExpr& whole) { return Range{0, whole, 1}; });
-    ranges[axis] = {start, std::min(start + length, extent), 1};
+    ranges[axis] = {start, start + std::min(length, extent - start), 1};
     parts.push_back(sliceRanges(x, ranges));
   }
   return parts;

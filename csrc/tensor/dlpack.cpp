@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "base/error.h"
+#include "base/limits.h"
 
 namespace meshfuse {
 
@@ -66,6 +67,9 @@ Tensor fromDlpack(ManagedTensor* handle) {
   std::optional<DataType> type = typeOf(t.dtype);
   check(type.has_value(), "[dlpack] type code {} of {} bits and {} lanes is none of {}; cast it", t.dtype.code,
         t.dtype.bits, t.dtype.lanes, fmt::join(std::views::transform(kDataTypes, &DataTypeInfo::name), ", "));
+  check(t.ndim >= 0 && t.ndim <= kMostDims && (t.ndim == 0 || t.shape != nullptr),
+        "[dlpack] the tensor has {} dims{}, expected a shape of 0 to {}; reshape it", t.ndim,
+        t.shape == nullptr ? " without a shape" : "", kMostDims);
   std::vector<int64_t> sizes(t.shape, t.shape + t.ndim);
   std::vector<int64_t> strides =
       t.strides == nullptr ? contiguousStrides(sizes) : std::vector<int64_t>(t.strides, t.strides + t.ndim);

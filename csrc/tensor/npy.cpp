@@ -8,12 +8,14 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <ranges>
 
 #include "base/error.h"
+#include "base/exact.h"
+#include "base/limits.h"
 #include "base/ranges.h"
+#include "base/regular_file.h"
 
 namespace meshfuse {
 
@@ -33,24 +35,96 @@ std::optional<DataType> typeOf(std::string_view text) {
 // The text after 'key': in the header, a Python dict.
 std::string_view valueOf(std::string_view header, std::string_view key, std::string_view file) {
   size_t at = header.find(fmt::format("'{}':", key));
-  check(at != std::string_view::npos, "[npy] {}: the header has no '{}'", file, key);
+  check(at != std::string_view::npos, "[npy] {}: the header has no '{}'; write the file with numpy.save", file, key);
   std::string_view value = header.substr(at + key.size() + 3);
   return value.substr(std::min(value.find_first_not_of(' '), value.size()));
 }
 
+// (2, 3)    (3,)    ()
 std::vector<int64_t> parseShape(std::string_view text, std::string_view file) {
-  check(text.starts_with('(') && text.find(')') != std::string_view::npos, "[npy] {}: the shape is no tuple", file);
+  check(text.starts_with('(') && text.find(')') != std::string_view::npos,
+        "[npy] {}: the shape is no tuple; write the file with numpy.save", file);
   text = text.substr(1, text.find(')') - 1);
   std::vector<int64_t> sizes;
-  while (text.find_first_not_of(" ,") != std::string_view::npos) {
-    text.remove_prefix(text.find_first_not_of(" ,"));
-    int64_t size = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    check(error == std::errc() && size >= 0, "[npy] {}: the shape holds something other than sizes", file);
+  while (text.find_first_not_of(' ') != std::string_view::npos) {
+    check(std::ssize(sizes) < kMostDims, "[npy] {}: the shape has more than {} dims; reshape the array", file,
+          kMostDims);
+    const size_t comma = std::min(text.find(','), text.size());
+    std::string_view number = text.substr(0, comma);
+    number.remove_prefix(std::min(number.find_first_not_of(' '), number.size()));
+    number = number.substr(0, number.find_last_not_of(' ') + 1);
+    int64_t size = -1;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), size);
+    check(error == std::errc() && end == number.data() + number.size() && size >= 0,
+          "[npy] {}: the shape has the size '{}', expected 0 or more, below 2^63", file, number.substr(0, 40));
     sizes.push_back(size);
-    text.remove_prefix(end - text.data());
+    text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return sizes;
+}
+
+bool parseOrder(std::string_view text, std::string_view file) {
+  const bool fortran = text.starts_with("True");
+  check(fortran || text.starts_with("False"), "[npy] {}: 'fortran_order' is '{}', expected True or False", file,
+        text.substr(0, 10));
+  return fortran;
+}
+
+constexpr size_t kMostPreface = 12;              // magic, version, length of the header
+constexpr size_t kMostHeader = size_t{1} << 16;  // numpy.load refuses more than 10,000 bytes
+
+struct Header {
+  DataType dtype = DataType::Float;
+  std::vector<int64_t> sizes;  // as the bytes lie: of a Fortran array in reverse
+  bool isFortran = false;
+  size_t dataBegin = 0;
+  int64_t dataBytes = 0;
+};
+
+// `bytes`: the file, or its beginning that holds the header; `fileBytes`: of the whole file.
+Header parseHeader(std::string_view bytes, int64_t fileBytes, std::string_view file) {
+  check(bytes.size() >= kMostPreface && bytes.starts_with(kMagic),
+        "[npy] {}: not an .npy file; write it with numpy.save", file);
+  int64_t version = bytes[6];
+  check(version >= 1 && version <= 3, "[npy] {}: format version {}, expected 1 to 3", file, version);
+  auto byte = [&](size_t k) { return static_cast<size_t>(static_cast<unsigned char>(bytes[k])); };
+  const size_t start = version == 1 ? 10 : 12;
+  const size_t length = byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
+  check(length <= kMostHeader, "[npy] {}: a header of {} bytes, expected at most {}; write the file with numpy.save",
+        file, length, kMostHeader);
+  check(bytes.size() >= start + length, "[npy] {}: the file ends inside the header; copy it whole", file);
+  const std::string_view header = bytes.substr(start, length);
+  std::string_view type = valueOf(header, "descr", file);
+  check(type.starts_with('\'') && type.find('\'', 1) != std::string_view::npos,
+        "[npy] {}: a structured type; save plain arrays", file);
+  type = type.substr(1, type.find('\'', 1) - 1);
+  const std::optional<DataType> dtype = typeOf(type);
+  check(dtype.has_value(), "[npy] {}: type '{}' is none of {}; convert it", file, type.substr(0, 40),
+        fmt::join(std::views::transform(kDataTypes, &DataTypeInfo::npy), ", "));
+  Header h{.dtype = *dtype,
+           .sizes = parseShape(valueOf(header, "shape", file), file),
+           .isFortran = parseOrder(valueOf(header, "fortran_order", file), file),
+           .dataBegin = start + length,
+           .dataBytes = 0};
+  // before there is memory for it
+  std::optional<int64_t> needed = dataTypeSize(*dtype);
+  for (const int64_t s : h.sizes) {
+    needed = needed ? multipliedIfExact(*needed, std::max<int64_t>(s, 1)) : std::nullopt;
+  }
+  check(needed.has_value(), "[npy] {}: an array of sizes [{}] of {} has more than 2^63 bytes; expected fewer", file,
+        fmt::join(h.sizes, ", "), name(*dtype));
+  h.dataBytes = contains(h.sizes, 0) ? 0 : *needed;
+  const int64_t data = fileBytes - static_cast<int64_t>(h.dataBegin);
+  check(data >= h.dataBytes, "[npy] {}: {} bytes of data, the shape needs {}; copy the file whole", file, data,
+        h.dataBytes);
+  if (h.isFortran) {
+    std::ranges::reverse(h.sizes);
+  }
+  return h;
+}
+
+Tensor ordered(const Tensor& t, bool isFortran) {
+  return isFortran ? t.permute(mapped<int64_t>(indices(t.sizes()) | std::views::reverse, std::identity())) : t;
 }
 
 }  // namespace
@@ -72,38 +146,10 @@ std::string npyBytes(const Tensor& tensor) {
 }
 
 Tensor parseNpy(std::string_view bytes, std::string_view file) {
-  check(bytes.size() >= 12 && bytes.starts_with(kMagic), "[npy] {}: not an .npy file; write it with numpy.save", file);
-  int64_t version = bytes[6];
-  check(version >= 1 && version <= 3, "[npy] {}: format version {}, expected 1 to 3", file, version);
-  auto byte = [&](size_t k) { return static_cast<size_t>(static_cast<unsigned char>(bytes[k])); };
-  size_t start = version == 1 ? 10 : 12;
-  size_t length = byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
-  check(bytes.size() >= start + length, "[npy] {}: the file ends inside the header", file);
-  std::string_view header = bytes.substr(start, length);
-  std::string_view type = valueOf(header, "descr", file);
-  check(type.starts_with('\'') && type.find('\'', 1) != std::string_view::npos,
-        "[npy] {}: a structured type; save plain arrays", file);
-  type = type.substr(1, type.find('\'', 1) - 1);
-  std::optional<DataType> dtype = typeOf(type);
-  check(dtype.has_value(), "[npy] {}: type '{}' is none of {}; convert it", file, type,
-        fmt::join(std::views::transform(kDataTypes, &DataTypeInfo::npy), ", "));
-  bool fortran = valueOf(header, "fortran_order", file).starts_with("True");
-  std::vector<int64_t> sizes = parseShape(valueOf(header, "shape", file), file);
-  std::vector<int64_t> order;
-  if (fortran) {
-    std::ranges::reverse(sizes);
-    order = mapped<int64_t>(indices(sizes) | std::views::reverse, std::identity());
-  }
-  // before there is memory for it
-  int64_t expected = dataTypeSize(*dtype);
-  for (int64_t s : sizes) {
-    check(!__builtin_mul_overflow(expected, s, &expected), "[npy] {}: the shape is too large", file);
-  }
-  std::string_view data = bytes.substr(start + length);
-  check(std::ssize(data) >= expected, "[npy] {}: {} bytes of data, the shape needs {}", file, data.size(), expected);
-  Tensor t = Tensor::empty(sizes, *dtype, DeviceId::cpu());
-  std::memcpy(t.data(), data.data(), expected);
-  return fortran ? t.permute(order) : t;
+  const Header h = parseHeader(bytes, std::ssize(bytes), file);
+  Tensor t = Tensor::empty(h.sizes, h.dtype, DeviceId::cpu());
+  std::memcpy(t.data(), bytes.data() + h.dataBegin, h.dataBytes);
+  return ordered(t, h.isFortran);
 }
 
 void writeNpy(const std::string& path, const Tensor& tensor) {
@@ -116,10 +162,15 @@ void writeNpy(const std::string& path, const Tensor& tensor) {
 }
 
 Tensor readNpy(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  check(in.good(), "[npy] cannot open {}; check that it exists and is readable", path);
-  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  return parseNpy(bytes, path);
+  const RegularFile file("npy", path);
+  std::string begin(std::min<size_t>(file.size(), kMostPreface + kMostHeader), '\0');
+  file.read(begin.data(), std::ssize(begin));
+  const Header h = parseHeader(begin, file.size(), path);
+  Tensor t = Tensor::empty(h.sizes, h.dtype, DeviceId::cpu());
+  const int64_t known = std::min(h.dataBytes, std::ssize(begin) - static_cast<int64_t>(h.dataBegin));
+  std::memcpy(t.data(), begin.data() + h.dataBegin, known);
+  file.read(t.data_as<char>() + known, h.dataBytes - known);
+  return ordered(t, h.isFortran);
 }
 
 }  // namespace meshfuse

@@ -6,11 +6,14 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <ranges>
 
 #include "base/error.h"
+#include "base/exact.h"
 #include "base/hash.h"
 #include "base/ranges.h"
 #include "tensor/allocator.h"
@@ -21,17 +24,42 @@ namespace {
 
 std::string listText(std::span<const int64_t> values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
 
-int64_t countElements(std::span<const int64_t> sizes) {
-  check(std::ranges::none_of(sizes, [](int64_t s) { return s < 0; }),
-        "[tensor] sizes {} contain a negative size; expected at least 0", listText(sizes));
-  if (contains(sizes, 0)) {
-    return 0;
+// The bytes of an array without gaps. Dims of size 0 count as 1: then no product of some of the sizes overflows, and so no stride.
+std::optional<int64_t> bytesOf(std::span<const int64_t> sizes, DataType dtype) {
+  std::optional<int64_t> bytes = dataTypeSize(dtype);
+  for (const int64_t s : sizes) {
+    bytes = bytes ? multipliedIfExact(*bytes, std::max<int64_t>(s, 1)) : std::nullopt;
   }
-  int64_t count = 1;
-  for (int64_t s : sizes) {
-    check(!__builtin_mul_overflow(count, s, &count), "[tensor] sizes {} have more than 2^63 elements", listText(sizes));
+  return bytes;
+}
+
+// The number of elements, of sizes that a tensor may have: no size is negative, and the bytes of its elements fit in 64 bits.
+int64_t countElements(std::span<const int64_t> sizes, DataType dtype) {
+  if (std::ranges::any_of(sizes, [](int64_t s) { return s < 0; })) [[unlikely]] {
+    throwUserError(fmt::format("[tensor] sizes {} contain a negative size; expected at least 0", listText(sizes)));
   }
-  return count;
+  if (!bytesOf(sizes, dtype)) [[unlikely]] {
+    throwUserError(
+        fmt::format("[tensor] sizes {} of {} have more than 2^63 bytes; expected fewer", listText(sizes), name(dtype)));
+  }
+  return productOf(sizes);
+}
+
+// The offsets of all elements, in bytes, must fit in 64 bits.
+void checkOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides, DataType dtype) {
+  std::optional<int64_t> farthest = 0;
+  for (const int64_t k : indices(sizes)) {
+    const std::optional<int64_t> offset = multipliedIfExact(std::max<int64_t>(sizes[k] - 1, 0), strides[k]);
+    const std::optional<int64_t> size =
+        offset && *offset != INT64_MIN ? std::optional(std::abs(*offset)) : std::nullopt;
+    farthest = size && farthest ? addedIfExact(*farthest, *size) : std::nullopt;
+  }
+  const bool fits = farthest && *farthest < INT64_MAX && multipliedIfExact(*farthest + 1, dataTypeSize(dtype));
+  if (!fits) [[unlikely]] {
+    throwUserError(
+        fmt::format("[tensor] strides {} for sizes {} of {} lead to offsets of more than 2^63 bytes; expected fewer",
+                    listText(strides), listText(sizes), name(dtype)));
+  }
 }
 
 // The host reads the memory of another device from the first element on.
@@ -109,7 +137,7 @@ std::vector<int64_t> stridesOf(std::span<const int64_t> sizes, const Dims& dims)
   int64_t stride = 1;
   for (int64_t dim : dims) {
     strides[dim] = stride;
-    stride *= std::max<int64_t>(sizes[dim], 1);
+    stride = mulExact(stride, std::max<int64_t>(sizes[dim], 1));
   }
   return strides;
 }
@@ -165,11 +193,7 @@ Tensor::Tensor(std::shared_ptr<void> storage, void* data, DataType dtype, std::v
       strides_(std::move(strides)) {}
 
 Tensor Tensor::empty(std::vector<int64_t> sizes, DataType dtype, DeviceId device) {
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(countElements(sizes), dataTypeSize(dtype), &bytes)) {
-    throwUserError(
-        fmt::format("[tensor] sizes {} of {} have more than 2^63 bytes; expected fewer", listText(sizes), name(dtype)));
-  }
+  const int64_t bytes = countElements(sizes, dtype) * dataTypeSize(dtype);
   std::vector<int64_t> strides = contiguousStrides(sizes);
   if (device != DeviceId::cpu()) {
     DeviceMemory& memory = registeredDevice(device);
@@ -196,9 +220,10 @@ Tensor Tensor::full(std::vector<int64_t> sizes, DataType dtype, double value) {
 
 Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
                     std::shared_ptr<void> owner, DeviceId device) {
-  int64_t count = countElements(sizes);
+  int64_t count = countElements(sizes, dtype);
   check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride for each dim",
         sizes.size(), strides.size());
+  checkOffsets(sizes, strides, dtype);
   check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
   DeviceMemory* const memory = device == DeviceId::cpu() ? nullptr : &registeredDevice(device);
   checkStrides(memory, strides);
@@ -244,13 +269,15 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
         listText(sizes_), listText(strides_));
   const auto unknown = std::ranges::find(sizes, -1);
   if (unknown != sizes.end()) {
-    const int64_t known = -productOf(sizes);  // the product without the -1
+    *unknown = 1;
+    const int64_t known = countElements(sizes, dtype_);
+    *unknown = -1;
     check(known != 0 && numel() % known == 0, "[view] no size for the -1 in {} makes {} elements", listText(sizes),
           numel());
     *unknown = numel() / known;
   }
-  check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes),
-        countElements(sizes), numel());
+  const int64_t count = countElements(sizes, dtype_);
+  check(count == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes), count, numel());
   std::vector<int64_t> strides = contiguousStrides(sizes);
   return strided(std::move(sizes), std::move(strides));
 }
@@ -260,10 +287,12 @@ Tensor Tensor::strided(std::vector<int64_t> sizes, std::vector<int64_t> strides,
 }
 
 Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
-  countElements(sizes);
+  countElements(sizes, dtype_);
   check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride for each dim",
         sizes.size(), strides.size());
-  check(offset >= 0, "[asStrided] offset {}; expected at least 0", offset);
+  checkOffsets(sizes, strides, dtype_);
+  check(offset >= 0 && multipliedIfExact(offset, dataTypeSize(dtype_)),
+        "[asStrided] offset {}; expected at least 0 and less than 2^63 bytes", offset);
   checkStrides(memory_, strides);
   return strided(std::move(sizes), std::move(strides), offset);
 }
@@ -275,8 +304,8 @@ Tensor Tensor::slice(int64_t axis, int64_t start, int64_t stop, int64_t step) co
         "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size", start, stop, axis, sizes_[k]);
   std::vector<int64_t> sizes = sizes_;
   std::vector<int64_t> strides = strides_;
-  sizes[k] = (stop - start + step - 1) / step;
-  strides[k] *= step;
+  sizes[k] = start == stop ? 0 : (stop - start - 1) / step + 1;
+  strides[k] *= sizes[k] > 1 ? step : 1;  // a dim of one element has no second one to step to
   return strided(std::move(sizes), std::move(strides), start == stop ? 0 : start * strides_[k]);
 }
 
@@ -318,7 +347,7 @@ Tensor Tensor::expand(std::vector<int64_t> sizes) const {
     check(old == sizes[k] || old == 1, "[expand] dim {} from {} to {}; only dims of size 1 stretch", k, old, sizes[k]);
     strides[k] = old == sizes[k] ? strides_[k - lead] : 0;
   }
-  countElements(sizes);
+  countElements(sizes, dtype_);
   return strided(std::move(sizes), std::move(strides));
 }
 
@@ -327,7 +356,7 @@ Tensor Tensor::contiguous() const { return isContiguous() ? *this : clone(); }
 Tensor Tensor::withGlobalShape(std::vector<int64_t> sizes) const {
   check(sizes.size() == sizes_.size(), "[withGlobalShape] got {} for a part of sizes {}; give one size for each dim",
         listText(sizes), listText(sizes_));
-  countElements(sizes);
+  countElements(sizes, dtype_);
   Tensor t = *this;
   t.globalShape_ = std::make_shared<const std::vector<int64_t>>(std::move(sizes));
   return t;

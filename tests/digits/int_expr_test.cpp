@@ -311,9 +311,42 @@ TEST(IntExpr, PrintsAndRefuses) {
     fails(deep + "n", "nest more than 256 levels deep at offset");
   }
   EXPECT_EQ(parseIntExpr(std::string(200, '(') + "n" + std::string(200, ')')), sym("n"));
-  EXPECT_THROW((void)(sym("n") * INT64_MAX * 2), InternalError);
+  EXPECT_THROW((void)(sym("n") * INT64_MAX * 2), UserError);
   EXPECT_THROW((void)sym("n").constValue(), InternalError);
   EXPECT_THROW((void)sym("n").evaluate([](std::string_view) { return std::nullopt; }), InternalError);
+}
+
+// Sizes of a program that do not fit in 64 bits, and divisors that its numbers lead to, are the user's.
+TEST(IntExpr, ResultsThatDoNotFitAreUserErrors) {
+  const IntExpr most = INT64_MAX;
+  const IntExpr least = INT64_MIN;
+  const IntExpr i = sym("i");
+  const IntExpr k = IntExpr::symbol("k");
+  const auto with = [](int64_t value) { return [=](std::string_view) { return std::optional<int64_t>(value); }; };
+  EXPECT_THROW((void)(most + 1), UserError);
+  EXPECT_THROW((void)(most * 2), UserError);
+  EXPECT_THROW((void)(i * most * 2), UserError);
+  EXPECT_THROW((void)(i * most + i), UserError);
+  EXPECT_THROW((void)(k * most).evaluate(with(2)), UserError);
+  EXPECT_THROW((void)(k + most).evaluate(with(1)), UserError);
+  EXPECT_THROW((void)(k * most).substitute([](std::string_view) { return std::optional<IntExpr>(2); }), UserError);
+  for (const int64_t divisor : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
+    EXPECT_THROW((void)floorDiv(sym("N"), k).evaluate(with(divisor)), UserError) << divisor;
+    EXPECT_THROW((void)ceilDiv(7, k).evaluate(with(divisor)), UserError) << divisor;
+    EXPECT_THROW((void)mod(k + 7, k).evaluate(with(divisor)), UserError) << divisor;
+    EXPECT_THROW((void)floorDiv(sym("c"), k).substitute([&](std::string_view name) {
+      return name == "k" ? std::optional<IntExpr>(divisor) : std::nullopt;
+    }),
+                 UserError)
+        << divisor;
+  }
+  EXPECT_EQ(ceilDiv(least, 3).constValue(), INT64_MIN / 3);
+  EXPECT_EQ(floorDiv(least, 3).constValue(), INT64_MIN / 3 - 1);
+  EXPECT_EQ(mod(least, 3).constValue(), 1);
+  EXPECT_EQ((i * least + least).toString(), "-i*9223372036854775808 - 9223372036854775808");
+  EXPECT_TRUE((i * least + least).divisibleBy(2));
+  EXPECT_EQ(divideExactly(i * least, i * -1), std::nullopt);
+  EXPECT_EQ(divideExactly(least, -1), std::nullopt);
 }
 
 }  // namespace

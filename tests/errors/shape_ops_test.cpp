@@ -56,6 +56,45 @@ TEST_F(ShapeOps, Windows) {
   expectUserError([&] { size(x, 2); }, {"[size]", "axis 2"});
 }
 
+// 2^32 is no axis 0, and what does not fit in 64 bits no small extent.
+TEST_F(ShapeOps, NumbersThatDoNotFit) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  constexpr int64_t kAxis = int64_t{1} << 32;
+  expectUserError([&] { squeeze(x, kAxis); }, {"[squeeze]", "axis 4294967296"});
+  expectUserError([&] { unsqueeze(x, kAxis); }, {"[unsqueeze]", "axis 4294967296"});
+  expectUserError([&] { transpose(x, 0, kAxis); }, {"[transpose]", "axis 4294967296"});
+  expectUserError([&] { permute(x, {0, kAxis}); }, {"[permute]", "axis 4294967296"});
+  expectUserError([&] { cat({x, x}, kAxis); }, {"[cat]", "axis 4294967296"});
+  expectUserError([&] { chunk(x, 2, kAxis); }, {"[chunk]", "axis 4294967296"});
+  expectUserError([&] { size(x, kAxis); }, {"[size]", "axis 4294967296"});
+  expectUserError([&] { sum(x, {kAxis}); }, {"[sum]", "axis 4294967296"});
+  expectUserError([&] { softmax(x, kAxis); }, {"[softmax]", "axis 4294967296"});
+  expectUserError([&] { flatten(x, 0, kAxis); }, {"[flatten]", "axis 4294967296"});
+  expectUserError([&] { x->split(kAxis, 2); }, {"[split]", "axis 4294967296"});
+  expectUserError([&] { x->merge(kAxis); }, {"[merge]", "axis 4294967296"});
+  expectUserError([&] { (void)x->axis(kAxis); }, {"[axis]", "axis 4294967296"});
+  expectUserError([&] { x->axis(0)->parallelize(ParallelType::device(-1)); }, {"[parallelize]", "expected an axis"});
+  expectUserError([&] { x->axis(0)->parallelize(ParallelType::device(0, kAxis, kAxis)); },
+                  {"[parallelize]", "parts of 1 to 1048576"});
+  expectUserError([&] { makeSymbolicTensor(kHuge); }, {"ndims is 4611686018427387904, expected 0 to 64"});
+  expectUserError([&] { repeat(x, {kHuge, kHuge}); }, {"[sizes]", "2 * 4611686018427387904"});
+  expectUserError([&] { pad(x, {INT64_MAX, INT64_MAX}); }, {"[sizes]", "3 + 9223372036854775807"});
+  expectUserError(
+      [&] {
+        cat({makeConcreteTensor({INT64_MAX}), makeConcreteTensor({1})}, 0);
+      },
+      {"[sizes]", "9223372036854775807 + 1"});
+  expectUserError([&] { reshape(x, {kHuge, kHuge}); }, {"[sizes]", "4611686018427387904 * 4611686018427387904"});
+  expectUserError([&] { chunk(makeConcreteTensor({kHuge}), INT64_MAX, 0); }, {"[chunk]", "expected at most 65536"});
+  EXPECT_EQ(chunk(x, INT64_MAX, 1).size(), 3u);
+  expectUserError([&] { arange(0.0, 1e300, 1.0); }, {"[arange]", "expected less than 2^53"});
+  expectUserError([&] { arange(INT64_MIN, INT64_MAX, int64_t{1}); }, {"[sizes]"});
+  expectUserError([&] { arange(0, 5, INT64_MIN); }, {"[arange]", "step -9"});
+  expectUserError([&] { iota(fusion, -kHuge, 0, 1); }, {"[iota]", "length -4611686018427387904"});
+  expectUserError([&] { x->partition(0, makeConcreteTensor({kHuge}, DataType::Int)); },
+                  {"[partition]", "at most 1048576"});
+}
+
 TEST_F(ShapeOps, SizesThatAreNoScalars) {
   expectUserError(
       [&] {

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "base/error.h"
+
 namespace meshfuse {
 
 namespace {
@@ -142,6 +144,13 @@ TEST(MemoryPlan, ManyBlocksArePlannedFast) {
   std::vector<MemoryBlock> blocks = randomBlocks(random, 5000, 5000, 100000);
   int64_t size = planMemory(blocks);
   EXPECT_GE(size, lowerBound(blocks));
+}
+
+TEST(MemoryPlan, ASumOfBytesThatDoesNotFitIsAUserError) {
+  std::vector<MemoryBlock> together(3, MemoryBlock{.bytes = int64_t{1} << 62, .firstStep = 0, .lastStep = 1});
+  EXPECT_THROW((void)planMemory(together), UserError);
+  std::vector<MemoryBlock> one{{.bytes = INT64_MAX, .firstStep = 0, .lastStep = 1}};
+  EXPECT_THROW((void)planMemory(one), UserError);
 }
 
 }  // namespace

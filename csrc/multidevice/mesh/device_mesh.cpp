@@ -10,6 +10,7 @@
 #include <ranges>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -48,13 +49,30 @@ void checkAxisName(std::string_view name) {
 void checkDevices(const std::vector<int64_t>& ids) {
   std::vector<int64_t> sorted = ids;
   std::ranges::sort(sorted);
-  check(sorted.empty() || sorted.front() >= 0, "[mesh] device ids are ranks, at least 0; got {}",
-        sorted.empty() ? 0 : sorted.front());
+  const int64_t wrong = sorted.empty() ? 0 : sorted.front() < 0 ? sorted.front() : sorted.back();
+  check(wrong >= 0 && wrong < kMostDevices, "[mesh] device ids are ranks, 0 to {}; got {}", kMostDevices - 1, wrong);
   auto repeated = std::ranges::adjacent_find(sorted);
   if (repeated != sorted.end()) {
     throwUserError(
         fmt::format("[mesh] device {} is listed twice in [{}]; list each rank once", *repeated, fmt::join(ids, ", ")));
   }
+}
+
+void checkSize(const DeviceMesh::Axis& axis) {
+  const int64_t size = axis.size.value_or(1);
+  check(size >= 1 && size <= kMostDevices, "[mesh] axis {} has size {}; a mesh axis has 1 to {} devices", axis.name,
+        size, kMostDevices);
+}
+
+// The devices of axes whose sizes are known; each size has been checked.
+int64_t countDevices(const std::vector<DeviceMesh::Axis>& axes) {
+  int64_t count = 1;
+  for (const DeviceMesh::Axis& axis : axes) {
+    count *= axis.size.value_or(1);
+    check(count <= kMostDevices, "[mesh] the axes up to {} have {} devices; expected at most {} in a mesh", axis.name,
+          count, kMostDevices);
+  }
+  return count;
 }
 
 std::vector<int64_t> countFromZero(int64_t n) {
@@ -116,15 +134,11 @@ DeviceMesh::DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape)
 DeviceMesh DeviceMesh::createForShape(std::vector<int64_t> shape) { return create(unnamedAxes(shape)); }
 
 DeviceMesh DeviceMesh::create(std::vector<Axis> axes) {
-  int64_t count = 1;
-  for (const Axis& axis : axes) {
-    if (!axis.size) {
-      return create(std::move(axes), {});
-    }
-    check(*axis.size >= 1, "[mesh] axis {} has size {}; a mesh axis has at least 1 device", axis.name, *axis.size);
-    check(!__builtin_mul_overflow(count, *axis.size, &count) && count <= (int64_t{1} << 24),
-          "[mesh] the mesh has more than 2^24 devices; check the sizes of its axes");
+  if (!std::ranges::all_of(axes, [](const Axis& axis) { return axis.size.has_value(); })) {
+    return create(std::move(axes), {});
   }
+  std::ranges::for_each(axes, checkSize);
+  const int64_t count = countDevices(axes);
   return create(std::move(axes), countFromZero(count));
 }
 
@@ -132,19 +146,17 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) 
   check(!axes.empty(), "[mesh] a mesh needs at least one axis; got none");
   checkDevices(ids);
   Grid grid;
-  int64_t count = 1;
+  std::ranges::for_each(axes, checkSize);
+  const int64_t count = countDevices(axes);
   bool symbolic = false;
   std::string shape;
   for (const Axis& axis : axes) {
     checkAxisName(axis.name);
     check(!meshfuse::contains(grid.names, axis.name), "[mesh] two axes are named {}; give each axis a name of its own",
           axis.name);
-    check(!axis.size || *axis.size >= 1, "[mesh] axis {} has size {}; a mesh axis has at least 1 device", axis.name,
-          axis.size.value_or(0));
     grid.names.push_back(axis.name);
     grid.sizes.push_back(axis.size ? IntExpr(*axis.size) : IntExpr::symbol(axis.name, {.lower = 1}));
     symbolic |= !axis.size;
-    count *= axis.size.value_or(1);
     shape += fmt::format("{}{}", shape.empty() ? "" : " x ", axis.size ? fmt::format("{}", *axis.size) : axis.name);
   }
   check(symbolic ? ids.empty() : std::ssize(ids) == count, "[mesh] {} device ids for a mesh of {}; {}", ids.size(),
@@ -170,7 +182,8 @@ DeviceMesh DeviceMesh::hint(const MeshSizes& sizes) const {
     const auto position = static_cast<size_t>(axisOf(axis(name)));
     check(!hinted.sizes[position].isConst(), "[mesh] axis {} has size {}; only an axis of symbolic size takes a hint",
           name, hinted.sizes[position].toString());
-    check(size >= 1, "[mesh] the hint for axis {} is {}; a mesh axis has at least 1 device", name, size);
+    check(size >= 1 && size <= kMostDevices, "[mesh] the hint for axis {} is {}; a mesh axis has 1 to {} devices", name,
+          size, kMostDevices);
     hinted.hints[position] = size;
   }
   DeviceMesh mesh;
@@ -228,7 +241,7 @@ int64_t DeviceMesh::axisOf(ParallelType type) const {
     throwUserError(fmt::format("[mesh] {} is not a mesh axis; use DIDx, DIDy or DIDz", type.toString()));
   }
   int64_t axis = numAxes() - 1 - type.axisFromLast();
-  if (axis < 0) {
+  if (axis < 0 || axis >= numAxes()) {
     const std::string all = joined(std::views::iota(int64_t{0}, numAxes()), ", ", [&](int64_t k) {
       return fmt::format("{} ({})", typeOf(k).toString(), axisName(k));
     });

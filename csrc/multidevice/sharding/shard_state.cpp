@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/exact.h"
 #include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
@@ -174,7 +175,7 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
   int64_t size = 1;
   for (const LoopTransform& t : tv->loopTransforms()) {
     if (t.kind == LoopTransform::Kind::Split && t.factor.isConst()) {
-      size *= t.factor.constValue();
+      size = mulExact(size, t.factor.constValue());
     }
   }
   Fusion scratch;
@@ -205,7 +206,7 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
       assumed->push_back(k);
     }
     for (const Digit& d : state.dims[k].digits()) {
-      shape[k] *= d.owner.isDevice() ? d.size.constValue() : 1;
+      shape[k] = mulExact(shape[k], d.owner.isDevice() ? d.size.constValue() : 1);
     }
   }
   return shape;

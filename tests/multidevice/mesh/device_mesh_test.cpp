@@ -124,7 +124,7 @@ TEST(DeviceMesh, Mistakes) {
               DeviceMesh({3, 1, 2, 1}, {2, 2});
             }),
             "[mesh] device 1 is listed twice in [3, 1, 2, 1]; list each rank once");
-  EXPECT_EQ(refusal([] { DeviceMesh({-1}); }), "[mesh] device ids are ranks, at least 0; got -1");
+  EXPECT_EQ(refusal([] { DeviceMesh({-1}); }), "[mesh] device ids are ranks, 0 to 1048575; got -1");
   EXPECT_EQ(refusal([] {
               DeviceMesh({0, 1, 2}, {2, 2});
             }),
@@ -132,7 +132,7 @@ TEST(DeviceMesh, Mistakes) {
   EXPECT_EQ(refusal([] {
               (void)DeviceMesh::createForShape({2, 0});
             }),
-            "[mesh] axis x has size 0; a mesh axis has at least 1 device");
+            "[mesh] axis x has size 0; a mesh axis has 1 to 1048576 devices");
   EXPECT_EQ(refusal([] { (void)DeviceMesh::createForShape({}); }), "[mesh] a mesh needs at least one axis; got none");
   EXPECT_EQ(made({{"a", 2}, {"a", 2}}), "[mesh] two axes are named a; give each axis a name of its own");
   EXPECT_EQ(
@@ -252,6 +252,38 @@ TEST(ParallelType, NamesReadBack) {
   for (const char* text : {"DID", "DID2", "DIDw", "DID-3", "TIDx", ""}) {
     EXPECT_EQ(parseParallelType(text), std::nullopt) << text;
   }
+}
+
+// Nothing is as large as the number says before it has been checked.
+TEST(DeviceMesh, NumbersOfDevicesAreBounded) {
+  static constexpr int64_t kHuge = int64_t{1} << 32;
+  EXPECT_NE(errorOf([] {
+              (void)DeviceMesh({0, int64_t{1} << 31});
+            }).find("0 to 1048575; got 2147483648"),
+            std::string::npos);
+  EXPECT_NE(errorOf([] { (void)DeviceMesh({INT64_MIN, 1}); }).find("got -9223372036854775808"), std::string::npos);
+  EXPECT_NE(errorOf([] { (void)DeviceMesh::createForNumDevices(kHuge); }).find("axis x has size 4294967296"),
+            std::string::npos);
+  EXPECT_NE(errorOf([] {
+              (void)DeviceMesh::createForShape({1 << 20, 1 << 20, 1 << 20, 1 << 20});
+            }).find("have 1099511627776 devices; expected at most 1048576"),
+            std::string::npos);
+  EXPECT_NE(errorOf([] {
+              (void)DeviceMesh({0, 1}, {kHuge, kHuge});
+            }).find("axis y has size 4294967296"),
+            std::string::npos);
+  EXPECT_NE(errorOf([] {
+              (void)DeviceMesh::create({{"dp", 2}, {"tp"}}).bind({{"tp", kHuge}});
+            }).find("4294967296"),
+            std::string::npos);
+  EXPECT_NE(errorOf([] {
+              (void)DeviceMesh::create({{"tp"}}).hint({{"tp", kHuge}});
+            }).find("4294967296"),
+            std::string::npos);
+  const DeviceMesh mesh({0, 1});
+  EXPECT_NE(errorOf([&] { (void)mesh.axisOf(ParallelType::device(INT64_MAX - 1)); }).find("needs a mesh of at least"),
+            std::string::npos);
+  EXPECT_NE(errorOf([&] { (void)mesh.axis("x", kHuge, kHuge); }).find("no part of size 4294967296"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,11 @@
+#include "base/exact.h"
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+void throwInexact(int64_t a, char operation, int64_t b) {
+  throwUserError(fmt::format("[sizes] got {} {} {}, expected a result of 64 bits; use smaller sizes", a, operation, b));
+}
+
+}  // namespace meshfuse
