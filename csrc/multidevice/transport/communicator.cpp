@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <new>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
+#include "base/exact.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/call_queue.h"
@@ -57,6 +60,8 @@ class SelfCommunicator final : public Communicator {
   std::string failure_;
 };
 
+constexpr int64_t kMostElementBytes = 8;
+
 thread_local Communicator* threadWorld = nullptr;
 
 void checkCounts(Collective kind, const Team& team, std::span<const int64_t> counts) {
@@ -72,19 +77,27 @@ void checkCounts(Collective kind, const Team& team, std::span<const int64_t> cou
 CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts) {
   checkCounts(call.kind, team, counts);
   call.ragged = true;
-  call.count = sumOf(counts);
+  call.count = sumExact(counts);
   call.countHash = shortHash(std::accumulate(counts.begin(), counts.end(), uint64_t{counts.size()}, hashCombine));
   return call;
 }
 
-// UserError unless counts, root and buffers are valid.
+// The root of a call, as a record keeps it; UserError unless it is a position of the team.
+int32_t checkedRoot(Collective kind, const Team& team, int64_t root) {
+  check(root >= 0 && root < std::ssize(team.ranks), "[{}] root is position {} of a team of {} ranks, expected 0 to {}",
+        name(kind), root, team.ranks.size(), std::ssize(team.ranks) - 1);
+  return static_cast<int32_t>(root);
+}
+
+// UserError unless the counts, the bytes of both buffers, and the buffers are valid.
 void checkArguments(const CollectiveCall& call) {
   const CallRecord& record = call.record;
   const CollectiveTraits& traits = call.traits();
   check(record.count >= 0, "[{}] count is {}, expected 0 or more elements", traits.name, record.count);
-  check((!traits.operandIsOfRoot && !traits.resultIsOfRoot) || (record.root >= 0 && record.root < call.ranks()),
-        "[{}] root is position {} of a team of {} ranks, expected 0 to {}", traits.name, record.root, call.ranks(),
-        call.ranks() - 1);
+  if (!multipliedIfExact(record.count, kMostElementBytes * call.ranks())) [[unlikely]] {
+    throwUserError(fmt::format("[{}] count is {} for {} ranks, which is more than 2^63 bytes; expected fewer",
+                               traits.name, record.count, call.ranks()));
+  }
   const bool given = (call.in != nullptr || !call.gives()) && (call.out != nullptr || !call.gets());
   check(given || record.ragged || record.count == 0, "[{}] a buffer is null, expected one for {} elements", traits.name,
         record.count);
@@ -141,19 +154,31 @@ void Communicator::allToAll(const Team& t, const void* in, void* out, int64_t co
   call(t, {.kind = Collective::AllToAll, .type = type, .count = count}, in, out);
 }
 void Communicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int64_t root) {
-  call(t, {.kind = Collective::Broadcast, .type = type, .root = static_cast<int32_t>(root), .count = count}, buffer,
-       buffer);
+  call(t,
+       {.kind = Collective::Broadcast,
+        .type = type,
+        .root = checkedRoot(Collective::Broadcast, t, root),
+        .count = count},
+       buffer, buffer);
 }
 void Communicator::gather(const Team& t, const void* in, void* out, int64_t count, DataType type, int64_t root) {
-  call(t, {.kind = Collective::Gather, .type = type, .root = static_cast<int32_t>(root), .count = count}, in, out);
+  call(t, {.kind = Collective::Gather, .type = type, .root = checkedRoot(Collective::Gather, t, root), .count = count},
+       in, out);
 }
 void Communicator::scatter(const Team& t, const void* in, void* out, int64_t count, DataType type, int64_t root) {
-  call(t, {.kind = Collective::Scatter, .type = type, .root = static_cast<int32_t>(root), .count = count}, in, out);
+  call(t,
+       {.kind = Collective::Scatter, .type = type, .root = checkedRoot(Collective::Scatter, t, root), .count = count},
+       in, out);
 }
 void Communicator::reduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op,
                           int64_t root) {
-  call(t, {.kind = Collective::Reduce, .type = type, .op = op, .root = static_cast<int32_t>(root), .count = count}, in,
-       out);
+  call(t,
+       {.kind = Collective::Reduce,
+        .type = type,
+        .op = op,
+        .root = checkedRoot(Collective::Reduce, t, root),
+        .count = count},
+       in, out);
 }
 void Communicator::barrier(const Team& t) { call(t, {.kind = Collective::Barrier}, nullptr, nullptr); }
 void Communicator::close() { call(world_, {.kind = Collective::Close}, nullptr, nullptr); }
@@ -212,7 +237,10 @@ void Communicator::count(std::span<const Transfer> transfers) {
 }
 
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {
-  void* block = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
+  check(std::cmp_less_equal(bytes, kMostTensorBytes), "[allocate] got a request for {} bytes, expected at most {}",
+        bytes, kMostTensorBytes);
+  void* block = ::operator new(std::max<size_t>(bytes, 1), kAlignment, std::nothrow);
+  check(block != nullptr, "[allocate] no memory for {} bytes; free tensors or use smaller ones", bytes);
   const auto counted = static_cast<int64_t>(bytes);
   hostPool().countInUse(counted);
   return {block, [counted](void* p) {

@@ -251,6 +251,27 @@ TEST(LoopbackTest, RanksThatDisagreeAboutTheRootAreToldSo) {
   expectAllSay(errors, {"the roots differ", "rank 0 has 0", "rank 1 has 1", "gather of 1 Float to position 0"});
 }
 
+// A position of 2^32 is not that of rank 0, and no bytes of a buffer are as many as 64 bits cannot count.
+TEST(LoopbackTest, RootsAndCountsThatDoNotFitAreRefused) {
+  runLoopback(1, [](Communicator& comm) {
+    constexpr int64_t kFar = int64_t{1} << 32;
+    float x[2] = {};
+    float y[2] = {};
+    const Team& team = comm.world();
+    EXPECT_THROW(comm.broadcast(team, x, 1, DataType::Float, kFar), UserError);
+    EXPECT_THROW(comm.gather(team, x, y, 1, DataType::Float, kFar), UserError);
+    EXPECT_THROW(comm.scatter(team, x, y, 1, DataType::Float, kFar), UserError);
+    EXPECT_THROW(comm.reduce(team, x, y, 1, DataType::Float, ReduceOp::Sum, -kFar), UserError);
+    EXPECT_THROW(comm.allReduce(team, x, y, INT64_MAX, DataType::Float, ReduceOp::Sum), UserError);
+    EXPECT_THROW(comm.allGather(team, x, y, int64_t{1} << 62, DataType::Float), UserError);
+    const std::vector<int64_t> counts{INT64_MAX};
+    EXPECT_THROW(comm.allGatherV(team, x, y, counts, DataType::Float), UserError);
+    EXPECT_NO_THROW(comm.broadcast(team, x, 1, DataType::Float, 0));
+    EXPECT_THROW((void)comm.allocate(size_t{1} << 49), UserError);  // more than there is
+    EXPECT_THROW((void)comm.allocate(~size_t{0}), UserError);
+  });
+}
+
 TEST(LoopbackTest, TransfersOfDifferentSizesAreAnError) {
   auto errors = errorsOn(2, [](Communicator& comm) {
     std::byte buffer[8] = {};
