@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <numeric>
@@ -32,6 +34,17 @@ constexpr const char* kExitCodes =
 
 enum class FileArgument : uint8_t { Required, Optional };
 
+// The library reads a number that does not fit as the largest that does.
+const CLI::Validator kNumber{[](std::string& text) {
+                               int64_t value = 0;
+                               const char* const end = text.data() + text.size();
+                               const auto read = std::from_chars(text.data(), end, value);
+                               return read.ec == std::errc() && read.ptr == end
+                                          ? std::string()
+                                          : fmt::format("got {}, expected a number of 64 bits", text);
+                             },
+                             ""};
+
 CLI::Option* addRepeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values,
                          const std::string& help) {
   return command.add_option(flag, values, help)->allow_extra_args(false);
@@ -53,9 +66,11 @@ void addRun(CLI::App& app, RunOptions& o) {
       app.add_subcommand("run", "run a program on several ranks and print its outputs, collectives and kernels");
   addProgram(*c, o.program);
   c->add_option("--ranks", o.ranks,
-                "virtual ranks, threads of this process; default: as many as the program's mesh has devices");
+                "virtual ranks, threads of this process; default: as many as the program's mesh has devices")
+      ->check(kNumber);
   c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
   c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
+      ->check(kNumber)
       ->capture_default_str();
   c->add_flag("--verify", o.verify, "compare the outputs with the reference interpreter; exit code 1 if one differs");
   addRepeated(*c, "--expect", o.expected,
@@ -82,11 +97,14 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
   CLI::App* c =
       app.add_subcommand("explain", "print shardings, edges, collectives, kernels and memory, with the reasons");
   addProgram(*c, o.program);
-  c->add_option("--ranks", o.ranks, "number of ranks; default: as many as the program's mesh has devices");
+  c->add_option("--ranks", o.ranks, "number of ranks; default: as many as the program's mesh has devices")
+      ->check(kNumber);
   c->add_flag("--json", o.json, "as JSON");
   c->add_option("--html", o.html, "write a page with pictures of all of it to this file");
   c->add_flag("--run", o.run, "with a timeline of a run on virtual ranks; for --html and --json");
-  c->add_option("--seed", o.program.seed, "seed of the random inputs of that run")->capture_default_str();
+  c->add_option("--seed", o.program.seed, "seed of the random inputs of that run")
+      ->check(kNumber)
+      ->capture_default_str();
   c->footer(std::string("Examples:\n"
                         "  meshfuse explain mlp.fir --ranks 4\n"
                         "  meshfuse explain mlp.fir --json | jq .communications\n"

@@ -104,9 +104,14 @@ int64_t optimizeProgram(const OptOptions& options) {
   // layouts and device of contiguous arguments on this machine
   LocalContext local{.device = openDevice(DeviceId::cpu(), {.threads = 1})->info()};
   for (int64_t k = 0; k < std::ssize(passes); k++) {
+    const std::vector<std::string> open = openAxes(*fusion);
     try {
       fusion = apply(passes[k], std::move(fusion), local, options.program);
     } catch (const InternalError& e) {
+      check(open.empty(),
+            "[opt] {} cannot be applied while mesh axes have symbolic sizes: {}; give the sizes: --pass={},{} --mesh "
+            "{}=4",
+            passes[k], fmt::join(open, ", "), kSpecialize, fmt::join(passes, ","), open.empty() ? "" : open[0]);
       // in pipeline order it is a bug of the pass
       const auto place = std::ranges::find(known, passes[k]);
       if (place == known.end() ||

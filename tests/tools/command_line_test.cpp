@@ -1,5 +1,6 @@
 // The command line itself: unknown words, flags out of range, environment, files that are none, and output that goes nowhere.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -56,6 +57,45 @@ TEST(ToolCommandLine, RefusesNumbersOutOfRange) {
 TEST(ToolCommandLine, RefusesADirectoryAsAFile) {
   expectRefused("run {dir}", "is a directory");
   expectRefused("explain {tmp}", "is a directory");
+}
+
+// Files without an end, or that would be waited for, are refused at once.
+TEST(ToolCommandLine, RefusesWhatIsNoFile) {
+  const std::string soon = "timeout 20";
+  const std::string pipe = temporaryDirectory() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const char* command : {"run ", "explain ", "opt --pass=all ", "compile --arch sm_90a "}) {
+    expectRefused(command + pipe, "/pipe is a pipe, expected a regular file", soon);
+    expectRefused(std::string(command) + "/dev/zero", "/dev/zero is a device, expected a regular file", soon);
+  }
+  const std::string sizes = "run {dir}/softmax.fir --size i0=4 --size i1=4 ";
+  for (const char* flag : {"--input T0=", "--expect T7="}) {
+    expectRefused(sizes + flag + pipe, "[npy] " + pipe + " is a pipe", soon);
+    expectRefused(sizes + flag + "/dev/zero", "[npy] /dev/zero is a device", soon);
+    expectRefused(sizes + flag + "{dir}", "is a directory", soon);
+    expectRefused(sizes + flag + "{dir}/softmax.fir", "not an .npy file", soon);
+  }
+  const std::string records = temporaryDirectory() + "/records";
+  std::filesystem::create_directory(records);
+  ASSERT_EQ(mkfifo((records + "/w.rank0.flight").c_str(), 0600), 0);
+  expectRefused("blame " + records, "w.rank0.flight is a pipe", soon);
+}
+
+// Numbers that no tensor, mesh or seed has.
+TEST(ToolCommandLine, RefusesNumbersBeyondAllSizes) {
+  const std::string sizes = "run {dir}/softmax.fir --size i0=4 --size i1=";
+  expectRefused(sizes + "4611686018427387904", "[4, 4611686018427387904] of Float have more than 2^63 bytes");
+  expectRefused(sizes + "9223372036854775807", "more than 2^63 bytes");
+  expectRefused("explain {dir}/softmax.fir --size i0=4 --size i1=4611686018427387904", "more than 2^50 bytes");
+  expectRefused("compile --arch sm_90a {dir}/softmax.fir --size i0=4 --size i1=4611686018427387904", "2^50 bytes");
+  expectRefused(sizes + "99999999999999999999", "i1 is \"99999999999999999999\", expected a number");
+  expectRefused(sizes + "4 --ranks 9223372036854775807", "--ranks is 9223372036854775807, expected 1 to 256");
+  for (const std::string flag : {"--ranks", "--seed"}) {
+    expectRefused(sizes + "4 " + flag + " 99999999999999999999",
+                  flag + ": got 99999999999999999999, expected a number of 64 bits");
+  }
+  expectRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4294967296", "4294967296");
+  expectRefused("explain {dir}/mlp_of_any_size.fir --mesh tp=9223372036854775807", "9223372036854775807");
 }
 
 TEST(ToolCommandLine, ColoursOnATerminalOnly) {
