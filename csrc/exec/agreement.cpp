@@ -81,8 +81,9 @@ std::string platformText(const AgreementOptions& options, const DeviceInfo& devi
   const int64_t other = different[0];
   const std::string difference = firstDifference(texts[0], texts[other], 0, other);
   check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,
-        "[run] the shards of ranks [{}] differ in size from that of rank 0, and the global size is not given: {}; give "
-        "it with Tensor::withGlobalShape, or as a constant size in the fusion",
+        "[run] the shards of ranks [{}] differ in size from that of rank 0, and the global size is not given: {}; pass "
+        "each rank its shard, not the whole tensor, or give the global size with Tensor::withGlobalShape, or as a "
+        "constant size in the fusion",
         fmt::join(different, ", "), difference);
   check(difference.find('"' + std::string(kPlatform)) == std::string::npos,
         "[agreement] ranks [{}] have another platform than rank 0: {}; start all ranks with one build of the "

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/exact.h"
 #include "base/ranges.h"
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
@@ -124,7 +125,7 @@ void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
       continue;
     }
     const DeviceMesh& mesh = tv->getDeviceMesh();
-    const int64_t got = t.globalShape().empty() ? t.sizes()[k] * sizes[k] : t.globalShape()[k];
+    const int64_t got = t.globalShape().empty() ? mulExact(t.sizes()[k], sizes[k]) : t.globalShape()[k];
     check(got == sizes[k],
           "[run] dim {} of input {} (T{}) is bound without a split to axis {} of size {}, so its global size must be "
           "{}, got {}; to shard a dim of another size, split it by the size of the axis",
@@ -235,6 +236,21 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
     }
   }
   return result;
+}
+
+std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,
+                                    const std::function<std::unique_ptr<Fusion>()>& concretize) {
+  try {
+    return concretize();
+  } catch (const UserError& e) {
+    if (assumed.empty()) {
+      throw;
+    }
+    throwUserError(
+        fmt::format("{}\n{}pass each rank its shard, not the whole tensor, see shardTensor; of uneven shards, give the "
+                    "global size with Tensor::withGlobalShape",
+                    e.what(), assumed));
+  }
 }
 
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {

@@ -3,7 +3,9 @@
 
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +31,9 @@ void checkPlaces(const Fusion& fusion, int64_t ranks, std::span<const Argument> 
 // shards are even. UserError if the size of an input without a shard on this rank does not follow.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
                                                             int64_t rank, std::string* assumed = nullptr);
+// The result of `concretize`. If sizes were assumed, its UserError says which: a whole tensor passed for a shard is such an error.
+[[nodiscard]] std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,
+                                                  const std::function<std::unique_ptr<Fusion>()>& concretize);
 // UserError unless every argument has the shape of its input in the local program.
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // The device of the first tensor; the default device if there are no tensors.

@@ -30,7 +30,8 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, rank, &proposal.assumedSizes);
     checkDevice(inputs);
-    const std::shared_ptr<Fusion> global = concretize(fusion, proposal.sizes);
+    const std::shared_ptr<Fusion> global =
+        sayingSizes(proposal.assumedSizes, [&] { return concretize(fusion, proposal.sizes); });
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.planned = global;
