@@ -2,11 +2,19 @@
 
 #include <dlfcn.h>
 
+#include <filesystem>
+
 namespace meshfuse {
 
 DynamicLibrary::DynamicLibrary(std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (name.empty()) {
+      continue;
+    }
+    std::error_code error;
+    if (name.find('/') != std::string::npos && std::filesystem::exists(name, error) &&
+        !std::filesystem::is_regular_file(name, error)) {  // dlopen of a pipe waits for a writer
+      reason_ += (reason_.empty() ? "" : "; ") + name + " is no regular file";
       continue;
     }
     handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
