@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "tools/tool.h"
 
@@ -96,6 +97,18 @@ TEST(ToolCommandLine, RefusesNumbersBeyondAllSizes) {
   }
   expectRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4294967296", "4294967296");
   expectRefused("explain {dir}/mlp_of_any_size.fir --mesh tp=9223372036854775807", "9223372036854775807");
+}
+
+// Which elements of an uneven dim a rank lacks is counted block by block: of more blocks than there is memory for, none.
+TEST(ToolCommandLine, RefusesUnevenPartsOfTooManyBlocks) {
+  const std::string file = temporaryDirectory() + "/long_rows.fir";
+  std::ofstream(file) << "fusion {\n"
+                         "  mesh M0 {x: 4} [0, 1, 2, 3]\n"
+                         "  T0 = input() : Float[2147483649, 3] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+                         "  T1 = set(T0) : Float[2147483649, 3] mesh M0 outer_split(1, 4) parallelize(1, DIDx)\n"
+                         "  output T1\n"
+                         "}\n";
+  expectRefused("opt --pass=all " + file, "a dim of 2147483649 elements is cut in parts of which", "timeout 20");
 }
 
 TEST(ToolCommandLine, ColoursOnATerminalOnly) {

@@ -5,7 +5,15 @@
 #include <cstdint>
 #include <numeric>
 
+#include "base/error.h"
+
 namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kMostBlocks = int64_t{1} << 27;  // blocks are listed
+
+}  // namespace
 
 int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists, std::span<const int64_t> parts) {
   int64_t unit = std::max<int64_t>(extent, 1);
@@ -30,6 +38,10 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
                    const std::function<int64_t(int64_t atom)>& coordinate, std::span<const int64_t> parts)
     : unit_(unit) {
   const int64_t blocks = (extent + unit - 1) / unit;
+  check(blocks <= kMostBlocks,
+        "[plan] a dim of {} elements is cut in parts of which {} is the largest common divisor, expected at most {} "
+        "blocks of this size; pad the dim to a multiple of the number of ranks",
+        extent, unit, kMostBlocks);
   const int64_t places = parts.empty() ? extent : paddedExtent(parts);
   words_.assign(static_cast<size_t>(blocks + 63) / 64, 0);
   // Starts of blocks, from the minor digit up: each local digit repeats what is below it.
