@@ -76,6 +76,10 @@ TEST(ToolCommandLine, RefusesWhatIsNoFile) {
     expectRefused(sizes + flag + "{dir}", "is a directory", soon);
     expectRefused(sizes + flag + "{dir}/softmax.fir", "not an .npy file", soon);
   }
+  constexpr int kTimedOut = 124;
+  EXPECT_NE(
+      tool("compile --arch sm_90a -o {tmp}/piped {dir}/sharded_sum.fir", soon + " env MESHFUSE_NVRTC=" + pipe).code,
+      kTimedOut);
   const std::string records = temporaryDirectory() + "/records";
   std::filesystem::create_directory(records);
   ASSERT_EQ(mkfifo((records + "/w.rank0.flight").c_str(), 0600), 0);
@@ -97,6 +101,19 @@ TEST(ToolCommandLine, RefusesNumbersBeyondAllSizes) {
   }
   expectRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4294967296", "4294967296");
   expectRefused("explain {dir}/mlp_of_any_size.fir --mesh tp=9223372036854775807", "9223372036854775807");
+}
+
+TEST(ToolCommandLine, RefusesNumbersOfALauncherThatNoRankHas) {
+  const std::string run = "run {dir}/softmax.fir --size i0=4 --size i1=4 --mpi";
+  const std::string none = "timeout 20 env -u PMIX_RANK -u PMIX_NAMESPACE ";
+  expectRefused(run, "RANK is '99999999999', expected a number from 0 to 1048575",
+                none + "RANK=99999999999 WORLD_SIZE=2");
+  expectRefused(run, "RANK is '-1'", none + "RANK=-1 WORLD_SIZE=2");
+  expectRefused(run, "RANK is '1x'", none + "RANK=1x WORLD_SIZE=2");
+  expectRefused(run, "WORLD_SIZE is '99999999999999999999'", none + "RANK=0 WORLD_SIZE=99999999999999999999");
+  expectRefused(run, "WORLD_SIZE is '0', expected a number from 1", none + "RANK=0 WORLD_SIZE=0");
+  expectRefused(run, "MASTER_PORT is '99999999999', expected a number from 1 to 65535",
+                none + "RANK=0 WORLD_SIZE=2 MASTER_PORT=99999999999");
 }
 
 // Which elements of an uneven dim a rank lacks is counted block by block: of more blocks than there is memory for, none.

@@ -27,13 +27,14 @@ struct SeatAnswer {
   uint32_t milliseconds;  // until the centre's limit
 };
 
-int64_t environmentNumber(const char* variable) {
+int64_t environmentNumber(const char* variable, int64_t least, int64_t most) {
   const std::string text = environmentText(variable);
-  int64_t value = -1;
+  int64_t value = least - 1;
   const char* end = text.data() + text.size();
   const auto [read, error] = std::from_chars(text.data(), end, value);
   const bool parsed = error == std::errc{} && read == end;
-  check(parsed && value >= 0, "[host] {} is '{}', expected a number", variable, text);
+  check(parsed && value >= least && value <= most, "[host] {} is '{}', expected a number from {} to {}", variable, text,
+        least, most);
   return value;
 }
 
@@ -175,9 +176,7 @@ bool masterIsLocal() {
 
 int64_t masterPort() {
   constexpr int64_t kUsual = 29'500;
-  const int64_t port = environmentText("MASTER_PORT").empty() ? kUsual : environmentNumber("MASTER_PORT");
-  check(port > 0 && port < 65'536, "[host] MASTER_PORT is {}, expected 1 to 65535", port);
-  return port;
+  return environmentText("MASTER_PORT").empty() ? kUsual : environmentNumber("MASTER_PORT", 1, 65'535);
 }
 
 Key keyForMaster() {
@@ -292,8 +291,7 @@ std::vector<std::string> Star::contribute(std::string_view mine) {
 bool starOffered() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
 RankOfLauncher starPlace() {
-  const RankOfLauncher place{environmentNumber("RANK"), environmentNumber("WORLD_SIZE")};
-  check(place.size <= kMostRanks, "[host] WORLD_SIZE is {}, expected at most {}", place.size, kMostRanks);
+  const RankOfLauncher place{environmentNumber("RANK", 0, kMostRanks - 1), environmentNumber("WORLD_SIZE", 1, kMostRanks)};
   check(place.rank < place.size, "[host] RANK is {}, expected less than WORLD_SIZE, {}", place.rank, place.size);
   return place;
 }
