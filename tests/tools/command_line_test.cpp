@@ -125,7 +125,7 @@ TEST(ToolCommandLine, RefusesUnevenPartsOfTooManyBlocks) {
                          "  T1 = set(T0) : Float[2147483649, 3] mesh M0 outer_split(1, 4) parallelize(1, DIDx)\n"
                          "  output T1\n"
                          "}\n";
-  expectRefused("opt --pass=all " + file, "a dim of 2147483649 elements is cut in parts of which", "timeout 20");
+  expectRefused("opt --pass=all " + file, "a dim of 2147483649 elements is cut in parts with", "timeout 20");
 }
 
 TEST(ToolCommandLine, ColoursOnATerminalOnly) {

@@ -39,7 +39,7 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
     : unit_(unit) {
   const int64_t blocks = (extent + unit - 1) / unit;
   check(blocks <= kMostBlocks,
-        "[plan] a dim of {} elements is cut in parts of which {} is the largest common divisor, expected at most {} "
+        "[plan] a dim of {} elements is cut in parts with the largest common divisor {}, expected at most {} "
         "blocks of this size; pad the dim to a multiple of the number of ranks",
         extent, unit, kMostBlocks);
   const int64_t places = parts.empty() ? extent : paddedExtent(parts);
