@@ -434,10 +434,16 @@ Repeat repeatOf(const Expr& expr) {
 }
 
 std::optional<ReduceOp> contributionsOf(const Expr& expr) {
-  const OpForm form = ruleOf(expr).form;
-  return form == OpForm::Reduce                              ? std::optional(expr.attributes().reduce)
-         : form == OpForm::Contract || form == OpForm::Index ? std::optional(ReduceOp::Sum)
-                                                             : std::nullopt;
+  switch (ruleOf(expr).form) {
+    case OpForm::Reduce:
+      return expr.attributes().reduce;
+    case OpForm::Contract:
+      return ReduceOp::Sum;
+    case OpForm::Index:  // one rank has the element, the others 0
+      return expr.output()->dtype() == DataType::Bool ? ReduceOp::Or : ReduceOp::Sum;
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace meshfuse

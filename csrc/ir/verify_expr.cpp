@@ -138,6 +138,8 @@ class ExprVerifier : Verifier {
         require(e_.input(0)->isTensor(), "a scalar is cast to a tensor; use full");
         return;
       case ExprKind::BitCast:
+        require((typeOf(0) == DataType::Bool) == (out_->dtype() == DataType::Bool),
+                "{} and {}: the bits of other types are no Bools; use ne", typeOf(0), out_->dtype());
         require(dataTypeSize(typeOf(0)) == dataTypeSize(out_->dtype()), "{} and {} differ in size", typeOf(0),
                 out_->dtype());
         return;
@@ -198,6 +200,10 @@ class ExprVerifier : Verifier {
 
   // Iota and Eye: elements that are functions of their position.
   void positions(size_t rank) {
+    for (int64_t k = 0; k < std::ssize(e_.inputs()); k++) {
+      require(category(typeOf(k)) == category(out_->dtype()), "operand {} is {}, the result {}; convert it", k,
+              typeOf(k), out_->dtype());
+    }
     require(root().size() == rank, "the result has {} dims, expected {}", root().size(), rank);
     listFits("starts", attributes().starts.size(), rank);
   }
@@ -205,18 +211,45 @@ class ExprVerifier : Verifier {
   void random() {
     require(isFloatingPoint(out_->dtype()) && !isHalfPrecision(out_->dtype()),
             "the result is {}, expected Float or Double", out_->dtype());
+    for (int64_t k = 0; k < std::ssize(e_.inputs()); k++) {
+      require(typeOf(k) == DataType::Int, "operand {} is {}, expected Int: the seed and the offset are integers", k,
+              typeOf(k));
+    }
     listFits("starts", attributes().starts.size(), logical().size());
     listFits("stops", attributes().stops.size(), logical().size());
   }
 
   void scalarOp() {
+    bool scalars = true;
     for (const Val* v : e_.inputs()) {
-      require(!v->isTensor(), "the result is a scalar but operand {} is a tensor", v);
+      scalars &= require(!v->isTensor(), "the result is a scalar but operand {} is a tensor", v);
     }
+    if (scalars && e_.kind() == ExprKind::Point) {
+      scalarPoint();
+    }
+  }
+
+  // Scalars compute in the widest type of their category.
+  void scalarPoint() {
+    const PointOpInfo& op = info(attributes().point);
+    const int64_t first = op.op == PointOp::Where ? 1 : 0;
+    const DataType type = wideType(typeOf(first));
+    require(first == 0 || typeOf(0) == DataType::Bool, "the condition is {}, expected Bool", typeOf(0));
+    require(accepts(op.types, type), "operand {} is {}, which the op does not accept; cast it", first, typeOf(first));
+    for (int64_t k = first + 1; k < op.arity; k++) {
+      require(wideType(typeOf(k)) == type, "operands {} and {} are {} and {}; cast one", first, k, typeOf(first),
+              typeOf(k));
+    }
+    const DataType result = e_.output()->dtype();
+    require(op.givesBool ? result == DataType::Bool : wideType(result) == type, "the result is {}, expected {}", result,
+            op.givesBool ? DataType::Bool : type);
   }
 
   void point() {
     const PointOpInfo& op = info(attributes().point);
+    if (!require(!e_.tensorInputs().empty(), "no operand is a tensor, but the result is; make one of them with full")) {
+      return;
+    }
     std::optional<DataType> type;
     int64_t scalarCategory = -1;
     for (int64_t k = 0; k < op.arity; k++) {
@@ -336,13 +369,13 @@ class ExprVerifier : Verifier {
   void reduce() {
     sameType();
     require(reduces(root()), "no dim is reduced; mark one r{{..}}");
-    reducesType();
+    reducesType(attributes().reduce);
   }
 
-  void reducesType() {
-    DataType t = out_->dtype();
-    ReduceOp op = attributes().reduce;
-    require(isBitwise(op) ? !isFloatingPoint(t) : t != DataType::Bool, "{} of {}", op, t);
+  void reducesType(ReduceOp op) {
+    const DataType t = out_->dtype();
+    require(accepts(op, t), "{} of {} elements; expected {}", op, t,
+            isBitwise(op) ? "integers or Bool" : "numbers: Bools combine by and, or, xor");
   }
 
   void redistribute() {
@@ -350,7 +383,13 @@ class ExprVerifier : Verifier {
     const auto reduced = std::ranges::count_if(c, &IterDomain::isReduction);
     require(reduced <= 1, "{} dims are combined, expected one or none", reduced);
     if (reduced == 1 && axisFits(attributes().dim, c.size())) {
-      require(c[attributes().dim]->isReduction(), "dim={} is not the reduction dim", attributes().dim);
+      const int64_t dim = attributes().dim;
+      const Dims p = operandDims(0);
+      require(c[dim]->isReduction(), "dim={} is not the reduction dim", dim);
+      require(dim >= std::ssize(p) || p[dim]->isPartial(),
+              "dim {} of the operand is {}, expected contributions to a reduction: p{{{}}}", dim, p[dim],
+              c[dim]->extent());
+      reducesType(attributes().reduce);
     }
   }
 
@@ -370,6 +409,7 @@ class ExprVerifier : Verifier {
   // One type of all; of 16-bit operands the result may be Float, in which it is summed.
   void contractedTypes() {
     const DataType type = typeOf(0);
+    require(type != DataType::Bool, "operands of Bool elements, expected numbers; cast them");
     const bool wide = out_->dtype() == DataType::Float && isHalfPrecision(type);
     for (int64_t k = 0; k < std::ssize(e_.inputs()); k++) {
       if (wide) {
@@ -500,7 +540,7 @@ class ExprVerifier : Verifier {
     sameType();
     sameDims(operandDims(0), root(), 0);
     axisFits(attributes().dim, root().size());
-    reducesType();
+    reducesType(attributes().reduce);
     require(!isHalfPrecision(out_->dtype()), "elements of type {} cannot be accumulated; cast them", out_->dtype());
   }
 
@@ -554,7 +594,7 @@ class ExprVerifier : Verifier {
   }
 
   void indexPutAccumulate() {
-    reducesType();
+    reducesType(ReduceOp::Sum);
     if (!puts()) {
       return;
     }
@@ -604,6 +644,9 @@ class ExprVerifier : Verifier {
   void communicate() {
     sameType();
     const CommAttributes& c = attributes().comm;
+    if (meshfuse::reduces(c.kind)) {
+      reducesType(c.reduce);
+    }
     const std::vector<DeviceMesh>& meshes = e_.fusion().meshes();
     if (!require(c.mesh >= 0 && c.mesh < std::ssize(meshes), "mesh M{} does not exist; the fusion has {} meshes",
                  c.mesh, meshes.size())) {

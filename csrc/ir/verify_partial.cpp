@@ -39,6 +39,9 @@ void verifyPartialDims(const TensorView& tensor, std::vector<std::string>& viola
     const bool isPart = comesOfReduction(id);
     const bool isOfOperand = tensor.definition() != nullptr && contains(tensor.getRootDomain(), id);
     partial += id->isPartial() ? 1 : 0;
+    verifier.require(!id->isPartial() || accepts(id->combine(), tensor.dtype()),
+                     "dim {} counts contributions to {} of {} elements, which cannot be combined; cast them", id,
+                     name(id->combine()), tensor.dtype());
     verifier.require(!isPart || id->isPartial(),
                      "dim {} is a stored part of a reduced dim; its elements are contributions: mark it p{{{}}}", id,
                      id->extent());

@@ -17,6 +17,10 @@ enum class ReduceOp : uint8_t { Sum, Prod, Max, Min, And, Or, Xor };
 inline constexpr std::string_view kReduceOpNames[] = {"sum", "prod", "max", "min", "and", "or", "xor"};
 [[nodiscard]] constexpr std::string_view name(ReduceOp op) { return kReduceOpNames[static_cast<int64_t>(op)]; }
 [[nodiscard]] constexpr bool isBitwise(ReduceOp op) { return op >= ReduceOp::And; }
+// Whether elements of the type can be combined: floating numbers have no bits to combine, and the sum of Bools is no Bool.
+[[nodiscard]] constexpr bool accepts(ReduceOp op, DataType t) {
+  return isBitwise(op) ? !isFloatingPoint(t) : t != DataType::Bool;
+}
 
 // The identity in a floating type; And, Or and Xor have none there.
 constexpr double floatingIdentity(ReduceOp op) {

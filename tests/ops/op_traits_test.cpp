@@ -58,7 +58,7 @@ const TraitRow kTraitRows[] = {
     {"T9 = argsort(T0, dim=1, flags=[f]) : Int[4, 6]"},
     {"T9 = scatter(T0, T2, T0, dim=1, starts=[0], flags=[f]) : Float[4, 6]"},
     {"T9 = index_put_accumulate(T0, T5, T6, starts=[0], flags=[f]) : Float[4, 6]"},
-    {"T9 = redistribute(T0, op=sum, dim=0) : Float[r{4}, 6]"},
+    {"T9 = redistribute(T0) : Float[4, 6]"},
     {"T9 = communicate(T0, kind=all_gather, mesh=M0, axes=[0]) : Float[2, 4, 6]"},
 };
 

@@ -133,9 +133,9 @@ class RandomFusionBuilder {
       case ExprKind::Reduce:
         return rank > 0 && reduce(p, dims);
       case ExprKind::Matmul:
-        return rank > 0 && matmul(p, dims);
+        return rank > 0 && p->dtype() != DataType::Bool && matmul(p, dims);
       case ExprKind::Linear:
-        return rank > 0 && linear(p, dims);
+        return rank > 0 && p->dtype() != DataType::Bool && linear(p, dims);
       case ExprKind::Full:
         return add(kind, {f_.scalar(chance(4) ? 1.0 / 0.0 : pick(-99, 99) / 7.0)},
                    f_.tensor(DataType::Float, pickShape(pick(0, 3))));
@@ -469,10 +469,11 @@ class RandomFusionBuilder {
 
   bool redistribute(TensorView* p, std::vector<Dim> dims) {
     ExprAttributes a;
-    if (!dims.empty() && chance(2)) {
-      a.dim = pick(0, static_cast<int>(dims.size()) - 1);
-      dims[a.dim].type = IterType::Reduction;
-      a.reduce = ReduceOp::Max;
+    const auto partial = std::ranges::find(dims, IterType::Partial, &Dim::type);
+    if (partial != dims.end()) {
+      a.dim = partial - dims.begin();
+      a.reduce = partial->combine;
+      partial->type = IterType::Reduction;
     }
     return add(ExprKind::Redistribute, {p}, f_.tensor(p->dtype(), dims), a);
   }
@@ -482,7 +483,7 @@ class RandomFusionBuilder {
     a.comm.kind = static_cast<Collective>(pick(1, 6));
     a.comm.mesh = f_.meshNumber(meshes_[1]);
     a.comm.axes = {0, 1};
-    a.comm.reduce = ReduceOp::Min;
+    a.comm.reduce = p->dtype() == DataType::Bool ? ReduceOp::And : ReduceOp::Min;
     if (a.comm.kind == Collective::Transfer) {
       a.comm.sources = {1, 2, 3, 4, 5, 0};
     }
