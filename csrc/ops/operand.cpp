@@ -100,6 +100,10 @@ PointOp boolForm(PointOp op) {
   }
 }
 
+bool isRounding(PointOp op) {
+  return op == PointOp::Ceil || op == PointOp::Floor || op == PointOp::Round || op == PointOp::Trunc;
+}
+
 // Integer scalars are expressions, so that extents made of them can be compared; nullptr where the op has no such form.
 Val* foldInteger(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
   if (!std::ranges::all_of(in, [](const Val* val) { return val->dtype() == DataType::Int; })) {
@@ -247,6 +251,9 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
   DataType type = promotedType(operands.subspan(firstTyped));
   if (type == DataType::Bool && boolForm(op) != op) {
     return pointOp(boolForm(op), operands);
+  }
+  if (isRounding(op) && isIntegral(type)) {
+    return set(given[0]);  // an integer is its own rounding; Float could not hold it
   }
   type = computeType(row, type, !anyTensor);
 

@@ -5,8 +5,9 @@
 //   add(half, half)  computed in Float, and the result is Float until cast
 //
 // Result: TensorView* if an operand is one, else Val*. Its shape is the common shape of the stretched operands, its type the common
-// type of the operands (promotedType in operand.h), or Bool where noted. Ops of floating numbers convert integers to Float. On
-// Bool tensors add and maximum are "or", mul and minimum "and"; other arithmetic converts them to Int.
+// type of the operands (promotedType in operand.h), or Bool where noted. Ops of floating numbers convert integers to Float, but
+// ceil, floor, round and trunc keep them. On Bool tensors add and maximum are "or", mul and minimum "and"; other arithmetic converts
+// them to Int.
 // UserError `[op] ...`: extents that differ, a type that the op does not accept, operands of different fusions, a null operand.
 //
 // The table in ir/point_op.h defines what each op computes, also for special values. In this header each op has one line.
