@@ -1,10 +1,11 @@
 #include "host/scalars.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "base/error.h"
+#include "interpret/array.h"
 #include "interpret/point_functions.h"
 #include "ir/fusion.h"
 
@@ -13,8 +14,10 @@ namespace meshfuse {
 namespace {
 
 // Rounds towards zero; a value that does not fit, or NaN, gives the minimum.
-int64_t truncated(double value) {
-  return value >= -0x1p63 && value < 0x1p63 ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::min();
+int64_t truncated(DataType type, double value) {
+  const double limit = std::ldexp(1.0, static_cast<int>(bitWidth(type)) - 1);
+  const double whole = std::trunc(value);
+  return whole >= -limit && whole < limit ? static_cast<int64_t>(whole) : lowestInteger(type);
 }
 
 int64_t asInteger(const Argument& a) {
@@ -24,7 +27,7 @@ int64_t asInteger(const Argument& a) {
   if (const bool* b = std::get_if<bool>(&a)) {
     return *b ? 1 : 0;
   }
-  return truncated(std::get<double>(a));
+  return truncated(DataType::Int, std::get<double>(a));
 }
 
 }  // namespace
@@ -87,13 +90,20 @@ double ScalarSteps::realOf(int64_t number) const {
 
 int64_t ScalarSteps::wholeOf(int64_t number) const {
   const Step& s = steps_[number];
-  return isFloatingPoint(s.dtype) ? truncated(s.real) : s.whole;
+  return isFloatingPoint(s.dtype) ? truncated(DataType::Int, s.real) : s.whole;
 }
 
 void ScalarSteps::assign(Step& step, const Argument& value) {
   const double* real = std::get_if<double>(&value);
-  step.real = real != nullptr ? *real : static_cast<double>(asInteger(value));
-  step.whole = step.dtype == DataType::Bool ? step.real != 0 : asInteger(value);
+  if (isFloatingPoint(step.dtype)) {
+    step.real = reference::roundTo(step.dtype, real != nullptr ? *real : static_cast<double>(asInteger(value)));
+  } else if (real != nullptr && step.dtype == DataType::Bool) {
+    step.whole = *real != 0 ? 1 : 0;
+  } else if (real != nullptr) {
+    step.whole = truncated(step.dtype, *real);
+  } else {
+    step.whole = wrapInteger(step.dtype, asInteger(value));
+  }
 }
 
 void ScalarSteps::compute(Step& step) const {

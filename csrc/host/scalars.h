@@ -33,14 +33,14 @@ class ScalarSteps {
   enum class Kind : uint8_t { Constant, Input, Integer, Cast, Point };
   struct Step {
     Kind kind = Kind::Constant;
-    DataType dtype = DataType::Double;  // Double, Int or Bool
-    DataType type = DataType::Double;   // Point: the type of computation
+    DataType dtype = DataType::Double;
+    DataType type = DataType::Double;  // Point: the type of computation
     PointOp op = PointOp::Add;
     const Val* val = nullptr;
     int64_t input = -1;
     std::array<int64_t, 3> operands = {-1, -1, -1};
-    double real = 0;    // the value, of Double
-    int64_t whole = 0;  // of Int and Bool
+    double real = 0;    // the value, of floating types
+    int64_t whole = 0;  // of integers and Bool
   };
   double realOf(int64_t number) const;
   int64_t wholeOf(int64_t number) const;

@@ -102,7 +102,8 @@ class FusionParser {
  private:
   // -- what is wrong with a program that was read ------------------------------------------------------------------------------
 
-  // Sizes depend on the sizes of inputs, integer inputs, and symbolic mesh axes; coord.x is the coordinate of a rank.
+  // Expressions are of the sizes of inputs, of integers that are given or computed, and of symbolic mesh axes; coord.x is the coordinate
+  // of a rank.
   void checkSymbols(const Fusion& fusion) {
     std::set<std::string> known;
     auto add = [&](const IntExpr& e) { std::ranges::move(e.symbols(), std::inserter(known, known.end())); };
@@ -111,6 +112,13 @@ class FusionParser {
         std::ranges::for_each(in->asTensor()->shape(), add);
       } else if (in->dtype() == DataType::Int) {
         add(in->intExpr());
+      }
+    }
+    for (const Expr* e : fusion.exprs(ExprSet::All)) {
+      for (const Val* out : e->outputs()) {
+        if (!out->isTensor() && out->dtype() == DataType::Int) {
+          add(out->intExpr());
+        }
       }
     }
     for (const DeviceMesh& mesh : fusion.meshes()) {

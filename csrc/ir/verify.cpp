@@ -44,7 +44,7 @@ bool isGiven(const Val* v) {
   return v->definition() != nullptr || v->isFusionInput() || isIntScalar(v) || (!v->isTensor() && v->isConst());
 }
 
-// Symbols that have a value at a call: sizes of inputs and of mesh axes, Int scalars that are given or computed.
+// Symbols that have a value before a call runs: sizes of inputs and of mesh axes, Int scalars that are given.
 std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<TensorView*>& tensors) {
   std::set<std::string> symbols;
   const auto add = [&](const IntExpr& e) { std::ranges::move(e.symbols(), std::inserter(symbols, symbols.end())); };
@@ -55,7 +55,7 @@ std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<Tenso
   }
   for (int64_t id = 0; id < fusion.numVals(); id++) {
     const Val* v = fusion.val(id);
-    if (v != nullptr && isIntScalar(v) && (v->isFusionInput() || v->definition() != nullptr)) {
+    if (v != nullptr && isIntScalar(v) && v->isFusionInput()) {
       add(v->intExpr());
     }
   }
@@ -89,8 +89,17 @@ void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Ex
   }
   for (const Expr* e : exprs) {
     for (const Val* v : e->inputs()) {
-      if (const auto name = isIntScalar(v) ? missingSymbol(v->intExpr(), given) : std::nullopt) {
+      const bool isExpression = isIntScalar(v) && v->definition() == nullptr;
+      if (const auto name = isExpression ? missingSymbol(v->intExpr(), given) : std::nullopt) {
         Verifier(*e, violations).report("operand {} depends on {}, which occurs in no input", v, *name);
+      }
+    }
+    const ExprAttributes& a = e->attributes();
+    for (const std::vector<IntExpr>* list : {&a.starts, &a.stops, &a.steps}) {
+      for (const IntExpr& position : *list) {
+        if (const std::optional<std::string> name = missingSymbol(position, given)) {
+          Verifier(*e, violations).report("{} depends on {}, which occurs in no input", position, *name);
+        }
       }
     }
   }

@@ -104,9 +104,11 @@ bool isRounding(PointOp op) {
   return op == PointOp::Ceil || op == PointOp::Floor || op == PointOp::Round || op == PointOp::Trunc;
 }
 
-// Integer scalars are expressions, so that extents made of them can be compared; nullptr where the op has no such form.
+// Integer scalars are expressions, so that extents made of them can be compared; nullptr where the op has no such form, or an operand is
+// computed: an expression would not show that it needs the op that computes it.
 Val* foldInteger(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
-  if (!std::ranges::all_of(in, [](const Val* val) { return val->dtype() == DataType::Int; })) {
+  const auto isGiven = [](const Val* val) { return val->dtype() == DataType::Int && val->definition() == nullptr; };
+  if (!std::ranges::all_of(in, isGiven)) {
     return nullptr;
   }
   const IntExpr& a = in[0]->intExpr();

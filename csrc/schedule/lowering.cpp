@@ -183,7 +183,7 @@ ValueId Lowering::operand(const Val* val, DataType dtype, const Position& positi
   if (const int64_t* i = std::get_if<int64_t>(&constant)) {
     return builder_.integer(dtype, *i, space);
   }
-  if (val->dtype() == DataType::Int) {
+  if (val->dtype() == DataType::Int && val->definition() == nullptr) {
     return builder_.cast(builder_.indexValue(size(val->intExpr()), space), dtype);
   }
   for (int64_t k = 0; k < std::ssize(plan_.scalars); k++) {

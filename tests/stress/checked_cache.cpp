@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "interpret/bounds.h"
+#include "ir/read_program.h"
 
 namespace meshfuse {
 
@@ -13,6 +14,9 @@ CheckedCache::CheckedCache(const BuildFusion& build, ExecutorOptions options) {
     FusionGuard guard(fusion.get());
     build(*fusion);
   }
+  // what runs can be read from its text
+  const std::string text = fusion->toString();
+  EXPECT_EQ(readProgram(text, "fusion")->toString(), text);
   cache_ = std::make_unique<FusionExecutorCache>(std::move(fusion), options);
 }
 
