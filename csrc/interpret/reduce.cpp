@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -85,6 +86,18 @@ struct Tally {
   bool infinite = false;
 };
 
+// The least and the largest positive normal number.
+std::pair<double, double> normalRange(DataType dtype) {
+  switch (dtype) {
+    case DataType::Double:
+      return {std::numeric_limits<double>::min(), std::numeric_limits<double>::max()};
+    case DataType::Half:
+      return {0x1p-14, 65504};
+    default:  // the exponents of Float
+      return {std::numeric_limits<float>::min(), std::numeric_limits<float>::max()};
+  }
+}
+
 double boundOf(ReduceOp op, DataType dtype, const Tally& tally, const Context& context) {
   double unit = unitOf(accumulateType(dtype));
   double steps = static_cast<double>(tally.terms) + 1;
@@ -97,16 +110,17 @@ double boundOf(ReduceOp op, DataType dtype, const Tally& tally, const Context& c
       return tally.error + reference * steps * unit * tally.size + partials;
     }
     case ReduceOp::Prod: {
-      // A product on the way that leaves the type's range is infinite or 0, whatever the last factors bring.
-      const bool wide = dtype == DataType::Double;
-      const double most = wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-      const double least = wide ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+      // A product on the way that leaves the type's range is infinite or 0, whatever the last factors bring. Each of several partial
+      // products is rounded to `dtype`.
+      const bool isSplit = context.partials > 1;
+      const auto [least, most] = normalRange(isSplit ? dtype : accumulateType(dtype));
+      const double partials = isSplit ? 2 * static_cast<double>(context.partials + 1) * unitOf(dtype) * tally.size : 0;
       const bool vanishes = tally.lowest < least;
       if (!std::isfinite(tally.size) || !(tally.highest <= most) || (vanishes && tally.infinite)) {
         return kInfinity;
       }
       const double lost = vanishes ? steps * least * tally.highest : 0;
-      return tally.size - tally.exact + reference * steps * unit * tally.size + lost;
+      return tally.size - tally.exact + reference * steps * unit * tally.size + lost + partials;
     }
     case ReduceOp::Max:
     case ReduceOp::Min:
