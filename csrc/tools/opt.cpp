@@ -80,6 +80,16 @@ std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fus
   return fusion;
 }
 
+// The whole pipeline is for axes of given sizes, as that of a run.
+std::unique_ptr<Fusion> loadPipelineInput(const ProgramOptions& options) {
+  std::unique_ptr<Fusion> fusion = loadProgram(options);
+  const MeshSizes sizes = meshSizes(options);
+  for (const std::string& axis : openAxes(*fusion)) {
+    check(sizes.contains(axis), "[opt] mesh axis {} of {} has no size; give it: --mesh {}=4", axis, options.file, axis);
+  }
+  return openAxes(*fusion).empty() ? std::move(fusion) : loadSizedProgram(options, std::nullopt);
+}
+
 }  // namespace
 
 int64_t optimizeProgram(const OptOptions& options) {
@@ -100,7 +110,8 @@ int64_t optimizeProgram(const OptOptions& options) {
           pass, fmt::join(known, ", "), kSpecialize);
     passes.push_back(pass);
   }
-  std::unique_ptr<Fusion> fusion = loadProgram(options.program);
+  const bool whole = options.passes.front() == kAll;
+  std::unique_ptr<Fusion> fusion = whole ? loadPipelineInput(options.program) : loadProgram(options.program);
   // layouts and device of contiguous arguments on this machine
   LocalContext local{.device = openDevice(DeviceId::cpu(), {.threads = 1})->info()};
   for (int64_t k = 0; k < std::ssize(passes); k++) {
@@ -109,9 +120,8 @@ int64_t optimizeProgram(const OptOptions& options) {
       fusion = apply(passes[k], std::move(fusion), local, options.program);
     } catch (const InternalError& e) {
       check(open.empty(),
-            "[opt] {} cannot be applied while mesh axes have symbolic sizes: {}; give the sizes: --pass={},{} --mesh "
-            "{}=4",
-            passes[k], fmt::join(open, ", "), kSpecialize, fmt::join(passes, ","), open.empty() ? "" : open[0]);
+            "[opt] {} cannot be applied while mesh axes have no sizes: {}; give them: --mesh {}=4, and --pass={} before it",
+            passes[k], fmt::join(open, ", "), open.empty() ? "" : open[0], kSpecialize);
       // in pipeline order it is a bug of the pass
       const auto place = std::ranges::find(known, passes[k]);
       if (place == known.end() ||

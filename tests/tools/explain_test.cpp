@@ -113,6 +113,37 @@ TEST(ToolOpt, WholePipeline) {
 )");
 }
 
+TEST(ToolOpt, WholePipelineOfAMeshOfAnySize) {
+  const ToolRun open = tool("opt {dir}/mlp_of_any_size.fir --pass=all");
+  EXPECT_EQ(open.code, 2);
+  EXPECT_EQ(open.out, "");
+  expectContains(open.err, "[opt] mesh axis tp of ");
+  expectContains(open.err, " has no size; give it: --mesh tp=4\n");
+  const ToolRun sized = tool("opt {dir}/mlp_of_any_size.fir --pass=all --mesh tp=2");
+  EXPECT_EQ(sized.code, 0) << sized.err;
+  expectContains(sized.out, "communicate(");
+  expectContains(sized.out, "kind=all_reduce, mesh=M0, axes=[0], op=sum) : Float[6, 16]");
+  const ToolRun named =
+      tool("opt {dir}/mlp_of_any_size.fir --pass=concretize,propagate-shardings,partialize-reductions");
+  EXPECT_EQ(named.code, 2);
+  expectContains(named.err, "[opt] partialize-reductions cannot be applied while mesh axis tp has no size");
+}
+
+// Programs of every kind: a result, or what the user can mend.
+TEST(ToolOpt, WholePipelineOfEverySample) {
+  int64_t results = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(MESHFUSE_SOURCE_DIR "/tests/tools")) {
+    if (entry.path().extension() == ".fir") {
+      const ToolRun run = tool("opt --pass=all --size i0=12 --size i1=8 --mesh tp=2 " + entry.path().string());
+      const ToolRun plain = tool("opt --pass=all " + entry.path().string());
+      EXPECT_TRUE(run.code == 0 || run.code == 2) << entry.path() << "\n" << run.err;
+      EXPECT_TRUE(plain.code == 0 || plain.code == 2) << entry.path() << "\n" << plain.err;
+      results += run.code == 0 || plain.code == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(results, 10);
+}
+
 TEST(ToolOpt, NamedPassesInOrder) {
   const ToolRun run = tool("opt {dir}/softmax.fir --pass=concretize,check-annotations --size i0=6 --size i1=8");
   EXPECT_EQ(run.code, 0) << run.err;
