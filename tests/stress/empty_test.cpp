@@ -7,6 +7,7 @@
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
+#include "stress/on_ranks.h"
 
 namespace meshfuse {
 
@@ -238,6 +239,35 @@ TEST(NoDims, ContractionsToOneElement) {
         f.addOutput(add(linear(a, b), matmul(a, b)));
       },
       {{random({7}), random({7}, 2)}});
+}
+
+// A dim that two axes cut, in each order of blocks and cycles: without elements every rank's part is empty, one element is on one rank.
+TEST(Empty, OneDimOverTwoAxes) {
+  for (const bool firstInner : {false, true}) {
+    for (const bool secondInner : {false, true}) {
+      expectAgreesOnRanks(
+          [=](Fusion& f, int64_t ranks) {
+            TensorView* x = makeSymbolicTensor({-1, 6});
+            TensorView* w = makeContigConcreteTensor({6, 4});
+            f.addInput(x);
+            f.addInput(w);
+            x->setDeviceMesh(DeviceMesh::createForShape({ranks / 2, 2}));
+            x->split(0, ranks / 2, firstInner);
+            x->axis(firstInner ? 1 : 0)->parallelize(ParallelType::DIDy);
+            const int64_t rest = firstInner ? 0 : 1;
+            x->split(rest, 2, secondInner);
+            x->axis(secondInner ? rest + 1 : rest)->parallelize(ParallelType::DIDx);
+            f.addOutput(neg(x));
+            f.addOutput(max(x, {1}));
+            f.addOutput(sum(x, {0}));
+            f.addOutput(matmul(x, w));
+            f.addOutput(cat({x, neg(x)}, 0));
+          },
+          {{{random({8, 6}), random({6, 4}, 2)}},
+           {{random({0, 6}), random({6, 4}, 2)}},
+           {{random({1, 6}), random({6, 4}, 2)}}});
+    }
+  }
 }
 
 TEST(NoTensorInput, Factories) {

@@ -20,6 +20,9 @@ class DigitsOver {
  public:
   DigitsOver(const TensorView* tv, const std::vector<IterDomain*>& base, const Prover& prover)
       : base_(base), prover_(prover) {
+    if (std::ranges::any_of(base, [&](const IterDomain* id) { return isTiny(prover.canonical(id->extent())); })) {
+      transforms_ = transformsBetween(base, tv->getLoopDomain());
+    }
     if (tv->definition() != nullptr && tv->definition()->kind() == ExprKind::Reshape) {
       regroup(tv->getLogicalDomain());
     }
@@ -98,9 +101,11 @@ class DigitsOver {
     const IntExpr extent = prover_.canonical(e.in[0]->extent());
     // facts may make the size of the digits an exact quotient where the extent is a rounded-up one
     const bool exact = !list.isOpaque() && !list.isRagged() && !extent.isConst();
-    const IntExpr in = exact ? list.size(prover_) : extent;
+    const bool padded = isTiny(extent) && isPadded(list);
+    const IntExpr in = exact || padded ? list.size(prover_) : extent;
     const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, factor);
-    if (other) {
+    const IntExpr room = isTiny(in) ? partsCutFrom(e.out[e.innerSplit ? 0 : 1]) : 1;
+    if (other && room.isConst(1)) {
       auto parts = split(list, e.innerSplit ? factor : *other, prover_);
       if (!parts.first.isOpaque() && parts.first.empty()) {
         if (std::optional<Digit> one = topmost(e.in[0], list)) {
@@ -116,8 +121,28 @@ class DigitsOver {
       return {DigitList::opaque(), DigitList::opaque()};
     }
     const IntExpr quotient = ceilDiv(in, factor);
-    const IntExpr rounded = quotient.isConst() ? max(1, quotient) : quotient;
+    const IntExpr rounded = quotient.isConst() ? max(room, quotient) : quotient;
     return splitRagged(*top, extentOf(top->dim), e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
+  }
+
+  // No part but the first has elements, whatever the strides between parts: a dim that is cut again is padded to the number of its parts.
+  static bool isTiny(const IntExpr& extent) { return extent.isConst(0) || extent.isConst(1); }
+
+  // Of a tiny dim: the digits that a split has made, with room for the parts that later splits make.
+  static bool isPadded(const DigitList& list) {
+    return !list.isOpaque() && !list.isRagged() && !list.empty() &&
+           std::ranges::none_of(list.digits(), [](const Digit& d) { return d.size.isConst(0); });
+  }
+
+  // How many parts the splits of `id` make of it.
+  IntExpr partsCutFrom(const IterDomain* id) const {
+    const auto cuts = [&](const IdExpr* e) { return e->kind == IdExprKind::Split && e->in[0] == id; };
+    const auto cut = std::ranges::find_if(transforms_, cuts);
+    if (cut == transforms_.end()) {
+      return 1;
+    }
+    const IdExpr& e = **cut;
+    return prover_.multiply(prover_.canonical(e.factor), partsCutFrom(e.out[e.innerSplit ? 0 : 1]));
   }
 
   IntExpr extentOf(int64_t dim) const { return prover_.canonical(base_[dim]->extent()); }
@@ -168,7 +193,8 @@ class DigitsOver {
   const std::vector<IterDomain*>& base_;
   const Prover& prover_;
   std::vector<Known> known_;
-  std::map<int64_t, Digit> ones_;  // by id: a topmost digit of size 1, which its list does not show
+  std::vector<const IdExpr*> transforms_;  // if a dim of the base is tiny
+  std::map<int64_t, Digit> ones_;          // by id: a topmost digit of size 1, which its list does not show
 };
 
 }  // namespace
