@@ -185,7 +185,7 @@ int64_t shiftLeft(DataType type, int64_t a, int64_t count) {
 }
 
 int64_t shiftRight(DataType type, int64_t a, int64_t count) {
-  return count < 0 ? 0 : a >> std::min<int64_t>(count, bitWidth(type) - 1);
+  return a >> (count < 0 || count >= bitWidth(type) ? bitWidth(type) - 1 : count);
 }
 
 }  // namespace

@@ -3,10 +3,11 @@
 // An op takes `arity` operands of one element type (Where: a Bool, then two of one type) and gives that type or Bool. 16-bit
 // floating types never reach an op: the builders cast to Float first. Semantics are those of C's <cmath> and of PyTorch:
 //   Div on integers truncates; Remainder takes the sign of the divisor, Fmod of the dividend; Mod on integers is C's %
-//   integer division, Remainder, Mod and CeilDiv by zero give 0, and the minimum divided by -1 wraps to the minimum
-//   Maximum and Minimum propagate NaN; Round is to even; Sign of NaN is NaN; integer arithmetic wraps
-//   Shl and Shr (arithmetic) by at least the width give 0 (Shr of a negative: -1); by a negative amount 0
+//   integer division, Remainder, Mod and CeilDiv by zero give 0 (PyTorch: an error), and the minimum divided by -1 wraps to the minimum
+//   Maximum and Minimum propagate NaN; Round is to even; Sign of NaN is NaN (PyTorch: 0), of -0 it is 0; integer arithmetic wraps
+//   Shl and Shr (arithmetic) by at least the width, or by a negative amount, give 0 (Shr of a negative: -1)
 //   Pow on integers: negative exponents give 0 unless the base is 1 or -1
+//   Gcd is not negative, but gcd(minimum, 0) and gcd(minimum, minimum) wrap to the minimum
 //   CheckedIndex(index, extent) gives the index if 0 <= index < extent. Otherwise it gives 0 in the kernel, and the run fails with a
 //   UserError
 #pragma once

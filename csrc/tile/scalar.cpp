@@ -235,7 +235,7 @@ uint64_t integerPoint(PointOp op, DataType dtype, int64_t a, int64_t b) {
     case Shl:
       return b < 0 || b >= width ? 0 : ua << b;
     case Shr:
-      return b < 0 ? 0 : static_cast<uint64_t>(a >> std::min<int64_t>(b, 63));
+      return static_cast<uint64_t>(a >> (b < 0 || b > 63 ? 63 : b));
     default:
       throwInternalError(fmt::format("[tile] {} is not an operation on integers", info(op).name));
   }

@@ -56,8 +56,8 @@ __device__ __forceinline__ T powInt(T base, T exponent) {
 //@ shifts types
 __device__ __forceinline__ int shiftLeft(int a, int n) { return n < 0 || n > 31 ? 0 : (int)((u32)a << n); }
 __device__ __forceinline__ i64 shiftLeft(i64 a, i64 n) { return n < 0 || n > 63 ? 0 : (i64)((u64)a << n); }
-__device__ __forceinline__ int shiftRight(int a, int n) { return n < 0 ? 0 : a >> (n > 31 ? 31 : n); }
-__device__ __forceinline__ i64 shiftRight(i64 a, i64 n) { return n < 0 ? 0 : a >> (n > 63 ? 63 : n); }
+__device__ __forceinline__ int shiftRight(int a, int n) { return a >> ((u32)n > 31 ? 31 : n); }
+__device__ __forceinline__ i64 shiftRight(i64 a, i64 n) { return a >> ((u64)n > 63 ? 63 : n); }
 //@ checked_index device
 // The index, or a failed launch; 0 until the trap is taken. Not `inside`: nobody uses the element, and any index will do.
 template <class T>

@@ -50,6 +50,7 @@ TEST(NarrowIntegers, ArithmeticWraps) {
   EXPECT_EQ(binary(Char, {1, 1, 1, 3}, {7, 8, -1, 6}, left), (Values{-128, 0, 0, -64}));
   EXPECT_EQ(binary(Short, {1, 1}, {15, 16}, left), (Values{-32768, 0}));
   EXPECT_EQ(binary(Char, {-128, -128, 64}, {7, 100, 6}, right), (Values{-1, -1, 1}));
+  EXPECT_EQ(binary(Char, {-128, 64}, {-1, -7}, right), (Values{-1, 0}));
 }
 
 TEST(NarrowIntegers, WhatWrapsInTheMiddleIsCutThere) {

@@ -142,10 +142,10 @@ TEST(Integers, Int32WrapsAtItsWidth) {
 
 TEST(Integers, ShiftsByTheWidthOrMore) {
   Tensor a = Tensor::of({1, -8, 1, -8, 5, -1}, {6}, DataType::Int32);
-  Tensor n = Tensor::of({31, 1, 32, 40, -1, 31}, {6}, DataType::Int32);
+  Tensor n = Tensor::of({31, 1, 32, 40, -1, -2}, {6}, DataType::Int32);
   auto values = [&](const std::function<TensorView*(const Views&)>& f) { return run1({a, n}, f).toVector(); };
   EXPECT_EQ(values([](const Views& v) { return bitwise_left_shift(v[0], v[1]); }),
-            (std::vector<double>{-2147483648.0, -16, 0, 0, 0, -2147483648.0}));
+            (std::vector<double>{-2147483648.0, -16, 0, 0, 0, 0}));
   EXPECT_EQ(values([](const Views& v) { return bitwise_right_shift(v[0], v[1]); }),
             (std::vector<double>{0, -4, 0, -1, 0, -1}));
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -131,6 +132,51 @@ TEST(Types, BinaryOps) {
       const bool floating = isFloatingPoint(a) || isFloatingPoint(b);
       EXPECT_EQ(refused, floating ? namesOf(2, needsWhole) : std::set<std::string>{}) << name(a) << " " << name(b);
     }
+  }
+}
+
+// As NumPy and PyTorch have them, but for sign of NaN: PyTorch gives 0, and for division by zero: PyTorch refuses it.
+TEST(Types, SpecialValues) {
+  const auto expectValues = [](const Tensor& a, const Tensor& b, PointOp op, const std::vector<double>& expected) {
+    CheckedCache checked([&](Fusion& f) {
+      std::vector<TensorView*> in;
+      for (const Tensor& x : {a, b}) {
+        in.push_back(makeContigTensor(1, x.dtype()));
+        f.addInput(in.back());
+      }
+      f.addOutput(info(op).arity == 1 ? point(op, in[0]) : point(op, in[0], in[1]));
+    });
+    EXPECT_EQ(checked.call({a, b}), "") << info(op).name;
+    const std::vector<double> got = checked.results()[0].toVector();
+    const auto same = [](double x, double y) {
+      return (std::isnan(x) && std::isnan(y)) || (x == y && std::signbit(x) == std::signbit(y));
+    };
+    EXPECT_TRUE(std::ranges::equal(got, expected, same)) << info(op).name << ": " << checked.results()[0].toString();
+  };
+  for (const DataType type : {DataType::Float, DataType::Double}) {
+    const Tensor a = Tensor::of({kNan, -0.0, 0, -kInf, 2.5, -2.5, -0.5}, {7}, type);
+    const Tensor b = Tensor::of({1, kNan, 5, 3, 0, 0, kInf}, {7}, type);
+    expectValues(a, b, PointOp::Sign, {kNan, 0, 0, -1, 1, -1, -1});
+    expectValues(a, b, PointOp::Round, {kNan, -0.0, 0, -kInf, 2, -2, -0.0});
+    expectValues(a, b, PointOp::Maximum, {kNan, kNan, 5, 3, 2.5, 0, kInf});
+    expectValues(a, b, PointOp::Minimum, {kNan, kNan, 0, -kInf, 0, -2.5, -0.5});
+    expectValues(a, b, PointOp::Remainder, {kNan, kNan, 0, kNan, kNan, kNan, kInf});
+    expectValues(a, b, PointOp::Div, {kNan, kNan, 0, -kInf, kInf, -kInf, -0.0});
+  }
+  for (const DataType type : {DataType::Char, DataType::Short, DataType::Int32, DataType::Int}) {
+    const auto low = static_cast<double>(lowestInteger(type));
+    const auto width = static_cast<double>(bitWidth(type));
+    const Tensor a = Tensor::of({low, low, low, -7, 7, -7, 5, -5, -5}, {9}, type);
+    const Tensor b = Tensor::of({-1, 0, 6, 2, -2, -2, 0, width, -1}, {9}, type);
+    const double sixth = std::trunc(low / 6);
+    expectValues(a, b, PointOp::Div, {low, 0, sixth, -3, -3, 3, 0, 0, 5});
+    expectValues(a, b, PointOp::Mod, {0, 0, -2, -1, 1, -1, 0, -5, 0});
+    expectValues(a, b, PointOp::Remainder, {0, 0, 4, 1, -1, -1, 0, width - 5, 0});
+    expectValues(a, b, PointOp::Gcd, {1, low, 2, 1, 1, 1, 5, 1, 1});
+    expectValues(a, b, PointOp::Shr, {-1, low, low / 64, -2, 0, -1, 5, -1, -1});
+    expectValues(a, b, PointOp::Shl, {0, low, 0, -28, 0, 0, 5, 0, 0});
+    expectValues(a, a, PointOp::Abs, {low, low, low, 7, 7, 7, 5, 5, 5});
+    expectValues(a, a, PointOp::Sign, {-1, -1, -1, -1, 1, -1, 1, -1, -1});
   }
 }
 

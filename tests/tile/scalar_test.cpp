@@ -65,7 +65,8 @@ TEST(Scalar, IntegerEdges) {
   EXPECT_EQ(whole(Shr, kInt, {-5, 64}), -1);
   EXPECT_EQ(whole(Shr, kInt32, {5, 40}), 0);
   EXPECT_EQ(whole(Shr, kInt, {-5, 1}), -3);
-  EXPECT_EQ(whole(Shr, kInt, {-5, -1}), 0);
+  EXPECT_EQ(whole(Shr, kInt, {-5, -1}), -1);
+  EXPECT_EQ(whole(Shr, kInt, {5, -1}), 0);
   EXPECT_EQ(whole(Pow, kInt, {3, 5}), 243);
   EXPECT_EQ(whole(Pow, kInt, {2, -1}), 0);
   EXPECT_EQ(whole(Pow, kInt, {-1, -3}), -1);

@@ -150,7 +150,8 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
     case PointOp::Rsqrt:
       return b_.CreateFDiv(number(x, 1), b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x));
     case PointOp::Sign: {
-      Value* negative = b_.CreateSelect(b_.CreateFCmpOLT(x, zero(x)), number(x, -1), x);
+      Value* unsignedZero = b_.CreateFAdd(x, zero(x));  // -0 + 0 is 0; NaN stays
+      Value* negative = b_.CreateSelect(b_.CreateFCmpOLT(x, zero(x)), number(x, -1), unsignedZero);
       return b_.CreateSelect(b_.CreateFCmpOGT(x, zero(x)), number(x, 1), negative);
     }
     case PointOp::Signbit: {
@@ -215,7 +216,7 @@ Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const>
     case PointOp::Shr: {
       Value* amount = operands[1];
       Value* most = b_.CreateSelect(b_.CreateICmpULT(amount, integerLike(x, width)), amount, integerLike(x, width - 1));
-      return b_.CreateSelect(b_.CreateICmpSLT(amount, zero(x)), zero(x), b_.CreateAShr(x, most));
+      return b_.CreateAShr(x, most);
     }
     default:
       return call_(op, dtype, operands);
