@@ -44,11 +44,29 @@ class Parser {
   }
   void expect(char c) { check(accept(c), "[expression] expected '{}' at offset {} of \"{}\"", c, at_, text_); }
 
+  // The least integer: without its sign it is no integer of 64 bits.
+  bool acceptLeast() {
+    constexpr std::string_view kDigits = "9223372036854775808";
+    const size_t before = at_;
+    if (accept('-')) {
+      skip();
+      const size_t end = at_ + kDigits.size();
+      if (text_.substr(at_).starts_with(kDigits) && (end == text_.size() || !isDigit(text_[end]))) {
+        at_ = end;
+        return true;
+      }
+    }
+    at_ = before;
+    return false;
+  }
+
   IntExpr sum() {
-    IntExpr e = accept('-') ? IntExpr(0) - product() : product();
+    IntExpr e = acceptLeast() ? product(INT64_MIN) : accept('-') ? IntExpr(0) - product() : product();
     while (true) {
       if (accept('+')) {
         e = e + product();
+      } else if (acceptLeast()) {
+        e = e + product(INT64_MIN);
       } else if (accept('-')) {
         e = e - product();
       } else {
@@ -56,8 +74,8 @@ class Parser {
       }
     }
   }
-  IntExpr product() {
-    IntExpr e = factor();
+  IntExpr product() { return product(factor()); }
+  IntExpr product(IntExpr e) {
     while (accept('*')) {
       e = e * factor();
     }
@@ -71,6 +89,9 @@ class Parser {
     return e;
   }
   IntExpr innerFactor() {
+    if (acceptLeast()) {
+      return INT64_MIN;
+    }
     if (accept('-')) {
       return IntExpr(0) - factor();
     }

@@ -117,6 +117,22 @@ TEST(Text, ScalarsKeepTheirBits) {
   }
 }
 
+TEST(Text, IntegersKeepTheirValue) {
+  Fusion fusion;
+  const std::vector<IntExpr> values{INT64_MIN, INT64_MIN + 1, INT64_MAX, -1};
+  for (const IntExpr& value : values) {
+    TensorView* t = fusion.tensor(DataType::Int, {});
+    fusion.addExpr(ExprKind::Full, {fusion.intScalar(value)}, {t});
+    fusion.addOutput(t);
+  }
+  const std::unique_ptr<Fusion> parsed = parseFusion(fusion.toString());
+  EXPECT_EQ(parsed->toString(), fusion.toString());
+  for (size_t k = 0; k < values.size(); k++) {
+    EXPECT_EQ(parsed->outputs()[k]->definition()->input(0)->intExpr(), values[k]) << fusion.toString();
+  }
+  EXPECT_THROW((void)parseFusion("fusion {\n  T0 = full(-9223372036854775809) : Int[2]\n  output T0\n}"), UserError);
+}
+
 struct BadText {
   const char* text;
   const char* message;
