@@ -113,12 +113,14 @@ class DomainVerifier : Verifier {
     const ExprKind kind = t_.definition() == nullptr ? ExprKind::Set : t_.definition()->kind();
     require(!awaitsSizes || kind == ExprKind::Reshape || empty,
             "logical dims are not derived from the root domain; connect them by split, merge and resize");
-    // A stepped slice leaves the inner part of its splits, and dims of extent 1 may go; nothing else is lost.
+    // A stepped slice leaves the inner part of its splits, and dims of extent 1 may go, of a reshape also those that a call must give
+    // this size; nothing else is lost.
     if (kind == ExprKind::Slice || awaitsSizes || empty) {
       return;
     }
     for (const auto& [id, lost] : present) {
-      require(lost->extent().isConst(1), "{} of the root domain is in no logical dim", lost);
+      const bool mayBeOne = kind == ExprKind::Reshape && !provenUnequal(lost->extent(), 1);
+      require(lost->extent().isConst(1) || mayBeOne, "{} of the root domain is in no logical dim", lost);
     }
   }
 

@@ -1,5 +1,8 @@
 // Dims of extent 1, by the dozen: padded, cut, broadcast and made.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
@@ -174,6 +177,34 @@ TEST(SmallDims, RepeatAndReshape) {
         f.addOutput(reshape(expand(x, {4, 5}), {20}));
       },
       {{random({1, 5})}});
+}
+
+// Dims of unknown size reshaped to ones: right if there is one element, else refused at the call.
+TEST(SmallDims, UnknownSizesReshapedToOnes) {
+  using Sizes = std::vector<int64_t>;
+  for (const int64_t rank : {1, 2}) {
+    for (const Sizes& to : {Sizes{}, Sizes{1}, Sizes{1, 1}, Sizes{1, 1, 1}, Sizes{1, -1}, Sizes{-1, 1, 1}}) {
+      const std::string what = fmt::format("{} dims to {}", rank, fmt::join(to, ", "));
+      const bool open = std::ranges::find(to, -1) != to.end();
+      const std::string error = errorOf([&] {
+        CheckedCache checked([&](Fusion& f) {
+          TensorView* x = makeSymbolicTensor(rank);
+          f.addInput(x);
+          TensorView* y = reshape(x, to);
+          f.addOutput(neg(y));
+          f.addOutput(open ? exp(y)
+                           : mul(y, full({3}, 2.0, DataType::Float)));  // a dim of unknown size stretches to none
+          f.addOutput(sum(reshape(y, Sizes{-1}), {0}));
+        });
+        EXPECT_EQ(checked.call({random(Sizes(rank, 1))}), "") << what;
+        if (!open) {
+          const std::string refused = errorOf([&] { (void)checked.call({random(Sizes(rank, 2))}); });
+          EXPECT_EQ(refused.find("UserError: "), 0u) << what << ": " << refused;
+        }
+      });
+      EXPECT_EQ(error, "") << what;
+    }
+  }
 }
 
 }  // namespace
