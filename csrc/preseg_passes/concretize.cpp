@@ -13,6 +13,7 @@
 #include "ir/reshape.h"
 #include "ir/text.h"
 #include "ir/window.h"
+#include "multidevice/sharding/shard_state.h"
 #include "ops/shape_ops.h"
 
 namespace meshfuse {
@@ -267,6 +268,25 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
   return values;
 }
 
+namespace {
+
+// Shardings that spread while sizes were unknown assume that axes divide the dims. Where the sizes do not, a part may be no rectangle:
+// such a tensor becomes whole on every rank. The user's shardings stay.
+void replicateWhatNoRankHolds(Fusion& fusion) {
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  if (std::ranges::none_of(tensors, &TensorView::isUserSharded)) {
+    return;  // no sharding has spread
+  }
+  for (TensorView* tv : tensors) {
+    const bool isPlaced = tv->hasDeviceMesh() && !tv->isUserSharded() && !tv->isFusionInput() && !tv->isPartial();
+    if (isPlaced && !tv->getDeviceMesh().isSymbolic() && shardState(tv).hasOpaqueDim()) {
+      setShardState(tv, ShardState::replicated(tv->getDeviceMesh(), tv->shape()));
+    }
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values) {
   auto copy = std::make_unique<Fusion>();
   copy->setPlanner(fusion.planner());
@@ -295,6 +315,7 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   }
   const std::string list = joined(verify(*copy), "", [](const std::string& violation) { return "\n  " + violation; });
   check(list.empty(), "[concretize] the sizes of the inputs do not fit the fusion:{}", list);
+  replicateWhatNoRankHolds(*copy);
   return copy;
 }
 

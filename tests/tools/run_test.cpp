@@ -23,6 +23,16 @@ void expectRunRefused(const std::string& arguments, const std::string& message) 
 
 TEST(ToolRun, AReshapeThatHidesADigit) { EXPECT_EQ(tool("run {dir}/rows_on_two_ranks.fir --verify").code, 0); }
 
+TEST(ToolRun, WindowsOfDimsThatAMeshOfAnySizeDoesNotDivide) {
+  for (const char* ranks : {"1", "2", "3", "4"}) {
+    for (const char* rows : {"1", "2", "5", "8", "11"}) {
+      const ToolRun run =
+          tool(std::string("run {dir}/joined_rows_of_any_size.fir --verify --mesh x=") + ranks + " --size i0=" + rows);
+      EXPECT_EQ(run.code, 0) << ranks << " ranks, " << rows << " rows\n" << run.out << run.err;
+    }
+  }
+}
+
 TEST(ToolRun, OneRankAgreesWithTheReference) {
   const ToolRun run = tool("run {dir}/softmax.fir --size i0=30 --size i1=100 --verify");
   EXPECT_EQ(run.code, 0) << run.err;
