@@ -33,6 +33,22 @@ TEST(ToolRun, WindowsOfDimsThatAMeshOfAnySizeDoesNotDivide) {
   }
 }
 
+// log(exp(x)) equals x or not, as it is rounded: no difference, and no proof.
+TEST(ToolRun, ElementsThatRoundingDecidesAreNoDifference) {
+  const std::string path = temporaryDirectory() + "/decided_by_rounding.fir";
+  std::ofstream(path) << R"(fusion {
+  T0 = input() : Float[64] contiguity[t]
+  T1 = exp(T0) : Float[64]
+  T2 = log(T1) : Float[64]
+  T3 = eq(T2, T0) : Bool[64]
+  output T3
+})";
+  const ToolRun run = tool("run --verify " + path);
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "verify: rounding decides 64 of 64 elements of T3");
+  expectContains(run.out, "the outputs agree with the reference interpreter, as far as it can tell");
+}
+
 TEST(ToolRun, OneRankAgreesWithTheReference) {
   const ToolRun run = tool("run {dir}/softmax.fir --size i0=30 --size i1=100 --verify");
   EXPECT_EQ(run.code, 0) << run.err;
