@@ -1,5 +1,12 @@
 # Flags of all our targets, as the interface target meshfuse_flags.
-if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.2)
+option(MESHFUSE_FUZZERS "build the fuzzers of tests/decoders, with clang" OFF)
+
+# Coverage guides the fuzzers: they need clang.
+set(is_gcc OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(is_gcc ON)
+endif()
+if((is_gcc AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.2) OR (NOT is_gcc AND NOT MESHFUSE_FUZZERS))
   message(WARNING "meshfuse is built and tested with g++ >= 12.2; this is "
                   "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 endif()
@@ -42,11 +49,17 @@ target_include_directories(meshfuse_flags INTERFACE "${CMAKE_SOURCE_DIR}/csrc" "
 target_compile_options(meshfuse_flags INTERFACE
   -Wall -Wextra -Werror
   -Wno-missing-field-initializers  # designated initializers leave the rest to its default
-  # false alarms of g++ 12 and 13 on inlined destructors, strings and references into containers
-  -Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-reference
-  -Wno-error=array-bounds -Wno-error=stringop-overflow
   -ffp-contract=off             # the same bits whatever the compiler would like to fuse
   -fno-semantic-interposition)  # calls inside the shared library may be inlined
+if(is_gcc)
+  # false alarms of g++ 12 and 13 on inlined destructors, strings and references into containers
+  target_compile_options(meshfuse_flags INTERFACE -Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-reference
+    -Wno-error=array-bounds -Wno-error=stringop-overflow)
+else()
+  # pragmas of g++, and what the sorting of its library calls
+  target_compile_options(meshfuse_flags INTERFACE -Wno-unknown-pragmas -Wno-deprecated-declarations
+    -Wno-bitwise-instead-of-logical)  # without a branch, on purpose
+endif()
 # Undefined behaviour is looked for in the library alone: the tests are half of what there is to compile.
 set(MESHFUSE_LIBRARY_OPTIONS "")
 if(MESHFUSE_SANITIZE)
@@ -56,6 +69,9 @@ if(MESHFUSE_SANITIZE)
     # vptr would need the type information of the classes of LLVM; what null and object-size see AddressSanitizer sees too
     set(MESHFUSE_LIBRARY_OPTIONS -fsanitize=undefined -fno-sanitize-recover=undefined
       -fno-sanitize=vptr,null,object-size)
+    if(NOT is_gcc)
+      list(APPEND MESHFUSE_LIBRARY_OPTIONS -fno-sanitize=function)  # compiled kernels do not say their type
+    endif()
   endif()
   if("thread" IN_LIST sanitizers)
     # ThreadSanitizer does not know fences: the library has them only for memory that it shares with other processes

@@ -37,6 +37,7 @@ struct Row {
 const Row kRows[] = {
     {"test_codegen_llvm", kCpuKernels, "*"},
     {"test_docs", kCpuKernels, "Readme.ExampleGivesTheSameOnOneAndOnFourRanks"},
+    {"test_decoders", kCpuKernels, "*/program"},
     {"test_examples", kCpuKernels, "*", "TrainLm.TextWithoutSourcesIsAUserError"},
     {"test_exec", kCpuKernels, "*",
      "BadInput.Number:BadInput.Kinds:BadInput.TypesRanksAndSizes:BadPrograms.InputsNobodyGives:"

@@ -120,7 +120,8 @@ int64_t optimizeProgram(const OptOptions& options) {
       fusion = apply(passes[k], std::move(fusion), local, options.program);
     } catch (const InternalError& e) {
       check(open.empty(),
-            "[opt] {} cannot be applied while mesh axes have no sizes: {}; give them: --mesh {}=4, and --pass={} before it",
+            "[opt] {} cannot be applied while mesh axes have no sizes: {}; give them: --mesh {}=4, and --pass={} "
+            "before it",
             passes[k], fmt::join(open, ", "), open.empty() ? "" : open[0], kSpecialize);
       // in pipeline order it is a bug of the pass
       const auto place = std::ranges::find(known, passes[k]);

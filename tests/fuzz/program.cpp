@@ -148,8 +148,8 @@ void orderRandomly(Fusion& fusion, uint64_t seed) {
 
 }  // namespace
 
-Program randomProgram(uint64_t seed) {
-  Random random(seed);
+Program randomProgram(uint64_t seed, std::string_view choices) {
+  Random random(seed, choices);
   Program program;
   program.seed = seed;
   program.fusion = std::make_unique<Fusion>();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/fusion.h"
@@ -22,7 +23,8 @@ struct Program {
   std::string mesh;  // "", "x2", "y2x2", "x2 [1, 0]": with its ranks where they are in another order
 };
 
-[[nodiscard]] Program randomProgram(uint64_t seed);
+// `choices`: the first of its decisions, see Random.
+[[nodiscard]] Program randomProgram(uint64_t seed, std::string_view choices = {});
 
 // The same program for one rank: without meshes and bindings.
 [[nodiscard]] std::unique_ptr<Fusion> withoutShardings(const Fusion& fusion);

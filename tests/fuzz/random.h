@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,9 +11,18 @@ namespace meshfuse::fuzz {
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(mixed(seed)) {}  // mixed, so that seeds in a row do not share their numbers
+  // Mixed, so that seeds in a row do not share their numbers. The first numbers are the choices, two bytes each: who changes a byte changes
+  // one decision.
+  explicit Random(uint64_t seed, std::string_view choices = {}) : state_(mixed(seed)), choices_(choices) {}
 
-  uint64_t next() { return mixed(state_ += 0x9e3779b97f4a7c15ULL); }
+  uint64_t next() {
+    if (choices_.size() >= 2) {
+      const uint64_t chosen = static_cast<uint8_t>(choices_[0]) + 256U * static_cast<uint8_t>(choices_[1]);
+      choices_.remove_prefix(2);
+      return chosen;
+    }
+    return mixed(state_ += 0x9e3779b97f4a7c15ULL);
+  }
   int64_t below(int64_t n) { return static_cast<int64_t>(next() % static_cast<uint64_t>(n)); }
   int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }  // both included
   bool chance(int percent) { return below(100) < percent; }
@@ -34,6 +44,7 @@ class Random {
     return z ^ (z >> 31);
   }
   uint64_t state_;
+  std::string_view choices_;
 };
 
 }  // namespace meshfuse::fuzz

@@ -291,7 +291,8 @@ std::vector<std::string> Star::contribute(std::string_view mine) {
 bool starOffered() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
 RankOfLauncher starPlace() {
-  const RankOfLauncher place{environmentNumber("RANK", 0, kMostRanks - 1), environmentNumber("WORLD_SIZE", 1, kMostRanks)};
+  const RankOfLauncher place{environmentNumber("RANK", 0, kMostRanks - 1),
+                             environmentNumber("WORLD_SIZE", 1, kMostRanks)};
   check(place.rank < place.size, "[host] RANK is {}, expected less than WORLD_SIZE, {}", place.rank, place.size);
   return place;
 }

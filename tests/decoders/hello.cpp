@@ -1,0 +1,127 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "decoders/decoders.h"
+#include "multidevice/transport/host/handshake.h"
+#include "multidevice/transport/host/star.h"
+
+namespace meshfuse {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Key kHelloKey = {1, 2, 3};
+
+// A connection within this process.
+struct ConnectedPair {
+  Socket caller = Socket::createLocal();
+  Socket host;
+
+  explicit ConnectedPair(const Socket& listener, const std::string& name) {
+    require(caller.connectLocal(name), "no connection to this process");
+    host = listener.accept(Socket::Clock::now() + 10s);
+  }
+};
+
+Hello expectedHello() { return {.purpose = Purpose::Watch, .from = 1, .to = 0, .size = 4, .world = 5}; }
+
+// The bytes as what comes to a door, in pieces; its host knows the key, or only the user.
+void readAtTheDoor(std::string_view bytes, const Trust& trust, bool isWhole, const Socket& listener,
+                   const std::string& name) {
+  Door door(listener, expectedHello(), trust, 1ms);
+  const Socket caller = Socket::createLocal();
+  require(caller.connectLocal(name), "no connection to this process");
+  std::string message(bytes);
+  if (isWhole && message.size() >= sizeof(Hello)) {  // else a fuzzer must find all numbers at once
+    Hello hello;
+    std::memcpy(&hello, message.data(), sizeof(hello));
+    const Hello expected = expectedHello();
+    hello.magic = expected.magic;
+    hello.purpose = expected.purpose;
+    hello.to = expected.to;
+    hello.world = expected.world;
+    std::memcpy(message.data(), &hello, sizeof(hello));
+  }
+  static_cast<void>(caller.send(message.data(), message.size(), Socket::Clock::now()));
+  const auto limit = Socket::Clock::now() + 2ms;
+  std::optional<Door::Arrival> arrival = door.next(limit);
+  require(!arrival || !trust, "a caller without the key has come in");
+  if (arrival) {
+    require(arrival->hello.magic == Hello::kMagic, "a caller without a hello has come in");
+  }
+}
+
+// The bytes as what the host of a connection answers.
+void readAsCaller(std::string_view bytes, const Socket& listener, const std::string& name) {
+  const ConnectedPair pair(listener, name);
+  Caller caller(expectedHello(), kHelloKey);
+  const auto limit = Socket::Clock::now() + 1ms;
+  require(caller.sayHello(pair.caller, limit), "no hello");
+  static_cast<void>(pair.host.send(bytes.data(), bytes.size(), limit));
+  const Caller::Answer answer = caller.hear(pair.caller, limit);
+  require(answer == Caller::Answer::None || answer == Caller::Answer::Stranger, "a host without the key is believed");
+}
+
+// The bytes as what the centre says to a rank that it knows.
+void readAsRank(std::string_view bytes, const Socket& listener, const std::string& name) {
+  const ConnectedPair pair(listener, name);
+  static_cast<void>(pair.host.send(bytes.data(), bytes.size(), Socket::Clock::now()));
+  std::string problem;
+  try {
+    static_cast<void>(takeSeat(pair.caller, expectedHello(), std::nullopt, Socket::Clock::now() + 1ms, problem));
+  } catch (const DeviceError&) {
+  }
+}
+
+// The bytes as what a rank gives itself for: two seats.
+void readForASeat(std::string_view bytes, const Socket& listener, const std::string& name) {
+  Door door(listener, expectedHello(), std::nullopt, 1ms);
+  Hello hello = expectedHello();
+  std::memcpy(&hello.from, bytes.data(), std::min(sizeof(hello.from), bytes.size()));
+  std::memcpy(&hello.size, bytes.data() + std::min<size_t>(4, bytes.size()),
+              std::min<size_t>(sizeof(hello.size), bytes.size() - std::min<size_t>(4, bytes.size())));
+  const Socket caller = Socket::createLocal();
+  require(caller.connectLocal(name), "no connection to this process");
+  static_cast<void>(caller.send(&hello, sizeof(hello), Socket::Clock::now()));
+  const Seats seats = giveSeats(door, 0, 4, Socket::Clock::now() + 1ms);
+  const bool isSeated = std::ranges::any_of(seats.byRank, &Socket::open);
+  require(isSeated == (hello.size == 4 && hello.from > 0 && hello.from < 4), "a seat for a rank that is none");
+}
+
+}  // namespace
+
+// The first byte chooses the side.
+void readHello(std::string_view bytes) {
+  static const std::string name = "meshfuse.decoder.hello." + std::to_string(getpid());
+  static const Socket listener = [] {
+    Socket s = Socket::createLocal();
+    require(s.listenLocal(name, 8), "cannot listen");
+    return s;
+  }();
+  if (bytes.empty()) {
+    return;
+  }
+  const int side = bytes[0] & 7;
+  bytes.remove_prefix(1);
+  switch (side) {
+    case 0:
+    case 1:
+      return readAtTheDoor(bytes, kHelloKey, side == 1, listener, name);
+    case 2:
+    case 3:
+      return readAtTheDoor(bytes, std::nullopt, side == 3, listener, name);
+    case 4:
+      return readAsCaller(bytes, listener, name);
+    case 5:
+      return readAsRank(bytes, listener, name);
+    default:
+      return readForASeat(bytes, listener, name);
+  }
+}
+
+}  // namespace meshfuse
