@@ -57,7 +57,7 @@ const Row kRows[] = {
      "TeamsTest.AProgram*:*/AgreementTest.*Plans*:*/AgreementTest.*Program*:*/WarmAgreementTest.*"},
     {"test_multidevice_transport", kCpuKernels, "*/OverlapFailureTest.*"},
     {"test_multidevice_transport", kNoLauncher,
-     "LoopbackTest.*:NetworkRejoin.*:NetworkWatch.*:WaitingClock.*:Socket.*:HandshakeTest.*:DescriptorExchange.*"},
+     "LoopbackTest.*:NetworkRejoinTest.*:NetworkWatch.*:WaitingClock.*:Socket.*:HandshakeTest.*:DescriptorExchange.*"},
     {"test_multidevice_transport_hosts", kCpuKernels, "AcrossHosts.AProgram*:HostsTest.StartedBy*"},
     {"test_segment", kLibraryMatmul,
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"

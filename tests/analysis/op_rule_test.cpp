@@ -76,7 +76,9 @@ const Case kCases[] = {
      {"Same 0, Same 1 | Same Same", "Same 0, None | Same Whole", "Same 0, None | Same Whole"}},
     {"T9 = index_put_accumulate(T0, T4, T8, starts=[0], flags=[f]) : Float[4, 6]",
      {"Same 0, Same 1 | Same Same", "None, None | Whole", "None, Same 1 | Whole Same"}},
-    {"T9 = redistribute(T0, op=sum, dim=0) : Float[r{4}, 6]", {"Reduced 0, Same 1 | Reduced Same"}},
+    {"T10 = reduce(T0, op=sum) : Float[p{2}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n"
+     "T9 = redistribute(T10, op=sum, dim=0) : Float[r{2}, 6]",
+     {"Reduced 0, Same 1 | Reduced Same"}},
     {"T9 = communicate(T0, kind=all_gather, mesh=M0, axes=[0]) : Float[2, 4, 6]", {"None, Same 0, Same 1 | Same Same"}},
     {"T9 = communicate(T8, kind=reduce_scatter, mesh=M0, axes=[0], op=sum) : Float[6]", {"Same 1 | Whole Same"}},
     {"T9 = communicate(T8, kind=all_to_all, mesh=M0, axes=[0]) : Float[2, 6]", {"Whole 0, Same 1 | Whole Same"}},
@@ -220,8 +222,11 @@ class Instance {
         fmt::format("T0 = input() : Float[{1}, {2}] T1 = input() : Int[{0}, {3}] T2 = input() : Float[{0}, {3}, {2}] | "
                     "T9 = index_put_accumulate(T0, T1, T2, starts=[0], flags=[f]) : Float[{1}, {2}]",
                     a, b, c, d),
-        fmt::format("T0 = input() : Float[{0}, {1}] | T9 = redistribute(T0, op=sum, dim=0) : Float[r{{{0}}}, {1}]", a,
-                    b),
+        // each contribution is one element of the input
+        fmt::format("T0 = input() : Float[{0}, {1}] | "
+                    "T1 = reduce(T0, op=sum) : Float[p{{{0}}}, r{{1}}, {1}] root[r{{{0}}}, {1}; outer_split(0, {0})]\n"
+                    "T9 = redistribute(T1, op=sum, dim=0) : Float[r{{{0}}}, {1}]",
+                    a, b),
     };
     const std::string& text = forms[form];
     fusion = parseFusion("fusion {\n" + text.substr(0, text.find('|')) + "\n" + text.substr(text.find('|') + 1) +

@@ -21,7 +21,7 @@ constexpr int64_t kHintWithout = 2;  // the smallest size with communication
 
 // x, y, z, 3, 4, ...
 std::string letterOrNumber(int64_t axisFromLast) {
-  return axisFromLast < 3 ? std::string(1, "xyz"[axisFromLast]) : std::to_string(axisFromLast);
+  return axisFromLast >= 0 && axisFromLast < 3 ? std::string(1, "xyz"[axisFromLast]) : std::to_string(axisFromLast);
 }
 
 bool isDigits(std::string_view text) {

@@ -239,8 +239,7 @@ void Communicator::count(std::span<const Transfer> transfers) {
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {
   check(std::cmp_less_equal(bytes, kMostTensorBytes), "[allocate] got a request for {} bytes, expected at most {}",
         bytes, kMostTensorBytes);
-  void* block = ::operator new(std::max<size_t>(bytes, 1), kAlignment, std::nothrow);
-  check(block != nullptr, "[allocate] no memory for {} bytes; free tensors or use smaller ones", bytes);
+  void* block = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
   const auto counted = static_cast<int64_t>(bytes);
   hostPool().countInUse(counted);
   return {block, [counted](void* p) {

@@ -201,6 +201,7 @@ TEST_F(HandshakeTest, OtherMessagesAreSentAway) {
     for (const auto limit = soon(); !socket.hasClosed() && Socket::Clock::now() < limit;) {
       EXPECT_FALSE(open.next(Socket::Clock::now() + 1ms).has_value());
     }
+    EXPECT_TRUE(socket.hasClosed()) << message.substr(0, 20);
     char answer = 0;
     EXPECT_FALSE(socket.receive(&answer, 1, Socket::Clock::now() + 1ms)) << message.substr(0, 20);
   }

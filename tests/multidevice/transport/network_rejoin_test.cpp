@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "meshfuse_config.h"
 #include "multidevice/transport/gathering.h"
 
 namespace meshfuse {
@@ -44,8 +45,17 @@ bool isCalled(const NetworkWatch& watch) {
   return watch.rendezvousPoint().waitFor(POLLIN, WaitingClock::now() + kNoDeadline);
 }
 
+class NetworkRejoinTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kHasSodium) {
+      GTEST_SKIP() << "this build has no libsodium";
+    }
+  }
+};
+
 // Rank 1 has given up rank 0 and waits for the ranks above when rank 0 comes. Rank 2 still waits for rank 0. Rank 3 never comes.
-TEST(NetworkRejoin, ALateRankMakesNoWorldWithARankThatHasGivenItUp) {
+TEST_F(NetworkRejoinTest, ALateRankMakesNoWorldWithARankThatHasGivenItUp) {
   constexpr int64_t kRanks = 4;
   std::vector<std::unique_ptr<NetworkWatch>> watches = watchesOf(kRanks);
   std::string members[kRanks];
@@ -64,7 +74,7 @@ TEST(NetworkRejoin, ALateRankMakesNoWorldWithARankThatHasGivenItUp) {
   watches[1].reset();
 }
 
-TEST(NetworkRejoin, RanksThatComeInAnyOrderFindEachOther) {
+TEST_F(NetworkRejoinTest, RanksThatComeInAnyOrderFindEachOther) {
   constexpr int64_t kRanks = 3;
   std::vector<std::unique_ptr<NetworkWatch>> watches = watchesOf(kRanks);
   std::string members[kRanks];

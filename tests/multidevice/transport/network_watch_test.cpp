@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "meshfuse_config.h"
 #include "multidevice/transport/host/star.h"
 
 namespace meshfuse {
@@ -60,6 +61,9 @@ class WatchedPair final : public Bootstrap {
 };
 
 TEST(NetworkWatch, AMessageThatNoRankSendsEndsTheConnection) {
+  if (!kHasSodium) {
+    GTEST_SKIP() << "this build has no libsodium";
+  }
   constexpr uint32_t kBusy = 1;
   const std::vector<uint32_t> frames[] = {{kBusy, 1U << 24, 1, 0},
                                           {kBusy, static_cast<uint32_t>(-5), 1, 0},

@@ -21,6 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kGiftPoll = 5ms;
+constexpr int64_t kMostAtOnce = 64;     // connections, before the limit is looked at again
 constexpr int64_t kMostStrangers = 64;  // connections without a gift yet, beyond those of the ranks
 
 // The bytes that come with the descriptors of a rank.
@@ -152,9 +153,17 @@ class DescriptorExchange {
   }
 
   void takeVisitors() {
-    while (listener_.waitFor(POLLIN, WaitingClock::now())) {
+    for (int64_t i = 0; i < kMostAtOnce && listener_.waitFor(POLLIN, WaitingClock::now()); ++i) {
       Socket visitor = listener_.accept(WaitingClock::now());
-      if (visitor.open() && visitor.isOfThisUser()) {
+      if (!visitor.open()) {
+        const int error = errno;
+        if (error == EMFILE || error == ENFILE) {
+          exchanged_.problem =
+              fmt::format("rank {} has no file descriptors left; raise the limit, ulimit -n", bootstrap_.rank());
+        }
+        break;
+      }
+      if (visitor.isOfThisUser()) {
         visitors_.push_back(std::move(visitor));
       }
       if (std::ssize(visitors_) > bootstrap_.size() + kMostStrangers) {

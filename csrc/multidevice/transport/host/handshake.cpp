@@ -19,7 +19,8 @@ using namespace std::chrono_literals;
 using Clock = WaitingClock;
 
 constexpr int64_t kMostVisitors = 1024;  // then the one that has waited longest makes room
-constexpr auto kNoDescriptorLeft = 10ms;
+constexpr int64_t kMostAccepted = 64;    // are accepted before the limit is looked at again
+constexpr auto kNothingAccepted = 1ms;   // else this thread would not rest while descriptors are missing
 
 struct Greeting {
   uint32_t magic = Hello::kMagic;
@@ -95,12 +96,13 @@ Door::Door(const Socket& listener, const Hello& expected, Trust trust, std::chro
     : listener_(listener), expected_(expected), trust_(trust), patience_(patience) {}
 
 void Door::acceptVisitors() {
-  while (listener_.waitFor(POLLIN, Clock::now())) {
+  for (int64_t i = 0; i < kMostAccepted && listener_.waitFor(POLLIN, Clock::now()); ++i) {
     Socket socket = listener_.accept(Clock::now());
     if (!socket.open()) {
-      if (errno == EMFILE || errno == ENFILE) {
-        std::this_thread::sleep_for(kNoDescriptorLeft);
+      if (!visitors_.empty()) {
+        visitors_.erase(visitors_.begin());  // its descriptor may be what is missing
       }
+      std::this_thread::sleep_for(kNothingAccepted);
       return;
     }
     if (!trust_ && !socket.isOfThisUser()) {
@@ -198,6 +200,12 @@ std::optional<Door::Arrival> Door::next(Clock::time_point limit) {
     polled.push_back({listener_.get(), POLLIN, 0});
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(soonest - Clock::now()).count();
     poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, Clock::kLongestLook.count() / 2)));
+  }
+}
+
+void Door::begin() {
+  for (Visitor& visitor : visitors_) {
+    visitor.limit = Clock::now() + patience_;
   }
 }
 

@@ -83,6 +83,8 @@ class Door {
 
   // The next caller that is a rank of this job; nothing if none comes within the limit.
   [[nodiscard]] std::optional<Arrival> next(Clock::time_point limit);
+  // Each thread that goes on with a door calls this first: all visitors get their time again, by the clock of this thread.
+  void begin();
   // From now on callers get only this notice; 0: as before.
   void tellAll(Notice notice) { told_ = notice; }
   // True if nobody waits.

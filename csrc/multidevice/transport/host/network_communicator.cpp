@@ -461,10 +461,10 @@ Communicator::Survivors NetworkCommunicator::shrink() {
 
 void NetworkCommunicator::tellThoseWhoComeLater() {
   answers_ = std::jthread([this](const std::stop_token& stop) {
+    watch_.rejoinDoor().begin();
     while (!stop.stop_requested()) {
-      if (watch_.rendezvousPoint().waitFor(POLLIN, Clock::now() + 50ms)) {
-        NetworkRejoin::sendAway(watch_);
-      }
+      watch_.rendezvousPoint().waitFor(POLLIN, Clock::now() + 50ms);
+      NetworkRejoin::sendAway(watch_, NetworkRejoin::Word::Late, stop);
     }
   });
 }

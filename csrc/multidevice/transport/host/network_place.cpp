@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -44,7 +45,7 @@ std::vector<NetworkInterface> networkInterfaces() {
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(known ? first : nullptr, freeifaddrs);
   for (const ifaddrs* i = all.get(); i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr != nullptr && i->ifa_netmask != nullptr && i->ifa_addr->sa_family == AF_INET &&
-        (i->ifa_flags & IFF_UP) != 0) {
+        (i->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING) && (i->ifa_flags & IFF_LOOPBACK) == 0) {
       const uint32_t address = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr;
       const uint32_t mask = reinterpret_cast<const sockaddr_in*>(i->ifa_netmask)->sin_addr.s_addr;
       found.push_back({i->ifa_name, textOfAddress(address),
@@ -70,6 +71,16 @@ std::string givenAddress(const Bootstrap& bootstrap, const std::vector<NetworkIn
   return chosen->address;
 }
 
+// Whether every rank has an address in the network, and ranks of different machines different ones: a bridge for containers has the same on
+// all machines. `lines` by rank: the machine, then each network with the address in it.
+bool isCommon(const std::string& network, const std::vector<std::vector<std::string>>& lines) {
+  std::map<std::string, std::string> machineOf;  // by network and address
+  return std::ranges::all_of(lines, [&](const std::vector<std::string>& theirs) {
+    const auto line = std::ranges::find_if(theirs, [&](const std::string& l) { return l.starts_with(network); });
+    return line != theirs.end() && machineOf.try_emplace(*line, theirs[0]).first->second == theirs[0];
+  });
+}
+
 }  // namespace
 
 std::string NetworkPlace::text() const { return host + '\n' + port; }
@@ -89,7 +100,7 @@ std::string ownNetworkAddress(Bootstrap& bootstrap) {
   const std::string given = givenAddress(bootstrap, interfaces);
   std::string mine = bootIdentity() + ' ' + networkNamespace();
   for (const NetworkInterface& i : interfaces) {
-    mine += '\n' + i.network;
+    mine += '\n' + i.network + ' ' + i.address;
   }
   std::vector<std::vector<std::string>> lines = mapped(bootstrap.allGather(mine), linesOf);
   if (!given.empty()) {
@@ -98,10 +109,10 @@ std::string ownNetworkAddress(Bootstrap& bootstrap) {
   if (std::ranges::all_of(lines, [&](const auto& theirs) { return theirs[0] == lines[0][0]; })) {
     return kLoopback;
   }
-  for (const std::string& network : lines[0] | std::views::drop(1)) {
-    const bool isCommon = std::ranges::all_of(lines, [&](const auto& theirs) { return contains(theirs, network); });
-    const auto own = std::ranges::find(interfaces, network, &NetworkInterface::network);
-    if (isCommon && own != interfaces.end() && !network.starts_with("127.")) {
+  for (const std::string& line : lines[0] | std::views::drop(1)) {
+    const std::string network = line.substr(0, line.find(' ') + 1);
+    const auto own = std::ranges::find_if(interfaces, [&](const auto& i) { return network == i.network + ' '; });
+    if (own != interfaces.end() && isCommon(network, lines)) {
       return own->address;
     }
   }

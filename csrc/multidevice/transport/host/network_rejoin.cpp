@@ -30,6 +30,7 @@ NetworkRejoin::NetworkRejoin(NetworkWatch& old, int64_t rank, int64_t size, cons
       place_(std::move(place)),
       visitors_(size) {
   old_.rejoinDoor().tellAll(0);
+  old_.rejoinDoor().begin();
   serve();  // handles messages that arrived while this rank was stopped first
   if (!findCentre()) {
     gather();
@@ -271,11 +272,11 @@ void NetworkRejoin::throwLate(Word forVisitors) {
   throwDeviceError(fmt::format("[network] {} rejoined too late: the others have made a new world without it", place_));
 }
 
-void NetworkRejoin::sendAway(NetworkWatch& old, Word word) {
+void NetworkRejoin::sendAway(NetworkWatch& old, Word word, const std::stop_token& stop) {
   Door& door = old.rejoinDoor();
   door.tellAll(static_cast<Notice>(word));
   const auto limit = Clock::now() + old.promptLimit();
-  while (!door.isQuiet() && Clock::now() < limit) {
+  while (!door.isQuiet() && Clock::now() < limit && !stop.stop_requested()) {
     if (const auto arrival = door.next(Clock::now() + kAnswerPoll)) {
       static_cast<void>(arrival->socket.send(&word, sizeof(word), Clock::now() + old.promptLimit()));
     }

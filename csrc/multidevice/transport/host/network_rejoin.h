@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,16 @@ namespace meshfuse {
 
 // One attempt of one rank; the bootstrap of the new group.
 class NetworkRejoin final : public Star {
+ public:
   // Here: the sender takes part. Late: the receiver takes no part. Out: the sender takes no part, and the receiver looks for another
   // centre. Late and Out are also notices.
   enum class Word : uint32_t { Here = 1, Members, Late, Out };
 
- public:
   // Returns when the members are known. DeviceError if the others have continued without this rank. `place`: the addresses of this rank.
   NetworkRejoin(NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options, std::string place);
 
-  // Answers each rank that connects to a rank after its rejoin: by default, that it is too late.
-  static void sendAway(NetworkWatch& old, Word word = Word::Late);
+  // Answers each rank that connects to a rank after its rejoin.
+  static void sendAway(NetworkWatch& old, Word word, const std::stop_token& stop = {});
 
   Key key() override { return old_.key(); }
   std::string address() const override { return old_.places()[rank_].host; }

@@ -18,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr uint32_t kMostFailureBytes = 64 << 10;
+constexpr int64_t kAttempts = 3;  // of a rank to reach rank 0: one that was stopped may have been given up
 constexpr auto kPollInterval = 50ms;
 constexpr auto kLeaving = 2s;  // rank 0 passes on messages for as long after its own end
 constexpr auto kNetworkBeat = 200ms;
@@ -67,7 +68,8 @@ NetworkWatch::~NetworkWatch() {
 }
 
 void NetworkWatch::acceptAll(Clock::time_point limit) {
-  Door door(rendezvousPoint_, hello(Purpose::Watch, 0), key_, promptLimit_);
+  Door door(rendezvousPoint_, hello(Purpose::Watch, 0), key_,
+            std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()));
   Seats seats = giveSeats(door, 0, size_, limit);
   deviceCheck(seats.missing.empty(), "[network] {} to rank 0 while the world was being opened", seats.missing);
   sockets_ = std::move(seats.byRank);
@@ -80,11 +82,15 @@ void NetworkWatch::acceptAll(Clock::time_point limit) {
 
 void NetworkWatch::join(Clock::time_point limit) {
   const auto& [host, port] = places_[0];
-  const auto soon = std::min(limit, Clock::now() + promptLimit_);
   std::string problem = "check that no firewall blocks the port";
   Socket mine = Socket::create();
-  const bool isSeated =
-      mine.connect(host, port, soon) && takeSeat(mine, hello(Purpose::Watch, 0), key_, soon, problem).has_value();
+  bool isSeated = false;
+  for (int64_t attempt = 0; attempt < kAttempts && !isSeated; ++attempt) {
+    const auto soon = std::min(limit, Clock::now() + promptLimit_);
+    mine = Socket::create();
+    isSeated =
+        mine.connect(host, port, soon) && takeSeat(mine, hello(Purpose::Watch, 0), key_, soon, problem).has_value();
+  }
   deviceCheck(isSeated, "[network] rank {} cannot reach [rank 0/{}] at {} port {} while the world was being opened; {}",
               rank_, size_, host, port, problem);
   closeWhenUnreachable(mine);
@@ -98,7 +104,12 @@ void NetworkWatch::look(const std::stop_token& stop) {
   std::fill(heard_.begin(), heard_.end(), nextBeat);
   while (!stop.stop_requested()) {
     if (launcherHasEnded() && !failed_) {
-      note({Kind::Failed, static_cast<int32_t>(rank_), 0, 0}, fmt::format("[network] {}", kLauncherEnded));
+      const Frame frame{Kind::Failed, static_cast<int32_t>(rank_), 0, 0};
+      const std::string text = fmt::format("[network] {}", kLauncherEnded);
+      note(frame, text);
+      if (rank_ != 0) {  // the daemons of other hosts may live
+        tell(frame, text);
+      }
     }
     if (rank_ != 0 && Clock::now() >= nextBeat) {
       tell({Kind::Alive, static_cast<int32_t>(rank_), 0, 0}, "");

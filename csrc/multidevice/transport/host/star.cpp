@@ -63,10 +63,14 @@ class LaunchedStar final : public Star {
     const bool listens = size_ == 1 || (trust_ ? listener.listen(host_, std::to_string(port_), backlog)
                                                : listener.listenLocal(localName(), backlog));
     const int error = errno;
-    deviceCheck(listens, "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", host_, port_,
-                std::strerror(error));
+    deviceCheck(listens, "[host] rank 0 cannot listen at {} port {}: {}; choose another {}", host_, port_,
+                std::strerror(error), error == EADDRNOTAVAIL ? "MASTER_ADDR, an address of its host" : "MASTER_PORT");
     if (trust_) {
       address_ = Socket::numericHost(host_);
+      check(
+          !address_.starts_with("127."),
+          "[host] MASTER_ADDR {} is {} on the host of rank 0, which other hosts do not reach; use its network address",
+          host_, address_);
     }
     Door door(listener, hello(), trust_, kVisitorPatience);
     Seats seats = giveSeats(door, 0, size_, limit);
@@ -139,9 +143,9 @@ Seats giveSeats(Door& door, int64_t self, int64_t size, WaitingClock::time_point
   std::string text = joined(std::views::iota(int64_t{0}, size) | std::views::filter(isMissing), ", ",
                             [&](int64_t r) { return fmt::format("[rank {}/{}]", r, size); });
   if (missing > 0 && door.strangers() > 0) {
-    refusal +=
-        fmt::format("; {} connections were of processes that do not know the secret of the job, or of other users",
-                    door.strangers());
+    refusal += fmt::format(
+        "; {} processes connected and did not prove that they know the secret of the job, or were of other users",
+        door.strangers());
   }
   return {std::move(byRank), text.empty() ? "" : text + " did not connect" + refusal};
 }

@@ -402,7 +402,7 @@ Wide expectedInteger(PointOp op, int64_t bits, Wide a, Wide b) {
     case Shl:
       return b < 0 || b >= bits ? 0 : a << b;
     case Shr:
-      return b < 0 ? 0 : b >= bits ? (a < 0 ? -1 : 0) : a >> b;
+      return b < 0 || b >= bits ? (a < 0 ? -1 : 0) : a >> b;
     case LogicalAnd:
       return a != 0 && b != 0;
     case LogicalOr:
