@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/exact.h"
 #include "base/ranges.h"
 #include "digits/part_sizes.h"
 #include "ir/attribute_text.h"
@@ -613,7 +612,8 @@ class FusionParser {
       check(type.has_value(), "there is no axis '{}'; there are DIDx, DIDy, DIDz, DID3, ..., Stream", arguments[1]);
       t->parallelize(axis, *type);
     } else if (name == "merge") {
-      t->merge(axis, arguments.size() == 2 ? parseInteger(arguments[1]) : addExact(axis, 1));
+      const int64_t next = axis == INT64_MAX ? axis : axis + 1;  // merge refuses it
+      t->merge(axis, arguments.size() == 2 ? parseInteger(arguments[1]) : next);
     } else {
       const auto read = [this, start = start_](std::string_view text) {
         IntExpr e = expression(text);

@@ -239,7 +239,12 @@ void Communicator::count(std::span<const Transfer> transfers) {
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {
   check(std::cmp_less_equal(bytes, kMostTensorBytes), "[allocate] got a request for {} bytes, expected at most {}",
         bytes, kMostTensorBytes);
-  void* block = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
+  void* block = nullptr;
+  try {
+    block = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
+  } catch (const std::bad_alloc&) {
+    throwUserError(fmt::format("[allocate] no memory for {} bytes; free tensors or use smaller ones", bytes));
+  }
   const auto counted = static_cast<int64_t>(bytes);
   hostPool().countInUse(counted);
   return {block, [counted](void* p) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "multidevice/transport/processes.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 namespace {
@@ -267,7 +268,9 @@ TEST(LoopbackTest, RootsAndCountsThatDoNotFitAreRefused) {
     const std::vector<int64_t> counts{INT64_MAX};
     EXPECT_THROW(comm.allGatherV(team, x, y, counts, DataType::Float), UserError);
     EXPECT_NO_THROW(comm.broadcast(team, x, 1, DataType::Float, 0));
-    EXPECT_THROW((void)comm.allocate(size_t{1} << 49), UserError);  // more than there is
+    if (!kSanitized) {  // AddressSanitizer ends a process that asks for more than there is
+      EXPECT_THROW((void)comm.allocate(size_t{1} << 49), UserError);
+    }
     EXPECT_THROW((void)comm.allocate(~size_t{0}), UserError);
   });
 }
