@@ -1,6 +1,6 @@
 #include "exec/default_world.h"
 
-#include <cstring>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -34,12 +34,12 @@ Tensor unshardTensor(const Tensor& shard, const TensorView* tv) {
     check(text.size() >= head,
           "[unshardTensor] rank {} sent {} bytes of {}, expected its sizes; pass the shard of one tensor on every rank",
           rank, text.size(), tv->toString());
-    std::memcpy(sizes.data(), text.data(), head);
+    std::copy_n(text.data(), head, reinterpret_cast<char*>(sizes.data()));
     shards.push_back(Tensor::empty(std::move(sizes), shard.dtype(), DeviceId::cpu()));
     check(text.size() - head == static_cast<size_t>(shards.back().nbytes()),
           "[unshardTensor] rank {} sent {} bytes of {}, expected {}; pass the shard of one tensor on every rank", rank,
           text.size() - head, tv->toString(), shards.back().nbytes());
-    std::memcpy(shards.back().data(), text.data() + head, text.size() - head);
+    std::copy_n(text.data() + head, text.size() - head, static_cast<char*>(shards.back().data()));
   }
   return unshardTensor(shards, tv).to(shard.device());
 }

@@ -6,8 +6,8 @@
 
 namespace meshfuse {
 
-int64_t blameRanks(const std::string& directory) {
-  fmt::print("{}", blame(directory));
+int64_t blameRanks(const BlameOptions& options) {
+  fmt::print("{}", blame(options.directory));
   return kSuccess;
 }
 

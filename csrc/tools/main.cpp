@@ -1,246 +1,44 @@
-// The command line: flags, help, exit codes. Each subcommand is in the file of its name.
-#include <fmt/ranges.h>
+// meshfuse: runs the subcommand of the command line, and prints errors with their exit codes.
+#include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <numeric>
-#include <string>
+#include <exception>
 #include <string_view>
-#include <vector>
+#include <variant>
 
 #include "base/error.h"
-#include "base/ranges.h"
 #include "exec/dumped_passes.h"
-#include "meshfuse_config.h"
-#include "tools/options.h"
+#include "tools/command_line.h"
 #include "tools/terminal.h"
 
 namespace meshfuse {
 
 namespace {
 
-constexpr const char* kExitCodes =
-    "Exit codes: 0 success; 1 results differ from the reference; 2 bad input or command line; 3 internal or device "
-    "failure.\n"
-    "Environment: MESHFUSE_DUMP=PASS,.. or all, MESHFUSE_VERIFY=first|always, MESHFUSE_PRINT_MISSES=1, "
-    "MESHFUSE_CACHE_DIR=DIR|off,\n"
-    "MESHFUSE_FLIGHT_DIR=DIR, MESHFUSE_TRACE=FILE, NO_COLOR=1.";
-
-enum class FileArgument : uint8_t { Required, Optional };
-
-// The library reads a number that does not fit as the largest that does.
-const CLI::Validator kNumber{[](std::string& text) {
-                               int64_t value = 0;
-                               const char* const end = text.data() + text.size();
-                               const auto read = std::from_chars(text.data(), end, value);
-                               return read.ec == std::errc() && read.ptr == end
-                                          ? std::string()
-                                          : fmt::format("got {}, expected a number of 64 bits", text);
-                             },
-                             ""};
-
-CLI::Option* addRepeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values,
-                         const std::string& help) {
-  return command.add_option(flag, values, help)->allow_extra_args(false);
-}
-
-void addProgram(CLI::App& command, ProgramOptions& program, FileArgument presence = FileArgument::Required) {
-  command.add_option("FILE", program.file, "program in the text form, .fir")
-      ->required(presence == FileArgument::Required);
-  addRepeated(command, "--size", program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated");
-  addRepeated(
-      command, "--mesh", program.mesh,
-      "size of a mesh axis whose size is a symbol: tp=4; may be repeated; --ranks determines the only one not given");
-  addRepeated(command, "--input", program.inputs,
-              "T0=FILE.npy, the global tensor, or S1=0.5 for a scalar; may be repeated");
-}
-
-void addRun(CLI::App& app, RunOptions& o) {
-  CLI::App* c =
-      app.add_subcommand("run", "run a program on several ranks and print its outputs, collectives and kernels");
-  addProgram(*c, o.program);
-  c->add_option("--ranks", o.ranks,
-                "virtual ranks, threads of this process; default: as many as the program's mesh has devices")
-      ->check(kNumber);
-  c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
-  c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
-      ->check(kNumber)
-      ->capture_default_str();
-  c->add_flag("--verify", o.verify, "compare the outputs with the reference interpreter; exit code 1 if one differs");
-  addRepeated(*c, "--expect", o.expected,
-              "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated");
-  c->add_flag("--profile", o.profile, "run once more and print the time of each step");
-  c->add_option(
-      "--trace", o.traceTo,
-      "run once more and write the kernels, collectives and waits of each rank with their times, as a Chrome trace");
-  c->add_option("--save", o.saveTo, "directory for the outputs as .npy files");
-  c->footer(std::string(
-                "Examples:\n"
-                "  meshfuse run mlp.fir --ranks 4 --verify\n"
-                "  meshfuse run mlp_of_any_size.fir --mesh tp=4\n"
-                "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
-                "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
-                "  meshfuse run mlp.fir --trace run.json           # open it in https://ui.perfetto.dev\n"
-                "  mpirun -np 4 meshfuse run mlp.fir --mpi --verify\n"
-                "Planned bytes follow from the plan alone; counted bytes are those that rank 0 received through the "
-                "transport.\nThey may differ if there is an all-reduce, which is planned as the mean of its ranks.\n") +
-            kExitCodes);
-}
-
-void addExplain(CLI::App& app, ExplainOptions& o) {
-  CLI::App* c =
-      app.add_subcommand("explain", "print shardings, edges, collectives, kernels and memory, with the reasons");
-  addProgram(*c, o.program);
-  c->add_option("--ranks", o.ranks, "number of ranks; default: as many as the program's mesh has devices")
-      ->check(kNumber);
-  c->add_flag("--json", o.json, "as JSON");
-  c->add_option("--html", o.html, "write a page with pictures of all of it to this file");
-  c->add_flag("--run", o.run, "with a timeline of a run on virtual ranks; for --html and --json");
-  c->add_option("--seed", o.program.seed, "seed of the random inputs of that run")
-      ->check(kNumber)
-      ->capture_default_str();
-  c->footer(std::string("Examples:\n"
-                        "  meshfuse explain mlp.fir --ranks 4\n"
-                        "  meshfuse explain mlp.fir --json | jq .communications\n"
-                        "  meshfuse explain mlp.fir --html mlp.html --run\n") +
-            kExitCodes);
-}
-
-void addOpt(CLI::App& app, OptOptions& o) {
-  CLI::App* c = app.add_subcommand("opt", "apply named passes to a program and print the result");
-  addProgram(*c, o.program, FileArgument::Optional);
-  addRepeated(*c, "--pass", o.passes, "names separated by commas, applied in this order; all: the whole pipeline")
-      ->delimiter(',');
-  c->add_flag("--print-pipeline", o.printPipeline, "print the passes in order, with the reason for their places");
-  c->footer(std::string("Examples:\n"
-                        "  meshfuse opt --print-pipeline\n"
-                        "  meshfuse opt mlp.fir --pass=propagate-shardings\n"
-                        "  meshfuse opt mlp.fir --pass=all --size i0=128\n") +
-            kExitCodes);
-}
-
-void addCompile(CLI::App& app, EmitOptions& o) {
-  CLI::App* c = app.add_subcommand("compile",
-                                   "write the kernels of a program as files: .tile, and .cu and .cubin, or .ll and .s");
-  addProgram(*c, o.program);
-  c->add_option("--arch", o.arch, "cpu, or a GPU's architecture; no GPU is needed")->capture_default_str();
-  c->add_option("-o", o.directory, "directory to write to")->capture_default_str();
-  c->footer(std::string("Examples:\n"
-                        "  meshfuse compile softmax.fir --size i0=128 --size i1=1000 --arch sm_90a -o kernels\n"
-                        "  meshfuse compile mlp.fir --arch cpu -o kernels\n") +
-            kExitCodes);
-}
-
-void addBlame(CLI::App& app, std::string& directory) {
-  CLI::App* c = app.add_subcommand(
-      "blame", "merge the flight records of failed ranks and name the first call that differs between ranks");
-  c->add_option("DIR", directory, "where the ranks wrote their records")->required();
-  c->footer(std::string(
-                "Ranks write their last 1,000 calls when one fails, to the directory that MESHFUSE_FLIGHT_DIR names.\n"
-                "Example:\n"
-                "  MESHFUSE_FLIGHT_DIR=flight mpirun -np 4 meshfuse run mlp.fir --mpi; meshfuse blame flight\n") +
-            kExitCodes);
-}
-
-// Edit distance: insertions, removals and replacements that turn one word into the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); i++) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); j++) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
+struct Execution {
+  int64_t operator()(const RunOptions& o) const { return runProgram(o); }
+  int64_t operator()(const ExplainOptions& o) const { return explainProgram(o); }
+  int64_t operator()(const OptOptions& o) const { return optimizeProgram(o); }
+  int64_t operator()(const EmitOptions& o) const { return compileProgram(o); }
+  int64_t operator()(const BlameOptions& o) const { return blameRanks(o); }
+  int64_t operator()(const PrintedText& o) const {
+    fmt::print("{}", o.text);
+    return kSuccess;
   }
-  return row.back();
-}
+};
 
-// "; did you mean run?" with the nearest word, if one is near.
-std::string nearest(std::string_view word, const std::vector<std::string>& words) {
-  const auto near = std::ranges::min_element(words, {}, [&](const std::string& w) { return distance(word, w); });
-  const bool close = near != words.end() && distance(word, *near) <= std::max<size_t>(2, word.size() / 3);
-  return close ? fmt::format("; did you mean {}?", *near) : "";
-}
-
-void expectSubcommand(const CLI::App& app, std::string_view word) {
-  const std::vector<std::string> names =
-      mapped(app.get_subcommands([](const CLI::App*) { return true; }), &CLI::App::get_name);
-  check(word.starts_with('-') || contains(names, word), "[command line] there is no subcommand \"{}\"{}; there are: {}",
-        word, nearest(word, names), fmt::join(names, ", "));
-}
-
-// The error for wrong flags, with a pointer to the help.
-std::string refusal(const CLI::App& app, const CLI::ParseError& e) {
-  const std::vector<CLI::App*> given = app.get_subcommands();
-  const CLI::App& command = given.empty() ? app : *given[0];
-  std::string what = e.what();
-  for (const std::string& word : command.remaining()) {
-    if (word.starts_with("--")) {
-      std::vector<std::string> flags;
-      for (const CLI::Option* o : command.get_options()) {
-        if (!o->get_lnames().empty()) {
-          flags.push_back("--" + o->get_lnames()[0]);
-        }
-      }
-      what += nearest(word, flags);
-    }
+int64_t execute(const Command& command) {
+  if (!std::holds_alternative<PrintedText>(command)) {
+    checkDumpedPasses();
   }
-  return fmt::format("[command line] {}; {} --help lists the options", what,
-                     given.empty() ? "meshfuse" : "meshfuse " + command.get_name());
-}
-
-int commandLine(int argc, char** argv) {
-  CLI::App app{"meshfuse: a JIT fusion executor with multi-device scheduling", "meshfuse"};
-  app.set_version_flag("--version", kVersion);
-  app.require_subcommand(1);
-  app.footer(std::string("meshfuse SUBCOMMAND --help says more, with examples.\n") + kExitCodes);
-  RunOptions run;
-  ExplainOptions explain;
-  OptOptions opt;
-  EmitOptions emit;
-  addRun(app, run);
-  addExplain(app, explain);
-  addOpt(app, opt);
-  addCompile(app, emit);
-  std::string records;
-  addBlame(app, records);
-  if (argc > 1) {
-    expectSubcommand(app, argv[1]);
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {  // help and version
-    return app.exit(e);
-  } catch (const CLI::ParseError& e) {
-    throwUserError(refusal(app, e));
-  }
-  for (const int64_t seed : {run.program.seed, explain.program.seed}) {
-    check(seed >= 0, "[command line] --seed is {}, expected 0 or more", seed);
-  }
-  checkDumpedPasses();
-  if (app.got_subcommand("run")) {
-    return runProgram(run);
-  }
-  if (app.got_subcommand("explain")) {
-    return explainProgram(explain);
-  }
-  if (app.got_subcommand("opt")) {
-    check(opt.printPipeline || !opt.program.file.empty(), "[opt] no file given; expected FILE or --print-pipeline");
-    return optimizeProgram(opt);
-  }
-  if (app.got_subcommand("blame")) {
-    return blameRanks(records);
-  }
-  return compileProgram(emit);
+  const int64_t code = std::visit(Execution(), command);
+  const bool isWritten = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  deviceCheck(isWritten, "[command line] cannot write to standard output: {}", std::strerror(errno));
+  return code;
 }
 
 }  // namespace
@@ -255,10 +53,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{} {}\n", terminal.bad(fmt::format("meshfuse: {}:", kind)), what);
   };
   try {
-    const int code = commandLine(argc, argv);
-    const bool isWritten = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-    deviceCheck(isWritten, "[command line] cannot write to standard output: {}", std::strerror(errno));
-    return code;
+    return static_cast<int>(execute(readCommandLine(argc, argv)));
   } catch (const UserError& e) {
     say("error", e.what());
     return kBadInput;

@@ -1,5 +1,5 @@
-// The options of the command line's subcommands, and the subcommands. main.cpp fills in the structs; each function is in the file of its
-// name, prints to standard output, returns an exit code and does not catch errors of the library.
+// The options of the command line's subcommands, and the subcommands. command_line.cpp fills in the structs; each function is in the file of
+// its name, prints to standard output, returns an exit code and does not catch errors of the library.
 #pragma once
 
 #include <cstdint>
@@ -60,10 +60,14 @@ struct EmitOptions {
   std::string directory = "kernels";
 };
 
+struct BlameOptions {
+  std::string directory;
+};
+
 [[nodiscard]] int64_t runProgram(const RunOptions& options);
 [[nodiscard]] int64_t explainProgram(const ExplainOptions& options);
 [[nodiscard]] int64_t optimizeProgram(const OptOptions& options);
 [[nodiscard]] int64_t compileProgram(const EmitOptions& options);
-[[nodiscard]] int64_t blameRanks(const std::string& directory);
+[[nodiscard]] int64_t blameRanks(const BlameOptions& options);
 
 }  // namespace meshfuse

@@ -8,8 +8,9 @@ namespace meshfuse {
 
 std::span<const Decoder> decoders() {
   static constexpr Decoder kDecoders[] = {
-      {"fir", readFir},     {"npy", readNpy},     {"cache", readCacheEntry},  {"flight", readFlight},
-      {"hello", readHello}, {"watch", readWatch}, {"settings", readSettings}, {"program", readProgram}};
+      {"fir", readFir},         {"npy", readNpy},     {"cache", readCacheEntry},  {"flight", readFlight},
+      {"hello", readHello},     {"watch", readWatch}, {"settings", readSettings}, {"program", readProgram},
+      {"command", readCommand}, {"call", readCall}};
   return kDecoders;
 }
 

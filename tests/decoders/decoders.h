@@ -22,6 +22,8 @@ void readFlight(std::string_view bytes);
 void readHello(std::string_view bytes);
 void readWatch(std::string_view bytes);
 void readSettings(std::string_view bytes);
+void readCommand(std::string_view bytes);
+void readCall(std::string_view bytes);
 void readProgram(std::string_view bytes);
 
 // Ends the process with the text, so that a fuzzer keeps the input.

@@ -93,6 +93,45 @@ void readForASeat(std::string_view bytes, const Socket& listener, const std::str
   require(isSeated == (hello.size == 4 && hello.from > 0 && hello.from < 4), "a seat for a rank that is none");
 }
 
+// A star whose other end is a connection.
+class StarOfBytes final : public Star {
+ public:
+  StarOfBytes() : Star(10ms) {}
+  Key key() override { return kHelloKey; }
+  std::string address() const override { return {}; }
+  void beCentreOf(Socket member) {
+    std::vector<Socket> sockets(2);
+    sockets[1] = std::move(member);
+    openAsCentre(0, std::move(sockets));
+  }
+  [[nodiscard]] bool beMemberOf(Socket centre, const std::string& list) {
+    return openAsMember(1, std::move(centre), list);
+  }
+};
+
+// The bytes as the messages of a rank with a seat, to its centre; or of the centre, after the list of members.
+void readInAStar(std::string_view bytes, bool isCentre, const Socket& listener, const std::string& name) {
+  ConnectedPair pair(listener, name);
+  const auto limit = Socket::Clock::now() + 1s;
+  StarOfBytes star;
+  if (isCentre) {
+    star.beCentreOf(std::move(pair.host));
+    static_cast<void>(pair.caller.send(bytes.data(), bytes.size(), limit));
+  } else {
+    static_cast<void>(pair.host.send(bytes.data(), bytes.size(), limit));
+    pair.host = Socket();
+    std::string list;
+    if (!pair.caller.receiveText(list, limit) || !star.beMemberOf(std::move(pair.caller), list)) {
+      return;
+    }
+  }
+  pair.caller = Socket();
+  try {
+    require(std::ssize(star.allGather("mine")) == star.size(), "not one message of each rank");
+  } catch (const DeviceError&) {
+  }
+}
+
 }  // namespace
 
 // The first byte chooses the side.
@@ -119,6 +158,9 @@ void readHello(std::string_view bytes) {
       return readAsCaller(bytes, listener, name);
     case 5:
       return readAsRank(bytes, listener, name);
+    case 6:
+      return readInAStar(bytes.substr(std::min<size_t>(1, bytes.size())), !bytes.empty() && bytes[0] % 2 == 0, listener,
+                         name);
     default:
       return readForASeat(bytes, listener, name);
   }

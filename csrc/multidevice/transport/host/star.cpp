@@ -215,14 +215,11 @@ void Star::openAsMember(int64_t rank, Socket toCentre, std::vector<int64_t> memb
 }
 
 bool Star::openAsMember(int64_t rank, Socket toCentre, const std::string& list) {
-  if (list.size() % sizeof(int64_t) != 0 || list.size() / sizeof(int64_t) > kMostRanks) {
+  if (list.empty() || list.size() % sizeof(int64_t) != 0 || list.size() / sizeof(int64_t) > kMostRanks) {
     return false;
   }
   std::vector<int64_t> members(list.size() / sizeof(int64_t));
-  std::memcpy(members.data(), list.data(), members.size() * sizeof(int64_t));
-  if (members.empty()) {
-    return false;
-  }
+  std::memcpy(members.data(), list.data(), list.size());
   const int64_t centre = members.back();
   members.pop_back();
   if (centre < 0 || centre >= std::ssize(members) ||
