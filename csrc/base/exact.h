@@ -5,16 +5,28 @@
 //   mulExact(2, 3)              6
 //   productExact({2, 3, 4})     24; 1 without elements, 0 if one is 0, in any order
 //   sumExact(tensors, bytesOf)  adds the results
+//   exactInt(uint64_t{7})       7
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <ranges>
+#include <utility>
 
 namespace meshfuse {
 
 [[noreturn]] void throwInexact(int64_t a, char operation, int64_t b);
+[[noreturn]] void throwInexact(uint64_t value);
+
+template <std::integral T>
+[[nodiscard]] int64_t exactInt(T value) {
+  if (!std::in_range<int64_t>(value)) [[unlikely]] {
+    throwInexact(static_cast<uint64_t>(value));
+  }
+  return static_cast<int64_t>(value);
+}
 
 [[nodiscard]] inline std::optional<int64_t> addedIfExact(int64_t a, int64_t b) {
   int64_t r = 0;

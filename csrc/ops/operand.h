@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/exact.h"
 #include "digits/int_expr.h"
 #include "ir/fusion.h"
 #include "ir/point_op.h"
@@ -19,7 +20,7 @@
 namespace meshfuse {
 
 // A tensor, a scalar of the fusion, or a C++ number (integers are Int, floating numbers Double). Implicit on purpose: it
-// is used only in parameter lists of builders.
+// is used only in parameter lists of builders. UserError for an integer that does not fit in 64 bits with a sign.
 class Operand {
  public:
   Operand(Val* val) : val_(val), missing_(val == nullptr) {}  // NOLINT
@@ -29,7 +30,7 @@ class Operand {
   template <std::floating_point T>
   Operand(T value) : number_(static_cast<double>(value)) {}  // NOLINT
   template <std::integral T>
-  requires(!std::same_as<T, bool>) Operand(T value) : expr_(static_cast<int64_t>(value)) {}  // NOLINT
+  requires(!std::same_as<T, bool>) Operand(T value) : expr_(exactInt(value)) {}  // NOLINT
 
   bool isMissing() const { return missing_; }  // a null pointer was given
   bool isTensor() const { return val_ != nullptr && val_->isTensor(); }
@@ -75,7 +76,11 @@ class IntList {
   IntList(const std::vector<Val*>& items);                                            // NOLINT
   IntList(std::vector<IntExpr> items) : items_(std::move(items)) {}                   // NOLINT
   template <std::integral T>
-  IntList(std::initializer_list<T> items) : items_(items.begin(), items.end()) {}    // NOLINT
+  IntList(std::initializer_list<T> items) {  // NOLINT
+    for (const T item : items) {
+      items_.emplace_back(exactInt(item));
+    }
+  }
   IntList(std::initializer_list<Val*> items) : IntList(std::vector<Val*>(items)) {}  // NOLINT
   IntList(std::initializer_list<IntExpr> items) : items_(items) {}                   // NOLINT
   const std::vector<IntExpr>& items() const { return items_; }

@@ -24,12 +24,16 @@ TEST(Exact, GivesWhatFits) {
   EXPECT_EQ(productExact(std::vector<int64_t>{kMost, kMost, 0}), 0);
   EXPECT_EQ(addedIfExact(1, 2), 3);
   EXPECT_EQ(multipliedIfExact(-3, 2), -6);
+  EXPECT_EQ(exactInt(uint64_t{kMost}), kMost);
+  EXPECT_EQ(exactInt(static_cast<int8_t>(-5)), -5);
 }
 
 TEST(Exact, RefusesWhatDoesNot) {
   EXPECT_EQ(addedIfExact(kMost, 1), std::nullopt);
   EXPECT_EQ(multipliedIfExact(INT64_MIN, -1), std::nullopt);
   EXPECT_THROW((void)addExact(INT64_MIN, -1), UserError);
+  EXPECT_THROW((void)exactInt(uint64_t{1} << 63), UserError);
+  EXPECT_THROW((void)exactInt(UINT64_MAX), UserError);
   EXPECT_THROW((void)sumExact(std::vector<int64_t>{kMost, kMost}), UserError);
   EXPECT_THROW((void)productExact(std::vector<int64_t>{int64_t{1} << 32, int64_t{1} << 32}), UserError);
   try {

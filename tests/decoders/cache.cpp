@@ -45,7 +45,9 @@ void readCacheEntry(std::string_view bytes) {
     require(!cache.load(key).has_value(), "a changed entry is loaded");
   } else {
     std::ofstream(file, std::ios::binary) << bytes;
-    static_cast<void>(cache.load(key));
+    if (!cache.load(key)) {
+      require(!cache.load(key).has_value(), "a refused entry comes back");
+    }
   }
 }
 

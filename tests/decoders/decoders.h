@@ -20,6 +20,7 @@ void readNpy(std::string_view bytes);
 void readCacheEntry(std::string_view bytes);
 void readFlight(std::string_view bytes);
 void readHello(std::string_view bytes);
+void readHandshake(std::string_view bytes);  // a side of readHello
 void readWatch(std::string_view bytes);
 void readSettings(std::string_view bytes);
 void readCommand(std::string_view bytes);

@@ -1,16 +1,20 @@
 #include "base/error.h"
 #include "decoders/decoders.h"
 #include "ir/fusion.h"
+#include "ir/read_program.h"
 #include "ir/text.h"
 
 namespace meshfuse {
 
+// The bytes as a program of a user, which is verified; and as one of a pass, which may be in any state.
 void readFir(std::string_view bytes) {
+  try {
+    static_cast<void>(readProgram(bytes, "bytes"));
+  } catch (const UserError&) {
+  }
   std::string once;
   try {
-    const std::unique_ptr<Fusion> fusion = parseFusion(bytes);
-    static_cast<void>(verify(*fusion));
-    once = fusion->toString();
+    once = parseFusion(bytes)->toString();
   } catch (const UserError&) {
     return;
   }

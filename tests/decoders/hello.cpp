@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <vector>
 
 #include "base/error.h"
 #include "decoders/decoders.h"
@@ -67,30 +69,38 @@ void readAsCaller(std::string_view bytes, const Socket& listener, const std::str
   require(answer == Caller::Answer::None || answer == Caller::Answer::Stranger, "a host without the key is believed");
 }
 
-// The bytes as what the centre says to a rank that it knows.
-void readAsRank(std::string_view bytes, const Socket& listener, const std::string& name) {
+// The bytes as what the centre says to a rank: to one that knows it by the user, or by the key.
+void readAsRank(std::string_view bytes, const Trust& trust, const Socket& listener, const std::string& name) {
   const ConnectedPair pair(listener, name);
   static_cast<void>(pair.host.send(bytes.data(), bytes.size(), Socket::Clock::now()));
   std::string problem;
   try {
-    static_cast<void>(takeSeat(pair.caller, expectedHello(), std::nullopt, Socket::Clock::now() + 1ms, problem));
+    const auto seat = takeSeat(pair.caller, expectedHello(), trust, Socket::Clock::now() + 1ms, problem);
+    require(!seat || !trust, "a centre without the key is believed");
   } catch (const DeviceError&) {
   }
 }
 
-// The bytes as what a rank gives itself for: two seats.
-void readForASeat(std::string_view bytes, const Socket& listener, const std::string& name) {
+// The bytes as what several ranks give themselves for, 8 bytes each: three seats.
+void readForSeats(std::string_view bytes, const Socket& listener, const std::string& name) {
+  constexpr size_t kMostCallers = 5;
   Door door(listener, expectedHello(), std::nullopt, 1ms);
-  Hello hello = expectedHello();
-  std::memcpy(&hello.from, bytes.data(), std::min(sizeof(hello.from), bytes.size()));
-  std::memcpy(&hello.size, bytes.data() + std::min<size_t>(4, bytes.size()),
-              std::min<size_t>(sizeof(hello.size), bytes.size() - std::min<size_t>(4, bytes.size())));
-  const Socket caller = Socket::createLocal();
-  require(caller.connectLocal(name), "no connection to this process");
-  static_cast<void>(caller.send(&hello, sizeof(hello), Socket::Clock::now()));
+  std::vector<Socket> callers;
+  std::set<int32_t> seated;
+  for (; bytes.size() >= 8 && callers.size() < kMostCallers; bytes.remove_prefix(8)) {
+    Hello hello = expectedHello();
+    std::memcpy(&hello.from, bytes.data(), 4);
+    std::memcpy(&hello.size, bytes.data() + 4, 4);
+    callers.push_back(Socket::createLocal());
+    require(callers.back().connectLocal(name), "no connection to this process");
+    static_cast<void>(callers.back().send(&hello, sizeof(hello), Socket::Clock::now()));
+    if (hello.size == 4 && hello.from > 0 && hello.from < 4) {
+      seated.insert(hello.from);
+    }
+  }
   const Seats seats = giveSeats(door, 0, 4, Socket::Clock::now() + 1ms);
-  const bool isSeated = std::ranges::any_of(seats.byRank, &Socket::open);
-  require(isSeated == (hello.size == 4 && hello.from > 0 && hello.from < 4), "a seat for a rank that is none");
+  require(std::ranges::count_if(seats.byRank, &Socket::open) == std::ssize(seated), "a seat for a rank that is none");
+  require(seats.missing.empty() == (seated.size() == 3), "a rank is missing that has a seat");
 }
 
 // A star whose other end is a connection.
@@ -145,7 +155,7 @@ void readHello(std::string_view bytes) {
   if (bytes.empty()) {
     return;
   }
-  const int side = bytes[0] & 7;
+  const int side = bytes[0] & 15;
   bytes.remove_prefix(1);
   switch (side) {
     case 0:
@@ -157,12 +167,16 @@ void readHello(std::string_view bytes) {
     case 4:
       return readAsCaller(bytes, listener, name);
     case 5:
-      return readAsRank(bytes, listener, name);
+      return readAsRank(bytes, std::nullopt, listener, name);
     case 6:
       return readInAStar(bytes.substr(std::min<size_t>(1, bytes.size())), !bytes.empty() && bytes[0] % 2 == 0, listener,
                          name);
+    case 7:
+      return readForSeats(bytes, listener, name);
+    case 8:
+      return readAsRank(bytes, kHelloKey, listener, name);
     default:
-      return readForASeat(bytes, listener, name);
+      return readHandshake(bytes);
   }
 }
 

@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "ops/built.h"
 
 namespace meshfuse {
@@ -113,6 +114,13 @@ TEST(Promotion, BoolsAddAsOr) {
 TEST(Promotion, ScalarsAreRoundedToTheElementType) {
   Tensor a = Tensor::of({0.1}, {1});
   EXPECT_EQ(run1({a}, [](const Views& v) { return eq(v[0], 0.1); }).item(), 1);
+}
+
+TEST(Promotion, NumbersBeyond64BitsAreRefused) {
+  const Tensor a = Tensor::of({1}, {1});
+  EXPECT_THROW(static_cast<void>(run1({a}, [](const Views& v) { return add(v[0], UINT64_MAX); })), UserError);
+  EXPECT_THROW(static_cast<void>(run1({a}, [](const Views& v) { return reshape(v[0], {uint64_t{1} << 63}); })),
+               UserError);
 }
 
 TEST(Integers, DivisionTruncatesAndByZeroGivesZero) {

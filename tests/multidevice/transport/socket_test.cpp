@@ -36,6 +36,15 @@ TEST(Socket, IsRefusedWhereNobodyListens) {
   EXPECT_LT(steady_clock::now() - steady, 30s);
 }
 
+// The names of two jobs may differ after the longest name of a socket.
+TEST(Socket, LongNamesStayDifferent) {
+  const std::string begin = "meshfuse.test." + std::to_string(getpid()) + "." + std::string(300, 'a');
+  const Socket listener = Socket::createLocal();
+  ASSERT_TRUE(listener.listenLocal(begin + "1", 1));
+  EXPECT_FALSE(Socket::createLocal().connectLocal(begin + "2"));
+  EXPECT_TRUE(Socket::createLocal().connectLocal(begin + "1"));
+}
+
 // A host whose queue of connections is full answers nothing.
 TEST(Socket, ConnectsToAFullQueueForNoLongerThanTheLimit) {
   const Socket listener = Socket::create();

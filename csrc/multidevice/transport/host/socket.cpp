@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace meshfuse {
 
@@ -50,16 +50,16 @@ sockaddr_in ownName(const Socket& s) {
   return isTcp ? reinterpret_cast<sockaddr_in&>(any) : sockaddr_in{};
 }
 
-// In the abstract namespace: the name disappears with the last socket that uses it.
+// In the abstract namespace: the name disappears with the last socket that uses it. A name that is too long is replaced by its hash.
 struct LocalAddress {
   sockaddr_un address{};
   socklen_t length;
 
   explicit LocalAddress(const std::string& name) {
     address.sun_family = AF_UNIX;
-    const size_t used = std::min(name.size(), sizeof(address.sun_path) - 1);
-    std::memcpy(address.sun_path + 1, name.data(), used);
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + used);
+    const std::string used = name.size() < sizeof(address.sun_path) ? name : "meshfuse." + hashText(name).hex();
+    std::ranges::copy(used, address.sun_path + 1);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + used.size());
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };

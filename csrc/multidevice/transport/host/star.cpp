@@ -224,7 +224,7 @@ bool Star::openAsMember(int64_t rank, Socket toCentre, const std::string& list) 
   members.pop_back();
   if (centre < 0 || centre >= std::ssize(members) ||
       std::ranges::adjacent_find(members, std::ranges::greater_equal{}) != members.end() || members.front() < 0 ||
-      !contains(members, rank)) {
+      !contains(members, rank) || members[centre] == rank) {
     return false;
   }
   openAsMember(rank, std::move(toCentre), std::move(members), centre);
