@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "multidevice/transport/driven_clock.h"
 
 namespace meshfuse {
 
@@ -203,6 +204,7 @@ void expectNamed(FailureCase& c, const FailureCall& call, Way way, const Transpo
   }
   c.heardOf = way != Way::Stop;
   c.stops = way == Way::Stop;
+  c.waits = way == Way::Stop;
   c.wakesToError = way == Way::Stop;
 }
 
@@ -219,6 +221,7 @@ TransportOptions withDeadlineFor(Way way, TransportOptions options) {
 }
 
 void fail(Way way) {
+  DrivenClock::leaveThis();
   switch (way) {
     case Way::Throw:
       throw std::runtime_error("thrown as planned");
@@ -273,6 +276,7 @@ std::string checkSurvivors(Communicator& comm, const std::vector<int64_t>& oldRa
 }
 
 std::string report(std::string_view error, const std::string& wrong) {
+  DrivenClock::leaveThis();  // only its destructors are left, which may wait for threads of their own
   return fmt::format("{}\n{}", error, wrong.empty() ? "survived" : wrong);
 }
 
@@ -357,6 +361,7 @@ std::deque<FailureCase> missedOpenings(TransportOptions options) {
         FailureCase c = openingCase(fmt::format("rank {} of {} {} before it opens its world", victim, ranks, name(way)),
                                     ranks, victim);
         c.stops = way == Way::Stop;
+        c.waits = true;
         c.body = [=, survivors = c.survivors()](int64_t rank) {
           if (rank == victim) {
             fail(way);
@@ -373,11 +378,27 @@ std::deque<FailureCase> missedOpenings(TransportOptions options) {
 void runCases(std::deque<FailureCase> waiting, size_t atOnce) {
   struct Running {
     FailureCase what;
+    std::unique_ptr<DrivenClock> clock;
     RankProcesses processes;
     bool woken = false;
+
+    explicit Running(FailureCase c)
+        : what(std::move(c)),
+          clock(what.waits ? std::make_unique<DrivenClock>(what.ranks) : nullptr),
+          processes(static_cast<int>(what.ranks), [this](int rank) {
+            if (clock != nullptr) {
+              clock->drive(rank);
+            }
+            return what.body(rank);
+          }) {}
   };
   std::vector<std::unique_ptr<Running>> running;
   auto hasEnded = [](const std::unique_ptr<Running>& r) {
+    for (int64_t rank = 0; r->clock != nullptr && rank < r->what.ranks; ++rank) {
+      if (r->processes.hasEnded(rank)) {
+        r->clock->leave(rank);
+      }
+    }
     const bool survivorsEnded = r->processes.haveEnded({r->what.victim});
     if (survivorsEnded && r->what.stops && !r->woken) {
       r->processes.signal(r->what.victim, r->what.wakesToError ? SIGCONT : SIGKILL);
@@ -392,8 +413,7 @@ void runCases(std::deque<FailureCase> waiting, size_t atOnce) {
   while (!waiting.empty() || !running.empty()) {
     const bool oneIsYoung = !running.empty() && running.back()->processes.age() < kApart;
     if (!waiting.empty() && running.size() < atOnce && !oneIsYoung) {
-      RankProcesses processes(waiting.front().ranks, waiting.front().body);
-      running.push_back(std::make_unique<Running>(Running{std::move(waiting.front()), std::move(processes)}));
+      running.push_back(std::make_unique<Running>(std::move(waiting.front())));
       waiting.pop_front();
     }
     std::erase_if(running, hasEnded);

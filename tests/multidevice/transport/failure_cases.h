@@ -46,6 +46,7 @@ struct FailureCase {
   bool stops = false;
   bool wakesToError = false;  // the stopped victim, woken up when all is over, gets an error too
   bool oneText = true;        // survivors have the same
+  bool waits = false;         // nothing but a deadline ends the waits of the survivors: a DrivenClock makes it short
   int64_t alsoDies = -1;
 
   std::vector<int64_t> survivors() const;

@@ -82,6 +82,7 @@ std::deque<FailureCase> brokenOpenings(int64_t gatherings, const TransportOption
             openingCase(fmt::format("rank {} of 3 {} before gathering {}", victim, name(way), gathering), 3, victim);
         c.heardOf = way != Way::Stop;
         c.stops = way == Way::Stop;
+        c.waits = way == Way::Stop;
         c.body = [=, survivors = c.survivors()](int64_t rank) {
           return surviveOpening(
               [&] {
@@ -170,7 +171,8 @@ std::deque<FailureCase> brokenStreams(const TransportOptions& given) {
                   .heardOf = way != Way::Stop,
                   .stops = way == Way::Stop,
                   .wakesToError = way == Way::Stop,
-                  .oneText = victim != 0 || !options.messagesOnly};
+                  .oneText = victim != 0 || !options.messagesOnly,
+                  .waits = way == Way::Stop};
     c.body = [=, survivors = c.survivors()](int64_t rank) -> std::string {
       const std::unique_ptr<Communicator> world = openWorld(options);
       std::string error;
@@ -252,6 +254,7 @@ void runOutOfMemoryAtTheOpening(TransportOptions options) {
   std::deque<FailureCase> cases;
   for (int64_t victim : {0, 2}) {
     FailureCase c = openingCase(fmt::format("rank {} of 3 runs out of memory", victim), 3, victim);
+    c.waits = true;
     c.body = [=, survivors = c.survivors()](int64_t rank) -> std::string {
       if (rank == victim) {
         rlimit none{};

@@ -37,6 +37,7 @@ class RankProcesses {
 
   // Collects what has come; whether the processes of all ranks but these have ended.
   bool haveEnded(const std::vector<int64_t>& butNot = {});
+  bool hasEnded(int64_t rank) const { return children_[rank].pid == 0; }
   // Waits until these processes have ended, and kills a process that runs for longer than `patience`.
   const std::vector<ProcessOutcome>& await(const std::vector<int64_t>& butNot = {},
                                            std::chrono::milliseconds patience = kPatience);

@@ -18,6 +18,10 @@ class WaitingClock {
 
   // Only times of one thread can be compared.
   static time_point now() noexcept;
+
+  // In place of the system's time: how much has passed since the last look of the calling thread. For tests, before the first look.
+  using Passed = duration (*)() noexcept;
+  static void driveBy(Passed passed) noexcept;
 };
 
 // How long a rank waits for a connection, or for a message that a running peer sends at once.
