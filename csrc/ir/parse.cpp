@@ -238,6 +238,7 @@ class FusionParser {
   IntExpr expression(std::string_view text) {
     standAt(text);
     return parseIntExpr(text, [this](std::string_view name) {
+      check(!valueNumber(name), "{} names a value, expected a symbol, such as i0", name);
       noteSymbol(name);
       symbolPlaces_.try_emplace(std::string(name), name.data() - text_.data());
       auto it = facts_.find(std::string(name));

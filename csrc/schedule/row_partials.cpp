@@ -168,11 +168,9 @@ void RowWriter::split() {
   const IntExpr rows = lowering_.size(axes_.M);
   const std::vector<int64_t> partials = partialResults(exprs, rows);
   over(m_, [&] {
-    sweep(0, [] {});
+    const std::vector<ValueId> sums = accumulated(0, [] {});
     for (int64_t i = 0; i < std::ssize(exprs); i++) {
-      const TensorView* tv = exprs[i]->tensorOutput();
-      builder_.store(partials[i], {{part()}, {coord(m_)}},
-                     builder_.cast(lowering_.value(tv, position(tv), space_), accumulatorOf(exprs[i])));
+      builder_.store(partials[i], {{part()}, {coord(m_)}}, sums[i]);
     }
   });
   std::vector<tile::Builder::AxisSpec> columns;

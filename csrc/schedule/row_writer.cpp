@@ -164,8 +164,8 @@ std::vector<ValueId> RowWriter::inBlocks(int64_t axis, const std::vector<const E
   });
 }
 
-// One sweep over k and n: the results of `stage`, reduced over all their digits.
-void RowWriter::sweep(int64_t stage, const std::function<void()>& alongside) {
+// One sweep over k and n: what the reductions of `stage` have added up over all their digits, in the types of the accumulators.
+std::vector<ValueId> RowWriter::accumulated(int64_t stage, const std::function<void()>& alongside) {
   std::vector<const Expr*> exprs = ofStage(stage);
   uint64_t reducedDigits = digitSet(k_) | (axes_.innerReduced ? digitSet(n_) : 0);
   std::vector<ValueId> partial;
@@ -186,8 +186,15 @@ void RowWriter::sweep(int64_t stage, const std::function<void()>& alongside) {
       return axes_.innerReduced ? inBlocks(n_, exprs, {carried.begin(), carried.end()}, step) : step(carried);
     });
   }
+  return mapped(indices(exprs), [&](int64_t i) { return reduced(exprs[i], partial[i], reducedDigits); });
+}
+
+// The same, rounded to the types of the results.
+void RowWriter::sweep(int64_t stage, const std::function<void()>& alongside) {
+  const std::vector<ValueId> sums = accumulated(stage, alongside);
+  const std::vector<const Expr*> exprs = ofStage(stage);
   for (int64_t i = 0; i < std::ssize(exprs); i++) {
-    bindResult(exprs[i], reduced(exprs[i], partial[i], reducedDigits));
+    bindResult(exprs[i], sums[i]);
   }
 }
 

@@ -63,6 +63,7 @@ class RowWriter {
   void bindResult(const Expr* reduction, ValueId value);
   std::vector<ValueId> inBlocks(int64_t axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
                                 const Step& step);
+  std::vector<ValueId> accumulated(int64_t stage, const std::function<void()>& alongside);
   void sweep(int64_t stage, const std::function<void()>& alongside);
   void inner();
   void outer();

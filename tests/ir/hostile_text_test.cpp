@@ -60,6 +60,8 @@ TEST(HostileText, IsAUserErrorThatNamesTheNumber) {
       {inputOf("4294967296, 4294967296"), "more than 2^50 bytes"},
       {inputOf("0, 4294967296, 4294967296"), "more than 2^50 bytes"},
       {inputOf("99999999999999999999"), "does not fit in 64 bits"},
+      {inputOf("T7"), "T7 names a value, expected a symbol"},
+      {resultOf("T1 = add(T0, S7\f) : Float[8, 4]"), "S7 names a value, expected a symbol"},
       {inputOf("4611686018427387904*4"), "got 4611686018427387904 * 4, expected a result of 64 bits"},
       {inputOf("i0*4611686018427387904*4"), "got 4611686018427387904 * 4"},
       {inputOf("9223372036854775807 + 1"), "got 9223372036854775807 + 1"},
