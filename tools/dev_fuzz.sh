@@ -53,7 +53,7 @@ fuzz_one() {
   local -a seeds=("tests/decoders/corpus/$1")
   [ "$1" = fir ] && seeds+=(build/fuzz/programs)
   mkdir -p "build/fuzz/corpus/$1" "tests/decoders/corpus/$1"
-  LLVM_PROFILE_FILE=build/fuzz/profiles/$1.profraw MESHFUSE_DECODER=$1 build/fuzz/bin/fuzz_decoders -max_total_time="$2" -timeout=20 \
+  LLVM_PROFILE_FILE=build/fuzz/profiles/$1.profraw MESHFUSE_DECODER=$1 build/fuzz/bin/fuzz_decoders -max_total_time="$2" -timeout=60 \
     -rss_limit_mb=3000 -malloc_limit_mb=1000 -max_len=4096 -artifact_prefix="build/fuzz/findings/$1-" \
     "build/fuzz/corpus/$1" "${seeds[@]}" >"build/fuzz/$1.log" 2>&1
 }
