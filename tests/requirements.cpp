@@ -66,7 +66,8 @@ const Row kRows[] = {
     {"test_stress", kCpuKernels, "*"},
     {"test_tools", kCpuKernels,
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
-     "ToolCompile.RefusesWhatItCannotDo:ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"
+     "ToolCompile.RefusesWhatItCannotDo:ToolCompile.PrintsEachStep:ToolCompile.PrintsViewsAndStepsWithoutElements:"
+     "ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"
      "ToolCommandLine.NamesOfDumpedPassesAreChecked:ToolPage.Timeline*:Install.AProjectOutside*:*/"
      "CompiledKernels.*",
      "ToolRun.Refuses*"},

@@ -92,6 +92,8 @@ class Device : public DeviceMemory {
   virtual int64_t scratchBytes(const Kernel& kernel, std::span<const uint64_t> slots) const = 0;
   // InternalError if the device has no routine for the op. Extents must be constant.
   virtual std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const = 0;
+  // The library or the code of that routine: "oneDNN". Nothing if the device has no routine for the op.
+  virtual std::optional<std::string_view> routineName(const Expr& op) const = 0;
   virtual std::unique_ptr<Queue> makeQueue() = 0;
 
   // The outputs of emitters and compilers for a kernel, as files. `missing`: the outputs that cannot be made, and why.

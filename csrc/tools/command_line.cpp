@@ -121,14 +121,17 @@ void addOpt(CLI::App& app, OptOptions& o) {
 }
 
 void addCompile(CLI::App& app, EmitOptions& o) {
-  CLI::App* c = app.add_subcommand("compile",
-                                   "write the kernels of a program as files: .tile, and .cu and .cubin, or .ll and .s");
+  CLI::App* c = app.add_subcommand(
+      "compile", "print the steps of a rank and write its kernels as files: .tile, and .cu and .cubin, or .ll and .s");
   addProgram(*c, o.program);
-  c->add_option("--arch", o.arch, "cpu, or a GPU's architecture; no GPU is needed")->capture_default_str();
+  c->add_option("--arch", o.arch, "cpu, this machine's, or a GPU's architecture; no GPU is needed")
+      ->capture_default_str();
   c->add_option("-o", o.directory, "directory to write to")->capture_default_str();
   c->footer(std::string("Examples:\n"
                         "  meshfuse compile softmax.fir --size i0=128 --size i1=1000 --arch sm_90a -o kernels\n"
-                        "  meshfuse compile mlp.fir --arch cpu -o kernels\n") +
+                        "  meshfuse compile mlp.fir --arch cpu -o kernels\n"
+                        "The schedule is made for the architecture. A program with a step that has no kernel there is "
+                        "refused.\n") +
             kExitCodes);
 }
 

@@ -1,4 +1,4 @@
-// meshfuse compile: writes the kernels of a program as files: tile programs, and the outputs of emitters and compilers.
+// meshfuse compile: prints the steps of a program, and writes the kernels as files: tile programs, and the outputs of emitters and compilers.
 #include "exec/compile.h"
 
 #include <fmt/core.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "device/device.h"
 #include "device/open.h"
 #include "ir/fusion.h"
@@ -23,27 +24,65 @@ namespace meshfuse {
 
 namespace {
 
-// A file, or a heading over files, which has no bytes.
+// A line of text, or a file.
 struct Entry {
-  std::string name;
+  std::string text;  // of a file: its name
   std::optional<std::string> bytes = {};
 };
 
-// Writes files, once all of them are complete, so that a failure leaves no files. Prints the size of each.
+// Writes files, once all of them are complete, so that a failure leaves no files. Prints the lines, and the size of each file.
 void writeFiles(const std::vector<Entry>& entries, const std::string& directory) {
   const Terminal terminal(STDOUT_FILENO);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   check(!error, "[compile] cannot make the directory {}: {}", directory, error.message());
-  for (const auto& [name, bytes] : entries) {
+  for (const auto& [text, bytes] : entries) {
     if (bytes) {
-      const std::string path = directory + "/" + name;
+      const std::string path = directory + "/" + text;
       writeOutputFile(path, *bytes);
       fmt::print("  {} ({} bytes)\n", path, bytes->size());
     } else {
-      fmt::print("{}\n", terminal.heading(name));
+      fmt::print("{}\n", terminal.heading(text));
     }
   }
+}
+
+std::string collectiveName(const CommAttributes& comm) {
+  return comm.sources.empty() ? fmt::format("{}{}", name(comm.kind), comm.isUneven() ? "-v" : "") : "permute";
+}
+
+// A step without a kernel: "C++ routine scan T8[8, 6]".
+std::string stepText(const Segment& step, const Device& device) {
+  const Expr& op = *step.group.exprs.back();
+  const std::string result = op.tensorOutput()->toString();
+  switch (step.kind) {
+    case SegmentKind::Library:
+      return fmt::format("{} {} {}", device.routineName(op).value_or("no"), op.opName(), result);
+    case SegmentKind::Communicate:
+      return fmt::format("collective {} {}", collectiveName(op.attributes().comm), result);
+    case SegmentKind::View:
+      return fmt::format("view {} {}: no code", op.opName(), result);
+    case SegmentKind::Reference:
+      return fmt::format("interpreter {} {}: some tensor has no elements", op.opName(), result);
+    case SegmentKind::Kernel:
+      break;
+  }
+  return "";
+}
+
+// UserError for ops that neither a kernel nor a routine of the device executes.
+void checkRoutines(const std::vector<Segment>& steps, const Device& device, const std::string& arch) {
+  std::vector<std::string> refused;
+  for (const Segment& s : steps) {
+    const Expr& op = *s.group.exprs[0];
+    if (s.kind == SegmentKind::Library && !device.routineName(op)) {
+      refused.push_back(fmt::format("{} {}", op.opName(), op.tensorOutput()->toString()));
+    }
+  }
+  check(refused.empty(),
+        "[compile] {} has no kernel for {}; scans, sorts and writes by index run on CPUs only: use --arch cpu, or take "
+        "them out of the program",
+        arch, joined(refused, ", "));
 }
 
 }  // namespace
@@ -55,14 +94,16 @@ int64_t compileProgram(const EmitOptions& options) {
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
   const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device->info());
   std::vector<Entry> files{{"planned.fir", program.planned->toString()}, {"local.fir", program.local->toString()}};
+  checkRoutines(program.segments, *device, options.arch);
   int64_t kernels = 0;
   std::string missing;
   for (const Segment& s : program.segments) {
     if (s.kind != SegmentKind::Kernel) {
+      files.push_back({stepText(s, *device)});
       continue;
     }
     const std::string base = fmt::format("{:02}_{}_T{}", kernels++, s.plan.kind, s.group.outputs[0]->id());
-    files.push_back({base});
+    files.push_back({fmt::format("kernel {}: {}", base, joined(s.group.exprs, ", ", &Expr::opName))});
     files.push_back({base + ".tile", tile::toString(s.plan.program)});
     Device::Listings listings = device->listings(s.plan.program);
     for (Device::Listing& l : listings.files) {

@@ -27,6 +27,7 @@ class ForwardingDevice : public Device {
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
     return to_->routine(op, options);
   }
+  std::optional<std::string_view> routineName(const Expr& op) const override { return to_->routineName(op); }
   std::unique_ptr<Queue> makeQueue() override { return to_->makeQueue(); }
   Listings listings(const tile::Program& program) override { return to_->listings(program); }
 

@@ -219,6 +219,7 @@ class DelayingDevice final : public TestDevice {
     return cpu_->routine(op, options);
   }
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<DelayingQueue>(*this); }
+  std::optional<std::string_view> routineName(const Expr& op) const override { return cpu_->routineName(op); }
   Listings listings(const tile::Program& program) override { return cpu_->listings(program); }
 
  private:

@@ -14,6 +14,7 @@
 #include "device/cpu/orc/cpu_compiler.h"
 #include "device/cpu/routine.h"
 #include "device/device.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
@@ -145,6 +146,10 @@ class CpuDevice final : public Device {
 
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
     return routineOf(op, options, pool_->threads());
+  }
+
+  std::optional<std::string_view> routineName(const Expr& op) const override {
+    return isContraction(op) ? "oneDNN" : "C++ routine";
   }
 
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<CpuQueue>(pool_); }

@@ -1,9 +1,12 @@
 #include "device/cuda/named_cuda_device.h"
 
-#include <cctype>
+#include <charconv>
+#include <optional>
+#include <vector>
 
 #include "base/disk_cache.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "codegen/cuda/emit.h"
 #include "device/cuda/nvrtc/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
@@ -13,16 +16,54 @@ namespace meshfuse {
 
 namespace {
 
+// The second cache of the largest GPU of an architecture.
+struct LastCache {
+  int architecture;
+  int64_t bytes;
+};
+constexpr LastCache kLastCaches[] = {
+    {80, 40 << 20},   // A100
+    {86, 6 << 20},    // A40
+    {87, 4 << 20},    // Orin
+    {89, 96 << 20},   // L40S
+    {90, 50 << 20},   // H100
+    {100, 126 << 20}  // B200
+};
+
+// The bytes in the row of the architecture; without a row, those of the row before it.
+int64_t lastCacheBytes(int architecture) {
+  int64_t bytes = kLastCaches[0].bytes;
+  for (const LastCache& row : kLastCaches) {
+    bytes = row.architecture <= architecture ? row.bytes : bytes;
+  }
+  return bytes;
+}
+
+// 90 of sm_90 and sm_90a; nothing if the name has another form.
+std::optional<int> numberOf(std::string_view architecture) {
+  if (!architecture.starts_with("sm_")) {
+    return std::nullopt;
+  }
+  int number = 0;
+  const char* const end = architecture.data() + architecture.size();
+  const auto read = std::from_chars(architecture.data() + 3, end, number);
+  return read.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
+
 class NamedCudaDevice final : public Device {
  public:
   explicit NamedCudaDevice(std::string_view architecture) {
-    check(architecture.starts_with("sm_") && architecture.size() >= 4 &&
-              std::isdigit(static_cast<unsigned char>(architecture[3])) != 0,
-          "[compile] --arch is \"{}\", expected cpu or an architecture such as sm_90a", architecture);
-    info_.architecture = architecture;
+    const std::vector<int> known =
+        capabilities_.nvrtc ? NvrtcCompiler::architectures() : mapped(kLastCaches, &LastCache::architecture);
+    const std::optional<int> number = numberOf(architecture);
+    check(number && (capabilities_.nvrtc || contains(known, *number)),
+          "[compile] --arch is \"{}\", expected cpu or one of {}, some of them with a letter such as sm_90a",
+          architecture, joined(known, ", ", [](int n) { return fmt::format("sm_{}", n); }));
     if (capabilities_.nvrtc) {
       NvrtcCompiler::expectArchitecture(architecture);
     }
+    info_.architecture = architecture;
+    info_.lastCacheBytes = lastCacheBytes(*number);
   }
 
   DeviceId id() const override { return DeviceId::cuda(0); }
@@ -53,6 +94,7 @@ class NamedCudaDevice final : public Device {
   std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program>) override { throwNothingRuns(); }
   int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { throwNothingRuns(); }
   std::shared_ptr<const Routine> routine(const Expr&, const RoutineOptions&) const override { throwNothingRuns(); }
+  std::optional<std::string_view> routineName(const Expr&) const override { return std::nullopt; }
   std::unique_ptr<Queue> makeQueue() override { throwNothingRuns(); }
 
  private:

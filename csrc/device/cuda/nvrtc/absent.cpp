@@ -25,6 +25,8 @@ Cubin NvrtcCompiler::compileCubin(std::string_view, std::string_view) { throwWit
 
 std::string NvrtcCompiler::compilePtx(std::string_view, std::string_view) { throwWithoutCompiler(); }
 
+std::vector<int> NvrtcCompiler::architectures() { throwWithoutCompiler(); }
+
 void NvrtcCompiler::expectArchitecture(std::string_view) { throwWithoutCompiler(); }
 
 NvrtcCounters NvrtcCompiler::counters() const { return {}; }

@@ -135,14 +135,20 @@ std::string NvrtcCompiler::compilePtx(std::string_view text, std::string_view ar
   return Program(text, arch).ptx();
 }
 
-void NvrtcCompiler::expectArchitecture(std::string_view arch) {
+std::vector<int> NvrtcCompiler::architectures() {
   const NvrtcLibrary& n = loadedNvrtc();
   int count = 0;
   succeed(n.countArchitectures(&count), "nvrtcGetNumSupportedArchs");
   std::vector<int> all(count);
   succeed(n.listArchitectures(all.data()), "nvrtcGetSupportedArchs");
   std::erase_if(all, [](int number) { return number < kOldestArchitecture; });
-  const std::vector<std::string> names = mapped(all, [](int number) { return fmt::format("sm_{}", number); });
+  return all;
+}
+
+void NvrtcCompiler::expectArchitecture(std::string_view arch) {
+  const NvrtcLibrary& n = loadedNvrtc();
+  const std::vector<std::string> names =
+      mapped(architectures(), [](int number) { return fmt::format("sm_{}", number); });
   bool known = std::ranges::any_of(names, [&](const std::string& name) {
     // a letter selects features of only this architecture, or its family
     return arch == name ||

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/disk_cache.h"
 #include "base/hash.h"
@@ -36,6 +37,8 @@ class NvrtcCompiler {
   // The PTX of the same text, for tests and explanations.
   [[nodiscard]] static std::string compilePtx(std::string_view text, std::string_view arch);
 
+  // The numbers of the architectures that this NVRTC has, from 80 on. DeviceError if NVRTC does not load.
+  [[nodiscard]] static std::vector<int> architectures();
   // Checks that this NVRTC compiles kernels of codegen/cuda for `arch`: sm_80 and later, also with a suffix that NVRTC accepts (sm_90a).
   // UserError that lists the architectures if it does not; DeviceError if NVRTC does not load.
   static void expectArchitecture(std::string_view arch);
