@@ -45,6 +45,17 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, in
   return prefixed({{Level::Part, count, symbol}, {Level::Serial, steps, ""}}, inner);
 }
 
+// The same, for an axis that is summed in `lanes` sums beside each other in each part.
+Specs inSummedParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, int64_t chunk, int64_t step,
+                    int64_t lanes, const Specs& inner) {
+  const int64_t steps = std::max<int64_t>(1, divideUp(chunk, step));
+  const Specs sums = summingPart(steps, 1, lanes * divideUp(usualExtent(extent), steps * step));
+  const int64_t all = productOf(sums, [](const auto& d) { return d.size.constValue(); });
+  const IntExpr count = ceilDiv(extent, all * step);
+  d.grid.push_back({symbol, count});
+  return prefixed(prefixed({{Level::Part, count, symbol}}, sums), inner);
+}
+
 // Data that fits the second cache is often there already; prefetching would then cost a tenth of the time.
 bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
   return elements > device.l2Bytes / dataTypeSize(DataType::Float);
@@ -72,15 +83,17 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const Devi
 void innerInParts(RowDigits& d, const KernelAxes& a, int64_t interleave) {
   const int64_t columns = usualExtent(a.N);
   const int64_t step = kVector * interleave;
+  const int64_t lanes = std::min(columns, step);
   d.split = true;
   if (!a.M.isConst(1)) {
     d.m = {{Level::Serial, 0, ""}};
   }
   if (a.K.isConst(1)) {
-    d.n = inParts(d, "p0", a.N, std::max(kPartElements, divideUp(columns, kMaxParts)), step, vectors(interleave));
+    d.n = inSummedParts(d, "p0", a.N, std::max(kPartElements, divideUp(columns, kMaxParts)), step, lanes,
+                        vectors(interleave));
   } else {
-    d.k = inParts(d, "p0", a.K, std::clamp<int64_t>(kPartElements / columns, 1, kMaxParts), 1, {});
-    d.n = prefixed(summing(divideUp(columns, step)), vectors(interleave));
+    d.k = inSummedParts(d, "p0", a.K, std::clamp<int64_t>(kPartElements / columns, 1, kMaxParts), 1, lanes, {});
+    d.n = prefixed(summing(divideUp(columns, step), 1, lanes), vectors(interleave));
   }
 }
 
@@ -98,7 +111,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   if (pipelined) {
     d.pipelineRows = kPipelineRows;
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
-    d.n = prefixed({{Level::Serial, 0, ""}}, vectors(2));
+    d.n = prefixed(summing(divideUp(row, 2 * kVector), 1, 2 * kVector), vectors(2));
     d.spill = true;
     d.prefetchRows = outgrowsCache(rows * row, device);
     return;
@@ -111,10 +124,11 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     return;
   }
   const int64_t steps = divideUp(usualExtent(a.N), kVector * interleave);
+  const int64_t lanes = std::min(usualExtent(a.N), kVector * interleave);
   if (!a.K.isConst(1)) {
-    d.k = summing(usualExtent(a.K), steps);
+    d.k = summing(usualExtent(a.K), steps, lanes);
   }
-  d.n = prefixed(summing(steps), vectors(interleave));
+  d.n = prefixed(summing(steps, 1, lanes), vectors(interleave));
   d.spill = row <= 65536;
   d.prefetchRows = row <= kCachedRow && row >= 512 && outgrowsCache(rows * row, device);
 }
@@ -131,8 +145,8 @@ void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t inte
     d.split = true;
     const int64_t together =
         columns <= kVector ? 16 : 4;  // a step of narrow rows is all loads and stores of the scratch row
-    d.k = inParts(d, "p0", a.K, std::max<int64_t>(together, 2 * kPartElements / columns), together,
-                  {{Level::Repeat, together, ""}});
+    d.k = inSummedParts(d, "p0", a.K, std::max<int64_t>(together, 2 * kPartElements / columns), together, 1,
+                        {{Level::Repeat, together, ""}});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
     return;
   }

@@ -84,9 +84,10 @@ void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v) {
   if (repeats * v > perThread || !a.K.isConst(1)) {
     repeats = std::min<int64_t>(repeats, std::max<int64_t>(1, 8 / v));
     const int64_t steps = divideUp(vectors, repeats * threads);
-    loops = summing(steps);
+    const int64_t sums = repeats * threads * v;
+    loops = summing(steps, 1, sums);
     if (!a.K.isConst(1)) {
-      d.k = summing(usualExtent(a.K), steps);
+      d.k = summing(usualExtent(a.K), steps, sums);
     }
   }
   d.n = within(std::move(loops), {.repeats = repeats, .warps = warps, .lanes = lanes, .vector = v});
@@ -99,7 +100,7 @@ void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
   int64_t lanes = std::min<int64_t>(8, ceilPower(divideUp(usualExtent(a.N), v)));
   d.n = inParts(d, "p1", a.N, {.lanes = lanes, .vector = v});
   const Step rows{.repeats = repeatsBeside(v), .warps = 8, .lanes = 32 / lanes};
-  d.k = within(summing(divideUp(usualExtent(a.K), rows.width()), rows.repeats), rows);
+  d.k = within(summing(divideUp(usualExtent(a.K), rows.width()), 1, rows.width()), rows);
   if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, {});
   }

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "base/ranges.h"
+#include "schedule/extents.h"
 #include "schedule/row_major.h"
 
 namespace meshfuse {
@@ -19,7 +20,7 @@ int64_t RowWriter::scratchRow(std::string name, DataType dtype, const IntExpr& w
 }
 
 // A row of scratch for each reduction, as wide as one part of n.
-std::vector<int64_t> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const char* name) {
+std::vector<int64_t> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const std::string& name) {
   const IntExpr width = productOf(builder_.program().spaces[space_].axes[n_].digits, [](const tile::Digit& d) {
     return d.level == tile::Level::Part ? IntExpr(1) : d.size;
   });
@@ -52,30 +53,26 @@ void RowWriter::addRows(const std::vector<const Expr*>& exprs, const std::vector
   });
 }
 
-// Sums over k, kept in `rows`. Where k has two serial digits, each block of the inner one has rows of its own.
-void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows) {
-  const std::vector<int64_t> digits = serialDigits(k_);
-  auto steps = [&](std::span<const int64_t> digitsOfK, const std::vector<int64_t>& into) {
-    over(k_, digitsOfK, [&] {
-      over(n_, [&] {
-        for (int64_t i = 0; i < std::ssize(exprs); i++) {
-          ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
-          ValueId part = reduced(exprs[i], x, digitSet(k_));
-          builder_.store(into[i], inScratch(), combine(exprs[i], builder_.load(into[i], inScratch(), space_), part));
-        }
-      });
-    });
-  };
+// Sums over the serial digits of k, kept in `rows`. Each block of all but the outermost digit has rows of its own, named `block`.
+void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, std::span<const int64_t> digits,
+                             const std::vector<int64_t>& rows, const std::string& block) {
   startRows(exprs, rows);
-  if (digits.size() < 2) {
-    steps(digits, rows);
+  if (digits.size() > 1) {
+    const std::vector<int64_t> ofBlock = scratchRows(exprs, block);
+    over(k_, digits.first(1), [&] {
+      sumInScratch(exprs, digits.subspan(1), ofBlock, block + "b");
+      addRows(exprs, rows, ofBlock);
+    });
     return;
   }
-  const std::vector<int64_t> block = scratchRows(exprs, "b");
-  over(k_, std::span(digits).first(1), [&] {
-    startRows(exprs, block);
-    steps(std::span(digits).subspan(1), block);
-    addRows(exprs, rows, block);
+  over(k_, digits, [&] {
+    over(n_, [&] {
+      for (int64_t i = 0; i < std::ssize(exprs); i++) {
+        ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
+        ValueId part = reduced(exprs[i], x, digitSet(k_));
+        builder_.store(rows[i], inScratch(), combine(exprs[i], builder_.load(rows[i], inScratch(), space_), part));
+      }
+    });
   });
 }
 
@@ -83,7 +80,7 @@ void RowWriter::outerInScratch() {
   const std::vector<const Expr*> exprs = ofStage(0);
   const std::vector<int64_t> rows = scratchRows(exprs, "e");
   over(m_, [&] {
-    sumInScratch(exprs, rows);
+    sumInScratch(exprs, serialDigits(k_), rows, "b");
     if (digits_.split) {
       combineRows(exprs, rows);
       return;
@@ -132,24 +129,36 @@ std::vector<tile::Builder::DigitSpec> RowWriter::lastDigits() const {
   return result;
 }
 
+// Serial digits of the axis of parts: their sums are the largest, so the last two additions are those of a tree.
+static std::vector<tile::Builder::DigitSpec> summingParts(int64_t parts) {
+  if (parts <= 4) {
+    return {{tile::Level::Serial, 0, ""}};
+  }
+  std::vector<tile::Builder::DigitSpec> digits = {{tile::Level::Serial, 0, ""}, {tile::Level::Serial, 2, ""}};
+  append(digits, summingPart(divideUp(parts, 4), 1, 4));
+  return digits;
+}
+
 // The last part to arrive combines the results of all parts, in their order, and stores the row outputs. `columns`: the axis of the
 // outputs, if there are several.
 void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
                        const std::vector<tile::Builder::AxisSpec>& columns) {
   const int64_t counter = workspace({.name = "arrived", .dtype = DataType::Int32, .extents = {1}, .zeroed = true});
   builder_.lastArriver(counter, [&] {
-    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.grid[0].count, {{tile::Level::Serial, 0, ""}}}};
+    const IntExpr& parts = digits_.grid[0].count;
+    std::vector<tile::Builder::AxisSpec> axes = {{"q", parts, summingParts(usualExtent(parts))}};
     append(axes, columns);
     const int64_t outerSpace = space_;
     space_ = builder_.space("t", std::move(axes));
     over(columns.empty() ? -1 : 1, [&] {
       const IntExpr column = columns.empty() ? IntExpr(0) : coord(1);
-      std::vector<ValueId> start = startsOf(exprs, columns.empty() ? 0 : digitSet(1));
-      std::vector<ValueId> total = builder_.loop(space_, 0, 0, std::move(start), [&](std::span<const ValueId> sums) {
+      const uint64_t digits = columns.empty() ? 0 : digitSet(1);
+      const auto add = [&](std::span<const ValueId> sums) {
         return mapped(indices(exprs), [&](int64_t i) {
           return combine(exprs[i], sums[i], builder_.load(partials[i], {{coord(0)}, {column}}, space_));
         });
-      });
+      };
+      const std::vector<ValueId> total = inBlocks(0, serialDigits(0), exprs, digits, startsOf(exprs, digits), add);
       for (int64_t i = 0; i < std::ssize(exprs); i++) {
         bindResult(exprs[i], total[i]);
       }

@@ -20,8 +20,8 @@ void RowWriter::pipelined() {
     const std::vector<tile::Pred> isRow = {{c_.stages - 1, coord(m_)},
                                            {pipelineBase() + coord(m_) - c_.stages, axes_.M}};
     const std::vector<ValueId> sums =
-        overDigits(n_, serialDigits(n_), startsOf(reductions_, digitSet(n_)),
-                   [&](std::span<const ValueId> at) { return runStages(scopes, isRow, at); });
+        inBlocks(n_, serialDigits(n_), reductions_, digitSet(n_), startsOf(reductions_, digitSet(n_)),
+                 [&](std::span<const ValueId> at) { return runStages(scopes, isRow, at); });
     if (std::ranges::any_of(group_.outputs, [&](const TensorView* o) { return isRowOutput(o); })) {
       row_ = pipelineRow(c_.stages);
       lowering_.pushScope(scopes.back());

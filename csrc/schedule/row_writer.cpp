@@ -149,17 +149,17 @@ void RowWriter::bindResult(const Expr* reduction, ValueId value) {
   lowering_.bind(reduction->tensorOutput(), builder_.cast(value, reduction->output()->dtype()));
 }
 
-// Results of `step` over an axis. If the axis has two serial digits, each block of the inner one has a sum of its own: one sum of
-// all terms would lose terms that are small compared with it.
-std::vector<ValueId> RowWriter::inBlocks(int64_t axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
-                                         const Step& step) {
-  const std::vector<int64_t> digits = serialDigits(axis);
+// Results of `step` over serial digits of an axis. Each block of all but the outermost digit has a sum of its own: one sum of all
+// terms would lose terms that are small compared with it.
+std::vector<ValueId> RowWriter::inBlocks(int64_t axis, std::span<const int64_t> digits,
+                                         const std::vector<const Expr*>& exprs, uint64_t sumDigits,
+                                         std::vector<ValueId> init, const Step& step) {
   if (digits.size() < 2) {
     return overDigits(axis, digits, std::move(init), step);
   }
-  return overDigits(axis, std::span(digits).first(1), std::move(init), [&](std::span<const ValueId> sums) {
-    std::vector<ValueId> start = startsOf(exprs, digitSet(m_) | digitSet(k_) | digitSet(n_));
-    std::vector<ValueId> block = overDigits(axis, std::span(digits).subspan(1), std::move(start), step);
+  return overDigits(axis, digits.first(1), std::move(init), [&](std::span<const ValueId> sums) {
+    const std::vector<ValueId> block =
+        inBlocks(axis, digits.subspan(1), exprs, sumDigits, startsOf(exprs, sumDigits), step);
     return mapped(indices(exprs), [&](int64_t i) { return combine(exprs[i], sums[i], block[i]); });
   });
 }
@@ -172,7 +172,8 @@ std::vector<ValueId> RowWriter::accumulated(int64_t stage, const std::function<v
   if (!sweepsAreLoops()) {
     partial = mapped(exprs, [&](const Expr* e) { return spread(e, operandOf(e), reducedDigits); });
   } else {
-    partial = startsOf(exprs, digitSet(m_) | digitSet(k_) | digitSet(n_));
+    const uint64_t all = digitSet(m_) | digitSet(k_) | digitSet(n_);
+    partial = startsOf(exprs, all);
     auto step = [&](std::span<const ValueId> carried) {
       std::vector<ValueId> next =
           mapped(indices(exprs), [&](int64_t i) { return combine(exprs[i], carried[i], operandOf(exprs[i])); });
@@ -182,8 +183,9 @@ std::vector<ValueId> RowWriter::accumulated(int64_t stage, const std::function<v
       alongside();
       return next;
     };
-    partial = inBlocks(k_, exprs, std::move(partial), [&](std::span<const ValueId> carried) {
-      return axes_.innerReduced ? inBlocks(n_, exprs, {carried.begin(), carried.end()}, step) : step(carried);
+    partial = inBlocks(k_, serialDigits(k_), exprs, all, std::move(partial), [&](std::span<const ValueId> carried) {
+      return axes_.innerReduced ? inBlocks(n_, serialDigits(n_), exprs, all, {carried.begin(), carried.end()}, step)
+                                : step(carried);
     });
   }
   return mapped(indices(exprs), [&](int64_t i) { return reduced(exprs[i], partial[i], reducedDigits); });

@@ -61,8 +61,8 @@ class RowWriter {
   ValueId spread(const Expr* reduction, ValueId x, uint64_t digits);
   ValueId reduced(const Expr* reduction, ValueId x, uint64_t digits);
   void bindResult(const Expr* reduction, ValueId value);
-  std::vector<ValueId> inBlocks(int64_t axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
-                                const Step& step);
+  std::vector<ValueId> inBlocks(int64_t axis, std::span<const int64_t> digits, const std::vector<const Expr*>& exprs,
+                                uint64_t sumDigits, std::vector<ValueId> init, const Step& step);
   std::vector<ValueId> accumulated(int64_t stage, const std::function<void()>& alongside);
   void sweep(int64_t stage, const std::function<void()>& alongside);
   void inner();
@@ -101,11 +101,12 @@ class RowWriter {
 
   // -- outer reduction through a scratch row ----------------------------------------------------------------------------------
   int64_t scratchRow(std::string name, DataType dtype, const IntExpr& width);
-  std::vector<int64_t> scratchRows(const std::vector<const Expr*>& exprs, const char* name);
+  std::vector<int64_t> scratchRows(const std::vector<const Expr*>& exprs, const std::string& name);
   std::vector<tile::Index> inScratch() const;
   void startRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
   void addRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& to, const std::vector<int64_t>& from);
-  void sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
+  void sumInScratch(const std::vector<const Expr*>& exprs, std::span<const int64_t> digits,
+                    const std::vector<int64_t>& rows, const std::string& block);
   void outerInScratch();
 
   // -- partial results of parts, combined in part order by the last to arrive --------------------------------------------------

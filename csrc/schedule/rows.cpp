@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <ranges>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -24,15 +24,36 @@ bool isCostly(const Group& group) {
       group.exprs, [](const Expr* e) { return e->kind() == ExprKind::Point && isCostly(e->attributes().point); });
 }
 
-std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each) {
-  constexpr int64_t kInOneSum = 4096;
-  const int64_t terms = steps * each;
-  if (terms <= kInOneSum || steps <= 2) {
-    return {{tile::Level::Serial, 0, ""}};
+// The terms of one sum, where `sums` such sums are added up: b terms of one sign add b / (3 sums) to the squared error, terms of both
+// signs b / 2. A tree of n terms has 2 and log2(n) in their place.
+std::vector<tile::Builder::DigitSpec> summingPart(int64_t steps, int64_t each, int64_t lanes) {
+  const auto floor = [](int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); };
+  const auto ceil = [](int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); };
+  std::vector<tile::Builder::DigitSpec> digits;
+  int64_t sums = floor(std::max<int64_t>(lanes, 1));
+  int64_t left = std::max<int64_t>(steps, 1);
+  while (left > 2) {
+    const int64_t terms = left * each;
+    if (terms <= (sums < 4 ? 16 : sums >= 64 && digits.empty() ? 64 : 32)) {
+      break;
+    }
+    const int64_t most = sums > 1 ? std::min<int64_t>(4 * sums, 32) : terms <= 256 ? 8 : 4;
+    const int64_t block = terms < 64 ? 8 : terms < 128 ? 16 : 32;
+    const int64_t size = std::min({most, ceil(divideUp(terms, block)), floor(divideUp(left, 2))});  // a power of two
+    digits.push_back({tile::Level::Serial, size, ""});
+    left = divideUp(left, size);
+    sums *= size;
   }
-  const auto root = std::bit_ceil(static_cast<uint64_t>(std::sqrt(static_cast<double>(terms))));
-  const int64_t block = std::max<int64_t>(kInOneSum / 4, static_cast<int64_t>(root));
-  return {{tile::Level::Serial, 0, ""}, {tile::Level::Serial, std::max<int64_t>(2, block / each), ""}};
+  digits.push_back({tile::Level::Serial, digits.empty() ? left : ceil(left), ""});
+  const int64_t inBlock = productOf(digits | std::views::drop(1), [](const auto& d) { return d.size.constValue(); });
+  digits[0].size = divideUp(std::max<int64_t>(steps, 1), inBlock);
+  return digits;
+}
+
+std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each, int64_t lanes) {
+  std::vector<tile::Builder::DigitSpec> digits = summingPart(steps, each, lanes);
+  digits[0].size = 0;
+  return digits;
 }
 
 int64_t stepWidth(const std::vector<tile::Builder::DigitSpec>& n) {

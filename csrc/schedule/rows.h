@@ -35,9 +35,13 @@ struct RowDigits {
 [[nodiscard]] bool isCostly(PointOp op);
 [[nodiscard]] bool isCostly(const Group& group);
 
-// Serial digits of an axis along which a sum accumulates in steps of `each` additions. A long axis gets two digits, so that blocks are
-// summed separately: a float that has reached 2^24 by adding ones does not change when another one is added.
-[[nodiscard]] std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each = 1);
+// Serial digits, outermost first, of an axis along which a sum accumulates in steps of `each` additions. Each step over a digit but the
+// innermost adds the sum of a block: with few terms in each sum, the error grows as that of a pairwise sum. The outermost digit has few
+// blocks, because its sums are the largest; `lanes` sums beside each other, which are added up at the end as a tree, allow more terms.
+// The outermost digit runs to the bound. 2048 steps in one lane: {4, 16, 32}; in 64 lanes: {32, 4, 16}.
+[[nodiscard]] std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each = 1, int64_t lanes = 1);
+// The same with a size for each digit: together they have room for `steps`.
+[[nodiscard]] std::vector<tile::Builder::DigitSpec> summingPart(int64_t steps, int64_t each = 1, int64_t lanes = 1);
 
 // Elements of n that one step covers, with digits for n.
 [[nodiscard]] int64_t stepWidth(const std::vector<tile::Builder::DigitSpec>& n);

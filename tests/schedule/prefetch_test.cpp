@@ -1,6 +1,8 @@
 // The sweeps over a row bring in the next one: each of them a part, together all of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ops/normalization.h"
 #include "ops/reduction.h"
 #include "ops/tensors.h"
@@ -21,7 +23,10 @@ struct Sweep {
 // Innermost loops over n, in order.
 void sweepsOf(const tile::Program& p, const std::vector<tile::Stmt>& body, std::vector<Sweep>& sweeps) {
   for (const tile::Stmt& s : body) {
-    if (s.kind == tile::StmtKind::For && p.spaces[0].axes[s.axis].name == "n") {
+    const auto isOverN = [&](const tile::Stmt& of) {
+      return of.kind == tile::StmtKind::For && p.spaces[0].axes[of.axis].name == "n";
+    };
+    if (isOverN(s) && std::ranges::none_of(s.body, isOverN)) {
       sweeps.push_back({&s, nullptr});
       for (const tile::Stmt& inside : s.body) {
         if (inside.kind == tile::StmtKind::Prefetch && inside.param == 0) {
@@ -55,7 +60,10 @@ Brought broughtDuringRow2(const tile::Program& p) {
   std::vector<Sweep> sweeps;
   sweepsOf(p, p.body, sweeps);
   Brought result;
-  const int64_t step = p.spaces[0].axes.back().digits[0].stride.constValue();
+  int64_t step = kColumns;  // of the innermost loop
+  for (const tile::Digit& d : p.spaces[0].axes.back().digits) {
+    step = d.level == tile::Level::Serial ? d.stride.constValue() : step;
+  }
   for (const Sweep& s : sweeps) {
     if (s.prefetch == nullptr) {
       continue;

@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <numeric>
+#include <span>
 
 #include "exec/fusion_executor_cache.h"
 #include "meshfuse/meshfuse.h"
@@ -14,7 +18,7 @@ namespace {
 
 constexpr int64_t kMany = 18'000'000;  // more than 2^24
 
-std::vector<float> run(const std::function<TensorView*(TensorView*)>& build, const Tensor& x) {
+std::vector<float> run(const std::function<TensorView*(TensorView*)>& build, const Tensor& x, size_t output = 0) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
@@ -23,7 +27,7 @@ std::vector<float> run(const std::function<TensorView*(TensorView*)>& build, con
     fusion->addOutput(build(in));
   }
   FusionExecutorCache cache(std::move(fusion));
-  const Tensor result = cache.runFusionWithInputs({x})[0];
+  const Tensor result = cache.runFusionWithInputs({x})[output];
   const float* data = static_cast<const float*>(result.data());
   return {data, data + result.numel()};
 }
@@ -95,6 +99,92 @@ TEST(LongSum, OfRandomElementsIsAsGoodAsInDouble) {
     EXPECT_NEAR(sums[k], expected[k], 1e-6 * expected[k]);
   }
 }
+
+// As NumPy adds up a contiguous line: halves, down to blocks of at most 128 elements with eight sums beside each other.
+float pairwiseSum(std::span<const float> x) {
+  if (x.size() > 128) {
+    const size_t half = x.size() / 2 - x.size() / 2 % 8;
+    return pairwiseSum(x.first(half)) + pairwiseSum(x.subspan(half));
+  }
+  std::array<float, 8> sums{};
+  for (size_t i = 0; i < x.size(); i++) {
+    sums[i % 8] += x[i];
+  }
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+// A tensor [outer, k, inner] with the reduced dims; its lines are the elements of each sum.
+struct Direction {
+  const char* name;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> dims;
+  int64_t tensors = 1;   // enough for 64 sums in all
+  bool usesSum = false;  // along the reduced dims, in the same kernel
+};
+
+std::vector<std::vector<float>> linesOf(const Tensor& x, const std::vector<int64_t>& dims) {
+  std::map<std::vector<int64_t>, std::vector<float>> lines;
+  const float* data = static_cast<const float*>(x.data());
+  for (int64_t i = 0; i < x.numel(); i++) {
+    std::vector<int64_t> at(3);
+    int64_t left = i;
+    for (int64_t d = 2; d >= 0; d--) {
+      at[d] = std::ranges::find(dims, d) == dims.end() ? left % x.sizes()[d] : 0;
+      left /= x.sizes()[d];
+    }
+    lines[at].push_back(data[i]);
+  }
+  std::vector<std::vector<float>> result;
+  for (auto& [at, line] : lines) {
+    result.push_back(std::move(line));
+  }
+  return result;
+}
+
+class SumError : public testing::TestWithParam<Direction> {};
+
+// The root mean square of the errors, relative to that of pairwise sums.
+TEST_P(SumError, IsThatOfPairwiseSums) {
+  const Direction& d = GetParam();
+  for (const bool ofOneSign : {true, false}) {
+    double ours = 0;
+    double pairwise = 0;
+    for (int64_t t = 0; t < d.tensors; t++) {
+      const Tensor x = randomTensor(d.sizes, DataType::Float, static_cast<uint64_t>(t + 1), ofOneSign ? 0 : -1, 1);
+      const std::vector<float> sums = run(
+          [&](TensorView* in) {
+            TensorView* result = sum(in, d.dims, d.usesSum);
+            if (d.usesSum) {
+              in->fusion().addOutput(mul(in, result));
+            }
+            return result;
+          },
+          x, d.usesSum ? 1 : 0);
+      const std::vector<std::vector<float>> lines = linesOf(x, d.dims);
+      ASSERT_EQ(sums.size(), lines.size());
+      for (size_t i = 0; i < lines.size(); i++) {
+        const double exact = std::accumulate(lines[i].begin(), lines[i].end(), 0.0);
+        ours += std::pow(sums[i] - exact, 2);
+        pairwise += std::pow(pairwiseSum(lines[i]) - exact, 2);
+      }
+    }
+    const double ratio = std::sqrt(ours / pairwise);
+    RecordProperty(ofOneSign ? "one_sign" : "both_signs", std::to_string(ratio));
+    EXPECT_LE(ratio, 1.5) << (ofOneSign ? "elements of one sign" : "elements of both signs");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Directions, SumError,
+    testing::Values(Direction{"outer", {1, 8192, 1024}, {1}}, Direction{"outer_wide", {1, 8192, 1500}, {1}},
+                    Direction{"outer_narrow", {1, 60000, 16}, {1}, 40}, Direction{"outer_short", {1, 300, 400}, {1}},
+                    Direction{"outer_used", {1, 8192, 128}, {1}, 1, true}, Direction{"middle", {4, 8192, 100}, {1}},
+                    Direction{"first_two", {16, 512, 200}, {0, 1}},
+                    Direction{"outer_and_inner", {16, 64, 512}, {0, 2}, 2}, Direction{"inner", {1, 128, 8192}, {2}},
+                    Direction{"inner_long", {1, 64, 100000}, {2}}, Direction{"inner_parts", {1, 8, 131072}, {2}, 16},
+                    Direction{"inner_used", {1, 256, 8192}, {2}, 1, true},
+                    Direction{"all", {64, 64, 64}, {0, 1, 2}, 64}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 
