@@ -96,7 +96,8 @@ std::vector<Case> cases() {
       {"sum of short rows", {{9, 100}}, sumOf({1}), {.elements = 900, .written = 9}},
       {"sum of long rows", {{9, 5000}}, sumOf({1}), {.elements = 45000, .written = 9}},
       {"sum of columns", {{37, 1500}}, sumOf({0}), {.elements = 55500, .written = 1500, .cpuScratch = 1}},
-      {"sum of long columns", {{2000, 40}}, sumOf({0}), {.elements = 80000, .written = 40, .cpuScratch = 1}},
+      // rows of sums on three levels
+      {"sum of long columns", {{2000, 40}}, sumOf({0}), {.elements = 80000, .written = 40, .cpuScratch = 3}},
       {"sum of both", {{100, 130}}, sumOf({0, 1}), {.elements = 13000, .written = 1}},
       {"softmax of short rows", {{5, 100}}, softmaxRows, {.elements = 500, .written = 500}},
       // a CPU keeps what it wrote of the row, and reads it for the last sweep
