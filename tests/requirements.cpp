@@ -71,7 +71,8 @@ const Row kRows[] = {
      "ToolCommandLine.NamesOfDumpedPassesAreChecked:ToolPage.Timeline*:Install.AProjectOutside*:*/"
      "CompiledKernels.*",
      "ToolRun.Refuses*"},
-    {"test_tools", kLibraryMatmul, "ToolOpt.PassesOverTheLocalProgram"},
+    {"test_tools", kLibraryMatmul,
+     "ToolOpt.PassesOverTheLocalProgram:ToolCompile.PrintsEachStep:ToolCompile.PrintsViewsAndStepsWithoutElements"},
 };
 
 bool matches(const std::string& name, const char* patterns) {

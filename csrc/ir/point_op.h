@@ -4,10 +4,12 @@
 // floating types never reach an op: the builders cast to Float first. Semantics are those of C's <cmath> and of PyTorch:
 //   Div on integers truncates; Remainder takes the sign of the divisor, Fmod of the dividend; Mod on integers is C's %
 //   integer division, Remainder, Mod and CeilDiv by zero give 0 (PyTorch: an error), and the minimum divided by -1 wraps to the minimum
-//   Maximum and Minimum propagate NaN; Round is to even; Sign of NaN is NaN (PyTorch: 0), of -0 it is 0; integer arithmetic wraps
+//   Maximum and Minimum propagate NaN, and give either zero of 0 and -0 (PyTorch: the first); Round is to even; Sign of NaN is NaN
+//   (PyTorch: 0), of -0 it is 0; integer arithmetic wraps
+//   Sigmoid below -88 is a denormal number, and Log1p of the largest number is finite (PyTorch's vector code: 0 and infinity)
 //   Shl and Shr (arithmetic) by at least the width, or by a negative amount, give 0 (Shr of a negative: -1)
 //   Pow on integers: negative exponents give 0 unless the base is 1 or -1
-//   Gcd is not negative, but gcd(minimum, 0) and gcd(minimum, minimum) wrap to the minimum
+//   Gcd is not negative (PyTorch: -1 for some pairs with the minimum), but gcd(minimum, 0) and gcd(minimum, minimum) wrap to the minimum
 //   CheckedIndex(index, extent) gives the index if 0 <= index < extent. Otherwise it gives 0 in the kernel, and the run fails with a
 //   UserError
 #pragma once
