@@ -35,8 +35,8 @@ WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg = nu
                       Operand init_N = 0);
 
 // Int: the position of the largest (smallest) element along dim; the first of equal elements, and the first NaN if there is one. Without
-// dim: the position among all elements, in row-major order. Of Bool elements true is the larger (PyTorch refuses Bool). UserError if the dim is known to have no elements. If this
-// is found only at the call, the result is the largest Int.
+// dim: the position among all elements, in row-major order. Of Bool elements true is the larger (PyTorch refuses Bool). UserError if the
+// dim is known to have no elements. If this is found only at the call, the result is the largest Int.
 TensorView* argmax(TensorView* x, std::optional<int64_t> dim = std::nullopt, bool keep_dim = false);
 TensorView* argmin(TensorView* x, std::optional<int64_t> dim = std::nullopt, bool keep_dim = false);
 
