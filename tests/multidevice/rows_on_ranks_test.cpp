@@ -337,24 +337,22 @@ TEST_F(VocabularyOnRanks, LanguageModelHeadNeverGathersLogits) {
 
 // Seven ranks hold 6283 words, the last one 6276.
 TEST_F(VocabularyOnRanks, OddVocabularyOnEightRanks) {
-  constexpr int64_t kVocabulary = 50257, kHidden = 4, kTokens = 2;
-  runScenarioOnLoopback(8, [](int64_t n) {
-    return Scenario{
-        [=](Fusion& f) {
-          const DeviceMesh mesh = axisX(n);
-          TensorView* tokens = input(f, {kTokens}, mesh, DataType::Int);
-          TensorView* table = input(f, {kVocabulary, kHidden}, mesh);
-          TensorView* target = input(f, {kTokens}, mesh, DataType::Int);
-          shardBlock(table, 0, mesh, "x");
-          TensorView* logits = linear(tanh(embedding_fwd(tokens, table)), table);
-          output(f, crossEntropy(logits, target), mesh);
-          output(f, argmax(logits, 1), mesh);
-        },
-        {Tensor::of({50256, 6283}, {kTokens}, DataType::Int), random({kVocabulary, kHidden}, 1),
-         Tensor::of({50255, 0}, {kTokens}, DataType::Int)},
-        {allReduces(n, 4), -1,
-         allReduceBytes(kTokens * kHidden, n) + 2 * allReduceBytes(kTokens, n) + allReduceBytes(2 * kTokens, n)}};
-  });
+  constexpr int64_t kVocabulary = 50257, kHidden = 4, kTokens = 2, n = 8;
+  runScenarioOn(
+      n, {[](Fusion& f) {
+            const DeviceMesh mesh = axisX(n);
+            TensorView* tokens = input(f, {kTokens}, mesh, DataType::Int);
+            TensorView* table = input(f, {kVocabulary, kHidden}, mesh);
+            TensorView* target = input(f, {kTokens}, mesh, DataType::Int);
+            shardBlock(table, 0, mesh, "x");
+            TensorView* logits = linear(tanh(embedding_fwd(tokens, table)), table);
+            output(f, crossEntropy(logits, target), mesh);
+            output(f, argmax(logits, 1), mesh);
+          },
+          {Tensor::of({50256, 6283}, {kTokens}, DataType::Int), random({kVocabulary, kHidden}, 1),
+           Tensor::of({50255, 0}, {kTokens}, DataType::Int)},
+          {allReduces(n, 4), -1,
+           allReduceBytes(kTokens * kHidden, n) + 2 * allReduceBytes(kTokens, n) + allReduceBytes(2 * kTokens, n)}});
 }
 
 // Each rank adds the gradients of its own words; those of tokens in parts are gathered first.

@@ -207,9 +207,6 @@ void ScenarioTest::runScenarioOn(int ranks, const Scenario& scenario) {
 }
 
 void ScenarioTest::runScenarioOnLoopback(int ranks, const std::function<Scenario(int64_t)>& scenario) {
-  if (launched()) {
-    return;
-  }
   std::vector<std::vector<std::string>> trace;
   loopback_.trace = &trace;
   runOnRanks(ranks, [&](Communicator& comm) { runAsRank(comm, scenario(comm.size())); });

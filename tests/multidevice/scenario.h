@@ -35,10 +35,11 @@ class ScenarioTest : public MultiDeviceTest {
   // Every rank gets its shards, runs twice, and compares its part of every output, its communication, and the transport's
   // counters with the plan; on loopback, all ranks must have made the same sequence of calls.
   void runScenario(const std::function<Scenario(int64_t ranks)>& scenario);
-  // On `ranks` loopback ranks; nothing under a launcher.
-  void runScenarioOnLoopback(int ranks, const std::function<Scenario(int64_t ranks)>& scenario);
-  // On `ranks` loopback ranks, or on the first ones of a launcher.
+  // On `ranks` loopback ranks, or on the first ones of a launcher; a launcher that started fewer skips the test.
   void runScenarioOn(int ranks, const Scenario& scenario);
+
+ private:
+  void runScenarioOnLoopback(int ranks, const std::function<Scenario(int64_t ranks)>& scenario);
 };
 
 // `step` among `team` ranks as communication: nothing if there is only one.

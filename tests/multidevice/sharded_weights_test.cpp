@@ -121,7 +121,7 @@ class ShardedWeights : public ScenarioTest {
                       passes};
     };
     runScenario(scenario);
-    runScenarioOnLoopback(1, scenario);
+    runScenarioOn(1, scenario(1));
   }
 
   struct Peak {
@@ -182,7 +182,7 @@ TEST_F(ShardedWeights, BackwardGathersWeightsAndScattersGradients) {
                     {.bucketBytes = 0}};
   };
   runScenario(scenario);
-  runScenarioOnLoopback(1, scenario);
+  runScenarioOn(1, scenario(1));
 }
 
 // Arguments, results and all that lies in memory at once.
