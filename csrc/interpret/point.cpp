@@ -172,11 +172,29 @@ struct Element {
     }
   }
 
+  // Operand k is 0 in every permitted way of computing it.
+  bool isZero(size_t k) const { return value[k] == 0 && error[k] == 0; }
+
+  // A result of 0 that no permitted way rounds: x - x, or a product with 0. Others may be what is left of a number below the type's range.
+  bool isExactZero() const {
+    switch (op) {
+      case PointOp::Add:
+      case PointOp::Sub:
+        return result == 0;
+      case PointOp::Mul:
+        return result == 0 && (isZero(0) || isZero(1));
+      case PointOp::Div:
+        return result == 0 && isZero(0);
+      default:
+        return false;
+    }
+  }
+
   double bound() {
     double change = carried();
     double ulps = ulpsOf(op);
     double size = std::fabs(result);
-    if (!isFloatingPoint(dtype) || ulps < 0 || !std::isfinite(size)) {
+    if (!isFloatingPoint(dtype) || ulps < 0 || !std::isfinite(size) || isExactZero()) {
       return change;
     }
     if (op == PointOp::Lgamma) {

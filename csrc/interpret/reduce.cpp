@@ -98,29 +98,34 @@ std::pair<double, double> normalRange(DataType dtype) {
   }
 }
 
+// Each of several parts is rounded to `dtype`, and so is each of their sums or products: p + 1 roundings with the last one, each relative
+// to no more than `size`. See Higham, "Accuracy and Stability of Numerical Algorithms", lemma 3.1.
+double errorOfParts(DataType dtype, double size, const Context& context) {
+  if (context.partials <= 1) {
+    return 0;
+  }
+  const double roundings = static_cast<double>(context.partials + 1) * unitOf(dtype);
+  return roundings < 1 ? roundings / (1 - roundings) * size : kInfinity;
+}
+
 double boundOf(ReduceOp op, DataType dtype, const Tally& tally, const Context& context) {
   double unit = unitOf(accumulateType(dtype));
   double steps = static_cast<double>(tally.terms) + 1;
   double reference = dtype == DataType::Double ? 2 : 1;  // the reference adds in double too
   switch (op) {
-    case ReduceOp::Sum: {
-      // Each of several partial results is rounded to `dtype`.
-      const bool isSplit = context.partials > 1;
-      const double partials = isSplit ? 2 * static_cast<double>(context.partials + 1) * unitOf(dtype) * tally.size : 0;
-      return tally.error + reference * steps * unit * tally.size + partials;
-    }
+    case ReduceOp::Sum:
+      return tally.error + reference * steps * unit * tally.size + errorOfParts(dtype, tally.size, context);
     case ReduceOp::Prod: {
-      // A product on the way that leaves the type's range is infinite or 0, whatever the last factors bring. Each of several partial
-      // products is rounded to `dtype`.
+      // A product on the way that leaves the type's range is infinite or 0, whatever the last factors bring.
       const bool isSplit = context.partials > 1;
       const auto [least, most] = normalRange(isSplit ? dtype : accumulateType(dtype));
-      const double partials = isSplit ? 2 * static_cast<double>(context.partials + 1) * unitOf(dtype) * tally.size : 0;
       const bool vanishes = tally.lowest < least;
       if (!std::isfinite(tally.size) || !(tally.highest <= most) || (vanishes && tally.infinite)) {
         return kInfinity;
       }
       const double lost = vanishes ? steps * least * tally.highest : 0;
-      return tally.size - tally.exact + reference * steps * unit * tally.size + lost + partials;
+      return tally.size - tally.exact + reference * steps * unit * tally.size + lost +
+             errorOfParts(dtype, tally.size, context);
     }
     case ReduceOp::Max:
     case ReduceOp::Min:

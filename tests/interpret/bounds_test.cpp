@@ -107,6 +107,19 @@ TEST(Bounds, CastsToShorterTypesAreExactWhereTheOperandIs) {
   EXPECT_EQ(e, (std::vector<double>{0x1p-7, 0}));
 }
 
+TEST(Bounds, AZeroThatNothingRoundsIsExact) {
+  Tensor x = Tensor::of({0, 1.1, 1e-40}, {3});
+  EXPECT_EQ(bounded({x}, [](auto& v) { return floor(mul(v[0], 0.8)); }).uncertain, 0);
+  EXPECT_EQ(bounded({x}, [](auto& v) { return sub(v[0], v[0]); }).error.toVector(), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(bounded({x}, [](auto& v) { return div(mul(v[0], 0.0), 3.0); }).error.toVector(),
+            (std::vector<double>{0, 0, 0}));
+  // 0 of numbers with bounds: a bound remains
+  EXPECT_GT(bounded({x}, [](auto& v) { return sub(exp(v[0]), exp(v[0])); }).error.toVector()[1], 0);
+  EXPECT_GT(bounded({x}, [](auto& v) { return mul(sub(exp(v[0]), exp(v[0])), 2.0); }).error.toVector()[1], 0);
+  // 1e-40 * 1e-40 is below the type's range
+  EXPECT_GT(bounded({x}, [](auto& v) { return mul(v[0], v[0]); }).error.toVector()[2], 0);
+}
+
 TEST(Bounds, JumpsAreCounted) {
   Tensor x = Tensor::of({0.5, 1, 2.5, 3}, {4});
   BoundedTensor exact = bounded({x}, [](auto& v) { return floor(v[0]); });
@@ -149,6 +162,10 @@ TEST(Bounds, PartsOfSixteenBitsCost) {
   };
   EXPECT_GT(errorOf(4), errorOf(1));
   EXPECT_LT(errorOf(1), 1);
+  // 64 terms of 1: four parts and their sums are rounded by 2^-8 at most, five times with the last one
+  const double five = 5 * 0x1p-8 / (1 - 5 * 0x1p-8);
+  EXPECT_GE(errorOf(4), errorOf(1) + 64 * five);
+  EXPECT_LE(errorOf(4), errorOf(1) + 66 * five);
 }
 
 TEST(Compare, SaysWhereAndWhat) {
