@@ -18,19 +18,30 @@ struct Failure {
   std::string message;
 };
 
+// How well the bounds determine elements.
+struct Certainty {
+  int64_t elements = 0;
+  int64_t vague = 0;      // the bound is not below 1% of the value, or 0.01; of integers and Bools: not 0
+  int64_t uncertain = 0;  // within the bound of a discontinuity of the op that made the tensor
+
+  void add(const BoundedTensor& tensor);
+  void add(const Certainty& other);
+};
+
 // What a check saw beside right results.
 struct Observed {
   std::vector<std::string> communication;  // kinds, of rank 0
   int64_t kernels = 0;                     // of one rank
-  int64_t elements = 0;                    // of the outputs
-  int64_t vague = 0;                       // of those, see Reference
+  Certainty certainty;                     // of the outputs, on the ranks of the program
 };
 
 // What the outputs must be, and how much of it is known.
 struct Reference {
-  std::vector<BoundedTensor> outputs;
-  int64_t elements = 0;
-  int64_t vague = 0;  // their bound is not below 1% of their value, or 0.01
+  std::vector<BoundedTensor> onOneRank;
+  std::vector<BoundedTensor> onRanks;  // each rank may round its part of a sum; empty if there is one rank
+  Certainty certainty;                 // of the bounds with all ranks
+
+  const std::vector<BoundedTensor>& of(bool sharded) const;
 };
 [[nodiscard]] Reference referenceOf(const Program& program);
 

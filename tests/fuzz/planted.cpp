@@ -288,7 +288,7 @@ PlantedRun runPlanted(const fuzz::Program& program, const Reference& reference, 
       std::lock_guard lock(mutex);
       run.applied = run.applied || got.has_value();
       for (size_t i = 0; got && i < got->size() && !run.difference; i++) {
-        const BoundedTensor& whole = reference.outputs[i];
+        const BoundedTensor& whole = reference.of(sharded)[i];
         const TensorView* tv = planned->outputs()[i]->asTensor();
         BoundedTensor part = whole;
         if (sharded) {
