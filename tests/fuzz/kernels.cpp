@@ -225,7 +225,7 @@ std::vector<std::string> interpretKernels(const KernelCases& kernels) {
   return verdicts;
 }
 
-std::vector<std::string> emulateKernels(const KernelCases& kernels, NvrtcCompiler* compiler) {
+std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation) {
   std::vector<simt::Launch> launches;
   for (const auto& k : kernels) {
     poison(*k);
@@ -240,9 +240,14 @@ std::vector<std::string> emulateKernels(const KernelCases& kernels, NvrtcCompile
   std::vector<std::string> verdicts;
   for (size_t i = 0; i < kernels.size(); i++) {
     verdicts.push_back(results[i].faults.empty() ? verdict(*kernels[i]) : results[i].faults[0]);
-    if (compiler != nullptr &&
-        compiler->compileCubin(launches[i].kernel.source.text, "sm_90a").text != results[i].text) {
-      verdicts.back() += "another text was compiled than emulated";
+    if (compilation.compiler == nullptr || static_cast<int64_t>(i) % compilation.every != 0) {
+      continue;
+    }
+    try {
+      const Cubin cubin = compilation.compiler->compileCubin(launches[i].kernel.source.text, "sm_90a");
+      verdicts.back() += cubin.text == results[i].text ? cubin.log : "another text was compiled than emulated";
+    } catch (const std::exception& e) {
+      verdicts.back() += e.what();
     }
   }
   return verdicts;

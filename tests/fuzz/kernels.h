@@ -36,9 +36,15 @@ using KernelCases = std::vector<std::unique_ptr<KernelCase>>;
 // All kernels of a program on a device, as one of its ranks runs them; without shardings where `rank` is negative.
 [[nodiscard]] KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int64_t rank);
 
-// Through the tile interpreter; through the emulator, all in one batch. One verdict a kernel, empty if it is right. A compiler, where
-// there is one, has to take the texts that were emulated for sm_90a.
+// The compiler, if there is one, compiles the first of `every` kernels for sm_90a.
+struct Compilation {
+  NvrtcCompiler* compiler = nullptr;
+  int64_t every = 1;
+};
+
+// Through the tile interpreter; through the emulator, all in one batch. One verdict a kernel, empty if it is right. A text that is compiled
+// must be the text that was emulated, and must compile without a message.
 [[nodiscard]] std::vector<std::string> interpretKernels(const KernelCases& kernels);
-[[nodiscard]] std::vector<std::string> emulateKernels(const KernelCases& kernels, NvrtcCompiler* compiler);
+[[nodiscard]] std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation);
 
 }  // namespace meshfuse::fuzz
