@@ -17,7 +17,7 @@ struct BoundedTensor;
 struct Expected {
   std::vector<std::string> communication;   // kinds in order of steps, with team sizes: "all-gather/4"
   int64_t kernels = -1;                     // launches, -1: any
-  int64_t bytes = 0;                        // received by a rank in one run, -1: any
+  int64_t bytes = 0;                        // received by a rank in one run
   std::vector<std::string> relations = {};  // aligned, local or comm, of the edges in order; empty: any
 };
 

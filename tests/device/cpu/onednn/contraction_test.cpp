@@ -108,11 +108,13 @@ TEST_P(Contractions, Linear) {
 }
 
 // What partial sums that travel as Float are made of.
-TEST_P(Contractions, SumsOf16BitsThatStayInFloat) {
+class ContractionsOf16Bits : public Contractions {};
+
+INSTANTIATE_TEST_SUITE_P(Type, ContractionsOf16Bits, ::testing::Values(DataType::Half, DataType::BFloat16),
+                         [](const auto& p) { return std::string(name(p.param)); });
+
+TEST_P(ContractionsOf16Bits, SumsThatStayInFloat) {
   const DataType t = GetParam();
-  if (!isHalfPrecision(t)) {
-    return;
-  }
   const Tensor x = random({4, 9}, 1, t);
   const Tensor w = random({5, 9}, 2, t);
   const Tensor b = random({5}, 3, t);
