@@ -47,6 +47,7 @@ const Row kRows[] = {
     // else the arena of the matrix products is too small a part of what collectives beside them would keep alive
     {"test_exec", kLibraryMatmul, "Overlap.GivesThe*:Overlap.EachEdgeOfTheProgramIsNeeded:Overlap.IsSeenInTheTrace"},
     {"test_fuzz", kCpuKernels, "*"},
+    {"test_numpy", kCpuKernels, "*"},
     {"test_device_cpu_orc", kCpuKernels, "*"},
     {"test_device_cpu_onednn", kCpuKernels, "*", "Contraction.*"},
     {"test_multidevice", kCpuKernels, "*"},

@@ -78,6 +78,11 @@ setup_nvrtc() {
   fi
 }
 
+# The oracle of tests/numpy: any NumPy that python3 finds
+setup_numpy() {
+  python3 -c 'import numpy' 2>/dev/null || install_packages python3-numpy || echo "NumPy: off: no package; its tests are skipped"
+}
+
 setup() {
   if command -v dpkg-query >/dev/null; then
     local missing=() package
@@ -90,5 +95,6 @@ setup() {
   else
     echo "not a Debian or Ubuntu: install by hand what CMake asks for"
   fi
+  setup_numpy
   setup_nvrtc
 }
