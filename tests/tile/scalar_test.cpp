@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/error.h"
+#include "point_values.h"
 
 namespace meshfuse::tile {
 namespace {
@@ -157,6 +160,33 @@ TEST(Scalar, EveryOpTakesItsTypes) {
       if (takes) {
         EXPECT_NO_THROW((void)applyPoint(row.op, dtype, std::span(x).first(row.arity))) << row.name;
       }
+    }
+  }
+}
+
+TEST(Scalar, GivesTheValuesThatAreWrittenDown) {
+  for (const DataTypeInfo& type : kDataTypes) {
+    const DataType dtype = type.type;
+    if (isHalfPrecision(dtype)) {
+      continue;
+    }
+    std::set<PointOp> ops;
+    for (const PointValue& row : pointValues(dtype)) {
+      ops.insert(row.op);
+      std::array<Scalar, 3> x;
+      for (size_t k = 0; k < x.size(); k++) {
+        const bool isReal = isFloatingPoint(dtype) && !(row.op == Where && k == 0);
+        x[k] = isReal ? realScalar(row.real[k]) : integerScalar(row.whole[k]);
+      }
+      const Scalar got = applyPoint(row.op, dtype, std::span(x).first(info(row.op).arity));
+      if (isFloatingPoint(dtype) && !info(row.op).givesBool) {
+        EXPECT_TRUE(agrees(row, dtype, got.real, 2)) << name(dtype) << " " << row.text << "got " << got.real;
+      } else {
+        EXPECT_EQ(got.integer, row.wholeResult) << name(dtype) << " " << row.text;
+      }
+    }
+    for (const PointOpInfo& op : kPointOps) {
+      EXPECT_EQ(ops.contains(op.op), accepts(op.types, dtype) && !mayRefuse(op.op)) << name(dtype) << " " << op.name;
     }
   }
 }

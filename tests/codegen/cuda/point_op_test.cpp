@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 
+#include "point_values.h"
 #include "simt/emulator.h"
 #include "tensor/half.h"
 #include "tile/builder.h"
@@ -61,9 +64,10 @@ Scalar operandAt(DataType t, int which, int i) {
   return integerScalar(v);
 }
 
-// Z = value(operands...) over `types` of operands.
+// Z = value(operands...) over `types` of operands, of which `operand` gives number k of element i.
 Case makeCase(std::string name, const std::vector<DataType>& types,
-              const std::function<ValueId(Builder&, std::vector<ValueId>)>& value) {
+              const std::function<ValueId(Builder&, std::vector<ValueId>)>& value,
+              const std::function<Scalar(DataType, int k, int i)>& operand = operandAt) {
   Builder b("k_" + name, Target::Gpu);
   b.gridDim("part", 2);
   int s = b.space("s",
@@ -76,7 +80,7 @@ Case makeCase(std::string name, const std::vector<DataType>& types,
     std::vector<char> data(kCount * dataTypeSize(types[k]));
     for (int i = 0; i < kCount; i++) {
       writeElement(data.data() + static_cast<size_t>(i * dataTypeSize(types[k])), types[k],
-                   operandAt(types[k], static_cast<int>(k), i));
+                   operand(types[k], static_cast<int>(k), i));
     }
     c.buffers.push_back(std::move(data));
   }
@@ -151,6 +155,53 @@ TEST(CudaPointOp, Int32) { testOps(Int32); }
 TEST(CudaPointOp, Short) { testOps(Short); }
 TEST(CudaPointOp, Char) { testOps(Char); }
 TEST(CudaPointOp, Bool) { testOps(Bool); }
+
+TEST(CudaPointOp, GivesTheValuesThatAreWrittenDown) {
+  struct Values {
+    DataType dtype;
+    std::vector<PointValue> rows;  // of one op, repeated
+  };
+  std::vector<Values> values;
+  std::vector<Case> cases;
+  for (const DataTypeInfo& type : kDataTypes) {
+    std::map<PointOp, std::vector<PointValue>> byOp;
+    for (const PointValue& row : isHalfPrecision(type.type) ? std::vector<PointValue>{} : pointValues(type.type)) {
+      byOp[row.op].push_back(row);
+    }
+    for (const auto& [op, rows] : byOp) {
+      std::vector<DataType> types(info(op).arity, type.type);
+      if (op == PointOp::Where) {
+        types[0] = Bool;
+      }
+      cases.push_back(makeCase(
+          fmt::format("{}_{}", info(op).name, type.token), types,
+          [op = op](Builder& b, std::vector<ValueId> x) { return b.point(op, std::move(x)); },
+          [&rows = rows](DataType t, int k, int i) {
+            const PointValue& row = rows[static_cast<size_t>(i) % rows.size()];
+            return isFloatingPoint(t) ? realScalar(row.real[k]) : integerScalar(row.whole[k]);
+          }));
+      values.push_back({type.type, rows});
+    }
+  }
+  std::vector<simt::Launch> launches;
+  for (Case& c : cases) {
+    launches.push_back({simt::kernelOf(c.program), slotsOf(c.buffers)});
+  }
+  const std::vector<simt::Result> results = simt::run(launches);
+  for (size_t k = 0; k < cases.size(); k++) {
+    ASSERT_EQ(results[k].faults, std::vector<std::string>{}) << cases[k].name;
+    const DataType t = cases[k].program.tensors.back().dtype;
+    for (size_t i = 0; i < values[k].rows.size(); i++) {
+      const PointValue& row = values[k].rows[i];
+      const Scalar got = readElement(cases[k].buffers.back().data() + i * static_cast<size_t>(dataTypeSize(t)), t);
+      if (isFloatingPoint(t)) {
+        EXPECT_TRUE(agrees(row, t, got.real, 8)) << cases[k].name << " " << row.text << "got " << got.real;
+      } else {
+        EXPECT_EQ(got.integer, row.wholeResult) << cases[k].name << " " << row.text;
+      }
+    }
+  }
+}
 
 TEST(CudaPointOp, CastsOfEveryTypeToEveryOther) {
   std::vector<Case> cases;
