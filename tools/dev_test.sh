@@ -66,7 +66,6 @@ run_tests() {
   if [ "$preset" = tsan ]; then  # where threads meet; all the others would build for long
     build tsan test_base test_exec test_multidevice_transport
     selection=(-L threads)
-    export TSAN_OPTIONS="suppressions=$PWD/cmake/races_of_others.supp:print_suppressions=0"
     export UCX_MEM_EVENTS=no  # UCX and ThreadSanitizer would both take over mmap: a crash
   elif [ "$preset" = release ]; then
     build release all benchmarks  # benchmarks are run elsewhere, but they must compile
