@@ -118,6 +118,7 @@ inline constexpr const char* kFloatValues = R"(
   nextafter: 1, 2 = 0x1.000002p0; 1, 0 = 0x1.fffffep-1; 0, 1 = 0x1p-149; inf, 0 = 0x1.fffffep127
   add: 0x1.fffffep127, 0x1.fffffep127 = inf; 1, 0x1p-30 = 1
   mul: 0x1p-100, 0x1p-100 = 0; 0x1p-100, -0x1p-49 = -0x1p-149
+  tanh: 9.5 = 1; -30 = -1
   exp: 89 = inf
 )";
 inline constexpr const char* kDoubleValues = R"(

@@ -221,7 +221,11 @@ Group VectorMath::tanh(const Group& x) {
   };
   Group t = each(power, shifted);
   Group h = multiplyAdd(t, q, multiplyAdd(t, 0.5, -0.5));
-  return withSignOf(times(h, reciprocal(plus(h, spread(x, 1)))), x);
+  // The nearest number is 1 from 9.02 on. Without fused multiply-add the quotient may be the number below it, also of infinity.
+  auto saturated = [&](Value* v, Value* y) {
+    return b_.CreateSelect(b_.CreateFCmpOGT(v, number(x, 9.02)), number(x, 1), y);
+  };
+  return withSignOf(each(saturated, a, times(h, reciprocal(plus(h, spread(x, 1))))), x);
 }
 
 Group VectorMath::erf(const Group& x) {

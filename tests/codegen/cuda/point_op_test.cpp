@@ -64,7 +64,7 @@ Scalar operandAt(DataType t, int which, int i) {
   return integerScalar(v);
 }
 
-// Z = value(operands...) over `types` of operands, of which `operand` gives number k of element i.
+// Z = value(operands...) over `types` of operands. `operand` gives operand k of element i.
 Case makeCase(std::string name, const std::vector<DataType>& types,
               const std::function<ValueId(Builder&, std::vector<ValueId>)>& value,
               const std::function<Scalar(DataType, int k, int i)>& operand = operandAt) {

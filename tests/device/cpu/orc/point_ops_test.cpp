@@ -10,89 +10,21 @@
 #include <map>
 #include <random>
 
+#include "device/cpu/orc/columns.h"
 #include "device/cpu/orc/cpu_compiler.h"
 #include "device/cpu/orc/run_program.h"
+#include "point_values.h"
 #include "tensor/half.h"
 #include "tile/builder.h"
 
 namespace meshfuse {
 namespace {
 
-using Real = long double;
-using Wide = __int128;
 using tile::Builder;
-using tile::Level;
-using tile::Memory;
 using tile::ValueId;
 
 constexpr Real kInf = std::numeric_limits<Real>::infinity();
 constexpr Real kNan = std::numeric_limits<Real>::quiet_NaN();
-
-// Y[i] = make(values of the inputs at i), over vectors of 16, four at a time, with a masked rest.
-tile::Program elementwise(const std::string& name, const std::vector<DataType>& inputs, DataType output,
-                          const std::function<ValueId(Builder&, const std::vector<ValueId>&)>& make) {
-  Builder b(name, tile::Target::Cpu);
-  IntExpr n = b.size("N", {.lower = 1});
-  std::vector<int64_t> tensors;
-  for (size_t i = 0; i < inputs.size(); i++) {
-    tensors.push_back(b.tensor({"X" + std::to_string(i), inputs[i], Memory::Input, {n}, {1}, 64}));
-  }
-  int64_t y = b.tensor({"Y", output, Memory::Output, {n}, {1}, 64});
-  int64_t s = b.space("s", {{"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
-  b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
-    std::vector<ValueId> values;
-    for (int64_t t : tensors) {
-      values.push_back(b.load(t, {{b.coord(s, 0)}}, s));
-    }
-    b.store(y, {{b.coord(s, 0)}}, make(b, values));
-    return std::vector<ValueId>{};
-  });
-  return b.take();
-}
-
-// Elements of a type as their bits.
-class Column {
- public:
-  Column(DataType dtype, size_t n) : dtype_(dtype), bytes_(n * static_cast<size_t>(dataTypeSize(dtype)) + 128), n_(n) {}
-  void* data() { return bytes_.data() + (64 - reinterpret_cast<uintptr_t>(bytes_.data()) % 64) % 64; }
-  size_t size() const { return n_; }
-  Real real(size_t i) {
-    switch (dtype_) {
-      case DataType::Double:
-        return at<double>(i);
-      case DataType::Float:
-        return at<float>(i);
-      case DataType::Half:
-        return halfToFloat(at<uint16_t>(i));
-      case DataType::BFloat16:
-        return bfloat16ToFloat(at<uint16_t>(i));
-      default:
-        return static_cast<Real>(integer(i));
-    }
-  }
-  Wide integer(size_t i) {
-    return dtype_ == DataType::Int     ? Wide{at<int64_t>(i)}
-           : dtype_ == DataType::Int32 ? Wide{at<int32_t>(i)}
-           : dtype_ == DataType::Short ? Wide{at<int16_t>(i)}
-           : dtype_ == DataType::Char  ? Wide{at<int8_t>(i)}
-                                       : Wide{at<uint8_t>(i)};
-  }
-  template <class T>
-  T at(size_t i) {
-    T v;
-    std::memcpy(&v, static_cast<char*>(data()) + i * sizeof(T), sizeof(T));
-    return v;
-  }
-  template <class T>
-  void put(size_t i, T v) {
-    std::memcpy(static_cast<char*>(data()) + i * sizeof(T), &v, sizeof(T));
-  }
-
- private:
-  DataType dtype_;
-  std::vector<unsigned char> bytes_;
-  size_t n_;
-};
 
 // Special values, then magnitudes of all orders, then the range where functions bend.
 void fill(Column& c, DataType dtype, uint64_t seed) {
@@ -477,16 +409,6 @@ Real bound(PointOp op, bool isFloat) {
   }
 }
 
-void run(const CpuKernel& kernel, std::vector<Column>& columns, Column& output) {
-  std::vector<uint64_t> slots;
-  for (Column& c : columns) {
-    slots.push_back(reinterpret_cast<uint64_t>(c.data()));
-  }
-  slots.push_back(reinterpret_cast<uint64_t>(output.data()));
-  slots.push_back(output.size());
-  kernel.run(slots.data(), 0, 1, nullptr);
-}
-
 bool takes(OpTypes types, DataType d) {
   bool floating = d == DataType::Double || d == DataType::Float;
   switch (types) {
@@ -576,6 +498,57 @@ TEST(PointOps, AllTypesAndWidths) {
     std::vector<std::shared_ptr<const CpuKernel>> kernels = compiler.compile(programs);
     for (size_t i = 0; i < cases.size(); i++) {
       checkOp(cases[i].first, cases[i].second, *kernels[i]);
+    }
+  }
+}
+
+TEST(PointOps, GiveTheValuesThatAreWrittenDown) {
+  for (const CpuTarget& target : testedTargets()) {
+    std::vector<tile::Program> programs;
+    std::vector<std::vector<PointValue>> values;
+    std::vector<DataType> types;
+    for (const DataTypeInfo& type : kDataTypes) {
+      std::map<PointOp, std::vector<PointValue>> byOp;
+      for (const PointValue& row : isHalfPrecision(type.type) ? std::vector<PointValue>{} : pointValues(type.type)) {
+        byOp[row.op].push_back(row);
+      }
+      for (const auto& [op, rows] : byOp) {
+        std::vector<DataType> inputs(info(op).arity, type.type);
+        inputs[0] = op == PointOp::Where ? DataType::Bool : type.type;
+        programs.push_back(
+            elementwise(std::string(info(op).name), inputs, info(op).givesBool ? DataType::Bool : type.type,
+                        [op = op](Builder& b, const std::vector<ValueId>& x) { return b.point(op, x); }));
+        values.push_back(rows);
+        types.push_back(type.type);
+      }
+    }
+    CpuCompiler compiler({.target = target});
+    const std::vector<std::shared_ptr<const CpuKernel>> kernels = compiler.compile(programs);
+    for (size_t k = 0; k < values.size(); k++) {
+      const PointOpInfo& op = info(values[k][0].op);
+      constexpr size_t kRepeated = 163;  // whole vectors, and a part of one
+      std::vector<Column> columns;
+      for (int64_t c = 0; c < op.arity; c++) {
+        columns.emplace_back(op.op == PointOp::Where && c == 0 ? DataType::Bool : types[k], kRepeated);
+        for (size_t i = 0; i < kRepeated; i++) {
+          const PointValue& row = values[k][i % values[k].size()];
+          columns.back().set(i, row.real[c], row.whole[c]);
+        }
+      }
+      Column y(op.givesBool ? DataType::Bool : types[k], kRepeated);
+      run(*kernels[k], columns, y);
+      for (size_t i = 0; i < kRepeated; i++) {
+        const PointValue& row = values[k][i % values[k].size()];
+        SCOPED_TRACE(std::string(name(types[k])) + " " + row.text + ", vector bytes " +
+                     std::to_string(target.vectorBytes) + ", element " + std::to_string(i));
+        if (isFloatingPoint(types[k]) && !op.givesBool) {
+          const auto got = static_cast<double>(y.real(i));
+          EXPECT_TRUE(agrees(row, types[k], got, static_cast<double>(bound(op.op, types[k] == DataType::Float))))
+              << got;
+        } else {
+          EXPECT_EQ(static_cast<int64_t>(y.integer(i)), row.wholeResult);
+        }
+      }
     }
   }
 }
