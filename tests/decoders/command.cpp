@@ -2,8 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -31,16 +29,18 @@ bool isSmall(const std::vector<std::vector<int64_t>>& shapes) {
   });
 }
 
-// The array that an input may name.
-std::string arrayFile() {
-  const std::string file = fmt::format("/tmp/meshfuse_decoder_array.{}.npy", getpid());
-  std::ofstream(file, std::ios::binary) << npyBytes(Tensor::zeros({8, 16}, DataType::Float));
-  return file;
-}
+// The array that an input may name; removed at the end of this process.
+struct ArrayFile {
+  std::string path = fmt::format("/tmp/meshfuse_decoder_array.{}.npy", getpid());
+
+  ArrayFile() { writeNpy(path, Tensor::zeros({8, 16}, DataType::Float)); }
+  ~ArrayFile() { unlink(path.c_str()); }
+};
 
 // `T0=array` names the array; any other file is left alone.
 void nameTheArray(std::vector<std::string>& inputs) {
-  static const std::string file = arrayFile();
+  static const ArrayFile array;
+  const std::string& file = array.path;
   for (std::string& text : inputs) {
     const size_t value = text.find('=') + 1;
     text = value != 0 && text.substr(value) == "array" ? text.substr(0, value) + file : text;

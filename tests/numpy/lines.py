@@ -18,8 +18,8 @@ def sums(dtype, raw, size, error, terms, partials):
     total = error + (terms + 1) * ulp(accumulate_type(dtype)) * size
     if partials > 1:
         total = total + 2 * (partials + 1) * ulp(dtype) * size
-    total = np.where(size > MOST[accumulate_type(dtype)] / 2, np.inf, total)  # sums on the way may be infinite
-    return np.where(np.isfinite(raw) | np.isinf(error), total, 0)
+    total = np.where(np.isfinite(raw) | np.isinf(error), total, 0)
+    return np.where(size > MOST[accumulate_type(dtype)] / 2, np.inf, total)  # sums on the way may be infinite
 
 
 def magnitude(x):

@@ -1,6 +1,9 @@
 // Random programs with their inputs and results, as a stream that compare.py reads.
 //
-//   numpy_programs FIRST LAST [STEP]     the programs of tests/fuzz of these seeds, to the standard output
+//   numpy_programs FIRST LAST STEP            the programs of tests/fuzz of these seeds, to the standard output
+//   numpy_programs FIRST LAST STEP special    the same; some elements of floating inputs are infinite, NaN, very large or small
+//
+// Each program is called twice, and both calls must give the same bits.
 //
 // A record is a line of words, the last of them the number of bytes, and that many bytes:
 //
@@ -17,11 +20,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -31,6 +37,7 @@
 #include "base/error.h"
 #include "exec/fusion_executor_cache.h"
 #include "fuzz/program.h"
+#include "fuzz/random.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "sanitized.h"
@@ -82,13 +89,52 @@ Tensor positionsIn(std::span<const int64_t> sizes) {
   return positions;
 }
 
-std::vector<Tensor> resultsOfOneRank(const fuzz::Program& program) {
-  std::vector<Argument> inputs;
-  for (const Argument& input : program.inputs) {
-    inputs.push_back(copyOf(input));
+// Some elements of floating tensors become numbers at which functions jump, overflow or vanish.
+void makeSpecial(fuzz::Program& program) {
+  fuzz::Random random(program.seed);
+  for (Argument& input : program.inputs) {
+    auto* tensor = std::get_if<Tensor>(&input);
+    if (tensor == nullptr || !isFloatingPoint(tensor->dtype())) {
+      continue;
+    }
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    static const std::vector<double> kSpecial = {kInfinity, -kInfinity, std::nan(""), 3e38,  -3e38, 6e4, 1e-38,
+                                                 -1e-41,    -0.0,       0.0,          1e-20, 1.0,   -1,  0.5};
+    for (int64_t count = 1 + tensor->numel() / 8; count > 0; count--) {
+      std::vector<int64_t> position;
+      for (const int64_t size : tensor->sizes()) {
+        position.push_back(random.below(size));
+      }
+      tensor->set(position, random.of(kSpecial));
+    }
   }
+}
+
+// The results of the second call.
+std::vector<Tensor> resultsOfTwoCalls(FusionExecutorCache& cache, const std::vector<Argument>& inputs) {
+  std::vector<std::string> first;
+  for (const bool again : {false, true}) {
+    std::vector<Argument> copies;
+    for (const Argument& input : inputs) {
+      copies.push_back(copyOf(input));
+    }
+    std::vector<Tensor> results = cache.runFusionWithInputs(copies);
+    if (again) {
+      for (size_t k = 0; k < results.size(); k++) {
+        invariant(npyBytes(results[k]) == first[k], "[numpy] the second call gave other bits of output {}", k);
+      }
+      return results;
+    }
+    for (const Tensor& result : results) {
+      first.push_back(npyBytes(result));
+    }
+  }
+  return {};
+}
+
+std::vector<Tensor> resultsOfOneRank(const fuzz::Program& program) {
   FusionExecutorCache cache(fuzz::withoutShardings(*program.fusion), {.threads = 1, .verify = Verify::Off});
-  return cache.runFusionWithInputs(inputs);
+  return resultsOfTwoCalls(cache, program.inputs);
 }
 
 // The records of what each rank holds. `whole`: the outputs on one rank, for their sizes.
@@ -109,7 +155,7 @@ std::string partsOfRanks(const fuzz::Program& program, const std::vector<Tensor>
           local.push_back(tensor == nullptr ? program.inputs[k]
                                             : Argument(shardTensor(*tensor, in->asTensor(), comm.rank()).clone()));
         }
-        const std::vector<Tensor> results = cache.runFusionWithInputs(local);
+        const std::vector<Tensor> results = resultsOfTwoCalls(cache, local);
         const std::shared_ptr<const Fusion> planned = cache.planned();
         std::lock_guard lock(mutex);
         for (size_t k = 0; k < results.size(); k++) {
@@ -141,11 +187,14 @@ void guarded(int file, std::string_view way, const std::function<void()>& body) 
   }
 }
 
-void writeProgram(uint64_t seed, int file) {
+void writeProgram(uint64_t seed, bool special, int file) {
   fuzz::Program program;
   guarded(file, "making", [&] { program = fuzz::randomProgram(seed); });
   if (program.fusion == nullptr) {
     return;
+  }
+  if (special) {
+    makeSpecial(program);
   }
   std::string given = record("program", program.fusion->toString());
   for (const Argument& input : program.inputs) {
@@ -165,7 +214,7 @@ void writeProgram(uint64_t seed, int file) {
 }
 
 // Writes the program in a process of its own, so that a crash or a hang ends no other. Says how that process ended.
-std::string writeInChild(uint64_t seed) {
+std::string writeInChild(uint64_t seed, bool special) {
   int ends[2];
   if (pipe(ends) != 0) {
     return "no pipe";
@@ -174,7 +223,7 @@ std::string writeInChild(uint64_t seed) {
   if (child == 0) {
     close(ends[0]);
     alarm(kSeconds);
-    writeProgram(seed, ends[1]);
+    writeProgram(seed, special, ends[1]);
     _exit(0);
   }
   close(ends[1]);
@@ -197,16 +246,17 @@ std::string writeInChild(uint64_t seed) {
 }  // namespace meshfuse
 
 int main(int argc, char** argv) {
-  if (argc < 3 || argc > 4) {
-    fmt::print(stderr, "usage: numpy_programs FIRST LAST [STEP]\n");
+  const bool special = argc == 5 && std::string_view(argv[4]) == "special";
+  if (argc != 4 && !special) {
+    fmt::print(stderr, "usage: numpy_programs FIRST LAST STEP [special]\n");
     return 2;
   }
   setenv("MESHFUSE_CACHE_DIR", "off", 1);
   const uint64_t last = std::strtoull(argv[2], nullptr, 10);
-  const uint64_t step = argc == 4 ? std::strtoull(argv[3], nullptr, 10) : 1;
+  const uint64_t step = std::max<uint64_t>(1, std::strtoull(argv[3], nullptr, 10));
   for (uint64_t seed = std::strtoull(argv[1], nullptr, 10); seed <= last; seed += step) {
     meshfuse::writeAll(STDOUT_FILENO, meshfuse::record("seed", std::to_string(seed)));
-    const std::string ending = meshfuse::writeInChild(seed);
+    const std::string ending = meshfuse::writeInChild(seed, special);
     meshfuse::writeAll(STDOUT_FILENO, meshfuse::record("end", ending));
   }
   return 0;
