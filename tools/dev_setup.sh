@@ -78,9 +78,10 @@ setup_nvrtc() {
   fi
 }
 
-# The oracle of tests/numpy: any NumPy that python3 finds
+# The oracle of tests/numpy: the NumPy of python3, else of the system's Python
 setup_numpy() {
-  python3 -c 'import numpy' 2>/dev/null || install_packages python3-numpy || echo "NumPy: off: no package; its tests are skipped"
+  python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null ||
+    install_packages python3-numpy || echo "NumPy: off: no package; its tests are skipped"
 }
 
 setup() {

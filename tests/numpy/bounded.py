@@ -121,13 +121,13 @@ BITS = {"Double": np.float64, "Float": np.float32, "Half": np.float16, "Int": np
 def from_stored(dtype, stored):
     """The elements of a .npy file; those of BFloat16 are the upper halves of Float."""
     if dtype == "BFloat16":
-        stored = (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        stored = (stored.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     return exact(dtype, stored)
 
 
 def to_stored(x):
     if x.dtype == "BFloat16":
-        return (x.value.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return (x.value.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return x.value.astype(BITS[x.dtype])
 
 

@@ -35,16 +35,27 @@ Finished finished(const std::string& command) {
   return result;
 }
 
+// The first Python that has NumPy; empty if none has.
+std::string pythonWithNumpy() {
+  for (const char* python : {"python3", "/usr/bin/python3"}) {
+    if (finished(fmt::format("{} -c 'import numpy'", python)).code == 0) {
+      return python;
+    }
+  }
+  return "";
+}
+
 Finished compared(const std::string& arguments) {
   const std::string programs =
       std::filesystem::read_symlink("/proc/self/exe").replace_filename("numpy_programs").string();
-  return finished(fmt::format("python3 '{}/tests/numpy/compare.py' '{}' {}", MESHFUSE_SOURCE_DIR, programs, arguments));
+  return finished(fmt::format("{} '{}/tests/numpy/compare.py' '{}' {}", pythonWithNumpy(), MESHFUSE_SOURCE_DIR, programs,
+                              arguments));
 }
 
 class NumpyTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (finished("python3 -c 'import numpy'").code != 0) {
+    if (pythonWithNumpy().empty()) {
       GTEST_SKIP() << "needs python3 with NumPy; install python3-numpy";
     }
   }
