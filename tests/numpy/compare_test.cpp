@@ -48,8 +48,8 @@ std::string pythonWithNumpy() {
 Finished compared(const std::string& arguments) {
   const std::string programs =
       std::filesystem::read_symlink("/proc/self/exe").replace_filename("numpy_programs").string();
-  return finished(fmt::format("{} '{}/tests/numpy/compare.py' '{}' {}", pythonWithNumpy(), MESHFUSE_SOURCE_DIR, programs,
-                              arguments));
+  return finished(fmt::format("{} '{}/tests/numpy/compare.py' '{}' {}", pythonWithNumpy(), MESHFUSE_SOURCE_DIR,
+                              programs, arguments));
 }
 
 class NumpyTest : public testing::Test {
