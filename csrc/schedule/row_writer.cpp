@@ -93,10 +93,16 @@ bool RowWriter::isRowOutput(const TensorView* out) const { return c_.hasReductio
 bool RowWriter::storesLast() const { return storeSweep_ == c_.stages && c_.spreadOutputs(); }
 
 void RowWriter::storeOutputs(Outputs which) {
-  for (const TensorView* out : group_.outputs) {
-    if (which == Outputs::All || isRowOutput(out) == (which == Outputs::OfRows)) {
-      storeOutput(out, position(out), streams(out) ? tile::Cache::Once : tile::Cache::Keep);
+  const std::vector<TensorView*> outputs = filtered(group_.outputs, [&](const TensorView* out) {
+    return which == Outputs::All || isRowOutput(out) == (which == Outputs::OfRows);
+  });
+  if (!group_.aliases.empty()) {  // a store may overwrite an input: all results read it before
+    for (const TensorView* out : outputs) {
+      (void)lowering_.value(out, position(out), space_);
     }
+  }
+  for (const TensorView* out : outputs) {
+    storeOutput(out, position(out), streams(out) ? tile::Cache::Once : tile::Cache::Keep);
   }
 }
 

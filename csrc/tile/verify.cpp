@@ -173,6 +173,7 @@ class StatementVerifier {
       statement(s, depth);
     }
     scope_.defined = std::move(before.defined);
+    scope_.overwritten = std::move(before.overwritten);
   }
   void statement(const Stmt& s, int64_t depth) {
     switch (s.kind) {
@@ -204,6 +205,9 @@ class StatementVerifier {
               "value {} is a carry or result of a loop, so no statement can define it", s.value);
     f_.expect(everDefined_.insert(s.value).second, "value {} is defined twice", s.value);
     values_.verify(s.value);
+    if (v.kind == ValueKind::Load && scope_.overwritten.contains(v.param)) {
+      f_.add("value {}: it loads {} after a store to it", s.value, p_.tensors[v.param].name);
+    }
     scope_.defined.insert(s.value);
     if (elementAt(p_.spaces, v.space) == nullptr) {
       return;
@@ -226,6 +230,9 @@ class StatementVerifier {
     std::string what = "store " + t->name;
     values_.access(s.param, s.index, s.where, s.space, what);
     f_.expect(t->memory != Memory::Input, "{}: it is an input", what);
+    if (t->memory == Memory::InOut) {
+      scope_.overwritten.insert(s.param);
+    }
     if (!values_.operand(s.value, what)) {
       return;
     }

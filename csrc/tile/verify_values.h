@@ -35,6 +35,7 @@ struct Scope {
   std::set<std::string> open;        // serial symbols of the loops around it
   std::set<std::string> restricted;  // symbols a condition or a last arriver restricts
   std::set<std::string> hidden;      // grid symbols that a last arriver's body may not use
+  std::set<int64_t> overwritten;     // InOut tensors that a statement before in this body has stored
 };
 
 [[nodiscard]] bool isSize(const Program& program, std::string_view symbol);

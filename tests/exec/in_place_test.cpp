@@ -1,6 +1,10 @@
 // Results written into inputs while something else reads the old value.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "host/program.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
@@ -117,6 +121,43 @@ TEST(InPlace, EachUpdateReadsBoth) {
         f.addOutput(sum(mul(w, m), {0, 1}));
       },
       {random({7, 9}), random({7, 9}, 2), random({7, 9}, 3)});
+}
+
+// Three results, each of any of the three inputs and perhaps of the result before it; two of them replace inputs. One kernel may
+// compute all three, in any order.
+TEST(InPlace, AnyResultReadsAnyOldValue) {
+  constexpr int kInputs = 3;
+  for (int sets = 0; sets < 4 * 7 * 7 * 7; sets++) {
+    const std::array<int, kInputs> reads = {1 + sets % 7, 1 + sets / 7 % 7, 1 + sets / 49 % 7};  // bit k: input k
+    const int links = sets / 343;  // bit r: result r + 1 reads result r
+    expectUpdates(
+        [&](Fusion& f) {
+          std::vector<TensorView*> inputs;
+          for (int k = 0; k < kInputs; k++) {
+            inputs.push_back(stridedInput(f, {12}));
+          }
+          std::vector<TensorView*> results;
+          for (int r = 0; r < kInputs; r++) {
+            TensorView* result = r > 0 && (links >> (r - 1) & 1) != 0 ? neg(results[r - 1]) : nullptr;
+            for (int k = 0; k < kInputs; k++) {
+              if ((reads[r] >> k & 1) != 0) {
+                result = result == nullptr ? mul(inputs[k], 1.5 + r) : sub(result, inputs[k]);
+              }
+            }
+            results.push_back(result);
+          }
+          std::array<int, kInputs> order = {0, 1, 2};
+          for (int step = sets % 6; step > 0; step--) {
+            std::ranges::next_permutation(order);
+          }
+          for (const int r : order) {
+            f.addOutput(results[r]);
+          }
+          f.aliasOutputToInput(results[0], inputs[0]);
+          f.aliasOutputToInput(results[1], inputs[1]);
+        },
+        {random({12}), random({12}, 2), random({12}, 3)});
+  }
 }
 
 TEST(InPlace, InputIsAlsoAnOutput) {

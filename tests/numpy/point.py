@@ -75,9 +75,8 @@ TESTS = {
 }
 COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
                "le": np.less_equal}
-# Their largest change between any two operands: a bound of the change where operands are far from known
-SPAN = {"sin": lambda a: 2, "cos": lambda a: 2, "frac": lambda a: 2, "fmod": lambda a, b: 2 * np.abs(b),
-        "remainder": lambda a, b: 2 * np.abs(b)}
+# The step of a sawtooth at each operand: its value jumps where this number changes
+STEP = {"frac": np.trunc, "fmod": lambda a, b: np.trunc(a / b), "remainder": lambda a, b: np.floor(a / b)}
 
 
 def carried(f, raw, operands):
@@ -92,6 +91,19 @@ def carried(f, raw, operands):
         change = np.maximum(change, distance(moved, raw))
     unknown = sum(np.isinf(x.error) for x in operands)
     return np.where(unknown > 0, np.inf, change)
+
+
+def largest_change(op, raw, operands, change):
+    """Of functions whose values within an interval may lie outside of those at its ends, which differ by `change`."""
+    if op in ("sin", "cos"):
+        error = operands[0].error
+        return np.where(np.isinf(error), change, np.maximum(change, np.minimum(error, 2)))
+    if op not in STEP:
+        return change
+    steps = [STEP[op](*ends) for ends in itertools.product(*((x.value - x.error, x.value + x.error) for x in operands))]
+    jumps = np.any([step != steps[0] for step in steps], axis=0) & (sum(x.error for x in operands) > 0)
+    size = 1 if op == "frac" else np.abs(operands[1].value) + operands[1].error
+    return np.where(jumps, np.maximum(change, 2 * size), change)
 
 
 def has_one_result(f, raw, operands, dtype):
@@ -112,11 +124,7 @@ def real(op, operands, dtype):
     change = carried(f, raw, operands)
     if op == "nextafter":
         change = np.where(change > 0, change + ulp(dtype) * np.abs(raw), 0)
-    if op in SPAN:
-        known = sum(np.isinf(x.error) for x in operands) == 0
-        jumps = np.minimum(sum(x.error for x in operands), 1e300) * (1 + np.abs(operands[0].value) * (len(operands) > 1))
-        span = SPAN[op](*(x.value for x in operands))
-        change = np.where(known, np.maximum(change, np.minimum(jumps, span)), change)
+    change = largest_change(op, raw, operands, change)
     size = np.where(np.isfinite(raw), np.abs(raw), 0)
     if op == "lgamma":
         size = np.maximum(size, 1)  # relative to 1 near its zeros

@@ -191,6 +191,20 @@ TEST(Verify, MemoryAndWriters) {
                 "store P: all parts of grid dim pm");
 }
 
+TEST(Verify, InOutIsLoadedBeforeItIsStored) {
+  const Program good = with(addProgram(Target::Cpu, Float, 50).program, [](Program& p) {
+    valueOf(p, ValueKind::Load).param = 2;
+    p.tensors[2].memory = Memory::InOut;
+  });
+  EXPECT_EQ(joined(verify(good)), "");
+  expectFinding(with(good,
+                     [](Program& p) {
+                       std::vector<Stmt>& body = p.body[0].kind == StmtKind::For ? p.body[0].body : p.body;
+                       std::rotate(body.begin(), body.end() - 1, body.end());
+                     }),
+                "it loads Z after a store to it");
+}
+
 TEST(Verify, UniformConditionsAndLastArrivers) {
   auto last = [](Program& p) -> Stmt& { return stmtOf(p.body, StmtKind::LastArriver); };
   expectFinding(with(parts(),
