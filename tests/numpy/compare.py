@@ -95,7 +95,7 @@ def check(what, array, expected, value, error):
         raise Wrong(f"{what}: got {array.dtype}{array.shape}, expected {expected.dtype}{value.shape}", value.size)
     got = elements(expected.dtype, array)
     with np.errstate(invalid="ignore"):
-        right = (got == value) | (np.abs(got - value) <= error) | np.isinf(error) | (np.isnan(got) & np.isnan(value))
+        right = (got == value) | (np.abs(got - value) <= error) | ~np.isfinite(error) | (np.isnan(got) & np.isnan(value))
     if not right.all():
         at = tuple(int(k) for k in np.argwhere(~right)[0])
         raise Wrong(f"{what}: {np.count_nonzero(~right)} of {value.size} elements; the first at {list(at)}: got {got[at]}, "

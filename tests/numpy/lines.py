@@ -19,7 +19,8 @@ def sums(dtype, raw, size, error, terms, partials):
     if partials > 1:
         total = total + 2 * (partials + 1) * ulp(dtype) * size
     total = np.where(np.isfinite(raw) | np.isinf(error), total, 0)
-    return np.where(size > MOST[accumulate_type(dtype)] / 2, np.inf, total)  # sums on the way may be infinite
+    most = MOST[dtype if partials > 1 else accumulate_type(dtype)]
+    return np.where(size > most / 2, np.inf, total)  # sums on the way may be infinite, also in both directions
 
 
 def magnitude(x):
@@ -116,6 +117,11 @@ def contracted(dtype, a, b, multiply, bias, partials):
     errors = [np.where(u, 0, x.error) for u, x in zip(unknown, (a, b))]
     error = multiply(known[0], errors[1]) + multiply(errors[0], known[1]) + multiply(errors[0], errors[1])
     size = multiply(known[0], known[1]) + error
+    if accumulate_type(a.dtype) == "Float":  # products below the normal numbers lose digits
+        error = error + np.where((size > 0) & (size < 2.0**-100), (a.shape[-1] + 1) * 2.0**-149, 0)
+    infinite = [np.isinf(x.value) * 1.0 for x in (a, b)]
+    moved = multiply((errors[0] > 0) * 1.0, infinite[1]) + multiply(infinite[0], (errors[1] > 0) * 1.0)
+    error = np.where(moved > 0, np.inf, error)  # 0 * inf is no number
     if any(u.any() for u in unknown):
         ones = [np.ones(a.shape), np.ones(b.shape)]
         reached = multiply(unknown[0] * 1.0, ones[1]) + multiply(ones[0], unknown[1] * 1.0)

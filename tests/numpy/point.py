@@ -210,9 +210,12 @@ def compared(op, a, b):
 def tested(op, x):
     f = TESTS[op]
     values = [x.value, x.value - x.error, x.value + x.error]
+    if x.floating:
+        values.append(np.where(np.isinf(x.error), np.nan, x.value))
     results = [np.asarray(f(v) if x.floating or op != "signbit" else v < 0) for v in values]
-    zero = (x.value == 0) if op == "signbit" and x.floating else False  # +0 equals -0
-    return bools(np.logical_or.reduce(results) | zero, ~np.logical_and.reduce(results) | zero)
+    # the signs of 0 and of NaN are not compared
+    unsigned = (x.value == 0) | np.isnan(x.value) if op == "signbit" and x.floating else False
+    return bools(np.logical_or.reduce(results) | unsigned, ~np.logical_and.reduce(results) | unsigned)
 
 
 def logic(op, operands):
