@@ -4,6 +4,7 @@
 // floating types never reach an op: the builders cast to Float first. Semantics are those of C's <cmath> and of PyTorch:
 //   Div on integers truncates; Remainder takes the sign of the divisor, Fmod of the dividend; Mod on integers is C's %
 //   integer division, Remainder, Mod and CeilDiv by zero give 0 (PyTorch: an error), and the minimum divided by -1 wraps to the minimum
+//   (PyTorch: the process ends)
 //   Maximum and Minimum propagate NaN, and give either zero of 0 and -0 (PyTorch: the first); Round is to even; Sign of NaN is NaN
 //   (PyTorch: 0), of -0 it is 0; integer arithmetic wraps
 //   Sigmoid below -88 is a denormal number, and Log1p of the largest number is finite (PyTorch's vector code: 0 and infinity)
