@@ -196,9 +196,7 @@ class HostBuilder {
     LaunchPlan& l = step.launch;
     l.kernel = std::move(kernel);
     l.program = tile::toString(plan.program);
-    l.checksIndices = std::ranges::any_of(plan.program.values, [](const tile::Value& v) {
-      return v.kind == tile::ValueKind::Point && v.op == PointOp::CheckedIndex;
-    });
+    l.checksIndices = plan.program.checksIndices();
     l.sizes = mapped(plan.sizes, [this](const IntExpr& e) { return bound(e); });
     l.scalars = plan.scalars;
     l.scalarTypes = mapped(plan.program.scalars, &tile::ScalarParam::dtype);

@@ -41,6 +41,11 @@ int64_t Program::threads() const { return target == Target::Cpu ? 1 : 32 * exten
 
 int64_t Program::cluster() const { return extentOn(*this, Level::Cluster); }
 
+bool Program::checksIndices() const {
+  return std::ranges::any_of(
+      values, [](const Value& v) { return v.kind == ValueKind::Point && v.op == PointOp::CheckedIndex; });
+}
+
 std::vector<DigitRef> digitsOf(const Space& space) {
   std::vector<DigitRef> refs;
   for (int64_t a = 0; a < std::ssize(space.axes); a++) {

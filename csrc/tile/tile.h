@@ -197,6 +197,8 @@ struct Program {
   // Threads of a block and blocks of a cluster that the w, l and c digits of all spaces need. GPU only.
   int64_t threads() const;
   int64_t cluster() const;
+  // Whether a value is a CheckedIndex, which may refuse an index.
+  bool checksIndices() const;
 };
 
 // The digits of a space in the numbering of Value::digits.

@@ -58,12 +58,21 @@ __device__ __forceinline__ int shiftLeft(int a, int n) { return n < 0 || n > 31 
 __device__ __forceinline__ i64 shiftLeft(i64 a, i64 n) { return n < 0 || n > 63 ? 0 : (i64)((u64)a << n); }
 __device__ __forceinline__ int shiftRight(int a, int n) { return a >> ((u32)n > 31 ? 31 : n); }
 __device__ __forceinline__ i64 shiftRight(i64 a, i64 n) { return a >> ((u64)n > 63 ? 63 : n); }
-//@ checked_index device
-// The index, or a failed launch; 0 until the trap is taken. Not `inside`: nobody uses the element, and any index will do.
+//@ checked_index types
+// Zeroed before the launch. The first thread that refuses an index writes it.
+struct RefusedIndexRecord {
+  u64 taken;
+  i64 index;
+  i64 extent;
+};
+// The index, or 0 for a refused one. Not `inside`: nobody uses the element, and any index will do.
 template <class T>
-__device__ __forceinline__ T checkedIndex(T index, T extent, bool inside, int) {
+__device__ __forceinline__ T checkedIndex(T index, T extent, bool inside, RefusedIndexRecord* refused) {
   if (!inside || (index >= 0 && index < extent)) return index;
-  __trap();
+  if (atomicExch(&refused->taken, 1) == 0) {
+    refused->index = index;
+    refused->extent = extent;
+  }
   return 0;
 }
 //@ index_division types

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "base/error.h"
@@ -130,6 +131,7 @@ struct Buffer {
 
 struct Job {
   std::vector<Buffer> buffers;
+  std::optional<size_t> refused;  // offset of the RefusedIndexRecord in the data file
   int64_t blocks = 1;
   int64_t shared = 0;
 };
@@ -152,10 +154,14 @@ char kindOf(const tile::TensorParam& t) {
 
 Job plan(const Launch& launch, size_t& dataBytes) {
   LaunchPlan plan = planLaunch(launch);
-  Job job{.buffers = {}, .blocks = plan.blocks, .shared = plan.sharedBytes};
+  Job job{.blocks = plan.blocks, .shared = plan.sharedBytes};
   for (const TensorMemory& memory : plan.tensors) {
     job.buffers.push_back({memory, dataBytes});
     dataBytes += (static_cast<size_t>(memory.bytes) + 63) / 64 * 64;
+  }
+  if (launch.kernel.program->checksIndices()) {
+    job.refused = dataBytes;
+    dataBytes += 64;
   }
   return job;
 }
@@ -166,9 +172,12 @@ std::string jobText(const Launch& launch, const Job& job, size_t index) {
   const CudaSource& s = launch.kernel.source;
   std::string text =
       fmt::format("run simt_entry_{} {} {} {} {} {} {} {} {}\n", index, s.threads, s.cluster, job.blocks, job.shared,
-                  launch.seed, launch.countSectors ? 1 : 0, launch.slots.size(), job.buffers.size());
+                  launch.seed, launch.countSectors ? 1 : 0, s.slots.size(), job.buffers.size() + (job.refused ? 1 : 0));
   for (uint64_t v : launch.slots) {
     text += fmt::format("{} ", v);
+  }
+  if (job.refused) {
+    text += "0";  // a buffer
   }
   text += "\n";
   for (const Buffer& b : job.buffers) {
@@ -176,6 +185,10 @@ std::string jobText(const Launch& launch, const Job& job, size_t index) {
     int64_t size = dataTypeSize(t.dtype);
     text += fmt::format("{} {} {} {} {} {} {} {}\n", b.memory.slot, b.offset, b.memory.bytes, b.memory.below,
                         std::max(t.alignment, size), kindOf(t), size, t.name);
+  }
+  if (job.refused) {
+    const size_t bytes = sizeof(RefusedIndexRecord);
+    text += fmt::format("{} {} {} 0 8 x 8 refused\n", launch.slots.size(), *job.refused, bytes);
   }
   return text;
 }
@@ -274,6 +287,10 @@ std::vector<Result> run(std::span<const Launch> launches) {
       if (launches[i].kernel.program->tensors[b.memory.tensor].memory != tile::Memory::Input) {
         std::memcpy(b.memory.begin, data.data() + b.offset, b.memory.bytes);
       }
+    }
+    if (jobs[i].refused) {
+      results[i].tensors.resize(jobs[i].buffers.size());
+      std::memcpy(&results[i].refused, data.data() + *jobs[i].refused, sizeof(RefusedIndexRecord));
     }
   }
   return results;

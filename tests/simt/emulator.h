@@ -39,8 +39,9 @@ struct Result {
   std::vector<std::string> faults;  // at most a dozen are described
   int64_t faultCount = 0;
   std::vector<TensorTraffic> tensors;
-  Hash128 text;             // of the text that was compiled, whole
-  double milliseconds = 0;  // of the run alone
+  RefusedIndexRecord refused;  // what the kernel wrote
+  Hash128 text;                // of the text that was compiled, whole
+  double milliseconds = 0;     // of the run alone
 };
 
 // InternalError if a text does not compile or the emulator itself fails.

@@ -12,8 +12,9 @@ namespace meshfuse::simt {
 LaunchPlan planLaunch(const Launch& launch) {
   const tile::Program& p = *launch.kernel.program;
   const CudaSource& source = launch.kernel.source;
-  invariant(launch.slots.size() == source.slots.size(), "[simt] kernel {} takes {} slots, got {}", p.name,
-            source.slots.size(), launch.slots.size());
+  const size_t given = source.slots.size() - (p.checksIndices() ? 1 : 0);
+  invariant(launch.slots.size() == given, "[simt] kernel {} takes {} slots, got {}", p.name, given,
+            launch.slots.size());
   auto sizeOf = [&](std::string_view name) -> std::optional<int64_t> {
     for (size_t i = 0; i < source.slots.size(); i++) {
       const CudaSlot& s = source.slots[i];

@@ -18,9 +18,9 @@ struct Kernel {
 
 struct Launch {
   Kernel kernel;
-  std::vector<uint64_t> slots;
-  uint64_t seed = 1;          // order of threads and blocks; 0: ascending
-  bool countSectors = false;  // costs time
+  std::vector<uint64_t> slots;  // without that of the RefusedIndexRecord, which the runner gives
+  uint64_t seed = 1;            // order of threads and blocks; 0: ascending
+  bool countSectors = false;    // costs time
 };
 
 // Host memory of a tensor with a slot.

@@ -53,6 +53,10 @@ Emitter::Emitter(const Program& program)
   scalarNames_ = mapped(program.scalars, [&](const ScalarParam& s) { return s_.names.fresh(s.name); });
   kernelName_ = s_.names.fresh(program.name);
   structName_ = s_.names.fresh(kernelName_ + "_args");
+  if (p_.checksIndices()) {
+    use("checked_index");
+    refusedName_ = s_.names.fresh("refused");
+  }
 }
 
 CudaSource Emitter::emit() {
@@ -125,6 +129,11 @@ std::vector<Emitter::Argument> Emitter::arguments() const {
     list.push_back({{CudaSlot::Kind::Scalar, i},
                     fmt::format("alignas(8) {} {}", argumentType(t), name),
                     {name, fmt::format("const {} {} = {};", registerType(t), name, value)}});
+  }
+  if (p_.checksIndices()) {
+    list.push_back({{CudaSlot::Kind::RefusedIndex, 0},
+                    "RefusedIndexRecord* " + refusedName_,
+                    {refusedName_, fmt::format("RefusedIndexRecord* {0} = args.{0};", refusedName_)}});
   }
   return list;
 }

@@ -7,6 +7,9 @@
 //
 // The kernel takes one struct of 8-byte slots by value: pointers of the tensors that are not scratch, then sizes, then
 // scalars, each in the order of the program. It is launched as a one-dimensional grid of `blocks` blocks.
+//
+// The last slot of a kernel that checks indices is the address of a RefusedIndexRecord (below), zeroed by the host: the kernel writes the
+// first index that it refuses, and goes on with index 0.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +23,16 @@
 namespace meshfuse {
 
 struct CudaSlot {
-  enum class Kind : uint8_t { Tensor, Size, Scalar };
+  enum class Kind : uint8_t { Tensor, Size, Scalar, RefusedIndex };
   Kind kind;
   int64_t index;  // in the program's tensors, sizes or scalars
+};
+
+// As runtime/cuda/integer.cuh declares it.
+struct RefusedIndexRecord {
+  uint64_t taken = 0;  // 1 if an index was refused
+  int64_t index = 0;
+  int64_t extent = 0;
 };
 
 struct CudaSource {

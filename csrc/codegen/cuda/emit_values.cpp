@@ -70,9 +70,8 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
 // Refuses an index only where the element at the current digits is inside all bounds.
 std::string Emitter::checkedIndexText(const Value& v, Texts operands) {
   std::string condition = conditionText(openPredicates(v.space, v.digits, {}, v.where));
-  use("checked_index");
   return fmt::format("checkedIndex({}, {}, {}, {})", unwrapped(operands[0]), unwrapped(operands[1]),
-                     condition.empty() ? "true" : condition, nextSite());
+                     condition.empty() ? "true" : condition, refusedName_);
 }
 
 void Emitter::assign(const Tile& tile, const std::string& text) {

@@ -271,6 +271,7 @@ class Emitter {
   std::vector<std::string> scalarNames_;
   std::string kernelName_;
   std::string structName_;
+  std::string refusedName_;  // of the record of refused indices, if the program checks any
   std::map<int64_t, Scratch> scratchOf_;
 };
 

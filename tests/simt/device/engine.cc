@@ -493,10 +493,6 @@ void global(const void* at, int bytes, Touch touch, int site) {
   _exit(4);  // the access itself would do damage
 }
 
-void refusedIndex(int64_t index, int64_t extent, int site) {
-  fault("index " + std::to_string(index) + " is out of range for an extent of " + std::to_string(extent), site);
-}
-
 void fence() { fibers[current].dirty = false; }
 
 int ticket(int* counter, int site) {

@@ -21,6 +21,5 @@ void clusterBarrier(int site);
 uint64_t shuffle(uint64_t bits, int mask, int site);
 void fence();
 int ticket(int* counter, int site);
-void refusedIndex(int64_t index, int64_t extent, int site);
 
 }  // namespace simt

@@ -28,6 +28,11 @@ inline int __double2hiint(double d) { return (int)(__builtin_bit_cast(unsigned l
 inline double __hiloint2double(int hi, int lo) {
   return __builtin_bit_cast(double, (unsigned long long)(unsigned)hi << 32 | (unsigned)lo);
 }
+inline unsigned long long atomicExch(unsigned long long* at, unsigned long long value) {
+  const unsigned long long old = *at;
+  *at = value;
+  return old;
+}
 inline float rsqrtf(float x) { return (float)(1.0 / std::sqrt((double)x)); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 // Bisection on erf or erfc, then Newton: slow and independent of the fit that the device uses.
@@ -162,14 +167,6 @@ T shuffleXor(T value, int mask, int site) {
 }
 inline void fence() { simt::fence(); }
 inline int ticket(int* counter, int site) { return simt::ticket(counter, site); }
-
-// -- integer.cuh ------------------------------------------------------------------------------------------------------
-template <class T>
-T checkedIndex(T index, T extent, bool inside, int site) {
-  if (!inside || (index >= 0 && index < extent)) return index;
-  simt::refusedIndex(index, extent, site);
-  return 0;
-}
 
 // -- math.cuh ---------------------------------------------------------------------------------------------------------
 inline float maximumFloat(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }

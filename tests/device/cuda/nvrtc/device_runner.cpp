@@ -70,12 +70,20 @@ void runOne(const simt::Launch& launch, const CudaDevice& device, NvrtcCompiler&
     residents.push_back(std::make_unique<Resident>(tensor, parameter(tensor.tensor).memory));
     slots[tensor.slot] = residents.back()->basePointer();
   }
+  CudaMemory refused(sizeof(RefusedIndexRecord));
+  if (launch.kernel.program->checksIndices()) {
+    refused.write(&result.refused, refused.bytes());
+    slots.push_back(refused.address());
+  }
   auto start = std::chrono::steady_clock::now();
   kernel.launch(
       {.blocks = plan.blocks, .threads = source.threads, .cluster = source.cluster, .sharedBytes = plan.sharedBytes},
       slots, nullptr);
   device.synchronize();
   result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (launch.kernel.program->checksIndices()) {
+    refused.read(&result.refused, refused.bytes());
+  }
   for (const std::unique_ptr<Resident>& r : residents) {
     if (!r->fetch()) {
       result.faults.push_back(fmt::format("{}: bytes around the tensor were written", parameter(r->tensor()).name));
