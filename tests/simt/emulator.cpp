@@ -78,12 +78,16 @@ fs::path workFolder() {
 
 // The executable that runs kernels, built once per version of its sources.
 fs::path engine() {
-  std::string key = readFile(fs::path(kDeviceFolder) / "engine.cc") + readFile(fs::path(kDeviceFolder) / "engine.h");
+  std::string key;
+  for (const char* name : {"engine.h", "blocks.h", "blocks.cc", "engine.cc"}) {
+    key += readFile(fs::path(kDeviceFolder) / name);
+  }
   fs::path path = workFolder() / ("engine_" + hashText(key).hex());
   if (!fs::exists(path)) {
     fs::path log = path;
     log += fmt::format(".{}.log", getpid());
-    compile({"-O1", "-rdynamic", std::string(kDeviceFolder) + "/engine.cc", "-ldl"}, path, log);
+    const std::string folder = kDeviceFolder;
+    compile({"-O1", "-rdynamic", folder + "/engine.cc", folder + "/blocks.cc", "-ldl"}, path, log);
     fs::remove(log);
   }
   return path;
