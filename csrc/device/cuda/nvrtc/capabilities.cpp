@@ -9,11 +9,11 @@ namespace meshfuse {
 CudaCapabilities cudaCapabilities() {
   CudaCapabilities c;
   const NvrtcLibrary& n = nvrtcLibrary();
-  c.nvrtc = n.usable;
-  c.nvrtcNote = n.usable ? fmt::format("NVRTC {}.{} from {}", n.major, n.minor, n.library.name()) : n.reason;
+  c.nvrtc = n.usable();
+  c.nvrtcNote = n.usable() ? fmt::format("NVRTC {}.{} from {}", n.major, n.minor, n.name()) : n.reason();
   const DriverLibrary& d = driverLibrary();
-  if (!d.usable) {
-    c.driverNote = d.reason;
+  if (!d.usable()) {
+    c.driverNote = d.reason();
     return c;
   }
   int version = 0;
@@ -23,8 +23,8 @@ CudaCapabilities cudaCapabilities() {
   for (int i = 0; i < count; i++) {
     int major = 0;
     int minor = 0;
-    d.deviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i);
-    d.deviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i);
+    d.deviceGetAttribute(&major, cuda::DeviceAttribute::ComputeCapabilityMajor, i);
+    d.deviceGetAttribute(&minor, cuda::DeviceAttribute::ComputeCapabilityMinor, i);
     c.devices.push_back(fmt::format("sm_{}{}", major, minor));
   }
   c.driver = count > 0;

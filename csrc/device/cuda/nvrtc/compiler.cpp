@@ -13,17 +13,17 @@ namespace meshfuse {
 
 namespace {
 
-void succeed(nvrtcResult status, std::string_view call) {
-  deviceCheck(status == NVRTC_SUCCESS, "[nvrtc] {} failed: {} ({})", call, nvrtcLibrary().getErrorString(status),
-              static_cast<int>(status));
+void succeed(nvrtc::Result status, std::string_view call) {
+  deviceCheck(status == nvrtc::Result::Success, "[nvrtc] {} failed: {} ({})", call,
+              nvrtcLibrary().getErrorString(status), static_cast<int>(status));
 }
 
 NvrtcLibrary& loadedNvrtc() {
   NvrtcLibrary& n = nvrtcLibrary();
-  deviceCheck(
-      n.usable,
-      "[nvrtc] CUDA kernels cannot be compiled: {}; install the CUDA 13 libraries or set MESHFUSE_NVRTC to libnvrtc.so",
-      n.reason);
+  deviceCheck(n.usable(),
+              "[nvrtc] CUDA kernels cannot be compiled: {}; install the CUDA 13 libraries or set "
+              "MESHFUSE_CUDA_LIBRARIES to their folder",
+              n.reason());
   return n;
 }
 
@@ -38,13 +38,13 @@ class Program {
     succeed(nvrtc_.createProgram(&program_, source.c_str(), "kernel.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
     std::vector<std::string> options = compileOptions(arch);
     std::vector<const char*> pointers = mapped(options, &std::string::c_str);
-    nvrtcResult status = nvrtc_.compileProgram(program_, static_cast<int>(pointers.size()), pointers.data());
+    nvrtc::Result status = nvrtc_.compileProgram(program_, static_cast<int>(pointers.size()), pointers.data());
     size_t size = 0;
     nvrtc_.getProgramLogSize(program_, &size);
     log_.resize(size);
     nvrtc_.getProgramLog(program_, log_.data());
     log_.resize(size > 0 ? size - 1 : 0);
-    if (status != NVRTC_SUCCESS) {
+    if (status != nvrtc::Result::Success) {
       std::string why = nvrtc_.getErrorString(status);
       nvrtc_.destroyProgram(&program_);
       throwInternalError(fmt::format("[nvrtc] a generated kernel does not compile for {}: {}\n{}\n{}", arch, why, log_,
@@ -76,8 +76,8 @@ class Program {
   const std::string& log() const { return log_; }
 
  private:
-  std::string output(nvrtcResult (*sizeOf)(nvrtcProgram, size_t*), std::string_view sizeCall,
-                     nvrtcResult (*get)(nvrtcProgram, char*), std::string_view getCall) const {
+  std::string output(nvrtc::Result (*sizeOf)(nvrtc::Program, size_t*), std::string_view sizeCall,
+                     nvrtc::Result (*get)(nvrtc::Program, char*), std::string_view getCall) const {
     size_t size = 0;
     succeed(sizeOf(program_, &size), sizeCall);
     std::string bytes(size, '\0');
@@ -97,7 +97,7 @@ class Program {
   }
 
   NvrtcLibrary& nvrtc_;
-  nvrtcProgram program_ = nullptr;
+  nvrtc::Program program_ = nullptr;
   std::string log_;
 };
 

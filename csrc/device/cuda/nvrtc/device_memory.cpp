@@ -11,7 +11,7 @@ namespace {
 
 const DriverLibrary& loadedDriver() {
   const DriverLibrary& d = driverLibrary();
-  deviceCheck(d.usable, "[cuda] no device can be used: {}; CUDA devices need the NVIDIA driver", d.reason);
+  deviceCheck(d.usable(), "[cuda] no device can be used: {}; CUDA devices need the NVIDIA driver", d.reason());
   return d;
 }
 
@@ -21,15 +21,15 @@ CudaDevice::CudaDevice() {
   const DriverLibrary& d = loadedDriver();
   succeed(d.deviceGet(&device_, 0), "cuDeviceGet", "device 0");
   int minor = 0;
-  succeed(d.deviceGetAttribute(&major_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device_), "cuDeviceGetAttribute",
+  succeed(d.deviceGetAttribute(&major_, cuda::DeviceAttribute::ComputeCapabilityMajor, device_), "cuDeviceGetAttribute",
           "device 0");
-  succeed(d.deviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device_), "cuDeviceGetAttribute",
+  succeed(d.deviceGetAttribute(&minor, cuda::DeviceAttribute::ComputeCapabilityMinor, device_), "cuDeviceGetAttribute",
           "device 0");
   architecture_ = fmt::format("sm_{}{}", major_, minor);
-  CUcontext context = nullptr;
+  cuda::Context context = nullptr;
   succeed(d.primaryContextRetain(&context, device_), "cuDevicePrimaryCtxRetain", "device 0");
-  CUresult status = d.contextPush(context);
-  if (status != CUDA_SUCCESS) {
+  cuda::Result status = d.contextPush(context);
+  if (status != cuda::Result::Success) {
     d.primaryContextRelease(device_);
     succeed(status, "cuCtxPushCurrent", "device 0");
   }
@@ -37,7 +37,7 @@ CudaDevice::CudaDevice() {
 
 CudaDevice::~CudaDevice() {
   const DriverLibrary& d = driverLibrary();
-  CUcontext context = nullptr;
+  cuda::Context context = nullptr;
   d.contextPop(&context);
   d.primaryContextRelease(device_);
 }
@@ -48,7 +48,7 @@ CudaMemory::CudaMemory(int64_t bytes) : bytes_(bytes) {
   const DriverLibrary& d = loadedDriver();
   check(bytes >= 0, "[cuda] got a request for {} bytes of memory; expected 0 or more", bytes);
   if (bytes > 0) {  // the driver refuses none
-    CUdeviceptr address = 0;
+    cuda::DevicePointer address = 0;
     succeed(d.memoryAllocate(&address, bytes), "cuMemAlloc", "{} bytes", bytes);
     address_ = address;
   }

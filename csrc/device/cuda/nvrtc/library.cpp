@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <cstdlib>
 #include <vector>
 
 #include "base/error.h"
@@ -11,21 +10,6 @@
 namespace meshfuse {
 
 namespace {
-
-std::vector<std::string> nvrtcNames() {
-  const char* own = std::getenv("MESHFUSE_NVRTC");
-  return {own != nullptr ? own : "", "libnvrtc.so.13", "libnvrtc.so.12", kNvrtcHint,
-          "/usr/local/cuda/lib64/libnvrtc.so"};
-}
-
-std::vector<std::string> driverNames() { return {"libcuda.so.1"}; }
-
-// Fills a member of a library with its function; false where it is missing.
-template <class Function>
-bool bind(DynamicLibrary& library, const char* symbol, Function*& member) {
-  member = library.find<Function>(symbol);
-  return member != nullptr;
-}
 
 // NVRTC loads its builtins by name when it first compiles. They lie beside it, but are not found there in a process whose dlopen
 // AddressSanitizer has replaced. A library that is already loaded is found in any process.
@@ -37,7 +21,7 @@ void loadBuiltins(const std::string& nvrtc, int major, int minor) {
   }
 }
 
-std::string describe(const DriverLibrary& d, CUresult status) {
+std::string describe(const DriverLibrary& d, cuda::Result status) {
   const char* text = nullptr;
   d.getErrorString(status, &text);
   return fmt::format("{} ({})", text != nullptr ? text : "unknown error", static_cast<int>(status));
@@ -45,46 +29,22 @@ std::string describe(const DriverLibrary& d, CUresult status) {
 
 }  // namespace
 
-NvrtcLibrary::NvrtcLibrary() : library(nvrtcNames()) {
-  usable = library.loaded() && bind(library, "nvrtcVersion", version) &&
-           bind(library, "nvrtcCreateProgram", createProgram) && bind(library, "nvrtcCompileProgram", compileProgram) &&
-           bind(library, "nvrtcDestroyProgram", destroyProgram) &&
-           bind(library, "nvrtcGetProgramLogSize", getProgramLogSize) &&
-           bind(library, "nvrtcGetProgramLog", getProgramLog) && bind(library, "nvrtcGetCUBINSize", getCubinSize) &&
-           bind(library, "nvrtcGetCUBIN", getCubin) && bind(library, "nvrtcGetPTXSize", getPtxSize) &&
-           bind(library, "nvrtcGetPTX", getPtx) && bind(library, "nvrtcGetErrorString", getErrorString) &&
-           bind(library, "nvrtcGetNumSupportedArchs", countArchitectures) &&
-           bind(library, "nvrtcGetSupportedArchs", listArchitectures);
-  if (!usable) {
-    reason = library.reason();
-    return;
+NvrtcLibrary::NvrtcLibrary()
+    : VendorLibrary({"libnvrtc.so.13", "libnvrtc.so.12"}, {kNvrtcHint, "/usr/local/cuda/lib64/libnvrtc.so"}) {
+  MESHFUSE_NVRTC_CALLS(MESHFUSE_VENDOR_FIND);
+  if (usable()) {
+    version(&major, &minor);
+    loadBuiltins(name(), major, minor);
   }
-  version(&major, &minor);
-  loadBuiltins(library.name(), major, minor);
 }
 
-DriverLibrary::DriverLibrary() : library(driverNames()) {
-  usable = library.loaded() && bind(library, "cuInit", init) && bind(library, "cuDriverGetVersion", driverGetVersion) &&
-           bind(library, "cuDeviceGetCount", deviceGetCount) &&
-           bind(library, "cuDeviceGetAttribute", deviceGetAttribute) &&
-           bind(library, "cuGetErrorString", getErrorString) && bind(library, "cuModuleLoadData", moduleLoadData) &&
-           bind(library, "cuModuleUnload", moduleUnload) && bind(library, "cuModuleGetFunction", moduleGetFunction) &&
-           bind(library, "cuFuncSetAttribute", funcSetAttribute) && bind(library, "cuLaunchKernelEx", launchKernelEx) &&
-           bind(library, "cuDeviceGet", deviceGet) && bind(library, "cuDevicePrimaryCtxRetain", primaryContextRetain) &&
-           // The names that the macros of cuda.h expand to; without _v2 the library has versions with 32-bit sizes.
-           bind(library, "cuDevicePrimaryCtxRelease_v2", primaryContextRelease) &&
-           bind(library, "cuCtxPushCurrent_v2", contextPush) && bind(library, "cuCtxPopCurrent_v2", contextPop) &&
-           bind(library, "cuCtxSynchronize", contextSynchronize) && bind(library, "cuMemAlloc_v2", memoryAllocate) &&
-           bind(library, "cuMemFree_v2", memoryFree) && bind(library, "cuMemcpyHtoD_v2", copyToDevice) &&
-           bind(library, "cuMemcpyDtoH_v2", copyToHost);
-  if (!usable) {
-    reason = library.reason();
-    return;
-  }
-  CUresult status = init(0);
-  if (status != CUDA_SUCCESS) {
-    usable = false;
-    reason = "cuInit: " + describe(*this, status);
+DriverLibrary::DriverLibrary() : VendorLibrary({"libcuda.so.1"}) {
+  MESHFUSE_CUDA_DRIVER_CALLS(MESHFUSE_VENDOR_FIND);
+  if (usable()) {
+    const cuda::Result status = init(0);
+    if (status != cuda::Result::Success) {
+      refuse("cuInit: " + describe(*this, status));
+    }
   }
 }
 
@@ -98,7 +58,7 @@ DriverLibrary& driverLibrary() {
   return library;
 }
 
-void throwDriverError(CUresult status, std::string_view call, std::string_view purpose) {
+void throwDriverError(cuda::Result status, std::string_view call, std::string_view purpose) {
   throwDeviceError(fmt::format("[cuda] {} of {} failed: {}", call, purpose, describe(driverLibrary(), status)));
 }
 

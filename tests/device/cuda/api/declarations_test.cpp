@@ -1,0 +1,113 @@
+// Our declarations of CUDA's libraries against the vendor's headers and libraries, where this machine has them.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/dynamic_library.h"
+#include "device/cuda/api/driver.h"
+#include "device/cuda/api/nvrtc.h"
+#include "device/cuda/api/vendor_library.h"
+
+#if __has_include(<cuda.h>) && __has_include(<nvrtc.h>)
+#include <cuda.h>
+#include <nvrtc.h>
+
+namespace meshfuse {
+namespace {
+
+// Whether a call can pass one for the other: of one size, and both pointers, or both integers or enums.
+template <class Ours, class Theirs>
+constexpr bool passesAs =
+    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>&& std::is_class_v<Ours> ==
+                                          std::is_class_v<Theirs>&& std::is_floating_point_v<Ours> ==
+                                          std::is_floating_point_v<Theirs>;
+
+template <class Ours, class Theirs>
+constexpr bool callsAs = false;
+template <class R, class... P, class S, class... Q>
+requires(sizeof...(P) == sizeof...(Q)) constexpr bool callsAs<R (*)(P...), S (*)(Q...)> = passesAs<R, S> &&
+                                                                                          (passesAs<P, Q> && ...);
+
+#define EXPECT_CALLS_AS(member, symbol, result, parameters) \
+  static_assert(callsAs<result(*) parameters, decltype(&::symbol)>, #symbol)
+MESHFUSE_NVRTC_CALLS(EXPECT_CALLS_AS);
+MESHFUSE_CUDA_DRIVER_CALLS(EXPECT_CALLS_AS);
+
+#define EXPECT_VALUE(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs), #theirs)
+EXPECT_VALUE(nvrtc::Result::Success, NVRTC_SUCCESS);
+EXPECT_VALUE(nvrtc::Result::OutOfMemory, NVRTC_ERROR_OUT_OF_MEMORY);
+EXPECT_VALUE(nvrtc::Result::InvalidInput, NVRTC_ERROR_INVALID_INPUT);
+EXPECT_VALUE(nvrtc::Result::Compilation, NVRTC_ERROR_COMPILATION);
+EXPECT_VALUE(cuda::Result::Success, CUDA_SUCCESS);
+EXPECT_VALUE(cuda::Result::InvalidValue, CUDA_ERROR_INVALID_VALUE);
+EXPECT_VALUE(cuda::Result::OutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
+EXPECT_VALUE(cuda::Result::NotInitialized, CUDA_ERROR_NOT_INITIALIZED);
+EXPECT_VALUE(cuda::Result::NoDevice, CUDA_ERROR_NO_DEVICE);
+EXPECT_VALUE(cuda::DeviceAttribute::ComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+EXPECT_VALUE(cuda::DeviceAttribute::ComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+EXPECT_VALUE(cuda::FunctionAttribute::MaxDynamicSharedBytes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+EXPECT_VALUE(cuda::LaunchAttributeId::ClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+
+static_assert(sizeof(cuda::LaunchAttribute) == sizeof(CUlaunchAttribute));
+static_assert(offsetof(cuda::LaunchAttribute, id) == offsetof(CUlaunchAttribute, id));
+static_assert(offsetof(cuda::LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
+static_assert(sizeof(cuda::LaunchAttribute{}.value.clusterDim) == sizeof(CUlaunchAttribute{}.value.clusterDim));
+
+#define EXPECT_MEMBER(ours, theirs)                                                      \
+  static_assert(offsetof(cuda::LaunchConfig, ours) == offsetof(CUlaunchConfig, theirs)); \
+  static_assert(passesAs<decltype(cuda::LaunchConfig{}.ours), decltype(CUlaunchConfig{}.theirs)>)
+EXPECT_MEMBER(gridX, gridDimX);
+EXPECT_MEMBER(gridY, gridDimY);
+EXPECT_MEMBER(gridZ, gridDimZ);
+EXPECT_MEMBER(blockX, blockDimX);
+EXPECT_MEMBER(blockY, blockDimY);
+EXPECT_MEMBER(blockZ, blockDimZ);
+EXPECT_MEMBER(sharedBytes, sharedMemBytes);
+EXPECT_MEMBER(stream, hStream);
+EXPECT_MEMBER(attributes, attrs);
+EXPECT_MEMBER(attributeCount, numAttrs);
+static_assert(sizeof(cuda::LaunchConfig) == sizeof(CUlaunchConfig));
+
+// The members of a union lie at its start, as clusterDim must.
+TEST(CudaDeclarations, AgreeWithTheHeaders) {
+  CUlaunchAttribute theirs = {};
+  EXPECT_EQ(static_cast<void*>(&theirs.value), static_cast<void*>(&theirs.value.clusterDim));
+}
+
+}  // namespace
+}  // namespace meshfuse
+#endif
+
+namespace meshfuse {
+namespace {
+
+#define LIST_SYMBOL(member, symbol, result, parameters) symbols.emplace_back(#symbol)
+
+void expectAll(const std::vector<std::string>& names, const std::vector<std::string>& symbols) {
+  DynamicLibrary library(names);
+  if (!library.loaded()) {
+    GTEST_SKIP() << "no library: " << library.reason();
+  }
+  for (const std::string& symbol : symbols) {
+    EXPECT_NE(library.find<void()>(symbol.c_str()), nullptr) << library.reason();
+  }
+}
+
+TEST(CudaDeclarations, NameFunctionsOfNvrtc) {
+  std::vector<std::string> symbols;
+  MESHFUSE_NVRTC_CALLS(LIST_SYMBOL);
+  expectAll({"libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"}, symbols);
+}
+
+// The toolkit's stub of libcuda has all functions that a driver has.
+TEST(CudaDeclarations, NameFunctionsOfTheDriver) {
+  std::vector<std::string> symbols;
+  MESHFUSE_CUDA_DRIVER_CALLS(LIST_SYMBOL);
+  expectAll({"libcuda.so.1", "/usr/local/cuda/lib64/stubs/libcuda.so"}, symbols);
+}
+
+}  // namespace
+}  // namespace meshfuse
