@@ -16,7 +16,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "codegen/cuda/runtime_sections.h"
+#include "simt/host_text.h"
 
 namespace meshfuse::simt {
 
@@ -91,25 +91,6 @@ fs::path engine() {
     fs::remove(log);
   }
   return path;
-}
-
-// The text without the runtime functions that only a device has: the prelude replaces those.
-std::string hostText(std::string_view text) {
-  std::string kept;
-  while (!text.empty()) {
-    size_t end = text.find("\n//@ ");
-    std::string_view section = text.substr(0, end == std::string_view::npos ? text.size() : end + 1);
-    std::istringstream heading{std::string(section.substr(0, section.find('\n')))};
-    std::string mark;
-    std::string name;
-    std::string word;
-    heading >> mark >> name >> word;
-    if (word != "device") {
-      kept += section;
-    }
-    text.remove_prefix(section.size());
-  }
-  return kept;
 }
 
 std::string batchText(std::span<const Launch> launches) {

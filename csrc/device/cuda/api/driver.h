@@ -7,10 +7,28 @@
 
 namespace meshfuse::cuda {
 
-enum class Result : int { Success = 0, InvalidValue = 1, OutOfMemory = 2, NotInitialized = 3, NoDevice = 100 };
+enum class Result : int {
+  Success = 0,
+  InvalidValue = 1,
+  OutOfMemory = 2,
+  NotInitialized = 3,
+  NoDevice = 100,
+  InvalidDevice = 101,
+  InvalidContext = 201,
+  InvalidHandle = 400,
+  NotFound = 500,
+  NotReady = 600,
+  LaunchFailed = 719
+};
 enum class DeviceAttribute : int { ComputeCapabilityMajor = 75, ComputeCapabilityMinor = 76 };
 enum class FunctionAttribute : int { MaxDynamicSharedBytes = 8 };
 enum class LaunchAttributeId : int { ClusterDimension = 4 };
+enum class PoolAttribute : int { ReleaseThreshold = 4, UsedNow = 7, UsedMost = 8 };  // uint64_t each, in bytes
+enum class AllocationType : int { Pinned = 1 };                                      // of a pool: of device memory
+enum class LocationType : int { Device = 1 };
+inline constexpr unsigned kNonBlockingStream = 1;  // is not ordered with the default stream
+inline constexpr unsigned kEventWithoutTiming = 2;
+inline constexpr unsigned kPortableMemory = 1;  // pinned in all contexts
 
 using DeviceNumber = int;
 using DevicePointer = unsigned long long;
@@ -18,6 +36,8 @@ using Context = struct ContextObject*;
 using Module = struct ModuleObject*;
 using Function = struct FunctionObject*;
 using Stream = struct StreamObject*;
+using Event = struct EventObject*;
+using MemoryPool = struct MemoryPoolObject*;
 
 struct LaunchAttribute {
   LaunchAttributeId id;
@@ -38,33 +58,76 @@ struct LaunchConfig {
   unsigned attributeCount;
 };
 
+struct PoolProperties {
+  AllocationType type;
+  int handleTypes;
+  struct {
+    LocationType type;
+    int id;
+  } location;
+  void* windowsSecurity;
+  size_t mostBytes;  // 0: no limit
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
 // call(member, exported function, result, parameters). Exported names are those to which the macros of cuda.h expand: without _v2 the library
 // has versions with 32-bit sizes.
-#define MESHFUSE_CUDA_DRIVER_CALLS(call)                                                                       \
-  call(init, cuInit, cuda::Result, (unsigned flags));                                                          \
-  call(driverGetVersion, cuDriverGetVersion, cuda::Result, (int* version));                                    \
-  call(getErrorString, cuGetErrorString, cuda::Result, (cuda::Result result, const char** text));              \
-  call(deviceGetCount, cuDeviceGetCount, cuda::Result, (int* count));                                          \
-  call(deviceGet, cuDeviceGet, cuda::Result, (cuda::DeviceNumber * device, int index));                        \
-  call(deviceGetAttribute, cuDeviceGetAttribute, cuda::Result,                                                 \
-       (int* value, cuda::DeviceAttribute attribute, cuda::DeviceNumber device));                              \
-  call(primaryContextRetain, cuDevicePrimaryCtxRetain, cuda::Result,                                           \
-       (cuda::Context * context, cuda::DeviceNumber device));                                                  \
-  call(primaryContextRelease, cuDevicePrimaryCtxRelease_v2, cuda::Result, (cuda::DeviceNumber device));        \
-  call(contextPush, cuCtxPushCurrent_v2, cuda::Result, (cuda::Context context));                               \
-  call(contextPop, cuCtxPopCurrent_v2, cuda::Result, (cuda::Context * context));                               \
-  call(contextSynchronize, cuCtxSynchronize, cuda::Result, ());                                                \
-  call(memoryAllocate, cuMemAlloc_v2, cuda::Result, (cuda::DevicePointer * memory, size_t bytes));             \
-  call(memoryFree, cuMemFree_v2, cuda::Result, (cuda::DevicePointer memory));                                  \
-  call(copyToDevice, cuMemcpyHtoD_v2, cuda::Result, (cuda::DevicePointer to, const void* from, size_t bytes)); \
-  call(copyToHost, cuMemcpyDtoH_v2, cuda::Result, (void* to, cuda::DevicePointer from, size_t bytes));         \
-  call(moduleLoadData, cuModuleLoadData, cuda::Result, (cuda::Module * module, const void* image));            \
-  call(moduleUnload, cuModuleUnload, cuda::Result, (cuda::Module module));                                     \
-  call(moduleGetFunction, cuModuleGetFunction, cuda::Result,                                                   \
-       (cuda::Function * function, cuda::Module module, const char* name));                                    \
-  call(functionSetAttribute, cuFuncSetAttribute, cuda::Result,                                                 \
-       (cuda::Function function, cuda::FunctionAttribute attribute, int value));                               \
-  call(launchKernel, cuLaunchKernelEx, cuda::Result,                                                           \
+#define MESHFUSE_CUDA_DRIVER_CALLS(call)                                                                              \
+  call(init, cuInit, cuda::Result, (unsigned flags));                                                                 \
+  call(driverGetVersion, cuDriverGetVersion, cuda::Result, (int* version));                                           \
+  call(getErrorString, cuGetErrorString, cuda::Result, (cuda::Result result, const char** text));                     \
+  call(deviceGetCount, cuDeviceGetCount, cuda::Result, (int* count));                                                 \
+  call(deviceGet, cuDeviceGet, cuda::Result, (cuda::DeviceNumber * device, int index));                               \
+  call(deviceGetAttribute, cuDeviceGetAttribute, cuda::Result,                                                        \
+       (int* value, cuda::DeviceAttribute attribute, cuda::DeviceNumber device));                                     \
+  call(primaryContextRetain, cuDevicePrimaryCtxRetain, cuda::Result,                                                  \
+       (cuda::Context * context, cuda::DeviceNumber device));                                                         \
+  call(primaryContextRelease, cuDevicePrimaryCtxRelease_v2, cuda::Result, (cuda::DeviceNumber device));               \
+  call(contextPush, cuCtxPushCurrent_v2, cuda::Result, (cuda::Context context));                                      \
+  call(contextPop, cuCtxPopCurrent_v2, cuda::Result, (cuda::Context * context));                                      \
+  call(contextSynchronize, cuCtxSynchronize, cuda::Result, ());                                                       \
+  call(memoryAllocate, cuMemAlloc_v2, cuda::Result, (cuda::DevicePointer * memory, size_t bytes));                    \
+  call(memoryFree, cuMemFree_v2, cuda::Result, (cuda::DevicePointer memory));                                         \
+  call(memoryInfo, cuMemGetInfo_v2, cuda::Result, (size_t * free, size_t * total));                                   \
+  call(poolCreate, cuMemPoolCreate, cuda::Result, (cuda::MemoryPool * pool, const cuda::PoolProperties* properties)); \
+  call(poolDestroy, cuMemPoolDestroy, cuda::Result, (cuda::MemoryPool pool));                                         \
+  call(poolSetAttribute, cuMemPoolSetAttribute, cuda::Result,                                                         \
+       (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                          \
+  call(poolGetAttribute, cuMemPoolGetAttribute, cuda::Result,                                                         \
+       (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                          \
+  call(memoryAllocateAsync, cuMemAllocFromPoolAsync, cuda::Result,                                                    \
+       (cuda::DevicePointer * memory, size_t bytes, cuda::MemoryPool pool, cuda::Stream stream));                     \
+  call(memoryFreeAsync, cuMemFreeAsync, cuda::Result, (cuda::DevicePointer memory, cuda::Stream stream));             \
+  call(pinnedAllocate, cuMemHostAlloc, cuda::Result, (void** memory, size_t bytes, unsigned flags));                  \
+  call(pinnedFree, cuMemFreeHost, cuda::Result, (void* memory));                                                      \
+  call(copyToDevice, cuMemcpyHtoD_v2, cuda::Result, (cuda::DevicePointer to, const void* from, size_t bytes));        \
+  call(copyToHost, cuMemcpyDtoH_v2, cuda::Result, (void* to, cuda::DevicePointer from, size_t bytes));                \
+  call(copyToDeviceAsync, cuMemcpyHtoDAsync_v2, cuda::Result,                                                         \
+       (cuda::DevicePointer to, const void* from, size_t bytes, cuda::Stream stream));                                \
+  call(copyToHostAsync, cuMemcpyDtoHAsync_v2, cuda::Result,                                                           \
+       (void* to, cuda::DevicePointer from, size_t bytes, cuda::Stream stream));                                      \
+  call(copyOnDeviceAsync, cuMemcpyDtoDAsync_v2, cuda::Result,                                                         \
+       (cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes, cuda::Stream stream));                        \
+  call(fillAsync, cuMemsetD8Async, cuda::Result,                                                                      \
+       (cuda::DevicePointer to, unsigned char value, size_t bytes, cuda::Stream stream));                             \
+  call(streamCreate, cuStreamCreate, cuda::Result, (cuda::Stream * stream, unsigned flags));                          \
+  call(streamDestroy, cuStreamDestroy_v2, cuda::Result, (cuda::Stream stream));                                       \
+  call(streamSynchronize, cuStreamSynchronize, cuda::Result, (cuda::Stream stream));                                  \
+  call(streamQuery, cuStreamQuery, cuda::Result, (cuda::Stream stream));                                              \
+  call(streamWaitEvent, cuStreamWaitEvent, cuda::Result, (cuda::Stream stream, cuda::Event event, unsigned flags));   \
+  call(eventCreate, cuEventCreate, cuda::Result, (cuda::Event * event, unsigned flags));                              \
+  call(eventDestroy, cuEventDestroy_v2, cuda::Result, (cuda::Event event));                                           \
+  call(eventRecord, cuEventRecord, cuda::Result, (cuda::Event event, cuda::Stream stream));                           \
+  call(eventSynchronize, cuEventSynchronize, cuda::Result, (cuda::Event event));                                      \
+  call(eventQuery, cuEventQuery, cuda::Result, (cuda::Event event));                                                  \
+  call(moduleLoadData, cuModuleLoadData, cuda::Result, (cuda::Module * module, const void* image));                   \
+  call(moduleUnload, cuModuleUnload, cuda::Result, (cuda::Module module));                                            \
+  call(moduleGetFunction, cuModuleGetFunction, cuda::Result,                                                          \
+       (cuda::Function * function, cuda::Module module, const char* name));                                           \
+  call(functionSetAttribute, cuFuncSetAttribute, cuda::Result,                                                        \
+       (cuda::Function function, cuda::FunctionAttribute attribute, int value));                                      \
+  call(launchKernel, cuLaunchKernelEx, cuda::Result,                                                                  \
        (const cuda::LaunchConfig* config, cuda::Function function, void** parameters, void** extra))
 
 }  // namespace meshfuse::cuda

@@ -46,6 +46,20 @@ EXPECT_VALUE(cuda::Result::InvalidValue, CUDA_ERROR_INVALID_VALUE);
 EXPECT_VALUE(cuda::Result::OutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
 EXPECT_VALUE(cuda::Result::NotInitialized, CUDA_ERROR_NOT_INITIALIZED);
 EXPECT_VALUE(cuda::Result::NoDevice, CUDA_ERROR_NO_DEVICE);
+EXPECT_VALUE(cuda::Result::InvalidDevice, CUDA_ERROR_INVALID_DEVICE);
+EXPECT_VALUE(cuda::Result::InvalidContext, CUDA_ERROR_INVALID_CONTEXT);
+EXPECT_VALUE(cuda::Result::InvalidHandle, CUDA_ERROR_INVALID_HANDLE);
+EXPECT_VALUE(cuda::Result::NotFound, CUDA_ERROR_NOT_FOUND);
+EXPECT_VALUE(cuda::Result::NotReady, CUDA_ERROR_NOT_READY);
+EXPECT_VALUE(cuda::Result::LaunchFailed, CUDA_ERROR_LAUNCH_FAILED);
+EXPECT_VALUE(cuda::PoolAttribute::ReleaseThreshold, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+EXPECT_VALUE(cuda::PoolAttribute::UsedNow, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+EXPECT_VALUE(cuda::PoolAttribute::UsedMost, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+EXPECT_VALUE(cuda::AllocationType::Pinned, CU_MEM_ALLOCATION_TYPE_PINNED);
+EXPECT_VALUE(cuda::LocationType::Device, CU_MEM_LOCATION_TYPE_DEVICE);
+EXPECT_VALUE(cuda::kNonBlockingStream, CU_STREAM_NON_BLOCKING);
+EXPECT_VALUE(cuda::kEventWithoutTiming, CU_EVENT_DISABLE_TIMING);
+EXPECT_VALUE(cuda::kPortableMemory, CU_MEMHOSTALLOC_PORTABLE);
 EXPECT_VALUE(cuda::DeviceAttribute::ComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 EXPECT_VALUE(cuda::DeviceAttribute::ComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 EXPECT_VALUE(cuda::FunctionAttribute::MaxDynamicSharedBytes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
@@ -70,6 +84,13 @@ EXPECT_MEMBER(stream, hStream);
 EXPECT_MEMBER(attributes, attrs);
 EXPECT_MEMBER(attributeCount, numAttrs);
 static_assert(sizeof(cuda::LaunchConfig) == sizeof(CUlaunchConfig));
+
+static_assert(sizeof(cuda::PoolProperties) == sizeof(CUmemPoolProps));
+static_assert(offsetof(cuda::PoolProperties, handleTypes) == offsetof(CUmemPoolProps, handleTypes));
+static_assert(offsetof(cuda::PoolProperties, location) == offsetof(CUmemPoolProps, location));
+static_assert(offsetof(cuda::PoolProperties, windowsSecurity) == offsetof(CUmemPoolProps, win32SecurityAttributes));
+static_assert(offsetof(cuda::PoolProperties, mostBytes) == offsetof(CUmemPoolProps, maxSize));
+static_assert(offsetof(cuda::PoolProperties, usage) == offsetof(CUmemPoolProps, usage));
 
 // The members of a union lie at its start, as clusterDim must.
 TEST(CudaDeclarations, AgreeWithTheHeaders) {

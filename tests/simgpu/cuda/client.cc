@@ -1,0 +1,284 @@
+#include "client.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace simgpu {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What this process knows of its job. A process that was forked starts anew.
+struct Process {
+  pid_t pid = 0;
+  std::string socket;
+  int pinned = -1;  // descriptor
+  uint64_t pinnedBase = 0;
+  std::map<uint64_t, size_t> allocations;              // of pinned memory
+  std::map<std::string, uint64_t, std::less<>> calls;  // for SIMGPU_FAULT
+};
+
+std::mutex mutex;
+Process process;
+
+struct Connection {
+  pid_t pid = 0;
+  int socket = -1;
+  ~Connection() {
+    if (socket >= 0) {
+      close(socket);
+    }
+  }
+};
+thread_local Connection connection;
+
+// The engine and the compiled kernels lie beside this library.
+fs::path ownFolder() {
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&ownFolder), &info);
+  return fs::absolute(fs::path(info.dli_fname)).parent_path();
+}
+
+int connectTo(const std::string& path) {
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    return s;
+  }
+  close(s);
+  return -1;
+}
+
+// Returns once the engine listens.
+void startEngine(const std::string& path) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    endProgram("cuInit", "there is no pipe to the engine");
+  }
+  unlink(path.c_str());
+  const fs::path engine = ownFolder() / "simgpu_engine";
+  const std::string kernels = ownFolder() / "kernels";
+  if (fork() == 0) {
+    if (fork() != 0) {
+      _exit(0);  // nobody waits for the engine
+    }
+    dup2(ends[1], 1);
+    setenv("SIMGPU_KERNELS", kernels.c_str(), 0);
+    unsetenv("LD_PRELOAD");
+    execl(engine.c_str(), engine.c_str(), path.c_str(), static_cast<char*>(nullptr));
+    std::perror(engine.c_str());
+    _exit(127);
+  }
+  close(ends[1]);
+  char byte = 0;
+  if (read(ends[0], &byte, 1) != 1) {
+    endProgram("cuInit", "the engine " + engine.string() + " did not start");
+  }
+  close(ends[0]);
+}
+
+// The processes of a job have one SIMGPU_JOB, a folder; without it a process is a job of its own.
+std::string joinJob() {
+  const char* const job = std::getenv("SIMGPU_JOB");
+  if (job == nullptr) {
+    std::string folder = "/tmp/simgpu_XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) {
+      endProgram("cuInit", "there is no folder for the socket of the engine");
+    }
+    startEngine(folder + "/socket");
+    return folder + "/socket";
+  }
+  fs::create_directories(job);
+  const std::string path = std::string(job) + "/socket";
+  const int lock = open((std::string(job) + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  flock(lock, LOCK_EX);
+  const int probe = connectTo(path);
+  if (probe < 0) {
+    startEngine(path);
+  } else {
+    close(probe);
+  }
+  close(lock);
+  return path;
+}
+
+void sendAll(int socket, const char* at, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t n = send(socket, at, bytes, MSG_NOSIGNAL);
+    if (n <= 0) {
+      endProgram("the simulated driver", "the engine is gone");
+    }
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+void receiveAll(int socket, char* at, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t n = recv(socket, at, bytes, 0);
+    if (n < 0 && errno == EINTR) {
+      continue;
+    }
+    if (n <= 0) {
+      endProgram("the simulated driver", "the engine is gone");
+    }
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+Reply receiveReply(const Request& request) {
+  Reply reply;
+  receiveAll(connection.socket, reinterpret_cast<char*>(&reply), sizeof reply);
+  std::string text(reply.payload, '\0');
+  receiveAll(connection.socket, text.data(), text.size());
+  if (reply.status == kReport) {
+    endProgram(request.name, text);
+  }
+  return reply;
+}
+
+void sendWithDescriptor(int socket, const Request& request, int descriptor) {
+  iovec part{const_cast<Request*>(&request), sizeof request};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const h = CMSG_FIRSTHDR(&message);
+  h->cmsg_level = SOL_SOCKET;
+  h->cmsg_type = SCM_RIGHTS;
+  h->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(h), &descriptor, sizeof descriptor);
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request)) {
+    endProgram("cuInit", "the engine is gone");
+  }
+}
+
+// Addresses of device memory exist in this process, but any access to them is a fault.
+void mapDevices() {
+  for (uint64_t d = 0; d < kMostDevices; d++) {
+    mmap(reinterpret_cast<void*>(kDeviceBase + d * kDeviceStride), kDeviceStride, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  }
+}
+
+void connectProcess() {
+  const bool isNew = process.pid != getpid();
+  if (isNew) {
+    const bool isFirst = process.pid == 0;
+    process = Process{};
+    process.pid = getpid();
+    process.socket = joinJob();
+    process.pinned = memfd_create("simulated pinned memory", MFD_CLOEXEC);
+    if (ftruncate(process.pinned, kPinnedStride) != 0) {
+      endProgram("cuInit", "there is no memory for pinned memory");
+    }
+    if (isFirst) {
+      mapDevices();
+    }
+  }
+  connection.pid = getpid();
+  connection.socket = connectTo(process.socket);
+  if (connection.socket < 0) {
+    endProgram("cuInit", "the engine is gone");
+  }
+  Request hello{.call = Call::Hello, .a = static_cast<uint64_t>(getpid()), .name = "cuInit"};
+  sendWithDescriptor(connection.socket, hello, process.pinned);
+  const Reply reply = receiveReply(hello);
+  if (isNew) {
+    process.pinnedBase = kPinnedBase + reply.value * kPinnedStride;
+    void* const at = reinterpret_cast<void*>(process.pinnedBase);
+    if (mmap(at, kPinnedStride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, process.pinned, 0) ==
+        MAP_FAILED) {
+      endProgram("cuInit", "the addresses of pinned memory are taken");
+    }
+  }
+}
+
+}  // namespace
+
+void endProgram(std::string_view call, std::string_view what) {
+  std::fprintf(stderr, "simulated GPU: found in %.*s:\n%.*s\n", static_cast<int>(call.size()), call.data(),
+               static_cast<int>(what.size()), what.data());
+  std::fflush(stderr);
+  _exit(kExitStatus);
+}
+
+Reply ask(Request request, std::string_view payload) {
+  if (connection.pid != getpid()) {
+    const std::lock_guard lock(mutex);
+    connectProcess();
+  }
+  request.payload = payload.size();
+  sendAll(connection.socket, reinterpret_cast<const char*>(&request), sizeof request);
+  sendAll(connection.socket, payload.data(), payload.size());
+  return receiveReply(request);
+}
+
+void* allocatePinned(size_t bytes) {
+  const std::lock_guard lock(mutex);
+  const uint64_t end = process.pinnedBase + kPinnedStride;
+  const size_t needed = (bytes + 4095) / 4096 * 4096 + 4096;  // a page that nobody owns between two
+  uint64_t at = process.pinnedBase;
+  for (const auto& [begin, size] : process.allocations) {
+    if (needed <= begin - at) {
+      break;
+    }
+    at = begin + (size + 4095) / 4096 * 4096 + 4096;
+  }
+  if (needed > end - at) {
+    return nullptr;
+  }
+  process.allocations[at] = bytes;
+  return reinterpret_cast<void*>(at);
+}
+
+bool freePinned(void* memory) {
+  const std::lock_guard lock(mutex);
+  return process.allocations.erase(reinterpret_cast<uint64_t>(memory)) == 1;
+}
+
+bool isPinned(const void* memory, size_t bytes) {
+  const std::lock_guard lock(mutex);
+  const auto begin = reinterpret_cast<uint64_t>(memory);
+  auto it = process.allocations.upper_bound(begin);
+  if (it == process.allocations.begin()) {
+    return false;
+  }
+  --it;
+  return begin + bytes <= it->first + it->second;
+}
+
+bool isToFail(std::string_view kind) {
+  const char* const fault = std::getenv("SIMGPU_FAULT");
+  if (fault == nullptr) {
+    return false;
+  }
+  const std::string_view text = fault;
+  const size_t colon = text.find(':');
+  if (text.substr(0, colon) != kind || colon == std::string_view::npos) {
+    return false;
+  }
+  const std::lock_guard lock(mutex);
+  return ++process.calls[std::string(kind)] == std::strtoull(text.substr(colon + 1).data(), nullptr, 10);
+}
+
+}  // namespace simgpu

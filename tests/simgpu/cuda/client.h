@@ -1,0 +1,28 @@
+// The connection of this process to the engine, and its pinned memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "../protocol.h"
+
+namespace simgpu {
+
+// Sends a request and waits for its reply. If the engine says that the program has done something wrong, prints it and ends the process with
+// kExitStatus; the same if the engine is gone.
+Reply ask(Request request, std::string_view payload = {});
+
+// Says on stderr what the program did wrong, and ends the process with kExitStatus.
+[[noreturn]] void endProgram(std::string_view call, std::string_view what);
+
+// Pinned memory, which host and devices reach at the same address. Null if none is left.
+void* allocatePinned(size_t bytes);
+bool freePinned(void* memory);
+bool isPinned(const void* memory, size_t bytes);
+
+// True if the n-th call of this kind since the start of the process is to fail: SIMGPU_FAULT=allocate:3.
+bool isToFail(std::string_view kind);
+
+}  // namespace simgpu

@@ -1,0 +1,689 @@
+// The simulated driver: the functions of libcuda that programs load by name, written from the documentation of the CUDA driver API. What a
+// program may not do, and the real driver does not notice, ends the program with a report (client.h); errors that the documentation names are
+// returned.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "client.h"
+
+namespace simgpu {
+
+namespace {
+
+using Address = unsigned long long;
+
+struct Function {
+  uint64_t id = 0;
+  uint64_t parameterBytes = 0;
+  int shared = 48 << 10;  // most dynamic shared bytes of a block
+};
+
+struct Module {
+  std::string text;
+  std::vector<std::unique_ptr<Function>> functions;
+};
+
+struct Pool {
+  uint32_t device = 0;
+  uint64_t releaseThreshold = 0;
+  std::atomic<uint64_t> used = 0;
+  std::atomic<uint64_t> most = 0;
+};
+
+struct Context {
+  uint32_t device = 0;
+  int references = 0;
+};
+
+std::atomic<bool> isInitialized = false;
+Context contexts[kMostDevices];
+std::mutex contextMutex;
+thread_local std::vector<Context*> contextStack;
+
+std::mutex handleMutex;
+std::map<uint64_t, std::pair<Pool*, uint64_t>> poolOf;  // by address: pool, bytes
+std::set<const Module*> modules;                        // that are loaded
+
+constexpr int kSharedOfABlock = 227 << 10;
+
+// The device of the current context, or the status why there is none.
+int current(uint32_t& device) {
+  if (!isInitialized) {
+    return kNotInitialized;
+  }
+  if (contextStack.empty()) {
+    return kInvalidContext;
+  }
+  device = contextStack.back()->device;
+  return kSuccess;
+}
+
+Request request(const char* name, Call call, uint32_t device = 0) {
+  Request r{.call = call, .device = device};
+  std::strncpy(r.name, name, sizeof r.name - 1);
+  return r;
+}
+
+uint64_t idOf(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+
+// The default stream is made when it is first used. All other streams must be non-blocking, so it is one stream among others.
+uint64_t streamOf(const char* name, const void* stream, uint32_t device) {
+  if (stream != nullptr) {
+    return idOf(stream);
+  }
+  static std::mutex mutex;
+  static uint64_t ids[kMostDevices] = {};
+  const std::lock_guard lock(mutex);
+  if (ids[device] == 0) {
+    ids[device] = ask(request(name, Call::StreamCreate, device)).value;
+  }
+  return ids[device];
+}
+
+int waitFor(const char* name, uint64_t stream, uint32_t device) {
+  Request r = request(name, Call::StreamWait, device);
+  r.stream = stream;
+  return ask(r).status;
+}
+
+// A copy whose host side may be pageable: then it is complete on return, through pinned memory.
+int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes, const void* stream, bool toDevice) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (bytes == 0) {
+    return kSuccess;
+  }
+  if (host == nullptr || !isDeviceAddress(deviceSide)) {
+    return kInvalidValue;
+  }
+  if (isDeviceAddress(reinterpret_cast<uint64_t>(host))) {
+    endProgram(name, "a device pointer is given as the host's");
+  }
+  const bool staged = !isPinned(host, bytes);
+  void* const own = staged ? allocatePinned(bytes) : host;
+  if (own == nullptr) {
+    return kOutOfMemory;
+  }
+  if (staged && toDevice) {
+    std::memcpy(own, host, bytes);
+  }
+  Request r = request(name, Call::Copy, device);
+  r.stream = streamOf(name, stream, device);
+  r.a = toDevice ? deviceSide : idOf(own);
+  r.b = toDevice ? idOf(own) : deviceSide;
+  r.bytes = bytes;
+  int status = ask(r).status;
+  if (staged) {
+    if (status == kSuccess) {
+      status = waitFor(name, r.stream, device);
+    }
+    if (status == kSuccess && !toDevice) {
+      std::memcpy(host, own, bytes);
+    }
+    freePinned(own);
+  }
+  return status;
+}
+
+int synchronousCopy(const char* name, Address deviceSide, void* host, size_t bytes, bool toDevice) {
+  const int status = copyWithHost(name, deviceSide, host, bytes, nullptr, toDevice);
+  uint32_t device = 0;
+  if (status != kSuccess || bytes == 0 || current(device) != kSuccess) {
+    return status;
+  }
+  return waitFor(name, streamOf(name, nullptr, device), device);
+}
+
+int onStream(const char* name, Call call, const void* stream, const void* event) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  Request r = request(name, call, device);
+  r.stream = streamOf(name, stream, device);
+  r.a = idOf(event);
+  return ask(r).status;
+}
+
+}  // namespace
+
+// -- initialization and devices ---------------------------------------------------------------------------------------
+
+extern "C" {
+
+int cuInit(unsigned flags) {
+  if (flags != 0) {
+    return kInvalidValue;
+  }
+  if (isToFail("init")) {
+    return kNoDevice;
+  }
+  if (ask(request("cuInit", Call::DeviceCount)).value == 0) {
+    return kNoDevice;
+  }
+  isInitialized = true;
+  return kSuccess;
+}
+
+int cuDriverGetVersion(int* version) {
+  if (version == nullptr) {
+    return kInvalidValue;
+  }
+  *version = 13000;
+  return kSuccess;
+}
+
+int cuGetErrorString(int error, const char** text) {
+  static const std::map<int, const char*> kTexts = {{kSuccess, "no error"},
+                                                    {kInvalidValue, "invalid argument"},
+                                                    {kOutOfMemory, "out of memory"},
+                                                    {kNotInitialized, "initialization error"},
+                                                    {kNoDevice, "no CUDA-capable device is detected"},
+                                                    {kInvalidDevice, "invalid device ordinal"},
+                                                    {kInvalidImage, "device kernel image is invalid"},
+                                                    {kInvalidContext, "invalid device context"},
+                                                    {kInvalidHandle, "invalid resource handle"},
+                                                    {kNotFound, "named symbol not found"},
+                                                    {kNotReady, "device not ready"},
+                                                    {kLaunchFailed, "unspecified launch failure"}};
+  const auto it = kTexts.find(error);
+  *text = it == kTexts.end() ? nullptr : it->second;
+  return it == kTexts.end() ? kInvalidValue : kSuccess;
+}
+
+int cuDeviceGetCount(int* count) {
+  if (!isInitialized) {
+    return kNotInitialized;
+  }
+  *count = static_cast<int>(ask(request("cuDeviceGetCount", Call::DeviceCount)).value);
+  return kSuccess;
+}
+
+int cuDeviceGet(int* device, int index) {
+  int count = 0;
+  if (const int status = cuDeviceGetCount(&count); status != kSuccess) {
+    return status;
+  }
+  if (index < 0 || index >= count) {
+    return kInvalidDevice;
+  }
+  *device = index;
+  return kSuccess;
+}
+
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  // a device with compute capability 9.0, and what its programs may ask of it
+  static const std::map<int, int> kValues = {{75, 9},  {76, 0}, {16, 132}, {38, 50 << 20}, {97, kSharedOfABlock},
+                                             {1, 1024}};
+  int checked = 0;
+  if (const int status = cuDeviceGet(&checked, device); status != kSuccess) {
+    return status;
+  }
+  const auto it = kValues.find(attribute);
+  if (it == kValues.end()) {
+    endProgram("cuDeviceGetAttribute", "attribute " + std::to_string(attribute) + " is not simulated");
+  }
+  *value = it->second;
+  return kSuccess;
+}
+
+// -- contexts ---------------------------------------------------------------------------------------------------------
+
+int cuDevicePrimaryCtxRetain(Context** context, int device) {
+  int checked = 0;
+  if (const int status = cuDeviceGet(&checked, device); status != kSuccess) {
+    return status;
+  }
+  const std::lock_guard lock(contextMutex);
+  contexts[device].device = static_cast<uint32_t>(device);
+  contexts[device].references++;
+  *context = &contexts[device];
+  return kSuccess;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+  int checked = 0;
+  if (const int status = cuDeviceGet(&checked, device); status != kSuccess) {
+    return status;
+  }
+  const std::lock_guard lock(contextMutex);
+  if (contexts[device].references == 0) {
+    return kInvalidContext;
+  }
+  contexts[device].references--;
+  return kSuccess;
+}
+
+int cuCtxPushCurrent_v2(Context* context) {
+  if (!isInitialized) {
+    return kNotInitialized;
+  }
+  const std::lock_guard lock(contextMutex);
+  if (context < contexts || context >= contexts + kMostDevices || context->references == 0) {
+    return kInvalidContext;
+  }
+  contextStack.push_back(context);
+  return kSuccess;
+}
+
+int cuCtxPopCurrent_v2(Context** context) {
+  if (contextStack.empty()) {
+    return kInvalidContext;
+  }
+  if (context != nullptr) {
+    *context = contextStack.back();
+  }
+  contextStack.pop_back();
+  return kSuccess;
+}
+
+int cuCtxSynchronize() {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  return ask(request("cuCtxSynchronize", Call::DeviceWait, device)).status;
+}
+
+// -- memory -----------------------------------------------------------------------------------------------------------
+
+int cuMemAlloc_v2(Address* memory, size_t bytes) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (isToFail("allocate")) {
+    return kOutOfMemory;
+  }
+  Request r = request("cuMemAlloc", Call::Allocate, device);
+  r.stream = kNow;
+  r.bytes = bytes;
+  const Reply reply = ask(r);
+  *memory = reply.value;
+  return reply.status;
+}
+
+int cuMemFree_v2(Address memory) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (memory == 0) {
+    return kSuccess;
+  }
+  Request r = request("cuMemFree", Call::Free, device);
+  r.stream = kNow;
+  r.a = memory;
+  return ask(r).status;
+}
+
+int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  const Reply reply = ask(request("cuMemGetInfo", Call::MemoryInfo, device));
+  *free = reply.value;
+  *total = reply.more;
+  return reply.status;
+}
+
+struct PoolProperties {  // CUmemPoolProps
+  int type, handleTypes, locationType, locationId;
+  void* windows;
+  size_t most;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
+int cuMemPoolCreate(Pool** pool, const PoolProperties* p) {
+  if (!isInitialized) {
+    return kNotInitialized;
+  }
+  if (pool == nullptr || p == nullptr || p->type != 1 || p->locationType != 1) {
+    return kInvalidValue;
+  }
+  int device = 0;
+  if (cuDeviceGet(&device, p->locationId) != kSuccess) {
+    return kInvalidValue;
+  }
+  *pool = new Pool;
+  (*pool)->device = static_cast<uint32_t>(device);
+  return kSuccess;
+}
+
+int cuMemPoolDestroy(Pool* pool) {
+  if (pool == nullptr) {
+    return kInvalidValue;
+  }
+  if (pool->used != 0) {
+    endProgram("cuMemPoolDestroy", "memory of the pool is not freed: " + std::to_string(pool->used) + " bytes");
+  }
+  delete pool;
+  return kSuccess;
+}
+
+int cuMemPoolSetAttribute(Pool* pool, int attribute, void* value) {
+  uint64_t v = 0;
+  std::memcpy(&v, value, sizeof v);
+  switch (attribute) {
+    case 4:  // release threshold
+      pool->releaseThreshold = v;
+      return kSuccess;
+    case 8:  // high watermark of use; only 0 may be set
+      pool->most = pool->used.load();
+      return v == 0 ? kSuccess : kInvalidValue;
+    default:
+      endProgram("cuMemPoolSetAttribute", "attribute " + std::to_string(attribute) + " is not simulated");
+  }
+}
+
+int cuMemPoolGetAttribute(Pool* pool, int attribute, void* value) {
+  if (attribute != 4 && attribute != 7 && attribute != 8) {
+    endProgram("cuMemPoolGetAttribute", "attribute " + std::to_string(attribute) + " is not simulated");
+  }
+  const uint64_t v = attribute == 4 ? pool->releaseThreshold : attribute == 7 ? pool->used.load() : pool->most.load();
+  std::memcpy(value, &v, sizeof v);
+  return kSuccess;
+}
+
+int cuMemAllocFromPoolAsync(Address* memory, size_t bytes, Pool* pool, void* stream) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (isToFail("allocate")) {
+    return kOutOfMemory;
+  }
+  Request r = request("cuMemAllocFromPoolAsync", Call::Allocate, pool->device);
+  r.stream = streamOf(r.name, stream, device);
+  r.bytes = bytes;
+  const Reply reply = ask(r);
+  if (reply.status == kSuccess) {
+    const std::lock_guard lock(handleMutex);
+    poolOf[reply.value] = {pool, bytes};
+    pool->used += bytes;
+    pool->most = std::max(pool->most.load(), pool->used.load());
+  }
+  *memory = reply.value;
+  return reply.status;
+}
+
+int cuMemFreeAsync(Address memory, void* stream) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  Request r = request("cuMemFreeAsync", Call::Free, device);
+  r.stream = streamOf(r.name, stream, device);
+  r.a = memory;
+  const int status = ask(r).status;
+  const std::lock_guard lock(handleMutex);
+  if (const auto it = poolOf.find(memory); status == kSuccess && it != poolOf.end()) {
+    it->second.first->used -= it->second.second;
+    poolOf.erase(it);
+  }
+  return status;
+}
+
+int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if ((flags & ~7U) != 0 || bytes == 0) {
+    return kInvalidValue;
+  }
+  *memory = isToFail("pinned") ? nullptr : allocatePinned(bytes);
+  return *memory == nullptr ? kOutOfMemory : kSuccess;
+}
+
+int cuMemFreeHost(void* memory) { return freePinned(memory) ? kSuccess : kInvalidValue; }
+
+// -- copies and fills -------------------------------------------------------------------------------------------------
+
+int cuMemcpyHtoD_v2(Address to, const void* from, size_t bytes) {
+  return synchronousCopy("cuMemcpyHtoD", to, const_cast<void*>(from), bytes, true);
+}
+
+int cuMemcpyDtoH_v2(void* to, Address from, size_t bytes) {
+  return synchronousCopy("cuMemcpyDtoH", from, to, bytes, false);
+}
+
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
+  return copyWithHost("cuMemcpyHtoDAsync", to, const_cast<void*>(from), bytes, stream, true);
+}
+
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
+  return copyWithHost("cuMemcpyDtoHAsync", from, to, bytes, stream, false);
+}
+
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* stream) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (bytes == 0) {
+    return kSuccess;
+  }
+  if (!isDeviceAddress(to) || !isDeviceAddress(from)) {
+    return kInvalidValue;
+  }
+  Request r = request("cuMemcpyDtoDAsync", Call::Copy, device);
+  r.stream = streamOf(r.name, stream, device);
+  r.a = to;
+  r.b = from;
+  r.bytes = bytes;
+  return ask(r).status;
+}
+
+int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void* stream) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (bytes == 0) {
+    return kSuccess;
+  }
+  if (!isDeviceAddress(to)) {
+    return kInvalidValue;
+  }
+  Request r = request("cuMemsetD8Async", Call::Fill, device);
+  r.stream = streamOf(r.name, stream, device);
+  r.a = to;
+  r.b = value;
+  r.bytes = bytes;
+  return ask(r).status;
+}
+
+// -- streams and events -----------------------------------------------------------------------------------------------
+
+int cuStreamCreate(void** stream, unsigned flags) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (flags != 1) {
+    endProgram("cuStreamCreate",
+               "streams that wait for the default stream are not simulated; give CU_STREAM_NON_BLOCKING");
+  }
+  const Reply reply = ask(request("cuStreamCreate", Call::StreamCreate, device));
+  *stream = reinterpret_cast<void*>(reply.value);
+  return reply.status;
+}
+
+int cuStreamDestroy_v2(void* stream) {
+  return stream == nullptr ? kInvalidHandle : onStream("cuStreamDestroy", Call::StreamDestroy, stream, nullptr);
+}
+
+int cuStreamSynchronize(void* stream) { return onStream("cuStreamSynchronize", Call::StreamWait, stream, nullptr); }
+
+int cuStreamQuery(void* stream) { return onStream("cuStreamQuery", Call::StreamQuery, stream, nullptr); }
+
+int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
+  return flags != 0 ? kInvalidValue : onStream("cuStreamWaitEvent", Call::StreamWaitEvent, stream, event);
+}
+
+int cuEventCreate(void** event, unsigned) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  const Reply reply = ask(request("cuEventCreate", Call::EventCreate, device));
+  *event = reinterpret_cast<void*>(reply.value);
+  return reply.status;
+}
+
+int cuEventDestroy_v2(void* event) {
+  Request r = request("cuEventDestroy", Call::EventDestroy);
+  r.a = idOf(event);
+  return ask(r).status;
+}
+
+int cuEventRecord(void* event, void* stream) { return onStream("cuEventRecord", Call::EventRecord, stream, event); }
+
+int cuEventSynchronize(void* event) {
+  Request r = request("cuEventSynchronize", Call::EventWait);
+  r.a = idOf(event);
+  return ask(r).status;
+}
+
+int cuEventQuery(void* event) {
+  Request r = request("cuEventQuery", Call::EventQuery);
+  r.a = idOf(event);
+  return ask(r).status;
+}
+
+// -- kernels ----------------------------------------------------------------------------------------------------------
+
+int cuModuleLoadData(Module** module, const void* image) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  ImageHeader header;
+  if (image == nullptr) {
+    return kInvalidValue;
+  }
+  std::memcpy(&header, image, sizeof header);
+  if (std::memcmp(header.magic, ImageHeader{}.magic, sizeof header.magic) != 0) {
+    return kInvalidImage;
+  }
+  const std::string architecture(header.architecture, strnlen(header.architecture, sizeof header.architecture));
+  if (architecture != "sm_90" && architecture != "sm_90a") {
+    return 209;  // no binary for this device
+  }
+  *module =
+      new Module{.text = std::string(static_cast<const char*>(image) + sizeof header, header.bytes), .functions = {}};
+  const std::lock_guard lock(handleMutex);
+  modules.insert(*module);
+  return kSuccess;
+}
+
+int cuModuleUnload(Module* module) {
+  const std::lock_guard lock(handleMutex);
+  if (modules.erase(module) == 0) {
+    return kInvalidHandle;
+  }
+  delete module;
+  return kSuccess;
+}
+
+int cuModuleGetFunction(Function** function, Module* module, const char* name) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (function == nullptr || name == nullptr) {
+    return kInvalidValue;
+  }
+  const std::lock_guard lock(handleMutex);
+  if (!modules.contains(module)) {
+    return kInvalidHandle;
+  }
+  std::string payload(name);
+  payload += '\0';
+  payload += module->text;
+  const Reply reply = ask(request("cuModuleGetFunction", Call::LoadFunction, device), payload);
+  if (reply.status == kSuccess) {
+    module->functions.push_back(std::make_unique<Function>(Function{.id = reply.value, .parameterBytes = reply.more}));
+    *function = module->functions.back().get();
+  }
+  return reply.status;
+}
+
+int cuFuncSetAttribute(Function* function, int attribute, int value) {
+  if (attribute != 8) {  // dynamic shared memory
+    endProgram("cuFuncSetAttribute", "attribute " + std::to_string(attribute) + " is not simulated");
+  }
+  if (value < 0 || value > kSharedOfABlock) {
+    return kInvalidValue;
+  }
+  function->shared = value;
+  return kSuccess;
+}
+
+struct LaunchAttribute {  // CUlaunchAttribute
+  int id;
+  alignas(8) unsigned value[kMostDevices];
+};
+
+struct LaunchConfig {  // CUlaunchConfig
+  unsigned gridX, gridY, gridZ, blockX, blockY, blockZ, shared;
+  void* stream;
+  LaunchAttribute* attributes;
+  unsigned count;
+};
+
+int cuLaunchKernelEx(const LaunchConfig* config, Function* function, void** parameters, void** extra) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (config == nullptr || function == nullptr || extra != nullptr || parameters == nullptr) {
+    return function == nullptr ? kInvalidHandle : kInvalidValue;
+  }
+  if (config->gridY != 1 || config->gridZ != 1 || config->blockY != 1 || config->blockZ != 1) {
+    endProgram("cuLaunchKernelEx", "grids and blocks of several dimensions are not simulated");
+  }
+  unsigned cluster = 1;
+  for (unsigned i = 0; i < config->count; i++) {
+    if (config->attributes[i].id != 4 || config->attributes[i].value[1] != 1 || config->attributes[i].value[2] != 1) {
+      endProgram("cuLaunchKernelEx",
+                 "launch attribute " + std::to_string(config->attributes[i].id) + " is not simulated");
+    }
+    cluster = config->attributes[i].value[0];
+  }
+  if (config->gridX == 0 || config->blockX == 0 || config->blockX > 1024 || cluster == 0 || cluster > 8 ||
+      config->gridX % cluster != 0 || config->shared > static_cast<unsigned>(function->shared)) {
+    return kInvalidValue;
+  }
+  if (isToFail("launch")) {
+    return kLaunchFailed;
+  }
+  const LaunchShape shape{.function = function->id,
+                          .blocks = config->gridX,
+                          .threads = config->blockX,
+                          .cluster = cluster,
+                          .shared = config->shared};
+  std::string payload(reinterpret_cast<const char*>(&shape), sizeof shape);
+  payload.append(static_cast<const char*>(parameters[0]), function->parameterBytes);
+  Request r = request("cuLaunchKernelEx", Call::Launch, device);
+  r.stream = streamOf(r.name, config->stream, device);
+  return ask(r, payload).status;
+}
+
+}  // extern "C"
+
+}  // namespace simgpu

@@ -1,0 +1,373 @@
+// The engine: one process a job that owns all simulated devices. simgpu_engine SOCKET
+//
+// It serves the processes that connect to the socket, runs their work beside that, and ends when the last one has gone.
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "../protocol.h"
+#include "work.h"
+
+namespace simgpu {
+
+namespace {
+
+struct Connection {
+  int socket = -1;
+  uint64_t process = 0;
+  std::vector<Devices::Mark> awaited;  // the reply comes when all of it has ended
+  bool waits = false;
+};
+
+struct Process {
+  uint64_t pid = 0;
+  int connections = 0;
+};
+
+uint64_t setting(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+bool readAll(int socket, void* to, size_t bytes) {
+  char* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t n = recv(socket, at, bytes, 0);
+    if (n <= 0) {
+      if (n < 0 && errno == EINTR) {
+        continue;
+      }
+      return false;
+    }
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+class Engine {
+ public:
+  Engine(int listener, const Options& options) : listener_(listener), devices_(options) {}
+
+  void serve() {
+    bool hadOne = false;
+    while (!hadOne || !connections_.empty()) {
+      std::optional<Devices::Time> next;
+      const bool ran = devices_.step(next);
+      if (ran) {
+        answerWaiting();
+      }
+      int timeout = ran ? 0 : -1;
+      if (!ran && next) {
+        const auto left = *next - std::chrono::steady_clock::now();
+        timeout = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+      }
+      std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
+      for (const Connection& c : connections_) {
+        polled.push_back({c.socket, POLLIN, 0});
+      }
+      if (poll(polled.data(), polled.size(), std::max(timeout, -1)) <= 0) {
+        continue;
+      }
+      for (size_t i = polled.size(); i-- > 1;) {
+        if (polled[i].revents != 0 && !receive(connections_[i - 1])) {
+          leave(i - 1);
+        }
+      }
+      if (polled[0].revents != 0) {
+        const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+        if (socket >= 0) {
+          connections_.push_back({.socket = socket});
+          hadOne = true;
+        }
+      }
+    }
+  }
+
+ private:
+  void leave(size_t i) {
+    const Connection gone = connections_[i];
+    close(gone.socket);
+    connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(i));
+    const auto it = processes_.find(gone.process);
+    if (it == processes_.end() || --it->second.connections > 0) {
+      return;
+    }
+    for (const std::string& what : devices_.forget(gone.process)) {
+      std::fprintf(stderr, "simulated GPU: process %llu ended without freeing %s\n",
+                   static_cast<unsigned long long>(it->second.pid), what.c_str());
+    }
+    processes_.erase(it);
+  }
+
+  void reply(const Connection& c, Reply r, std::string text = {}) {
+    if (!devices_.reports().empty()) {  // whatever was asked: the program has done something wrong
+      r.status = kReport;
+      text.clear();
+      for (const std::string& what : devices_.reports()) {
+        text += what + "\n";
+      }
+    }
+    r.payload = text.size();
+    const std::string bytes = std::string(reinterpret_cast<const char*>(&r), sizeof r) + text;
+    for (size_t sent = 0; sent < bytes.size();) {
+      const ssize_t n = send(c.socket, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) {
+        return;
+      }
+      sent += static_cast<size_t>(n);
+    }
+  }
+
+  void answerWaiting() {
+    for (Connection& c : connections_) {
+      answerIfEnded(c);
+    }
+  }
+
+  void answerIfEnded(Connection& c) {
+    const auto hasEnded = [&](const Devices::Mark& m) { return devices_.hasEnded(m); };
+    if (!c.waits || (devices_.reports().empty() && !std::ranges::all_of(c.awaited, hasEnded))) {
+      return;
+    }
+    for (const Devices::Mark& m : c.awaited) {
+      devices_.tellHost(c.process, m);
+    }
+    c.waits = false;
+    reply(c, {});
+  }
+
+  void wait(Connection& c, std::vector<Devices::Mark> marks) {
+    c.awaited = std::move(marks);
+    c.waits = true;
+    answerIfEnded(c);
+  }
+
+  // False if the connection has ended.
+  bool receive(Connection& c) {
+    Request r;
+    int descriptor = -1;
+    iovec part{&r, sizeof r};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t n = recvmsg(c.socket, &message, MSG_CMSG_CLOEXEC);
+    if (n <= 0 || !readAll(c.socket, reinterpret_cast<char*>(&r) + n, sizeof r - static_cast<size_t>(n))) {
+      return false;
+    }
+    if (const cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr && h->cmsg_type == SCM_RIGHTS) {
+      std::memcpy(&descriptor, CMSG_DATA(h), sizeof descriptor);
+    }
+    std::string payload(r.payload, '\0');
+    if (!readAll(c.socket, payload.data(), payload.size())) {
+      return false;
+    }
+    if (r.call == Call::Hello) {
+      return welcome(c, r, descriptor);
+    }
+    answer(c, r, payload);
+    return true;
+  }
+
+  bool welcome(Connection& c, const Request& r, int pinned) {
+    auto it = std::ranges::find_if(processes_, [&](const auto& p) { return p.second.pid == r.a; });
+    if (it == processes_.end()) {
+      const uint64_t number = nextProcess_++;
+      void* const at = reinterpret_cast<void*>(kPinnedBase + number * kPinnedStride);
+      const int rights = PROT_READ | PROT_WRITE;
+      if (pinned < 0 || mmap(at, kPinnedStride, rights, MAP_SHARED | MAP_FIXED_NOREPLACE, pinned, 0) == MAP_FAILED) {
+        std::perror("simulated GPU: mmap of pinned memory");
+        return false;
+      }
+      it = processes_.emplace(number, Process{.pid = r.a}).first;
+    }
+    if (pinned >= 0) {
+      close(pinned);
+    }
+    it->second.connections++;
+    c.process = it->first;
+    reply(c, {.value = c.process});
+    return true;
+  }
+
+  void answer(Connection& c, const Request& r, const std::string& payload) {
+    Reply a;
+    std::string text;
+    const auto expectStream = [&] { return devices_.isStream(r.stream); };
+    const auto expectEvent = [&] { return devices_.isEvent(r.a); };
+    if (r.device >= devices_.options().devices) {
+      a.status = kInvalidDevice;
+      return reply(c, a);
+    }
+    using enum Call;
+    using Kind = Work::Kind;
+    switch (r.call) {
+      case Hello:
+        break;
+      case DeviceCount:
+        a.value = devices_.options().devices;
+        break;
+      case Allocate:
+        a.status = devices_.allocate(r, c.process, a.value);
+        break;
+      case Free:
+        if (r.stream == kNow) {  // waits for all work of the device, as the real one does
+          freeAfterAllWork(c, r);
+          return;
+        }
+        a.status = devices_.free(r, c.process);
+        break;
+      case Copy:
+        a.status = devices_.enqueue(r, c.process, {.kind = Kind::Copy, .to = r.a, .from = r.b, .bytes = r.bytes});
+        break;
+      case Fill:
+        a.status = devices_.enqueue(r, c.process, {.kind = Kind::Fill, .to = r.a, .from = r.b, .bytes = r.bytes});
+        break;
+      case LoadFunction: {
+        const size_t end = payload.find('\0');
+        a.status = devices_.loadFunction(payload.substr(0, end), payload.substr(end + 1), a, text);
+        break;
+      }
+      case Launch: {
+        Work work{.kind = Kind::Launch};
+        std::memcpy(&work.shape, payload.data(), sizeof work.shape);
+        work.parameters = payload.substr(sizeof work.shape);
+        a.status = devices_.enqueue(r, c.process, std::move(work));
+        break;
+      }
+      case StreamCreate:
+        a.status = devices_.createStream(r.device, c.process, a.value);
+        break;
+      case StreamDestroy:
+        a.status = devices_.destroyStream(r.stream);
+        break;
+      case StreamWait:
+        if (expectStream()) {
+          return wait(c, {devices_.markOfStream(r.stream)});
+        }
+        a.status = kInvalidHandle;
+        break;
+      case StreamQuery:
+        a.status = !expectStream() ? kInvalidHandle : query(c, devices_.markOfStream(r.stream));
+        break;
+      case StreamWaitEvent:
+        a.status = !expectEvent() ? kInvalidHandle : devices_.enqueue(r, c.process, {.kind = Kind::Wait, .event = r.a});
+        break;
+      case EventCreate:
+        a.value = devices_.createEvent();
+        break;
+      case EventDestroy:
+        a.status = devices_.destroyEvent(r.a);
+        break;
+      case EventRecord:
+        a.status =
+            !expectEvent() ? kInvalidHandle : devices_.enqueue(r, c.process, {.kind = Kind::Record, .event = r.a});
+        break;
+      case EventWait:
+        if (expectEvent()) {
+          return wait(c, {devices_.markOfEvent(r.a)});
+        }
+        a.status = kInvalidHandle;
+        break;
+      case EventQuery:
+        a.status = !expectEvent() ? kInvalidHandle : query(c, devices_.markOfEvent(r.a));
+        break;
+      case DeviceWait:
+        return wait(c, allWork(c, r.device));
+      case MemoryInfo:
+        a.value = devices_.memory(r.device).total() - devices_.memory(r.device).used();
+        a.more = devices_.memory(r.device).total();
+        break;
+    }
+    reply(c, a, text);
+  }
+
+  std::vector<Devices::Mark> allWork(const Connection& c, uint32_t device) const {
+    std::vector<Devices::Mark> marks;
+    for (const uint64_t stream : devices_.streamsOf(c.process, device)) {
+      marks.push_back(devices_.markOfStream(stream));
+    }
+    return marks;
+  }
+
+  int32_t query(const Connection& c, const Devices::Mark& mark) {
+    if (!devices_.hasEnded(mark)) {
+      return kNotReady;
+    }
+    devices_.tellHost(c.process, mark);
+    return kSuccess;
+  }
+
+  void freeAfterAllWork(Connection& c, const Request& r) {
+    const std::vector<Devices::Mark> marks = allWork(c, r.device);
+    std::optional<Devices::Time> next;
+    const auto hasEnded = [&](const Devices::Mark& m) { return devices_.hasEnded(m); };
+    while (devices_.reports().empty() && !std::ranges::all_of(marks, hasEnded)) {
+      if (!devices_.step(next)) {
+        usleep(50);
+      }
+      answerWaiting();
+    }
+    Reply a;
+    a.status = devices_.free(r, c.process);
+    reply(c, a);
+  }
+
+  int listener_;
+  Devices devices_;
+  std::vector<Connection> connections_;
+  std::map<uint64_t, Process> processes_;
+  uint64_t nextProcess_ = 0;
+};
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: simgpu_engine SOCKET\n");
+    return 2;
+  }
+  const std::string path = argv[1];
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  if (path.size() >= sizeof address.sun_path) {
+    std::fprintf(stderr, "simulated GPU: the path of the socket is too long: %s\n", path.c_str());
+    return 2;
+  }
+  path.copy(address.sun_path, path.size());
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(listener, 64) != 0) {
+    std::perror("simulated GPU: socket of the engine");
+    return 2;
+  }
+  const char* const folder = std::getenv("SIMGPU_KERNELS");
+  Options options{.devices = setting("SIMGPU_DEVICES", 1),
+                  .memory = setting("SIMGPU_MEMORY", uint64_t{1} << 30),
+                  .seed = setting("SIMGPU_SEED", 1),
+                  .longestDelay = std::chrono::microseconds(setting("SIMGPU_DELAY", 300)),
+                  .kernels = folder == nullptr ? path.substr(0, path.rfind('/')) + "/kernels" : folder};
+  std::puts("ready");  // whoever started the engine waits for this line
+  std::fflush(stdout);
+  close(1);
+  Engine(listener, options).serve();
+  unlink(path.c_str());
+  rmdir(path.substr(0, path.rfind('/')).c_str());  // unless it is the folder of a job
+  return 0;
+}
+
+}  // namespace
+}  // namespace simgpu
+
+int main(int argc, char** argv) { return simgpu::main(argc, argv); }

@@ -1,0 +1,49 @@
+// Which operations are ordered before which, and which bytes they touch: two that touch the same byte, one of them writing, must be ordered.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace simgpu {
+
+// By stream: how many of its operations are known to have ended.
+class Clock {
+ public:
+  void join(const Clock& other);
+  void know(uint64_t stream, uint64_t number);
+  bool knows(uint64_t stream, uint64_t number) const;
+
+ private:
+  std::map<uint64_t, uint64_t> numbers_;
+};
+
+// An operation on a stream, numbered from 1 in the order of the stream.
+struct Operation {
+  uint64_t stream = 0;
+  uint64_t number = 0;
+  Clock before;      // what is ordered before it
+  std::string name;  // for reports: "cuMemcpyHtoDAsync #12 on stream 3"
+};
+
+class Accesses {
+ public:
+  // Returns the operation that is not ordered before `by` but touched one of these bytes, where one of the two writes; else nothing.
+  std::shared_ptr<const Operation> touch(uint64_t begin, uint64_t end, bool writes,
+                                         const std::shared_ptr<const Operation>& by);
+
+ private:
+  struct Bytes {
+    uint64_t end = 0;
+    std::shared_ptr<const Operation> writer;
+    std::vector<std::shared_ptr<const Operation>> readers;  // since the write
+  };
+  // Makes `at` a border of ranges.
+  void cut(uint64_t at);
+
+  std::map<uint64_t, Bytes> bytes_;  // by their begin; do not overlap
+};
+
+}  // namespace simgpu

@@ -1,0 +1,319 @@
+#include "work.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace simgpu {
+
+namespace {
+
+bool isPinned(uint64_t begin, uint64_t bytes, uint64_t process) {
+  const uint64_t base = kPinnedBase + process * kPinnedStride;
+  return begin >= base && bytes <= kPinnedStride && begin - base <= kPinnedStride - bytes;
+}
+
+}  // namespace
+
+Devices::Devices(const Options& options) : options_(options), random_(options.seed) {
+  for (uint64_t d = 0; d < options.devices; d++) {
+    memories_.push_back(std::make_unique<Memory>(d, options.memory));
+  }
+}
+
+Memory* Devices::memoryOf(uint64_t address) {
+  for (const std::unique_ptr<Memory>& m : memories_) {
+    if (m->contains(address)) {
+      return m.get();
+    }
+  }
+  return nullptr;
+}
+
+// -- calls of the host ------------------------------------------------------------------------------------------------
+
+int32_t Devices::allocate(const Request& r, uint64_t process, uint64_t& address) {
+  if (r.bytes == 0) {
+    return kInvalidValue;
+  }
+  Memory& memory = *memories_[r.device];
+  const std::optional<uint64_t> at =
+      memory.allocate(r.bytes, process, std::string(r.name) + " of " + std::to_string(r.bytes) + " bytes");
+  if (!at) {
+    return kOutOfMemory;
+  }
+  address = *at;
+  memory.poison(address);
+  if (r.stream == kNow) {
+    return kSuccess;
+  }
+  memory.at(address)->isLive = false;
+  return enqueue(r, process, {.kind = Work::Kind::Allocate, .to = address});
+}
+
+int32_t Devices::free(const Request& r, uint64_t process) {
+  Memory* const memory = memoryOf(r.a);
+  Allocation* const a = memory == nullptr ? nullptr : memory->at(r.a);
+  if (a == nullptr || a->isFreed) {
+    return kInvalidValue;
+  }
+  a->isFreed = true;
+  if (r.stream != kNow) {
+    return enqueue(r, process, {.kind = Work::Kind::Free, .to = r.a});
+  }
+  memory->free(r.a);
+  return kSuccess;
+}
+
+int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
+  const auto it = streams_.find(r.stream);
+  if (it == streams_.end() || it->second.isDestroyed) {
+    return kInvalidHandle;
+  }
+  using enum Work::Kind;
+  if (work.kind == Copy || work.kind == Fill) {
+    for (const uint64_t at : {work.to, work.kind == Copy ? work.from : work.to}) {
+      if (!isDeviceAddress(at) && !isPinned(at, work.bytes, process)) {
+        return kInvalidValue;
+      }
+    }
+  }
+  if (work.kind == Launch && !functions_.contains(work.shape.function)) {
+    return kInvalidHandle;
+  }
+  Stream& s = it->second;
+  const auto operation = std::make_shared<Operation>();
+  operation->stream = r.stream;
+  operation->number = ++s.enqueued;
+  operation->name = std::string(r.name);
+  if (work.kind == Launch) {
+    operation->name += " of " + functions_.at(work.shape.function).name;
+  }
+  operation->name += " (operation " + std::to_string(s.enqueued) + " of stream " + std::to_string(r.stream) + ")";
+  s.clock.join(hosts_[process]);
+  Mark awaited;
+  if (work.kind == Wait) {
+    awaited = events_.at(work.event);
+    s.clock.join(awaited.clock);
+  }
+  operation->before = s.clock;
+  s.clock.know(r.stream, s.enqueued);
+  if (work.kind == Record) {
+    events_.at(work.event) = markOfStream(r.stream);
+  }
+  const std::chrono::microseconds delay(random_() % static_cast<uint64_t>(options_.longestDelay.count() + 1));
+  const Time start = s.queue.empty() ? std::chrono::steady_clock::now() : s.queue.back().due;
+  s.queue.push_back({operation, std::move(work), awaited, start + delay});
+  return kSuccess;
+}
+
+int32_t Devices::loadFunction(const std::string& name, const std::string& text, Reply& reply, std::string& why) {
+  uint64_t& id = functionsByText_[name + '\0' + text];
+  if (id == 0) {
+    if (text.find(name + "(") == std::string::npos) {
+      return kNotFound;
+    }
+    auto [kernel, reason] = compileKernel(name, text, options_.kernels);
+    if (!reason.empty()) {
+      why = reason;
+      return kReport;
+    }
+    id = ++lastHandle_;
+    functions_[id] = kernel;
+  }
+  reply.value = id;
+  reply.more = functions_.at(id).parameterBytes;
+  return kSuccess;
+}
+
+int32_t Devices::createStream(uint32_t device, uint64_t process, uint64_t& stream) {
+  stream = ++lastHandle_;
+  streams_[stream].device = device;
+  streams_[stream].process = process;
+  return kSuccess;
+}
+
+int32_t Devices::destroyStream(uint64_t stream) {
+  const auto it = streams_.find(stream);
+  if (it == streams_.end() || it->second.isDestroyed) {
+    return kInvalidHandle;
+  }
+  it->second.isDestroyed = true;  // its work goes on
+  return kSuccess;
+}
+
+uint64_t Devices::createEvent() {
+  events_[++lastHandle_];
+  return lastHandle_;
+}
+
+int32_t Devices::destroyEvent(uint64_t event) { return events_.erase(event) == 1 ? kSuccess : kInvalidHandle; }
+
+Devices::Mark Devices::markOfStream(uint64_t stream) const {
+  const Stream& s = streams_.at(stream);
+  return {.stream = stream, .number = s.enqueued, .clock = s.clock};
+}
+
+bool Devices::hasEnded(const Mark& mark) const {
+  const auto it = streams_.find(mark.stream);
+  return it == streams_.end() || it->second.ended >= mark.number;
+}
+
+std::vector<uint64_t> Devices::streamsOf(uint64_t process, uint32_t device) const {
+  std::vector<uint64_t> own;
+  for (const auto& [id, s] : streams_) {
+    if (s.process == process && s.device == device) {
+      own.push_back(id);
+    }
+  }
+  return own;
+}
+
+std::vector<std::string> Devices::forget(uint64_t process) {
+  std::vector<std::string> left;
+  for (auto it = streams_.begin(); it != streams_.end();) {
+    if (it->second.process != process) {
+      ++it;
+      continue;
+    }
+    it = streams_.erase(it);
+  }
+  for (const std::unique_ptr<Memory>& memory : memories_) {
+    std::vector<uint64_t> own;
+    for (const auto& [at, a] : memory->allocations()) {
+      if (a.process == process) {
+        own.push_back(at);
+        if (!a.isFreed) {
+          left.push_back(a.call);
+        }
+      }
+    }
+    for (const uint64_t at : own) {
+      memory->free(at);
+    }
+  }
+  return left;
+}
+
+// -- work -------------------------------------------------------------------------------------------------------------
+
+bool Devices::step(std::optional<Time>& next) {
+  const Time now = std::chrono::steady_clock::now();
+  std::vector<Stream*> ready;
+  next.reset();
+  for (auto it = streams_.begin(); it != streams_.end();) {
+    Stream& s = it->second;
+    if (s.queue.empty()) {
+      it = s.isDestroyed ? streams_.erase(it) : std::next(it);
+      continue;
+    }
+    const Queued& q = s.queue.front();
+    const bool waits = q.work.kind == Work::Kind::Wait && !hasEnded(q.awaited);
+    if (!waits && q.due <= now) {
+      ready.push_back(&s);
+    } else if (!waits && (!next || q.due < *next)) {
+      next = q.due;
+    }
+    ++it;
+  }
+  if (ready.empty()) {
+    return false;
+  }
+  Stream& s = *ready[random_() % ready.size()];
+  run(s, s.queue.front());
+  s.ended = s.queue.front().operation->number;
+  s.queue.pop_front();
+  return true;
+}
+
+void Devices::report(const Operation& by, const std::string& what) { reports_.push_back(by.name + ": " + what); }
+
+bool Devices::access(uint64_t begin, uint64_t bytes, bool writes, const std::shared_ptr<const Operation>& by) {
+  if (bytes == 0) {
+    return true;
+  }
+  if (Memory* const memory = memoryOf(begin)) {
+    if (const std::string why = memory->refusal(begin, begin + bytes); !why.empty()) {
+      report(*by, std::string(writes ? "writes " : "reads ") + why);
+      return false;
+    }
+    if (writes) {
+      memory->noteWritten(begin, begin + bytes);
+    } else if (const std::optional<uint64_t> at = memory->unwritten(begin, begin + bytes)) {
+      report(*by, "reads bytes that nobody has written, the first at " + std::to_string(*at - begin) + " of " +
+                      std::to_string(bytes));
+      return false;
+    }
+  }
+  if (const auto other = accesses_.touch(begin, begin + bytes, writes, by)) {
+    report(*by, std::string(writes ? "writes" : "reads") + " bytes of " + other->name +
+                    ", and nothing orders the two: an event or a wait is missing");
+    return false;
+  }
+  return true;
+}
+
+void Devices::run(Stream& stream, Queued& q) {
+  using enum Work::Kind;
+  switch (q.work.kind) {
+    case Allocate: {
+      Memory& memory = *memoryOf(q.work.to);
+      Allocation& a = *memory.at(q.work.to);
+      a.isLive = true;
+      if (const auto other = accesses_.touch(q.work.to, q.work.to + a.bytes, true, q.operation)) {
+        report(*q.operation, "takes memory that " + other->name + " uses, and nothing orders the two");
+      }
+      break;
+    }
+    case Free: {
+      Memory& memory = *memoryOf(q.work.to);
+      const Allocation& a = *memory.at(q.work.to);
+      if (!a.isLive) {
+        report(*q.operation, "frees memory that is not allocated at this place of the stream");
+      } else if (const auto other = accesses_.touch(q.work.to, q.work.to + a.bytes, true, q.operation)) {
+        report(*q.operation,
+               "frees memory that " + other->name + " uses, and nothing orders the two: an event or a wait is missing");
+      }
+      memory.free(q.work.to);
+      break;
+    }
+    case Copy:
+      copy(q);
+      break;
+    case Fill:
+      if (access(q.work.to, q.work.bytes, true, q.operation)) {
+        std::memset(reinterpret_cast<void*>(q.work.to), static_cast<int>(q.work.from), q.work.bytes);
+      }
+      break;
+    case Launch:
+      launch(q, *memories_[stream.device]);
+      break;
+    case Record:
+    case Wait:
+      break;
+  }
+}
+
+void Devices::copy(const Queued& q) {
+  const Work& w = q.work;
+  if (access(w.from, w.bytes, false, q.operation) && access(w.to, w.bytes, true, q.operation)) {
+    std::memmove(reinterpret_cast<void*>(w.to), reinterpret_cast<const void*>(w.from), w.bytes);
+  }
+}
+
+void Devices::launch(const Queued& q, Memory& memory) {
+  const Run run = runKernel(functions_.at(q.work.shape.function), q.work.shape, q.work.parameters, memory, random_());
+  for (const std::string& fault : run.faults) {
+    report(*q.operation, fault);
+  }
+  for (const bool writes : {false, true}) {
+    for (const auto& [begin, end] : writes ? run.written : run.read) {
+      if (const auto other = accesses_.touch(begin, end, writes, q.operation)) {
+        report(*q.operation, std::string(writes ? "writes" : "reads") + " bytes of " + other->name +
+                                 ", and nothing orders the two: an event or a wait is missing");
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace simgpu

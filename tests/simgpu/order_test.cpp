@@ -1,0 +1,164 @@
+// Streams and events on the simulated GPU: programs that order what they must, and the same programs without one wait.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "simgpu/simulated.h"
+
+namespace meshfuse {
+namespace {
+
+using cuda::DevicePointer;
+using cuda::Stream;
+
+constexpr size_t kOrdered = 1000;
+constexpr size_t kOrderedBytes = kOrdered * sizeof(float);
+constexpr const char* kUnordered = "nothing orders the two";
+
+// Pinned: 0, 1, 2, ...
+float* counted(Simulated& gpu) {
+  float* const host = gpu.pinned(kOrdered);
+  std::iota(host, host + kOrdered, 0.0F);
+  return host;
+}
+
+void expectTwice(const float* z) {
+  for (size_t i = 0; i < kOrdered; i++) {
+    require(z[i] == 2 * static_cast<float>(i), "z is twice x");
+  }
+}
+
+// x goes to the device on one stream, the kernel runs on another, and z comes back on a third one.
+void onThreeStreams(Simulated& gpu, bool waitsForX, bool waitsForZ, bool waitsOnTheHost) {
+  const cuda::Function twice = gpu.kernel(kTwice, "twice");
+  float* const x = counted(gpu);
+  float* const z = gpu.pinned(kOrdered);
+  const DevicePointer dx = gpu.allocate(kOrderedBytes);
+  const DevicePointer dz = gpu.allocate(kOrderedBytes);
+  const Stream in = gpu.stream();
+  const Stream run = gpu.stream();
+  const Stream out = gpu.stream();
+  const cuda::Event hasX = gpu.event();
+  const cuda::Event hasZ = gpu.event();
+  gpu.expect(gpu.copyToDeviceAsync(dx, x, kOrderedBytes, in), "copy");
+  gpu.expect(gpu.eventRecord(hasX, in), "record");
+  if (waitsForX) {
+    gpu.expect(gpu.streamWaitEvent(run, hasX, 0), "wait");
+  }
+  gpu.launch(twice, 16, 64, TwiceArguments{dx, dz, kOrdered}, run);
+  gpu.expect(gpu.eventRecord(hasZ, run), "record");
+  if (waitsForZ) {
+    gpu.expect(gpu.streamWaitEvent(out, hasZ, 0), "wait");
+  }
+  gpu.expect(gpu.copyToHostAsync(z, dz, kOrderedBytes, out), "copy");
+  if (waitsOnTheHost) {
+    gpu.expect(gpu.streamSynchronize(out), "synchronize");
+    expectTwice(z);
+  }
+}
+
+TEST(SimulatedOrder, EventsOrderStreams) {
+  expectFine([](Simulated& gpu) { onThreeStreams(gpu, true, true, true); });
+}
+
+TEST(SimulatedOrder, AMissingWaitForACopyIsFound) {
+  expectReport("cuLaunchKernelEx of twice.*(written|" + std::string(kUnordered) + ")",
+               [](Simulated& gpu) { onThreeStreams(gpu, false, true, true); });
+}
+
+TEST(SimulatedOrder, AMissingWaitForAKernelIsFound) {
+  expectReport("(written|" + std::string(kUnordered) + ")",
+               [](Simulated& gpu) { onThreeStreams(gpu, true, false, true); });
+}
+
+// An event that is recorded before the work that it is to stand for
+TEST(SimulatedOrder, AnEventRecordedTooSoonIsFound) {
+  const auto program = [](bool isTooSoon) {
+    return [=](Simulated& gpu) {
+      const DevicePointer a = gpu.allocate(kOrderedBytes);
+      const Stream first = gpu.stream();
+      const Stream second = gpu.stream();
+      const cuda::Event event = gpu.event();
+      if (isTooSoon) {
+        gpu.expect(gpu.eventRecord(event, first), "record");
+      }
+      gpu.expect(gpu.fillAsync(a, 1, kOrderedBytes, first), "fill");
+      if (!isTooSoon) {
+        gpu.expect(gpu.eventRecord(event, first), "record");
+      }
+      gpu.expect(gpu.streamWaitEvent(second, event, 0), "wait");
+      gpu.expect(gpu.fillAsync(a, 2, kOrderedBytes, second), "fill");
+      gpu.expect(gpu.streamSynchronize(second), "synchronize");
+      gpu.expect(gpu.streamSynchronize(first), "synchronize");
+    };
+  };
+  expectFine(program(false));
+  expectReport(kUnordered, program(true));
+}
+
+TEST(SimulatedOrder, TheHostOrdersWhatItHasWaitedFor) {
+  const auto program = [](bool waits) {
+    return [=](Simulated& gpu) {
+      const DevicePointer a = gpu.allocate(kOrderedBytes);
+      const Stream first = gpu.stream();
+      const Stream second = gpu.stream();
+      gpu.expect(gpu.fillAsync(a, 1, kOrderedBytes, first), "fill");
+      if (waits) {
+        gpu.expect(gpu.streamSynchronize(first), "synchronize");
+      }
+      gpu.expect(gpu.fillAsync(a, 2, kOrderedBytes, second), "fill");
+      gpu.expect(gpu.contextSynchronize(), "synchronize");
+    };
+  };
+  expectFine(program(true));
+  expectReport(kUnordered, program(false));
+}
+
+TEST(SimulatedOrder, ReadersNeedNoOrderAmongThemselves) {
+  expectFine([](Simulated& gpu) {
+    const DevicePointer a = gpu.allocate(kOrderedBytes);
+    const Stream first = gpu.stream();
+    gpu.expect(gpu.fillAsync(a, 1, kOrderedBytes, first), "fill");
+    gpu.expect(gpu.streamSynchronize(first), "synchronize");
+    for (int i = 0; i < 4; i++) {
+      gpu.expect(gpu.copyOnDeviceAsync(gpu.allocate(kOrderedBytes), a, kOrderedBytes, gpu.stream()), "copy");
+    }
+  });
+}
+
+// Work proceeds by itself, after random delays: a host that does not wait sees old bytes sooner or later.
+TEST(SimulatedOrder, AHostThatDoesNotWaitSeesOldBytes) {
+  expectFine([](Simulated& gpu) {
+    const DevicePointer a = gpu.allocate(kOrderedBytes);
+    const Stream stream = gpu.stream();
+    gpu.expect(gpu.fillAsync(a, 1, kOrderedBytes, stream), "fill");
+    auto* const host = reinterpret_cast<volatile unsigned char*>(gpu.pinned(kOrdered));
+    for (bool isOld = false; !isOld;) {
+      *host = 0;
+      gpu.expect(gpu.copyToHostAsync(const_cast<unsigned char*>(host), a, 1, stream), "copy");
+      isOld = *host == 0;
+      gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+      require(*host == 1, "the copy has ended");
+    }
+  });
+}
+
+TEST(SimulatedOrder, QueriesSayWhenWorkHasEnded) {
+  expectFine([](Simulated& gpu) {
+    const DevicePointer a = gpu.allocate(kOrderedBytes);
+    const Stream stream = gpu.stream();
+    const cuda::Event event = gpu.event();
+    require(gpu.eventQuery(event) == cuda::Result::Success, "an event that was never recorded lets all pass");
+    gpu.expect(gpu.fillAsync(a, 1, kOrderedBytes, stream), "fill");
+    gpu.expect(gpu.eventRecord(event, stream), "record");
+    while (gpu.eventQuery(event) == cuda::Result::NotReady) {
+    }
+    while (gpu.streamQuery(stream) == cuda::Result::NotReady) {
+    }
+    gpu.expect(gpu.fillAsync(a, 2, kOrderedBytes, gpu.stream()), "fill");  // the query has told the host
+  });
+}
+
+}  // namespace
+}  // namespace meshfuse

@@ -1,0 +1,98 @@
+// What the stand-in for libcuda and the engine say to each other over a Unix socket: requests with one reply each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace simgpu {
+
+// Device memory and pinned memory have the same addresses in all processes of a job. Host access to device memory is a fault: clients map
+// these addresses without rights.
+inline constexpr uint64_t kDeviceBase = 0x7c0000000000;
+inline constexpr uint64_t kDeviceStride = uint64_t{1} << 37;  // from the memory of a device to that of the next one
+inline constexpr uint64_t kMostDevices = 16;
+inline constexpr uint64_t kPinnedBase = 0x7a0000000000;
+inline constexpr uint64_t kPinnedStride = uint64_t{1}
+                                          << 33;  // from the pinned memory of a process to that of the next one
+
+inline constexpr bool isDeviceAddress(uint64_t a) {
+  return a >= kDeviceBase && a < kDeviceBase + kMostDevices * kDeviceStride;
+}
+
+enum class Call : uint32_t {
+  Hello,        // a: process id; pinned memory as a descriptor with the request. Reply: value the number of the process
+  DeviceCount,  // reply: value
+  Allocate,     // bytes; in the order of `stream`, or at once if it is kNow. Reply: value the address
+  Free,         // a: address; in the order of `stream`, or at once
+  Copy,         // a: to, b: from, bytes
+  Fill,         // a: to, b: value of each byte, bytes
+  LoadFunction,  // payload: name, a zero, the image. Reply: value the function, more the bytes of its parameters
+  Launch,        // payload: LaunchShape, parameters
+  StreamCreate,  // reply: value
+  StreamDestroy,
+  StreamWait,       // the reply comes when all work of `stream` has ended
+  StreamQuery,      // reply: kNotReady if work is left
+  StreamWaitEvent,  // a: event
+  EventCreate,
+  EventDestroy,  // a
+  EventRecord,   // a
+  EventWait,     // a
+  EventQuery,    // a
+  DeviceWait,    // the reply comes when all work of the process on the device has ended
+  MemoryInfo,    // reply: value free, more total bytes
+};
+
+inline constexpr uint64_t kNow = ~uint64_t{0};  // in place of a stream
+
+struct Request {
+  Call call = Call::Hello;
+  uint32_t device = 0;
+  uint64_t stream = 0;
+  uint64_t a = 0;
+  uint64_t b = 0;
+  uint64_t bytes = 0;
+  uint64_t payload = 0;  // bytes that follow
+  char name[32] = {};    // of the function that the program called
+};
+
+struct Reply {
+  int32_t status = 0;  // of CUDA; kReport: the payload says what the program did wrong, and the client ends it
+  uint64_t value = 0;
+  uint64_t more = 0;
+  uint64_t payload = 0;
+};
+
+struct LaunchShape {
+  uint64_t function = 0;
+  uint32_t blocks = 1;
+  uint32_t threads = 1;
+  uint32_t cluster = 1;
+  uint32_t shared = 0;
+};
+
+enum Status : int32_t {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kInvalidContext = 201,
+  kInvalidHandle = 400,
+  kNotFound = 500,
+  kNotReady = 600,
+  kLaunchFailed = 719,
+  kReport = -1,
+};
+
+inline constexpr int kExitStatus = 86;  // of a program that did something wrong
+
+// An image that the stand-in for NVRTC makes and libcuda loads: the header, then the text.
+struct ImageHeader {
+  char magic[16] = "simulated cubin";
+  uint64_t bytes = 0;  // of the text
+  char architecture[16] = {};
+};
+
+}  // namespace simgpu
