@@ -197,7 +197,8 @@ TEST_F(HostsTest, StrangersTakeNoPlaceAndHoldUpNobody) {
     settle(std::min(rank, kRanks - 1));
     setenv("WORLD_SIZE", std::to_string(kRanks).c_str(), 1);
     if (rank < kRanks) {
-      counters.await(0, 1);
+      // Rank 0 listens for the ranks once the stranger has begun; the others come once the stranger has a connection.
+      counters.await(rank == 0 ? 0 : 2, 1);
       const std::unique_ptr<Communicator> world = openWorld({.deadline = kFailureDeadline});
       for (int64_t i = 0; i < 200; ++i) {
         callAllReduce(*world, world->world(), 1000);
