@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "codegen/cuda/emit.h"
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "exec/compile.h"
 #include "figures.h"

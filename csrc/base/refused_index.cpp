@@ -19,6 +19,11 @@ RefusedIndexScope::RefusedIndexScope(RefusedIndex& record) noexcept : outer_(cur
 
 RefusedIndexScope::~RefusedIndexScope() { current = outer_; }
 
+void throwRefusedIndex(std::string_view step, int64_t index, int64_t extent) {
+  throw RefusedIndexError(fmt::format("[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}",
+                                      step, index, extent, extent));
+}
+
 void refuseIndex(int64_t index, int64_t extent) noexcept {
   if (current != nullptr) {
     current->record(index, extent);

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -43,6 +44,9 @@ class RefusedIndexScope {
  private:
   RefusedIndex* outer_;
 };
+
+// RefusedIndexError of a step.
+[[noreturn]] void throwRefusedIndex(std::string_view step, int64_t index, int64_t extent);
 
 // `index` is not in [0, extent). Outside of any scope it is not reported.
 void refuseIndex(int64_t index, int64_t extent) noexcept;

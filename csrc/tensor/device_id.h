@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace meshfuse {
 
@@ -18,6 +19,8 @@ struct DeviceId {
   std::string toString() const {
     return kind == Kind::Cpu ? "cpu" : (kind == Kind::Cuda ? "cuda:" : "ext:") + std::to_string(index);
   }
+  // Of "cpu", "cuda" (the first GPU), "cuda:3" or "ext:0". UserError if the text is none of them.
+  static DeviceId parse(std::string_view text);
   friend bool operator==(const DeviceId&, const DeviceId&) = default;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <mutex>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<DeviceMemory>> devices;  // never removed: tensors refer to them
+  DeviceOpener opener = nullptr;
 
   DeviceMemory* find(DeviceId id) const {
     const auto found = std::ranges::find(devices, id, &DeviceMemory::id);
@@ -31,6 +33,21 @@ std::atomic<DeviceMemory*> memoryOfDefault{nullptr};  // null: the CPU
 
 }  // namespace
 
+DeviceId DeviceId::parse(std::string_view text) {
+  if (text == "cpu") {
+    return cpu();
+  }
+  const size_t colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  const std::string_view digits = colon == std::string_view::npos ? "0" : text.substr(colon + 1);
+  int32_t index = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  const bool isNumber = read.ec == std::errc() && read.ptr == digits.data() + digits.size() && index >= 0;
+  check(isNumber && (kind == "cuda" || (kind == "ext" && colon != std::string_view::npos)),
+        "[device] \"{}\" is no device; expected cpu, or such as cuda:0", text);
+  return {kind == "cuda" ? Kind::Cuda : Kind::Extension, index};
+}
+
 void registerDevice(std::shared_ptr<DeviceMemory> memory) {
   check(memory != nullptr, "[device] the device is null; give one");
   const DeviceId id = memory->id();
@@ -41,10 +58,22 @@ void registerDevice(std::shared_ptr<DeviceMemory> memory) {
   r.devices.push_back(std::move(memory));
 }
 
+void openDevicesWith(DeviceOpener opener) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  r.opener = opener;
+}
+
 DeviceMemory& registeredDevice(DeviceId id) {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
-  DeviceMemory* const found = r.find(id);
+  DeviceMemory* found = r.find(id);
+  if (found == nullptr && r.opener != nullptr) {
+    if (std::shared_ptr<DeviceMemory> opened = r.opener(id); opened != nullptr) {
+      found = opened.get();
+      r.devices.push_back(std::move(opened));
+    }
+  }
   if (found == nullptr) {
     const auto nameOf = [](const std::shared_ptr<DeviceMemory>& d) { return ", " + d->id().toString(); };
     throwUserError(

@@ -22,7 +22,10 @@ class DeviceMemory {
 
 // Makes a device known by its id, until the process ends. UserError if the id is taken, or is that of the CPU. Thread-safe.
 void registerDevice(std::shared_ptr<DeviceMemory> memory);
-// UserError that lists the devices if there is no such device. Thread-safe.
+// How a device is made when it is first asked for; null for ids that only registerDevice makes known. Set before main().
+using DeviceOpener = std::shared_ptr<DeviceMemory> (*)(DeviceId id);
+void openDevicesWith(DeviceOpener opener);
+// UserError that lists the devices if there is no such device; what the opener throws. Thread-safe.
 [[nodiscard]] DeviceMemory& registeredDevice(DeviceId id);
 
 // The device of tensors that are made without one: the CPU, if no other is set. One for all threads. UserError if there is no such device.

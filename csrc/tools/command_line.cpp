@@ -64,6 +64,9 @@ void addRun(CLI::App& app, RunOptions& o) {
                 "virtual ranks, threads of this process; default: as many as the program's mesh has devices")
       ->check(kNumber);
   c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
+  c->add_option_function<std::string>(
+      "--device", [&o](const std::string& text) { o.device = DeviceId::parse(text); },
+      "cpu, or a GPU such as cuda:0, on which the ranks run; default: cpu");
   c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
       ->check(kNumber)
       ->capture_default_str();
@@ -82,6 +85,7 @@ void addRun(CLI::App& app, RunOptions& o) {
                 "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
                 "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
                 "  meshfuse run mlp.fir --trace run.json           # open it in https://ui.perfetto.dev\n"
+                "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --device cuda:0 --verify\n"
                 "  mpirun -np 4 meshfuse run mlp.fir --mpi --verify\n"
                 "Planned bytes follow from the plan alone; counted bytes are those that rank 0 received through the "
                 "transport.\nThey may differ if there is an all-reduce, which is planned as the mean of its ranks.\n") +

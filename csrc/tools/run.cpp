@@ -105,8 +105,22 @@ Output gather(Communicator& comm, std::string name, const TensorView* tv, const 
   return out;
 }
 
+std::vector<Argument> onDevice(DeviceId device, std::vector<Argument> inputs) {
+  bool hasTensors = false;
+  for (Argument& input : inputs) {
+    if (Tensor* const t = std::get_if<Tensor>(&input)) {
+      *t = t->to(device);
+      hasTensors = true;
+    }
+  }
+  check(hasTensors || device == DeviceId::cpu(),
+        "[command line] --device is {}, but the program has no tensor as input: it would run on the CPU",
+        device.toString());
+  return inputs;
+}
+
 Report runRank(Communicator& comm, const Job& job) {
-  const std::vector<Argument> inputs = inputsOfRank(*job.fusion, job.inputs, comm.rank());
+  const std::vector<Argument> inputs = onDevice(job.options.device, inputsOfRank(*job.fusion, job.inputs, comm.rank()));
   Trace trace(comm.rank());
   FusionExecutorCache cache(job.fusion->clone(),
                             {.communicator = &comm, .trace = job.options.traceTo.empty() ? nullptr : &trace});

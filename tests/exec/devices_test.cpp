@@ -1,5 +1,5 @@
 // Programs on a device whose memory the host cannot access, and whose work runs later. With MESHFUSE_TEST_DEVICE=1 in the environment all
-// tests of this binary run on it.
+// tests of this binary run on it; with MESHFUSE_TEST_DEVICE=cuda:0, on that device.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,8 +21,9 @@ namespace {
 class DefaultDevice : public testing::Environment {
  public:
   void SetUp() override {
-    if (std::getenv("MESHFUSE_TEST_DEVICE") != nullptr) {
-      setDefaultDevice(testDevice(DeviceId::extension(0)).id());
+    if (const char* const device = std::getenv("MESHFUSE_TEST_DEVICE"); device != nullptr) {
+      const bool isOurs = std::string_view(device) == "1";
+      setDefaultDevice(isOurs ? testDevice(DeviceId::extension(0)).id() : DeviceId::parse(device));
     }
   }
 };
@@ -159,7 +160,13 @@ TEST(Devices, BadRequestsAreUserErrors) {
   refused([&] { (void)device.asStrided({2}, {-1}, 2); }, "expected none below 0");
   refused([&] { (void)Tensor().to(other()); }, "undefined");
   refused([] { registerDevice(nullptr); }, "null");
-  refused([] { setDefaultDevice(DeviceId::cuda(3)); }, "there is no device cuda:3");
+  refused([] { setDefaultDevice(DeviceId::extension(3)); }, "there is no device ext:3");
+  for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:4294967296", "ext", "cpu:0"}) {
+    refused([&] { (void)DeviceId::parse(text); }, "is no device; expected cpu, or such as cuda:0");
+  }
+  EXPECT_EQ(DeviceId::parse("cuda"), DeviceId::cuda(0));
+  EXPECT_EQ(DeviceId::parse("cuda:12"), DeviceId::cuda(12));
+  EXPECT_EQ(DeviceId::parse(DeviceId::extension(3).toString()), DeviceId::extension(3));
   refused([] { FusionExecutorCache cache(softmaxOfSum(), {.threads = 5000}); }, "got 5000 threads");
 }
 
@@ -173,9 +180,13 @@ TEST(Devices, TheHostCannotAccessOtherMemory) {
   EXPECT_EQ(npyBytes(device), npyBytes(device.to(DeviceId::cpu())));
   EXPECT_DEATH((void)*static_cast<volatile float*>(device.data()), "");
   EXPECT_NE(errorOf([] {
-              (void)Tensor::empty({1}, DataType::Float, DeviceId::cuda(7));
-            }).find("[device] there is no device cuda:7; there are: cpu"),
+              (void)Tensor::empty({1}, DataType::Float, DeviceId::extension(7));
+            }).find("[device] there is no device ext:7; there are: cpu"),
             std::string::npos);
+  // no driver, or no GPU of that number
+  EXPECT_TRUE(errorOf([] {
+                (void)Tensor::empty({1}, DataType::Float, DeviceId::cuda(99));
+              }).starts_with("DeviceError: [cuda] "));
 }
 
 TEST(Devices, InputsOnTwoDevicesAreRefusedOnAllRanks) {

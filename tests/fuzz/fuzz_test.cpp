@@ -15,7 +15,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 #include "device/device.h"
 #include "device/open.h"
 #include "fuzz/checks.h"

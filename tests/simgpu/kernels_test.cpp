@@ -138,6 +138,10 @@ TEST(SimulatedKernels, ImagesThatTheDriverRefuses) {
 TEST(SimulatedNvrtc, RefusesWhatTheRealOneRefuses) {
   const NvrtcSimulated nvrtc;
   ASSERT_TRUE(nvrtc.usable()) << nvrtc.reason();
+  int major = 0;
+  int minor = 0;
+  ASSERT_EQ(nvrtc.version(&major, &minor), nvrtc::Result::Success);
+  EXPECT_EQ(minor, 900);  // of no real one: its cubins must not be taken for real ones in a cache on disk
   nvrtc::Program program = nullptr;
   EXPECT_EQ(nvrtc.createProgram(&program, nullptr, "x", 0, nullptr, nullptr), nvrtc::Result::InvalidInput);
   ASSERT_EQ(nvrtc.createProgram(&program, kTwice, "x", 0, nullptr, nullptr), nvrtc::Result::Success);

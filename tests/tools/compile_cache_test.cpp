@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 #include "tools/tool.h"
 
 namespace meshfuse {

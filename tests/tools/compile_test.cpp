@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 #include "device/device.h"
 #include "device/open.h"
 #include "exec/compile.h"

@@ -2,10 +2,21 @@
 
 #include "base/error.h"
 #include "device/cpu/cpu_device.h"
+#include "device/cuda/cuda_device.h"
 #include "device/cuda/named_cuda_device.h"
 #include "device/device.h"
 
 namespace meshfuse {
+
+namespace {
+
+std::shared_ptr<DeviceMemory> openCuda(DeviceId id) {
+  return id.kind == DeviceId::Kind::Cuda ? makeCudaDevice(id.index) : nullptr;
+}
+
+[[maybe_unused]] const bool kOpensCuda = (openDevicesWith(openCuda), true);
+
+}  // namespace
 
 std::shared_ptr<Device> openDevice(DeviceId id, const DeviceOptions& options) {
   if (id == DeviceId::cpu()) {

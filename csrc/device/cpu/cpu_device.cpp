@@ -94,9 +94,7 @@ class CpuQueue final : public Queue {
       kernel.run(l.slots.data(), begin, end, scratch);
     });
     if (refused.any()) [[unlikely]] {
-      throw RefusedIndexError(
-          fmt::format("[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}", l.name,
-                      refused.index(), refused.extent(), refused.extent()));
+      throwRefusedIndex(l.name, refused.index(), refused.extent());
     }
   }
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "codegen/cuda/emit.h"
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "device/device.h"
 

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "simt/compare.h"
 #include "tile/builder.h"

@@ -409,9 +409,9 @@ int cuMemAllocFromPoolAsync(Address* memory, size_t bytes, Pool* pool, void* str
   Request r = request("cuMemAllocFromPoolAsync", Call::Allocate, pool->device);
   r.stream = streamOf(r.name, stream, device);
   r.bytes = bytes;
+  const std::lock_guard lock(handleMutex);  // an address that is free again belongs to who allocates it next
   const Reply reply = ask(r);
   if (reply.status == kSuccess) {
-    const std::lock_guard lock(handleMutex);
     poolOf[reply.value] = {pool, bytes};
     pool->used += bytes;
     pool->most = std::max(pool->most.load(), pool->used.load());
@@ -428,8 +428,8 @@ int cuMemFreeAsync(Address memory, void* stream) {
   Request r = request("cuMemFreeAsync", Call::Free, device);
   r.stream = streamOf(r.name, stream, device);
   r.a = memory;
-  const int status = ask(r).status;
   const std::lock_guard lock(handleMutex);
+  const int status = ask(r).status;
   if (const auto it = poolOf.find(memory); status == kSuccess && it != poolOf.end()) {
     it->second.first->used -= it->second.second;
     poolOf.erase(it);

@@ -34,6 +34,12 @@ void Accesses::cut(uint64_t at) {
   }
 }
 
+void Accesses::forget(uint64_t begin, uint64_t end) {
+  cut(begin);
+  cut(end);
+  bytes_.erase(bytes_.lower_bound(begin), bytes_.lower_bound(end));
+}
+
 std::shared_ptr<const Operation> Accesses::touch(uint64_t begin, uint64_t end, bool writes,
                                                  const std::shared_ptr<const Operation>& by) {
   std::shared_ptr<const Operation> conflict;

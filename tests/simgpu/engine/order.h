@@ -34,6 +34,9 @@ class Accesses {
   std::shared_ptr<const Operation> touch(uint64_t begin, uint64_t end, bool writes,
                                          const std::shared_ptr<const Operation>& by);
 
+  // Nobody has touched these bytes: they are a new allocation. The driver orders it after the free of the one before.
+  void forget(uint64_t begin, uint64_t end);
+
  private:
   struct Bytes {
     uint64_t end = 0;

@@ -43,6 +43,7 @@ int32_t Devices::allocate(const Request& r, uint64_t process, uint64_t& address)
   }
   address = *at;
   memory.poison(address);
+  accesses_.forget(address, address + r.bytes);
   if (r.stream == kNow) {
     return kSuccess;
   }
@@ -260,7 +261,7 @@ void Devices::run(Stream& stream, Queued& q) {
       Allocation& a = *memory.at(q.work.to);
       a.isLive = true;
       if (const auto other = accesses_.touch(q.work.to, q.work.to + a.bytes, true, q.operation)) {
-        report(*q.operation, "takes memory that " + other->name + " uses, and nothing orders the two");
+        report(*q.operation, "allocates memory that " + other->name + " has used before, and nothing orders the two");
       }
       break;
     }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,8 +38,29 @@ struct Program {
   std::string cubin;  // empty until it is compiled
 };
 
-std::set<const Program*>& programs() {
-  static std::set<const Program*> all;
+// The programs that exist. Thread-safe.
+class Programs {
+ public:
+  void add(const Program* p) {
+    const std::lock_guard lock(mutex_);
+    all_.insert(p);
+  }
+  bool remove(const Program* p) {
+    const std::lock_guard lock(mutex_);
+    return all_.erase(p) == 1;
+  }
+  bool contains(const Program* p) const {
+    const std::lock_guard lock(mutex_);
+    return all_.contains(p);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<const Program*> all_;
+};
+
+Programs& programs() {
+  static Programs all;
   return all;
 }
 
@@ -136,7 +158,7 @@ int nvrtcVersion(int* major, int* minor) {
     return kInvalidInput;
   }
   *major = 13;
-  *minor = 0;
+  *minor = 900;  // that no real one has: whoever keeps cubins by version must not take these for real ones
   return kDone;
 }
 
@@ -177,12 +199,12 @@ int nvrtcCreateProgram(Program** program, const char* text, const char* name, in
     std::_Exit(kExitStatus);
   }
   *program = new Program{.text = text, .name = name == nullptr ? "default_program" : name, .log = {}, .cubin = {}};
-  programs().insert(*program);
+  programs().add(*program);
   return kDone;
 }
 
 int nvrtcDestroyProgram(Program** program) {
-  if (program == nullptr || programs().erase(*program) == 0) {
+  if (program == nullptr || !programs().remove(*program)) {
     return kInvalidProgram;
   }
   delete *program;

@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "simt/scheduled/fusions.h"
 

@@ -21,12 +21,6 @@ void loadBuiltins(const std::string& nvrtc, int major, int minor) {
   }
 }
 
-std::string describe(const DriverLibrary& d, cuda::Result status) {
-  const char* text = nullptr;
-  d.getErrorString(status, &text);
-  return fmt::format("{} ({})", text != nullptr ? text : "unknown error", static_cast<int>(status));
-}
-
 }  // namespace
 
 NvrtcLibrary::NvrtcLibrary()
@@ -38,28 +32,9 @@ NvrtcLibrary::NvrtcLibrary()
   }
 }
 
-DriverLibrary::DriverLibrary() : VendorLibrary({"libcuda.so.1"}) {
-  MESHFUSE_CUDA_DRIVER_CALLS(MESHFUSE_VENDOR_FIND);
-  if (usable()) {
-    const cuda::Result status = init(0);
-    if (status != cuda::Result::Success) {
-      refuse("cuInit: " + describe(*this, status));
-    }
-  }
-}
-
 NvrtcLibrary& nvrtcLibrary() {
   static NvrtcLibrary library;
   return library;
-}
-
-DriverLibrary& driverLibrary() {
-  static DriverLibrary library;
-  return library;
-}
-
-void throwDriverError(cuda::Result status, std::string_view call, std::string_view purpose) {
-  throwDeviceError(fmt::format("[cuda] {} of {} failed: {}", call, purpose, describe(driverLibrary(), status)));
 }
 
 }  // namespace meshfuse

@@ -1,7 +1,8 @@
-#include "device/cuda/nvrtc/capabilities.h"
+#include "device/cuda/capabilities.h"
 
 #include <fmt/core.h>
 
+#include "device/cuda/driver/library.h"
 #include "device/cuda/nvrtc/library.h"
 
 namespace meshfuse {

@@ -1,0 +1,97 @@
+#include "device/cuda/cuda_device.h"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/disk_cache.h"
+#include "base/error.h"
+#include "base/ranges.h"
+#include "device/cuda/copy_program.h"
+#include "device/cuda/cuda_kernel.h"
+#include "device/cuda/cuda_queue.h"
+#include "device/cuda/driver/context.h"
+#include "device/cuda/driver/memory.h"
+#include "device/cuda/nvrtc/compiler.h"
+#include "device/device.h"
+#include "ir/op_rule.h"
+
+namespace meshfuse {
+
+namespace {
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int64_t index) : context_(index) {
+    const CurrentContext current(context_);
+    memory_ = std::make_unique<CudaMemory>(context_, queues_);
+    NvrtcCompiler::expectArchitecture(context_.architecture());
+    info_.architecture = context_.architecture();
+    info_.lastCacheBytes = context_.lastCacheBytes();
+  }
+
+  DeviceId id() const override { return DeviceId::cuda(context_.index()); }
+  const DeviceInfo& info() const override { return info_; }
+  bool isHostMemory() const override { return false; }
+  std::shared_ptr<void> allocate(int64_t bytes) override { return memory_->allocate(bytes); }
+  void read(void* host, const void* memory, int64_t bytes) override { memory_->read(host, memory, bytes); }
+  void write(void* memory, const void* host, int64_t bytes) override { memory_->write(memory, host, bytes); }
+
+  std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program> programs) override {
+    return mapped(programs, [this](const tile::Program& p) -> std::shared_ptr<const Kernel> { return compiled(p); });
+  }
+
+  // Scratch is in registers and in shared memory.
+  int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { return 0; }
+
+  std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions&) const override {
+    throwUserError(
+        fmt::format("[cuda] {} has no kernel on a GPU so far; run it on the CPU: copy its operands with .to({})",
+                    ruleOf(op).name, "DeviceId::cpu()"));
+  }
+  std::optional<std::string_view> routineName(const Expr&) const override { return std::nullopt; }
+
+  std::unique_ptr<Queue> makeQueue() override {
+    const CurrentContext current(context_);
+    return std::make_unique<CudaQueue>(
+        context_, queues_,
+        [this](const StridedElements& to, const StridedElements& from) { return copyKernel(to, from); });
+  }
+
+  Listings listings(const tile::Program& program) override {
+    const CudaSource source = emitCuda(program);
+    return {{{".cu", source.text}, {".cubin", compiler_.compileCubin(source.text, info_.architecture).bytes}}, ""};
+  }
+
+ private:
+  std::shared_ptr<const CudaKernel> compiled(const tile::Program& program) {
+    CudaSource source = emitCuda(program);
+    const Cubin cubin = compiler_.compileCubin(source.text, info_.architecture);
+    return std::make_shared<CudaKernel>(context_, program, std::move(source), cubin.bytes);
+  }
+
+  std::shared_ptr<const CudaKernel> copyKernel(const StridedElements& to, const StridedElements& from) {
+    const tile::Program program = copyProgram(to, from);
+    const std::string text = tile::toString(program);
+    const std::lock_guard lock(copyMutex_);
+    std::shared_ptr<const CudaKernel>& kernel = copyKernels_[text];
+    if (kernel == nullptr) {
+      kernel = compiled(program);
+    }
+    return kernel;
+  }
+
+  const CudaContext context_;
+  CudaStreams queues_;
+  std::unique_ptr<CudaMemory> memory_;
+  DeviceInfo info_ = DeviceInfo::hopper();
+  NvrtcCompiler compiler_{kernelDiskCache().get()};
+  std::mutex copyMutex_;
+  std::map<std::string, std::shared_ptr<const CudaKernel>> copyKernels_;  // by the text of the program
+};
+
+}  // namespace
+
+std::shared_ptr<Device> makeCudaDevice(int64_t index) { return std::make_shared<CudaDevice>(index); }
+
+}  // namespace meshfuse

@@ -1,0 +1,115 @@
+#include "device/cuda/cuda_queue.h"
+
+#include <bit>
+
+#include "base/error.h"
+#include "base/refused_index.h"
+#include "device/cuda/driver/library.h"
+
+namespace meshfuse {
+
+namespace {
+
+cuda::DevicePointer pointer(const void* memory) { return std::bit_cast<cuda::DevicePointer>(memory); }
+
+}  // namespace
+
+CudaQueue::CudaQueue(const CudaContext& context, CudaStreams& queues, CopyKernel copyKernel)
+    : context_(context), queues_(queues), copyKernel_(std::move(copyKernel)), stream_(context) {
+  queues_.add(stream_.get());
+}
+
+CudaQueue::~CudaQueue() {
+  try {
+    const CurrentContext current(context_);
+    driverLibrary().streamSynchronize(stream_.get());
+    queues_.remove(stream_.get());
+    for (const Checked& c : checked_) {
+      records_.push_back(c.record);
+    }
+    for (RefusedIndexRecord* record : records_) {
+      driverLibrary().pinnedFree(record);
+    }
+  } catch (const DeviceError&) {  // the device is gone, and the queue with it
+  }
+}
+
+void CudaQueue::launch(const Launch& l) {
+  const CurrentContext current(context_);
+  RefusedIndexRecord* record = nullptr;
+  if (l.checksIndices) {
+    if (records_.empty()) {
+      void* memory = nullptr;
+      succeed(loadedDriver().pinnedAllocate(&memory, sizeof(RefusedIndexRecord), cuda::kPortableMemory),
+              "cuMemHostAlloc", "{}", l.name);
+      records_.push_back(static_cast<RefusedIndexRecord*>(memory));
+    }
+    record = records_.back();
+    records_.pop_back();
+    *record = {};
+    checked_.push_back({std::string(l.name), record});
+  }
+  last_ = l.name;
+  static_cast<const CudaKernel&>(l.kernel).launch(l.slots, record, stream_.get());
+}
+
+void CudaQueue::call(const Routine&, std::span<void* const>, void*, void*) {
+  throwInternalError("[cuda] a routine was called; the device has none");
+}
+
+void CudaQueue::clear(void* memory, int64_t bytes) {
+  if (bytes > 0) {
+    const CurrentContext current(context_);
+    succeed(loadedDriver().fillAsync(pointer(memory), 0, bytes, stream_.get()), "cuMemsetD8Async", "{} bytes on {}",
+            bytes, context_.name());
+  }
+}
+
+void CudaQueue::copy(void* to, const void* from, std::span<const BytePiece> pieces) {
+  const CurrentContext current(context_);
+  for (const BytePiece& p : pieces) {
+    if (p.bytes > 0) {
+      succeed(
+          loadedDriver().copyOnDeviceAsync(pointer(static_cast<char*>(to) + p.to),
+                                           pointer(static_cast<const char*>(from) + p.from), p.bytes, stream_.get()),
+          "cuMemcpyDtoDAsync", "{} bytes on {}", p.bytes, context_.name());
+    }
+  }
+}
+
+void CudaQueue::copyElements(const StridedElements& to, const StridedElements& from) {
+  int64_t count = 1;
+  for (const int64_t size : to.sizes) {
+    count *= size;
+  }
+  if (count == 0) {
+    return;
+  }
+  if (to.isContiguous() && from.isContiguous()) {
+    const BytePiece whole{.bytes = count * dataTypeSize(to.dtype)};
+    return copy(to.data, from.data, {&whole, 1});
+  }
+  const CurrentContext current(context_);
+  copies_.push_back(copyKernel_(to, from));
+  const uint64_t slots[] = {std::bit_cast<uint64_t>(from.data), std::bit_cast<uint64_t>(to.data)};
+  last_ = "copy of elements";
+  copies_.back()->launch(slots, nullptr, stream_.get());
+}
+
+void CudaQueue::wait() {
+  const CurrentContext current(context_);
+  stream_.synchronize(fmt::format("{}, whose last step was {},", context_.name(), last_));
+  copies_.clear();
+  std::vector<Checked> checked;
+  checked.swap(checked_);
+  const Checked* first = nullptr;
+  for (const Checked& c : checked) {
+    records_.push_back(c.record);
+    first = first == nullptr && c.record->taken != 0 ? &c : first;
+  }
+  if (first != nullptr) {
+    throwRefusedIndex(first->name, first->record->index, first->record->extent);
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,43 @@
+#include "device/cuda/driver/context.h"
+
+#include "base/error.h"
+#include "device/cuda/driver/library.h"
+
+namespace meshfuse {
+
+namespace {
+
+int attributeOf(cuda::DeviceNumber device, cuda::DeviceAttribute attribute) {
+  int value = 0;
+  succeed(loadedDriver().deviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute", "device {}", device);
+  return value;
+}
+
+}  // namespace
+
+CudaContext::CudaContext(int64_t index) : index_(index) {
+  const DriverLibrary& d = loadedDriver();
+  int count = 0;
+  succeed(d.deviceGetCount(&count), "cuDeviceGetCount", "the driver");
+  deviceCheck(index >= 0 && index < count, "[cuda] there is no device cuda:{}; the driver has {}, numbered from 0",
+              index, count);
+  succeed(d.deviceGet(&device_, static_cast<int>(index)), "cuDeviceGet", "device {}", index);
+  const int major = attributeOf(device_, cuda::DeviceAttribute::ComputeCapabilityMajor);
+  const int minor = attributeOf(device_, cuda::DeviceAttribute::ComputeCapabilityMinor);
+  architecture_ = fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
+  lastCacheBytes_ = attributeOf(device_, cuda::DeviceAttribute::L2CacheBytes);
+  succeed(d.primaryContextRetain(&context_, device_), "cuDevicePrimaryCtxRetain", "device {}", index);
+}
+
+CudaContext::~CudaContext() { driverLibrary().primaryContextRelease(device_); }
+
+CurrentContext::CurrentContext(const CudaContext& context) {
+  succeed(loadedDriver().contextPush(context.context()), "cuCtxPushCurrent", "{}", context.name());
+}
+
+CurrentContext::~CurrentContext() {
+  cuda::Context gone = nullptr;
+  driverLibrary().contextPop(&gone);
+}
+
+}  // namespace meshfuse

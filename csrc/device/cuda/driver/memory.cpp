@@ -1,0 +1,80 @@
+#include "device/cuda/driver/memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/error.h"
+#include "device/cuda/driver/library.h"
+
+namespace meshfuse {
+
+CudaMemory::CudaMemory(const CudaContext& context, CudaStreams& queues)
+    : context_(context), queues_(queues), allocating_(context), freeing_(context), copying_(context) {
+  const DriverLibrary& d = loadedDriver();
+  const cuda::PoolProperties properties{
+      .type = cuda::AllocationType::Pinned,
+      .location = {.type = cuda::LocationType::Device, .id = static_cast<int>(context.index())}};
+  succeed(d.poolCreate(&pool_, &properties), "cuMemPoolCreate", "{}", context.name());
+  uint64_t keepAll = std::numeric_limits<uint64_t>::max();
+  succeed(d.poolSetAttribute(pool_, cuda::PoolAttribute::ReleaseThreshold, &keepAll), "cuMemPoolSetAttribute", "{}",
+          context.name());
+}
+
+CudaMemory::~CudaMemory() {
+  try {
+    const CurrentContext current(context_);
+    driverLibrary().poolDestroy(pool_);
+  } catch (const DeviceError&) {  // the device is gone, and the pool with it
+  }
+}
+
+std::shared_ptr<void> CudaMemory::allocate(int64_t bytes) {
+  const DriverLibrary& d = loadedDriver();
+  const CurrentContext current(context_);
+  cuda::DevicePointer memory = 0;
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  cuda::Result status = d.memoryAllocateAsync(&memory, size, pool_, allocating_.get());
+  if (status == cuda::Result::OutOfMemory) {  // what is being given back may suffice
+    freeing_.synchronize(context_.name());
+    status = d.memoryAllocateAsync(&memory, size, pool_, allocating_.get());
+  }
+  if (status == cuda::Result::OutOfMemory) {
+    size_t free = 0;
+    size_t total = 0;
+    succeed(d.memoryInfo(&free, &total), "cuMemGetInfo", "{}", context_.name());
+    throwUserError(
+        fmt::format("[cuda] {} has no memory for {} bytes: {} of {} are free; use smaller tensors or more devices",
+                    context_.name(), bytes, free, total));
+  }
+  succeed(status, "cuMemAllocFromPoolAsync", "{} bytes on {}", bytes, context_.name());
+  allocating_.synchronize(context_.name());  // so that every stream may use it
+  return {std::bit_cast<void*>(memory), [this](void* m) { free(m); }};
+}
+
+void CudaMemory::free(void* memory) {
+  try {
+    const CurrentContext current(context_);
+    queues_.orderBefore(freeing_.get());
+    loadedDriver().memoryFreeAsync(std::bit_cast<cuda::DevicePointer>(memory), freeing_.get());
+  } catch (const DeviceError&) {  // the device is gone, and the memory with it
+  }
+}
+
+void CudaMemory::read(void* host, const void* memory, int64_t bytes) {
+  const CurrentContext current(context_);
+  queues_.orderBefore(copying_.get());
+  succeed(loadedDriver().copyToHostAsync(host, std::bit_cast<cuda::DevicePointer>(memory), bytes, copying_.get()),
+          "cuMemcpyDtoHAsync", "{} bytes of {}", bytes, context_.name());
+  copying_.synchronize(context_.name());
+}
+
+void CudaMemory::write(void* memory, const void* host, int64_t bytes) {
+  const CurrentContext current(context_);
+  queues_.orderBefore(copying_.get());
+  succeed(loadedDriver().copyToDeviceAsync(std::bit_cast<cuda::DevicePointer>(memory), host, bytes, copying_.get()),
+          "cuMemcpyHtoDAsync", "{} bytes of {}", bytes, context_.name());
+  copying_.synchronize(context_.name());
+}
+
+}  // namespace meshfuse

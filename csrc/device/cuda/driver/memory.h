@@ -1,0 +1,39 @@
+// The memory of a GPU: a pool of our own, and copies with the host. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "device/cuda/api/driver.h"
+#include "device/cuda/driver/context.h"
+#include "device/cuda/driver/streams.h"
+
+namespace meshfuse {
+
+class CudaMemory {
+ public:
+  // Both outlive this object. The context is current.
+  CudaMemory(const CudaContext& context, CudaStreams& queues);
+  ~CudaMemory();
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+
+  // 256-byte aligned; for any stream. Its last owner gives it back to the pool once the work has ended that the queues have at that time. The
+  // pool keeps it for later allocations. UserError with the bytes that are free if there is not enough.
+  std::shared_ptr<void> allocate(int64_t bytes);
+  // Begin when the work that the queues have so far has ended; complete on return.
+  void read(void* host, const void* memory, int64_t bytes);
+  void write(void* memory, const void* host, int64_t bytes);
+
+ private:
+  void free(void* memory);
+
+  const CudaContext& context_;
+  CudaStreams& queues_;
+  cuda::MemoryPool pool_ = nullptr;
+  const CudaStream allocating_;
+  const CudaStream freeing_;
+  const CudaStream copying_;
+};
+
+}  // namespace meshfuse

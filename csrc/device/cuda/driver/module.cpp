@@ -1,0 +1,66 @@
+#include "device/cuda/driver/module.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "device/cuda/driver/library.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kSharedWithoutAsking = 48 << 10;
+
+}  // namespace
+
+CudaModule::CudaModule(const CudaContext& context, std::string_view cubin, const std::string& entry)
+    : context_(context), entry_(entry), sharedBytes_(kSharedWithoutAsking) {
+  const DriverLibrary& d = loadedDriver();
+  const CurrentContext current(context);
+  succeed(d.moduleLoadData(&module_, cubin.data()), "cuModuleLoadData", "kernel {}", entry);
+  const cuda::Result status = d.moduleGetFunction(&function_, module_, entry.c_str());
+  if (status != cuda::Result::Success) {
+    d.moduleUnload(module_);
+    throwDriverError(status, "cuModuleGetFunction", "kernel " + entry);
+  }
+}
+
+CudaModule::~CudaModule() {
+  try {
+    const CurrentContext current(context_);
+    driverLibrary().moduleUnload(module_);
+  } catch (const DeviceError&) {  // the device is gone, and the module with it
+  }
+}
+
+void CudaModule::launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, cuda::Stream stream) {
+  if (shape.blocks == 0) {
+    return;
+  }
+  const DriverLibrary& d = loadedDriver();
+  check(shape.blocks <= std::numeric_limits<int32_t>::max(),
+        "[cuda] kernel {} needs {} blocks, a grid has at most 2147483647; use larger parts", entry_, shape.blocks);
+  if (shape.sharedBytes > sharedBytes_) {
+    succeed(d.functionSetAttribute(function_, cuda::FunctionAttribute::MaxDynamicSharedBytes,
+                                   static_cast<int>(shape.sharedBytes)),
+            "cuFuncSetAttribute", "kernel {}", entry_);
+    sharedBytes_ = shape.sharedBytes;
+  }
+  cuda::LaunchAttribute cluster = {};
+  cluster.id = cuda::LaunchAttributeId::ClusterDimension;
+  cluster.value.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+  cuda::LaunchConfig config = {};
+  config.gridX = static_cast<unsigned>(shape.blocks);
+  config.gridY = config.gridZ = 1;
+  config.blockX = static_cast<unsigned>(shape.threads);
+  config.blockY = config.blockZ = 1;
+  config.sharedBytes = static_cast<unsigned>(shape.sharedBytes);
+  config.stream = stream;
+  config.attributes = &cluster;
+  config.attributeCount = shape.cluster > 1 ? 1 : 0;
+  // The kernel takes the slots as one struct by value.
+  void* parameters[] = {const_cast<uint64_t*>(slots.data())};
+  succeed(d.launchKernel(&config, function_, parameters, nullptr), "cuLaunchKernelEx", "kernel {}", entry_);
+}
+
+}  // namespace meshfuse

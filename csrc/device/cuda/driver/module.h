@@ -1,0 +1,42 @@
+// A kernel of a cubin, loaded into a context.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "device/cuda/api/driver.h"
+#include "device/cuda/driver/context.h"
+
+namespace meshfuse {
+
+// How a kernel is launched: a one-dimensional grid; see codegen/cuda/emit.h.
+struct CudaLaunchShape {
+  int64_t blocks = 1;
+  int64_t threads = 32;
+  int64_t cluster = 1;
+  int64_t sharedBytes = 0;
+};
+
+class CudaModule {
+ public:
+  // DeviceError if the driver does not take the cubin, or the cubin has no such kernel.
+  CudaModule(const CudaContext& context, std::string_view cubin, const std::string& entry);
+  ~CudaModule();
+  CudaModule(const CudaModule&) = delete;
+  CudaModule& operator=(const CudaModule&) = delete;
+
+  // Asynchronous, in a context that is current. A grid without blocks does nothing. `slots` are copied before the call returns.
+  void launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, cuda::Stream stream);
+
+ private:
+  const CudaContext& context_;
+  std::string entry_;
+  cuda::Module module_ = nullptr;
+  cuda::Function function_ = nullptr;
+  int64_t sharedBytes_;  // that a launch may have without asking for more
+};
+
+}  // namespace meshfuse

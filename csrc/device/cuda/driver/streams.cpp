@@ -1,0 +1,48 @@
+#include "device/cuda/driver/streams.h"
+
+#include "base/error.h"
+#include "device/cuda/driver/library.h"
+
+namespace meshfuse {
+
+CudaStream::CudaStream(const CudaContext& context) : context_(context) {
+  succeed(loadedDriver().streamCreate(&stream_, cuda::kNonBlockingStream), "cuStreamCreate", "{}", context.name());
+}
+
+CudaStream::~CudaStream() {
+  try {
+    const CurrentContext current(context_);
+    driverLibrary().streamSynchronize(stream_);  // an error has been thrown by the call or the wait before
+    driverLibrary().streamDestroy(stream_);
+  } catch (const DeviceError&) {  // the device is gone, and the stream with it
+  }
+}
+
+void CudaStream::synchronize(std::string_view purpose) const {
+  succeed(loadedDriver().streamSynchronize(stream_), "cuStreamSynchronize", "{}", purpose);
+}
+
+void CudaStreams::add(cuda::Stream stream) {
+  cuda::Event event = nullptr;
+  succeed(loadedDriver().eventCreate(&event, cuda::kEventWithoutTiming), "cuEventCreate", "a queue");
+  const std::lock_guard lock(mutex_);
+  events_[stream] = event;
+}
+
+void CudaStreams::remove(cuda::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  const auto it = events_.find(stream);
+  driverLibrary().eventDestroy(it->second);
+  events_.erase(it);
+}
+
+void CudaStreams::orderBefore(cuda::Stream later) {
+  const DriverLibrary& d = loadedDriver();
+  const std::lock_guard lock(mutex_);
+  for (const auto& [stream, event] : events_) {
+    succeed(d.eventRecord(event, stream), "cuEventRecord", "a queue");
+    succeed(d.streamWaitEvent(later, event, 0), "cuStreamWaitEvent", "a queue");
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,42 @@
+// The streams of a device on which queues work, and work that comes after all of theirs.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "device/cuda/api/driver.h"
+#include "device/cuda/driver/context.h"
+
+namespace meshfuse {
+
+// A stream that does not wait for the default stream. The context must be current when it is made; it waits for its work when it is destroyed.
+class CudaStream {
+ public:
+  explicit CudaStream(const CudaContext& context);
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  cuda::Stream get() const { return stream_; }
+  // Returns when all its work has ended. DeviceError with `purpose` if a part of it failed.
+  void synchronize(std::string_view purpose) const;
+
+ private:
+  const CudaContext& context_;
+  cuda::Stream stream_ = nullptr;
+};
+
+// Thread-safe. A context must be current.
+class CudaStreams {
+ public:
+  void add(cuda::Stream stream);
+  void remove(cuda::Stream stream);
+  // Work that `later` gets from now on begins when the work that these streams have so far has ended.
+  void orderBefore(cuda::Stream later);
+
+ private:
+  std::mutex mutex_;
+  std::map<cuda::Stream, cuda::Event> events_;  // the order of the addresses decides nothing that can be seen
+};
+
+}  // namespace meshfuse
