@@ -70,8 +70,11 @@ void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
 bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
   const TensorPlan& plan = planOf(host, output);
   if (!out.defined() || out.dtype() != plan.dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
+    // without its elements, which may be on another device and not yet written
+    const std::string got =
+        out.defined() ? fmt::format("{}[{}]", name(out.dtype()), fmt::join(out.sizes(), ", ")) : "an undefined tensor";
     throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", output, name(plan.dtype),
-                               fmt::join(plan.sizes, ", "), out.toString()));
+                               fmt::join(plan.sizes, ", "), got));
   }
   if (out.device() != host.deviceId) [[unlikely]] {
     throwUserError(fmt::format(

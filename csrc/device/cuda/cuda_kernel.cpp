@@ -7,9 +7,18 @@
 
 namespace meshfuse {
 
+namespace {
+
+// What a launch asks for at most: known, or what a block of this GPU can have.
+int64_t mostSharedBytes(const CudaContext& context, const CudaSource& source) {
+  return source.sharedBytes.isConst() ? source.sharedBytes.constValue() : context.sharedBytesOfABlock();
+}
+
+}  // namespace
+
 CudaKernel::CudaKernel(const CudaContext& context, const tile::Program& program, CudaSource source,
                        std::string_view cubin)
-    : source_(std::move(source)), module_(context, cubin, source_.entry) {
+    : source_(std::move(source)), module_(context, cubin, source_.entry, mostSharedBytes(context, source_)) {
   for (const CudaSlot& slot : source_.slots) {
     sizes_.push_back(slot.kind == CudaSlot::Kind::Size ? program.sizes[slot.index].name : "");
   }

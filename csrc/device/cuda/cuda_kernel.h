@@ -23,7 +23,7 @@ class CudaKernel final : public Kernel {
  private:
   const CudaSource source_;
   std::vector<std::string> sizes_;  // by slot: its name, empty for other slots
-  mutable CudaModule module_;
+  const CudaModule module_;
 };
 
 }  // namespace meshfuse

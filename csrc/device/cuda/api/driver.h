@@ -20,7 +20,12 @@ enum class Result : int {
   NotReady = 600,
   LaunchFailed = 719
 };
-enum class DeviceAttribute : int { L2CacheBytes = 38, ComputeCapabilityMajor = 75, ComputeCapabilityMinor = 76 };
+enum class DeviceAttribute : int {
+  L2CacheBytes = 38,
+  ComputeCapabilityMajor = 75,
+  ComputeCapabilityMinor = 76,
+  MostSharedBytesOfABlock = 97
+};
 enum class FunctionAttribute : int { MaxDynamicSharedBytes = 8 };
 enum class LaunchAttributeId : int { ClusterDimension = 4 };
 enum class PoolAttribute : int { ReleaseThreshold = 4, UsedNow = 7, UsedMost = 8 };  // uint64_t each, in bytes

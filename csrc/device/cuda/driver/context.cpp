@@ -26,6 +26,7 @@ CudaContext::CudaContext(int64_t index) : index_(index) {
   const int minor = attributeOf(device_, cuda::DeviceAttribute::ComputeCapabilityMinor);
   architecture_ = fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
   lastCacheBytes_ = attributeOf(device_, cuda::DeviceAttribute::L2CacheBytes);
+  sharedBytesOfABlock_ = attributeOf(device_, cuda::DeviceAttribute::MostSharedBytesOfABlock);
   succeed(d.primaryContextRetain(&context_, device_), "cuDevicePrimaryCtxRetain", "device {}", index);
 }
 

@@ -20,6 +20,7 @@ class CudaContext {
   std::string name() const { return "cuda:" + std::to_string(index_); }
   const std::string& architecture() const { return architecture_; }  // sm_80; sm_90a from 9.0 on
   int64_t lastCacheBytes() const { return lastCacheBytes_; }
+  int64_t sharedBytesOfABlock() const { return sharedBytesOfABlock_; }  // the most that a kernel can ask for
   cuda::Context context() const { return context_; }
 
  private:
@@ -28,6 +29,7 @@ class CudaContext {
   cuda::Context context_ = nullptr;
   std::string architecture_;
   int64_t lastCacheBytes_ = 0;
+  int64_t sharedBytesOfABlock_ = 0;
 };
 
 // The context is current on this thread while the scope lives.

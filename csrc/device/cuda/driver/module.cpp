@@ -9,19 +9,31 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kSharedWithoutAsking = 48 << 10;
+constexpr int64_t kSharedWithoutAsking = 48 << 10;  // dynamic shared memory that every kernel may have
+
+void loadKernel(const DriverLibrary& d, cuda::Module module, const std::string& entry, int64_t sharedBytes,
+                cuda::Function* function) {
+  succeed(d.moduleGetFunction(function, module, entry.c_str()), "cuModuleGetFunction", "kernel {}", entry);
+  if (sharedBytes > kSharedWithoutAsking) {
+    succeed(d.functionSetAttribute(*function, cuda::FunctionAttribute::MaxDynamicSharedBytes,
+                                   static_cast<int>(sharedBytes)),
+            "cuFuncSetAttribute", "kernel {}: {} bytes of shared memory a block", entry, sharedBytes);
+  }
+}
 
 }  // namespace
 
-CudaModule::CudaModule(const CudaContext& context, std::string_view cubin, const std::string& entry)
-    : context_(context), entry_(entry), sharedBytes_(kSharedWithoutAsking) {
+CudaModule::CudaModule(const CudaContext& context, std::string_view cubin, const std::string& entry,
+                       int64_t sharedBytes)
+    : context_(context), entry_(entry) {
   const DriverLibrary& d = loadedDriver();
   const CurrentContext current(context);
   succeed(d.moduleLoadData(&module_, cubin.data()), "cuModuleLoadData", "kernel {}", entry);
-  const cuda::Result status = d.moduleGetFunction(&function_, module_, entry.c_str());
-  if (status != cuda::Result::Success) {
+  try {
+    loadKernel(d, module_, entry, sharedBytes, &function_);
+  } catch (...) {
     d.moduleUnload(module_);
-    throwDriverError(status, "cuModuleGetFunction", "kernel " + entry);
+    throw;
   }
 }
 
@@ -33,19 +45,13 @@ CudaModule::~CudaModule() {
   }
 }
 
-void CudaModule::launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, cuda::Stream stream) {
+void CudaModule::launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, cuda::Stream stream) const {
   if (shape.blocks == 0) {
     return;
   }
   const DriverLibrary& d = loadedDriver();
   check(shape.blocks <= std::numeric_limits<int32_t>::max(),
         "[cuda] kernel {} needs {} blocks, a grid has at most 2147483647; use larger parts", entry_, shape.blocks);
-  if (shape.sharedBytes > sharedBytes_) {
-    succeed(d.functionSetAttribute(function_, cuda::FunctionAttribute::MaxDynamicSharedBytes,
-                                   static_cast<int>(shape.sharedBytes)),
-            "cuFuncSetAttribute", "kernel {}", entry_);
-    sharedBytes_ = shape.sharedBytes;
-  }
   cuda::LaunchAttribute cluster = {};
   cluster.id = cuda::LaunchAttributeId::ClusterDimension;
   cluster.value.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};

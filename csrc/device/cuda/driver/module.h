@@ -22,21 +22,22 @@ struct CudaLaunchShape {
 
 class CudaModule {
  public:
-  // DeviceError if the driver does not take the cubin, or the cubin has no such kernel.
-  CudaModule(const CudaContext& context, std::string_view cubin, const std::string& entry);
+  // sharedBytes: the most dynamic shared memory that a launch will ask for. DeviceError if the driver does not take the cubin, the cubin has no
+  // such kernel, or a block cannot have that much.
+  CudaModule(const CudaContext& context, std::string_view cubin, const std::string& entry, int64_t sharedBytes);
   ~CudaModule();
   CudaModule(const CudaModule&) = delete;
   CudaModule& operator=(const CudaModule&) = delete;
 
-  // Asynchronous, in a context that is current. A grid without blocks does nothing. `slots` are copied before the call returns.
-  void launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, cuda::Stream stream);
+  // Asynchronous, in a context that is current; threads may call it at the same time. A grid without blocks does nothing. `slots` are copied
+  // before the call returns.
+  void launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, cuda::Stream stream) const;
 
  private:
   const CudaContext& context_;
   std::string entry_;
   cuda::Module module_ = nullptr;
   cuda::Function function_ = nullptr;
-  int64_t sharedBytes_;  // that a launch may have without asking for more
 };
 
 }  // namespace meshfuse
