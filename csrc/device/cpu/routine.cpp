@@ -9,9 +9,9 @@ namespace meshfuse {
 
 namespace {
 
-class MatrixProduct : public CpuRoutine {
+class ContractionRoutine : public CpuRoutine {
  public:
-  MatrixProduct(const Expr& expr, const std::map<int64_t, Layout>& layouts) : contraction_(expr, layouts) {}
+  ContractionRoutine(const Expr& expr, const std::map<int64_t, Layout>& layouts) : contraction_(expr, layouts) {}
 
   int64_t workspaceBytes() const override { return contraction_.workspaceBytes(); }
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const override {
@@ -33,7 +33,7 @@ std::shared_ptr<const CpuRoutine> routineOf(const Expr& expr, const RoutineOptio
   if (std::shared_ptr<const CpuRoutine> routine = putByIndex(expr, options)) {
     return routine;
   }
-  return std::make_shared<MatrixProduct>(expr, options.layouts);
+  return std::make_shared<ContractionRoutine>(expr, options.layouts);
 }
 
 }  // namespace meshfuse

@@ -7,7 +7,7 @@ std::optional<std::string> Contraction::refuse(const Expr&, const std::map<int64
   return "built without oneDNN";
 }
 
-Contraction::Contraction(const Expr&, const std::map<int64_t, Layout>&) : dtype_(DataType::Float) {
+Contraction::Contraction(const Expr&, const std::map<int64_t, Layout>&) {
   throwInternalError("[contraction] built without oneDNN");
 }
 

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/group.h"
-#include "tensor/dtype.h"
+#include "device/matrix_product.h"
 
 namespace meshfuse {
 
@@ -33,19 +32,11 @@ class Contraction {
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;
 
  private:
-  struct Matrix {
-    int64_t rowStride = 0;
-    int64_t columnStride = 0;
-  };
+  bool isWide() const { return isHalfPrecision(p_.operands) && p_.result == DataType::Float; }
   void product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
 
-  DataType dtype_;     // of the operands
-  bool wide_ = false;  // operands of 16 bits, a result of type Float
-  int64_t m_ = 1, n_ = 1, k_ = 1;
-  Matrix a_, b_;
-  std::vector<int64_t> aBatch_, bBatch_;   // offset of each product of the batch, in elements
-  int64_t aElements_ = 0, bElements_ = 0;  // spanned, for widening
-  bool hasBias_ = false;
+  MatrixProduct p_;
+  std::vector<int64_t> aOffsets_, bOffsets_;  // of each product of the batch, in elements
 };
 
 }  // namespace meshfuse
