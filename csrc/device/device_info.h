@@ -29,6 +29,7 @@ struct DeviceInfo {
   int64_t l2Bytes = 1 << 20;   // CPU
   int64_t lastCacheBytes = 32 << 20;
   std::string architecture;  // GPU: "sm_90a"
+  std::string library;       // of matrix products: "cuBLASLt 130002"; empty: kernels compute them
   // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
   // nothing if it accepts it. Null: there is no library.
   std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int64_t, Layout>&) = nullptr;

@@ -71,9 +71,10 @@ std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int6
 }
 
 std::string platformText(const AgreementOptions& options, const DeviceInfo& device) {
-  return fmt::format("{0}meshfuse {1}\n{0}kernels for {2}\n{0}{3} plans kept\n", kPlatform,
+  return fmt::format("{0}meshfuse {1}\n{0}kernels for {2}\n{0}matrix products by {3}\n{0}{4} plans kept\n", kPlatform,
                      options.libraryVersion.empty() ? kVersion : options.libraryVersion,
-                     device.target == tile::Target::Cpu ? "a CPU" : device.architecture, options.maxPlans);
+                     device.target == tile::Target::Cpu ? "a CPU" : device.architecture,
+                     device.library.empty() ? "kernels" : device.library, options.maxPlans);
 }
 
 // UserError for plans that differ. `texts`: of all ranks. `different`: ranks with another text than rank 0.
@@ -87,7 +88,7 @@ std::string platformText(const AgreementOptions& options, const DeviceInfo& devi
         fmt::join(different, ", "), difference);
   check(difference.find('"' + std::string(kPlatform)) == std::string::npos,
         "[agreement] ranks [{}] have another platform than rank 0: {}; start all ranks with one build of the "
-        "library, the same options, and devices of one model",
+        "library, the same options, and devices of one model with the same libraries",
         fmt::join(different, ", "), difference);
   throwUserError(
       fmt::format("[agreement] the plans of ranks [{}] differ from that of rank 0 in {}; every rank must make the same "

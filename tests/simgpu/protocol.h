@@ -28,6 +28,7 @@ enum class Call : uint32_t {
   Fill,         // a: to, b: value of each byte, bytes
   LoadFunction,  // payload: name, a zero, the image. Reply: value the function, more the bytes of its parameters
   Launch,        // payload: LaunchShape, parameters
+  Product,       // payload: MatrixProduct
   StreamCreate,  // reply: value
   StreamDestroy,
   StreamWait,       // the reply comes when all work of `stream` has ended
@@ -68,6 +69,35 @@ struct LaunchShape {
   uint32_t threads = 1;
   uint32_t cluster = 1;
   uint32_t shared = 0;
+};
+
+enum class Element : uint32_t { Float = 0, Double = 1, Half = 2, BFloat16 = 14 };  // numbers of cudaDataType
+
+inline constexpr uint64_t bytesOf(Element e) { return e == Element::Double ? 8 : e == Element::Float ? 4 : 2; }
+
+// Column-major matrices, one a batch. Strides are in elements; a stride of 0 gives the same matrix or column again.
+struct Matrices {
+  uint64_t address = 0;
+  Element type = Element::Float;
+  int32_t batches = 1;
+  uint64_t rows = 0;
+  uint64_t columns = 0;
+  int64_t columnStride = 0;
+  int64_t batchStride = 0;
+};
+
+// D = alpha op(A) op(B) + beta C, more bias[i] in row i. C is not read if beta is 0.
+struct MatrixProduct {
+  Matrices a, b, c, d;
+  uint32_t transposeA = 0;
+  uint32_t transposeB = 0;
+  uint32_t roundsParts = 0;  // the sum of the first half of the products is rounded to the type of D
+  double alpha = 1;
+  double beta = 0;
+  uint64_t bias = 0;  // 0: none
+  uint64_t workspace = 0;
+  uint64_t workspaceBytes = 0;   // that the program says it has
+  uint64_t workspaceNeeded = 0;  // that the algorithm uses
 };
 
 enum Status : int32_t {

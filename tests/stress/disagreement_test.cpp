@@ -170,6 +170,20 @@ TEST(Disagreement, OnTheVersionOfTheLibrary) {
                   {"meshfuse 0.0.9", "one build of the library"});
 }
 
+// Each rank of a replicated product must get the same bits.
+TEST(Disagreement, OnTheLibraryOfMatrixProducts) {
+  const auto gpus = [](const std::string& odd) {
+    return [=](int rank) {
+      DeviceInfo device = DeviceInfo::hopper();
+      device.library = rank == kOdd ? odd : "products 1";
+      return device;
+    };
+  };
+  EXPECT_EQ(compiledFor(gpus("products 1"), thisBuild), Errors(kRanks));
+  expectUserError(compiledFor(gpus("products 2"), thisBuild), {"matrix products by products 1", "products 2"});
+  expectUserError(compiledFor(gpus(""), thisBuild), {"matrix products by products 1", "matrix products by kernels"});
+}
+
 // Processors of other kinds may run together: what they compute in common is agreed on, tiles are not.
 TEST(Disagreement, OnCachesOfTheProcessorIsNone) {
   EXPECT_EQ(compiledFor(

@@ -15,6 +15,7 @@
 #include "device/cpu/routine.h"
 #include "device/device.h"
 #include "ir/op_rule.h"
+#include "meshfuse_config.h"
 
 namespace meshfuse {
 
@@ -33,6 +34,7 @@ DeviceInfo infoOfThisMachine() {
   d.l1Bytes = cacheBytes(_SC_LEVEL1_DCACHE_SIZE, d.l1Bytes);
   d.l2Bytes = cacheBytes(_SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
   d.lastCacheBytes = cacheBytes(_SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
+  d.library = kHasOneDnn ? "oneDNN" : "";
   d.refuseContraction = Contraction::refuse;
   return d;
 }

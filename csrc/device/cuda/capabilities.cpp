@@ -1,6 +1,6 @@
 #include "device/cuda/capabilities.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "device/cuda/driver/library.h"
 #include "device/cuda/nvrtc/library.h"
@@ -29,7 +29,7 @@ CudaCapabilities cudaCapabilities() {
     c.devices.push_back(fmt::format("sm_{}{}", major, minor));
   }
   c.driver = count > 0;
-  std::string found = count > 0 ? fmt::format(", {} devices", count) : " finds no device";
+  const std::string found = count > 0 ? fmt::format(", {}", fmt::join(c.devices, ", ")) : " finds no device";
   c.driverNote = fmt::format("driver API {}.{}{}", version / 1000, version % 1000 / 10, found);
   return c;
 }

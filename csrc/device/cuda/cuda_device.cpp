@@ -8,13 +8,14 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/cuda/copy_program.h"
+#include "device/cuda/cublaslt/product.h"
 #include "device/cuda/cuda_kernel.h"
 #include "device/cuda/cuda_queue.h"
 #include "device/cuda/driver/context.h"
 #include "device/cuda/driver/memory.h"
 #include "device/cuda/nvrtc/compiler.h"
+#include "device/cuda/routines.h"
 #include "device/device.h"
-#include "ir/op_rule.h"
 
 namespace meshfuse {
 
@@ -28,6 +29,17 @@ class CudaDevice final : public Device {
     NvrtcCompiler::expectArchitecture(context_.architecture());
     info_.architecture = context_.architecture();
     info_.lastCacheBytes = context_.lastCacheBytes();
+    if (const CublasLtLibrary& products = cublasLtLibrary(); products.usable()) {
+      info_.library = fmt::format("cuBLASLt {}", products.version());
+      info_.refuseContraction = CublasLtProduct::refuse;
+    }
+  }
+  ~CudaDevice() override {
+    try {
+      const CurrentContext current(context_);
+      products_.reset();
+    } catch (const DeviceError&) {  // the device is gone, and the handle with it
+    }
   }
 
   DeviceId id() const override { return DeviceId::cuda(context_.index()); }
@@ -44,12 +56,12 @@ class CudaDevice final : public Device {
   // Scratch is in registers and in shared memory.
   int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { return 0; }
 
-  std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions&) const override {
-    throwUserError(
-        fmt::format("[cuda] {} has no kernel on a GPU so far; run it on the CPU: copy its operands with .to({})",
-                    ruleOf(op).name, "DeviceId::cpu()"));
+  std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
+    expectCudaRoutine(op);
+    const CurrentContext current(context_);
+    return std::make_shared<CublasLtProduct>(products(), op, options.layouts);
   }
-  std::optional<std::string_view> routineName(const Expr&) const override { return std::nullopt; }
+  std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
 
   std::unique_ptr<Queue> makeQueue() override {
     const CurrentContext current(context_);
@@ -70,6 +82,15 @@ class CudaDevice final : public Device {
     return std::make_shared<CudaKernel>(context_, program, std::move(source), cubin.bytes);
   }
 
+  // Made for the first contraction.
+  const CublasLtHandle& products() const {
+    const std::lock_guard lock(productsMutex_);
+    if (products_ == nullptr) {
+      products_ = std::make_unique<const CublasLtHandle>();
+    }
+    return *products_;
+  }
+
   std::shared_ptr<const CudaKernel> copyKernel(const StridedElements& to, const StridedElements& from) {
     const tile::Program program = copyProgram(to, from);
     const std::string text = tile::toString(program);
@@ -86,6 +107,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaMemory> memory_;
   DeviceInfo info_ = DeviceInfo::hopper();
   NvrtcCompiler compiler_{kernelDiskCache().get()};
+  mutable std::mutex productsMutex_;
+  mutable std::unique_ptr<const CublasLtHandle> products_;
   std::mutex copyMutex_;
   std::map<std::string, std::shared_ptr<const CudaKernel>> copyKernels_;  // by the text of the program
 };

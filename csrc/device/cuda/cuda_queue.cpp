@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/refused_index.h"
+#include "device/cuda/cublaslt/product.h"
 #include "device/cuda/driver/library.h"
 
 namespace meshfuse {
@@ -53,8 +54,11 @@ void CudaQueue::launch(const Launch& l) {
   static_cast<const CudaKernel&>(l.kernel).launch(l.slots, record, stream_.get());
 }
 
-void CudaQueue::call(const Routine&, std::span<void* const>, void*, void*) {
-  throwInternalError("[cuda] a routine was called; the device has none");
+void CudaQueue::call(const Routine& routine, std::span<void* const> operands, void* out, void* workspace) {
+  const auto& product = static_cast<const CublasLtProduct&>(routine);
+  const CurrentContext current(context_);
+  last_ = product.name();
+  product.run(operands, out, workspace, stream_.get());
 }
 
 void CudaQueue::clear(void* memory, int64_t bytes) {

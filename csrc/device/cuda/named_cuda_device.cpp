@@ -9,7 +9,9 @@
 #include "base/ranges.h"
 #include "codegen/cuda/emit.h"
 #include "device/cuda/capabilities.h"
+#include "device/cuda/cublaslt/product.h"
 #include "device/cuda/nvrtc/compiler.h"
+#include "device/cuda/routines.h"
 #include "device/device.h"
 
 namespace meshfuse {
@@ -64,6 +66,8 @@ class NamedCudaDevice final : public Device {
     }
     info_.architecture = architecture;
     info_.lastCacheBytes = lastCacheBytes(*number);
+    info_.library = "cuBLASLt";
+    info_.refuseContraction = CublasLtProduct::refuse;
   }
 
   DeviceId id() const override { return DeviceId::cuda(0); }
@@ -91,10 +95,17 @@ class NamedCudaDevice final : public Device {
   std::shared_ptr<void> allocate(int64_t) override { throwNothingRuns(); }
   void read(void*, const void*, int64_t) override { throwNothingRuns(); }
   void write(void*, const void*, int64_t) override { throwNothingRuns(); }
-  std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program>) override { throwNothingRuns(); }
-  int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { throwNothingRuns(); }
-  std::shared_ptr<const Routine> routine(const Expr&, const RoutineOptions&) const override { throwNothingRuns(); }
-  std::optional<std::string_view> routineName(const Expr&) const override { return std::nullopt; }
+  // Kernels that no queue runs: programs are planned and explained.
+  std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program> programs) override {
+    return {programs.size(), std::make_shared<const Kernel>()};
+  }
+  int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { return 0; }
+  // The workspace of a product is known on a GPU only.
+  std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions&) const override {
+    expectCudaRoutine(op);
+    return std::make_shared<const Routine>();
+  }
+  std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
   std::unique_ptr<Queue> makeQueue() override { throwNothingRuns(); }
 
  private:

@@ -1,4 +1,4 @@
-// A GPU by the name of its architecture: NVRTC compiles kernels for it, nothing runs.
+// A GPU by the name of its architecture: programs are planned and NVRTC compiles kernels for it, nothing runs.
 #pragma once
 
 #include <memory>

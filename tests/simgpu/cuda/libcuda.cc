@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client.h"
+#include "current.h"
 
 namespace simgpu {
 
@@ -55,7 +56,16 @@ std::set<const Module*> modules;                        // that are loaded
 
 constexpr int kSharedOfABlock = 227 << 10;
 
-// The device of the current context, or the status why there is none.
+Request request(const char* name, Call call, uint32_t device = 0) {
+  Request r{.call = call, .device = device};
+  std::strncpy(r.name, name, sizeof r.name - 1);
+  return r;
+}
+
+uint64_t idOf(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+
+}  // namespace
+
 int current(uint32_t& device) {
   if (!isInitialized) {
     return kNotInitialized;
@@ -66,14 +76,6 @@ int current(uint32_t& device) {
   device = contextStack.back()->device;
   return kSuccess;
 }
-
-Request request(const char* name, Call call, uint32_t device = 0) {
-  Request r{.call = call, .device = device};
-  std::strncpy(r.name, name, sizeof r.name - 1);
-  return r;
-}
-
-uint64_t idOf(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 // The default stream is made when it is first used. All other streams must be non-blocking, so it is one stream among others.
 uint64_t streamOf(const char* name, const void* stream, uint32_t device) {
@@ -88,6 +90,8 @@ uint64_t streamOf(const char* name, const void* stream, uint32_t device) {
   }
   return ids[device];
 }
+
+namespace {
 
 int waitFor(const char* name, uint64_t stream, uint32_t device) {
   Request r = request(name, Call::StreamWait, device);

@@ -250,6 +250,12 @@ class Engine {
         a.status = devices_.enqueue(r, c.process, std::move(work));
         break;
       }
+      case Product: {
+        Work work{.kind = Kind::Product};
+        std::memcpy(&work.product, payload.data(), sizeof work.product);
+        a.status = devices_.enqueue(r, c.process, std::move(work));
+        break;
+      }
       case StreamCreate:
         a.status = devices_.createStream(r.device, c.process, a.value);
         break;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "product.h"
+
 namespace simgpu {
 
 namespace {
@@ -88,6 +90,9 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
   operation->name = std::string(r.name);
   if (work.kind == Launch) {
     operation->name += " of " + functions_.at(work.shape.function).name;
+  }
+  if (work.kind == Product) {
+    operation->name += " to " + std::to_string(work.product.d.rows) + " by " + std::to_string(work.product.d.columns);
   }
   operation->name += " (operation " + std::to_string(s.enqueued) + " of stream " + std::to_string(r.stream) + ")";
   s.clock.join(hosts_[process]);
@@ -288,6 +293,9 @@ void Devices::run(Stream& stream, Queued& q) {
     case Launch:
       launch(q, *memories_[stream.device]);
       break;
+    case Product:
+      multiply(q, *memories_[stream.device]);
+      break;
     case Record:
     case Wait:
       break;
@@ -315,6 +323,35 @@ void Devices::launch(const Queued& q, Memory& memory) {
       }
     }
   }
+}
+
+void Devices::multiply(const Queued& q, const Memory& memory) {
+  const MatrixProduct& p = q.work.product;
+  if (const std::string name = unboundedOperand(p); !name.empty()) {
+    return report(*q.operation, name + " is larger than the memory of a device");
+  }
+  const std::vector<Operand> operands = operandsOf(p);
+  if (const std::string why = overlapIn(p, operands); !why.empty()) {
+    return report(*q.operation, why);
+  }
+  if (p.workspaceNeeded != 0) {
+    const uint64_t end = p.workspace + std::min(p.workspaceBytes, kDeviceStride);
+    if (const std::string why = memory.refusal(p.workspace, end); !why.empty()) {
+      return report(*q.operation, "the workspace is not as large as the program says: " + why);
+    }
+  }
+  for (const Operand& operand : operands) {
+    for (const auto& [begin, end] : operand.bytes) {
+      if (!memory.contains(begin)) {
+        return report(*q.operation, operand.name + " is not in the memory of the stream's device");
+      }
+      if (!access(begin, end - begin, operand.isWritten, q.operation)) {
+        reports_.back() += ", as " + operand.name;
+        return;
+      }
+    }
+  }
+  simgpu::multiply(p);
 }
 
 }  // namespace simgpu

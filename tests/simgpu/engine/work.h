@@ -29,13 +29,14 @@ struct Options {
 
 // What an operation does.
 struct Work {
-  enum class Kind { Allocate, Free, Copy, Fill, Launch, Record, Wait } kind;
+  enum class Kind { Allocate, Free, Copy, Fill, Launch, Product, Record, Wait } kind;
   uint64_t to = 0;     // Allocate, Free: the address
   uint64_t from = 0;   // Fill: the value
   uint64_t event = 0;  // Record, Wait
   uint64_t bytes = 0;
   LaunchShape shape;
   std::string parameters;
+  MatrixProduct product;
 };
 
 class Devices {
@@ -97,6 +98,7 @@ class Devices {
   void run(Stream& stream, Queued& next);
   void copy(const Queued& q);
   void launch(const Queued& q, Memory& memory);
+  void multiply(const Queued& q, const Memory& memory);
   // Reports bytes that are not allocated, have not been written, or are touched by another operation without an order.
   bool access(uint64_t begin, uint64_t bytes, bool writes, const std::shared_ptr<const Operation>& by);
   void report(const Operation& by, const std::string& what);

@@ -7,13 +7,10 @@
 #include <vector>
 
 #include "base/dynamic_library.h"
+#include "device/cuda/api/cublaslt.h"
 #include "device/cuda/api/driver.h"
 #include "device/cuda/api/nvrtc.h"
 #include "device/cuda/api/vendor_library.h"
-
-#if __has_include(<cuda.h>) && __has_include(<nvrtc.h>)
-#include <cuda.h>
-#include <nvrtc.h>
 
 namespace meshfuse {
 namespace {
@@ -33,10 +30,21 @@ requires(sizeof...(P) == sizeof...(Q)) constexpr bool callsAs<R (*)(P...), S (*)
 
 #define EXPECT_CALLS_AS(member, symbol, result, parameters) \
   static_assert(callsAs<result(*) parameters, decltype(&::symbol)>, #symbol)
+#define EXPECT_VALUE(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs), #theirs)
+
+}  // namespace
+}  // namespace meshfuse
+
+#if __has_include(<cuda.h>) && __has_include(<nvrtc.h>)
+#include <cuda.h>
+#include <nvrtc.h>
+
+namespace meshfuse {
+namespace {
+
 MESHFUSE_NVRTC_CALLS(EXPECT_CALLS_AS);
 MESHFUSE_CUDA_DRIVER_CALLS(EXPECT_CALLS_AS);
 
-#define EXPECT_VALUE(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs), #theirs)
 EXPECT_VALUE(nvrtc::Result::Success, NVRTC_SUCCESS);
 EXPECT_VALUE(nvrtc::Result::OutOfMemory, NVRTC_ERROR_OUT_OF_MEMORY);
 EXPECT_VALUE(nvrtc::Result::InvalidInput, NVRTC_ERROR_INVALID_INPUT);
@@ -104,6 +112,56 @@ TEST(CudaDeclarations, AgreeWithTheHeaders) {
 }  // namespace meshfuse
 #endif
 
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+
+namespace meshfuse {
+namespace {
+
+MESHFUSE_CUBLASLT_CALLS(EXPECT_CALLS_AS);
+EXPECT_VALUE(cublaslt::Status::Success, CUBLAS_STATUS_SUCCESS);
+EXPECT_VALUE(cublaslt::Status::NotInitialized, CUBLAS_STATUS_NOT_INITIALIZED);
+EXPECT_VALUE(cublaslt::Status::AllocationFailed, CUBLAS_STATUS_ALLOC_FAILED);
+EXPECT_VALUE(cublaslt::Status::InvalidValue, CUBLAS_STATUS_INVALID_VALUE);
+EXPECT_VALUE(cublaslt::Status::ArchitectureMismatch, CUBLAS_STATUS_ARCH_MISMATCH);
+EXPECT_VALUE(cublaslt::Status::ExecutionFailed, CUBLAS_STATUS_EXECUTION_FAILED);
+EXPECT_VALUE(cublaslt::Status::InternalError, CUBLAS_STATUS_INTERNAL_ERROR);
+EXPECT_VALUE(cublaslt::Status::NotSupported, CUBLAS_STATUS_NOT_SUPPORTED);
+EXPECT_VALUE(cublaslt::ComputeType::Float, CUBLAS_COMPUTE_32F);
+EXPECT_VALUE(cublaslt::ComputeType::Double, CUBLAS_COMPUTE_64F);
+EXPECT_VALUE(cublaslt::ElementType::Float, CUDA_R_32F);
+EXPECT_VALUE(cublaslt::ElementType::Double, CUDA_R_64F);
+EXPECT_VALUE(cublaslt::ElementType::Half, CUDA_R_16F);
+EXPECT_VALUE(cublaslt::ElementType::BFloat16, CUDA_R_16BF);
+EXPECT_VALUE(cublaslt::ProductAttribute::TransposeA, CUBLASLT_MATMUL_DESC_TRANSA);
+EXPECT_VALUE(cublaslt::ProductAttribute::TransposeB, CUBLASLT_MATMUL_DESC_TRANSB);
+EXPECT_VALUE(cublaslt::ProductAttribute::Epilogue, CUBLASLT_MATMUL_DESC_EPILOGUE);
+EXPECT_VALUE(cublaslt::ProductAttribute::BiasPointer, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+EXPECT_VALUE(cublaslt::LayoutAttribute::BatchCount, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
+EXPECT_VALUE(cublaslt::LayoutAttribute::BatchStride, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+EXPECT_VALUE(cublaslt::PreferenceAttribute::MostWorkspaceBytes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+EXPECT_VALUE(cublaslt::PreferenceAttribute::ReductionSchemes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
+EXPECT_VALUE(cublaslt::PreferenceAttribute::AlignmentOfA, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+EXPECT_VALUE(cublaslt::PreferenceAttribute::AlignmentOfB, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES);
+EXPECT_VALUE(cublaslt::PreferenceAttribute::AlignmentOfC, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
+EXPECT_VALUE(cublaslt::PreferenceAttribute::AlignmentOfD, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+EXPECT_VALUE(cublaslt::ReductionScheme::InComputeType, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+EXPECT_VALUE(cublaslt::Transpose::No, CUBLAS_OP_N);
+EXPECT_VALUE(cublaslt::Transpose::Yes, CUBLAS_OP_T);
+EXPECT_VALUE(cublaslt::Epilogue::None, CUBLASLT_EPILOGUE_DEFAULT);
+EXPECT_VALUE(cublaslt::Epilogue::Bias, CUBLASLT_EPILOGUE_BIAS);
+
+static_assert(sizeof(cublaslt::Algorithm) == sizeof(cublasLtMatmulAlgo_t));
+static_assert(sizeof(cublaslt::HeuristicResult) == sizeof(cublasLtMatmulHeuristicResult_t));
+static_assert(offsetof(cublaslt::HeuristicResult, workspaceBytes) ==
+              offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
+static_assert(offsetof(cublaslt::HeuristicResult, state) == offsetof(cublasLtMatmulHeuristicResult_t, state));
+static_assert(offsetof(cublaslt::HeuristicResult, waves) == offsetof(cublasLtMatmulHeuristicResult_t, wavesCount));
+
+}  // namespace
+}  // namespace meshfuse
+#endif
+
 namespace meshfuse {
 namespace {
 
@@ -130,6 +188,12 @@ TEST(CudaDeclarations, NameFunctionsOfTheDriver) {
   std::vector<std::string> symbols;
   MESHFUSE_CUDA_DRIVER_CALLS(LIST_SYMBOL);
   expectAll({"libcuda.so.1", "/usr/local/cuda/lib64/stubs/libcuda.so"}, symbols);
+}
+
+TEST(CudaDeclarations, NameFunctionsOfCublasLt) {
+  std::vector<std::string> symbols;
+  MESHFUSE_CUBLASLT_CALLS(LIST_SYMBOL);
+  expectAll({"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"}, symbols);
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+#include "device/cuda/cublaslt/library.h"
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+CublasLtLibrary::CublasLtLibrary()
+    : VendorLibrary({"libcublasLt.so.13", "libcublasLt.so.12"}, {"/usr/local/cuda/lib64/libcublasLt.so"}) {
+  MESHFUSE_CUBLASLT_CALLS(MESHFUSE_VENDOR_FIND);
+}
+
+const CublasLtLibrary& cublasLtLibrary() {
+  static const CublasLtLibrary library;
+  return library;
+}
+
+void throwCublasLtError(cublaslt::Status status, std::string_view call, std::string_view purpose) {
+  const char* const text = cublasLtLibrary().statusString(status);
+  throwDeviceError(fmt::format("[cuda] {} of {} failed: {} ({})", call, purpose, text != nullptr ? text : "unknown",
+                               static_cast<int>(status)));
+}
+
+CublasLtHandle::CublasLtHandle() {
+  const CublasLtLibrary& library = cublasLtLibrary();
+  deviceCheck(library.usable(), "[cuda] cuBLASLt cannot be used: {}", library.reason());
+  succeed(library.create(&handle_), "cublasLtCreate", "the device");
+}
+
+CublasLtHandle::~CublasLtHandle() { cublasLtLibrary().destroy(handle_); }
+
+}  // namespace meshfuse

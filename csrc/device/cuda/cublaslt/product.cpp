@@ -1,0 +1,246 @@
+#include "device/cuda/cublaslt/product.h"
+
+#include <bit>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr uint64_t kMostWorkspace = 32 << 20;  // the size that cuBLAS advises for Hopper
+constexpr int64_t kOutAlignment = 64;
+constexpr uintptr_t kWorkspaceAlignment = 256;  // NVIDIA's documentation of cublasLtMatmul; that of Routine is 64
+
+// Nothing for types that the library does not multiply.
+std::optional<cublaslt::ElementType> elementType(DataType type) {
+  switch (type) {
+    case DataType::Float:
+      return cublaslt::ElementType::Float;
+    case DataType::Double:
+      return cublaslt::ElementType::Double;
+    case DataType::Half:
+      return cublaslt::ElementType::Half;
+    case DataType::BFloat16:
+      return cublaslt::ElementType::BFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+// A factor, in the type in which products are computed.
+union Scale {
+  float f;
+  double d;
+};
+
+bool computesInDouble(const MatrixProduct& p) { return p.operands == DataType::Double; }
+
+// A batch of products as loops around one batch at equal distances, which is one call.
+struct Batch {
+  int64_t count = 1;                      // products of a call
+  int64_t aStride = 0, bStride = 0;       // elements from one to the next
+  std::vector<int64_t> aStarts, bStarts;  // of the calls, in elements
+};
+
+Batch batchOf(const MatrixProduct& p) {
+  Batch batch;
+  MatrixProduct outer = p;  // the dims that are left for loops
+  while (!outer.batch.empty()) {
+    const int64_t extent = outer.batch.back();
+    const int64_t a = outer.a.batchStrides.back();
+    const int64_t b = outer.b.batchStrides.back();
+    const bool continues =
+        batch.count == 1 || extent == 1 || (a == batch.aStride * batch.count && b == batch.bStride * batch.count);
+    if (!continues) {
+      break;
+    }
+    if (batch.count == 1) {
+      batch.aStride = extent == 1 ? 0 : a;
+      batch.bStride = extent == 1 ? 0 : b;
+    }
+    batch.count *= extent;
+    outer.batch.pop_back();
+    outer.a.batchStrides.pop_back();
+    outer.b.batchStrides.pop_back();
+  }
+  batch.aStarts = outer.offsets(outer.a);
+  batch.bStarts = outer.offsets(outer.b);
+  return batch;
+}
+
+uint32_t greatestPower(int64_t number) { return static_cast<uint32_t>(number & -number); }  // of two that divides it
+
+// That of the address of a tensor and of all starts in it.
+uint32_t alignmentOf(const MatrixProduct::Operand& o, const std::vector<int64_t>& starts, DataType type) {
+  int64_t bits = o.alignment;
+  for (const int64_t start : starts) {
+    bits |= start * dataTypeSize(type);
+  }
+  return greatestPower(bits);
+}
+
+template <class T>
+void set(cublaslt::Product product, cublaslt::ProductAttribute attribute, T value) {
+  succeed(cublasLtLibrary().productSet(product, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute",
+          "attribute {}", static_cast<int>(attribute));
+}
+
+template <class T>
+void set(cublaslt::MatrixLayout layout, cublaslt::LayoutAttribute attribute, T value) {
+  succeed(cublasLtLibrary().layoutSet(layout, attribute, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute",
+          "attribute {}", static_cast<int>(attribute));
+}
+
+template <class T>
+void set(cublaslt::Preference preference, cublaslt::PreferenceAttribute attribute, T value) {
+  succeed(cublasLtLibrary().preferenceSet(preference, attribute, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute", "attribute {}", static_cast<int>(attribute));
+}
+
+// A matrix of our row-major order, which is one of columns x rows in column-major order, `count` times.
+cublaslt::MatrixLayout layoutOf(DataType type, int64_t rows, int64_t columns, bool transposed, int64_t leading,
+                                int64_t count, int64_t stride) {
+  if (!transposed) {
+    std::swap(rows, columns);
+  }
+  cublaslt::MatrixLayout layout = nullptr;
+  succeed(cublasLtLibrary().layoutCreate(&layout, elementType(type).value(), rows, columns, leading),
+          "cublasLtMatrixLayoutCreate", "{} x {} elements", rows, columns);
+  if (count > 1) {
+    set(layout, cublaslt::LayoutAttribute::BatchCount, static_cast<int32_t>(count));
+    set(layout, cublaslt::LayoutAttribute::BatchStride, stride);
+  }
+  return layout;
+}
+
+}  // namespace
+
+std::optional<std::string> CublasLtProduct::refuse(const Expr& op, const std::map<int64_t, Layout>& layouts) {
+  const DataType type = op.tensorInputs()[0]->dtype();
+  const DataType result = op.tensorOutput()->dtype();
+  const bool hasBias = op.tensorInputs().size() > 2;
+  if (!elementType(type)) {
+    return fmt::format("the library has no matrix product of {}", meshfuse::name(type));
+  }
+  if (hasBias && type == DataType::Double) {
+    return "the library adds no bias of type Double";
+  }
+  if (hasBias && type != result) {
+    return fmt::format("the library adds no bias of type {} to a result of type {}", meshfuse::name(type),
+                       meshfuse::name(result));
+  }
+  return refuseMatrixProduct(op, layouts);
+}
+
+CublasLtProduct::CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts)
+    : handle_(handle),
+      p_(matrixProductOf(op, layouts)),
+      name_(fmt::format("{} {}x{}x{} of {}", op.opName(), p_.m, p_.n, p_.k, meshfuse::name(p_.operands))) {
+  try {
+    describe();
+  } catch (...) {
+    destroy();
+    throw;
+  }
+}
+
+CublasLtProduct::~CublasLtProduct() { destroy(); }
+
+void CublasLtProduct::destroy() noexcept {
+  const CublasLtLibrary& library = cublasLtLibrary();
+  for (const cublaslt::MatrixLayout layout : {a_, b_, c_}) {
+    if (layout != nullptr) {
+      library.layoutDestroy(layout);
+    }
+  }
+  if (product_ != nullptr) {
+    library.productDestroy(product_);
+  }
+}
+
+void CublasLtProduct::describe() {
+  const Batch batch = batchOf(p_);
+  const int64_t c = p_.m * p_.n;
+  for (const int64_t i : indices(batch.aStarts)) {
+    calls_.push_back({.a = batch.aStarts[i] * dataTypeSize(p_.operands),
+                      .b = batch.bStarts[i] * dataTypeSize(p_.operands),
+                      .c = i * batch.count * c * dataTypeSize(p_.result)});
+  }
+  const bool inDouble = computesInDouble(p_);
+  succeed(cublasLtLibrary().productCreate(&product_,
+                                          inDouble ? cublaslt::ComputeType::Double : cublaslt::ComputeType::Float,
+                                          inDouble ? cublaslt::ElementType::Double : cublaslt::ElementType::Float),
+          "cublasLtMatmulDescCreate", "{}", name_);
+  using enum cublaslt::ProductAttribute;
+  const auto transpose = [](bool t) { return t ? cublaslt::Transpose::Yes : cublaslt::Transpose::No; };
+  set(product_, TransposeA, transpose(p_.b.transposed));
+  set(product_, TransposeB, transpose(p_.a.transposed));
+  if (p_.hasBias) {
+    set(product_, Epilogue, cublaslt::Epilogue::Bias);
+  }
+  a_ = layoutOf(p_.operands, p_.m, p_.k, p_.a.transposed, p_.a.leading, batch.count, batch.aStride);
+  b_ = layoutOf(p_.operands, p_.k, p_.n, p_.b.transposed, p_.b.leading, batch.count, batch.bStride);
+  c_ = layoutOf(p_.result, p_.m, p_.n, false, p_.n, batch.count, c);
+  chooseAlgorithm(alignmentOf(p_.a, batch.aStarts, p_.operands), alignmentOf(p_.b, batch.bStarts, p_.operands));
+}
+
+void CublasLtProduct::chooseAlgorithm(uint32_t aAlignment, uint32_t bAlignment) {
+  const CublasLtLibrary& library = cublasLtLibrary();
+  int64_t outBits = kOutAlignment;
+  for (const Call& c : calls_) {
+    outBits |= c.c;
+  }
+  const uint32_t cAlignment = greatestPower(outBits);
+  cublaslt::Preference preference = nullptr;
+  succeed(library.preferenceCreate(&preference), "cublasLtMatmulPreferenceCreate", "{}", name_);
+  const std::unique_ptr<cublaslt::PreferenceObject, decltype(library.preferenceDestroy)> owner(
+      preference, library.preferenceDestroy);
+  using enum cublaslt::PreferenceAttribute;
+  set(preference, MostWorkspaceBytes, kMostWorkspace);
+  set(preference, ReductionSchemes, cublaslt::ReductionScheme::InComputeType);
+  set(preference, AlignmentOfA, bAlignment);
+  set(preference, AlignmentOfB, aAlignment);
+  set(preference, AlignmentOfC, cAlignment);
+  set(preference, AlignmentOfD, cAlignment);
+  if (p_.hasBias) {  // the library looks at the alignment of the address only
+    set(product_, cublaslt::ProductAttribute::BiasPointer, p_.biasAlignment);
+  }
+  cublaslt::HeuristicResult result = {};
+  int found = 0;
+  succeed(library.chooseAlgorithm(handle_.get(), product_, b_, a_, c_, c_, preference, 1, &result, &found),
+          "cublasLtMatmulAlgoGetHeuristic", "{}", name_);
+  deviceCheck(found == 1, "[cuda] cuBLASLt {} has no algorithm for {}", library.version(), name_);
+  algorithm_ = result.algorithm;
+  workspaceBytes_ = static_cast<int64_t>(result.workspaceBytes);
+}
+
+int64_t CublasLtProduct::workspaceBytes() const {
+  return workspaceBytes_ == 0 ? 0 : workspaceBytes_ + int64_t{kWorkspaceAlignment} - kOutAlignment;
+}
+
+void CublasLtProduct::run(std::span<void* const> operands, void* out, void* workspace, cuda::Stream stream) const {
+  std::unique_lock<std::mutex> lock;
+  if (p_.hasBias) {
+    lock = std::unique_lock(biasMutex_);
+    set(product_, cublaslt::ProductAttribute::BiasPointer, operands[2]);
+  }
+  const bool inDouble = computesInDouble(p_);
+  const Scale one = inDouble ? Scale{.d = 1} : Scale{.f = 1};
+  const Scale zero = inDouble ? Scale{.d = 0} : Scale{.f = 0};
+  const auto start = std::bit_cast<uintptr_t>(workspace);
+  workspace = static_cast<char*>(workspace) + (-start & (kWorkspaceAlignment - 1));
+  for (const Call& call : calls_) {
+    char* const c = static_cast<char*>(out) + call.c;
+    succeed(cublasLtLibrary().multiply(handle_.get(), product_, &one, static_cast<const char*>(operands[1]) + call.b,
+                                       b_, static_cast<const char*>(operands[0]) + call.a, a_, &zero, c, c_, c, c_,
+                                       &algorithm_, workspaceBytes_ > 0 ? workspace : nullptr, workspaceBytes_, stream),
+            "cublasLtMatmul", "{}", name_);
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,53 @@
+// A matmul or linear by cuBLASLt.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/cuda/api/cublaslt.h"
+#include "device/cuda/cublaslt/library.h"
+#include "device/device.h"
+#include "device/matrix_product.h"
+
+namespace meshfuse {
+
+class CublasLtProduct final : public Routine {
+ public:
+  // The reason why the library does not take the op: the types, a layout without unit stride. Nothing if it takes the op.
+  static std::optional<std::string> refuse(const Expr& op, const std::map<int64_t, Layout>& layouts);
+  // InternalError if refused; DeviceError if this version of the library has no algorithm for it. The handle outlives the product.
+  CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts);
+  ~CublasLtProduct() override;
+
+  const std::string& name() const { return name_; }  // "linear 64x128x512 of Half", for errors
+  int64_t workspaceBytes() const override;
+  // Asynchronous. operands: device addresses in the order of the op's operands; out: contiguous; out and workspace: 64-byte aligned. Threads may
+  // call it at the same time.
+  void run(std::span<void* const> operands, void* out, void* workspace, cuda::Stream stream) const;
+
+ private:
+  // A call of the library: a batch at equal distances. Offsets are in bytes.
+  struct Call {
+    int64_t a = 0, b = 0, c = 0;
+  };
+  void describe();
+  void chooseAlgorithm(uint32_t aAlignment, uint32_t bAlignment);
+  void destroy() noexcept;
+
+  const CublasLtHandle& handle_;
+  const MatrixProduct p_;
+  const std::string name_;
+  std::vector<Call> calls_;
+  cublaslt::Product product_ = nullptr;
+  cublaslt::MatrixLayout a_ = nullptr, b_ = nullptr, c_ = nullptr;
+  cublaslt::Algorithm algorithm_ = {};
+  int64_t workspaceBytes_ = 0;
+  mutable std::mutex biasMutex_;  // the address of the bias is in product_ while a call is made
+};
+
+}  // namespace meshfuse
