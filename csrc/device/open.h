@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tensor/device_id.h"
 
@@ -24,5 +26,14 @@ struct DeviceOptions {
 // A device by the name of its architecture, `cpu` or such as `sm_90a`. The machine need not have it: it compiles kernels and runs none.
 // UserError if the name is neither, or the compiler on this machine does not know it.
 [[nodiscard]] std::shared_ptr<Device> namedDevice(std::string_view architecture);
+
+// What devices need: kernels, libraries, GPUs.
+struct Capability {
+  std::string part;  // "GPU kernels"
+  bool isPresent = false;
+  std::string note;  // library and version, or why it is absent
+};
+// Of this build on this machine. Loads the libraries of GPUs.
+[[nodiscard]] std::vector<Capability> deviceCapabilities();
 
 }  // namespace meshfuse

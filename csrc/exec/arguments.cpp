@@ -60,9 +60,7 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   }
 }
 
-void checkPlaces(const Fusion& fusion, int64_t ranks, std::span<const Argument> inputs, const DeviceMemory& device) {
-  invariant(deviceOf(inputs) == device.id(), "[run] the inputs are on {}, the program is for {}",
-            deviceOf(inputs).toString(), device.id().toString());
+void checkMeshes(const Fusion& fusion, int64_t ranks) {
   for (const TensorView* tv : fusion.tensors(ExprSet::All)) {
     check(!tv->getDeviceMesh().isSymbolic(),
           "[run] the mesh {} of T{} has an axis without a size; specialize the fusion", tv->getDeviceMesh().toString(),

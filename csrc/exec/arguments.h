@@ -19,8 +19,8 @@ class Fusion;
 
 // UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
-// UserError if a mesh names a rank that does not exist; InternalError if the arguments are on another device.
-void checkPlaces(const Fusion& fusion, int64_t ranks, std::span<const Argument> inputs, const DeviceMemory& device);
+// UserError if a mesh has an axis without a size, or names a rank that does not exist.
+void checkMeshes(const Fusion& fusion, int64_t ranks);
 // By input: true for an Int scalar that the shape of some tensor depends on, and for an Int tensor whose elements are sizes.
 [[nodiscard]] std::vector<bool> shapeInputs(const Fusion& fusion);
 // The elements of an Int tensor.

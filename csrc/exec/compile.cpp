@@ -60,7 +60,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
 CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
                         const std::shared_ptr<Device>& device, const PassSettings& passes) {
   const Agreement::Busy busy(call);
-  call.beforeAgreement({fusion, inputs}, [&] { checkPlaces(fusion, call.communicator().size(), inputs, *device); });
+  call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
   CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes), nullptr};
   const SegmentedProgram& program = result.program;
   call.afterAgreement(program.agreed, [&] {

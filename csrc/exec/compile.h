@@ -43,8 +43,8 @@ struct CompiledProgram {
                                                  const Agreement::Call& call, const DeviceInfo& device,
                                                  const PassSettings& passes = {});
 
-// A program of `device` for arguments like `inputs` on this rank. Collective: every rank compiles in the same call. UserError for arguments
-// that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
+// A program of `device` for arguments like `inputs` on this rank; compiling reads their sizes and layouts, and elements that are sizes.
+// Collective: every rank compiles in the same call. UserError for arguments that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
 [[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs,
                                       const Agreement::Call& call, const std::shared_ptr<Device>& device,
                                       const PassSettings& passes = {});

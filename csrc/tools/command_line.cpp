@@ -25,7 +25,7 @@ constexpr const char* kExitCodes =
     "failure.\n"
     "Environment: MESHFUSE_DUMP=PASS,.. or all, MESHFUSE_VERIFY=first|always, MESHFUSE_PRINT_MISSES=1, "
     "MESHFUSE_CACHE_DIR=DIR|off,\n"
-    "MESHFUSE_FLIGHT_DIR=DIR, MESHFUSE_TRACE=FILE, NO_COLOR=1.";
+    "MESHFUSE_FLIGHT_DIR=DIR, MESHFUSE_TRACE=FILE, MESHFUSE_CUDA_LIBRARIES=DIR, NO_COLOR=1.";
 
 enum class FileArgument : uint8_t { Required, Optional };
 
@@ -98,6 +98,9 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
   addProgram(*c, o.program);
   c->add_option("--ranks", o.ranks, "number of ranks; default: as many as the program's mesh has devices")
       ->check(kNumber);
+  c->add_option("--device", o.device,
+                "cpu, a GPU such as cuda:0, or an architecture such as sm_90a, for which no GPU is needed")
+      ->capture_default_str();
   c->add_flag("--json", o.json, "as JSON");
   c->add_option("--html", o.html, "write a page with pictures of all of it to this file");
   c->add_flag("--run", o.run, "with a timeline of a run on virtual ranks; for --html and --json");
@@ -106,6 +109,7 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
       ->capture_default_str();
   c->footer(std::string("Examples:\n"
                         "  meshfuse explain mlp.fir --ranks 4\n"
+                        "  meshfuse explain mlp.fir --device sm_90a\n"
                         "  meshfuse explain mlp.fir --json | jq .communications\n"
                         "  meshfuse explain mlp.fir --html mlp.html --run\n") +
             kExitCodes);
@@ -147,6 +151,15 @@ void addBlame(CLI::App& app, BlameOptions& o) {
                 "Ranks write their last 1,000 calls when one fails, to the directory that MESHFUSE_FLIGHT_DIR names.\n"
                 "Example:\n"
                 "  MESHFUSE_FLIGHT_DIR=flight mpirun -np 4 meshfuse run mlp.fir --mpi; meshfuse blame flight\n") +
+            kExitCodes);
+}
+
+void addCapabilities(CLI::App& app) {
+  CLI::App* c =
+      app.add_subcommand("capabilities", "list what this build can use on this machine, and why not the rest");
+  c->footer(std::string("A part that is absent costs features or speed; programs that need it say so.\n"
+                        "Example:\n"
+                        "  meshfuse capabilities\n") +
             kExitCodes);
 }
 
@@ -217,6 +230,7 @@ Command readCommandLine(int argc, const char* const* argv) {
   addOpt(app, opt);
   addCompile(app, emit);
   addBlame(app, blame);
+  addCapabilities(app);
   if (argc > 1) {
     expectSubcommand(app, argv[1]);
   }
@@ -244,6 +258,9 @@ Command readCommandLine(int argc, const char* const* argv) {
   }
   if (app.got_subcommand("blame")) {
     return blame;
+  }
+  if (app.got_subcommand("capabilities")) {
+    return CapabilitiesOptions();
   }
   return emit;
 }

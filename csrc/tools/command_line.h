@@ -13,7 +13,8 @@ struct PrintedText {
   std::string text;
 };
 
-using Command = std::variant<RunOptions, ExplainOptions, OptOptions, EmitOptions, BlameOptions, PrintedText>;
+using Command =
+    std::variant<RunOptions, ExplainOptions, OptOptions, EmitOptions, BlameOptions, CapabilitiesOptions, PrintedText>;
 
 // The subcommand with its options. `argv[0]` is the name of the program. UserError for an unknown subcommand or flag, a missing or
 // malformed value, a number beyond 64 bits and a negative seed.

@@ -46,6 +46,12 @@ void addCommunications(std::vector<ExplainedCommunication>& all, const std::vect
   }
 }
 
+// Programs are compiled for it, and nothing runs on it.
+std::shared_ptr<Device> deviceToExplain(const std::string& name) {
+  return name.starts_with("sm_") ? namedDevice(name)
+                                 : openDevice(DeviceId::parse(name), {.threads = 1, .compiles = false});
+}
+
 }  // namespace
 
 int64_t explainProgram(const ExplainOptions& options) {
@@ -54,13 +60,13 @@ int64_t explainProgram(const ExplainOptions& options) {
   const int64_t ranks = virtualRankCount(*fusion, options.ranks);
   check(!options.json || options.html.empty(), "[explain] got --json and --html, expected one of them");
   check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
+  check(!options.run || options.device == "cpu", "[explain] --run runs on the CPU, --device is {}", options.device);
   std::optional<SymbolicCosts> costs;  // of rank 0
   std::vector<Explanation> ofRank(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
     const std::vector<Argument> arguments = abstractInputs(*own, options.program, comm.rank());
-    const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false});
-    const CompiledProgram compiled = compile(*own, arguments, Agreement(comm).call(), device);
+    const CompiledProgram compiled = compile(*own, arguments, Agreement(comm).call(), deviceToExplain(options.device));
     ofRank[comm.rank()] = explain(compiled, comm.rank());
     if (comm.rank() == 0 && !open.empty()) {
       costs = symbolicCosts(compiled, open);

@@ -46,6 +46,7 @@ struct RunOptions {
 struct ExplainOptions {
   ProgramOptions program;
   std::optional<int64_t> ranks = {};
+  std::string device = "cpu";  // for which the ranks compile: cpu, such as cuda:0, or an architecture such as sm_90a
   bool json = false;
   std::string html;  // file for the page; empty: none
   bool run = false;  // with a timeline of a run on virtual ranks
@@ -67,10 +68,13 @@ struct BlameOptions {
   std::string directory;
 };
 
+struct CapabilitiesOptions {};
+
 [[nodiscard]] int64_t runProgram(const RunOptions& options);
 [[nodiscard]] int64_t explainProgram(const ExplainOptions& options);
 [[nodiscard]] int64_t optimizeProgram(const OptOptions& options);
 [[nodiscard]] int64_t compileProgram(const EmitOptions& options);
 [[nodiscard]] int64_t blameRanks(const BlameOptions& options);
+[[nodiscard]] int64_t listCapabilities(const CapabilitiesOptions& options);
 
 }  // namespace meshfuse

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "meshfuse_config.h"
 #include "sanitized.h"
 #include "tools/tool.h"
 
@@ -23,6 +24,67 @@ TEST(ToolDevice, SaysWhyThereIsNoGpu) {
   EXPECT_EQ(r.code, 3) << r.err;
   EXPECT_NE(r.err.find("[cuda] no device can be used: "), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("libcuda.so.1"), std::string::npos) << r.err;
+}
+
+TEST(ToolDevice, CapabilitiesNameWhatIsMissing) {
+  const ToolRun r = tool("capabilities", "env MESHFUSE_CUDA_LIBRARIES=/nothing");
+  EXPECT_EQ(r.code, 0) << r.err;
+  for (const char* row :
+       {"\nGPUs                 no   /nothing/libcuda.so.1: ", "\nGPU kernels          no   /nothing/libnvrtc.so.",
+        "\nGPU matrix products  no   /nothing/libcublasLt.so."}) {
+    expectContains(r.out, row);
+  }
+  expectContains(r.out,
+                 kHasLlvm ? "\nCPU kernels          yes  LLVM\n" : "\nCPU kernels          no   built without LLVM\n");
+  expectContains(r.out,
+                 kHasUcx ? "\nnetwork of hosts     yes  UCX\n" : "\nnetwork of hosts     no   built without UCX\n");
+}
+
+TEST(ToolDevice, CapabilitiesNameTheGpusAndTheirLibraries) {
+  if (kSanitized) {
+    GTEST_SKIP() << "the release build runs it";
+  }
+  const ToolRun r = tool(
+      "capabilities", std::string("env SIMGPU_DEVICES=2 MESHFUSE_CUDA_LIBRARIES=") + MESHFUSE_BINARY_DIR + "/simgpu");
+  EXPECT_EQ(r.code, 0) << r.err;
+  expectContains(r.out, "\nGPUs                 yes  driver API 13.0, sm_90, sm_90\n");
+  expectContains(r.out, "\nGPU kernels          yes  NVRTC 13.900 from ");
+  expectContains(r.out, "\nGPU matrix products  yes  cuBLASLt 139900 from ");
+}
+
+// The same steps on a GPU and for an architecture by name: without workspaces of products, which a GPU alone knows.
+TEST(ToolDevice, ExplainsAProgramForAGpu) {
+  const std::string steps =
+      "steps of a rank, on its local tensors\n"
+      "  library T3[8, 6, r{4}]: matmul\n"
+      "      reads T0[8, 4], T1[4, 6] (224 bytes), writes T3[8, 6, r{4}] (192 bytes)\n"
+      "  kernel reduction T5[r{4}, 3]: reduce\n";
+  const ToolRun named =
+      tool("explain {dir}/product_and_sum.fir --device sm_90", "env MESHFUSE_CUDA_LIBRARIES=/nothing");
+  EXPECT_EQ(named.code, 0) << named.err;
+  expectContains(named.out, steps);
+  if (kSanitized) {
+    GTEST_SKIP() << "the release build explains it for the simulated GPU";
+  }
+  const ToolRun opened = tool("explain {dir}/product_and_sum.fir --device cuda",
+                              std::string("env MESHFUSE_CUDA_LIBRARIES=") + MESHFUSE_BINARY_DIR + "/simgpu");
+  EXPECT_EQ(opened.code, 0) << opened.err;
+  EXPECT_EQ(opened.out, named.out);
+}
+
+TEST(ToolDevice, ExplainsNothingForAGpuThatCannotRunIt) {
+  const std::string unknown = "explain {dir}/softmax.fir --size i0=4 --size i1=4 --device ";
+  const ToolRun noArchitecture = tool(unknown + "sm_1");
+  EXPECT_EQ(noArchitecture.code, 2) << noArchitecture.err;
+  const ToolRun noDevice = tool(unknown + "gpu");
+  EXPECT_EQ(noDevice.code, 2) << noDevice.err;
+  expectContains(noDevice.err, "\"gpu\" is no device; expected cpu, or such as cuda:0");
+  const ToolRun timeline = tool(unknown + "sm_90 --run --json");
+  EXPECT_EQ(timeline.code, 2) << timeline.err;
+  expectContains(timeline.err, "--run runs on the CPU, --device is sm_90");
+  const ToolRun scan = tool("explain {dir}/steps_of_all_kinds.fir --device sm_90");
+  EXPECT_EQ(scan.code, 2) << scan.err;
+  expectContains(scan.err, "[cuda] scan has no kernel on a GPU so far");
 }
 
 // A kernel is compiled for the host when it first runs: half a second each.

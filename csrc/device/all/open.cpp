@@ -2,9 +2,12 @@
 
 #include "base/error.h"
 #include "device/cpu/cpu_device.h"
+#include "device/cuda/capabilities.h"
+#include "device/cuda/cublaslt/library.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/named_cuda_device.h"
 #include "device/device.h"
+#include "meshfuse_config.h"
 
 namespace meshfuse {
 
@@ -33,6 +36,18 @@ std::shared_ptr<Device> namedDevice(std::string_view architecture) {
     return makeCpuDevice({.threads = 1});
   }
   return makeNamedCudaDevice(architecture);
+}
+
+std::vector<Capability> deviceCapabilities() {
+  const CudaCapabilities cuda = cudaCapabilities();
+  const CublasLtLibrary& products = cublasLtLibrary();
+  return {{"CPU kernels", kHasLlvm, kHasLlvm ? "LLVM" : "built without LLVM"},
+          {"CPU matrix products", kHasOneDnn, kHasOneDnn ? "oneDNN" : "built without oneDNN: kernels compute them"},
+          {"GPUs", cuda.driver, cuda.driverNote},
+          {"GPU kernels", cuda.nvrtc, cuda.nvrtcNote},
+          {"GPU matrix products", products.usable(),
+           products.usable() ? fmt::format("cuBLASLt {} from {}", products.version(), products.name())
+                             : fmt::format("{}: kernels compute them", products.reason())}};
 }
 
 }  // namespace meshfuse
