@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -117,6 +118,26 @@ TEST(DevelopmentTool, SaysWhyACaseFailed) {
             "      is\n"
             "    c.cpp:4\n"
             "1 1 0\n");
+}
+
+// LeakSanitizer crashes in the first attempt, in which a case fails too. Google Test overwrites no report.
+TEST(LeakChecked, TheReportIsThatOfTheLastAttempt) {
+  const std::string folder = temporaryDirectory() + "/reports/";
+  const std::string program = temporaryDirectory() + "/crashes_once";
+  std::ofstream(program) << R"sh(#!/usr/bin/env bash
+report=${GTEST_OUTPUT#json:}crashes_once
+mkdir -p "$(dirname "$report")"
+[ ! -e "$report.json" ] || report=${report}_1
+if [[ ${LSAN_OPTIONS:-} == *use_tls=0* ]]; then echo passed >"$report.json"; exit 0; fi
+echo failed >"$report.json"
+echo "LeakSanitizer has encountered a fatal error."
+exit 1
+)sh";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const ToolRun run = shellInSources("env GTEST_OUTPUT=json:" + folder + " tools/leak_checked " + program);
+  EXPECT_EQ(run.code, 0) << run.out << run.err;
+  EXPECT_EQ(fileText(folder + "crashes_once.json"), "passed\n");
+  EXPECT_NE(run.out.find("attempt 1: LeakSanitizer crashed"), std::string::npos) << run.out;
 }
 
 }  // namespace
