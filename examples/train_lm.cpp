@@ -1,7 +1,7 @@
 // Trains a byte-level language model on the sources of this repository, on as many ranks as the launcher starts.
 //
 //   train_lm --steps 200 --losses losses.csv
-//   mpirun -np 4 train_lm
+//   mpirun -np 4 train_lm --device cuda
 //
 // The model is one fusion with annotated weights (train_lm_model.h); the loop below is that of a program with one rank.
 #include <CLI/CLI.hpp>
@@ -26,10 +26,12 @@ struct Options {
   std::string text = MESHFUSE_SOURCE_DIR "/csrc";
   std::string losses;
   std::string progress = "auto";
+  std::string device = "cpu";
 };
 
 std::vector<Argument> arguments(const Batches& batches, double rate, const std::vector<Tensor>& parameters) {
-  std::vector<Argument> list = {batches.tokens(), batches.next(), rate};
+  const DeviceId device = parameters[0].device();
+  std::vector<Argument> list = {batches.tokens().to(device), batches.next().to(device), rate};
   list.insert(list.end(), parameters.begin(), parameters.end());
   return list;
 }
@@ -41,7 +43,7 @@ std::string sampleText(const Options& o, const std::string& text, const std::vec
   std::string sample = text.substr(0, o.sizes.context);
   for (int64_t i = 0; i < o.sample; i++) {
     setTokens(tokens.data_as<int64_t>(), sample, i, o.sizes.context);
-    std::vector<Argument> inputs = {tokens};
+    std::vector<Argument> inputs = {tokens.to(parameters[0].device())};
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
     std::vector<double> logits = cache.runFusionWithInputs(inputs)[0].toVector();
     double highest = *std::max_element(logits.begin(), logits.end()), total = 0;
@@ -76,7 +78,11 @@ void train(const Options& o, Communicator& world) {
                world.size() == 1 ? "" : "s", world.transport());
   }
   FusionExecutorCache cache(trainingStep(o.sizes));
-  std::vector<Tensor> parameters = initialParameters(o.sizes, cache.fusion(), world.rank());
+  const DeviceId device = localDevice(o.device, world);
+  std::vector<Tensor> parameters;
+  for (const Tensor& initial : initialParameters(o.sizes, cache.fusion(), world.rank())) {
+    parameters.push_back(initial.to(device));
+  }
 
   std::vector<double> losses;
   Progress progress(prints, o.progress == "auto" ? isatty(STDOUT_FILENO) == 1 : o.progress == "bar", o.steps,
@@ -129,6 +135,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--text", o.text, "folder with the .h and .cpp files to learn")->take_last()->capture_default_str();
   app.add_option("--losses", o.losses, "file for the loss of every step");
+  app.add_option("--device", o.device, "cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0")
+      ->capture_default_str();
   app.add_option("--progress", o.progress, "a bar, a line every 20 steps, or what fits the standard output")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))
       ->capture_default_str();

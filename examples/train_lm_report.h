@@ -125,7 +125,8 @@ inline void printTimes(const std::vector<StepTime>& steps) {
 }
 
 // FNV-1a of the bytes.
-inline uint64_t checksum(const Tensor& t) {
+inline uint64_t checksum(const Tensor& tensor) {
+  const Tensor t = tensor.to(DeviceId::cpu());
   uint64_t sum = 0xcbf29ce484222325;
   std::string_view bytes(t.data_as<char>(), t.nbytes());
   for (char c : bytes) {

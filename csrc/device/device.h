@@ -23,6 +23,7 @@
 
 namespace meshfuse {
 
+class Communicator;
 class Expr;
 
 // The machine code of a tile program. The device that compiled it runs it.
@@ -95,6 +96,9 @@ class Device : public DeviceMemory {
   // The library or the code of that routine: "oneDNN". Nothing if the device has no routine for the op.
   virtual std::optional<std::string_view> routineName(const Expr& op) const = 0;
   virtual std::unique_ptr<Queue> makeQueue() = 0;
+  // A communicator for addresses of this device, among the ranks of `over.world()`, which make it at the same time; `over` outlives it, and
+  // carries what they tell each other. Null: this device has none. DeviceError on all ranks if their devices do not fit.
+  virtual std::shared_ptr<Communicator> communicator(Communicator& /*over*/) { return nullptr; }
 
   // The outputs of emitters and compilers for a kernel, as files. `missing`: the outputs that cannot be made, and why.
   struct Listing {

@@ -27,6 +27,13 @@ struct DeviceOptions {
 // UserError if the name is neither, or the compiler on this machine does not know it.
 [[nodiscard]] std::shared_ptr<Device> namedDevice(std::string_view architecture);
 
+// The GPUs that this process can use.
+struct Gpus {
+  int64_t count = 0;
+  std::string missing;  // why there is none
+};
+[[nodiscard]] Gpus gpusOfThisMachine();
+
 // What devices need: kernels, libraries, GPUs.
 struct Capability {
   std::string part;  // "GPU kernels"

@@ -119,12 +119,14 @@ Tensor makeShard(Communicator& communicator, const Plan& plan, size_t output, st
 
 std::vector<Tensor> makeOutputs(Communicator& communicator, const Plan& plan, std::span<const Argument> inputs) {
   std::vector<Tensor> outputs;
-  for (size_t i = 0; i < plan.host().outputs.size(); i++) {
-    outputs.push_back(makeShard(communicator, plan, i, inputs));
-    if (!plan.unevenGlobalShape(i).empty()) {
-      outputs.back() = outputs.back().withGlobalShape(plan.unevenGlobalShape(i));
+  sayingMemory(plan.host(), [&] {
+    for (size_t i = 0; i < plan.host().outputs.size(); i++) {
+      outputs.push_back(makeShard(communicator, plan, i, inputs));
+      if (!plan.unevenGlobalShape(i).empty()) {
+        outputs.back() = outputs.back().withGlobalShape(plan.unevenGlobalShape(i));
+      }
     }
-  }
+  });
   return outputs;
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "host/staged_communicator.h"
+#include "multidevice/transport/staged.h"
 
 namespace meshfuse {
 
@@ -12,12 +12,29 @@ void* workspace(const CommPath::Call& call, int64_t k = 0) {
   return k < std::ssize(call.step.workspaces) ? call.arena + call.step.workspaces[k].offset : nullptr;
 }
 
+// The device's own; null if it has none. Ranks that make it meet: the program is compared with that of a rank that does something else.
+std::shared_ptr<Communicator> communicatorOf(const HostProgram& program, Communicator& over) {
+  std::optional<Communicator::OnDevice>& known = over.onDevice();
+  if (!known) {
+    over.setStep(-1, "the begin of communication between devices");
+    over.setProgram(programNumber(program.identity, 0));
+    known = {program.deviceId, program.device->communicator(over)};
+    over.setProgram(0);
+    over.setStep(-1, "");
+  }
+  return known->device == program.deviceId ? known->communicator : nullptr;
+}
+
 }  // namespace
 
-CommPath::CommPath(Communicator& communicator, Device& device)
-    : communicator_(communicator), queue_(device.makeQueue()) {
-  if (!device.isHostMemory()) {
-    staged_ = std::make_unique<StagedCommunicator>(communicator, device);
+CommPath::CommPath(Communicator& communicator, const HostProgram& program)
+    : communicator_(communicator), queue_(program.device->makeQueue()) {
+  if (!program.device->isHostMemory() && program.communicates) {
+    onDevice_ = communicatorOf(program, communicator);
+    isOfDevice_ = onDevice_ != nullptr;
+    if (!isOfDevice_) {
+      onDevice_ = std::make_shared<StagedCommunicator>(communicator, *program.device);
+    }
   }
 }
 

@@ -13,8 +13,10 @@ namespace meshfuse {
 
 class CommPath {
  public:
-  // Addresses are those of `device`; a communicator that cannot access them gets copies in host memory. Both outlive the path.
-  CommPath(Communicator& communicator, Device& device);
+  // Addresses are those of the program's device. If the host cannot access them, the device's own communicator carries the calls; without
+  // one, `communicator` gets copies in host memory. If the program communicates, all ranks make their paths in the same order. The
+  // communicator and the device outlive the path.
+  CommPath(Communicator& communicator, const HostProgram& program);
 
   struct Call {
     const Step& step;
@@ -29,6 +31,8 @@ class CommPath {
   // Bytes that all calls of the communicator have received so far.
   int64_t bytesReceived() const;
   Queue& queue() const { return *queue_; }
+  // Whether the device's own communicator carries the calls: all of a rank in one order, the same on all ranks.
+  bool isOfDevice() const { return isOfDevice_; }
   // Ends the group; thread-safe.
   void abort(std::string_view why) { communicator_.abort(why); }
   // Moves the counters of a lane's calls to this communicator.
@@ -38,11 +42,12 @@ class CommPath {
   void collective(const Call& call);
   void uneven(const Call& call);
   void transfer(const Call& call);
-  Communicator& comm() const { return staged_ != nullptr ? *staged_ : communicator_; }
+  Communicator& comm() const { return onDevice_ != nullptr ? *onDevice_ : communicator_; }
 
   Communicator& communicator_;
-  std::unique_ptr<Communicator> staged_;
-  std::unique_ptr<Queue> queue_;  // packs and unpacks
+  std::shared_ptr<Communicator> onDevice_;  // null: the communicator accesses the memory of the device
+  bool isOfDevice_ = false;                 // onDevice_ is the device's own
+  std::unique_ptr<Queue> queue_;            // packs and unpacks
   std::vector<Communicator::Transfer> transfers_;
 };
 

@@ -26,25 +26,27 @@ void keepRun(std::vector<StepRecord>* records) {
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
     : program_(std::move(program)),
-      direct_(communicator, *program_->device),
+      direct_(communicator, *program_),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
       lastPosted_(program_->teams.size(), -1) {
   const HostProgram& p = *program_;
   for (const Team& team : p.teams) {
-    Communicator* const lane = communicator.lane(team);
+    Communicator* const lane = direct_.isOfDevice() ? nullptr : communicator.lane(team);
     if (lane != nullptr) {
       calls_ = &communicator.calls();
     }
-    lanes_.emplace_back(lane != nullptr ? *lane : communicator, *p.device);
+    lanes_.emplace_back(lane != nullptr ? *lane : communicator, p);
   }
-  if (p.arenaBytes > 0) {
-    const bool sharesArena = p.communicates && p.device->isHostMemory();
-    arena_ = sharesArena ? communicator.allocate(p.arenaBytes) : p.device->allocate(p.arenaBytes);
-  }
-  if (p.scratchBytes > 0) {
-    scratch_ = p.device->allocate(p.scratchBytes);
-  }
+  sayingMemory(p, [&] {
+    if (p.arenaBytes > 0) {
+      const bool sharesArena = p.communicates && p.device->isHostMemory();
+      arena_ = sharesArena ? communicator.allocate(p.arenaBytes) : p.device->allocate(p.arenaBytes);
+    }
+    if (p.scratchBytes > 0) {
+      scratch_ = p.device->allocate(p.scratchBytes);
+    }
+  });
   pointers_.resize(p.tensors.size());
   char* arena = static_cast<char*>(arena_.get());
   for (int64_t t = 0; t < std::ssize(p.tensors); t++) {

@@ -1,7 +1,10 @@
 #include "host/program.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 
@@ -36,6 +39,22 @@ std::string HostProgram::toString() const {
     text += fmt::format("  {}: {} -> {}{}\n", s.name, listed(s.reads), listed(s.writes), detail);
   }
   return text;
+}
+
+void sayingMemory(const HostProgram& program, const std::function<void()>& allocate) {
+  try {
+    allocate();
+  } catch (const UserError& e) {
+    const auto largest = std::ranges::max_element(program.tensors, {}, &TensorPlan::bytes);
+    if (largest == program.tensors.end()) {
+      throw;
+    }
+    throwUserError(
+        fmt::format("{}\nthe program takes {} bytes: arguments, results and an arena of {} bytes; its largest "
+                    "tensor is T{} {}[{}] of {} bytes",
+                    e.what(), program.peakBytes, program.arenaBytes, largest->val, name(largest->dtype),
+                    fmt::join(largest->sizes, ", "), largest->bytes));
+  }
 }
 
 }  // namespace meshfuse

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -138,5 +139,8 @@ struct HostProgram {
 
   std::string toString() const;
 };
+
+// Allocates for a run of the program. A UserError of `allocate` then also says how much memory the program takes, and which tensor takes most.
+void sayingMemory(const HostProgram& program, const std::function<void()>& allocate);
 
 }  // namespace meshfuse

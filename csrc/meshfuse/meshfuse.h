@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "exec/default_world.h"
 #include "exec/fusion_executor_cache.h"
+#include "exec/local_device.h"
 #include "exec/symbolic_costs.h"
 #include "exec/symbolic_program.h"
 #include "ir/fusion.h"

@@ -18,6 +18,10 @@ class DeviceMemory {
   // bytes are there.
   virtual void read(void* host, const void* memory, int64_t bytes) = 0;
   virtual void write(void* memory, const void* host, int64_t bytes) = 0;
+  // For memory that other libraries of the process use too. UserError unless the address is in memory of the device.
+  virtual void expectOwn(const void* /*address*/) const {}
+  // Returns when all work has ended that the device has got from anybody in this process.
+  virtual void settle() {}
 };
 
 // Makes a device known by its id, until the process ends. UserError if the id is taken, or is that of the CPU. Thread-safe.

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <ranges>
 
@@ -16,6 +17,14 @@ namespace {
 using dlpack::ManagedTensor;
 
 constexpr int32_t kCpu = 1;
+constexpr int32_t kCuda = 2;
+
+// Waits for all work of the device.
+void settle(DeviceId device) {
+  if (device != DeviceId::cpu()) {
+    registeredDevice(device).settle();
+  }
+}
 
 // The context of a handle made here: it keeps the storage alive, and the arrays that the handle points to.
 struct Exported {
@@ -36,20 +45,28 @@ std::optional<DataType> typeOf(const dlpack::DlDataType& t) {
 
 ManagedTensor* toDlpack(const Tensor& tensor) {
   check(tensor.defined(), "[dlpack] the tensor is undefined; give one with data");
-  check(tensor.device() == DeviceId::cpu(), "[dlpack] the tensor is on {}, expected cpu; copy it with to()",
-        tensor.device().toString());
+  const DeviceId device = tensor.device();
+  check(device.kind != DeviceId::Kind::Extension,
+        "[dlpack] the tensor is on {}, expected a CPU or a GPU; copy it with to()", device.toString());
   auto* out = new Exported{tensor, {}, {}, {}};
   out->sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   out->strides.assign(tensor.strides().begin(), tensor.strides().end());
-  out->handle.tensor = {.data = tensor.data(),
-                        .device = {kCpu, static_cast<int32_t>(tensor.device().index)},
-                        .ndim = static_cast<int32_t>(tensor.dim()),
-                        .dtype = {info(tensor.dtype()).dlpackCode, static_cast<uint8_t>(bitWidth(tensor.dtype())), 1},
-                        .shape = out->sizes.data(),
-                        .strides = out->strides.data(),
-                        .byteOffset = 0};
+  out->handle.tensor = {
+      .data = tensor.data(),
+      .device = {device.kind == DeviceId::Kind::Cuda ? kCuda : kCpu, static_cast<int32_t>(device.index)},
+      .ndim = static_cast<int32_t>(tensor.dim()),
+      .dtype = {info(tensor.dtype()).dlpackCode, static_cast<uint8_t>(bitWidth(tensor.dtype())), 1},
+      .shape = out->sizes.data(),
+      .strides = out->strides.data(),
+      .byteOffset = 0};
   out->handle.context = out;
-  out->handle.deleter = [](ManagedTensor* handle) { delete static_cast<Exported*>(handle->context); };
+  out->handle.deleter = [](ManagedTensor* handle) {
+    const std::unique_ptr<Exported> exported(static_cast<Exported*>(handle->context));
+    try {
+      settle(exported->tensor.device());
+    } catch (const DeviceError&) {  // the device is gone, and the memory with it
+    }
+  };
   return &out->handle;
 }
 
@@ -62,8 +79,11 @@ Tensor fromDlpack(ManagedTensor* handle) {
     }
   });
   const dlpack::DlTensor& t = handle->tensor;
-  check(t.device.type == kCpu, "[dlpack] the tensor is on a device of type {}, expected 1, a CPU; copy it to the CPU",
-        t.device.type);
+  check(
+      t.device.type == kCpu || t.device.type == kCuda,
+      "[dlpack] the tensor is on a device of type {}, expected 1, a CPU, or 2, a GPU of CUDA; copy it to one of these",
+      t.device.type);
+  const DeviceId device = t.device.type == kCpu ? DeviceId::cpu() : DeviceId::cuda(t.device.id);
   std::optional<DataType> type = typeOf(t.dtype);
   check(type.has_value(), "[dlpack] type code {} of {} bits and {} lanes is none of {}; cast it", t.dtype.code,
         t.dtype.bits, t.dtype.lanes, fmt::join(std::views::transform(kDataTypes, &DataTypeInfo::name), ", "));
@@ -74,7 +94,8 @@ Tensor fromDlpack(ManagedTensor* handle) {
   std::vector<int64_t> strides =
       t.strides == nullptr ? contiguousStrides(sizes) : std::vector<int64_t>(t.strides, t.strides + t.ndim);
   void* data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byteOffset;
-  return Tensor::wrap(data, std::move(sizes), std::move(strides), *type, std::move(owner));
+  settle(device);
+  return Tensor::wrap(data, std::move(sizes), std::move(strides), *type, std::move(owner), device);
 }
 
 }  // namespace meshfuse

@@ -3,7 +3,8 @@
 // The structs are our own, with DLPack's layout: https://dmlc.github.io/dlpack/latest/c_api.html. A pointer to a
 // DLManagedTensor of any other library may be cast to ManagedTensor* and back.
 //
-// On a CPU no stream orders accesses: the producer's writes must be complete.
+// On a CPU no stream orders accesses: the producer's writes must be complete. On a GPU both functions wait for the streams of all libraries of
+// the process: a received tensor is complete, and a tensor that was given away is freed when nobody uses it any more.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ namespace meshfuse {
 [[nodiscard]] dlpack::ManagedTensor* toDlpack(const Tensor& tensor);
 
 // Takes ownership of the handle: its deleter runs when the last Tensor that shares the memory is destroyed, or before this throws.
-// UserError on null, another device than a CPU, a type that DataType lacks, or more lanes than one.
+// UserError on null, another device than a CPU or a GPU of CUDA, an address that is not on the device, a type that DataType lacks, or more lanes than one.
 [[nodiscard]] Tensor fromDlpack(dlpack::ManagedTensor* handle);
 
 }  // namespace meshfuse

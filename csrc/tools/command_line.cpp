@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "meshfuse_config.h"
+#include "tensor/device_id.h"
 
 namespace meshfuse {
 
@@ -65,8 +66,12 @@ void addRun(CLI::App& app, RunOptions& o) {
       ->check(kNumber);
   c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
   c->add_option_function<std::string>(
-      "--device", [&o](const std::string& text) { o.device = DeviceId::parse(text); },
-      "cpu, or a GPU such as cuda:0, on which the ranks run; default: cpu");
+      "--device",
+      [&o](const std::string& text) {
+        (void)DeviceId::parse(text);
+        o.device = text;
+      },
+      "where the ranks run: cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0; default: cpu");
   c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
       ->check(kNumber)
       ->capture_default_str();

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "tensor/device_id.h"
-
 namespace meshfuse {
 
 // Exit codes of `meshfuse`.
@@ -35,7 +33,7 @@ struct RunOptions {
   ProgramOptions program;
   std::optional<int64_t> ranks = {};  // default: as many as the program's mesh has devices
   bool mpi = false;
-  DeviceId device = DeviceId::cpu();  // on which all ranks run
+  std::string device = "cpu";  // on which ranks run; as in exec/local_device.h
   bool verify = false;
   std::vector<std::string> expected;  // "T5=y.npy"
   bool profile = false;

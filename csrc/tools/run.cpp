@@ -17,6 +17,7 @@
 #include "base/ranges.h"
 #include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
+#include "exec/local_device.h"
 #include "interpret/bounds.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/held_part.h"
@@ -120,7 +121,8 @@ std::vector<Argument> onDevice(DeviceId device, std::vector<Argument> inputs) {
 }
 
 Report runRank(Communicator& comm, const Job& job) {
-  const std::vector<Argument> inputs = onDevice(job.options.device, inputsOfRank(*job.fusion, job.inputs, comm.rank()));
+  const std::vector<Argument> inputs =
+      onDevice(localDevice(job.options.device, comm), inputsOfRank(*job.fusion, job.inputs, comm.rank()));
   Trace trace(comm.rank());
   FusionExecutorCache cache(job.fusion->clone(),
                             {.communicator = &comm, .trace = job.options.traceTo.empty() ? nullptr : &trace});

@@ -10,7 +10,9 @@
 
 #include "../../examples/train_lm_report.h"
 #include "../../examples/train_lm_text.h"
+#include "device/open.h"
 #include "exec/fusion_executor_cache.h"
+#include "exec/local_device.h"
 #include "host/program.h"
 #include "meshfuse_config.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -22,7 +24,8 @@ namespace {
 const ModelSizes kSmall = {.batch = 64, .context = 16, .embedding = 8, .hidden = 64};
 
 std::vector<Argument> arguments(const Batches& batches, double rate, const std::vector<Tensor>& parameters) {
-  std::vector<Argument> list = {batches.tokens(), batches.next(), rate};
+  const DeviceId device = parameters[0].device();
+  std::vector<Argument> list = {batches.tokens().to(device), batches.next().to(device), rate};
   list.insert(list.end(), parameters.begin(), parameters.end());
   return list;
 }
@@ -40,15 +43,19 @@ std::string multiplicationTable() {
 
 Batches batchesOf(const ModelSizes& m) { return {multiplicationTable(), m.batch, m.context}; }
 
-// What rank 0 saw
-std::vector<double> lossCurve(int ranks, int steps) {
+// What rank 0 saw; loopback ranks on GPUs share them.
+std::vector<double> lossCurve(int ranks, int steps, const char* device = "cpu") {
   std::vector<double> losses;
   runLoopback(ranks, [&](Communicator& comm) {
     ModelSizes m = kSmall;
     m.ranks = ranks;
     Batches batches = batchesOf(m);
     FusionExecutorCache cache(trainingStep(m));
-    std::vector<Tensor> parameters = initialParameters(m, cache.fusion(), comm.rank());
+    const DeviceId id = localDevice(device, comm);
+    std::vector<Tensor> parameters;
+    for (const Tensor& initial : initialParameters(m, cache.fusion(), comm.rank())) {
+      parameters.push_back(initial.to(id));
+    }
     for (int step = 0; step < steps; step++) {
       batches.draw(step);
       double loss = cache.runFusionWithInputs(arguments(batches, 0.25, parameters))[0].item();
@@ -101,6 +108,19 @@ TEST(TrainLm, LossFallsAndDoesNotDependOnTheRanks) {
   ASSERT_EQ(one.size(), two.size());
   for (size_t i = 0; i < one.size(); i++) {
     EXPECT_NEAR(one[i], two[i], 1e-4 * one[i]) << "step " << i;
+  }
+}
+
+TEST(TrainLm, LossOnGpusIsThatOnCpus) {
+  if (const Gpus gpus = gpusOfThisMachine(); gpus.count == 0) {
+    GTEST_SKIP() << "no GPU: " << gpus.missing;
+  }
+  for (const int ranks : {1, 2}) {
+    const std::vector<double> onCpus = lossCurve(ranks, 5), onGpus = lossCurve(ranks, 5, "cuda");
+    ASSERT_EQ(onCpus.size(), onGpus.size());
+    for (size_t i = 0; i < onCpus.size(); i++) {
+      EXPECT_NEAR(onCpus[i], onGpus[i], 1e-4 * onCpus[i]) << "step " << i << " on " << ranks << " ranks";
+    }
   }
 }
 

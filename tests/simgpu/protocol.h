@@ -41,6 +41,19 @@ enum class Call : uint32_t {
   EventQuery,    // a
   DeviceWait,    // the reply comes when all work of the process on the device has ended
   MemoryInfo,    // reply: value free, more total bytes
+  // of communicators (communicator_protocol.h); a: the handle of a rank. Reply: value a CommunicatorResult unless it says otherwise
+  CommunicatorId,     // reply: value, which no other communicator has
+  CommunicatorInit,   // payload: NewRank. Reply: value the handle
+  CommunicatorSplit,  // payload: RankSplit. Reply: value, more the handle of the rank in its part; 0: none
+  CommunicatorPost,   // payload: CollectiveCalls; b: the number of the call that fails while it runs, from 1; 0: none
+  CommunicatorState,  // reply: value, more the rank and, 32 bits higher, the count of ranks
+  CommunicatorWait,   // the same, but the reply comes when the state is not kInProgress
+  CommunicatorFinalize,  // b: 1 if the rank is to be destroyed. Reply: more 1 if it has begun; if not, the rank was in progress
+  CommunicatorRelease,     // the handle is gone
+  CommunicatorAbort,       // ends what the rank has posted; the handle is gone
+  CommunicatorFail,        // b: a CommunicatorResult that is the state from now on
+  CommunicatorRegister,    // b: address, bytes. Reply: value a handle, more the result
+  CommunicatorDeregister,  // b: handle
 };
 
 inline constexpr uint64_t kNow = ~uint64_t{0};  // in place of a stream

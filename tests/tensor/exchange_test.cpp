@@ -73,10 +73,10 @@ TEST(Dlpack, TakesForeignHandlesOver) {
 }
 
 TEST(Dlpack, RefusesAndReleases) {
-  Foreign cuda;
-  cuda.handle.tensor.device.type = 2;
-  EXPECT_THROW((void)fromDlpack(&cuda.handle), UserError);
-  EXPECT_EQ(cuda.deleted, 1);
+  Foreign other;
+  other.handle.tensor.device.type = 4;  // OpenCL
+  EXPECT_THROW((void)fromDlpack(&other.handle), UserError);
+  EXPECT_EQ(other.deleted, 1);
   Foreign wide;
   wide.handle.tensor.dtype.lanes = 4;
   EXPECT_THROW((void)fromDlpack(&wide.handle), UserError);

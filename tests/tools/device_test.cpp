@@ -1,6 +1,7 @@
 // meshfuse run --device: refusals, and programs on the simulated GPU.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "meshfuse_config.h"
@@ -22,8 +23,11 @@ TEST(ToolDevice, SaysWhyThereIsNoGpu) {
   const ToolRun r =
       tool("run {dir}/softmax.fir --size i0=4 --size i1=4 --device cuda", "env MESHFUSE_CUDA_LIBRARIES=/nothing");
   EXPECT_EQ(r.code, 3) << r.err;
-  EXPECT_NE(r.err.find("[cuda] no device can be used: "), std::string::npos) << r.err;
-  EXPECT_NE(r.err.find("libcuda.so.1"), std::string::npos) << r.err;
+  expectContains(r.err, "[device] rank 0 has no GPU: /nothing/libcuda.so.1: ");
+  const ToolRun named =
+      tool("run {dir}/softmax.fir --size i0=4 --size i1=4 --device cuda:0", "env MESHFUSE_CUDA_LIBRARIES=/nothing");
+  EXPECT_EQ(named.code, 3) << named.err;
+  expectContains(named.err, "[cuda] no device can be used: /nothing/libcuda.so.1: ");
 }
 
 TEST(ToolDevice, CapabilitiesNameWhatIsMissing) {
@@ -31,7 +35,8 @@ TEST(ToolDevice, CapabilitiesNameWhatIsMissing) {
   EXPECT_EQ(r.code, 0) << r.err;
   for (const char* row :
        {"\nGPUs                 no   /nothing/libcuda.so.1: ", "\nGPU kernels          no   /nothing/libnvrtc.so.",
-        "\nGPU matrix products  no   /nothing/libcublasLt.so."}) {
+        "\nGPU matrix products  no   /nothing/libcublasLt.so.",
+        "\nGPU collectives      no   /nothing/libnccl.so.2: "}) {
     expectContains(r.out, row);
   }
   expectContains(r.out,
@@ -50,6 +55,7 @@ TEST(ToolDevice, CapabilitiesNameTheGpusAndTheirLibraries) {
   expectContains(r.out, "\nGPUs                 yes  driver API 13.0, sm_90, sm_90\n");
   expectContains(r.out, "\nGPU kernels          yes  NVRTC 13.900 from ");
   expectContains(r.out, "\nGPU matrix products  yes  cuBLASLt 139900 from ");
+  expectContains(r.out, "\nGPU collectives      yes  NCCL 29900 from ");
 }
 
 // The same steps on a GPU and for an architecture by name: without workspaces of products, which a GPU alone knows.
@@ -101,6 +107,43 @@ TEST(ToolDevice, RunsProgramsOnTheSimulatedGpu) {
     EXPECT_EQ(r.code, 0) << program << "\n" << r.out << r.err;
     expectContains(r.out, "the outputs agree with the reference interpreter");
   }
+}
+
+TEST(ToolDevice, RanksTakeTheGpusOfTheirHost) {
+  if (kSanitized) {
+    GTEST_SKIP() << "the release build runs it";
+  }
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "no mpirun";
+  }
+  int jobs = 0;
+  const auto run = [&](const std::string& environment, const std::string& arguments) {
+    return tool("run {dir}/tensor_parallel_mlp.fir --size i0=8 --device cuda --verify " + arguments,
+                "env MESHFUSE_CUDA_LIBRARIES=" MESHFUSE_BINARY_DIR "/simgpu SIMGPU_JOB=" + temporaryDirectory() +
+                    "/job" + std::to_string(jobs++) + " " + environment);
+  };
+  const std::string twoProcesses = "mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2";
+  for (const ToolRun& r : {run("SIMGPU_DEVICES=2 " + twoProcesses, "--mpi"),
+                           run("MESHFUSE_DEVICE=cuda:0 " + twoProcesses, "--mpi"), run("", "--ranks 2")}) {
+    EXPECT_EQ(r.code, 0) << r.out << r.err;
+    expectContains(r.out, "the outputs agree with the reference interpreter");
+    expectContains(r.out, "planned 512 bytes, counted by the transport 512 bytes");
+  }
+  const ToolRun tooMany = run(twoProcesses, "--mpi");
+  EXPECT_EQ(tooMany.code, 2) << tooMany.err;
+  expectContains(tooMany.err,
+                 "the ranks 0, 1 are on one host, which has 1 GPU; start fewer ranks there, or let ranks share");
+}
+
+TEST(ToolDevice, SaysWhatAProgramTakesIfMemoryRunsOut) {
+  if (kSanitized) {
+    GTEST_SKIP() << "the release build runs it";
+  }
+  const ToolRun r = tool("run {dir}/softmax.fir --size i0=1000 --size i1=1000 --device cuda",
+                         "env SIMGPU_MEMORY=6000000 MESHFUSE_CUDA_LIBRARIES=" MESHFUSE_BINARY_DIR "/simgpu");
+  EXPECT_EQ(r.code, 2) << r.out << r.err;
+  expectContains(r.err, "[cuda] cuda:0 has no memory for 4000000 bytes");
+  expectContains(r.err, "the program takes 8000000 bytes");
 }
 
 TEST(ToolDevice, RefusesOpsWithoutAKernelOnAGpuByName) {

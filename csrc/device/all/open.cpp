@@ -6,6 +6,7 @@
 #include "device/cuda/cublaslt/library.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/named_cuda_device.h"
+#include "device/cuda/nccl/library.h"
 #include "device/device.h"
 #include "meshfuse_config.h"
 
@@ -38,16 +39,28 @@ std::shared_ptr<Device> namedDevice(std::string_view architecture) {
   return makeNamedCudaDevice(architecture);
 }
 
+Gpus gpusOfThisMachine() {
+  const CudaCapabilities cuda = cudaCapabilities();
+  if (!cuda.driver || !cuda.nvrtc) {
+    return {.missing = cuda.driver ? cuda.nvrtcNote : cuda.driverNote};
+  }
+  return {.count = std::ssize(cuda.devices)};
+}
+
 std::vector<Capability> deviceCapabilities() {
   const CudaCapabilities cuda = cudaCapabilities();
   const CublasLtLibrary& products = cublasLtLibrary();
+  const NcclLibrary& collectives = ncclLibrary();
   return {{"CPU kernels", kHasLlvm, kHasLlvm ? "LLVM" : "built without LLVM"},
           {"CPU matrix products", kHasOneDnn, kHasOneDnn ? "oneDNN" : "built without oneDNN: kernels compute them"},
           {"GPUs", cuda.driver, cuda.driverNote},
           {"GPU kernels", cuda.nvrtc, cuda.nvrtcNote},
           {"GPU matrix products", products.usable(),
            products.usable() ? fmt::format("cuBLASLt {} from {}", products.version(), products.name())
-                             : fmt::format("{}: kernels compute them", products.reason())}};
+                             : fmt::format("{}: kernels compute them", products.reason())},
+          {"GPU collectives", collectives.usable(),
+           collectives.usable() ? fmt::format("NCCL {} from {}", collectives.number, collectives.name())
+                                : fmt::format("{}: they go through host memory", collectives.reason())}};
 }
 
 }  // namespace meshfuse

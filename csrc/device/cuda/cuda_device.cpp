@@ -13,6 +13,7 @@
 #include "device/cuda/cuda_queue.h"
 #include "device/cuda/driver/context.h"
 #include "device/cuda/driver/memory.h"
+#include "device/cuda/nccl/nccl_communicator.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "device/cuda/routines.h"
 #include "device/device.h"
@@ -48,6 +49,8 @@ class CudaDevice final : public Device {
   std::shared_ptr<void> allocate(int64_t bytes) override { return memory_->allocate(bytes); }
   void read(void* host, const void* memory, int64_t bytes) override { memory_->read(host, memory, bytes); }
   void write(void* memory, const void* host, int64_t bytes) override { memory_->write(memory, host, bytes); }
+  void expectOwn(const void* address) const override { memory_->expectOwn(address); }
+  void settle() override { memory_->settle(); }
 
   std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program> programs) override {
     return mapped(programs, [this](const tile::Program& p) -> std::shared_ptr<const Kernel> { return compiled(p); });
@@ -68,6 +71,10 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaQueue>(
         context_, queues_,
         [this](const StridedElements& to, const StridedElements& from) { return copyKernel(to, from); });
+  }
+
+  std::shared_ptr<Communicator> communicator(Communicator& over) override {
+    return NcclCommunicator::make(over, *this, context_);
   }
 
   Listings listings(const tile::Program& program) override {

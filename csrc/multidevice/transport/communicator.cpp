@@ -1,9 +1,11 @@
 #include "multidevice/transport/communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <new>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -40,6 +42,12 @@ class SelfCommunicator final : public Communicator {
     checkTransfers(transfers, 1);
     moveWithinRank(transfers, 0);
     count(transfers);
+  }
+  void await(const Team&, const std::function<bool()>& ready) override {
+    while (!ready()) {
+      checkAlive();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   std::vector<std::string> exchange(std::string_view message) override {
     checkAlive();

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "multidevice/mesh/collective.h"
+#include "tensor/device_id.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
 
@@ -110,6 +111,11 @@ class Communicator {
   };
   virtual void transfer(std::span<const Transfer> transfers) = 0;
 
+  // Waits for work that the ranks of the team do together outside of this communicator, such as a collective of a GPU's library: until
+  // ready(), which is asked every few milliseconds, is true. Errors and deadline as for a collective; but a rank may leave before the work
+  // has ended here.
+  virtual void await(const Team& team, const std::function<bool()>& ready) = 0;
+
   // A lane: a second communicator for the ranks of this team, for calls of the team or of a part of it. Another thread may call it at the
   // same time as this communicator and other lanes. It communicates only with the lanes of the other ranks for the same team. It fails with
   // the group, but has its own counters, records, step and program. Ranks have the same numbers as here; exchange(), close() and shrink()
@@ -174,6 +180,14 @@ class Communicator {
   void setPrograms(std::shared_ptr<const Programs> programs) { programs_ = std::move(programs); }
   const std::shared_ptr<const Programs>& programs() const { return programs_; }
 
+  // The communicator for the memory of a device over this one, if its device has one; made at the first call that needs it, and kept as long
+  // as this one (host/comm_path.cpp).
+  struct OnDevice {
+    DeviceId device;
+    std::shared_ptr<Communicator> communicator;  // null: the device has none
+  };
+  std::optional<OnDevice>& onDevice() { return onDevice_; }
+
   // The team of all ranks.
   const Team& world() const { return world_; }
   // A thread holds this lock during a sequence of calls that no other thread of this rank may interrupt.
@@ -210,6 +224,7 @@ class Communicator {
             Counts received = {});
 
   uint64_t program_ = 0;
+  std::optional<OnDevice> onDevice_;
   std::unique_ptr<CallQueue> calls_;
   std::shared_ptr<const Programs> programs_;
   std::mutex sequence_;

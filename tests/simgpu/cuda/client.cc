@@ -94,28 +94,29 @@ void startEngine(const std::string& path) {
 }
 
 // The processes of a job have one SIMGPU_JOB, a folder; without it a process is a job of its own.
-std::string joinJob() {
+// Sets the path of the engine's socket, and returns a connection to it.
+int joinJob(std::string& path) {
   const char* const job = std::getenv("SIMGPU_JOB");
   if (job == nullptr) {
     std::string folder = "/tmp/simgpu_XXXXXX";
     if (mkdtemp(folder.data()) == nullptr) {
       endProgram("cuInit", "there is no folder for the socket of the engine");
     }
-    startEngine(folder + "/socket");
-    return folder + "/socket";
+    path = folder + "/socket";
+    startEngine(path);
+    return connectTo(path);
   }
   fs::create_directories(job);
-  const std::string path = std::string(job) + "/socket";
+  path = std::string(job) + "/socket";
   const int lock = open((std::string(job) + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   flock(lock, LOCK_EX);
-  const int probe = connectTo(path);
-  if (probe < 0) {
+  int connected = connectTo(path);
+  if (connected < 0) {
     startEngine(path);
-  } else {
-    close(probe);
+    connected = connectTo(path);
   }
-  close(lock);
-  return path;
+  close(lock);  // until here the engine does not end
+  return connected;
 }
 
 void sendAll(int socket, const char* at, size_t bytes) {
@@ -182,11 +183,12 @@ void mapDevices() {
 
 void connectProcess() {
   const bool isNew = process.pid != getpid();
+  int joined = -1;
   if (isNew) {
     const bool isFirst = process.pid == 0;
     process = Process{};
     process.pid = getpid();
-    process.socket = joinJob();
+    joined = joinJob(process.socket);
     process.pinned = memfd_create("simulated pinned memory", MFD_CLOEXEC);
     if (ftruncate(process.pinned, kPinnedStride) != 0) {
       endProgram("cuInit", "there is no memory for pinned memory");
@@ -195,8 +197,11 @@ void connectProcess() {
       mapDevices();
     }
   }
+  if (connection.socket >= 0) {  // it is the parent's, whose end the engine could not see otherwise
+    close(connection.socket);
+  }
   connection.pid = getpid();
-  connection.socket = connectTo(process.socket);
+  connection.socket = isNew ? joined : connectTo(process.socket);
   if (connection.socket < 0) {
     endProgram("cuInit", "the engine is gone");
   }

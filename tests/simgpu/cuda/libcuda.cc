@@ -229,10 +229,14 @@ int cuDeviceGet(int* device, int index) {
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   // a device with compute capability 9.0, and what its programs may ask of it
   static const std::map<int, int> kValues = {{75, 9},  {76, 0}, {16, 132}, {38, 50 << 20}, {97, kSharedOfABlock},
-                                             {1, 1024}};
+                                             {1, 1024}, {34, 0}, {50, 0}};
   int checked = 0;
   if (const int status = cuDeviceGet(&checked, device); status != kSuccess) {
     return status;
+  }
+  if (attribute == 33) {  // PCI_BUS_ID
+    *value = device + 1;
+    return kSuccess;
   }
   const auto it = kValues.find(attribute);
   if (it == kValues.end()) {
@@ -439,6 +443,22 @@ int cuMemFreeAsync(Address memory, void* stream) {
     poolOf.erase(it);
   }
   return status;
+}
+
+int cuPointerGetAttribute(void* value, int attribute, uint64_t pointer) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  if (!isDeviceAddress(pointer)) {
+    return kInvalidValue;
+  }
+  if (attribute != 2 && attribute != 9) {  // MEMORY_TYPE, DEVICE_ORDINAL
+    endProgram("cuPointerGetAttribute", "attribute " + std::to_string(attribute) + " is not simulated");
+  }
+  const auto ordinal = static_cast<int>((pointer - kDeviceBase) / kDeviceStride);
+  *static_cast<int*>(value) = attribute == 2 ? 2 : ordinal;  // CU_MEMORYTYPE_DEVICE
+  return kSuccess;
 }
 
 int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {

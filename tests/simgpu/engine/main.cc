@@ -1,7 +1,9 @@
 // The engine: one process a job that owns all simulated devices. simgpu_engine SOCKET
 //
 // It serves the processes that connect to the socket, runs their work beside that, and ends when the last one has gone.
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -14,6 +16,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +29,11 @@ namespace {
 
 struct Connection {
   int socket = -1;
-  uint64_t process = 0;
-  std::vector<Devices::Mark> awaited;  // the reply comes when all of it has ended
-  bool waits = false;
+  uint64_t process = 0;  // 0: it has not said who it is
+  bool waits = false;    // the reply comes when all of this has happened
+  std::vector<Devices::Mark> awaited;
+  uint64_t rank = 0;            // of a communicator: its state is not kInProgress
+  std::optional<Request> free;  // and then frees this
 };
 
 struct Process {
@@ -66,19 +71,21 @@ class Engine {
     while (!hadOne || !connections_.empty()) {
       std::optional<Devices::Time> next;
       const bool ran = devices_.step(next);
-      if (ran) {
-        answerWaiting();
-      }
-      int timeout = ran ? 0 : -1;
+      answerWaiting();
+      // The state of a communicator may change with time alone.
+      constexpr int kNextState = 1;  // in milliseconds
+      const bool awaitsState = std::ranges::any_of(connections_, [](const Connection& c) { return c.rank != 0; });
+      int timeout = ran ? 0 : awaitsState ? kNextState : -1;
       if (!ran && next) {
         const auto left = *next - std::chrono::steady_clock::now();
-        timeout = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+        const int soon = std::max(static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()), 0);
+        timeout = timeout < 0 ? soon : std::min(timeout, soon);
       }
       std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
       for (const Connection& c : connections_) {
         polled.push_back({c.socket, POLLIN, 0});
       }
-      if (poll(polled.data(), polled.size(), std::max(timeout, -1)) <= 0) {
+      if (poll(polled.data(), polled.size(), timeout) <= 0) {
         continue;
       }
       for (size_t i = polled.size(); i-- > 1;) {
@@ -138,21 +145,49 @@ class Engine {
   }
 
   void answerIfEnded(Connection& c) {
-    const auto hasEnded = [&](const Devices::Mark& m) { return devices_.hasEnded(m); };
-    if (!c.waits || (devices_.reports().empty() && !std::ranges::all_of(c.awaited, hasEnded))) {
+    if (!c.waits) {
       return;
     }
-    for (const Devices::Mark& m : c.awaited) {
-      devices_.tellHost(c.process, m);
+    const auto hasEnded = [&](const Devices::Mark& m) { return devices_.hasEnded(m); };
+    const bool isOver = !devices_.reports().empty();
+    if (!isOver && !std::ranges::all_of(c.awaited, hasEnded)) {
+      return;
+    }
+    Reply a;
+    if (c.rank != 0 && !isOver) {
+      a = stateOf(c.rank);
+      if (a.value == kInProgress) {
+        return;
+      }
+    }
+    if (!c.free) {
+      for (const Devices::Mark& m : c.awaited) {
+        devices_.tellHost(c.process, m);
+      }
+    } else if (!isOver) {
+      a.status = devices_.free(*c.free, c.process);
     }
     c.waits = false;
-    reply(c, {});
+    c.awaited.clear();
+    c.rank = 0;
+    c.free.reset();
+    reply(c, a);
   }
 
   void wait(Connection& c, std::vector<Devices::Mark> marks) {
     c.awaited = std::move(marks);
     c.waits = true;
     answerIfEnded(c);
+  }
+
+  Reply stateOf(uint64_t handle) {
+    Communicators& all = devices_.communicators();
+    const Communicators::Rank* const r = all.find(handle);
+    if (r == nullptr) {  // it has ended meanwhile
+      return {.value = kWrongUsage};
+    }
+    return {.value = static_cast<uint64_t>(all.state(handle)),
+            .more = static_cast<uint64_t>(r->rank) | static_cast<uint64_t>(r->ranks) << 32};
   }
 
   // False if the connection has ended.
@@ -210,6 +245,11 @@ class Engine {
     std::string text;
     const auto expectStream = [&] { return devices_.isStream(r.stream); };
     const auto expectEvent = [&] { return devices_.isEvent(r.a); };
+    const std::string posting = devices_.communicators().postingOn(r.stream);
+    if (!posting.empty() && (r.call == Call::StreamWait || r.call == Call::StreamQuery)) {
+      devices_.report(std::string(r.name) + ": " + posting +
+                      " is in progress on the stream: wait for ncclSuccess before");
+    }
     if (r.device >= devices_.options().devices) {
       a.status = kInvalidDevice;
       return reply(c, a);
@@ -227,8 +267,8 @@ class Engine {
         break;
       case Free:
         if (r.stream == kNow) {  // waits for all work of the device, as the real one does
-          freeAfterAllWork(c, r);
-          return;
+          c.free = r;
+          return wait(c, allWork(c, r.device));
         }
         a.status = devices_.free(r, c.process);
         break;
@@ -299,8 +339,80 @@ class Engine {
         a.value = devices_.memory(r.device).total() - devices_.memory(r.device).used();
         a.more = devices_.memory(r.device).total();
         break;
+      case CommunicatorId:
+        a.value = devices_.communicators().newId();
+        break;
+      default:
+        return answerOfCommunicator(c, r, payload);
     }
     reply(c, a, text);
+  }
+
+  void answerOfCommunicator(Connection& c, const Request& r, const std::string& payload) {
+    Communicators& all = devices_.communicators();
+    Reply a;
+    const auto report = [&](const std::string& why) {
+      if (!why.empty()) {
+        devices_.report(std::string(r.name) + ": " + why);
+      }
+    };
+    if (r.call == Call::CommunicatorInit) {
+      NewRank rank;
+      std::memcpy(&rank, payload.data(), sizeof rank);
+      a.value = all.init(rank, c.process, r.device);
+      return reply(c, a);
+    }
+    if (all.find(r.a) == nullptr) {
+      a.value = kWrongUsage;
+      return reply(c, a);
+    }
+    using enum Call;
+    switch (r.call) {
+      case CommunicatorSplit: {
+        RankSplit split;
+        std::memcpy(&split, payload.data(), sizeof split);
+        a.value = static_cast<uint64_t>(devices_.split(r, c.process, split, a.more));
+        break;
+      }
+      case CommunicatorPost: {
+        std::vector<CollectiveCall> calls(payload.size() / sizeof(CollectiveCall));
+        std::memcpy(calls.data(), payload.data(), calls.size() * sizeof(CollectiveCall));
+        a.value = static_cast<uint64_t>(devices_.post(r, c.process, std::move(calls)));
+        break;
+      }
+      case CommunicatorState:
+        a = stateOf(r.a);
+        break;
+      case CommunicatorWait:
+        c.rank = r.a;
+        return wait(c, {});
+      case CommunicatorFinalize:
+        a.value = static_cast<uint64_t>(r.b == 0 ? all.refusal(r.a) : all.stateToDestroy(r.a));
+        if (a.value == kDone) {
+          report(all.finalize(r.a, r.b != 0));
+          a.value = kInProgress;
+          a.more = 1;
+        }
+        break;
+      case CommunicatorRelease:
+        all.release(r.a);
+        break;
+      case CommunicatorAbort:
+        report(all.abort(r.a));
+        break;
+      case CommunicatorFail:
+        all.fail(r.a, static_cast<int32_t>(r.b));
+        break;
+      case CommunicatorRegister:
+        a.more = static_cast<uint64_t>(devices_.registerMemory(r, a.value));
+        break;
+      case CommunicatorDeregister:
+        a.value = all.deregister(r.a, r.b) ? kDone : kWrongArgument;
+        break;
+      default:
+        break;
+    }
+    reply(c, a);
   }
 
   std::vector<Devices::Mark> allWork(const Connection& c, uint32_t device) const {
@@ -319,27 +431,27 @@ class Engine {
     return kSuccess;
   }
 
-  void freeAfterAllWork(Connection& c, const Request& r) {
-    const std::vector<Devices::Mark> marks = allWork(c, r.device);
-    std::optional<Devices::Time> next;
-    const auto hasEnded = [&](const Devices::Mark& m) { return devices_.hasEnded(m); };
-    while (devices_.reports().empty() && !std::ranges::all_of(marks, hasEnded)) {
-      if (!devices_.step(next)) {
-        usleep(50);
-      }
-      answerWaiting();
-    }
-    Reply a;
-    a.status = devices_.free(r, c.process);
-    reply(c, a);
-  }
-
   int listener_;
   Devices devices_;
   std::vector<Connection> connections_;
   std::map<uint64_t, Process> processes_;
-  uint64_t nextProcess_ = 0;
+  uint64_t nextProcess_ = 1;
 };
+
+// Whether a process is about to connect. Those of a job hold its lock from the look for an engine until they have connected; if none does,
+// this process holds it until it ends.
+bool isJoined(const std::string& job, pollfd next) {
+  const int lock = open((job + "/lock").c_str(), O_RDWR | O_CLOEXEC);
+  if (lock < 0) {
+    return false;  // a process that is a job of its own
+  }
+  const bool isFree = flock(lock, LOCK_EX | LOCK_NB) == 0;
+  if (isFree && poll(&next, 1, 0) <= 0) {
+    return false;
+  }
+  close(lock);
+  return true;
+}
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -364,12 +476,25 @@ int main(int argc, char** argv) {
                   .seed = setting("SIMGPU_SEED", 1),
                   .longestDelay = std::chrono::microseconds(setting("SIMGPU_DELAY", 300)),
                   .kernels = folder == nullptr ? path.substr(0, path.rfind('/')) + "/kernels" : folder};
+  const char* const fault = std::getenv("SIMGPU_FAULT");
+  options.communicators = {.sharesDevices = setting("SIMGPU_NCCL_SHARED_DEVICE", 1) != 0,
+                           .waitPercent = setting("SIMGPU_NCCL_WAIT", 50),
+                           .isDeathSilent = fault != nullptr && std::strcmp(fault, "nccl-silent") == 0,
+                           .longestDelay = options.longestDelay};
   std::puts("ready");  // whoever started the engine waits for this line
   std::fflush(stdout);
   close(1);
-  Engine(listener, options).serve();
+  const std::string job = path.substr(0, path.rfind('/'));
+  Engine engine(listener, options);
+  engine.serve();
+  pollfd next{listener, POLLIN, 0};
+  while (isJoined(job, next)) {
+    if (poll(&next, 1, 10) > 0) {
+      engine.serve();
+    }
+  }
   unlink(path.c_str());
-  rmdir(path.substr(0, path.rfind('/')).c_str());  // unless it is the folder of a job
+  rmdir(job.c_str());  // unless it is the folder of a job
   return 0;
 }
 

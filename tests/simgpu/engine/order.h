@@ -20,11 +20,12 @@ class Clock {
   std::map<uint64_t, uint64_t> numbers_;
 };
 
-// An operation on a stream, numbered from 1 in the order of the stream.
+// An operation on a stream, numbered from 1 in the order of the stream. Its clocks are known when it runs.
 struct Operation {
   uint64_t stream = 0;
   uint64_t number = 0;
   Clock before;      // what is ordered before it
+  Clock after;       // and before all that waits for its end
   std::string name;  // for reports: "cuMemcpyHtoDAsync #12 on stream 3"
 };
 

@@ -16,7 +16,8 @@ bool isPinned(uint64_t begin, uint64_t bytes, uint64_t process) {
 
 }  // namespace
 
-Devices::Devices(const Options& options) : options_(options), random_(options.seed) {
+Devices::Devices(const Options& options)
+    : options_(options), communicators_(options.communicators), random_(options.seed) {
   for (uint64_t d = 0; d < options.devices; d++) {
     memories_.push_back(std::make_unique<Memory>(d, options.memory));
   }
@@ -56,8 +57,12 @@ int32_t Devices::allocate(const Request& r, uint64_t process, uint64_t& address)
 int32_t Devices::free(const Request& r, uint64_t process) {
   Memory* const memory = memoryOf(r.a);
   Allocation* const a = memory == nullptr ? nullptr : memory->at(r.a);
-  if (a == nullptr || a->isFreed) {
+  constexpr std::string_view kOfNccl = "ncclMem";
+  if (a == nullptr || a->isFreed || a->call.starts_with(kOfNccl) != std::string_view(r.name).starts_with(kOfNccl)) {
     return kInvalidValue;
+  }
+  if (const std::string who = communicators_.registrationIn(r.a, r.a + a->bytes); !who.empty()) {
+    reports_.push_back(std::string(r.name) + ": frees memory of " + a->call + " that is registered with " + who);
   }
   a->isFreed = true;
   if (r.stream != kNow) {
@@ -83,33 +88,41 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
   if (work.kind == Launch && !functions_.contains(work.shape.function)) {
     return kInvalidHandle;
   }
-  Stream& s = it->second;
-  const auto operation = std::make_shared<Operation>();
-  operation->stream = r.stream;
-  operation->number = ++s.enqueued;
-  operation->name = std::string(r.name);
+  std::string name(r.name);
   if (work.kind == Launch) {
-    operation->name += " of " + functions_.at(work.shape.function).name;
+    name += " of " + functions_.at(work.shape.function).name;
   }
   if (work.kind == Product) {
-    operation->name += " to " + std::to_string(work.product.d.rows) + " by " + std::to_string(work.product.d.columns);
+    name += " to " + std::to_string(work.product.d.rows) + " by " + std::to_string(work.product.d.columns);
   }
-  operation->name += " (operation " + std::to_string(s.enqueued) + " of stream " + std::to_string(r.stream) + ")";
-  s.clock.join(hosts_[process]);
-  Mark awaited;
-  if (work.kind == Wait) {
-    awaited = events_.at(work.event);
-    s.clock.join(awaited.clock);
+  const bool records = work.kind == Record;
+  const uint64_t event = work.event;
+  const Mark awaited = work.kind == Wait ? events_.at(event) : nullptr;
+  const auto operation = append(r.stream, process, name, std::move(work), awaited);
+  if (const std::string posting = communicators_.postingOn(r.stream); !posting.empty()) {
+    report(*operation, "is enqueued while " + posting + " is in progress on the stream: wait for ncclSuccess before");
   }
-  operation->before = s.clock;
-  s.clock.know(r.stream, s.enqueued);
-  if (work.kind == Record) {
-    events_.at(work.event) = markOfStream(r.stream);
+  if (records) {
+    events_.at(event) = operation;
   }
-  const std::chrono::microseconds delay(random_() % static_cast<uint64_t>(options_.longestDelay.count() + 1));
-  const Time start = s.queue.empty() ? std::chrono::steady_clock::now() : s.queue.back().due;
-  s.queue.push_back({operation, std::move(work), awaited, start + delay});
   return kSuccess;
+}
+
+std::shared_ptr<Operation> Devices::append(uint64_t stream, uint64_t process, const std::string& name, Work work,
+                                           const Mark& awaited) {
+  Stream& s = streams_.at(stream);
+  auto operation = std::make_shared<Operation>();
+  operation->stream = stream;
+  operation->number = ++s.enqueued;
+  operation->name = name + " (operation " + std::to_string(s.enqueued) + " of stream " + std::to_string(stream) + ")";
+  const Time start = s.queue.empty() ? std::chrono::steady_clock::now() : s.queue.back().due;
+  s.queue.push_back({operation, std::move(work), awaited, hosts_[process], start + delay()});
+  s.last = operation;
+  return operation;
+}
+
+std::chrono::microseconds Devices::delay() {
+  return std::chrono::microseconds(random_() % static_cast<uint64_t>(options_.longestDelay.count() + 1));
 }
 
 int32_t Devices::loadFunction(const std::string& name, const std::string& text, Reply& reply, std::string& why) {
@@ -154,14 +167,18 @@ uint64_t Devices::createEvent() {
 
 int32_t Devices::destroyEvent(uint64_t event) { return events_.erase(event) == 1 ? kSuccess : kInvalidHandle; }
 
-Devices::Mark Devices::markOfStream(uint64_t stream) const {
-  const Stream& s = streams_.at(stream);
-  return {.stream = stream, .number = s.enqueued, .clock = s.clock};
+bool Devices::hasEnded(const Mark& mark) const {
+  if (mark == nullptr) {
+    return true;
+  }
+  const auto it = streams_.find(mark->stream);
+  return it == streams_.end() || it->second.ended >= mark->number;
 }
 
-bool Devices::hasEnded(const Mark& mark) const {
-  const auto it = streams_.find(mark.stream);
-  return it == streams_.end() || it->second.ended >= mark.number;
+void Devices::tellHost(uint64_t process, const Mark& mark) {
+  if (mark != nullptr) {
+    hosts_[process].join(mark->after);
+  }
 }
 
 std::vector<uint64_t> Devices::streamsOf(uint64_t process, uint32_t device) const {
@@ -175,7 +192,7 @@ std::vector<uint64_t> Devices::streamsOf(uint64_t process, uint32_t device) cons
 }
 
 std::vector<std::string> Devices::forget(uint64_t process) {
-  std::vector<std::string> left;
+  std::vector<std::string> left = communicators_.forget(process);
   for (auto it = streams_.begin(); it != streams_.end();) {
     if (it->second.process != process) {
       ++it;
@@ -212,12 +229,11 @@ bool Devices::step(std::optional<Time>& next) {
       it = s.isDestroyed ? streams_.erase(it) : std::next(it);
       continue;
     }
-    const Queued& q = s.queue.front();
-    const bool waits = q.work.kind == Work::Kind::Wait && !hasEnded(q.awaited);
-    if (!waits && q.due <= now) {
+    const std::optional<Time> due = nextOf(s);
+    if (due && *due <= now) {
       ready.push_back(&s);
-    } else if (!waits && (!next || q.due < *next)) {
-      next = q.due;
+    } else if (due && (!next || *due < *next)) {
+      next = due;
     }
     ++it;
   }
@@ -225,10 +241,39 @@ bool Devices::step(std::optional<Time>& next) {
     return false;
   }
   Stream& s = *ready[random_() % ready.size()];
-  run(s, s.queue.front());
-  s.ended = s.queue.front().operation->number;
-  s.queue.pop_front();
+  Queued& q = s.queue.front();
+  if (q.work.kind == Work::Kind::Collective) {
+    proceed(s, q);
+    return true;
+  }
+  begin(s, q);
+  run(s, q);
+  end(s);
   return true;
+}
+
+std::optional<Devices::Time> Devices::nextOf(const Stream& s) const {
+  const Queued& q = s.queue.front();
+  if (q.work.kind == Work::Kind::Wait && !hasEnded(q.awaited)) {
+    return std::nullopt;
+  }
+  return q.work.kind == Work::Kind::Collective ? q.work.posted->next(q.operation->stream, q.due) : q.due;
+}
+
+void Devices::begin(Stream& s, Queued& q) {
+  s.clock.join(q.host);
+  if (q.awaited != nullptr) {
+    s.clock.join(q.awaited->after);
+  }
+  q.operation->before = s.clock;
+}
+
+void Devices::end(Stream& s) {
+  Operation& ended = *s.queue.front().operation;
+  s.clock.know(ended.stream, ended.number);
+  ended.after = s.clock;
+  s.ended = ended.number;
+  s.queue.pop_front();
 }
 
 void Devices::report(const Operation& by, const std::string& what) { reports_.push_back(by.name + ": " + what); }
@@ -298,6 +343,7 @@ void Devices::run(Stream& stream, Queued& q) {
       break;
     case Record:
     case Wait:
+    case Collective:
       break;
   }
 }

@@ -21,7 +21,10 @@ enum class Result : int {
   LaunchFailed = 719
 };
 enum class DeviceAttribute : int {
+  PciBus = 33,
+  PciDevice = 34,
   L2CacheBytes = 38,
+  PciDomain = 50,
   ComputeCapabilityMajor = 75,
   ComputeCapabilityMinor = 76,
   MostSharedBytesOfABlock = 97
@@ -31,6 +34,8 @@ enum class LaunchAttributeId : int { ClusterDimension = 4 };
 enum class PoolAttribute : int { ReleaseThreshold = 4, UsedNow = 7, UsedMost = 8 };  // uint64_t each, in bytes
 enum class AllocationType : int { Pinned = 1 };                                      // of a pool: of device memory
 enum class LocationType : int { Device = 1 };
+enum class PointerAttribute : int { MemoryType = 2, DeviceOrdinal = 9 };
+enum class MemoryType : int { Host = 1, Device = 2 };
 inline constexpr unsigned kNonBlockingStream = 1;  // is not ordered with the default stream
 inline constexpr unsigned kEventWithoutTiming = 2;
 inline constexpr unsigned kPortableMemory = 1;  // pinned in all contexts
@@ -104,6 +109,8 @@ struct PoolProperties {
   call(memoryAllocateAsync, cuMemAllocFromPoolAsync, cuda::Result,                                                    \
        (cuda::DevicePointer * memory, size_t bytes, cuda::MemoryPool pool, cuda::Stream stream));                     \
   call(memoryFreeAsync, cuMemFreeAsync, cuda::Result, (cuda::DevicePointer memory, cuda::Stream stream));             \
+  call(pointerGetAttribute, cuPointerGetAttribute, cuda::Result,                                                      \
+       (void* value, cuda::PointerAttribute attribute, cuda::DevicePointer pointer));                                 \
   call(pinnedAllocate, cuMemHostAlloc, cuda::Result, (void** memory, size_t bytes, unsigned flags));                  \
   call(pinnedFree, cuMemFreeHost, cuda::Result, (void* memory));                                                      \
   call(copyToDevice, cuMemcpyHtoD_v2, cuda::Result, (cuda::DevicePointer to, const void* from, size_t bytes));        \

@@ -22,6 +22,9 @@ CudaContext::CudaContext(int64_t index) : index_(index) {
   deviceCheck(index >= 0 && index < count, "[cuda] there is no device cuda:{}; the driver has {}, numbered from 0",
               index, count);
   succeed(d.deviceGet(&device_, static_cast<int>(index)), "cuDeviceGet", "device {}", index);
+  place_ = fmt::format("{:04x}:{:02x}:{:02x}", attributeOf(device_, cuda::DeviceAttribute::PciDomain),
+                       attributeOf(device_, cuda::DeviceAttribute::PciBus),
+                       attributeOf(device_, cuda::DeviceAttribute::PciDevice));
   const int major = attributeOf(device_, cuda::DeviceAttribute::ComputeCapabilityMajor);
   const int minor = attributeOf(device_, cuda::DeviceAttribute::ComputeCapabilityMinor);
   architecture_ = fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");

@@ -18,6 +18,8 @@ class CudaContext {
 
   int64_t index() const { return index_; }
   std::string name() const { return "cuda:" + std::to_string(index_); }
+  // Where it is in the machine, on the PCI bus.
+  const std::string& place() const { return place_; }
   const std::string& architecture() const { return architecture_; }  // sm_80; sm_90a from 9.0 on
   int64_t lastCacheBytes() const { return lastCacheBytes_; }
   int64_t sharedBytesOfABlock() const { return sharedBytesOfABlock_; }  // the most that a kernel can ask for
@@ -27,6 +29,7 @@ class CudaContext {
   int64_t index_;
   cuda::DeviceNumber device_ = 0;
   cuda::Context context_ = nullptr;
+  std::string place_;
   std::string architecture_;
   int64_t lastCacheBytes_ = 0;
   int64_t sharedBytesOfABlock_ = 0;

@@ -77,4 +77,25 @@ void CudaMemory::write(void* memory, const void* host, int64_t bytes) {
   copying_.synchronize(context_.name());
 }
 
+void CudaMemory::expectOwn(const void* address) const {
+  const DriverLibrary& d = loadedDriver();
+  const CurrentContext current(context_);
+  const auto pointer = std::bit_cast<cuda::DevicePointer>(address);
+  int type = 0;
+  int ordinal = 0;
+  const bool isKnown =
+      d.pointerGetAttribute(&type, cuda::PointerAttribute::MemoryType, pointer) == cuda::Result::Success &&
+      d.pointerGetAttribute(&ordinal, cuda::PointerAttribute::DeviceOrdinal, pointer) == cuda::Result::Success;
+  check(isKnown && type == static_cast<int>(cuda::MemoryType::Device),
+        "[cuda] the address {} is not in the memory of a GPU; pass memory of {}, or copy the tensor with to()", address,
+        context_.name());
+  check(ordinal == context_.index(), "[cuda] the address {} is in the memory of cuda:{}, expected {}", address, ordinal,
+        context_.name());
+}
+
+void CudaMemory::settle() const {
+  const CurrentContext current(context_);
+  succeed(loadedDriver().contextSynchronize(), "cuCtxSynchronize", "{}", context_.name());
+}
+
 }  // namespace meshfuse

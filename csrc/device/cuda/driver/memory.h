@@ -24,6 +24,10 @@ class CudaMemory {
   // Begin when the work that the queues have so far has ended; complete on return.
   void read(void* host, const void* memory, int64_t bytes);
   void write(void* memory, const void* host, int64_t bytes);
+  // UserError unless the address is in memory of the GPU, whoever allocated it.
+  void expectOwn(const void* address) const;
+  // Returns when all work of the context has ended.
+  void settle() const;
 
  private:
   void free(void* memory);

@@ -33,6 +33,8 @@ class Bootstrap {
 [[nodiscard]] std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
                                                       const std::string& name);
 
+// Equal for processes that can reach each other by local sockets.
+[[nodiscard]] std::string hostIdentity();
 // The value of an environment variable; "" if it is not set.
 [[nodiscard]] std::string environmentText(const char* variable);
 // The lines of a text that is not empty.

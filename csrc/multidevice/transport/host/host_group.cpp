@@ -173,7 +173,8 @@ void HostGroup::checkProcesses(const Wait& wait) {
   for (int64_t r = 0; r < size_; ++r) {
     const bool closed = hasLeft(r);
     const bool ended = (polled[r].revents & POLLIN) != 0;
-    if (r == rank_ || (!ended && !closed) || (closed && !contains(wait.peers, r)) || wait.ready()) {
+    const bool isMissed = contains(wait.peers, r) && !wait.peersMayLeave;
+    if (r == rank_ || (!ended && !closed) || (closed && !isMissed) || wait.ready()) {
       continue;
     }
     throwIfFailed();  // the peer may have recorded the reason

@@ -89,6 +89,13 @@ class HostGroup {
     }
   }
 
+  // The same for work that this rank does together with `peers`, which may leave the group before it has ended here.
+  void awaitOutside(const std::function<bool()>& ready, std::span<const int64_t> peers) {
+    if (!spinsUntil(ready)) {
+      awaitLong({.ready = ready, .peers = peers, .peersMayLeave = true});
+    }
+  }
+
   void throwIfFailed() const {
     if (hasFailed()) [[unlikely]] {
       throwFailure();
@@ -129,8 +136,9 @@ class HostGroup {
   struct Wait {
     const std::function<bool()>& ready;
     std::span<const int64_t> peers;
-    const std::atomic<uint32_t>* word;  // null: for no single word
-    uint32_t value;
+    const std::atomic<uint32_t>* word = nullptr;  // null: for no single word
+    uint32_t value = 0;
+    bool peersMayLeave = false;
   };
   struct Peer {
     int64_t pid = 0;

@@ -323,6 +323,25 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
   }
 }
 
+void NetworkCommunicator::await(const Team& team, const std::function<bool()>& ready) {
+  const ObservedWait observed;
+  const auto begin = Clock::now();
+  auto limit = begin + options_.deadline;
+  while (!ready()) {
+    throwIfFailed();
+    std::this_thread::sleep_for(1ms);
+    const auto now = Clock::now();
+    if (now < begin + options_.busyLimit &&
+        std::ranges::any_of(team.ranks, [&](int64_t p) { return watch_.isBusy(p); })) {
+      limit = now + options_.deadline;
+    } else if (now >= limit) {
+      failCall({fmt::format("[network] a deadline of {} ms expired: {} waits for work that it does with {}",
+                            options_.deadline.count(), place(),
+                            joined(team.ranks, ", ", [this](int64_t p) { return peerName(p); }))});
+    }
+  }
+}
+
 // The watch reports more detail than the library, a little later.
 void NetworkCommunicator::awaitNews() {
   for (const auto limit = Clock::now() + promptLimit(options_.deadline); Clock::now() < limit;) {

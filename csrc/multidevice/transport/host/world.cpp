@@ -21,12 +21,6 @@ namespace meshfuse {
 
 namespace {
 
-// Equal for processes that can reach each other by local sockets.
-std::string hostIdentity() {
-  const std::string name = environmentText("MESHFUSE_HOST");
-  return name.empty() ? bootIdentity() + ' ' + networkNamespace() : name;
-}
-
 std::pair<std::string, std::string> splitAtLine(const std::string& text) {
   const size_t end = text.find('\n');
   return {text.substr(0, end), text.substr(end + 1)};
@@ -46,6 +40,11 @@ Key Bootstrap::key() {
   deviceCheck(all.size() == key.size(), "[host] rank 0 sent a key of {} bytes, expected {}", all.size(), key.size());
   std::memcpy(key.data(), all.data(), key.size());
   return key;
+}
+
+std::string hostIdentity() {
+  const std::string name = environmentText("MESHFUSE_HOST");
+  return name.empty() ? bootIdentity() + ' ' + networkNamespace() : name;
 }
 
 std::string environmentText(const char* variable) {

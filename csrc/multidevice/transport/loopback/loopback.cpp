@@ -99,6 +99,8 @@ class LoopbackCommunicator final : public Communicator {
     count(transfers);
   }
 
+  void await(const Team& team, const std::function<bool()>& ready) override { rendezvous_->await(rank_, team, ready); }
+
   Communicator* lane(const Team& team) override {
     const auto make = [&] { return std::make_unique<LoopbackCommunicator>(*this, team); };
     return isLane_ ? nullptr : lanes_.of(team, rank_, size(), make);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -246,6 +247,27 @@ void LoopbackRendezvous::wait(Lock& lock, int64_t rank, const std::function<bool
       }
     }
     own.ready = nullptr;
+  }
+}
+
+void LoopbackRendezvous::await(int64_t rank, const Team& team, const std::function<bool()>& ready) {
+  const ObservedWait observed;
+  auto limit = Clock::now() + deadline_;
+  while (!ready()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Lock lock(mutex_);
+    if (failure_) {
+      throwFailure(lock, rank);
+    }
+    const Clock::time_point now = Clock::now();
+    if (std::ranges::any_of(team.ranks, [&](int64_t p) { return slot(p).busy; })) {
+      limit = now + deadline_;
+    } else if (now >= limit) {
+      failLocked(
+          {fmt::format("[loopback] a deadline of {} ms expired: {} waits for work that it does with the ranks {}: {}",
+                       deadline_.count(), placeLocked(rank), fmt::join(team.ranks, ", "),
+                       joined(team.ranks, "; ", [this](int64_t p) { return placeLocked(p); }))});
+    }
   }
 }
 

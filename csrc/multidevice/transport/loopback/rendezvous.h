@@ -62,6 +62,9 @@ class LoopbackRendezvous {
   void transfer(int64_t rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
                 const Communicator::Programs* programs);
 
+  // Waits for work that the ranks of the team do together outside of this rendezvous.
+  void await(int64_t rank, const Team& team, const std::function<bool()>& ready);
+
   void setStep(int64_t rank, int64_t step, std::string_view what);
   void setBusy(int64_t rank, bool busy);
   // Ends every wait with this text; only the first call has an effect. True if this was the first.

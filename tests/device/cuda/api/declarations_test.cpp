@@ -9,6 +9,7 @@
 #include "base/dynamic_library.h"
 #include "device/cuda/api/cublaslt.h"
 #include "device/cuda/api/driver.h"
+#include "device/cuda/api/nccl.h"
 #include "device/cuda/api/nvrtc.h"
 #include "device/cuda/api/vendor_library.h"
 
@@ -68,6 +69,13 @@ EXPECT_VALUE(cuda::LocationType::Device, CU_MEM_LOCATION_TYPE_DEVICE);
 EXPECT_VALUE(cuda::kNonBlockingStream, CU_STREAM_NON_BLOCKING);
 EXPECT_VALUE(cuda::kEventWithoutTiming, CU_EVENT_DISABLE_TIMING);
 EXPECT_VALUE(cuda::kPortableMemory, CU_MEMHOSTALLOC_PORTABLE);
+EXPECT_VALUE(cuda::PointerAttribute::MemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+EXPECT_VALUE(cuda::PointerAttribute::DeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+EXPECT_VALUE(cuda::MemoryType::Host, CU_MEMORYTYPE_HOST);
+EXPECT_VALUE(cuda::MemoryType::Device, CU_MEMORYTYPE_DEVICE);
+EXPECT_VALUE(cuda::DeviceAttribute::PciBus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
+EXPECT_VALUE(cuda::DeviceAttribute::PciDevice, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+EXPECT_VALUE(cuda::DeviceAttribute::PciDomain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
 EXPECT_VALUE(cuda::DeviceAttribute::L2CacheBytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
 EXPECT_VALUE(cuda::DeviceAttribute::MostSharedBytesOfABlock, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 EXPECT_VALUE(cuda::DeviceAttribute::ComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
@@ -162,6 +170,58 @@ static_assert(offsetof(cublaslt::HeuristicResult, waves) == offsetof(cublasLtMat
 }  // namespace meshfuse
 #endif
 
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+
+namespace meshfuse {
+namespace {
+
+MESHFUSE_NCCL_CALLS(EXPECT_CALLS_AS);
+EXPECT_VALUE(nccl::Result::Success, ncclSuccess);
+EXPECT_VALUE(nccl::Result::CudaError, ncclUnhandledCudaError);
+EXPECT_VALUE(nccl::Result::SystemError, ncclSystemError);
+EXPECT_VALUE(nccl::Result::InternalError, ncclInternalError);
+EXPECT_VALUE(nccl::Result::InvalidArgument, ncclInvalidArgument);
+EXPECT_VALUE(nccl::Result::InvalidUsage, ncclInvalidUsage);
+EXPECT_VALUE(nccl::Result::RemoteError, ncclRemoteError);
+EXPECT_VALUE(nccl::Result::InProgress, ncclInProgress);
+EXPECT_VALUE(nccl::ElementType::Int8, ncclInt8);
+EXPECT_VALUE(nccl::ElementType::Uint8, ncclUint8);
+EXPECT_VALUE(nccl::ElementType::Int32, ncclInt32);
+EXPECT_VALUE(nccl::ElementType::Int64, ncclInt64);
+EXPECT_VALUE(nccl::ElementType::Half, ncclFloat16);
+EXPECT_VALUE(nccl::ElementType::Float, ncclFloat32);
+EXPECT_VALUE(nccl::ElementType::Double, ncclFloat64);
+EXPECT_VALUE(nccl::ElementType::BFloat16, ncclBfloat16);
+EXPECT_VALUE(nccl::ReduceOperation::Sum, ncclSum);
+EXPECT_VALUE(nccl::ReduceOperation::Product, ncclProd);
+EXPECT_VALUE(nccl::ReduceOperation::Max, ncclMax);
+EXPECT_VALUE(nccl::ReduceOperation::Min, ncclMin);
+EXPECT_VALUE(nccl::kNoColor, NCCL_SPLIT_NOCOLOR);
+
+// The attributes of an older version are a prefix of those of a newer one.
+static_assert(sizeof(nccl::Config) <= sizeof(ncclConfig_t));
+static_assert(offsetof(nccl::Config, magic) == offsetof(ncclConfig_t, magic));
+static_assert(offsetof(nccl::Config, version) == offsetof(ncclConfig_t, version));
+static_assert(offsetof(nccl::Config, blocking) == offsetof(ncclConfig_t, blocking));
+static_assert(offsetof(nccl::Config, clusterSize) == offsetof(ncclConfig_t, cgaClusterSize));
+static_assert(offsetof(nccl::Config, leastBlocks) == offsetof(ncclConfig_t, minCTAs));
+static_assert(offsetof(nccl::Config, mostBlocks) == offsetof(ncclConfig_t, maxCTAs));
+static_assert(offsetof(nccl::Config, network) == offsetof(ncclConfig_t, netName));
+static_assert(offsetof(nccl::Config, splitShare) == offsetof(ncclConfig_t, splitShare));
+
+TEST(NcclDeclarations, TheMagicNumberIsThatOfTheHeader) {
+  const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
+  const nccl::Config ours;
+  EXPECT_EQ(ours.magic, theirs.magic);
+  EXPECT_EQ(ours.blocking, theirs.blocking);
+  EXPECT_LE(ours.version, theirs.version);
+}
+
+}  // namespace
+}  // namespace meshfuse
+#endif
+
 namespace meshfuse {
 namespace {
 
@@ -194,6 +254,12 @@ TEST(CudaDeclarations, NameFunctionsOfCublasLt) {
   std::vector<std::string> symbols;
   MESHFUSE_CUBLASLT_CALLS(LIST_SYMBOL);
   expectAll({"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"}, symbols);
+}
+
+TEST(CudaDeclarations, NameFunctionsOfNccl) {
+  std::vector<std::string> symbols;
+  MESHFUSE_NCCL_CALLS(LIST_SYMBOL);
+  expectAll({"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}, symbols);
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#include "device/cuda/nccl/library.h"
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int kOldest = 21800;  // with the attributes of nccl::Config, and ncclCommRegister in 2.19
+
+}  // namespace
+
+NcclLibrary::NcclLibrary() : VendorLibrary({"libnccl.so.2"}, {"/usr/local/cuda/lib64/libnccl.so.2"}) {
+  MESHFUSE_NCCL_CALLS(MESHFUSE_VENDOR_FIND);
+  if (!usable()) {
+    return;
+  }
+  int found = 0;
+  if (version(&found) != nccl::Result::Success || found < kOldest) {
+    refuse(fmt::format("NCCL {} is older than 2.18", found));
+    return;
+  }
+  number = found;
+}
+
+const NcclLibrary& ncclLibrary() {
+  static const NcclLibrary library;
+  return library;
+}
+
+void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose) {
+  const NcclLibrary& library = ncclLibrary();
+  throwDeviceError(fmt::format("[nccl] {} of {} failed: {} ({}); {}", call, purpose, library.errorString(status),
+                               static_cast<int>(status), library.lastError(nullptr)));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,35 @@
+// The loaded NCCL of the process.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string_view>
+#include <utility>
+
+#include "device/cuda/api/nccl.h"
+#include "device/cuda/api/vendor_library.h"
+
+namespace meshfuse {
+
+struct NcclLibrary : VendorLibrary {
+  NcclLibrary();
+
+  MESHFUSE_NCCL_CALLS(MESHFUSE_VENDOR_MEMBER);
+
+  int number = 0;  // 22809 of 2.28.9; 0 if not usable
+};
+
+// Loaded at the first call; may be unusable, for example if it is older than 2.18.
+const NcclLibrary& ncclLibrary();
+
+[[noreturn]] void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose);
+
+// DeviceError unless the call succeeded or is under way, with the call, its purpose, and the library's message and number.
+template <class... Args>
+void succeed(nccl::Result status, std::string_view call, fmt::format_string<Args...> purpose, Args&&... args) {
+  if (status != nccl::Result::Success && status != nccl::Result::InProgress) [[unlikely]] {
+    throwNcclError(status, call, fmt::format(purpose, std::forward<Args>(args)...));
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,343 @@
+#include "device/cuda/nccl/nccl_communicator.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/ranges.h"
+#include "device/cuda/driver/library.h"
+#include "device/cuda/nccl/library.h"
+#include "multidevice/transport/call.h"
+#include "multidevice/transport/host/bootstrap.h"
+
+namespace meshfuse {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long a rank looks for the end itself, and how often. Then the other communicator does, which also looks for failures.
+constexpr auto kSoon = 20ms;
+constexpr auto kPause = 20us;
+
+// The types whose reductions are those of meshfuse: NCCL may round parts of 16-bit sums.
+std::optional<nccl::ElementType> reducedType(DataType type) {
+  switch (type) {
+    case DataType::Char:
+      return nccl::ElementType::Int8;
+    case DataType::Int32:
+      return nccl::ElementType::Int32;
+    case DataType::Int:
+      return nccl::ElementType::Int64;
+    case DataType::Float:
+      return nccl::ElementType::Float;
+    case DataType::Double:
+      return nccl::ElementType::Double;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Maxima and minima of floating numbers are left out: NCCL does not say what it does with NaN.
+std::optional<nccl::ReduceOperation> operationOf(ReduceOp op, DataType type) {
+  switch (op) {
+    case ReduceOp::Sum:
+      return nccl::ReduceOperation::Sum;
+    case ReduceOp::Prod:
+      return nccl::ReduceOperation::Product;
+    case ReduceOp::Max:
+      return isFloatingPoint(type) ? std::nullopt : std::optional(nccl::ReduceOperation::Max);
+    case ReduceOp::Min:
+      return isFloatingPoint(type) ? std::nullopt : std::optional(nccl::ReduceOperation::Min);
+    default:
+      return std::nullopt;
+  }
+}
+
+// The same on all ranks.
+bool isCarried(const CallRecord& call) {
+  switch (call.kind) {
+    case Collective::AllGather:
+    case Collective::AllToAll:
+    case Collective::Broadcast:
+      return true;
+    case Collective::AllReduce:
+    case Collective::ReduceScatter:
+      return reducedType(call.type) && operationOf(call.op, call.type);
+    default:
+      return false;
+  }
+}
+
+// Bytes that arrive from other ranks; of an all-reduce as if each rank combined one part.
+int64_t receivedBytes(const CollectiveCall& call) {
+  const int64_t others = call.ranks() - 1;
+  const int64_t all = call.result.total();
+  switch (call.record.kind) {
+    case Collective::AllReduce: {
+      const int64_t part = all / call.ranks() + (call.position < all % call.ranks() ? 1 : 0);
+      return (others * part + all - part) * call.elementBytes();
+    }
+    case Collective::ReduceScatter:
+      return others * all * call.elementBytes();
+    case Collective::Broadcast:
+      return call.record.root == call.position ? 0 : all * call.elementBytes();
+    default:
+      return (all - call.result.of(call.position)) * call.elementBytes();
+  }
+}
+
+// Calls body(), whose calls of the communicator carry nothing of the program: they are not counted.
+template <class Body>
+void uncounted(Communicator& over, const Body& body) {
+  const TransferCounters before = over.counters();
+  body();
+  TransferCounters less;
+  for (const int64_t k : indices(less.of)) {
+    const TransferCounters::Entry& now = over.counters().of[k];
+    less.of[k] = {before.of[k].calls - now.calls, before.of[k].bytesReceived - now.bytesReceived};
+  }
+  over.addCounters(less);
+}
+
+// What the ranks compare before they use NCCL.
+struct RankFacts {
+  int64_t gpu = 0;      // a hash that is the same for ranks with the same GPU
+  int64_t version = 0;  // of NCCL; 0: none
+};
+
+int64_t gpuHash(const CudaContext& context) {
+  return static_cast<int64_t>(hash64(hostIdentity() + ' ' + context.place()));
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> NcclCommunicator::make(Communicator& over, Device& device, const CudaContext& context) {
+  const Team& team = over.world();
+  if (team.ranks.size() < 2) {
+    return nullptr;
+  }
+  const RankFacts own{gpuHash(context), ncclLibrary().number};
+  std::vector<RankFacts> all(team.ranks.size());
+  uncounted(over, [&] { over.allGather(team, &own, all.data(), sizeof own / sizeof(int64_t), DataType::Int); });
+  std::vector<int64_t> gpus = mapped(all, &RankFacts::gpu);
+  std::ranges::sort(gpus);
+  if (std::ranges::adjacent_find(gpus) != gpus.end() ||
+      std::ranges::all_of(
+          all, [](int64_t version) { return version == 0; }, &RankFacts::version)) {
+    return nullptr;
+  }
+  deviceCheck(std::ranges::all_of(
+                  all, [&](int64_t version) { return version == all[0].version; }, &RankFacts::version),
+              "[nccl] the ranks {} have the versions {} of NCCL, 0 for none; install one version for all of them: the "
+              "library of this rank is {}",
+              fmt::join(team.ranks, ", "),
+              joined(all, ", ", [](const RankFacts& f) { return std::to_string(f.version); }),
+              ncclLibrary().usable() ? ncclLibrary().name() : ncclLibrary().reason());
+  const CurrentContext current(context);
+  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(over, device, context));
+  (void)made->of(team);
+  return made;
+}
+
+NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const CudaContext& context)
+    : over_(over), device_(device), context_(context), staged_(over, device), stream_(context) {
+  world_ = over.world();
+}
+
+NcclCommunicator::~NcclCommunicator() { end(); }
+
+void NcclCommunicator::end() noexcept {
+  try {
+    const CurrentContext current(context_);
+    for (auto& [ranks, communicator] : teams_) {
+      if (communicator != nullptr) {
+        ncclLibrary().abort(communicator);
+      }
+      communicator = nullptr;
+    }
+  } catch (const DeviceError&) {  // the device is gone, and the communicators with it
+  }
+}
+
+void NcclCommunicator::takeCounters() {
+  over_.addCounters(counters_);
+  counters_ = {};
+}
+
+nccl::Communicator NcclCommunicator::of(const Team& team) {
+  nccl::Communicator& communicator = teams_[team.ranks];
+  if (communicator == nullptr) {
+    nccl::UniqueId id = {};
+    const int64_t position = positionInTeam(team, rank(), size(), Collective::Broadcast);
+    if (position == 0) {
+      succeed(ncclLibrary().uniqueId(&id), "ncclGetUniqueId", "the ranks {}", fmt::join(team.ranks, ", "));
+    }
+    uncounted(over_, [&] { over_.broadcast(team, &id, sizeof id, DataType::Char, 0); });
+    nccl::Config config{.blocking = 0};
+    succeed(ncclLibrary().create(&communicator, static_cast<int>(team.ranks.size()), id, static_cast<int>(position),
+                                 &config),
+            "ncclCommInitRankConfig", "the ranks {}", fmt::join(team.ranks, ", "));
+    wait(team, communicator, "the start of NCCL");
+  }
+  return communicator;
+}
+
+void NcclCommunicator::run(const CollectiveCall& call) {
+  if (!isCarried(call.record)) {
+    staged_.setProgram(program());
+    staged_.run(call);
+    return staged_.setProgram(0);
+  }
+  over_.setProgram(program());
+  uncounted(over_, [&] { over_.barrier(call.team); });
+  over_.setProgram(0);
+  const CurrentContext current(context_);
+  const nccl::Communicator communicator = of(call.team);
+  complete(call.team, communicator, name(call.record.kind), [&] { enqueue(call, communicator); });
+  count(call.record.kind, receivedBytes(call));
+  takeCounters();
+}
+
+void NcclCommunicator::enqueue(const CollectiveCall& call, nccl::Communicator communicator) {
+  const NcclLibrary& n = ncclLibrary();
+  const cuda::Stream stream = stream_.get();
+  const int64_t bytes = call.elementBytes();
+  const auto done = [&](nccl::Result status) { succeed(status, name(call.record.kind), "{}", describe(call.record)); };
+  constexpr auto kByte = nccl::ElementType::Int8;
+  switch (call.record.kind) {
+    case Collective::AllGather:
+      if (!call.record.ragged) {
+        return done(n.allGather(call.in, call.out, call.operand.total() * bytes, kByte, communicator, stream));
+      }
+      for (const int64_t i : indices(call.team.ranks)) {
+        std::byte* const block = call.out + call.result.begin(i) * bytes;
+        const void* const in = i == call.position ? call.in : block;
+        if (call.result.of(i) > 0) {
+          done(n.broadcast(in, block, call.result.of(i) * bytes, kByte, static_cast<int>(i), communicator, stream));
+        }
+      }
+      return;
+    case Collective::Broadcast:
+      return done(
+          n.broadcast(call.out, call.out, call.result.total() * bytes, kByte, call.record.root, communicator, stream));
+    case Collective::AllReduce:
+      return done(n.allReduce(call.in, call.out, call.result.total(), *reducedType(call.record.type),
+                              *operationOf(call.record.op, call.record.type), communicator, stream));
+    case Collective::ReduceScatter:
+      if (!call.record.ragged) {
+        return done(n.reduceScatter(call.in, call.out, call.result.total(), *reducedType(call.record.type),
+                                    *operationOf(call.record.op, call.record.type), communicator, stream));
+      }
+      for (const int64_t i : indices(call.team.ranks)) {
+        if (call.operand.of(i) > 0) {
+          done(n.reduce(call.in + call.operand.begin(i) * bytes, call.out, call.operand.of(i),
+                        *reducedType(call.record.type), *operationOf(call.record.op, call.record.type),
+                        static_cast<int>(i), communicator, stream));
+        }
+      }
+      return;
+    case Collective::AllToAll:
+      for (const int64_t i : indices(call.team.ranks)) {
+        if (call.operand.of(i) > 0) {
+          done(n.send(call.in + call.operand.begin(i) * bytes, call.operand.of(i) * bytes, kByte, static_cast<int>(i),
+                      communicator, stream));
+        }
+        if (call.result.of(i) > 0) {
+          done(n.receive(call.out + call.result.begin(i) * bytes, call.result.of(i) * bytes, kByte, static_cast<int>(i),
+                         communicator, stream));
+        }
+      }
+      return;
+    default:
+      throwInternalError(fmt::format("[nccl] {} is staged", describe(call.record)));
+  }
+}
+
+void NcclCommunicator::transfer(std::span<const Transfer> transfers) {
+  using enum Transfer::Direction;
+  constexpr auto kByte = nccl::ElementType::Int8;
+  checkTransfers(transfers, size());
+  const NcclLibrary& n = ncclLibrary();
+  const CurrentContext current(context_);
+  const nccl::Communicator communicator = of(world_);
+  Team peers{{rank()}};
+  complete(peers, communicator, "transfer", [&] {
+    for (const Transfer& t : transfers) {
+      invariant(t.peer != rank(), "[nccl] rank {} sends a message to itself; a copy does that", t.peer);
+      const int64_t peer = positionIn(world_.ranks, t.peer);
+      const auto bytes = static_cast<size_t>(t.bytes);
+      if (!contains(peers.ranks, t.peer)) {
+        peers.ranks.push_back(t.peer);
+      }
+      if (bytes > 0) {
+        succeed(t.direction == Send
+                    ? n.send(t.data, bytes, kByte, static_cast<int>(peer), communicator, stream_.get())
+                    : n.receive(t.data, bytes, kByte, static_cast<int>(peer), communicator, stream_.get()),
+                t.direction == Send ? "ncclSend" : "ncclRecv", "{} bytes, with rank {}", t.bytes, t.peer);
+      }
+    }
+  });
+  count(transfers);
+  takeCounters();
+}
+
+template <class Body>
+void NcclCommunicator::orEnd(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& why) {
+    end();  // else the stream would wait for its peers for ever
+    over_.abort(why.what());
+    throw;
+  }
+}
+
+void NcclCommunicator::complete(const Team& team, nccl::Communicator communicator, std::string_view what,
+                                const std::function<void()>& calls) {
+  const NcclLibrary& n = ncclLibrary();
+  orEnd([&] {
+    succeed(n.groupStart(), "ncclGroupStart", "{}", what);
+    try {
+      calls();
+    } catch (const std::exception&) {
+      n.groupEnd();
+      throw;
+    }
+    succeed(n.groupEnd(), "ncclGroupEnd", "{}", what);
+  });
+  wait(team, communicator, what);
+}
+
+void NcclCommunicator::wait(const Team& team, nccl::Communicator communicator, std::string_view what) {
+  nccl::Result ofNccl = nccl::Result::Success;
+  cuda::Result ofStream = cuda::Result::Success;
+  const std::function<bool()> ready = [&] {
+    const nccl::Result asked = ncclLibrary().communicatorError(communicator, &ofNccl);
+    ofNccl = asked == nccl::Result::Success ? ofNccl : asked;
+    if (ofNccl == nccl::Result::InProgress) {
+      return false;
+    }
+    ofStream = driverLibrary().streamQuery(stream_.get());
+    return ofNccl != nccl::Result::Success || ofStream != cuda::Result::NotReady;
+  };
+  orEnd([&] {
+    bool isReady = ready();
+    const auto limit = std::chrono::steady_clock::now() + kSoon;
+    for (; !isReady && std::chrono::steady_clock::now() < limit; isReady = ready()) {
+      std::this_thread::sleep_for(kPause);
+    }
+    if (!isReady) {
+      over_.await(team, ready);
+    }
+    succeed(ofNccl, "ncclCommGetAsyncError", "{}", what);
+    succeed(ofStream, "cuStreamQuery", "{}", what);
+  });
+}
+
+}  // namespace meshfuse

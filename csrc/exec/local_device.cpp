@@ -1,0 +1,79 @@
+#include "exec/local_device.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "device/open.h"
+#include "multidevice/transport/communicator.h"
+#include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/world.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr const char* kVariable = "MESHFUSE_DEVICE";
+
+std::string oneLine(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
+// The GPU that a rank has chosen.
+DeviceId chosenGpu(int64_t rank, const GpusOfRank& own) {
+  const DeviceId id = DeviceId::parse(own.chosen);
+  check(id.kind == DeviceId::Kind::Cuda && own.chosen != "cuda" && id.index < own.count,
+        "[device] {} of rank {} is \"{}\", but its host has the GPUs cuda:0 to cuda:{}; name one of them", kVariable,
+        rank, own.chosen, own.count - 1);
+  return id;
+}
+
+}  // namespace
+
+std::vector<DeviceId> assignGpus(std::span<const GpusOfRank> ranks, bool share) {
+  std::map<std::string, std::vector<int64_t>> waiting;  // by host: ranks that have not chosen
+  std::vector<DeviceId> gpus(ranks.size());
+  for (const int64_t r : indices(ranks)) {
+    deviceCheck(ranks[r].count > 0, "[device] rank {} has no GPU: {}", r, ranks[r].missing);
+    if (ranks[r].chosen.empty()) {
+      waiting[ranks[r].host].push_back(r);
+    } else {
+      gpus[r] = chosenGpu(r, ranks[r]);
+    }
+  }
+  for (const auto& [host, those] : waiting) {
+    const int64_t count = ranks[those[0]].count;
+    check(
+        share || std::ssize(those) <= count,
+        "[device] the ranks {} are on one host, which has {} GPU{}; start fewer ranks there, or let ranks share GPUs: "
+        "set {}=cuda:0 or such for each of them",
+        fmt::join(those, ", "), count, count == 1 ? "" : "s", kVariable);
+    for (const int64_t i : indices(those)) {
+      gpus[those[i]] = DeviceId::cuda(i % count);
+    }
+  }
+  return gpus;
+}
+
+DeviceId localDevice(std::string_view name, Communicator& communicator) {
+  const DeviceId named = DeviceId::parse(name);
+  if (name != "cuda") {
+    return named;
+  }
+  const Gpus here = gpusOfThisMachine();
+  const std::vector<std::string> all =
+      communicator.exchange(fmt::format("{}\n{}\n{}\n{}", oneLine(hostIdentity()), here.count,
+                                        oneLine(environmentText(kVariable)), oneLine(here.missing)));
+  const std::vector<GpusOfRank> ranks = mapped(all, [](const std::string& text) {
+    const std::vector<std::string> lines = linesOf(text);
+    deviceCheck(lines.size() >= 4, "[device] a rank said of its GPUs: {}", text);
+    return GpusOfRank{.host = lines[0], .count = std::stoll(lines[1]), .missing = lines[3], .chosen = lines[2]};
+  });
+  return assignGpus(ranks, communicator.transport() == "loopback")[communicator.rank()];
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,75 @@
+// Tensors in the memory of a GPU, or of the simulated one, that other libraries give and take.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "device/open.h"
+#include "inputs.h"
+#include "meshfuse/meshfuse.h"
+#include "stress/checked_cache.h"
+#include "tensor/dlpack.h"
+
+namespace meshfuse {
+namespace {
+
+class GpuMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Gpus gpus = gpusOfThisMachine(); gpus.count == 0) {
+      GTEST_SKIP() << "no GPU: " << gpus.missing;
+    }
+  }
+  static DeviceId gpu() { return DeviceId::cuda(0); }
+};
+
+TEST_F(GpuMemory, GoesThroughDlpackAndBack) {
+  const Tensor host = random({3, 4}, 1);
+  Tensor t = host.to(gpu());
+  const void* const address = t.data();
+  dlpack::ManagedTensor* const handle = toDlpack(t.transpose(0, 1));
+  EXPECT_EQ(handle->tensor.device.type, 2);
+  EXPECT_EQ(handle->tensor.device.id, 0);
+  t = Tensor();  // the handle keeps the memory
+  Tensor back = fromDlpack(handle);
+  EXPECT_EQ(back.device(), gpu());
+  EXPECT_EQ(back.data(), address);
+  EXPECT_EQ(back.toVector(), host.transpose(0, 1).toVector());
+
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* x = stridedInput(*fusion, {4, 3});
+    fusion->addOutput(neg(x));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.verify = Verify::Always});
+  const Tensor result = cache.runFusionWithInputs({back})[0];
+  back = Tensor();
+  EXPECT_EQ(result.at({3, 2}), -host.at({2, 3}));
+}
+
+TEST_F(GpuMemory, IsNotThatOfTheHost) {
+  std::vector<float> values(12);
+  EXPECT_NE(errorOf([&] {
+              (void)Tensor::wrap(values.data(), {12}, {1}, DataType::Float, nullptr, gpu());
+            }).find("is not in the memory of a GPU; pass memory of cuda:0"),
+            std::string::npos);
+  const Tensor host = random({3, 4}, 1);
+  dlpack::ManagedTensor* const handle = toDlpack(host);
+  handle->tensor.device = {2, 0};
+  EXPECT_TRUE(errorOf([&] { (void)fromDlpack(handle); }).starts_with("UserError: [cuda] the address"));
+}
+
+TEST_F(GpuMemory, BelongsToOneGpu) {
+  if (gpusOfThisMachine().count < 2) {
+    GTEST_SKIP() << "needs two GPUs";
+  }
+  const Tensor t = random({4}, 1).to(gpu());
+  EXPECT_NE(errorOf([&] {
+              (void)Tensor::wrap(t.data(), {4}, {1}, DataType::Float, nullptr, DeviceId::cuda(1));
+            }).find("is in the memory of cuda:0, expected cuda:1"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace meshfuse

@@ -1,0 +1,270 @@
+// The calls of communicators as work on streams: when they may run, which bytes they touch, and what is ordered after them.
+//
+// A rank's operation begins when all work before it in its streams has ended. Once all ranks of a call have begun, the engine reads what they
+// send. Each rank writes what it receives after a delay of its own, and its streams go on.
+//
+//   before the operation of rank i   the work before it in its own streams
+//   after it                         that, and the work before the operations of all ranks whose elements the result of rank i depends on
+//
+// So nothing orders the root of a broadcast after the receivers, nor the sender of a transfer after the receiver; NVIDIA's documentation does
+// not say that they wait.
+#include <algorithm>
+#include <cstring>
+
+#include "reduction.h"
+#include "work.h"
+
+namespace simgpu {
+
+namespace {
+
+using enum Collective;
+
+// Whether what `rank` receives depends on what `other` sends.
+bool dependsOn(const CollectiveCall& c, int rank, int other) {
+  if (c.count == 0) {
+    return false;
+  }
+  switch (c.kind) {
+    case AllReduce:
+    case AllGather:
+    case ReduceScatter:
+      return true;
+    case Broadcast:
+      return other == c.root;
+    case Reduce:
+      return rank == c.root;
+    case Receive:
+      return true;
+    case Send:
+    case Split:
+      return false;
+  }
+  return false;
+}
+
+std::string_view bytesAt(uint64_t address, uint64_t bytes) { return {reinterpret_cast<const char*>(address), bytes}; }
+
+// What each call of the exchange writes.
+void computeResults(const std::vector<std::shared_ptr<RankCall>>& calls) {
+  const CollectiveCall& first = calls[0]->call;
+  std::vector<std::string_view> sent;
+  std::string all;
+  for (const auto& c : calls) {
+    sent.push_back(bytesAt(c->call.in, c->call.inBytes));
+  }
+  switch (first.kind) {
+    case AllReduce:
+    case Reduce:
+    case ReduceScatter:
+      all = reduce(first.type, first.operation, sent);
+      break;
+    case Broadcast:
+      all = sent[static_cast<size_t>(first.root)];
+      break;
+    case AllGather:
+      for (const std::string_view part : sent) {
+        all += part;
+      }
+      break;
+    case Send:
+    case Receive:
+      all = sent[0];
+      break;
+    case Split:
+      break;
+  }
+  for (const auto& c : calls) {
+    const bool isPart = first.kind == ReduceScatter;
+    const uint64_t from = isPart ? static_cast<uint64_t>(c->rank) * c->call.outBytes : 0;
+    c->result = c->call.outBytes == 0 ? "" : all.substr(from, c->call.outBytes);
+  }
+}
+
+}  // namespace
+
+int32_t Devices::post(const Request& r, uint64_t process, std::vector<CollectiveCall> all) {
+  if (const int32_t refusal = communicators_.refusal(r.a); refusal != kDone) {
+    return refusal;
+  }
+  const Communicators::Rank& rank = *communicators_.find(r.a);
+  const std::string suffix = " of rank " + std::to_string(rank.rank) + " of " + std::to_string(rank.ranks);
+  for (const CollectiveCall& c : all) {
+    const auto it = streams_.find(c.stream);
+    if (it == streams_.end() || it->second.isDestroyed) {
+      communicators_.fail(r.a, kCudaFailed);
+      return kCudaFailed;
+    }
+    if (it->second.device != rank.device) {
+      reports_.push_back(r.name + suffix + ": stream " + std::to_string(c.stream) + " is of device " +
+                         std::to_string(it->second.device) + ", but the communicator of device " +
+                         std::to_string(rank.device));
+      return kDone;
+    }
+  }
+  const auto posted = std::make_shared<Posted>();
+  posted->rank = r.a;
+  for (const CollectiveCall& c : all) {
+    const auto call = std::make_shared<RankCall>();
+    call->call = c;
+    call->rank = rank.rank;
+    call->ranks = rank.ranks;
+    call->posted = posted.get();
+    call->fails = posted->calls.size() + 1 == r.b;
+    call->isRegistered = (c.in == 0 || communicators_.isRegistered(rank, c.in, c.inBytes)) &&
+                         (c.out == 0 || communicators_.isRegistered(rank, c.out, c.outBytes));
+    posted->calls.push_back(call);
+    if (const std::string difference = communicators_.place(r.a, call); !difference.empty()) {
+      reports_.push_back(difference);
+    }
+    auto place = std::ranges::find(posted->places, c.stream, [](const auto& p) { return p.operation->stream; });
+    if (place == posted->places.end()) {
+      const std::string name = all.size() == 1 ? call->name() : r.name + suffix;
+      if (const std::string posting = communicators_.postingOn(c.stream); !posting.empty()) {
+        reports_.push_back(name + ": is enqueued while " + posting + " is in progress on the stream");
+      }
+      Work work{.kind = Work::Kind::Collective};
+      work.posted = posted;
+      posted->places.push_back({append(c.stream, process, name, std::move(work), nullptr)});
+      place = std::prev(posted->places.end());
+    }
+    call->operation = std::make_shared<Operation>();
+    call->operation->stream = c.stream;
+    call->operation->number = place->operation->number;
+    call->operation->name = call->name() + " (operation " + std::to_string(place->operation->number) + " of stream " +
+                            std::to_string(c.stream) + ")";
+  }
+  return communicators_.note(r.a, posted, random_);
+}
+
+int32_t Devices::split(const Request& r, uint64_t process, const RankSplit& split, uint64_t& handle) {
+  if (const int32_t refusal = communicators_.refusal(r.a); refusal != kDone) {
+    return refusal;
+  }
+  const Communicators::Rank& rank = *communicators_.find(r.a);
+  const std::string suffix = " of rank " + std::to_string(rank.rank) + " of " + std::to_string(rank.ranks);
+  for (const auto& [stream, number] : rank.lastPosted) {
+    if (!hosts_[process].knows(stream, number)) {
+      reports_.push_back(r.name + suffix + ": a call of the communicator is outstanding, operation " +
+                         std::to_string(number) + " of stream " + std::to_string(stream) +
+                         ": the host has not waited for it");
+    }
+  }
+  std::string difference;
+  handle = communicators_.split(r.a, split, difference);
+  if (!difference.empty()) {
+    reports_.push_back(difference);
+  }
+  return kInProgress;
+}
+
+int32_t Devices::registerMemory(const Request& r, uint64_t& handle) {
+  if (const int32_t refusal = communicators_.refusal(r.a); refusal != kDone) {
+    return refusal;
+  }
+  const uint32_t device = communicators_.find(r.a)->device;
+  if (!memories_[device]->contains(r.b) || r.bytes == 0 || r.bytes > kDeviceStride) {
+    reports_.push_back(std::string(r.name) + ": no memory of device " + std::to_string(device));
+  } else if (const std::string why = memories_[device]->refusal(r.b, r.b + r.bytes); !why.empty()) {
+    reports_.push_back(std::string(r.name) + ": " + why);
+  }
+  handle = communicators_.registerMemory(r.a, r.b, r.b + r.bytes);
+  return kDone;
+}
+
+void Devices::proceed(Stream& stream, Queued& q) {
+  const std::shared_ptr<Posted> posted = q.work.posted;
+  const auto place =
+      std::ranges::find(posted->places, q.operation->stream, [](const auto& p) { return p.operation->stream; });
+  if (!place->isReached) {
+    begin(stream, q);
+    place->isReached = true;
+    if (!posted->isAborted && posted->isReached()) {
+      start(*posted);
+    }
+  }
+  if (posted->isAborted) {
+    return end(stream);  // the calls never happen
+  }
+  const Time now = std::chrono::steady_clock::now();
+  const auto isDue = [&](const auto& c) { return !c->hasEnded && c->due && *c->due <= now; };
+  if (const auto it = std::ranges::find_if(posted->calls, isDue); it != posted->calls.end()) {
+    finish(**it);
+    if (std::ranges::all_of(posted->calls, [](const auto& c) { return c->hasEnded; })) {
+      endPosted(*posted);
+    }
+  }
+}
+
+void Devices::start(Posted& posted) {
+  Clock before;  // several streams wait for one another
+  for (const Posted::Place& p : posted.places) {
+    before.join(p.operation->before);
+  }
+  for (const auto& c : posted.calls) {
+    c->operation->before = before;
+  }
+  for (const auto& c : posted.calls) {
+    if (c->fails) {
+      communicators_.fail(posted.rank, kRemoteFailed);
+    }
+    if (c->exchange != nullptr && c->exchange->canRun()) {
+      carryOut(*c->exchange);
+    }
+  }
+}
+
+void Devices::carryOut(Exchange& exchange) {
+  if (!reports_.empty()) {  // the calls may differ
+    return;
+  }
+  const std::vector<std::shared_ptr<RankCall>> calls = exchange.calls;
+  communicators_.erase(exchange);
+  bool isReadable = true;
+  for (const auto& c : calls) {
+    if (!access(c->call.in, c->call.inBytes, false, c->operation)) {
+      reports_.back() += ", as what the rank sends";
+      isReadable = false;
+    }
+    c->operation->after = c->operation->before;
+    for (const auto& other : calls) {
+      if (dependsOn(c->call, c->rank, other->rank)) {
+        c->operation->after.join(other->operation->before);
+      }
+    }
+    c->due = std::chrono::steady_clock::now() + delay();
+  }
+  if (isReadable) {
+    computeResults(calls);
+  }
+}
+
+void Devices::finish(RankCall& c) {
+  c.hasEnded = true;
+  if (c.call.outBytes == 0 || c.result.empty()) {
+    return;
+  }
+  if (!access(c.call.out, c.call.outBytes, true, c.operation)) {
+    reports_.back() += ", as what the rank receives";
+    return;
+  }
+  std::memcpy(reinterpret_cast<void*>(c.call.out), c.result.data(), c.result.size());
+}
+
+void Devices::endPosted(Posted& posted) {
+  Clock after;
+  for (const auto& c : posted.calls) {
+    after.join(c->operation->after);
+  }
+  for (const Posted::Place& p : posted.places) {
+    after.know(p.operation->stream, p.operation->number);
+  }
+  for (const Posted::Place& p : posted.places) {
+    Stream& s = streams_.at(p.operation->stream);
+    s.clock.join(after);
+    end(s);
+  }
+  communicators_.noteEnd(posted);
+}
+
+}  // namespace simgpu
