@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -25,17 +26,21 @@ std::string oneLine(std::string text) {
 
 // The GPU that a rank has chosen.
 DeviceId chosenGpu(int64_t rank, const GpusOfRank& own) {
-  const DeviceId id = DeviceId::parse(own.chosen);
-  check(id.kind == DeviceId::Kind::Cuda && own.chosen != "cuda" && id.index < own.count,
-        "[device] {} of rank {} is \"{}\", but its host has the GPUs cuda:0 to cuda:{}; name one of them", kVariable,
-        rank, own.chosen, own.count - 1);
-  return id;
+  for (int64_t i = 0; i < own.count; i++) {
+    if (own.chosen == DeviceId::cuda(i).toString()) {
+      return DeviceId::cuda(i);
+    }
+  }
+  throwUserError(
+      fmt::format("[device] {} of rank {} is \"{}\", but its host has the GPUs cuda:0 to cuda:{}; name one of them",
+                  kVariable, rank, own.chosen, own.count - 1));
 }
 
 }  // namespace
 
 std::vector<DeviceId> assignGpus(std::span<const GpusOfRank> ranks, bool share) {
   std::map<std::string, std::vector<int64_t>> waiting;  // by host: ranks that have not chosen
+  std::map<std::string, std::set<int64_t>> chosen;      // by host: GPUs
   std::vector<DeviceId> gpus(ranks.size());
   for (const int64_t r : indices(ranks)) {
     deviceCheck(ranks[r].count > 0, "[device] rank {} has no GPU: {}", r, ranks[r].missing);
@@ -43,17 +48,24 @@ std::vector<DeviceId> assignGpus(std::span<const GpusOfRank> ranks, bool share) 
       waiting[ranks[r].host].push_back(r);
     } else {
       gpus[r] = chosenGpu(r, ranks[r]);
+      chosen[ranks[r].host].insert(gpus[r].index);
     }
   }
   for (const auto& [host, those] : waiting) {
-    const int64_t count = ranks[those[0]].count;
-    check(
-        share || std::ssize(those) <= count,
-        "[device] the ranks {} are on one host, which has {} GPU{}; start fewer ranks there, or let ranks share GPUs: "
-        "set {}=cuda:0 or such for each of them",
-        fmt::join(those, ", "), count, count == 1 ? "" : "s", kVariable);
+    std::vector<int64_t> free;
+    for (int64_t i = 0; i < ranks[those[0]].count; i++) {
+      if (share || !chosen[host].contains(i)) {
+        free.push_back(i);
+      }
+    }
+    const int64_t count = std::ssize(free);
+    check(share || std::ssize(those) <= count,
+          "[device] the ranks {} are on one host, which has {} GPU{} for them; start fewer ranks there, or let ranks "
+          "share "
+          "GPUs: set {}=cuda:0 or such for each of them",
+          fmt::join(those, ", "), count, count == 1 ? "" : "s", kVariable);
     for (const int64_t i : indices(those)) {
-      gpus[those[i]] = DeviceId::cuda(i % count);
+      gpus[those[i]] = DeviceId::cuda(free[i % count]);
     }
   }
   return gpus;

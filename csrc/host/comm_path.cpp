@@ -27,10 +27,10 @@ std::shared_ptr<Communicator> communicatorOf(const HostProgram& program, Communi
 
 }  // namespace
 
-CommPath::CommPath(Communicator& communicator, const HostProgram& program)
+CommPath::CommPath(Communicator& communicator, const HostProgram& program, bool mayBeOfDevice)
     : communicator_(communicator), queue_(program.device->makeQueue()) {
   if (!program.device->isHostMemory() && program.communicates) {
-    onDevice_ = communicatorOf(program, communicator);
+    onDevice_ = mayBeOfDevice ? communicatorOf(program, communicator) : nullptr;
     isOfDevice_ = onDevice_ != nullptr;
     if (!isOfDevice_) {
       onDevice_ = std::make_shared<StagedCommunicator>(communicator, *program.device);

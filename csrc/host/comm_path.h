@@ -14,9 +14,9 @@ namespace meshfuse {
 class CommPath {
  public:
   // Addresses are those of the program's device. If the host cannot access them, the device's own communicator carries the calls; without
-  // one, `communicator` gets copies in host memory. If the program communicates, all ranks make their paths in the same order. The
-  // communicator and the device outlive the path.
-  CommPath(Communicator& communicator, const HostProgram& program);
+  // one, or unless `mayBeOfDevice`, `communicator` gets copies in host memory. If the program communicates, all ranks make their paths in the
+  // same order. The communicator and the device outlive the path.
+  CommPath(Communicator& communicator, const HostProgram& program, bool mayBeOfDevice);
 
   struct Call {
     const Step& step;

@@ -26,7 +26,7 @@ void keepRun(std::vector<StepRecord>* records) {
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
     : program_(std::move(program)),
-      direct_(communicator, *program_),
+      direct_(communicator, *program_, true),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
       lastPosted_(program_->teams.size(), -1) {
@@ -36,7 +36,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     if (lane != nullptr) {
       calls_ = &communicator.calls();
     }
-    lanes_.emplace_back(lane != nullptr ? *lane : communicator, p);
+    lanes_.emplace_back(lane != nullptr ? *lane : communicator, p, direct_.isOfDevice());
   }
   sayingMemory(p, [&] {
     if (p.arenaBytes > 0) {

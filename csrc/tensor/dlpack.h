@@ -3,8 +3,10 @@
 // The structs are our own, with DLPack's layout: https://dmlc.github.io/dlpack/latest/c_api.html. A pointer to a
 // DLManagedTensor of any other library may be cast to ManagedTensor* and back.
 //
-// On a CPU no stream orders accesses: the producer's writes must be complete. On a GPU both functions wait for the streams of all libraries of
-// the process: a received tensor is complete, and a tensor that was given away is freed when nobody uses it any more.
+// On a CPU no stream orders accesses: the producer's writes must be complete. On a GPU fromDlpack, and the deleter of a handle that
+// toDlpack made, wait until the work has ended that all libraries of the process have given the GPU: a received tensor is complete, and
+// memory that was given away is freed when nobody uses it. Later work of another library is not ordered with meshfuse's: it must have
+// ended before a fusion reads or writes the tensor. While a stream is captured into a graph, neither may be called.
 #pragma once
 
 #include <cstdint>

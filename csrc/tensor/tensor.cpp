@@ -227,7 +227,7 @@ Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t>
   check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
   DeviceMemory* const memory = device == DeviceId::cpu() ? nullptr : &registeredDevice(device);
   checkStrides(memory, strides);
-  if (memory != nullptr && data != nullptr) {
+  if (memory != nullptr && count > 0) {
     memory->expectOwn(data);
   }
   return {std::move(owner), data, dtype, std::move(sizes), std::move(strides), memory};

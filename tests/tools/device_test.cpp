@@ -131,8 +131,9 @@ TEST(ToolDevice, RanksTakeTheGpusOfTheirHost) {
   }
   const ToolRun tooMany = run(twoProcesses, "--mpi");
   EXPECT_EQ(tooMany.code, 2) << tooMany.err;
-  expectContains(tooMany.err,
-                 "the ranks 0, 1 are on one host, which has 1 GPU; start fewer ranks there, or let ranks share");
+  expectContains(
+      tooMany.err,
+      "the ranks 0, 1 are on one host, which has 1 GPU for them; start fewer ranks there, or let ranks share");
 }
 
 TEST(ToolDevice, SaysWhatAProgramTakesIfMemoryRunsOut) {

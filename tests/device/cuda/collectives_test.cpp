@@ -242,5 +242,37 @@ TEST_F(GpuCollectives, ARankThatMakesAnotherCallIsNamed) {
   }
 }
 
+// The errors of two ranks: rank 0 sends `sent` floats, rank 1 receives `received`, in programs of these numbers.
+std::vector<std::string> errorsOfTransfer(int64_t sent, int64_t received, uint64_t program0, uint64_t program1) {
+  std::vector<std::string> errors(2);
+  (void)errorOf([&] {
+    runLoopback(2,
+                [&](Communicator& comm) {
+                  const std::shared_ptr<Communicator> onGpus = openDevice(gpuOf(comm))->communicator(comm);
+                  const Tensor t = integers(100, DataType::Float, 1).to(gpuOf(comm));
+                  onGpus->setProgram(comm.rank() == 0 ? program0 : program1);
+                  using enum Communicator::Transfer::Direction;
+                  const bool sends = comm.rank() == 0;
+                  const Communicator::Transfer one[] = {
+                      {sends ? Send : Recv, 1 - comm.rank(), t.data(), 4 * (sends ? sent : received)}};
+                  errors[comm.rank()] = errorOf([&] { onGpus->transfer(one); });
+                },
+                {.deadline = std::chrono::milliseconds(20'000)});
+  });
+  return errors;
+}
+
+TEST_F(GpuCollectives, MessagesOfRanksThatDisagreeAreRefused) {
+  EXPECT_EQ(errorsOfTransfer(20, 20, 5, 5), std::vector<std::string>(2));
+  for (const std::string& e : errorsOfTransfer(20, 24, 5, 5)) {
+    EXPECT_NE(e.find("disagree"), std::string::npos) << e;
+    EXPECT_EQ(e.find("deadline"), std::string::npos) << e;
+  }
+  for (const std::string& e : errorsOfTransfer(20, 20, 5, 6)) {
+    EXPECT_NE(e, "");
+    EXPECT_EQ(e.find("deadline"), std::string::npos) << e;
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

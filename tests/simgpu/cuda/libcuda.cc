@@ -246,6 +246,17 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
   return kSuccess;
 }
 
+int cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  int checked = 0;
+  for (const int d : {device, peer}) {
+    if (const int status = cuDeviceGet(&checked, d); status != kSuccess) {
+      return status;
+    }
+  }
+  *can = device != peer ? 1 : 0;
+  return kSuccess;
+}
+
 // -- contexts ---------------------------------------------------------------------------------------------------------
 
 int cuDevicePrimaryCtxRetain(Context** context, int device) {
@@ -379,6 +390,27 @@ int cuMemPoolDestroy(Pool* pool) {
     endProgram("cuMemPoolDestroy", "memory of the pool is not freed: " + std::to_string(pool->used) + " bytes");
   }
   delete pool;
+  return kSuccess;
+}
+
+struct MemAccess {  // CUmemAccessDesc
+  int type, device, flags;
+};
+
+// Simulated devices do not access the memory of others; the engine does so for collectives, whatever a program has set.
+int cuMemPoolSetAccess(Pool* pool, const MemAccess* accesses, size_t count) {
+  if (pool == nullptr || (accesses == nullptr && count > 0)) {
+    return kInvalidValue;
+  }
+  for (size_t i = 0; i < count; i++) {
+    int checked = 0;
+    if (accesses[i].type != 1 || (accesses[i].flags != 0 && accesses[i].flags != 3)) {  // CU_MEM_LOCATION_TYPE_DEVICE
+      return kInvalidValue;
+    }
+    if (const int status = cuDeviceGet(&checked, accesses[i].device); status != kSuccess) {
+      return status;
+    }
+  }
   return kSuccess;
 }
 

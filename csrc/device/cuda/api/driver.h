@@ -34,6 +34,7 @@ enum class LaunchAttributeId : int { ClusterDimension = 4 };
 enum class PoolAttribute : int { ReleaseThreshold = 4, UsedNow = 7, UsedMost = 8 };  // uint64_t each, in bytes
 enum class AllocationType : int { Pinned = 1 };                                      // of a pool: of device memory
 enum class LocationType : int { Device = 1 };
+enum class AccessFlags : int { ReadWrite = 3 };
 enum class PointerAttribute : int { MemoryType = 2, DeviceOrdinal = 9 };
 enum class MemoryType : int { Host = 1, Device = 2 };
 inline constexpr unsigned kNonBlockingStream = 1;  // is not ordered with the default stream
@@ -68,13 +69,21 @@ struct LaunchConfig {
   unsigned attributeCount;
 };
 
+struct Location {
+  LocationType type;
+  int id;
+};
+
+// Who may access the memory of a pool besides its device.
+struct PoolAccess {
+  Location location;
+  AccessFlags flags;
+};
+
 struct PoolProperties {
   AllocationType type;
   int handleTypes;
-  struct {
-    LocationType type;
-    int id;
-  } location;
+  Location location;
   void* windowsSecurity;
   size_t mostBytes;  // 0: no limit
   unsigned short usage;
@@ -91,6 +100,8 @@ struct PoolProperties {
   call(deviceGet, cuDeviceGet, cuda::Result, (cuda::DeviceNumber * device, int index));                               \
   call(deviceGetAttribute, cuDeviceGetAttribute, cuda::Result,                                                        \
        (int* value, cuda::DeviceAttribute attribute, cuda::DeviceNumber device));                                     \
+  call(deviceCanAccessPeer, cuDeviceCanAccessPeer, cuda::Result,                                                      \
+       (int* can, cuda::DeviceNumber device, cuda::DeviceNumber peer));                                               \
   call(primaryContextRetain, cuDevicePrimaryCtxRetain, cuda::Result,                                                  \
        (cuda::Context * context, cuda::DeviceNumber device));                                                         \
   call(primaryContextRelease, cuDevicePrimaryCtxRelease_v2, cuda::Result, (cuda::DeviceNumber device));               \
@@ -104,6 +115,8 @@ struct PoolProperties {
   call(poolDestroy, cuMemPoolDestroy, cuda::Result, (cuda::MemoryPool pool));                                         \
   call(poolSetAttribute, cuMemPoolSetAttribute, cuda::Result,                                                         \
        (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                          \
+  call(poolSetAccess, cuMemPoolSetAccess, cuda::Result,                                                               \
+       (cuda::MemoryPool pool, const cuda::PoolAccess* accesses, size_t count));                                      \
   call(poolGetAttribute, cuMemPoolGetAttribute, cuda::Result,                                                         \
        (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                          \
   call(memoryAllocateAsync, cuMemAllocFromPoolAsync, cuda::Result,                                                    \

@@ -1,4 +1,4 @@
-// The part of NCCL that meshfuse calls, declared as versions 2.18 and later export it. tests/device/cuda/api compares the declarations with
+// The part of NCCL that meshfuse calls, declared as versions 2.19 and later export it. tests/device/cuda/api compares the declarations with
 // nccl.h and with libnccl.
 #pragma once
 

@@ -214,7 +214,8 @@ void CublasLtProduct::chooseAlgorithm(uint32_t aAlignment, uint32_t bAlignment) 
   int found = 0;
   succeed(library.chooseAlgorithm(handle_.get(), product_, b_, a_, c_, c_, preference, 1, &result, &found),
           "cublasLtMatmulAlgoGetHeuristic", "{}", name_);
-  deviceCheck(found == 1, "[cuda] cuBLASLt {} has no algorithm for {}", library.version(), name_);
+  deviceCheck(found == 1 && result.state == cublaslt::Status::Success, "[cuda] cuBLASLt {} has no algorithm for {}",
+              library.version(), name_);
   algorithm_ = result.algorithm;
   workspaceBytes_ = static_cast<int64_t>(result.workspaceBytes);
 }

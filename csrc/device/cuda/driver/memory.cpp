@@ -19,6 +19,24 @@ CudaMemory::CudaMemory(const CudaContext& context, CudaStreams& queues)
   uint64_t keepAll = std::numeric_limits<uint64_t>::max();
   succeed(d.poolSetAttribute(pool_, cuda::PoolAttribute::ReleaseThreshold, &keepAll), "cuMemPoolSetAttribute", "{}",
           context.name());
+  letPeersAccess();
+}
+
+void CudaMemory::letPeersAccess() {
+  const DriverLibrary& d = loadedDriver();
+  const auto own = static_cast<int>(context_.index());
+  int count = 0;
+  succeed(d.deviceGetCount(&count), "cuDeviceGetCount", "{}", context_.name());
+  for (int peer = 0; peer < count; peer++) {
+    int can = 0;
+    if (peer != own) {
+      succeed(d.deviceCanAccessPeer(&can, peer, own), "cuDeviceCanAccessPeer", "cuda:{} of {}", peer, context_.name());
+    }
+    if (can != 0) {
+      const cuda::PoolAccess access{{cuda::LocationType::Device, peer}, cuda::AccessFlags::ReadWrite};
+      succeed(d.poolSetAccess(pool_, &access, 1), "cuMemPoolSetAccess", "cuda:{} to {}", peer, context_.name());
+    }
+  }
 }
 
 CudaMemory::~CudaMemory() {

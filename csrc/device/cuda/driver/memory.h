@@ -30,6 +30,8 @@ class CudaMemory {
   void settle() const;
 
  private:
+  // NCCL reads and writes tensors of other GPUs of the process directly.
+  void letPeersAccess();
   void free(void* memory);
 
   const CudaContext& context_;

@@ -6,7 +6,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int kOldest = 21800;  // with the attributes of nccl::Config, and ncclCommRegister in 2.19
+constexpr int kOldest = 21900;  // has all functions of the table
 
 }  // namespace
 
@@ -17,7 +17,7 @@ NcclLibrary::NcclLibrary() : VendorLibrary({"libnccl.so.2"}, {"/usr/local/cuda/l
   }
   int found = 0;
   if (version(&found) != nccl::Result::Success || found < kOldest) {
-    refuse(fmt::format("NCCL {} is older than 2.18", found));
+    refuse(fmt::format("NCCL {} is older than 2.19", found));
     return;
   }
   number = found;

@@ -19,7 +19,7 @@ struct NcclLibrary : VendorLibrary {
   int number = 0;  // 22809 of 2.28.9; 0 if not usable
 };
 
-// Loaded at the first call; may be unusable, for example if it is older than 2.18.
+// Loaded at the first call; may be unusable, for example if it is older than 2.19.
 const NcclLibrary& ncclLibrary();
 
 [[noreturn]] void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -24,6 +26,8 @@ using namespace std::chrono_literals;
 // How long a rank looks for the end itself, and how often. Then the other communicator does, which also looks for failures.
 constexpr auto kSoon = 20ms;
 constexpr auto kPause = 20us;
+// How long a rank waits for its peers to end; a peer that has failed does not come.
+constexpr auto kLastWait = 2s;
 
 // The types whose reductions are those of meshfuse: NCCL may round parts of 16-bit sums.
 std::optional<nccl::ElementType> reducedType(DataType type) {
@@ -112,7 +116,7 @@ struct RankFacts {
 };
 
 int64_t gpuHash(const CudaContext& context) {
-  return static_cast<int64_t>(hash64(hostIdentity() + ' ' + context.place()));
+  return static_cast<int64_t>(hash64(bootIdentity() + ' ' + context.place()));
 }
 
 }  // namespace
@@ -146,11 +150,43 @@ std::shared_ptr<Communicator> NcclCommunicator::make(Communicator& over, Device&
 }
 
 NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const CudaContext& context)
-    : over_(over), device_(device), context_(context), staged_(over, device), stream_(context) {
+    : over_(over),
+      device_(device),
+      context_(context),
+      staged_(over, device),
+      stream_(context),
+      uncaught_(std::uncaught_exceptions()) {
   world_ = over.world();
 }
 
-NcclCommunicator::~NcclCommunicator() { end(); }
+NcclCommunicator::~NcclCommunicator() {
+  if (std::uncaught_exceptions() == uncaught_) {  // else this rank has failed, and its peers do not end in order
+    close();
+  }
+  end();
+}
+
+void NcclCommunicator::close() noexcept {
+  const NcclLibrary& n = ncclLibrary();
+  const auto limit = std::chrono::steady_clock::now() + kLastWait;
+  try {
+    const CurrentContext current(context_);
+    for (auto& [ranks, communicator] : teams_) {
+      nccl::Result state = nccl::Result::InProgress;
+      if (communicator == nullptr || n.finalize(communicator) > nccl::Result::InProgress) {
+        continue;
+      }
+      while (n.communicatorError(communicator, &state) == nccl::Result::Success && state == nccl::Result::InProgress &&
+             std::chrono::steady_clock::now() < limit) {
+        std::this_thread::sleep_for(kPause);
+      }
+      if (state == nccl::Result::Success && n.destroy(communicator) == nccl::Result::Success) {
+        communicator = nullptr;
+      }
+    }
+  } catch (const DeviceError&) {  // the device is gone, and the communicators with it
+  }
+}
 
 void NcclCommunicator::end() noexcept {
   try {
@@ -162,6 +198,17 @@ void NcclCommunicator::end() noexcept {
       communicator = nullptr;
     }
   } catch (const DeviceError&) {  // the device is gone, and the communicators with it
+  }
+}
+
+template <class Body>
+void NcclCommunicator::orEnd(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& why) {
+    over_.abort(why.what());
+    end();  // else the stream would wait for its peers for ever
+    throw;
   }
 }
 
@@ -259,10 +306,41 @@ void NcclCommunicator::enqueue(const CollectiveCall& call, nccl::Communicator co
   }
 }
 
+void NcclCommunicator::meet(std::span<const Transfer> transfers) {
+  using enum Transfer::Direction;
+  struct Bytes {  // between a rank and a peer
+    int64_t sent = 0;
+    int64_t received = 0;
+  };
+  std::map<int64_t, std::pair<Bytes, Bytes>> ofPeer;  // as this rank and as the peer sees them
+  for (const Transfer& t : transfers) {
+    Bytes& own = ofPeer[t.peer].first;
+    (t.direction == Send ? own.sent : own.received) += t.bytes;
+  }
+  std::vector<Transfer> messages;
+  for (auto& [peer, bytes] : ofPeer) {
+    messages.push_back({Send, peer, &bytes.first, sizeof(Bytes)});
+    messages.push_back({Recv, peer, &bytes.second, sizeof(Bytes)});
+  }
+  over_.setProgram(program());
+  uncounted(over_, [&] { over_.transfer(messages); });
+  over_.setProgram(0);
+  orEnd([&] {
+    for (const auto& [peer, bytes] : ofPeer) {
+      const auto& [own, theirs] = bytes;
+      deviceCheck(
+          own.sent == theirs.received && own.received == theirs.sent,
+          "[nccl] ranks {} and {} disagree: rank {} sends {} bytes and receives {}, rank {} receives {} and sends {}",
+          rank(), peer, rank(), own.sent, own.received, peer, theirs.received, theirs.sent);
+    }
+  });
+}
+
 void NcclCommunicator::transfer(std::span<const Transfer> transfers) {
   using enum Transfer::Direction;
   constexpr auto kByte = nccl::ElementType::Int8;
   checkTransfers(transfers, size());
+  meet(transfers);
   const NcclLibrary& n = ncclLibrary();
   const CurrentContext current(context_);
   const nccl::Communicator communicator = of(world_);
@@ -285,17 +363,6 @@ void NcclCommunicator::transfer(std::span<const Transfer> transfers) {
   });
   count(transfers);
   takeCounters();
-}
-
-template <class Body>
-void NcclCommunicator::orEnd(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& why) {
-    end();  // else the stream would wait for its peers for ever
-    over_.abort(why.what());
-    throw;
-  }
 }
 
 void NcclCommunicator::complete(const Team& team, nccl::Communicator communicator, std::string_view what,

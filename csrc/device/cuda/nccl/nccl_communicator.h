@@ -56,6 +56,10 @@ class NcclCommunicator final : public Communicator {
   void orEnd(const Body& body);
   // Moves the counters of this communicator to the other one.
   void takeCounters();
+  // Returns when the peers of these messages have come to the same messages of the same program. DeviceError if their sizes differ.
+  void meet(std::span<const Transfer> transfers);
+  // Destroys the communicators, after their peers have what they were sent; or ends them after a failure.
+  void close() noexcept;
   // Ends all that NCCL does for this rank; the communicators cannot be used afterwards.
   void end() noexcept;
 
@@ -64,6 +68,7 @@ class NcclCommunicator final : public Communicator {
   const CudaContext& context_;
   StagedCommunicator staged_;  // for calls that NCCL does not carry out as meshfuse defines them
   const CudaStream stream_;
+  const int uncaught_;                                        // exceptions, when it was made
   std::map<std::vector<int64_t>, nccl::Communicator> teams_;  // by ranks
 };
 

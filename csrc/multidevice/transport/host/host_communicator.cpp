@@ -234,6 +234,11 @@ void HostCommunicator::setStep(int64_t step, std::string_view what) {
   group_.recorder().setStep(step, what);
 }
 
+void HostCommunicator::await(const Team& team, const std::function<bool()>& ready) {
+  auto peers = peersIn(team);
+  group_.awaitOutside(ready, std::vector<int64_t>(peers.begin(), peers.end()));
+}
+
 void HostCommunicator::setBusy(bool busy) { group_.own().status().busy.store(busy ? 1 : 0, std::memory_order_release); }
 
 void HostCommunicator::abort(std::string_view reason) {

@@ -37,7 +37,7 @@ class HostCommunicator final : public Communicator {
 
   void run(const CollectiveCall& call) override;
   void transfer(std::span<const Transfer> transfers) override;
-  void await(const Team& team, const std::function<bool()>& ready) override { group_.awaitOutside(ready, team.ranks); }
+  void await(const Team& team, const std::function<bool()>& ready) override;
   Communicator* lane(const Team& team) override;
   std::vector<std::string> exchange(std::string_view message) override;
 

@@ -103,6 +103,9 @@ EXPECT_MEMBER(attributes, attrs);
 EXPECT_MEMBER(attributeCount, numAttrs);
 static_assert(sizeof(cuda::LaunchConfig) == sizeof(CUlaunchConfig));
 
+EXPECT_VALUE(cuda::AccessFlags::ReadWrite, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+static_assert(sizeof(cuda::PoolAccess) == sizeof(CUmemAccessDesc));
+static_assert(offsetof(cuda::PoolAccess, flags) == offsetof(CUmemAccessDesc, flags));
 static_assert(sizeof(cuda::PoolProperties) == sizeof(CUmemPoolProps));
 static_assert(offsetof(cuda::PoolProperties, handleTypes) == offsetof(CUmemPoolProps, handleTypes));
 static_assert(offsetof(cuda::PoolProperties, location) == offsetof(CUmemPoolProps, location));
