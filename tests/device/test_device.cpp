@@ -197,13 +197,13 @@ class DelayingDevice final : public TestDevice {
             }};
   }
   void read(void* host, const void* memory, int64_t bytes) override {
-    expectOwn(memory, bytes);
+    expectInside(memory, bytes);
     finish();
     counters_.bytesRead += bytes;
     std::memcpy(host, memory_.own(memory), bytes);
   }
   void write(void* memory, const void* host, int64_t bytes) override {
-    expectOwn(memory, bytes);
+    expectInside(memory, bytes);
     finish();
     counters_.bytesWritten += bytes;
     std::memcpy(memory_.own(memory), host, bytes);
@@ -288,7 +288,7 @@ class DelayingDevice final : public TestDevice {
     Worker worker_;
   };
 
-  void expectOwn(const void* memory, int64_t bytes) const {
+  void expectInside(const void* memory, int64_t bytes) const {
     invariant(bytes == 0 || memory_.contains(std::bit_cast<uint64_t>(memory)),
               "[test device] {} was given an address that is not its own", id_.toString());
   }
