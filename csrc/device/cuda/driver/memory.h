@@ -24,7 +24,7 @@ class CudaMemory {
   // Begin when the work that the queues have so far has ended; complete on return.
   void read(void* host, const void* memory, int64_t bytes);
   void write(void* memory, const void* host, int64_t bytes);
-  // UserError unless the address is in memory of the GPU, whoever allocated it.
+  // UserError unless the address is in memory of the GPU. Memory that another library allocated counts too.
   void expectOwn(const void* address) const;
   // Returns when all work of the context has ended.
   void settle() const;
