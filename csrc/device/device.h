@@ -24,6 +24,7 @@
 namespace meshfuse {
 
 class Communicator;
+class DeviceCommunicator;
 class Expr;
 
 // The machine code of a tile program. The device that compiled it runs it.
@@ -63,6 +64,12 @@ struct BytePiece {
   friend bool operator==(const BytePiece&, const BytePiece&) = default;
 };
 
+// A point in the work of a queue. Recorded again, it is another point; what waits for it already waits for the earlier one.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
 // Work of a device, in the order of the calls. A call may return before its work has ended; an error of the work is thrown by the call or by
 // the next wait(), and later work may not run. A kernel that refuses an index reads index 0 in its place, and later work runs: the first
 // RefusedIndexError is thrown, unless other work fails. The call copies slots, operands, pieces and names; kernels, routines, memory,
@@ -77,6 +84,10 @@ class Queue {
   virtual void copy(void* to, const void* from, std::span<const BytePiece> pieces) = 0;
   // As copyElements() of tensor.h.
   virtual void copyElements(const StridedElements& to, const StridedElements& from) = 0;
+  // Puts the event after the work so far. `event`: of the same device.
+  virtual void record(Event& event) = 0;
+  // Later work of this queue begins when the work before the event has ended; at once if the event was never recorded.
+  virtual void waitFor(const Event& event) = 0;
   // Returns when all work has ended.
   virtual void wait() = 0;
 };
@@ -96,9 +107,10 @@ class Device : public DeviceMemory {
   // The library or the code of that routine: "oneDNN". Nothing if the device has no routine for the op.
   virtual std::optional<std::string_view> routineName(const Expr& op) const = 0;
   virtual std::unique_ptr<Queue> makeQueue() = 0;
+  virtual std::unique_ptr<Event> makeEvent() = 0;
   // A communicator for addresses of this device, among the ranks of `over.world()`, which make it at the same time; `over` outlives it, and
   // carries what they tell each other. Null: this device has none. DeviceError on all ranks if their devices do not fit.
-  virtual std::shared_ptr<Communicator> communicator(Communicator& /*over*/) { return nullptr; }
+  virtual std::shared_ptr<DeviceCommunicator> communicator(Communicator& /*over*/) { return nullptr; }
 
   // The outputs of emitters and compilers for a kernel, as files. `missing`: the outputs that cannot be made, and why.
   struct Listing {

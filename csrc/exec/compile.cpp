@@ -73,7 +73,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
                           .coordinates = CoordinateSymbols(*program.planned).valuesOn(call.communicator().rank()),
                           .identity = program.agreed.identity,
                           .communicates = program.agreed.communicates,
-                          .overlap = overlapOf(*program.planned, passes.overlapCommunication)});
+                          .overlap = overlapOf(*program.planned, passes.overlapCommunication, device->info())});
   });
   return result;
 }

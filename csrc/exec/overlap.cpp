@@ -5,7 +5,9 @@
 #include <map>
 #include <vector>
 
+#include "base/error.h"
 #include "base/ranges.h"
+#include "device/device_info.h"
 #include "host/happens_before.h"
 #include "ir/fusion.h"
 
@@ -13,7 +15,16 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kLeastOverlapBytes = int64_t{256} << 10;  // less is done before a thread has taken it over
+// On a CPU less is done before a thread has taken it over. On a GPU a collective takes as long as a few kernels, whatever its size.
+int64_t leastOverlapBytes(tile::Target target) {
+  switch (target) {
+    case tile::Target::Cpu:
+      return int64_t{256} << 10;
+    case tile::Target::Gpu:
+      return int64_t{4} << 10;
+  }
+  throwInternalError("[overlap] no such target");
+}
 
 bool communicates(const Expr& e) {
   return e.kind() == ExprKind::Redistribute && e.attributes().plan &&
@@ -26,7 +37,7 @@ int64_t bytesWritten(const Expr& e) {
   });
 }
 
-bool isWorthwhile(const std::vector<Expr*>& exprs) {
+bool isWorthwhile(const std::vector<Expr*>& exprs, int64_t leastBytes) {
   if (std::ranges::none_of(exprs, [](const Expr* e) { return communicates(*e); })) {
     return false;
   }
@@ -46,7 +57,7 @@ bool isWorthwhile(const std::vector<Expr*>& exprs) {
     }
   }
   return std::ranges::any_of(indices(exprs), [&](int64_t comm) {
-    if (!communicates(*exprs[comm]) || bytesWritten(*exprs[comm]) < kLeastOverlapBytes) {
+    if (!communicates(*exprs[comm]) || bytesWritten(*exprs[comm]) < leastBytes) {
       return false;
     }
     int64_t bytes = 0;
@@ -54,7 +65,7 @@ bool isWorthwhile(const std::vector<Expr*>& exprs) {
       const bool independent = i < comm ? !before(i, comm) : i > comm && !before(comm, i);
       bytes += independent && !communicates(*exprs[i]) ? bytesWritten(*exprs[i]) : 0;
     }
-    return bytes >= kLeastOverlapBytes;
+    return bytes >= leastBytes;
   });
 }
 
@@ -62,12 +73,10 @@ bool mayRefuse(const Expr& e) { return e.kind() == ExprKind::Point && meshfuse::
 
 }  // namespace
 
-Overlap overlapOf(const Fusion& planned, bool wanted) {
+Overlap overlapOf(const Fusion& planned, bool wanted, const DeviceInfo& device) {
   const std::vector<Expr*> exprs = planned.exprs();
-  if (!wanted || !isWorthwhile(exprs)) {
-    return {};
-  }
-  return {.allowed = true, .endsTogether = std::ranges::any_of(exprs, [](const Expr* e) { return mayRefuse(*e); })};
+  return {.allowed = wanted && isWorthwhile(exprs, leastOverlapBytes(device.target)),
+          .endsTogether = std::ranges::any_of(exprs, [](const Expr* e) { return mayRefuse(*e); })};
 }
 
 }  // namespace meshfuse

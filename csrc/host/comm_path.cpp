@@ -13,7 +13,7 @@ void* workspace(const CommPath::Call& call, int64_t k = 0) {
 }
 
 // The device's own; null if it has none. Ranks that make it meet: the program is compared with that of a rank that does something else.
-std::shared_ptr<Communicator> communicatorOf(const HostProgram& program, Communicator& over) {
+std::shared_ptr<DeviceCommunicator> communicatorOf(const HostProgram& program, Communicator& over) {
   std::optional<Communicator::OnDevice>& known = over.onDevice();
   if (!known) {
     over.setStep(-1, "the begin of communication between devices");
@@ -35,6 +35,39 @@ CommPath::CommPath(Communicator& communicator, const HostProgram& program, bool 
     if (!isOfDevice_) {
       onDevice_ = std::make_shared<StagedCommunicator>(communicator, *program.device);
     }
+    isAsynchronous_ = onDevice_->isAsynchronous();
+    for (const Step& s : program.steps) {
+      if (s.kind == HostStepKind::Communicate && s.comm.kind != Collective::Transfer) {
+        onDevice_->prepare(s.comm.team);
+      }
+    }
+  }
+}
+
+Communicator& CommPath::comm() const { return onDevice_ != nullptr ? *onDevice_ : communicator_; }
+
+void CommPath::begin() {
+  if (isAsynchronous_) {
+    onDevice_->use(queue_.get());
+  }
+}
+
+void CommPath::end() {
+  if (isAsynchronous_) {
+    onDevice_->use(nullptr);
+  }
+}
+
+void CommPath::finish() {
+  if (isAsynchronous_) {
+    onDevice_->finish();
+  }
+  queue_->wait();
+}
+
+void CommPath::giveUp() noexcept {
+  if (isAsynchronous_) {
+    onDevice_->giveUp();
   }
 }
 
@@ -52,7 +85,7 @@ void CommPath::takeCounters(const CommPath& lane) {
 void CommPath::run(const Call& call) {
   comm().setStep(call.number, call.step.name);
   comm().setProgram(call.step.comm.program);
-  queue_->wait();
+  settle();
   if (!call.step.comm.counts.empty()) {
     uneven(call);
   } else if (call.step.comm.kind == Collective::Transfer) {
@@ -68,7 +101,7 @@ void CommPath::collective(const Call& call) {
   if (c.kind == Collective::Broadcast && c.team.ranks[call.root] == comm().rank()) {
     const BytePiece whole{.bytes = c.count * dataTypeSize(c.dtype)};
     queue_->copy(call.out, call.in, {&whole, 1});
-    queue_->wait();
+    settle();
   }
   switch (c.kind) {
     case Collective::AllGather:
@@ -104,14 +137,14 @@ void CommPath::transfer(const Call& call) {
     transfers_.push_back({Recv, m.peer, placeOf(m, call.out), m.block.bytes});
   }
   queue_->copy(call.out, call.in, c.kept);
-  queue_->wait();
+  settle();
   comm().transfer(transfers_);
   for (const CommCall::Message& m : c.receives) {
     if (!m.block.isOnePiece()) {
       queue_->copy(call.out, placeOf(m, call.out), m.block.pieces);
     }
   }
-  queue_->wait();
+  settle();
 }
 
 void CommPath::uneven(const Call& call) {
@@ -121,7 +154,7 @@ void CommPath::uneven(const Call& call) {
   void* received = c.unpack.isWhole() ? call.out : workspace(call, packs ? 1 : 0);
   if (packs) {
     queue_->copy(workspace(call), call.in, c.pack.pieces);
-    queue_->wait();
+    settle();
   }
   if (c.kind == Collective::AllGather) {
     comm().allGatherV(c.team, sent, received, c.counts, c.dtype);
@@ -132,7 +165,7 @@ void CommPath::uneven(const Call& call) {
   }
   if (received != call.out) {
     queue_->copy(call.out, received, c.unpack.pieces);
-    queue_->wait();
+    settle();
   }
 }
 

@@ -11,6 +11,8 @@
 
 namespace meshfuse {
 
+class DeviceCommunicator;
+
 class CommPath {
  public:
   // Addresses are those of the program's device. If the host cannot access them, the device's own communicator carries the calls; without
@@ -26,13 +28,22 @@ class CommPath {
     char* arena;
     int64_t root;  // of a broadcast
   };
-  // Returns when the result is complete. DeviceError if a peer fails.
+  // Begin and end the calls of a run. Only one path of a communicator has begun at a time, if calls are asynchronous.
+  void begin();
+  void end();
+  // Returns when the result is complete; if calls are asynchronous, when it is work of the queue. DeviceError if a peer fails.
   void run(const Call& call);
+  // Returns when all work of the queue has ended. DeviceError if a peer fails.
+  void finish();
+  // After a failure: ends the calls under way.
+  void giveUp() noexcept;
   // Bytes that all calls of the communicator have received so far.
   int64_t bytesReceived() const;
   Queue& queue() const { return *queue_; }
   // Whether the device's own communicator carries the calls: all of a rank in one order, the same on all ranks.
   bool isOfDevice() const { return isOfDevice_; }
+  // Whether calls may return before they have ended.
+  bool isAsynchronous() const { return isAsynchronous_; }
   // Ends the group; thread-safe.
   void abort(std::string_view why) { communicator_.abort(why); }
   // Moves the counters of a lane's calls to this communicator.
@@ -42,12 +53,19 @@ class CommPath {
   void collective(const Call& call);
   void uneven(const Call& call);
   void transfer(const Call& call);
-  Communicator& comm() const { return onDevice_ != nullptr ? *onDevice_ : communicator_; }
+  // Before and after a call that the host makes: its operand is complete, its result may be read.
+  void settle() {
+    if (!isAsynchronous_) {
+      queue_->wait();
+    }
+  }
+  Communicator& comm() const;
 
   Communicator& communicator_;
-  std::shared_ptr<Communicator> onDevice_;  // null: the communicator accesses the memory of the device
-  bool isOfDevice_ = false;                 // onDevice_ is the device's own
-  std::unique_ptr<Queue> queue_;            // packs and unpacks
+  std::shared_ptr<DeviceCommunicator> onDevice_;  // null: the communicator accesses the memory of the device
+  bool isOfDevice_ = false;                       // onDevice_ is the device's own
+  bool isAsynchronous_ = false;
+  std::unique_ptr<Queue> queue_;  // packs and unpacks, and carries asynchronous calls
   std::vector<Communicator::Transfer> transfers_;
 };
 

@@ -22,6 +22,8 @@ void keepRun(std::vector<StepRecord>* records) {
   }
 }
 
+bool isOfDevice(const Step& step) { return step.order.queue == 0; }
+
 }  // namespace
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
@@ -31,13 +33,10 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       inFlight_(program_->steps.size()),
       lastPosted_(program_->teams.size(), -1) {
   const HostProgram& p = *program_;
-  for (const Team& team : p.teams) {
-    Communicator* const lane = direct_.isOfDevice() ? nullptr : communicator.lane(team);
-    if (lane != nullptr) {
-      calls_ = &communicator.calls();
-    }
-    lanes_.emplace_back(lane != nullptr ? *lane : communicator, p, direct_.isOfDevice());
-  }
+  isAsynchronous_ = direct_.isAsynchronous();
+  failsTogether_ = p.overlap.allowed || isAsynchronous_;
+  endsTogether_ = p.overlap.endsTogether && failsTogether_;
+  openLanes(communicator);
   sayingMemory(p, [&] {
     if (p.arenaBytes > 0) {
       const bool sharesArena = p.communicates && p.device->isHostMemory();
@@ -80,6 +79,31 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   }
 }
 
+void Binding::openLanes(Communicator& communicator) {
+  const HostProgram& p = *program_;
+  if (!isAsynchronous_) {
+    for (const Team& team : p.teams) {
+      Communicator* const lane = direct_.isOfDevice() ? nullptr : communicator.lane(team);
+      if (lane != nullptr) {
+        calls_ = &communicator.calls();
+      }
+      lanes_.emplace_back(lane != nullptr ? *lane : communicator, p, direct_.isOfDevice());
+    }
+    return;
+  }
+  if (!p.teams.empty()) {
+    lanes_.emplace_back(communicator, p, true);
+  }
+  events_.resize(p.steps.size());
+  for (const Step& s : p.steps) {
+    for (const int64_t earlier : s.order.waits) {
+      if (isOfDevice(p.steps[earlier]) != isOfDevice(s) && events_[earlier] == nullptr) {
+        events_[earlier] = p.device->makeEvent();
+      }
+    }
+  }
+}
+
 void Binding::run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
                   const ExecuteOptions& options) {
   for (const Bound& b : arguments_) {
@@ -92,20 +116,24 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     bindScalars(inputs);
   }
   try {
-    if (program_->overlap.allowed) {
-      // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only.
+    if (failsTogether_) {
+      // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only, and those of a device
+      // with none.
       meet(communicator, "the begin of a program");
+      carrier().begin();
     }
-    if (!program_->overlap.allowed && !options.verify && options.profile == nullptr) [[likely]] {
+    if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
       for (int64_t i = 0; i < std::ssize(program_->steps); i++) {
         if (i != options.skipStep) {
           execute(i, direct_, inputs);
         }
       }
-      return queue_.wait();
+      direct_.finish();
+      return direct_.end();
     }
     runSteps(inputs, options);
-    if (program_->overlap.endsTogether && refusal_ == nullptr) {
+    carrier().end();
+    if (endsTogether_ && refusal_ == nullptr) {
       meet(communicator, "the end of a program");
     }
   } catch (const std::exception& why) {
@@ -146,13 +174,38 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
     waitForPosted(i);
   }
   std::ranges::fill(lastPosted_, -1);
-  heed([this] { queue_.wait(); });
+  heed([this] { finish(); });
   for (const CommPath& lane : lanes_) {
     direct_.takeCounters(lane);
   }
 }
 
+void Binding::post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
+  const Step& step = program_->steps[number];
+  CommPath& path = isOfDevice(step) ? direct_ : carrier();
+  for (const int64_t earlier : step.order.waits) {
+    if (isOfDevice(program_->steps[earlier]) != isOfDevice(step)) {
+      path.queue().waitFor(*events_[earlier]);
+    }
+  }
+  const bool watched = options.verify || options.profile != nullptr;
+  heed([&] { watched ? executeWatched(number, path, inputs, options) : execute(number, path, inputs); });
+  if (events_[number] != nullptr) {
+    path.queue().record(*events_[number]);
+  }
+}
+
+void Binding::finish() {
+  if (&carrier() != &direct_) {
+    carrier().finish();
+  }
+  direct_.finish();
+}
+
 void Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
+  if (isAsynchronous_) {
+    return post(number, inputs, options);
+  }
   const Step& step = program_->steps[number];
   for (const int64_t earlier : step.order.waits) {
     await(earlier, inputs, options);
@@ -217,7 +270,7 @@ void Binding::heed(Work&& work) {
   try {
     work();
   } catch (const RefusedIndexError&) {
-    if (!program_->overlap.endsTogether) {
+    if (!endsTogether_) {
       throw;
     }
     if (refusal_ == nullptr) {
@@ -229,8 +282,10 @@ void Binding::heed(Work&& work) {
 void Binding::abandon(Communicator& communicator, std::string_view why) noexcept {
   refusal_ = nullptr;
   delayed_.clear();
-  if (program_->overlap.allowed) {
-    communicator.abort(why);  // peers may wait in lanes, where they would not notice what this rank does next
+  if (failsTogether_) {
+    communicator.abort(why);  // peers may wait in collectives, where they would not notice what this rank does next
+    carrier().giveUp();
+    carrier().end();
   }
   for (const int64_t i : indices(inFlight_)) {
     try {
@@ -240,10 +295,12 @@ void Binding::abandon(Communicator& communicator, std::string_view why) noexcept
     }
   }
   std::ranges::fill(lastPosted_, -1);
-  try {
-    queue_.wait();
-  } catch (const std::exception&) {
-    // the first failure is reported
+  for (Queue* const queue : {&carrier().queue(), &queue_}) {
+    try {
+      queue->wait();
+    } catch (const std::exception&) {
+      // the first failure is reported
+    }
   }
 }
 
@@ -255,7 +312,7 @@ void Binding::executeWatched(int64_t number, CommPath& path, std::span<const Arg
   StepRecord record{.step = &step, .bytesReceived = -path.bytesReceived()};
   record.begin = std::chrono::steady_clock::now();
   execute(number, path, inputs);
-  path.queue().wait();
+  path.finish();
   record.end = std::chrono::steady_clock::now();
   record.bytesReceived += path.bytesReceived();
   if (options.profile != nullptr) {
@@ -309,7 +366,7 @@ void Binding::execute(int64_t number, CommPath& path, std::span<const Argument> 
     case HostStepKind::Copy:
       return queue_.copyElements(elements(step.writes[0]), elements(step.reads[0]));
     case HostStepKind::Reference:
-      queue_.wait();
+      finish();
       return reference(step, referenceInputs(step, inputs));
   }
 }

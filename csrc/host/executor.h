@@ -2,6 +2,9 @@
 //
 // A Binding is the mutable state of a program: its arena, the argument slots of every launch, scratch, a queue of the device. One call
 // at a time uses a binding; calls allocate nothing.
+//
+// If the device carries the collectives itself (DeviceCommunicator), all steps are work of its queues, in the order that events record, and
+// the host waits once, at the end of the call.
 #pragma once
 
 #include <chrono>
@@ -69,6 +72,13 @@ class Binding {
   void await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   void runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count);
   void waitForPosted(int64_t number);
+  void openLanes(Communicator& communicator);
+  // Puts a step on its queue of the device.
+  void post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
+  // Returns when all work of the device has ended.
+  void finish();
+  // The path of asynchronous collectives.
+  CommPath& carrier() { return isAsynchronous_ && !lanes_.empty() ? lanes_[0] : direct_; }
   // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
   void abandon(Communicator& communicator, std::string_view why) noexcept;
   void executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs, const ExecuteOptions& options);
@@ -91,7 +101,8 @@ class Binding {
   CommPath direct_;                                         // of the caller's thread
   Queue& queue_;                                            // of that path: all work of the device
   CallQueue* calls_ = nullptr;                              // null: the communicator has no lanes
-  std::vector<CommPath> lanes_;                             // of the program's teams
+  std::vector<CommPath> lanes_;                             // of the program's teams; one for all if asynchronous
+  std::vector<std::unique_ptr<Event>> events_;              // by step: after it, if another queue waits for it
   std::vector<std::optional<CallQueue::Handle>> inFlight_;  // by step: posted and not waited for
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none
   std::vector<int64_t> delayed_;                            // steps, in order
@@ -109,6 +120,9 @@ class Binding {
   ScalarSteps scalars_;
   std::vector<std::vector<int64_t>> scalarOf_;  // by step: number in scalars_ of each scalar argument
   bool hasRunTimeScalars_ = false;
+  bool isAsynchronous_ = false;  // collectives are work of queues of the device
+  bool failsTogether_ = false;   // a rank that fails ends the group, because peers may wait in collectives
+  bool endsTogether_ = false;    // ranks meet at the end of a call
 };
 
 }  // namespace meshfuse

@@ -114,8 +114,9 @@ struct Step {
 
 // How collectives run beside other steps.
 struct Overlap {
-  bool allowed = false;       // on some rank they may
-  bool endsTogether = false;  // ranks meet at the end of a call: all fail if one has refused an index
+  bool allowed = false;  // on some rank they may
+  bool endsTogether =
+      false;  // ranks that were ahead of collectives meet at the end of a call: all fail if one has refused an index
 };
 
 struct HostProgram {

@@ -29,6 +29,7 @@ class ForwardingDevice : public Device {
   }
   std::optional<std::string_view> routineName(const Expr& op) const override { return to_->routineName(op); }
   std::unique_ptr<Queue> makeQueue() override { return to_->makeQueue(); }
+  std::unique_ptr<Event> makeEvent() override { return to_->makeEvent(); }
   Listings listings(const tile::Program& program) override { return to_->listings(program); }
 
  protected:

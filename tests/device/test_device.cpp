@@ -97,6 +97,30 @@ class TwiceMapped {
   std::map<int64_t, int64_t> free_;  // offset -> bytes
 };
 
+// Set when the work before it has ended, or has failed.
+class Point {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    isSet_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return isSet_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool isSet_ = false;
+};
+
+class TestEvent final : public Event {
+ public:
+  std::shared_ptr<Point> point;
+};
+
 class Worker {
  public:
   explicit Worker(int64_t mostDelay) : mostDelay_(mostDelay), thread_([this] { work(); }) {}
@@ -108,10 +132,11 @@ class Worker {
     changed_.notify_all();
   }
 
-  void post(std::function<void()> piece) {
+  // always: also after a failure
+  void post(std::function<void()> piece, bool always = false) {
     {
       const std::lock_guard lock(mutex_);
-      pieces_.push_back(std::move(piece));
+      pieces_.push_back({std::move(piece), always});
     }
     changed_.notify_all();
   }
@@ -141,7 +166,7 @@ class Worker {
       if (pieces_.empty()) {
         return;
       }
-      const bool runs = !failed_;
+      const bool runs = !failed_ || pieces_.front().always;
       lock.unlock();
       std::exception_ptr failure;
       if (runs) {
@@ -149,7 +174,7 @@ class Worker {
           std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int64_t>(random()) % (mostDelay_ + 1)));
         }
         try {
-          pieces_.front()();
+          pieces_.front().work();
         } catch (const RefusedIndexError&) {  // later work runs
           failure = std::current_exception();
         } catch (...) {
@@ -167,7 +192,11 @@ class Worker {
   const int64_t mostDelay_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> pieces_;  // the first one is running
+  struct Piece {
+    std::function<void()> work;
+    bool always = false;
+  };
+  std::deque<Piece> pieces_;  // the first one is running
   std::exception_ptr failure_;
   bool failed_ = false;  // by another error than a refused index
   bool ending_ = false;
@@ -219,6 +248,7 @@ class DelayingDevice final : public TestDevice {
     return cpu_->routine(op, options);
   }
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<DelayingQueue>(*this); }
+  std::unique_ptr<Event> makeEvent() override { return std::make_unique<TestEvent>(); }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cpu_->routineName(op); }
   Listings listings(const tile::Program& program) override { return cpu_->listings(program); }
 
@@ -279,6 +309,16 @@ class DelayingDevice final : public TestDevice {
       target.data = device_.memory_.own(to.data);
       source.data = device_.memory_.own(from.data);
       worker_.post([this, target, source] { cpu_->copyElements(target, source); });
+    }
+    void record(Event& event) override {
+      const auto point = std::make_shared<Point>();
+      static_cast<TestEvent&>(event).point = point;
+      worker_.post([point] { point->set(); }, true);
+    }
+    void waitFor(const Event& event) override {
+      if (const std::shared_ptr<Point> point = static_cast<const TestEvent&>(event).point) {
+        worker_.post([point] { point->wait(); });
+      }
     }
     void wait() override { worker_.wait(); }
 

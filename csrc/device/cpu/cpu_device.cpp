@@ -86,6 +86,9 @@ class CpuQueue final : public Queue {
     meshfuse::copyElements(to, from);
   }
 
+  // Work has ended when its call returns.
+  void record(Event&) override {}
+  void waitFor(const Event&) override {}
   void wait() override {}
 
  private:
@@ -153,6 +156,7 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<CpuQueue>(pool_); }
+  std::unique_ptr<Event> makeEvent() override { return std::make_unique<Event>(); }
 
   Listings listings(const tile::Program& program) override {
     return {{{".ll", compiler().irText(program)}, {".s", compiler().assemblyText(program)}}, ""};

@@ -73,7 +73,12 @@ class CudaDevice final : public Device {
         [this](const StridedElements& to, const StridedElements& from) { return copyKernel(to, from); });
   }
 
-  std::shared_ptr<Communicator> communicator(Communicator& over) override {
+  std::unique_ptr<Event> makeEvent() override {
+    const CurrentContext current(context_);
+    return std::make_unique<CudaQueueEvent>(context_);
+  }
+
+  std::shared_ptr<DeviceCommunicator> communicator(Communicator& over) override {
     return NcclCommunicator::make(over, *this, context_);
   }
 

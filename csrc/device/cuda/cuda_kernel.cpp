@@ -1,5 +1,7 @@
 #include "device/cuda/cuda_kernel.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <optional>
 
@@ -22,28 +24,44 @@ CudaKernel::CudaKernel(const CudaContext& context, const tile::Program& program,
   for (const CudaSlot& slot : source_.slots) {
     sizes_.push_back(slot.kind == CudaSlot::Kind::Size ? program.sizes[slot.index].name : "");
   }
+  if (source_.blocks.isConst() && source_.sharedBytes.isConst()) {
+    knownShape_ = shapeFor({});
+  }
 }
 
-void CudaKernel::launch(std::span<const uint64_t> slots, RefusedIndexRecord* refused, cuda::Stream stream) const {
-  std::vector<uint64_t> all(slots.begin(), slots.end());
-  if (refused != nullptr) {
-    all.push_back(std::bit_cast<uint64_t>(refused));
-  }
-  invariant(all.size() == source_.slots.size(), "[cuda] kernel {} takes {} slots, got {}", source_.entry,
-            source_.slots.size(), all.size());
+CudaLaunchShape CudaKernel::shapeFor(std::span<const uint64_t> slots) const {
   const auto sizeOf = [&](std::string_view name) -> std::optional<int64_t> {
-    for (size_t i = 0; i < sizes_.size(); i++) {
+    for (size_t i = 0; i < slots.size(); i++) {
       if (sizes_[i] == name) {
-        return static_cast<int64_t>(all[i]);
+        return static_cast<int64_t>(slots[i]);
       }
     }
     return std::nullopt;
   };
-  module_.launch({.blocks = source_.blocks.evaluate(sizeOf),
-                  .threads = source_.threads,
-                  .cluster = source_.cluster,
-                  .sharedBytes = source_.sharedBytes.evaluate(sizeOf)},
-                 all, stream);
+  return {.blocks = source_.blocks.evaluate(sizeOf),
+          .threads = source_.threads,
+          .cluster = source_.cluster,
+          .sharedBytes = source_.sharedBytes.evaluate(sizeOf)};
+}
+
+void CudaKernel::launch(std::span<const uint64_t> slots, RefusedIndexRecord* refused, cuda::Stream stream) const {
+  std::array<uint64_t, 64> few;
+  std::vector<uint64_t> many;
+  const size_t count = slots.size() + (refused != nullptr ? 1 : 0);
+  invariant(count == source_.slots.size(), "[cuda] kernel {} takes {} slots, got {}", source_.entry,
+            source_.slots.size(), count);
+  std::span<const uint64_t> all = slots;
+  if (refused != nullptr) {
+    std::span<uint64_t> own = few;
+    if (count > few.size()) {
+      many.resize(count);
+      own = many;
+    }
+    std::ranges::copy(slots, own.begin());
+    own[count - 1] = std::bit_cast<uint64_t>(refused);
+    all = own.first(count);
+  }
+  module_.launch(knownShape_ ? *knownShape_ : shapeFor(all), all, stream);
 }
 
 }  // namespace meshfuse

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,13 +17,16 @@ class CudaKernel final : public Kernel {
  public:
   CudaKernel(const CudaContext& context, const tile::Program& program, CudaSource source, std::string_view cubin);
 
-  // Asynchronous, in the context that is current. slots: those of a Launch. refused: the address of a RefusedIndexRecord, for a kernel that
+  // Asynchronous, in the context that is current; allocates nothing for up to 64 slots. slots: those of a Launch. refused: the address of a RefusedIndexRecord, for a kernel that
   // checks indices.
   void launch(std::span<const uint64_t> slots, RefusedIndexRecord* refused, cuda::Stream stream) const;
 
  private:
+  CudaLaunchShape shapeFor(std::span<const uint64_t> slots) const;
+
   const CudaSource source_;
-  std::vector<std::string> sizes_;  // by slot: its name, empty for other slots
+  std::vector<std::string> sizes_;             // by slot: its name, empty for other slots
+  std::optional<CudaLaunchShape> knownShape_;  // if it depends on no slot
   const CudaModule module_;
 };
 

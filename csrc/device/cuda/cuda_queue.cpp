@@ -1,6 +1,8 @@
 #include "device/cuda/cuda_queue.h"
 
 #include <bit>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/refused_index.h"
@@ -26,30 +28,28 @@ CudaQueue::~CudaQueue() {
     driverLibrary().streamSynchronize(stream_.get());
     queues_.remove(stream_.get());
     for (const Checked& c : checked_) {
-      records_.push_back(c.record);
-    }
-    for (RefusedIndexRecord* record : records_) {
-      driverLibrary().pinnedFree(record);
+      driverLibrary().pinnedFree(c.record);
     }
   } catch (const DeviceError&) {  // the device is gone, and the queue with it
   }
 }
 
+RefusedIndexRecord* CudaQueue::recordFor(std::string_view name) {
+  if (checkedLaunches_ == std::ssize(checked_)) {
+    void* memory = nullptr;
+    succeed(loadedDriver().pinnedAllocate(&memory, sizeof(RefusedIndexRecord), cuda::kPortableMemory), "cuMemHostAlloc",
+            "{}", name);
+    checked_.push_back({.record = static_cast<RefusedIndexRecord*>(memory)});
+  }
+  Checked& next = checked_[checkedLaunches_++];
+  next.name = name;
+  *next.record = {};
+  return next.record;
+}
+
 void CudaQueue::launch(const Launch& l) {
   const CurrentContext current(context_);
-  RefusedIndexRecord* record = nullptr;
-  if (l.checksIndices) {
-    if (records_.empty()) {
-      void* memory = nullptr;
-      succeed(loadedDriver().pinnedAllocate(&memory, sizeof(RefusedIndexRecord), cuda::kPortableMemory),
-              "cuMemHostAlloc", "{}", l.name);
-      records_.push_back(static_cast<RefusedIndexRecord*>(memory));
-    }
-    record = records_.back();
-    records_.pop_back();
-    *record = {};
-    checked_.push_back({std::string(l.name), record});
-  }
+  RefusedIndexRecord* const record = l.checksIndices ? recordFor(l.name) : nullptr;
   last_ = l.name;
   static_cast<const CudaKernel&>(l.kernel).launch(l.slots, record, stream_.get());
 }
@@ -100,19 +100,26 @@ void CudaQueue::copyElements(const StridedElements& to, const StridedElements& f
   copies_.back()->launch(slots, nullptr, stream_.get());
 }
 
+void CudaQueue::record(Event& event) {
+  const CurrentContext current(context_);
+  static_cast<CudaQueueEvent&>(event).event.record(stream_.get());
+}
+
+void CudaQueue::waitFor(const Event& event) {
+  const CurrentContext current(context_);
+  static_cast<const CudaQueueEvent&>(event).event.orderBefore(stream_.get());
+}
+
 void CudaQueue::wait() {
   const CurrentContext current(context_);
-  stream_.synchronize(fmt::format("{}, whose last step was {},", context_.name(), last_));
+  const int64_t launches = std::exchange(checkedLaunches_, 0);
+  succeed(loadedDriver().streamSynchronize(stream_.get()), "cuStreamSynchronize", "{}, whose last step was {},",
+          context_.name(), last_);
   copies_.clear();
-  std::vector<Checked> checked;
-  checked.swap(checked_);
-  const Checked* first = nullptr;
-  for (const Checked& c : checked) {
-    records_.push_back(c.record);
-    first = first == nullptr && c.record->taken != 0 ? &c : first;
-  }
-  if (first != nullptr) {
-    throwRefusedIndex(first->name, first->record->index, first->record->extent);
+  for (const Checked& c : std::span(checked_).first(launches)) {
+    if (c.record->taken != 0) {
+      throwRefusedIndex(c.name, c.record->index, c.record->extent);
+    }
   }
 }
 

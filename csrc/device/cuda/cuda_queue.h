@@ -7,12 +7,19 @@
 #include <vector>
 
 #include "device/cuda/cuda_kernel.h"
+#include "device/cuda/driver/stream_queue.h"
 #include "device/cuda/driver/streams.h"
 #include "device/device.h"
 
 namespace meshfuse {
 
-class CudaQueue final : public Queue {
+class CudaQueueEvent final : public Event {
+ public:
+  explicit CudaQueueEvent(const CudaContext& context) : event(context) {}
+  const CudaEvent event;
+};
+
+class CudaQueue final : public StreamQueue {
  public:
   // The kernel of a copy between two layouts.
   using CopyKernel =
@@ -27,21 +34,26 @@ class CudaQueue final : public Queue {
   void clear(void* memory, int64_t bytes) override;
   void copy(void* to, const void* from, std::span<const BytePiece> pieces) override;
   void copyElements(const StridedElements& to, const StridedElements& from) override;
+  void record(Event& event) override;
+  void waitFor(const Event& event) override;
   void wait() override;
+
+  cuda::Stream stream() const override { return stream_.get(); }
 
  private:
   struct Checked {
-    std::string name;  // of the step
-    RefusedIndexRecord* record = nullptr;
+    std::string name;                      // of the step
+    RefusedIndexRecord* record = nullptr;  // pinned
   };
+  RefusedIndexRecord* recordFor(std::string_view name);
 
   const CudaContext& context_;
   CudaStreams& queues_;
   const CopyKernel copyKernel_;
   CudaStream stream_;
-  std::string last_ = "nothing";                           // the step that was launched last
-  std::vector<RefusedIndexRecord*> records_;               // pinned, free
-  std::vector<Checked> checked_;                           // since the last wait
+  std::string last_ = "nothing";  // the step that was launched last
+  std::vector<Checked> checked_;  // launches since the last wait, then records without a launch
+  int64_t checkedLaunches_ = 0;
   std::vector<std::shared_ptr<const CudaKernel>> copies_;  // in flight
 };
 

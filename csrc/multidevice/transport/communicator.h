@@ -46,9 +46,10 @@ struct Team {
   friend bool operator==(const Team&, const Team&) = default;
 };
 
-class CallQueue;        // call_queue.h
-struct CallRecord;      // call.h
-struct CollectiveCall;  // call.h
+class CallQueue;           // call_queue.h
+class DeviceCommunicator;  // device_communicator.h
+struct CallRecord;         // call.h
+struct CollectiveCall;     // call.h
 
 class Communicator {
  public:
@@ -184,7 +185,7 @@ class Communicator {
   // as this one (host/comm_path.cpp).
   struct OnDevice {
     DeviceId device;
-    std::shared_ptr<Communicator> communicator;  // null: the device has none
+    std::shared_ptr<DeviceCommunicator> communicator;  // null: the device has none
   };
   std::optional<OnDevice>& onDevice() { return onDevice_; }
 

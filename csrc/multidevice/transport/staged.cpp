@@ -7,10 +7,6 @@
 
 namespace meshfuse {
 
-StagedCommunicator::StagedCommunicator(Communicator& over, Device& device) : over_(over), device_(device) {
-  world_ = over.world();
-}
-
 std::byte* StagedCommunicator::staging(int64_t bytes) {
   if (bytes > bytes_) {
     memory_ = nullptr;

@@ -10,33 +10,19 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "device/cuda/four_gpus.h"
 #include "device/device.h"
 #include "device/open.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/transport/device_communicator.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "stress/checked_cache.h"
 
 namespace meshfuse {
 namespace {
 
-constexpr int64_t kRanks = 4;
-
-class GpuCollectives : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const Gpus gpus = gpusOfThisMachine(); gpus.count < kRanks) {
-      GTEST_SKIP() << "needs 4 GPUs, there are " << gpus.count << " " << gpus.missing;
-    }
-    for (const Capability& c : deviceCapabilities()) {
-      if (c.part == "GPU collectives" && !c.isPresent) {
-        GTEST_SKIP() << "no NCCL: " << c.note;
-      }
-    }
-  }
-};
-
-DeviceId gpuOf(const Communicator& comm) { return DeviceId::cuda(comm.rank()); }
+using GpuCollectives = FourGpus;
 
 // Small integers, so that sums are exact in every type and order.
 Tensor integers(int64_t count, DataType type, uint64_t seed) {
@@ -103,7 +89,7 @@ TEST_F(GpuCollectives, AreThoseOfHosts) {
   const std::vector<Team> teams = {{{0, 1, 2, 3}}, {{0, 2}}, {{1, 3}}, {{1, 2, 3}}};
   runLoopback(kRanks, [&](Communicator& comm) {
     const std::shared_ptr<Device> gpu = openDevice(gpuOf(comm));
-    const std::shared_ptr<Communicator> onGpus = gpu->communicator(comm);
+    const std::shared_ptr<DeviceCommunicator> onGpus = gpu->communicator(comm);
     ASSERT_NE(onGpus, nullptr);
     EXPECT_EQ(onGpus->transport(), "nccl");
     for (const DataType type : {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int,
@@ -205,7 +191,7 @@ std::vector<std::string> errorsWithout(const std::function<void(Communicator&, C
   (void)errorOf([&] {
     runLoopback(kRanks,
                 [&](Communicator& comm) {
-                  const std::shared_ptr<Communicator> onGpus = openDevice(gpuOf(comm))->communicator(comm);
+                  const std::shared_ptr<DeviceCommunicator> onGpus = openDevice(gpuOf(comm))->communicator(comm);
                   onGpus->setStep(3, "all-reduce T9");
                   const Tensor t = integers(100, DataType::Float, 1).to(gpuOf(comm));
                   if (comm.rank() == 2) {
@@ -248,7 +234,7 @@ std::vector<std::string> errorsOfTransfer(int64_t sent, int64_t received, uint64
   (void)errorOf([&] {
     runLoopback(2,
                 [&](Communicator& comm) {
-                  const std::shared_ptr<Communicator> onGpus = openDevice(gpuOf(comm))->communicator(comm);
+                  const std::shared_ptr<DeviceCommunicator> onGpus = openDevice(gpuOf(comm))->communicator(comm);
                   const Tensor t = integers(100, DataType::Float, 1).to(gpuOf(comm));
                   onGpus->setProgram(comm.rank() == 0 ? program0 : program1);
                   using enum Communicator::Transfer::Direction;

@@ -22,6 +22,28 @@ void CudaStream::synchronize(std::string_view purpose) const {
   succeed(loadedDriver().streamSynchronize(stream_), "cuStreamSynchronize", "{}", purpose);
 }
 
+CudaEvent::CudaEvent(const CudaContext& context) : context_(context) {
+  succeed(loadedDriver().eventCreate(&event_, cuda::kEventWithoutTiming), "cuEventCreate", "{}", context.name());
+}
+
+CudaEvent::~CudaEvent() {
+  try {
+    const CurrentContext current(context_);
+    driverLibrary().eventDestroy(event_);
+  } catch (const DeviceError&) {  // the device is gone, and the event with it
+  }
+}
+
+void CudaEvent::record(cuda::Stream stream) const {
+  succeed(loadedDriver().eventRecord(event_, stream), "cuEventRecord", "{}", context_.name());
+}
+
+void CudaEvent::orderBefore(cuda::Stream later) const {
+  succeed(loadedDriver().streamWaitEvent(later, event_, 0), "cuStreamWaitEvent", "{}", context_.name());
+}
+
+cuda::Result CudaEvent::query() const { return loadedDriver().eventQuery(event_); }
+
 void CudaStreams::add(cuda::Stream stream) {
   cuda::Event event = nullptr;
   succeed(loadedDriver().eventCreate(&event, cuda::kEventWithoutTiming), "cuEventCreate", "a queue");

@@ -26,6 +26,25 @@ class CudaStream {
   cuda::Stream stream_ = nullptr;
 };
 
+// A point in the work of a stream. The context must be current when it is made, and when its functions are called.
+class CudaEvent {
+ public:
+  explicit CudaEvent(const CudaContext& context);
+  ~CudaEvent();
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void record(cuda::Stream stream) const;
+  // Later work of the stream begins when the work before the event has ended.
+  void orderBefore(cuda::Stream later) const;
+  // Success if the work before the event has ended, NotReady if it has not; else its error.
+  cuda::Result query() const;
+
+ private:
+  const CudaContext& context_;
+  cuda::Event event_ = nullptr;
+};
+
 // Thread-safe. A context must be current.
 class CudaStreams {
  public:

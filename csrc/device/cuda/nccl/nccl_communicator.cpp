@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/ranges.h"
 #include "device/cuda/driver/library.h"
+#include "device/cuda/driver/stream_queue.h"
 #include "device/cuda/nccl/library.h"
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/host/bootstrap.h"
@@ -121,7 +122,8 @@ int64_t gpuHash(const CudaContext& context) {
 
 }  // namespace
 
-std::shared_ptr<Communicator> NcclCommunicator::make(Communicator& over, Device& device, const CudaContext& context) {
+std::shared_ptr<DeviceCommunicator> NcclCommunicator::make(Communicator& over, Device& device,
+                                                           const CudaContext& context) {
   const Team& team = over.world();
   if (team.ranks.size() < 2) {
     return nullptr;
@@ -150,14 +152,12 @@ std::shared_ptr<Communicator> NcclCommunicator::make(Communicator& over, Device&
 }
 
 NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const CudaContext& context)
-    : over_(over),
-      device_(device),
+    : DeviceCommunicator(over, device),
       context_(context),
       staged_(over, device),
-      stream_(context),
-      uncaught_(std::uncaught_exceptions()) {
-  world_ = over.world();
-}
+      own_(context),
+      stream_(own_.get()),
+      uncaught_(std::uncaught_exceptions()) {}
 
 NcclCommunicator::~NcclCommunicator() {
   if (std::uncaught_exceptions() == uncaught_) {  // else this rank has failed, and its peers do not end in order
@@ -201,6 +201,26 @@ void NcclCommunicator::end() noexcept {
   }
 }
 
+void NcclCommunicator::giveUp() noexcept {
+  end();
+  posted_ = 0;
+}
+
+void NcclCommunicator::use(Queue* queue) {
+  stream_ = queue != nullptr ? static_cast<StreamQueue&>(*queue).stream() : own_.get();
+}
+
+void NcclCommunicator::prepare(const Team& team) {
+  const CurrentContext current(context_);
+  (void)of(team);
+}
+
+void NcclCommunicator::setStep(int64_t step, std::string_view what) {
+  step_ = step;
+  what_ = what;
+  over_.setStep(step, what);
+}
+
 template <class Body>
 void NcclCommunicator::orEnd(const Body& body) {
   try {
@@ -230,30 +250,34 @@ nccl::Communicator NcclCommunicator::of(const Team& team) {
     succeed(ncclLibrary().create(&communicator, static_cast<int>(team.ranks.size()), id, static_cast<int>(position),
                                  &config),
             "ncclCommInitRankConfig", "the ranks {}", fmt::join(team.ranks, ", "));
-    wait(team, communicator, "the start of NCCL");
+    wait(team, communicator, "the start of NCCL", [] { return true; });
   }
   return communicator;
 }
 
 void NcclCommunicator::run(const CollectiveCall& call) {
+  const bool isWorkOfQueue = stream_ != own_.get();
   if (!isCarried(call.record)) {
+    finish();
     staged_.setProgram(program());
-    staged_.run(call);
+    staged_.run(call);  // reads the operand after the work of all queues
     return staged_.setProgram(0);
   }
-  over_.setProgram(program());
-  uncounted(over_, [&] { over_.barrier(call.team); });
-  over_.setProgram(0);
+  if (!isWorkOfQueue) {
+    over_.setProgram(program());
+    uncounted(over_, [&] { over_.barrier(call.team); });
+    over_.setProgram(0);
+  }
   const CurrentContext current(context_);
   const nccl::Communicator communicator = of(call.team);
-  complete(call.team, communicator, name(call.record.kind), [&] { enqueue(call, communicator); });
+  post(call.team, communicator, name(call.record.kind), [&] { enqueue(call, communicator); });
   count(call.record.kind, receivedBytes(call));
   takeCounters();
 }
 
 void NcclCommunicator::enqueue(const CollectiveCall& call, nccl::Communicator communicator) {
   const NcclLibrary& n = ncclLibrary();
-  const cuda::Stream stream = stream_.get();
+  const cuda::Stream stream = stream_;
   const int64_t bytes = call.elementBytes();
   const auto done = [&](nccl::Result status) { succeed(status, name(call.record.kind), "{}", describe(call.record)); };
   constexpr auto kByte = nccl::ElementType::Int8;
@@ -340,23 +364,26 @@ void NcclCommunicator::transfer(std::span<const Transfer> transfers) {
   using enum Transfer::Direction;
   constexpr auto kByte = nccl::ElementType::Int8;
   checkTransfers(transfers, size());
-  meet(transfers);
+  if (stream_ == own_.get()) {
+    meet(transfers);
+  }
+  Team peers{{rank()}};
+  for (const Transfer& t : transfers) {
+    invariant(t.peer != rank(), "[nccl] rank {} sends a message to itself; a copy does that", t.peer);
+    if (!contains(peers.ranks, t.peer)) {
+      peers.ranks.push_back(t.peer);
+    }
+  }
   const NcclLibrary& n = ncclLibrary();
   const CurrentContext current(context_);
   const nccl::Communicator communicator = of(world_);
-  Team peers{{rank()}};
-  complete(peers, communicator, "transfer", [&] {
+  post(peers, communicator, "transfer", [&] {
     for (const Transfer& t : transfers) {
-      invariant(t.peer != rank(), "[nccl] rank {} sends a message to itself; a copy does that", t.peer);
-      const int64_t peer = positionIn(world_.ranks, t.peer);
+      const auto peer = static_cast<int>(positionIn(world_.ranks, t.peer));
       const auto bytes = static_cast<size_t>(t.bytes);
-      if (!contains(peers.ranks, t.peer)) {
-        peers.ranks.push_back(t.peer);
-      }
       if (bytes > 0) {
-        succeed(t.direction == Send
-                    ? n.send(t.data, bytes, kByte, static_cast<int>(peer), communicator, stream_.get())
-                    : n.receive(t.data, bytes, kByte, static_cast<int>(peer), communicator, stream_.get()),
+        succeed(t.direction == Send ? n.send(t.data, bytes, kByte, peer, communicator, stream_)
+                                    : n.receive(t.data, bytes, kByte, peer, communicator, stream_),
                 t.direction == Send ? "ncclSend" : "ncclRecv", "{} bytes, with rank {}", t.bytes, t.peer);
       }
     }
@@ -365,8 +392,8 @@ void NcclCommunicator::transfer(std::span<const Transfer> transfers) {
   takeCounters();
 }
 
-void NcclCommunicator::complete(const Team& team, nccl::Communicator communicator, std::string_view what,
-                                const std::function<void()>& calls) {
+void NcclCommunicator::post(const Team& team, nccl::Communicator communicator, std::string_view what,
+                            const std::function<void()>& calls) {
   const NcclLibrary& n = ncclLibrary();
   orEnd([&] {
     succeed(n.groupStart(), "ncclGroupStart", "{}", what);
@@ -378,32 +405,55 @@ void NcclCommunicator::complete(const Team& team, nccl::Communicator communicato
     }
     succeed(n.groupEnd(), "ncclGroupEnd", "{}", what);
   });
-  wait(team, communicator, what);
+  wait(team, communicator, what, [] { return true; });
+  if (posted_ == std::ssize(calls_)) {
+    calls_.push_back(std::make_unique<Call>(context_));
+  }
+  Call& call = *calls_[posted_++];
+  call.ended.record(stream_);
+  call.communicator = communicator;
+  call.team = team;
+  call.step = step_;
+  call.what = what_;
+  if (stream_ == own_.get()) {
+    finish();
+  }
 }
 
-void NcclCommunicator::wait(const Team& team, nccl::Communicator communicator, std::string_view what) {
+void NcclCommunicator::finish() {
+  if (posted_ == 0) {
+    return;
+  }
+  const CurrentContext current(context_);
+  for (const std::unique_ptr<Call>& call : std::span(calls_).first(std::exchange(posted_, 0))) {
+    cuda::Result ended = cuda::Result::Success;
+    over_.setStep(call->step, call->what);
+    wait(call->team, call->communicator, call->what, [&] {
+      ended = call->ended.query();
+      return ended != cuda::Result::NotReady;
+    });
+    orEnd([&] { succeed(ended, "cuEventQuery", "{}", call->what); });
+  }
+}
+
+void NcclCommunicator::wait(const Team& team, nccl::Communicator communicator, std::string_view what,
+                            const std::function<bool()>& ready) {
   nccl::Result ofNccl = nccl::Result::Success;
-  cuda::Result ofStream = cuda::Result::Success;
-  const std::function<bool()> ready = [&] {
+  const std::function<bool()> ended = [&] {
     const nccl::Result asked = ncclLibrary().communicatorError(communicator, &ofNccl);
     ofNccl = asked == nccl::Result::Success ? ofNccl : asked;
-    if (ofNccl == nccl::Result::InProgress) {
-      return false;
-    }
-    ofStream = driverLibrary().streamQuery(stream_.get());
-    return ofNccl != nccl::Result::Success || ofStream != cuda::Result::NotReady;
+    return ofNccl == nccl::Result::Success ? ready() : ofNccl != nccl::Result::InProgress;
   };
   orEnd([&] {
-    bool isReady = ready();
+    bool hasEnded = ended();
     const auto limit = std::chrono::steady_clock::now() + kSoon;
-    for (; !isReady && std::chrono::steady_clock::now() < limit; isReady = ready()) {
+    for (; !hasEnded && std::chrono::steady_clock::now() < limit; hasEnded = ended()) {
       std::this_thread::sleep_for(kPause);
     }
-    if (!isReady) {
-      over_.await(team, ready);
+    if (!hasEnded) {
+      over_.await(team, ended);
     }
     succeed(ofNccl, "ncclCommGetAsyncError", "{}", what);
-    succeed(ofStream, "cuStreamQuery", "{}", what);
   });
 }
 

@@ -1,12 +1,14 @@
-// NcclCommunicator: collectives of GPUs by NCCL.
+// NcclCommunicator: collectives of GPUs by NCCL, on the streams of queues.
 //
-// Another communicator, whose ranks exchange messages between hosts or threads, brings the ranks together before each collective: it compares
-// their programs, names a rank that does not come, and tells all of a failure. NCCL then moves the data, from GPU to GPU.
+// Another communicator, whose ranks exchange messages between hosts or threads, compares their programs, names a rank that does not come, and
+// tells all of a failure. NCCL moves the data, from GPU to GPU.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,43 +16,50 @@
 
 #include "device/cuda/api/nccl.h"
 #include "device/cuda/driver/streams.h"
-#include "multidevice/transport/communicator.h"
+#include "multidevice/transport/device_communicator.h"
 #include "multidevice/transport/staged.h"
 
 namespace meshfuse {
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public DeviceCommunicator {
  public:
   // Of the ranks of over.world(), which call it at the same time. Null if two of them share a GPU, or none has NCCL. DeviceError on all of them
   // if their versions of NCCL differ. `over`, `device` and its context outlive it.
-  static std::shared_ptr<Communicator> make(Communicator& over, Device& device, const CudaContext& context);
+  static std::shared_ptr<DeviceCommunicator> make(Communicator& over, Device& device, const CudaContext& context);
   ~NcclCommunicator() override;
 
-  int64_t rank() const override { return over_.rank(); }
-  int64_t size() const override { return over_.size(); }
   std::string_view transport() const override { return "nccl"; }
-  std::shared_ptr<void> allocate(size_t bytes) override { return device_.allocate(static_cast<int64_t>(bytes)); }
+  bool isAsynchronous() const override { return true; }
+  void use(Queue* queue) override;
+  void prepare(const Team& team) override;
+  void finish() override;
+  void giveUp() noexcept override;
+  void setStep(int64_t step, std::string_view what) override;
   void run(const CollectiveCall& call) override;
   void transfer(std::span<const Transfer> transfers) override;
-  void await(const Team& team, const std::function<bool()>& ready) override { over_.await(team, ready); }
-  std::vector<std::string> exchange(std::string_view message) override { return over_.exchange(message); }
-  void setStep(int64_t step, std::string_view what) override { over_.setStep(step, what); }
-  void setBusy(bool busy) override { over_.setBusy(busy); }
-  void abort(std::string_view reason) override { over_.abort(reason); }
-  Survivors shrink() override { return over_.shrink(); }
-  const TransferCounters& counters() const override { return over_.counters(); }
 
  private:
+  // A call that is on the stream and may not have ended.
+  struct Call {
+    explicit Call(const CudaContext& context) : ended(context) {}
+    CudaEvent ended;
+    nccl::Communicator communicator = nullptr;
+    Team team;
+    int64_t step = -1;
+    std::string what;
+  };
+
   NcclCommunicator(Communicator& over, Device& device, const CudaContext& context);
 
   // NCCL's communicator of a team, made by its ranks at the first call.
   nccl::Communicator of(const Team& team);
   void enqueue(const CollectiveCall& call, nccl::Communicator team);
-  // Enqueues `calls` as one group, and waits until they have ended. `what`: for errors.
-  void complete(const Team& team, nccl::Communicator communicator, std::string_view what,
-                const std::function<void()>& calls);
-  // Waits until NCCL and then the stream are idle.
-  void wait(const Team& team, nccl::Communicator communicator, std::string_view what);
+  // Enqueues `calls` as one group. Returns when they have ended, or with a queue when the stream has them. `what`: for errors.
+  void post(const Team& team, nccl::Communicator communicator, std::string_view what,
+            const std::function<void()>& calls);
+  // Waits until ready() or NCCL fails, with the errors and the deadline of the other communicator. `what`: for errors.
+  void wait(const Team& team, nccl::Communicator communicator, std::string_view what,
+            const std::function<bool()>& ready);
   // Calls body(). If it throws, NCCL ends, and so does the group of ranks.
   template <class Body>
   void orEnd(const Body& body);
@@ -63,13 +72,16 @@ class NcclCommunicator final : public Communicator {
   // Ends all that NCCL does for this rank; the communicators cannot be used afterwards.
   void end() noexcept;
 
-  Communicator& over_;
-  Device& device_;
   const CudaContext& context_;
   StagedCommunicator staged_;  // for calls that NCCL does not carry out as meshfuse defines them
-  const CudaStream stream_;
-  const int uncaught_;                                        // exceptions, when it was made
+  const CudaStream own_;       // of calls without a queue
+  cuda::Stream stream_;        // of the next call
+  const int uncaught_;         // exceptions, when it was made
   std::map<std::vector<int64_t>, nccl::Communicator> teams_;  // by ranks
+  std::vector<std::unique_ptr<Call>> calls_;                  // since the last finish(), then unused ones
+  int64_t posted_ = 0;                                        // calls since then
+  int64_t step_ = -1;
+  std::string what_;
 };
 
 }  // namespace meshfuse

@@ -1,0 +1,59 @@
+// DeviceCommunicator: a communicator for addresses of a device whose memory the host cannot access.
+//
+// It stands on another communicator of the same ranks, which exchanges control messages and reports failures. A call blocks, as those of
+// every communicator. If the communicator is asynchronous and a queue is set, a call is work of this queue instead:
+//
+//   onDevice.use(&queue);
+//   onDevice.allReduce(team, x, y, n, DataType::Float, ReduceOp::Sum);  // begins after the work of the queue so far; returns at once
+//   queue.launch(...);                                                  // begins after the all-reduce
+//   onDevice.finish();                                                  // all has ended; errors and deadline as for a blocking call
+//   onDevice.use(nullptr);
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+class DeviceCommunicator : public Communicator {
+ public:
+  virtual bool isAsynchronous() const { return false; }
+
+  // The functions below are for asynchronous communicators.
+  // Calls from now on are work of this queue; null: they block. Ranks that set queues have met before and run the same program, because their
+  // calls are not compared. Nothing may be under way.
+  virtual void use(Queue* /*queue*/) {}
+  // Makes what calls of this team need. All ranks of the team call it, and each rank calls it for its teams in the same order.
+  virtual void prepare(const Team& /*team*/) {}
+  // Returns when the calls so far have ended. DeviceError if a peer fails, which names the step of the first call that has not ended.
+  virtual void finish() {}
+  // After a failure of this rank: ends the calls under way, so that the queue gets idle. The communicator cannot be used afterwards.
+  virtual void giveUp() noexcept {}
+
+  int64_t rank() const override { return over_.rank(); }
+  int64_t size() const override { return over_.size(); }
+  std::shared_ptr<void> allocate(size_t bytes) override { return device_.allocate(static_cast<int64_t>(bytes)); }
+  void await(const Team& team, const std::function<bool()>& ready) override { over_.await(team, ready); }
+  std::vector<std::string> exchange(std::string_view message) override { return over_.exchange(message); }
+  void setStep(int64_t step, std::string_view what) override { over_.setStep(step, what); }
+  void setBusy(bool busy) override { over_.setBusy(busy); }
+  void abort(std::string_view reason) override { over_.abort(reason); }
+  Survivors shrink() override { return over_.shrink(); }
+  const TransferCounters& counters() const override { return over_.counters(); }
+
+ protected:
+  // Both outlive this communicator.
+  DeviceCommunicator(Communicator& over, Device& device) : over_(over), device_(device) { world_ = over.world(); }
+
+  Communicator& over_;
+  Device& device_;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,173 @@
+// Programs of several ranks with a GPU each, or a simulated one: all steps are work of queues, and collectives run beside kernels.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "device/cuda/four_gpus.h"
+#include "exec/trace.h"
+#include "host/executor.h"
+#include "host/program.h"
+#include "host/verify_program.h"
+#include "inputs.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace meshfuse {
+namespace {
+
+using GpuPrograms = FourGpus;
+
+constexpr int64_t kElements = 1 << 10;  // 4 KiB
+
+// Two sums over the ranks, the second of the first one's results, beside a kernel that needs neither; then ops that need one of them or all.
+// `checked`: a lookup by an index that may be out of range.
+std::unique_ptr<Fusion> sumsBesideWork(int64_t ranks, bool checked = false) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  const DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
+  const auto input = [&](std::vector<int64_t> shape, DataType type = DataType::Float) {
+    TensorView* x = makeContigConcreteTensor(shape, type);
+    fusion->addInput(x);
+    x->setDeviceMesh(mesh);
+    return x;
+  };
+  const auto overRanks = [&](TensorView* factor) {
+    TensorView* terms = input({ranks, kElements});
+    terms->outer_split(0, ranks);
+    terms->axis(0)->parallelize(ParallelType::DIDx);
+    TensorView* total = sum(mul(terms, factor), {0});
+    total->setDeviceMesh(mesh);
+    return total;
+  };
+  TensorView* first = overRanks(input({kElements}));
+  TensorView* second = overRanks(first);
+  TensorView* beside = exp(input({2 * kElements}));
+  fusion->addOutput(beside);
+  TensorView* then = sub(first, input({kElements}));
+  fusion->addOutput(then);
+  fusion->addOutput(add(then, second));
+  if (checked) {
+    fusion->addOutput(embedding_fwd(input({5}, DataType::Int), input({8, 4})));
+  }
+  return fusion;
+}
+
+std::vector<Argument> argumentsOf(const Fusion& fusion, int64_t rank, uint64_t seed) {
+  return mapped(fusion.inputs(), [&](const Val* in) -> Argument {
+    const TensorView* tv = in->asTensor();
+    const Tensor whole = tv->dtype() == DataType::Int
+                             ? Tensor::of({0, 1, 2, 3, 4}, {5}, DataType::Int)
+                             : randomTensor(tv->constantShape(), tv->dtype(), seed + static_cast<uint64_t>(in->id()));
+    return shardTensor(whole, tv, rank).clone();
+  });
+}
+
+std::vector<Argument> moved(const std::vector<Argument>& arguments, DeviceId to) {
+  return mapped(arguments, [&](const Argument& a) -> Argument { return std::get<Tensor>(a).to(to); });
+}
+
+TEST_F(GpuPrograms, CollectivesRunBesideKernels) {
+  for (const int64_t ranks : {2, 4}) {
+    runLoopback(ranks, [&](Communicator& comm) {
+      FusionExecutorCache onCpu(sumsBesideWork(ranks), {.communicator = &comm, .threads = 1});
+      FusionExecutorCache onGpu(sumsBesideWork(ranks), {.communicator = &comm, .threads = 1});
+      for (int run = 0; run < 4; run++) {
+        const std::vector<Argument> arguments = argumentsOf(onCpu.fusion(), comm.rank(), 100 * run);
+        const std::vector<Tensor> expected = onCpu.runFusionWithInputs(arguments);
+        comm.resetCounters();
+        const std::vector<Tensor> results = onGpu.runFusionWithInputs(moved(arguments, gpuOf(comm)));
+        EXPECT_EQ(comm.counters()[Collective::AllReduce].calls, 2);
+        EXPECT_EQ(comm.counters()[Collective::Barrier].calls, 1);  // ranks meet once
+        for (const int64_t i : indices(expected)) {
+          const std::vector<double> got = results[i].toVector();
+          const std::vector<double> wanted = expected[i].toVector();
+          for (const int64_t k : indices(wanted)) {
+            ASSERT_NEAR(got[k], wanted[k], 1e-5 * (1 + std::abs(wanted[k]))) << "output " << i << " at " << k;
+          }
+        }
+      }
+      const std::shared_ptr<const HostProgram> host = onGpu.hostProgram();
+      EXPECT_TRUE(host->overlap.allowed);
+      EXPECT_EQ(std::ranges::count_if(host->steps, [](const Step& s) { return s.order.queue == 1; }), 2);
+      EXPECT_EQ(unorderedAccess(*host), std::nullopt);
+    });
+  }
+}
+
+// Every step waits for the one before: what a trace or verification sees.
+TEST_F(GpuPrograms, AreVerifiedAndTracedStepByStep) {
+  runLoopback(2, [&](Communicator& comm) {
+    Trace trace(comm.rank());
+    FusionExecutorCache cache(sumsBesideWork(2),
+                              {.communicator = &comm, .threads = 1, .verify = Verify::Always, .trace = &trace});
+    (void)cache.runFusionWithInputs(moved(argumentsOf(cache.fusion(), comm.rank(), 3), gpuOf(comm)));
+    EXPECT_EQ(std::ranges::count_if(trace.spans(), [](const TraceSpan& s) { return s.row == TraceRow::Collectives; }),
+              2);
+  });
+}
+
+// The errors of the ranks; none of them waits for the deadline.
+std::vector<std::string> errorsOf(int64_t ranks, const std::function<void(Communicator&)>& body) {
+  std::vector<std::string> errors(ranks);
+  (void)errorOf([&] {
+    runLoopback(ranks,
+                [&](Communicator& comm) {
+                  errors[comm.rank()] = errorOf([&] { body(comm); });
+                  if (!errors[comm.rank()].empty()) {
+                    throwDeviceError("[test] the rank ends");
+                  }
+                },
+                {.deadline = std::chrono::milliseconds(60'000)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_EQ(e.find("deadline of"), std::string::npos) << e;
+  }
+  return errors;
+}
+
+TEST_F(GpuPrograms, AnIndexThatOneRankRefusesIsAnErrorOfAll) {
+  const std::vector<std::string> errors = errorsOf(2, [](Communicator& comm) {
+    FusionExecutorCache cache(sumsBesideWork(2, true), {.communicator = &comm, .threads = 1});
+    std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank(), 1);
+    (void)cache.runFusionWithInputs(moved(arguments, gpuOf(comm)));
+    for (Argument& a : arguments) {
+      if (std::get<Tensor>(a).dtype() == DataType::Int && comm.rank() == 1) {
+        std::get<Tensor>(a).set(std::vector<int64_t>{2}, 8);
+      }
+    }
+    (void)cache.runFusionWithInputs(moved(arguments, gpuOf(comm)));
+  });
+  for (const std::string& e : errors) {
+    EXPECT_NE(e.find("index 8 is out of range for an extent of 8"), std::string::npos) << e;
+  }
+}
+
+// Its peers are in a collective of NCCL then, which never ends by itself.
+TEST_F(GpuPrograms, ARankThatFailsBeforeACollectiveEndsThoseOfAll) {
+  const std::vector<std::string> errors = errorsOf(2, [](Communicator& comm) {
+    FusionExecutorCache cache(sumsBesideWork(2), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> arguments = moved(argumentsOf(cache.fusion(), comm.rank(), 1), gpuOf(comm));
+    (void)cache.runFusionWithInputs(arguments);
+    HostProgram host = *cache.hostProgram();
+    for (Step& s : host.steps) {
+      if (comm.rank() == 1 && s.name.starts_with("all-reduce")) {
+        s.comm.count = -1;
+      }
+    }
+    Binding binding(std::make_shared<const HostProgram>(std::move(host)), comm);
+    std::vector<Tensor> outputs = cache.runFusionWithInputs(arguments);
+    binding.run(comm, arguments, outputs);
+  });
+  EXPECT_NE(errors[1].find("count is -1"), std::string::npos) << errors[1];
+  EXPECT_NE(errors[0].find("rank 1/2"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("count is -1"), std::string::npos) << errors[0];
+}
+
+}  // namespace
+}  // namespace meshfuse
