@@ -184,7 +184,12 @@ void Devices::proceed(Stream& stream, Queued& q) {
     }
   }
   if (posted->isAborted) {
-    return end(stream);  // the calls never happen
+    for (const auto& c : posted->calls) {
+      if (!c->hasEnded && c->operation->stream == q.operation->stream) {
+        access(c->call.out, c->call.outBytes, true, q.operation);  // anything may be in its result; work after it goes on
+      }
+    }
+    return end(stream);
   }
   const Time now = std::chrono::steady_clock::now();
   const auto isDue = [&](const auto& c) { return !c->hasEnded && c->due && *c->due <= now; };
