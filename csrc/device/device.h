@@ -88,8 +88,13 @@ class Queue {
   virtual void record(Event& event) = 0;
   // Later work of this queue begins when the work before the event has ended; at once if the event was never recorded.
   virtual void waitFor(const Event& event) = 0;
+  // As those of DeviceMemory, for the work of this queue alone.
+  virtual void orderBefore(GpuStream stream);
+  virtual void orderAfter(GpuStream stream);
   // Returns when all work has ended.
   virtual void wait() = 0;
+  // As wait() if all work has ended; else does nothing.
+  virtual void poll() { wait(); }
 };
 
 // Thread-safe.

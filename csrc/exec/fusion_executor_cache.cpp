@@ -179,6 +179,7 @@ struct FusionExecutorCache::State {
   std::atomic<int64_t> skip{-1};
   CollectivesRun collectives = CollectivesRun::AtOnce;
   Trace* trace = nullptr;
+  const std::shared_ptr<LateFailure> late = std::make_shared<LateFailure>();
 };
 
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
@@ -216,23 +217,27 @@ void FusionExecutorCache::start(const ExecutorOptions& options, const std::share
 FusionExecutorCache::~FusionExecutorCache() = default;
 
 void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const Argument> inputs,
-                                  std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
+                                  std::span<Tensor> outputs, const Way& way) {
   if (state_->trace == nullptr) [[likely]] {
-    runSteps(plan, binding, inputs, outputs, profile);
+    runSteps(plan, binding, inputs, outputs, way);
     return;
   }
   TracedCall traced(*state_->trace, plan.host());
-  runSteps(plan, binding, inputs, outputs, &traced.records());
-  if (profile != nullptr) {
-    *profile = traced.records();
+  runSteps(plan, binding, inputs, outputs, {.profile = &traced.records(), .order = way.order});
+  if (way.profile != nullptr) {
+    *way.profile = traced.records();
   }
 }
 
 void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs,
-                                   std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
+                                   std::span<Tensor> outputs, const Way& way) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
   binding.run(*state_->communicator, inputs, outputs,
-              {.verify = verify, .profile = profile, .skipStep = state_->skip, .collectives = state_->collectives});
+              {.verify = verify,
+               .profile = way.profile,
+               .skipStep = state_->skip,
+               .collectives = state_->collectives,
+               .order = way.order});
   if (verify) {
     plan.verified = true;
   }
@@ -253,7 +258,7 @@ std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inpu
       (void)checkOverlaps(plan.host().aliasOf, inputs, {});
     }
     outputs = makeOutputs(*state_->communicator, plan, inputs);
-    execute(plan, use.binding(), inputs, outputs, times != nullptr ? &records : nullptr);
+    execute(plan, use.binding(), inputs, outputs, {.profile = times != nullptr ? &records : nullptr});
   });
   for (const StepRecord& r : records) {
     times->push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds()});
@@ -262,13 +267,28 @@ std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inpu
 }
 
 void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs) {
+  runOn(inputs, outputs, nullptr);
+}
+
+void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs, GpuStream stream) {
+  state_->late->rethrow();
+  const StreamOrder order{stream, state_->late};
+  runOn(inputs, outputs, &order);
+}
+
+void FusionExecutorCache::wait() {
+  state_->plans.waitForIdle();
+  state_->late->rethrow();
+}
+
+void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tensor> outputs, const StreamOrder* order) {
   const Agreement::Call call = state_->agreement.call();
   PlanCache::Use use(state_->plans, inputs, call);
-  call.afterAgreement(use.plan().agreed(), [&] { runInto(use.plan(), use.binding(), inputs, outputs); });
+  call.afterAgreement(use.plan().agreed(), [&] { runInto(use.plan(), use.binding(), inputs, outputs, order); });
 }
 
 void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs,
-                                  std::span<Tensor> outputs) {
+                                  std::span<Tensor> outputs, const StreamOrder* order) {
   const HostProgram& host = plan.host();
   check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them",
         host.outputs.size(), outputs.size());
@@ -284,13 +304,13 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
     direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], planOf(host, 0).bytes);
   }
   if (direct) {
-    return execute(plan, binding, inputs, outputs);
+    return execute(plan, binding, inputs, outputs, {.order = order});
   }
   std::vector<Tensor> own = makeOutputs(*state_->communicator, plan, inputs);
-  execute(plan, binding, inputs, own);
+  execute(plan, binding, inputs, own, {.order = order});
   for (int64_t i = 0; i < std::ssize(outputs); i++) {
     if (!host.aliasOf[i]) {
-      binding.copy(outputs[i], own[i]);
+      binding.copy(outputs[i], own[i], order);
     }
   }
 }

@@ -18,6 +18,7 @@
 
 #include "analysis/pass_settings.h"
 #include "tensor/argument.h"
+#include "tensor/gpu_stream.h"
 #include "tensor/tensor.h"
 
 namespace meshfuse {
@@ -29,6 +30,7 @@ struct Explanation;
 struct HostProgram;
 class Plan;
 struct StepRecord;
+struct StreamOrder;
 struct SymbolicCosts;
 class SymbolicProgram;
 class Trace;
@@ -80,6 +82,13 @@ class FusionExecutorCache {
   // nothing once the plan exists, if their strides are the plan's and they are 64-byte aligned.
   void run(std::span<const Argument> inputs, std::span<Tensor> outputs);
   void run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+  // The same on a GPU, as work of the caller's stream: it begins after the work of the stream so far, and later work of the stream begins after
+  // it. The call returns before its work has ended; on several ranks, when its collectives have ended. A failure after the return, such as an
+  // index out of range, is thrown by a later call or by wait(). The first call of a new plan compiles it, which takes time and may wait for the
+  // GPU. UserError if the inputs are not on a GPU.
+  void run(std::span<const Argument> inputs, std::span<Tensor> outputs, GpuStream stream);
+  // Returns when the work of all calls that have returned has ended; throws the first failure that no call has thrown.
+  void wait();
 
   // The program that is called: as given, or with the mesh sizes of this communicator in place of symbols.
   const Fusion& fusion() const { return *fusion_; }
@@ -104,11 +113,18 @@ class FusionExecutorCache {
  private:
   void start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world);
   std::vector<Tensor> runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times);
-  void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs);
+  // How a call runs.
+  struct Way {
+    std::vector<StepRecord>* profile = nullptr;
+    const StreamOrder* order = nullptr;
+  };
+  void runOn(std::span<const Argument> inputs, std::span<Tensor> outputs, const StreamOrder* order);
+  void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
+               const StreamOrder* order);
   void execute(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
-               std::vector<StepRecord>* profile = nullptr);
+               const Way& way);
   void runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
-                std::vector<StepRecord>* profile);
+                const Way& way);
 
   std::unique_ptr<Fusion> fusion_;
   std::vector<std::string> openAxes_;  // mesh axes of symbolic size

@@ -137,6 +137,22 @@ bool PlanCache::takeSlot(std::span<const Argument> inputs, BoundPlan& other) {
   return holds;
 }
 
+void PlanCache::waitForIdle() {
+  if (!slotTaken_.test_and_set(std::memory_order_acquire)) {
+    BoundPlan ofSlot;
+    std::swap(ofSlot, slot_);
+    releaseSlot();
+    const std::lock_guard lock(mutex_);
+    ofSlot.releaseLocked();
+  }
+  const std::lock_guard lock(mutex_);
+  for (const PlanPtr& plan : plans_) {
+    for (const std::unique_ptr<Binding>& binding : plan->idle) {
+      binding->wait();
+    }
+  }
+}
+
 void PlanCache::releaseSlot() { slotTaken_.clear(std::memory_order_release); }
 
 PlanCache::Use::Use(PlanCache& cache, std::span<const Argument> inputs, const Agreement::Call& call)

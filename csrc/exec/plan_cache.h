@@ -40,6 +40,8 @@ class PlanCache {
   // Why the last call compiled: the difference from the plan used before; empty if it did not compile.
   std::string missReason() const { return locked(missReason_); }
   int64_t compiled() const { return locked(compiled_); }
+  // Waits for the work of bindings that no call uses now; throws the first failure.
+  void waitForIdle();
 
  private:
   template <class T>

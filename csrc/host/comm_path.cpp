@@ -58,10 +58,14 @@ void CommPath::end() {
   }
 }
 
-void CommPath::finish() {
+void CommPath::finishCalls() {
   if (isAsynchronous_) {
     onDevice_->finish();
   }
+}
+
+void CommPath::finish() {
+  finishCalls();
   queue_->wait();
 }
 

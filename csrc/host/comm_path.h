@@ -33,6 +33,8 @@ class CommPath {
   void end();
   // Returns when the result is complete; if calls are asynchronous, when it is work of the queue. DeviceError if a peer fails.
   void run(const Call& call);
+  // Returns when the calls so far have ended. DeviceError if a peer fails.
+  void finishCalls();
   // Returns when all work of the queue has ended. DeviceError if a peer fails.
   void finish();
   // After a failure: ends the calls under way.

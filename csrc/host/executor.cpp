@@ -26,6 +26,20 @@ bool isOfDevice(const Step& step) { return step.order.queue == 0; }
 
 }  // namespace
 
+void LateFailure::keep(std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  if (failure_ == nullptr) {
+    failure_ = std::move(failure);
+  }
+}
+
+void LateFailure::rethrow() {
+  const std::lock_guard lock(mutex_);
+  if (failure_ != nullptr) {
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+}
+
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
     : program_(std::move(program)),
       direct_(communicator, *program_, true),
@@ -79,6 +93,16 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   }
 }
 
+Binding::~Binding() {
+  if (late_ != nullptr) {
+    try {
+      wait();
+    } catch (const std::exception&) {
+      late_->keep(std::current_exception());
+    }
+  }
+}
+
 void Binding::openLanes(Communicator& communicator) {
   const HostProgram& p = *program_;
   if (!isAsynchronous_) {
@@ -106,6 +130,9 @@ void Binding::openLanes(Communicator& communicator) {
 
 void Binding::run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
                   const ExecuteOptions& options) {
+  if (late_ != nullptr) {
+    queue_.poll();
+  }
   for (const Bound& b : arguments_) {
     pointers_[b.tensor] = std::get<Tensor>(inputs[b.index]).data();
   }
@@ -122,13 +149,19 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       meet(communicator, "the begin of a program");
       carrier().begin();
     }
+    if (options.order != nullptr) {
+      queue_.orderAfter(options.order->stream);
+      if (&carrier() != &direct_) {
+        carrier().queue().orderAfter(options.order->stream);
+      }
+    }
     if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
       for (int64_t i = 0; i < std::ssize(program_->steps); i++) {
         if (i != options.skipStep) {
           execute(i, direct_, inputs);
         }
       }
-      direct_.finish();
+      finish(options);
       return direct_.end();
     }
     runSteps(inputs, options);
@@ -155,9 +188,14 @@ void Binding::meet(Communicator& communicator, std::string_view where) const {
   communicator.setStep(-1, "");
 }
 
-void Binding::copy(const Tensor& to, const Tensor& from) {
+void Binding::copy(const Tensor& to, const Tensor& from, const StreamOrder* order) {
   queue_.copyElements(to.elements(), from.elements());
+  finish({.order = order});
+}
+
+void Binding::wait() {
   queue_.wait();
+  late_ = nullptr;
 }
 
 void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& options) {
@@ -174,7 +212,7 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
     waitForPosted(i);
   }
   std::ranges::fill(lastPosted_, -1);
-  heed([this] { finish(); });
+  heed([&] { finish(options); });
   for (const CommPath& lane : lanes_) {
     direct_.takeCounters(lane);
   }
@@ -200,6 +238,22 @@ void Binding::finish() {
     carrier().finish();
   }
   direct_.finish();
+}
+
+void Binding::finish(const ExecuteOptions& options) {
+  if (options.order == nullptr || endsTogether_) {
+    finish();
+    late_ = nullptr;
+  } else {
+    carrier().finishCalls();
+    late_ = options.order->late;
+  }
+  if (options.order != nullptr) {
+    queue_.orderBefore(options.order->stream);
+    if (&carrier() != &direct_) {
+      carrier().queue().orderBefore(options.order->stream);
+    }
+  }
 }
 
 void Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {

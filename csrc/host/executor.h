@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -39,16 +40,38 @@ struct StepRecord {
 // where they share processors; peers wait meanwhile. With verification or a skipped step they run at once.
 enum class CollectivesRun : uint8_t { OnThreads, AtOnce, WhenAwaited };
 
+// The first failure of work that ended after its call had returned. Thread-safe.
+class LateFailure {
+ public:
+  void keep(std::exception_ptr failure);
+  // Throws the failure, once.
+  void rethrow();
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
+// A call that is ordered with the work of a stream of the caller: it begins after the work of the stream so far, later work of the stream begins
+// after it. It returns when its collectives have ended, and before its other work has. A failure after the return is thrown by the next call of
+// the binding, or kept in `late` if there is none.
+struct StreamOrder {
+  GpuStream stream;
+  std::shared_ptr<LateFailure> late;
+};
+
 struct ExecuteOptions {
   bool verify = false;                                  // compare each step with the reference interpreter
   std::vector<StepRecord>* profile = nullptr;           // receives one entry for each step
   int64_t skipStep = -1;                                // fault injection: a communication step that is not run
   CollectivesRun collectives = CollectivesRun::AtOnce;  // each rank decides for itself
+  const StreamOrder* order = nullptr;                   // null: the call returns when all its work has ended
 };
 
 class Binding {
  public:
   Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator);
+  ~Binding();
 
   // inputs: one for each fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
   // UserError if a kernel reads an index out of range; DeviceError if a peer fails; InternalError naming the step, tensor, position and
@@ -56,8 +79,10 @@ class Binding {
   // end together, a rank that gets a UserError must tell the others, see Agreement: they wait for it.
   void run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
            const ExecuteOptions& options = {});
-  // Copies elements between tensors of the device.
-  void copy(const Tensor& to, const Tensor& from);
+  // Copies elements between tensors of the device; returns as run() does.
+  void copy(const Tensor& to, const Tensor& from, const StreamOrder* order = nullptr);
+  // Returns when the work of all calls has ended; throws a failure of a call that has returned.
+  void wait();
 
  private:
   // Waits for all ranks, which must run the same program.
@@ -77,6 +102,8 @@ class Binding {
   void post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   // Returns when all work of the device has ended.
   void finish();
+  // Returns as the options say.
+  void finish(const ExecuteOptions& options);
   // The path of asynchronous collectives.
   CommPath& carrier() { return isAsynchronous_ && !lanes_.empty() ? lanes_[0] : direct_; }
   // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
@@ -120,9 +147,10 @@ class Binding {
   ScalarSteps scalars_;
   std::vector<std::vector<int64_t>> scalarOf_;  // by step: number in scalars_ of each scalar argument
   bool hasRunTimeScalars_ = false;
-  bool isAsynchronous_ = false;  // collectives are work of queues of the device
-  bool failsTogether_ = false;   // a rank that fails ends the group, because peers may wait in collectives
-  bool endsTogether_ = false;    // ranks meet at the end of a call
+  bool isAsynchronous_ = false;        // collectives are work of queues of the device
+  bool failsTogether_ = false;         // a rank that fails ends the group, because peers may wait in collectives
+  bool endsTogether_ = false;          // ranks meet at the end of a call
+  std::shared_ptr<LateFailure> late_;  // of the last call that returned before its end; null: all have ended
 };
 
 }  // namespace meshfuse

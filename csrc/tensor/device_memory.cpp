@@ -31,6 +31,10 @@ Registry& registry() {
 
 std::atomic<DeviceMemory*> memoryOfDefault{nullptr};  // null: the CPU
 
+[[noreturn]] void throwNoStreams(DeviceId device) {
+  throwUserError(fmt::format("[device] {} has no streams; expected a GPU", device.toString()));
+}
+
 }  // namespace
 
 DeviceId DeviceId::parse(std::string_view text) {
@@ -47,6 +51,9 @@ DeviceId DeviceId::parse(std::string_view text) {
         "[device] \"{}\" is no device; expected cpu, or such as cuda:0", text);
   return {kind == "cuda" ? Kind::Cuda : Kind::Extension, index};
 }
+
+void DeviceMemory::orderBefore(GpuStream /*stream*/) { throwNoStreams(id()); }
+void DeviceMemory::orderAfter(GpuStream /*stream*/) { throwNoStreams(id()); }
 
 void registerDevice(std::shared_ptr<DeviceMemory> memory) {
   check(memory != nullptr, "[device] the device is null; give one");

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tensor/device_id.h"
+#include "tensor/gpu_stream.h"
 
 namespace meshfuse {
 
@@ -22,6 +23,10 @@ class DeviceMemory {
   virtual void expectOwn(const void* /*address*/) const {}
   // Returns when all work has ended that the device has got from anybody in this process.
   virtual void settle() {}
+  // Later work of the stream begins when the work that the device has accepted so far has ended. UserError if the device has no streams.
+  virtual void orderBefore(GpuStream stream);
+  // Later work of the device begins when the work of the stream so far has ended. UserError if the device has no streams.
+  virtual void orderAfter(GpuStream stream);
 };
 
 // Makes a device known by its id, until the process ends. UserError if the id is taken, or is that of the CPU. Thread-safe.

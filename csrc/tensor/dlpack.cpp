@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "tensor/device_memory.h"
 
 namespace meshfuse {
 
@@ -19,9 +20,16 @@ using dlpack::ManagedTensor;
 constexpr int32_t kCpu = 1;
 constexpr int32_t kCuda = 2;
 
-// Waits for all work of the device.
-void settle(DeviceId device) {
-  if (device != DeviceId::cpu()) {
+void expectGpuFor(std::optional<GpuStream> stream, DeviceId device) {
+  check(!stream || device.kind == DeviceId::Kind::Cuda,
+        "[dlpack] a stream was given for a tensor on {}, which has none; leave it out", device.toString());
+}
+
+// Later work of the device begins when the work of the stream so far has ended; without a stream, waits for all work of the device.
+void orderAfter(DeviceId device, std::optional<GpuStream> stream) {
+  if (stream) {
+    registeredDevice(device).orderAfter(*stream);
+  } else if (device != DeviceId::cpu()) {
     registeredDevice(device).settle();
   }
 }
@@ -31,6 +39,7 @@ struct Exported {
   Tensor tensor;
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
+  std::optional<GpuStream> stream;  // of the receiver
   ManagedTensor handle;
 };
 
@@ -43,12 +52,16 @@ std::optional<DataType> typeOf(const dlpack::DlDataType& t) {
 
 }  // namespace
 
-ManagedTensor* toDlpack(const Tensor& tensor) {
+ManagedTensor* toDlpack(const Tensor& tensor, std::optional<GpuStream> stream) {
   check(tensor.defined(), "[dlpack] the tensor is undefined; give one with data");
   const DeviceId device = tensor.device();
   check(device.kind != DeviceId::Kind::Extension,
         "[dlpack] the tensor is on {}, expected a CPU or a GPU; copy it with to()", device.toString());
-  auto* out = new Exported{tensor, {}, {}, {}};
+  expectGpuFor(stream, device);
+  if (stream) {
+    registeredDevice(device).orderBefore(*stream);
+  }
+  auto* out = new Exported{tensor, {}, {}, stream, {}};
   out->sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   out->strides.assign(tensor.strides().begin(), tensor.strides().end());
   out->handle.tensor = {
@@ -63,14 +76,14 @@ ManagedTensor* toDlpack(const Tensor& tensor) {
   out->handle.deleter = [](ManagedTensor* handle) {
     const std::unique_ptr<Exported> exported(static_cast<Exported*>(handle->context));
     try {
-      settle(exported->tensor.device());
-    } catch (const DeviceError&) {  // the device is gone, and the memory with it
+      orderAfter(exported->tensor.device(), exported->stream);  // the memory is freed later
+    } catch (const DeviceError&) {                              // the device is gone, and the memory with it
     }
   };
   return &out->handle;
 }
 
-Tensor fromDlpack(ManagedTensor* handle) {
+Tensor fromDlpack(ManagedTensor* handle, std::optional<GpuStream> stream) {
   check(handle != nullptr, "[dlpack] the handle is null");
   std::shared_ptr<void> owner(handle, [](void* p) {
     auto* h = static_cast<ManagedTensor*>(p);
@@ -94,7 +107,8 @@ Tensor fromDlpack(ManagedTensor* handle) {
   std::vector<int64_t> strides =
       t.strides == nullptr ? contiguousStrides(sizes) : std::vector<int64_t>(t.strides, t.strides + t.ndim);
   void* data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byteOffset;
-  settle(device);
+  expectGpuFor(stream, device);
+  orderAfter(device, stream);
   return Tensor::wrap(data, std::move(sizes), std::move(strides), *type, std::move(owner), device);
 }
 

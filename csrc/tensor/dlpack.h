@@ -3,13 +3,19 @@
 // The structs are our own, with DLPack's layout: https://dmlc.github.io/dlpack/latest/c_api.html. A pointer to a
 // DLManagedTensor of any other library may be cast to ManagedTensor* and back.
 //
-// On a CPU no stream orders accesses: the producer's writes must be complete. On a GPU fromDlpack, and the deleter of a handle that
-// toDlpack made, wait until the work has ended that all libraries of the process have given the GPU: a received tensor is complete, and
-// memory that was given away is freed when nobody uses it. Later work of another library is not ordered with meshfuse's: it must have
-// ended before a fusion reads or writes the tensor. While a stream is captured into a graph, neither may be called.
+// On a CPU no stream orders accesses: the producer's writes must be complete. On a GPU both sides name a stream, as the protocol of
+// Python's __dlpack__ asks:
+//
+//   ManagedTensor* h = toDlpack(y, GpuStream{theirs});   // their work on this stream begins after meshfuse's; y is freed after it
+//   Tensor x = fromDlpack(h, GpuStream{theirs});         // meshfuse's work begins after theirs on this stream
+//
+// Without a stream fromDlpack, and the deleter of a handle that toDlpack made, wait until the work has ended that all libraries of the
+// process have given the GPU. Later work of another library is not ordered with meshfuse's: it must have ended before a fusion reads or
+// writes the tensor. While a stream is captured into a graph, neither may be called.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "tensor/tensor.h"
 
@@ -46,11 +52,13 @@ struct ManagedTensor {
 
 namespace meshfuse {
 
-// A new handle that shares the tensor's storage; the receiver calls its deleter once.
-[[nodiscard]] dlpack::ManagedTensor* toDlpack(const Tensor& tensor);
+// A new handle that shares the tensor's storage; the receiver calls its deleter once. `stream`: of the receiver, on which its work with the
+// tensor runs; UserError for a tensor that is not on a GPU.
+[[nodiscard]] dlpack::ManagedTensor* toDlpack(const Tensor& tensor, std::optional<GpuStream> stream = {});
 
 // Takes ownership of the handle: its deleter runs when the last Tensor that shares the memory is destroyed, or before this throws.
-// UserError on null, another device than a CPU or a GPU of CUDA, an address that is not on the device, a type that DataType lacks, or more lanes than one.
-[[nodiscard]] Tensor fromDlpack(dlpack::ManagedTensor* handle);
+// `stream`: of the producer, on which its work with the tensor ran. UserError on null, another device than a CPU or a GPU of CUDA, an address
+// that is not on the device, a type that DataType lacks, more lanes than one, or a stream where there is no GPU.
+[[nodiscard]] Tensor fromDlpack(dlpack::ManagedTensor* handle, std::optional<GpuStream> stream = {});
 
 }  // namespace meshfuse

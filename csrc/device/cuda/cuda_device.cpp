@@ -24,7 +24,7 @@ namespace {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int64_t index) : context_(index) {
+  explicit CudaDevice(int64_t index) : context_(index), queues_(context_) {
     const CurrentContext current(context_);
     memory_ = std::make_unique<CudaMemory>(context_, queues_);
     NvrtcCompiler::expectArchitecture(context_.architecture());
@@ -51,6 +51,14 @@ class CudaDevice final : public Device {
   void write(void* memory, const void* host, int64_t bytes) override { memory_->write(memory, host, bytes); }
   void expectOwn(const void* address) const override { memory_->expectOwn(address); }
   void settle() override { memory_->settle(); }
+  void orderBefore(GpuStream stream) override {
+    const CurrentContext current(context_);
+    queues_.orderBefore(static_cast<cuda::Stream>(stream.handle));
+  }
+  void orderAfter(GpuStream stream) override {
+    const CurrentContext current(context_);
+    queues_.orderAfter(static_cast<cuda::Stream>(stream.handle));
+  }
 
   std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program> programs) override {
     return mapped(programs, [this](const tile::Program& p) -> std::shared_ptr<const Kernel> { return compiled(p); });

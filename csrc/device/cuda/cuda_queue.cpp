@@ -13,12 +13,14 @@ namespace meshfuse {
 
 namespace {
 
+constexpr int64_t kMostChecked = 1024;  // launches that check indices, of which the host has not seen the end
+
 cuda::DevicePointer pointer(const void* memory) { return std::bit_cast<cuda::DevicePointer>(memory); }
 
 }  // namespace
 
 CudaQueue::CudaQueue(const CudaContext& context, CudaStreams& queues, CopyKernel copyKernel)
-    : context_(context), queues_(queues), copyKernel_(std::move(copyKernel)), stream_(context) {
+    : context_(context), queues_(queues), copyKernel_(std::move(copyKernel)), stream_(context), shared_(context) {
   queues_.add(stream_.get());
 }
 
@@ -35,6 +37,9 @@ CudaQueue::~CudaQueue() {
 }
 
 RefusedIndexRecord* CudaQueue::recordFor(std::string_view name) {
+  if (checkedLaunches_ == kMostChecked) {
+    wait();
+  }
   if (checkedLaunches_ == std::ssize(checked_)) {
     void* memory = nullptr;
     succeed(loadedDriver().pinnedAllocate(&memory, sizeof(RefusedIndexRecord), cuda::kPortableMemory), "cuMemHostAlloc",
@@ -108,6 +113,25 @@ void CudaQueue::record(Event& event) {
 void CudaQueue::waitFor(const Event& event) {
   const CurrentContext current(context_);
   static_cast<const CudaQueueEvent&>(event).event.orderBefore(stream_.get());
+}
+
+void CudaQueue::orderBefore(GpuStream stream) {
+  const CurrentContext current(context_);
+  shared_.record(stream_.get());
+  shared_.orderBefore(static_cast<cuda::Stream>(stream.handle));
+}
+
+void CudaQueue::orderAfter(GpuStream stream) {
+  const CurrentContext current(context_);
+  shared_.record(static_cast<cuda::Stream>(stream.handle));
+  shared_.orderBefore(stream_.get());
+}
+
+void CudaQueue::poll() {
+  const CurrentContext current(context_);
+  if (loadedDriver().streamQuery(stream_.get()) != cuda::Result::NotReady) {
+    wait();
+  }
 }
 
 void CudaQueue::wait() {

@@ -36,7 +36,10 @@ class CudaQueue final : public StreamQueue {
   void copyElements(const StridedElements& to, const StridedElements& from) override;
   void record(Event& event) override;
   void waitFor(const Event& event) override;
+  void orderBefore(GpuStream stream) override;
+  void orderAfter(GpuStream stream) override;
   void wait() override;
+  void poll() override;
 
   cuda::Stream stream() const override { return stream_.get(); }
 
@@ -51,6 +54,7 @@ class CudaQueue final : public StreamQueue {
   CudaStreams& queues_;
   const CopyKernel copyKernel_;
   CudaStream stream_;
+  const CudaEvent shared_;        // where this stream and one of the caller meet
   std::string last_ = "nothing";  // the step that was launched last
   std::vector<Checked> checked_;  // launches since the last wait, then records without a launch
   int64_t checkedLaunches_ = 0;

@@ -45,25 +45,38 @@ void CudaEvent::orderBefore(cuda::Stream later) const {
 cuda::Result CudaEvent::query() const { return loadedDriver().eventQuery(event_); }
 
 void CudaStreams::add(cuda::Stream stream) {
-  cuda::Event event = nullptr;
-  succeed(loadedDriver().eventCreate(&event, cuda::kEventWithoutTiming), "cuEventCreate", "a queue");
   const std::lock_guard lock(mutex_);
-  events_[stream] = event;
+  own_[stream] = std::make_unique<CudaEvent>(context_);
+  for (const auto& [earlier, event] : arrivals_) {
+    event->orderBefore(stream);
+  }
 }
 
 void CudaStreams::remove(cuda::Stream stream) {
   const std::lock_guard lock(mutex_);
-  const auto it = events_.find(stream);
-  driverLibrary().eventDestroy(it->second);
-  events_.erase(it);
+  own_.erase(stream);
 }
 
 void CudaStreams::orderBefore(cuda::Stream later) {
-  const DriverLibrary& d = loadedDriver();
   const std::lock_guard lock(mutex_);
-  for (const auto& [stream, event] : events_) {
-    succeed(d.eventRecord(event, stream), "cuEventRecord", "a queue");
-    succeed(d.streamWaitEvent(later, event, 0), "cuStreamWaitEvent", "a queue");
+  for (const auto& [stream, event] : own_) {
+    event->record(stream);
+    event->orderBefore(later);
+  }
+  for (const auto& [stream, event] : arrivals_) {
+    event->orderBefore(later);
+  }
+}
+
+void CudaStreams::orderAfter(cuda::Stream earlier) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<const CudaEvent>& event = arrivals_[earlier];
+  if (event == nullptr) {
+    event = std::make_unique<CudaEvent>(context_);
+  }
+  event->record(earlier);
+  for (const auto& [stream, ofStream] : own_) {
+    event->orderBefore(stream);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "device/cuda/api/driver.h"
@@ -48,14 +49,24 @@ class CudaEvent {
 // Thread-safe. A context must be current.
 class CudaStreams {
  public:
+  explicit CudaStreams(const CudaContext& context) : context_(context) {}
+
   void add(cuda::Stream stream);
   void remove(cuda::Stream stream);
   // Work that `later` gets from now on begins when the work that these streams have so far has ended.
   void orderBefore(cuda::Stream later);
+  // Work that these streams, and streams that are added later, get from now on begins when the work that `earlier` has so far has ended.
+  void orderAfter(cuda::Stream earlier);
 
  private:
+  using Events =
+      std::map<cuda::Stream,
+               std::unique_ptr<const CudaEvent>>;  // the order of the addresses decides nothing that can be seen
+
+  const CudaContext& context_;
   std::mutex mutex_;
-  std::map<cuda::Stream, cuda::Event> events_;  // the order of the addresses decides nothing that can be seen
+  Events own_;       // by stream
+  Events arrivals_;  // by stream that is not among these: its work that comes before later work of these
 };
 
 }  // namespace meshfuse
