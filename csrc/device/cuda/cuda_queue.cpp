@@ -13,7 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kMostChecked = 1024;  // launches that check indices, of which the host has not seen the end
+constexpr int64_t kMostChecked = 1024;  // launches that check indices since the last wait
 
 cuda::DevicePointer pointer(const void* memory) { return std::bit_cast<cuda::DevicePointer>(memory); }
 
