@@ -54,6 +54,23 @@ enum class Call : uint32_t {
   CommunicatorFail,        // b: a CommunicatorResult that is the state from now on
   CommunicatorRegister,    // b: address, bytes. Reply: value a handle, more the result
   CommunicatorDeregister,  // b: handle
+  // of captures and graphs
+  CaptureBegin,  // stream, b: ThreadCapture
+  CaptureEnd,    // stream. Reply: value the graph
+  CaptureInfo,  // stream. Reply: value a CaptureStatus, more the capture; payload: the graph, and nodes that the next one depends on
+  CaptureMode,       // b: ThreadCapture of the thread from now on. Reply: value that before
+  UnsafeCall,        // a call without other requests that captures may forbid
+  GraphNodes,        // a: graph. Payload of the reply: the nodes
+  GraphNodeType,     // a: node. Reply: value
+  GraphNodeKernel,   // a: node. Payload of the reply: as that of Launch; nothing if a library has launched the kernel
+  GraphDestroy,      // a
+  GraphInstantiate,  // a: graph. Reply: value the executable graph
+  GraphExecDestroy,  // a
+  GraphLaunch,       // a: executable graph; in the order of `stream`
+  GraphSetKernel,    // a: executable graph, b: node; payload: as that of Launch
+  GraphSetCopy,      // a, b; payload: NodeCopy
+  GraphSetFill,      // a, b; payload: NodeFill
+  GraphUpdate,  // a: executable graph, b: graph. Reply: value a GraphUpdateResult; payload: the node, and its dependency or 0
 };
 
 inline constexpr uint64_t kNow = ~uint64_t{0};  // in place of a stream
@@ -82,6 +99,31 @@ struct LaunchShape {
   uint32_t threads = 1;
   uint32_t cluster = 1;
   uint32_t shared = 0;
+  uint64_t handle = 0;  // of the function in the program
+};
+
+enum class ThreadCapture : uint64_t { Global, ThreadLocal, Relaxed };  // CUstreamCaptureMode
+enum class CaptureStatus : uint64_t { None, Active, Invalidated };     // CUstreamCaptureStatus
+enum class NodeType : uint64_t { Kernel, Copy, Fill };                 // CUgraphNodeType
+enum class GraphUpdateResult : uint64_t {                              // CUgraphExecUpdateResult
+  Success = 0,
+  Error = 1,
+  TopologyChanged = 2,
+  NodeTypeChanged = 3,
+  ParametersChanged = 5,
+  FunctionChanged = 7,
+};
+
+struct NodeCopy {
+  uint64_t to = 0;
+  uint64_t from = 0;
+  uint64_t bytes = 0;
+};
+
+struct NodeFill {
+  uint64_t to = 0;
+  uint64_t value = 0;  // of each byte
+  uint64_t bytes = 0;
 };
 
 enum class Element : uint32_t { Float = 0, Double = 1, Half = 2, BFloat16 = 14 };  // numbers of cudaDataType
@@ -126,6 +168,16 @@ enum Status : int32_t {
   kNotFound = 500,
   kNotReady = 600,
   kLaunchFailed = 719,
+  kCaptureUnsupported = 900,
+  kCaptureInvalidated = 901,
+  kCaptureMerge = 902,
+  kCaptureUnmatched = 903,
+  kCaptureUnjoined = 904,
+  kCaptureIsolation = 905,
+  kCaptureImplicit = 906,
+  kCapturedEvent = 907,
+  kCaptureWrongThread = 908,
+  kGraphUpdateFailed = 910,
   kReport = -1,
 };
 

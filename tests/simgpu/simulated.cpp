@@ -90,7 +90,8 @@ cuda::MemoryPool Simulated::pool() {
   return pool;
 }
 
-cuda::Function Simulated::kernel(const std::string& text, const std::string& name, const std::string& arch) {
+cuda::Function Simulated::kernel(const std::string& text, const std::string& name, const std::string& arch,
+                                 cuda::Module* loaded) {
   const NvrtcSimulated nvrtc;
   require(nvrtc.usable(), nvrtc.reason().c_str());
   nvrtc::Program program = nullptr;
@@ -105,6 +106,9 @@ cuda::Function Simulated::kernel(const std::string& text, const std::string& nam
   nvrtc.getCubin(program, cubin.data());
   cuda::Module module = nullptr;
   expect(moduleLoadData(&module, cubin.data()), "cuModuleLoadData");
+  if (loaded != nullptr) {
+    *loaded = module;
+  }
   cuda::Function function = nullptr;
   expect(moduleGetFunction(&function, module, name.c_str()), "cuModuleGetFunction");
   return function;

@@ -31,7 +31,8 @@ class Simulated : public VendorLibrary {
   float* pinned(size_t count);
   cuda::MemoryPool pool();
   // The kernel of a text; its one parameter is a struct.
-  cuda::Function kernel(const std::string& text, const std::string& name, const std::string& arch = "sm_90");
+  cuda::Function kernel(const std::string& text, const std::string& name, const std::string& arch = "sm_90",
+                        cuda::Module* loaded = nullptr);
   template <class Arguments>
   void launch(cuda::Function function, unsigned blocks, unsigned threads, Arguments arguments, cuda::Stream stream) {
     cuda::LaunchConfig config{.gridX = blocks, .gridY = 1, .gridZ = 1, .blockX = threads, .blockY = 1, .blockZ = 1};

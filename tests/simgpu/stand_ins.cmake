@@ -3,11 +3,12 @@
 set(stand_ins "${CMAKE_CURRENT_SOURCE_DIR}/simgpu")
 set(emulator "${CMAKE_CURRENT_SOURCE_DIR}/simt")
 add_executable(simgpu_engine ${stand_ins}/engine/main.cc ${stand_ins}/engine/work.cc ${stand_ins}/engine/memory.cc ${stand_ins}/engine/order.cc
-  ${stand_ins}/engine/kernels.cc ${stand_ins}/engine/product.cc ${stand_ins}/engine/communicators.cc ${stand_ins}/engine/collectives.cc
+  ${stand_ins}/engine/kernels.cc ${stand_ins}/engine/captures.cc ${stand_ins}/engine/graphs.cc
+  ${stand_ins}/engine/launches.cc ${stand_ins}/engine/graph_calls.cc ${stand_ins}/engine/product.cc ${stand_ins}/engine/communicators.cc ${stand_ins}/engine/collectives.cc
   ${stand_ins}/engine/reduction.cc ${stand_ins}/engine/float16.cc ${stand_ins}/engine/no_sanitizer.cc ${emulator}/device/blocks.cc ${emulator}/host_text.cpp)
 target_compile_definitions(simgpu_engine PRIVATE "SIMGPU_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\"")
 set_target_properties(simgpu_engine PROPERTIES ENABLE_EXPORTS ON)
-add_library(simgpu_cuda SHARED ${stand_ins}/cuda/libcuda.cc ${stand_ins}/cuda/client.cc)
+add_library(simgpu_cuda SHARED ${stand_ins}/cuda/libcuda.cc ${stand_ins}/cuda/graphs.cc ${stand_ins}/cuda/client.cc)
 set_target_properties(simgpu_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1)
 add_library(simgpu_nvrtc SHARED ${stand_ins}/nvrtc/libnvrtc.cc)
 set_target_properties(simgpu_nvrtc PROPERTIES OUTPUT_NAME nvrtc SUFFIX .so.13)

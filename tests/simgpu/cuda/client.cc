@@ -144,15 +144,15 @@ void receiveAll(int socket, char* at, size_t bytes) {
   }
 }
 
-Reply receiveReply(const Request& request) {
-  Reply reply;
-  receiveAll(connection.socket, reinterpret_cast<char*>(&reply), sizeof reply);
-  std::string text(reply.payload, '\0');
-  receiveAll(connection.socket, text.data(), text.size());
-  if (reply.status == kReport) {
-    endProgram(request.name, text);
+ReplyWithBytes receiveReply(const Request& request) {
+  ReplyWithBytes r;
+  receiveAll(connection.socket, reinterpret_cast<char*>(&r.reply), sizeof r.reply);
+  r.bytes.resize(r.reply.payload);
+  receiveAll(connection.socket, r.bytes.data(), r.bytes.size());
+  if (r.reply.status == kReport) {
+    endProgram(request.name, r.bytes);
   }
-  return reply;
+  return r;
 }
 
 void sendWithDescriptor(int socket, const Request& request, int descriptor) {
@@ -207,7 +207,7 @@ void connectProcess() {
   }
   Request hello{.call = Call::Hello, .a = static_cast<uint64_t>(getpid()), .name = "cuInit"};
   sendWithDescriptor(connection.socket, hello, process.pinned);
-  const Reply reply = receiveReply(hello);
+  const Reply reply = receiveReply(hello).reply;
   if (isNew) {
     process.pinnedBase = kPinnedBase + reply.value * kPinnedStride;
     void* const at = reinterpret_cast<void*>(process.pinnedBase);
@@ -227,7 +227,9 @@ void endProgram(std::string_view call, std::string_view what) {
   _exit(kExitStatus);
 }
 
-Reply ask(Request request, std::string_view payload) {
+namespace {
+
+ReplyWithBytes exchange(Request& request, std::string_view payload) {
   if (connection.pid != getpid()) {
     const std::lock_guard lock(mutex);
     connectProcess();
@@ -237,6 +239,12 @@ Reply ask(Request request, std::string_view payload) {
   sendAll(connection.socket, payload.data(), payload.size());
   return receiveReply(request);
 }
+
+}  // namespace
+
+Reply ask(Request request, std::string_view payload) { return exchange(request, payload).reply; }
+
+ReplyWithBytes askForBytes(Request request) { return exchange(request, {}); }
 
 void* allocatePinned(size_t bytes) {
   const std::lock_guard lock(mutex);

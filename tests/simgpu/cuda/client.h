@@ -14,6 +14,12 @@ namespace simgpu {
 // kExitStatus; the same if the engine is gone.
 Reply ask(Request request, std::string_view payload = {});
 
+struct ReplyWithBytes {
+  Reply reply;
+  std::string bytes;
+};
+ReplyWithBytes askForBytes(Request request);
+
 // Says on stderr what the program did wrong, and ends the process with kExitStatus.
 [[noreturn]] void endProgram(std::string_view call, std::string_view what);
 

@@ -15,6 +15,7 @@
 
 #include "client.h"
 #include "current.h"
+#include "driver.h"
 
 namespace simgpu {
 
@@ -22,13 +23,8 @@ namespace {
 
 using Address = unsigned long long;
 
-struct Function {
-  uint64_t id = 0;
-  uint64_t parameterBytes = 0;
-  int shared = 48 << 10;  // most dynamic shared bytes of a block
-};
-
 struct Module {
+  uint32_t device = 0;
   std::string text;
   std::vector<std::unique_ptr<Function>> functions;
 };
@@ -56,7 +52,9 @@ std::set<const Module*> modules;                        // that are loaded
 
 constexpr int kSharedOfABlock = 227 << 10;
 
-Request request(const char* name, Call call, uint32_t device = 0) {
+}  // namespace
+
+Request request(const char* name, Call call, uint32_t device) {
   Request r{.call = call, .device = device};
   std::strncpy(r.name, name, sizeof r.name - 1);
   return r;
@@ -64,7 +62,27 @@ Request request(const char* name, Call call, uint32_t device = 0) {
 
 uint64_t idOf(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
-}  // namespace
+int unsafeCall(const char* name) { return ask(request(name, Call::UnsafeCall)).status; }
+
+int payloadOfLaunch(const char* name, const Function* function, const Grid& grid, void* const* parameters,
+                    std::string& payload) {
+  if (grid.gridY != 1 || grid.gridZ != 1 || grid.blockY != 1 || grid.blockZ != 1) {
+    endProgram(name, "grids and blocks of several dimensions are not simulated");
+  }
+  if (grid.gridX == 0 || grid.blockX == 0 || grid.blockX > 1024 || grid.cluster == 0 || grid.cluster > 8 ||
+      grid.gridX % grid.cluster != 0 || grid.shared > static_cast<unsigned>(function->shared)) {
+    return kInvalidValue;
+  }
+  const LaunchShape shape{.function = function->id,
+                          .blocks = grid.gridX,
+                          .threads = grid.blockX,
+                          .cluster = grid.cluster,
+                          .shared = grid.shared,
+                          .handle = idOf(function)};
+  payload.assign(reinterpret_cast<const char*>(&shape), sizeof shape);
+  payload.append(static_cast<const char*>(parameters[0]), function->parameterBytes);
+  return kSuccess;
+}
 
 int current(uint32_t& device) {
   if (!isInitialized) {
@@ -96,6 +114,7 @@ namespace {
 int waitFor(const char* name, uint64_t stream, uint32_t device) {
   Request r = request(name, Call::StreamWait, device);
   r.stream = stream;
+  r.b = 1;  // as a part of another call
   return ask(r).status;
 }
 
@@ -127,8 +146,12 @@ int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes,
   r.a = toDevice ? deviceSide : idOf(own);
   r.b = toDevice ? idOf(own) : deviceSide;
   r.bytes = bytes;
-  int status = ask(r).status;
+  const Reply reply = ask(r);
+  int status = reply.status;
   if (staged) {
+    if (status == kSuccess && reply.value != 0) {
+      endProgram(name, "a node that copies pageable memory is not simulated; give pinned memory");
+    }
     if (status == kSuccess) {
       status = waitFor(name, r.stream, device);
     }
@@ -141,7 +164,10 @@ int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes,
 }
 
 int synchronousCopy(const char* name, Address deviceSide, void* host, size_t bytes, bool toDevice) {
-  const int status = copyWithHost(name, deviceSide, host, bytes, nullptr, toDevice);
+  int status = isInitialized ? unsafeCall(name) : kNotInitialized;
+  if (status == kSuccess) {
+    status = copyWithHost(name, deviceSide, host, bytes, nullptr, toDevice);
+  }
   uint32_t device = 0;
   if (status != kSuccess || bytes == 0 || current(device) != kSuccess) {
     return status;
@@ -149,7 +175,7 @@ int synchronousCopy(const char* name, Address deviceSide, void* host, size_t byt
   return waitFor(name, streamOf(name, nullptr, device), device);
 }
 
-int onStream(const char* name, Call call, const void* stream, const void* event) {
+int onStream(const char* name, Call call, const void* stream, const void* event, bool isLegacy = false) {
   uint32_t device = 0;
   if (const int status = current(device); status != kSuccess) {
     return status;
@@ -157,6 +183,7 @@ int onStream(const char* name, Call call, const void* stream, const void* event)
   Request r = request(name, call, device);
   r.stream = streamOf(name, stream, device);
   r.a = idOf(event);
+  r.b = isLegacy ? 1 : 0;
   return ask(r).status;
 }
 
@@ -200,7 +227,17 @@ int cuGetErrorString(int error, const char** text) {
                                                     {kInvalidHandle, "invalid resource handle"},
                                                     {kNotFound, "named symbol not found"},
                                                     {kNotReady, "device not ready"},
-                                                    {kLaunchFailed, "unspecified launch failure"}};
+                                                    {kLaunchFailed, "unspecified launch failure"},
+                                                    {kCaptureUnsupported, "not permitted while the stream is capturing"},
+                                                    {kCaptureInvalidated, "the capture is invalid"},
+                                                    {kCaptureMerge, "would merge two captures"},
+                                                    {kCaptureUnmatched, "the capture did not begin in this stream"},
+                                                    {kCaptureUnjoined, "a stream of the capture is not joined"},
+                                                    {kCaptureIsolation, "depends on work that is not captured"},
+                                                    {kCaptureImplicit, "the legacy stream would depend on a capture"},
+                                                    {kCapturedEvent, "the event was recorded in a capture"},
+                                                    {kCaptureWrongThread, "the capture began in another thread"},
+                                                    {kGraphUpdateFailed, "the graph cannot be updated"}};
   const auto it = kTexts.find(error);
   *text = it == kTexts.end() ? nullptr : it->second;
   return it == kTexts.end() ? kInvalidValue : kSuccess;
@@ -501,11 +538,19 @@ int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
   if ((flags & ~7U) != 0 || bytes == 0) {
     return kInvalidValue;
   }
+  if (const int status = unsafeCall("cuMemHostAlloc"); status != kSuccess) {
+    return status;
+  }
   *memory = isToFail("pinned") ? nullptr : allocatePinned(bytes);
   return *memory == nullptr ? kOutOfMemory : kSuccess;
 }
 
-int cuMemFreeHost(void* memory) { return freePinned(memory) ? kSuccess : kInvalidValue; }
+int cuMemFreeHost(void* memory) {
+  if (const int status = unsafeCall("cuMemFreeHost"); status != kSuccess) {
+    return status;
+  }
+  return freePinned(memory) ? kSuccess : kInvalidValue;
+}
 
 // -- copies and fills -------------------------------------------------------------------------------------------------
 
@@ -588,7 +633,8 @@ int cuStreamSynchronize(void* stream) { return onStream("cuStreamSynchronize", C
 int cuStreamQuery(void* stream) { return onStream("cuStreamQuery", Call::StreamQuery, stream, nullptr); }
 
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
-  return flags != 0 ? kInvalidValue : onStream("cuStreamWaitEvent", Call::StreamWaitEvent, stream, event);
+  return flags != 0 ? kInvalidValue
+                    : onStream("cuStreamWaitEvent", Call::StreamWaitEvent, stream, event, stream == nullptr);
 }
 
 int cuEventCreate(void** event, unsigned) {
@@ -640,14 +686,20 @@ int cuModuleLoadData(Module** module, const void* image) {
   if (architecture != "sm_90" && architecture != "sm_90a") {
     return 209;  // no binary for this device
   }
+  if (const int status = unsafeCall("cuModuleLoadData"); status != kSuccess) {
+    return status;
+  }
   *module =
-      new Module{.text = std::string(static_cast<const char*>(image) + sizeof header, header.bytes), .functions = {}};
+      new Module{.device = device, .text = std::string(static_cast<const char*>(image) + sizeof header, header.bytes)};
   const std::lock_guard lock(handleMutex);
   modules.insert(*module);
   return kSuccess;
 }
 
 int cuModuleUnload(Module* module) {
+  if (const int status = unsafeCall("cuModuleUnload"); status != kSuccess) {
+    return status;
+  }
   const std::lock_guard lock(handleMutex);
   if (modules.erase(module) == 0) {
     return kInvalidHandle;
@@ -673,7 +725,8 @@ int cuModuleGetFunction(Function** function, Module* module, const char* name) {
   payload += module->text;
   const Reply reply = ask(request("cuModuleGetFunction", Call::LoadFunction, device), payload);
   if (reply.status == kSuccess) {
-    module->functions.push_back(std::make_unique<Function>(Function{.id = reply.value, .parameterBytes = reply.more}));
+    module->functions.push_back(std::make_unique<Function>(
+        Function{.id = reply.value, .parameterBytes = reply.more, .device = module->device}));
     *function = module->functions.back().get();
   }
   return reply.status;
@@ -710,9 +763,6 @@ int cuLaunchKernelEx(const LaunchConfig* config, Function* function, void** para
   if (config == nullptr || function == nullptr || extra != nullptr || parameters == nullptr) {
     return function == nullptr ? kInvalidHandle : kInvalidValue;
   }
-  if (config->gridY != 1 || config->gridZ != 1 || config->blockY != 1 || config->blockZ != 1) {
-    endProgram("cuLaunchKernelEx", "grids and blocks of several dimensions are not simulated");
-  }
   unsigned cluster = 1;
   for (unsigned i = 0; i < config->count; i++) {
     if (config->attributes[i].id != 4 || config->attributes[i].value[1] != 1 || config->attributes[i].value[2] != 1) {
@@ -721,21 +771,22 @@ int cuLaunchKernelEx(const LaunchConfig* config, Function* function, void** para
     }
     cluster = config->attributes[i].value[0];
   }
-  if (config->gridX == 0 || config->blockX == 0 || config->blockX > 1024 || cluster == 0 || cluster > 8 ||
-      config->gridX % cluster != 0 || config->shared > static_cast<unsigned>(function->shared)) {
-    return kInvalidValue;
+  std::string payload;
+  const Grid grid{.gridX = config->gridX,
+                  .gridY = config->gridY,
+                  .gridZ = config->gridZ,
+                  .blockX = config->blockX,
+                  .blockY = config->blockY,
+                  .blockZ = config->blockZ,
+                  .cluster = cluster,
+                  .shared = config->shared};
+  if (const int status = payloadOfLaunch("cuLaunchKernelEx", function, grid, parameters, payload); status != kSuccess) {
+    return status;
   }
   if (isToFail("launch")) {
     return kLaunchFailed;
   }
-  const LaunchShape shape{.function = function->id,
-                          .blocks = config->gridX,
-                          .threads = config->blockX,
-                          .cluster = cluster,
-                          .shared = config->shared};
-  std::string payload(reinterpret_cast<const char*>(&shape), sizeof shape);
-  payload.append(static_cast<const char*>(parameters[0]), function->parameterBytes);
-  Request r = request("cuLaunchKernelEx", Call::Launch, device);
+  Request r = request("cuLaunchKernelEx", Call::Launch, function->device);
   r.stream = streamOf(r.name, config->stream, device);
   return ask(r, payload).status;
 }

@@ -102,6 +102,9 @@ int32_t Devices::post(const Request& r, uint64_t process, std::vector<Collective
       return kDone;
     }
   }
+  if (std::ranges::any_of(all, [&](const CollectiveCall& c) { return isCapturing(c.stream); })) {
+    return captureCalls(r, all);
+  }
   const auto posted = std::make_shared<Posted>();
   posted->rank = r.a;
   for (const CollectiveCall& c : all) {
@@ -111,8 +114,7 @@ int32_t Devices::post(const Request& r, uint64_t process, std::vector<Collective
     call->ranks = rank.ranks;
     call->posted = posted.get();
     call->fails = posted->calls.size() + 1 == r.b;
-    call->isRegistered = (c.in == 0 || communicators_.isRegistered(rank, c.in, c.inBytes)) &&
-                         (c.out == 0 || communicators_.isRegistered(rank, c.out, c.outBytes));
+    call->isRegistered = communicators_.areRegistered(rank, c);
     posted->calls.push_back(call);
     if (const std::string difference = communicators_.place(r.a, call); !difference.empty()) {
       reports_.push_back(difference);
@@ -173,9 +175,9 @@ int32_t Devices::registerMemory(const Request& r, uint64_t& handle) {
 }
 
 void Devices::proceed(Stream& stream, Queued& q) {
-  const std::shared_ptr<Posted> posted = q.work.posted;
+  const std::shared_ptr<Posted> posted = q.task.work.posted;
   const auto place =
-      std::ranges::find(posted->places, q.operation->stream, [](const auto& p) { return p.operation->stream; });
+      std::ranges::find(posted->places, q.task.operation->stream, [](const auto& p) { return p.operation->stream; });
   if (!place->isReached) {
     begin(stream, q);
     place->isReached = true;
@@ -184,19 +186,28 @@ void Devices::proceed(Stream& stream, Queued& q) {
     }
   }
   if (posted->isAborted) {
-    for (const auto& c : posted->calls) {
-      if (!c->hasEnded && c->operation->stream == q.operation->stream) {
-        access(c->call.out, c->call.outBytes, true, q.operation);  // anything may be in its result; work after it goes on
-      }
-    }
+    leaveResults(*posted, q.task.operation);
     return end(stream);
   }
+  finishDue(*posted);
+}
+
+// The calls are aborted: anything may be in their results; work after them goes on.
+void Devices::leaveResults(const Posted& posted, const std::shared_ptr<Operation>& operation) {
+  for (const auto& c : posted.calls) {
+    if (!c->hasEnded && c->operation->stream == operation->stream) {
+      access(c->call.out, c->call.outBytes, true, operation);
+    }
+  }
+}
+
+void Devices::finishDue(Posted& posted) {
   const Time now = std::chrono::steady_clock::now();
   const auto isDue = [&](const auto& c) { return !c->hasEnded && c->due && *c->due <= now; };
-  if (const auto it = std::ranges::find_if(posted->calls, isDue); it != posted->calls.end()) {
+  if (const auto it = std::ranges::find_if(posted.calls, isDue); it != posted.calls.end()) {
     finish(**it);
-    if (std::ranges::all_of(posted->calls, [](const auto& c) { return c->hasEnded; })) {
-      endPosted(*posted);
+    if (std::ranges::all_of(posted.calls, [](const auto& c) { return c->hasEnded; })) {
+      endPosted(posted);
     }
   }
 }
@@ -265,6 +276,10 @@ void Devices::endPosted(Posted& posted) {
     after.know(p.operation->stream, p.operation->number);
   }
   for (const Posted::Place& p : posted.places) {
+    if (const auto run = p.run.lock(); run != nullptr) {
+      endStep(run, p.step, after);
+      continue;
+    }
     Stream& s = streams_.at(p.operation->stream);
     s.clock.join(after);
     end(s);

@@ -44,6 +44,15 @@ std::string differenceOf(const RankCall& a, const RankCall& b) {
   if (a.call.kind == Collective::Split) {
     return "";
   }
+  if (a.isCaptured != b.isCaptured) {
+    return (a.isCaptured ? a : b).name() + " is captured and " + (a.isCaptured ? b : a).name() + " is not";
+  }
+  if (!a.isCaptured && a.capture != b.capture) {
+    const bool isOne = a.capture == 0 || b.capture == 0;
+    return isOne ? (a.capture != 0 ? a : b).name() + " is a call of a graph and " + (a.capture != 0 ? b : a).name() +
+                       " is not"
+                 : a.name() + " and " + b.name() + " are calls of graphs, but not of one capture";
+  }
   if (a.call.count != b.call.count) {
     return differ("the count", a.call.count, b.call.count);
   }
@@ -362,6 +371,10 @@ std::string Communicators::place(uint64_t handle, const std::shared_ptr<RankCall
   exchange.key = key;
   exchange.calls.resize(isTransfer ? 2 : static_cast<size_t>(r.ranks));
   call->exchange = &exchange;
+  if (call->isCaptured) {
+    exchange.capture = exchange.capture == 0 ? ++lastCapture_ : exchange.capture;
+    call->capture = exchange.capture;
+  }
   std::string difference;
   for (const auto& other : exchange.calls) {
     if (other != nullptr && difference.empty()) {
@@ -383,6 +396,28 @@ int32_t Communicators::note(uint64_t handle, const std::shared_ptr<Posted>& post
   for (const Posted::Place& p : posted->places) {
     r.lastPosted[p.operation->stream] = p.operation->number;
   }
+  return progressOf(r, posted, isFirst, random);
+}
+
+int32_t Communicators::noteCaptured(uint64_t handle, const std::shared_ptr<Posted>& posted, std::mt19937_64& random) {
+  for (const auto& call : posted->calls) {
+    call->posted = nullptr;  // it does not run
+    if (call->exchange != nullptr && call->exchange->isPosted()) {
+      erase(*call->exchange);
+    }
+  }
+  Rank& r = ranks_.at(handle);
+  return progressOf(r, posted, r.lastPosted.empty(), random);
+}
+
+void Communicators::noteLaunched(uint64_t handle, const std::shared_ptr<Posted>& posted, const Operation& launch) {
+  Rank& r = ranks_.at(handle);
+  r.unfinished.push_back(posted);
+  r.lastPosted[launch.stream] = launch.number;
+}
+
+int32_t Communicators::progressOf(Rank& r, const std::shared_ptr<Posted>& posted, bool isFirst,
+                                  std::mt19937_64& random) {
   // Connections are made by the first call, which may wait for the peers then. A rank that does not block need not be told at once.
   const bool waitsForPeers = random() % 100 < options_.waitPercent && (isFirst || !r.isBlocking);
   if (!waitsForPeers && (r.isBlocking || random() % 2 == 0)) {
@@ -436,6 +471,10 @@ bool Communicators::deregister(uint64_t handle, uint64_t registration) {
 bool Communicators::isRegistered(const Rank& rank, uint64_t begin, uint64_t bytes) const {
   return std::ranges::any_of(
       rank.registered, [&](const auto& r) { return begin >= r.second.first && begin + bytes <= r.second.second; });
+}
+
+bool Communicators::areRegistered(const Rank& rank, const CollectiveCall& c) const {
+  return (c.in == 0 || isRegistered(rank, c.in, c.inBytes)) && (c.out == 0 || isRegistered(rank, c.out, c.outBytes));
 }
 
 std::string Communicators::registrationIn(uint64_t begin, uint64_t end) const {

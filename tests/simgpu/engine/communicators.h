@@ -27,6 +27,7 @@ struct CommunicatorOptions {
 };
 
 struct Exchange;
+struct GraphRun;
 struct Posted;
 
 // A call of one rank.
@@ -38,6 +39,8 @@ struct RankCall {
   int ranks = 0;
   bool isRegistered = false;     // all of its memory
   bool fails = false;            // it never ends, and the rank gets an error
+  bool isCaptured = false;       // it becomes a part of a graph and does not run
+  uint64_t capture = 0;          // that of the exchange in which it was captured; 0: it is no call of a graph
   uint64_t part = 0;             // of Split: the handle of the rank in its part
   Posted* posted = nullptr;      // null: a Split, or aborted
   Exchange* exchange = nullptr;  // null: carried out
@@ -55,6 +58,7 @@ struct Exchange {
   uint64_t communicator = 0;
   std::tuple<int, int, uint64_t> key;            // sender, receiver, and the number among these; -1: all ranks
   std::vector<std::shared_ptr<RankCall>> calls;  // by rank; null: it has not come so far
+  uint64_t capture = 0;                          // of calls that are captured: a number that no other exchange has
 };
 
 // What a rank posts at once, a call or those of a group: one operation on all streams of its calls.
@@ -66,6 +70,8 @@ struct Posted {
   struct Place {
     std::shared_ptr<Operation> operation;
     bool isReached = false;
+    std::weak_ptr<GraphRun> run;  // of a call of a graph
+    size_t step = 0;              // in `run`
   };
   uint64_t rank = 0;  // handle
   std::vector<std::shared_ptr<RankCall>> calls;
@@ -116,6 +122,10 @@ class Communicators {
   std::string place(uint64_t handle, const std::shared_ptr<RankCall>& call);
   // Notes what is posted, and says what the call returns: done, or in progress.
   int32_t note(uint64_t handle, const std::shared_ptr<Posted>& posted, std::mt19937_64& random);
+  // The same for calls that are captured; once all ranks have captured them, their exchange is over.
+  int32_t noteCaptured(uint64_t handle, const std::shared_ptr<Posted>& posted, std::mt19937_64& random);
+  // The calls of a graph, which the operation launches.
+  void noteLaunched(uint64_t handle, const std::shared_ptr<Posted>& posted, const Operation& launch);
   void noteEnd(const Posted& posted);
   void erase(const Exchange& exchange);
 
@@ -129,6 +139,7 @@ class Communicators {
   uint64_t registerMemory(uint64_t handle, uint64_t begin, uint64_t end);
   bool deregister(uint64_t handle, uint64_t registration);
   bool isRegistered(const Rank& rank, uint64_t begin, uint64_t bytes) const;
+  bool areRegistered(const Rank& rank, const CollectiveCall& call) const;  // all of its buffers
   std::string registrationIn(uint64_t begin, uint64_t end) const;  // who has registered some of it; empty: nobody
 
   // The call on the stream that is in progress for the program; empty: none is.
@@ -147,6 +158,7 @@ class Communicators {
     std::map<std::tuple<int, int, uint64_t>, Exchange> exchanges;
   };
 
+  int32_t progressOf(Rank& rank, const std::shared_ptr<Posted>& posted, bool isFirst, std::mt19937_64& random);
   void makeParts(Exchange& exchange);
   bool isQuiescent(const Clique& clique) const;
   void loseRank(const Rank& rank);
@@ -156,6 +168,7 @@ class Communicators {
   std::map<uint64_t, Rank> ranks_;  // by handle
   uint64_t lastId_ = 0;             // of cliques
   uint64_t lastHandle_ = 0;
+  uint64_t lastCapture_ = 0;
 };
 
 }  // namespace simgpu

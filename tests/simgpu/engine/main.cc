@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "../protocol.h"
+#include "graph_calls.h"
 #include "work.h"
 
 namespace simgpu {
@@ -30,6 +31,7 @@ namespace {
 struct Connection {
   int socket = -1;
   uint64_t process = 0;  // 0: it has not said who it is
+  uint64_t thread = 0;   // which no other connection has
   bool waits = false;    // the reply comes when all of this has happened
   std::vector<Devices::Mark> awaited;
   uint64_t rank = 0;            // of a communicator: its state is not kInProgress
@@ -96,7 +98,7 @@ class Engine {
       if (polled[0].revents != 0) {
         const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
         if (socket >= 0) {
-          connections_.push_back({.socket = socket});
+          connections_.push_back({.socket = socket, .thread = ++lastThread_});
           hadOne = true;
         }
       }
@@ -254,9 +256,15 @@ class Engine {
       a.status = kInvalidDevice;
       return reply(c, a);
     }
+    const Caller caller{.process = c.process, .thread = c.thread};
+    a.status = devices_.captureRefusal(r, caller);
+    if (a.status != kSuccess) {
+      return reply(c, a);
+    }
     using enum Call;
     using Kind = Work::Kind;
     switch (r.call) {
+      case UnsafeCall:
       case Hello:
         break;
       case DeviceCount:
@@ -274,6 +282,7 @@ class Engine {
         break;
       case Copy:
         a.status = devices_.enqueue(r, c.process, {.kind = Kind::Copy, .to = r.a, .from = r.b, .bytes = r.bytes});
+        a.value = devices_.isCapturing(r.stream) ? 1 : 0;
         break;
       case Fill:
         a.status = devices_.enqueue(r, c.process, {.kind = Kind::Fill, .to = r.a, .from = r.b, .bytes = r.bytes});
@@ -343,6 +352,10 @@ class Engine {
         a.value = devices_.communicators().newId();
         break;
       default:
+        if (isGraphCall(r.call)) {
+          a = answerGraphCall(devices_, r, caller, payload, text);
+          break;
+        }
         return answerOfCommunicator(c, r, payload);
     }
     reply(c, a, text);
@@ -436,6 +449,7 @@ class Engine {
   std::vector<Connection> connections_;
   std::map<uint64_t, Process> processes_;
   uint64_t nextProcess_ = 1;
+  uint64_t lastThread_ = 0;
 };
 
 // Whether a process is about to connect. Those of a job hold its lock from the look for an engine until they have connected; if none does,

@@ -54,7 +54,8 @@ std::optional<uint64_t> Memory::allocate(uint64_t bytes, uint64_t process, std::
   if (needed > total_ || at > base_ + total_ - needed) {
     return std::nullopt;
   }
-  allocations_[at] = {.bytes = bytes, .process = process, .call = std::move(call)};
+  static uint64_t lastSerial = 0;  // of all devices
+  allocations_[at] = {.bytes = bytes, .process = process, .serial = ++lastSerial, .call = std::move(call)};
   used_ += bytes;
   std::memset(reinterpret_cast<void*>(at + bytes), kFree, needed - bytes);
   return at;
@@ -63,6 +64,15 @@ std::optional<uint64_t> Memory::allocate(uint64_t bytes, uint64_t process, std::
 Allocation* Memory::at(uint64_t address) {
   const auto it = allocations_.find(address);
   return it == allocations_.end() ? nullptr : &it->second;
+}
+
+const Allocation* Memory::owner(uint64_t address) const {
+  auto it = allocations_.upper_bound(address);
+  if (it == allocations_.begin()) {
+    return nullptr;
+  }
+  --it;
+  return address < it->first + it->second.bytes ? &it->second : nullptr;
 }
 
 void Memory::poison(uint64_t address) {

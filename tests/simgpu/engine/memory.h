@@ -11,6 +11,7 @@ namespace simgpu {
 struct Allocation {
   uint64_t bytes = 0;
   uint64_t process = 0;
+  uint64_t serial = 0;   // which no other allocation has
   std::string call;      // that made it
   bool isLive = true;    // false: freed by the host or in the order of its stream
   bool isFreed = false;  // the host has called free; the work may not have come so far
@@ -26,9 +27,10 @@ class Memory {
 
   // Nothing if the memory does not suffice.
   std::optional<uint64_t> allocate(uint64_t bytes, uint64_t process, std::string call);
-  Allocation* at(uint64_t address);  // that begins there; null if none does
-  void poison(uint64_t address);     // that of fresh memory
-  void free(uint64_t address);       // gives the bytes back
+  Allocation* at(uint64_t address);                 // that begins there; null if none does
+  const Allocation* owner(uint64_t address) const;  // of this byte; null if it has none
+  void poison(uint64_t address);                    // that of fresh memory
+  void free(uint64_t address);                      // gives the bytes back
 
   // Why an access is wrong; empty if the bytes lie in one live allocation.
   std::string refusal(uint64_t begin, uint64_t end) const;

@@ -21,6 +21,10 @@ bool Clock::knows(uint64_t stream, uint64_t number) const {
   return it != numbers_.end() && it->second >= number;
 }
 
+bool Operation::isBefore(const Operation& other) const {
+  return other.before.knows(stream, number) || (launchStream != 0 && other.before.knows(launchStream, launchNumber));
+}
+
 void Accesses::cut(uint64_t at) {
   auto it = bytes_.upper_bound(at);
   if (it == bytes_.begin()) {
@@ -44,7 +48,7 @@ std::shared_ptr<const Operation> Accesses::touch(uint64_t begin, uint64_t end, b
                                                  const std::shared_ptr<const Operation>& by) {
   std::shared_ptr<const Operation> conflict;
   const auto mustBeOrdered = [&](const std::shared_ptr<const Operation>& other) {
-    if (!conflict && other && other != by && !by->before.knows(other->stream, other->number)) {
+    if (!conflict && other && other != by && !other->isBefore(*by)) {
       conflict = other;
     }
   };
@@ -64,7 +68,7 @@ std::shared_ptr<const Operation> Accesses::touch(uint64_t begin, uint64_t end, b
       bytes.readers.clear();
     } else {
       // readers that are ordered before this one need not be kept: a later writer after this one is after them
-      std::erase_if(bytes.readers, [&](const auto& r) { return r == by || by->before.knows(r->stream, r->number); });
+      std::erase_if(bytes.readers, [&](const auto& r) { return r == by || r->isBefore(*by); });
       bytes.readers.push_back(by);
     }
     at = bytes.end;

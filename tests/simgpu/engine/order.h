@@ -14,6 +14,7 @@ class Clock {
  public:
   void join(const Clock& other);
   void know(uint64_t stream, uint64_t number);
+  void forget(uint64_t stream) { numbers_.erase(stream); }
   bool knows(uint64_t stream, uint64_t number) const;
 
  private:
@@ -21,9 +22,14 @@ class Clock {
 };
 
 // An operation on a stream, numbered from 1 in the order of the stream. Its clocks are known when it runs.
+// A node of a graph has a stream of its own, on which the launches of the graph are numbered, and lies within the operation that launches it.
 struct Operation {
+  bool isBefore(const Operation& other) const;
+
   uint64_t stream = 0;
   uint64_t number = 0;
+  uint64_t launchStream = 0;  // of a node: the operation that launches the graph
+  uint64_t launchNumber = 0;
   Clock before;      // what is ordered before it
   Clock after;       // and before all that waits for its end
   std::string name;  // for reports: "cuMemcpyHtoDAsync #12 on stream 3"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "product.h"
 
@@ -23,7 +24,7 @@ Devices::Devices(const Options& options)
   }
 }
 
-Memory* Devices::memoryOf(uint64_t address) {
+Memory* Devices::memoryOf(uint64_t address) const {
   for (const std::unique_ptr<Memory>& m : memories_) {
     if (m->contains(address)) {
       return m.get();
@@ -77,6 +78,7 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
   if (it == streams_.end() || it->second.isDestroyed) {
     return kInvalidHandle;
   }
+  Stream& stream = it->second;
   using enum Work::Kind;
   if (work.kind == Copy || work.kind == Fill) {
     for (const uint64_t at : {work.to, work.kind == Copy ? work.from : work.to}) {
@@ -85,8 +87,8 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
       }
     }
   }
-  if (work.kind == Launch && !functions_.contains(work.shape.function)) {
-    return kInvalidHandle;
+  if (work.kind == Launch && (!functions_.contains(work.shape.function) || stream.device != r.device)) {
+    return stream.capture == nullptr ? int32_t{kInvalidHandle} : invalidate(*stream.capture, kInvalidHandle);
   }
   std::string name(r.name);
   if (work.kind == Launch) {
@@ -95,15 +97,21 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
   if (work.kind == Product) {
     name += " to " + std::to_string(work.product.d.rows) + " by " + std::to_string(work.product.d.columns);
   }
+  if (work.kind == Wait && events_.at(work.event).capture != nullptr) {
+    return joinCapture(stream, events_.at(work.event), r.b != 0);
+  }
+  if (stream.capture != nullptr) {
+    return capture(stream, r, name, std::move(work));
+  }
   const bool records = work.kind == Record;
   const uint64_t event = work.event;
-  const Mark awaited = work.kind == Wait ? events_.at(event) : nullptr;
+  const Mark awaited = work.kind == Wait ? events_.at(event).mark : nullptr;
   const auto operation = append(r.stream, process, name, std::move(work), awaited);
   if (const std::string posting = communicators_.postingOn(r.stream); !posting.empty()) {
     report(*operation, "is enqueued while " + posting + " is in progress on the stream: wait for ncclSuccess before");
   }
   if (records) {
-    events_.at(event) = operation;
+    events_.at(event) = {.mark = operation};
   }
   return kSuccess;
 }
@@ -116,7 +124,7 @@ std::shared_ptr<Operation> Devices::append(uint64_t stream, uint64_t process, co
   operation->number = ++s.enqueued;
   operation->name = name + " (operation " + std::to_string(s.enqueued) + " of stream " + std::to_string(stream) + ")";
   const Time start = s.queue.empty() ? std::chrono::steady_clock::now() : s.queue.back().due;
-  s.queue.push_back({operation, std::move(work), awaited, hosts_[process], start + delay()});
+  s.queue.push_back({{operation, std::move(work)}, awaited, hosts_[process], start + delay()});
   s.last = operation;
   return operation;
 }
@@ -156,6 +164,9 @@ int32_t Devices::destroyStream(uint64_t stream) {
   if (it == streams_.end() || it->second.isDestroyed) {
     return kInvalidHandle;
   }
+  if (it->second.capture != nullptr) {
+    reports_.push_back("cuStreamDestroy: the stream is capturing; end the capture before");
+  }
   it->second.isDestroyed = true;  // its work goes on
   return kSuccess;
 }
@@ -193,6 +204,8 @@ std::vector<uint64_t> Devices::streamsOf(uint64_t process, uint32_t device) cons
 
 std::vector<std::string> Devices::forget(uint64_t process) {
   std::vector<std::string> left = communicators_.forget(process);
+  std::ranges::copy(graphs_.forget(process), std::back_inserter(left));
+  std::erase_if(captures_, [&](const auto& c) { return c.second->caller.process == process; });
   for (auto it = streams_.begin(); it != streams_.end();) {
     if (it->second.process != process) {
       ++it;
@@ -242,22 +255,30 @@ bool Devices::step(std::optional<Time>& next) {
   }
   Stream& s = *ready[random_() % ready.size()];
   Queued& q = s.queue.front();
-  if (q.work.kind == Work::Kind::Collective) {
+  if (q.task.work.kind == Work::Kind::Collective) {
     proceed(s, q);
     return true;
   }
+  if (q.task.work.kind == Work::Kind::Graph) {
+    advance(s, q);
+    return true;
+  }
   begin(s, q);
-  run(s, q);
+  run(s.device, q.task);
   end(s);
   return true;
 }
 
 std::optional<Devices::Time> Devices::nextOf(const Stream& s) const {
   const Queued& q = s.queue.front();
-  if (q.work.kind == Work::Kind::Wait && !hasEnded(q.awaited)) {
+  const Work& work = q.task.work;
+  if (!hasEnded(q.awaited)) {
     return std::nullopt;
   }
-  return q.work.kind == Work::Kind::Collective ? q.work.posted->next(q.operation->stream, q.due) : q.due;
+  if (work.kind == Work::Kind::Graph && work.run->hasBegun) {
+    return work.run->next();
+  }
+  return work.kind == Work::Kind::Collective ? work.posted->next(q.task.operation->stream, q.due) : q.due;
 }
 
 void Devices::begin(Stream& s, Queued& q) {
@@ -265,11 +286,11 @@ void Devices::begin(Stream& s, Queued& q) {
   if (q.awaited != nullptr) {
     s.clock.join(q.awaited->after);
   }
-  q.operation->before = s.clock;
+  q.task.operation->before = s.clock;
 }
 
 void Devices::end(Stream& s) {
-  Operation& ended = *s.queue.front().operation;
+  Operation& ended = *s.queue.front().task.operation;
   s.clock.know(ended.stream, ended.number);
   ended.after = s.clock;
   s.ended = ended.number;
@@ -303,67 +324,69 @@ bool Devices::access(uint64_t begin, uint64_t bytes, bool writes, const std::sha
   return true;
 }
 
-void Devices::run(Stream& stream, Queued& q) {
+void Devices::run(uint32_t device, const Task& task) {
   using enum Work::Kind;
-  switch (q.work.kind) {
+  switch (task.work.kind) {
     case Allocate: {
-      Memory& memory = *memoryOf(q.work.to);
-      Allocation& a = *memory.at(q.work.to);
+      Memory& memory = *memoryOf(task.work.to);
+      Allocation& a = *memory.at(task.work.to);
       a.isLive = true;
-      if (const auto other = accesses_.touch(q.work.to, q.work.to + a.bytes, true, q.operation)) {
-        report(*q.operation, "allocates memory that " + other->name + " has used before, and nothing orders the two");
+      if (const auto other = accesses_.touch(task.work.to, task.work.to + a.bytes, true, task.operation)) {
+        report(*task.operation, "allocates memory that " + other->name + " has used before, and nothing orders the two");
       }
       break;
     }
     case Free: {
-      Memory& memory = *memoryOf(q.work.to);
-      const Allocation& a = *memory.at(q.work.to);
+      Memory& memory = *memoryOf(task.work.to);
+      const Allocation& a = *memory.at(task.work.to);
       if (!a.isLive) {
-        report(*q.operation, "frees memory that is not allocated at this place of the stream");
-      } else if (const auto other = accesses_.touch(q.work.to, q.work.to + a.bytes, true, q.operation)) {
-        report(*q.operation,
+        report(*task.operation, "frees memory that is not allocated at this place of the stream");
+      } else if (const auto other = accesses_.touch(task.work.to, task.work.to + a.bytes, true, task.operation)) {
+        report(*task.operation,
                "frees memory that " + other->name + " uses, and nothing orders the two: an event or a wait is missing");
       }
-      memory.free(q.work.to);
+      memory.free(task.work.to);
       break;
     }
     case Copy:
-      copy(q);
+      copy(task);
       break;
     case Fill:
-      if (access(q.work.to, q.work.bytes, true, q.operation)) {
-        std::memset(reinterpret_cast<void*>(q.work.to), static_cast<int>(q.work.from), q.work.bytes);
+      if (access(task.work.to, task.work.bytes, true, task.operation)) {
+        std::memset(reinterpret_cast<void*>(task.work.to), static_cast<int>(task.work.from), task.work.bytes);
       }
       break;
     case Launch:
-      launch(q, *memories_[stream.device]);
+      launch(task, *memories_[device]);
       break;
     case Product:
-      multiply(q, *memories_[stream.device]);
+      multiply(task, *memories_[device]);
       break;
+    case Part:
     case Record:
     case Wait:
     case Collective:
+    case Graph:
       break;
   }
 }
 
-void Devices::copy(const Queued& q) {
-  const Work& w = q.work;
-  if (access(w.from, w.bytes, false, q.operation) && access(w.to, w.bytes, true, q.operation)) {
+void Devices::copy(const Task& task) {
+  const Work& w = task.work;
+  if (access(w.from, w.bytes, false, task.operation) && access(w.to, w.bytes, true, task.operation)) {
     std::memmove(reinterpret_cast<void*>(w.to), reinterpret_cast<const void*>(w.from), w.bytes);
   }
 }
 
-void Devices::launch(const Queued& q, Memory& memory) {
-  const Run run = runKernel(functions_.at(q.work.shape.function), q.work.shape, q.work.parameters, memory, random_());
+void Devices::launch(const Task& task, Memory& memory) {
+  const Run run = runKernel(functions_.at(task.work.shape.function), task.work.shape, task.work.parameters, memory, random_());
   for (const std::string& fault : run.faults) {
-    report(*q.operation, fault);
+    report(*task.operation, fault);
   }
   for (const bool writes : {false, true}) {
     for (const auto& [begin, end] : writes ? run.written : run.read) {
-      if (const auto other = accesses_.touch(begin, end, writes, q.operation)) {
-        report(*q.operation, std::string(writes ? "writes" : "reads") + " bytes of " + other->name +
+      if (const auto other = accesses_.touch(begin, end, writes, task.operation)) {
+        report(*task.operation, std::string(writes ? "writes" : "reads") + " bytes of " + other->name +
                                  ", and nothing orders the two: an event or a wait is missing");
         return;
       }
@@ -371,27 +394,27 @@ void Devices::launch(const Queued& q, Memory& memory) {
   }
 }
 
-void Devices::multiply(const Queued& q, const Memory& memory) {
-  const MatrixProduct& p = q.work.product;
+void Devices::multiply(const Task& task, const Memory& memory) {
+  const MatrixProduct& p = task.work.product;
   if (const std::string name = unboundedOperand(p); !name.empty()) {
-    return report(*q.operation, name + " is larger than the memory of a device");
+    return report(*task.operation, name + " is larger than the memory of a device");
   }
   const std::vector<Operand> operands = operandsOf(p);
   if (const std::string why = overlapIn(p, operands); !why.empty()) {
-    return report(*q.operation, why);
+    return report(*task.operation, why);
   }
   if (p.workspaceNeeded != 0) {
     const uint64_t end = p.workspace + std::min(p.workspaceBytes, kDeviceStride);
     if (const std::string why = memory.refusal(p.workspace, end); !why.empty()) {
-      return report(*q.operation, "the workspace is not as large as the program says: " + why);
+      return report(*task.operation, "the workspace is not as large as the program says: " + why);
     }
   }
   for (const Operand& operand : operands) {
     for (const auto& [begin, end] : operand.bytes) {
       if (!memory.contains(begin)) {
-        return report(*q.operation, operand.name + " is not in the memory of the stream's device");
+        return report(*task.operation, operand.name + " is not in the memory of the stream's device");
       }
-      if (!access(begin, end - begin, operand.isWritten, q.operation)) {
+      if (!access(begin, end - begin, operand.isWritten, task.operation)) {
         reports_.back() += ", as " + operand.name;
         return;
       }

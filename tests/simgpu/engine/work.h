@@ -14,9 +14,11 @@
 
 #include "../protocol.h"
 #include "communicators.h"
+#include "graphs.h"
 #include "kernels.h"
 #include "memory.h"
 #include "order.h"
+#include "task.h"
 
 namespace simgpu {
 
@@ -29,17 +31,10 @@ struct Options {
   CommunicatorOptions communicators;
 };
 
-// What an operation does.
-struct Work {
-  enum class Kind { Allocate, Free, Copy, Fill, Launch, Product, Record, Wait, Collective } kind;
-  uint64_t to = 0;     // Allocate, Free: the address
-  uint64_t from = 0;   // Fill: the value
-  uint64_t event = 0;  // Record, Wait
-  uint64_t bytes = 0;
-  LaunchShape shape;
-  std::string parameters;
-  MatrixProduct product;
-  std::shared_ptr<Posted> posted;  // Collective
+// Who makes a call
+struct Caller {
+  uint64_t process = 0;
+  uint64_t thread = 0;  // which no other thread has
 };
 
 class Devices {
@@ -62,10 +57,11 @@ class Devices {
 
   bool isStream(uint64_t stream) const { return streams_.contains(stream); }
   bool isEvent(uint64_t event) const { return events_.contains(event); }
+  bool isCapturing(uint64_t stream) const { return isStream(stream) && streams_.at(stream).capture != nullptr; }
   // The last operation so far of a stream, or the one that an event recorded last; null if there is none.
   using Mark = std::shared_ptr<const Operation>;
   Mark markOfStream(uint64_t stream) const { return streams_.at(stream).last; }
-  Mark markOfEvent(uint64_t event) const { return events_.at(event); }
+  Mark markOfEvent(uint64_t event) const { return events_.at(event).mark; }
   bool hasEnded(const Mark& mark) const;
   // The host of `process` knows from now on that this operation and those before it have ended.
   void tellHost(uint64_t process, const Mark& mark);
@@ -78,6 +74,25 @@ class Devices {
   std::vector<std::string> forget(uint64_t process);
   const Options& options() const { return options_; }
 
+  // -- captures.cc
+  // Why a call may not be made while something is captured; then the captures that it breaks are invalid.
+  int32_t captureRefusal(const Request& request, const Caller& caller);
+  ThreadCapture exchangeMode(const Caller& caller, ThreadCapture mode);
+  int32_t beginCapture(const Request& request, const Caller& caller);
+  int32_t endCapture(const Request& request, const Caller& caller, uint64_t& graph);
+  struct CaptureState {
+    CaptureStatus status = CaptureStatus::None;
+    uint64_t capture = 0;
+    std::vector<uint64_t> handles;  // the graph, and the nodes on which the next one depends
+  };
+  CaptureState captureState(uint64_t stream);
+  // -- launches.cc
+  Graphs& graphs() { return graphs_; }
+  int32_t launchGraph(const Request& request, uint64_t process);
+  // The parameters of a node from the next launch on.
+  int32_t setNode(const Request& request, Work work);
+  Graphs::Update updateGraph(const Request& request);
+
   Communicators& communicators() { return communicators_; }
   // Enqueues the calls of one rank, one of them or a group's. Returns a CommunicatorResult.
   int32_t post(const Request& request, uint64_t process, std::vector<CollectiveCall> calls);
@@ -88,11 +103,24 @@ class Devices {
 
  private:
   struct Queued {
-    std::shared_ptr<Operation> operation;
-    Work work;
-    Mark awaited;  // of a Wait
+    Task task;
+    Mark awaited;  // of a Wait or a Graph
     Clock host;    // what the host knew to have ended
     Time due;
+  };
+  struct Capture {
+    uint64_t id = 0;
+    Caller caller;
+    uint64_t origin = 0;  // stream
+    ThreadCapture mode = ThreadCapture::Global;
+    bool isInvalid = false;
+    bool hasEnded = false;
+    uint64_t graph = 0;
+  };
+  struct Event {
+    Mark mark;                         // null: never recorded
+    std::shared_ptr<Capture> capture;  // in which it was recorded last
+    std::vector<size_t> nodes;         // of the graph that it stands for
   };
   struct Stream {
     uint32_t device = 0;
@@ -103,6 +131,8 @@ class Devices {
     Clock clock;  // of what has run
     std::shared_ptr<Operation> last;
     std::deque<Queued> queue;
+    std::shared_ptr<Capture> capture;
+    std::vector<size_t> dependencies;  // of the next node
   };
 
   std::shared_ptr<Operation> append(uint64_t stream, uint64_t process, const std::string& name, Work work,
@@ -112,32 +142,52 @@ class Devices {
   std::optional<Time> nextOf(const Stream& stream) const;
   void begin(Stream& stream, Queued& next);
   void end(Stream& stream);
-  void run(Stream& stream, Queued& next);
+  void run(uint32_t device, const Task& task);
+  // -- captures.cc
+  int32_t capture(Stream& stream, const Request& request, const std::string& name, Work work);
+  int32_t joinCapture(Stream& stream, const Event& event, bool isLegacy);
+  size_t addNode(Capture& capture, uint32_t device, std::string name, Work work, std::vector<size_t> dependencies);
+  static int32_t invalidate(Capture& capture, int32_t status);  // returns the status
+  // Posts the calls of a rank into a graph; a CommunicatorResult.
+  int32_t captureCalls(const Request& request, const std::vector<CollectiveCall>& calls);
+  std::vector<HeldAddress> addressesOf(const Work& work) const;
+  // -- launches.cc
+  std::string staleAddress(const Node& node);
+  void postCalls(const std::shared_ptr<GraphRun>& run, size_t step, const CapturedCalls& captured);
+  void advance(Stream& stream, Queued& next);
+  void makeReady(GraphRun& run, size_t step);
+  void endStep(const std::shared_ptr<GraphRun>& run, size_t step, Clock after);
   // -- collectives.cc
   void proceed(Stream& stream, Queued& next);
+  void finishDue(Posted& posted);
+  void leaveResults(const Posted& posted, const std::shared_ptr<Operation>& operation);
   void start(Posted& posted);
   void carryOut(Exchange& exchange);
   void finish(RankCall& call);
   void endPosted(Posted& posted);
-  void copy(const Queued& q);
-  void launch(const Queued& q, Memory& memory);
-  void multiply(const Queued& q, const Memory& memory);
+  void copy(const Task& task);
+  void launch(const Task& task, Memory& memory);
+  void multiply(const Task& task, const Memory& memory);
   // Reports bytes that are not allocated, have not been written, or are touched by another operation without an order.
   bool access(uint64_t begin, uint64_t bytes, bool writes, const std::shared_ptr<const Operation>& by);
   void report(const Operation& by, const std::string& what);
-  Memory* memoryOf(uint64_t address);
+  Memory* memoryOf(uint64_t address) const;
 
   Options options_;
   std::vector<std::unique_ptr<Memory>> memories_;
   std::map<uint64_t, Stream> streams_;
-  std::map<uint64_t, Mark> events_;  // null: never recorded
+  std::map<uint64_t, Event> events_;
   std::map<uint64_t, Kernel> functions_;
   std::map<std::string, uint64_t> functionsByText_;
   std::map<uint64_t, Clock> hosts_;  // by process: what it knows to have ended
   Accesses accesses_;
   Communicators communicators_;
+  Graphs graphs_;
+  std::map<uint64_t, std::shared_ptr<Capture>> captures_;  // that have not ended
+  std::map<uint64_t, ThreadCapture> modes_;                // by thread, unless Global
+  uint64_t lastCapture_ = 0;
   std::mt19937_64 random_;
-  uint64_t lastHandle_ = 0;
+  uint64_t lastHandle_ = 2;  // numbers up to it are CU_STREAM_LEGACY and CU_STREAM_PER_THREAD
   std::vector<std::string> reports_;
 };
 

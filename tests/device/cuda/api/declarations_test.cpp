@@ -40,6 +40,10 @@ requires(sizeof...(P) == sizeof...(Q)) constexpr bool callsAs<R (*)(P...), S (*)
 #include <cuda.h>
 #include <nvrtc.h>
 
+// The header of CUDA 13 declares a newer version alone.
+extern "C" CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
+                                                      const CUgraphNode**, size_t*);
+
 namespace meshfuse {
 namespace {
 
@@ -61,6 +65,33 @@ EXPECT_VALUE(cuda::Result::InvalidHandle, CUDA_ERROR_INVALID_HANDLE);
 EXPECT_VALUE(cuda::Result::NotFound, CUDA_ERROR_NOT_FOUND);
 EXPECT_VALUE(cuda::Result::NotReady, CUDA_ERROR_NOT_READY);
 EXPECT_VALUE(cuda::Result::LaunchFailed, CUDA_ERROR_LAUNCH_FAILED);
+EXPECT_VALUE(cuda::Result::CaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+EXPECT_VALUE(cuda::Result::CaptureInvalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+EXPECT_VALUE(cuda::Result::CaptureMerge, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+EXPECT_VALUE(cuda::Result::CaptureUnmatched, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+EXPECT_VALUE(cuda::Result::CaptureUnjoined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+EXPECT_VALUE(cuda::Result::CaptureIsolation, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+EXPECT_VALUE(cuda::Result::CaptureImplicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+EXPECT_VALUE(cuda::Result::CapturedEvent, CUDA_ERROR_CAPTURED_EVENT);
+EXPECT_VALUE(cuda::Result::CaptureWrongThread, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+EXPECT_VALUE(cuda::Result::GraphUpdateFailed, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+EXPECT_VALUE(cuda::CaptureMode::Global, CU_STREAM_CAPTURE_MODE_GLOBAL);
+EXPECT_VALUE(cuda::CaptureMode::ThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+EXPECT_VALUE(cuda::CaptureMode::Relaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
+EXPECT_VALUE(cuda::CaptureStatus::None, CU_STREAM_CAPTURE_STATUS_NONE);
+EXPECT_VALUE(cuda::CaptureStatus::Active, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+EXPECT_VALUE(cuda::CaptureStatus::Invalidated, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+EXPECT_VALUE(cuda::NodeType::Kernel, CU_GRAPH_NODE_TYPE_KERNEL);
+EXPECT_VALUE(cuda::NodeType::Copy, CU_GRAPH_NODE_TYPE_MEMCPY);
+EXPECT_VALUE(cuda::NodeType::Fill, CU_GRAPH_NODE_TYPE_MEMSET);
+EXPECT_VALUE(cuda::UpdateResult::Success, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+EXPECT_VALUE(cuda::UpdateResult::Error, CU_GRAPH_EXEC_UPDATE_ERROR);
+EXPECT_VALUE(cuda::UpdateResult::TopologyChanged, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+EXPECT_VALUE(cuda::UpdateResult::NodeTypeChanged, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
+EXPECT_VALUE(cuda::UpdateResult::ParametersChanged, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+EXPECT_VALUE(cuda::UpdateResult::NotSupported, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+EXPECT_VALUE(cuda::UpdateResult::FunctionChanged, CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE);
+EXPECT_VALUE(cuda::UpdateResult::AttributesChanged, CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED);
 EXPECT_VALUE(cuda::PoolAttribute::ReleaseThreshold, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 EXPECT_VALUE(cuda::PoolAttribute::UsedNow, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
 EXPECT_VALUE(cuda::PoolAttribute::UsedMost, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
@@ -112,6 +143,56 @@ static_assert(offsetof(cuda::PoolProperties, location) == offsetof(CUmemPoolProp
 static_assert(offsetof(cuda::PoolProperties, windowsSecurity) == offsetof(CUmemPoolProps, win32SecurityAttributes));
 static_assert(offsetof(cuda::PoolProperties, mostBytes) == offsetof(CUmemPoolProps, maxSize));
 static_assert(offsetof(cuda::PoolProperties, usage) == offsetof(CUmemPoolProps, usage));
+
+#define EXPECT_PLACE(ours, own, theirs, its)                          \
+  static_assert(offsetof(cuda::ours, own) == offsetof(theirs, its) && \
+                passesAs<decltype(cuda::ours{}.own), decltype(theirs{}.its)>)
+static_assert(sizeof(cuda::KernelNodeParameters) == sizeof(CUDA_KERNEL_NODE_PARAMS_v2));
+EXPECT_PLACE(KernelNodeParameters, function, CUDA_KERNEL_NODE_PARAMS_v2, func);
+EXPECT_PLACE(KernelNodeParameters, gridX, CUDA_KERNEL_NODE_PARAMS_v2, gridDimX);
+EXPECT_PLACE(KernelNodeParameters, gridZ, CUDA_KERNEL_NODE_PARAMS_v2, gridDimZ);
+EXPECT_PLACE(KernelNodeParameters, blockX, CUDA_KERNEL_NODE_PARAMS_v2, blockDimX);
+EXPECT_PLACE(KernelNodeParameters, blockZ, CUDA_KERNEL_NODE_PARAMS_v2, blockDimZ);
+EXPECT_PLACE(KernelNodeParameters, sharedBytes, CUDA_KERNEL_NODE_PARAMS_v2, sharedMemBytes);
+EXPECT_PLACE(KernelNodeParameters, parameters, CUDA_KERNEL_NODE_PARAMS_v2, kernelParams);
+EXPECT_PLACE(KernelNodeParameters, extra, CUDA_KERNEL_NODE_PARAMS_v2, extra);
+EXPECT_PLACE(KernelNodeParameters, kernel, CUDA_KERNEL_NODE_PARAMS_v2, kern);
+EXPECT_PLACE(KernelNodeParameters, context, CUDA_KERNEL_NODE_PARAMS_v2, ctx);
+static_assert(sizeof(cuda::CopyNodeParameters) == sizeof(CUDA_MEMCPY3D));
+EXPECT_PLACE(CopyNodeParameters, fromX, CUDA_MEMCPY3D, srcXInBytes);
+EXPECT_PLACE(CopyNodeParameters, fromY, CUDA_MEMCPY3D, srcY);
+EXPECT_PLACE(CopyNodeParameters, fromZ, CUDA_MEMCPY3D, srcZ);
+EXPECT_PLACE(CopyNodeParameters, fromLevel, CUDA_MEMCPY3D, srcLOD);
+EXPECT_PLACE(CopyNodeParameters, fromType, CUDA_MEMCPY3D, srcMemoryType);
+EXPECT_PLACE(CopyNodeParameters, fromHost, CUDA_MEMCPY3D, srcHost);
+EXPECT_PLACE(CopyNodeParameters, fromDevice, CUDA_MEMCPY3D, srcDevice);
+EXPECT_PLACE(CopyNodeParameters, fromArray, CUDA_MEMCPY3D, srcArray);
+EXPECT_PLACE(CopyNodeParameters, fromPitch, CUDA_MEMCPY3D, srcPitch);
+EXPECT_PLACE(CopyNodeParameters, fromHeight, CUDA_MEMCPY3D, srcHeight);
+EXPECT_PLACE(CopyNodeParameters, toX, CUDA_MEMCPY3D, dstXInBytes);
+EXPECT_PLACE(CopyNodeParameters, toY, CUDA_MEMCPY3D, dstY);
+EXPECT_PLACE(CopyNodeParameters, toZ, CUDA_MEMCPY3D, dstZ);
+EXPECT_PLACE(CopyNodeParameters, toLevel, CUDA_MEMCPY3D, dstLOD);
+EXPECT_PLACE(CopyNodeParameters, toType, CUDA_MEMCPY3D, dstMemoryType);
+EXPECT_PLACE(CopyNodeParameters, toHost, CUDA_MEMCPY3D, dstHost);
+EXPECT_PLACE(CopyNodeParameters, toDevice, CUDA_MEMCPY3D, dstDevice);
+EXPECT_PLACE(CopyNodeParameters, toArray, CUDA_MEMCPY3D, dstArray);
+EXPECT_PLACE(CopyNodeParameters, toPitch, CUDA_MEMCPY3D, dstPitch);
+EXPECT_PLACE(CopyNodeParameters, toHeight, CUDA_MEMCPY3D, dstHeight);
+EXPECT_PLACE(CopyNodeParameters, width, CUDA_MEMCPY3D, WidthInBytes);
+EXPECT_PLACE(CopyNodeParameters, height, CUDA_MEMCPY3D, Height);
+EXPECT_PLACE(CopyNodeParameters, depth, CUDA_MEMCPY3D, Depth);
+static_assert(sizeof(cuda::FillNodeParameters) == sizeof(CUDA_MEMSET_NODE_PARAMS));
+EXPECT_PLACE(FillNodeParameters, to, CUDA_MEMSET_NODE_PARAMS, dst);
+EXPECT_PLACE(FillNodeParameters, pitch, CUDA_MEMSET_NODE_PARAMS, pitch);
+EXPECT_PLACE(FillNodeParameters, value, CUDA_MEMSET_NODE_PARAMS, value);
+EXPECT_PLACE(FillNodeParameters, elementBytes, CUDA_MEMSET_NODE_PARAMS, elementSize);
+EXPECT_PLACE(FillNodeParameters, width, CUDA_MEMSET_NODE_PARAMS, width);
+EXPECT_PLACE(FillNodeParameters, height, CUDA_MEMSET_NODE_PARAMS, height);
+static_assert(sizeof(cuda::UpdateInfo) == sizeof(CUgraphExecUpdateResultInfo));
+EXPECT_PLACE(UpdateInfo, result, CUgraphExecUpdateResultInfo, result);
+EXPECT_PLACE(UpdateInfo, node, CUgraphExecUpdateResultInfo, errorNode);
+EXPECT_PLACE(UpdateInfo, from, CUgraphExecUpdateResultInfo, errorFromNode);
 
 // The members of a union lie at its start, as clusterDim must.
 TEST(CudaDeclarations, AgreeWithTheHeaders) {
