@@ -70,6 +70,15 @@ class Event {
   virtual ~Event() = default;
 };
 
+// Work of a queue that was recorded once, and runs at the cost of one call.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Later replays make launch number `number` of the recording, counted from 0, with these slots and this many parts. The kernel is the
+  // recorded one.
+  virtual void relaunch(int64_t number, const Launch& launch) = 0;
+};
+
 // Work of a device, in the order of the calls. A call may return before its work has ended; an error of the work is thrown by the call or by
 // the next wait(), and later work may not run. A kernel that refuses an index reads index 0 in its place, and later work runs: the first
 // RefusedIndexError is thrown, unless other work fails. The call copies slots, operands, pieces and names; kernels, routines, memory,
@@ -88,6 +97,11 @@ class Queue {
   virtual void record(Event& event) = 0;
   // Later work of this queue begins when the work before the event has ended; at once if the event was never recorded.
   virtual void waitFor(const Event& event) = 0;
+  virtual bool canCapture() const { return false; }
+  // If it can: calls work(), which makes calls of this queue. They do not run, they are recorded. Null if the device cannot record them.
+  virtual std::unique_ptr<Recording> capture(const std::function<void()>& /*work*/) { return nullptr; }
+  // Runs the recorded work, with the addresses that it had or that relaunch() gave it. The recording stays until the work has ended.
+  virtual void replay(Recording& /*recording*/) {}
   // As those of DeviceMemory, for the work of this queue alone.
   virtual void orderBefore(GpuStream stream);
   virtual void orderAfter(GpuStream stream);

@@ -51,6 +51,13 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   failsTogether_ = p.overlap.allowed || isAsynchronous_;
   endsTogether_ = p.overlap.endsTogether && failsTogether_;
   openLanes(communicator);
+  if (queue_.canCapture()) {
+    replays_ = replaysOf(p);
+    replayAt_.assign(p.steps.size(), -1);
+    for (const int64_t k : indices(replays_)) {
+      replayAt_[replays_[k].begin()] = k;
+    }
+  }
   sayingMemory(p, [&] {
     if (p.arenaBytes > 0) {
       const bool sharesArena = p.communicates && p.device->isHostMemory();
@@ -156,10 +163,8 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       }
     }
     if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
-      for (int64_t i = 0; i < std::ssize(program_->steps); i++) {
-        if (i != options.skipStep) {
-          execute(i, direct_, inputs);
-        }
+      for (int64_t i = 0; i < std::ssize(program_->steps);) {
+        i = i == options.skipStep ? i + 1 : put(i, direct_, inputs);
       }
       finish(options);
       return direct_.end();
@@ -202,10 +207,8 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
   if (options.profile != nullptr) {
     options.profile->assign(program_->steps.size(), {});
   }
-  for (const int64_t i : indices(program_->steps)) {
-    if (i != options.skipStep) {
-      issue(i, inputs, options);
-    }
+  for (int64_t i = 0; i < std::ssize(program_->steps);) {
+    i = i == options.skipStep ? i + 1 : isAsynchronous_ ? post(i, inputs, options) : issue(i, inputs, options);
   }
   runDelayed(inputs, options, std::ssize(delayed_));
   for (const int64_t i : indices(inFlight_)) {
@@ -218,7 +221,7 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
   }
 }
 
-void Binding::post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
+int64_t Binding::post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
   const Step& step = program_->steps[number];
   CommPath& path = isOfDevice(step) ? direct_ : carrier();
   for (const int64_t earlier : step.order.waits) {
@@ -227,10 +230,18 @@ void Binding::post(int64_t number, std::span<const Argument> inputs, const Execu
     }
   }
   const bool watched = options.verify || options.profile != nullptr;
-  heed([&] { watched ? executeWatched(number, path, inputs, options) : execute(number, path, inputs); });
-  if (events_[number] != nullptr) {
-    path.queue().record(*events_[number]);
+  int64_t next = number + 1;
+  heed([&] {
+    if (watched) {
+      executeWatched(number, path, inputs, options);
+    } else {
+      next = put(number, path, inputs);
+    }
+  });
+  if (events_[next - 1] != nullptr) {
+    path.queue().record(*events_[next - 1]);
   }
+  return next;
 }
 
 void Binding::finish() {
@@ -256,10 +267,7 @@ void Binding::finish(const ExecuteOptions& options) {
   }
 }
 
-void Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
-  if (isAsynchronous_) {
-    return post(number, inputs, options);
-  }
+int64_t Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
   const Step& step = program_->steps[number];
   for (const int64_t earlier : step.order.waits) {
     await(earlier, inputs, options);
@@ -267,7 +275,7 @@ void Binding::issue(int64_t number, std::span<const Argument> inputs, const Exec
   const bool watched = options.verify || options.profile != nullptr;
   if (step.order.queue == 0) {
     heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
-    return;
+    return number + 1;
   }
   const bool beside = step.runsBeside && !options.verify && options.skipStep < 0;
   if (!beside || options.collectives != CollectivesRun::OnThreads || calls_ == nullptr) {
@@ -275,7 +283,7 @@ void Binding::issue(int64_t number, std::span<const Argument> inputs, const Exec
     if (!beside || options.collectives != CollectivesRun::WhenAwaited) {
       runDelayed(inputs, options, std::ssize(delayed_));
     }
-    return;
+    return number + 1;
   }
   heed([this] { queue_.wait(); });  // its operand is complete
   CommPath& lane = lanes_[step.order.queue - 1];
@@ -288,6 +296,7 @@ void Binding::issue(int64_t number, std::span<const Argument> inputs, const Exec
       throw;
     }
   });
+  return number + 1;
 }
 
 void Binding::runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count) {
@@ -425,7 +434,20 @@ void Binding::execute(int64_t number, CommPath& path, std::span<const Argument> 
   }
 }
 
-void Binding::launch(const Step& step, int64_t number) {
+int64_t Binding::put(int64_t number, CommPath& path, std::span<const Argument> inputs) {
+  if (replays_.empty() || replayAt_[number] < 0) {
+    execute(number, path, inputs);
+    return number + 1;
+  }
+  Replay& replay = replays_[replayAt_[number]];
+  replay.run(
+      queue_, pointers_, [this, &inputs](int64_t i) { execute(i, direct_, inputs); },
+      [this](int64_t i) { return launchOf(i); });
+  return replay.end();
+}
+
+Launch Binding::launchOf(int64_t number) {
+  const Step& step = program_->steps[number];
   const LaunchPlan& l = step.launch;
   std::vector<uint64_t>& slots = slots_[number];
   for (int64_t k = 0; k < std::ssize(l.tensors); k++) {
@@ -433,18 +455,22 @@ void Binding::launch(const Step& step, int64_t number) {
       slots[k] = std::bit_cast<uint64_t>(pointers_[l.tensors[k]]);
     }
   }
+  return {.kernel = *l.kernel,
+          .name = step.name,
+          .slots = slots,
+          .parts = l.parts,
+          .scratch = scratch_.get(),
+          .scratchBytes = program_->scratchBytes,
+          .checksIndices = l.checksIndices};
+}
+
+void Binding::launch(const Step& step, int64_t number) {
   for (const int64_t k : indices(step.workspaces)) {
     if (step.workspaces[k].zeroed) {
       queue_.clear(workspace(step, k), step.workspaces[k].bytes);
     }
   }
-  queue_.launch({.kernel = *l.kernel,
-                 .name = step.name,
-                 .slots = slots,
-                 .parts = l.parts,
-                 .scratch = scratch_.get(),
-                 .scratchBytes = program_->scratchBytes,
-                 .checksIndices = l.checksIndices});
+  queue_.launch(launchOf(number));
 }
 
 StridedElements Binding::elements(int64_t tensor) const {

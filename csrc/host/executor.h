@@ -19,6 +19,7 @@
 
 #include "host/comm_path.h"
 #include "host/program.h"
+#include "host/replay.h"
 #include "host/scalars.h"
 #include "multidevice/transport/call_queue.h"
 #include "multidevice/transport/communicator.h"
@@ -88,7 +89,8 @@ class Binding {
   // Waits for all ranks, which must run the same program.
   void meet(Communicator& communicator, std::string_view where) const;
   void runSteps(std::span<const Argument> inputs, const ExecuteOptions& options);
-  void issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
+  // Puts a step where it runs on a device whose collectives the host makes. Returns the number of the next step.
+  int64_t issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   // Work of the device. If it refuses an index in a program whose ranks end together, the program goes on with index 0, because the other
   // ranks wait for its collectives; the error follows at the end.
   template <class Work>
@@ -98,8 +100,8 @@ class Binding {
   void runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count);
   void waitForPosted(int64_t number);
   void openLanes(Communicator& communicator);
-  // Puts a step on its queue of the device.
-  void post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
+  // Puts a step, or a piece that is replayed, on its queue of the device, after what it waits for there. Returns the number of the next step.
+  int64_t post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   // Returns when all work of the device has ended.
   void finish();
   // Returns as the options say.
@@ -112,6 +114,10 @@ class Binding {
   void bindScalars(std::span<const Argument> inputs);
   void execute(int64_t number, CommPath& path, std::span<const Argument> inputs);
   void launch(const Step& step, int64_t number);
+  // The launch of a step, with the addresses of this call.
+  Launch launchOf(int64_t number);
+  // Puts the step, or the piece that is replayed and begins with it, on its queue. Returns the number of the next step.
+  int64_t put(int64_t number, CommPath& path, std::span<const Argument> inputs);
   void reference(const Step& step, std::span<const Argument> inputs);
   void compareWithReference(const Step& step, std::span<const Argument> inputs) const;
   std::vector<Argument> referenceInputs(const Step& step, std::span<const Argument> inputs) const;
@@ -129,6 +135,8 @@ class Binding {
   Queue& queue_;                                            // of that path: all work of the device
   CallQueue* calls_ = nullptr;                              // null: the communicator has no lanes
   std::vector<CommPath> lanes_;                             // of the program's teams; one for all if asynchronous
+  std::vector<Replay> replays_;                             // if the queue captures
+  std::vector<int64_t> replayAt_;                           // by step: number of the replay that begins with it, or -1
   std::vector<std::unique_ptr<Event>> events_;              // by step: after it, if another queue waits for it
   std::vector<std::optional<CallQueue::Handle>> inFlight_;  // by step: posted and not waited for
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none

@@ -50,7 +50,10 @@ class CudaDevice final : public Device {
   void read(void* host, const void* memory, int64_t bytes) override { memory_->read(host, memory, bytes); }
   void write(void* memory, const void* host, int64_t bytes) override { memory_->write(memory, host, bytes); }
   void expectOwn(const void* address) const override { memory_->expectOwn(address); }
-  void settle() override { memory_->settle(); }
+  void settle() override {
+    const auto lock = queues_.withoutCaptures();
+    memory_->settle();
+  }
   void orderBefore(GpuStream stream) override {
     const CurrentContext current(context_);
     queues_.orderBefore(static_cast<cuda::Stream>(stream.handle));

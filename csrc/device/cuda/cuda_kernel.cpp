@@ -44,7 +44,8 @@ CudaLaunchShape CudaKernel::shapeFor(std::span<const uint64_t> slots) const {
           .sharedBytes = source_.sharedBytes.evaluate(sizeOf)};
 }
 
-void CudaKernel::launch(std::span<const uint64_t> slots, RefusedIndexRecord* refused, cuda::Stream stream) const {
+template <class Use>
+void CudaKernel::withArguments(std::span<const uint64_t> slots, RefusedIndexRecord* refused, const Use& use) const {
   std::array<uint64_t, 64> few;
   std::vector<uint64_t> many;
   const size_t count = slots.size() + (refused != nullptr ? 1 : 0);
@@ -61,7 +62,20 @@ void CudaKernel::launch(std::span<const uint64_t> slots, RefusedIndexRecord* ref
     own[count - 1] = std::bit_cast<uint64_t>(refused);
     all = own.first(count);
   }
-  module_.launch(knownShape_ ? *knownShape_ : shapeFor(all), all, stream);
+  use(knownShape_ ? *knownShape_ : shapeFor(all), all);
+}
+
+void CudaKernel::launch(std::span<const uint64_t> slots, RefusedIndexRecord* refused, cuda::Stream stream) const {
+  withArguments(slots, refused, [&](const CudaLaunchShape& shape, std::span<const uint64_t> all) {
+    module_.launch(shape, all, stream);
+  });
+}
+
+void CudaKernel::set(cuda::GraphExec graph, cuda::GraphNode node, std::span<const uint64_t> slots,
+                     RefusedIndexRecord* refused) const {
+  withArguments(slots, refused, [&](const CudaLaunchShape& shape, std::span<const uint64_t> all) {
+    module_.set(graph, node, shape, all);
+  });
 }
 
 }  // namespace meshfuse

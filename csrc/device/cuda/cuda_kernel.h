@@ -20,8 +20,14 @@ class CudaKernel final : public Kernel {
   // Asynchronous, in the context that is current; allocates nothing for up to 64 slots. slots: those of a Launch. refused: the address of a RefusedIndexRecord, for a kernel that
   // checks indices.
   void launch(std::span<const uint64_t> slots, RefusedIndexRecord* refused, cuda::Stream stream) const;
+  // Later launches of the graph launch the kernel of this node with these slots.
+  void set(cuda::GraphExec graph, cuda::GraphNode node, std::span<const uint64_t> slots,
+           RefusedIndexRecord* refused) const;
 
  private:
+  // Calls use(shape, all slots).
+  template <class Use>
+  void withArguments(std::span<const uint64_t> slots, RefusedIndexRecord* refused, const Use& use) const;
   CudaLaunchShape shapeFor(std::span<const uint64_t> slots) const;
 
   const CudaSource source_;

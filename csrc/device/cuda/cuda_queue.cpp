@@ -1,5 +1,6 @@
 #include "device/cuda/cuda_queue.h"
 
+#include <algorithm>
 #include <bit>
 #include <span>
 #include <utility>
@@ -29,8 +30,8 @@ CudaQueue::~CudaQueue() {
     const CurrentContext current(context_);
     driverLibrary().streamSynchronize(stream_.get());
     queues_.remove(stream_.get());
-    for (const Checked& c : checked_) {
-      driverLibrary().pinnedFree(c.record);
+    for (const CheckedLaunch& c : checked_) {
+      freeRecord(c);
     }
   } catch (const DeviceError&) {  // the device is gone, and the queue with it
   }
@@ -41,12 +42,9 @@ RefusedIndexRecord* CudaQueue::recordFor(std::string_view name) {
     wait();
   }
   if (checkedLaunches_ == std::ssize(checked_)) {
-    void* memory = nullptr;
-    succeed(loadedDriver().pinnedAllocate(&memory, sizeof(RefusedIndexRecord), cuda::kPortableMemory), "cuMemHostAlloc",
-            "{}", name);
-    checked_.push_back({.record = static_cast<RefusedIndexRecord*>(memory)});
+    checked_.push_back(makeCheckedLaunch());
   }
-  Checked& next = checked_[checkedLaunches_++];
+  CheckedLaunch& next = checked_[checkedLaunches_++];
   next.name = name;
   *next.record = {};
   return next.record;
@@ -54,6 +52,9 @@ RefusedIndexRecord* CudaQueue::recordFor(std::string_view name) {
 
 void CudaQueue::launch(const Launch& l) {
   const CurrentContext current(context_);
+  if (recording_ != nullptr) {
+    return recording_->launch(l, stream_.get());
+  }
   RefusedIndexRecord* const record = l.checksIndices ? recordFor(l.name) : nullptr;
   last_ = l.name;
   static_cast<const CudaKernel&>(l.kernel).launch(l.slots, record, stream_.get());
@@ -99,10 +100,14 @@ void CudaQueue::copyElements(const StridedElements& to, const StridedElements& f
     return copy(to.data, from.data, {&whole, 1});
   }
   const CurrentContext current(context_);
-  copies_.push_back(copyKernel_(to, from));
   const uint64_t slots[] = {std::bit_cast<uint64_t>(from.data), std::bit_cast<uint64_t>(to.data)};
+  std::shared_ptr<const CudaKernel> kernel = copyKernel_(to, from);
+  kernel->launch(slots, nullptr, stream_.get());
+  if (recording_ != nullptr) {
+    return recording_->keep(std::move(kernel));
+  }
   last_ = "copy of elements";
-  copies_.back()->launch(slots, nullptr, stream_.get());
+  copies_.push_back(std::move(kernel));
 }
 
 void CudaQueue::record(Event& event) {
@@ -134,16 +139,61 @@ void CudaQueue::poll() {
   }
 }
 
+std::unique_ptr<Recording> CudaQueue::capture(const std::function<void()>& work) {
+  const CurrentContext current(context_);
+  const DriverLibrary& d = loadedDriver();
+  recording_ = std::make_unique<CudaRecording>(context_);
+  const CudaStreams::Capture capture(queues_, stream_.get());  // other threads leave the stream alone
+  succeed(d.streamBeginCapture(stream_.get(), cuda::CaptureMode::Relaxed), "cuStreamBeginCapture", "{}",
+          context_.name());
+  cuda::Graph graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    recording_ = nullptr;
+    if (d.streamEndCapture(stream_.get(), &graph) == cuda::Result::Success) {
+      d.graphDestroy(graph);
+    }
+    throw;
+  }
+  std::unique_ptr<CudaRecording> made = std::move(recording_);
+  succeed(d.streamEndCapture(stream_.get(), &graph), "cuStreamEndCapture", "{}", context_.name());
+  if (!made->finish(graph)) {
+    return nullptr;
+  }
+  return made;
+}
+
+void CudaQueue::replay(Recording& recording) {
+  const CurrentContext current(context_);
+  auto& own = static_cast<CudaRecording&>(recording);
+  last_ = own.last();
+  own.replay(stream_.get());
+  if (!own.checked().empty() && std::ranges::find(replayed_, &own) == replayed_.end()) {
+    replayed_.push_back(&own);
+  }
+}
+
+void CudaQueue::throwRefused(std::span<CheckedLaunch> launches) {
+  for (CheckedLaunch& c : launches) {
+    const RefusedIndexRecord found = std::exchange(*c.record, RefusedIndexRecord());
+    if (found.taken != 0) {
+      throwRefusedIndex(c.name, found.index, found.extent);
+    }
+  }
+}
+
 void CudaQueue::wait() {
   const CurrentContext current(context_);
   const int64_t launches = std::exchange(checkedLaunches_, 0);
   succeed(loadedDriver().streamSynchronize(stream_.get()), "cuStreamSynchronize", "{}, whose last step was {},",
           context_.name(), last_);
   copies_.clear();
-  for (const Checked& c : std::span(checked_).first(launches)) {
-    if (c.record->taken != 0) {
-      throwRefusedIndex(c.name, c.record->index, c.record->extent);
-    }
+  throwRefused(std::span(checked_).first(launches));
+  while (!replayed_.empty()) {
+    CudaRecording* const recording = replayed_.back();
+    replayed_.pop_back();
+    throwRefused(recording->checked());
   }
 }
 

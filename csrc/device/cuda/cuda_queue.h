@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "device/cuda/cuda_kernel.h"
+#include "device/cuda/cuda_recording.h"
 #include "device/cuda/driver/stream_queue.h"
 #include "device/cuda/driver/streams.h"
 #include "device/device.h"
@@ -36,6 +38,9 @@ class CudaQueue final : public StreamQueue {
   void copyElements(const StridedElements& to, const StridedElements& from) override;
   void record(Event& event) override;
   void waitFor(const Event& event) override;
+  bool canCapture() const override { return true; }
+  std::unique_ptr<Recording> capture(const std::function<void()>& work) override;
+  void replay(Recording& recording) override;
   void orderBefore(GpuStream stream) override;
   void orderAfter(GpuStream stream) override;
   void wait() override;
@@ -44,20 +49,20 @@ class CudaQueue final : public StreamQueue {
   cuda::Stream stream() const override { return stream_.get(); }
 
  private:
-  struct Checked {
-    std::string name;                      // of the step
-    RefusedIndexRecord* record = nullptr;  // pinned
-  };
+  // A record for the launch of a step.
   RefusedIndexRecord* recordFor(std::string_view name);
+  static void throwRefused(std::span<CheckedLaunch> launches);
 
   const CudaContext& context_;
   CudaStreams& queues_;
   const CopyKernel copyKernel_;
   CudaStream stream_;
-  const CudaEvent shared_;        // where this stream and one of the caller meet
-  std::string last_ = "nothing";  // the step that was launched last
-  std::vector<Checked> checked_;  // launches since the last wait, then records without a launch
+  const CudaEvent shared_;              // where this stream and one of the caller meet
+  std::string last_ = "nothing";        // the step that was launched last
+  std::vector<CheckedLaunch> checked_;  // since the last wait, then free ones
   int64_t checkedLaunches_ = 0;
+  std::unique_ptr<CudaRecording> recording_;               // while work is recorded
+  std::vector<CudaRecording*> replayed_;                   // that check indices, since the last wait
   std::vector<std::shared_ptr<const CudaKernel>> copies_;  // in flight
 };
 

@@ -49,9 +49,7 @@ void CudaModule::launch(const CudaLaunchShape& shape, std::span<const uint64_t> 
   if (shape.blocks == 0) {
     return;
   }
-  const DriverLibrary& d = loadedDriver();
-  check(shape.blocks <= std::numeric_limits<int32_t>::max(),
-        "[cuda] kernel {} needs {} blocks, a grid has at most 2147483647; use larger parts", entry_, shape.blocks);
+  expectGrid(shape);
   cuda::LaunchAttribute cluster = {};
   cluster.id = cuda::LaunchAttributeId::ClusterDimension;
   cluster.value.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
@@ -66,7 +64,29 @@ void CudaModule::launch(const CudaLaunchShape& shape, std::span<const uint64_t> 
   config.attributeCount = shape.cluster > 1 ? 1 : 0;
   // The kernel takes the slots as one struct by value.
   void* parameters[] = {const_cast<uint64_t*>(slots.data())};
-  succeed(d.launchKernel(&config, function_, parameters, nullptr), "cuLaunchKernelEx", "kernel {}", entry_);
+  succeed(loadedDriver().launchKernel(&config, function_, parameters, nullptr), "cuLaunchKernelEx", "kernel {}",
+          entry_);
+}
+
+void CudaModule::set(cuda::GraphExec graph, cuda::GraphNode node, const CudaLaunchShape& shape,
+                     std::span<const uint64_t> slots) const {
+  expectGrid(shape);
+  void* parameters[] = {const_cast<uint64_t*>(slots.data())};
+  cuda::KernelNodeParameters parameter = {};
+  parameter.function = function_;
+  parameter.gridX = static_cast<unsigned>(shape.blocks);
+  parameter.gridY = parameter.gridZ = 1;
+  parameter.blockX = static_cast<unsigned>(shape.threads);
+  parameter.blockY = parameter.blockZ = 1;
+  parameter.sharedBytes = static_cast<unsigned>(shape.sharedBytes);
+  parameter.parameters = parameters;
+  succeed(loadedDriver().graphSetKernelNode(graph, node, &parameter), "cuGraphExecKernelNodeSetParams", "kernel {}",
+          entry_);
+}
+
+void CudaModule::expectGrid(const CudaLaunchShape& shape) const {
+  check(shape.blocks <= std::numeric_limits<int32_t>::max(),
+        "[cuda] kernel {} needs {} blocks, a grid has at most 2147483647; use larger parts", entry_, shape.blocks);
 }
 
 }  // namespace meshfuse

@@ -32,8 +32,13 @@ class CudaModule {
   // Asynchronous, in a context that is current; threads may call it at the same time. A grid without blocks does nothing. `slots` are copied
   // before the call returns.
   void launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, cuda::Stream stream) const;
+  // Later launches of the graph launch the kernel of this node so.
+  void set(cuda::GraphExec graph, cuda::GraphNode node, const CudaLaunchShape& shape,
+           std::span<const uint64_t> slots) const;
 
  private:
+  void expectGrid(const CudaLaunchShape& shape) const;
+
   const CudaContext& context_;
   std::string entry_;
   cuda::Module module_ = nullptr;

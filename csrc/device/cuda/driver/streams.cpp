@@ -60,7 +60,9 @@ void CudaStreams::remove(cuda::Stream stream) {
 void CudaStreams::orderBefore(cuda::Stream later) {
   const std::lock_guard lock(mutex_);
   for (const auto& [stream, event] : own_) {
-    event->record(stream);
+    if (!captured_.contains(stream)) {  // else it has been recorded when the capture began
+      event->record(stream);
+    }
     event->orderBefore(later);
   }
   for (const auto& [stream, event] : arrivals_) {
@@ -76,7 +78,27 @@ void CudaStreams::orderAfter(cuda::Stream earlier) {
   }
   event->record(earlier);
   for (const auto& [stream, ofStream] : own_) {
-    event->orderBefore(stream);
+    if (!captured_.contains(stream)) {  // else it waits when the capture has ended
+      event->orderBefore(stream);
+    }
+  }
+}
+
+CudaStreams::Capture::Capture(CudaStreams& streams, cuda::Stream stream)
+    : streams_(streams), stream_(stream), lock_(streams.captures_) {
+  const std::lock_guard lock(streams_.mutex_);
+  streams_.own_.at(stream)->record(stream);
+  streams_.captured_.insert(stream);
+}
+
+CudaStreams::Capture::~Capture() {
+  const std::lock_guard lock(streams_.mutex_);
+  streams_.captured_.erase(stream_);
+  try {
+    for (const auto& [earlier, event] : streams_.arrivals_) {
+      event->orderBefore(stream_);
+    }
+  } catch (const DeviceError&) {  // the device is gone; the next call says so
   }
 }
 

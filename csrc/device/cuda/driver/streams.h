@@ -4,6 +4,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <shared_mutex>
 
 #include "device/cuda/api/driver.h"
 #include "device/cuda/driver/context.h"
@@ -51,6 +53,22 @@ class CudaStreams {
  public:
   explicit CudaStreams(const CudaContext& context) : context_(context) {}
 
+  // While it lives, the stream is captured into a graph: its earlier work counts, and captured work does not.
+  class Capture {
+   public:
+    Capture(CudaStreams& streams, cuda::Stream stream);
+    ~Capture();
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+
+   private:
+    CudaStreams& streams_;
+    const cuda::Stream stream_;
+    const std::shared_lock<std::shared_mutex> lock_;
+  };
+  // Returns while no stream is captured, with a lock that keeps it so: for calls that a capture forbids.
+  [[nodiscard]] std::unique_lock<std::shared_mutex> withoutCaptures() { return std::unique_lock(captures_); }
+
   void add(cuda::Stream stream);
   void remove(cuda::Stream stream);
   // Work that `later` gets from now on begins when the work that these streams have so far has ended.
@@ -65,6 +83,8 @@ class CudaStreams {
 
   const CudaContext& context_;
   std::mutex mutex_;
+  std::shared_mutex captures_;  // held by each capture
+  std::set<cuda::Stream> captured_;
   Events own_;       // by stream
   Events arrivals_;  // by stream that is not among these: its work that comes before later work of these
 };

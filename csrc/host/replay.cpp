@@ -1,0 +1,117 @@
+#include "host/replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/ranges.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isRecordable(const Step& step) {
+  switch (step.kind) {
+    case HostStepKind::Launch:
+    case HostStepKind::Routine:
+    case HostStepKind::Copy:
+      return step.order.queue == 0;
+    case HostStepKind::Communicate:
+    case HostStepKind::Reference:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+Replay::Replay(const HostProgram& program, int64_t begin, int64_t end) : begin_(begin), end_(end) {
+  for (int64_t i = begin; i < end; i++) {
+    const Step& s = program.steps[i];
+    if (s.kind == HostStepKind::Launch) {
+      launches_.push_back(i);
+      continue;
+    }
+    for (const auto* tensors : {&s.reads, &s.writes}) {
+      for (const int64_t t : *tensors) {
+        if (program.tensors[t].place != Place::Arena) {
+          fixedTensors_.push_back(t);
+        }
+      }
+    }
+  }
+  fixed_.resize(fixedTensors_.size());
+  slots_.resize(launches_.size());
+}
+
+void Replay::run(Queue& queue, const std::vector<void*>& pointers, const std::function<void(int64_t)>& execute,
+                 const std::function<Launch(int64_t)>& launchOf) {
+  bool isAsBefore = std::exchange(hasRun_, true);
+  for (const int64_t k : indices(fixedTensors_)) {
+    void* const address = pointers[fixedTensors_[k]];
+    isAsBefore = std::exchange(fixed_[k], address) == address && isAsBefore;
+  }
+  if (!isAsBefore && recording_ != nullptr) {
+    queue.wait();  // it may be running
+    recording_ = nullptr;
+  }
+  if (isAsBefore && recording_ == nullptr && isRecordable_) {
+    record(queue, execute, launchOf);
+  }
+  if (recording_ == nullptr) {
+    for (int64_t i = begin_; i < end_; i++) {
+      execute(i);
+    }
+    return;
+  }
+  for (const int64_t k : indices(launches_)) {
+    const Launch launch = launchOf(launches_[k]);
+    if (!std::ranges::equal(launch.slots, slots_[k])) {
+      recording_->relaunch(k, launch);
+      slots_[k].assign(launch.slots.begin(), launch.slots.end());
+    }
+  }
+  queue.replay(*recording_);
+}
+
+void Replay::record(Queue& queue, const std::function<void(int64_t)>& execute,
+                    const std::function<Launch(int64_t)>& launchOf) {
+  recording_ = queue.capture([&] {
+    for (int64_t i = begin_; i < end_; i++) {
+      execute(i);
+    }
+  });
+  isRecordable_ = recording_ != nullptr;
+  for (const int64_t k : indices(launches_)) {
+    const Launch launch = launchOf(launches_[k]);
+    slots_[k].assign(launch.slots.begin(), launch.slots.end());
+  }
+}
+
+std::vector<Replay> replaysOf(const HostProgram& program) {
+  std::vector<bool> isAwaited(program.steps.size());  // by another queue
+  for (const Step& s : program.steps) {
+    for (const int64_t earlier : s.order.waits) {
+      isAwaited[earlier] = isAwaited[earlier] || program.steps[earlier].order.queue != s.order.queue;
+    }
+  }
+  std::vector<Replay> replays;
+  int64_t begin = 0;
+  const auto close = [&](int64_t end) {
+    if (end - begin > 1) {
+      replays.emplace_back(program, begin, end);
+    }
+  };
+  for (const int64_t i : indices(program.steps)) {
+    const Step& s = program.steps[i];
+    const bool waits = std::ranges::any_of(
+        s.order.waits, [&](int64_t earlier) { return program.steps[earlier].order.queue != s.order.queue; });
+    if (waits || !isRecordable(s) || (i > begin && isAwaited[i - 1])) {
+      close(i);
+      begin = isRecordable(s) ? i : i + 1;
+    }
+  }
+  close(std::ssize(program.steps));
+  return replays;
+}
+
+}  // namespace meshfuse
