@@ -9,7 +9,7 @@
 
 #include "simgpu/captures.h"
 
-namespace meshfuse {
+namespace meshfuse::capture_rules {
 namespace {
 
 using cuda::CaptureMode;
@@ -418,4 +418,4 @@ TEST(SimulatedCapture, OfAStreamThatIsDestroyedIsFound) {
 }
 
 }  // namespace
-}  // namespace meshfuse
+}  // namespace meshfuse::capture_rules

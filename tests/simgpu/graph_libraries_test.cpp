@@ -9,7 +9,7 @@
 #include "simgpu/collectives.h"
 #include "simgpu/products.h"
 
-namespace meshfuse {
+namespace meshfuse::graph_libraries {
 namespace {
 
 using cuda::CaptureMode;
@@ -330,4 +330,4 @@ TEST_F(SimulatedGraphCollectives, AreNotLaunchedAfterTheirCommunicator) {
 }
 
 }  // namespace
-}  // namespace meshfuse
+}  // namespace meshfuse::graph_libraries

@@ -8,7 +8,7 @@
 
 #include "simgpu/captures.h"
 
-namespace meshfuse {
+namespace meshfuse::graph_order {
 namespace {
 
 using cuda::DevicePointer;
@@ -208,4 +208,4 @@ TEST(SimulatedGraphOrder, AStreamWithALaterLaunchWaits) {
 }
 
 }  // namespace
-}  // namespace meshfuse
+}  // namespace meshfuse::graph_order

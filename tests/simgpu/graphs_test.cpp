@@ -7,7 +7,7 @@
 
 #include "simgpu/captures.h"
 
-namespace meshfuse {
+namespace meshfuse::graphs {
 namespace {
 
 using cuda::DevicePointer;
@@ -434,4 +434,4 @@ TEST(SimulatedGraphs, DoNotHoldMemoryThatIsFreed) {
 }
 
 }  // namespace
-}  // namespace meshfuse
+}  // namespace meshfuse::graphs

@@ -4,7 +4,7 @@ set(stand_ins "${CMAKE_CURRENT_SOURCE_DIR}/simgpu")
 set(emulator "${CMAKE_CURRENT_SOURCE_DIR}/simt")
 add_executable(simgpu_engine ${stand_ins}/engine/main.cc ${stand_ins}/engine/work.cc ${stand_ins}/engine/memory.cc ${stand_ins}/engine/order.cc
   ${stand_ins}/engine/kernels.cc ${stand_ins}/engine/captures.cc ${stand_ins}/engine/graphs.cc
-  ${stand_ins}/engine/launches.cc ${stand_ins}/engine/graph_calls.cc ${stand_ins}/engine/product.cc ${stand_ins}/engine/communicators.cc ${stand_ins}/engine/collectives.cc
+  ${stand_ins}/engine/launches.cc ${stand_ins}/engine/failures.cc ${stand_ins}/engine/graph_calls.cc ${stand_ins}/engine/product.cc ${stand_ins}/engine/communicators.cc ${stand_ins}/engine/collectives.cc
   ${stand_ins}/engine/reduction.cc ${stand_ins}/engine/float16.cc ${stand_ins}/engine/no_sanitizer.cc ${emulator}/device/blocks.cc ${emulator}/host_text.cpp)
 target_compile_definitions(simgpu_engine PRIVATE "SIMGPU_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\"")
 set_target_properties(simgpu_engine PROPERTIES ENABLE_EXPORTS ON)

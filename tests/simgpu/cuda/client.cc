@@ -229,12 +229,17 @@ void endProgram(std::string_view call, std::string_view what) {
 
 namespace {
 
+bool reachesDevice(Call call) {
+  return call != Call::Hello && call != Call::DeviceCount && (call < Call::CommunicatorId || call > Call::CommunicatorDeregister);
+}
+
 ReplyWithBytes exchange(Request& request, std::string_view payload) {
   if (connection.pid != getpid()) {
     const std::lock_guard lock(mutex);
     connectProcess();
   }
   request.payload = payload.size();
+  request.findsItLost = reachesDevice(request.call) && isToFail("lost") ? 1 : 0;
   sendAll(connection.socket, reinterpret_cast<const char*>(&request), sizeof request);
   sendAll(connection.socket, payload.data(), payload.size());
   return receiveReply(request);
@@ -280,18 +285,23 @@ bool isPinned(const void* memory, size_t bytes) {
   return begin + bytes <= it->first + it->second;
 }
 
-bool isToFail(std::string_view kind) {
+uint64_t callToFail(std::string_view kind) {
   const char* const fault = std::getenv("SIMGPU_FAULT");
-  if (fault == nullptr) {
-    return false;
-  }
-  const std::string_view text = fault;
+  const std::string_view text = fault == nullptr ? "" : fault;
   const size_t colon = text.find(':');
-  if (text.substr(0, colon) != kind || colon == std::string_view::npos) {
+  if (colon == std::string_view::npos || text.substr(0, colon) != kind) {
+    return 0;
+  }
+  return std::strtoull(text.substr(colon + 1).data(), nullptr, 10);
+}
+
+bool isToFail(std::string_view kind) {
+  const uint64_t number = callToFail(kind);
+  if (number == 0) {
     return false;
   }
   const std::lock_guard lock(mutex);
-  return ++process.calls[std::string(kind)] == std::strtoull(text.substr(colon + 1).data(), nullptr, 10);
+  return ++process.calls[std::string(kind)] == number;
 }
 
 }  // namespace simgpu

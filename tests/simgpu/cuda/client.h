@@ -30,5 +30,7 @@ bool isPinned(const void* memory, size_t bytes);
 
 // True if the n-th call of this kind since the start of the process is to fail: SIMGPU_FAULT=allocate:3.
 bool isToFail(std::string_view kind);
+// The number of the call of this kind that is to fail; 0: none is.
+uint64_t callToFail(std::string_view kind);
 
 }  // namespace simgpu

@@ -19,8 +19,9 @@ Request request(const char* name, Call call, uint32_t device = 0);
 
 uint64_t idOf(const void* handle);
 
-// The status of CUDA if captures forbid this call now. Else success.
-int unsafeCall(const char* name);
+// The status of CUDA if no context is current or captures forbid this call now. Else success, after the work of the device if the call may wait
+// for it and does.
+int unsafeCall(const char* name, bool mayWait);
 
 struct Grid {
   unsigned gridX, gridY, gridZ;     // in blocks

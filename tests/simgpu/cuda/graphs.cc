@@ -75,7 +75,9 @@ std::vector<uint64_t> handlesIn(const std::string& bytes) {
 }
 
 Request onGraph(const char* name, Call call, const void* a, const void* b = nullptr) {
-  Request r = request(name, call);
+  uint32_t device = 0;
+  current(device);
+  Request r = request(name, call, device);
   r.a = idOf(a);
   r.b = idOf(b);
   return r;
@@ -295,7 +297,7 @@ int cuGraphLaunch(void* executable, void* stream) {
     return status;
   }
   Request r = onGraph("cuGraphLaunch", Call::GraphLaunch, executable);
-  r.device = device;
+  r.stickyLaunch = callToFail("sticky");
   r.stream = streamOf(r.name, stream, device);
   return ask(r).status;
 }

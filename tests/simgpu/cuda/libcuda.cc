@@ -62,7 +62,15 @@ Request request(const char* name, Call call, uint32_t device) {
 
 uint64_t idOf(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
-int unsafeCall(const char* name) { return ask(request(name, Call::UnsafeCall)).status; }
+int unsafeCall(const char* name, bool mayWait) {
+  uint32_t device = 0;
+  if (const int status = current(device); status != kSuccess) {
+    return status;
+  }
+  Request r = request(name, Call::UnsafeCall, device);
+  r.b = mayWait ? 1 : 0;
+  return ask(r).status;
+}
 
 int payloadOfLaunch(const char* name, const Function* function, const Grid& grid, void* const* parameters,
                     std::string& payload) {
@@ -164,7 +172,7 @@ int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes,
 }
 
 int synchronousCopy(const char* name, Address deviceSide, void* host, size_t bytes, bool toDevice) {
-  int status = isInitialized ? unsafeCall(name) : kNotInitialized;
+  int status = unsafeCall(name, false);
   if (status == kSuccess) {
     status = copyWithHost(name, deviceSide, host, bytes, nullptr, toDevice);
   }
@@ -220,6 +228,7 @@ int cuGetErrorString(int error, const char** text) {
                                                     {kInvalidValue, "invalid argument"},
                                                     {kOutOfMemory, "out of memory"},
                                                     {kNotInitialized, "initialization error"},
+                                                    {kDeviceUnavailable, "the device is unavailable"},
                                                     {kNoDevice, "no CUDA-capable device is detected"},
                                                     {kInvalidDevice, "invalid device ordinal"},
                                                     {kInvalidImage, "device kernel image is invalid"},
@@ -538,7 +547,7 @@ int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
   if ((flags & ~7U) != 0 || bytes == 0) {
     return kInvalidValue;
   }
-  if (const int status = unsafeCall("cuMemHostAlloc"); status != kSuccess) {
+  if (const int status = unsafeCall("cuMemHostAlloc", true); status != kSuccess) {
     return status;
   }
   *memory = isToFail("pinned") ? nullptr : allocatePinned(bytes);
@@ -546,7 +555,7 @@ int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
 }
 
 int cuMemFreeHost(void* memory) {
-  if (const int status = unsafeCall("cuMemFreeHost"); status != kSuccess) {
+  if (const int status = unsafeCall("cuMemFreeHost", true); status != kSuccess) {
     return status;
   }
   return freePinned(memory) ? kSuccess : kInvalidValue;
@@ -686,7 +695,7 @@ int cuModuleLoadData(Module** module, const void* image) {
   if (architecture != "sm_90" && architecture != "sm_90a") {
     return 209;  // no binary for this device
   }
-  if (const int status = unsafeCall("cuModuleLoadData"); status != kSuccess) {
+  if (const int status = unsafeCall("cuModuleLoadData", true); status != kSuccess) {
     return status;
   }
   *module =
@@ -697,7 +706,7 @@ int cuModuleLoadData(Module** module, const void* image) {
 }
 
 int cuModuleUnload(Module* module) {
-  if (const int status = unsafeCall("cuModuleUnload"); status != kSuccess) {
+  if (const int status = unsafeCall("cuModuleUnload", true); status != kSuccess) {
     return status;
   }
   const std::lock_guard lock(handleMutex);
@@ -787,6 +796,7 @@ int cuLaunchKernelEx(const LaunchConfig* config, Function* function, void** para
     return kLaunchFailed;
   }
   Request r = request("cuLaunchKernelEx", Call::Launch, function->device);
+  r.stickyLaunch = callToFail("sticky");
   r.stream = streamOf(r.name, config->stream, device);
   return ask(r, payload).status;
 }

@@ -217,7 +217,7 @@ int32_t Devices::capture(Stream& s, const Request& r, const std::string& name, W
   using enum Work::Kind;
   switch (work.kind) {
     case Record:
-      events_.at(work.event) = {.mark = nullptr, .capture = s.capture, .nodes = s.dependencies};
+      events_.at(work.event) = {.device = events_.at(work.event).device, .capture = s.capture, .nodes = s.dependencies};
       return kSuccess;
     case Wait:  // for what is not captured
       return invalidate(c, kCaptureIsolation);

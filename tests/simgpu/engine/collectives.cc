@@ -107,6 +107,9 @@ int32_t Devices::post(const Request& r, uint64_t process, std::vector<Collective
   }
   const auto posted = std::make_shared<Posted>();
   posted->rank = r.a;
+  posted->communicator = rank.communicator;
+  posted->thread = rank.thread;
+  posted->device = rank.device;
   for (const CollectiveCall& c : all) {
     const auto call = std::make_shared<RankCall>();
     call->call = c;
@@ -182,7 +185,7 @@ void Devices::proceed(Stream& stream, Queued& q) {
     begin(stream, q);
     place->isReached = true;
     if (!posted->isAborted && posted->isReached()) {
-      start(*posted);
+      reach(posted);
     }
   }
   if (posted->isAborted) {
@@ -196,7 +199,7 @@ void Devices::proceed(Stream& stream, Queued& q) {
 void Devices::leaveResults(const Posted& posted, const std::shared_ptr<Operation>& operation) {
   for (const auto& c : posted.calls) {
     if (!c->hasEnded && c->operation->stream == operation->stream) {
-      access(c->call.out, c->call.outBytes, true, operation);
+      access(c->call.out, c->call.outBytes, true, posted.hasStarted ? c->operation : operation);
     }
   }
 }
@@ -212,7 +215,48 @@ void Devices::finishDue(Posted& posted) {
   }
 }
 
+// A kernel of NCCL occupies its device until all ranks have come. A device that has no room for two communicators runs their calls one after
+// the other: if two ranks do so in different orders, they wait for each other for ever. Ranks of several threads that share a device have room
+// for each.
+bool Devices::hasRoom(const Posted& posted) const {
+  std::set<uint64_t> others;
+  for (const std::weak_ptr<Posted>& weak : resident_) {
+    const auto p = weak.lock();
+    if (p != nullptr && !p->hasEnded && !p->isAborted && p->device == posted.device && p->thread == posted.thread) {
+      others.insert(p->communicator);
+    }
+  }
+  return others.contains(posted.communicator) || others.size() < options_.residentCollectives;
+}
+
+void Devices::reach(const std::shared_ptr<Posted>& posted) {
+  waiting_.push_back(posted);
+  startWaiting();
+}
+
+void Devices::startWaiting() {
+  while (true) {
+    std::erase_if(waiting_, [](const auto& w) { return w.expired() || w.lock()->isAborted; });
+    std::vector<size_t> fit;
+    for (size_t i = 0; i < waiting_.size(); i++) {
+      if (hasRoom(*waiting_[i].lock())) {
+        fit.push_back(i);
+      }
+    }
+    if (fit.empty()) {
+      return;
+    }
+    const size_t next = fit[random_() % fit.size()];
+    const std::shared_ptr<Posted> posted = waiting_[next].lock();
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(next));
+    std::erase_if(resident_, [](const auto& w) { return w.expired() || w.lock()->hasEnded; });
+    resident_.push_back(posted);
+    start(*posted);
+  }
+}
+
 void Devices::start(Posted& posted) {
+  posted.hasStarted = true;
   Clock before;  // several streams wait for one another
   for (const Posted::Place& p : posted.places) {
     before.join(p.operation->before);
@@ -284,6 +328,7 @@ void Devices::endPosted(Posted& posted) {
     s.clock.join(after);
     end(s);
   }
+  posted.hasEnded = true;
   communicators_.noteEnd(posted);
 }
 

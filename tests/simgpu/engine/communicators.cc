@@ -84,7 +84,7 @@ bool Exchange::isPosted() const {
 
 bool Exchange::canRun() const {
   return isPosted() && std::ranges::all_of(calls, [](const auto& c) {
-           return c->posted != nullptr && !c->fails && c->posted->isReached();
+           return c->posted != nullptr && !c->fails && c->posted->hasStarted;
          });
 }
 
@@ -114,10 +114,10 @@ Communicators::Rank* Communicators::find(uint64_t handle) {
   return it == ranks_.end() ? nullptr : &it->second;
 }
 
-uint64_t Communicators::init(const NewRank& n, uint64_t process, uint32_t device) {
+uint64_t Communicators::init(const NewRank& n, uint64_t process, uint64_t thread, uint32_t device) {
   const uint64_t handle = ++lastHandle_;
   Rank& rank = ranks_[handle];
-  rank = {.process = process, .device = device, .communicator = n.id, .rank = n.rank, .ranks = n.ranks};
+  rank = {.process = process, .thread = thread, .device = device, .communicator = n.id, .rank = n.rank, .ranks = n.ranks};
   rank.isBlocking = n.isBlocking != 0;
   rank.madeBy = "ncclCommInitRankConfig";
   const auto refuse = [&](int32_t error) {
@@ -192,7 +192,7 @@ uint64_t Communicators::split(uint64_t handle, const RankSplit& s, std::string& 
     part = ++lastHandle_;
     const Rank& parent = ranks_.at(handle);
     Rank& made = ranks_[part];
-    made = {.process = parent.process, .device = parent.device};
+    made = {.process = parent.process, .thread = parent.thread, .device = parent.device};
     made.isBlocking = s.isBlocking != 0;
     made.madeBy = "ncclCommSplit";
   }
@@ -290,6 +290,14 @@ std::string Communicators::finalize(uint64_t handle, bool destroys) {
   }
   return "it would wait for rank " + std::to_string(it - clique.hasAborted.begin()) +
          ", which has been aborted: all ranks must be";
+}
+
+void Communicators::failOn(uint32_t device, std::optional<uint64_t> process) {
+  for (auto& [handle, r] : ranks_) {
+    if (r.device == device && r.error == kDone && (!process || *process == r.process)) {
+      r.error = kCudaFailed;
+    }
+  }
 }
 
 void Communicators::release(uint64_t handle) {
@@ -445,7 +453,7 @@ void Communicators::erase(const Exchange& exchange) {
 
 std::string Communicators::postingOn(uint64_t stream) const {
   for (const auto& [handle, r] : ranks_) {
-    if (r.inProgress == nullptr || r.isBlocking) {
+    if (r.inProgress == nullptr || r.isBlocking || r.error != kDone) {
       continue;
     }
     for (const auto& call : r.inProgress->calls) {

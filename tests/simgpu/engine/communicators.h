@@ -53,7 +53,7 @@ struct RankCall {
 // The calls that belong together: those of all ranks, or those of a sender and a receiver.
 struct Exchange {
   bool isPosted() const;  // by all of its ranks
-  bool canRun() const;    // all of its calls have been reached in their streams
+  bool canRun() const;    // all of its calls have started
 
   uint64_t communicator = 0;
   std::tuple<int, int, uint64_t> key;            // sender, receiver, and the number among these; -1: all ranks
@@ -76,7 +76,12 @@ struct Posted {
   uint64_t rank = 0;  // handle
   std::vector<std::shared_ptr<RankCall>> calls;
   std::vector<Place> places;
+  bool hasStarted = false;
+  bool hasEnded = false;
   bool isAborted = false;
+  uint64_t communicator = 0;
+  uint64_t thread = 0;  // of the rank
+  uint32_t device = 0;
 };
 
 class Communicators {
@@ -84,10 +89,11 @@ class Communicators {
   explicit Communicators(const CommunicatorOptions& options) : options_(options) {}
 
   uint64_t newId() { return ++lastId_; }
-  uint64_t init(const NewRank& rank, uint64_t process, uint32_t device);
+  uint64_t init(const NewRank& rank, uint64_t process, uint64_t thread, uint32_t device);
 
   struct Rank {
     uint64_t process = 0;
+    uint64_t thread = 0;  // that made it, or the one of which it is a part
     uint32_t device = 0;
     uint64_t communicator = 0;  // 0: a part that is not made so far
     int rank = 0;
@@ -117,6 +123,8 @@ class Communicators {
   // In progress: the destruction of the rank waits. What else forbids it, finalize says.
   int32_t stateToDestroy(uint64_t handle);
   void fail(uint64_t handle, int32_t error) { ranks_.at(handle).error = error; }
+  // The ranks of the device, in one process or in all: CUDA has failed.
+  void failOn(uint32_t device, std::optional<uint64_t> process);
 
   // Puts the call in its exchange. Returns how it differs from the calls of other ranks, if it does.
   std::string place(uint64_t handle, const std::shared_ptr<RankCall>& call);

@@ -74,6 +74,7 @@ struct GraphRun {
   bool hasBegun = false;
   size_t ended = 0;
   std::vector<Step> steps;
+  std::optional<size_t> failingStep;  // an error of the context comes of it
 };
 
 class Graphs {

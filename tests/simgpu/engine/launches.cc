@@ -47,6 +47,9 @@ int32_t Devices::launchGraph(const Request& r, uint64_t process) {
   if (const std::string posting = communicators_.postingOn(r.stream); !posting.empty()) {
     report(*launch, "is enqueued while " + posting + " is in progress on the stream: wait for ncclSuccess before");
   }
+  if (isStickyLaunch(r, process)) {
+    run->failingStep = random_() % std::max<size_t>(executable->nodes.size(), 1);
+  }
   executable->last = launch;
   executable->launches++;
   for (size_t i = 0; i < executable->nodes.size(); i++) {
@@ -71,9 +74,13 @@ void Devices::postCalls(const std::shared_ptr<GraphRun>& run, size_t step, const
   posted->rank = captured.rank;
   posted->places.push_back({.operation = operation, .run = run, .step = step});
   run->steps[step].task.work.posted = posted;
-  if (communicators_.find(captured.rank) == nullptr) {
+  const Communicators::Rank* const rank = communicators_.find(captured.rank);
+  if (rank == nullptr) {
     return report(*operation, "the communicator has been destroyed or aborted");
   }
+  posted->communicator = rank->communicator;
+  posted->thread = rank->thread;
+  posted->device = rank->device;
   for (const auto& c : captured.calls) {
     const auto call = std::make_shared<RankCall>();
     call->call = c->call;
@@ -129,6 +136,9 @@ void Devices::advance(Stream& s, Queued& q) {
     return;
   }
   const size_t i = ready[random_() % ready.size()];
+  if (run->failingStep == i) {
+    return failContext(s.process, s.device);
+  }
   const Task& task = run->steps[i].task;
   if (task.work.kind != Work::Kind::Collective) {
     this->run(run->steps[i].device, task);
@@ -138,7 +148,7 @@ void Devices::advance(Stream& s, Queued& q) {
   if (!posted.places[0].isReached) {
     posted.places[0].isReached = true;
     if (!posted.isAborted) {
-      start(posted);
+      reach(task.work.posted);
     }
   }
   if (posted.isAborted) {

@@ -36,6 +36,8 @@ struct Connection {
   std::vector<Devices::Mark> awaited;
   uint64_t rank = 0;            // of a communicator: its state is not kInProgress
   std::optional<Request> free;  // and then frees this
+  std::optional<Reply> answer;  // of a call that need not wait: the host learns nothing from it
+  uint32_t device = 0;          // on which it waits
 };
 
 struct Process {
@@ -63,6 +65,8 @@ bool readAll(int socket, void* to, size_t bytes) {
   }
   return true;
 }
+
+bool isCommunicatorCall(Call call) { return call >= Call::CommunicatorId && call <= Call::CommunicatorDeregister; }
 
 class Engine {
  public:
@@ -152,17 +156,23 @@ class Engine {
     }
     const auto hasEnded = [&](const Devices::Mark& m) { return devices_.hasEnded(m); };
     const bool isOver = !devices_.reports().empty();
-    if (!isOver && !std::ranges::all_of(c.awaited, hasEnded)) {
+    Reply a;
+    a.status = c.rank == 0 ? devices_.failureOf(c.process, c.device) : kSuccess;
+    const bool isWaiting = !std::ranges::all_of(c.awaited, hasEnded);
+    if (!isOver && a.status == kSuccess && isWaiting) {
       return;
     }
-    Reply a;
     if (c.rank != 0 && !isOver) {
       a = stateOf(c.rank);
       if (a.value == kInProgress) {
         return;
       }
     }
-    if (!c.free) {
+    if (a.status != kSuccess) {
+      // what it waits for never happens
+    } else if (c.answer) {
+      a = *c.answer;
+    } else if (!c.free) {
       for (const Devices::Mark& m : c.awaited) {
         devices_.tellHost(c.process, m);
       }
@@ -173,10 +183,12 @@ class Engine {
     c.awaited.clear();
     c.rank = 0;
     c.free.reset();
+    c.answer.reset();
     reply(c, a);
   }
 
-  void wait(Connection& c, std::vector<Devices::Mark> marks) {
+  void wait(Connection& c, uint32_t device, std::vector<Devices::Mark> marks) {
+    c.device = device;
     c.awaited = std::move(marks);
     c.waits = true;
     answerIfEnded(c);
@@ -256,6 +268,15 @@ class Engine {
       a.status = kInvalidDevice;
       return reply(c, a);
     }
+    if (r.findsItLost != 0) {
+      devices_.loseDevice(devices_.deviceOf(r));
+    }
+    if (!isCommunicatorCall(r.call) && r.call != Call::DeviceCount) {
+      a.status = devices_.failureOf(c.process, devices_.deviceOf(r));
+      if (a.status != kSuccess) {
+        return reply(c, a);
+      }
+    }
     const Caller caller{.process = c.process, .thread = c.thread};
     a.status = devices_.captureRefusal(r, caller);
     if (a.status != kSuccess) {
@@ -264,19 +285,28 @@ class Engine {
     using enum Call;
     using Kind = Work::Kind;
     switch (r.call) {
-      case UnsafeCall:
       case Hello:
+        break;
+      case UnsafeCall:
+        if (r.b != 0 && devices_.waitsNow()) {
+          c.answer = a;
+          return wait(c, r.device, allWork(c, r.device));
+        }
         break;
       case DeviceCount:
         a.value = devices_.options().devices;
         break;
       case Allocate:
         a.status = devices_.allocate(r, c.process, a.value);
+        if (a.status == kSuccess && r.stream == kNow && devices_.waitsNow()) {
+          c.answer = a;
+          return wait(c, r.device, allWork(c, r.device));
+        }
         break;
       case Free:
         if (r.stream == kNow) {  // waits for all work of the device, as the real one does
           c.free = r;
-          return wait(c, allWork(c, r.device));
+          return wait(c, r.device, allWork(c, r.device));
         }
         a.status = devices_.free(r, c.process);
         break;
@@ -313,7 +343,7 @@ class Engine {
         break;
       case StreamWait:
         if (expectStream()) {
-          return wait(c, {devices_.markOfStream(r.stream)});
+          return wait(c, devices_.deviceOf(r), {devices_.markOfStream(r.stream)});
         }
         a.status = kInvalidHandle;
         break;
@@ -324,7 +354,7 @@ class Engine {
         a.status = !expectEvent() ? kInvalidHandle : devices_.enqueue(r, c.process, {.kind = Kind::Wait, .event = r.a});
         break;
       case EventCreate:
-        a.value = devices_.createEvent();
+        a.value = devices_.createEvent(r.device);
         break;
       case EventDestroy:
         a.status = devices_.destroyEvent(r.a);
@@ -335,7 +365,7 @@ class Engine {
         break;
       case EventWait:
         if (expectEvent()) {
-          return wait(c, {devices_.markOfEvent(r.a)});
+          return wait(c, devices_.deviceOf(r), {devices_.markOfEvent(r.a)});
         }
         a.status = kInvalidHandle;
         break;
@@ -343,7 +373,7 @@ class Engine {
         a.status = !expectEvent() ? kInvalidHandle : query(c, devices_.markOfEvent(r.a));
         break;
       case DeviceWait:
-        return wait(c, allWork(c, r.device));
+        return wait(c, r.device, allWork(c, r.device));
       case MemoryInfo:
         a.value = devices_.memory(r.device).total() - devices_.memory(r.device).used();
         a.more = devices_.memory(r.device).total();
@@ -372,7 +402,10 @@ class Engine {
     if (r.call == Call::CommunicatorInit) {
       NewRank rank;
       std::memcpy(&rank, payload.data(), sizeof rank);
-      a.value = all.init(rank, c.process, r.device);
+      a.value = all.init(rank, c.process, c.thread, r.device);
+      if (devices_.failureOf(c.process, r.device) != kSuccess) {
+        all.fail(a.value, kCudaFailed);
+      }
       return reply(c, a);
     }
     if (all.find(r.a) == nullptr) {
@@ -398,7 +431,7 @@ class Engine {
         break;
       case CommunicatorWait:
         c.rank = r.a;
-        return wait(c, {});
+        return wait(c, r.device, {});
       case CommunicatorFinalize:
         a.value = static_cast<uint64_t>(r.b == 0 ? all.refusal(r.a) : all.stateToDestroy(r.a));
         if (a.value == kDone) {
@@ -489,6 +522,8 @@ int main(int argc, char** argv) {
                   .memory = setting("SIMGPU_MEMORY", uint64_t{1} << 30),
                   .seed = setting("SIMGPU_SEED", 1),
                   .longestDelay = std::chrono::microseconds(setting("SIMGPU_DELAY", 300)),
+                  .synchronizePercent = setting("SIMGPU_SYNCHRONIZE", 50),
+                  .residentCollectives = std::max<uint64_t>(setting("SIMGPU_NCCL_RESIDENT", 1), 1),
                   .kernels = folder == nullptr ? path.substr(0, path.rfind('/')) + "/kernels" : folder};
   const char* const fault = std::getenv("SIMGPU_FAULT");
   options.communicators = {.sharesDevices = setting("SIMGPU_NCCL_SHARED_DEVICE", 1) != 0,

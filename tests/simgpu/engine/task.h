@@ -27,6 +27,7 @@ struct Work {
   std::shared_ptr<Posted> posted;                 // Collective
   std::shared_ptr<const CapturedCalls> captured;  // Collective in a graph: each launch posts these calls
   std::shared_ptr<GraphRun> run;                  // Graph
+  bool fails = false;                             // Launch: an error of the context comes of it
 };
 
 struct Task {

@@ -103,6 +103,7 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
   if (stream.capture != nullptr) {
     return capture(stream, r, name, std::move(work));
   }
+  work.fails = work.kind == Launch && isStickyLaunch(r, process);
   const bool records = work.kind == Record;
   const uint64_t event = work.event;
   const Mark awaited = work.kind == Wait ? events_.at(event).mark : nullptr;
@@ -111,7 +112,7 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
     report(*operation, "is enqueued while " + posting + " is in progress on the stream: wait for ncclSuccess before");
   }
   if (records) {
-    events_.at(event) = {.mark = operation};
+    events_.at(event) = {.device = events_.at(event).device, .mark = operation};
   }
   return kSuccess;
 }
@@ -171,8 +172,8 @@ int32_t Devices::destroyStream(uint64_t stream) {
   return kSuccess;
 }
 
-uint64_t Devices::createEvent() {
-  events_[++lastHandle_];
+uint64_t Devices::createEvent(uint32_t device) {
+  events_[++lastHandle_].device = device;
   return lastHandle_;
 }
 
@@ -233,6 +234,9 @@ std::vector<std::string> Devices::forget(uint64_t process) {
 // -- work -------------------------------------------------------------------------------------------------------------
 
 bool Devices::step(std::optional<Time>& next) {
+  if (!waiting_.empty()) {
+    startWaiting();
+  }
   const Time now = std::chrono::steady_clock::now();
   std::vector<Stream*> ready;
   next.reset();
@@ -242,7 +246,7 @@ bool Devices::step(std::optional<Time>& next) {
       it = s.isDestroyed ? streams_.erase(it) : std::next(it);
       continue;
     }
-    const std::optional<Time> due = nextOf(s);
+    const std::optional<Time> due = failureOf(s.process, s.device) == kSuccess ? nextOf(s) : std::nullopt;
     if (due && *due <= now) {
       ready.push_back(&s);
     } else if (due && (!next || *due < *next)) {
@@ -261,6 +265,10 @@ bool Devices::step(std::optional<Time>& next) {
   }
   if (q.task.work.kind == Work::Kind::Graph) {
     advance(s, q);
+    return true;
+  }
+  if (q.task.work.fails) {
+    failContext(s.process, s.device);
     return true;
   }
   begin(s, q);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct Options {
   uint64_t memory = uint64_t{1} << 30;  // bytes of a device
   uint64_t seed = 1;
   std::chrono::microseconds longestDelay{300};  // before an operation; each has a random one
+  uint64_t synchronizePercent = 50;             // of the calls that may wait for all work of the device
+  uint64_t residentCollectives = 1;             // communicators whose calls run on a device at the same time
   std::string kernels;                          // the folder of compiled kernels
   CommunicatorOptions communicators;
 };
@@ -52,7 +55,7 @@ class Devices {
   int32_t loadFunction(const std::string& name, const std::string& text, Reply& reply, std::string& why);
   int32_t createStream(uint32_t device, uint64_t process, uint64_t& stream);
   int32_t destroyStream(uint64_t stream);
-  uint64_t createEvent();
+  uint64_t createEvent(uint32_t device);
   int32_t destroyEvent(uint64_t event);
 
   bool isStream(uint64_t stream) const { return streams_.contains(stream); }
@@ -65,6 +68,8 @@ class Devices {
   bool hasEnded(const Mark& mark) const;
   // The host of `process` knows from now on that this operation and those before it have ended.
   void tellHost(uint64_t process, const Mark& mark);
+  // Whether a call that may wait for all work of the device does so.
+  bool waitsNow() { return random_() % 100 < options_.synchronizePercent; }
   std::vector<uint64_t> streamsOf(uint64_t process, uint32_t device) const;
 
   const Memory& memory(uint32_t device) const { return *memories_[device]; }
@@ -74,6 +79,11 @@ class Devices {
   std::vector<std::string> forget(uint64_t process);
   const Options& options() const { return options_; }
 
+  // -- failures.cc
+  // The error of a context of which a kernel has failed, or whose device is lost.
+  int32_t failureOf(uint64_t process, uint32_t device) const;
+  uint32_t deviceOf(const Request& request) const;  // of its stream or its event, if it has one
+  void loseDevice(uint32_t device);
   // -- captures.cc
   // Why a call may not be made while something is captured; then the captures that it breaks are invalid.
   int32_t captureRefusal(const Request& request, const Caller& caller);
@@ -118,6 +128,7 @@ class Devices {
     uint64_t graph = 0;
   };
   struct Event {
+    uint32_t device = 0;
     Mark mark;                         // null: never recorded
     std::shared_ptr<Capture> capture;  // in which it was recorded last
     std::vector<size_t> nodes;         // of the graph that it stands for
@@ -143,6 +154,9 @@ class Devices {
   void begin(Stream& stream, Queued& next);
   void end(Stream& stream);
   void run(uint32_t device, const Task& task);
+  // -- failures.cc
+  void failContext(uint64_t process, uint32_t device);
+  bool isStickyLaunch(const Request& request, uint64_t process);
   // -- captures.cc
   int32_t capture(Stream& stream, const Request& request, const std::string& name, Work work);
   int32_t joinCapture(Stream& stream, const Event& event, bool isLegacy);
@@ -161,6 +175,10 @@ class Devices {
   void proceed(Stream& stream, Queued& next);
   void finishDue(Posted& posted);
   void leaveResults(const Posted& posted, const std::shared_ptr<Operation>& operation);
+  // The streams have come to the calls: they start once the device has room for them.
+  void reach(const std::shared_ptr<Posted>& posted);
+  void startWaiting();
+  bool hasRoom(const Posted& posted) const;
   void start(Posted& posted);
   void carryOut(Exchange& exchange);
   void finish(RankCall& call);
@@ -177,6 +195,11 @@ class Devices {
   std::vector<std::unique_ptr<Memory>> memories_;
   std::map<uint64_t, Stream> streams_;
   std::map<uint64_t, Event> events_;
+  std::set<std::pair<uint64_t, uint32_t>> failedContexts_;  // process, device
+  std::set<uint32_t> lost_;                                // devices
+  std::map<uint64_t, uint64_t> launches_;                  // by process, if one of them is to fail
+  std::vector<std::weak_ptr<Posted>> resident_;  // calls of communicators that have started
+  std::vector<std::weak_ptr<Posted>> waiting_;   // that devices have no room for
   std::map<uint64_t, Kernel> functions_;
   std::map<std::string, uint64_t> functionsByText_;
   std::map<uint64_t, Clock> hosts_;  // by process: what it knows to have ended

@@ -58,6 +58,7 @@ EXPECT_VALUE(cuda::Result::Success, CUDA_SUCCESS);
 EXPECT_VALUE(cuda::Result::InvalidValue, CUDA_ERROR_INVALID_VALUE);
 EXPECT_VALUE(cuda::Result::OutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
 EXPECT_VALUE(cuda::Result::NotInitialized, CUDA_ERROR_NOT_INITIALIZED);
+EXPECT_VALUE(cuda::Result::DeviceUnavailable, CUDA_ERROR_DEVICE_UNAVAILABLE);
 EXPECT_VALUE(cuda::Result::NoDevice, CUDA_ERROR_NO_DEVICE);
 EXPECT_VALUE(cuda::Result::InvalidDevice, CUDA_ERROR_INVALID_DEVICE);
 EXPECT_VALUE(cuda::Result::InvalidContext, CUDA_ERROR_INVALID_CONTEXT);
