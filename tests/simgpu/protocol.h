@@ -82,10 +82,10 @@ struct Request {
   uint64_t a = 0;
   uint64_t b = 0;
   uint64_t bytes = 0;
-  uint64_t payload = 0;        // bytes that follow
-  uint64_t stickyLaunch = 0;   // the launch of the process that fails while it runs, from 1; 0: none
-  uint64_t findsItLost = 0;    // 1: the device is lost from now on
-  char name[32] = {};          // of the function that the program called
+  uint64_t payload = 0;       // bytes that follow
+  uint64_t stickyLaunch = 0;  // the launch of the process that fails while it runs, from 1; 0: none
+  uint64_t findsItLost = 0;   // 1: the device is lost from now on
+  char name[32] = {};         // of the function that the program called
 };
 
 struct Reply {

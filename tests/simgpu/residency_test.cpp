@@ -126,22 +126,21 @@ struct TwoCommunicators {
 
 // Each rank posts a call on each of two communicators, the second one when the first has occupied the device.
 SimulatedProgram inOrders(bool isSame, bool ends) {
-  return onRanks(
-      2,
-      [=](Rank& rank) {
-        static Meeting first(2);
-        static Meeting last(2);
-        TwoCommunicators c(rank);
-        const bool isWholeFirst = isSame || rank.number == 0;
-        isWholeFirst ? c.whole() : c.ofPart();
-        std::this_thread::sleep_for(kLonger);
-        first.wait();
-        isWholeFirst ? c.ofPart() : c.whole();
-        require(c.haveEnded() == ends, ends ? "the calls end" : "the calls wait for each other");
-        last.wait();
-        c.abort();
-      },
-      {.isDestroyed = false});
+  return onRanks(2,
+                 [=](Rank& rank) {
+                   static Meeting first(2);
+                   static Meeting last(2);
+                   TwoCommunicators c(rank);
+                   const bool isWholeFirst = isSame || rank.number == 0;
+                   isWholeFirst ? c.whole() : c.ofPart();
+                   std::this_thread::sleep_for(kLonger);
+                   first.wait();
+                   isWholeFirst ? c.ofPart() : c.whole();
+                   require(c.haveEnded() == ends, ends ? "the calls end" : "the calls wait for each other");
+                   last.wait();
+                   c.abort();
+                 },
+                 {.isDestroyed = false});
 }
 
 TEST_F(Residency, CommunicatorsInDifferentOrdersHang) { expectFine(inOrders(false, false)); }
@@ -155,41 +154,39 @@ TEST_F(Residency, CommunicatorsForWhichADeviceHasRoomDoNotHang) {
 
 // Calls that are posted at once start in any order, unless an event chains them.
 TEST_F(Residency, EventsChainCommunicators) {
-  expectFine(onRanks(
-      2,
-      [](Rank& rank) {
-        TwoCommunicators c(rank);
-        for (int i = 0; i < 10; i++) {
-          c.whole();
-          order(rank.gpu, rank.stream, c.stream);
-          c.ofPart();
-          order(rank.gpu, c.stream, rank.stream);
-        }
-        rank.gpu.expect(rank.gpu.contextSynchronize(), "cuCtxSynchronize");
-        c.abort();
-      },
-      {.isDestroyed = false}));
+  expectFine(onRanks(2,
+                     [](Rank& rank) {
+                       TwoCommunicators c(rank);
+                       for (int i = 0; i < 10; i++) {
+                         c.whole();
+                         order(rank.gpu, rank.stream, c.stream);
+                         c.ofPart();
+                         order(rank.gpu, c.stream, rank.stream);
+                       }
+                       rank.gpu.expect(rank.gpu.contextSynchronize(), "cuCtxSynchronize");
+                       c.abort();
+                     },
+                     {.isDestroyed = false}));
 }
 
 TEST_F(Residency, WithoutAnEventTheyMayHang) {
-  expectFine(onRanks(
-      2,
-      [](Rank& rank) {
-        static std::atomic<int> hung = 0;
-        static Meeting last(2);
-        TwoCommunicators c(rank);
-        for (int i = 0; i < 60; i++) {
-          c.whole();
-          c.ofPart();
-        }
-        for (int i = 0; i < 10 && !c.haveEnded(); i++) {
-        }
-        hung += c.haveEnded() ? 0 : 1;
-        last.wait();
-        require(hung == 2, "some of the calls start in different orders");
-        c.abort();
-      },
-      {.isDestroyed = false}));
+  expectFine(onRanks(2,
+                     [](Rank& rank) {
+                       static std::atomic<int> hung = 0;
+                       static Meeting last(2);
+                       TwoCommunicators c(rank);
+                       for (int i = 0; i < 60; i++) {
+                         c.whole();
+                         c.ofPart();
+                       }
+                       for (int i = 0; i < 10 && !c.haveEnded(); i++) {
+                       }
+                       hung += c.haveEnded() ? 0 : 1;
+                       last.wait();
+                       require(hung == 2, "some of the calls start in different orders");
+                       c.abort();
+                     },
+                     {.isDestroyed = false}));
 }
 
 // Ranks that share a device do not take the room of one another.

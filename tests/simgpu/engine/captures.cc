@@ -2,8 +2,8 @@
 //
 // The rules are those of the CUDA documentation: "Prohibited and Unhandled Operations" and "Invalidation" of the programming guide,
 // cuStreamBeginCapture, cuStreamEndCapture and cuThreadExchangeStreamCaptureMode. An operation that is not allowed makes the captures invalid with
-// which it conflicts. The documentation names two calls that are potentially unsafe, cudaMalloc and cuEventQuery. Here these are all calls that
-// no stream orders: allocation and its end, synchronous copies, modules, and waits for or queries of streams and events that are not captured.
+// which it conflicts. Of the calls that are potentially unsafe the documentation names cudaMalloc alone. Here they are all calls that no stream
+// orders: allocation and its end, synchronous copies, modules, and waits for or queries of streams and events that are not captured.
 #include <algorithm>
 #include <cstring>
 

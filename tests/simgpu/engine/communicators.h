@@ -93,7 +93,7 @@ class Communicators {
 
   struct Rank {
     uint64_t process = 0;
-    uint64_t thread = 0;  // that made it, or the one of which it is a part
+    uint64_t thread = 0;  // that made it, or the communicator that was split
     uint32_t device = 0;
     uint64_t communicator = 0;  // 0: a part that is not made so far
     int rank = 0;

@@ -80,7 +80,7 @@ class Devices {
   const Options& options() const { return options_; }
 
   // -- failures.cc
-  // The error of a context of which a kernel has failed, or whose device is lost.
+  // The error of a context whose kernel has failed, or whose device is lost.
   int32_t failureOf(uint64_t process, uint32_t device) const;
   uint32_t deviceOf(const Request& request) const;  // of its stream or its event, if it has one
   void loseDevice(uint32_t device);
@@ -196,10 +196,10 @@ class Devices {
   std::map<uint64_t, Stream> streams_;
   std::map<uint64_t, Event> events_;
   std::set<std::pair<uint64_t, uint32_t>> failedContexts_;  // process, device
-  std::set<uint32_t> lost_;                                // devices
-  std::map<uint64_t, uint64_t> launches_;                  // by process, if one of them is to fail
-  std::vector<std::weak_ptr<Posted>> resident_;  // calls of communicators that have started
-  std::vector<std::weak_ptr<Posted>> waiting_;   // that devices have no room for
+  std::set<uint32_t> lost_;                                 // devices
+  std::map<uint64_t, uint64_t> launches_;                   // by process, if one of them is to fail
+  std::vector<std::weak_ptr<Posted>> resident_;             // calls of communicators that have started
+  std::vector<std::weak_ptr<Posted>> waiting_;              // that devices have no room for
   std::map<uint64_t, Kernel> functions_;
   std::map<std::string, uint64_t> functionsByText_;
   std::map<uint64_t, Clock> hosts_;  // by process: what it knows to have ended
