@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tile/tile.h"
@@ -23,17 +24,41 @@ struct Layout {
 // Of a tensor of constant sizes; `layouts`, by Val id, has those of tensors that are not row-major.
 [[nodiscard]] Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layouts);
 
+// What schedules of kernels depend on in a GPU. A multiprocessor runs blocks of threads; the numbers are those of an H100.
+struct GpuFacts {
+  int64_t processors = 132;                 // multiprocessors
+  int64_t threads = 2048;                   // of a multiprocessor, at a time
+  int64_t registers = 65536;                // of a multiprocessor, of 4 bytes
+  int64_t sharedBytes = 228 << 10;          // shared memory of a multiprocessor
+  int64_t sharedBytesOfBlock = 227 << 10;   // the most that a kernel can ask for
+  int64_t accessBytes = 16;                 // the widest access of a thread to memory
+  int64_t bytesPerMicrosecond = 3'352'000;  // of memory at its peak; 0: unknown
+  friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
+};
+
 struct DeviceInfo {
   tile::Target target = tile::Target::Cpu;
   int64_t l1Bytes = 32 << 10;  // CPU
   int64_t l2Bytes = 1 << 20;   // CPU
   int64_t lastCacheBytes = 32 << 20;
   std::string architecture;  // GPU: "sm_90a"
+  GpuFacts gpu;              // GPU
   std::string library;       // of matrix products: "cuBLASLt 130002"; empty: kernels compute them
   // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
   // nothing if it accepts it. Null: there is no library.
   std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int64_t, Layout>&) = nullptr;
-  static DeviceInfo hopper();
+  // A GPU by the name of its architecture, sm_80 or later: the largest one. An architecture without a row of its own has the facts of the row before
+  // it. Nothing if the name has another form. There is no library.
+  static std::optional<DeviceInfo> ofArchitecture(std::string_view architecture);
+  static DeviceInfo hopper();  // sm_90a
+
+  // "sm_90a: 132 multiprocessors, each with ...", for explain; empty for a CPU.
+  std::string describe() const;
 };
+
+// 90 of sm_90 and sm_90a; nothing if the name has another form.
+[[nodiscard]] std::optional<int> architectureNumber(std::string_view architecture);
+// The numbers of the architectures that have a row: 80, ...
+[[nodiscard]] std::vector<int> knownArchitectures();
 
 }  // namespace meshfuse

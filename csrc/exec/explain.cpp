@@ -249,6 +249,7 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
   const SegmentedProgram& program = compiled.program;
   const auto tensorOf = [&](const TensorView* tv) { return explainTensor(tv, rank, program.reasons); };
   Explanation result{.rank = rank,
+                     .device = compiled.host->device->info().describe(),
                      .program = program.planned->toString(),
                      .meshes = explainMeshes(*program.planned),
                      .tensors = mapped(program.planned->tensors(), tensorOf),

@@ -107,6 +107,7 @@ struct ExplainedBuffer {
 
 struct Explanation {
   int64_t rank = 0;
+  std::string device;   // facts about the GPU for which kernels are planned; empty for a CPU
   std::string program;  // the planned program as .fir
   std::vector<ExplainedMesh> meshes;
   std::vector<ExplainedTensor> tensors;

@@ -83,7 +83,8 @@ Json timelineJson(const Timeline& timeline) {
 }  // namespace
 
 std::string explanationText(const Explanation& e, const Terminal& terminal) {
-  std::string text = terminal.heading("tensors of the planned program") + "\n" + tensorsText(e);
+  std::string text = e.device.empty() ? "" : terminal.heading("device") + "\n  " + e.device + "\n";
+  text += terminal.heading("tensors of the planned program") + "\n" + tensorsText(e);
   text += terminal.heading("edges: the elements that a rank holds, compared with those that it needs") + "\n";
   text += joined(e.edges, "", edgeText);
   text +=
@@ -107,6 +108,7 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
 std::string explanationJson(const Explanation& e, const Timeline& timeline) {
   Json j;
   j["rank"] = e.rank;
+  j["device"] = e.device;
   j["program"] = e.program;
   j["meshes"] = mapped(e.meshes, [](const ExplainedMesh& m) {
     const auto axisJson = [](const ExplainedAxis& a) { return Json{{"name", a.name}, {"size", a.size}}; };

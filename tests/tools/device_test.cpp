@@ -66,7 +66,7 @@ TEST(ToolDevice, ExplainsAProgramForAGpu) {
       "      reads T0[8, 4], T1[4, 6] (224 bytes), writes T3[8, 6, r{4}] (192 bytes)\n"
       "  kernel reduction T5[r{4}, 3]: reduce\n";
   const ToolRun named =
-      tool("explain {dir}/product_and_sum.fir --device sm_90", "env MESHFUSE_CUDA_LIBRARIES=/nothing");
+      tool("explain {dir}/product_and_sum.fir --device sm_90a", "env MESHFUSE_CUDA_LIBRARIES=/nothing");
   EXPECT_EQ(named.code, 0) << named.err;
   expectContains(named.out, steps);
   if (kSanitized) {
@@ -88,7 +88,7 @@ TEST(ToolDevice, ExplainsNothingForAGpuThatCannotRunIt) {
   const ToolRun timeline = tool(unknown + "sm_90 --run --json");
   EXPECT_EQ(timeline.code, 2) << timeline.err;
   expectContains(timeline.err, "--run runs on the CPU, --device is sm_90");
-  const ToolRun scan = tool("explain {dir}/steps_of_all_kinds.fir --device sm_90");
+  const ToolRun scan = tool("explain {dir}/steps_of_all_kinds.fir --device sm_90a");
   EXPECT_EQ(scan.code, 2) << scan.err;
   expectContains(scan.err, "[cuda] scan has no kernel on a GPU so far");
 }

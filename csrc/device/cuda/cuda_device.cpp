@@ -30,6 +30,7 @@ class CudaDevice final : public Device {
     NvrtcCompiler::expectArchitecture(context_.architecture());
     info_.architecture = context_.architecture();
     info_.lastCacheBytes = context_.lastCacheBytes();
+    info_.gpu = context_.facts();
     if (const CublasLtLibrary& products = cublasLtLibrary(); products.usable()) {
       info_.library = fmt::format("cuBLASLt {}", products.version());
       info_.refuseContraction = CublasLtProduct::refuse;

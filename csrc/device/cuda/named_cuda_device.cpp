@@ -1,6 +1,5 @@
 #include "device/cuda/named_cuda_device.h"
 
-#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -18,54 +17,18 @@ namespace meshfuse {
 
 namespace {
 
-// The second cache of the largest GPU of an architecture.
-struct LastCache {
-  int architecture;
-  int64_t bytes;
-};
-constexpr LastCache kLastCaches[] = {
-    {80, 40 << 20},   // A100
-    {86, 6 << 20},    // A40
-    {87, 4 << 20},    // Orin
-    {89, 96 << 20},   // L40S
-    {90, 50 << 20},   // H100
-    {100, 126 << 20}  // B200
-};
-
-// The bytes in the row of the architecture; without a row, those of the row before it.
-int64_t lastCacheBytes(int architecture) {
-  int64_t bytes = kLastCaches[0].bytes;
-  for (const LastCache& row : kLastCaches) {
-    bytes = row.architecture <= architecture ? row.bytes : bytes;
-  }
-  return bytes;
-}
-
-// 90 of sm_90 and sm_90a; nothing if the name has another form.
-std::optional<int> numberOf(std::string_view architecture) {
-  if (!architecture.starts_with("sm_")) {
-    return std::nullopt;
-  }
-  int number = 0;
-  const char* const end = architecture.data() + architecture.size();
-  const auto read = std::from_chars(architecture.data() + 3, end, number);
-  return read.ec == std::errc() ? std::optional(number) : std::nullopt;
-}
-
 class NamedCudaDevice final : public Device {
  public:
   explicit NamedCudaDevice(std::string_view architecture) {
-    const std::vector<int> known =
-        capabilities_.nvrtc ? NvrtcCompiler::architectures() : mapped(kLastCaches, &LastCache::architecture);
-    const std::optional<int> number = numberOf(architecture);
-    check(number && (capabilities_.nvrtc || contains(known, *number)),
+    const std::vector<int> known = capabilities_.nvrtc ? NvrtcCompiler::architectures() : knownArchitectures();
+    std::optional<DeviceInfo> info = DeviceInfo::ofArchitecture(architecture);
+    check(info && (capabilities_.nvrtc || contains(known, *architectureNumber(architecture))),
           "[compile] --arch is \"{}\", expected cpu or one of {}, some of them with a letter such as sm_90a",
           architecture, joined(known, ", ", [](int n) { return fmt::format("sm_{}", n); }));
     if (capabilities_.nvrtc) {
       NvrtcCompiler::expectArchitecture(architecture);
     }
-    info_.architecture = architecture;
-    info_.lastCacheBytes = lastCacheBytes(*number);
+    info_ = *std::move(info);
     info_.library = "cuBLASLt";
     info_.refuseContraction = CublasLtProduct::refuse;
   }
@@ -114,7 +77,7 @@ class NamedCudaDevice final : public Device {
     throwInternalError("[device] a device that is known by name only was asked to run something");
   }
 
-  DeviceInfo info_ = DeviceInfo::hopper();
+  DeviceInfo info_;
   const CudaCapabilities capabilities_ = cudaCapabilities();
   NvrtcCompiler compiler_{kernelDiskCache().get()};
 };

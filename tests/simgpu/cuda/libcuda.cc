@@ -274,8 +274,9 @@ int cuDeviceGet(int* device, int index) {
 
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   // a device with compute capability 9.0, and what its programs may ask of it
-  static const std::map<int, int> kValues = {{75, 9},  {76, 0}, {16, 132}, {38, 50 << 20}, {97, kSharedOfABlock},
-                                             {1, 1024}, {34, 0}, {50, 0}};
+  static const std::map<int, int> kValues = {
+      {1, 1024}, {16, 132}, {34, 0}, {36, 2'619'000}, {37, 5120},  {38, 50 << 20},       {39, 2048},
+      {50, 0},   {75, 9},   {76, 0}, {81, 228 << 10}, {82, 65536}, {97, kSharedOfABlock}};
   int checked = 0;
   if (const int status = cuDeviceGet(&checked, device); status != kSuccess) {
     return status;

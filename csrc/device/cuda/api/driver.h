@@ -32,12 +32,18 @@ enum class Result : int {
   GraphUpdateFailed = 910
 };
 enum class DeviceAttribute : int {
+  Processors = 16,
   PciBus = 33,
   PciDevice = 34,
+  MemoryKilohertz = 36,
+  MemoryBits = 37,  // of its bus
   L2CacheBytes = 38,
+  ThreadsOfAProcessor = 39,
   PciDomain = 50,
   ComputeCapabilityMajor = 75,
   ComputeCapabilityMinor = 76,
+  SharedBytesOfAProcessor = 81,
+  RegistersOfAProcessor = 82,
   MostSharedBytesOfABlock = 97
 };
 enum class FunctionAttribute : int { MaxDynamicSharedBytes = 8 };

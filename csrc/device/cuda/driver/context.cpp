@@ -13,6 +13,19 @@ int attributeOf(cuda::DeviceNumber device, cuda::DeviceAttribute attribute) {
   return value;
 }
 
+GpuFacts factsOf(cuda::DeviceNumber device, int major) {
+  using enum cuda::DeviceAttribute;
+  const auto ask = [&](cuda::DeviceAttribute attribute) { return int64_t{attributeOf(device, attribute)}; };
+  return {.processors = ask(Processors),
+          .threads = ask(ThreadsOfAProcessor),
+          .registers = ask(RegistersOfAProcessor),
+          .sharedBytes = ask(SharedBytesOfAProcessor),
+          .sharedBytesOfBlock = ask(MostSharedBytesOfABlock),
+          .accessBytes = major >= 10 ? 32 : 16,
+          // memory transfers data twice in each cycle
+          .bytesPerMicrosecond = 2 * ask(MemoryKilohertz) * (ask(MemoryBits) / 8) / 1000};
+}
+
 }  // namespace
 
 CudaContext::CudaContext(int64_t index) : index_(index) {
@@ -29,7 +42,7 @@ CudaContext::CudaContext(int64_t index) : index_(index) {
   const int minor = attributeOf(device_, cuda::DeviceAttribute::ComputeCapabilityMinor);
   architecture_ = fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
   lastCacheBytes_ = attributeOf(device_, cuda::DeviceAttribute::L2CacheBytes);
-  sharedBytesOfABlock_ = attributeOf(device_, cuda::DeviceAttribute::MostSharedBytesOfABlock);
+  facts_ = factsOf(device_, major);
   succeed(d.primaryContextRetain(&context_, device_), "cuDevicePrimaryCtxRetain", "device {}", index);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "device/cuda/api/driver.h"
+#include "device/device_info.h"
 
 namespace meshfuse {
 
@@ -22,7 +23,8 @@ class CudaContext {
   const std::string& place() const { return place_; }
   const std::string& architecture() const { return architecture_; }  // sm_80; sm_90a from 9.0 on
   int64_t lastCacheBytes() const { return lastCacheBytes_; }
-  int64_t sharedBytesOfABlock() const { return sharedBytesOfABlock_; }  // the most that a kernel can ask for
+  const GpuFacts& facts() const { return facts_; }
+  int64_t sharedBytesOfABlock() const { return facts_.sharedBytesOfBlock; }
   cuda::Context context() const { return context_; }
 
  private:
@@ -32,7 +34,7 @@ class CudaContext {
   std::string place_;
   std::string architecture_;
   int64_t lastCacheBytes_ = 0;
-  int64_t sharedBytesOfABlock_ = 0;
+  GpuFacts facts_;
 };
 
 // The context is current on this thread while the scope lives.
