@@ -94,12 +94,39 @@ __device__ __forceinline__ W loadWide(const W* p) {
   else
     return __ldcg(p);
 }
-// V elements in accesses of at most 16 bytes.
-template <int V, int A, class R, class T>
+// 32 bytes at an address that they divide: one access from sm_100 on, else two.
+template <int A>
+__device__ __forceinline__ void loadEight(u32* w, const u32* p) {
+#if __CUDA_ARCH__ >= 1000
+  if constexpr (A == kReadOnly)
+    asm("ld.global.nc.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+        : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]), "=r"(w[4]), "=r"(w[5]), "=r"(w[6]), "=r"(w[7])
+        : "l"(p));
+  else if constexpr (A == kOnce)
+    asm volatile("ld.global.cs.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]), "=r"(w[4]), "=r"(w[5]), "=r"(w[6]), "=r"(w[7])
+                 : "l"(p)
+                 : "memory");
+  else
+    asm volatile("ld.global.cg.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]), "=r"(w[4]), "=r"(w[5]), "=r"(w[6]), "=r"(w[7])
+                 : "l"(p)
+                 : "memory");
+#else
+  for (int i = 0; i < 8; i += 4) {
+    const uint4 q = loadWide<A>((const uint4*)p + i / 4);
+    w[i] = q.x, w[i + 1] = q.y, w[i + 2] = q.z, w[i + 3] = q.w;
+  }
+#endif
+}
+// V elements in accesses of at most B bytes, which is 16 or 32.
+template <int V, int A, int B = 16, class R, class T>
 __device__ __forceinline__ void loadVector(R* d, const T* p, int) {
   constexpr int kWords = V * (int)sizeof(T) / 4;
   u32 w[kWords];
-  if constexpr (kWords == 1)
+  if constexpr (B == 32)
+    for (int i = 0; i < kWords; i += 8) loadEight<A>(w + i, (const u32*)p + i);
+  else if constexpr (kWords == 1)
     w[0] = loadWide<A>((const u32*)p);
   else if constexpr (kWords == 2) {
     const uint2 q = loadWide<A>((const uint2*)p);
@@ -120,12 +147,32 @@ __device__ __forceinline__ void storeWide(W* p, W value) {
   else
     __stwb(p, value);
 }
-template <int V, int A, class T, class R>
+// As loadEight.
+template <int A>
+__device__ __forceinline__ void storeEight(u32* p, const u32* w) {
+#if __CUDA_ARCH__ >= 1000
+  if constexpr (A == kOnce)
+    asm volatile("st.global.cs.v8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};"
+                 :
+                 : "l"(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(w[4]), "r"(w[5]), "r"(w[6]), "r"(w[7])
+                 : "memory");
+  else
+    asm volatile("st.global.wb.v8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};"
+                 :
+                 : "l"(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(w[4]), "r"(w[5]), "r"(w[6]), "r"(w[7])
+                 : "memory");
+#else
+  for (int i = 0; i < 8; i += 4) storeWide<A>((uint4*)p + i / 4, make_uint4(w[i], w[i + 1], w[i + 2], w[i + 3]));
+#endif
+}
+template <int V, int A, int B = 16, class T, class R>
 __device__ __forceinline__ void storeVector(T* p, const R* s, int) {
   constexpr int kWords = V * (int)sizeof(T) / 4;
   u32 w[kWords];
   toWords(w, s, V);
-  if constexpr (kWords == 1)
+  if constexpr (B == 32)
+    for (int i = 0; i < kWords; i += 8) storeEight<A>((u32*)p + i, w + i);
+  else if constexpr (kWords == 1)
     storeWide<A>((u32*)p, w[0]);
   else if constexpr (kWords == 2)
     storeWide<A>((uint2*)p, make_uint2(w[0], w[1]));

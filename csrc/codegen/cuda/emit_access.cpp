@@ -116,8 +116,8 @@ void Emitter::chooseWidth(Access& a, const IntExpr& offset) const {
   uint64_t vectorBit = geometry_.vector(a.space, a.digits)->bit;
   int64_t size = dataTypeSize(t.dtype);
   int64_t alignment = isScratch(a.tensor) ? 16 : t.alignment;
-  auto fits = [&](int64_t width) {
-    int64_t unit = std::min(width, 16 / size);  // elements of one access
+  const auto fitsIn = [&](int64_t width, int64_t bytes) {
+    int64_t unit = std::min(width, bytes / size);  // elements of one access
     auto tileFits = [&](int64_t k) {
       return (value(a.tiles[k]).digits & vectorBit) == 0 && a.tileStrides[k].divisibleBy(unit);
     };
@@ -125,10 +125,13 @@ void Emitter::chooseWidth(Access& a, const IntExpr& offset) const {
            alignment % (unit * size) == 0;
   };
   bool vectorMask = a.mask != kNone && (value(a.mask).digits & vectorBit) != 0;
-  for (a.width = vectorMask ? 1 : a.vector; a.width > 1 && !fits(a.width);) {
+  for (a.width = vectorMask ? 1 : a.vector; a.width > 1 && !fitsIn(a.width, 16);) {
     a.width /= 2;
   }
+  a.isWide = !isScratch(a.tensor) && a.width * size >= kWideBytes && fitsIn(a.width, kWideBytes);
 }
+
+std::string wideText(const Access& a) { return a.isWide ? fmt::format(", {}", kWideBytes) : ""; }
 
 // The predicates that all elements of a vector share, and the condition that all its elements are in bounds.
 void Emitter::vectorPredicates(Access& a) {

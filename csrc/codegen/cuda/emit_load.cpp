@@ -44,8 +44,8 @@ std::string Emitter::loadCall(const Access& a, const std::string& destination, c
   }
   use("load_vector");
   use(wordsSection(t.dtype));
-  return fmt::format("loadVector<{}, {}>({}, {}, {});", a.width, policy(t.memory, cache), destination, address,
-                     nextSite());
+  return fmt::format("loadVector<{}, {}{}>({}, {}, {});", a.width, policy(t.memory, cache), wideText(a), destination,
+                     address, nextSite());
 }
 
 void Emitter::load(ValueId id) {

@@ -150,7 +150,8 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
     }
     use("store_vector");
     use(wordsSection(dtype));
-    return fmt::format("storeVector<{}, {}>({}, {}, {});", a.width, policy(s.cache), to, piece, nextSite());
+    return fmt::format("storeVector<{}, {}{}>({}, {}, {});", a.width, policy(s.cache), wideText(a), to, piece,
+                       nextSite());
   };
   move.element = [&] {
     if (half) {

@@ -33,6 +33,9 @@ struct Tile {
   bool packed = false;
 };
 
+// Bytes of the widest access, which GPUs have from sm_100 on; earlier ones move them in two.
+inline constexpr int64_t kWideBytes = 32;
+
 // One access of a tensor. Its expressions contain the symbols of register digits; the symbol of the vector digit stands for the first of
 // `width` elements. If the access moves single elements, width is 1.
 struct Access {
@@ -47,11 +50,15 @@ struct Access {
   int64_t vector = 1;  // size of the vector digit
   std::string vectorSymbol;
   int64_t width = 1;
+  bool isWide = false;                        // pieces of kWideBytes are provably aligned to that
   bool whole = true;                          // every predicate is constant over `width` elements
   bool straddles = false;                     // not `whole`: vectorConditions test whether the whole vector is inside
   std::vector<tile::Pred> preds;              // of one element
   std::vector<std::string> vectorConditions;  // of `width` elements at once
 };
+
+// Of loadVector and storeVector: the bytes of a piece, if it is wide.
+[[nodiscard]] std::string wideText(const Access& a);
 
 // A change of layout through shared memory.
 struct Exchange {

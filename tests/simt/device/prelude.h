@@ -94,8 +94,8 @@ void copyElements(R* d, const T* s, int n) {
 inline void copyElements(bool* d, const unsigned char* s, int n) {
   for (int i = 0; i < n; ++i) d[i] = s[i] != 0;
 }
-inline void touchVector(const void* p, int bytes, Touch touch, int site) {
-  for (int at = 0; at < bytes; at += 16) global((const char*)p + at, bytes < 16 ? bytes : 16, touch, site);
+inline void touchVector(const void* p, int bytes, int piece, Touch touch, int site) {
+  for (int at = 0; at < bytes; at += piece) global((const char*)p + at, bytes < piece ? bytes : piece, touch, site);
 }
 }  // namespace simt
 template <int A, class T>
@@ -108,14 +108,14 @@ void storeOne(T* p, T value, int site) {
   simt::global(p, sizeof(T), simt::Touch::Store, site);
   *p = value;
 }
-template <int V, int A, class R, class T>
+template <int V, int A, int B = 16, class R, class T>
 void loadVector(R* d, const T* p, int site) {
-  simt::touchVector(p, V * sizeof(T), (simt::Touch)A, site);
+  simt::touchVector(p, V * sizeof(T), B, (simt::Touch)A, site);
   simt::copyElements(d, p, V);
 }
-template <int V, int A, class T, class R>
+template <int V, int A, int B = 16, class T, class R>
 void storeVector(T* p, const R* s, int site) {
-  simt::touchVector(p, V * sizeof(T), simt::Touch::Store, site);
+  simt::touchVector(p, V * sizeof(T), B, simt::Touch::Store, site);
   std::memcpy((void*)p, s, V * sizeof(T));
 }
 

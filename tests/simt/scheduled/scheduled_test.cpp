@@ -1,6 +1,7 @@
 // Fusions through the GPU schedulers and the emitter: under the emulator, and the same texts through NVRTC.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -38,6 +39,19 @@ TEST_P(ScheduledKernel, IsRight) {
   for (const ScheduledVerdict& v : verdicts()) {
     EXPECT_TRUE(v.right()) << v.describe();
   }
+}
+
+// Schedules for a GPU with accesses of 32 bytes and other numbers of multiprocessors.
+TEST_P(ScheduledKernel, IsRightOnAnotherGpu) {
+  const std::vector<ScheduledVerdict> all =
+      runScheduled(GetParam().fusions().cases, *DeviceInfo::ofArchitecture("sm_100"));
+  for (const ScheduledVerdict& v : all) {
+    EXPECT_TRUE(v.right()) << v.describe();
+  }
+  EXPECT_TRUE(std::ranges::any_of(all, [](const ScheduledVerdict& v) {
+    return v.source.text.find("Vector<8, kReadOnly, 32>") != std::string::npos ||
+           v.source.text.find("Vector<8, kOnce, 32>") != std::string::npos;
+  }));
 }
 
 TEST_P(ScheduledKernel, CompilesForSm90aAsTheTextThatWasEmulated) {

@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
   }
   if (m_w == 0 && m_l == 0 && pm*64 < M) {
     float* p_1 = P + (N*pm + n_l*8 + pn*64);
-    if (n_l*8 + pn*64 < N) storeVector<8, kKeep>(p_1, r6, 7);
+    if (n_l*8 + pn*64 < N) storeVector<8, kKeep, 32>(p_1, r6, 7);
   }
   fence();
   barrier(8);
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
     for (i64 k_s = 0; k_s < ceilDiv(M, 64); ++k_s) {
       float p9[8];
       const float* p_2 = P + (N*k_s + j_l*8 + pn*64);
-      if (j_l*8 + pn*64 < N) loadVector<8, kShared>(p9, p_2, 13);
+      if (j_l*8 + pn*64 < N) loadVector<8, kShared, 32>(p9, p_2, 13);
       else fill<8>(p9, 0.0f);
       #pragma unroll
       for (int j_v = 0; j_v < 8; ++j_v) {
