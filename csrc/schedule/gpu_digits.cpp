@@ -1,9 +1,11 @@
-// How axes are cut on a GPU: accesses of up to 16 bytes, a warp on contiguous memory, rows in registers where they fit.
+// How axes are cut on a GPU: accesses as wide as the GPU has them, a warp on contiguous memory, rows in registers where they fit, and parts
+// enough for all multiprocessors.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <utility>
 
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
@@ -17,6 +19,10 @@ using Specs = std::vector<tile::Builder::DigitSpec>;
 
 int64_t ceilPower(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
+}
+
+int64_t floorPower(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, n))));
 }
 
 // The digits of one step over an axis.
@@ -39,13 +45,17 @@ Specs within(Specs outer, const Step& step) {
   return outer;
 }
 
-// Elements of the widest access: 16 bytes of the widest type that carries traffic, as far as N is divisible.
-int64_t vectorOf(const Group& group, const KernelAxes& a) {
+// Elements of the widest access of the widest type that carries traffic, as far as N is divisible. Wider accesses than 16 bytes need
+// memory that is aligned to them: in two halves, each would leave out half of the bytes that a warp fetches.
+int64_t vectorOf(const Group& group, const KernelAxes& a, const GpuFacts& gpu) {
   int64_t widest = 1;
+  int64_t bytes = gpu.accessBytes;
   for (const TensorView* tv : tensorsOf(group)) {
     widest = std::max(widest, dataTypeSize(tv->dtype()));
+    const auto layout = group.layouts.find(tv->id());
+    bytes = layout != group.layouts.end() && layout->second.alignment < bytes ? 16 : bytes;
   }
-  int64_t v = 16 / widest;
+  int64_t v = bytes / widest;
   while (v > 1 && !a.N.divisibleBy(v)) {
     v /= 2;
   }
@@ -53,7 +63,13 @@ int64_t vectorOf(const Group& group, const KernelAxes& a) {
 }
 
 // Steps of a thread beside its vector: four, but at most 32 elements in all (vectors of bytes have 16).
-int64_t repeatsBeside(int64_t v) { return std::min<int64_t>(4, 32 / v); }
+int64_t repeatsBeside(int64_t v) { return std::clamp<int64_t>(32 / v, 1, 4); }
+
+// As many of them as leave `vectors` enough for all threads that the GPU runs at a time.
+int64_t repeatsThatFill(int64_t v, int64_t vectors, const GpuFacts& gpu) {
+  const int64_t threads = gpu.processors * gpu.threads;
+  return std::clamp<int64_t>(floorPower(vectors / threads), 1, repeatsBeside(v));
+}
 
 Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, const Step& step) {
   IntExpr count = ceilDiv(extent, step.width());
@@ -61,22 +77,71 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, co
   return within({{Level::Part, count, symbol}}, step);
 }
 
-void pointwise(RowDigits& d, const KernelAxes& a, int64_t v) {
+void pointwise(RowDigits& d, const KernelAxes& a, int64_t v, const GpuFacts& gpu) {
   int64_t vectors = divideUp(usualExtent(a.N), v);
   int64_t lanes = std::min<int64_t>(32, ceilPower(vectors));
   int64_t warps = std::min<int64_t>(4, ceilPower(divideUp(vectors, lanes)));
-  int64_t repeats = a.M.isConst(1) && vectors >= 4 * lanes * warps ? repeatsBeside(v) : 1;
+  const int64_t repeats = repeatsThatFill(v, usualExtent(a.M) * vectors, gpu);
   if (!a.M.isConst(1)) {
-    int64_t rowRepeats = usualExtent(a.M) >= 1024 ? repeatsBeside(v) : 1;
+    const int64_t rowRepeats = std::min(repeats, floorPower(usualExtent(a.M)));
     d.m = inParts(d, "p0", a.M, {.repeats = rowRepeats, .warps = 4 / warps, .lanes = 32 / lanes});
   }
-  d.n = inParts(d, "p1", a.N, {.repeats = repeats, .warps = warps, .lanes = lanes, .vector = v});
+  d.n = inParts(d, "p1", a.N, {.repeats = a.M.isConst(1) ? repeats : 1, .warps = warps, .lanes = lanes, .vector = v});
 }
 
-void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v) {
+constexpr int64_t kMostThreads = 1024;   // of a block
+constexpr int64_t kOtherRegisters = 32;  // of a thread, beside the elements of its rows
+constexpr int64_t kSplitWarps = 8;
+constexpr int64_t kSweptRows = 16;  // which each part of a long reduction sweeps one after the other
+
+// Elements of a row that a thread of a block of this size holds in registers, for each of `inputs` inputs.
+int64_t heldElements(int64_t threads, int64_t inputs, const GpuFacts& gpu) {
+  const int64_t registers = std::min<int64_t>(255, gpu.registers / threads) - kOtherRegisters;
+  return floorPower(registers / std::max<int64_t>(1, inputs));
+}
+
+// Parts into which a long reduction of `steps` steps is cut: a few for each multiprocessor, each of at least four steps.
+int64_t splitParts(int64_t steps, const GpuFacts& gpu) {
+  const int64_t resident = gpu.threads / (32 * kSplitWarps);  // blocks of a multiprocessor
+  return std::clamp<int64_t>(steps / 4, 1, gpu.processors * std::min<int64_t>(resident, 4));
+}
+
+// An axis that is summed in parts, each in steps of the inner digits.
+Specs inSummedParts(RowDigits& d, const IntExpr& extent, const Step& step, int64_t sums, const GpuFacts& gpu) {
+  const int64_t steps = divideUp(usualExtent(extent), step.width());
+  const int64_t parts = splitParts(steps, gpu);
+  const Specs serial = summingPart(divideUp(steps, parts), 1, sums * parts);
+  const int64_t each = step.width() * productOf(serial, [](const auto& s) { return s.size.constValue(); });
+  const IntExpr count = ceilDiv(extent, each);
+  d.split = true;
+  d.grid.push_back({"p0", count});
+  Specs digits = {{Level::Part, count, "p0"}};
+  append(digits, serial);
+  return within(std::move(digits), step);
+}
+
+// Few long rows, each part a share of all of them.
+bool innerInParts(RowDigits& d, const KernelAxes& a, int64_t v, const GpuFacts& gpu) {
+  const Step step{.repeats = repeatsBeside(v), .warps = kSplitWarps, .lanes = 32, .vector = v};
+  const bool isLong = a.K.isConst(1) && splitParts(divideUp(usualExtent(a.N), step.width()), gpu) > 1;
+  if (!isLong || !a.M.isConst() || usualExtent(a.M) > kSweptRows) {
+    return false;
+  }
+  if (!a.M.isConst(1)) {
+    d.m = {{Level::Serial, 0, ""}};
+  }
+  d.n = inSummedParts(d, a.N, step, step.width(), gpu);
+  return true;
+}
+
+void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v, const GpuFacts& gpu) {
   int64_t perThread = group.inputs.size() > 2 ? 16 : 32;
   int64_t vectors = divideUp(std::max<int64_t>(1, usualExtent(a.N)), v);
-  int64_t threads = std::min<int64_t>(1024, ceilPower(divideUp(vectors, std::max<int64_t>(1, perThread / v))));
+  const auto threadsFor = [&](int64_t elements) {
+    return std::min(kMostThreads, ceilPower(divideUp(vectors, std::max<int64_t>(1, elements / v))));
+  };
+  perThread = std::min(perThread, heldElements(threadsFor(perThread), std::ssize(group.inputs), gpu));
+  int64_t threads = threadsFor(perThread);
   int64_t repeats = divideUp(vectors, threads);
   int64_t lanes = std::min<int64_t>(32, threads);
   int64_t warps = std::max<int64_t>(1, threads / 32);
@@ -96,11 +161,19 @@ void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v) {
   }
 }
 
-void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
+void outer(RowDigits& d, const KernelAxes& a, int64_t v, bool isSimple, const GpuFacts& gpu) {
   int64_t lanes = std::min<int64_t>(8, ceilPower(divideUp(usualExtent(a.N), v)));
-  d.n = inParts(d, "p1", a.N, {.lanes = lanes, .vector = v});
-  const Step rows{.repeats = repeatsBeside(v), .warps = 8, .lanes = 32 / lanes};
-  d.k = within(summing(divideUp(usualExtent(a.K), rows.width()), 1, rows.width()), rows);
+  const Step columns{.lanes = lanes, .vector = v};
+  const Step rows{.repeats = repeatsBeside(v), .warps = kSplitWarps, .lanes = 32 / lanes};
+  const int64_t steps = divideUp(usualExtent(a.K), rows.width());
+  // too few columns for all multiprocessors
+  const bool isNarrow = divideUp(usualExtent(a.N), columns.width()) < gpu.processors;
+  if (isSimple && isNarrow && a.M.isConst(1) && splitParts(steps, gpu) > 1) {
+    d.k = inSummedParts(d, a.K, rows, rows.width(), gpu);
+  } else {
+    d.k = within(summing(steps, 1, rows.width()), rows);
+  }
+  d.n = inParts(d, "p1", a.N, columns);
   if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, {});
   }
@@ -108,15 +181,17 @@ void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
 
 }  // namespace
 
-RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a) {
+RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
   RowDigits d;
-  int64_t v = vectorOf(group, a);
+  const GpuFacts& gpu = device.gpu;
+  const int64_t v = vectorOf(group, a, gpu);
+  const bool isSimple = c.stages == 1 && !c.spreadOutputs();
   if (!c.hasReduction()) {
-    pointwise(d, a, v);
-  } else if (a.innerReduced) {
-    inner(d, group, a, v);
-  } else {
-    outer(d, a, v);
+    pointwise(d, a, v, gpu);
+  } else if (!a.innerReduced) {
+    outer(d, a, v, isSimple, gpu);
+  } else if (!isSimple || !innerInParts(d, a, v, gpu)) {
+    inner(d, group, a, v, gpu);
   }
   return d;
 }

@@ -139,20 +139,37 @@ static std::vector<tile::Builder::DigitSpec> summingParts(int64_t parts) {
   return digits;
 }
 
+// Digits of one worker over all parts: its threads that were along the reduced axes take turns.
+std::vector<tile::Builder::DigitSpec> RowWriter::partDigits() const {
+  const std::vector<tile::Builder::DigitSpec> threads =
+      filtered(axes_.innerReduced ? digits_.n : digits_.k, [](const auto& d) { return isThread(d.level); });
+  const int64_t count = productOf(threads, [](const auto& d) { return d.size.constValue(); });
+  std::vector<tile::Builder::DigitSpec> digits = summingParts(divideUp(usualExtent(digits_.grid[0].count), count));
+  append(digits, threads);
+  return digits;
+}
+
 // The last part to arrive combines the results of all parts, in their order, and stores the row outputs. `columns`: the axis of the
-// outputs, if there are several.
+// outputs, if there are several. If a second grid dim cuts it, the last part of each column block combines these columns.
 void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
                        const std::vector<tile::Builder::AxisSpec>& columns) {
-  const int64_t counter = workspace({.name = "arrived", .dtype = DataType::Int32, .extents = {1}, .zeroed = true});
-  builder_.lastArriver(counter, [&] {
-    const IntExpr& parts = digits_.grid[0].count;
-    std::vector<tile::Builder::AxisSpec> axes = {{"q", parts, summingParts(usualExtent(parts))}};
+  const bool hasBlocks = digits_.grid.size() > 1;
+  const int64_t counter = workspace({.name = "arrived",
+                                     .dtype = DataType::Int32,
+                                     .extents = {hasBlocks ? digits_.grid[1].count : IntExpr(1)},
+                                     .zeroed = true});
+  std::vector<tile::Index> block;
+  if (hasBlocks) {
+    block.push_back({IntExpr::symbol(digits_.grid[1].symbol, {.lower = 0})});
+  }
+  builder_.lastArriver(counter, std::move(block), [&] {
+    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.grid[0].count, partDigits()}};
     append(axes, columns);
     const int64_t outerSpace = space_;
     space_ = builder_.space("t", std::move(axes));
     over(columns.empty() ? -1 : 1, [&] {
       const IntExpr column = columns.empty() ? IntExpr(0) : coord(1);
-      const uint64_t digits = columns.empty() ? 0 : digitSet(1);
+      const uint64_t digits = digitSet(0) | (columns.empty() ? 0 : digitSet(1));
       const auto add = [&](std::span<const ValueId> sums) {
         return mapped(indices(exprs), [&](int64_t i) {
           return combine(exprs[i], sums[i], builder_.load(partials[i], {{coord(0)}, {column}}, space_));
@@ -160,7 +177,7 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
       };
       const std::vector<ValueId> total = inBlocks(0, serialDigits(0), exprs, digits, startsOf(exprs, digits), add);
       for (int64_t i = 0; i < std::ssize(exprs); i++) {
-        bindResult(exprs[i], total[i]);
+        bindResult(exprs[i], reduced(exprs[i], total[i], digitSet(0)));
       }
       std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
       for (const TensorView* out : group_.outputs) {
@@ -187,6 +204,18 @@ void RowWriter::split() {
     columns.push_back({"c", rows, {{tile::Level::Serial, 0, ""}}});
   }
   finish(exprs, partials, columns);
+}
+
+// Long columns: each part sums its share of k, in registers.
+void RowWriter::outerInParts() {
+  const std::vector<const Expr*> exprs = ofStage(0);
+  const IntExpr columns = lowering_.size(axes_.N);
+  const std::vector<int64_t> partials = partialResults(exprs, columns);
+  const std::vector<ValueId> sums = accumulated(0, [] {});
+  for (int64_t i = 0; i < std::ssize(exprs); i++) {
+    builder_.store(partials[i], {{part()}, {coord(n_)}}, sums[i]);
+  }
+  finish(exprs, partials, {{"c", columns, digits_.n}});
 }
 
 }  // namespace meshfuse

@@ -15,8 +15,7 @@ namespace {
 
 // Limit of the tensors outside the caches, out of the kMaxKernelTensors of a kernel: prefetchers and write buffers cannot track more.
 constexpr size_t kMaxMemoryStreams = 16;
-// Registers of a thread that rows may take on a GPU, of 255.
-constexpr int64_t kRowRegisters = 128;
+constexpr int64_t kMostRegisters = 255;  // of a thread on a GPU
 
 bool isSerial(const std::vector<tile::Builder::DigitSpec>& axis) {
   return std::ranges::any_of(axis, [](const auto& d) { return d.level == tile::Level::Serial; });
@@ -44,6 +43,16 @@ int64_t rowBytes(const RowsJudgement& j) {
   return sumOf(j.group.inputs, [&](const TensorView* in) {
     return j.coordinates.isSpread(in) ? rowElements(j) * dataTypeSize(in->dtype()) : 0;
   });
+}
+
+int64_t threadsOf(const std::vector<tile::Builder::DigitSpec>& axis) {
+  return productOf(axis, [](const auto& d) { return tile::isThread(d.level) ? d.size.constValue() : int64_t{1}; });
+}
+
+// Registers of a thread that rows may take on a GPU: half of those that a thread has if a multiprocessor runs one block.
+int64_t rowRegisters(const RowsJudgement& j) {
+  const int64_t threads = threadsOf(j.digits.m) * threadsOf(j.digits.k) * threadsOf(j.digits.n);
+  return std::min(kMostRegisters, j.device.gpu.registers / threads) / 2;
 }
 
 IntExpr parts(const RowsJudgement& j) { return productOf(j.digits.grid, &tile::GridDim::count); }
@@ -111,9 +120,9 @@ std::optional<std::string> lacksRoom(const RowsJudgement& a, const RowsJudgement
     return std::nullopt;
   }
   const int64_t held = stepWidth(joint.digits.n) * rowInputs(joint);
-  if (rowsInRegisters(joint) && held > kRowRegisters && rowInputs(joint) > std::max(rowInputs(a), rowInputs(b))) {
-    return fmt::format("rows of both take {} registers of a thread, at most {} are available for them", held,
-                       kRowRegisters);
+  const int64_t room = rowRegisters(joint);
+  if (rowsInRegisters(joint) && held > room && rowInputs(joint) > std::max(rowInputs(a), rowInputs(b))) {
+    return fmt::format("rows of both take {} registers of a thread, at most {} are available for them", held, room);
   }
   return std::nullopt;
 }

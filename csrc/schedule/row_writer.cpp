@@ -49,6 +49,8 @@ KernelPlan RowWriter::write() {
     digits_.split ? split() : inner();
   } else if (digits_.scratchRow) {
     outerInScratch();
+  } else if (digits_.split) {
+    outerInParts();
   } else {
     outer();
   }

@@ -113,10 +113,12 @@ class RowWriter {
   int64_t workspace(tile::TensorParam param);
   void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
   std::vector<tile::Builder::DigitSpec> lastDigits() const;
+  std::vector<tile::Builder::DigitSpec> partDigits() const;
   std::vector<int64_t> partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent);
   void finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
               const std::vector<tile::Builder::AxisSpec>& columns);
   void split();
+  void outerInParts();
 
   struct Spilled {
     const TensorView* tensor = nullptr;

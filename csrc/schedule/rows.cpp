@@ -64,7 +64,7 @@ static RowDigits digitsOf(const RowsJudgement& j, const KernelAxes& axes) {
   RowDigits d;
   if (!axes.M.isConst(1) || !axes.K.isConst(1) || !axes.N.isConst(1)) {  // else one element
     d = j.device.target == tile::Target::Cpu ? cpuDigits(j.group, j.coordinates, axes, j.device)
-                                             : gpuDigits(j.group, j.coordinates, axes);
+                                             : gpuDigits(j.group, j.coordinates, axes, j.device);
   }
   d.streamBytes = j.device.lastCacheBytes / 4;
   return d;

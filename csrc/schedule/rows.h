@@ -27,7 +27,8 @@ struct RowDigits {
   int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
   int64_t prefetchAhead = 0;  // pointwise: distance in elements of n, if rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
-  bool split = false;  // the first grid dim cuts the reduced axes: partial results are combined by the last arriver
+  // The first grid dim cuts the reduced axes: partial results are combined by the last arriver, for each part of a second grid dim.
+  bool split = false;
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 
@@ -49,7 +50,8 @@ struct RowDigits {
 // Digits on a CPU and on a GPU, of axes that are not all of extent 1.
 [[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
                                   const DeviceInfo& device);
-[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes);
+[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
+                                  const DeviceInfo& device);
 
 // The facts about a group that a kernel of rows computes.
 struct RowsJudgement final : Judgement {

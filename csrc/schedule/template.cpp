@@ -15,7 +15,14 @@ constexpr std::array kTemplates = {Template{"rows", judgeRows}, Template{"contra
                                    Template{"routine", judgeRoutine}};
 
 constexpr int64_t kLaunchBytesCpu = 1 << 20;
-constexpr int64_t kLaunchBytesGpu = 16 << 20;
+constexpr int64_t kLaunchMicrosecondsGpu = 5;
+constexpr int64_t kUsualBytesPerMicrosecond = 2'000'000;
+
+int64_t launchBytes(const DeviceInfo& device) {
+  const int64_t speed = device.gpu.bytesPerMicrosecond;
+  return device.target == tile::Target::Cpu ? kLaunchBytesCpu
+                                            : kLaunchMicrosecondsGpu * (speed > 0 ? speed : kUsualBytesPerMicrosecond);
+}
 
 }  // namespace
 
@@ -23,7 +30,7 @@ std::span<const Template> allTemplates() { return kTemplates; }
 
 Cost costOf(const Group& group, const DeviceInfo& device) {
   return {.bytes = sumOf(tensorsOf(group), [](const TensorView* tv) { return usualBytes(*tv); }),
-          .launch = device.target == tile::Target::Cpu ? kLaunchBytesCpu : kLaunchBytesGpu};
+          .launch = launchBytes(device)};
 }
 
 Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates) {

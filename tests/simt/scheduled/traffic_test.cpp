@@ -30,6 +30,7 @@ struct Traffic {
   int cpuSweeps = 1;
   std::vector<size_t> wholes = {};  // other inputs; the same number of elements is read
   DataType type = DataType::Float;  // of all tensors
+  size_t gpuWorkspaces = 0;         // the sums of parts and a counter
   size_t cpuScratch = 0;            // a worker's own memory: a row that is kept, the sums of columns
 };
 
@@ -96,8 +97,11 @@ std::vector<Case> cases() {
       {"sum of short rows", {{9, 100}}, sumOf({1}), {.elements = 900, .written = 9}},
       {"sum of long rows", {{9, 5000}}, sumOf({1}), {.elements = 45000, .written = 9}},
       {"sum of columns", {{37, 1500}}, sumOf({0}), {.elements = 55500, .written = 1500, .cpuScratch = 1}},
-      // rows of sums on three levels
-      {"sum of long columns", {{2000, 40}}, sumOf({0}), {.elements = 80000, .written = 40, .cpuScratch = 3}},
+      // rows of sums on three levels; on a GPU four parts
+      {"sum of long columns",
+       {{2000, 40}},
+       sumOf({0}),
+       {.elements = 80000, .written = 40, .gpuWorkspaces = 2, .cpuScratch = 3}},
       {"sum of both", {{100, 130}}, sumOf({0, 1}), {.elements = 13000, .written = 1}},
       {"softmax of short rows", {{5, 100}}, softmaxRows, {.elements = 500, .written = 500}},
       // a CPU keeps what it wrote of the row, and reads it for the last sweep
@@ -171,7 +175,7 @@ TEST(ScheduledTraffic, OfTheInterpreter) {
   for (size_t i = 0; i < all.size(); i++) {
     const Traffic& expected = all[i].traffic;
     for (const auto& [who, device, sweeps, scratch] :
-         {std::tuple{"GPU", DeviceInfo::hopper(), expected.gpuSweeps, size_t{0}},
+         {std::tuple{"GPU", DeviceInfo::hopper(), expected.gpuSweeps, expected.gpuWorkspaces},
           {"CPU", DeviceInfo{}, expected.cpuSweeps, expected.cpuScratch}}) {
       KernelCheck check = checkKernel(*batch.fusions[i], device, batch.cases[i].inputs);
       EXPECT_EQ(check.difference, "");
@@ -188,7 +192,7 @@ TEST(ScheduledTraffic, OfTheEmulator) {
   for (size_t i = 0; i < all.size(); i++) {
     EXPECT_TRUE(verdicts[i].right()) << verdicts[i].describe();
     auto [read, written] = bytes(verdicts[i].result.tensors);
-    expectTraffic(all[i], "emulator", all[i].traffic.gpuSweeps, 0, read, written);
+    expectTraffic(all[i], "emulator", all[i].traffic.gpuSweeps, all[i].traffic.gpuWorkspaces, read, written);
   }
 }
 

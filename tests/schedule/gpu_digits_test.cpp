@@ -1,0 +1,186 @@
+// How kernels of rows follow from the facts about a GPU: what differs between sm_80, sm_90a and sm_100, and that all of it is right.
+#include <gtest/gtest.h>
+
+#include <fmt/core.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/ranges.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/tensors.h"
+#include "schedule/kernel_check.h"
+#include "schedule/rows.h"
+
+namespace meshfuse {
+namespace {
+
+DeviceInfo gpu(const char* architecture) { return DeviceInfo::ofArchitecture(architecture).value(); }
+
+using Unary = std::function<TensorView*(TensorView*)>;
+
+// The digits of m, k and n of a fusion of one input, and its parts: "n p512 r4 w4 l32 v4; 512 parts".
+std::string digitsOf(const std::vector<int64_t>& shape, const Unary& build, const DeviceInfo& device,
+                     DataType type = DataType::Float, int64_t alignment = 64) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigConcreteTensor(shape, type);
+  fusion.addInput(x);
+  fusion.addOutput(build(x));
+  Group group = wholeGroup(fusion);
+  group.layouts[x->id()] = {contiguousStrides(shape), alignment};
+  const Verdict verdict = judge(group, device, allTemplates());
+  const auto* rows = dynamic_cast<const RowsJudgement*>(verdict.judgement.get());
+  if (rows == nullptr) {
+    return verdict.refusal;
+  }
+  std::string text;
+  const auto add = [&](const char* name, const std::vector<tile::Builder::DigitSpec>& axis) {
+    text += axis.empty() ? "" : name;
+    for (const tile::Builder::DigitSpec& d : axis) {
+      text += fmt::format(" {}{}", tile::letterOf(d.level), d.size.toString());
+    }
+    text += axis.empty() ? "" : "; ";
+  };
+  add("m", rows->digits.m);
+  add("k", rows->digits.k);
+  add("n", rows->digits.n);
+  return text + fmt::format("{} parts", productOf(rows->digits.grid, &tile::GridDim::count).toString());
+}
+
+TensorView* twice(TensorView* x) { return add(x, x); }
+TensorView* total(TensorView* x) { return sum(x, {0}); }
+
+// The product of the digits of a level.
+int64_t sizeOf(const std::string& digits, char letter) {
+  const std::string level = std::string(" ") + letter;
+  int64_t size = 1;
+  for (size_t at = digits.find(level); at != std::string::npos; at = digits.find(level, at + 1)) {
+    size *= std::stoll(digits.substr(at + 2));
+  }
+  return size;
+}
+
+TEST(GpuDigits, AccessesAreAsWideAsTheGpuHasThem) {
+  for (const auto& [type, bytes] : {std::pair(DataType::Float, 4), std::pair(DataType::Half, 2)}) {
+    const Unary inType = [type](TensorView* x) { return maybeCastOp(type, add(x, x)); };
+    for (const char* old : {"sm_80", "sm_86", "sm_89", "sm_90a"}) {
+      EXPECT_EQ(sizeOf(digitsOf({1 << 22}, inType, gpu(old), type), 'v') * bytes, 16) << old;
+    }
+    for (const char* recent : {"sm_100", "sm_100a", "sm_103", "sm_120"}) {
+      EXPECT_EQ(sizeOf(digitsOf({1 << 22}, inType, gpu(recent), type), 'v') * bytes, 32) << recent;
+      EXPECT_EQ(sizeOf(digitsOf({1 << 22}, inType, gpu(recent), type, 16), 'v') * bytes, 16) << "aligned to 16";
+    }
+  }
+}
+
+// Rows of 24,000 elements and two inputs: a thread of 1024 has 64 registers.
+TEST(GpuDigits, RowsStayInRegistersWhereTheyFit) {
+  const Unary normalized = [](TensorView* x) { return div(x, unsqueeze(sum(x, {1}), 1)); };
+  const auto serial = [&](int64_t columns, DeviceInfo device, int64_t registers) {
+    device.gpu.registers = registers;
+    return digitsOf({4096, columns}, normalized, device).find(" s") != std::string::npos;
+  };
+  EXPECT_FALSE(serial(24'000, gpu("sm_90a"), 65536));
+  EXPECT_TRUE(serial(40'000, gpu("sm_90a"), 65536));
+  EXPECT_TRUE(serial(24'000, gpu("sm_90a"), 32768)) << "half of the registers";
+}
+
+TEST(GpuDigits, PartsFillTheMultiprocessors) {
+  for (const char* name : {"sm_80", "sm_86", "sm_90a", "sm_100", "sm_120"}) {
+    const DeviceInfo device = gpu(name);
+    const auto partsOf = [&](const std::vector<int64_t>& shape) {
+      const std::string digits = digitsOf(shape, total, device);
+      return std::stoll(digits.substr(digits.rfind("; ") + 2));
+    };
+    EXPECT_GE(partsOf({1 << 28}), 3 * device.gpu.processors) << name;
+    EXPECT_LE(partsOf({1 << 28}), 4 * device.gpu.processors) << name;
+    EXPECT_GE(partsOf({1 << 20, 32}), 2 * device.gpu.processors) << name << ", columns";
+    EXPECT_EQ(partsOf({1000}), 1) << name << ", too short to be cut";
+  }
+}
+
+// Many columns are parts enough, and results of a normalization need the sums of their whole row.
+TEST(GpuDigits, OnlyLongReductionsWithFewResultsAreCut) {
+  const DeviceInfo device = gpu("sm_90a");
+  const auto isCut = [&](const std::vector<int64_t>& shape, const Unary& build) {
+    const std::string digits = digitsOf(shape, build, device);
+    return digits.find("k p") != std::string::npos || digits.rfind("n p", 0) == 0;
+  };
+  EXPECT_TRUE(isCut({1 << 24}, total));
+  EXPECT_TRUE(isCut({1 << 16, 64}, total));
+  EXPECT_FALSE(isCut({1 << 16, 1 << 14}, total)) << "512 blocks of columns";
+  EXPECT_FALSE(isCut({1 << 24}, [](TensorView* x) { return sub(x, sum(x, {0})); }));
+}
+
+TEST(GpuDigits, SmallTensorsAreSharedByAllThreads) {
+  EXPECT_EQ(sizeOf(digitsOf({1 << 20}, twice, gpu("sm_90a")), 'r'), 1);
+  EXPECT_EQ(sizeOf(digitsOf({1 << 26}, twice, gpu("sm_90a")), 'r'), 4);
+}
+
+TEST(GpuDigits, ALaunchCostsWhatMemoryMovesMeanwhile) {
+  const auto launch = [](const DeviceInfo& device) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor({64});
+    fusion.addInput(x);
+    fusion.addOutput(neg(x));
+    return judge(wholeGroup(fusion), device, allTemplates()).judgement->cost.launch;
+  };
+  EXPECT_LT(launch(gpu("sm_86")), launch(gpu("sm_80")));
+  EXPECT_LT(launch(gpu("sm_80")), launch(gpu("sm_90a")));
+  EXPECT_LT(launch(gpu("sm_90a")), launch(gpu("sm_100")));
+  DeviceInfo unknown = gpu("sm_90a");
+  unknown.gpu.bytesPerMicrosecond = 0;
+  EXPECT_GT(launch(unknown), 0);
+}
+
+// Every structure that differs, against the reference interpreter.
+class OnEachGpu : public testing::TestWithParam<const char*> {
+ protected:
+  static void expectRight(const std::vector<int64_t>& shape, const Unary& build, DataType type = DataType::Float) {
+    SCOPED_TRACE(fmt::format("{} elements", productOf(shape)));
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor(shape, type);
+    fusion.addInput(x);
+    fusion.addOutput(build(x));
+    DeviceInfo device = gpu(GetParam());
+    device.gpu.processors = 3;  // so that small tensors are cut too
+    EXPECT_EQ(checkKernel(fusion, device, {randomTensor(shape, type, 1, -2, 2)}).difference, "");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Architectures, OnEachGpu, testing::Values("sm_80", "sm_90a", "sm_100"),
+                         [](const auto& p) { return std::string(p.param); });
+
+TEST_P(OnEachGpu, LongSumsAreRight) {
+  for (const int64_t n : {65536, 65537, 100'000}) {
+    expectRight({n}, total);
+    expectRight({n}, [](TensorView* x) { return max(x, {0}); });
+  }
+  expectRight({3, 70'001}, [](TensorView* x) { return sum(x, {1}); });
+  expectRight(
+      {5, 65536}, [](TensorView* x) { return exp(sum(mul(x, x), {1})); }, DataType::Half);
+}
+
+TEST_P(OnEachGpu, LongColumnsAreRight) {
+  for (const int64_t columns : {1, 7, 24, 64}) {
+    expectRight({5000, columns}, total);
+    expectRight(
+        {4096, columns}, [](TensorView* x) { return min(x, {0}); }, DataType::BFloat16);
+  }
+  expectRight({3001, 16}, [](TensorView* x) { return add(sum(x, {0}), max(x, {0})); });
+}
+
+TEST_P(OnEachGpu, PointwiseIsRight) {
+  for (const DataType type : {DataType::Float, DataType::Half, DataType::Double, DataType::Char}) {
+    expectRight({1000}, twice, type);
+    expectRight({70, 96}, twice, type);
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
