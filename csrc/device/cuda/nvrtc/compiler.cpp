@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <regex>
 #include <vector>
 
 #include "base/error.h"
@@ -33,10 +34,14 @@ constexpr int kOldestArchitecture = 80;
 // A compiled program; destroyed with this object.
 class Program {
  public:
-  Program(std::string_view text, std::string_view arch) : nvrtc_(loadedNvrtc()) {
+  enum class Log : uint8_t { Usual, WithResources };
+  Program(std::string_view text, std::string_view arch, Log log = Log::Usual) : nvrtc_(loadedNvrtc()) {
     const std::string source(text);
     succeed(nvrtc_.createProgram(&program_, source.c_str(), "kernel.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
     std::vector<std::string> options = compileOptions(arch);
+    if (log == Log::WithResources) {
+      options.emplace_back("--ptxas-options=-v");
+    }
     std::vector<const char*> pointers = mapped(options, &std::string::c_str);
     nvrtc::Result status = nvrtc_.compileProgram(program_, static_cast<int>(pointers.size()), pointers.data());
     size_t size = 0;
@@ -133,6 +138,22 @@ Cubin NvrtcCompiler::compileCubin(std::string_view text, std::string_view arch) 
 
 std::string NvrtcCompiler::compilePtx(std::string_view text, std::string_view arch) {
   return Program(text, arch).ptx();
+}
+
+KernelResources NvrtcCompiler::resources(std::string_view text, std::string_view arch) {
+  const Program program(text, arch, Program::Log::WithResources);
+  const std::string& log = program.log();
+  // "8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads", "Used 26 registers": the number before, or after, each of these words
+  const auto number = [&](std::string_view before, std::string_view after) {
+    std::smatch found;
+    const std::regex pattern(fmt::format("{}([0-9]+) {}", before, after));
+    invariant(std::regex_search(log, found, pattern), "[nvrtc] the log for {} does not say \"{}<number> {}\":\n{}",
+              arch, before, after, log);
+    return std::stoll(found[1].str());
+  };
+  return {.registers = number("Used ", "registers"),
+          .spilledBytes = number("", "bytes spill stores") + number("", "bytes spill loads"),
+          .stackBytes = number("", "bytes stack frame")};
 }
 
 std::vector<int> NvrtcCompiler::architectures() {

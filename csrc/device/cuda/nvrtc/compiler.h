@@ -19,6 +19,14 @@ struct Cubin {
   bool fromDisk = false;
 };
 
+// What a thread of a kernel takes.
+struct KernelResources {
+  int64_t registers = 0;
+  int64_t spilledBytes = 0;  // stores and loads of registers that did not suffice
+  int64_t stackBytes = 0;    // local memory
+  friend bool operator==(const KernelResources&, const KernelResources&) = default;
+};
+
 struct NvrtcCounters {
   int64_t compiled = 0;
   int64_t fromDisk = 0;
@@ -36,6 +44,9 @@ class NvrtcCompiler {
   [[nodiscard]] Cubin compileCubin(std::string_view text, std::string_view arch);
   // The PTX of the same text, for tests and explanations.
   [[nodiscard]] static std::string compilePtx(std::string_view text, std::string_view arch);
+
+  // What the compiler reports of the only kernel of the text, for tests and explanations. InternalError if its log has another form.
+  [[nodiscard]] static KernelResources resources(std::string_view text, std::string_view arch);
 
   // The numbers of the architectures that this NVRTC has, from 80 on. DeviceError if NVRTC does not load.
   [[nodiscard]] static std::vector<int> architectures();
