@@ -139,8 +139,11 @@ TEST(SimulatedProductCalls, WhatIsNotSimulatedIsNamed) {
   };
   expectReport("cublasLtMatmulDescSetAttribute:.*attribute 26 is not simulated",
                with([](Multiplication& x) { x.set(ProductAttribute{26}, int32_t{0}); }));
-  expectReport("epilogue 2 is not simulated",
-               with([](Multiplication& x) { x.set(ProductAttribute::Epilogue, uint32_t{2}); }));
+  for (const uint32_t epilogue :
+       {0, 3, 5, 34, 130, 134, 152, 160, 164, 192, 208, 256, 512}) {  // undefined; auxiliary; backward
+    expectReport("epilogue " + std::to_string(epilogue) + " is not simulated",
+                 with([=](Multiplication& x) { x.set(ProductAttribute::Epilogue, epilogue); }));
+  }
   expectReport("operation 2 is not simulated",
                with([](Multiplication& x) { x.set(ProductAttribute::TransposeB, int32_t{2}); }));
   expectReport("cublasLtMatrixLayoutSetAttribute:.*attribute 1 is not simulated",
@@ -180,6 +183,11 @@ TEST(SimulatedProductCalls, TypesAreSupportedOrNot) {
         {BFloat16, BFloat16, Float, Float, kFloat, Float, kBias, Success},
         {Double, Double, Double, Double, kDouble, Double, kNone, Success},
         {Double, Double, Double, Double, kDouble, Double, kBias, NotSupported},
+        {Double, Double, Double, Double, kDouble, Double, Epilogue::Relu, NotSupported},
+        {Double, Double, Double, Double, kDouble, Double, Epilogue::Gelu, NotSupported},
+        {Float, Float, Float, Float, kFloat, Float, Epilogue::ReluBias, Success},
+        {Half, Half, Half, Half, kFloat, Float, Epilogue::GeluBias, Success},
+        {BFloat16, BFloat16, Float, Float, kFloat, Float, Epilogue::Gelu, Success},
         {Double, Double, Double, Double, kFloat, Float, kNone, NotSupported},
         {Double, Double, Double, Double, kDouble, Float, kNone, NotSupported},
         {Float, Float, Float, Float, kDouble, Double, kNone, NotSupported},
@@ -253,6 +261,9 @@ TEST(SimulatedProductCalls, AnAlgorithmServesItsProblem) {
     expectDone(y.multiply(stream), "cublasLtMatmul with equal objects");
     y.set(y.dLayout, LayoutAttribute::BatchStride, int64_t{64});
     require(y.multiply(stream) == Status::InvalidValue, "another stride");
+    y.set(y.dLayout, LayoutAttribute::BatchStride, int64_t{0});
+    y.set(ProductAttribute::Epilogue, Epilogue::Relu);
+    require(y.multiply(stream) == Status::InvalidValue, "another epilogue");
     wide.algorithm = nullptr;
     expectDone(wide.multiply(stream), "cublasLtMatmul chooses one");
     gpu.expect(gpu.streamSynchronize(stream), "synchronize");

@@ -1,6 +1,8 @@
 #include "simgpu/products.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace meshfuse {
 
@@ -28,6 +30,14 @@ double valueAt(int seed, int batch, size_t row, size_t column) {
 void* hostPointer(DevicePointer p) { return reinterpret_cast<void*>(p); }
 
 }  // namespace
+
+Epilogue ProductShape::epilogue() const {
+  if (activation == Epilogue::None) {
+    return hasBias ? Epilogue::Bias : Epilogue::None;
+  }
+  return static_cast<Epilogue>(static_cast<uint32_t>(activation) |
+                               (hasBias ? static_cast<uint32_t>(Epilogue::Bias) : 0));
+}
 
 CublasLtSimulated::CublasLtSimulated() : VendorLibrary({"libcublasLt.so.13"}) {
   MESHFUSE_CUBLASLT_CALLS(MESHFUSE_VENDOR_FIND);
@@ -82,9 +92,9 @@ Multiplication::Multiplication(Simulated& simulated, const ProductShape& s) : gp
     for (size_t row = 0; row < s.m; row++) {
       put(bias + row * sizeOfElement(s.out), bytesOfValue(valueAt(4, 0, row, 0), s.out));
     }
-    set(ProductAttribute::Epilogue, Epilogue::Bias);
     set(ProductAttribute::BiasPointer, bias);
   }
+  set(ProductAttribute::Epilogue, s.epilogue());
   aLayout = layoutOf(a);
   bLayout = layoutOf(b);
   cLayout = layoutOf(c);
@@ -161,8 +171,11 @@ double Multiplication::expected(int32_t batch, size_t row, size_t column) const 
     sum += (s.transposeA ? valueAt(1, ofA, i, row) : valueAt(1, ofA, row, i)) *
            (s.transposeB ? valueAt(2, batch, column, i) : valueAt(2, batch, i, column));
   }
-  return s.alpha * sum + (s.beta == 0 ? 0 : s.beta * valueAt(3, batch, row, column)) +
-         (s.hasBias ? valueAt(4, 0, row, 0) : 0);
+  const double x = s.alpha * sum + (s.beta == 0 ? 0 : s.beta * valueAt(3, batch, row, column)) +
+                   (s.hasBias ? valueAt(4, 0, row, 0) : 0);
+  return s.activation == Epilogue::Relu   ? std::max(x, 0.0)
+         : s.activation == Epilogue::Gelu ? 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
+                                          : x;
 }
 
 void Multiplication::expectRight() const {

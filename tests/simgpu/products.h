@@ -30,12 +30,15 @@ struct ProductShape {
   bool transposeA = false;
   bool transposeB = false;
   bool hasBias = false;
+  cublaslt::Epilogue activation = cublaslt::Epilogue::None;  // Relu, Gelu
   double alpha = 1;
   double beta = 0;
   int32_t batches = 1;
   bool isAShared = false;  // by all batches
   bool isInPlace = false;  // C is D
   size_t gap = 0;          // elements between columns, and between batches
+
+  cublaslt::Epilogue epilogue() const;  // bias and activation
 };
 
 inline constexpr ProductShape kLargeProduct{.m = 12, .n = 11, .k = 10};  // wants workspace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -59,6 +60,56 @@ INSTANTIATE_TEST_SUITE_P(Types, SimulatedProducts,
                                          Types{ElementType::Double, ElementType::Double},
                                          Types{ElementType::Half, ElementType::Float},
                                          Types{ElementType::BFloat16, ElementType::Float}));
+
+TEST(SimulatedProduct, WithAnActivation) {
+  expectFine([](Simulated& gpu) {
+    for (const auto activation : {cublaslt::Epilogue::Relu, cublaslt::Epilogue::Gelu}) {
+      for (const bool hasBias : {false, true}) {
+        for (const double beta : {0.0, 1.0}) {
+          expectProduct(gpu, {.hasBias = hasBias, .activation = activation, .beta = beta, .batches = 2, .gap = 1});
+        }
+      }
+    }
+    expectProduct(gpu, {.in = ElementType::Half, .out = ElementType::Half, .activation = cublaslt::Epilogue::Relu});
+    expectProduct(gpu, {.in = ElementType::Half, .out = ElementType::Float, .activation = cublaslt::Epilogue::Gelu});
+  });
+}
+
+// gelu of 1, and of 1 + 2^-11, which half does not have: rounded first, it would be 1.
+TEST(SimulatedProduct, RoundsAfterTheActivation) {
+  expectFine([](Simulated& gpu) {
+    const auto half = ElementType::Half;
+    const auto geluOf = [&](double x, double y) {
+      Multiplication p(gpu, {.m = 1, .n = 1, .k = 2, .in = half, .out = half, .activation = cublaslt::Epilogue::Gelu});
+      p.put(p.a.at, bytesOfValue(x, half) + bytesOfValue(y, half));
+      p.put(p.b.at, bytesOfValue(1, half) + bytesOfValue(1, half));
+      const Stream stream = gpu.stream();
+      p.expectMultiplied(stream);
+      gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+      uint16_t got = 0;
+      gpu.expect(gpu.copyToHost(&got, p.d.at, sizeof got), "cuMemcpyDtoH");
+      return got;
+    };
+    require(geluOf(1, 0) == 0x3abb, "0.841192 is rounded to 0.841309");
+    require(geluOf(1, 0x1p-11) == 0x3abc, "0.841721 is rounded to 0.841797");
+    require(geluOf(8, 0) == 0x4800, "8 stays");
+    require(geluOf(-8, 0) == 0x8000, "-8 becomes a zero");
+  });
+}
+
+TEST(SimulatedProduct, ReluLosesNaN) {
+  expectFine([](Simulated& gpu) {
+    Multiplication p(gpu, {.m = 1, .n = 1, .k = 1, .activation = cublaslt::Epilogue::Relu});
+    p.put(p.a.at, bytesOfValue(NAN, ElementType::Float));
+    p.put(p.b.at, bytesOfValue(1, ElementType::Float));
+    const Stream stream = gpu.stream();
+    p.expectMultiplied(stream);
+    gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+    float got = 1;
+    gpu.expect(gpu.copyToHost(&got, p.d.at, sizeof got), "cuMemcpyDtoH");
+    require(got == 0, "max(x, 0)");
+  });
+}
 
 TEST(SimulatedProduct, OfBatches) {
   expectFine([](Simulated& gpu) {

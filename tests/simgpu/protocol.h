@@ -143,11 +143,15 @@ struct Matrices {
   int64_t batchStride = 0;
 };
 
-// D = alpha op(A) op(B) + beta C, more bias[i] in row i. C is not read if beta is 0.
+// A function of each element of a product, before it is rounded.
+enum class Activation : uint32_t { None, Relu, Gelu };
+
+// D = activation(alpha op(A) op(B) + beta C, more bias[i] in row i). C is not read if beta is 0.
 struct MatrixProduct {
   Matrices a, b, c, d;
   uint32_t transposeA = 0;
   uint32_t transposeB = 0;
+  Activation activation = Activation::None;
   uint32_t roundsParts = 0;  // the sum of the first half of the products is rounded to the type of D
   double alpha = 1;
   double beta = 0;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -32,8 +33,14 @@ enum Answer {  // cublasStatus_t
 
 constexpr int kComputeFloat = 68;
 constexpr int kComputeDouble = 70;
+// cublasLtEpilogue_t: a set of bits, or kEpilogueNone alone
 constexpr uint32_t kEpilogueNone = 1;
+constexpr uint32_t kEpilogueRelu = 2;
 constexpr uint32_t kEpilogueBias = 4;
+constexpr uint32_t kEpilogueGelu = 32;
+constexpr uint32_t kEpilogues[] = {kEpilogueNone, kEpilogueRelu,
+                                   kEpilogueBias, kEpilogueRelu | kEpilogueBias,
+                                   kEpilogueGelu, kEpilogueGelu | kEpilogueBias};
 constexpr uint32_t kReducesInOutputType = 4;
 
 // cublasLtMatmulPreferenceAttributes_t: unless the preference says otherwise, the heuristic takes matrices to have this alignment. Of a
@@ -59,6 +66,13 @@ struct Description {  // cublasLtMatmulDesc_t
   int32_t transposeB = 0;
   uint32_t epilogue = kEpilogueNone;
   const void* bias = nullptr;
+
+  bool hasBias() const { return (epilogue & kEpilogueBias) != 0; }
+  Activation activation() const {
+    return (epilogue & kEpilogueRelu) != 0   ? Activation::Relu
+           : (epilogue & kEpilogueGelu) != 0 ? Activation::Gelu
+                                             : Activation::None;
+  }
 };
 
 struct Preference {
@@ -226,7 +240,7 @@ int choose(const Problem& p, const Preference& preference, Algorithm& chosen) {
   }
   chosen = Algorithm{.problem = hashOf(p)};
   std::ranges::copy(preference.alignments, chosen.alignments);
-  chosen.biasAlignment = p.what.epilogue == kEpilogueBias ? alignmentOf(p.what.bias) : 1;
+  chosen.biasAlignment = p.what.hasBias() ? alignmentOf(p.what.bias) : 1;
   const double products =
       static_cast<double>(p.d.rows) * static_cast<double>(p.d.columns) * static_cast<double>(p.inner());
   chosen.workspaceBytes =
@@ -428,7 +442,7 @@ int cublasLtMatmulDescSetAttribute(void* product, int attribute, const void* val
         endUnknown(kName, "operation", transpose);
       }
     }
-    if (d->epilogue != kEpilogueNone && d->epilogue != kEpilogueBias) {
+    if (std::ranges::find(kEpilogues, d->epilogue) == std::end(kEpilogues)) {
       endUnknown(kName, "epilogue", d->epilogue);
     }
   }
@@ -537,7 +551,7 @@ int cublasLtMatmul(void* handle, void* product, const void* alpha, const void* a
   MatrixProduct p{.a = problem->a, .b = problem->b, .c = problem->c, .d = problem->d};
   p.alpha = scalar("alpha", alpha, problem->what.scale);
   p.beta = scalar("beta", beta, problem->what.scale);
-  const bool hasBias = problem->what.epilogue == kEpilogueBias;
+  const bool hasBias = problem->what.hasBias();
   const void* const bias = hasBias ? problem->what.bias : nullptr;
   if ((c == nullptr && p.beta != 0) || (hasBias && bias == nullptr)) {
     return kWrongValue;
@@ -564,6 +578,7 @@ int cublasLtMatmul(void* handle, void* product, const void* alpha, const void* a
   p.transposeA = static_cast<uint32_t>(problem->what.transposeA);
   p.transposeB = static_cast<uint32_t>(problem->what.transposeB);
   p.bias = reinterpret_cast<uint64_t>(bias);
+  p.activation = problem->what.activation();
   p.workspace = reinterpret_cast<uint64_t>(workspace);
   p.workspaceBytes = workspaceBytes;
   p.workspaceNeeded = algorithm.workspaceBytes;

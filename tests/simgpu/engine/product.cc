@@ -169,6 +169,20 @@ std::string overlapIn(const MatrixProduct& p, const std::vector<Operand>& operan
   return bytes == all ? "" : "writes bytes of D twice: its columns or batches overlap";
 }
 
+// The documentation says "x := max(x, 0)" and "x := GELU(x)". It does not say what max gives for NaN, or which form of GELU is meant: here
+// NaN is lost, as fmax loses it, and the form is that with tanh.
+static double activated(double x, Activation activation) {
+  switch (activation) {
+    case Activation::None:
+      return x;
+    case Activation::Relu:
+      return std::fmax(x, 0.0);
+    case Activation::Gelu:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  }
+  std::abort();
+}
+
 void multiply(const MatrixProduct& p) {
   const uint64_t m = p.d.rows;
   const uint64_t inner = p.transposeA != 0 ? p.a.rows : p.a.columns;
@@ -199,7 +213,7 @@ void multiply(const MatrixProduct& p) {
         if (p.bias != 0) {
           value += load(p.bias + row * bytesOf(p.d.type), p.d.type);
         }
-        store(to, p.d.type, value);
+        store(to, p.d.type, activated(value, p.activation));
       }
     }
   }

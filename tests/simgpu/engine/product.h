@@ -25,7 +25,8 @@ std::vector<Operand> operandsOf(const MatrixProduct& p);
 // Which bytes the product both reads and writes, or writes twice; empty if none. C may be D.
 std::string overlapIn(const MatrixProduct& p, const std::vector<Operand>& operands);
 
-// Sums in double, one element after the other, and rounds to the type of D: once, unless parts of the sum are rounded too. Fills the workspace with poison.
+// Sums and applies the activation in double, one element after the other, and rounds to the type of D: once, unless parts of the sum are
+// rounded too. Fills the workspace with poison.
 void multiply(const MatrixProduct& p);
 
 }  // namespace simgpu

@@ -33,7 +33,7 @@ enum class PreferenceAttribute : int {
 };
 enum class ReductionScheme : uint32_t { InComputeType = 2 };  // how parts of a sum are added up
 enum class Transpose : int32_t { No = 0, Yes = 1 };
-enum class Epilogue : uint32_t { None = 1, Bias = 4 };
+enum class Epilogue : uint32_t { None = 1, Relu = 2, Bias = 4, ReluBias = 6, Gelu = 32, GeluBias = 36 };
 
 using Handle = struct HandleObject*;
 using Product = struct ProductObject*;

@@ -249,6 +249,10 @@ EXPECT_VALUE(cublaslt::Transpose::No, CUBLAS_OP_N);
 EXPECT_VALUE(cublaslt::Transpose::Yes, CUBLAS_OP_T);
 EXPECT_VALUE(cublaslt::Epilogue::None, CUBLASLT_EPILOGUE_DEFAULT);
 EXPECT_VALUE(cublaslt::Epilogue::Bias, CUBLASLT_EPILOGUE_BIAS);
+EXPECT_VALUE(cublaslt::Epilogue::Relu, CUBLASLT_EPILOGUE_RELU);
+EXPECT_VALUE(cublaslt::Epilogue::ReluBias, CUBLASLT_EPILOGUE_RELU_BIAS);
+EXPECT_VALUE(cublaslt::Epilogue::Gelu, CUBLASLT_EPILOGUE_GELU);
+EXPECT_VALUE(cublaslt::Epilogue::GeluBias, CUBLASLT_EPILOGUE_GELU_BIAS);
 
 static_assert(sizeof(cublaslt::Algorithm) == sizeof(cublasLtMatmulAlgo_t));
 static_assert(sizeof(cublaslt::HeuristicResult) == sizeof(cublasLtMatmulHeuristicResult_t));
