@@ -15,6 +15,18 @@ Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layou
   return known != layouts.end() ? known->second : Layout{contiguousStrides(tensor->constantShape())};
 }
 
+std::string_view name(Activation activation) {
+  switch (activation) {
+    case Activation::None:
+      return "none";
+    case Activation::Relu:
+      return "relu";
+    case Activation::TanhGelu:
+      return "tanh_gelu";
+  }
+  return "";
+}
+
 namespace {
 
 constexpr int64_t operator""_KiB(unsigned long long n) { return static_cast<int64_t>(n) << 10; }

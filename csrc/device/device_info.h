@@ -36,6 +36,10 @@ struct GpuFacts {
   friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
 };
 
+// What a library applies to each element x of a product before it stores it: max(x, 0); x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+enum class Activation : uint8_t { None, Relu, TanhGelu };
+[[nodiscard]] std::string_view name(Activation activation);
+
 struct DeviceInfo {
   tile::Target target = tile::Target::Cpu;
   int64_t l1Bytes = 32 << 10;  // CPU
@@ -47,6 +51,10 @@ struct DeviceInfo {
   // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
   // nothing if it accepts it. Null: there is no library.
   std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int64_t, Layout>&) = nullptr;
+  // Returns the reason why the library does not apply the activation to the results of a matmul or linear that it accepts; nothing if it
+  // does. Null: it applies none.
+  std::optional<std::string> (*refuseActivation)(const Expr&, Activation) = nullptr;
+
   // A GPU by the name of its architecture, sm_80 or later: the largest one. An architecture without a row of its own has the facts of the row before
   // it. Nothing if the name has another form. There is no library.
   static std::optional<DeviceInfo> ofArchitecture(std::string_view architecture);

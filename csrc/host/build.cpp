@@ -157,7 +157,7 @@ class HostBuilder {
         launch(step, s.plan, kernels_[launches_++]);
         break;
       case SegmentKind::Library:
-        step.name = fmt::format("{} {}", s.call.op->opName(), result);
+        step.name = fmt::format("{} {}", s.call.name(), result);
         call(step, s.call);
         break;
       case SegmentKind::Communicate:
@@ -185,8 +185,9 @@ class HostBuilder {
     step.kind = HostStepKind::Routine;
     step.operands = tensors(call.op->tensorInputs());
     step.routine = options_.device->routine(
-        *call.op,
-        {.layouts = call.layouts, .valueOf = [this](const IntExpr& offset) { return bound(offset).constValue(); }});
+        *call.op, {.layouts = call.layouts,
+                   .valueOf = [this](const IntExpr& offset) { return bound(offset).constValue(); },
+                   .activation = call.activation});
     if (const int64_t bytes = step.routine->workspaceBytes(); bytes > 0) {
       step.workspaces.push_back({bytes});
     }

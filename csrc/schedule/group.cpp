@@ -1,5 +1,7 @@
 #include "schedule/group.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -19,6 +21,11 @@ std::vector<TensorView*> tensorsOf(const Group& group) {
   std::vector<TensorView*> tensors = group.inputs;
   append(tensors, group.outputs);
   return tensors;
+}
+
+std::string LibraryCall::name() const {
+  return fmt::format("{}{}{}", op->opName(), activation == Activation::None ? "" : "+",
+                     activation == Activation::None ? "" : meshfuse::name(activation));
 }
 
 }  // namespace meshfuse

@@ -45,7 +45,8 @@ class Judgement {
   [[nodiscard]] virtual std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const = 0;
 
   Group group;
-  bool callsLibrary = false;    // else a kernel
+  bool callsLibrary = false;  // else a kernel
+  bool mayGrow = false;  // a library call that may also compute elementwise ops after it: worth a judgement of both
   bool writesAnyLayout = true;  // of its results; else row-major ones only
   std::string_view kind;        // of step, as dumps and explain name it: "reduction"
   Cost cost;

@@ -52,6 +52,9 @@ bool isViewOp(const Expr& e) {
 // another round trip through memory is small.
 constexpr size_t kMaxKernelOps = 512;
 
+// Ops after a library call that are tried as a part of it: those of an activation.
+constexpr size_t kMostOpsAfterCall = 12;
+
 // An elementwise op with equal shapes: joining it does not change the judgement of a template.
 bool isPlain(const Expr& e) {
   if (e.kind() != ExprKind::Point && e.kind() != ExprKind::Cast) {
@@ -69,7 +72,7 @@ class Segmenter {
 
   std::vector<Segment> run() {
     for (Expr* e : inAgreedOrder()) {
-      if (e->output()->isTensor()) {
+      if (e->output()->isTensor() && !placed_.contains(e->id())) {
         place(e);
       }
     }
@@ -142,6 +145,7 @@ class Segmenter {
 
   void place(Expr* e) {
     SegmentKind kind = SegmentKind::Kernel;
+    std::vector<Expr*> exprs = {e};
     std::unique_ptr<const Judgement> alone;
     if (e->kind() == ExprKind::Communicate) {
       kind = SegmentKind::Communicate;
@@ -152,6 +156,9 @@ class Segmenter {
     } else if (ruleOf(*e).executor != Executor::Kernel) {
       alone = context_.judgementOf(graph_.groupOf({e}));
       kind = alone->callsLibrary ? SegmentKind::Library : SegmentKind::Kernel;
+      if (alone->callsLibrary && alone->mayGrow) {
+        extend(exprs, alone);
+      }
     }
     std::set<int64_t> producers = graph_.producersOf(e);
     if (kind == SegmentKind::Communicate) {
@@ -161,7 +168,7 @@ class Segmenter {
       lastCollective_ = graph_.size();
     }
     if (kind != SegmentKind::Kernel) {
-      const int64_t id = graph_.add({e}, producers, kind);
+      const int64_t id = graph_.add(std::move(exprs), producers, kind);
       graph_.at(id).judgement = std::move(alone);
       return;
     }
@@ -184,6 +191,39 @@ class Segmenter {
     n.judgement = alone != nullptr ? std::move(alone) : context_.judgementOf(graph_.groupOf(n.exprs));
     for (int64_t p : joinable) {
       graph_.noteBoundary(p, e->output(), refusal);
+    }
+  }
+
+  // Adds to a library call the elementwise ops after it, as far as a template takes them in the same call: the largest group that it takes.
+  void extend(std::vector<Expr*>& call, std::unique_ptr<const Judgement>& judgement) {
+    std::vector<Expr*> exprs = call;
+    const auto isInside = [&](const Val* v) { return std::ranges::find(exprs, v->definition()) != exprs.end(); };
+    while (exprs.size() <= kMostOpsAfterCall) {
+      Expr* next = nullptr;
+      for (const Expr* e : exprs) {
+        for (Expr* use : fusion_.uses(e->output())) {
+          const bool isElementwise = use->kind() == ExprKind::Point || use->kind() == ExprKind::Cast;
+          if (isElementwise && !contains(exprs, use) && std::ranges::all_of(use->tensorInputs(), isInside) &&
+              (next == nullptr || use->id() < next->id())) {
+            next = use;
+          }
+        }
+      }
+      if (next == nullptr) {
+        return;
+      }
+      exprs.push_back(next);
+      const Group group = graph_.groupOf(exprs);
+      if (group.outputs.size() != 1) {
+        continue;
+      }
+      if (Verdict verdict = context_.judge(group); verdict.judgement != nullptr && verdict.judgement->callsLibrary) {
+        call = exprs;
+        judgement = std::move(verdict.judgement);
+        for (const Expr* e : exprs) {
+          placed_.insert(e->id());
+        }
+      }
     }
   }
 
@@ -237,6 +277,7 @@ class Segmenter {
   const Fusion& fusion_;
   const LocalContext& context_;
   StepGraph graph_;
+  std::set<int64_t> placed_;     // ops that came into a library call before their turn, by id
   int64_t lastCollective_ = -1;  // node: the next one waits for it
 };
 

@@ -53,11 +53,12 @@ std::string collectiveName(const CommAttributes& comm) {
 
 // A step without a kernel: "C++ routine scan T8[8, 6]".
 std::string stepText(const Segment& step, const Device& device) {
-  const Expr& op = *step.group.exprs.back();
+  const Expr& op = step.kind == SegmentKind::Library ? *step.call.op : *step.group.exprs.back();
   const std::string result = op.tensorOutput()->toString();
   switch (step.kind) {
     case SegmentKind::Library:
-      return fmt::format("{} {} {}", device.routineName(op).value_or("no"), op.opName(), result);
+      return fmt::format("{} {} {}", device.routineName(op).value_or("no"), step.call.name(),
+                         step.group.outputs[0]->toString());
     case SegmentKind::Communicate:
       return fmt::format("collective {} {}", collectiveName(op.attributes().comm), result);
     case SegmentKind::View:

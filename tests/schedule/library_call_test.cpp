@@ -3,10 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "ops/activation.h"
 #include "ops/contraction.h"
 #include "ops/pointwise.h"
 #include "ops/scan_sort.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
+#include "schedule/fused_activation.h"
 #include "schedule/kernel_check.h"
 
 namespace meshfuse {
@@ -81,6 +86,95 @@ TEST_F(LibraryCalls, ComputeOneOp) {
   const Verdict verdict = judged(neg(c), withLibrary());
   EXPECT_EQ(verdict.judgement, nullptr);
   EXPECT_EQ(verdict.refusal, "matmul is a library call");
+}
+
+struct FusedActivations : LibraryCalls {
+  static DeviceInfo withActivations() {
+    DeviceInfo device = withLibrary();
+    device.refuseActivation = [](const Expr&, Activation activation) {
+      return activation == Activation::Relu ? std::nullopt : std::optional<std::string>("only relu");
+    };
+    return device;
+  }
+  Activation appliedTo(TensorView* output) {
+    const Verdict verdict = judged(output, withActivations());
+    return verdict.judgement == nullptr ? Activation::None
+                                        : std::get<LibraryCall>(verdict.judgement->write()).activation;
+  }
+  std::string refusalOf(TensorView* output, const DeviceInfo& device, std::map<int64_t, Layout> layouts = {}) {
+    return judged(output, device, std::move(layouts)).refusal;
+  }
+};
+
+TEST_F(FusedActivations, AreAppliedByTheCall) {
+  const Verdict verdict = judged(relu(c), withActivations());
+  ASSERT_NE(verdict.judgement, nullptr) << verdict.refusal;
+  const auto call = std::get<LibraryCall>(verdict.judgement->write());
+  EXPECT_EQ(call.activation, Activation::Relu);
+  EXPECT_EQ(call.name(), "matmul+relu");
+  EXPECT_EQ(call.op, c->definition());
+  EXPECT_EQ(verdict.judgement->cost.bytes, 4 * (6 * 20 + 20 * 8 + 6 * 8)) << "the product itself is not written";
+}
+
+// gelu in the forms that programs write
+TensorView* writtenGelu(TensorView* x, int form) {
+  const double root = 0.7978845608028654;
+  TensorView* cube = form == 0 ? mul(mul(x, x), x) : mul(x, mul(x, x));
+  TensorView* u =
+      form == 2 ? mul(x, add(root, mul(root * 0.044715, mul(x, x)))) : mul(root, add(x, mul(0.044715, cube)));
+  return form == 1 ? mul(0.5, mul(x, add(1.0, tanh(u)))) : mul(mul(x, 0.5), add(tanh(u), 1.0));
+}
+
+TEST_F(FusedActivations, AreRefusedForTheReasonOfTheLibrary) {
+  EXPECT_NE(refusalOf(writtenGelu(c, 0), withActivations()).find("only relu"), std::string::npos);
+}
+
+TEST(FusedGelu, IsTheFormWithTanh) {
+  const auto activation = [](const std::function<TensorView*(TensorView*)>& after) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor({6, 20});
+    fusion.addInput(x);
+    fusion.addOutput(after(matmul(x, transpose(x, 0, 1))));
+    Group group = wholeGroup(fusion);
+    std::erase_if(group.exprs, [](const Expr* e) { return e->kind() == ExprKind::Permute; });
+    return activationOf(group);
+  };
+  for (const int form : {0, 1, 2}) {
+    EXPECT_EQ(activation([&](TensorView* c) { return writtenGelu(c, form); }), Activation::TanhGelu) << form;
+  }
+  EXPECT_EQ(activation([](TensorView* c) { return tanh_gelu(c); }), std::nullopt) << "keeps digits that tanh loses";
+  EXPECT_EQ(activation([](TensorView* c) { return gelu(c); }), std::nullopt) << "the form with erf";
+  EXPECT_EQ(activation([](TensorView* c) { return mul(writtenGelu(c, 0), 1.0); }), Activation::TanhGelu);
+  EXPECT_EQ(activation([](TensorView* c) { return mul(writtenGelu(c, 0), 1.1); }), std::nullopt);
+  EXPECT_EQ(activation([](TensorView* c) { return writtenGelu(neg(c), 0); }), std::nullopt);
+  EXPECT_EQ(activation([](TensorView* c) { return writtenGelu(mul(c, 2.0), 0); }), std::nullopt);
+  EXPECT_EQ(activation([](TensorView* c) { return castOp(DataType::Half, relu(c)); }), std::nullopt) << "another type";
+}
+
+TEST_F(FusedActivations, AreRefusedByALibraryThatAppliesNone) {
+  EXPECT_NE(refusalOf(relu(c), withLibrary()).find("the library applies no relu"), std::string::npos);
+}
+
+TEST_F(FusedActivations, AreFunctionsOfTheProductAlone) { EXPECT_EQ(appliedTo(maximum(c, 0.5)), Activation::None); }
+
+TEST_F(FusedActivations, MayHaveTheirOperandsInAnyOrder) { EXPECT_EQ(appliedTo(maximum(0, c)), Activation::Relu); }
+
+TEST_F(FusedActivations, AreOfResultsInRowMajorOrder) {
+  TensorView* y = relu(c);
+  EXPECT_NE(refusalOf(y, withActivations(), {{y->id(), {{1, 6}, 64}}}).find("another order in memory"),
+            std::string::npos);
+}
+
+TEST_F(FusedActivations, DoNotServeAKernelThatReadsTheResult) {
+  TensorView* y = relu(c);
+  fusion.addOutput(exp(y));
+  Group group = wholeGroup(fusion);
+  group.exprs = {c->definition(), y->definition()};
+  group.outputs = {y};
+  const Verdict verdict = judge(group, withActivations(), allTemplates());
+  EXPECT_EQ(verdict.judgement, nullptr);
+  EXPECT_NE(verdict.refusal.find("a kernel reads"), std::string::npos) << verdict.refusal;
 }
 
 TEST(Routines, NeedNoLibrary) {

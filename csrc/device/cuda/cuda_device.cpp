@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
     if (const CublasLtLibrary& products = cublasLtLibrary(); products.usable()) {
       info_.library = fmt::format("cuBLASLt {}", products.version());
       info_.refuseContraction = CublasLtProduct::refuse;
+      info_.refuseActivation = CublasLtProduct::refuseActivation;
     }
   }
   ~CudaDevice() override {
@@ -74,7 +75,7 @@ class CudaDevice final : public Device {
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
     expectCudaRoutine(op);
     const CurrentContext current(context_);
-    return std::make_shared<CublasLtProduct>(products(), op, options.layouts);
+    return std::make_shared<CublasLtProduct>(products(), op, options.layouts, options.activation);
   }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
 

@@ -31,6 +31,7 @@ class NamedCudaDevice final : public Device {
     info_ = *std::move(info);
     info_.library = "cuBLASLt";
     info_.refuseContraction = CublasLtProduct::refuse;
+    info_.refuseActivation = CublasLtProduct::refuseActivation;
   }
 
   DeviceId id() const override { return DeviceId::cuda(0); }

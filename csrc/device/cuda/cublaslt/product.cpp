@@ -40,6 +40,25 @@ union Scale {
 
 bool computesInDouble(const MatrixProduct& p) { return p.operands == DataType::Double; }
 
+MatrixProduct productOf(const Expr& op, const std::map<int64_t, Layout>& layouts, Activation activation) {
+  MatrixProduct product = matrixProductOf(op, layouts);
+  product.activation = activation;
+  return product;
+}
+
+cublaslt::Epilogue epilogueOf(const MatrixProduct& p) {
+  using enum cublaslt::Epilogue;
+  switch (p.activation) {
+    case Activation::None:
+      return p.hasBias ? Bias : None;
+    case Activation::Relu:
+      return p.hasBias ? ReluBias : Relu;
+    case Activation::TanhGelu:
+      return p.hasBias ? GeluBias : Gelu;
+  }
+  return None;
+}
+
 // A batch of products as loops around one batch at equal distances, which is one call.
 struct Batch {
   int64_t count = 1;                      // products of a call
@@ -137,9 +156,24 @@ std::optional<std::string> CublasLtProduct::refuse(const Expr& op, const std::ma
   return refuseMatrixProduct(op, layouts);
 }
 
-CublasLtProduct::CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts)
+// Relu and rounding may change places, because rounding keeps the order of numbers and zero. For gelu the library reads sums that are not yet
+// rounded, which is the program's meaning only where the result has their type.
+std::optional<std::string> CublasLtProduct::refuseActivation(const Expr& op, Activation activation) {
+  const DataType result = op.tensorOutput()->dtype();
+  if (activation != Activation::None && result == DataType::Double) {
+    return fmt::format("the library applies no {} to results of type Double", meshfuse::name(activation));
+  }
+  if (activation == Activation::TanhGelu && result != DataType::Float) {
+    return fmt::format("the library applies {} before it rounds a result to {}, the program after that",
+                       meshfuse::name(activation), meshfuse::name(result));
+  }
+  return std::nullopt;
+}
+
+CublasLtProduct::CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts,
+                                 Activation activation)
     : handle_(handle),
-      p_(matrixProductOf(op, layouts)),
+      p_(productOf(op, layouts, activation)),
       name_(fmt::format("{} {}x{}x{} of {}", op.opName(), p_.m, p_.n, p_.k, meshfuse::name(p_.operands))) {
   try {
     describe();
@@ -180,8 +214,8 @@ void CublasLtProduct::describe() {
   const auto transpose = [](bool t) { return t ? cublaslt::Transpose::Yes : cublaslt::Transpose::No; };
   set(product_, TransposeA, transpose(p_.b.transposed));
   set(product_, TransposeB, transpose(p_.a.transposed));
-  if (p_.hasBias) {
-    set(product_, Epilogue, cublaslt::Epilogue::Bias);
+  if (const cublaslt::Epilogue epilogue = epilogueOf(p_); epilogue != cublaslt::Epilogue::None) {
+    set(product_, Epilogue, epilogue);
   }
   a_ = layoutOf(p_.operands, p_.m, p_.k, p_.a.transposed, p_.a.leading, batch.count, batch.aStride);
   b_ = layoutOf(p_.operands, p_.k, p_.n, p_.b.transposed, p_.b.leading, batch.count, batch.bStride);
