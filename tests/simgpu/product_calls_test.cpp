@@ -273,6 +273,30 @@ TEST(SimulatedProductCalls, AnAlgorithmServesItsProblem) {
   });
 }
 
+TEST(SimulatedProductCalls, AnAlgorithmIsChecked) {
+  expectFine([](Simulated& gpu) {
+    Multiplication x(gpu, kLargeProduct);
+    Multiplication wide(gpu, {.n = 6});
+    expectDone(x.choose(), "cublasLtMatmulAlgoGetHeuristic");
+    cublaslt::HeuristicResult result{};
+    const auto check = [&](const Multiplication& of, const cublaslt::Algorithm* algorithm) {
+      return of.lt.checkAlgorithm(of.handle, of.product, of.aLayout, of.bLayout, of.cLayout, of.dLayout, algorithm,
+                                  &result);
+    };
+    const cublaslt::Algorithm kept = x.chosen.algorithm;
+    expectDone(check(x, &kept), "cublasLtMatmulAlgoCheck");
+    require(result.workspaceBytes == x.chosen.workspaceBytes && result.state == Status::Success, "what it needs");
+    require(check(wide, &kept) == Status::InvalidValue, "of another product");
+    const cublaslt::Algorithm none{};
+    require(check(x, &none) == Status::InvalidValue, "zeros are no algorithm");
+    require(check(x, nullptr) == Status::InvalidValue, "no algorithm");
+    x.set(ProductAttribute::Epilogue, Epilogue::Relu);
+    require(check(x, &kept) == Status::InvalidValue, "of another epilogue");
+    expectDone(x.lt.destroy(x.handle), "cublasLtDestroy");
+    require(check(x, &kept) == Status::NotInitialized, "the handle is destroyed");
+  });
+}
+
 TEST(SimulatedProductCalls, PointersAreAlignedToElements) {
   expectFine([](Simulated& gpu) {
     const auto statusWith = [&](DevicePointer Multiplication::*pointer, DeviceMatrices Multiplication::*of,

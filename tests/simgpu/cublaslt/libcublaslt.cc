@@ -532,6 +532,26 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* product, void* a, void* b
   return kDone;
 }
 
+// The field `algorithm` of the result stays as it is.
+int cublasLtMatmulAlgoCheck(void* handle, void* product, void* a, void* b, void* c, void* d, const void* given,
+                            Heuristic* result) {
+  if (!objects<Handle>().find(handle)) {
+    return kNoLibrary;
+  }
+  const auto problem = problemOf(product, a, b, c, d);
+  if (!problem || given == nullptr || result == nullptr) {
+    return kWrongValue;
+  }
+  Algorithm algorithm;
+  if (const int answer = algorithmFor(*problem, given, algorithm); answer != kDone) {
+    return answer;
+  }
+  result->workspaceBytes = algorithm.workspaceBytes;
+  result->state = kDone;
+  result->waves = 1;
+  return kDone;
+}
+
 int cublasLtMatmul(void* handle, void* product, const void* alpha, const void* a, void* aLayout, const void* b,
                    void* bLayout, const void* beta, const void* c, void* cLayout, void* d, void* dLayout,
                    const void* given, void* workspace, size_t workspaceBytes, void* stream) {

@@ -77,6 +77,10 @@ struct HeuristicResult {
        (cublaslt::Handle handle, cublaslt::Product product, cublaslt::MatrixLayout a, cublaslt::MatrixLayout b,      \
         cublaslt::MatrixLayout c, cublaslt::MatrixLayout d, cublaslt::Preference preference, int asked,              \
         cublaslt::HeuristicResult* results, int* found));                                                            \
+  call(checkAlgorithm, cublasLtMatmulAlgoCheck, cublaslt::Status,                                                    \
+       (cublaslt::Handle handle, cublaslt::Product product, cublaslt::MatrixLayout a, cublaslt::MatrixLayout b,      \
+        cublaslt::MatrixLayout c, cublaslt::MatrixLayout d, const cublaslt::Algorithm* algorithm,                    \
+        cublaslt::HeuristicResult* result));                                                                         \
   call(multiply, cublasLtMatmul, cublaslt::Status,                                                                   \
        (cublaslt::Handle handle, cublaslt::Product product, const void* alpha, const void* a,                        \
         cublaslt::MatrixLayout aLayout, const void* b, cublaslt::MatrixLayout bLayout, const void* beta,             \
