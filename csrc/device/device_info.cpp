@@ -87,12 +87,16 @@ std::string DeviceInfo::describe() const {
   }
   const std::string speed =
       gpu.bytesPerMicrosecond == 0 ? "unknown speed" : fmt::format("{} GB/s at most", gpu.bytesPerMicrosecond / 1000);
+  const std::string workspaces =
+      knowsWorkspaces
+          ? ""
+          : fmt::format("; a matrix product is planned with a workspace of {} MiB, the most that it may need",
+                        mostWorkspaceBytes >> 20);
   return fmt::format(
       "{}: {} multiprocessors, each with {} threads, {} registers and {} KiB of shared memory ({} KiB for a block); "
-      "accesses of "
-      "{} bytes; second cache of {} MiB, memory of {}",
+      "accesses of {} bytes; second cache of {} MiB, memory of {}{}",
       architecture, gpu.processors, gpu.threads, gpu.registers, gpu.sharedBytes >> 10, gpu.sharedBytesOfBlock >> 10,
-      gpu.accessBytes, lastCacheBytes >> 20, speed);
+      gpu.accessBytes, lastCacheBytes >> 20, speed, workspaces);
 }
 
 }  // namespace meshfuse

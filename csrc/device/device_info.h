@@ -45,9 +45,11 @@ struct DeviceInfo {
   int64_t l1Bytes = 32 << 10;  // CPU
   int64_t l2Bytes = 1 << 20;   // CPU
   int64_t lastCacheBytes = 32 << 20;
-  std::string architecture;  // GPU: "sm_90a"
-  GpuFacts gpu;              // GPU
-  std::string library;       // of matrix products: "cuBLASLt 130002"; empty: kernels compute them
+  std::string architecture;        // GPU: "sm_90a"
+  GpuFacts gpu;                    // GPU
+  std::string library;             // of matrix products: "cuBLASLt 130002"; empty: kernels compute them
+  int64_t mostWorkspaceBytes = 0;  // GPU: that a plan gives a matrix product of the library
+  bool knowsWorkspaces = true;  // else each product is planned with the most, as what it needs is known on a GPU only
   // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
   // nothing if it accepts it. Null: there is no library.
   std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int64_t, Layout>&) = nullptr;

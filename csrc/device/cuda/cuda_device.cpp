@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
     info_.gpu = context_.facts();
     if (const CublasLtLibrary& products = cublasLtLibrary(); products.usable()) {
       info_.library = fmt::format("cuBLASLt {}", products.version());
+      info_.mostWorkspaceBytes = advisedWorkspaceBytes(info_.architecture);
       info_.refuseContraction = CublasLtProduct::refuse;
       info_.refuseActivation = CublasLtProduct::refuseActivation;
     }
@@ -95,6 +96,14 @@ class CudaDevice final : public Device {
     return NcclCommunicator::make(over, *this, context_);
   }
 
+  std::string compilerReport() const override {
+    const NvrtcCounters kernels = compiler_.counters();
+    const std::lock_guard lock(productsMutex_);
+    const AlgorithmCounters products = products_ == nullptr ? AlgorithmCounters() : products_->algorithms().counters();
+    return fmt::format("NVRTC compiled {}, the disk cache had {}; cuBLASLt chose {} algorithms, the disk cache had {}",
+                       kernels.compiled, kernels.fromDisk, products.chosen, products.fromDisk);
+  }
+
   Listings listings(const tile::Program& program) override {
     const CudaSource source = emitCuda(program);
     return {{{".cu", source.text}, {".cubin", compiler_.compileCubin(source.text, info_.architecture).bytes}}, ""};
@@ -111,7 +120,7 @@ class CudaDevice final : public Device {
   const CublasLtHandle& products() const {
     const std::lock_guard lock(productsMutex_);
     if (products_ == nullptr) {
-      products_ = std::make_unique<const CublasLtHandle>();
+      products_ = std::make_unique<const CublasLtHandle>(info_, kernelDiskCache().get());
     }
     return *products_;
   }

@@ -1,16 +1,24 @@
 // Matrix products by cuBLASLt on a GPU, or on the simulated one, compared with the reference interpreter.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/disk_cache.h"
 #include "device/cuda/capabilities.h"
+#include "device/cuda/cublaslt/algorithms.h"
 #include "device/cuda/cublaslt/library.h"
+#include "device/cuda/cublaslt/product.h"
+#include "device/cuda/driver/context.h"
+#include "device/open.h"
 #include "host/program.h"
 #include "inputs.h"
 #include "interpret/bounds.h"
@@ -247,6 +255,109 @@ TEST_F(GpuProducts, WithoutAnActivationWhereItDoesNotServe) {
   EXPECT_EQ(names([](const auto& in) { return softmax(relu(rows(in)), 1); }), "linear kernel");
   EXPECT_EQ(names([](const auto& in) { return linear(relu(rows(in)), linear(in[1], in[1])); }),
             "linear linear+relu linear");
+}
+
+// The algorithm of a product is a part of its plan.
+TEST_F(GpuProducts, ChooseAnAlgorithmOncePerPlan) {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* a = stridedInput(*fusion, {13, 20}, DataType::Float);
+    TensorView* b = stridedInput(*fusion, {20, 9}, DataType::Float);
+    fusion->addOutput(matmul(a, b));
+  }
+  const std::vector<Argument> inputs = {copyOnDevice(random({13, 20}, 1)), copyOnDevice(random({20, 9}, 2))};
+  const auto algorithms = [] {
+    const std::string report = openDevice(DeviceId::cuda(0))->compilerReport();
+    return report.substr(report.find("cuBLASLt chose"));
+  };
+  FusionExecutorCache cache(std::move(fusion));
+  const std::string before = algorithms();
+  static_cast<void>(cache.runFusionWithInputs(inputs));
+  const std::string first = algorithms();
+  EXPECT_NE(first, before);
+  for (int i = 0; i < 3; i++) {
+    static_cast<void>(cache.runFusionWithInputs(inputs));
+  }
+  EXPECT_EQ(algorithms(), first);
+}
+
+class GpuAlgorithms : public GpuProducts {
+ protected:
+  void SetUp() override {
+    GpuProducts::SetUp();
+    std::filesystem::remove_all(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // Makes a product of [m, 300] and [300, 40], with what is on disk.
+  struct Made {
+    AlgorithmCounters counters;
+    int64_t workspaceBytes = 0;
+    Hash128 key;
+  };
+  Made make(int64_t m, const DeviceInfo& device, Activation activation = Activation::None) const {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    const TensorView* c = matmul(makeContigConcreteTensor({m, 300}), makeContigConcreteTensor({300, 40}));
+    const CudaContext context(0);
+    const CurrentContext current(context);
+    DiskCache cache(folder_);
+    const CublasLtHandle handle(device, &cache);
+    const CublasLtProduct product(handle, *c->definition(), {}, activation);
+    return {handle.algorithms().counters(), product.workspaceBytes(), handle.algorithms().keyOf(product.problem())};
+  }
+  static DeviceInfo device() {
+    DeviceInfo info = DeviceInfo::hopper();
+    info.mostWorkspaceBytes = 1 << 20;
+    return info;
+  }
+  static bool isFromDisk(const Made& made) {
+    EXPECT_EQ(made.counters.chosen + made.counters.fromDisk, 1);
+    return made.counters.fromDisk == 1;
+  }
+
+  const std::string folder_ =
+      (std::filesystem::path(testing::TempDir()) / ("algorithms_" + std::to_string(getpid()))).string();
+};
+
+TEST_F(GpuAlgorithms, AreOnDiskForTheirProductAndDevice) {
+  const Made first = make(64, device());
+  EXPECT_FALSE(isFromDisk(first));
+  EXPECT_GT(first.workspaceBytes, 0);
+  const Made again = make(64, device());
+  EXPECT_TRUE(isFromDisk(again));
+  EXPECT_EQ(again.workspaceBytes, first.workspaceBytes);
+  EXPECT_FALSE(isFromDisk(make(65, device()))) << "another shape";
+  EXPECT_FALSE(isFromDisk(make(64, device(), Activation::Relu))) << "another epilogue";
+  DeviceInfo other = device();
+  other.gpu.processors = 114;
+  EXPECT_FALSE(isFromDisk(make(64, other))) << "fewer multiprocessors";
+  other = device();
+  other.architecture = "sm_80";
+  EXPECT_FALSE(isFromDisk(make(64, other)));
+  other = device();
+  other.mostWorkspaceBytes = 100;
+  EXPECT_FALSE(isFromDisk(make(64, other))) << "less workspace";
+  EXPECT_TRUE(isFromDisk(make(64, device())));
+}
+
+TEST_F(GpuAlgorithms, ThatAreBadAreChosenAgain) {
+  const Made right = make(64, device());
+  const Made wide = make(65, device());
+  DiskCache cache(folder_);
+  const std::string ofWide = cache.load(wide.key).value();
+  const std::string ofRight = cache.load(right.key).value();
+  std::string moreWorkspace = ofRight;
+  moreWorkspace[moreWorkspace.size() - 8]++;
+  for (const std::string& bytes :
+       {std::string(), std::string("short"), ofRight + "x", ofWide, moreWorkspace, std::string(ofRight.size(), '\0')}) {
+    cache.store(right.key, bytes);
+    const Made made = make(64, device());
+    EXPECT_FALSE(isFromDisk(made)) << bytes.size();
+    EXPECT_EQ(made.workspaceBytes, right.workspaceBytes);
+    EXPECT_TRUE(isFromDisk(make(64, device()))) << "it is on disk again";
+  }
 }
 
 // Between kernels, whose results it reads and which read its result, with memory that is used again.

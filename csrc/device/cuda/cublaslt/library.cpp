@@ -1,6 +1,8 @@
 #include "device/cuda/cublaslt/library.h"
 
 #include "base/error.h"
+#include "device/cuda/cublaslt/algorithms.h"
+#include "device/device_info.h"
 
 namespace meshfuse {
 
@@ -20,9 +22,16 @@ void throwCublasLtError(cublaslt::Status status, std::string_view call, std::str
                                static_cast<int>(status)));
 }
 
-CublasLtHandle::CublasLtHandle() {
+int64_t advisedWorkspaceBytes(std::string_view architecture) {
+  const int number = architectureNumber(architecture).value_or(0);
+  return number < 90 ? 4 << 20 : number < 120 ? 32 << 20 : 12 << 20;
+}
+
+CublasLtHandle::CublasLtHandle(const DeviceInfo& device, DiskCache* cache)
+    : mostWorkspaceBytes_(device.mostWorkspaceBytes) {
   const CublasLtLibrary& library = cublasLtLibrary();
   deviceCheck(library.usable(), "[cuda] cuBLASLt cannot be used: {}", library.reason());
+  algorithms_ = std::make_unique<ProductAlgorithms>(device, cache);
   succeed(library.create(&handle_), "cublasLtCreate", "the device");
 }
 

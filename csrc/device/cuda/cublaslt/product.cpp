@@ -12,7 +12,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr uint64_t kMostWorkspace = 32 << 20;  // the size that cuBLAS advises for Hopper
+constexpr cublaslt::ReductionScheme kReductions = cublaslt::ReductionScheme::InComputeType;
 constexpr int64_t kOutAlignment = 64;
 constexpr uintptr_t kWorkspaceAlignment = 256;  // NVIDIA's documentation of cublasLtMatmul; that of Routine is 64
 
@@ -220,43 +220,77 @@ void CublasLtProduct::describe() {
   a_ = layoutOf(p_.operands, p_.m, p_.k, p_.a.transposed, p_.a.leading, batch.count, batch.aStride);
   b_ = layoutOf(p_.operands, p_.k, p_.n, p_.b.transposed, p_.b.leading, batch.count, batch.bStride);
   c_ = layoutOf(p_.result, p_.m, p_.n, false, p_.n, batch.count, c);
-  chooseAlgorithm(alignmentOf(p_.a, batch.aStarts, p_.operands), alignmentOf(p_.b, batch.bStarts, p_.operands));
+  int64_t outBits = kOutAlignment;
+  for (const Call& call : calls_) {
+    outBits |= call.c;
+  }
+  takeAlgorithm({.a = alignmentOf(p_.a, batch.aStarts, p_.operands),
+                 .b = alignmentOf(p_.b, batch.bStarts, p_.operands),
+                 .c = greatestPower(outBits)});
 }
 
-void CublasLtProduct::chooseAlgorithm(uint32_t aAlignment, uint32_t bAlignment) {
-  const CublasLtLibrary& library = cublasLtLibrary();
-  int64_t outBits = kOutAlignment;
-  for (const Call& c : calls_) {
-    outBits |= c.c;
+void CublasLtProduct::takeAlgorithm(const ProductAlignments& alignments) {
+  if (p_.hasBias) {  // the library looks at the alignment of the address only
+    set(product_, cublaslt::ProductAttribute::BiasPointer, p_.biasAlignment);
   }
-  const uint32_t cAlignment = greatestPower(outBits);
+  problem_ = problemOf(alignments);
+  const ProductAlgorithm algorithm = handle_.algorithms().get(
+      problem_, [this](const ProductAlgorithm& kept) { return serves(kept); },
+      [&] { return chooseAlgorithm(alignments); });
+  algorithm_ = algorithm.algorithm;
+  workspaceBytes_ = algorithm.workspaceBytes;
+}
+
+// All that the choice depends on: what describe() tells the library, and the preferences.
+std::string CublasLtProduct::problemOf(const ProductAlignments& alignments) const {
+  const Batch batch = batchOf(p_);
+  const auto operand = [](const MatrixProduct::Operand& o, int64_t stride) {
+    return fmt::format("{} {} {}", o.transposed ? "t" : "n", o.leading, stride);
+  };
+  return fmt::format(
+      "{} {} {}x{}x{} a {} b {} batch {} bias {} {} activation {} aligned {} {} {} workspace {} reductions {}",
+      meshfuse::name(p_.operands), meshfuse::name(p_.result), p_.m, p_.n, p_.k, operand(p_.a, batch.aStride),
+      operand(p_.b, batch.bStride), batch.count, p_.hasBias, p_.hasBias ? p_.biasAlignment : 0,
+      meshfuse::name(p_.activation), alignments.a, alignments.b, alignments.c, handle_.mostWorkspaceBytes(),
+      static_cast<uint32_t>(kReductions));
+}
+
+// The library knows the algorithm, for this product and on this device.
+bool CublasLtProduct::serves(const ProductAlgorithm& algorithm) const {
+  cublaslt::HeuristicResult result = {};
+  return cublasLtLibrary().checkAlgorithm(handle_.get(), product_, b_, a_, c_, c_, &algorithm.algorithm, &result) ==
+             cublaslt::Status::Success &&
+         static_cast<int64_t>(result.workspaceBytes) == algorithm.workspaceBytes &&
+         algorithm.workspaceBytes <= handle_.mostWorkspaceBytes();
+}
+
+ProductAlgorithm CublasLtProduct::chooseAlgorithm(const ProductAlignments& alignments) const {
+  const CublasLtLibrary& library = cublasLtLibrary();
   cublaslt::Preference preference = nullptr;
   succeed(library.preferenceCreate(&preference), "cublasLtMatmulPreferenceCreate", "{}", name_);
   const std::unique_ptr<cublaslt::PreferenceObject, decltype(library.preferenceDestroy)> owner(
       preference, library.preferenceDestroy);
   using enum cublaslt::PreferenceAttribute;
-  set(preference, MostWorkspaceBytes, kMostWorkspace);
-  set(preference, ReductionSchemes, cublaslt::ReductionScheme::InComputeType);
-  set(preference, AlignmentOfA, bAlignment);
-  set(preference, AlignmentOfB, aAlignment);
-  set(preference, AlignmentOfC, cAlignment);
-  set(preference, AlignmentOfD, cAlignment);
-  if (p_.hasBias) {  // the library looks at the alignment of the address only
-    set(product_, cublaslt::ProductAttribute::BiasPointer, p_.biasAlignment);
-  }
+  set(preference, MostWorkspaceBytes, static_cast<uint64_t>(handle_.mostWorkspaceBytes()));
+  set(preference, ReductionSchemes, kReductions);
+  set(preference, AlignmentOfA, alignments.b);
+  set(preference, AlignmentOfB, alignments.a);
+  set(preference, AlignmentOfC, alignments.c);
+  set(preference, AlignmentOfD, alignments.c);
   cublaslt::HeuristicResult result = {};
   int found = 0;
   succeed(library.chooseAlgorithm(handle_.get(), product_, b_, a_, c_, c_, preference, 1, &result, &found),
           "cublasLtMatmulAlgoGetHeuristic", "{}", name_);
   deviceCheck(found == 1 && result.state == cublaslt::Status::Success, "[cuda] cuBLASLt {} has no algorithm for {}",
               library.version(), name_);
-  algorithm_ = result.algorithm;
-  workspaceBytes_ = static_cast<int64_t>(result.workspaceBytes);
+  return {result.algorithm, static_cast<int64_t>(result.workspaceBytes)};
 }
 
-int64_t CublasLtProduct::workspaceBytes() const {
-  return workspaceBytes_ == 0 ? 0 : workspaceBytes_ + int64_t{kWorkspaceAlignment} - kOutAlignment;
+int64_t CublasLtProduct::plannedWorkspaceBytes(int64_t bytes) {
+  return bytes == 0 ? 0 : bytes + int64_t{kWorkspaceAlignment} - kOutAlignment;
 }
+
+int64_t CublasLtProduct::workspaceBytes() const { return plannedWorkspaceBytes(workspaceBytes_); }
 
 void CublasLtProduct::run(std::span<void* const> operands, void* out, void* workspace, cuda::Stream stream) const {
   std::unique_lock<std::mutex> lock;

@@ -10,11 +10,17 @@
 #include <vector>
 
 #include "device/cuda/api/cublaslt.h"
+#include "device/cuda/cublaslt/algorithms.h"
 #include "device/cuda/cublaslt/library.h"
 #include "device/device.h"
 #include "device/matrix_product.h"
 
 namespace meshfuse {
+
+// In bytes, of the matrices of our row-major order.
+struct ProductAlignments {
+  uint32_t a = 1, b = 1, c = 1;
+};
 
 class CublasLtProduct final : public Routine {
  public:
@@ -28,7 +34,11 @@ class CublasLtProduct final : public Routine {
   ~CublasLtProduct() override;
 
   const std::string& name() const { return name_; }  // "linear 64x128x512 of Half", for errors
+  // A text of all that the choice of its algorithm depends on, besides the device and the library.
+  const std::string& problem() const { return problem_; }
   int64_t workspaceBytes() const override;
+  // The same of a product whose algorithm needs `bytes`.
+  static int64_t plannedWorkspaceBytes(int64_t bytes);
   // Asynchronous. operands: device addresses in the order of the op's operands; out: contiguous; out and workspace: 64-byte aligned. Threads may
   // call it at the same time.
   void run(std::span<void* const> operands, void* out, void* workspace, cuda::Stream stream) const;
@@ -39,12 +49,16 @@ class CublasLtProduct final : public Routine {
     int64_t a = 0, b = 0, c = 0;
   };
   void describe();
-  void chooseAlgorithm(uint32_t aAlignment, uint32_t bAlignment);
+  void takeAlgorithm(const ProductAlignments& alignments);
+  ProductAlgorithm chooseAlgorithm(const ProductAlignments& alignments) const;
+  bool serves(const ProductAlgorithm& algorithm) const;
+  std::string problemOf(const ProductAlignments& alignments) const;
   void destroy() noexcept;
 
   const CublasLtHandle& handle_;
   const MatrixProduct p_;
   const std::string name_;
+  std::string problem_;
   std::vector<Call> calls_;
   cublaslt::Product product_ = nullptr;
   cublaslt::MatrixLayout a_ = nullptr, b_ = nullptr, c_ = nullptr;
