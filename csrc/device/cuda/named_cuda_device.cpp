@@ -17,6 +17,17 @@ namespace meshfuse {
 
 namespace {
 
+// What it needs is known on a GPU only: it gets the most that a plan allows.
+class PlannedProduct final : public Routine {
+ public:
+  explicit PlannedProduct(const DeviceInfo& device)
+      : workspaceBytes_(CublasLtProduct::plannedWorkspaceBytes(device.mostWorkspaceBytes)) {}
+  int64_t workspaceBytes() const override { return workspaceBytes_; }
+
+ private:
+  int64_t workspaceBytes_;
+};
+
 class NamedCudaDevice final : public Device {
  public:
   explicit NamedCudaDevice(std::string_view architecture) {
@@ -30,6 +41,8 @@ class NamedCudaDevice final : public Device {
     }
     info_ = *std::move(info);
     info_.library = "cuBLASLt";
+    info_.mostWorkspaceBytes = advisedWorkspaceBytes(architecture);
+    info_.knowsWorkspaces = false;
     info_.refuseContraction = CublasLtProduct::refuse;
     info_.refuseActivation = CublasLtProduct::refuseActivation;
   }
@@ -64,10 +77,9 @@ class NamedCudaDevice final : public Device {
     return {programs.size(), std::make_shared<const Kernel>()};
   }
   int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { return 0; }
-  // The workspace of a product is known on a GPU only.
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions&) const override {
     expectCudaRoutine(op);
-    return std::make_shared<const Routine>();
+    return std::make_shared<const PlannedProduct>(info_);
   }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
   std::unique_ptr<Queue> makeQueue() override { throwNothingRuns(); }
