@@ -35,6 +35,7 @@ struct Row {
 
 // A binary that is absent needs nothing, or skips by itself.
 const Row kRows[] = {
+    {"test_autoplan", kCpuKernels, "Programs/Plans.*"},
     {"test_codegen_llvm", kCpuKernels, "*"},
     {"test_docs", kCpuKernels, "Readme.ExampleGivesTheSameOnOneAndOnFourRanks"},
     {"test_decoders", kCpuKernels, "*/program"},

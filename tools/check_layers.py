@@ -16,7 +16,7 @@ def read_layers():
         if not words:
             continue
         if words[0] == "only" and words[2:4] == ["may", "include"]:
-            kept[words[4]] = words[1]
+            kept.setdefault(words[4], set()).add(words[1])
         elif words[1:3] == ["may", "include"]:
             exceptions.add((words[0], words[3]))
         else:
@@ -51,10 +51,10 @@ def violations():
                     yield f"csrc/{user}/{path.name}:{number}: no csrc/{match[1]}; includes are written from csrc"
                 continue
             used = pathlib.PurePosixPath(match[1]).parent.as_posix()
-            for header, owner in kept.items():
+            for header, owners in kept.items():
                 own = header.rpartition("/")[0]
-                if match[1].startswith(header) and not lies_in(user, owner) and not lies_in(user, own):
-                    yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, which is for {owner}"
+                if match[1].startswith(header) and not any(lies_in(user, folder) for folder in {own, *owners}):
+                    yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, which is for {' and '.join(sorted(owners))}"
             if used not in ranks:
                 yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, whose folder is not in csrc/LAYERS"
             elif not may_include(user, used, ranks, exceptions):

@@ -1,0 +1,304 @@
+#include "autoplan/autoplan.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "autoplan/annotate.h"
+#include "autoplan/plan_files.h"
+#include "autoplan/plan_graph.h"
+#include "autoplan/roles.h"
+#include "autoplan/search.h"
+#include "base/error.h"
+#include "base/ranges.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kForbidden = std::numeric_limits<double>::infinity();
+constexpr int64_t kMostAxes = 3;
+constexpr int64_t kNamedTensors = 5;  // in an error about memory
+
+// The mesh of the user's annotations, or none.
+DeviceMesh annotatedMesh(const Fusion& fusion) {
+  for (const TensorView* tv : fusion.tensors()) {
+    if (tv->hasDeviceMesh()) {
+      return tv->getDeviceMesh();
+    }
+  }
+  return {};
+}
+
+std::vector<DeviceMesh> meshesFor(const Fusion& fusion, const DistributedConfig& machines,
+                                  const OptimizationConfig& wishes) {
+  DeviceMesh mesh = annotatedMesh(fusion);
+  if (!wishes.mesh.empty()) {
+    for (const DeviceMesh::Axis& axis : wishes.mesh) {
+      check(axis.size.value_or(0) >= 1, "[autoplan] mesh axis {} has no size; give one, at least 1", axis.name);
+    }
+    mesh = DeviceMesh::create(wishes.mesh);
+  }
+  if (mesh.empty()) {
+    return candidateMeshes(machines.devices());
+  }
+  check(!mesh.isSymbolic(), "[autoplan] mesh {} has axes without sizes; bind them first", mesh.toString());
+  check(mesh.numDevices() == machines.devices(),
+        "[autoplan] mesh {} has {} devices, the machines have {}: {} of {}; make the product of the axes {}",
+        mesh.toString(), mesh.numDevices(), machines.devices(), machines.machines, machines.devicesPerMachine,
+        machines.devices());
+  check(mesh.numAxes() <= kMostAxes, "[autoplan] mesh {} has {} axes, expected at most {}", mesh.toString(),
+        mesh.numAxes(), kMostAxes);
+  return {mesh};
+}
+
+std::unique_ptr<Fusion> withSizes(const Fusion& fusion, const SymbolValues& sizes) {
+  std::set<std::string> missing;
+  for (const Val* in : fusion.inputs()) {
+    if (in->isTensor()) {
+      for (const IntExpr& extent : in->asTensor()->shape()) {
+        for (const std::string& symbol : extent.symbols()) {
+          if (!sizes.contains(symbol)) {
+            missing.insert(symbol);
+          }
+        }
+      }
+    }
+  }
+  check(missing.empty(),
+        "[autoplan] the symbols {} in the sizes of the inputs have no value; give OptimizationConfig::sizes",
+        fmt::join(missing, ", "));
+  return concretize(fusion, sizes);
+}
+
+struct Candidate {
+  PlanGraph graph;
+  FoundPlan plan;
+};
+
+// If an input's choices are restricted to those for which `keep` holds; nothing if it has none.
+std::optional<PlanGraph> restricted(const PlanGraph& graph, const Fusion& fusion,
+                                    const std::function<bool(const TensorView*, const Placement&)>& keep) {
+  PlanGraph result = graph;
+  for (const Val* in : fusion.inputs()) {
+    if (!in->isTensor() || in->asTensor()->hasDeviceMesh()) {
+      continue;
+    }
+    const int64_t node = graph.nodeOf.at(in->id());
+    bool any = false;
+    for (int64_t k = 0; k < std::ssize(graph.nodes[node].placements); k++) {
+      const bool keeps = keep(in->asTensor(), graph.nodes[node].placements[k]);
+      any |= keeps;
+      if (!keeps) {
+        result.costs.costs[node][k] = kForbidden;
+      }
+    }
+    if (!any) {
+      return std::nullopt;
+    }
+  }
+  return result;
+}
+
+bool isWhole(const Placement& p) {
+  return std::ranges::all_of(p, [](int8_t dim) { return dim == kUncut; });
+}
+
+bool cutsOnly(const Placement& p, int8_t dim) {
+  return std::ranges::all_of(p, [&](int8_t d) { return d == dim; });
+}
+
+class Planner {
+ public:
+  Planner(const Fusion& concrete, const DistributedConfig& machines, const OptimizationConfig& wishes,
+          Deadline deadline)
+      : concrete_(concrete), machines_(machines), wishes_(wishes), deadline_(deadline), roles_(concrete) {}
+
+  Candidate best(const std::vector<DeviceMesh>& meshes) {
+    std::optional<Candidate> best;
+    std::optional<PlanGraph> first;
+    for (const DeviceMesh& mesh : meshes) {
+      PlanGraph graph = graphFor(mesh);
+      std::optional<FoundPlan> found = searchPlan(graph, machines_.memoryPerDevice, deadline_);
+      if (found && (!best || found->seconds < best->plan.seconds * (1 - 1e-9))) {
+        best = Candidate{std::move(graph), std::move(*found)};
+      } else if (!first) {
+        first = std::move(graph);
+      }
+    }
+    if (!best) {
+      refuse(*first);
+    }
+    return std::move(*best);
+  }
+
+  std::vector<PlannedIdea> ideas(const PlanGraph& graph) const {
+    using Keep = std::function<bool(const TensorView*, const Placement&)>;
+    const auto isParameter = [&](const TensorView* tv) { return roles_.isParameter(tv); };
+    const auto cutsRows = [&](const TensorView* tv, const Placement& p, int8_t dim) {
+      return std::ssize(tv->noReductions()) > dim ? cutsOnly(p, dim) : isWhole(p);
+    };
+    const std::vector<std::pair<std::string, Keep>> all{
+        {"data", [&](auto* tv, auto& p) { return isParameter(tv) ? isWhole(p) : cutsRows(tv, p, 0); }},
+        {"tensor", [&](auto* tv, auto& p) { return isParameter(tv) || isWhole(p); }},
+        {"sequence", [&](auto* tv, auto& p) { return isParameter(tv) ? isWhole(p) : cutsRows(tv, p, 1); }},
+        {"zero", [&](auto* tv, auto& p) { return isParameter(tv) || cutsRows(tv, p, 0); }},
+    };
+    std::vector<PlannedIdea> result;
+    for (const auto& [name, keep] : all) {
+      PlannedIdea& idea = result.emplace_back(PlannedIdea{name, std::nullopt});
+      if (const std::optional<PlanGraph> only = restricted(graph, concrete_, keep)) {
+        if (const auto found = searchPlan(*only, machines_.memoryPerDevice, deadline_)) {
+          idea.seconds = found->seconds;
+        }
+      }
+    }
+    return result;
+  }
+
+  // Seconds of the best plan in which a node has another placement.
+  std::optional<double> nextBest(const Candidate& candidate, int64_t node) const {
+    PlanGraph other = candidate.graph;
+    const PlanNode& n = other.nodes[node];
+    bool any = false;
+    for (int64_t k = 0; k < std::ssize(n.placements); k++) {
+      const bool isChosen = n.placements[k] == n.placements[candidate.plan.choices[node]];
+      any |= !isChosen && std::isfinite(other.costs.costs[node][k]);
+      if (isChosen) {
+        other.costs.costs[node][k] = kForbidden;
+      }
+    }
+    if (!any || Clock::now() > deadline_) {
+      return std::nullopt;
+    }
+    const auto found = searchPlan(other, machines_.memoryPerDevice, deadline_);
+    return found ? std::optional(found->seconds) : std::nullopt;
+  }
+
+ private:
+  PlanGraph graphFor(const DeviceMesh& mesh) const {
+    PlanGraph graph = planGraph(concrete_, machines_, mesh, wishes_.allowUneven ? Blocks::Uneven : Blocks::Even);
+    if (!wishes_.shardOptimizerState) {
+      graph =
+          *restricted(graph, concrete_, [&](auto* tv, auto& p) { return !roles_.isOptimizerState(tv) || isWhole(p); });
+    }
+    return graph;
+  }
+
+  [[noreturn]] void refuse(const PlanGraph& graph) const {
+    const FoundPlan least = smallestPlan(graph);
+    const std::vector<double> memory = graph.memoryOf(least.choices);
+    const int64_t step = std::ranges::max_element(memory) - memory.begin();
+    std::vector<std::pair<double, std::string>> held;
+    for (int64_t k = 0; k < std::ssize(graph.nodes); k++) {
+      for (const StoredTensor& t : graph.nodes[k].stored) {
+        if (t.firstStep <= step && step <= t.lastStep) {
+          const double bytes = graph.nodes[k].elements[least.choices[k]] * static_cast<double>(t.size);
+          held.emplace_back(bytes, fmt::format("T{} {:.4g}", t.id, bytes));
+        }
+      }
+    }
+    std::ranges::stable_sort(held, std::greater<>(), [](const auto& entry) { return entry.first; });
+    held.resize(std::min<size_t>(held.size(), kNamedTensors));
+    throwUserError(
+        fmt::format("[autoplan] no plan fits in memoryPerDevice, {:.4g} bytes: the smallest plan that was found takes "
+                    "{:.4g} on mesh {}; "
+                    "the largest tensors at its peak, in bytes on a device: {}; add devices or memory, or make these "
+                    "tensors smaller",
+                    machines_.memoryPerDevice, least.peak, graph.mesh.toString(),
+                    joined(held, ", ", [](const auto& entry) { return entry.second; })));
+  }
+
+  const Fusion& concrete_;
+  const DistributedConfig& machines_;
+  const OptimizationConfig& wishes_;
+  const Deadline deadline_;
+  const Roles roles_;
+};
+
+std::vector<PlannedOp> opsOf(const Candidate& c) {
+  std::vector<PlannedOp> ops;
+  std::map<int64_t, size_t> opOf;  // by node
+  for (int64_t k = 0; k < std::ssize(c.graph.nodes); k++) {
+    const PlanNode& node = c.graph.nodes[k];
+    if (node.choices != nullptr) {
+      const OpChoice& choice = node.choices->at(c.plan.choices[k]);
+      opOf[k] = ops.size();
+      ops.push_back({fmt::format("T{} = {}", node.head, node.expr->opName()),
+                     describe(*node.expr, choice.strategy, c.graph.mesh),
+                     c.graph.costs.costs[k][c.plan.choices[k]] - choice.combine.seconds, choice.combine.seconds,
+                     choice.combine.bytes});
+    }
+  }
+  for (const PlanEdge& edge : c.graph.edges) {
+    const auto at = opOf.find(opOf.contains(edge.to) ? edge.to : edge.from);
+    if (at != opOf.end()) {
+      const int64_t held = c.plan.choices[edge.from];
+      const int64_t needed = c.plan.choices[edge.to];
+      ops[at->second].communication += edge.tables->seconds.at(held, needed);
+      ops[at->second].bytes += edge.tables->bytes.at(held, needed);
+    }
+  }
+  return ops;
+}
+
+}  // namespace
+
+AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, const OptimizationConfig& wishes,
+                         const std::filesystem::path& outDir) {
+  const auto start = Clock::now();
+  checkMachines(machines);
+  check(wishes.maxSeconds > 0, "[autoplan] maxSeconds is {}, expected a positive number", wishes.maxSeconds);
+  const Deadline deadline = start + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(std::min(wishes.maxSeconds, 1e6)));
+  const std::unique_ptr<Fusion> concrete = withSizes(fusion, wishes.sizes);
+  Planner planner(*concrete, machines, wishes, deadline);
+  const Candidate best = planner.best(meshesFor(fusion, machines, wishes));
+  const std::vector<int64_t> annotated = tensorsToAnnotate(*concrete, best.graph, best.plan.choices);
+
+  AutoPlan plan{.mesh = best.graph.mesh,
+                .seconds = best.plan.seconds,
+                .bound = best.plan.bound,
+                .commBytes = best.graph.bytesOf(best.plan.choices),
+                .peakMemory = best.plan.peak,
+                .ops = opsOf(best)};
+  for (const TensorView* tv : concrete->tensors()) {
+    const bool byUser = tv->hasDeviceMesh();
+    if (!byUser && !std::ranges::binary_search(annotated, tv->id())) {
+      continue;
+    }
+    const int64_t node = best.graph.nodeOf.at(tv->id());
+    const Placement& placement = best.graph.nodes[node].placements[best.plan.choices[node]];
+    const ShardState state = stateOf(placement, tv->constantShape(), best.graph.mesh);
+    plan.pins.push_back({tv->id(), fmt::format("T{}", tv->id()),
+                         joined(indices(state.dims), " ", [&](int64_t k) { return state.dimText(k); }), byUser,
+                         byUser || !wishes.alternatives ? std::nullopt : planner.nextBest(best, node)});
+  }
+  if (wishes.alternatives) {
+    plan.ideas = planner.ideas(best.graph);
+  }
+  std::unique_ptr<Fusion> trial = fusion.clone();  // an error leaves `fusion` as it is
+  for (Fusion* target : {trial.get(), &fusion}) {
+    for (const int64_t id : annotated) {
+      const int64_t node = best.graph.nodeOf.at(id);
+      annotate(target->val(id)->asTensor(), best.graph.nodes[node].placements[best.plan.choices[node]],
+               best.graph.mesh);
+    }
+    if (target == trial.get() && !outDir.empty()) {
+      plan.search = std::chrono::duration<double>(Clock::now() - start).count();
+      writePlan(outDir, *trial, plan);
+    }
+  }
+  plan.search = std::chrono::duration<double>(Clock::now() - start).count();
+  return plan;
+}
+
+}  // namespace meshfuse

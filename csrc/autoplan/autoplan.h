@@ -1,0 +1,87 @@
+// autoParallelize: chooses the sharding of every tensor of a program for a description of machines, and writes it as annotations.
+//
+//   DistributedConfig machines{.machines = 2, .devicesPerMachine = 4};
+//   AutoPlan plan = autoParallelize(fusion, machines, {}, "out");
+//   fmt::print("{}", plan.text());        // seconds of a call, the lower bound, bytes, memory, shardings
+//   // `fusion` has meshes and bound loops now: compile and run it as if they had been written by hand
+//
+// The objective is the time of one call on the busiest device, in seconds, under the model of costs.h: each op takes its roofline time,
+// each change of sharding the time of its collectives, one after the other. docs/autoplan.md has the formulas.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autoplan/machine.h"
+#include "multidevice/mesh/device_mesh.h"
+#include "preseg_passes/concretize.h"
+
+namespace meshfuse {
+
+class Fusion;
+
+struct OptimizationConfig {
+  double maxSeconds = 10;           // time limit of the search under a memory limit; the best plan so far is taken then
+  bool allowUneven = false;         // also blocks that do not divide a dim: some ranks hold less
+  bool shardOptimizerState = true;  // false: inputs that are only read to update them in place are whole on every rank
+  // The axes of the mesh, outermost first, with sizes. Empty: the mesh of the user's annotations; without annotations one or two axes, as
+  // many as make the fastest plan.
+  std::vector<DeviceMesh::Axis> mesh = {};
+  SymbolValues sizes = {};   // values of the symbols in the extents of inputs, for which the plan is made
+  bool alternatives = true;  // compute AutoPlan::ideas and PlannedTensor::nextBest
+};
+
+// The sharding of a tensor that the plan annotates.
+struct PlannedTensor {
+  int64_t id = 0;
+  std::string name;      // T3
+  std::string sharding;  // S0(x) R
+  bool byUser = false;   // annotated before, and left as it was
+  // Seconds of the best plan in which this tensor has another sharding; none: there is no other, or it was not computed.
+  std::optional<double> nextBest;
+};
+
+// Costs of an op with the elementwise ops that follow it.
+struct PlannedOp {
+  std::string name;          // T7 = linear
+  std::string strategy;      // rows over dp, contracted over tp
+  double compute = 0;        // seconds
+  double communication = 0;  // seconds, of its operands and of its partial sum
+  double bytes = 0;          // received by a rank
+};
+
+// The best plan if inputs may be sharded in one way only.
+struct PlannedIdea {
+  std::string name;               // data, tensor, sequence, zero
+  std::optional<double> seconds;  // none: it is not possible, or it does not fit in memory
+};
+
+struct AutoPlan {
+  DeviceMesh mesh;
+  double seconds = 0;     // of a call, by the model
+  double bound = 0;       // no plan of the model that fits in memory is faster
+  double commBytes = 0;   // received by a rank in a call
+  double peakMemory = 0;  // bytes of a device, by the model
+  double search = 0;      // seconds that the search took; not part of the text, which is the same in every run
+  std::vector<PlannedTensor> pins;
+  std::vector<PlannedOp> ops;
+  std::vector<PlannedIdea> ideas;
+
+  double gap() const {
+    return seconds > 0 ? (seconds - bound) / seconds : 0;
+  }                          // 0.01: at most 1% slower than the best plan
+  std::string text() const;  // the report
+};
+
+// Annotates `fusion`. `outDir`: receives plan.fir, the annotated program, and plan.txt, the report; created if needed; empty: no files.
+// Deterministic, unless the time limit ends the search.
+// UserError, with `fusion` unchanged: a machine description that contradicts itself; a mesh of another number of devices; a user's
+// annotation that no strategy allows; an op without a rule, such as a collective; a symbol without a size; a memory limit that no plan meets.
+[[nodiscard]] AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines,
+                                       const OptimizationConfig& wishes = {}, const std::filesystem::path& outDir = {});
+
+}  // namespace meshfuse

@@ -1,0 +1,296 @@
+#include "autoplan/cost_graph.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/ranges.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Costs over the choices of some variables, ascending; row-major, the last variable fastest.
+struct Table {
+  std::vector<int64_t> scope;
+  std::vector<double> costs;
+};
+
+// What is kept of an eliminated variable to read off its choice. Exact: its best choice for each entry over the neighbours. Otherwise
+// the tables.
+struct Bucket {
+  int64_t variable = 0;
+  std::vector<int64_t> scope;
+  std::vector<int32_t> best;
+  std::vector<Table> tables;
+};
+
+class Elimination {
+ public:
+  Elimination(const CostGraph& graph, const EliminationLimits& limits) : graph_(graph), limits_(limits) {
+    const int64_t count = std::ssize(graph.costs);
+    neighbours_.resize(count);
+    tablesOf_.resize(count);
+    for (const PairCost& pair : graph.pairs) {
+      invariant(pair.first != pair.second,
+                "[autoplan] a pair of variable {} with itself; add its costs to the variable", pair.first);
+      neighbours_[pair.first].insert(pair.second);
+      neighbours_[pair.second].insert(pair.first);
+      add(tableOf(pair));
+    }
+    for (int64_t v = 0; v < count; v++) {
+      order_.emplace(sizeAround(v), v);
+      sizes_.push_back(sizeAround(v));
+    }
+  }
+
+  Minimum run() {
+    while (!order_.empty()) {
+      eliminate(order_.begin()->second);
+    }
+    std::vector<int64_t> choices(graph_.costs.size(), 0);
+    for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
+      choices[bucket->variable] = bestOf(*bucket, choices);
+    }
+    result_.choices = std::move(choices);
+    result_.bound = constant_;
+    result_.cost = graph_.costOf(result_.choices);
+    return std::move(result_);
+  }
+
+ private:
+  int64_t choicesOf(int64_t v) const { return std::ssize(graph_.costs[v]); }
+
+  double sizeAround(int64_t v) const {
+    double size = static_cast<double>(choicesOf(v));
+    for (const int64_t u : neighbours_[v]) {
+      size *= static_cast<double>(choicesOf(u));
+    }
+    return size;
+  }
+
+  Table tableOf(const PairCost& pair) const {
+    if (pair.first < pair.second) {
+      return {{pair.first, pair.second}, pair.table->costs};
+    }
+    Table t{{pair.second, pair.first}, std::vector<double>(pair.table->costs.size())};
+    for (int64_t row = 0; row < pair.table->rows; row++) {
+      for (int64_t column = 0; column < pair.table->columns; column++) {
+        t.costs[column * pair.table->rows + row] = pair.table->at(row, column);
+      }
+    }
+    return t;
+  }
+
+  void add(Table table) {
+    if (table.scope.empty()) {
+      constant_ += table.costs[0];
+      return;
+    }
+    for (const int64_t v : table.scope) {
+      tablesOf_[v].push_back(std::ssize(tables_));
+    }
+    tables_.push_back(std::move(table));
+  }
+
+  // The table with the eliminated variable as its last, so that its costs lie next to each other.
+  Table variableLast(const Table& table, int64_t v) const {
+    const int64_t place = positionIn(table.scope, v);
+    int64_t inner = 1;
+    for (int64_t k = place + 1; k < std::ssize(table.scope); k++) {
+      inner *= choicesOf(table.scope[k]);
+    }
+    Table moved{table.scope, table.costs};
+    moved.scope.erase(moved.scope.begin() + place);
+    if (inner == 1) {
+      return moved;
+    }
+    const int64_t n = choicesOf(v);
+    const int64_t outer = std::ssize(table.costs) / (n * inner);
+    for (int64_t o = 0; o < outer; o++) {
+      for (int64_t s = 0; s < n; s++) {
+        for (int64_t i = 0; i < inner; i++) {
+          moved.costs[(o * inner + i) * n + s] = table.costs[(o * n + s) * inner + i];
+        }
+      }
+    }
+    return moved;
+  }
+
+  // Minimizes the sum of tables, whose scopes lack `v`, their last variable. `best`: receives the choice for each entry.
+  Table minimizeOut(int64_t v, const std::vector<Table>& tables, std::vector<int32_t>* best) const {
+    std::set<int64_t> scope;
+    for (const Table& t : tables) {
+      scope.insert(t.scope.begin(), t.scope.end());
+    }
+    Table out{{scope.begin(), scope.end()}, {}};
+    const int64_t n = choicesOf(v);
+    const int64_t entries = productOf(out.scope, [&](int64_t u) { return choicesOf(u); });
+    out.costs.resize(entries);
+    if (best != nullptr) {
+      best->resize(entries);
+    }
+    // by table and dim of the scope: the step in the table, in units of n
+    std::vector<std::vector<int64_t>> strides;
+    for (const Table& t : tables) {
+      std::vector<int64_t>& stride = strides.emplace_back(out.scope.size(), 0);
+      int64_t at = 1;
+      for (int64_t k = std::ssize(t.scope) - 1; k >= 0; k--) {
+        stride[positionIn(out.scope, t.scope[k])] = at;
+        at *= choicesOf(t.scope[k]);
+      }
+    }
+    std::vector<int64_t> index(out.scope.size(), 0);
+    std::vector<int64_t> offsets(tables.size(), 0);
+    std::vector<double> sum(n);
+    for (int64_t entry = 0; entry < entries; entry++) {
+      std::ranges::fill(sum, 0.0);
+      for (size_t t = 0; t < tables.size(); t++) {
+        const double* costs = tables[t].costs.data() + offsets[t] * n;
+        for (int64_t s = 0; s < n; s++) {
+          sum[s] += costs[s];
+        }
+      }
+      const auto least = std::ranges::min_element(sum);
+      out.costs[entry] = *least;
+      if (best != nullptr) {
+        (*best)[entry] = static_cast<int32_t>(least - sum.begin());
+      }
+      for (int64_t k = std::ssize(index) - 1; k >= 0; k--) {
+        const bool carries = ++index[k] == choicesOf(out.scope[k]);
+        for (size_t t = 0; t < tables.size(); t++) {
+          offsets[t] += carries ? -strides[t][k] * (index[k] - 1) : strides[t][k];
+        }
+        if (!carries) {
+          break;
+        }
+        index[k] = 0;
+      }
+    }
+    return out;
+  }
+
+  // Puts the tables into groups, each over as many entries as the limit allows; one group if the elimination is exact.
+  std::vector<std::vector<Table>> grouped(int64_t v, std::vector<Table> tables) const {
+    std::vector<std::vector<Table>> groups;
+    std::vector<std::set<int64_t>> scopes;
+    std::ranges::stable_sort(tables, std::greater<>(), [](const Table& t) { return t.costs.size(); });
+    for (Table& t : tables) {
+      size_t at = 0;
+      for (; at < groups.size(); at++) {
+        std::set<int64_t> joined = scopes[at];
+        joined.insert(t.scope.begin(), t.scope.end());
+        const double entries = productOf(joined, [&](int64_t u) { return static_cast<double>(choicesOf(u)); });
+        if (entries * static_cast<double>(choicesOf(v)) <= static_cast<double>(limits_.entries)) {
+          scopes[at] = std::move(joined);
+          break;
+        }
+      }
+      if (at == groups.size()) {
+        groups.emplace_back();
+        scopes.emplace_back(t.scope.begin(), t.scope.end());
+      }
+      groups[at].push_back(std::move(t));
+    }
+    return groups;
+  }
+
+  void eliminate(int64_t v) {
+    order_.erase({sizes_[v], v});
+    Bucket bucket{.variable = v, .scope = {}, .best = {}, .tables = {}};
+    std::vector<Table> tables{{{}, graph_.costs[v]}};
+    for (const int64_t t : tablesOf_[v]) {
+      if (!tables_[t].costs.empty()) {
+        tables.push_back(variableLast(tables_[t], v));
+        tables_[t].costs.clear();
+        tables_[t].costs.shrink_to_fit();
+      }
+    }
+    const std::set<int64_t> around = neighbours_[v];
+    result_.width = std::max(result_.width, std::ssize(around));
+    for (const int64_t u : around) {
+      neighbours_[u].erase(v);
+    }
+    if (sizes_[v] <= static_cast<double>(limits_.entries)) {
+      Table rest = minimizeOut(v, tables, &bucket.best);
+      bucket.scope = rest.scope;
+      connect(rest.scope);
+      add(std::move(rest));
+    } else {
+      result_.isExact = false;
+      bucket.tables = tables;
+      for (const std::vector<Table>& group : grouped(v, std::move(tables))) {
+        Table rest = minimizeOut(v, group, nullptr);
+        connect(rest.scope);
+        add(std::move(rest));
+      }
+    }
+    for (const int64_t u : around) {
+      order_.erase({sizes_[u], u});
+      sizes_[u] = sizeAround(u);
+      order_.emplace(sizes_[u], u);
+    }
+    buckets_.push_back(std::move(bucket));
+  }
+
+  void connect(const std::vector<int64_t>& scope) {
+    for (const int64_t u : scope) {
+      for (const int64_t w : scope) {
+        if (u != w) {
+          neighbours_[u].insert(w);
+        }
+      }
+    }
+  }
+
+  int64_t entryOf(const std::vector<int64_t>& scope, const std::vector<int64_t>& choices) const {
+    int64_t entry = 0;
+    for (const int64_t u : scope) {
+      entry = entry * choicesOf(u) + choices[u];
+    }
+    return entry;
+  }
+
+  int64_t bestOf(const Bucket& bucket, const std::vector<int64_t>& choices) const {
+    if (bucket.tables.empty()) {
+      return bucket.best[entryOf(bucket.scope, choices)];
+    }
+    const int64_t n = choicesOf(bucket.variable);
+    std::vector<double> sum(n, 0.0);
+    for (const Table& t : bucket.tables) {
+      const double* costs = t.costs.data() + entryOf(t.scope, choices) * n;
+      for (int64_t s = 0; s < n; s++) {
+        sum[s] += costs[s];
+      }
+    }
+    return std::ranges::min_element(sum) - sum.begin();
+  }
+
+  const CostGraph& graph_;
+  const EliminationLimits limits_;
+  std::vector<std::set<int64_t>> neighbours_;
+  std::vector<std::vector<int64_t>> tablesOf_;  // by variable
+  std::vector<Table> tables_;                   // a consumed one is empty
+  std::vector<double> sizes_;                   // by variable: entries of the table that its elimination takes
+  std::set<std::pair<double, int64_t>> order_;
+  std::vector<Bucket> buckets_;
+  double constant_ = 0;
+  Minimum result_;
+};
+
+}  // namespace
+
+double CostGraph::costOf(std::span<const int64_t> choices) const {
+  double sum = 0;
+  for (int64_t v = 0; v < std::ssize(costs); v++) {
+    sum += costs[v][choices[v]];
+  }
+  for (const PairCost& pair : pairs) {
+    sum += pair.table->at(choices[pair.first], choices[pair.second]);
+  }
+  return sum;
+}
+
+Minimum minimize(const CostGraph& graph, const EliminationLimits& limits) { return Elimination(graph, limits).run(); }
+
+}  // namespace meshfuse

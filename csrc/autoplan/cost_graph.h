@@ -1,0 +1,52 @@
+// CostGraph: variables with a cost for each choice, and costs of pairs of choices of two variables. minimize() finds the cheapest choices.
+//
+// Exact variable elimination (min-sum bucket elimination; Dechter, 1999): a variable is replaced by a table over its neighbours, the one
+// with the smallest table first; then the choices are read off in reverse. If a table would be too large, its costs are divided among several
+// smaller tables that are minimized apart (mini-buckets; Dechter and Rish, 2003): the value is then a lower bound, and the choices a
+// solution that may be worse. Ties: the first variable, the first choice.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace meshfuse {
+
+struct PairTable {
+  int64_t rows = 0;  // choices of the first variable
+  int64_t columns = 0;
+  std::vector<double> costs;  // row-major
+
+  double at(int64_t row, int64_t column) const { return costs[row * columns + column]; }
+};
+
+struct PairCost {
+  int64_t first = 0;
+  int64_t second = 0;  // another variable
+  std::shared_ptr<const PairTable> table;
+};
+
+struct CostGraph {
+  std::vector<std::vector<double>> costs;  // by variable, by choice; infinity: forbidden
+  std::vector<PairCost> pairs;
+
+  double costOf(std::span<const int64_t> choices) const;
+};
+
+struct Minimum {
+  std::vector<int64_t> choices;  // by variable
+  double cost = 0;               // of these choices
+  double bound = 0;   // no choices are cheaper; equal to cost, except for rounding, if the elimination was exact
+  int64_t width = 0;  // the most neighbours that an eliminated variable had
+  bool isExact = true;
+};
+
+struct EliminationLimits {
+  int64_t entries = int64_t{1} << 22;  // of a table with all choices of its eliminated variable
+};
+
+// The cost is infinite if no choices avoid forbidden ones (of an exact elimination).
+[[nodiscard]] Minimum minimize(const CostGraph& graph, const EliminationLimits& limits = {});
+
+}  // namespace meshfuse

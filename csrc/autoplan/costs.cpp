@@ -1,0 +1,108 @@
+#include "autoplan/costs.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/ranges.h"
+#include "multidevice/sharding/planner.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kBlock = 8;  // elements along a dim in each block of the small tensor
+
+double elementsOf(const PlanState& state) {
+  return productOf(state.dims, [](const PlanDim& dim) { return static_cast<double>(localExtent(dim)); });
+}
+
+}  // namespace
+
+RedistributionCosts::RedistributionCosts(const DistributedConfig& machines, const DeviceMesh& mesh)
+    : mesh_(mesh), axes_(mesh.axisSizes()) {
+  double fastest = 0;
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
+    links_.push_back(linkOf(machines, mesh, axis));
+    fastest = std::max(fastest, links_.back().bandwidth);
+  }
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
+    options_.beta[mesh.axisName(axis)] = fastest / links_[axis].bandwidth;
+  }
+  options_.direct = DirectChoice::Fallback;
+}
+
+RedistributionCosts::Steps RedistributionCosts::plan(const Placement& from, const std::vector<int64_t>& summed,
+                                                     const Placement& to, const Sizes& shape) {
+  ShardState before = stateOf(from, shape, mesh_);
+  before.partial = summed;
+  const RedistributionPlan found = planRedistribution(before, stateOf(to, shape, mesh_), options_);
+  const double elements = productOf(shape, [](int64_t extent) { return static_cast<double>(extent); });
+  Steps steps;
+  for (const CommStep& step : found.steps) {
+    if (!step.communicates()) {
+      continue;
+    }
+    std::vector<int64_t> team = step.axes;
+    if (team.empty()) {
+      team = mapped<int64_t>(indices(step.on.origins), std::identity());
+    }
+    const auto axisOf = [&](int64_t atom) { return step.on.origins.at(atom).axis; };
+    LinkSpeed link = links_[axisOf(team[0])];
+    for (const int64_t atom : team) {
+      const LinkSpeed& other = links_[axisOf(atom)];
+      link = other.bandwidth < link.bandwidth ? other : link;
+    }
+    const double in = elementsOf(step.before);
+    const double out = elementsOf(step.after);
+    const double ranks = static_cast<double>(step.on.atoms.teamSize(team));
+    const double received = step.kind == Collective::Transfer ? out : amountReceived(step.kind, in, out, ranks);
+    steps.push_back({received / std::max(1.0, elements), link});
+  }
+  return steps;
+}
+
+CommCost RedistributionCosts::of(const Placement& from, const std::vector<int64_t>& summed, const Placement& to,
+                                 const Sizes& shape, int64_t size) {
+  const bool isEmpty = std::ranges::any_of(shape, [](int64_t extent) { return extent == 0; });
+  if (isEmpty || (summed.empty() && from == to)) {
+    return {};
+  }
+  // The pattern: dims by number in order of appearance, and the axes summed; of uneven blocks also the shape.
+  std::vector<int64_t> key;
+  std::vector<int64_t> names(shape.size(), -1);
+  Placement smallFrom(from.size(), kUncut);
+  Placement smallTo(to.size(), kUncut);
+  int64_t dims = 0;
+  const auto rename = [&](int8_t dim) {
+    if (dim != kUncut && names[dim] < 0) {
+      names[dim] = dims++;
+    }
+    return dim == kUncut ? kUncut : static_cast<int8_t>(names[dim]);
+  };
+  for (int64_t axis = 0; axis < std::ssize(from); axis++) {
+    smallFrom[axis] = rename(from[axis]);
+    smallTo[axis] = rename(to[axis]);
+    key.push_back(smallFrom[axis]);
+    key.push_back(smallTo[axis]);
+    key.push_back(contains(summed, axis) ? 1 : 0);
+  }
+  const bool isEven = fits(from, shape, axes_, Blocks::Even) && fits(to, shape, axes_, Blocks::Even);
+  if (!isEven) {
+    append(key, shape);
+    append(key, mapped<int64_t>(from, std::identity()));
+    append(key, mapped<int64_t>(to, std::identity()));
+  }
+  const auto [entry, isNew] = patterns_.try_emplace(std::move(key));
+  if (isNew) {
+    const Sizes small(dims, kBlock * productOf(axes_));
+    entry->second = isEven ? plan(smallFrom, summed, smallTo, small) : plan(from, summed, to, shape);
+  }
+  const double bytes = static_cast<double>(size) * productOf(shape, [](int64_t n) { return static_cast<double>(n); });
+  CommCost cost;
+  for (const Step& step : entry->second) {
+    cost += {step.link.latency + step.part * bytes / step.link.bandwidth, step.part * bytes};
+  }
+  return cost;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,59 @@
+// Costs of communication: the planner's steps between two placements, timed by a latency and a bandwidth for each mesh axis.
+//
+//   seconds of a step = latency + bytes that a rank receives / bandwidth      of the slowest axis that takes part
+//
+// In even blocks the steps depend only on which axes cut the same dims, and the bytes are a fixed part of the tensor. So the planner runs once
+// for each such pattern, on a small tensor, and all tensors share the result.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "autoplan/machine.h"
+#include "autoplan/placement.h"
+#include "multidevice/sharding/plan_memo.h"
+
+namespace meshfuse {
+
+struct CommCost {
+  double seconds = 0;
+  double bytes = 0;  // received by a rank
+
+  CommCost& operator+=(const CommCost& more) {
+    seconds += more.seconds;
+    bytes += more.bytes;
+    return *this;
+  }
+};
+
+class RedistributionCosts {
+ public:
+  RedistributionCosts(const DistributedConfig& machines, const DeviceMesh& mesh);
+
+  // Moving a tensor of this shape, with elements of `size` bytes. `summed`: axes over which it is a partial sum before; they cut no dim.
+  CommCost of(const Placement& from, const std::vector<int64_t>& summed, const Placement& to, const Sizes& shape,
+              int64_t size);
+  CommCost of(const Placement& from, const Placement& to, const Sizes& shape, int64_t size) {
+    return of(from, {}, to, shape, size);
+  }
+
+  int64_t patterns() const { return std::ssize(patterns_); }  // for which the planner ran
+
+ private:
+  struct Step {
+    double part;  // of the elements of the tensor that a rank receives
+    LinkSpeed link;
+  };
+  using Steps = std::vector<Step>;
+
+  Steps plan(const Placement& from, const std::vector<int64_t>& summed, const Placement& to, const Sizes& shape);
+
+  DeviceMesh mesh_;
+  Sizes axes_;
+  std::vector<LinkSpeed> links_;  // by axis
+  PlanOptions options_;
+  std::map<std::vector<int64_t>, Steps> patterns_;
+};
+
+}  // namespace meshfuse

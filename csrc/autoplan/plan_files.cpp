@@ -1,0 +1,80 @@
+// A plan as text, and as files.
+#include "autoplan/plan_files.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+#include "autoplan/autoplan.h"
+#include "base/error.h"
+#include "base/ranges.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kShownOps = 20;
+
+void writeFile(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  check(file.good(), "[autoplan] cannot write {}; give a folder that can be written", path.string());
+}
+
+std::string timeText(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.4g} us", seconds * 1e6) : fmt::format("{:.4g} ms", seconds * 1e3);
+}
+
+std::string bytesText(double bytes) {
+  return bytes < 1e6   ? fmt::format("{:.4g} kB", bytes / 1e3)
+         : bytes < 1e9 ? fmt::format("{:.4g} MB", bytes / 1e6)
+                       : fmt::format("{:.4g} GB", bytes / 1e9);
+}
+
+}  // namespace
+
+std::string AutoPlan::text() const {
+  std::string text = fmt::format("plan on mesh {}\n", mesh.toString());
+  text +=
+      fmt::format("  time of a call      {}, at most {:.2f}% above the best plan\n", timeText(seconds), 100 * gap());
+  text += fmt::format("  bytes received      {} on a device\n", bytesText(commBytes));
+  text += fmt::format("  peak memory         {} on a device\n", bytesText(peakMemory));
+  text += "shardings\n";
+  for (const PlannedTensor& t : pins) {
+    text += fmt::format("  {:<6} {:<24}{}\n", t.name, t.sharding,
+                        t.byUser     ? "as annotated"
+                        : t.nextBest ? fmt::format("next best {}, {:+.2f}%", timeText(*t.nextBest),
+                                                   100 * (*t.nextBest / std::max(seconds, 1e-30) - 1))
+                                     : "");
+  }
+  std::vector<PlannedOp> byTime = ops;
+  std::ranges::stable_sort(byTime, std::greater<>(), [](const PlannedOp& op) { return op.compute + op.communication; });
+  const int64_t shown = std::min(kShownOps, std::ssize(byTime));
+  text += fmt::format("ops that take longest, {} of {}\n", shown, byTime.size());
+  for (const PlannedOp& op : byTime | std::views::take(shown)) {
+    text += fmt::format("  {:<28} compute {:<12} communication {:<12} {}\n", op.name, timeText(op.compute),
+                        timeText(op.communication), op.strategy);
+  }
+  if (!ideas.empty()) {
+    text += "best plan if inputs are sharded in one way only\n";
+  }
+  for (const PlannedIdea& idea : ideas) {
+    text += fmt::format("  {:<10} {}\n", idea.name, idea.seconds ? timeText(*idea.seconds) : "none that fits");
+  }
+  return text;
+}
+
+void writePlan(const std::filesystem::path& folder, const Fusion& annotated, const AutoPlan& plan) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  check(!error, "[autoplan] cannot create {}: {}; give another folder", folder.string(), error.message());
+  writeFile(folder / "plan.fir", annotated.toString());
+  writeFile(folder / "plan.txt", plan.text());
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,562 @@
+#include "autoplan/plan_graph.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "ir/attribute_text.h"
+#include "ir/fusion.h"
+#include "ir/op_rule.h"
+#include "ir/root_text.h"
+
+namespace meshfuse {
+
+namespace {
+
+double elementsOf(const Sizes& shape) {
+  return productOf(shape, [](int64_t n) { return static_cast<double>(n); });
+}
+
+bool isView(const Expr& e) {
+  switch (ruleOf(e).form) {
+    case OpForm::Broadcast:
+    case OpForm::Squeeze:
+    case OpForm::Expand:
+    case OpForm::Permute:
+    case OpForm::Reshape:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether tensors that the op reads or writes reach memory: it is no part of a kernel with other ops.
+bool isAlone(const Expr& e) {
+  const OpForm form = ruleOf(e).form;
+  return ruleOf(e).executor == Executor::Library || form == OpForm::Line || form == OpForm::Put;
+}
+
+// The placements to which a result can be combined.
+std::vector<Placement> placementsAfterSum(const Strategy& s, const Sizes& shape, const Sizes& axes, Blocks blocks) {
+  std::vector<Placement> all{s.result};
+  for (const int64_t axis : s.summed) {
+    std::vector<Placement> more;
+    for (const Placement& p : all) {
+      for (int64_t dim = kUncut; dim < std::ssize(shape); dim++) {
+        Placement next = p;
+        next[axis] = static_cast<int8_t>(dim);
+        if (fits(next, shape, axes, blocks)) {
+          more.push_back(std::move(next));
+        }
+      }
+    }
+    all = std::move(more);
+  }
+  return all;
+}
+
+class Builder {
+ public:
+  Builder(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks)
+      : fusion_(fusion),
+        machines_(machines),
+        axes_(mesh.axisSizes()),
+        blocks_(blocks),
+        redistributions_(machines, mesh),
+        exprs_(fusion.exprs()) {
+    graph_.mesh = mesh;
+    graph_.steps = std::ssize(exprs_) + 1;
+  }
+
+  PlanGraph build() {
+    findStored();
+    for (const Val* in : fusion_.inputs()) {
+      if (in->isTensor()) {
+        addInput(in->asTensor());
+      }
+    }
+    for (step_ = 0; step_ < std::ssize(exprs_); step_++) {
+      addOp(*exprs_[step_]);
+    }
+    for (const auto& [output, input] : fusion_.aliases()) {
+      const int64_t from = graph_.nodeOf.at(output->id());
+      const int64_t to = graph_.nodeOf.at(input->id());
+      addReader(output, from, to, std::ssize(exprs_), graph_.nodes[to].placements);
+    }
+    shareCopies();
+    for (const Reader& r : readers_) {
+      if (r.from != r.to) {
+        graph_.edges.push_back({r.from, r.to, r.step, tablesOf(r)});
+      }
+    }
+    makeCosts();
+    return std::move(graph_);
+  }
+
+ private:
+  // A node that reads a tensor of another node.
+  struct Reader {
+    int64_t from;
+    int64_t to;
+    int64_t step;
+    int64_t tensor;
+    int64_t size;  // bytes of an element
+    bool isProduct;
+    int64_t needed;  // number of a list: by choice of `to`
+  };
+  struct OpTable {
+    std::shared_ptr<const std::vector<OpChoice>> choices;
+    std::vector<Placement> placements;
+    std::vector<int64_t> needed;  // by operand: number of a list, by choice
+  };
+
+  // -- what reaches memory ----------------------------------------------------------------------------------------------
+  void findStored() {
+    std::map<int64_t, int64_t> last;  // by tensor that owns memory
+    for (int64_t step = 0; step < std::ssize(exprs_); step++) {
+      const Expr& e = *exprs_[step];
+      for (const TensorView* in : e.tensorInputs()) {
+        last[ownerOf(in)] = step;
+        if (isAlone(e)) {
+          stored_.insert(ownerOf(in));
+        }
+      }
+      const int64_t out = e.output()->id();
+      if (isView(e)) {
+        owner_[out] = ownerOf(e.input(0));
+      } else if (isAlone(e)) {
+        stored_.insert(out);
+      }
+      defined_[out] = step;
+    }
+    for (const Val* in : fusion_.inputs()) {
+      stored_.insert(in->id());
+      defined_[in->id()] = 0;
+      last[in->id()] = std::ssize(exprs_);
+    }
+    for (const Val* out : fusion_.outputs()) {
+      stored_.insert(ownerOf(out));
+      last[ownerOf(out)] = std::ssize(exprs_);
+    }
+    for (const auto& [output, input] : fusion_.aliases()) {
+      if (ownerOf(output) == output->id()) {
+        inPlace_.insert(output->id());
+      }
+    }
+    last_ = std::move(last);
+  }
+
+  int64_t ownerOf(const Val* val) const {
+    const auto it = owner_.find(val->id());
+    return it == owner_.end() ? val->id() : it->second;
+  }
+  bool isStored(const Val* val) const { return stored_.contains(ownerOf(val)); }
+
+  void addTensor(int64_t node, const TensorView* tv) {
+    graph_.nodeOf[tv->id()] = node;
+    graph_.nodes[node].tensors.push_back(tv->id());
+    if (ownerOf(tv) == tv->id() && stored_.contains(tv->id()) && !inPlace_.contains(tv->id())) {
+      graph_.nodes[node].stored.push_back({tv->id(), defined_.at(tv->id()),
+                                           last_.contains(tv->id()) ? last_.at(tv->id()) : defined_.at(tv->id()),
+                                           dataTypeSize(tv->dtype())});
+    }
+  }
+
+  // -- nodes ------------------------------------------------------------------------------------------------------------
+  std::optional<Placement> pinOf(const TensorView* tv) const {
+    if (!tv->hasDeviceMesh()) {
+      return std::nullopt;
+    }
+    check(
+        tv->getDeviceMesh() == graph_.mesh,
+        "[autoplan] {} is on mesh {}, the plan is for {}; give all annotated tensors the mesh of the plan, or ask for "
+        "theirs",
+        tv->toString(), tv->getDeviceMesh().toString(), graph_.mesh.toString());
+    const ShardState state = shardState(tv);
+    const std::optional<Placement> pin = placementOf(state);
+    check(
+        pin.has_value(),
+        "[autoplan] {} has the sharding {}, which no strategy has: expected blocks of whole mesh axes, the outer axis "
+        "outside; remove the annotation, or shard it in blocks",
+        tv->toString(), state.toString());
+    check(fits(*pin, tv->constantShape(), axes_, Blocks::Uneven) || blocks_ == Blocks::Uneven,
+          "[autoplan] {} has the sharding {}, which leaves ranks without elements; remove the annotation",
+          tv->toString(), state.toString());
+    return pin;
+  }
+
+  int64_t addNode(PlanNode node) {
+    node.elements = mapped(node.placements, [&](const Placement& p) { return localElements(p, node.shape, axes_); });
+    graph_.nodes.push_back(std::move(node));
+    nodeLists_.push_back(-1);
+    return std::ssize(graph_.nodes) - 1;
+  }
+
+  void addInput(const TensorView* tv) {
+    const Sizes shape = tv->constantShape();
+    const std::optional<Placement> pin = pinOf(tv);
+    PlanNode node{.head = tv->id(), .shape = shape};
+    node.placements = pin ? std::vector<Placement>{*pin} : placementsOf(shape, axes_, blocks_);
+    addTensor(addNode(std::move(node)), tv);
+  }
+
+  // The node that the result of an elementwise op follows: of all operands of its shape. Nothing if they differ.
+  std::optional<int64_t> followed(const Expr& e) const {
+    if (ruleOf(e).form != OpForm::Pointwise || e.tensorOutput()->hasDeviceMesh()) {
+      return std::nullopt;
+    }
+    const Sizes shape = e.tensorOutput()->constantShape();
+    std::optional<int64_t> node;
+    for (const TensorView* in : e.tensorInputs()) {
+      if (in->constantShape() == shape) {
+        const int64_t of = graph_.nodeOf.at(in->id());
+        if (node.value_or(of) != of) {
+          return std::nullopt;
+        }
+        node = of;
+      }
+    }
+    return node;
+  }
+
+  void addOp(const Expr& e) {
+    if (!e.output()->isTensor()) {
+      return;
+    }
+    if (const std::optional<int64_t> node = followed(e)) {
+      follow(e, *node);
+      return;
+    }
+    const std::optional<Placement> pin = pinOf(e.tensorOutput());
+    const OpTable& table = opTable(e, pin);
+    PlanNode node{.head = e.output()->id(), .expr = &e, .shape = e.tensorOutput()->constantShape()};
+    node.placements = table.placements;
+    node.choices = table.choices;
+    const int64_t to = addNode(std::move(node));
+    addTensor(to, e.tensorOutput());
+    for (const int64_t operand : e.tensorPositions()) {
+      const Val* in = e.input(operand);
+      readers_.push_back({graph_.nodeOf.at(in->id()), to, step_, in->id(), dataTypeSize(in->dtype()), isContraction(e),
+                          table.needed[operand]});
+    }
+  }
+
+  void addReader(const Val* tensor, int64_t from, int64_t to, int64_t step, const std::vector<Placement>& needed) {
+    readers_.push_back({from, to, step, tensor->id(), dataTypeSize(tensor->dtype()), false, numberOf(needed)});
+  }
+
+  void follow(const Expr& e, int64_t node) {
+    addTensor(node, e.tensorOutput());
+    const Sizes shape = e.tensorOutput()->constantShape();
+    const std::vector<Factor> all = factors(e);
+    for (const int64_t operand : e.tensorPositions()) {
+      if (e.input(operand)->asTensor()->constantShape() == shape) {
+        continue;
+      }
+      const auto neededOf = [&](const Placement& p) {
+        return mapped<int8_t>(p, [&](int8_t dim) { return dim == kUncut ? kUncut : all[dim].operands[operand]; });
+      };
+      const Val* in = e.input(operand);
+      addReader(in, graph_.nodeOf.at(in->id()), node, step_, mapped(graph_.nodes[node].placements, neededOf));
+    }
+    followers_.emplace_back(&e, node);
+  }
+
+  // -- choices of an op --------------------------------------------------------------------------------------------------
+  std::string keyOf(const Expr& e, const std::optional<Placement>& pin) const {
+    const auto text = [](const IntExpr& x) { return x.toString(); };
+    const auto mesh = [](const DeviceMesh&) { return int64_t{0}; };
+    std::string key =
+        fmt::format("{}({}", e.opName(), ruleOf(e).form == OpForm::Positions ? "" : attributesText(e, text, mesh));
+    for (const Val* in : e.inputs()) {
+      key += in->isTensor() ? fmt::format(", {}{}{}", name(in->dtype()), listText(in->asTensor()->constantShape()),
+                                          isStored(in) ? "m" : "")
+                            : ", s";
+    }
+    const TensorView* out = e.tensorOutput();
+    key += fmt::format(") {}{}{}{}", name(out->dtype()), joined(out->getLogicalDomain(), " ", &IterDomain::toString),
+                       rootText(*out, text), isStored(out) ? "m" : "");
+    if (pin) {
+      key += " pinned" + listText(mapped<int64_t>(*pin, std::identity()));
+    }
+    return key;
+  }
+
+  double secondsOf(const Expr& e, const Strategy& s) const {
+    if (isView(e)) {
+      return 0;
+    }
+    const TensorView* out = e.tensorOutput();
+    double work = productOf(out->getRootDomain(),
+                            [](const IterDomain* id) { return static_cast<double>(id->extent().constValue()); });
+    double bytes = 0;
+    double share = 1;
+    for (const int64_t axis : indices(axes_)) {
+      share /= s.factors[axis] >= 0 ? static_cast<double>(axes_[axis]) : 1;
+    }
+    work *= share * (isContraction(e) ? 2 : 1);
+    for (const int64_t operand : e.tensorPositions()) {
+      const TensorView* in = e.input(operand)->asTensor();
+      const bool picks = hasIndex(e) && operand == tableOf(e) && ruleOf(e).form == OpForm::Index;
+      if (isStored(in) && !picks) {
+        bytes += localElements(s.operands[operand], in->constantShape(), axes_) *
+                 static_cast<double>(dataTypeSize(in->dtype()));
+      }
+    }
+    if (isStored(out)) {
+      bytes += elementsOf(out->constantShape()) * share * static_cast<double>(dataTypeSize(out->dtype()));
+    }
+    const DeviceSpeed& device = machines_.device;
+    const double compute = isContraction(e) ? work / device.flopsOf(out->dtype()) : work / device.flops;
+    return std::max(compute, bytes / device.bandwidth) + (isStored(out) ? device.launch : 0);
+  }
+
+  const OpTable& opTable(const Expr& e, const std::optional<Placement>& pin) {
+    const auto [entry, isNew] = opTables_.try_emplace(keyOf(e, pin));
+    OpTable& table = entry->second;
+    if (!isNew) {
+      return table;
+    }
+    const Sizes shape = e.tensorOutput()->constantShape();
+    const int64_t size = dataTypeSize(e.output()->dtype());
+    std::vector<OpChoice> choices;
+    for (const Strategy& s : strategiesOf(e, graph_.mesh, blocks_)) {
+      const double compute = secondsOf(e, s);
+      for (const Placement& to : pin ? std::vector<Placement>{*pin} : placementsAfterSum(s, shape, axes_, blocks_)) {
+        choices.push_back({s, to, compute, redistributions_.of(s.result, s.summed, to, shape, size)});
+      }
+    }
+    table.placements = mapped(choices, &OpChoice::result);
+    for (int64_t operand = 0; operand < std::ssize(e.inputs()); operand++) {
+      table.needed.push_back(
+          numberOf(mapped(choices, [&](const OpChoice& c) { return c.strategy.operands[operand]; })));
+    }
+    table.choices = std::make_shared<const std::vector<OpChoice>>(std::move(choices));
+    return table;
+  }
+
+  // -- edges ------------------------------------------------------------------------------------------------------------
+  // Products that read one tensor redistribute it once: a node for the copy stands between.
+  void shareCopies() {
+    std::map<int64_t, std::vector<int64_t>> products;  // by tensor
+    for (int64_t k = 0; k < std::ssize(readers_); k++) {
+      if (readers_[k].isProduct) {
+        products[readers_[k].tensor].push_back(k);
+      }
+    }
+    for (const auto& [tensor, all] : products) {
+      if (all.size() < 2) {
+        continue;
+      }
+      const Reader first = readers_[all[0]];
+      const Sizes shape = graph_.nodes[first.from].shape;
+      const int64_t copy =
+          addNode({.head = tensor, .isCopy = true, .shape = shape, .placements = placementsOf(shape, axes_, blocks_)});
+      readers_.push_back({first.from, copy, first.step, tensor, first.size, false, listOf(copy)});
+      for (const int64_t k : all) {
+        readers_[k].from = copy;
+      }
+    }
+  }
+
+  int64_t numberOf(const std::vector<Placement>& list) {
+    const auto [entry, isNew] = numbers_.try_emplace(list, std::ssize(numbers_));
+    if (isNew) {
+      lists_.push_back(&entry->first);
+    }
+    return entry->second;
+  }
+  int64_t listOf(int64_t node) {
+    if (nodeLists_[node] < 0) {
+      nodeLists_[node] = numberOf(graph_.nodes[node].placements);
+    }
+    return nodeLists_[node];
+  }
+
+  std::shared_ptr<const EdgeTables> tablesOf(const Reader& r) {
+    const PlanNode& from = graph_.nodes[r.from];
+    auto& entry = edgeTables_[std::tuple(listOf(r.from), r.needed, from.shape, r.size)];
+    if (entry != nullptr) {
+      return entry;
+    }
+    auto tables = std::make_shared<EdgeTables>();
+    const std::vector<Placement>& needed = *lists_[r.needed];
+    const auto rows = std::ssize(from.placements);
+    const auto columns = std::ssize(needed);
+    for (PairTable* t : {&tables->seconds, &tables->bytes, &tables->copied}) {
+      *t = {rows, columns, std::vector<double>(rows * columns)};
+    }
+    std::map<std::pair<Placement, Placement>, CommCost> known;
+    for (int64_t row = 0; row < rows; row++) {
+      for (int64_t column = 0; column < columns; column++) {
+        const Placement& held = from.placements[row];
+        const Placement& wanted = needed[column];
+        if (held == wanted) {
+          continue;
+        }
+        const auto [cost, isNew] = known.try_emplace({held, wanted});
+        if (isNew) {
+          cost->second = redistributions_.of(held, wanted, from.shape, r.size);
+        }
+        const int64_t at = row * columns + column;
+        tables->seconds.costs[at] = cost->second.seconds;
+        tables->bytes.costs[at] = cost->second.bytes;
+        if (cost->second.bytes > 0) {
+          tables->copied.costs[at] = localElements(wanted, from.shape, axes_) * static_cast<double>(r.size);
+        }
+      }
+    }
+    entry = tables;
+    return entry;
+  }
+
+  // -- costs ------------------------------------------------------------------------------------------------------------
+  void makeCosts() {
+    for (const PlanNode& node : graph_.nodes) {
+      graph_.costs.costs.push_back(node.choices == nullptr ? std::vector<double>(node.placements.size(), 0.0)
+                                                           : mapped(*node.choices, [](const OpChoice& c) {
+                                                               return c.compute + c.combine.seconds;
+                                                             }));
+    }
+    for (const auto& [e, node] : followers_) {
+      addFollower(*e, node);
+    }
+    // all edges between two nodes as one table, shared by pairs of nodes with the same edges
+    std::map<std::pair<int64_t, int64_t>, std::vector<const PlanEdge*>> between;
+    for (const PlanEdge& edge : graph_.edges) {
+      between[std::minmax(edge.from, edge.to)].push_back(&edge);
+    }
+    std::map<std::vector<std::pair<const EdgeTables*, bool>>, std::shared_ptr<const PairTable>> sums;
+    for (const auto& [nodes, edges] : between) {
+      std::vector<std::pair<const EdgeTables*, bool>> key;
+      for (const PlanEdge* edge : edges) {
+        key.emplace_back(edge->tables.get(), edge->from == nodes.first);
+      }
+      std::shared_ptr<const PairTable>& table = sums[key];
+      if (table == nullptr) {
+        const int64_t rows = std::ssize(graph_.nodes[nodes.first].placements);
+        const int64_t columns = std::ssize(graph_.nodes[nodes.second].placements);
+        PairTable sum{rows, columns, std::vector<double>(rows * columns, 0.0)};
+        for (const auto& [part, forward] : key) {
+          for (int64_t row = 0; row < rows; row++) {
+            for (int64_t column = 0; column < columns; column++) {
+              sum.costs[row * columns + column] +=
+                  forward ? part->seconds.at(row, column) : part->seconds.at(column, row);
+            }
+          }
+        }
+        table = std::make_shared<const PairTable>(std::move(sum));
+      }
+      graph_.costs.pairs.push_back({nodes.first, nodes.second, table});
+    }
+  }
+
+  void addFollower(const Expr& e, int64_t node) {
+    const TensorView* out = e.tensorOutput();
+    const double launch = isStored(out) ? machines_.device.launch : 0;
+    double size = isStored(out) ? static_cast<double>(dataTypeSize(out->dtype())) : 0;
+    for (const TensorView* in : e.tensorInputs()) {
+      const bool isFull = graph_.nodeOf.at(in->id()) == node;
+      size += isFull && isStored(in) ? static_cast<double>(dataTypeSize(in->dtype())) : 0;
+    }
+    const double perElement = std::max(1 / machines_.device.flops, size / machines_.device.bandwidth);
+    std::vector<double>& costs = graph_.costs.costs[node];
+    for (int64_t k = 0; k < std::ssize(costs); k++) {
+      costs[k] += graph_.nodes[node].elements[k] * perElement + launch;
+    }
+  }
+
+  const Fusion& fusion_;
+  const DistributedConfig& machines_;
+  const Sizes axes_;
+  const Blocks blocks_;
+  RedistributionCosts redistributions_;
+  const std::vector<Expr*> exprs_;
+  PlanGraph graph_;
+  int64_t step_ = 0;
+  std::map<int64_t, int64_t> owner_;    // of a view: the tensor whose memory it shares
+  std::map<int64_t, int64_t> defined_;  // by tensor: the step of its op
+  std::map<int64_t, int64_t> last_;     // by tensor that owns memory: the last step that reads it
+  std::set<int64_t> stored_;
+  std::set<int64_t> inPlace_;  // outputs in the memory of an input
+  std::vector<Reader> readers_;
+  std::vector<std::pair<const Expr*, int64_t>> followers_;
+  std::map<std::string, OpTable> opTables_;
+  std::map<std::vector<Placement>, int64_t> numbers_;  // of lists of placements
+  std::vector<const std::vector<Placement>*> lists_;   // by number
+  std::vector<int64_t> nodeLists_;
+  std::map<std::tuple<int64_t, int64_t, Sizes, int64_t>, std::shared_ptr<const EdgeTables>> edgeTables_;
+};
+
+}  // namespace
+
+PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks) {
+  return Builder(fusion, machines, mesh, blocks).build();
+}
+
+std::vector<double> PlanGraph::memoryOf(const std::vector<int64_t>& choices) const {
+  std::vector<double> change(steps + 1, 0.0);
+  for (int64_t k = 0; k < std::ssize(nodes); k++) {
+    for (const StoredTensor& t : nodes[k].stored) {
+      const double bytes = nodes[k].elements[choices[k]] * static_cast<double>(t.size);
+      change[t.firstStep] += bytes;
+      change[t.lastStep + 1] -= bytes;
+    }
+  }
+  for (const PlanEdge& edge : edges) {
+    const double bytes = edge.tables->copied.at(choices[edge.from], choices[edge.to]);
+    change[edge.step] += bytes;
+    change[edge.step + 1] -= bytes;
+  }
+  double sum = 0;
+  change.pop_back();
+  for (double& bytes : change) {
+    bytes = sum += bytes;
+  }
+  return change;
+}
+
+double PlanGraph::bytesOf(const std::vector<int64_t>& choices) const {
+  double bytes = 0;
+  for (const PlanEdge& edge : edges) {
+    bytes += edge.tables->bytes.at(choices[edge.from], choices[edge.to]);
+  }
+  for (int64_t k = 0; k < std::ssize(nodes); k++) {
+    bytes += nodes[k].choices == nullptr ? 0 : nodes[k].choices->at(choices[k]).combine.bytes;
+  }
+  return bytes;
+}
+
+CostGraph withMemory(const PlanGraph& graph, const std::map<int64_t, double>& secondsPerByte) {
+  CostGraph result = graph.costs;
+  for (int64_t k = 0; k < std::ssize(graph.nodes); k++) {
+    double perElement = 0;
+    for (const StoredTensor& t : graph.nodes[k].stored) {
+      for (auto at = secondsPerByte.lower_bound(t.firstStep); at != secondsPerByte.end() && at->first <= t.lastStep;
+           ++at) {
+        perElement += at->second * static_cast<double>(t.size);
+      }
+    }
+    for (int64_t c = 0; perElement > 0 && c < std::ssize(result.costs[k]); c++) {
+      result.costs[k][c] += perElement * graph.nodes[k].elements[c];
+    }
+  }
+  for (const PlanEdge& edge : graph.edges) {
+    const auto price = secondsPerByte.find(edge.step);
+    if (price != secondsPerByte.end()) {
+      PairTable t = edge.tables->copied;
+      for (double& c : t.costs) {
+        c *= price->second;
+      }
+      result.pairs.push_back({edge.from, edge.to, std::make_shared<const PairTable>(std::move(t))});
+    }
+  }
+  return result;
+}
+
+}  // namespace meshfuse

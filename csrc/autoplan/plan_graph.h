@@ -1,0 +1,92 @@
+// PlanGraph: the choices that a plan makes for a program on one mesh, with their costs in time and memory.
+//
+// A node is a tensor with the tensors that follow it: results of elementwise ops whose operands of the same shape all belong to the node.
+// They have one placement. A choice of a node is a placement of an input, or a strategy of the op with the placement of its result; of a
+// partial sum any placement to which it can be combined. An edge joins a node with a node that reads one of its tensors: its cost is the
+// redistribution from the placement that is held to the one that is needed. If several products read a tensor, a node in between stands
+// for the copy that they share. A tensor that the user annotated has a node of its own, with one placement.
+//
+// Choices and tables are shared by ops of equal kind, attributes, shapes and types: repeated layers cost as much as one.
+//
+// Memory, in steps of Fusion::exprs(): inputs and outputs live all the time, other tensors that reach memory from their op to their last
+// reader, redistributed copies during the op that reads them. Results of ops that fuse into kernels, and views, take none.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autoplan/cost_graph.h"
+#include "autoplan/costs.h"
+#include "autoplan/machine.h"
+#include "autoplan/strategies.h"
+
+namespace meshfuse {
+
+class Expr;
+class Fusion;
+class TensorView;
+
+// A choice of a node that an op defines.
+struct OpChoice {
+  Strategy strategy;
+  Placement result;
+  double compute = 0;  // seconds
+  CommCost combine;    // of the partial sum
+};
+
+struct StoredTensor {
+  int64_t id = 0;
+  int64_t firstStep = 0;
+  int64_t lastStep = 0;
+  int64_t size = 0;  // bytes of an element
+};
+
+struct PlanNode {
+  int64_t head = 0;              // id of its first tensor
+  const Expr* expr = nullptr;    // nullptr: an input, or a copy
+  bool isCopy = false;           // of the tensor `head`, for the ops that read it
+  std::vector<int64_t> tensors;  // ids; of a copy none
+  Sizes shape;
+  std::vector<Placement> placements;                     // by choice
+  std::shared_ptr<const std::vector<OpChoice>> choices;  // of an op
+  std::vector<StoredTensor> stored;
+  std::vector<double> elements;  // by choice: of a tensor, on the fullest rank
+};
+
+struct EdgeTables {
+  PairTable seconds;
+  PairTable bytes;
+  PairTable copied;  // bytes of memory that the redistributed operand takes
+};
+
+struct PlanEdge {
+  int64_t from = 0;  // nodes
+  int64_t to = 0;
+  int64_t step = 0;  // of the reading op
+  std::shared_ptr<const EdgeTables> tables;
+};
+
+struct PlanGraph {
+  DeviceMesh mesh;
+  std::vector<PlanNode> nodes;
+  std::vector<PlanEdge> edges;
+  std::map<int64_t, int64_t> nodeOf;  // by id of a tensor
+  int64_t steps = 0;
+  CostGraph costs;  // seconds
+
+  // Memory by step, in bytes on the fullest rank.
+  std::vector<double> memoryOf(const std::vector<int64_t>& choices) const;
+  double bytesOf(const std::vector<int64_t>& choices) const;  // received by a rank
+};
+
+// All sizes of the fusion are constants. Errors as autoParallelize().
+[[nodiscard]] PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh,
+                                  Blocks blocks);
+
+// The costs with multipliers: memory at each of these steps costs so many seconds a byte.
+[[nodiscard]] CostGraph withMemory(const PlanGraph& graph, const std::map<int64_t, double>& secondsPerByte);
+
+}  // namespace meshfuse

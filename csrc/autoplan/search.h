@@ -1,0 +1,33 @@
+// searchPlan: the fastest plan of a graph that fits in memory, with a lower bound.
+//
+// Without a memory limit, or if the fastest plan fits, the plan is that of minimize(). Otherwise memory at the fullest step gets a price, a
+// Lagrange multiplier m >= 0: for any price, min(seconds + m * (memory - limit)) is at most the time of every plan that fits (Everett,
+// 1963). Bisection finds the smallest price whose plan fits; a step that is too full under that price gets a price of its own. The best plan
+// that fits then takes over parts of faster plans that do not, as far as they fit (the crossover), and single choices that are faster.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "autoplan/plan_graph.h"
+
+namespace meshfuse {
+
+struct FoundPlan {
+  std::vector<int64_t> choices;  // by node
+  double seconds = 0;
+  double bound = 0;  // no plan that fits is faster
+  double peak = 0;   // bytes
+};
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// Nothing if no plan was found that fits.
+[[nodiscard]] std::optional<FoundPlan> searchPlan(const PlanGraph& graph, double memory, Deadline deadline);
+
+// The plan with the smallest peak that was found.
+[[nodiscard]] FoundPlan smallestPlan(const PlanGraph& graph);
+
+}  // namespace meshfuse

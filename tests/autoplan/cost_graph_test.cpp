@@ -1,0 +1,97 @@
+// Variable elimination against the enumeration of all assignments.
+#include "autoplan/cost_graph.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "sanitized.h"
+
+namespace meshfuse {
+namespace {
+
+constexpr int64_t kGraphs = kSanitized ? 100 : 1000;
+constexpr int64_t kMostAssignments = 1'000'000;
+
+// Small integers as costs: sums are exact, and ties are common.
+CostGraph randomGraph(std::mt19937& rng) {
+  CostGraph graph;
+  const int64_t most = rng() % 8 == 0 ? kMostAssignments : 3000;
+  int64_t assignments = 1;
+  const auto cost = [&] { return static_cast<double>(rng() % 10); };
+  while (graph.costs.size() < 12) {
+    const auto choices = static_cast<int64_t>(1 + rng() % 5);
+    if (assignments * choices > most) {
+      break;
+    }
+    assignments *= choices;
+    std::vector<double>& costs = graph.costs.emplace_back(choices);
+    std::ranges::generate(costs, cost);
+  }
+  const auto count = std::ssize(graph.costs);
+  const int64_t pairs = count < 2 ? 0 : static_cast<int64_t>(rng() % (2 * count));
+  for (int64_t k = 0; k < pairs; k++) {
+    const auto a = static_cast<int64_t>(rng() % count);
+    const auto b = static_cast<int64_t>((a + 1 + rng() % (count - 1)) % count);
+    PairTable table{std::ssize(graph.costs[a]), std::ssize(graph.costs[b]), {}};
+    table.costs.resize(table.rows * table.columns);
+    std::ranges::generate(table.costs, cost);
+    graph.pairs.push_back({a, b, std::make_shared<const PairTable>(std::move(table))});
+  }
+  return graph;
+}
+
+double leastByEnumeration(const CostGraph& graph) {
+  std::vector<int64_t> choices(graph.costs.size(), 0);
+  double least = std::numeric_limits<double>::infinity();
+  while (true) {
+    least = std::min(least, graph.costOf(choices));
+    int64_t k = std::ssize(choices) - 1;
+    for (; k >= 0 && ++choices[k] == std::ssize(graph.costs[k]); k--) {
+      choices[k] = 0;
+    }
+    if (k < 0) {
+      return least;
+    }
+  }
+}
+
+TEST(CostGraph, EliminationFindsTheMinimumOfAllAssignments) {
+  for (int64_t seed = 0; seed < kGraphs; seed++) {
+    std::mt19937 rng(static_cast<uint32_t>(seed));
+    const CostGraph graph = randomGraph(rng);
+    const Minimum found = minimize(graph);
+    ASSERT_TRUE(found.isExact) << seed;
+    ASSERT_EQ(found.cost, leastByEnumeration(graph)) << seed;
+    ASSERT_EQ(found.bound, found.cost) << seed;
+    ASSERT_EQ(graph.costOf(found.choices), found.cost) << seed;
+  }
+}
+
+TEST(CostGraph, SmallTablesGiveALowerBoundAndASolution) {
+  int64_t approximated = 0;
+  for (int64_t seed = 0; seed < kGraphs / 4; seed++) {
+    std::mt19937 rng(static_cast<uint32_t>(seed));
+    const CostGraph graph = randomGraph(rng);
+    const Minimum found = minimize(graph, {.entries = 16});
+    const double least = leastByEnumeration(graph);
+    ASSERT_LE(found.bound, least) << seed;
+    ASSERT_GE(found.cost, least) << seed;
+    approximated += found.isExact ? 0 : 1;
+  }
+  EXPECT_GT(approximated, 20);
+}
+
+TEST(CostGraph, ForbiddenChoicesAreNotTaken) {
+  const double never = std::numeric_limits<double>::infinity();
+  CostGraph graph{.costs = {{0, 1}, {0, never}},
+                  .pairs = {{0, 1, std::make_shared<const PairTable>(PairTable{2, 2, {never, 0, 5, 0}})}}};
+  const Minimum found = minimize(graph);
+  EXPECT_EQ(found.choices, (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(found.cost, 6);
+}
+
+}  // namespace
+}  // namespace meshfuse

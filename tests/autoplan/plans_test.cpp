@@ -1,0 +1,111 @@
+// Plans of whole programs: on 2, 4 and 8 loopback ranks they compute what the interpreter computes without a mesh.
+#include <gtest/gtest.h>
+
+#include "autoplan/autoplan.h"
+#include "autoplan/programs.h"
+#include "base/error.h"
+#include "exec/fusion_executor_cache.h"
+#include "interpret/bounds.h"
+#include "multidevice/multidevice_test.h"
+#include "multidevice/scenario.h"
+#include "multidevice/sharding/shard_tensor.h"
+
+namespace meshfuse {
+namespace {
+
+// Slow links and small memories make plans differ.
+struct Setting {
+  std::string name;
+  DistributedConfig machines;
+  OptimizationConfig wishes;
+};
+
+std::vector<Setting> settingsFor(int64_t ranks) {
+  const auto of = [&](int64_t machines) {
+    return DistributedConfig{.machines = machines, .devicesPerMachine = ranks / machines};
+  };
+  DistributedConfig slow = of(1);
+  slow.within = {.bandwidth = 1e6, .latency = 1e-3};
+  DistributedConfig computing = of(1);  // compute is what takes time
+  computing.within = {.bandwidth = 1e12, .latency = 0};
+  computing.device = {.flops = 1e6, .flops16 = 1e6, .bandwidth = 1e6, .launch = 0};
+  std::vector<Setting> all{{"one machine", of(1), {}},
+                           {"slow links", slow, {}},
+                           {"slow devices", computing, {}},
+                           {"uneven", computing, {.allowUneven = true}}};
+  if (ranks > 2) {
+    all.push_back({"two machines", of(2), {}});
+    DistributedConfig grid = computing;
+    all.push_back({"grid", grid, {.mesh = {{"dp", 2}, {"tp", ranks / 2}}}});
+  }
+  return all;
+}
+
+class Plans : public MultiDeviceTest, public testing::WithParamInterface<PlannedProgram> {
+ protected:
+  void runPlan(const Fusion& whole, const Fusion& annotated, const std::vector<Argument>& inputs, int64_t ranks,
+               const std::string& where) {
+    const std::vector<BoundedTensor> expected = interpretWithBounds(whole, inputs, {.partials = ranks});
+    runOnRanks(static_cast<int>(ranks), [&](Communicator& comm) {
+      std::unique_ptr<Fusion> own = annotated.clone();
+      std::vector<Argument> local;
+      for (size_t i = 0; i < inputs.size(); i++) {
+        const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+        local.push_back(t == nullptr ? inputs[i]
+                                     : Argument(shardTensor(*t, own->inputs()[i]->asTensor(), comm.rank()).clone()));
+      }
+      FusionExecutorCache cache(std::move(own), {.communicator = &comm});
+      const std::vector<Tensor> got = cache.runFusionWithInputs(local);
+      const std::shared_ptr<const Fusion> planned = cache.planned();
+      for (size_t i = 0; i < got.size(); i++) {
+        const BoundedTensor part =
+            shardOf(expected[i], planned->outputs()[i]->asTensor(), static_cast<int>(comm.rank()));
+        EXPECT_EQ(compare(got[i], part).value_or(""), "") << where << ", output " << i << "\n" << cache.planText();
+      }
+    });
+  }
+};
+
+TEST_P(Plans, ComputeWhatTheProgramWithoutAMeshComputes) {
+  for (const int64_t ranks : {2, 4, 8}) {
+    for (const Setting& setting : settingsFor(ranks)) {
+      const std::unique_ptr<Fusion> whole = GetParam().build();
+      const std::unique_ptr<Fusion> annotated = whole->clone();
+      const AutoPlan plan = autoParallelize(*annotated, setting.machines, setting.wishes);
+      const std::string where = std::to_string(ranks) + " ranks, " + setting.name + "\n" + plan.text();
+      EXPECT_GT(plan.seconds, 0) << where;
+      EXPECT_LE(plan.bound, plan.seconds) << where;
+      EXPECT_LE(plan.gap(), 1e-9) << where;
+      runPlan(*whole, *annotated, valuesFor(*whole), ranks, where);
+      if (HasFailure()) {
+        return;
+      }
+    }
+  }
+}
+
+// A memory limit between the smallest plan and the fastest.
+TEST_P(Plans, FitInMemory) {
+  const DistributedConfig machines{.devicesPerMachine = 4};
+  const std::unique_ptr<Fusion> whole = GetParam().build();
+  const OptimizationConfig wishes{.alternatives = false};
+  const AutoPlan fastest = autoParallelize(*whole->clone(), machines, wishes);
+  DistributedConfig tight = machines;
+  tight.memoryPerDevice = 1;
+  EXPECT_THROW((void)autoParallelize(*whole->clone(), tight, wishes), UserError);
+  for (const double part : {0.9, 0.7}) {
+    tight.memoryPerDevice = part * fastest.peakMemory;
+    const std::unique_ptr<Fusion> annotated = whole->clone();
+    const AutoPlan plan = autoParallelize(*annotated, tight, wishes);
+    EXPECT_LE(plan.peakMemory, tight.memoryPerDevice);
+    EXPECT_LE(plan.bound, plan.seconds);
+    EXPECT_GE(plan.seconds, fastest.seconds * (1 - 1e-9));
+    runPlan(*whole, *annotated, valuesFor(*whole), 4, plan.text());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, Plans, testing::ValuesIn(plannedPrograms()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace meshfuse
