@@ -1,6 +1,7 @@
 // The header for users: it includes the whole public interface. No other file of csrc includes it.
 #pragma once
 
+#include "autoplan/autoplan.h"
 #include "base/error.h"
 #include "exec/default_world.h"
 #include "exec/fusion_executor_cache.h"

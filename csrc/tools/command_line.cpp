@@ -159,6 +159,32 @@ void addBlame(CLI::App& app, BlameOptions& o) {
             kExitCodes);
 }
 
+void addPlan(CLI::App& app, AutoPlanOptions& o) {
+  CLI::App* c = app.add_subcommand("plan", "choose the sharding of every tensor for a description of machines");
+  c->add_option("FILE", o.program.file, "program in the text form, .fir")->required();
+  addRepeated(*c, "--size", o.program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated");
+  addRepeated(
+      *c, "--mesh", o.program.mesh,
+      "axes of the mesh, outermost first: dp=2,tp=4; default: that of the program, or the one or two axes of the "
+      "fastest plan")
+      ->delimiter(',');
+  c->add_option("--machines", o.machines, "number of machines")->check(kNumber)->capture_default_str();
+  c->add_option("--devices", o.devices, "devices of a machine")->check(kNumber)->capture_default_str();
+  c->add_option("--memory", o.memory, "memory of a device: 80GB, 512MB, or bytes")->capture_default_str();
+  c->add_option("--within", o.within, "bytes per second between devices of a machine: 300GB");
+  c->add_option("--between", o.between, "bytes per second between machines: 25GB");
+  c->add_option("--seconds", o.seconds, "time limit of the search")->capture_default_str();
+  c->add_flag("--uneven", o.uneven, "also blocks that do not divide a dim");
+  c->add_flag("--whole-state", o.wholeState, "optimizer state is whole on every rank");
+  c->add_flag("--json", o.json, "as JSON");
+  c->add_option("-o", o.directory, "folder for plan.fir, the annotated program, and plan.txt, the report");
+  c->footer(std::string("Examples:\n"
+                        "  meshfuse plan mlp.fir --machines 2 --devices 4 --memory 80GB -o out\n"
+                        "  meshfuse plan mlp.fir --machines 2 --devices 4 --mesh dp=2,tp=4 --size i0=1024 --json\n"
+                        "  meshfuse run out/plan.fir --verify\n") +
+            kExitCodes);
+}
+
 void addCapabilities(CLI::App& app) {
   CLI::App* c =
       app.add_subcommand("capabilities", "list what this build can use on this machine, and why not the rest");
@@ -230,11 +256,13 @@ Command readCommandLine(int argc, const char* const* argv) {
   OptOptions opt;
   EmitOptions emit;
   BlameOptions blame;
+  AutoPlanOptions plan;
   addRun(app, run);
   addExplain(app, explain);
   addOpt(app, opt);
   addCompile(app, emit);
   addBlame(app, blame);
+  addPlan(app, plan);
   addCapabilities(app);
   if (argc > 1) {
     expectSubcommand(app, argv[1]);
@@ -263,6 +291,9 @@ Command readCommandLine(int argc, const char* const* argv) {
   }
   if (app.got_subcommand("blame")) {
     return blame;
+  }
+  if (app.got_subcommand("plan")) {
+    return plan;
   }
   if (app.got_subcommand("capabilities")) {
     return CapabilitiesOptions();

@@ -13,8 +13,8 @@ struct PrintedText {
   std::string text;
 };
 
-using Command =
-    std::variant<RunOptions, ExplainOptions, OptOptions, EmitOptions, BlameOptions, CapabilitiesOptions, PrintedText>;
+using Command = std::variant<RunOptions, ExplainOptions, OptOptions, EmitOptions, BlameOptions, AutoPlanOptions,
+                             CapabilitiesOptions, PrintedText>;
 
 // The subcommand with its options. `argv[0]` is the name of the program. UserError for an unknown subcommand or flag, a missing or
 // malformed value, a number beyond 64 bits and a negative seed.

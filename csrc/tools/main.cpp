@@ -25,6 +25,7 @@ struct Execution {
   int64_t operator()(const OptOptions& o) const { return optimizeProgram(o); }
   int64_t operator()(const EmitOptions& o) const { return compileProgram(o); }
   int64_t operator()(const BlameOptions& o) const { return blameRanks(o); }
+  int64_t operator()(const AutoPlanOptions& o) const { return planProgram(o); }
   int64_t operator()(const CapabilitiesOptions& o) const { return listCapabilities(o); }
   int64_t operator()(const PrintedText& o) const {
     fmt::print("{}", o.text);

@@ -66,6 +66,21 @@ struct BlameOptions {
   std::string directory;
 };
 
+struct AutoPlanOptions {
+  ProgramOptions program;  // `mesh`: the axes in the order given, each with its size
+  int64_t machines = 1;
+  int64_t devices = 1;  // of a machine
+  std::string memory = "80GB";
+  std::string
+      within;  // bandwidth of a device inside a machine, bytes per second: "300GB"; empty: the default of DistributedConfig
+  std::string between;  // the same between machines
+  double seconds = 10;  // time limit
+  bool uneven = false;
+  bool wholeState = false;
+  bool json = false;
+  std::string directory;  // for plan.fir and plan.txt; empty: none
+};
+
 struct CapabilitiesOptions {};
 
 [[nodiscard]] int64_t runProgram(const RunOptions& options);
@@ -73,6 +88,7 @@ struct CapabilitiesOptions {};
 [[nodiscard]] int64_t optimizeProgram(const OptOptions& options);
 [[nodiscard]] int64_t compileProgram(const EmitOptions& options);
 [[nodiscard]] int64_t blameRanks(const BlameOptions& options);
+[[nodiscard]] int64_t planProgram(const AutoPlanOptions& options);
 [[nodiscard]] int64_t listCapabilities(const CapabilitiesOptions& options);
 
 }  // namespace meshfuse

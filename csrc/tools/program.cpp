@@ -226,6 +226,18 @@ MeshSizes meshSizes(const ProgramOptions& options) {
   return sizes;
 }
 
+std::vector<DeviceMesh::Axis> meshAxes(const ProgramOptions& options) {
+  const MeshSizes sizes = meshSizes(options);
+  return mapped(options.mesh, [&](const std::string& text) {
+    const std::string name = text.substr(0, text.find('='));
+    return DeviceMesh::Axis(name, sizes.at(name));
+  });
+}
+
+std::map<std::string, int64_t> symbolSizes(const Fusion& fusion, const ProgramOptions& options) {
+  return givenSymbols(fusion, options, {}, {});
+}
+
 std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int64_t> ranks,
                                          std::vector<std::string>* open) {
   std::unique_ptr<Fusion> fusion = loadGlobalProgram(options);

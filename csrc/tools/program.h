@@ -24,6 +24,10 @@ class Fusion;
 
 // The sizes of --mesh, by axis.
 [[nodiscard]] MeshSizes meshSizes(const ProgramOptions& options);
+// The axes of --mesh in their order, with sizes.
+[[nodiscard]] std::vector<DeviceMesh::Axis> meshAxes(const ProgramOptions& options);
+// The values of --size, by symbol. UserError for a symbol that no input has.
+[[nodiscard]] std::map<std::string, int64_t> symbolSizes(const Fusion& fusion, const ProgramOptions& options);
 
 // Loads a global program and sets the sizes of all symbolic mesh axes: the sizes of --mesh, and for one axis left out, the size that makes
 // a mesh of `ranks` ranks. `open`: receives the names of the symbolic axes.

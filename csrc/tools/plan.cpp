@@ -1,0 +1,92 @@
+// meshfuse plan: chooses the sharding of every tensor, prints the report, and writes the annotated program.
+#include <fmt/core.h>
+
+#include <charconv>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "autoplan/autoplan.h"
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "tools/options.h"
+#include "tools/program.h"
+
+namespace meshfuse {
+
+namespace {
+
+// 80GB, 512MB, 1.5kB, or a number of bytes.
+double bytesOf(std::string_view text, std::string_view flag) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}};
+  std::string_view number = text;
+  double unit = 1;
+  for (const auto& [name, size] : kUnits) {
+    if (number.ends_with(name)) {
+      number.remove_suffix(name.size());
+      unit = size;
+      break;
+    }
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  check(error == std::errc() && end == number.data() + number.size() && value > 0,
+        "[command line] {} is \"{}\", expected bytes, such as 80GB or 512MB", flag, text);
+  return value * unit;
+}
+
+nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
+  using Json = nlohmann::ordered_json;
+  const auto orNull = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
+  Json json{{"mesh", plan.mesh.toString()}, {"seconds", plan.seconds},      {"bound", plan.bound}, {"gap", plan.gap()},
+            {"commBytes", plan.commBytes},  {"peakMemory", plan.peakMemory}};
+  for (const PlannedTensor& t : plan.pins) {
+    json["pins"].push_back(
+        {{"tensor", t.name}, {"sharding", t.sharding}, {"byUser", t.byUser}, {"nextBest", orNull(t.nextBest)}});
+  }
+  for (const PlannedOp& op : plan.ops) {
+    json["ops"].push_back({{"op", op.name},
+                           {"strategy", op.strategy},
+                           {"compute", op.compute},
+                           {"communication", op.communication},
+                           {"bytes", op.bytes}});
+  }
+  for (const PlannedIdea& idea : plan.ideas) {
+    json["ideas"].push_back({{"idea", idea.name}, {"seconds", orNull(idea.seconds)}});
+  }
+  return json;
+}
+
+}  // namespace
+
+int64_t planProgram(const AutoPlanOptions& options) {
+  const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
+  DistributedConfig machines{.machines = options.machines,
+                             .devicesPerMachine = options.devices,
+                             .memoryPerDevice = bytesOf(options.memory, "--memory")};
+  if (!options.within.empty()) {
+    machines.within.bandwidth = bytesOf(options.within, "--within");
+  }
+  if (!options.between.empty()) {
+    machines.between.bandwidth = bytesOf(options.between, "--between");
+  }
+  const OptimizationConfig wishes{.maxSeconds = options.seconds,
+                                  .allowUneven = options.uneven,
+                                  .shardOptimizerState = !options.wholeState,
+                                  .mesh = meshAxes(options.program),
+                                  .sizes = symbolSizes(*fusion, options.program)};
+  const AutoPlan plan = autoParallelize(*fusion, machines, wishes, options.directory);
+  if (options.json) {
+    fmt::print("{}\n", jsonOf(plan).dump(2));
+    return kSuccess;
+  }
+  fmt::print("{}", plan.text());
+  if (!options.directory.empty()) {
+    fmt::print("wrote {}/plan.fir and plan.txt\n", options.directory);
+  }
+  return kSuccess;
+}
+
+}  // namespace meshfuse

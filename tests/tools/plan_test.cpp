@@ -1,0 +1,64 @@
+// meshfuse plan.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/tool.h"
+
+namespace meshfuse {
+namespace {
+
+TEST(ToolPlan, WritesAProgramThatRunsWithTheSameResult) {
+  const std::string folder = temporaryDirectory() + "/planned";
+  const ToolRun run = tool("plan {dir}/plain_mlp.fir --devices 4 --size i0=64 -o " + folder);
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "plan on mesh {");
+  expectContains(run.out, "at most 0.00% above the best plan\n");
+  expectContains(run.out, "best plan if inputs are sharded in one way only\n  data ");
+  expectContains(run.out, "wrote " + folder + "/plan.fir and plan.txt\n");
+  EXPECT_EQ(run.out, fileText(folder + "/plan.txt") + "wrote " + folder + "/plan.fir and plan.txt\n");
+  const ToolRun verified = tool("run " + folder + "/plan.fir --size i0=64 --verify");
+  EXPECT_EQ(verified.code, 0) << verified.err << verified.out;
+}
+
+TEST(ToolPlan, Json) {
+  const ToolRun run = tool("plan {dir}/plain_mlp.fir --machines 2 --devices 2 --mesh dp=2,tp=2 --size i0=64 --json");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const nlohmann::json plan = nlohmann::json::parse(run.out);
+  EXPECT_EQ(plan["mesh"], "{dp: 2, tp: 2}[0, 1, 2, 3]");
+  EXPECT_GT(plan["seconds"], 0.0);
+  EXPECT_LE(plan["bound"], plan["seconds"]);
+  EXPECT_GE(plan["gap"], 0.0);
+  EXPECT_GE(plan["commBytes"], 0.0);
+  EXPECT_GT(plan["peakMemory"], 0.0);
+  ASSERT_GE(plan["pins"].size(), 3U);
+  EXPECT_EQ(plan["pins"][0]["tensor"], "T0");
+  EXPECT_EQ(plan["pins"][0]["byUser"], false);
+  EXPECT_EQ(plan["ideas"].size(), 4U);
+}
+
+TEST(ToolPlan, KeepsTheShardingsOfTheProgram) {
+  const ToolRun run = tool("plan {dir}/tensor_parallel_mlp.fir --devices 2 --size i0=32");
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "as annotated\n");
+}
+
+TEST(ToolPlan, RefusesWhatItCannotDo) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"plain_mlp.fir --devices 4", "the symbols i0 in the sizes of the inputs have no value"},
+      {"plain_mlp.fir --devices 4 --size i0=64 --memory 1GO", "--memory is \"1GO\", expected bytes"},
+      {"plain_mlp.fir --devices 4 --size i0=64 --memory 10B", "no plan fits in memoryPerDevice, 10 bytes"},
+      {"plain_mlp.fir --devices 0 --size i0=64", "devicesPerMachine is 0"},
+      {"plain_mlp.fir --devices 4 --size i0=64 --mesh dp=3", "has 3 devices, the machines have 4"},
+      {"plain_mlp.fir --devices 4 --size i9=64", "no input has the symbol i9"},
+      {"plain_mlp.fir --machines 2 --devices 2 --size i0=64 --between 1TB", "more than within.bandwidth"},
+  };
+  for (const auto& [arguments, words] : cases) {
+    const ToolRun run = tool("plan {dir}/" + arguments);
+    EXPECT_EQ(run.code, 2) << arguments;
+    expectContains(run.err, words);
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
