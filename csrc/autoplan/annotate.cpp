@@ -2,40 +2,97 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "analysis/pass_context.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
-#include "ir/op_rule.h"
 #include "preseg_passes/table.h"
 
 namespace meshfuse {
 
 namespace {
 
+constexpr int64_t kRounds = 8;  // of propagation
+
 const Placement& placementIn(const PlanGraph& graph, const std::vector<int64_t>& choices, int64_t tensor) {
   const int64_t node = graph.nodeOf.at(tensor);
   return graph.nodes[node].placements[choices[node]];
 }
 
-// The tensors that propagation shards otherwise than planned if these are annotated, in order of definition.
-std::vector<int64_t> differing(const Fusion& concrete, const PlanGraph& graph, const std::vector<int64_t>& choices,
-                               const std::set<int64_t>& annotated) {
+// A tensor that propagation shards otherwise than planned.
+struct Difference {
+  int64_t id = 0;
+  const Expr* expr = nullptr;
+  Placement planned;
+  std::optional<Placement> got;
+  const void* kind = nullptr;  // the same for ops of repeated layers
+
+  // Propagation only cut what the plan leaves whole.
+  bool isFiner() const {
+    return got && std::ranges::all_of(indices(planned), [&](int64_t axis) {
+             return planned[axis] == kUncut || planned[axis] == (*got)[axis];
+           });
+  }
+  bool isLike(const Difference& other) const {
+    return kind == other.kind && planned == other.planned && got == other.got;
+  }
+};
+
+// In order of definition, if these tensors are annotated.
+std::vector<Difference> differences(const Fusion& concrete, const PlanGraph& graph, const std::vector<int64_t>& choices,
+                                    const std::set<int64_t>& annotated) {
   const std::unique_ptr<Fusion> copy = concrete.clone();
   for (const int64_t id : annotated) {
     annotate(copy->val(id)->asTensor(), placementIn(graph, choices, id), graph.mesh);
   }
   PassContext context(*copy);
   runPassesBeforeSizes(*copy, context);
-  std::vector<int64_t> found;
+  std::vector<Difference> found;
   for (const TensorView* tv : copy->tensors()) {
-    if (graph.nodeOf.contains(tv->id()) && !annotated.contains(tv->id()) && tv->hasDeviceMesh() &&
-        placementOf(shardState(tv)) != placementIn(graph, choices, tv->id())) {
-      found.push_back(tv->id());
+    const auto node = graph.nodeOf.find(tv->id());
+    if (node == graph.nodeOf.end() || annotated.contains(tv->id()) || tv->isFusionInput()) {
+      continue;
+    }
+    const Placement& planned = placementIn(graph, choices, tv->id());
+    std::optional<Placement> got = placementOf(shardState(tv));
+    if (got != planned) {
+      const PlanNode& n = graph.nodes[node->second];
+      found.push_back({tv->id(), concrete.val(tv->id())->definition(), planned, std::move(got),
+                       n.head == tv->id() ? static_cast<const void*>(n.choices.get()) : tv});
     }
   }
   return found;
+}
+
+// The differences that no difference of an operand explains, and those like them in repeated layers.
+std::vector<int64_t> causes(const std::vector<Difference>& all) {
+  std::set<int64_t> differ;
+  for (const Difference& d : all) {
+    differ.insert(d.id);
+  }
+  std::vector<const Difference*> first;
+  for (const bool finer : {false, true}) {
+    for (const Difference& d : all) {
+      const bool follows =
+          std::ranges::any_of(d.expr->inputs(), [&](const Val* in) { return differ.contains(in->id()); });
+      if (d.isFiner() == finer && (!follows || finer)) {
+        first.push_back(&d);
+      }
+    }
+    if (!first.empty()) {
+      break;
+    }
+  }
+  std::vector<int64_t> ids;
+  for (const Difference& d : all) {
+    if (std::ranges::any_of(first, [&](const Difference* f) { return d.isLike(*f); })) {
+      ids.push_back(d.id);
+    }
+  }
+  return ids;
 }
 
 }  // namespace
@@ -81,14 +138,14 @@ std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& 
   for (const auto& [output, input] : concrete.aliases()) {
     fixed.insert(output->id());
   }
-  // First results of products: most other tensors follow from them and from the inputs.
-  for (const bool all : {false, true}) {
-    for (const int64_t id : differing(concrete, graph, choices, annotated)) {
-      const Expr* e = concrete.val(id)->definition();
-      if (!fixed.contains(id) && e != nullptr && (all || isContraction(*e))) {
-        annotated.insert(id);
-      }
+  for (int64_t round = 0; round < kRounds; round++) {
+    std::vector<Difference> all = differences(concrete, graph, choices, annotated);
+    std::erase_if(all, [&](const Difference& d) { return fixed.contains(d.id); });
+    if (all.empty()) {
+      break;
     }
+    const std::vector<int64_t> more = causes(all);
+    annotated.insert(more.begin(), more.end());
   }
   return {annotated.begin(), annotated.end()};
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -25,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kForbidden = std::numeric_limits<double>::infinity();
+constexpr double kBetter = 1e-4;  // part of the time by which a mesh with more axes must be faster
 constexpr int64_t kMostAxes = 3;
 constexpr int64_t kNamedTensors = 5;  // in an error about memory
 
@@ -128,7 +131,7 @@ class Planner {
     for (const DeviceMesh& mesh : meshes) {
       PlanGraph graph = graphFor(mesh);
       std::optional<FoundPlan> found = searchPlan(graph, machines_.memoryPerDevice, deadline_);
-      if (found && (!best || found->seconds < best->plan.seconds * (1 - 1e-9))) {
+      if (found && (!best || found->seconds < best->plan.seconds * (1 - kBetter))) {
         best = Candidate{std::move(graph), std::move(*found)};
       } else if (!first) {
         first = std::move(graph);
@@ -164,8 +167,31 @@ class Planner {
     return result;
   }
 
-  // Seconds of the best plan in which a node has another placement.
-  std::optional<double> nextBest(const Candidate& candidate, int64_t node) const {
+  // Seconds of the best plan in which a node has another placement; of nodes with the same edges in repeated layers that of the first.
+  std::optional<double> nextBest(const Candidate& candidate, int64_t node) {
+    const auto [known, isNew] = nextBest_.try_emplace(surroundings(candidate, node));
+    if (isNew) {
+      known->second = nextBestOf(candidate, node);
+    }
+    return known->second;
+  }
+
+ private:
+  using Surroundings = std::vector<std::pair<const void*, int64_t>>;
+
+  static Surroundings surroundings(const Candidate& c, int64_t node) {
+    Surroundings result;
+    for (const PlanEdge& edge : c.graph.edges) {
+      if (edge.from == node || edge.to == node) {
+        result.emplace_back(edge.tables.get(), c.plan.choices[edge.from == node ? edge.to : edge.from]);
+      }
+    }
+    std::ranges::sort(result);
+    result.emplace_back(c.graph.nodes[node].choices.get(), c.plan.choices[node]);
+    return result;
+  }
+
+  std::optional<double> nextBestOf(const Candidate& candidate, int64_t node) const {
     PlanGraph other = candidate.graph;
     const PlanNode& n = other.nodes[node];
     bool any = false;
@@ -183,7 +209,6 @@ class Planner {
     return found ? std::optional(found->seconds) : std::nullopt;
   }
 
- private:
   PlanGraph graphFor(const DeviceMesh& mesh) const {
     PlanGraph graph = planGraph(concrete_, machines_, mesh, wishes_.allowUneven ? Blocks::Uneven : Blocks::Even);
     if (!wishes_.shardOptimizerState) {
@@ -222,6 +247,7 @@ class Planner {
   const OptimizationConfig& wishes_;
   const Deadline deadline_;
   const Roles roles_;
+  std::map<Surroundings, std::optional<double>> nextBest_;
 };
 
 std::vector<PlannedOp> opsOf(const Candidate& c) {

@@ -1,6 +1,8 @@
 #include "autoplan/cost_graph.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
 
 #include "base/error.h"
@@ -10,10 +12,21 @@ namespace meshfuse {
 
 namespace {
 
-// Costs over the choices of some variables, ascending; row-major, the last variable fastest.
+using Costs = std::shared_ptr<const std::vector<double>>;
+
+// Costs over the choices of some variables, ascending; row-major, the last variable fastest. Tables with one number have equal costs.
 struct Table {
   std::vector<int64_t> scope;
-  std::vector<double> costs;
+  Costs costs;
+  int64_t number = -1;
+};
+
+// What eliminating a variable leaves: costs over its neighbours, and its best choice for each entry. Variables of repeated layers have equal
+// tables, so the result is kept.
+struct Eliminated {
+  Costs costs;
+  std::shared_ptr<const std::vector<int32_t>> best;
+  int64_t number = -1;
 };
 
 // What is kept of an eliminated variable to read off its choice. Exact: its best choice for each entry over the neighbours. Otherwise
@@ -21,7 +34,7 @@ struct Table {
 struct Bucket {
   int64_t variable = 0;
   std::vector<int64_t> scope;
-  std::vector<int32_t> best;
+  std::shared_ptr<const std::vector<int32_t>> best;
   std::vector<Table> tables;
 };
 
@@ -37,6 +50,12 @@ class Elimination {
       neighbours_[pair.first].insert(pair.second);
       neighbours_[pair.second].insert(pair.first);
       add(tableOf(pair));
+    }
+    std::map<std::vector<double>, int64_t> known;
+    for (const std::vector<double>& costs : graph.costs) {
+      const auto [entry, isNew] = known.try_emplace(costs, numbers_);
+      numbers_ += isNew ? 1 : 0;
+      ownNumbers_.push_back(entry->second);
     }
     for (int64_t v = 0; v < count; v++) {
       order_.emplace(sizeAround(v), v);
@@ -69,22 +88,25 @@ class Elimination {
     return size;
   }
 
-  Table tableOf(const PairCost& pair) const {
-    if (pair.first < pair.second) {
-      return {{pair.first, pair.second}, pair.table->costs};
-    }
-    Table t{{pair.second, pair.first}, std::vector<double>(pair.table->costs.size())};
-    for (int64_t row = 0; row < pair.table->rows; row++) {
-      for (int64_t column = 0; column < pair.table->columns; column++) {
-        t.costs[column * pair.table->rows + row] = pair.table->at(row, column);
+  Table tableOf(const PairCost& pair) {
+    const bool isInOrder = pair.first < pair.second;
+    Eliminated& known = pairTables_[{pair.table.get(), isInOrder}];
+    if (known.costs == nullptr) {
+      known.number = numbers_++;
+      std::vector<double> costs = pair.table->costs;
+      for (int64_t row = 0; row < pair.table->rows && !isInOrder; row++) {
+        for (int64_t column = 0; column < pair.table->columns; column++) {
+          costs[column * pair.table->rows + row] = pair.table->at(row, column);
+        }
       }
+      known.costs = std::make_shared<const std::vector<double>>(std::move(costs));
     }
-    return t;
+    return {{std::min(pair.first, pair.second), std::max(pair.first, pair.second)}, known.costs, known.number};
   }
 
   void add(Table table) {
     if (table.scope.empty()) {
-      constant_ += table.costs[0];
+      constant_ += table.costs->front();
       return;
     }
     for (const int64_t v : table.scope) {
@@ -96,68 +118,75 @@ class Elimination {
   // The table with the eliminated variable as its last, so that its costs lie next to each other.
   Table variableLast(const Table& table, int64_t v) const {
     const int64_t place = positionIn(table.scope, v);
+    if (place == std::ssize(table.scope)) {
+      return table;  // of v alone
+    }
     int64_t inner = 1;
     for (int64_t k = place + 1; k < std::ssize(table.scope); k++) {
       inner *= choicesOf(table.scope[k]);
     }
-    Table moved{table.scope, table.costs};
+    Table moved = table;
     moved.scope.erase(moved.scope.begin() + place);
     if (inner == 1) {
       return moved;
     }
     const int64_t n = choicesOf(v);
-    const int64_t outer = std::ssize(table.costs) / (n * inner);
+    const int64_t outer = std::ssize(*table.costs) / (n * inner);
+    std::vector<double> costs(table.costs->size());
     for (int64_t o = 0; o < outer; o++) {
       for (int64_t s = 0; s < n; s++) {
         for (int64_t i = 0; i < inner; i++) {
-          moved.costs[(o * inner + i) * n + s] = table.costs[(o * n + s) * inner + i];
+          costs[(o * inner + i) * n + s] = (*table.costs)[(o * n + s) * inner + i];
         }
       }
     }
+    moved.costs = std::make_shared<const std::vector<double>>(std::move(costs));
     return moved;
   }
 
-  // Minimizes the sum of tables, whose scopes lack `v`, their last variable. `best`: receives the choice for each entry.
-  Table minimizeOut(int64_t v, const std::vector<Table>& tables, std::vector<int32_t>* best) const {
+  // Of the variables around `v` in these tables, ascending.
+  static std::vector<int64_t> scopeOf(int64_t v, const std::vector<Table>& tables) {
     std::set<int64_t> scope;
     for (const Table& t : tables) {
       scope.insert(t.scope.begin(), t.scope.end());
     }
-    Table out{{scope.begin(), scope.end()}, {}};
+    scope.erase(v);
+    return {scope.begin(), scope.end()};
+  }
+
+  // Minimizes the sum of tables over the choices of `v`.
+  Eliminated minimizeOut(int64_t v, const std::vector<Table>& given, const std::vector<int64_t>& scope) const {
+    const std::vector<Table> tables = mapped(given, [&](const Table& t) { return variableLast(t, v); });
     const int64_t n = choicesOf(v);
-    const int64_t entries = productOf(out.scope, [&](int64_t u) { return choicesOf(u); });
-    out.costs.resize(entries);
-    if (best != nullptr) {
-      best->resize(entries);
-    }
+    const int64_t entries = productOf(scope, [&](int64_t u) { return choicesOf(u); });
+    std::vector<double> out(entries);
+    std::vector<int32_t> best(entries);
     // by table and dim of the scope: the step in the table, in units of n
     std::vector<std::vector<int64_t>> strides;
     for (const Table& t : tables) {
-      std::vector<int64_t>& stride = strides.emplace_back(out.scope.size(), 0);
+      std::vector<int64_t>& stride = strides.emplace_back(scope.size(), 0);
       int64_t at = 1;
       for (int64_t k = std::ssize(t.scope) - 1; k >= 0; k--) {
-        stride[positionIn(out.scope, t.scope[k])] = at;
+        stride[positionIn(scope, t.scope[k])] = at;
         at *= choicesOf(t.scope[k]);
       }
     }
-    std::vector<int64_t> index(out.scope.size(), 0);
+    std::vector<int64_t> index(scope.size(), 0);
     std::vector<int64_t> offsets(tables.size(), 0);
     std::vector<double> sum(n);
     for (int64_t entry = 0; entry < entries; entry++) {
       std::ranges::fill(sum, 0.0);
       for (size_t t = 0; t < tables.size(); t++) {
-        const double* costs = tables[t].costs.data() + offsets[t] * n;
+        const double* costs = tables[t].costs->data() + offsets[t] * n;
         for (int64_t s = 0; s < n; s++) {
           sum[s] += costs[s];
         }
       }
       const auto least = std::ranges::min_element(sum);
-      out.costs[entry] = *least;
-      if (best != nullptr) {
-        (*best)[entry] = static_cast<int32_t>(least - sum.begin());
-      }
+      out[entry] = *least;
+      best[entry] = static_cast<int32_t>(least - sum.begin());
       for (int64_t k = std::ssize(index) - 1; k >= 0; k--) {
-        const bool carries = ++index[k] == choicesOf(out.scope[k]);
+        const bool carries = ++index[k] == choicesOf(scope[k]);
         for (size_t t = 0; t < tables.size(); t++) {
           offsets[t] += carries ? -strides[t][k] * (index[k] - 1) : strides[t][k];
         }
@@ -167,28 +196,46 @@ class Elimination {
         index[k] = 0;
       }
     }
-    return out;
+    return {std::make_shared<const std::vector<double>>(std::move(out)),
+            std::make_shared<const std::vector<int32_t>>(std::move(best))};
+  }
+
+  // The same, computed once for equal tables that meet in the same way.
+  const Eliminated& minimizedOut(int64_t v, const std::vector<Table>& tables, const std::vector<int64_t>& scope) {
+    std::vector<int64_t> key;
+    for (const Table& t : tables) {
+      key.push_back(t.number);
+      for (const int64_t u : t.scope) {
+        key.push_back(u == v ? -1 : -2 - positionIn(scope, u));
+      }
+    }
+    Eliminated& known = known_[std::move(key)];
+    if (known.costs == nullptr) {
+      known = minimizeOut(v, tables, scope);
+      known.number = numbers_++;
+    }
+    return known;
   }
 
   // Puts the tables into groups, each over as many entries as the limit allows; one group if the elimination is exact.
   std::vector<std::vector<Table>> grouped(int64_t v, std::vector<Table> tables) const {
     std::vector<std::vector<Table>> groups;
     std::vector<std::set<int64_t>> scopes;
-    std::ranges::stable_sort(tables, std::greater<>(), [](const Table& t) { return t.costs.size(); });
+    std::ranges::stable_sort(tables, std::greater<>(), [](const Table& t) { return t.costs->size(); });
     for (Table& t : tables) {
       size_t at = 0;
       for (; at < groups.size(); at++) {
         std::set<int64_t> joined = scopes[at];
         joined.insert(t.scope.begin(), t.scope.end());
         const double entries = productOf(joined, [&](int64_t u) { return static_cast<double>(choicesOf(u)); });
-        if (entries * static_cast<double>(choicesOf(v)) <= static_cast<double>(limits_.entries)) {
+        if (entries <= static_cast<double>(limits_.entries)) {
           scopes[at] = std::move(joined);
           break;
         }
       }
       if (at == groups.size()) {
         groups.emplace_back();
-        scopes.emplace_back(t.scope.begin(), t.scope.end());
+        scopes.emplace_back(t.scope.begin(), t.scope.end()).insert(v);
       }
       groups[at].push_back(std::move(t));
     }
@@ -197,13 +244,11 @@ class Elimination {
 
   void eliminate(int64_t v) {
     order_.erase({sizes_[v], v});
-    Bucket bucket{.variable = v, .scope = {}, .best = {}, .tables = {}};
-    std::vector<Table> tables{{{}, graph_.costs[v]}};
+    std::vector<Table> tables{{{}, std::make_shared<const std::vector<double>>(graph_.costs[v]), ownNumbers_[v]}};
     for (const int64_t t : tablesOf_[v]) {
-      if (!tables_[t].costs.empty()) {
-        tables.push_back(variableLast(tables_[t], v));
-        tables_[t].costs.clear();
-        tables_[t].costs.shrink_to_fit();
+      if (tables_[t].costs != nullptr) {
+        tables.push_back(std::move(tables_[t]));
+        tables_[t].costs = nullptr;
       }
     }
     const std::set<int64_t> around = neighbours_[v];
@@ -211,19 +256,22 @@ class Elimination {
     for (const int64_t u : around) {
       neighbours_[u].erase(v);
     }
+    Bucket bucket{.variable = v, .scope = {}, .best = nullptr, .tables = {}};
     if (sizes_[v] <= static_cast<double>(limits_.entries)) {
-      Table rest = minimizeOut(v, tables, &bucket.best);
-      bucket.scope = rest.scope;
-      connect(rest.scope);
-      add(std::move(rest));
+      bucket.scope = scopeOf(v, tables);
+      const Eliminated& rest = minimizedOut(v, tables, bucket.scope);
+      bucket.best = rest.best;
+      connect(bucket.scope);
+      add({bucket.scope, rest.costs, rest.number});
     } else {
       result_.isExact = false;
-      bucket.tables = tables;
-      for (const std::vector<Table>& group : grouped(v, std::move(tables))) {
-        Table rest = minimizeOut(v, group, nullptr);
-        connect(rest.scope);
-        add(std::move(rest));
+      for (const std::vector<Table>& group : grouped(v, tables)) {
+        const std::vector<int64_t> scope = scopeOf(v, group);
+        const Eliminated rest = minimizeOut(v, group, scope);
+        connect(scope);
+        add({scope, rest.costs, numbers_++});
       }
+      bucket.tables = mapped(tables, [&](const Table& t) { return variableLast(t, v); });
     }
     for (const int64_t u : around) {
       order_.erase({sizes_[u], u});
@@ -253,12 +301,12 @@ class Elimination {
 
   int64_t bestOf(const Bucket& bucket, const std::vector<int64_t>& choices) const {
     if (bucket.tables.empty()) {
-      return bucket.best[entryOf(bucket.scope, choices)];
+      return (*bucket.best)[entryOf(bucket.scope, choices)];
     }
     const int64_t n = choicesOf(bucket.variable);
     std::vector<double> sum(n, 0.0);
     for (const Table& t : bucket.tables) {
-      const double* costs = t.costs.data() + entryOf(t.scope, choices) * n;
+      const double* costs = t.costs->data() + entryOf(t.scope, choices) * n;
       for (int64_t s = 0; s < n; s++) {
         sum[s] += costs[s];
       }
@@ -270,10 +318,14 @@ class Elimination {
   const EliminationLimits limits_;
   std::vector<std::set<int64_t>> neighbours_;
   std::vector<std::vector<int64_t>> tablesOf_;  // by variable
-  std::vector<Table> tables_;                   // a consumed one is empty
+  std::vector<Table> tables_;                   // a consumed one has no costs
   std::vector<double> sizes_;                   // by variable: entries of the table that its elimination takes
   std::set<std::pair<double, int64_t>> order_;
   std::vector<Bucket> buckets_;
+  std::vector<int64_t> ownNumbers_;  // by variable: of its costs
+  int64_t numbers_ = 0;              // given to tables
+  std::map<std::pair<const PairTable*, bool>, Eliminated> pairTables_;
+  std::map<std::vector<int64_t>, Eliminated> known_;
   double constant_ = 0;
   Minimum result_;
 };

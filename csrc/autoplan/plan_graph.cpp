@@ -18,6 +18,9 @@ namespace meshfuse {
 
 namespace {
 
+// Of plans that take equal time, the one whose tensors are smaller is better: an element costs this part of a byte read.
+constexpr double kHolding = 1e-6;
+
 double elementsOf(const Sizes& shape) {
   return productOf(shape, [](int64_t n) { return static_cast<double>(n); });
 }
@@ -287,6 +290,25 @@ class Builder {
     return key;
   }
 
+  // The part of the work of the rank with the longest block of each factor.
+  double partOfLongest(const Expr& e, const Strategy& s) const {
+    const std::vector<Factor> all = factors(e);
+    double part = 1;
+    for (int64_t f = 0; f < std::ssize(all); f++) {
+      int64_t extent = all[f].result < 0 ? 1 : e.tensorOutput()->getRootDomain()[all[f].result]->extent().constValue();
+      for (const int64_t operand : e.tensorPositions()) {
+        const int64_t dim = all[f].operands[operand];
+        extent = dim < 0 ? extent : e.input(operand)->asTensor()->constantShape()[dim];
+      }
+      int64_t blocks = 1;
+      for (const int64_t axis : indices(axes_)) {
+        blocks *= s.factors[axis] == f ? axes_[axis] : 1;
+      }
+      part *= extent == 0 ? 1 : static_cast<double>((extent + blocks - 1) / blocks) / static_cast<double>(extent);
+    }
+    return part;
+  }
+
   double secondsOf(const Expr& e, const Strategy& s) const {
     if (isView(e)) {
       return 0;
@@ -295,10 +317,7 @@ class Builder {
     double work = productOf(out->getRootDomain(),
                             [](const IterDomain* id) { return static_cast<double>(id->extent().constValue()); });
     double bytes = 0;
-    double share = 1;
-    for (const int64_t axis : indices(axes_)) {
-      share /= s.factors[axis] >= 0 ? static_cast<double>(axes_[axis]) : 1;
-    }
+    const double share = partOfLongest(e, s);
     work *= share * (isContraction(e) ? 2 : 1);
     for (const int64_t operand : e.tensorPositions()) {
       const TensorView* in = e.input(operand)->asTensor();
@@ -422,6 +441,11 @@ class Builder {
                                                            : mapped(*node.choices, [](const OpChoice& c) {
                                                                return c.compute + c.combine.seconds;
                                                              }));
+    }
+    for (int64_t k = 0; k < std::ssize(graph_.nodes); k++) {
+      for (int64_t c = 0; c < std::ssize(graph_.nodes[k].elements); c++) {
+        graph_.costs.costs[k][c] += kHolding / machines_.device.bandwidth * graph_.nodes[k].elements[c];
+      }
     }
     for (const auto& [e, node] : followers_) {
       addFollower(*e, node);

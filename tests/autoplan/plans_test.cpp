@@ -93,14 +93,23 @@ TEST_P(Plans, FitInMemory) {
   DistributedConfig tight = machines;
   tight.memoryPerDevice = 1;
   EXPECT_THROW((void)autoParallelize(*whole->clone(), tight, wishes), UserError);
-  for (const double part : {0.9, 0.7}) {
+  for (const double part : {0.95, 0.8, 0.6}) {
     tight.memoryPerDevice = part * fastest.peakMemory;
     const std::unique_ptr<Fusion> annotated = whole->clone();
-    const AutoPlan plan = autoParallelize(*annotated, tight, wishes);
-    EXPECT_LE(plan.peakMemory, tight.memoryPerDevice);
-    EXPECT_LE(plan.bound, plan.seconds);
-    EXPECT_GE(plan.seconds, fastest.seconds * (1 - 1e-9));
-    runPlan(*whole, *annotated, valuesFor(*whole), 4, plan.text());
+    try {
+      const AutoPlan plan = autoParallelize(*annotated, tight, wishes);
+      EXPECT_LE(plan.peakMemory, tight.memoryPerDevice);
+      EXPECT_LE(plan.bound, plan.seconds);
+      EXPECT_GE(plan.seconds, fastest.seconds * (1 - 1e-9));
+      runPlan(*whole, *annotated, valuesFor(*whole), 4, plan.text());
+    } catch (const UserError& e) {
+      const std::string text = e.what();
+      const std::string words = "the smallest plan that was found takes ";
+      const size_t at = text.find(words);
+      ASSERT_NE(at, std::string::npos) << text;
+      EXPECT_GT(std::stod(text.substr(at + words.size())), tight.memoryPerDevice) << text;
+      EXPECT_EQ(annotated->toString(), whole->toString());
+    }
   }
 }
 

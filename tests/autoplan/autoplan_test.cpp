@@ -1,0 +1,232 @@
+// autoParallelize: what the user annotated, errors, files, large programs.
+#include "autoplan/autoplan.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "autoplan/programs.h"
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/text.h"
+#include "multidevice/sharding/shard_state.h"
+#include "ops/contraction.h"
+#include "ops/pointwise.h"
+#include "ops/tensors.h"
+#include "preseg_passes/specialize.h"
+#include "sanitized.h"
+
+namespace meshfuse {
+namespace {
+
+const DistributedConfig kFour{.devicesPerMachine = 4};
+// Devices so slow that everything is cut.
+DistributedConfig slowDevices() {
+  return {.devicesPerMachine = 4,
+          .within = {.bandwidth = 1e12, .latency = 0},
+          .device = {.flops = 1e6, .flops16 = 1e6, .bandwidth = 1e6, .launch = 0}};
+}
+
+struct Product {
+  Fusion fusion;
+  TensorView* x = nullptr;
+  TensorView* w = nullptr;
+  TensorView* y = nullptr;
+
+  explicit Product(const std::vector<int64_t>& sizes = {16, 16, 16}) {
+    x = makeContigConcreteTensor(fusion, {sizes[0], sizes[1]});
+    w = makeContigConcreteTensor(fusion, {sizes[2], sizes[1]});
+    fusion.addInput(x);
+    fusion.addInput(w);
+    y = linear(x, w);
+    fusion.addOutput(y);
+  }
+};
+
+std::string shardingOf(const TensorView* tv) { return shardState(tv).toString(); }
+
+// Expects a UserError with these words, and the fusion as it was.
+void expectRefused(Fusion& fusion, const DistributedConfig& machines, const OptimizationConfig& wishes,
+                   const std::vector<std::string>& words) {
+  const std::string before = fusion.toString();
+  try {
+    (void)autoParallelize(fusion, machines, wishes);
+    ADD_FAILURE() << "no error with the words " << words[0];
+  } catch (const UserError& e) {
+    for (const std::string& word : words) {
+      EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << word << "\n" << e.what();
+    }
+  }
+  EXPECT_EQ(fusion.toString(), before);
+}
+
+TEST(AutoPlan, CutsRowsOfDataAndNotOfWeights) {
+  Product p({64, 16, 16});
+  const AutoPlan plan = autoParallelize(p.fusion, slowDevices());
+  EXPECT_EQ(shardingOf(p.x), "S0(x) R on {x: 4}[0, 1, 2, 3]");
+  EXPECT_EQ(shardingOf(p.w), "R R on {x: 4}[0, 1, 2, 3]");
+  EXPECT_EQ(plan.commBytes, 0);
+  EXPECT_EQ(plan.gap(), 0);
+  EXPECT_EQ(plan.pins.size(), 2U);
+  ASSERT_TRUE(plan.pins[0].nextBest.has_value());
+  EXPECT_GE(*plan.pins[0].nextBest, plan.seconds);
+  ASSERT_EQ(plan.ideas.size(), 4U);
+  EXPECT_EQ(plan.ideas[0].name, "data");
+  EXPECT_NEAR(plan.ideas[0].seconds.value_or(0), plan.seconds, 1e-5 * plan.seconds);
+}
+
+TEST(AutoPlan, KeepsWhatTheUserAnnotated) {
+  Product p;
+  const DeviceMesh mesh = DeviceMesh::create({{"a", 2}, {"b", 2}});
+  p.w->setDeviceMesh(mesh);
+  p.w->outer_split(1, mesh.size("b"));
+  p.w->axis(1)->parallelize(mesh.axis("b"));
+  const AutoPlan plan = autoParallelize(p.fusion, slowDevices());
+  EXPECT_EQ(plan.mesh, mesh);
+  EXPECT_EQ(shardingOf(p.w), "R S1(b) on {a: 2, b: 2}[0, 1, 2, 3]");
+  const auto pin = std::ranges::find(plan.pins, p.w->id(), &PlannedTensor::id);
+  ASSERT_NE(pin, plan.pins.end());
+  EXPECT_TRUE(pin->byUser);
+  EXPECT_FALSE(pin->nextBest.has_value());
+}
+
+TEST(AutoPlan, UnevenBlocksOnlyIfAllowed) {
+  Product even({6, 7, 5});
+  (void)autoParallelize(even.fusion, slowDevices(), {.mesh = {{"x", 4}}});
+  EXPECT_EQ(shardingOf(even.x), "R R on {x: 4}[0, 1, 2, 3]");
+  Product uneven({7, 5, 3});
+  (void)autoParallelize(uneven.fusion, slowDevices(), {.allowUneven = true, .mesh = {{"x", 4}}});
+  EXPECT_EQ(shardingOf(uneven.x), "S0(x) R on {x: 4}[0, 1, 2, 3]");
+}
+
+TEST(AutoPlan, SymbolicSizesArePlannedForGivenValues) {
+  Fusion fusion;
+  TensorView* x = makeSymbolicTensor(fusion, 2);
+  TensorView* w = makeContigConcreteTensor(fusion, {16, 16});
+  fusion.addInput(x);
+  fusion.addInput(w);
+  fusion.addOutput(linear(x, w));
+  expectRefused(fusion, kFour, {}, {"the symbols i0, i1", "OptimizationConfig::sizes"});
+  (void)autoParallelize(fusion, slowDevices(), {.sizes = {{"i0", 64}, {"i1", 16}}});
+  EXPECT_EQ(fusion.toString().find("T0 = input() : Float[i0, i1]") == std::string::npos, false);
+  EXPECT_NE(fusion.toString().find("outer_split(0, 4) parallelize(0, DIDx)"), std::string::npos) << fusion.toString();
+}
+
+TEST(AutoPlan, OptimizerStateIsWholeIfAsked) {
+  const auto build = [](Fusion& f) {
+    TensorView* gradient = makeContigConcreteTensor(f, {16, 16});
+    TensorView* moment = makeContigConcreteTensor(f, {16, 16});
+    f.addInput(gradient);
+    f.addInput(moment);
+    TensorView* next = add(mul(moment, 0.9), gradient);
+    f.aliasOutputToInput(next, moment);
+    return moment;
+  };
+  Fusion sharded;
+  const TensorView* moment = build(sharded);
+  (void)autoParallelize(sharded, slowDevices(), {.mesh = {{"x", 4}}});
+  EXPECT_EQ(shardingOf(moment), "S0(x) R on {x: 4}[0, 1, 2, 3]");
+  Fusion whole;
+  moment = build(whole);
+  (void)autoParallelize(whole, slowDevices(), {.shardOptimizerState = false, .mesh = {{"x", 4}}});
+  EXPECT_EQ(shardingOf(moment), "R R on {x: 4}[0, 1, 2, 3]");
+}
+
+TEST(AutoPlan, ErrorsLeaveTheFusionAsItWas) {
+  Product p;
+  DistributedConfig wrong = kFour;
+  wrong.within.bandwidth = -1;
+  expectRefused(p.fusion, wrong, {}, {"within.bandwidth is -1", "positive"});
+  expectRefused(p.fusion, kFour, {.mesh = {{"x", 8}}}, {"has 8 devices", "the machines have 4"});
+  expectRefused(p.fusion, kFour, {.mesh = {{"x"}}}, {"mesh axis x has no size"});
+  expectRefused(p.fusion, kFour, {.maxSeconds = 0}, {"maxSeconds is 0"});
+  DistributedConfig small = kFour;
+  small.memoryPerDevice = 100;
+  expectRefused(p.fusion, small, {},
+                {"no plan fits in memoryPerDevice, 100 bytes", "takes 768", "T0 256", "add devices"});
+}
+
+TEST(AutoPlan, AnAnnotationThatNoStrategyHasIsAUserError) {
+  Product p;
+  p.x->setDeviceMesh(DeviceMesh::createForNumDevices(4));
+  p.x->inner_split(0, 4);
+  p.x->axis(1)->parallelize(ParallelType::DIDx);
+  expectRefused(p.fusion, kFour, {},
+                {"T0", "which no strategy has", "blocks of whole mesh axes", "remove the annotation"});
+}
+
+TEST(AutoPlan, TensorsOnTwoMeshesAreAUserError) {
+  Product p;
+  p.x->setDeviceMesh(DeviceMesh::createForNumDevices(4));
+  p.w->setDeviceMesh(DeviceMesh::createForShape({2, 2}));
+  expectRefused(p.fusion, kFour, {}, {"is on mesh {y: 2, x: 2}", "the plan is for {x: 4}"});
+}
+
+TEST(AutoPlan, AnOpWithoutARuleIsAUserError) {
+  Fusion fusion;
+  TensorView* x = makeContigConcreteTensor(fusion, {4});
+  fusion.addInput(x);
+  TensorView* y = fusion.addOp(ExprKind::Redistribute, {x}, DataType::Float, dimsOf(x));
+  fusion.addOutput(y);
+  expectRefused(fusion, kFour, {}, {"redistribute has no rule", "before passes run"});
+}
+
+TEST(AutoPlan, WritesAProgramThatParsesAndTheReport) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "autoplan_files" / "inner";
+  std::filesystem::remove_all(folder.parent_path());
+  Product p;
+  const AutoPlan plan = autoParallelize(p.fusion, slowDevices(), {}, folder);
+  const auto textOf = [&](const char* name) {
+    std::ostringstream text;
+    text << std::ifstream(folder / name).rdbuf();
+    return text.str();
+  };
+  EXPECT_EQ(textOf("plan.fir"), p.fusion.toString());
+  EXPECT_EQ(textOf("plan.txt"), plan.text());
+  EXPECT_NE(plan.text().find("T2 = linear"), std::string::npos) << plan.text();
+  // a program with a plan is one that the user annotated
+  const std::unique_ptr<Fusion> again = parseFusion(textOf("plan.fir"));
+  const AutoPlan same = autoParallelize(*again, slowDevices());
+  EXPECT_NEAR(same.seconds, plan.seconds, 1e-9 * plan.seconds);
+  EXPECT_EQ(again->toString(), p.fusion.toString());
+  const std::filesystem::path file = folder.parent_path() / "file";
+  std::ofstream(file) << "not a folder";
+  Product other;
+  const std::string before = other.fusion.toString();
+  EXPECT_THROW((void)autoParallelize(other.fusion, slowDevices(), {}, file), UserError);
+  EXPECT_EQ(other.fusion.toString(), before);
+}
+
+TEST(AutoPlan, EveryRunGivesTheSamePlan) {
+  const GptSizes sizes{.layers = 3};
+  const std::unique_ptr<Fusion> a = gpt(sizes);
+  const std::unique_ptr<Fusion> b = gpt(sizes);
+  EXPECT_EQ(autoParallelize(*a, slowDevices()).text(), autoParallelize(*b, slowDevices()).text());
+  EXPECT_EQ(a->toString(), b->toString());
+}
+
+// Figures of the time are those of benchmarks; here only that repeated layers share their tables.
+TEST(AutoPlan, FortyEightLayersInALimitedMemoryHaveASmallGap) {
+  const std::unique_ptr<Fusion> model = gpt({.layers = kSanitized ? 12 : 48,
+                                             .batch = 32,
+                                             .tokens = 2048,
+                                             .features = 4096,
+                                             .heads = 32,
+                                             .vocabulary = 32000,
+                                             .dtype = DataType::BFloat16});
+  DistributedConfig machines{.machines = 2, .devicesPerMachine = 4, .memoryPerDevice = 1e15};
+  const OptimizationConfig wishes{.maxSeconds = 600, .mesh = {{"dp", 2}, {"tp", 4}}, .alternatives = false};
+  const AutoPlan fastest = autoParallelize(*model->clone(), machines, wishes);
+  EXPECT_EQ(fastest.commBytes, 0);  // the batch divides
+  machines.memoryPerDevice = 0.5 * fastest.peakMemory;
+  const AutoPlan plan = autoParallelize(*model, machines, wishes);
+  EXPECT_LE(plan.peakMemory, machines.memoryPerDevice);
+  EXPECT_GT(plan.commBytes, 0);
+  EXPECT_LE(plan.gap(), kSanitized ? 0.01 : 0.001);
+  EXPECT_LT(plan.search, kSanitized ? 300 : 30);
+}
+
+}  // namespace
+}  // namespace meshfuse
