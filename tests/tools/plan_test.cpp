@@ -21,6 +21,16 @@ TEST(ToolPlan, WritesAProgramThatRunsWithTheSameResult) {
   EXPECT_EQ(verified.code, 0) << verified.err << verified.out;
 }
 
+TEST(ToolPlan, PrintsWhatTheDocumentShows) {
+  const std::string document = fileText(MESHFUSE_SOURCE_DIR "/docs/autoplan.md");
+  const std::string command = "$ meshfuse plan tests/tools/plain_mlp.fir --devices 4 --size i0=4096\n";
+  const size_t begin = document.find(command);
+  ASSERT_NE(begin, std::string::npos);
+  const size_t shown = begin + command.size();
+  EXPECT_EQ(tool("plan {dir}/plain_mlp.fir --devices 4 --size i0=4096").out,
+            document.substr(shown, document.find("```", shown) - shown));
+}
+
 TEST(ToolPlan, Json) {
   const ToolRun run = tool("plan {dir}/plain_mlp.fir --machines 2 --devices 2 --mesh dp=2,tp=2 --size i0=64 --json");
   ASSERT_EQ(run.code, 0) << run.err;
