@@ -15,6 +15,8 @@ namespace meshfuse {
 struct PlannedProgram {
   std::string name;
   std::function<std::unique_ptr<Fusion>()> build;
+  // A product reads operands that are sharded in several ways, among which passes choose by themselves.
+  bool productsMayDiffer = false;
 };
 inline void PrintTo(const PlannedProgram& program, std::ostream* out) { *out << program.name; }
 
