@@ -64,7 +64,8 @@ std::string AutoPlan::text() const {
     text += "best plan if inputs are sharded in one way only\n";
   }
   for (const PlannedIdea& idea : ideas) {
-    text += fmt::format("  {:<10} {}\n", idea.name, idea.seconds ? timeText(*idea.seconds) : "none that fits");
+    text += fmt::format("  {:<10} {}\n", idea.name,
+                        idea.seconds ? timeText(*idea.seconds) : "none that is possible and fits");
   }
   return text;
 }

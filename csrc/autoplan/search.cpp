@@ -43,6 +43,9 @@ class Search {
       }
       at = *next;
     }
+    if (!best_) {  // no price was high enough, or the time was too short
+      consider(smallestPlan(graph_).choices);
+    }
     if (!best_) {
       return std::nullopt;
     }
