@@ -1,8 +1,8 @@
 // How close do fused kernels come to the memory's speed?
 //
-// [8192, 4096] Float, two threads. Each round times the fusion and, right before, its ceiling with the same threads: a copy of as
-// many bytes (the faster of memcpy and streaming stores), or for sums a read. The figure is the median of the rounds' ratios. Each
-// that is timed has tensors of its own, so that none finds in a large cache what another has just read.
+// Two threads. Each round times the fusion and, right before, its ceiling with the same threads: a copy of as many bytes (the faster of
+// memcpy and streaming stores), or for sums a read. The figure is the median of the rounds' ratios. Each that is timed has tensors of its
+// own, so that none finds in a large cache what another has just read.
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
 
@@ -30,7 +30,8 @@ struct Case {
   Build build;
   double goal;
   bool readsOnly = false;
-  double copies = 1;  // of the matrix that cost as much traffic
+  double copies = 1;  // of the first tensor that cost as much traffic
+  DataType type = DataType::Float;
 };
 
 ThreadPool& pool() {
@@ -97,13 +98,18 @@ double readSeconds(const Tensor& from) {
 
 class Ceiling {
  public:
-  double read() const { return readSeconds(from_[0]); }
+  explicit Ceiling(int64_t bytes) : elements_(bytes / kPiece * kPiece / 4), scale_(static_cast<double>(bytes) / (elements_ * 4)) {}
+  double read() const { return scale_ * readSeconds(from_[0]); }
   double copy() const {
-    return std::min(memcpySeconds(from_[0], to_[0], to_[0].nbytes()), streamSeconds(from_[1], to_[1], to_[1].nbytes()));
+    return scale_ *
+           std::min(memcpySeconds(from_[0], to_[0], to_[0].nbytes()), streamSeconds(from_[1], to_[1], to_[1].nbytes()));
   }
 
  private:
-  static Tensor matrix() { return randomTensor({kRows, kColumns}, DataType::Float, 9); }
+  Tensor matrix() const { return randomTensor({elements_}, DataType::Float, 9); }
+
+  int64_t elements_;  // in whole pieces
+  double scale_;
 
   std::array<Tensor, 2> from_ = {matrix(), matrix()};
   std::array<Tensor, 2> to_ = {matrix(), matrix()};
@@ -116,15 +122,15 @@ void run(benchmark::State& state, const Case& c) {
     FusionGuard guard(fusion.get());
     std::vector<TensorView*> ins;
     for (size_t i = 0; i < c.shapes.size(); i++) {
-      ins.push_back(makeContigTensor(std::ssize(c.shapes[i])));
+      ins.push_back(makeContigTensor(std::ssize(c.shapes[i]), c.type));
       fusion->addInput(ins.back());
-      inputs.emplace_back(randomTensor(c.shapes[i], DataType::Float, i + 1));
+      inputs.emplace_back(randomTensor(c.shapes[i], c.type, i + 1));
     }
     fusion->addOutput(c.build(ins));
   }
   FusionExecutorCache cache(std::move(fusion), {.threads = 2});
   std::vector<Tensor> out = cache.runFusionWithInputs(inputs);
-  const Ceiling ceiling;
+  const Ceiling ceiling(std::get<Tensor>(inputs[0]).nbytes());
   for (auto _ : state) {
     std::vector<double> ratios;
     double total = 0;
@@ -138,6 +144,37 @@ void run(benchmark::State& state, const Case& c) {
     state.counters["of roof"] = median(ratios);
     record({"fusion " + c.name, median(ratios), c.readsOnly ? "of read roof" : "of copy", c.goal, "higher"});
   }
+}
+
+// The rows and columns of a matrix, or the last dims of more, change places.
+std::vector<Case> transposes() {
+  const auto turned = [](const auto& t) { return permute(t[0], {1, 0}); };
+  const auto named = [&](const char* name, std::vector<int64_t> shape, DataType type = DataType::Float) {
+    return Case{name, {std::move(shape)}, turned, 0.80, false, 1, type};
+  };
+  return {
+      named("transpose", {8192, 4096}),
+      named("transpose_square", {4096, 4096}),
+      named("transpose_small", {1024, 1024}),
+      named("transpose_odd", {8191, 4095}),
+      named("transpose_unaligned", {8200, 4104}),
+      named("transpose_bfloat16", {8192, 4096}, DataType::BFloat16),
+      {"permute_201", {{64, 512, 1024}}, [](const auto& t) { return permute(t[0], {2, 0, 1}); }, 0.80},
+      {"permute_0213", {{8, 1024, 16, 64}}, [](const auto& t) { return permute(t[0], {0, 2, 1, 3}); }, 0.80},
+      {"permute_0231", {{8, 16, 1024, 64}}, [](const auto& t) { return permute(t[0], {0, 1, 3, 2}); }, 0.80},
+      {"channels_last", {{32, 64, 56, 56}}, [](const auto& t) { return permute(t[0], {0, 2, 3, 1}); }, 0.80},
+      {"channels_first", {{32, 56, 56, 64}}, [](const auto& t) { return permute(t[0], {0, 3, 1, 2}); }, 0.80},
+      {"add_transposed",
+       {{4096, 4096}, {4096, 4096}},
+       [](const auto& t) { return add(t[0], permute(t[1], {1, 0})); },
+       0.80,
+       false,
+       1.5},
+      {"bias_relu_transposed",
+       {{8192, 4096}, {4096}},
+       [](const auto& t) { return permute(relu(add(t[0], t[1])), {1, 0}); },
+       0.80},
+  };
 }
 
 std::vector<Case> cases() {
@@ -164,6 +201,9 @@ std::vector<Case> cases() {
 int main(int argc, char** argv) {
   using namespace meshfuse;
   static std::vector<Case> all = cases();
+  for (Case& c : transposes()) {
+    all.push_back(std::move(c));
+  }
   for (Case& c : all) {
     benchmark::RegisterBenchmark(c.name.c_str(), [&c](benchmark::State& s) { run(s, c); })
         ->Iterations(1)

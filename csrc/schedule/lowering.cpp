@@ -137,6 +137,10 @@ void Lowering::readFrom(const TensorView* tensor, const Position& position, int6
   stored_[tensor->id()] = {position, param, std::move(place)};
 }
 
+void Lowering::provide(const TensorView* tensor, const Position& position, int64_t space, ValueId value) {
+  scopes_.back()[describe(tensor, position, {}) + fmt::format("@{}", space)] = value;
+}
+
 void Lowering::stopReading(const TensorView* tensor) { stored_.erase(tensor->id()); }
 
 ValueId Lowering::value(const TensorView* tensor, const Position& position, int64_t space) {

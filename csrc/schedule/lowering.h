@@ -35,6 +35,8 @@ class Lowering {
   // From now on value() of the tensor at `position` is a load of `param` at `place`, where the scheduler stored the tensor. At other
   // positions (which a slice or pad reads) the tensor is computed.
   void readFrom(const TensorView* tensor, const Position& position, int64_t param, Position place);
+  // value() of the tensor at `position` in `space` is this value, within the current scope.
+  void provide(const TensorView* tensor, const Position& position, int64_t space, tile::ValueId value);
   // From now on the tensor is computed again at each use.
   void stopReading(const TensorView* tensor);
 

@@ -6,12 +6,13 @@
 #include "schedule/extents.h"
 #include "schedule/library_call.h"
 #include "schedule/rows.h"
+#include "schedule/transpose.h"
 
 namespace meshfuse {
 
 namespace {
 
-constexpr std::array kTemplates = {Template{"rows", judgeRows}, Template{"contraction", judgeContraction},
+constexpr std::array kTemplates = {Template{"transpose", judgeTranspose}, Template{"rows", judgeRows}, Template{"contraction", judgeContraction},
                                    Template{"routine", judgeRoutine}};
 
 constexpr int64_t kLaunchBytesCpu = 1 << 20;

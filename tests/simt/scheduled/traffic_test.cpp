@@ -31,7 +31,7 @@ struct Traffic {
   std::vector<size_t> wholes = {};  // other inputs; the same number of elements is read
   DataType type = DataType::Float;  // of all tensors
   size_t gpuWorkspaces = 0;         // the sums of parts and a counter
-  size_t cpuScratch = 0;            // a worker's own memory: a row that is kept, the sums of columns
+  size_t cpuScratch = 0;            // a worker's own memory: a row that is kept, the sums of columns, a block
 };
 
 struct Case {
@@ -69,7 +69,7 @@ std::vector<Case> cases() {
        [](const auto& t) {
          return add(permute(t[0], {1, 0}), 1.0);
        },
-       {.elements = 12800, .written = 12800}},
+       {.elements = 12800, .written = 12800, .cpuScratch = 1}},
       {"permute of three",
        {{8, 10, 48}},
        [](const auto& t) {

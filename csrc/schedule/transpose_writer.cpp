@@ -1,0 +1,315 @@
+#include "schedule/transpose_writer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <ranges>
+
+#include "base/ranges.h"
+#include "ir/fusion.h"
+#include "schedule/axes.h"
+#include "schedule/extents.h"
+
+namespace meshfuse {
+
+using tile::Level;
+using tile::ValueId;
+
+namespace {
+
+constexpr int64_t kLineBytes = 64;          // bytes
+constexpr int64_t kRunBytes = 256;     // of m in a block: its results fill whole lines
+constexpr int64_t kBlockColumns = 128;      // of n in a block
+constexpr int64_t kMostAcross = 256;   // positions of either axis, where the other one is short
+constexpr int64_t kEnoughParts = 32;   // more would only start more often
+constexpr int64_t kElementsOfPart = 32768;
+constexpr int64_t kStoredTogether = 8;  // vectors
+
+int64_t roundUp(int64_t n, int64_t unit) { return divideUp(n, unit) * unit; }
+int64_t powerAbove(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n)))); }
+
+}  // namespace
+
+TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t elementBytes, const DeviceInfo& device) {
+  const int64_t m = usualExtent(axes.M);
+  const int64_t n = usualExtent(axes.N);
+  const int64_t batch = usualExtent(axes.B);
+  TransposeBlocks b;
+  b.vector = elementBytes == 8 ? 8 : 16;
+  const int64_t BC = getenv("BC") ? atoi(getenv("BC")) : kBlockColumns, RB = getenv("RB") ? atoi(getenv("RB")) : kRunBytes;
+  const int64_t run = std::clamp<int64_t>(RB / elementBytes, b.vector, BC);
+  b.columns = std::min(BC, roundUp(n, b.vector));
+  b.rows = std::min(std::min(kMostAcross, roundUp(run * BC / b.columns, b.vector)), roundUp(m, b.vector));
+  if (b.rows < run) {  // a short m
+    b.columns = std::min(kMostAcross, roundUp(n, b.vector));
+  }
+  const int64_t down = divideUp(m, b.rows);
+  const int64_t across = divideUp(n, b.columns);
+  b.alongM = across == 1;
+  const int64_t others = batch * (b.alongM ? 1 : down);  // parts, if each had all blocks along the axis
+  const int64_t most = divideUp(b.alongM ? down : across, divideUp(kEnoughParts, others));
+  b.inPart = b.alongM ? std::min(most, std::max<int64_t>(1, kElementsOfPart / (b.rows * b.columns))) : most;
+  b.prefetches = batch * m * n > device.l2Bytes / elementBytes;
+  return b;
+}
+
+TransposeWriter::TransposeWriter(const Group& group, const Coordinates& coordinates, const TransposeAxes& axes,
+                                 const DeviceInfo& device)
+    : group_(group),
+      c_(coordinates),
+      axes_(axes),
+      device_(device),
+      builder_("transpose", device.target),
+      lowering_(group, builder_, plan_) {
+  if (!axes.B.isConst(1)) {
+    batch_ = builder_.gridDim("p0", axes.B);
+  }
+  lowering_.declareTensors();
+}
+
+KernelPlan TransposeWriter::write() {
+  device_.target == tile::Target::Cpu ? onCpu() : onGpu();
+  plan_.program = builder_.take();
+  return std::move(plan_);
+}
+
+TransposeWriter::Space TransposeWriter::space(const char* name, const char* m, Specs ofM, const char* n, Specs ofN) {
+  Space s;
+  s.id = builder_.space(name, {{m, lowering_.size(axes_.M), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
+  s.m = builder_.coord(s.id, 0);
+  s.n = builder_.coord(s.id, 1);
+  return s;
+}
+
+void TransposeWriter::loop(int64_t space, int64_t axis, int64_t digit, const std::function<void()>& body) {
+  builder_.loop(space, axis, digit, {}, [&](std::span<const ValueId>) {
+    lowering_.pushScope();
+    body();
+    lowering_.popScope();
+    return std::vector<ValueId>{};
+  });
+}
+
+Lowering::Position TransposeWriter::position(const TensorView* tensor, const Space& at) const {
+  return positionOf(c_, tensor, axes_.dims(c_, at.m, at.n, batch_));
+}
+
+// A store may overwrite an input: all results read it before.
+void TransposeWriter::storeOutputs(const Space& at, bool alongN) {
+  const std::vector<TensorView*> outputs =
+      filtered(group_.outputs, [&](const TensorView* out) { return contains(axes_.outputsAlongN, out) == alongN; });
+  const std::vector<ValueId> values =
+      mapped(outputs, [&](const TensorView* out) { return lowering_.value(out, position(out, at), at.id); });
+  for (int64_t k : indices(outputs)) {
+    lowering_.store(outputs[k], position(outputs[k], at), values[k],
+                    streams(outputs[k]) ? tile::Cache::Once : tile::Cache::Keep);
+  }
+}
+
+bool TransposeWriter::streams(const TensorView* output) const {
+  const IntExpr n = product(output->shape());
+  return n.isConst() && n.constValue() > device_.lastCacheBytes / 4 / dataTypeSize(output->dtype());
+}
+
+int64_t TransposeWriter::widest() const {
+  return std::ranges::max(mapped(tensorsOf(group_), [](const TensorView* tv) { return dataTypeSize(tv->dtype()); }));
+}
+
+// -- CPU --------------------------------------------------------------------------------------------------------------
+
+// Blocks lie in scratch as they are written. Three spaces share the loops over blocks: the block as it is read, turned in registers, and
+// as it is written.
+void TransposeWriter::onCpu() {
+  blocks_ = cpuBlocks(axes_, widest(), device_);
+  const int64_t v = blocks_.vector;
+  const auto outer = [&](const IntExpr& extent, int64_t block, bool looped, const char* grid) {
+    const int64_t inPart = looped ? blocks_.inPart : 1;
+    const IntExpr parts = ceilDiv(extent, block * inPart);
+    Specs specs;
+    if (!parts.isConst(1)) {
+      builder_.gridDim(grid, parts);
+      specs.push_back({Level::Part, parts, grid});
+    }
+    if (looped) {
+      specs.push_back({Level::Serial, inPart});
+    }
+    return specs;
+  };
+  const Specs outerM = outer(axes_.M, blocks_.rows, blocks_.alongM, "p1");
+  const Specs outerN = outer(axes_.N, blocks_.columns, !blocks_.alongM, "p2");
+  // The loop over blocks is that of the space that is made first, where a symbol is given.
+  const auto axis = [](Specs outer, const std::string& loop, const Specs& inner) {
+    if (!outer.empty() && outer.back().level == Level::Serial) {
+      outer.back().grid = loop;
+    }
+    append(outer, inner);
+    return outer;
+  };
+  const int64_t rowSteps = blocks_.rows / v;
+  const int64_t columnSteps = blocks_.columns / v;
+  const int64_t together = std::clamp<int64_t>(kStoredTogether / rowSteps, 1, 4);
+  read_ = space("s", "m", axis(outerM, "", {{Level::Serial, rowSteps}, {Level::Repeat, v}}), "n",
+                axis(outerN, "", {{Level::Serial, columnSteps}, {Level::Vector, v}}));
+  const auto symbolsOf = [&](int64_t axis) {
+    std::vector<std::string> symbols;
+    for (const tile::Digit& d : builder_.program().spaces[read_.id].axes[axis].digits) {
+      if (d.level == Level::Serial) {
+        symbols.push_back(d.symbol);
+      }
+    }
+    return symbols;
+  };
+  const std::vector<std::string> ofM = symbolsOf(0);
+  const std::vector<std::string> ofN = symbolsOf(1);
+  convert_ = space("u", "mu", axis(outerM, ofM[0], {{Level::Serial, rowSteps, ofM.back()}, {Level::Vector, v}}),
+                   "nu", axis(outerN, ofN[0], {{Level::Serial, columnSteps, ofN.back()}, {Level::Repeat, v}}));
+  // n first: the vectors of a run of m are stored one after the other
+  write_.id = builder_.space(
+      "t", {{"nt", lowering_.size(axes_.N),
+             axis(outerN, ofN[0], {{Level::Serial, blocks_.columns / together}, {Level::Repeat, together}})},
+            {"mt", lowering_.size(axes_.M),
+             axis(outerM, ofM[0], {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
+  write_.n = builder_.coord(write_.id, 0);
+  write_.m = builder_.coord(write_.id, 1);
+  const auto cornerOf = [&](int64_t axis) {
+    const std::vector<tile::Digit>& digits = builder_.program().spaces[read_.id].axes[axis].digits;
+    return sumOf(digits | std::views::take(lastSerial(axis, read_)), [&](const tile::Digit& d) {
+      return IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride;
+    });
+  };
+  corner_ = {cornerOf(0), cornerOf(1)};
+  next_ = {corner_.m + (blocks_.alongM ? blocks_.rows : 0), corner_.n + (blocks_.alongM ? 0 : blocks_.columns)};
+  const std::vector<int64_t> scratch = makeScratch();
+  const int64_t looped = blocks_.alongM ? 0 : 1;
+  const auto& digits = builder_.program().spaces[read_.id].axes[looped].digits;
+  const int64_t blockDigit = digits[0].level == Level::Part ? 1 : 0;
+  loop(read_.id, looped, blockDigit, [&] {
+    readBlock(scratch);
+    writeBlock(scratch);
+  });
+}
+
+// One block for each exchanged tensor. Its lines are padded: lines a power of two apart would fall into few sets of the cache.
+std::vector<int64_t> TransposeWriter::makeScratch() {
+  return mapped(indices(axes_.exchanged), [&](int64_t k) {
+    const DataType type = axes_.exchanged[k]->dtype();
+    return builder_.tensor({.name = fmt::format("e{}", k),
+                            .dtype = type,
+                            .memory = tile::Memory::Scratch,
+                            .extents = {blocks_.columns, blocks_.rows},
+                            .strides = {blocks_.rows + kLineBytes / dataTypeSize(type), 1},
+                            .alignment = kLineBytes});
+  });
+}
+
+// The digit that steps within a block.
+int64_t TransposeWriter::lastSerial(int64_t axis, const Space& of) const {
+  const std::vector<tile::Digit>& digits = builder_.program().spaces[of.id].axes[axis].digits;
+  const auto serial = std::ranges::find(digits.rbegin(), digits.rend(), Level::Serial, &tile::Digit::level);
+  return digits.rend() - serial - 1;
+}
+
+void TransposeWriter::readBlock(const std::vector<int64_t>& scratch) {
+  loop(read_.id, 0, lastSerial(0, read_), [&] {
+    loop(read_.id, 1, lastSerial(1, read_), [&] {
+      for (int64_t k : indices(axes_.exchanged)) {
+        const TensorView* tensor = axes_.exchanged[k];
+        const ValueId value = lowering_.value(tensor, position(tensor, read_), read_.id);
+        builder_.store(scratch[k], {{convert_.n - corner_.n}, {convert_.m - corner_.m}},
+                       builder_.convert(value, convert_.id));
+      }
+      storeOutputs(read_, true);
+    });
+  });
+}
+
+void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
+  const int64_t n = lastSerial(0, write_);
+  const tile::Digit step = builder_.program().spaces[write_.id].axes[0].digits[n];
+  loop(write_.id, 0, n, [&] {
+    loop(write_.id, 1, lastSerial(1, write_), [&] {
+      for (int64_t k : indices(axes_.exchanged)) {
+        const ValueId value =
+            builder_.load(scratch[k], {{write_.n - corner_.n}, {write_.m - corner_.m}}, write_.id);
+        lowering_.provide(axes_.exchanged[k], position(axes_.exchanged[k], write_), write_.id, value);
+      }
+      storeOutputs(write_, false);
+    });
+    if (blocks_.prefetches) {
+      prefetchNext(IntExpr::symbol(step.symbol, factsBelow(step.size)), step.size.constValue());
+    }
+  });
+}
+
+// A share of the next block for each step of the writing: memory is then busy in both directions all the time.
+void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
+  const int64_t rows = divideUp(blocks_.rows, steps);
+  for (const TensorView* in : axes_.inputsAlongN) {
+    if (!c_.index.contains(in->id())) {
+      continue;  // a window of it is read
+    }
+    const int64_t lines = divideUp(blocks_.columns * dataTypeSize(in->dtype()), kLineBytes);
+    for (int64_t k = 0; k < rows; k++) {
+      const std::vector<IntExpr> dims = axes_.dims(c_, next_.m + step * rows + k, next_.n, batch_);
+      builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
+    }
+  }
+}
+
+// -- GPU --------------------------------------------------------------------------------------------------------------
+
+// Each warp reads, and writes, whole lines of 128 bytes of several rows.
+void TransposeWriter::onGpu() {
+  constexpr int64_t kSide = 64;
+  constexpr int64_t kLeastSide = 8;
+  constexpr int64_t kWarps = 8;
+  const int64_t sides[2] = {std::clamp(powerAbove(usualExtent(axes_.M)), kLeastSide, kSide),
+                            std::clamp(powerAbove(usualExtent(axes_.N)), kLeastSide, kSide)};
+  const int64_t bytes = widest();
+  const auto vectorOf = [&](const IntExpr& extent, int64_t divisor) {
+    int64_t v = std::max<int64_t>(1, 16 / bytes);
+    while (v > 1 && (!extent.divisibleBy(v) || divisor % v != 0)) {
+      v /= 2;
+    }
+    return v;
+  };
+  const IntExpr parts[2] = {ceilDiv(axes_.M, sides[0]), ceilDiv(axes_.N, sides[1])};
+  builder_.gridDim("p1", parts[0]);
+  builder_.gridDim("p2", parts[1]);
+  // The digits of both axes, where accesses lie along the axis `along`.
+  const auto digits = [&](int64_t along, int64_t v) {
+    const int64_t lanes = std::min({int64_t{32}, std::max<int64_t>(128 / (v * bytes), 1), sides[along] / v});
+    const int64_t others = sides[1 - along];
+    const int64_t otherLanes = std::min(32 / lanes, others);
+    const int64_t warps = std::min(kWarps, others / otherLanes);
+    std::vector<Specs> specs(2);
+    const auto add = [](Specs& to, Level level, int64_t size) {
+      if (size > 1) {
+        to.push_back({level, size});
+      }
+    };
+    for (int64_t axis : {0, 1}) {
+      specs[axis].push_back({Level::Part, parts[axis], axis == 0 ? "p1" : "p2"});
+    }
+    add(specs[along], Level::Repeat, sides[along] / (lanes * v));
+    add(specs[along], Level::Lane, lanes);
+    add(specs[along], Level::Vector, v);
+    add(specs[1 - along], Level::Repeat, others / (otherLanes * warps));
+    add(specs[1 - along], Level::Warp, warps);
+    add(specs[1 - along], Level::Lane, otherLanes);
+    return specs;
+  };
+  const std::vector<Specs> reading = digits(1, vectorOf(axes_.N, axes_.divisorAlongN));
+  const std::vector<Specs> writing = digits(0, vectorOf(axes_.M, axes_.divisorAlongM));
+  read_ = space("s", "m", reading[0], "n", reading[1]);
+  write_ = space("t", "mt", writing[0], "nt", writing[1]);
+  for (const TensorView* tensor : axes_.exchanged) {
+    const ValueId value = lowering_.value(tensor, position(tensor, read_), read_.id);
+    lowering_.provide(tensor, position(tensor, write_), write_.id, builder_.convert(value, write_.id));
+  }
+  storeOutputs(read_, true);
+  storeOutputs(write_, false);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,58 @@
+// TransposeWriter: the writing of one kernel of the template transpose. See transpose.h for its structure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "schedule/lowering.h"
+#include "schedule/transpose.h"
+
+namespace meshfuse {
+
+class TransposeWriter {
+ public:
+  TransposeWriter(const Group& group, const Coordinates& coordinates, const TransposeAxes& axes,
+                  const DeviceInfo& device);
+  KernelPlan write();
+
+ private:
+  using Specs = std::vector<tile::Builder::DigitSpec>;
+  struct Space {
+    int64_t id = 0;
+    IntExpr m, n;  // its coordinates
+  };
+
+  void onCpu();
+  void onGpu();
+  Space space(const char* name, const char* m, Specs ofM, const char* n, Specs ofN);
+  void loop(int64_t space, int64_t axis, int64_t digit, const std::function<void()>& body);
+  Lowering::Position position(const TensorView* tensor, const Space& at) const;
+  void storeOutputs(const Space& at, bool alongN);
+  bool streams(const TensorView* output) const;
+  int64_t widest() const;
+
+  // -- CPU
+  struct Corner {  // the first position of a block
+    IntExpr m, n;
+  };
+  int64_t lastSerial(int64_t axis, const Space& of) const;
+  std::vector<int64_t> makeScratch();
+  void readBlock(const std::vector<int64_t>& scratch);
+  void writeBlock(const std::vector<int64_t>& scratch);
+  void prefetchNext(const IntExpr& step, int64_t steps);
+
+  const Group& group_;
+  const Coordinates& c_;
+  const TransposeAxes& axes_;
+  const DeviceInfo& device_;
+  KernelPlan plan_;
+  tile::Builder builder_;
+  Lowering lowering_;
+  IntExpr batch_ = 0;
+  TransposeBlocks blocks_;
+  Space read_, convert_, write_;
+  Corner corner_, next_;  // of the current block, of the one that follows
+};
+
+}  // namespace meshfuse
