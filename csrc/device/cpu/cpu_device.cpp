@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "base/disk_cache.h"
 #include "base/error.h"
@@ -23,7 +25,22 @@ namespace {
 
 constexpr int64_t kPage = 4096;  // each thread's scratch starts on a page of its own
 
-int64_t cacheBytes(int64_t name, int64_t otherwise) {
+// A data cache of the first processor, as the kernel reports it; else what the C library says, which may be the caches of all processors
+// of the socket together.
+int64_t cacheBytes(int64_t level, int64_t name, int64_t otherwise) {
+  for (int64_t index = 0;; index++) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+    int64_t itsLevel = 0;
+    int64_t kibibytes = 0;
+    std::string type;
+    if (!(std::ifstream(folder + "level") >> itsLevel) || !(std::ifstream(folder + "type") >> type) ||
+        !(std::ifstream(folder + "size") >> kibibytes)) {
+      break;
+    }
+    if (itsLevel == level && type != "Instruction" && kibibytes > 0) {
+      return kibibytes << 10;
+    }
+  }
   const int64_t bytes = sysconf(static_cast<int>(name));
   return bytes > 0 ? bytes : otherwise;
 }
@@ -31,9 +48,9 @@ int64_t cacheBytes(int64_t name, int64_t otherwise) {
 DeviceInfo infoOfThisMachine() {
   DeviceInfo d;
   d.target = tile::Target::Cpu;
-  d.l1Bytes = cacheBytes(_SC_LEVEL1_DCACHE_SIZE, d.l1Bytes);
-  d.l2Bytes = cacheBytes(_SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
-  d.lastCacheBytes = cacheBytes(_SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
+  d.l1Bytes = cacheBytes(1, _SC_LEVEL1_DCACHE_SIZE, d.l1Bytes);
+  d.l2Bytes = cacheBytes(2, _SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
+  d.lastCacheBytes = cacheBytes(3, _SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
   d.library = kHasOneDnn ? "oneDNN" : "";
   d.refuseContraction = Contraction::refuse;
   return d;
