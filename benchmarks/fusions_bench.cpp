@@ -98,7 +98,8 @@ double readSeconds(const Tensor& from) {
 
 class Ceiling {
  public:
-  explicit Ceiling(int64_t bytes) : elements_(bytes / kPiece * kPiece / 4), scale_(static_cast<double>(bytes) / (elements_ * 4)) {}
+  explicit Ceiling(int64_t bytes)
+      : elements_(bytes / kPiece * kPiece / 4), scale_(static_cast<double>(bytes) / (elements_ * 4)) {}
   double read() const { return scale_ * readSeconds(from_[0]); }
   double copy() const {
     return scale_ *
@@ -159,20 +160,49 @@ std::vector<Case> transposes() {
       named("transpose_odd", {8191, 4095}),
       named("transpose_unaligned", {8200, 4104}),
       named("transpose_bfloat16", {8192, 4096}, DataType::BFloat16),
-      {"permute_201", {{64, 512, 1024}}, [](const auto& t) { return permute(t[0], {2, 0, 1}); }, 0.80},
-      {"permute_0213", {{8, 1024, 16, 64}}, [](const auto& t) { return permute(t[0], {0, 2, 1, 3}); }, 0.80},
-      {"permute_0231", {{8, 16, 1024, 64}}, [](const auto& t) { return permute(t[0], {0, 1, 3, 2}); }, 0.80},
-      {"channels_last", {{32, 64, 56, 56}}, [](const auto& t) { return permute(t[0], {0, 2, 3, 1}); }, 0.80},
-      {"channels_first", {{32, 56, 56, 64}}, [](const auto& t) { return permute(t[0], {0, 3, 1, 2}); }, 0.80},
+      {"permute_201",
+       {{64, 512, 1024}},
+       [](const auto& t) {
+         return permute(t[0], {2, 0, 1});
+       },
+       0.80},
+      {"permute_0213",
+       {{8, 1024, 16, 64}},
+       [](const auto& t) {
+         return permute(t[0], {0, 2, 1, 3});
+       },
+       0.80},
+      {"permute_0231",
+       {{8, 16, 1024, 64}},
+       [](const auto& t) {
+         return permute(t[0], {0, 1, 3, 2});
+       },
+       0.80},
+      {"channels_last",
+       {{32, 64, 56, 56}},
+       [](const auto& t) {
+         return permute(t[0], {0, 2, 3, 1});
+       },
+       0.80},
+      {"channels_first",
+       {{32, 56, 56, 64}},
+       [](const auto& t) {
+         return permute(t[0], {0, 3, 1, 2});
+       },
+       0.80},
       {"add_transposed",
        {{4096, 4096}, {4096, 4096}},
-       [](const auto& t) { return add(t[0], permute(t[1], {1, 0})); },
+       [](const auto& t) {
+         return add(t[0], permute(t[1], {1, 0}));
+       },
        0.80,
        false,
        1.5},
       {"bias_relu_transposed",
        {{8192, 4096}, {4096}},
-       [](const auto& t) { return permute(relu(add(t[0], t[1])), {1, 0}); },
+       [](const auto& t) {
+         return permute(relu(add(t[0], t[1])), {1, 0});
+       },
        0.80},
   };
 }

@@ -12,8 +12,8 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::array kTemplates = {Template{"transpose", judgeTranspose}, Template{"rows", judgeRows}, Template{"contraction", judgeContraction},
-                                   Template{"routine", judgeRoutine}};
+constexpr std::array kTemplates = {Template{"transpose", judgeTranspose}, Template{"rows", judgeRows},
+                                   Template{"contraction", judgeContraction}, Template{"routine", judgeRoutine}};
 
 constexpr int64_t kLaunchBytesCpu = 1 << 20;
 constexpr int64_t kLaunchMicrosecondsGpu = 5;

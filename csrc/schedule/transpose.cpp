@@ -6,8 +6,8 @@
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
-#include "schedule/eligibility.h"
 #include "schedule/elementwise.h"
+#include "schedule/eligibility.h"
 #include "schedule/extents.h"
 #include "schedule/transpose_writer.h"
 
@@ -77,7 +77,8 @@ Verdict judgeTranspose(const Group& group, const DeviceInfo& device) {
       axes->exchanged.size() > (onCpu ? kMostExchangedCpu : kMostExchangedGpu)) {
     return {};
   }
-  return {std::make_unique<const TransposeJudgement>(group, std::move(*found.coordinates), std::move(*axes), device), {}};
+  return {std::make_unique<const TransposeJudgement>(group, std::move(*found.coordinates), std::move(*axes), device),
+          {}};
 }
 
 }  // namespace meshfuse

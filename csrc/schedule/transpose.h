@@ -26,8 +26,9 @@ struct TransposeBlocks {
   bool prefetches = false;
 };
 
-// Blocks of a CPU for elements of this size.
-[[nodiscard]] TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t elementBytes, const DeviceInfo& device);
+// Blocks of a CPU for elements of these sizes, of the results along m and of the tensors along n.
+[[nodiscard]] TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN,
+                                        const DeviceInfo& device);
 
 struct TransposeJudgement final : Judgement {
   TransposeJudgement(const Group& group, Coordinates coordinates, TransposeAxes axes, const DeviceInfo& device);

@@ -69,8 +69,11 @@ class AxesFinder {
 
  private:
   bool mayLieInTwoOrders() const {
-    const bool permutes = std::ranges::any_of(group_.exprs, [](const Expr* e) { return e->kind() == ExprKind::Permute; });
-    const auto isReordered = [](const auto& layout) { return !std::ranges::is_sorted(layout.second.strides, std::greater<>()); };
+    const bool permutes =
+        std::ranges::any_of(group_.exprs, [](const Expr* e) { return e->kind() == ExprKind::Permute; });
+    const auto isReordered = [](const auto& layout) {
+      return !std::ranges::is_sorted(layout.second.strides, std::greater<>());
+    };
     const bool indexes = std::ranges::any_of(group_.exprs, [](const Expr* e) { return isIndexing(*e); });
     return (permutes || std::ranges::any_of(group_.layouts, isReordered)) && !indexes;
   }
@@ -159,7 +162,8 @@ class AxesFinder {
     std::vector<int64_t> dims = {inner};
     const auto isFixed = [&](int64_t d) {
       const std::string symbol = fmt::format("d{}", d);
-      return computesPositions_ || std::ranges::any_of(conditions_, [&](const IntExpr& e) { return e.contains(symbol); });
+      return computesPositions_ ||
+             std::ranges::any_of(conditions_, [&](const IntExpr& e) { return e.contains(symbol); });
     };
     const auto follows = [&](const Access& a, int64_t outer) {
       const std::optional<int64_t> step = a.steps[dims.front()];

@@ -18,31 +18,38 @@ using tile::ValueId;
 
 namespace {
 
-constexpr int64_t kLineBytes = 64;          // bytes
-constexpr int64_t kRunBytes = 256;     // of m in a block: its results fill whole lines
-constexpr int64_t kBlockColumns = 128;      // of n in a block
-constexpr int64_t kMostAcross = 256;   // positions of either axis, where the other one is short
-constexpr int64_t kEnoughParts = 32;   // more would only start more often
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kRunBytes =
+    256;  // of a block along m and along n: four lines, which neighbour in memory, of each row
+constexpr int64_t kMostAcross = 256;  // positions of one axis, where the other one is short
+constexpr int64_t kEnoughParts = 32;  // more would only start more often
 constexpr int64_t kElementsOfPart = 32768;
 constexpr int64_t kStoredTogether = 8;  // vectors
+constexpr int64_t kWarpRunBytes = 128;  // of a warp in one row
 
 int64_t roundUp(int64_t n, int64_t unit) { return divideUp(n, unit) * unit; }
-int64_t powerAbove(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n)))); }
+int64_t powerAbove(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
+}
 
 }  // namespace
 
-TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t elementBytes, const DeviceInfo& device) {
+TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN,
+                          const DeviceInfo& device) {
   const int64_t m = usualExtent(axes.M);
   const int64_t n = usualExtent(axes.N);
   const int64_t batch = usualExtent(axes.B);
   TransposeBlocks b;
-  b.vector = elementBytes == 8 ? 8 : 16;
-  const int64_t BC = getenv("BC") ? atoi(getenv("BC")) : kBlockColumns, RB = getenv("RB") ? atoi(getenv("RB")) : kRunBytes;
-  const int64_t run = std::clamp<int64_t>(RB / elementBytes, b.vector, BC);
-  b.columns = std::min(BC, roundUp(n, b.vector));
-  b.rows = std::min(std::min(kMostAcross, roundUp(run * BC / b.columns, b.vector)), roundUp(m, b.vector));
-  if (b.rows < run) {  // a short m
-    b.columns = std::min(kMostAcross, roundUp(n, b.vector));
+  b.vector = std::max(bytesAlongM, bytesAlongN) == 8 ? 8 : 16;
+  const int64_t rows = kRunBytes / bytesAlongM;
+  const int64_t columns = kRunBytes / bytesAlongN;
+  const auto grown = [&](int64_t own, int64_t other, int64_t shortened) {
+    return std::max(own, std::min(kMostAcross, own * other / shortened / b.vector * b.vector));
+  };
+  b.columns = std::min(columns, roundUp(n, b.vector));
+  b.rows = std::min(grown(rows, columns, b.columns), roundUp(m, b.vector));
+  if (b.rows < rows) {
+    b.columns = std::min(grown(columns, rows, b.rows), roundUp(n, b.vector));
   }
   const int64_t down = divideUp(m, b.rows);
   const int64_t across = divideUp(n, b.columns);
@@ -50,7 +57,7 @@ TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t elementBytes, const
   const int64_t others = batch * (b.alongM ? 1 : down);  // parts, if each had all blocks along the axis
   const int64_t most = divideUp(b.alongM ? down : across, divideUp(kEnoughParts, others));
   b.inPart = b.alongM ? std::min(most, std::max<int64_t>(1, kElementsOfPart / (b.rows * b.columns))) : most;
-  b.prefetches = batch * m * n > device.l2Bytes / elementBytes;
+  b.prefetches = batch * m * n > device.l2Bytes / bytesAlongN;
   return b;
 }
 
@@ -76,7 +83,8 @@ KernelPlan TransposeWriter::write() {
 
 TransposeWriter::Space TransposeWriter::space(const char* name, const char* m, Specs ofM, const char* n, Specs ofN) {
   Space s;
-  s.id = builder_.space(name, {{m, lowering_.size(axes_.M), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
+  s.id = builder_.space(name,
+                        {{m, lowering_.size(axes_.M), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
   s.m = builder_.coord(s.id, 0);
   s.n = builder_.coord(s.id, 1);
   return s;
@@ -121,7 +129,13 @@ int64_t TransposeWriter::widest() const {
 // Blocks lie in scratch as they are written. Three spaces share the loops over blocks: the block as it is read, turned in registers, and
 // as it is written.
 void TransposeWriter::onCpu() {
-  blocks_ = cpuBlocks(axes_, widest(), device_);
+  const auto widestOf = [](const auto& tensors) {
+    return std::ranges::max(mapped(tensors, [](const TensorView* tv) { return dataTypeSize(tv->dtype()); }));
+  };
+  blocks_ = cpuBlocks(
+      axes_,
+      widestOf(filtered(group_.outputs, [&](const TensorView* tv) { return !contains(axes_.outputsAlongN, tv); })),
+      widestOf(axes_.inputsAlongN), device_);
   const int64_t v = blocks_.vector;
   const auto outer = [&](const IntExpr& extent, int64_t block, bool looped, const char* grid) {
     const int64_t inPart = looped ? blocks_.inPart : 1;
@@ -162,8 +176,8 @@ void TransposeWriter::onCpu() {
   };
   const std::vector<std::string> ofM = symbolsOf(0);
   const std::vector<std::string> ofN = symbolsOf(1);
-  convert_ = space("u", "mu", axis(outerM, ofM[0], {{Level::Serial, rowSteps, ofM.back()}, {Level::Vector, v}}),
-                   "nu", axis(outerN, ofN[0], {{Level::Serial, columnSteps, ofN.back()}, {Level::Repeat, v}}));
+  convert_ = space("u", "mu", axis(outerM, ofM[0], {{Level::Serial, rowSteps, ofM.back()}, {Level::Vector, v}}), "nu",
+                   axis(outerN, ofN[0], {{Level::Serial, columnSteps, ofN.back()}, {Level::Repeat, v}}));
   // n first: the vectors of a run of m are stored one after the other
   write_.id = builder_.space(
       "t", {{"nt", lowering_.size(axes_.N),
@@ -174,9 +188,8 @@ void TransposeWriter::onCpu() {
   write_.m = builder_.coord(write_.id, 1);
   const auto cornerOf = [&](int64_t axis) {
     const std::vector<tile::Digit>& digits = builder_.program().spaces[read_.id].axes[axis].digits;
-    return sumOf(digits | std::views::take(lastSerial(axis, read_)), [&](const tile::Digit& d) {
-      return IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride;
-    });
+    return sumOf(digits | std::views::take(lastSerial(axis, read_)),
+                 [&](const tile::Digit& d) { return IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride; });
   };
   corner_ = {cornerOf(0), cornerOf(1)};
   next_ = {corner_.m + (blocks_.alongM ? blocks_.rows : 0), corner_.n + (blocks_.alongM ? 0 : blocks_.columns)};
@@ -230,8 +243,7 @@ void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
   loop(write_.id, 0, n, [&] {
     loop(write_.id, 1, lastSerial(1, write_), [&] {
       for (int64_t k : indices(axes_.exchanged)) {
-        const ValueId value =
-            builder_.load(scratch[k], {{write_.n - corner_.n}, {write_.m - corner_.m}}, write_.id);
+        const ValueId value = builder_.load(scratch[k], {{write_.n - corner_.n}, {write_.m - corner_.m}}, write_.id);
         lowering_.provide(axes_.exchanged[k], position(axes_.exchanged[k], write_), write_.id, value);
       }
       storeOutputs(write_, false);
@@ -279,7 +291,7 @@ void TransposeWriter::onGpu() {
   builder_.gridDim("p2", parts[1]);
   // The digits of both axes, where accesses lie along the axis `along`.
   const auto digits = [&](int64_t along, int64_t v) {
-    const int64_t lanes = std::min({int64_t{32}, std::max<int64_t>(128 / (v * bytes), 1), sides[along] / v});
+    const int64_t lanes = std::min({int64_t{32}, std::max<int64_t>(kWarpRunBytes / (v * bytes), 1), sides[along] / v});
     const int64_t others = sides[1 - along];
     const int64_t otherLanes = std::min(32 / lanes, others);
     const int64_t warps = std::min(kWarps, others / otherLanes);

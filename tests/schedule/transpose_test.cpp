@@ -111,8 +111,7 @@ TEST_P(Transpose, WithPointwiseNeighbours) {
   runOnce({{70, 90}, {90}}, [](const Tensors& t) { return Tensors{turned(tanh(add(t[0], t[1])))}; });
   runOnce({{70, 90}, {70}}, [](const Tensors& t) { return Tensors{mul(turned(t[0]), t[1])}; });
   runOnce({{70, 90}, {90, 70}}, [](const Tensors& t) { return Tensors{add(exp(turned(t[0])), t[1])}; });
-  runOnce({{70, 90}, {70, 90}, {90, 70}},
-          [](const Tensors& t) { return Tensors{mul(t[2], turned(sub(t[0], t[1])))}; });
+  runOnce({{70, 90}, {70, 90}, {90, 70}}, [](const Tensors& t) { return Tensors{mul(t[2], turned(sub(t[0], t[1])))}; });
   run({{70, 70}}, [](const Tensors& t) { return Tensors{add(t[0], turned(t[0]))}; });
 }
 
@@ -183,7 +182,9 @@ TEST_P(Transpose, LeavesOthersToRows) {
 // What it cannot exchange: values along m that a result along n needs, and data of an index.
 TEST_P(Transpose, RefusesWhatItCannotExchange) {
   EXPECT_EQ(run({{70, 90}, {90, 70}},
-                [](const Tensors& t) { return Tensors{add(t[0], turned(t[1])), add(turned(t[0]), t[1])}; })
+                [](const Tensors& t) {
+                  return Tensors{add(t[0], turned(t[1])), add(turned(t[0]), t[1])};
+                })
                 .plan.kind,
             "pointwise");
 }
@@ -192,7 +193,8 @@ TEST_P(Transpose, RefusesWhatItCannotExchange) {
 TEST_P(Transpose, TilePrograms) {
   const std::string suffix = GetParam() == tile::Target::Cpu ? "cpu" : "gpu";
   const auto expectGolden = [&](const std::string& name, const KernelCheck& c) {
-    const std::string path = std::string(MESHFUSE_SOURCE_DIR) + "/tests/schedule/golden/" + name + "_" + suffix + ".tile";
+    const std::string path =
+        std::string(MESHFUSE_SOURCE_DIR) + "/tests/schedule/golden/" + name + "_" + suffix + ".tile";
     const std::string text = tile::toString(c.plan.program);
     if (std::getenv("MESHFUSE_UPDATE_GOLDEN") != nullptr) {
       std::ofstream(path) << text;

@@ -211,6 +211,8 @@ size_t readResults(const fs::path& path, std::vector<Result>& results) {
       size_t i = 0;
       words >> i >> t.readBytes >> t.writtenBytes >> t.writtenElements >> t.requests >> t.sectors >> t.idealSectors;
       results[begun - 1].tensors.push_back(t);
+    } else if (word == "shared") {
+      words >> results[begun - 1].sharedConflicts;
     } else if (word == "done") {
       size_t i = 0;
       words >> i >> results[i].faultCount >> results[i].milliseconds;

@@ -39,6 +39,8 @@ struct Result {
   std::vector<std::string> faults;  // at most a dozen are described
   int64_t faultCount = 0;
   std::vector<TensorTraffic> tensors;
+  int64_t sharedConflicts =
+      0;  // rounds that warps waited because several words of one bank were asked for; with countSectors
   RefusedIndexRecord refused;  // what the kernel wrote
   Hash128 text;                // of the text that was compiled, whole
   double milliseconds = 0;     // of the run alone

@@ -1,9 +1,13 @@
 // A change of layout: written to shared memory by the digits of one space, read back by those of another.
 //
-//   rows of `inner` elements, `pitch` apart; the pitch is padded by what makes the bank conflicts of both sides fewest
+//   rows of `inner` elements, `pitch` apart, with a gap of `skew` elements after every `group` rows
+//
+// Both are chosen so that the lanes of a warp, when they write and when they read, ask for one word of each bank at a time.
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -36,17 +40,31 @@ int64_t addAxis(Side& side, const Geometry& geometry, int64_t axis) {
   return extent;
 }
 
-// Offset of an element in rows of `inner`, `pitch` apart.
-IntExpr flat(const Side& side, const std::vector<int64_t>& extents, size_t inner, int64_t pitch) {
-  IntExpr offset = side.coordinates[inner];
-  int64_t weight = pitch;
+// Where the rows lie in shared memory.
+struct RowPlaces {
+  int64_t pitch = 0;
+  int64_t group = 1;
+  int64_t skew = 0;
+};
+
+// The number of an element's row: of its position along all axes but the inner one.
+IntExpr rowOf(const Side& side, const std::vector<int64_t>& extents, size_t inner) {
+  IntExpr row = 0;
+  int64_t weight = 1;
   for (size_t a = extents.size(); a-- > 0;) {
     if (a != inner) {
-      offset += side.coordinates[a] * weight;
+      row += side.coordinates[a] * weight;
       weight *= extents[a];
     }
   }
-  return offset;
+  return row;
+}
+
+// Offset of an element.
+IntExpr flat(const Side& side, const std::vector<int64_t>& extents, size_t inner, const RowPlaces& rows) {
+  const IntExpr row = rowOf(side, extents, inner);
+  return side.coordinates[inner] + row * rows.pitch +
+         (rows.skew == 0 ? IntExpr(0) : floorDiv(row, rows.group) * rows.skew);
 }
 
 // The vector size of the side if its vector is along the inner axis, else 1.
@@ -61,22 +79,116 @@ int64_t vectorWidthOf(const Side& side, const Geometry& geometry, size_t inner, 
   return fits && form->rest.divisibleBy(std::min(width, 16 / size)) ? width : 1;
 }
 
-// 128-byte rounds that 32 lanes need to touch their elements, over the fewest that could do.
-double conflictFactor(const IntExpr& offset, const std::vector<DigitInfo>& lanes, int64_t bytes) {
-  std::array<std::set<int64_t>, 32> banks;
-  std::set<int64_t> words;
-  for (int64_t lane = 0; lane < 32; lane++) {
-    int64_t at = offset.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
-      auto d = std::ranges::find(lanes, symbol, &DigitInfo::symbol);
-      return d == lanes.end() ? 0 : lane / d->weight % d->size;
-    });
-    for (int64_t word = at * bytes / 4; word <= (at * bytes + bytes - 1) / 4; word++) {
-      banks[word % 32].insert(word);
-      words.insert(word);
+// The elements that the lanes of a warp ask for at once, for each element of the vector: row, and position in it.
+struct Requests {
+  struct Place {
+    int64_t row, inner;
+  };
+  std::vector<std::array<Place, 32>> ofElement;
+  std::vector<Place> steps;  // of the other digits, by which all lanes move together
+};
+
+Requests requestsOf(const Side& side, const Geometry& geometry, const std::vector<int64_t>& extents, size_t inner) {
+  const std::vector<DigitInfo> lanes = geometry.onLevel(side.space, side.digits, Level::Lane);
+  const std::optional<DigitInfo> vector = geometry.vector(side.space, side.digits);
+  const IntExpr row = rowOf(side, extents, inner);
+  Requests requests;
+  for (int64_t element = 0; element < (vector ? vector->size : 1); element++) {
+    std::array<Requests::Place, 32>& places = requests.ofElement.emplace_back();
+    for (int64_t lane = 0; lane < 32; lane++) {
+      const auto valueOf = [&](std::string_view symbol) -> std::optional<int64_t> {
+        const auto d = std::ranges::find(lanes, symbol, &DigitInfo::symbol);
+        return d != lanes.end() ? lane / d->weight % d->size : vector && symbol == vector->symbol ? element : 0;
+      };
+      places[lane] = {row.evaluate(valueOf), side.coordinates[inner].evaluate(valueOf)};
     }
   }
-  size_t rounds = std::ranges::max(mapped(banks, [](const std::set<int64_t>& bank) { return bank.size(); }));
-  return static_cast<double>(rounds) / (static_cast<double>((words.size() + 31) / 32));
+  for (const DigitInfo& d : geometry.digits(side.space)) {
+    if ((side.digits & d.bit) != 0 && (d.level == Level::Warp || d.level == Level::Repeat) && d.size > 1) {
+      const auto valueOf = [&](std::string_view symbol) -> std::optional<int64_t> {
+        return symbol == d.symbol ? 1 : 0;
+      };
+      requests.steps.push_back({row.evaluate(valueOf), side.coordinates[inner].evaluate(valueOf)});
+    }
+  }
+  return requests;
+}
+
+// How many rounds a warp needs to move `width` elements of each lane, at worst. One round moves one word of each of the 32 banks; lanes
+// move 128 bytes together.
+int64_t roundsOf(const Requests& requests, const RowPlaces& rows, int64_t width, int64_t size) {
+  const int64_t bytes = width * size;
+  const int64_t together = std::min<int64_t>(32, 128 / std::min<int64_t>(bytes, 16));
+  // Where words hold several elements, all lanes may begin at any of those.
+  const int64_t ofWord = std::max<int64_t>(1, 4 / bytes);
+  int64_t step = ofWord;
+  for (const auto& [row, inner] : requests.steps) {
+    step = std::gcd(step, inner + row * rows.pitch);
+  }
+  int64_t most = 0;
+  for (int64_t k = 0; k < std::ssize(requests.ofElement) * (ofWord / step); k += width) {
+    const int64_t element = k % std::ssize(requests.ofElement);
+    const int64_t shift = k / std::ssize(requests.ofElement) * step;
+    int64_t rounds = 0;
+    for (int64_t first = 0; first < 32; first += together) {
+      std::vector<int64_t> words;
+      for (int64_t lane = first; lane < first + together; lane++) {
+        const auto [row, inner] = requests.ofElement[element][lane];
+        const int64_t begin = (shift + inner + row * rows.pitch + row / rows.group * rows.skew) * size;
+        for (int64_t word = begin / 4; word <= (begin + bytes - 1) / 4; word++) {
+          words.push_back(word);
+        }
+      }
+      std::ranges::sort(words);
+      const auto repeated = std::ranges::unique(words);
+      words.erase(repeated.begin(), repeated.end());
+      std::array<int64_t, 32> banks{};
+      for (const int64_t word : words) {
+        banks[word % 32]++;
+      }
+      rounds += std::ranges::max(banks);
+    }
+    most = std::max(most, rounds);
+  }
+  return most;
+}
+
+// Chooses widths and places for the fewest rounds for an element; at equal rounds the widest accesses and the smallest gaps.
+RowPlaces placeRows(Exchange& e, const Requests& writer, const Requests& reader, int64_t inner, int64_t rows,
+                    int64_t size) {
+  constexpr int64_t kGroups[] = {1, 4, 8, 16, 32};
+  constexpr int64_t kMostPadding = 16;
+  RowPlaces best{.pitch = inner};
+  double least = 0;
+  const int64_t widest[] = {e.writeWidth, e.readWidth};
+  for (const auto& [w, r] :
+       {std::pair{widest[0], widest[1]}, {widest[0], int64_t{1}}, {int64_t{1}, widest[1]}, {int64_t{1}, int64_t{1}}}) {
+    // Vectors stay whole: gaps are multiples of both widths.
+    const int64_t unit = std::max(std::min(r, 16 / size), std::min(w, 16 / size));
+    const auto wordsOfLane = [&](int64_t width) { return std::max<int64_t>(1, width * size / 4); };
+    const double ideal = static_cast<double>(wordsOfLane(w)) / static_cast<double>(w) +
+                         static_cast<double>(wordsOfLane(r)) / static_cast<double>(r);
+    for (const int64_t group : kGroups) {
+      for (int64_t skew = group == 1 ? 0 : unit; skew <= (group == 1 || rows <= group ? 0 : kMostPadding);
+           skew += unit) {
+        for (int64_t pad = 0; pad <= (rows > 1 ? kMostPadding : 0); pad += unit) {
+          if (least != 0 && least <= ideal) {
+            break;
+          }
+          const RowPlaces places{inner + pad, group, skew};
+          const double cost = static_cast<double>(roundsOf(writer, places, w, size)) / static_cast<double>(w) +
+                              static_cast<double>(roundsOf(reader, places, r, size)) / static_cast<double>(r);
+          if (least == 0 || cost < least) {
+            least = cost;
+            best = places;
+            e.writeWidth = w;
+            e.readWidth = r;
+          }
+        }
+      }
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -116,27 +228,15 @@ Exchange Emitter::planExchange(ValueId id) const {
       inner = positionIn(axes, d.axis);
     }
   }
-  auto lanesOf = [&](const Side& side) { return geometry_.onLevel(side.space, side.digits, Level::Lane); };
   int64_t size = dataTypeSize(v.dtype);
   e.writeWidth = vectorWidthOf(writer, geometry_, inner, extents[inner], size);
   e.readWidth = vectorWidthOf(reader, geometry_, inner, extents[inner], size);
-  // Vectors stay whole: the padding is a multiple of both widths.
-  int64_t unit = std::max(std::min(e.readWidth, 16 / size), std::min(e.writeWidth, 16 / size));
-  int64_t pitch = extents[inner];
-  double best = 0;
-  for (int64_t pad = 0; pad <= 16 && extents.size() > 1; pad += unit) {
-    int64_t padded = extents[inner] + pad;
-    double cost = conflictFactor(flat(writer, extents, inner, padded), lanesOf(writer), size * e.writeWidth) +
-                  conflictFactor(flat(reader, extents, inner, padded), lanesOf(reader), size * e.readWidth);
-    if (best == 0 || cost < best) {
-      best = cost;
-      pitch = padded;
-    }
-  }
-  e.write = flat(writer, extents, inner, pitch);
-  e.read = flat(reader, extents, inner, pitch);
-  extents[inner] = pitch;
-  e.elements = productOf(extents);
+  const int64_t count = productOf(extents) / extents[inner];
+  const RowPlaces rows = placeRows(e, requestsOf(writer, geometry_, extents, inner),
+                                   requestsOf(reader, geometry_, extents, inner), extents[inner], count, size);
+  e.write = flat(writer, extents, inner, rows);
+  e.read = flat(reader, extents, inner, rows);
+  e.elements = (count - 1) * rows.pitch + (count - 1) / rows.group * rows.skew + extents[inner];
   return e;
 }
 

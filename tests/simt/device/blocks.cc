@@ -333,6 +333,9 @@ void* shared(int offset, int bytes, bool write, int site) {
   if (!sharedFits(offset, bytes, site)) {
     return dummy;
   }
+  if (grid->onShared) {
+    grid->onShared(offset, bytes, write, site);
+  }
   Block& b = own();
   int before = faults;
   for (int i = offset; i < offset + bytes && faults == before; i++) {

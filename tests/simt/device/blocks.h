@@ -19,6 +19,7 @@ struct Grid {
   uint64_t seed = 0;  // of the order of blocks and threads; 0: ascending
   std::function<void(const std::string& fault)> report;
   std::function<void()> afterBlocks;  // after the blocks that ran at once; may be empty
+  std::function<void(int offset, int bytes, bool write, int site)> onShared;  // by the running thread; may be empty
 };
 
 // Returns the number of faults; a dozen of them are reported. The grid ends early after these.

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,6 +44,11 @@ struct Request {
   std::vector<uintptr_t> sectors;
 };
 
+// Of shared memory, in words of four bytes, by phase: a warp moves at most 128 bytes at once, so 8 lanes of 16 bytes each.
+struct SharedRequest {
+  std::array<std::set<int>, 4> words;
+};
+
 struct Launch {
   Grid grid;
   std::vector<uint64_t> slots;
@@ -53,6 +60,8 @@ Launch* launch;
 std::ofstream* out;
 std::vector<std::vector<int>> visits;  // by thread that runs: executions by site, loads and stores apart
 std::unordered_map<uint64_t, Request> requests;
+std::unordered_map<uint64_t, SharedRequest> sharedRequests;
+int64_t sharedConflicts = 0;
 
 }  // namespace
 
@@ -60,16 +69,27 @@ std::unordered_map<uint64_t, Request> requests;
 
 namespace {
 
-void countRequest(const void* at, int bytes, Touch touch, size_t buffer, int site) {
+// Of the access that the running thread makes at a place for the nth time: the same for all threads of a warp.
+uint64_t requestKey(int site, bool write) {
   const int t = runningThread();
   std::vector<int>& own = visits[static_cast<size_t>(t)];
-  size_t slot = static_cast<size_t>(site) * 2 + (touch == Touch::Store ? 1 : 0);
+  size_t slot = static_cast<size_t>(site) * 2 + (write ? 1 : 0);
   if (own.size() <= slot) {
     own.resize(slot + 16);
   }
-  uint64_t key =
-      static_cast<uint64_t>(t / 32) << 48 | static_cast<uint64_t>(slot) << 28 | static_cast<unsigned>(own[slot]++);
-  Request& r = requests[key];
+  return static_cast<uint64_t>(t / 32) << 48 | static_cast<uint64_t>(slot) << 28 | static_cast<unsigned>(own[slot]++);
+}
+
+void countShared(int offset, int bytes, bool write, int site) {
+  SharedRequest& r = sharedRequests[requestKey(site, write)];
+  const int phase = runningThread() % 32 * bytes / 128;
+  for (int word = offset / 4; word <= (offset + bytes - 1) / 4; word++) {
+    r.words[static_cast<size_t>(phase)].insert(word);
+  }
+}
+
+void countRequest(const void* at, int bytes, Touch touch, size_t buffer, int site) {
+  Request& r = requests[requestKey(site, touch == Touch::Store)];
   r.buffer = buffer;
   r.bytes += bytes;
   auto first = reinterpret_cast<uintptr_t>(at) / 32;
@@ -182,6 +202,16 @@ void countSectors() {
     b.ideal += (r.bytes + 31) / 32;
   }
   requests.clear();
+  for (const auto& [key, r] : sharedRequests) {
+    for (const std::set<int>& words : r.words) {
+      std::array<int, 32> banks{};
+      for (int word : words) {
+        banks[static_cast<size_t>(word % 32)]++;
+      }
+      sharedConflicts += std::max(0, *std::max_element(banks.begin(), banks.end()) - 1);
+    }
+  }
+  sharedRequests.clear();
   for (std::vector<int>& own : visits) {
     own.clear();
   }
@@ -194,6 +224,7 @@ int run(Launch& l) {
   if (l.count) {
     visits.resize(static_cast<size_t>(l.grid.threads) * static_cast<size_t>(l.grid.cluster));
     l.grid.afterBlocks = countSectors;
+    l.grid.onShared = countShared;
   }
   return runGrid(l.grid);
 }
@@ -273,6 +304,8 @@ int main(int argc, char** argv) {
               << b.sectors << " " << b.ideal << "\n";
       std::free(b.memory);
     }
+    results << "shared " << sharedConflicts << "\n";
+    sharedConflicts = 0;
     results << "done " << job - 1 << " " << faults << " " << ms << "\n";
     results.flush();
   }

@@ -52,6 +52,25 @@ ScheduledBatch pointwiseFusions() {
   return b;
 }
 
+ScheduledBatch transposeFusions() {
+  ScheduledBatch b;
+  const auto turned = [](const Tensors& t) { return permute(t[0], {1, 0}); };
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{128, 64}, {64, 192}, {65, 127}, {1000, 8}, {9, 700}, {100, 68}}) {
+    for (DataType type : {DataType::Float, DataType::BFloat16, DataType::Double, DataType::Char}) {
+      b.add({shape}, turned, type);
+    }
+  }
+  b.add({{128, 64}}, turned, DataType::Bool);
+  b.add({{4, 64, 40}}, [](const Tensors& t) { return permute(t[0], {2, 0, 1}); });
+  b.add({{2, 24, 10, 11}, {24}}, [](const Tensors& t) { return add(permute(t[0], {0, 2, 3, 1}), t[1]); });
+  b.add({{2, 10, 12, 24}}, [](const Tensors& t) { return castOp(DataType::Half, permute(t[0], {0, 3, 1, 2})); });
+  b.add({{70, 90}, {90, 70}}, [](const Tensors& t) { return mul(exp(permute(t[0], {1, 0})), t[1]); });
+  b.add({{70, 80}}, [](const Tensors& t) { return permute(pad(t[0], {2, 3, 1, 0}, 7.0), {1, 0}); });
+  b.add({{90, 100}}, [](const Tensors& t) { return slice(permute(t[0], {1, 0}), {5, 3}, {96, 83}); });
+  return b;
+}
+
 ScheduledBatch reductionFusions() {
   ScheduledBatch b;
   for (int64_t n : {1, 100, 1500}) {

@@ -20,6 +20,7 @@ struct ScheduledBatch {
 };
 
 [[nodiscard]] ScheduledBatch pointwiseFusions();
+[[nodiscard]] ScheduledBatch transposeFusions();
 [[nodiscard]] ScheduledBatch reductionFusions();
 [[nodiscard]] ScheduledBatch normalizationFusions();
 

@@ -31,7 +31,8 @@ class ScheduledKernel : public testing::TestWithParam<Family> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Family, ScheduledKernel,
-                         testing::Values(Family{"Pointwise", pointwiseFusions}, Family{"Reduction", reductionFusions},
+                         testing::Values(Family{"Pointwise", pointwiseFusions}, Family{"Transpose", transposeFusions},
+                                         Family{"Reduction", reductionFusions},
                                          Family{"Normalization", normalizationFusions}),
                          [](const auto& p) { return p.param.name; });
 

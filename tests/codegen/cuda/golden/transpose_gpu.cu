@@ -31,14 +31,14 @@ extern "C" __global__ void __launch_bounds__(128) transpose_bf16(const __grid_co
   for (int m_r = 0; m_r < 16; ++m_r) {
     #pragma unroll
     for (int n_v = 0; n_v < 2; ++n_v) {
-      sharedStore<u16>(kTile0 + (m_r*4 + m_w + n_l*132 + n_v*66)*2, (u16)(bitsAt(x0, m_r*2 + n_v)), 2);
+      sharedStore<u16>(kTile0 + (((n_l*2 + n_v) / 4)*2 + m_r*4 + m_w + n_l*160 + n_v*80)*2, (u16)(bitsAt(x0, m_r*2 + n_v)), 2);
     }
   }
   barrier(3);
   u32 t1[16];
   #pragma unroll
   for (int nt_r = 0; nt_r < 16; ++nt_r) {
-    sharedLoadVector<2, u16>(t1 + (nt_r*2) / 2, kTile0 + (mt_l*2 + nt_r*264 + nt_w*66)*2, 4);
+    sharedLoadVector<2, u16>(t1 + (nt_r*2) / 2, kTile0 + (mt_l*2 + nt_r*322 + nt_w*80)*2, 4);
   }
   u16* p_1 = Y + (M*nt_w + M*pn*64 + mt_l*2 + pm*64);
   #pragma unroll
