@@ -261,10 +261,15 @@ void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
     if (!c_.index.contains(in->id())) {
       continue;  // a window of it is read
     }
-    const int64_t lines = divideUp(blocks_.columns * dataTypeSize(in->dtype()), kLineBytes);
+    const int64_t size = dataTypeSize(in->dtype());
+    const int64_t lines = divideUp(blocks_.columns * size, kLineBytes);
+    // A row that begins within a line ends one line later. Along n its first line is also the last one of the block before.
+    const bool isAligned = axes_.divisorAlongN * size % kLineBytes == 0;
+    const int64_t first = isAligned || blocks_.alongM ? 0 : kLineBytes / size;
     for (int64_t k = 0; k < rows; k++) {
-      const std::vector<IntExpr> dims = axes_.dims(c_, next_.m + step * rows + k, next_.n, batch_);
-      builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
+      const std::vector<IntExpr> dims = axes_.dims(c_, next_.m + step * rows + k, next_.n + first, batch_);
+      builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims),
+                        isAligned || !blocks_.alongM ? lines : lines + 1);
     }
   }
 }
