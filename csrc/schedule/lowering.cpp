@@ -70,11 +70,15 @@ SymbolFacts factsOf(const IntExpr& expr, std::string_view symbol) {
 Lowering::Lowering(const Group& group, tile::Builder& builder, KernelPlan& plan)
     : group_(group), builder_(builder), plan_(plan), scopes_(1) {}
 
-void Lowering::declareTensors() {
+void Lowering::declareTensors(const TensorView* flat) {
   auto declare = [&](const TensorView* tv, tile::Memory memory, const std::string& name) {
     tile::TensorParam param{.name = name, .dtype = tv->dtype(), .memory = memory, .extents = {}, .strides = {}};
     param.extents = mapped(tv->shape(), [&](const IntExpr& e) { return size(e); });
-    if (auto layout = group_.layouts.find(tv->id()); layout != group_.layouts.end()) {
+    if (tv == flat) {
+      param.alignment = 64;
+      param.extents = {product(param.extents)};
+      param.strides = {1};
+    } else if (auto layout = group_.layouts.find(tv->id()); layout != group_.layouts.end()) {
       param.alignment = layout->second.alignment;
       param.strides.assign(layout->second.strides.begin(), layout->second.strides.end());
     } else {
@@ -137,8 +141,13 @@ void Lowering::readFrom(const TensorView* tensor, const Position& position, int6
   stored_[tensor->id()] = {position, param, std::move(place)};
 }
 
+void Lowering::loadWithin(std::vector<Pred> where) {
+  fills_ = !where.empty();
+  guard_ = std::move(where);
+}
+
 void Lowering::provide(const TensorView* tensor, const Position& position, int64_t space, ValueId value) {
-  scopes_.back()[describe(tensor, position, {}) + fmt::format("@{}", space)] = value;
+  scopes_.back()[describe(tensor, position, guard_) + fmt::format("@{}", space)] = value;
 }
 
 void Lowering::stopReading(const TensorView* tensor) { stored_.erase(tensor->id()); }
@@ -166,7 +175,8 @@ ValueId Lowering::at(const TensorView* tensor, const Position& position, int64_t
 }
 
 ValueId Lowering::load(const TensorView* tensor, const Position& position, int64_t space, ValueId fill) {
-  return builder_.load(tensorParam(tensor), position, space, {.where = guard_, .fill = fill});
+  const ValueId otherwise = fill == kNone && fills_ ? builder_.constant(tensor->dtype(), 0, space) : fill;
+  return builder_.load(tensorParam(tensor), position, space, {.where = guard_, .fill = otherwise});
 }
 
 void Lowering::store(const TensorView* tensor, const Position& position, ValueId value, tile::Cache cache) {

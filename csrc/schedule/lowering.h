@@ -21,8 +21,9 @@ class Lowering {
 
   using Position = std::vector<tile::Index>;  // one for each stored dim
 
-  // Declares the tensor parameters: inputs in order, then outputs (an aliased output is its input's parameter, InOut).
-  void declareTensors();
+  // Declares the tensor parameters: inputs in order, then outputs (an aliased output is its input's parameter, InOut). The output `flat`,
+  // if given, is contiguous and has one dim.
+  void declareTensors(const TensorView* flat = nullptr);
   // The program's name for an extent or offset: constants stay, symbols of the fusion become size parameters.
   IntExpr size(const IntExpr& expr);
 
@@ -35,6 +36,8 @@ class Lowering {
   // From now on value() of the tensor at `position` is a load of `param` at `place`, where the scheduler stored the tensor. At other
   // positions (which a slice or pad reads) the tensor is computed.
   void readFrom(const TensorView* tensor, const Position& position, int64_t param, Position place);
+  // From now on loads outside of `where` give 0.
+  void loadWithin(std::vector<tile::Pred> where);
   // value() of the tensor at `position` in `space` is this value, within the current scope.
   void provide(const TensorView* tensor, const Position& position, int64_t space, tile::ValueId value);
   // From now on the tensor is computed again at each use.
@@ -82,6 +85,7 @@ class Lowering {
   std::map<std::string, IntExpr> sizes_;
   std::vector<Scope> scopes_;
   std::vector<tile::Pred> guard_;  // the positions at which the current value is needed
+  bool fills_ = false;             // loads outside of `guard_` give 0
 };
 
 }  // namespace meshfuse

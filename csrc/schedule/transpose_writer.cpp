@@ -10,6 +10,7 @@
 #include "ir/fusion.h"
 #include "schedule/axes.h"
 #include "schedule/extents.h"
+#include "schedule/row_major.h"
 
 namespace meshfuse {
 
@@ -72,7 +73,6 @@ TransposeWriter::TransposeWriter(const Group& group, const Coordinates& coordina
   if (!axes.B.isConst(1)) {
     batch_ = builder_.gridDim("p0", axes.B);
   }
-  lowering_.declareTensors();
 }
 
 KernelPlan TransposeWriter::write() {
@@ -81,10 +81,11 @@ KernelPlan TransposeWriter::write() {
   return std::move(plan_);
 }
 
-TransposeWriter::Space TransposeWriter::space(const char* name, const char* m, Specs ofM, const char* n, Specs ofN) {
+TransposeWriter::Space TransposeWriter::space(const char* name, const char* m, const IntExpr& rows, Specs ofM,
+                                              const char* n, Specs ofN) {
   Space s;
   s.id = builder_.space(name,
-                        {{m, lowering_.size(axes_.M), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
+                        {{m, lowering_.size(rows), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
   s.m = builder_.coord(s.id, 0);
   s.n = builder_.coord(s.id, 1);
   return s;
@@ -136,6 +137,12 @@ void TransposeWriter::onCpu() {
       axes_,
       widestOf(filtered(group_.outputs, [&](const TensorView* tv) { return !contains(axes_.outputsAlongN, tv); })),
       widestOf(axes_.inputsAlongN), device_);
+  unaligned_ = unalignedOutput();
+  if (unaligned_ != nullptr) {
+    lead_ = kLineBytes / dataTypeSize(unaligned_->dtype());
+    blocks_.rows = 2 * blocks_.rows - lead_;  // few rows are read twice
+  }
+  lowering_.declareTensors(unaligned_);
   const int64_t v = blocks_.vector;
   const auto outer = [&](const IntExpr& extent, int64_t block, bool looped, const char* grid) {
     const int64_t inPart = looped ? blocks_.inPart : 1;
@@ -150,7 +157,7 @@ void TransposeWriter::onCpu() {
     }
     return specs;
   };
-  const Specs outerM = outer(axes_.M, blocks_.rows, blocks_.alongM, "p1");
+  const Specs outerM = outer(lead_ == 0 ? axes_.M : axes_.M + lead_ - 1, blocks_.rows, blocks_.alongM, "p1");
   const Specs outerN = outer(axes_.N, blocks_.columns, !blocks_.alongM, "p2");
   // The loop over blocks is that of the space that is made first, where a symbol is given.
   const auto axis = [](Specs outer, const std::string& loop, const Specs& inner) {
@@ -161,9 +168,13 @@ void TransposeWriter::onCpu() {
     return outer;
   };
   const int64_t rowSteps = blocks_.rows / v;
+  const int64_t readSteps = (blocks_.rows + lead_) / v;
   const int64_t columnSteps = blocks_.columns / v;
   const int64_t together = std::clamp<int64_t>(kStoredTogether / rowSteps, 1, 4);
-  read_ = space("s", "m", axis(outerM, "", {{Level::Serial, rowSteps}, {Level::Repeat, v}}), "n",
+  // With a lead the rows of a block are numbered from its first row.
+  const IntExpr readRows = lead_ == 0 ? axes_.M : IntExpr(blocks_.rows + lead_);
+  const Specs outerRead = lead_ == 0 ? outerM : Specs();
+  read_ = space("s", "m", readRows, axis(outerRead, "", {{Level::Serial, readSteps}, {Level::Repeat, v}}), "n",
                 axis(outerN, "", {{Level::Serial, columnSteps}, {Level::Vector, v}}));
   const auto symbolsOf = [&](int64_t axis) {
     std::vector<std::string> symbols;
@@ -176,13 +187,14 @@ void TransposeWriter::onCpu() {
   };
   const std::vector<std::string> ofM = symbolsOf(0);
   const std::vector<std::string> ofN = symbolsOf(1);
-  convert_ = space("u", "mu", axis(outerM, ofM[0], {{Level::Serial, rowSteps, ofM.back()}, {Level::Vector, v}}), "nu",
+  convert_ = space("u", "mu", readRows,
+                   axis(outerRead, ofM[0], {{Level::Serial, readSteps, ofM.back()}, {Level::Vector, v}}), "nu",
                    axis(outerN, ofN[0], {{Level::Serial, columnSteps, ofN.back()}, {Level::Repeat, v}}));
   // n first: the vectors of a run of m are stored one after the other
   write_.id = builder_.space(
       "t", {{"nt", lowering_.size(axes_.N),
              axis(outerN, ofN[0], {{Level::Serial, blocks_.columns / together}, {Level::Repeat, together}})},
-            {"mt", lowering_.size(axes_.M),
+            {"mt", lead_ == 0 ? lowering_.size(axes_.M) : outerM[0].size * blocks_.rows,
              axis(outerM, ofM[0], {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
   write_.n = builder_.coord(write_.id, 0);
   write_.m = builder_.coord(write_.id, 1);
@@ -192,15 +204,64 @@ void TransposeWriter::onCpu() {
                  [&](const tile::Digit& d) { return IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride; });
   };
   corner_ = {cornerOf(0), cornerOf(1)};
+  if (lead_ > 0) {
+    corner_.m = IntExpr::symbol("p1", factsBelow(outerM[0].size)) * blocks_.rows - lead_;
+    read_.m += corner_.m;
+    convert_.m += corner_.m;
+    write_.m = write_.m - mod(offsetInOutput(write_.n), lead_);
+  }
   next_ = {corner_.m + (blocks_.alongM ? blocks_.rows : 0), corner_.n + (blocks_.alongM ? 0 : blocks_.columns)};
   const std::vector<int64_t> scratch = makeScratch();
   const int64_t looped = blocks_.alongM ? 0 : 1;
   const auto& digits = builder_.program().spaces[read_.id].axes[looped].digits;
   const int64_t blockDigit = digits[0].level == Level::Part ? 1 : 0;
   loop(read_.id, looped, blockDigit, [&] {
+    if (lead_ > 0) {
+      lowering_.loadWithin({{-1, read_.m}, {read_.m, axes_.M}});
+    }
     readBlock(scratch);
-    writeBlock(scratch);
+    lowering_.loadWithin({});
+    lead_ == 0 ? writeBlock(scratch) : writeLines(scratch);
   });
+}
+
+// Streaming stores need whole lines. If rows of the only result begin within lines, it is written by lines, which begin up to a line
+// before the block. Where it is small, or its blocks do not follow one another along n, this costs more than it saves.
+const TensorView* TransposeWriter::unalignedOutput() const {
+  const TensorView* out = group_.outputs[0];
+  const int64_t size = dataTypeSize(out->dtype());
+  const bool isAlone = group_.outputs.size() == 1 && group_.aliases.empty() && !group_.layouts.contains(out->id());
+  const bool isUnaligned = axes_.divisorAlongM * size % kLineBytes != 0;
+  const bool isLong = axes_.M.isConst() && axes_.M.constValue() >= 4 * blocks_.rows && !blocks_.alongM &&
+                      usualExtent(axes_.N) >= 4 * blocks_.columns;
+  return isAlone && isUnaligned && isLong && streams(out) ? out : nullptr;
+}
+
+// The first element of a row, the positions of the result that have m = 0.
+IntExpr TransposeWriter::offsetInOutput(const IntExpr& n) const {
+  const std::vector<IntExpr> strides = rowMajorStrides(unaligned_->shape());
+  const Lowering::Position at = positionOf(c_, unaligned_, axes_.dims(c_, 0, n, batch_));
+  return sumOf(indices(at), [&](int64_t d) { return at[d].expr * strides[d]; });
+}
+
+// Only the lines at the ends of rows have conditions: in the others no lane is masked.
+void TransposeWriter::writeLines(const std::vector<int64_t>& scratch) {
+  const IntExpr part = divideExactly(corner_.m + lead_, blocks_.rows).value();
+  const IntExpr end = (part + 1) * blocks_.rows;
+  const IntExpr line = builder_.coord(write_.id, 1);
+  const IntExpr phase = line - write_.m;
+  const std::vector<tile::Pred> inRow = {{phase - 1, line}, {line, axes_.M + phase}};
+  const auto inLines = [&](std::vector<tile::Pred> parts, std::vector<tile::Pred> where) {
+    builder_.when(std::move(parts), [&] {
+      ends_ = std::move(where);
+      lowering_.loadWithin(ends_);
+      writeBlock(scratch);
+      lowering_.loadWithin({});
+    });
+  };
+  inLines({{0, part}, {end, axes_.M + 1}}, {});
+  inLines({{part, 1}}, inRow);
+  inLines({{axes_.M, end}}, inRow);
 }
 
 // One block for each exchanged tensor. Its lines are padded: lines a power of two apart would fall into few sets of the cache.
@@ -210,8 +271,8 @@ std::vector<int64_t> TransposeWriter::makeScratch() {
     return builder_.tensor({.name = fmt::format("e{}", k),
                             .dtype = type,
                             .memory = tile::Memory::Scratch,
-                            .extents = {blocks_.columns, blocks_.rows},
-                            .strides = {blocks_.rows + kLineBytes / dataTypeSize(type), 1},
+                            .extents = {blocks_.columns, blocks_.rows + lead_},
+                            .strides = {blocks_.rows + lead_ + kLineBytes / dataTypeSize(type), 1},
                             .alignment = kLineBytes});
   });
 }
@@ -246,7 +307,13 @@ void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
         const ValueId value = builder_.load(scratch[k], {{write_.n - corner_.n}, {write_.m - corner_.m}}, write_.id);
         lowering_.provide(axes_.exchanged[k], position(axes_.exchanged[k], write_), write_.id, value);
       }
-      storeOutputs(write_, false);
+      if (lead_ == 0) {
+        storeOutputs(write_, false);
+      } else {
+        const IntExpr line = floorDiv(offsetInOutput(write_.n), lead_) * lead_ + builder_.coord(write_.id, 1);
+        const ValueId value = lowering_.value(unaligned_, position(unaligned_, write_), write_.id);
+        builder_.store(lowering_.tensorParam(unaligned_), {{line}}, value, {.where = ends_, .cache = tile::Cache::Once});
+      }
     });
     if (blocks_.prefetches) {
       prefetchNext(IntExpr::symbol(step.symbol, factsBelow(step.size)), step.size.constValue());
@@ -256,7 +323,7 @@ void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
 
 // A share of the next block for each step of the writing: memory is then busy in both directions all the time.
 void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
-  const int64_t rows = divideUp(blocks_.rows, steps);
+  const int64_t rows = divideUp(blocks_.rows + lead_, steps);
   for (const TensorView* in : axes_.inputsAlongN) {
     if (!c_.index.contains(in->id())) {
       continue;  // a window of it is read
@@ -278,6 +345,7 @@ void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
 
 // Each warp reads, and writes, whole lines of 128 bytes of several rows.
 void TransposeWriter::onGpu() {
+  lowering_.declareTensors();
   constexpr int64_t kSide = 64;
   constexpr int64_t kLeastSide = 8;
   constexpr int64_t kWarps = 8;
@@ -319,8 +387,8 @@ void TransposeWriter::onGpu() {
   };
   const std::vector<Specs> reading = digits(1, vectorOf(axes_.N, axes_.divisorAlongN));
   const std::vector<Specs> writing = digits(0, vectorOf(axes_.M, axes_.divisorAlongM));
-  read_ = space("s", "m", reading[0], "n", reading[1]);
-  write_ = space("t", "mt", writing[0], "nt", writing[1]);
+  read_ = space("s", "m", axes_.M, reading[0], "n", reading[1]);
+  write_ = space("t", "mt", axes_.M, writing[0], "nt", writing[1]);
   for (const TensorView* tensor : axes_.exchanged) {
     const ValueId value = lowering_.value(tensor, position(tensor, read_), read_.id);
     lowering_.provide(tensor, position(tensor, write_), write_.id, builder_.convert(value, write_.id));

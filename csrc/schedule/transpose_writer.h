@@ -25,12 +25,14 @@ class TransposeWriter {
 
   void onCpu();
   void onGpu();
-  Space space(const char* name, const char* m, Specs ofM, const char* n, Specs ofN);
+  Space space(const char* name, const char* m, const IntExpr& rows, Specs ofM, const char* n, Specs ofN);
   void loop(int64_t space, int64_t axis, int64_t digit, const std::function<void()>& body);
   Lowering::Position position(const TensorView* tensor, const Space& at) const;
   void storeOutputs(const Space& at, bool alongN);
   bool streams(const TensorView* output) const;
   int64_t widest() const;
+  IntExpr offsetInOutput(const IntExpr& n) const;
+  const TensorView* unalignedOutput() const;
 
   // -- CPU
   struct Corner {  // the first position of a block
@@ -41,6 +43,8 @@ class TransposeWriter {
   void readBlock(const std::vector<int64_t>& scratch);
   void writeBlock(const std::vector<int64_t>& scratch);
   void prefetchNext(const IntExpr& step, int64_t steps);
+  void writeLines(const std::vector<int64_t>& scratch);
+  void storeLine(bool isInside);
 
   const Group& group_;
   const Coordinates& c_;
@@ -52,6 +56,9 @@ class TransposeWriter {
   IntExpr batch_ = 0;
   TransposeBlocks blocks_;
   Space read_, convert_, write_;
+  const TensorView* unaligned_ = nullptr;  // CPU: the output whose rows begin within lines
+  int64_t lead_ = 0;                       // the rows before a block that it also reads, for the lines that begin there
+  std::vector<tile::Pred> ends_;           // conditions of the lines that reach beyond the ends of rows
   Corner corner_, next_;  // of the current block, of the one that follows
 };
 
