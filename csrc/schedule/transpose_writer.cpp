@@ -84,8 +84,8 @@ KernelPlan TransposeWriter::write() {
 TransposeWriter::Space TransposeWriter::space(const char* name, const char* m, const IntExpr& rows, Specs ofM,
                                               const char* n, Specs ofN) {
   Space s;
-  s.id = builder_.space(name,
-                        {{m, lowering_.size(rows), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
+  s.id =
+      builder_.space(name, {{m, lowering_.size(rows), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
   s.m = builder_.coord(s.id, 0);
   s.n = builder_.coord(s.id, 1);
   return s;
@@ -127,9 +127,24 @@ int64_t TransposeWriter::widest() const {
 
 // -- CPU --------------------------------------------------------------------------------------------------------------
 
-// Blocks lie in scratch as they are written. Three spaces share the loops over blocks: the block as it is read, turned in registers, and
-// as it is written.
 void TransposeWriter::onCpu() {
+  chooseBlocks();
+  lowering_.declareTensors(unaligned_);
+  makeSpaces();
+  const std::vector<int64_t> scratch = makeScratch();
+  const int64_t looped = blocks_.alongM ? 0 : 1;
+  const std::vector<tile::Digit>& digits = builder_.program().spaces[read_.id].axes[looped].digits;
+  loop(read_.id, looped, digits[0].level == Level::Part ? 1 : 0, [&] {
+    if (lead_ > 0) {
+      lowering_.loadWithin({{-1, read_.m}, {read_.m, axes_.M}});
+    }
+    readBlock(scratch);
+    lowering_.loadWithin({});
+    lead_ == 0 ? writeBlock(scratch) : writeLines(scratch);
+  });
+}
+
+void TransposeWriter::chooseBlocks() {
   const auto widestOf = [](const auto& tensors) {
     return std::ranges::max(mapped(tensors, [](const TensorView* tv) { return dataTypeSize(tv->dtype()); }));
   };
@@ -142,60 +157,49 @@ void TransposeWriter::onCpu() {
     lead_ = kLineBytes / dataTypeSize(unaligned_->dtype());
     blocks_.rows = 2 * blocks_.rows - lead_;  // few rows are read twice
   }
-  lowering_.declareTensors(unaligned_);
-  const int64_t v = blocks_.vector;
-  const auto outer = [&](const IntExpr& extent, int64_t block, bool looped, const char* grid) {
-    const int64_t inPart = looped ? blocks_.inPart : 1;
-    const IntExpr parts = ceilDiv(extent, block * inPart);
-    Specs specs;
-    if (!parts.isConst(1)) {
-      builder_.gridDim(grid, parts);
-      specs.push_back({Level::Part, parts, grid});
-    }
-    if (looped) {
-      specs.push_back({Level::Serial, inPart});
-    }
-    return specs;
-  };
-  const Specs outerM = outer(lead_ == 0 ? axes_.M : axes_.M + lead_ - 1, blocks_.rows, blocks_.alongM, "p1");
-  const Specs outerN = outer(axes_.N, blocks_.columns, !blocks_.alongM, "p2");
-  // The loop over blocks is that of the space that is made first, where a symbol is given.
-  const auto axis = [](Specs outer, const std::string& loop, const Specs& inner) {
-    if (!outer.empty() && outer.back().level == Level::Serial) {
-      outer.back().grid = loop;
-    }
+}
+
+// The digits of an axis outside of a block: a part, and the loop over the blocks of a part.
+TransposeWriter::Specs TransposeWriter::outerDigits(const IntExpr& extent, int64_t block, bool isLooped,
+                                                    const char* grid) {
+  const int64_t inPart = isLooped ? blocks_.inPart : 1;
+  const IntExpr parts = ceilDiv(extent, block * inPart);
+  Specs specs;
+  if (!parts.isConst(1)) {
+    builder_.gridDim(grid, parts);
+    specs.push_back({Level::Part, parts, grid});
+  }
+  if (isLooped) {
+    specs.push_back({Level::Serial, inPart, "block"});
+  }
+  return specs;
+}
+
+// Three spaces share the loop over blocks: a block as it is read, turned in registers, and as it is written. Blocks lie in scratch as they
+// are written.
+void TransposeWriter::makeSpaces() {
+  const Specs outerM = outerDigits(lead_ == 0 ? axes_.M : axes_.M + lead_ - 1, blocks_.rows, blocks_.alongM, "p1");
+  const Specs outerN = outerDigits(axes_.N, blocks_.columns, !blocks_.alongM, "p2");
+  const auto within = [](Specs outer, const Specs& inner) {
     append(outer, inner);
     return outer;
   };
+  const int64_t v = blocks_.vector;
   const int64_t rowSteps = blocks_.rows / v;
-  const int64_t readSteps = (blocks_.rows + lead_) / v;
-  const int64_t columnSteps = blocks_.columns / v;
   const int64_t together = std::clamp<int64_t>(kStoredTogether / rowSteps, 1, 4);
+  const Specs stepM = {{Level::Serial, (blocks_.rows + lead_) / v, "ms"}};
+  const Specs stepN = within(outerN, {{Level::Serial, blocks_.columns / v, "ns"}});
   // With a lead the rows of a block are numbered from its first row.
   const IntExpr readRows = lead_ == 0 ? axes_.M : IntExpr(blocks_.rows + lead_);
-  const Specs outerRead = lead_ == 0 ? outerM : Specs();
-  read_ = space("s", "m", readRows, axis(outerRead, "", {{Level::Serial, readSteps}, {Level::Repeat, v}}), "n",
-                axis(outerN, "", {{Level::Serial, columnSteps}, {Level::Vector, v}}));
-  const auto symbolsOf = [&](int64_t axis) {
-    std::vector<std::string> symbols;
-    for (const tile::Digit& d : builder_.program().spaces[read_.id].axes[axis].digits) {
-      if (d.level == Level::Serial) {
-        symbols.push_back(d.symbol);
-      }
-    }
-    return symbols;
-  };
-  const std::vector<std::string> ofM = symbolsOf(0);
-  const std::vector<std::string> ofN = symbolsOf(1);
-  convert_ = space("u", "mu", readRows,
-                   axis(outerRead, ofM[0], {{Level::Serial, readSteps, ofM.back()}, {Level::Vector, v}}), "nu",
-                   axis(outerN, ofN[0], {{Level::Serial, columnSteps, ofN.back()}, {Level::Repeat, v}}));
+  const Specs readM = lead_ == 0 ? within(outerM, stepM) : stepM;
+  read_ = space("s", "m", readRows, within(readM, {{Level::Repeat, v}}), "n", within(stepN, {{Level::Vector, v}}));
+  convert_ = space("u", "mu", readRows, within(readM, {{Level::Vector, v}}), "nu", within(stepN, {{Level::Repeat, v}}));
   // n first: the vectors of a run of m are stored one after the other
-  write_.id = builder_.space(
-      "t", {{"nt", lowering_.size(axes_.N),
-             axis(outerN, ofN[0], {{Level::Serial, blocks_.columns / together}, {Level::Repeat, together}})},
-            {"mt", lead_ == 0 ? lowering_.size(axes_.M) : outerM[0].size * blocks_.rows,
-             axis(outerM, ofM[0], {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
+  write_.id =
+      builder_.space("t", {{"nt", lowering_.size(axes_.N),
+                            within(outerN, {{Level::Serial, blocks_.columns / together}, {Level::Repeat, together}})},
+                           {"mt", lead_ == 0 ? lowering_.size(axes_.M) : outerM[0].size * blocks_.rows,
+                            within(outerM, {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
   write_.n = builder_.coord(write_.id, 0);
   write_.m = builder_.coord(write_.id, 1);
   const auto cornerOf = [&](int64_t axis) {
@@ -211,18 +215,6 @@ void TransposeWriter::onCpu() {
     write_.m = write_.m - mod(offsetInOutput(write_.n), lead_);
   }
   next_ = {corner_.m + (blocks_.alongM ? blocks_.rows : 0), corner_.n + (blocks_.alongM ? 0 : blocks_.columns)};
-  const std::vector<int64_t> scratch = makeScratch();
-  const int64_t looped = blocks_.alongM ? 0 : 1;
-  const auto& digits = builder_.program().spaces[read_.id].axes[looped].digits;
-  const int64_t blockDigit = digits[0].level == Level::Part ? 1 : 0;
-  loop(read_.id, looped, blockDigit, [&] {
-    if (lead_ > 0) {
-      lowering_.loadWithin({{-1, read_.m}, {read_.m, axes_.M}});
-    }
-    readBlock(scratch);
-    lowering_.loadWithin({});
-    lead_ == 0 ? writeBlock(scratch) : writeLines(scratch);
-  });
 }
 
 // Streaming stores need whole lines. If rows of the only result begin within lines, it is written by lines, which begin up to a line
@@ -312,7 +304,8 @@ void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
       } else {
         const IntExpr line = floorDiv(offsetInOutput(write_.n), lead_) * lead_ + builder_.coord(write_.id, 1);
         const ValueId value = lowering_.value(unaligned_, position(unaligned_, write_), write_.id);
-        builder_.store(lowering_.tensorParam(unaligned_), {{line}}, value, {.where = ends_, .cache = tile::Cache::Once});
+        builder_.store(lowering_.tensorParam(unaligned_), {{line}}, value,
+                       {.where = ends_, .cache = tile::Cache::Once});
       }
     });
     if (blocks_.prefetches) {

@@ -31,13 +31,16 @@ class TransposeWriter {
   void storeOutputs(const Space& at, bool alongN);
   bool streams(const TensorView* output) const;
   int64_t widest() const;
-  IntExpr offsetInOutput(const IntExpr& n) const;
-  const TensorView* unalignedOutput() const;
 
   // -- CPU
   struct Corner {  // the first position of a block
     IntExpr m, n;
   };
+  void chooseBlocks();
+  const TensorView* unalignedOutput() const;
+  IntExpr offsetInOutput(const IntExpr& n) const;
+  Specs outerDigits(const IntExpr& extent, int64_t block, bool isLooped, const char* grid);
+  void makeSpaces();
   int64_t lastSerial(int64_t axis, const Space& of) const;
   std::vector<int64_t> makeScratch();
   void readBlock(const std::vector<int64_t>& scratch);
@@ -59,7 +62,7 @@ class TransposeWriter {
   const TensorView* unaligned_ = nullptr;  // CPU: the output whose rows begin within lines
   int64_t lead_ = 0;                       // the rows before a block that it also reads, for the lines that begin there
   std::vector<tile::Pred> ends_;           // conditions of the lines that reach beyond the ends of rows
-  Corner corner_, next_;  // of the current block, of the one that follows
+  Corner corner_, next_;                   // of the current block, of the one that follows
 };
 
 }  // namespace meshfuse

@@ -55,8 +55,9 @@ TEST(Transpose, LargeMatrices) {
   for (const auto& [m, n] : {std::pair{int64_t{2112}, int64_t{1024}}, {2047, 1031}, {70000, 33}}) {
     expectEqual({randomTensor({m, n}, DataType::Float, 1)}, turned);
   }
-  expectEqual({randomTensor({16, 304, 480}, DataType::Float, 1)},
-              [](const Tensors& t) { return permute(t[0], {2, 0, 1}); });
+  expectEqual({randomTensor({16, 304, 480}, DataType::Float, 1)}, [](const Tensors& t) {
+    return permute(t[0], {2, 0, 1});
+  });
 }
 
 TEST(Transpose, OfStridedTensors) {
@@ -71,10 +72,14 @@ TEST(Transpose, OfStridedTensors) {
 TEST(Transpose, WithNeighbours) {
   const Tensor x = randomTensor({200, 300}, DataType::Float, 1);
   const Tensor y = randomTensor({300, 200}, DataType::Float, 2);
-  expectEqual({x, y}, [](const Tensors& t) { return castOp(DataType::BFloat16, add(permute(neg(t[0]), {1, 0}), t[1])); });
+  expectEqual({x, y}, [](const Tensors& t) {
+    return castOp(DataType::BFloat16, add(permute(neg(t[0]), {1, 0}), t[1]));
+  });
   expectEqual({x}, [](const Tensors& t) { return permute(pad(t[0], {2, 3, 1, 0}, 7.0), {1, 0}); });
   expectEqual({x}, [](const Tensors& t) { return slice(permute(t[0], {1, 0}), {5, 3}, {296, 183}); });
-  expectEqual({randomTensor({2, 48, 13, 11}, DataType::Float, 3)}, [](const Tensors& t) { return permute(t[0], {0, 2, 3, 1}); });
+  expectEqual({randomTensor({2, 48, 13, 11}, DataType::Float, 3)}, [](const Tensors& t) {
+    return permute(t[0], {0, 2, 3, 1});
+  });
 }
 
 }  // namespace

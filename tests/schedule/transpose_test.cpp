@@ -31,7 +31,8 @@ class Transpose : public ::testing::TestWithParam<tile::Target> {
   static DeviceInfo device() { return GetParam() == tile::Target::Cpu ? DeviceInfo{} : DeviceInfo::hopper(); }
 
   // `build` over contiguous inputs of these shapes, as one kernel.
-  static KernelCheck run(const std::vector<Shape>& shapes, const BuildAll& build, DataType type = DataType::Float) {
+  static KernelCheck run(const std::vector<Shape>& shapes, const BuildAll& build, DataType type = DataType::Float,
+                         const DeviceInfo& device = Transpose::device()) {
     Fusion fusion;
     FusionGuard guard(&fusion);
     Tensors ins;
@@ -44,7 +45,7 @@ class Transpose : public ::testing::TestWithParam<tile::Target> {
     for (TensorView* out : build(ins)) {
       fusion.addOutput(out);
     }
-    KernelCheck result = checkKernel(fusion, device(), arguments);
+    KernelCheck result = checkKernel(fusion, device, arguments);
     EXPECT_EQ(result.difference, "");
     return result;
   }
@@ -101,7 +102,7 @@ TEST_P(Transpose, Permutes) {
   runOnce({{2, 10, 11, 24}}, [](const Tensors& t) { return Tensors{permute(t[0], {0, 3, 1, 2})}; });
 }
 
-// The dims that lie one behind the other in all tensors are one axis: 2 x 3 blocks, not 8.
+// The dims that follow one another in the memory of all tensors are one axis: 2 x 3 blocks, not 8.
 TEST_P(Transpose, NeighboursAreOneAxis) {
   const KernelCheck c = runOnce({{8, 16, 256}}, [](const Tensors& t) { return Tensors{permute(t[0], {2, 0, 1})}; });
   EXPECT_NE(tile::toString(c.plan.program).find("m < 128 = "), std::string::npos) << tile::toString(c.plan.program);
@@ -167,6 +168,30 @@ TEST_P(Transpose, StridedTensors) {
   }
 }
 
+// A result that is stored past the caches is written by whole lines, which begin before a block: in all but the first and the last
+// lines of a row no lane is masked.
+TEST_P(Transpose, RowsThatBeginWithinLines) {
+  const bool onCpu = GetParam() == tile::Target::Cpu;  // a GPU writes by sectors
+  DeviceInfo small = device();
+  small.lastCacheBytes = 64 << 10;
+  const auto check = [&](const std::vector<Shape>& shapes, const BuildAll& build, DataType type = DataType::Float) {
+    const KernelCheck c = run(shapes, build, type, small);
+    const tile::Traffic& written = c.traffic.tensors[shapes.size()];
+    EXPECT_EQ(c.plan.program.tensors[shapes.size()].extents.size() == 1, onCpu) << tile::toString(c.plan.program);
+    EXPECT_EQ(written.writtenBytes, written.distinctWrittenBytes);
+  };
+  for (const Shape& shape : {Shape{257, 300}, {700, 256}, {600, 321}, {447, 259}}) {
+    check({shape}, onlyTurned);
+  }
+  check({{520, 530}}, onlyTurned, DataType::BFloat16);
+  check({{300, 150}}, onlyTurned, DataType::Double);
+  check({{1100, 1030}}, onlyTurned, DataType::Char);
+  check({{2, 301, 270}}, [](const Tensors& t) { return Tensors{permute(t[0], {0, 2, 1})}; });
+  check({{7, 61, 259}}, [](const Tensors& t) { return Tensors{permute(t[0], {2, 0, 1})}; });
+  check({{301, 270}, {270, 301}, {301}},
+        [](const Tensors& t) { return Tensors{mul(add(turned(exp(t[0])), t[1]), t[2])}; });
+}
+
 TEST_P(Transpose, LeavesOthersToRows) {
   const auto kindOf = [](const std::vector<Shape>& shapes, const BuildAll& build) {
     return std::string(run(shapes, build).plan.kind);
@@ -208,6 +233,11 @@ TEST_P(Transpose, TilePrograms) {
   };
   expectGolden("transpose", run({{256, 512}}, onlyTurned));
   expectGolden("transpose_odd", run({{257, 255}}, onlyTurned));
+  if (GetParam() == tile::Target::Cpu) {
+    DeviceInfo small;
+    small.lastCacheBytes = 64 << 10;
+    expectGolden("transpose_lines", run({{301, 270}}, onlyTurned, DataType::Float, small));
+  }
   expectGolden("channels_last", run({{2, 24, 10, 11}, {24}}, [](const Tensors& t) {
                  return Tensors{castOp(DataType::BFloat16, add(permute(t[0], {0, 2, 3, 1}), t[1]))};
                }));
