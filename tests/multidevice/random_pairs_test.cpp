@@ -4,6 +4,7 @@
 #include "exec/fusion_executor_cache.h"
 #include "interpret/interpret.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/device_of_rank.h"
 #include "multidevice/scenario.h"
 #include "multidevice/sharding/planner.h"
 #include "multidevice/sharding/random_pair.h"
@@ -108,12 +109,12 @@ class RandomPairs : public ScenarioTest {
     std::unique_ptr<Fusion> program = move.program();
     const Tensor whole = wholeNumbers(move.inputShape());
     const std::vector<Tensor> expected = interpret(*program, {whole});
-    const Tensor mine = shardTensor(whole, program->inputs()[0]->asTensor(), comm.rank());
+    const std::vector<Argument> mine = shardsOfRank(*program, {whole}, comm);
     FusionExecutorCache cache(std::move(program), {.communicator = &comm, .verify = Verify::Always});
-    const std::vector<Tensor> got = cache.runFusionWithInputs({mine});
+    const std::vector<Tensor> got = cache.runFusionWithInputs(mine);
     const TensorView* y = cache.planned()->outputs()[0]->asTensor();
     const Tensor part = shardTensor(expected[0], y, comm.rank()).contiguous();
-    const Tensor result = got[0].contiguous();
+    const Tensor result = got[0].to(DeviceId::cpu()).contiguous();
     ASSERT_TRUE(std::ranges::equal(result.sizes(), part.sizes()));
     const auto* a = static_cast<const float*>(result.data());
     const auto* b = static_cast<const float*>(part.data());

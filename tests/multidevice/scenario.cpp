@@ -10,6 +10,7 @@
 #include "exec/fusion_executor_cache.h"
 #include "host/program.h"
 #include "interpret/bounds.h"
+#include "multidevice/device_of_rank.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "ops/tensors.h"
@@ -123,12 +124,7 @@ void runAsRank(Communicator& comm, const Scenario& scenario) {
     scenario.build(*fusion);
   }
   std::vector<BoundedTensor> whole = interpretWithBounds(*fusion, scenario.inputs, {.partials = comm.size()});
-  std::vector<Argument> local;
-  for (size_t i = 0; i < scenario.inputs.size(); i++) {
-    const Tensor* t = std::get_if<Tensor>(&scenario.inputs[i]);
-    local.push_back(t == nullptr ? scenario.inputs[i]
-                                 : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
-  }
+  const std::vector<Argument> local = shardsOfRank(*fusion, scenario.inputs, comm);
   FusionExecutorCache cache(std::move(fusion),
                             {.communicator = &comm, .passes = scenario.passes, .verify = Verify::Always});
   for (int call = 0; call < 2; call++) {

@@ -6,6 +6,7 @@
 #include "host/program.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/device_of_rank.h"
 #include "multidevice/scenario.h"
 #include "multidevice/scenario_parts.h"
 
@@ -141,13 +142,7 @@ class ShardedWeights : public ScenarioTest {
     std::mutex mutex;
     runOnRanks(ranks, [&](Communicator& comm) {
       FusionExecutorCache cache(symbolic, {.communicator = &comm});
-      std::vector<Argument> local;
-      const std::vector<Argument> whole = stack.inputs(isBackward);
-      for (size_t i = 0; i < whole.size(); i++) {
-        const TensorView* in = cache.fusion().inputs()[i]->asTensor();
-        local.emplace_back(shardTensor(std::get<Tensor>(whole[i]), in, comm.rank()));
-      }
-      (void)cache.runFusionWithInputs(local);
+      (void)cache.runFusionWithInputs(shardsOfRank(cache.fusion(), stack.inputs(isBackward), comm));
       if (comm.rank() == 0 || launched()) {
         const std::lock_guard lock(mutex);
         peak = {cache.costs(), cache.hostProgram()->peakBytes};

@@ -8,6 +8,7 @@
 #include "inputs.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/device_of_rank.h"
 #include "multidevice/multidevice_test.h"
 #include "multidevice/scenario.h"
 #include "preseg_passes/propagate_shardings.h"
@@ -159,11 +160,7 @@ class Symbolic : public MultiDeviceTest {
         interpretWithBounds(symbolic->written(), program.inputs, {.partials = ranks});
     auto body = [&](Communicator& comm) {
       FusionExecutorCache cache(*symbolic, {.communicator = &comm, .verify = Verify::Always, .meshSizes = sizes});
-      std::vector<Argument> local;
-      for (size_t i = 0; i < program.inputs.size(); i++) {
-        local.emplace_back(
-            shardTensor(std::get<Tensor>(program.inputs[i]), cache.fusion().inputs()[i]->asTensor(), comm.rank()));
-      }
+      const std::vector<Argument> local = shardsOfRank(cache.fusion(), program.inputs, comm);
       int64_t received = 0;
       for (int call = 0; call < 2; call++) {
         comm.resetCounters();
@@ -207,11 +204,7 @@ class Symbolic : public MultiDeviceTest {
     SymbolicCosts costs;
     runLoopback(ranks, [&](Communicator& comm) {
       FusionExecutorCache cache(*symbolic, {.communicator = &comm, .meshSizes = sizes});
-      std::vector<Argument> local;
-      for (size_t i = 0; i < program.inputs.size(); i++) {
-        local.emplace_back(
-            shardTensor(std::get<Tensor>(program.inputs[i]), cache.fusion().inputs()[i]->asTensor(), comm.rank()));
-      }
+      const std::vector<Argument> local = shardsOfRank(cache.fusion(), program.inputs, comm);
       (void)cache.runFusionWithInputs(local);
       if (comm.rank() == 0) {
         costs = cache.costs();

@@ -11,6 +11,7 @@
 #include "host/program.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/device_of_rank.h"
 #include "multidevice/scenario_parts.h"
 #include "multidevice/transport/loopback/loopback.h"
 
@@ -32,12 +33,7 @@ void runRank(Communicator& comm, const Uneven& program) {
     program.build(*fusion);
   }
   const std::vector<BoundedTensor> whole = interpretWithBounds(*fusion, program.inputs, {.partials = comm.size()});
-  std::vector<Argument> local;
-  for (size_t i = 0; i < program.inputs.size(); i++) {
-    const Tensor* t = std::get_if<Tensor>(&program.inputs[i]);
-    local.push_back(t == nullptr ? program.inputs[i]
-                                 : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
-  }
+  const std::vector<Argument> local = shardsOfRank(*fusion, program.inputs, comm);
   FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
   for (int64_t call = 0; call < 2; call++) {
     comm.resetCounters();

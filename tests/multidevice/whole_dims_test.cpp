@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "exec/symbolic_program.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/device_of_rank.h"
 #include "multidevice/scenario_parts.h"
 #include "multidevice/sharding/relation.h"
 
@@ -101,10 +102,7 @@ TEST_F(WholeDims, OfAnAxisWithoutASize) {
     const Tensor x = random({n, 6}, 1);
     const Tensor y = random({n, 6}, 2);
     FusionExecutorCache cache(program, {.communicator = &comm, .verify = Verify::Always});
-    std::vector<Argument> local;
-    for (size_t i = 0; i < 2; i++) {
-      local.emplace_back(shardTensor(i == 0 ? x : y, cache.fusion().inputs()[i]->asTensor(), comm.rank()));
-    }
+    const std::vector<Argument> local = shardsOfRank(cache.fusion(), {x, y}, comm);
     EXPECT_EQ(cache.runFusionWithInputs(local)[0].sizes()[0], 1);
     EXPECT_TRUE(cache.commSteps().empty()) << cache.planText();
   });

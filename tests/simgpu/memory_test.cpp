@@ -1,7 +1,9 @@
 // Memory of the simulated GPU: right programs, and for each wrong use of memory a program that is reported.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "simgpu/simulated.h"
@@ -36,6 +38,26 @@ TEST(SimulatedMemory, TheHostCannotTouchDeviceMemory) {
         std::_Exit(0);
       },
       "");
+}
+
+TEST(SimulatedMemory, OutlivesTheThreadsThatUseIt) {
+  EXPECT_EXIT(
+      {
+        const std::vector<char> x(kBytes, 7);
+        DevicePointer a = 0;
+        std::thread([&] {
+          Simulated gpu;
+          a = gpu.allocate(kBytes);
+          gpu.expect(gpu.copyToDevice(a, x.data(), kBytes), "cuMemcpyHtoD");
+        }).join();
+        Simulated gpu;
+        std::vector<char> z(kBytes);
+        gpu.expect(gpu.copyToHost(z.data(), a, kBytes), "cuMemcpyDtoH");
+        require(z == x, "the bytes are those of the first thread");
+        gpu.expect(gpu.memoryFree(a), "cuMemFree");
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(SimulatedMemory, APoolCountsWhatIsUsed) {

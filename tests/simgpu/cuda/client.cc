@@ -27,6 +27,7 @@ namespace {
 struct Process {
   pid_t pid = 0;
   std::string socket;
+  int connection = -1;  // open until the process ends: the threads that use a GPU may all end before
   int pinned = -1;  // descriptor
   uint64_t pinnedBase = 0;
   std::map<uint64_t, size_t> allocations;              // of pinned memory
@@ -144,11 +145,11 @@ void receiveAll(int socket, char* at, size_t bytes) {
   }
 }
 
-ReplyWithBytes receiveReply(const Request& request) {
+ReplyWithBytes receiveReply(int socket, const Request& request) {
   ReplyWithBytes r;
-  receiveAll(connection.socket, reinterpret_cast<char*>(&r.reply), sizeof r.reply);
+  receiveAll(socket, reinterpret_cast<char*>(&r.reply), sizeof r.reply);
   r.bytes.resize(r.reply.payload);
-  receiveAll(connection.socket, r.bytes.data(), r.bytes.size());
+  receiveAll(socket, r.bytes.data(), r.bytes.size());
   if (r.reply.status == kReport) {
     endProgram(request.name, r.bytes);
   }
@@ -181,41 +182,49 @@ void mapDevices() {
   }
 }
 
-void connectProcess() {
-  const bool isNew = process.pid != getpid();
-  int joined = -1;
-  if (isNew) {
-    const bool isFirst = process.pid == 0;
-    process = Process{};
-    process.pid = getpid();
-    joined = joinJob(process.socket);
-    process.pinned = memfd_create("simulated pinned memory", MFD_CLOEXEC);
-    if (ftruncate(process.pinned, kPinnedStride) != 0) {
-      endProgram("cuInit", "there is no memory for pinned memory");
-    }
-    if (isFirst) {
-      mapDevices();
-    }
-  }
-  if (connection.socket >= 0) {  // it is the parent's, whose end the engine could not see otherwise
-    close(connection.socket);
-  }
-  connection.pid = getpid();
-  connection.socket = isNew ? joined : connectTo(process.socket);
-  if (connection.socket < 0) {
+// Says on a connection to which process it belongs; returns the number of the process.
+uint64_t greet(int socket) {
+  if (socket < 0) {
     endProgram("cuInit", "the engine is gone");
   }
   Request hello{.call = Call::Hello, .a = static_cast<uint64_t>(getpid()), .name = "cuInit"};
-  sendWithDescriptor(connection.socket, hello, process.pinned);
-  const Reply reply = receiveReply(hello).reply;
-  if (isNew) {
-    process.pinnedBase = kPinnedBase + reply.value * kPinnedStride;
-    void* const at = reinterpret_cast<void*>(process.pinnedBase);
-    if (mmap(at, kPinnedStride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, process.pinned, 0) ==
-        MAP_FAILED) {
-      endProgram("cuInit", "the addresses of pinned memory are taken");
-    }
+  sendWithDescriptor(socket, hello, process.pinned);
+  return receiveReply(socket, hello).reply.value;
+}
+
+void startProcess() {
+  const bool isFirst = process.pid == 0;
+  if (process.connection >= 0) {  // it is the parent's, whose end the engine could not see otherwise
+    close(process.connection);
   }
+  process = Process{};
+  process.pid = getpid();
+  process.connection = joinJob(process.socket);
+  process.pinned = memfd_create("simulated pinned memory", MFD_CLOEXEC);
+  if (ftruncate(process.pinned, kPinnedStride) != 0) {
+    endProgram("cuInit", "there is no memory for pinned memory");
+  }
+  if (isFirst) {
+    mapDevices();
+  }
+  process.pinnedBase = kPinnedBase + greet(process.connection) * kPinnedStride;
+  void* const at = reinterpret_cast<void*>(process.pinnedBase);
+  if (mmap(at, kPinnedStride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, process.pinned, 0) ==
+      MAP_FAILED) {
+    endProgram("cuInit", "the addresses of pinned memory are taken");
+  }
+}
+
+void connectThread() {
+  if (process.pid != getpid()) {
+    startProcess();
+  }
+  if (connection.socket >= 0) {  // the parent's
+    close(connection.socket);
+  }
+  connection.pid = getpid();
+  connection.socket = connectTo(process.socket);
+  greet(connection.socket);
 }
 
 }  // namespace
@@ -236,13 +245,13 @@ bool reachesDevice(Call call) {
 ReplyWithBytes exchange(Request& request, std::string_view payload) {
   if (connection.pid != getpid()) {
     const std::lock_guard lock(mutex);
-    connectProcess();
+    connectThread();
   }
   request.payload = payload.size();
   request.findsItLost = reachesDevice(request.call) && isToFail("lost") ? 1 : 0;
   sendAll(connection.socket, reinterpret_cast<const char*>(&request), sizeof request);
   sendAll(connection.socket, payload.data(), payload.size());
-  return receiveReply(request);
+  return receiveReply(connection.socket, request);
 }
 
 }  // namespace
