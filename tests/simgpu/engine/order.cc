@@ -6,19 +6,37 @@
 namespace simgpu {
 
 void Clock::join(const Clock& other) {
-  for (const auto& [stream, number] : other.numbers_) {
-    know(stream, number);
+  std::vector<std::pair<uint64_t, uint64_t>> both;
+  both.reserve(numbers_.size() + other.numbers_.size());
+  std::ranges::merge(numbers_, other.numbers_, std::back_inserter(both));
+  // of two entries of a stream the second has the larger number
+  size_t kept = 0;
+  for (const auto& entry : both) {
+    if (kept > 0 && both[kept - 1].first == entry.first) {
+      kept--;
+    }
+    both[kept++] = entry;
   }
+  both.resize(kept);
+  numbers_ = std::move(both);
 }
 
 void Clock::know(uint64_t stream, uint64_t number) {
-  uint64_t& own = numbers_[stream];
-  own = std::max(own, number);
+  const auto it = std::ranges::lower_bound(numbers_, stream, {}, &std::pair<uint64_t, uint64_t>::first);
+  if (it == numbers_.end() || it->first != stream) {
+    numbers_.emplace(it, stream, number);
+  } else {
+    it->second = std::max(it->second, number);
+  }
 }
 
 bool Clock::knows(uint64_t stream, uint64_t number) const {
-  const auto it = numbers_.find(stream);
-  return it != numbers_.end() && it->second >= number;
+  const auto it = std::ranges::lower_bound(numbers_, stream, {}, &std::pair<uint64_t, uint64_t>::first);
+  return it != numbers_.end() && it->first == stream && it->second >= number;
+}
+
+void Clock::forget(const std::set<uint64_t>& streams) {
+  std::erase_if(numbers_, [&](const auto& entry) { return streams.contains(entry.first); });
 }
 
 bool Operation::isBefore(const Operation& other) const {
@@ -42,6 +60,18 @@ void Accesses::forget(uint64_t begin, uint64_t end) {
   cut(begin);
   cut(end);
   bytes_.erase(bytes_.lower_bound(begin), bytes_.lower_bound(end));
+}
+
+void Accesses::forget(const std::set<uint64_t>& streams) {
+  const auto isForgotten = [&](const auto& operation) { return operation && streams.contains(operation->stream); };
+  for (auto it = bytes_.begin(); it != bytes_.end();) {
+    Bytes& bytes = it->second;
+    if (isForgotten(bytes.writer)) {
+      bytes.writer.reset();
+    }
+    std::erase_if(bytes.readers, isForgotten);
+    it = bytes.writer == nullptr && bytes.readers.empty() ? bytes_.erase(it) : std::next(it);
+  }
 }
 
 std::shared_ptr<const Operation> Accesses::touch(uint64_t begin, uint64_t end, bool writes,

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace simgpu {
@@ -16,9 +18,10 @@ class Clock {
   void know(uint64_t stream, uint64_t number);
   void forget(uint64_t stream) { numbers_.erase(stream); }
   bool knows(uint64_t stream, uint64_t number) const;
+  void forget(const std::set<uint64_t>& streams);
 
  private:
-  std::map<uint64_t, uint64_t> numbers_;
+  std::vector<std::pair<uint64_t, uint64_t>> numbers_;  // by stream
 };
 
 // An operation on a stream, numbered from 1 in the order of the stream. Its clocks are known when it runs.
@@ -43,6 +46,8 @@ class Accesses {
 
   // Nobody has touched these bytes: they are a new allocation. The driver orders it after the free of the one before.
   void forget(uint64_t begin, uint64_t end);
+  // All that comes is ordered after the operations of these streams.
+  void forget(const std::set<uint64_t>& streams);
 
  private:
   struct Bytes {

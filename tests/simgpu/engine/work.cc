@@ -154,6 +154,7 @@ int32_t Devices::loadFunction(const std::string& name, const std::string& text, 
 }
 
 int32_t Devices::createStream(uint32_t device, uint64_t process, uint64_t& stream) {
+  forgetEndedStreams();
   stream = ++lastHandle_;
   streams_[stream].device = device;
   streams_[stream].process = process;
@@ -170,6 +171,40 @@ int32_t Devices::destroyStream(uint64_t stream) {
   }
   it->second.isDestroyed = true;  // its work goes on
   return kSuccess;
+}
+
+// The operations of a stream touch the memory of its process only, so they are compared with what this process enqueues. That is ordered
+// after all that the host knew when it was enqueued.
+void Devices::forgetEndedStreams() {
+  constexpr size_t kWorthwhile = 64;
+  if (ended_.size() <= mostEnded_ + kWorthwhile) {
+    return;
+  }
+  const auto isKnownToAll = [&](const Ended& e) {
+    const auto isKnown = [&](const Queued& q) { return e.number == 0 || q.host.knows(e.stream, e.number); };
+    const bool isKnownToHost = e.number == 0 || hosts_[e.process].knows(e.stream, e.number);
+    return isKnownToHost && std::ranges::all_of(streams_, [&](const auto& entry) {
+             return entry.second.process != e.process || std::ranges::all_of(entry.second.queue, isKnown);
+           });
+  };
+  std::set<uint64_t> known;
+  for (const Ended& e : ended_) {
+    if (isKnownToAll(e)) {
+      known.insert(e.stream);
+    }
+  }
+  std::erase_if(ended_, [&](const Ended& e) { return known.contains(e.stream); });
+  mostEnded_ = ended_.size();
+  accesses_.forget(known);
+  for (auto& [process, host] : hosts_) {
+    host.forget(known);
+  }
+  for (auto& [id, s] : streams_) {
+    s.clock.forget(known);
+    for (Queued& q : s.queue) {
+      q.host.forget(known);
+    }
+  }
 }
 
 uint64_t Devices::createEvent(uint32_t device) {
@@ -243,7 +278,12 @@ bool Devices::step(std::optional<Time>& next) {
   for (auto it = streams_.begin(); it != streams_.end();) {
     Stream& s = it->second;
     if (s.queue.empty()) {
-      it = s.isDestroyed ? streams_.erase(it) : std::next(it);
+      if (s.isDestroyed) {
+        ended_.push_back({.stream = it->first, .process = s.process, .number = s.enqueued});
+        it = streams_.erase(it);
+      } else {
+        ++it;
+      }
       continue;
     }
     const std::optional<Time> due = failureOf(s.process, s.device) == kSuccess ? nextOf(s) : std::nullopt;

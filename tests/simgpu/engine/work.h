@@ -149,6 +149,8 @@ class Devices {
   std::shared_ptr<Operation> append(uint64_t stream, uint64_t process, const std::string& name, Work work,
                                     const Mark& awaited);
   std::chrono::microseconds delay();
+  // Drops what is kept of streams that have ended, where all that comes is ordered after them.
+  void forgetEndedStreams();
   // When the next operation of a stream may go on; nothing if it waits for another stream.
   std::optional<Time> nextOf(const Stream& stream) const;
   void begin(Stream& stream, Queued& next);
@@ -194,6 +196,13 @@ class Devices {
   Options options_;
   std::vector<std::unique_ptr<Memory>> memories_;
   std::map<uint64_t, Stream> streams_;
+  struct Ended {
+    uint64_t stream = 0;
+    uint64_t process = 0;
+    uint64_t number = 0;  // of its last operation
+  };
+  std::vector<Ended> ended_;
+  size_t mostEnded_ = 0;  // so many that it is worthwhile to look at them
   std::map<uint64_t, Event> events_;
   std::set<std::pair<uint64_t, uint32_t>> failedContexts_;  // process, device
   std::set<uint32_t> lost_;                                 // devices
