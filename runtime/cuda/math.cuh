@@ -62,8 +62,6 @@ __device__ __forceinline__ float coarseDiv(float a, float b) {
   asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
-//@ coarse_sigmoid coarse_tanh
-__device__ __forceinline__ float coarseSigmoid(float a) { return 0.5f * coarseTanh(0.5f * a) + 0.5f; }
 //@ coarse_inverse device
 // For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the
 // ends of the range.
@@ -75,4 +73,10 @@ __device__ __forceinline__ float coarseInverse(float scaled) {
   float r;
   asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(scaled));
   return r;
+}
+//@ coarse_sigmoid coarse_exp coarse_inverse
+// Not by tanh: near 0 the sigmoid of a negative number would be a difference of two numbers near 1.
+__device__ __forceinline__ float coarseSigmoid(float a) {
+  const float e = coarseExp(-fabsf(a));
+  return (a >= 0.f ? 1.f : e) * coarseInverse(1.f + e);
 }

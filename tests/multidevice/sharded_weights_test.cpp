@@ -195,7 +195,9 @@ TEST_F(ShardedWeights, NoRankHoldsMoreThanItsPartsAndTwoLayers) {
     for (const int ranks : counts) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", isBackward ? "backward" : "forward", ranks));
       const Peak peak = peakOf(stack, isBackward, ranks);
-      EXPECT_EQ(peak.costs.constants, std::vector<std::string>{});
+      for (const std::string& constant : peak.costs.constants) {
+        EXPECT_TRUE(ranksHaveGpus() && constant.starts_with("a workspace of ")) << constant;  // of matrix products
+      }
       EXPECT_EQ(peak.costs.peakMemoryAt({{"dp", ranks}}), peak.bytes) << peak.costs.peakMemory.toString();
       EXPECT_LE(peak.bytes, full / ranks + 2 * stack.layerBytes()) << peak.costs.peakMemory.toString();
       for (const int64_t n : {2, 4, 8}) {

@@ -65,6 +65,30 @@ int execute(const std::vector<std::string>& words, const fs::path& log) {
   return status;
 }
 
+// A folder with the compiled prelude, for sources that begin with it; its name holds the hash of what it is made of.
+fs::path compiledPrelude(const std::vector<std::string>& compiler, const fs::path& folder) {
+  std::string made;
+  for (const std::string& word : compiler) {
+    made += word + "\n";
+  }
+  for (const char* const header : {"prelude.h", "engine.h"}) {
+    made += readFile(fs::path(kPrelude) / header);
+  }
+  const fs::path own = folder / ("prelude_" + hashOf(made));
+  if (!fs::exists(own)) {
+    const fs::path part = own.string() + "." + std::to_string(getpid());
+    fs::create_directories(part);
+    std::ofstream(part / "prelude.h") << "#include \"" << kPrelude << "/prelude.h\"\n";
+    std::vector<std::string> words = compiler;
+    words.insert(words.end(), {"-x", "c++-header", part / "prelude.h", "-o", part / "prelude.h.gch"});
+    execute(words, part / "log");  // sources include the header itself where this fails
+    std::error_code anotherProcessWasFirst;
+    fs::rename(part, own, anotherProcessWasFirst);
+    fs::remove_all(part);
+  }
+  return own;
+}
+
 // -- a launch ---------------------------------------------------------------------------------------------------------
 
 // The launch that this process runs; see runKernel.
@@ -199,9 +223,10 @@ std::pair<Kernel, std::string> compileKernel(const std::string& name, const std:
   if (!fs::exists(library)) {
     const std::string part = library.string() + "." + std::to_string(getpid());
     std::ofstream(part + ".cc") << source;
-    const int status = execute({"g++", "-std=c++20", "-w", "-g0", "-O0", "-ffp-contract=off", "-pipe", "-shared",
-                                "-fPIC", "-I", kPrelude, part + ".cc", "-o", part},
-                               part + ".log");
+    std::vector<std::string> words = {"g++", "-std=c++20", "-w", "-g0", "-O0", "-ffp-contract=off", "-pipe", "-fPIC"};
+    const std::string prelude = compiledPrelude(words, folder);
+    words.insert(words.end(), {"-shared", "-I", prelude, part + ".cc", "-o", part});
+    const int status = execute(words, part + ".log");
     const std::string log = readFile(part + ".log");
     fs::remove(part + ".cc");
     fs::remove(part + ".log");
