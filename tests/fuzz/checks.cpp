@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 
 #include "exec/fusion_executor_cache.h"
+#include "exec/local_device.h"
 #include "host/program.h"
 #include "ir/text.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -124,7 +126,8 @@ std::optional<Failure> checkOneRank(const Program& program, const Reference& ref
   });
 }
 
-std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify, Observed* observed) {
+std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify, Observed* observed,
+                                  std::string_view device) {
   std::mutex mutex;
   std::optional<Failure> first;
   std::optional<Failure> thrown = guarded("ranks", [&]() -> std::optional<Failure> {
@@ -136,12 +139,13 @@ std::optional<Failure> checkRanks(const Program& program, const Reference& refer
           FusionExecutorCache cache(
               program.fusion->clone(),
               {.communicator = &comm, .threads = 1, .verify = verify ? Verify::Always : Verify::Off});
+          const DeviceId own = localDevice(device, comm);
           std::vector<Argument> local;
           for (size_t i = 0; i < program.inputs.size(); i++) {
             const Tensor* t = std::get_if<Tensor>(&program.inputs[i]);
             const Val* in = program.fusion->inputs()[i];
             local.push_back(t == nullptr ? program.inputs[i]
-                                         : Argument(shardTensor(*t, in->asTensor(), comm.rank()).clone()));
+                                         : Argument(shardTensor(*t, in->asTensor(), comm.rank()).clone().to(own)));
           }
           std::vector<Tensor> got = cache.runFusionWithInputs(local);
           std::shared_ptr<const Fusion> planned = cache.planned();
@@ -188,18 +192,33 @@ std::optional<Failure> checkProgram(const Program& program, bool verify, Observe
   return program.ranks > 1 ? checkRanks(program, reference, verify, observed) : std::nullopt;
 }
 
-std::optional<Failure> checkInChild(const Program& program, bool verify) {
+namespace {
+
+std::string contentsOf(FILE* file) {
+  std::string text;
+  std::rewind(file);
+  for (int c = 0; (c = std::fgetc(file)) != EOF;) {
+    text += static_cast<char>(c);
+  }
+  std::fclose(file);
+  return text;
+}
+
+// Runs a check in a process of its own, which has so many seconds.
+std::optional<Failure> inChild(unsigned seconds, const std::function<std::optional<Failure>()>& body) {
   int ends[2];
-  if (pipe(ends) != 0) {
-    return Failure{"child", "no pipe"};
+  FILE* const errors = std::tmpfile();
+  if (pipe(ends) != 0 || errors == nullptr) {
+    return Failure{"child", "no pipe or no temporary file"};
   }
   pid_t child = fork();
   if (child == 0) {
     for (int s : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGILL}) {
       ::signal(s, SIG_DFL);
     }
-    alarm(60);
-    std::optional<Failure> f = checkProgram(program, verify);
+    dup2(fileno(errors), STDERR_FILENO);
+    alarm(seconds);
+    std::optional<Failure> f = body();
     std::string text = f ? f->stage + "\n" + f->message : "";
     for (size_t at = 0; at < text.size();) {
       ssize_t n = write(ends[1], text.data() + at, text.size() - at);
@@ -219,15 +238,31 @@ std::optional<Failure> checkInChild(const Program& program, bool verify) {
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
+  const std::string said = contentsOf(errors);
   if (WIFSIGNALED(status)) {
-    return Failure{"crash",
-                   WTERMSIG(status) == SIGALRM ? "no end within 60 s" : fmt::format("signal {}", WTERMSIG(status))};
+    return Failure{"crash", WTERMSIG(status) == SIGALRM ? fmt::format("no end within {} s", seconds)
+                                                        : fmt::format("signal {}\n{}", WTERMSIG(status), said)};
+  }
+  if (status != 0) {  // as a simulated GPU ends it that has found a mistake
+    return Failure{"crash", fmt::format("status {}\n{}", WEXITSTATUS(status), said)};
   }
   if (text.empty()) {
     return std::nullopt;
   }
   size_t line = text.find('\n');
   return Failure{text.substr(0, line), text.substr(line + 1)};
+}
+
+}  // namespace
+
+std::optional<Failure> checkInChild(const Program& program, bool verify) {
+  return inChild(60, [&] { return checkProgram(program, verify); });
+}
+
+std::optional<Failure> checkOnDevicesInChild(const Program& program, std::string_view device) {
+  return inChild(300, [&] {
+    return guarded("ranks", [&] { return checkRanks(program, referenceOf(program), false, nullptr, device); });
+  });
 }
 
 }  // namespace meshfuse::fuzz

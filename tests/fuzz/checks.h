@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fuzz/program.h"
@@ -53,13 +54,16 @@ struct Reference {
 // FusionExecutorCache on one rank.
 [[nodiscard]] std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify,
                                                   Observed* observed = nullptr);
-// FusionExecutorCache on program.ranks loopback ranks, each with its shards; verify: every step of every rank.
+// FusionExecutorCache on program.ranks loopback ranks, each with its shards on its device, see localDevice(); verify: every step of every
+// rank.
 [[nodiscard]] std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify,
-                                                Observed* observed = nullptr);
+                                                Observed* observed = nullptr, std::string_view device = "cpu");
 
 // All of the above.
 [[nodiscard]] std::optional<Failure> checkProgram(const Program& program, bool verify, Observed* observed = nullptr);
 // The same in a process of its own, so that a crash or a hang is a failure like others.
 [[nodiscard]] std::optional<Failure> checkInChild(const Program& program, bool verify);
+// The ranks of a program on the devices of this name, in a process of its own.
+[[nodiscard]] std::optional<Failure> checkOnDevicesInChild(const Program& program, std::string_view device);
 
 }  // namespace meshfuse::fuzz
