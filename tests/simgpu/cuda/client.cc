@@ -82,6 +82,7 @@ void startEngine(const std::string& path) {
     dup2(ends[1], 1);
     setenv("SIMGPU_KERNELS", kernels.c_str(), 0);
     unsetenv("LD_PRELOAD");
+    close_range(STDERR_FILENO + 1, ~0U, 0);  // else those who wait for the end of this process's pipes would wait for the engine
     execl(engine.c_str(), engine.c_str(), path.c_str(), static_cast<char*>(nullptr));
     std::perror(engine.c_str());
     _exit(127);

@@ -1,0 +1,200 @@
+// A rank with a GPU that fails, in each way in which it can: the other rank hears of it, says why, and goes on alone. The ranks are processes,
+// the GPUs are simulated ones, whose calls fail on demand.
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "inputs.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/processes.h"
+
+namespace meshfuse {
+namespace {
+
+constexpr int kVictim = 1;
+constexpr int kCallsBefore = 2;  // that succeed
+constexpr int kMostCalls = 400;  // a failure that nobody notices ends the test
+constexpr int64_t kWords = 10;
+
+// Rows of a table at indices, in parts on the ranks; a product with a matrix, a kernel, and a sum over all ranks.
+std::unique_ptr<Fusion> program(int64_t ranks) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  const DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
+  TensorView* index = makeContigConcreteTensor({4 * ranks}, DataType::Int);
+  TensorView* table = makeContigConcreteTensor({kWords, 8});
+  TensorView* weight = makeContigConcreteTensor({16, 8});
+  for (TensorView* tv : {index, table, weight}) {
+    fusion->addInput(tv);
+    tv->setDeviceMesh(mesh);
+  }
+  index->outer_split(0, ranks);
+  index->axis(0)->parallelize(ParallelType::DIDx);
+  TensorView* y = sum(relu(linear(embedding_fwd(index, table), weight)), {0});
+  y->setDeviceMesh(mesh);
+  fusion->addOutput(y);
+  return fusion;
+}
+
+std::vector<Argument> arguments(DeviceId gpu, int64_t lastIndex = 3) {
+  return {Tensor::of({0, 1, 2, static_cast<double>(lastIndex)}, {4}, DataType::Int).to(gpu),
+          random({kWords, 8}, 1).to(gpu), random({16, 8}, 2).to(gpu)};
+}
+
+class GpuFailures : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const libraries = std::getenv("MESHFUSE_CUDA_LIBRARIES");
+    if (libraries == nullptr || !std::filesystem::exists(std::string(libraries) + "/simgpu_engine")) {
+      GTEST_SKIP() << "needs the simulated GPU, whose calls fail on demand: set MESHFUSE_CUDA_LIBRARIES";
+    }
+    std::string folder = "/tmp/simgpu_job_XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    job_ = folder;
+  }
+  void TearDown() override { std::filesystem::remove_all(job_); }
+
+  // How the victim fails.
+  struct Failure {
+    std::string fault = {};                    // of its process, see SIMGPU_FAULT
+    std::function<void(int call)> before = {};  // what it does before a call
+    int signal = 0;                            // that it gets
+    bool hasWrongIndex = false;                // in its later calls
+  };
+
+  // Two ranks call a program until one fails.
+  std::vector<ProcessOutcome> outcomesOf(const Failure& failure) {
+    const SharedCounters underWay(1);
+    RankProcesses processes(2, [&](int rank) {
+      setenv("SIMGPU_JOB", job_.c_str(), 1);
+      setenv("SIMGPU_DEVICES", "2", 1);
+      if (rank == kVictim && !failure.fault.empty()) {
+        setenv("SIMGPU_FAULT", failure.fault.c_str(), 1);
+      }
+      return callUntilFailure(underWay, failure, rank == kVictim);
+    });
+    if (failure.signal == 0) {
+      return processes.await();
+    }
+    while (!underWay.reached(0, 2 * kCallsBefore) && processes.age() < kPatience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    processes.signal(kVictim, failure.signal);
+    return processes.await({kVictim});
+  }
+
+  // That both ranks, or all but a victim that has gone, have an error with these phrases, and the other rank went on.
+  static void expectTold(const std::vector<ProcessOutcome>& outcomes, const std::vector<std::string>& phrases,
+                         bool victimHasGone = false) {
+    for (int rank = 0; rank < (victimHasGone ? kVictim : 2); rank++) {
+      const std::string& text = outcomes[rank].text;
+      EXPECT_TRUE(outcomes[rank].ended) << "rank " << rank << ": " << text;
+      for (const std::string& phrase : phrases) {
+        EXPECT_NE(text.find(phrase), std::string::npos) << "rank " << rank << " says: " << text << "\nexpected: " << phrase;
+      }
+    }
+    EXPECT_NE(outcomes[0].text.find("rank 1"), std::string::npos) << outcomes[0].text;
+    if (victimHasGone) {
+      EXPECT_NE(outcomes[0].text.find("| 1 of 2 ranks go on"), std::string::npos) << outcomes[0].text;
+    }
+  }
+
+ private:
+  static std::string callUntilFailure(const SharedCounters& underWay, const Failure& failure, bool isVictim) {
+    const std::unique_ptr<Communicator> world = openWorld({.deadline = kSilenceDeadline});
+    const DeviceId gpu = DeviceId::cuda(world->rank());
+    std::string error;
+    {
+      FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1});
+      try {
+        const std::vector<Argument> right = arguments(gpu);
+        const std::vector<Argument> wrong = arguments(gpu, 1000);
+        for (int call = 0; call < kMostCalls; call++) {
+          if (isVictim && failure.before) {
+            failure.before(call);
+          }
+          const bool isWrong = isVictim && failure.hasWrongIndex && call >= kCallsBefore;
+          (void)cache.runFusionWithInputs(isWrong ? wrong : right);
+          underWay.add(0);
+        }
+      } catch (const Error& e) {
+        error = e.what();
+      }
+    }
+    if (isVictim) {
+      return error;
+    }
+    try {
+      const Communicator::Survivors left = world->shrink();
+      FusionExecutorCache after(program(std::ssize(left.oldRanks)), {.communicator = left.world.get(), .threads = 1});
+      (void)after.runFusionWithInputs(arguments(gpu));
+      return error + " | " + std::to_string(left.oldRanks.size()) + " of 2 ranks go on";
+    } catch (const Error& e) {
+      return error + " | no ranks go on: " + e.what();
+    }
+  }
+
+  std::string job_;
+};
+
+TEST_F(GpuFailures, ARankIsKilled) { expectTold(outcomesOf({.signal = SIGKILL}), {}, true); }
+
+TEST_F(GpuFailures, ARankIsStopped) { expectTold(outcomesOf({.signal = SIGSTOP}), {"without a heartbeat"}, true); }
+
+TEST_F(GpuFailures, ARankEnds) {
+  const auto ends = [](int call) {
+    if (call == kCallsBefore) {
+      _exit(0);
+    }
+  };
+  expectTold(outcomesOf({.before = ends}), {}, true);
+}
+
+TEST_F(GpuFailures, ARankThrows) {
+  const auto throws = [](int call) { check(call < kCallsBefore, "[test] rank 1 has had enough"); };
+  const std::vector<ProcessOutcome> outcomes = outcomesOf({.before = throws});
+  expectTold(outcomes, {}, true);
+  EXPECT_EQ(outcomes[1].text, "[test] rank 1 has had enough");
+}
+
+TEST_F(GpuFailures, ARankRefusesAnIndex) {
+  expectTold(outcomesOf({.hasWrongIndex = true}), {"index 1000 is out of range for an extent of 10"});
+}
+
+// Something else takes all memory of the GPU between two calls.
+TEST_F(GpuFailures, MemoryRunsOut) {
+  const auto takesAll = [](int call) {
+    static std::vector<Tensor> taken;
+    for (int64_t bytes = int64_t{1} << 30; call == kCallsBefore && bytes >= 64;) {
+      try {
+        taken.push_back(Tensor::empty({bytes}, DataType::Char, DeviceId::cuda(kVictim)));
+      } catch (const UserError&) {
+        bytes /= 2;
+      }
+    }
+  };
+  expectTold(outcomesOf({.before = takesAll}), {"has no memory for"});
+}
+
+// The n-th call of the driver or of a library fails: in the first call of the program, or in a later one.
+TEST_F(GpuFailures, ALaunchFails) {
+  for (const int n : {1, 9}) {
+    SCOPED_TRACE(n);
+    expectTold(outcomesOf({.fault = "launch:" + std::to_string(n)}), {"cuLaunchKernelEx"});
+  }
+}
+
+TEST_F(GpuFailures, AProductFails) { expectTold(outcomesOf({.fault = "product:7"}), {"cublasLtMatmul"}); }
+
+TEST_F(GpuFailures, ACollectiveFails) { expectTold(outcomesOf({.fault = "nccl:4"}), {"nccl"}); }
+
+TEST_F(GpuFailures, ACollectiveFailsWhileItRuns) { expectTold(outcomesOf({.fault = "nccl-async:3"}), {"nccl"}); }
+
+}  // namespace
+}  // namespace meshfuse
