@@ -53,6 +53,15 @@ run_under_mpirun() {
   add_report "$name" "$status"
 }
 
+# The scenarios once more, on simulated GPUs; the processes are one job
+run_on_simulated_gpus_under_mpirun() {
+  local job
+  job=$(mktemp -d)
+  MESHFUSE_TEST_DEVICE=cuda MESHFUSE_CUDA_LIBRARIES=$PWD/build/release/simgpu SIMGPU_DEVICES=$1 SIMGPU_JOB=$job \
+    GTEST_FILTER='-VocabularyOnRanks.GradientOfAnEmbedding*' run_under_mpirun "$1" build/release/bin/test_multidevice_on_simulated_gpu
+  rm -rf "$job"
+}
+
 run_tests() {
   local preset=release passed=0 failed=0 skipped=0 name status results
   case ${1:-} in
@@ -99,6 +108,7 @@ run_tests() {
         [ -x "$binary" ] || continue
         for n in "${counts[@]}"; do run_under_mpirun "$n" "$binary"; done
       done
+      [ "$preset" != release ] || run_on_simulated_gpus_under_mpirun 2
     else
       echo "no mpirun: the tests of many processes are skipped"
       skipped=$((skipped + 1))

@@ -81,8 +81,12 @@ std::vector<OpCase> elementwise() {
       {"composed",
        {between(-2, 2), between(1, 3), between(0, 1)},
        [](const Views& x) {
-         return Views{truediv(x[0], x[1]),         add_alpha(x[0], x[1], 0.5), sub_alpha(x[0], x[1], 2.0),
-                      addcmul(x[0], x[1], x[2], 3.0), lerp(x[0], x[1], x[2]),     fma(x[0], x[1], x[2]),
+         return Views{truediv(x[0], x[1]),
+                      add_alpha(x[0], x[1], 0.5),
+                      sub_alpha(x[0], x[1], 2.0),
+                      addcmul(x[0], x[1], x[2], 3.0),
+                      lerp(x[0], x[1], x[2]),
+                      fma(x[0], x[1], x[2]),
                       where(gt(x[0], 0.0), x[1], x[2])};
        }},
       {"activations",
@@ -145,8 +149,8 @@ std::vector<OpCase> reductions() {
       {"of floats",
        {between(-2, 2)},
        [](const Views& x) {
-         return Views{sum(x[0], {1}),      sum(x[0], {0}, true),  sum(x[0], {0, 1}), prod(x[0], {0}),
-                      max(x[0], {1}),      min(x[0], {0}),        mean(x[0], {1}),   sum_to(x[0], {1, 40}),
+         return Views{sum(x[0], {1}),          sum(x[0], {0}, true),   sum(x[0], {0, 1}), prod(x[0], {0}),
+                      max(x[0], {1}),          min(x[0], {0}),         mean(x[0], {1}),   sum_to(x[0], {1, 40}),
                       any(gt(x[0], 1.9), {1}), all(lt(x[0], 1.9), {1})};
        }},
       {"of integers",
@@ -160,8 +164,15 @@ std::vector<OpCase> reductions() {
        [](const Views& x) {
          const VarMeanResult both = variance_mean(x[0], {1});
          const WelfordResult w = Welford(x[0], {0});
-         return Views{variance(x[0], {0}), standard_deviation(x[0], {1}), both.var,        both.mean,      w.avg,
-                      w.var_sum,           w.n,                           argmax(x[0], 1), argmin(x[0], 0)};
+         return Views{variance(x[0], {0}),
+                      standard_deviation(x[0], {1}),
+                      both.var,
+                      both.mean,
+                      w.avg,
+                      w.var_sum,
+                      w.n,
+                      argmax(x[0], 1),
+                      argmin(x[0], 0)};
        }},
       {"normalizations",
        {between(-2, 2), between(0.1, 1), between(0.5, 1.5, {40}), between(-1, 1, {40})},
@@ -275,8 +286,8 @@ std::vector<OpCase> indexed() {
       {"reads",
        {between(-2, 2), numbers(6, {5, 40}), numbers(6, {9}), numbers(40, {4, 3}), between(-2, 2, {40, 7})},
        [](const Views& x) {
-         return Views{takeAlongAxis(x[0], x[1], 0), gather(x[0], 0, x[1]),      index_select(x[0], 0, x[2]),
-                      indexSelect(x[0], 0, x[2]),   select(x[0], 1, 17),        embedding_fwd(x[3], x[4]),
+         return Views{takeAlongAxis(x[0], x[1], 0), gather(x[0], 0, x[1]), index_select(x[0], 0, x[2]),
+                      indexSelect(x[0], 0, x[2]),   select(x[0], 1, 17),   embedding_fwd(x[3], x[4]),
                       checked_index(x[2], 6)};
        }},
       {"scan", {between(-2, 2)}, [](const Views& x) { return Views{scan(x[0], 1, ReduceOp::Max)}; }, "scan"},
@@ -340,7 +351,8 @@ TEST(EveryOp, IsAmongThese) {
       }
     }
   }
-  for (auto kind = ExprKind::Set; kind < ExprKind::Redistribute; kind = static_cast<ExprKind>(static_cast<int>(kind) + 1)) {
+  for (auto kind = ExprKind::Set; kind < ExprKind::Redistribute;
+       kind = static_cast<ExprKind>(static_cast<int>(kind) + 1)) {
     EXPECT_TRUE(seen.contains(kind)) << ruleOf(kind).name;
   }
 }

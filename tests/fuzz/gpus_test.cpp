@@ -74,7 +74,8 @@ TEST(FuzzOnGpus, ResultsDoNotDependOnTheOrderOfStreams) {
     if (failure) {
       failures++;
       const Program small = minimize(program, [&](const Program& p) {
-        const std::optional<Failure> f = p.ranks == kRanks && refusedOp(p).empty() ? failureOf(p, orders) : std::nullopt;
+        const std::optional<Failure> f =
+            p.ranks == kRanks && refusedOp(p).empty() ? failureOf(p, orders) : std::nullopt;
         return f && f->stage == failure->stage && f->message.substr(0, 12) == failure->message.substr(0, 12);
       });
       ADD_FAILURE() << "seed " << seed << ", mesh " << program.mesh << ", " << failure->stage << ": "
