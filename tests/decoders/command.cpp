@@ -67,6 +67,7 @@ struct FlagReader {
   void operator()(const ExplainOptions& o) const { readProgramFlags(o.program, o.ranks, {}); }
   void operator()(const OptOptions& o) const { readProgramFlags(o.program, std::nullopt, {}); }
   void operator()(const EmitOptions& o) const { readProgramFlags(o.program, std::nullopt, {}); }
+  void operator()(const AutoPlanOptions& o) const { readProgramFlags(o.program, std::nullopt, {}); }
   void operator()(const BlameOptions&) const {}  // its directory may have any name
   void operator()(const CapabilitiesOptions&) const {}
   void operator()(const PrintedText& o) const { require(!o.text.empty(), "no text"); }
