@@ -218,7 +218,7 @@ void Devices::finishDue(Posted& posted) {
 // A kernel of NCCL occupies its device until all ranks have come. A device that has no room for two communicators runs their calls one after
 // the other: if two ranks do so in different orders, they wait for each other for ever. Ranks of several threads that share a device have room
 // for each.
-bool Devices::hasRoom(const Posted& posted) const {
+std::optional<Devices::Time> Devices::roomFor(const Posted& posted) const {
   std::set<uint64_t> others;
   for (const std::weak_ptr<Posted>& weak : resident_) {
     const auto p = weak.lock();
@@ -226,7 +226,26 @@ bool Devices::hasRoom(const Posted& posted) const {
       others.insert(p->communicator);
     }
   }
-  return others.contains(posted.communicator) || others.size() < options_.residentCollectives;
+  const auto from = roomFrom_.find({posted.device, posted.thread});
+  if (others.contains(posted.communicator)) {
+    return Time{};
+  }
+  if (others.size() >= options_.residentCollectives) {
+    return std::nullopt;
+  }
+  return from == roomFrom_.end() ? Time{} : from->second;
+}
+
+std::optional<Devices::Time> Devices::nextRoom() const {
+  std::optional<Time> first;
+  for (const std::weak_ptr<Posted>& weak : waiting_) {
+    const auto p = weak.lock();
+    const std::optional<Time> room = p == nullptr || p->isAborted ? std::nullopt : roomFor(*p);
+    if (room && (!first || *room < *first)) {
+      first = room;
+    }
+  }
+  return first;
 }
 
 void Devices::reach(const std::shared_ptr<Posted>& posted) {
@@ -235,11 +254,12 @@ void Devices::reach(const std::shared_ptr<Posted>& posted) {
 }
 
 void Devices::startWaiting() {
+  const Time now = std::chrono::steady_clock::now();
   while (true) {
     std::erase_if(waiting_, [](const auto& w) { return w.expired() || w.lock()->isAborted; });
     std::vector<size_t> fit;
     for (size_t i = 0; i < waiting_.size(); i++) {
-      if (hasRoom(*waiting_[i].lock())) {
+      if (const auto room = roomFor(*waiting_[i].lock()); room && *room <= now) {
         fit.push_back(i);
       }
     }
@@ -329,6 +349,7 @@ void Devices::endPosted(Posted& posted) {
     end(s);
   }
   posted.hasEnded = true;
+  roomFrom_[{posted.device, posted.thread}] = std::chrono::steady_clock::now() + delay();
   communicators_.noteEnd(posted);
 }
 

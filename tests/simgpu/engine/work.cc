@@ -295,6 +295,8 @@ bool Devices::step(std::optional<Time>& next) {
     ++it;
   }
   if (ready.empty()) {
+    const std::optional<Time> room = nextRoom();
+    next = room && (!next || *room < *next) ? room : next;
     return false;
   }
   Stream& s = *ready[random_() % ready.size()];

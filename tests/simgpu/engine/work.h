@@ -180,7 +180,9 @@ class Devices {
   // The streams have come to the calls: they start once the device has room for them.
   void reach(const std::shared_ptr<Posted>& posted);
   void startWaiting();
-  bool hasRoom(const Posted& posted) const;
+  std::optional<Time> roomFor(
+      const Posted& posted) const;       // when they may start; nothing while others occupy the device
+  std::optional<Time> nextRoom() const;  // when one of the waiting may start
   void start(Posted& posted);
   void carryOut(Exchange& exchange);
   void finish(RankCall& call);
@@ -209,6 +211,7 @@ class Devices {
   std::map<uint64_t, uint64_t> launches_;                   // by process, if one of them is to fail
   std::vector<std::weak_ptr<Posted>> resident_;             // calls of communicators that have started
   std::vector<std::weak_ptr<Posted>> waiting_;              // that devices have no room for
+  std::map<std::pair<uint32_t, uint64_t>, Time> roomFrom_;  // by device and thread: until then none starts, and any may
   std::map<uint64_t, Kernel> functions_;
   std::map<std::string, uint64_t> functionsByText_;
   std::map<uint64_t, Clock> hosts_;  // by process: what it knows to have ended
