@@ -78,7 +78,7 @@ std::vector<int64_t> causes(const std::vector<Difference>& all) {
     for (const Difference& d : all) {
       const bool follows =
           std::ranges::any_of(d.expr->inputs(), [&](const Val* in) { return differ.contains(in->id()); });
-      if (d.isFiner() == finer && !follows) {
+      if (d.isFiner() == finer && (!follows || finer)) {
         first.push_back(&d);
       }
     }
