@@ -16,7 +16,9 @@ class Clock {
  public:
   void join(const Clock& other);
   void know(uint64_t stream, uint64_t number);
-  void forget(uint64_t stream) { std::erase_if(numbers_, [&](const auto& entry) { return entry.first == stream; }); }
+  void forget(uint64_t stream) {
+    std::erase_if(numbers_, [&](const auto& entry) { return entry.first == stream; });
+  }
   bool knows(uint64_t stream, uint64_t number) const;
   void forget(const std::set<uint64_t>& streams);
 
