@@ -346,7 +346,7 @@ void TransposeWriter::onGpu() {
                             std::clamp(powerAbove(usualExtent(axes_.N)), kLeastSide, kSide)};
   const int64_t bytes = widest();
   const auto vectorOf = [&](const IntExpr& extent, int64_t divisor) {
-    int64_t v = std::max<int64_t>(1, 16 / bytes);
+    int64_t v = std::max<int64_t>(1, device_.gpu.accessBytes / bytes);
     while (v > 1 && (!extent.divisibleBy(v) || divisor % v != 0)) {
       v /= 2;
     }

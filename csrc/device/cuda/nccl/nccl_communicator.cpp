@@ -396,14 +396,14 @@ void NcclCommunicator::post(const Team& team, nccl::Communicator communicator, s
                             const std::function<void()>& calls) {
   const NcclLibrary& n = ncclLibrary();
   orEnd([&] {
-    succeed(n.groupStart(), "ncclGroupStart", "{}", what);
+    expect(n.groupStart(), team, "ncclGroupStart", what);
     try {
       calls();
     } catch (const std::exception&) {
       n.groupEnd();
       throw;
     }
-    succeed(n.groupEnd(), "ncclGroupEnd", "{}", what);
+    expect(n.groupEnd(), team, "ncclGroupEnd", what);
   });
   wait(team, communicator, what, [] { return true; });
   if (posted_ == std::ssize(calls_)) {
@@ -436,6 +436,20 @@ void NcclCommunicator::finish() {
   }
 }
 
+void NcclCommunicator::expect(nccl::Result status, const Team& team, std::string_view call, std::string_view what) {
+  if (status == nccl::Result::CudaError) {
+    size_t free = 0;
+    size_t total = 0;  // after a kernel has failed, every call of the driver returns its error
+    succeed(loadedDriver().memoryInfo(&free, &total), "cuMemGetInfo", "{}, whose work before {} has failed,",
+            context_.name(), what);
+  }
+  if (status == nccl::Result::RemoteError || status == nccl::Result::SystemError) {
+    const auto limit = std::chrono::steady_clock::now() + kLastWait;
+    over_.await(team, [&] { return std::chrono::steady_clock::now() >= limit; });  // throws when it finds who has gone
+  }
+  succeed(status, call, "{}", what);
+}
+
 void NcclCommunicator::wait(const Team& team, nccl::Communicator communicator, std::string_view what,
                             const std::function<bool()>& ready) {
   nccl::Result ofNccl = nccl::Result::Success;
@@ -453,7 +467,7 @@ void NcclCommunicator::wait(const Team& team, nccl::Communicator communicator, s
     if (!hasEnded) {
       over_.await(team, ended);
     }
-    succeed(ofNccl, "ncclCommGetAsyncError", "{}", what);
+    expect(ofNccl, team, "ncclCommGetAsyncError", what);
   });
 }
 

@@ -60,6 +60,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   // Waits until ready() or NCCL fails, with the errors and the deadline of the other communicator. `what`: for errors.
   void wait(const Team& team, nccl::Communicator communicator, std::string_view what,
             const std::function<bool()>& ready);
+  // DeviceError unless a call for this team succeeded: that of the kernel or of the rank that made NCCL fail, if either is known.
+  void expect(nccl::Result status, const Team& team, std::string_view call, std::string_view what);
   // Calls body(). If it throws, NCCL ends, and so does the group of ranks.
   template <class Body>
   void orEnd(const Body& body);
