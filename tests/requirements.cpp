@@ -50,7 +50,7 @@ const Row kRows[] = {
     {"test_fuzz", kCpuKernels, "*"},
     {"test_numpy", kCpuKernels, "*"},
     {"test_device_cpu_orc", kCpuKernels, "*"},
-    {"test_device_cuda", kCpuKernels, "NoStream.*:GpuPrograms.CollectivesRunBesideKernels"},
+    {"test_device_cuda", kCpuKernels, "NoStream.*:GpuPrograms.CollectivesRunBesideKernels:GpuPrograms.OfSeveral*"},
     {"test_device_cpu_onednn", kCpuKernels, "*", "Contraction.*"},
     {"test_multidevice", kCpuKernels, "*"},
     {"test_multidevice", kNoLauncher, "Symbolic.Costs*:Uneven.*"},

@@ -15,8 +15,6 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kRounds = 8;  // of propagation
-
 const Placement& placementIn(const PlanGraph& graph, const std::vector<int64_t>& choices, int64_t tensor) {
   const int64_t node = graph.nodeOf.at(tensor);
   return graph.nodes[node].placements[choices[node]];
@@ -138,7 +136,8 @@ std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& 
   for (const auto& [output, input] : concrete.aliases()) {
     fixed.insert(output->id());
   }
-  for (int64_t round = 0; round < kRounds; round++) {
+  for (size_t before = annotated.size() + 1; annotated.size() != before;) {
+    before = annotated.size();
     std::vector<Difference> all = differences(concrete, graph, choices, annotated);
     std::erase_if(all, [&](const Difference& d) { return fixed.contains(d.id); });
     if (all.empty()) {

@@ -46,7 +46,7 @@ std::vector<DeviceMesh> meshesFor(const Fusion& fusion, const DistributedConfig&
   DeviceMesh mesh = annotatedMesh(fusion);
   if (!wishes.mesh.empty()) {
     for (const DeviceMesh::Axis& axis : wishes.mesh) {
-      check(axis.size.value_or(0) >= 1, "[autoplan] mesh axis {} has no size; give one, at least 1", axis.name);
+      check(axis.size.has_value(), "[autoplan] mesh axis {} has no size; give one, at least 1", axis.name);
     }
     mesh = DeviceMesh::create(wishes.mesh);
   }

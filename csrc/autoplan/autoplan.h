@@ -63,7 +63,7 @@ struct PlannedIdea {
 struct AutoPlan {
   DeviceMesh mesh;
   double seconds = 0;     // of a call, by the model
-  double bound = 0;       // no plan of the model that fits in memory is faster
+  double bound = 0;       // no plan of the model on `mesh` that fits in memory is faster
   double commBytes = 0;   // received by a rank in a call
   double peakMemory = 0;  // bytes of a device, by the model
   double search = 0;      // seconds that the search took; not part of the text, which is the same in every run

@@ -17,7 +17,7 @@ struct LinkSpeed {
 };
 
 struct DeviceSpeed {
-  double flops = 60e12;     // per second, of Float; other types by their size: half the size, twice the speed
+  double flops = 60e12;     // per second, of Float; larger types by their size, smaller integers as Float
   double flops16 = 800e12;  // of 16-bit floating types
   double bandwidth = 3e12;  // bytes per second, of memory
   double launch = 3e-6;     // seconds that a kernel takes at least

@@ -187,7 +187,7 @@ class Builder {
         "[autoplan] {} has the sharding {}, which no strategy has: expected blocks of whole mesh axes, the outer axis "
         "outside; remove the annotation, or shard it in blocks",
         tv->toString(), state.toString());
-    check(fits(*pin, tv->constantShape(), axes_, Blocks::Uneven) || blocks_ == Blocks::Uneven,
+    check(fits(*pin, tv->constantShape(), axes_, Blocks::Uneven),
           "[autoplan] {} has the sharding {}, which leaves ranks without elements; remove the annotation",
           tv->toString(), state.toString());
     return pin;

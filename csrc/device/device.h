@@ -75,7 +75,7 @@ class Event {
 class Recording {
  public:
   virtual ~Recording() = default;
-  // Later replays make launch number `number` of the recording, counted from 0, with these slots and this many parts. The kernel is the
+  // Later replays make launch number `number` of the recording, counted from 0, with these slots. The kernel is the
   // recorded one.
   virtual void relaunch(int64_t number, const Launch& launch) = 0;
 };
@@ -103,6 +103,8 @@ class Queue {
   virtual std::unique_ptr<Recording> capture(const std::function<void()>& /*work*/) { return nullptr; }
   // Runs the recorded work, with the addresses that it had or that relaunch() gave it. The recording stays until the work has ended.
   virtual void replay(Recording& /*recording*/) {}
+  // Destroys a recording when its work has ended.
+  virtual void retire(std::unique_ptr<Recording> /*recording*/) {}
   // As those of DeviceMemory, for the work of this queue alone.
   virtual void orderBefore(GpuStream stream);
   virtual void orderAfter(GpuStream stream);

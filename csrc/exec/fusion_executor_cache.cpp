@@ -271,7 +271,6 @@ void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor
 }
 
 void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs, GpuStream stream) {
-  state_->late->rethrow();
   const StreamOrder order{stream, state_->late};
   runOn(inputs, outputs, &order);
 }
@@ -284,7 +283,12 @@ void FusionExecutorCache::wait() {
 void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tensor> outputs, const StreamOrder* order) {
   const Agreement::Call call = state_->agreement.call();
   PlanCache::Use use(state_->plans, inputs, call);
-  call.afterAgreement(use.plan().agreed(), [&] { runInto(use.plan(), use.binding(), inputs, outputs, order); });
+  call.afterAgreement(use.plan().agreed(), [&] {
+    if (order != nullptr) {
+      order->late->rethrow();
+    }
+    runInto(use.plan(), use.binding(), inputs, outputs, order);
+  });
 }
 
 void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs,

@@ -124,6 +124,7 @@ void Binding::openLanes(Communicator& communicator) {
   }
   if (!p.teams.empty()) {
     lanes_.emplace_back(communicator, p, true);
+    joint_ = p.device->makeEvent();
   }
   events_.resize(p.steps.size());
   for (const Step& s : p.steps) {
@@ -149,6 +150,9 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
   if (hasRunTimeScalars_) {
     bindScalars(inputs);
   }
+  if (options.order != nullptr) {
+    queue_.orderAfter(options.order->stream);
+  }
   try {
     if (failsTogether_) {
       // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only, and those of a device
@@ -156,17 +160,12 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       meet(communicator, "the begin of a program");
       carrier().begin();
     }
-    if (options.order != nullptr) {
-      queue_.orderAfter(options.order->stream);
-      if (&carrier() != &direct_) {
-        carrier().queue().orderAfter(options.order->stream);
-      }
-    }
+    join(queue_, carrier().queue());  // this call's collectives follow earlier calls
     if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
       for (int64_t i = 0; i < std::ssize(program_->steps);) {
         i = i == options.skipStep ? i + 1 : put(i, direct_, inputs);
       }
-      finish(options);
+      endCall(options);
       return direct_.end();
     }
     runSteps(inputs, options);
@@ -195,7 +194,7 @@ void Binding::meet(Communicator& communicator, std::string_view where) const {
 
 void Binding::copy(const Tensor& to, const Tensor& from, const StreamOrder* order) {
   queue_.copyElements(to.elements(), from.elements());
-  finish({.order = order});
+  endCall({.order = order});
 }
 
 void Binding::wait() {
@@ -215,7 +214,7 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
     waitForPosted(i);
   }
   std::ranges::fill(lastPosted_, -1);
-  heed([&] { finish(options); });
+  heed([&] { endCall(options); });
   for (const CommPath& lane : lanes_) {
     direct_.takeCounters(lane);
   }
@@ -251,7 +250,7 @@ void Binding::finish() {
   direct_.finish();
 }
 
-void Binding::finish(const ExecuteOptions& options) {
+void Binding::endCall(const ExecuteOptions& options) {
   if (options.order == nullptr || endsTogether_) {
     finish();
     late_ = nullptr;
@@ -259,11 +258,16 @@ void Binding::finish(const ExecuteOptions& options) {
     carrier().finishCalls();
     late_ = options.order->late;
   }
+  join(carrier().queue(), queue_);
   if (options.order != nullptr) {
     queue_.orderBefore(options.order->stream);
-    if (&carrier() != &direct_) {
-      carrier().queue().orderBefore(options.order->stream);
-    }
+  }
+}
+
+void Binding::join(Queue& from, Queue& to) {
+  if (&from != &to) {
+    from.record(*joint_);
+    to.waitFor(*joint_);
   }
 }
 

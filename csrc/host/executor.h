@@ -54,7 +54,7 @@ class LateFailure {
 };
 
 // A call that is ordered with the work of a stream of the caller: it begins after the work of the stream so far, later work of the stream begins
-// after it. It returns when its collectives have ended, and before its other work has. A failure after the return is thrown by the next call of
+// after it. It returns when its collectives have ended, and may return before its other work has. A failure after the return is thrown by the next call of
 // the binding, or kept in `late` if there is none.
 struct StreamOrder {
   GpuStream stream;
@@ -104,8 +104,10 @@ class Binding {
   int64_t post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   // Returns when all work of the device has ended.
   void finish();
-  // Returns as the options say.
-  void finish(const ExecuteOptions& options);
+  // Ends a call as the options say.
+  void endCall(const ExecuteOptions& options);
+  // Later work of `to` follows the work of `from` so far; both are of this binding.
+  void join(Queue& from, Queue& to);
   // The path of asynchronous collectives.
   CommPath& carrier() { return isAsynchronous_ && !lanes_.empty() ? lanes_[0] : direct_; }
   // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
@@ -135,6 +137,7 @@ class Binding {
   Queue& queue_;                                            // of that path: all work of the device
   CallQueue* calls_ = nullptr;                              // null: the communicator has no lanes
   std::vector<CommPath> lanes_;                             // of the program's teams; one for all if asynchronous
+  std::unique_ptr<Event> joint_;                            // where the queues of asynchronous calls meet
   std::vector<Replay> replays_;                             // if the queue captures
   std::vector<int64_t> replayAt_;                           // by step: number of the replay that begins with it, or -1
   std::vector<std::unique_ptr<Event>> events_;              // by step: after it, if another queue waits for it

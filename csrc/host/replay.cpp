@@ -51,8 +51,7 @@ void Replay::run(Queue& queue, const std::vector<void*>& pointers, const std::fu
     isAsBefore = std::exchange(fixed_[k], address) == address && isAsBefore;
   }
   if (!isAsBefore && recording_ != nullptr) {
-    queue.wait();  // it may be running
-    recording_ = nullptr;
+    queue.retire(std::move(recording_));
   }
   if (isAsBefore && recording_ == nullptr && isRecordable_) {
     record(queue, execute, launchOf);

@@ -148,7 +148,7 @@ class AxesFinder {
       const std::optional<int64_t> m = innermostDim(*written);
       for (const Access* read : byBytes) {
         const std::optional<int64_t> n = innermostDim(*read);
-        const bool whole = read->steps[m.value_or(0)] != 0;  // else it is a row that all read
+        const bool whole = m && read->steps[*m] != 0;  // else it is a row that all read
         if (written->isOutput && m && n && *m != *n && whole && tried.insert({*m, *n}).second) {
           found.emplace_back(written, read);
         }

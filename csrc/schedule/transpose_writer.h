@@ -47,7 +47,6 @@ class TransposeWriter {
   void writeBlock(const std::vector<int64_t>& scratch);
   void prefetchNext(const IntExpr& step, int64_t steps);
   void writeLines(const std::vector<int64_t>& scratch);
-  void storeLine(bool isInside);
 
   const Group& group_;
   const Coordinates& c_;

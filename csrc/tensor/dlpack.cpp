@@ -34,6 +34,38 @@ void orderAfter(DeviceId device, std::optional<GpuStream> stream) {
   }
 }
 
+// Calls order(), which puts the end of a tensor's use in order with other work. Where that fails, for example because the stream of the other
+// library is gone, waits for all work of the device.
+template <class Order>
+void endUse(DeviceId device, const Order& order) noexcept {
+  try {
+    try {
+      order();
+    } catch (const std::exception&) {
+      registeredDevice(device).settle();
+    }
+  } catch (const std::exception&) {  // the device is gone, and the memory with it
+  }
+}
+
+// A handle of another library.
+struct Imported {
+  ManagedTensor* handle;
+  std::optional<GpuStream> stream;  // of the producer
+  bool isUsed = false;
+
+  ~Imported() {
+    if (isUsed && handle->tensor.device.type == kCuda) {  // calls that have returned may still use the memory
+      const DeviceId device = DeviceId::cuda(handle->tensor.device.id);
+      endUse(device,
+             [&] { stream ? registeredDevice(device).orderBefore(*stream) : registeredDevice(device).settle(); });
+    }
+    if (handle->deleter != nullptr) {
+      handle->deleter(handle);
+    }
+  }
+};
+
 // The context of a handle made here: it keeps the storage alive, and the arrays that the handle points to.
 struct Exported {
   Tensor tensor;
@@ -75,22 +107,15 @@ ManagedTensor* toDlpack(const Tensor& tensor, std::optional<GpuStream> stream) {
   out->handle.context = out;
   out->handle.deleter = [](ManagedTensor* handle) {
     const std::unique_ptr<Exported> exported(static_cast<Exported*>(handle->context));
-    try {
-      orderAfter(exported->tensor.device(), exported->stream);  // the memory is freed later
-    } catch (const DeviceError&) {                              // the device is gone, and the memory with it
-    }
+    const DeviceId device = exported->tensor.device();
+    endUse(device, [&] { orderAfter(device, exported->stream); });  // the memory is freed after the receiver's work
   };
   return &out->handle;
 }
 
 Tensor fromDlpack(ManagedTensor* handle, std::optional<GpuStream> stream) {
   check(handle != nullptr, "[dlpack] the handle is null");
-  std::shared_ptr<void> owner(handle, [](void* p) {
-    auto* h = static_cast<ManagedTensor*>(p);
-    if (h->deleter != nullptr) {
-      h->deleter(h);
-    }
-  });
+  const auto owner = std::make_shared<Imported>(handle, stream);
   const dlpack::DlTensor& t = handle->tensor;
   check(
       t.device.type == kCpu || t.device.type == kCuda,
@@ -109,7 +134,8 @@ Tensor fromDlpack(ManagedTensor* handle, std::optional<GpuStream> stream) {
   void* data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byteOffset;
   expectGpuFor(stream, device);
   orderAfter(device, stream);
-  return Tensor::wrap(data, std::move(sizes), std::move(strides), *type, std::move(owner), device);
+  owner->isUsed = true;
+  return Tensor::wrap(data, std::move(sizes), std::move(strides), *type, owner, device);
 }
 
 }  // namespace meshfuse

@@ -9,7 +9,8 @@
 //   ManagedTensor* h = toDlpack(y, GpuStream{theirs});   // their work on this stream begins after meshfuse's; y is freed after it
 //   Tensor x = fromDlpack(h, GpuStream{theirs});         // meshfuse's work begins after theirs on this stream
 //
-// Without a stream fromDlpack, and the deleter of a handle that toDlpack made, wait until the work has ended that all libraries of the
+// The streams live as long as the handle. Without a stream fromDlpack, the deleter of a handle that toDlpack made, and the end of the last
+// Tensor of a handle that fromDlpack took, wait until the work has ended that all libraries of the
 // process have given the GPU. Later work of another library is not ordered with meshfuse's: it must have ended before a fusion reads or
 // writes the tensor. While a stream is captured into a graph, neither may be called.
 #pragma once

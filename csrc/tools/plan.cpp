@@ -42,6 +42,7 @@ nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
   const auto orNull = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   Json json{{"mesh", plan.mesh.toString()}, {"seconds", plan.seconds},      {"bound", plan.bound}, {"gap", plan.gap()},
             {"commBytes", plan.commBytes},  {"peakMemory", plan.peakMemory}};
+  json["pins"] = json["ops"] = json["ideas"] = Json::array();
   for (const PlannedTensor& t : plan.pins) {
     json["pins"].push_back(
         {{"tensor", t.name}, {"sharding", t.sharding}, {"byUser", t.byUser}, {"nextBest", orNull(t.nextBest)}});

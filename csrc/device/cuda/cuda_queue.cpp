@@ -14,8 +14,6 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kMostChecked = 1024;  // launches that check indices since the last wait
-
 cuda::DevicePointer pointer(const void* memory) { return std::bit_cast<cuda::DevicePointer>(memory); }
 
 }  // namespace
@@ -38,9 +36,6 @@ CudaQueue::~CudaQueue() {
 }
 
 RefusedIndexRecord* CudaQueue::recordFor(std::string_view name) {
-  if (checkedLaunches_ == kMostChecked) {
-    wait();
-  }
   if (checkedLaunches_ == std::ssize(checked_)) {
     checked_.push_back(makeCheckedLaunch());
   }
@@ -142,10 +137,10 @@ void CudaQueue::poll() {
 std::unique_ptr<Recording> CudaQueue::capture(const std::function<void()>& work) {
   const CurrentContext current(context_);
   const DriverLibrary& d = loadedDriver();
-  recording_ = std::make_unique<CudaRecording>(context_);
   const CudaStreams::Capture capture(queues_, stream_.get());  // other threads leave the stream alone
   succeed(d.streamBeginCapture(stream_.get(), cuda::CaptureMode::Relaxed), "cuStreamBeginCapture", "{}",
           context_.name());
+  recording_ = std::make_unique<CudaRecording>(context_);
   cuda::Graph graph = nullptr;
   try {
     work();
@@ -174,26 +169,31 @@ void CudaQueue::replay(Recording& recording) {
   }
 }
 
-void CudaQueue::throwRefused(std::span<CheckedLaunch> launches) {
-  for (CheckedLaunch& c : launches) {
+void CudaQueue::takeRefusals(std::span<const CheckedLaunch> launches, std::string& name, RefusedIndexRecord& record) {
+  for (const CheckedLaunch& c : launches) {
     const RefusedIndexRecord found = std::exchange(*c.record, RefusedIndexRecord());
-    if (found.taken != 0) {
-      throwRefusedIndex(c.name, found.index, found.extent);
+    if (found.taken != 0 && record.taken == 0) {
+      name = c.name;
+      record = found;
     }
   }
 }
 
 void CudaQueue::wait() {
   const CurrentContext current(context_);
-  const int64_t launches = std::exchange(checkedLaunches_, 0);
   succeed(loadedDriver().streamSynchronize(stream_.get()), "cuStreamSynchronize", "{}, whose last step was {},",
           context_.name(), last_);
   copies_.clear();
-  throwRefused(std::span(checked_).first(launches));
-  while (!replayed_.empty()) {
-    CudaRecording* const recording = replayed_.back();
-    replayed_.pop_back();
-    throwRefused(recording->checked());
+  std::string name;
+  RefusedIndexRecord record;
+  takeRefusals(std::span(checked_).first(std::exchange(checkedLaunches_, 0)), name, record);
+  for (CudaRecording* const recording : replayed_) {
+    takeRefusals(recording->checked(), name, record);
+  }
+  replayed_.clear();
+  retired_.clear();
+  if (record.taken != 0) {
+    throwRefusedIndex(name, record.index, record.extent);
   }
 }
 

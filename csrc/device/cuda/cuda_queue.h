@@ -41,6 +41,7 @@ class CudaQueue final : public StreamQueue {
   bool canCapture() const override { return true; }
   std::unique_ptr<Recording> capture(const std::function<void()>& work) override;
   void replay(Recording& recording) override;
+  void retire(std::unique_ptr<Recording> recording) override { retired_.push_back(std::move(recording)); }
   void orderBefore(GpuStream stream) override;
   void orderAfter(GpuStream stream) override;
   void wait() override;
@@ -51,7 +52,8 @@ class CudaQueue final : public StreamQueue {
  private:
   // A record for the launch of a step.
   RefusedIndexRecord* recordFor(std::string_view name);
-  static void throwRefused(std::span<CheckedLaunch> launches);
+  // Clears the records of these launches; the first refusal among them is put into `record`, and its step into `name`, unless there is one.
+  static void takeRefusals(std::span<const CheckedLaunch> launches, std::string& name, RefusedIndexRecord& record);
 
   const CudaContext& context_;
   CudaStreams& queues_;
@@ -61,6 +63,7 @@ class CudaQueue final : public StreamQueue {
   std::string last_ = "nothing";        // the step that was launched last
   std::vector<CheckedLaunch> checked_;  // since the last wait, then free ones
   int64_t checkedLaunches_ = 0;
+  std::vector<std::unique_ptr<Recording>> retired_;        // since the last wait
   std::unique_ptr<CudaRecording> recording_;               // while work is recorded
   std::vector<CudaRecording*> replayed_;                   // that check indices, since the last wait
   std::vector<std::shared_ptr<const CudaKernel>> copies_;  // in flight

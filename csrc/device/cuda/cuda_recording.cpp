@@ -1,5 +1,7 @@
 #include "device/cuda/cuda_recording.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "device/cuda/driver/library.h"
 
@@ -65,15 +67,15 @@ void CudaRecording::launch(const Launch& l, cuda::Stream stream) {
 
 bool CudaRecording::finish(cuda::Graph graph) {
   graph_ = graph;
-  return loadedDriver().graphInstantiate(&executable_, graph, 0) == cuda::Result::Success;
+  // a later launch of a grid without blocks might have some
+  const bool hasAllNodes = std::ranges::all_of(nodes_, [](const Node& n) { return n.node != nullptr; });
+  return hasAllNodes && loadedDriver().graphInstantiate(&executable_, graph, 0) == cuda::Result::Success;
 }
 
 void CudaRecording::relaunch(int64_t number, const Launch& l) {
   const Node& node = nodes_[number];
-  if (node.node != nullptr) {
-    const CurrentContext current(context_);
-    node.kernel->set(executable_, node.node, l.slots, node.record);
-  }
+  const CurrentContext current(context_);
+  node.kernel->set(executable_, node.node, l.slots, node.record);
 }
 
 void CudaRecording::replay(cuda::Stream stream) const {

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "device/cuda/driver/context.h"
+#include "device/cuda/driver/streams.h"
 #include "device/cuda/four_gpus.h"
 #include "exec/trace.h"
 #include "host/executor.h"
@@ -98,6 +100,41 @@ TEST_F(GpuPrograms, CollectivesRunBesideKernels) {
       EXPECT_EQ(unorderedAccess(*host), std::nullopt);
     });
   }
+}
+
+// Work of a call is under way when the next one begins, on another stream.
+TEST_F(GpuPrograms, OfSeveralRanksAreOrderedWithStreams) {
+  runLoopback(2, [&](Communicator& comm) {
+    const CudaContext context(comm.rank());
+    std::vector<std::unique_ptr<CudaStream>> streams;
+    for (int i = 0; i < 2; i++) {
+      const CurrentContext current(context);
+      streams.push_back(std::make_unique<CudaStream>(context));
+    }
+    FusionExecutorCache onCpu(sumsBesideWork(2), {.communicator = &comm, .threads = 1});
+    FusionExecutorCache onGpu(sumsBesideWork(2), {.communicator = &comm, .threads = 1});
+    std::vector<std::vector<Tensor>> expected;
+    std::vector<std::vector<Tensor>> results;
+    for (int run = 0; run < 6; run++) {
+      const std::vector<Argument> arguments = argumentsOf(onCpu.fusion(), comm.rank(), 100 * run);
+      expected.push_back(onCpu.runFusionWithInputs(arguments));
+      results.push_back(mapped(expected.back(), [&](const Tensor& t) {
+        return Tensor::empty({t.sizes().begin(), t.sizes().end()}, t.dtype(), gpuOf(comm));
+      }));
+      onGpu.run(std::span<const Argument>(moved(arguments, gpuOf(comm))), results.back(),
+                GpuStream{streams[run % 2]->get()});
+    }
+    onGpu.wait();
+    for (const int64_t run : indices(expected)) {
+      for (const int64_t i : indices(expected[run])) {
+        const std::vector<double> got = results[run][i].toVector();
+        const std::vector<double> wanted = expected[run][i].toVector();
+        for (const int64_t k : indices(wanted)) {
+          ASSERT_NEAR(got[k], wanted[k], 1e-5 * (1 + std::abs(wanted[k]))) << "run " << run << ", output " << i;
+        }
+      }
+    }
+  });
 }
 
 // Every step waits for the one before: what a trace or verification sees.

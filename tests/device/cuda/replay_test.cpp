@@ -186,5 +186,32 @@ TEST_F(GpuReplay, ChecksIndices) {
   }
 }
 
+void twoLookups(Fusion& fusion) {
+  for (const bool isFirst : {true, false}) {
+    TensorView* index = makeContigTensor(1, DataType::Int);
+    TensorView* table = makeContigTensor(2);
+    fusion.addInput(index);
+    fusion.addInput(table);
+    TensorView* rows = embedding_fwd(index, table);
+    fusion.addOutput(isFirst ? rows : centered(rows));
+  }
+}
+
+TEST_F(GpuReplay, AFailureOfSeveralKernelsIsOneErrorOfOneCall) {
+  const auto arguments = [table = onGpu({8, 4}, 1)](double index) -> std::vector<Argument> {
+    return {Tensor::of({0, index}, {2}, DataType::Int).to(DeviceId::cuda(0)), table,
+            Tensor::of({0, index, 7}, {3}, DataType::Int).to(DeviceId::cuda(0)), table};
+  };
+  std::vector<Tensor> out = {Tensor::empty({2, 4}, DataType::Float, DeviceId::cuda(0)),
+                             Tensor::empty({3, 4}, DataType::Float, DeviceId::cuda(0))};
+  make(twoLookups, arguments(1));
+  ASSERT_GE(steps_, 3);
+  for (int call = 0; call < 3; call++) {
+    EXPECT_EQ(run(arguments(call), out).replays, call == 0 ? 0 : 1);
+  }
+  EXPECT_THROW(binding_->run(defaultWorld(), arguments(8), out), RefusedIndexError);
+  EXPECT_EQ(run(arguments(5), out).replays, 1);
+}
+
 }  // namespace
 }  // namespace meshfuse

@@ -166,7 +166,7 @@ std::vector<HeldAddress> Devices::addressesOf(const Work& w) const {
     const Memory* const memory = memoryOf(address);
     const Allocation* const owner = memory == nullptr ? nullptr : memory->owner(address);
     if (owner != nullptr) {
-      held.push_back({.address = address, .serial = owner->serial, .allocation = owner->call});
+      held.push_back({.address = address, .allocation = owner->call});
     }
   };
   using enum Work::Kind;

@@ -24,7 +24,6 @@ struct CapturedCalls {
 // An address among the parameters of a node, and the allocation in which it lay then.
 struct HeldAddress {
   uint64_t address = 0;
-  uint64_t serial = 0;  // of the allocation
   std::string allocation;
 };
 

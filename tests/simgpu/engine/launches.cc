@@ -10,11 +10,11 @@ namespace simgpu {
 
 using State = GraphRun::Step::State;
 
-// What a launch would read or write in memory that has been freed, or that is another allocation by now.
+// What a launch would read or write in memory that has been freed. If it is another allocation by now, the address is as good as a new one.
 std::string Devices::staleAddress(const Node& node) {
   for (const HeldAddress& h : node.held) {
     const Allocation* const owner = memoryOf(h.address)->owner(h.address);
-    if (owner == nullptr || owner->serial != h.serial || owner->isFreed) {
+    if (owner == nullptr || owner->isFreed) {
       return node.name + ": holds an address in memory of " + h.allocation + ", which has been freed";
     }
   }

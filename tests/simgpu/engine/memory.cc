@@ -54,8 +54,7 @@ std::optional<uint64_t> Memory::allocate(uint64_t bytes, uint64_t process, std::
   if (needed > total_ || at > base_ + total_ - needed) {
     return std::nullopt;
   }
-  static uint64_t lastSerial = 0;  // of all devices
-  allocations_[at] = {.bytes = bytes, .process = process, .serial = ++lastSerial, .call = std::move(call)};
+  allocations_[at] = {.bytes = bytes, .process = process, .call = std::move(call)};
   used_ += bytes;
   std::memset(reinterpret_cast<void*>(at + bytes), kFree, needed - bytes);
   return at;

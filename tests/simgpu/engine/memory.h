@@ -11,7 +11,6 @@ namespace simgpu {
 struct Allocation {
   uint64_t bytes = 0;
   uint64_t process = 0;
-  uint64_t serial = 0;   // which no other allocation has
   std::string call;      // that made it
   bool isLive = true;    // false: freed by the host or in the order of its stream
   bool isFreed = false;  // the host has called free; the work may not have come so far

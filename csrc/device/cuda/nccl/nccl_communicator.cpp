@@ -434,6 +434,7 @@ void NcclCommunicator::finish() {
     });
     orEnd([&] { succeed(ended, "cuEventQuery", "{}", call->what); });
   }
+  over_.setStep(-1, "");
 }
 
 void NcclCommunicator::expect(nccl::Result status, const Team& team, std::string_view call, std::string_view what) {
