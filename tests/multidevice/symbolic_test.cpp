@@ -223,7 +223,7 @@ class Symbolic : public MultiDeviceTest {
   // Of all ranks; where sizes divide, they are alike. A rank without elements may compute on whole tensors in passing.
   static void expectMeasured(const Seen& seen, int64_t ranks, bool even, bool someEmpty = false) {
     if (launched() || ranksHaveGpus()) {
-      return;  // peers read memory that is not the allocator's; what is measured is the plan of a CPU
+      return;  // peers read memory that is not the allocator's; the plan of a GPU differs from the measured one
     }
     EXPECT_EQ(seen.measured.bytesInUse, seen.plannedBytes);
     if (even) {
