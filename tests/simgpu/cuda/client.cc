@@ -295,9 +295,12 @@ bool isPinned(const void* memory, size_t bytes) {
   return begin + bytes <= it->first + it->second;
 }
 
-uint64_t callToFail(std::string_view kind) {
-  const char* const fault = std::getenv("SIMGPU_FAULT");
-  const std::string_view text = fault == nullptr ? "" : fault;
+namespace {
+
+// Of a variable such as SIMGPU_FAULT=allocate:3; 0 for other kinds.
+uint64_t numberIn(const char* variable, std::string_view kind) {
+  const char* const value = std::getenv(variable);
+  const std::string_view text = value == nullptr ? "" : value;
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos || text.substr(0, colon) != kind) {
     return 0;
@@ -305,13 +308,18 @@ uint64_t callToFail(std::string_view kind) {
   return std::strtoull(text.substr(colon + 1).data(), nullptr, 10);
 }
 
-bool isToFail(std::string_view kind) {
-  const uint64_t number = callToFail(kind);
+bool isCall(uint64_t number, std::string_view kind) {
   if (number == 0) {
     return false;
   }
   const std::lock_guard lock(mutex);
   return ++process.calls[std::string(kind)] == number;
 }
+
+}  // namespace
+
+uint64_t callToFail(std::string_view kind) { return numberIn("SIMGPU_FAULT", kind); }
+bool isToFail(std::string_view kind) { return isCall(callToFail(kind), kind); }
+bool isLeftOut(std::string_view kind) { return isCall(numberIn("SIMGPU_PLANT", kind), kind); }
 
 }  // namespace simgpu

@@ -1,0 +1,223 @@
+// Faults of the host side that are planted into programs on the simulated GPU: a call of the driver is left out, or the collectives of a rank
+// change places. Each is reported, makes a wrong number or an error, or changes nothing because other calls order the same work.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "device/cuda/driver/context.h"
+#include "device/cuda/driver/library.h"
+#include "device/cuda/driver/streams.h"
+#include "device/cuda/sums_beside_work.h"
+#include "host/executor.h"
+#include "host/program.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace meshfuse {
+namespace {
+
+constexpr int kPlantedRanks = 2;
+constexpr int kPlantedCalls = 3;
+
+// How the process of a program has ended.
+enum class End : uint8_t { Right = 0, Wrong = 3, Error = 4, Reported = 86 };
+struct Ended {
+  End end = End::Right;
+  std::string text;  // what it has printed
+};
+
+class GpuPlanted : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const libraries = std::getenv("MESHFUSE_CUDA_LIBRARIES");
+    if (libraries == nullptr || !std::filesystem::exists(std::string(libraries) + "/simgpu_engine")) {
+      GTEST_SKIP() << "needs the simulated GPU: set MESHFUSE_CUDA_LIBRARIES";
+    }
+  }
+
+  // Runs body() in a process of its own with this value of SIMGPU_PLANT. body: whether the results were right.
+  static Ended run(const std::string& plant, const std::function<bool()>& body) {
+    std::array<int, 2> pipe = {};
+    EXPECT_EQ(::pipe(pipe.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(pipe[1], STDERR_FILENO);
+      setenv("SIMGPU_PLANT", plant.c_str(), 1);
+      End end = End::Error;
+      try {
+        end = body() ? End::Right : End::Wrong;
+      } catch (const Error& error) {
+        fprintf(stderr, "%s\n", error.what());
+      }
+      _exit(static_cast<int>(end));
+    }
+    close(pipe[1]);
+    Ended ended;
+    std::array<char, 4096> bytes = {};
+    for (ssize_t n = 0; (n = read(pipe[0], bytes.data(), bytes.size())) > 0;) {
+      ended.text.append(bytes.data(), n);
+    }
+    close(pipe[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status)) << ended.text;
+    ended.end = static_cast<End>(WEXITSTATUS(status));
+    return ended;
+  }
+
+  // Some calls of the program on two ranks, each with tensors of its own. change: of the host program of rank 1, or of all.
+  static bool callsAreRight(const std::function<void(HostProgram&)>& change = nullptr, bool isOfAllRanks = false) {
+    std::array<bool, kPlantedRanks> isRight = {};
+    const auto body = [&](Communicator& comm) {
+      FusionExecutorCache cache(sumsBesideWork(kPlantedRanks), {.communicator = &comm, .threads = 1});
+      FusionExecutorCache stepwise(sumsBesideWork(kPlantedRanks),
+                                   {.communicator = &comm, .threads = 1, .verify = Verify::Always});
+      isRight[comm.rank()] = true;
+      std::unique_ptr<Binding> changed;
+      for (int call = 0; call < kPlantedCalls; call++) {
+        const DeviceId gpu = DeviceId::cuda(comm.rank());
+        const std::vector<Argument> arguments = moved(argumentsOf(cache.fusion(), comm.rank(), call), gpu);
+        std::vector<Tensor> results = cache.runFusionWithInputs(arguments);
+        if (change != nullptr) {
+          HostProgram host = *cache.hostProgram();
+          if (isOfAllRanks || comm.rank() == 1) {
+            change(host);
+          }
+          changed = std::make_unique<Binding>(std::make_shared<const HostProgram>(std::move(host)), comm);
+          changed->run(comm, arguments, results);
+        }
+        const std::vector<Tensor> expected = stepwise.runFusionWithInputs(arguments);
+        for (const int64_t i : indices(expected)) {
+          isRight[comm.rank()] = isRight[comm.rank()] && results[i].toVector() == expected[i].toVector();
+        }
+      }
+    };
+    runLoopback(kPlantedRanks, body, {.deadline = std::chrono::milliseconds(10'000)});
+    return std::ranges::all_of(isRight, std::identity());
+  }
+};
+
+TEST_F(GpuPlanted, NothingIsFoundWhereNothingIsPlanted) {
+  const Ended ended = run("", [] { return callsAreRight(); });
+  EXPECT_EQ(ended.end, End::Right) << ended.text;
+}
+
+// Each edge between the two queues of the program is needed.
+TEST_F(GpuPlanted, AWaitThatAStepLeavesOutIsNamed) {
+  int edges = 0;
+  for (bool isLast = false; !isLast; edges++) {
+    const Ended ended = run("", [edges] {
+      return callsAreRight(
+          [edges](HostProgram& host) {
+            int number = 0;
+            for (Step& s : host.steps) {
+              std::erase_if(s.order.waits, [&](int64_t earlier) {
+                return (host.steps[earlier].order.queue != s.order.queue) && number++ == edges;
+              });
+            }
+            check(number > edges, "[test] there are {} edges", number);
+          },
+          true);
+    });
+    isLast = ended.text.find("[test] there are") != std::string::npos;
+    if (!isLast) {
+      EXPECT_EQ(ended.end, End::Reported) << "edge " << edges << ": " << ended.text;
+      EXPECT_NE(ended.text.find("simulated GPU: found in"), std::string::npos) << ended.text;
+    }
+  }
+  EXPECT_GE(edges, 3);
+}
+
+// A program of two kernels on one GPU, ordered with a stream of the caller; each call has tensors of its own.
+bool streamCallsAreRight() {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* x = makeContigConcreteTensor({4, 8});
+    fusion->addInput(x);
+    TensorView* y = sub(x, broadcast(mean(x, {0}), {true, false}));
+    fusion->addOutput(div(y, broadcast(sum(mul(y, y), {1}), {false, true})));
+  }
+  FusionExecutorCache cache(std::move(fusion));
+  FusionExecutorCache stepwise(cache.fusion().clone(), {.verify = Verify::Always});
+  const CudaContext context(0);
+  const CurrentContext current(context);
+  const CudaStream stream(context);
+  bool isRight = true;
+  std::vector<Tensor> kept;  // so that all addresses differ
+  for (uint64_t call = 0; call < 4; call++) {
+    const Tensor from = randomTensor({4, 8}, DataType::Float, call).to(DeviceId::cuda(0));
+    const Tensor x = Tensor::empty({4, 8}, DataType::Float, DeviceId::cuda(0));
+    std::vector<Tensor> y = {Tensor::empty({4, 8}, DataType::Float, DeviceId::cuda(0))};
+    const Tensor to = Tensor::empty({4, 8}, DataType::Float, DeviceId::cuda(0));
+    const auto copy = [&](const Tensor& target, const Tensor& source) {
+      succeed(loadedDriver().copyOnDeviceAsync(std::bit_cast<cuda::DevicePointer>(target.data()),
+                                               std::bit_cast<cuda::DevicePointer>(source.data()), source.nbytes(),
+                                               stream.get()),
+              "cuMemcpyDtoDAsync", "test");
+    };
+    copy(x, from);
+    cache.run(std::vector<Argument>{x}, y, GpuStream{stream.get()});
+    copy(to, y[0]);
+    stream.synchronize("test");
+    isRight = isRight && to.toVector() == stepwise.runFusionWithInputs({from})[0].toVector();
+    kept.insert(kept.end(), {x, y[0]});
+  }
+  return isRight;
+}
+
+// The first two order a call with the stream; those after it order copies of results with work that has ended.
+TEST_F(GpuPlanted, AMissingWaitOrEventIsNamed) {
+  for (const std::string kind : {"wait", "record"}) {
+    int reported = 0;
+    for (int n = 1; n <= 6; n++) {
+      const Ended ended = run(kind + ":" + std::to_string(n), streamCallsAreRight);
+      EXPECT_NE(ended.end, End::Error) << kind << " " << n << ": " << ended.text;
+      EXPECT_NE(ended.end, End::Wrong) << kind << " " << n << ": " << ended.text;
+      if (ended.end == End::Reported) {
+        reported++;
+        EXPECT_NE(ended.text.find("simulated GPU: found in"), std::string::npos) << ended.text;
+      }
+    }
+    EXPECT_GE(reported, 2) << kind;
+  }
+}
+
+TEST_F(GpuPlanted, AStaleAddressInAGraphIsFound) {
+  for (int n = 1; n <= 3; n++) {
+    const Ended ended = run("update:" + std::to_string(n), streamCallsAreRight);
+    EXPECT_TRUE(ended.end == End::Reported || ended.end == End::Wrong) << n << ": " << ended.text;
+  }
+}
+
+TEST_F(GpuPlanted, CollectivesThatChangePlacesAreNamed) {
+  const Ended ended = run("", [] {
+    return callsAreRight([](HostProgram& host) {
+      std::vector<CommCall*> calls;
+      for (Step& s : host.steps) {
+        if (s.kind == HostStepKind::Communicate) {
+          calls.push_back(&s.comm);
+        }
+      }
+      calls[0]->count /= 2;  // as if another sum came first
+    });
+  });
+  EXPECT_EQ(ended.end, End::Reported) << ended.text;
+  EXPECT_NE(ended.text.find("the count is"), std::string::npos) << ended.text;
+}
+
+}  // namespace
+}  // namespace meshfuse
