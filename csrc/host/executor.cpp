@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "base/refused_index.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
@@ -21,8 +20,6 @@ void keepRun(std::vector<StepRecord>* records) {
     std::erase_if(*records, [](const StepRecord& r) { return r.step == nullptr; });
   }
 }
-
-bool isOfDevice(const Step& step) { return step.order.queue == 0; }
 
 }  // namespace
 
@@ -110,32 +107,6 @@ Binding::~Binding() {
   }
 }
 
-void Binding::openLanes(Communicator& communicator) {
-  const HostProgram& p = *program_;
-  if (!isAsynchronous_) {
-    for (const Team& team : p.teams) {
-      Communicator* const lane = direct_.isOfDevice() ? nullptr : communicator.lane(team);
-      if (lane != nullptr) {
-        calls_ = &communicator.calls();
-      }
-      lanes_.emplace_back(lane != nullptr ? *lane : communicator, p, direct_.isOfDevice());
-    }
-    return;
-  }
-  if (!p.teams.empty()) {
-    lanes_.emplace_back(communicator, p, true);
-    joint_ = p.device->makeEvent();
-  }
-  events_.resize(p.steps.size());
-  for (const Step& s : p.steps) {
-    for (const int64_t earlier : s.order.waits) {
-      if (isOfDevice(p.steps[earlier]) != isOfDevice(s) && events_[earlier] == nullptr) {
-        events_[earlier] = p.device->makeEvent();
-      }
-    }
-  }
-}
-
 void Binding::run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
                   const ExecuteOptions& options) {
   if (late_ != nullptr) {
@@ -202,47 +173,6 @@ void Binding::wait() {
   late_ = nullptr;
 }
 
-void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& options) {
-  if (options.profile != nullptr) {
-    options.profile->assign(program_->steps.size(), {});
-  }
-  for (int64_t i = 0; i < std::ssize(program_->steps);) {
-    i = i == options.skipStep ? i + 1 : isAsynchronous_ ? post(i, inputs, options) : issue(i, inputs, options);
-  }
-  runDelayed(inputs, options, std::ssize(delayed_));
-  for (const int64_t i : indices(inFlight_)) {
-    waitForPosted(i);
-  }
-  std::ranges::fill(lastPosted_, -1);
-  heed([&] { endCall(options); });
-  for (const CommPath& lane : lanes_) {
-    direct_.takeCounters(lane);
-  }
-}
-
-int64_t Binding::post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
-  const Step& step = program_->steps[number];
-  CommPath& path = isOfDevice(step) ? direct_ : carrier();
-  for (const int64_t earlier : step.order.waits) {
-    if (isOfDevice(program_->steps[earlier]) != isOfDevice(step)) {
-      path.queue().waitFor(*events_[earlier]);
-    }
-  }
-  const bool watched = options.verify || options.profile != nullptr;
-  int64_t next = number + 1;
-  heed([&] {
-    if (watched) {
-      executeWatched(number, path, inputs, options);
-    } else {
-      next = put(number, path, inputs);
-    }
-  });
-  if (events_[next - 1] != nullptr) {
-    path.queue().record(*events_[next - 1]);
-  }
-  return next;
-}
-
 void Binding::finish() {
   if (&carrier() != &direct_) {
     carrier().finish();
@@ -268,81 +198,6 @@ void Binding::join(Queue& from, Queue& to) {
   if (&from != &to) {
     from.record(*joint_);
     to.waitFor(*joint_);
-  }
-}
-
-int64_t Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
-  const Step& step = program_->steps[number];
-  for (const int64_t earlier : step.order.waits) {
-    await(earlier, inputs, options);
-  }
-  const bool watched = options.verify || options.profile != nullptr;
-  if (step.order.queue == 0) {
-    heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
-    return number + 1;
-  }
-  const bool beside = step.runsBeside && !options.verify && options.skipStep < 0;
-  if (!beside || options.collectives != CollectivesRun::OnThreads || calls_ == nullptr) {
-    delayed_.push_back(number);
-    if (!beside || options.collectives != CollectivesRun::WhenAwaited) {
-      runDelayed(inputs, options, std::ssize(delayed_));
-    }
-    return number + 1;
-  }
-  heed([this] { queue_.wait(); });  // its operand is complete
-  CommPath& lane = lanes_[step.order.queue - 1];
-  lastPosted_[step.order.queue - 1] = number;
-  inFlight_[number] = calls_->post(program_->teams[step.order.queue - 1], [=, this, &lane](Communicator&) {
-    try {
-      watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
-    } catch (const std::exception& why) {
-      direct_.abort(why.what());  // also after a failure of the device, which the communicator has not seen
-      throw;
-    }
-  });
-  return number + 1;
-}
-
-void Binding::runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count) {
-  if (count > 0) {
-    heed([this] { queue_.wait(); });  // their operands are complete
-  }
-  for (const int64_t number : std::span(delayed_).first(count)) {
-    const int64_t team = program_->steps[number].order.queue - 1;
-    if (lastPosted_[team] >= 0) {  // calls of a lane run in order
-      waitForPosted(lastPosted_[team]);
-    }
-    const bool watched = options.verify || options.profile != nullptr;
-    watched ? executeWatched(number, lanes_[team], inputs, options) : execute(number, lanes_[team], inputs);
-  }
-  delayed_.erase(delayed_.begin(), delayed_.begin() + count);
-}
-
-void Binding::await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
-  if (const auto it = std::ranges::find(delayed_, number); it != delayed_.end()) {
-    return runDelayed(inputs, options, it - delayed_.begin() + 1);
-  }
-  waitForPosted(number);
-}
-
-void Binding::waitForPosted(int64_t number) {
-  if (std::optional<CallQueue::Handle>& call = inFlight_[number]; call.has_value()) {
-    const CallQueue::Handle handle = *std::exchange(call, std::nullopt);
-    handle.wait();
-  }
-}
-
-template <class Work>
-void Binding::heed(Work&& work) {
-  try {
-    work();
-  } catch (const RefusedIndexError&) {
-    if (!endsTogether_) {
-      throw;
-    }
-    if (refusal_ == nullptr) {
-      refusal_ = std::current_exception();
-    }
   }
 }
 
