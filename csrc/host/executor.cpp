@@ -27,11 +27,16 @@ void LateFailure::keep(std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
   if (failure_ == nullptr) {
     failure_ = std::move(failure);
+    isKept_ = true;
   }
 }
 
 void LateFailure::rethrow() {
+  if (!isKept_.load(std::memory_order_acquire)) [[likely]] {
+    return;
+  }
   const std::lock_guard lock(mutex_);
+  isKept_ = false;
   if (failure_ != nullptr) {
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
@@ -186,7 +191,9 @@ void Binding::endCall(const ExecuteOptions& options) {
     late_ = nullptr;
   } else {
     carrier().finishCalls();
-    late_ = options.order->late;
+    if (late_ != options.order->late) {  // else counts no reference
+      late_ = options.order->late;
+    }
   }
   join(carrier().queue(), queue_);
   if (options.order != nullptr) {

@@ -7,6 +7,7 @@
 // the host waits once, at the end of the call.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -51,6 +52,7 @@ class LateFailure {
  private:
   std::mutex mutex_;
   std::exception_ptr failure_;
+  std::atomic<bool> isKept_{false};  // so that a call without a failure takes no lock
 };
 
 // A call that is ordered with the work of a stream of the caller: it begins after the work of the stream so far, later work of the stream begins
@@ -58,7 +60,7 @@ class LateFailure {
 // the binding, or kept in `late` if there is none.
 struct StreamOrder {
   GpuStream stream;
-  std::shared_ptr<LateFailure> late;
+  const std::shared_ptr<LateFailure>& late;
 };
 
 struct ExecuteOptions {

@@ -28,7 +28,7 @@ GpuFacts factsOf(cuda::DeviceNumber device, int major) {
 
 }  // namespace
 
-CudaContext::CudaContext(int64_t index) : index_(index) {
+CudaContext::CudaContext(int64_t index) : index_(index), name_("cuda:" + std::to_string(index)) {
   const DriverLibrary& d = loadedDriver();
   int count = 0;
   succeed(d.deviceGetCount(&count), "cuDeviceGetCount", "the driver");

@@ -18,7 +18,7 @@ class CudaContext {
   CudaContext& operator=(const CudaContext&) = delete;
 
   int64_t index() const { return index_; }
-  std::string name() const { return "cuda:" + std::to_string(index_); }
+  const std::string& name() const { return name_; }
   // Where it is in the machine, on the PCI bus.
   const std::string& place() const { return place_; }
   const std::string& architecture() const { return architecture_; }  // sm_80; sm_90a from 9.0 on
@@ -29,6 +29,7 @@ class CudaContext {
 
  private:
   int64_t index_;
+  std::string name_;
   cuda::DeviceNumber device_ = 0;
   cuda::Context context_ = nullptr;
   std::string place_;
