@@ -79,7 +79,14 @@ std::unique_ptr<Fusion> withSizes(const Fusion& fusion, const SymbolValues& size
   check(missing.empty(),
         "[autoplan] the symbols {} in the sizes of the inputs have no value; give OptimizationConfig::sizes",
         fmt::join(missing, ", "));
-  return concretize(fusion, sizes);
+  std::unique_ptr<Fusion> concrete = concretize(fusion, sizes);
+  for (const TensorView* tv : concrete->tensors()) {
+    for (const IntExpr& extent : tv->shape()) {
+      check(extent.isConst(), "[autoplan] {} has the size {}, which has no value; give OptimizationConfig::sizes",
+            tv->toString(), extent.toString());
+    }
+  }
+  return concrete;
 }
 
 struct Candidate {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -52,11 +53,15 @@ void checkMachines(const DistributedConfig& m) {
 }
 
 LinkSpeed linkOf(const DistributedConfig& machines, const DeviceMesh& mesh, int64_t axis) {
-  int64_t ranks = 1;  // of this axis and the inner ones: consecutive
-  for (int64_t k = axis; k < mesh.numAxes(); k++) {
-    ranks *= mesh.axisSizes()[k];
+  int64_t stride = 1;  // between ranks that are neighbours along the axis
+  for (int64_t k = axis + 1; k < mesh.numAxes(); k++) {
+    stride *= mesh.axisSizes()[k];
   }
-  return machines.devicesPerMachine % ranks == 0 ? machines.within : machines.between;
+  const int64_t span = stride * mesh.axisSizes()[axis];
+  const auto machineOf = [&](int64_t position) { return mesh.devices()[position] / machines.devicesPerMachine; };
+  const bool isWithin = std::ranges::all_of(
+      indices(mesh.devices()), [&](int64_t k) { return machineOf(k) == machineOf(k / span * span + k % stride); });
+  return isWithin ? machines.within : machines.between;
 }
 
 std::vector<DeviceMesh> candidateMeshes(int64_t devices) {

@@ -13,6 +13,7 @@
 #include "ir/text.h"
 #include "multidevice/sharding/shard_state.h"
 #include "ops/contraction.h"
+#include "ops/factory.h"
 #include "ops/pointwise.h"
 #include "ops/tensors.h"
 #include "preseg_passes/specialize.h"
@@ -155,6 +156,15 @@ TEST(AutoPlan, AnAnnotationThatNoStrategyHasIsAUserError) {
   p.x->axis(1)->parallelize(ParallelType::DIDx);
   expectRefused(p.fusion, kFour, {},
                 {"T0", "which no strategy has", "blocks of whole mesh axes", "remove the annotation"});
+}
+
+TEST(AutoPlan, ASizeWithoutAValueIsAUserError) {
+  Fusion fusion;
+  const FusionGuard guard(&fusion);
+  Val* const n = fusion.inputScalar(DataType::Int);
+  fusion.addInput(n);
+  fusion.addOutput(arange(n));
+  expectRefused(fusion, kFour, {}, {"has no value", "OptimizationConfig::sizes"});
 }
 
 TEST(AutoPlan, TensorsOnTwoMeshesAreAUserError) {

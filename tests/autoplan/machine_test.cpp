@@ -52,5 +52,13 @@ TEST(Machine, AnAxisCrossesMachinesIfItsRanksDoNotLieInOne) {
   EXPECT_EQ(bandwidth({8}, 0), machines.between.bandwidth);
 }
 
+// The order of a mesh's devices decides, not the sizes of its axes.
+TEST(Machine, AMeshMayHaveItsDevicesInAnotherOrder) {
+  const DistributedConfig machines{.machines = 2, .devicesPerMachine = 2};
+  const DeviceMesh across = DeviceMesh::create({{"y", 2}, {"x", 2}}, {0, 2, 1, 3});
+  EXPECT_EQ(linkOf(machines, across, 0).bandwidth, machines.within.bandwidth);
+  EXPECT_EQ(linkOf(machines, across, 1).bandwidth, machines.between.bandwidth);
+}
+
 }  // namespace
 }  // namespace meshfuse
