@@ -1,31 +1,15 @@
 // What does the host spend on a warm call on a GPU, besides the calls of the driver? With a driver whose calls return at once.
 #include <benchmark/benchmark.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "allocations.h"
 #include "device/cuda/driver/library.h"
 #include "figures.h"
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-// Every heap allocation of this process is counted.
-__attribute__((noinline)) void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(bytes)) {
-    return p;
-  }
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
-__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace meshfuse {
 namespace {
@@ -73,11 +57,11 @@ void warmCall(benchmark::State& state, const char* name, int pairs, double goal,
   }
   for (auto _ : state) {
     const double seconds = secondsOfACall(call);
-    const int64_t before = allocations.load();
+    const int64_t before = heapAllocations();
     for (int i = 0; i < kRounds * kCalls; i++) {
       call();
     }
-    const int64_t made = allocations.load() - before;
+    const int64_t made = heapAllocations() - before;
     state.SetIterationTime(seconds);
     record({std::string(name) + ", steps", static_cast<double>(cache.hostProgram()->steps.size()), "", std::nullopt,
             "higher"});

@@ -1,10 +1,9 @@
 // What do a warm call, a cold kernel and the way from a fusion to a host program cost?
 #include <benchmark/benchmark.h>
 
-#include <atomic>
 #include <cstdlib>
-#include <new>
 
+#include "allocations.h"
 #include "base/ranges.h"
 #include "device/cpu/orc/cpu_compiler.h"
 #include "device/device.h"
@@ -17,21 +16,6 @@
 #include "multidevice/transport/communicator.h"
 #include "schedule/template.h"
 #include "segment/segment.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-// Every heap allocation of this process is counted.
-__attribute__((noinline)) void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(bytes)) {
-    return p;
-  }
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
-__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace meshfuse {
 
@@ -62,7 +46,7 @@ void warmAdd(benchmark::State& state) {
   constexpr int kCalls = 1000;  // of a round
   for (auto _ : state) {
     std::vector<double> times(kRounds);
-    int64_t before = allocations.load();
+    int64_t before = heapAllocations();
     for (double& t : times) {
       auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < kCalls; i++) {
@@ -70,7 +54,7 @@ void warmAdd(benchmark::State& state) {
       }
       t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kCalls;
     }
-    int64_t allocated = allocations.load() - before;  // before the figures are noted, which allocates
+    int64_t allocated = heapAllocations() - before;  // before the figures are noted, which allocates
     state.SetIterationTime(median(times));
     record({"warm 8x8 add, a call", median(times) * 1e9, "ns", 100, "lower"});
     record({"warm 8x8 add, heap allocations in 100,000 calls", static_cast<double>(allocated), "", 0, "lower"});
