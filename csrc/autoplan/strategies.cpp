@@ -111,7 +111,6 @@ class Strategies {
  public:
   Strategies(const Expr& e, const DeviceMesh& mesh, Blocks blocks)
       : e_(e),
-        mesh_(mesh),
         axes_(mesh.axisSizes()),
         blocks_(blocks),
         factors_(factors(e)),
@@ -198,7 +197,6 @@ class Strategies {
   }
 
   const Expr& e_;
-  const DeviceMesh& mesh_;
   const Sizes axes_;
   const Blocks blocks_;
   const std::vector<Factor> factors_;
