@@ -67,7 +67,7 @@ std::vector<int> knownArchitectures() { return mapped(kGpus, &GpuRow::architectu
 
 std::optional<DeviceInfo> DeviceInfo::ofArchitecture(std::string_view architecture) {
   const std::optional<int> number = architectureNumber(architecture);
-  if (!number || *number < 80) {
+  if (!number) {
     return std::nullopt;
   }
   const GpuRow* row = &kGpus[0];

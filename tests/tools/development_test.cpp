@@ -88,7 +88,7 @@ TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
   EXPECT_EQ(run.code, 2) << run.out << run.err;
   EXPECT_EQ(run.out, "");
   EXPECT_NE(
-      run.err.find("there is no benchmark 'nosuch'; there are: block_mpi_bench collectives_mpi_bench fusions_bench "),
+      run.err.find("there is no benchmark 'nosuch'; there are: block_mpi_bench collectives_mpi_bench cuda_host_bench "),
       std::string::npos)
       << run.err;
   EXPECT_EQ(shellInSources("tools/dev frobnicate").code, 2);
