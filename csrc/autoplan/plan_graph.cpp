@@ -25,19 +25,6 @@ double elementsOf(const Sizes& shape) {
   return productOf(shape, [](int64_t n) { return static_cast<double>(n); });
 }
 
-bool isView(const Expr& e) {
-  switch (ruleOf(e).form) {
-    case OpForm::Broadcast:
-    case OpForm::Squeeze:
-    case OpForm::Expand:
-    case OpForm::Permute:
-    case OpForm::Reshape:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Whether tensors that the op reads or writes reach memory: it is no part of a kernel with other ops.
 bool isAlone(const Expr& e) {
   const OpForm form = ruleOf(e).form;

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "autoplan/strategies.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -11,18 +12,7 @@ namespace meshfuse {
 namespace {
 
 // Whether the result is the operand in other words: a cast, a copy, a view.
-bool passesThrough(const Expr& e) {
-  switch (ruleOf(e).form) {
-    case OpForm::Broadcast:
-    case OpForm::Squeeze:
-    case OpForm::Expand:
-    case OpForm::Permute:
-    case OpForm::Reshape:
-      return true;
-    default:
-      return e.kind() == ExprKind::Set || e.kind() == ExprKind::Cast;
-  }
-}
+bool passesThrough(const Expr& e) { return isView(e) || e.kind() == ExprKind::Set || e.kind() == ExprKind::Cast; }
 
 }  // namespace
 

@@ -244,4 +244,17 @@ std::string describe(const Expr& expr, const Strategy& strategy, const DeviceMes
   return parts.empty() ? "replicated" : joined(parts, ", ");
 }
 
+bool isView(const Expr& expr) {
+  switch (ruleOf(expr).form) {
+    case OpForm::Broadcast:
+    case OpForm::Squeeze:
+    case OpForm::Expand:
+    case OpForm::Permute:
+    case OpForm::Reshape:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace meshfuse

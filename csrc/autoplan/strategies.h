@@ -34,4 +34,7 @@ struct Strategy {
 // rows over dp, contracted over tp; replicated if no axis cuts anything.
 [[nodiscard]] std::string describe(const Expr& expr, const Strategy& strategy, const DeviceMesh& mesh);
 
+// Whether the op only changes how the elements of its operand are seen: broadcast, squeeze, expand, permute, reshape.
+[[nodiscard]] bool isView(const Expr& expr);
+
 }  // namespace meshfuse

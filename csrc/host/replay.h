@@ -3,8 +3,8 @@
 //   step        softmax T3    matmul T4    gelu T5     all-reduce T6    neg T7
 //   piece       ---------------------------------                       (one step is no piece)
 //
-// Launches of a recording get new addresses at each call. Other steps keep those that they were recorded with; if a call has others, its
-// steps run one by one.
+// A replay gives launches the addresses of the call. Matrix products and copies keep the recorded addresses of inputs and outputs: if a call
+// has other ones, its steps run one by one.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ int64_t threadsOf(const std::vector<tile::Builder::DigitSpec>& axis) {
   return productOf(axis, [](const auto& d) { return tile::isThread(d.level) ? d.size.constValue() : int64_t{1}; });
 }
 
-// Registers of a thread that rows may take on a GPU: half of those that a thread has if a multiprocessor runs one block.
+// The registers of a GPU's thread that hold rows. A multiprocessor that runs one block gives each thread its share; rows take half of it.
 int64_t rowRegisters(const RowsJudgement& j) {
   const int64_t threads = threadsOf(j.digits.m) * threadsOf(j.digits.k) * threadsOf(j.digits.n);
   return std::min(kMostRegisters, j.device.gpu.registers / threads) / 2;
