@@ -25,6 +25,17 @@ failed_cases() {
     }' "$1"
 }
 
+# running_case NAME: ` in CASE`, the test case in which the run of ctest with this name ended
+running_case() {
+  awk -v name="$1" '
+    / Testing: / { here = ($NF == name); running = "" }
+    here && /\[ RUN / { running = $NF }
+    here && /\[ +(OK|FAILED|SKIPPED) +\] .*\)$/ { running = "" }
+    here && running != "" { last = running }
+    here && running == "" { last = "" }
+    END { if (last != "") printf " in %s", last }' "build/$preset/Testing/Temporary/LastTest.log" 2>/dev/null
+}
+
 # add_report NAME EXIT_STATUS: adds the report of one run to passed, failed, skipped; says what failed in lines `failed: ...`
 add_report() {
   local file=$results/$1.json p=0 f=0 s=0
@@ -33,7 +44,7 @@ add_report() {
     failed_cases "$file" | sed "/^ /!s/^/failed: $1: /"
   fi
   if [ "$f" = 0 ] && { [ "$2" != 0 ] || [ ! -s "$file" ]; }; then
-    echo "failed: $1: ended badly (a crash, a timeout or a leak) without a failed test case"
+    echo "failed: $1: ended badly (a crash, a timeout or a leak) without a failed test case$(running_case "$1")"
     f=1
   fi
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))

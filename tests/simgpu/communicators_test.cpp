@@ -223,7 +223,6 @@ float sumOverPart(Rank& rank, Communicator part) {
 }
 
 TEST_F(Communicators, AreSplitByColors) {
-  set("SIMGPU_DEVICES", "1");
   for (const bool isBlocking : {true, false}) {
     expectFine(onRanks(4,
                        [](Rank& rank) {

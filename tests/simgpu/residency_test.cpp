@@ -189,13 +189,16 @@ TEST_F(Residency, WithoutAnEventTheyMayHang) {
                      {.isDestroyed = false}));
 }
 
-// Ranks that share a device do not take the room of one another.
+// Ranks that share a device do not take the room of one another. An allocation waits for the device, so each rank has its memory before any
+// call is posted.
 TEST_F(Residency, RanksOfOneDeviceDoNotHang) {
   set("SIMGPU_DEVICES", "1");
-  expectFine(onRanks(4, [](Rank& rank) {
+  auto haveMemory = std::make_shared<Meeting>(4);
+  expectFine(onRanks(4, [=](Rank& rank) {
     nccl::Communicator part = nullptr;
     rank.expect(rank.nccl.split(rank.communicator, rank.number / 2, 0, &part, nullptr), "ncclCommSplit");
     const DevicePointer x = rank.buffer(std::vector<float>{1});
+    haveMemory->wait();
     for (int i = 0; i < 5; i++) {
       rank.expect(rank.nccl.allReduce(bufferAt(x), bufferAt(x), 1, nccl::ElementType::Float, nccl::ReduceOperation::Sum,
                                       part, rank.stream),

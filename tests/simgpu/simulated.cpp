@@ -22,6 +22,8 @@ constexpr int kSeeds = 3;
 
 void runWith(int seed, const SimulatedProgram& program) {
   setenv("SIMGPU_SEED", std::to_string(seed).c_str(), 1);
+  constexpr unsigned kMostSeconds = 100;
+  alarm(kMostSeconds);  // a program that hangs fails its test, and the other tests run
   Simulated gpu;
   program(gpu);
   Simulated::expect(gpu.contextSynchronize(), "cuCtxSynchronize");
