@@ -10,15 +10,21 @@
 #include <string_view>
 #include <vector>
 
+#include "digits/int_expr.h"
+
 namespace meshfuse {
 
-struct IndexRun {
-  int64_t start = 0;
-  int64_t count = 0;
-  int64_t step = 1;
-  int64_t last() const { return start + (count - 1) * step; }
-  friend bool operator==(const IndexRun&, const IndexRun&) = default;
+template <class Int>
+struct RunOf {
+  Int start = 0;
+  Int count = 0;
+  Int step = 1;
+  Int last() const { return start + (count - 1) * step; }
+  friend bool operator==(const RunOf&, const RunOf&) = default;
 };
+
+using IndexRun = RunOf<int64_t>;
+using SymbolicRun = RunOf<IntExpr>;  // expressions of a rank's coordinates and of sizes
 
 using IndexRuns = std::vector<IndexRun>;  // ascending; empty: no index
 

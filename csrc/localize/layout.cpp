@@ -12,36 +12,17 @@ namespace meshfuse {
 
 namespace {
 
-LocalRange asRange(const IndexRun& run) { return {run.start, run.last() + 1, run.step}; }
+SymbolicRun symbolic(const IndexRun& run) { return {run.start, run.count, run.step}; }
 
 }  // namespace
 
-std::vector<LocalRange> wholeRanges(const TensorView* tv) {
-  return mapped(tv->shape(), [](const IntExpr& extent) { return LocalRange{0, extent}; });
+std::vector<SymbolicRun> wholeRuns(const TensorView* tv) {
+  return mapped(tv->shape(), [](const IntExpr& extent) { return SymbolicRun{0, extent}; });
 }
 
-TensorView* sliceRanges(TensorView* in, const std::vector<LocalRange>& ranges) {
-  return addSlice(in, mapped(ranges, &LocalRange::start), mapped(ranges, &LocalRange::stop),
-                  mapped(ranges, &LocalRange::step));
-}
-
-std::optional<LocalRange> rangeOf(const std::vector<RankDigit>& digits) {
-  IntExpr start = 0;
-  IntExpr count = 1;
-  IntExpr below = 1;  // the stride of a digit
-  IntExpr owned = 1;
-  for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
-    start += d->value ? *d->value * below : IntExpr(0);
-    (d->value ? owned : count) *= d->size;
-    below *= d->size;
-  }
-  if (std::ranges::is_partitioned(digits, &RankDigit::isOwned)) {
-    return LocalRange{start, start + count};
-  }
-  if (std::ranges::is_partitioned(digits, std::not_fn(&RankDigit::isOwned))) {
-    return LocalRange{start, start + (count - 1) * owned + 1, owned};
-  }
-  return std::nullopt;
+TensorView* sliceRuns(TensorView* in, const std::vector<SymbolicRun>& runs) {
+  return addSlice(in, mapped(runs, &SymbolicRun::start),
+                  mapped(runs, [](const SymbolicRun& r) { return r.last() + 1; }), mapped(runs, &SymbolicRun::step));
 }
 
 std::vector<Dim> localDims(const std::vector<int64_t>& sizes) {
@@ -100,10 +81,10 @@ TensorView* takePart(TensorView* in, const Part& positions) {
     if (positions.dims[k].size() < 2) {
       continue;
     }
-    std::vector<LocalRange> ranges = wholeRanges(out);
+    std::vector<SymbolicRun> taken = wholeRuns(out);
     std::vector<Val*> parts = mapped<Val*>(positions.dims[k], [&](const IndexRun& run) {
-      ranges[k] = asRange(run);
-      return sliceRanges(out, ranges);
+      taken[k] = symbolic(run);
+      return sliceRuns(out, taken);
     });
     std::vector<Dim> dims = dimsOf(out);
     dims[k] = localDim(countOf(positions.dims[k]), IterType::Iteration);
@@ -112,14 +93,14 @@ TensorView* takePart(TensorView* in, const Part& positions) {
   if (positions.sizes() == out->constantShape()) {
     return out;
   }
-  std::vector<LocalRange> ranges = wholeRanges(out);
+  std::vector<SymbolicRun> taken = wholeRuns(out);
   for (int64_t k = 0; k < std::ssize(positions.dims); k++) {
     const IndexRuns& runs = positions.dims[k];
     if (runs.size() < 2) {
-      ranges[k] = runs.empty() ? LocalRange{0, 0} : asRange(runs[0]);
+      taken[k] = runs.empty() ? SymbolicRun{} : symbolic(runs[0]);
     }
   }
-  return sliceRanges(out, ranges);
+  return sliceRuns(out, taken);
 }
 
 std::vector<Dim> localDims(const TensorView* global, const ShardState& state, int64_t rank) {
@@ -140,8 +121,8 @@ TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& b
     return at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(atom).constValue());
   });
   std::vector<RankDigit> all;  // digits that were local before
-  std::vector<LocalRange> ranges;
-  bool oneRangePerDim = true;
+  std::vector<SymbolicRun> runs;
+  bool oneRunPerDim = true;
   for (int64_t k = 0; k < std::ssize(after.dims); k++) {
     std::vector<RankDigit> digits;
     for (const PlanDigit& d : after.dims[k]) {
@@ -151,22 +132,20 @@ TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& b
         digits.push_back({d.size, coordinates[d.atom]});
       }
     }
-    const std::optional<LocalRange> range = rangeOf(digits);
-    oneRangePerDim = oneRangePerDim && range;
-    ranges.push_back(range.value_or(LocalRange{}));
+    const std::optional<SymbolicRun> run = heldRun(digits);
+    oneRunPerDim = oneRunPerDim && run;
+    runs.push_back(run.value_or(SymbolicRun{}));
     append(all, digits);
   }
   if (std::ranges::none_of(all, &RankDigit::isOwned)) {
     return in;
   }
-  if (oneRangePerDim) {
-    return sliceRanges(in, ranges);
+  if (oneRunPerDim) {
+    return sliceRuns(in, runs);
   }
   TensorView* pieces = addReshape(in, mapped(all, [](const RankDigit& d) { return d.size.constValue(); }));
-  const auto kept = [](const RankDigit& d) {
-    return d.isOwned() ? LocalRange{*d.value, *d.value + 1} : LocalRange{0, d.size};
-  };
-  return addReshape(sliceRanges(pieces, mapped(all, kept)), mapped(after.dims, localExtent));
+  const auto kept = [](const RankDigit& d) { return d.isOwned() ? SymbolicRun{*d.value, 1} : SymbolicRun{0, d.size}; };
+  return addReshape(sliceRuns(pieces, mapped(all, kept)), mapped(after.dims, localExtent));
 }
 
 TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at) {

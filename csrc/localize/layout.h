@@ -19,25 +19,10 @@ struct LocalRank {
   const CoordinateSymbols* coordinates = nullptr;
 };
 
-// A digit of a dim, and its value on a rank if an axis owns it.
-struct RankDigit {
-  IntExpr size;
-  std::optional<IntExpr> value;
-  bool isOwned() const { return value.has_value(); }
-};
-
-// Indices of a dim: expressions of a rank's coordinates and of sizes.
-struct LocalRange {
-  IntExpr start;
-  IntExpr stop;
-  IntExpr step = 1;
-};
-
-// The ranges of all dims.
-[[nodiscard]] std::vector<LocalRange> wholeRanges(const TensorView* tv);
-[[nodiscard]] TensorView* sliceRanges(TensorView* in, const std::vector<LocalRange>& ranges);
-// The part of a dim that the owned digits leave to a rank. Empty if it is not one range: some local digits are above, others below owned ones.
-[[nodiscard]] std::optional<LocalRange> rangeOf(const std::vector<RankDigit>& digits);
+// All indices of each dim.
+[[nodiscard]] std::vector<SymbolicRun> wholeRuns(const TensorView* tv);
+// The elements with these indices of each dim.
+[[nodiscard]] TensorView* sliceRuns(TensorView* in, const std::vector<SymbolicRun>& runs);
 
 // A dim of a local tensor. A stored dim of one element is a broadcast dim, even if it is a part of a longer global dim.
 [[nodiscard]] Dim localDim(const IntExpr& extent, IterType globalType);

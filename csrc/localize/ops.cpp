@@ -128,12 +128,12 @@ std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, 
     const IndexRuns held = heldRuns(dim, mesh.coordinates(at.rank));
     return held.size() > 1 ? std::nullopt : std::optional<IntExpr>(held.empty() ? 0 : held[0].start);
   }
-  const std::optional<LocalRange> range = rangeOf(mapped(dim.digits(), [&](const Digit& d) {
+  const std::optional<SymbolicRun> run = heldRun(mapped(dim.digits(), [&](const Digit& d) {
     return d.owner.isLocal()
                ? RankDigit{d.size, std::nullopt}
                : RankDigit{d.size, mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size)};
   }));
-  return range && range->step.isConst(1) ? std::optional(range->start) : std::nullopt;
+  return run && run->step.isConst(1) ? std::optional(run->start) : std::nullopt;
 }
 
 // The number of the first row of a table, in parts over its dim, that a rank holds.

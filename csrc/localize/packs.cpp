@@ -63,9 +63,10 @@ void packCommunications(Fusion& local, int64_t first, std::vector<TensorView*>& 
   for (Expr* e : calls) {
     TensorView* was = e->tensorOutput();
     const int64_t end = at + flat(was, writes).back();
-    std::vector<LocalRange> ranges = wholeRanges(received);
-    ranges.back() = {std::exchange(at, end), end};
-    TensorView* part = addReshape(sliceRanges(received, ranges), was->constantShape());
+    std::vector<SymbolicRun> runs = wholeRuns(received);
+    runs.back() = {at, end - at};
+    at = end;
+    TensorView* part = addReshape(sliceRuns(received, runs), was->constantShape());
     local.replaceUses(was, part);
     std::ranges::replace(results, was, part);
     local.removeExpr(e);

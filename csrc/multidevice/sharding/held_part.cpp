@@ -108,6 +108,25 @@ Part heldPart(const PlanState& state, const std::vector<int64_t>& extents, const
   })};
 }
 
+std::optional<SymbolicRun> heldRun(const std::vector<RankDigit>& digits) {
+  SymbolicRun run{.count = 1};
+  IntExpr stride = 1;          // of a digit
+  std::optional<IntExpr> end;  // the stride that the next local digit must have
+  for (const RankDigit& d : digits | std::views::reverse) {
+    if (d.isOwned()) {
+      run.start += *d.value * stride;
+    } else if (end && !(*end == stride)) {
+      return std::nullopt;
+    } else {
+      run.step = end ? run.step : stride;
+      run.count *= d.size;
+      end = stride * d.size;
+    }
+    stride *= d.size;
+  }
+  return run;
+}
+
 std::vector<int64_t> shapeOfNothing(size_t dims) { return std::vector<int64_t>(std::max<size_t>(1, dims), 0); }
 
 bool holds(const DeviceMesh& mesh, int64_t device) { return mesh.empty() || mesh.contains(device); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ir/part.h"
@@ -19,6 +20,15 @@ namespace meshfuse {
 [[nodiscard]] std::vector<int64_t> constantParts(const DigitList& dim);
 // Of one dim: the indices below its extent whose owned digits have the values of the device at these coordinates.
 [[nodiscard]] IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates);
+
+// A digit of a dim, and its value on a rank if an axis owns it.
+struct RankDigit {
+  IntExpr size;
+  std::optional<IntExpr> value;
+  bool isOwned() const { return value.has_value(); }
+};
+// The same for digits without padding, as expressions. No value if the indices are not one run: an owned digit is between local ones.
+[[nodiscard]] std::optional<SymbolicRun> heldRun(const std::vector<RankDigit>& digits);
 
 // The sizes of the argument or result on a device that holds no part of a tensor with this number of dims: a tensor without elements. It
 // has one dim if the tensor has none, because a tensor without dims has one element.
