@@ -21,6 +21,10 @@ struct MatrixProduct {
     std::vector<int64_t> batchStrides;  // by dim of the batch, in elements; 0 where all products have the same matrix
     int64_t elements = 0;               // from the first to the last of the tensor
     int64_t alignment = 64;             // bytes, a power of two that divides the address of the tensor
+    // From the first element of a matrix to the one in this row and column, in elements.
+    int64_t offsetOf(int64_t row, int64_t column) const {
+      return transposed ? row + column * leading : row * leading + column;
+    }
   };
   DataType operands = DataType::Float;
   DataType result = DataType::Float;

@@ -274,9 +274,18 @@ Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const C
   Array result = makeArray(dtype, sizes);
   const bool isBounded = context.bounds && result.floating();
   Totals sums(ReduceOp::Sum, dtype, result.numel(), isBounded, context);
+  // processors' instructions for BFloat16 take subnormal operands and sums as zeros
+  constexpr double kSmallestNormal = 0x1p-126;
+  const bool flushes = a.dtype == DataType::BFloat16;
+  const auto flushed = [&](double x, double y) {
+    return std::min(std::fabs(x), std::fabs(y)) < kSmallestNormal ? std::fabs(x * y) + kSmallestNormal
+                                                                  : kSmallestNormal;
+  };
   runLoops(loops, [&](int64_t i, int64_t j, int64_t k) {
     if (result.floating()) {
-      const double error = isBounded ? productError(a.real[i], a.errorAt(i), b.real[j], b.errorAt(j)) : 0;
+      const double error = isBounded ? productError(a.real[i], a.errorAt(i), b.real[j], b.errorAt(j)) +
+                                           (flushes ? flushed(a.real[i], b.real[j]) : 0)
+                                     : 0;
       sums.add(k, a.real[i] * b.real[j], error);
     } else {
       sums.add(k, combineWhole(ReduceOp::Prod, a.whole[i], b.whole[j]), 0);

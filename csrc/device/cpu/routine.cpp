@@ -11,7 +11,8 @@ namespace {
 
 class ContractionRoutine : public CpuRoutine {
  public:
-  ContractionRoutine(const Expr& expr, const std::map<int64_t, Layout>& layouts) : contraction_(expr, layouts) {}
+  ContractionRoutine(const Expr& expr, const std::map<int64_t, Layout>& layouts, int64_t threads)
+      : contraction_(expr, layouts, threads) {}
 
   int64_t workspaceBytes() const override { return contraction_.workspaceBytes(); }
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const override {
@@ -33,7 +34,7 @@ std::shared_ptr<const CpuRoutine> routineOf(const Expr& expr, const RoutineOptio
   if (std::shared_ptr<const CpuRoutine> routine = putByIndex(expr, options)) {
     return routine;
   }
-  return std::make_shared<ContractionRoutine>(expr, options.layouts);
+  return std::make_shared<ContractionRoutine>(expr, options.layouts, threads);
 }
 
 }  // namespace meshfuse

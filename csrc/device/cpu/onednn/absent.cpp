@@ -7,12 +7,11 @@ std::optional<std::string> Contraction::refuse(const Expr&, const std::map<int64
   return "built without oneDNN";
 }
 
-Contraction::Contraction(const Expr&, const std::map<int64_t, Layout>&) {
+Contraction::Contraction(const Expr&, const std::map<int64_t, Layout>&, int64_t) : blocks_({}) {
   throwInternalError("[contraction] built without oneDNN");
 }
 
 int64_t Contraction::workspaceBytes() const { return 0; }
-void Contraction::product(ThreadPool&, const float*, const float*, float*, const float*) const {}
 void Contraction::run(ThreadPool&, std::span<void* const>, void*, void*) const {}
 
 }  // namespace meshfuse

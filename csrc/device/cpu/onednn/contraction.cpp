@@ -18,7 +18,7 @@ namespace meshfuse {
 
 namespace {
 
-int64_t roundUp(int64_t n) { return (n + 15) / 16 * 16; }
+int64_t roundUp(int64_t n) { return (n + 63) / 64 * 64; }
 
 constexpr int64_t kPiece = 16384;
 
@@ -49,6 +49,24 @@ void narrow(ThreadPool& pool, const float* from, void* to, int64_t elements, Dat
   }
 }
 
+template <class Fn>
+void eachBlock(ThreadPool& pool, const ResultBlocks& blocks, Fn fn) {
+  pool.run(blocks.count(), [&](int64_t begin, int64_t end, int64_t worker) {
+    if (omp_set_num_threads != nullptr) {
+      omp_set_num_threads(1);
+    }
+    for (int64_t i = begin; i < end; i++) {
+      fn(blocks.at(i), worker);
+    }
+  });
+}
+
+MatrixProduct acceptedProduct(const Expr& e, const std::map<int64_t, Layout>& layouts) {
+  const std::optional<std::string> refused = Contraction::refuse(e, layouts);
+  invariant(!refused, "[contraction] {}: {}", e.output()->toString(), refused.value_or(""));
+  return matrixProductOf(e, layouts);
+}
+
 }  // namespace
 
 std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int64_t, Layout>& layouts) {
@@ -62,58 +80,42 @@ std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int
   return refuseMatrixProduct(e, layouts);
 }
 
-Contraction::Contraction(const Expr& e, const std::map<int64_t, Layout>& layouts) {
-  const std::optional<std::string> refused = refuse(e, layouts);
-  invariant(!refused, "[contraction] {}: {}", e.output()->toString(), refused.value_or(""));
-  p_ = matrixProductOf(e, layouts);
-  aOffsets_ = p_.offsets(p_.a);
-  bOffsets_ = p_.offsets(p_.b);
-}
+Contraction::Contraction(const Expr& e, const std::map<int64_t, Layout>& layouts, int64_t threads)
+    : p_(acceptedProduct(e, layouts)),
+      aOffsets_(p_.offsets(p_.a)),
+      bOffsets_(p_.offsets(p_.b)),
+      blocks_(p_),
+      threads_(threads),
+      ofBFloat16_(BFloat16Product::make(p_, blocks_)) {}
 
 int64_t Contraction::workspaceBytes() const {
   if (p_.operands == DataType::Float) {
     return 0;
   }
+  if (ofBFloat16_ != nullptr) {
+    return threads_ * roundUp(ofBFloat16_->scratchBytes());
+  }
   const int64_t results = isWide() ? 0 : p_.m * p_.n * p_.products();
   return 4 * (roundUp(p_.a.elements) + roundUp(p_.b.elements) + roundUp(results) + (p_.hasBias ? roundUp(p_.n) : 0));
 }
 
-void Contraction::product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const {
-  const int64_t m = p_.m;
-  const int64_t n = p_.n;
-  const int64_t k = p_.k;
-  const int64_t aRow = p_.a.transposed ? 1 : p_.a.leading;
-  // about two million multiplications a block, whole rows; the library packs a transposed b anew for every block
-  const int64_t block =
-      std::clamp<int64_t>((int64_t{1} << 21) / std::max<int64_t>(1, n * k), p_.b.transposed ? 64 : 16, 256);
-  const int64_t blocks = (m + block - 1) / block;
-  pool.run(blocks * std::ssize(aOffsets_), [&](int64_t begin, int64_t end, int64_t) {
-    if (omp_set_num_threads != nullptr) {
-      omp_set_num_threads(1);
+void Contraction::floatProduct(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const {
+  eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t) {
+    float* out = c + (block.product * p_.m + block.row) * p_.n + block.column;
+    for (int64_t r = 0; bias != nullptr && r < block.rows; r++) {
+      std::copy_n(bias + block.column, block.columns, out + r * p_.n);
     }
-    for (int64_t i = begin; i < end; i++) {
-      const int64_t batch = i / blocks;
-      const int64_t row = i % blocks * block;
-      const int64_t rows = std::min(block, m - row);
-      float* out = c + (batch * m + row) * n;
-      for (int64_t r = 0; bias != nullptr && r < rows; r++) {
-        std::copy_n(bias, n, out + r * n);
-      }
-      const dnnl_status_t status = dnnl_sgemm(
-          p_.a.transposed ? 'T' : 'N', p_.b.transposed ? 'T' : 'N', rows, n, k, 1.0f, a + aOffsets_[batch] + row * aRow,
-          p_.a.leading, b + bOffsets_[batch], p_.b.leading, bias != nullptr ? 1.0f : 0.0f, out, n);
-      deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", rows, n, k,
-                  static_cast<int64_t>(status));
-    }
+    const dnnl_status_t status =
+        dnnl_sgemm(p_.a.transposed ? 'T' : 'N', p_.b.transposed ? 'T' : 'N', block.rows, block.columns, p_.k, 1.0f,
+                   a + aOffsets_[block.product] + p_.a.offsetOf(block.row, 0), p_.a.leading,
+                   b + bOffsets_[block.product] + p_.b.offsetOf(0, block.column), p_.b.leading,
+                   bias != nullptr ? 1.0f : 0.0f, out, p_.n);
+    deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", block.rows, block.columns,
+                p_.k, static_cast<int64_t>(status));
   });
 }
 
-void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
-  if (p_.operands == DataType::Float) {
-    product(pool, static_cast<const float*>(operands[0]), static_cast<const float*>(operands[1]),
-            static_cast<float*>(out), p_.hasBias ? static_cast<const float*>(operands[2]) : nullptr);
-    return;
-  }
+void Contraction::widenedProduct(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
   float* a = static_cast<float*>(workspace);
   float* b = a + roundUp(p_.a.elements);
   const int64_t results = p_.m * p_.n * p_.products();
@@ -125,9 +127,23 @@ void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* o
   if (p_.hasBias) {
     widen(pool, operands[2], bias, p_.n, p_.operands);
   }
-  product(pool, a, b, c, p_.hasBias ? bias : nullptr);
+  floatProduct(pool, a, b, c, p_.hasBias ? bias : nullptr);
   if (!isWide()) {
     narrow(pool, c, out, results, p_.operands);
+  }
+}
+
+void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
+  if (ofBFloat16_ != nullptr) {
+    eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t worker) {
+      ofBFloat16_->run(block, operands[0], operands[1], p_.hasBias ? operands[2] : nullptr, out,
+                       static_cast<char*>(workspace) + worker * roundUp(ofBFloat16_->scratchBytes()));
+    });
+  } else if (p_.operands != DataType::Float) {
+    widenedProduct(pool, operands, out, workspace);
+  } else {
+    floatProduct(pool, static_cast<const float*>(operands[0]), static_cast<const float*>(operands[1]),
+                 static_cast<float*>(out), p_.hasBias ? static_cast<const float*>(operands[2]) : nullptr);
   }
 }
 

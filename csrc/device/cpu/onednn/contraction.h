@@ -1,17 +1,20 @@
-// Contraction: matmul and linear on a CPU through oneDNN's single-precision matrix product.
+// Contraction: matmul and linear on a CPU through oneDNN.
 //
-// It takes Float, and 16-bit types: these are widened to Float, and the result is rounded once unless its type is Float. The rows of the
-// result are cut into blocks whose size follows from the shapes alone, and each block is one library call on one thread of our pool. So
-// the bits do not depend on the number of threads, and the library needs no pool.
+// It takes Float and 16-bit types. BFloat16 is multiplied as it is where the processor can; else 16-bit types are widened to Float, and the
+// result is rounded once unless its type is Float. The result is cut into blocks, each of which is one library call on one thread of our
+// pool. So the bits do not depend on the number of threads, and the library needs no pool.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "device/cpu/onednn/bfloat16_product.h"
+#include "device/cpu/result_blocks.h"
 #include "device/matrix_product.h"
 
 namespace meshfuse {
@@ -24,8 +27,8 @@ class Contraction {
   // The reason why the library does not take the op: a build without the library, the type, a layout without unit stride. Nothing if it
   // takes the op.
   static std::optional<std::string> refuse(const Expr& expr, const std::map<int64_t, Layout>& layouts);
-  // InternalError if refused. Extents must be constant.
-  Contraction(const Expr& expr, const std::map<int64_t, Layout>& layouts);
+  // InternalError if refused. Extents must be constant. `threads`: of the pools that run it, at most.
+  Contraction(const Expr& expr, const std::map<int64_t, Layout>& layouts, int64_t threads);
 
   int64_t workspaceBytes() const;
   // operands: the operands of the op, in order; out: contiguous; workspace: 64-byte aligned.
@@ -33,10 +36,14 @@ class Contraction {
 
  private:
   bool isWide() const { return isHalfPrecision(p_.operands) && p_.result == DataType::Float; }
-  void product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
+  void floatProduct(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
+  void widenedProduct(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;
 
   MatrixProduct p_;
   std::vector<int64_t> aOffsets_, bOffsets_;  // of each product of the batch, in elements
+  ResultBlocks blocks_;
+  int64_t threads_;
+  std::shared_ptr<const BFloat16Product> ofBFloat16_;  // null: Float, or widened to it
 };
 
 }  // namespace meshfuse

@@ -50,8 +50,16 @@ INSTANTIATE_TEST_SUITE_P(Type, Contractions,
 
 TEST_P(Contractions, Shapes) {
   DataType t = GetParam();
-  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
-           {1, 1, 1}, {1, 7, 1}, {5, 1, 3}, {17, 33, 9}, {64, 16, 1}, {1, 40, 50}, {130, 20, 70}}) {
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                   {1, 7, 1},
+                                                                   {5, 1, 3},
+                                                                   {17, 33, 9},
+                                                                   {64, 16, 1},
+                                                                   {1, 40, 50},
+                                                                   {130, 20, 70},
+                                                                   {130, 300, 140},
+                                                                   {3, 900, 600},
+                                                                   {700, 900, 1}}) {
     expectProduct(random({m, k}, 1, t), random({k, n}, 2, t));
   }
 }
@@ -132,6 +140,18 @@ TEST_P(ContractionsOf16Bits, SumsThatStayInFloat) {
   }
 }
 
+// Some processors take subnormal operands as zeros: 1e-39 * 1e38 is then 0.
+TEST_P(ContractionsOf16Bits, SubnormalOperands) {
+  const DataType t = GetParam();
+  if (t != DataType::BFloat16) {
+    GTEST_SKIP() << "1e38 is no number of the type";
+  }
+  const Tensor a = Tensor::of({1e-39, 2e-39, 1, -3e-39}, {2, 2}, t);
+  const Tensor b = Tensor::of({1e38, 1, 1e30, -1e-39}, {2, 2}, t);
+  expectProduct(a, b);
+  expectProduct(b, a);
+}
+
 TEST_P(Contractions, WeightThatIsAVector) {
   DataType t = GetParam();
   Tensor x = random({4, 9}, 1, t);
@@ -174,6 +194,24 @@ TEST_P(Contractions, TheSameBitsForAnyNumberOfThreads) {
     std::vector<double> got = checked.cache().runFusionWithInputs({a, b})[0].toVector();
     expected = expected.empty() ? got : expected;
     EXPECT_EQ(got, expected) << threads;
+  }
+}
+
+// Of 16-bit operands, more threads need more memory only where the library multiplies them as they are.
+TEST(Contraction, MultipliesBFloat16AsItIs) {
+  if (!kHasOneDnn || !__builtin_cpu_supports("avx512bf16")) {
+    GTEST_SKIP() << "no library, or no instructions for BFloat16";
+  }
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  for (const DataType type : {DataType::BFloat16, DataType::Half}) {
+    TensorView* x = makeContigConcreteTensor({256, 1024}, type);
+    TensorView* y = makeContigConcreteTensor({1024, 256}, type);
+    fusion.addInput(x);
+    fusion.addInput(y);
+    const Contraction product(*matmul(x, y)->definition(), {}, 1);
+    const int64_t widened = 4 * 256 * 1024 * 2;
+    EXPECT_EQ(product.workspaceBytes() < widened, type == DataType::BFloat16) << name(type);
   }
 }
 

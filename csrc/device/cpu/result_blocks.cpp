@@ -1,0 +1,54 @@
+#include "device/cpu/result_blocks.h"
+
+#include <algorithm>
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kMost = 512;                    // rows or columns
+constexpr int64_t kLeast = 64;                    // rows or columns of a block that is cut
+constexpr int64_t kLeastWork = int64_t{1} << 19;  // multiplications of a block that is worth a thread
+
+// The number of blocks up to which a cut of the longer side pays. The library packs the operands anew for each block, and the cut repeats the
+// packing of the shorter side's operand.
+int64_t enoughBlocks(int64_t longer, int64_t shorter) { return longer >= 16 * shorter ? 64 : 16; }
+
+int64_t quotient(int64_t n, int64_t by) { return (n + std::max<int64_t>(1, by) - 1) / std::max<int64_t>(1, by); }
+
+// n in as many equal blocks as blocks of `most` need; a multiple of the library's own vectors.
+int64_t evened(int64_t n, int64_t most) {
+  constexpr int64_t kVector = 16;
+  return quotient(quotient(n, quotient(n, most)), kVector) * kVector;
+}
+
+}  // namespace
+
+ResultBlocks::ResultBlocks(const MatrixProduct& p)
+    : m_(p.m), n_(p.n), products_(p.products()), rows_(std::min(p.m, kMost)), columns_(std::min(p.n, kMost)) {
+  for (;;) {
+    int64_t& longer = rows_ > columns_ ? rows_ : columns_;
+    const int64_t blocks = quotient(m_, rows_) * quotient(n_, columns_) * products_;
+    if (longer <= kLeast || rows_ * columns_ * p.k < 2 * kLeastWork ||
+        blocks >= enoughBlocks(longer, std::min(rows_, columns_))) {
+      break;
+    }
+    longer = quotient(longer, 2);
+  }
+  rows_ = evened(m_, rows_);
+  columns_ = evened(n_, columns_);
+  rowBlocks_ = quotient(m_, rows_);
+  columnBlocks_ = quotient(n_, columns_);
+}
+
+ResultBlock ResultBlocks::at(int64_t block) const {
+  const int64_t column = block % columnBlocks_ * columns_;
+  const int64_t row = block / columnBlocks_ % rowBlocks_ * rows_;
+  return {.product = block / columnBlocks_ / rowBlocks_,
+          .row = row,
+          .column = column,
+          .rows = std::min(rows_, m_ - row),
+          .columns = std::min(columns_, n_ - column)};
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,46 @@
+// The blocks into which matrix products are cut.
+#include "device/cpu/result_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace meshfuse {
+namespace {
+
+TEST(ResultBlocks, CoverEachElementOnce) {
+  std::mt19937 rng(3);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); };
+  for (int round = 0; round < 300; round++) {
+    MatrixProduct p{.m = below(round % 3 == 0 ? 40 : 1500), .n = below(round % 2 == 0 ? 30 : 1200), .k = below(2000)};
+    p.batch = {1 + below(3)};
+    const ResultBlocks blocks(p);
+    std::vector<int64_t> covered(p.m * p.n * p.products(), 0);
+    for (int64_t i = 0; i < blocks.count(); i++) {
+      const ResultBlock b = blocks.at(i);
+      for (int64_t row = b.row; row < b.row + b.rows; row++) {
+        for (int64_t column = b.column; column < b.column + b.columns; column++) {
+          covered.at((b.product * p.m + row) * p.n + column)++;
+        }
+      }
+    }
+    EXPECT_TRUE(std::ranges::all_of(covered, [](int64_t n) { return n == 1; })) << p.m << " " << p.n << " " << p.k;
+  }
+}
+
+// Enough blocks for many threads, none so small that its call costs more than its work.
+TEST(ResultBlocks, FollowFromTheShapes) {
+  const auto countOf = [](int64_t m, int64_t n, int64_t k, int64_t products = 1) {
+    return ResultBlocks({.m = m, .n = n, .k = k, .batch = {products}}).count();
+  };
+  EXPECT_EQ(countOf(8, 4096, 4096), 64);
+  EXPECT_EQ(countOf(1024, 1024, 1024), 16);
+  EXPECT_EQ(countOf(64, 64, 64), 1);
+  EXPECT_EQ(countOf(128, 128, 32, 96), 96);
+  EXPECT_EQ(countOf(0, 8, 8), 0);
+}
+
+}  // namespace
+}  // namespace meshfuse
