@@ -46,37 +46,59 @@ __device__ __forceinline__ double remainderFloor(double a, double b) {
   const double r = fmod(a, b);
   return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
 }
-//@ coarse_exp device
-// For results that are rounded to 16 bits: a few units of the last place of a float.
-__device__ __forceinline__ float coarseExp(float a) { return __expf(a); }
-//@ coarse_tanh device
-__device__ __forceinline__ float coarseTanh(float a) {
+//@ ex2_approx device
+// 2^a, at most 2 units of the last place off; results below 2^-126 are 0.
+__device__ __forceinline__ float ex2Approx(float a) {
   float r;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(a));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+  return r;
+}
+//@ rcp_approx device
+// 1 / a, at most 1 unit of the last place off; numbers below 2^-126 are 0.
+__device__ __forceinline__ float rcpApprox(float a) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
   return r;
 }
 //@ coarse_div device
-// The full range, unlike __fdividef.
+// At most 2 units of the last place off, over the full range, unlike __fdividef.
 __device__ __forceinline__ float coarseDiv(float a, float b) {
   float r;
   asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
-//@ coarse_inverse device
+//@ coarse_exp ex2_approx
+// 2^(a log2(e)). Rounding the exponent t to a float changes the result by up to |a| units of the last place; `lost` is what of a it
+// lost, a - t ln(2), and e^lost is 1 + lost.
+__device__ __forceinline__ float coarseExp(float a) {
+  const float t = a * 1.44269504f;
+  const float e = ex2Approx(t);
+  const float lost = fmaf(t, 1.90465430e-9f, fmaf(t, -0.693147182f, a));
+  return fabsf(t) < 128.f ? fmaf(e, lost, e) : e;
+}
+//@ coarse_inverse rcp_approx
 // For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the
 // ends of the range.
 __device__ __forceinline__ float coarseScale(float b) {
   const float size = fabsf(b);
   return size < 1e-30f ? 1.8446744073709552e19f : size > 1e30f ? 5.421010862427522e-20f : 1.f;
 }
-__device__ __forceinline__ float coarseInverse(float scaled) {
-  float r;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(scaled));
-  return r;
+__device__ __forceinline__ float coarseInverse(float scaled) { return rcpApprox(scaled); }
+//@ coarse_tanh coarse_exp rcp_approx
+// Not by tanh.approx, whose error of 2^-11 shows in results of 16 bits. Near 0 a polynomial, because 1 - 2 / (e^2a + 1) cancels there.
+__device__ __forceinline__ float coarseTanh(float a) {
+  const float size = fabsf(a);
+  const float far = fmaf(-2.f, rcpApprox(coarseExp(2.f * size) + 1.f), 1.f);
+  const float s = size * size;
+  float p = fmaf(-0.00654254202f, s, 0.0212727487f);
+  p = fmaf(p, s, -0.0539033487f);
+  p = fmaf(p, s, 0.133330822f);
+  p = fmaf(p, s, -0.333333313f);
+  return copysignf(size < 0.55f ? fmaf(size * s, p, size) : far, a);
 }
-//@ coarse_sigmoid coarse_exp coarse_inverse
+//@ coarse_sigmoid coarse_exp rcp_approx
 // Not by tanh: near 0 the sigmoid of a negative number would be a difference of two numbers near 1.
 __device__ __forceinline__ float coarseSigmoid(float a) {
   const float e = coarseExp(-fabsf(a));
-  return (a >= 0.f ? 1.f : e) * coarseInverse(1.f + e);
+  return (a >= 0.f ? 1.f : e) * rcpApprox(1.f + e);
 }

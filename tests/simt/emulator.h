@@ -10,8 +10,8 @@
 //
 // Checked: bounds, alignment, one writer an element, inputs unwritten, the read-only path, shared memory races and
 // reads before writes, barriers and shuffles that not all threads reach, remote reads of blocks that left, tickets
-// without a fence. Not seen: the order of memory operations between blocks, the accuracy of approximate instructions,
-// time.
+// without a fence. Approximate instructions err by as much as their documentation allows. Not seen: the order of memory operations between
+// blocks, time.
 #pragma once
 
 #include <cstdint>

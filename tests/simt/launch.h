@@ -19,7 +19,7 @@ struct Kernel {
 struct Launch {
   Kernel kernel;
   std::vector<uint64_t> slots;  // without that of the RefusedIndexRecord, which the runner gives
-  uint64_t seed = 1;            // order of threads and blocks; 0: ascending
+  uint64_t seed = 1;            // order of threads and blocks, 0: ascending; and the errors of approximate instructions
   bool countSectors = false;    // costs time
 };
 

@@ -160,7 +160,7 @@ bool readRanges(std::string_view& from, std::vector<ByteRange>& ranges) {
 }
 
 [[noreturn]] void runHere(const Kernel& kernel, const LaunchShape& shape, const std::string& parameters, Memory& memory,
-                          uint64_t seed, int out) {
+                          const Seeds& seeds, int out) {
   Current here{.memory = &memory};
   current = &here;
   std::vector<std::string> faults;
@@ -172,7 +172,8 @@ bool readRanges(std::string_view& from, std::vector<ByteRange>& ranges) {
                         .threads = static_cast<int>(shape.threads),
                         .cluster = static_cast<int>(shape.cluster),
                         .shared = static_cast<int>(shape.shared),
-                        .seed = seed,
+                        .seed = seeds.order,
+                        .errorPattern = seeds.errors,
                         .report =
                             [&](const std::string& fault) {
                               const uint64_t bytes = fault.size();
@@ -246,7 +247,7 @@ std::pair<Kernel, std::string> compileKernel(const std::string& name, const std:
 }
 
 Run runKernel(const Kernel& kernel, const LaunchShape& shape, const std::string& parameters, Memory& memory,
-              uint64_t seed) {
+              const Seeds& seeds) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return {.faults = {"no pipe to the process of the kernel"}};
@@ -254,7 +255,7 @@ Run runKernel(const Kernel& kernel, const LaunchShape& shape, const std::string&
   const pid_t pid = fork();
   if (pid == 0) {
     close(ends[0]);
-    runHere(kernel, shape, parameters, memory, seed, ends[1]);
+    runHere(kernel, shape, parameters, memory, seeds, ends[1]);
   }
   close(ends[1]);
   std::string answer;

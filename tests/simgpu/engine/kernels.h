@@ -30,8 +30,14 @@ struct Run {
   std::vector<ByteRange> written;
 };
 
-// Runs the grid to its end, its blocks and threads in an order that follows from the seed. A crash is a fault.
+struct Seeds {
+  uint64_t order = 0;  // of blocks and threads
+  uint64_t errors =
+      0;  // of approximate instructions: one for all launches of a job, because an instruction gives one result for one operand
+};
+
+// Runs the grid to its end. A crash is a fault.
 Run runKernel(const Kernel& kernel, const LaunchShape& shape, const std::string& parameters, Memory& memory,
-              uint64_t seed);
+              const Seeds& seeds);
 
 }  // namespace simgpu

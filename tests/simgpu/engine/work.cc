@@ -429,7 +429,8 @@ void Devices::copy(const Task& task) {
 }
 
 void Devices::launch(const Task& task, Memory& memory) {
-  const Run run = runKernel(functions_.at(task.work.shape.function), task.work.shape, task.work.parameters, memory, random_());
+  const Run run = runKernel(functions_.at(task.work.shape.function), task.work.shape, task.work.parameters, memory,
+                            {.order = random_(), .errors = options_.seed});
   for (const std::string& fault : run.faults) {
     report(*task.operation, fault);
   }

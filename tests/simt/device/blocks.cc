@@ -45,6 +45,7 @@ namespace simt {
 
 int thread, rank;
 unsigned block;
+uint64_t errorPattern;
 
 namespace {
 
@@ -430,6 +431,7 @@ void runBlocks(unsigned group) {
 
 int runGrid(const Grid& l) {
   grid = &l;
+  errorPattern = l.errorPattern;
   faults = described = 0;
   faultsOf.clear();
   rng.seed(l.seed);

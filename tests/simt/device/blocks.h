@@ -17,6 +17,7 @@ struct Grid {
   int cluster = 1;    // blocks
   int shared = 0;     // bytes of a block
   uint64_t seed = 0;  // of the order of blocks and threads; 0: ascending
+  uint64_t errorPattern = 0;
   std::function<void(const std::string& fault)> report;
   std::function<void()> afterBlocks;  // after the blocks that ran at once; may be empty
   std::function<void(int offset, int bytes, bool write, int site)> onShared;  // by the running thread; may be empty

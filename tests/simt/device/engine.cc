@@ -288,6 +288,7 @@ int main(int argc, char** argv) {
     }
     results << "begin " << job - 1 << "\n";
     results.flush();
+    l.grid.errorPattern = l.grid.seed;
     l.grid.kernel = reinterpret_cast<void (*)(const void*)>(dlsym(handle, entry.c_str()));
     if (!l.grid.kernel) {
       std::fprintf(stderr, "%s\n", dlerror());

@@ -6,9 +6,10 @@
 
 namespace simt {
 
-extern int thread;      // of the block
-extern int rank;        // of the block in its cluster
-extern unsigned block;  // of the grid
+extern int thread;             // of the block
+extern int rank;               // of the block in its cluster
+extern unsigned block;         // of the grid
+extern uint64_t errorPattern;  // chooses the side to which each approximate instruction errs
 
 enum class Touch : int { ReadOnly, Once, Shared, Store };
 

@@ -2,6 +2,7 @@
 // sections of runtime/cuda marked `device`. The other sections and the kernels themselves are compiled as they are.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -33,7 +34,22 @@ inline unsigned long long atomicExch(unsigned long long* at, unsigned long long 
   *at = value;
   return old;
 }
-inline float rsqrtf(float x) { return (float)(1.0 / std::sqrt((double)x)); }
+namespace simt {
+constexpr float kSmallestNormal = 0x1p-126f;
+inline float flushed(float x) { return std::fabs(x) < kSmallestNormal ? std::copysign(0.f, x) : x; }
+// The worst result of an instruction that may be `ulps` units of the last place away from the correctly rounded one. The run's pattern and
+// the operands choose the side: the same operands give the same result, as on a device.
+inline float approximate(double exact, int ulps, float a, float b = 0) {
+  const float rounded = (float)exact;
+  if (rounded == 0 || !std::isfinite(rounded)) return rounded;
+  uint64_t mixed = ((uint64_t)__float_as_uint(a) << 32 | __float_as_uint(b)) ^ errorPattern * 0x9e3779b97f4a7c15;
+  mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93;
+  const int size = __float_as_int(rounded) & 0x7fffffff;
+  const int moved = (mixed ^ mixed << 31) >> 63 ? std::min(size + ulps, 0x7f7fffff) : std::max(size - ulps, 0);
+  return std::copysign(__int_as_float(moved), rounded);
+}
+}  // namespace simt
+inline float rsqrtf(float x) { return simt::approximate(1.0 / std::sqrt((double)x), 2, x); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 // Bisection on erf or erfc, then Newton: slow and independent of the fit that the device uses.
 inline double erfinv(double y) {
@@ -171,11 +187,8 @@ inline int ticket(int* counter, int site) { return simt::ticket(counter, site); 
 // -- math.cuh ---------------------------------------------------------------------------------------------------------
 inline float maximumFloat(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }
 inline float minimumFloat(float a, float b) { return a != a || b != b ? NAN : a < b ? a : b; }
-inline float coarseExp(float a) { return expf(a); }
-inline float coarseTanh(float a) { return tanhf(a); }
-inline float coarseDiv(float a, float b) { return a / b; }
-inline float coarseScale(float b) {
-  const float size = std::fabs(b);
-  return size < 1e-30f ? 0x1p64f : size > 1e30f ? 0x1p-64f : 1.f;
+inline float ex2Approx(float a) {
+  return std::fabs(a) < simt::kSmallestNormal ? 1.f : simt::flushed(simt::approximate(std::exp2((double)a), 2, a));
 }
-inline float coarseInverse(float scaled) { return 1.f / scaled; }
+inline float rcpApprox(float a) { return simt::flushed(simt::approximate(1.0 / (double)simt::flushed(a), 1, a)); }
+inline float coarseDiv(float a, float b) { return simt::approximate((double)a / (double)b, 2, a, b); }
