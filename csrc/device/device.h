@@ -124,7 +124,9 @@ class Device : public DeviceMemory {
   virtual std::vector<std::shared_ptr<const Kernel>> compile(std::span<const tile::Program> programs) = 0;
   // The memory that a launch needs besides its tensors. Of `slots`, only sizes are read.
   virtual int64_t scratchBytes(const Kernel& kernel, std::span<const uint64_t> slots) const = 0;
-  // InternalError if the device has no routine for the op. Extents must be constant.
+  // UserError with the name of the op if only a routine computes it, and the device has none.
+  virtual void expectRoutine(const Expr& /*op*/) const {}
+  // For an op that expectRoutine() accepts. Extents must be constant.
   virtual std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const = 0;
   // The library or the code of that routine: "oneDNN". Nothing if the device has no routine for the op.
   virtual std::optional<std::string_view> routineName(const Expr& op) const = 0;

@@ -4,6 +4,7 @@
 #include "analysis/pass_context.h"
 #include "device/device.h"
 #include "exec/arguments.h"
+#include "exec/check_routines.h"
 #include "exec/dumped_passes.h"
 #include "exec/overlap.h"
 #include "host/build.h"
@@ -64,6 +65,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes), nullptr};
   const SegmentedProgram& program = result.program;
   call.afterAgreement(program.agreed, [&] {
+    checkRoutines(*program.planned, *device);
     result.host =
         buildHostProgram(program.local, program.segments,
                          {.device = device,

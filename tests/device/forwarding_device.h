@@ -24,6 +24,7 @@ class ForwardingDevice : public Device {
   int64_t scratchBytes(const Kernel& kernel, std::span<const uint64_t> slots) const override {
     return to_->scratchBytes(kernel, slots);
   }
+  void expectRoutine(const Expr& op) const override { to_->expectRoutine(op); }
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
     return to_->routine(op, options);
   }

@@ -244,6 +244,11 @@ class DelayingDevice final : public TestDevice {
   int64_t scratchBytes(const Kernel& kernel, std::span<const uint64_t> slots) const override {
     return cpu_->scratchBytes(kernel, slots);
   }
+  void expectRoutine(const Expr& op) const override {
+    if (options_.expectRoutine) {
+      options_.expectRoutine(op);
+    }
+  }
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
     return cpu_->routine(op, options);
   }

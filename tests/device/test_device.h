@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "device/device.h"
@@ -22,9 +23,10 @@ struct TestDeviceCounters {
 };
 
 struct TestDeviceOptions {
-  int64_t bytes = int64_t{4} << 30;  // of memory; pages are taken when they are used
-  int64_t mostDelay = 20;            // microseconds before a piece of work begins
-  int64_t failingLaunch = -1;        // the number of the launch that throws a DeviceError
+  int64_t bytes = int64_t{4} << 30;                        // of memory; pages are taken when they are used
+  int64_t mostDelay = 20;                                  // microseconds before a piece of work begins
+  int64_t failingLaunch = -1;                              // the number of the launch that throws a DeviceError
+  std::function<void(const Expr& op)> expectRoutine = {};  // as that of Device
 };
 
 class TestDevice : public Device {

@@ -344,5 +344,36 @@ TEST(Devices, EachRankHasItsOwn) {
   }
 }
 
+// 5 rows on 4 ranks are 2, 2, 1 and none: the rank without rows has no scan to refuse, and must not go on alone.
+TEST(Devices, ARankWithoutElementsRefusesAnOpLikeTheOthers) {
+  constexpr int64_t kRanks = 4;
+  for (const bool communicates : {false, true}) {
+    std::array<std::string, kRanks> errors;
+    runLoopback(kRanks, [&](Communicator& comm) {
+      auto fusion = std::make_unique<Fusion>();
+      {
+        FusionGuard guard(fusion.get());
+        TensorView* x = makeContigConcreteTensor({5, 6});
+        fusion->addInput(x);
+        TensorView* y = cumsum(x, 1);
+        fusion->addOutput(communicates ? sum(y, {0}) : y);
+        x->setDeviceMesh(DeviceMesh::createForNumDevices(kRanks));
+        x->outer_split(0, kRanks);
+        x->axis(0)->parallelize(ParallelType::DIDx);
+      }
+      const TestDeviceOptions refusesScans{.expectRoutine = [](const Expr& op) {
+        check(op.kind() != ExprKind::Scan, "[device] there is no scan here");
+      }};
+      const DeviceId mine = testDevice(DeviceId::extension(40 + comm.rank()), refusesScans).id();
+      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+      const int64_t rows = std::array{2, 2, 1, 0}[comm.rank()];
+      errors[comm.rank()] = errorOf([&] { (void)cache.runFusionWithInputs({random({rows, 6}, 1).to(mine)}); });
+    });
+    for (const std::string& e : errors) {
+      EXPECT_EQ(e, "UserError: [device] there is no scan here");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

@@ -73,8 +73,8 @@ class CudaDevice final : public Device {
   // Scratch is in registers and in shared memory.
   int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { return 0; }
 
+  void expectRoutine(const Expr& op) const override { expectCudaRoutine(op); }
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
-    expectCudaRoutine(op);
     const CurrentContext current(context_);
     return std::make_shared<CublasLtProduct>(products(), op, options.layouts, options.activation);
   }

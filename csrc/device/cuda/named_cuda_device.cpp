@@ -77,8 +77,8 @@ class NamedCudaDevice final : public Device {
     return {programs.size(), std::make_shared<const Kernel>()};
   }
   int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { return 0; }
-  std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions&) const override {
-    expectCudaRoutine(op);
+  void expectRoutine(const Expr& op) const override { expectCudaRoutine(op); }
+  std::shared_ptr<const Routine> routine(const Expr&, const RoutineOptions&) const override {
     return std::make_shared<const PlannedProduct>(info_);
   }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }

@@ -10,7 +10,7 @@ class Expr;
 
 // What computes the op, for messages; nothing for ops that only a routine of the CPU computes.
 [[nodiscard]] std::optional<std::string_view> cudaRoutineName(const Expr& op);
-// UserError with the name of the op if it is no routine on a GPU.
+// UserError with the name of the op if only a routine computes it, and there is none on a GPU.
 void expectCudaRoutine(const Expr& op);
 
 }  // namespace meshfuse
