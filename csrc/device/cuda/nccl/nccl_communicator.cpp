@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -29,6 +30,8 @@ constexpr auto kSoon = 20ms;
 constexpr auto kPause = 20us;
 // How long a rank waits for its peers to end; a peer that has failed does not come.
 constexpr auto kLastWait = 2s;
+// The operands of an all-reduce that each rank combines whole; of larger ones it combines a part, and gathers the others.
+constexpr int64_t kMostCombinedWhole = 64 << 10;
 
 // The types whose reductions are those of meshfuse: NCCL may round parts of 16-bit sums.
 std::optional<nccl::ElementType> reducedType(DataType type) {
@@ -64,19 +67,45 @@ std::optional<nccl::ReduceOperation> operationOf(ReduceOp op, DataType type) {
   }
 }
 
-// The same on all ranks.
-bool isCarried(const CallRecord& call) {
+// Who carries out a collective; the same on all ranks.
+enum class Carrier : uint8_t { Nccl, Kernel, Host };
+
+Carrier carrierOf(const CallRecord& call) {
   switch (call.kind) {
     case Collective::AllGather:
     case Collective::AllToAll:
     case Collective::Broadcast:
-      return true;
+      return Carrier::Nccl;
     case Collective::AllReduce:
     case Collective::ReduceScatter:
-      return reducedType(call.type) && operationOf(call.op, call.type);
+      return reducedType(call.type) && operationOf(call.op, call.type) ? Carrier::Nccl : Carrier::Kernel;
     default:
-      return false;
+      return Carrier::Host;
   }
+}
+
+int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The elements of a reduction's operand that each rank combines: those of its own result, or of an all-reduce all, or parts of whole vectors.
+struct Part {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+std::vector<Part> partsOf(const CollectiveCall& call) {
+  const int64_t total = call.operand.total();
+  const int64_t vector = kOperandAlignment / call.elementBytes();
+  const int64_t most = ceilDivide(ceilDivide(total, call.ranks()), vector) * vector;
+  return mapped(indices(call.team.ranks), [&](int64_t i) -> Part {
+    if (call.record.kind == Collective::ReduceScatter) {
+      return {call.operand.begin(i), call.operand.of(i)};
+    }
+    if (total * call.elementBytes() <= kMostCombinedWhole) {
+      return {0, total};
+    }
+    const int64_t begin = std::min(total, i * most);
+    return {begin, std::min(most, total - begin)};
+  });
 }
 
 // Bytes that arrive from other ranks; of an all-reduce as if each rank combined one part.
@@ -155,6 +184,7 @@ NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const Cud
     : DeviceCommunicator(over, device),
       context_(context),
       staged_(over, device),
+      combiner_(device),
       own_(context),
       stream_(own_.get()),
       uncaught_(std::uncaught_exceptions()) {}
@@ -257,7 +287,8 @@ nccl::Communicator NcclCommunicator::of(const Team& team) {
 
 void NcclCommunicator::run(const CollectiveCall& call) {
   const bool isWorkOfQueue = stream_ != own_.get();
-  if (!isCarried(call.record)) {
+  const Carrier carrier = carrierOf(call.record);
+  if (carrier == Carrier::Host) {
     finish();
     staged_.setProgram(program());
     staged_.run(call);  // reads the operand after the work of all queues
@@ -270,9 +301,57 @@ void NcclCommunicator::run(const CollectiveCall& call) {
   }
   const CurrentContext current(context_);
   const nccl::Communicator communicator = of(call.team);
-  post(call.team, communicator, name(call.record.kind), [&] { enqueue(call, communicator); });
+  if (carrier == Carrier::Kernel) {
+    combine(call, communicator);
+  } else {
+    post(call.team, communicator, name(call.record.kind), [&] { enqueue(call, communicator); });
+  }
   count(call.record.kind, receivedBytes(call));
   takeCounters();
+}
+
+void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator communicator) {
+  const NcclLibrary& n = ncclLibrary();
+  const std::vector<Part> parts = partsOf(call);
+  const Part own = parts[call.position];
+  const int64_t bytes = call.elementBytes();
+  const int64_t vector = kOperandAlignment / bytes;
+  const int64_t distance = ceilDivide(own.count, vector) * vector;
+  const bool isAllReduce = call.record.kind == Collective::AllReduce;
+  std::byte* const result = isAllReduce ? call.out + own.begin * bytes : call.out;
+  const bool isAligned = std::bit_cast<uint64_t>(result) % kOperandAlignment == 0;
+  const Combination combination{call.ranks(), call.record.type, call.record.op, isAligned ? kOperandAlignment : 1};
+  const int64_t operandBytes = call.ranks() * distance * bytes;
+  if (own.count > 0 && !combiner_.isReady(combination, operandBytes)) {
+    finish();  // what follows may wait for the device
+    orEnd([&] { combiner_.prepare(combination, operandBytes); });
+  }
+  const auto done = [&](nccl::Result status) { succeed(status, name(call.record.kind), "{}", describe(call.record)); };
+  constexpr auto kByte = nccl::ElementType::Int8;
+  post(call.team, communicator, name(call.record.kind), [&] {
+    for (const int64_t i : indices(call.team.ranks)) {
+      const auto peer = static_cast<int>(i);
+      if (const Part theirs = parts[i]; theirs.count > 0) {
+        done(n.send(call.in + theirs.begin * bytes, theirs.count * bytes, kByte, peer, communicator, stream_));
+      }
+      if (own.count > 0) {
+        std::byte* const operand = combiner_.operands() + i * distance * bytes;
+        done(n.receive(operand, own.count * bytes, kByte, peer, communicator, stream_));
+      }
+    }
+  });
+  post(call.team, communicator, name(call.record.kind), [&] {
+    if (own.count > 0) {
+      combiner_.combine(combination, own.count, distance, result, stream_);
+    }
+    for (const int64_t i : indices(call.team.ranks)) {
+      const Part part = parts[i];
+      if (isAllReduce && part.count > 0 && part.count < call.result.total()) {
+        std::byte* const block = call.out + part.begin * bytes;
+        done(n.broadcast(block, block, part.count * bytes, kByte, static_cast<int>(i), communicator, stream_));
+      }
+    }
+  });
 }
 
 void NcclCommunicator::enqueue(const CollectiveCall& call, nccl::Communicator communicator) {

@@ -16,6 +16,7 @@
 
 #include "device/cuda/api/nccl.h"
 #include "device/cuda/driver/streams.h"
+#include "device/cuda/nccl/combiner.h"
 #include "multidevice/transport/device_communicator.h"
 #include "multidevice/transport/staged.h"
 
@@ -54,6 +55,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   // NCCL's communicator of a team, made by its ranks at the first call.
   nccl::Communicator of(const Team& team);
   void enqueue(const CollectiveCall& call, nccl::Communicator team);
+  // A reduction that NCCL does not have: the ranks exchange their operands, and a kernel combines them.
+  void combine(const CollectiveCall& call, nccl::Communicator communicator);
   // Enqueues `calls` as one group. Returns when they have ended, or with a queue when the stream has them. `what`: for errors.
   void post(const Team& team, nccl::Communicator communicator, std::string_view what,
             const std::function<void()>& calls);
@@ -75,10 +78,11 @@ class NcclCommunicator final : public DeviceCommunicator {
   void end() noexcept;
 
   const CudaContext& context_;
-  StagedCommunicator staged_;  // for calls that NCCL does not carry out as meshfuse defines them
-  const CudaStream own_;       // of calls without a queue
-  cuda::Stream stream_;        // of the next call
-  const int uncaught_;         // exceptions, when it was made
+  StagedCommunicator staged_;  // for calls that GPUs do not make among each other
+  Combiner combiner_;
+  const CudaStream own_;                                      // of calls without a queue
+  cuda::Stream stream_;                                       // of the next call
+  const int uncaught_;                                        // exceptions, when it was made
   std::map<std::vector<int64_t>, nccl::Communicator> teams_;  // by ranks
   std::vector<std::unique_ptr<Call>> calls_;                  // since the last finish(), then unused ones
   int64_t posted_ = 0;                                        // calls since then
