@@ -13,9 +13,9 @@ namespace meshfuse {
 
 // The sizes at which one algorithm replaces another, in bytes that one rank publishes: its whole input.
 struct HostThresholds {
-  int64_t slots = 8 << 10;           // up to here inputs go through a slot: one synchronization, one copy more
-  int64_t slotsOfSharedInput = 256;  // the same for inputs in shared memory, where ranks have a core each
-  int64_t reduceAllOfTwo = 1 << 20;  // up to here each of two ranks computes the whole of an all-reduce
+  int64_t slots = 8 << 10;            // up to here inputs go through a slot: one synchronization, one copy more
+  int64_t slotsOfSharedInput = 1024;  // the same for inputs in shared memory, where ranks have a core each
+  int64_t reduceAllOfTwo = 1 << 20;   // up to here each of two ranks computes the whole of an all-reduce
   int64_t readProcess =
       16 << 10;               // from here the kernel of the system copies blocks of ordinary memory that are only moved
   int64_t piece = 256 << 10;  // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
