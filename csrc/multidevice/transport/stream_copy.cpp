@@ -1,5 +1,6 @@
 #include "multidevice/transport/stream_copy.h"
 
+#include <cpuid.h>
 #include <emmintrin.h>
 
 #include <algorithm>
@@ -31,10 +32,32 @@ inline void streamLine(std::byte* to, const std::byte* from) {
   _mm_stream_si128(line + 3, d);
 }
 
+// Where a processor states fast short string moves, it does not read the old content of the lines that a long one overwrites either, and
+// keeps those that fit in its caches.
+bool hasFastStringMoves() {
+  constexpr uint32_t kFastShortRepMov = uint32_t{1} << 4;
+  uint32_t a = 0;
+  uint32_t b = 0;
+  uint32_t c = 0;
+  uint32_t d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kFastShortRepMov) != 0;
+}
+
+size_t bytesToLine(const std::byte* to, size_t bytes) {
+  return std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
+}
+
+void moveString(std::byte* to, const std::byte* from, size_t bytes) {
+  const size_t head = bytesToLine(to, bytes);
+  std::memcpy(to, from, head);
+  to += head, from += head, bytes -= head;
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+
 }  // namespace
 
 void copyStreaming(std::byte* to, const std::byte* from, size_t bytes) {
-  const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
+  const size_t head = bytesToLine(to, bytes);
   std::memcpy(to, from, head);
   size_t at = head;
   for (; at + kPages * kPage <= bytes; at += kPages * kPage) {
@@ -55,12 +78,15 @@ void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whol
   if (to == from || bytes == 0) {
     return;
   }
+  static const bool movesStrings = hasFastStringMoves();
   const bool streams = whole >= kStreamedFrom;
   auto copy = [&](size_t at, size_t length) {
-    if (streams) {
-      copyStreaming(to + at, from + at, length);
-    } else {
+    if (!streams) {
       std::memcpy(to + at, from + at, length);
+    } else if (movesStrings) {
+      moveString(to + at, from + at, length);
+    } else {
+      copyStreaming(to + at, from + at, length);
     }
   };
   // Copies pieces from the last to the first, each forward, because processors prefetch forward.

@@ -1,4 +1,4 @@
-// A copy that bypasses the caches, for blocks that are too large to stay in them. It does not read the old content of the destination.
+// Copies of blocks that are too large to stay in the caches. They do not read the old content of the destination.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,13 @@
 
 namespace meshfuse {
 
-// The smallest block for which this copy is faster than memcpy, on processors with 2 MiB of cache for each core.
+// The smallest block for which these copies are faster than memcpy, on processors with 2 MiB of cache for each core.
 constexpr size_t kStreamedFrom = size_t{2} << 20;
 
 // The direction in which a block is copied. If a buffer is larger than the caches, alternating directions find the last touched data there.
 enum class CopyOrder : uint8_t { Forward, Backward };
 
+// Bypasses the caches.
 void copyStreaming(std::byte* to, const std::byte* from, size_t bytes);
 
 // Copies a part of a block of `whole` bytes with the method that is faster for the whole block.
