@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "multidevice/transport/host/host_communicator.h"
+#include "multidevice/transport/reduce.h"
 #include "multidevice/transport/stream_copy.h"
 
 namespace meshfuse {
@@ -37,7 +38,7 @@ int64_t HostCommunicator::small(const HostCall& c) {
     place = direct ? group_.heap().offsetOf(c.in, c.inBytes()) : kNotInHeap;
     if (place == kNotInHeap) {
       const Area area = nextArea(Slot0);
-      std::memcpy(areaOf(rank(), area), c.in, c.inBytes());
+      copyForPeers(c, areaOf(rank(), area));
       place = placeOf(area);
     }
   }
@@ -48,8 +49,8 @@ int64_t HostCommunicator::small(const HostCall& c) {
   if (isArea(place)) {
     prefetchForWriting(areaOf(rank(), static_cast<Area>(Slot0 + nextOf_[0])), std::min<int64_t>(c.inBytes(), 256));
   }
-  if (hasSmallBlocks(c, place)) {
-    const int64_t received = copySmallBlocks(c);
+  if (hasSmallInputs(c, place)) {
+    const int64_t received = c.gathers() ? copySmallBlocks(c) : reduceSmallInputs(c);
     copyOwnBlock(c, OwnPart::Rest);
     finish(c.team);
     return received;
@@ -60,26 +61,46 @@ int64_t HostCommunicator::small(const HostCall& c) {
   return received;
 }
 
-bool HostCommunicator::hasSmallBlocks(const HostCall& c, Place own) const {
+void HostCommunicator::copyForPeers(const HostCall& c, std::byte* slot) {
+  const int64_t own = c.inputHasBlocks() ? c.blocks.begin(c.position) * c.elementBytes() : 0;
+  const int64_t behind = c.inputHasBlocks() ? own + c.blocks.of(c.position) * c.elementBytes() : 0;
+  std::memcpy(slot, c.in, own);
+  std::memcpy(slot + behind, c.in + behind, c.inBytes() - behind);
+}
+
+bool HostCommunicator::hasSmallInputs(const HostCall& c, Place own) const {
   const auto isSmall = [](Place place) { return isArea(place) || place == kInLine; };
-  return c.gathers() && !c.traits().operandIsOfRoot && c.blocks.sizes.empty() && c.blocks.size > 0 && isSmall(own) &&
+  return (c.gathers() || (c.traits().reduces && c.gets())) && !c.traits().operandIsOfRoot && c.blocks.sizes.empty() &&
+         c.blocks.size > 0 && isSmall(own) &&
          std::ranges::all_of(peersIn(c.team), [&](int64_t p) { return isSmall(lineFrom(p).in); });
 }
 
-// As pullPiece(), for the calls whose latency counts most.
+const std::byte* HostCommunicator::smallInputOf(int64_t peer) const {
+  const PairLine& line = lineFrom(peer);
+  return line.in == kInLine ? reinterpret_cast<const std::byte*>(&line.parts) : areaOf(peer, areaOfPiece(line.in, 0));
+}
+
 int64_t HostCommunicator::copySmallBlocks(const HostCall& c) {
   const int64_t bytes = c.blocks.size * c.elementBytes();
   const int64_t skipped = c.inputHasBlocks() ? c.position * bytes : 0;
   std::byte* to = c.out;
   for (const int64_t p : c.team.ranks) {
     if (p != rank()) {  // see copyOwnBlock
-      const PairLine& line = lineFrom(p);
-      const std::byte* const from =
-          line.in == kInLine ? reinterpret_cast<const std::byte*>(&line.parts) : areaOf(p, areaOfPiece(line.in, 0));
-      std::memcpy(to, from + skipped, bytes);
+      std::memcpy(to, smallInputOf(p) + skipped, bytes);
     }
     to += bytes;
   }
+  return bytes * (c.ranks() - 1);
+}
+
+int64_t HostCommunicator::reduceSmallInputs(const HostCall& c) {
+  const int64_t bytes = c.blocks.size * c.elementBytes();
+  const int64_t skipped = c.inputHasBlocks() ? c.position * bytes : 0;
+  inputs_.clear();
+  for (const int64_t p : c.team.ranks) {
+    inputs_.push_back((p == rank() ? c.in : smallInputOf(p)) + skipped);
+  }
+  reduceInRankOrder(inputs_, c.out, c.blocks.size, c.record.type, c.record.op);
   return bytes * (c.ranks() - 1);
 }
 

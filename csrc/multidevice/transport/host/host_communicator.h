@@ -124,9 +124,14 @@ class HostCommunicator final : public Communicator {
   int64_t tradePairwise(const HostCall& c);
   int64_t copyAlone(const HostCall& c) const;
   int64_t small(const HostCall& c);
-  // An all-gather or all-to-all of blocks of one size, all in slots or in announcements. `own`: the place of this rank's.
-  bool hasSmallBlocks(const HostCall& c, Place own) const;
+  // Copies the input without the block that only this rank reads.
+  static void copyForPeers(const HostCall& c, std::byte* slot);
+  // A call that reads inputs of one size from every rank, all in slots or in announcements. `own`: the place of this rank's.
+  bool hasSmallInputs(const HostCall& c, Place own) const;
+  const std::byte* smallInputOf(int64_t peer) const;
+  // As pullPiece(), for the calls whose latency counts most.
   int64_t copySmallBlocks(const HostCall& c);
+  int64_t reduceSmallInputs(const HostCall& c);
   int64_t large(const HostCall& c, Algorithm algorithm);
   int64_t carry(const HostCall& c);
   int64_t inPieces(const HostCall& c, int64_t pieceElements);
@@ -209,6 +214,7 @@ class HostCommunicator final : public Communicator {
   std::array<CopyOrder, 64> orders_{};  // by output
   std::vector<Source> sources_;         // of the running call, in team order
   std::vector<PeerBuffers> buffers_;    // of the piece under way
+  std::vector<const void*> inputs_;     // of a small reduction, in team order
   std::mutex stepMutex_;                // setStep() in one thread, abort() in another
   Lanes lanes_;
 };
