@@ -490,4 +490,22 @@ double PlanSpace::lowerBound(const SearchState& state, Ranks of) {
   return std::max(mean, fresh != 0 ? 0.0 : wanted);
 }
 
+double PlanSpace::lowerBoundBetweenGroups(const SearchState& state, AtomSet inside, Ranks of) {
+  if (to_.partial != 0) {
+    return 0;
+  }
+  // A group together holds the state without the digits of its atoms, and combines its own contributions.
+  const double ranks = static_cast<double>(sizeOf(inside));
+  const SearchState wanted = drop(to_, inside);
+  const double n = static_cast<double>(sizeOf(state.partial & ~inside));
+  if (n == 1) {
+    return static_cast<double>(lacking(drop(state, inside), wanted, of)) / ranks;
+  }
+  // n groups have a contribution to each element, which takes n - 1 receipts to combine, and another one for each further copy.
+  const double groups = static_cast<double>(ranks_) / ranks;
+  const bool ragged = std::ranges::any_of(dims_, &Dim::ragged);
+  const double held = ragged ? total_ / groups : static_cast<double>(localSize(wanted));
+  return std::max(held, (total_ * (n - 2) + held * groups) / groups) / ranks;
+}
+
 }  // namespace meshfuse

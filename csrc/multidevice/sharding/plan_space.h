@@ -88,6 +88,9 @@ class PlanSpace {
   int64_t lacking(const SearchState& before, const SearchState& after, Ranks of = Ranks::All);
   // A lower bound of the elements that the busiest rank receives on any chain from `state` to the destination.
   double lowerBound(const SearchState& state, Ranks of = Ranks::All);
+  // The same for elements that cross a border between groups: a group is all ranks that differ on the atoms `inside` only. Its ranks
+  // receive at least so many elements from other groups, on average. 0 if a partial sum is created on the way.
+  double lowerBoundBetweenGroups(const SearchState& state, AtomSet inside, Ranks of);
 
  private:
   struct Info {

@@ -127,8 +127,8 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
   std::vector<AtomOrigin> tried;
   for (AtomLevel level : {AtomLevel::Axis, AtomLevel::Digit, AtomLevel::Prime}) {
     if (best) {
-      const double least = problem->prices.alpha.least() +
-                           problem->prices.beta.least() * problem->space.lowerBound(problem->space.from());
+      const double least =
+          leastCost(problem->space, problem->prices, problem->space.from(), PlanSpace::Ranks::All);
       if (level == AtomLevel::Prime || best->cost <= kSlack * least) {
         break;
       }

@@ -93,8 +93,7 @@ class Search {
   }
 
   double estimate(const SearchState& state) {
-    const double bytes = space_.lowerBound(state, PlanSpace::Ranks::Sample);
-    return bytes > 0 ? leastCall_ + bytes * least_ : 0;
+    return leastCost(space_, maker_.prices(), state, PlanSpace::Ranks::Sample);
   }
 
   void expand(int64_t node) {
@@ -144,8 +143,6 @@ class Search {
   PlanSpace& space_;
   MoveMaker& maker_;
   const SearchLimits& limits_;
-  const double least_ = maker_.prices().beta.least();
-  const double leastCall_ = maker_.prices().alpha.least();
   std::vector<Node> nodes_;
   std::unordered_map<SearchState, int64_t, StateHash> known_;
   std::priority_queue<Open> open_;
@@ -157,6 +154,22 @@ class Search {
 };
 
 }  // namespace
+
+double leastCost(PlanSpace& space, const MovePrices& prices, const SearchState& state, PlanSpace::Ranks of) {
+  double cost = prices.beta.least() * space.lowerBound(state, of);
+  std::vector<double> betas = prices.beta.byAtom;
+  std::ranges::sort(betas);
+  for (size_t k = 1; k < betas.size(); k++) {
+    if (betas[k] > betas[k - 1]) {
+      AtomSet inside = 0;  // joined by cheaper links
+      for (int64_t atom = 0; atom < space.numAtoms(); atom++) {
+        inside |= prices.beta.byAtom[atom] < betas[k] ? atomBit(atom) : 0;
+      }
+      cost += (betas[k] - betas[k - 1]) * space.lowerBoundBetweenGroups(state, inside, of);
+    }
+  }
+  return cost > 0 ? prices.alpha.least() + cost : 0;
+}
 
 std::optional<FoundChain> searchChain(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits) {
   return Search(space, maker, limits).run();

@@ -21,6 +21,11 @@ struct FoundChain {
   double cost = 0;
 };
 
+// A lower bound of the cost of any chain from `state` to the destination. Where links have several costs, elements that must cross an
+// expensive one count as such.
+[[nodiscard]] double leastCost(PlanSpace& space, const MovePrices& prices, const SearchState& state,
+                               PlanSpace::Ranks of);
+
 [[nodiscard]] std::optional<FoundChain> searchChain(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits);
 
 }  // namespace meshfuse
