@@ -59,7 +59,7 @@ std::vector<Difference> differences(const Fusion& concrete, const PlanGraph& gra
     if (got != planned) {
       const PlanNode& n = graph.nodes[node->second];
       found.push_back({tv->id(), concrete.val(tv->id())->definition(), planned, std::move(got),
-                       n.head == tv->id() ? static_cast<const void*>(n.choices.get()) : tv});
+                       n.head == tv->id() ? static_cast<const void*>(graph.nodes[n.strategies].choices.get()) : tv});
     }
   }
   return found;

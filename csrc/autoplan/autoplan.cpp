@@ -194,7 +194,8 @@ class Planner {
       }
     }
     std::ranges::sort(result);
-    result.emplace_back(c.graph.nodes[node].choices.get(), c.plan.choices[node]);
+    const int64_t op = c.graph.nodes[node].strategies;
+    result.emplace_back(op < 0 ? nullptr : c.graph.nodes[op].choices.get(), c.plan.choices[node]);
     return result;
   }
 
@@ -259,20 +260,22 @@ class Planner {
 
 std::vector<PlannedOp> opsOf(const Candidate& c) {
   std::vector<PlannedOp> ops;
-  std::map<int64_t, size_t> opOf;  // by node
+  std::map<const Expr*, size_t> opOf;
   for (int64_t k = 0; k < std::ssize(c.graph.nodes); k++) {
     const PlanNode& node = c.graph.nodes[k];
+    const double seconds = c.graph.costs.costs[k][c.plan.choices[k]];
     if (node.choices != nullptr) {
-      const OpChoice& choice = node.choices->at(c.plan.choices[k]);
-      opOf[k] = ops.size();
-      ops.push_back({fmt::format("T{} = {}", node.head, node.expr->opName()),
-                     describe(*node.expr, choice.strategy, c.graph.mesh),
-                     c.graph.costs.costs[k][c.plan.choices[k]] - choice.combine.seconds, choice.combine.seconds,
-                     choice.combine.bytes});
+      opOf[node.expr] = ops.size();
+      ops.push_back({.name = fmt::format("T{} = {}", node.head, node.expr->opName()),
+                     .strategy = describe(*node.expr, node.choices->at(c.plan.choices[k]).strategy, c.graph.mesh),
+                     .compute = seconds});
+    } else if (node.expr != nullptr) {  // the result, after its strategies
+      ops[opOf.at(node.expr)].compute += seconds;
     }
   }
   for (const PlanEdge& edge : c.graph.edges) {
-    const auto at = opOf.find(opOf.contains(edge.to) ? edge.to : edge.from);
+    const Expr* reader = c.graph.nodes[edge.to].expr;
+    const auto at = opOf.find(reader != nullptr ? reader : c.graph.nodes[edge.from].expr);
     if (at != opOf.end()) {
       const int64_t held = c.plan.choices[edge.from];
       const int64_t needed = c.plan.choices[edge.to];

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -31,23 +32,10 @@ bool isAlone(const Expr& e) {
   return ruleOf(e).executor == Executor::Library || form == OpForm::Line || form == OpForm::Put;
 }
 
-// The placements to which a result can be combined.
-std::vector<Placement> placementsAfterSum(const Strategy& s, const Sizes& shape, const Sizes& axes, Blocks blocks) {
-  std::vector<Placement> all{s.result};
-  for (const int64_t axis : s.summed) {
-    std::vector<Placement> more;
-    for (const Placement& p : all) {
-      for (int64_t dim = kUncut; dim < std::ssize(shape); dim++) {
-        Placement next = p;
-        next[axis] = static_cast<int8_t>(dim);
-        if (fits(next, shape, axes, blocks)) {
-          more.push_back(std::move(next));
-        }
-      }
-    }
-    all = std::move(more);
-  }
-  return all;
+// Whether the result of a strategy can have this placement: a partial sum can be combined to any.
+bool canBecome(const Strategy& s, const Placement& to) {
+  return std::ranges::all_of(indices(to),
+                             [&](int64_t axis) { return to[axis] == s.result[axis] || contains(s.summed, axis); });
 }
 
 class Builder {
@@ -101,8 +89,11 @@ class Builder {
   };
   struct OpTable {
     std::shared_ptr<const std::vector<OpChoice>> choices;
-    std::vector<Placement> placements;
-    std::vector<int64_t> needed;  // by operand: number of a list, by choice
+    std::vector<Placement> placements;  // of the results of strategies
+    std::vector<int64_t> needed;        // by operand: number of a list, by choice
+    // If the result is a node of its own: its placements, and the costs of combination.
+    std::vector<Placement> combined;
+    std::shared_ptr<const EdgeTables> combine;
   };
 
   // -- what reaches memory ----------------------------------------------------------------------------------------------
@@ -225,10 +216,18 @@ class Builder {
     const std::optional<Placement> pin = pinOf(e.tensorOutput());
     const OpTable& table = opTable(e, pin);
     PlanNode node{.head = e.output()->id(), .expr = &e, .shape = e.tensorOutput()->constantShape()};
+    node.strategies = std::ssize(graph_.nodes);
+    PlanNode result = node;
     node.placements = table.placements;
     node.choices = table.choices;
     const int64_t to = addNode(std::move(node));
-    addTensor(to, e.tensorOutput());
+    if (table.combine != nullptr) {
+      result.placements = table.combined;
+      addTensor(addNode(std::move(result)), e.tensorOutput());
+      graph_.edges.push_back({to, to + 1, step_, table.combine});
+    } else {
+      addTensor(to, e.tensorOutput());
+    }
     for (const int64_t operand : e.tensorPositions()) {
       const Val* in = e.input(operand);
       readers_.push_back({graph_.nodeOf.at(in->id()), to, step_, in->id(), dataTypeSize(in->dtype()), isContraction(e),
@@ -328,22 +327,55 @@ class Builder {
     if (!isNew) {
       return table;
     }
-    const Sizes shape = e.tensorOutput()->constantShape();
-    const int64_t size = dataTypeSize(e.output()->dtype());
     std::vector<OpChoice> choices;
-    for (const Strategy& s : strategiesOf(e, graph_.mesh, blocks_)) {
+    bool sums = false;
+    for (Strategy& s : strategiesOf(e, graph_.mesh, blocks_)) {
+      sums |= !s.summed.empty();
       const double compute = secondsOf(e, s);
-      for (const Placement& to : pin ? std::vector<Placement>{*pin} : placementsAfterSum(s, shape, axes_, blocks_)) {
-        choices.push_back({s, to, compute, redistributions_.of(s.result, s.summed, to, shape, size)});
-      }
+      choices.push_back({std::move(s), compute});
     }
-    table.placements = mapped(choices, &OpChoice::result);
+    table.placements = mapped(choices, [](const OpChoice& c) { return c.strategy.result; });
     for (int64_t operand = 0; operand < std::ssize(e.inputs()); operand++) {
       table.needed.push_back(
           numberOf(mapped(choices, [&](const OpChoice& c) { return c.strategy.operands[operand]; })));
     }
+    if (sums || pin) {
+      table.combined =
+          pin ? std::vector<Placement>{*pin} : placementsOf(e.tensorOutput()->constantShape(), axes_, blocks_);
+      table.combine = combinations(*e.tensorOutput(), choices, table.combined, pin.has_value());
+    }
     table.choices = std::make_shared<const std::vector<OpChoice>>(std::move(choices));
     return table;
+  }
+
+  // From the results of strategies to placements, if the result of each strategy may become any of them or only what it can become.
+  std::shared_ptr<const EdgeTables> combinations(const TensorView& result, const std::vector<OpChoice>& choices,
+                                                 const std::vector<Placement>& placements, bool any) {
+    const Sizes shape = result.constantShape();
+    const int64_t size = dataTypeSize(result.dtype());
+    const auto rows = std::ssize(choices);
+    const auto columns = std::ssize(placements);
+    auto tables = std::make_shared<EdgeTables>();
+    for (PairTable* t : {&tables->seconds, &tables->bytes, &tables->copied}) {
+      *t = {rows, columns, std::vector<double>(rows * columns)};
+    }
+    for (int64_t row = 0; row < rows; row++) {
+      const Strategy& s = choices[row].strategy;
+      for (int64_t column = 0; column < columns; column++) {
+        const int64_t at = row * columns + column;
+        if (!any && !canBecome(s, placements[column])) {
+          tables->seconds.costs[at] = std::numeric_limits<double>::infinity();
+          continue;
+        }
+        const CommCost cost = redistributions_.of(s.result, s.summed, placements[column], shape, size);
+        tables->seconds.costs[at] = cost.seconds;
+        tables->bytes.costs[at] = cost.bytes;
+        if (cost.bytes > 0) {
+          tables->copied.costs[at] = localElements(s.result, shape, axes_) * static_cast<double>(size);
+        }
+      }
+    }
+    return tables;
   }
 
   // -- edges ------------------------------------------------------------------------------------------------------------
@@ -425,12 +457,11 @@ class Builder {
   void makeCosts() {
     for (const PlanNode& node : graph_.nodes) {
       graph_.costs.costs.push_back(node.choices == nullptr ? std::vector<double>(node.placements.size(), 0.0)
-                                                           : mapped(*node.choices, [](const OpChoice& c) {
-                                                               return c.compute + c.combine.seconds;
-                                                             }));
+                                                           : mapped(*node.choices, &OpChoice::compute));
     }
     for (int64_t k = 0; k < std::ssize(graph_.nodes); k++) {
-      for (int64_t c = 0; c < std::ssize(graph_.nodes[k].elements); c++) {
+      const bool isHeld = !graph_.nodes[k].tensors.empty() || graph_.nodes[k].isCopy;
+      for (int64_t c = 0; isHeld && c < std::ssize(graph_.nodes[k].elements); c++) {
         graph_.costs.costs[k][c] += kHolding / machines_.device.bandwidth * graph_.nodes[k].elements[c];
       }
     }
@@ -536,9 +567,6 @@ double PlanGraph::bytesOf(const std::vector<int64_t>& choices) const {
   double bytes = 0;
   for (const PlanEdge& edge : edges) {
     bytes += edge.tables->bytes.at(choices[edge.from], choices[edge.to]);
-  }
-  for (int64_t k = 0; k < std::ssize(nodes); k++) {
-    bytes += nodes[k].choices == nullptr ? 0 : nodes[k].choices->at(choices[k]).combine.bytes;
   }
   return bytes;
 }

@@ -1,10 +1,10 @@
 // PlanGraph: the choices that a plan makes for a program on one mesh, with their costs in time and memory.
 //
 // A node is a tensor with the tensors that follow it: results of elementwise ops whose operands of the same shape all belong to the node.
-// They have one placement. A choice of a node is a placement of an input, or a strategy of the op with the placement of its result; of a
-// partial sum any placement to which it can be combined. An edge joins a node with a node that reads one of its tensors: its cost is the
-// redistribution from the placement that is held to the one that is needed. If several products read a tensor, a node in between stands
-// for the copy that they share. A tensor that the user annotated has a node of its own, with one placement.
+// They have one placement. A choice of a node is a placement of an input, or a strategy of the op. If a result may be a partial sum, or the
+// user annotated it, the strategy and the placement of the result are two nodes: the edge between them costs the combination. An edge
+// joins a node with a node that reads one of its tensors: its cost is the redistribution from the placement that is held to the one that
+// is needed. If several products read a tensor, a node in between stands for the copy that they share.
 //
 // Choices and tables are shared by ops of equal kind, attributes, shapes and types: repeated layers cost as much as one.
 //
@@ -29,12 +29,9 @@ class Expr;
 class Fusion;
 class TensorView;
 
-// A choice of a node that an op defines.
 struct OpChoice {
   Strategy strategy;
-  Placement result;
   double compute = 0;  // seconds
-  CommCost combine;    // of the partial sum
 };
 
 struct StoredTensor {
@@ -48,10 +45,11 @@ struct PlanNode {
   int64_t head = 0;              // id of its first tensor
   const Expr* expr = nullptr;    // nullptr: an input, or a copy
   bool isCopy = false;           // of the tensor `head`, for the ops that read it
-  std::vector<int64_t> tensors;  // ids; of a copy none
+  std::vector<int64_t> tensors;  // ids; of a copy none, and of strategies whose result is another node
   Sizes shape;
   std::vector<Placement> placements;                     // by choice
-  std::shared_ptr<const std::vector<OpChoice>> choices;  // of an op
+  std::shared_ptr<const std::vector<OpChoice>> choices;  // of an op, unless its strategies are another node
+  int64_t strategies = -1;                               // the node with the strategies of its op
   std::vector<StoredTensor> stored;
   std::vector<double> elements;  // by choice: of a tensor, on the fullest rank
 };
@@ -59,13 +57,13 @@ struct PlanNode {
 struct EdgeTables {
   PairTable seconds;
   PairTable bytes;
-  PairTable copied;  // bytes of memory that the redistributed operand takes
+  PairTable copied;  // bytes of memory that the redistributed operand takes, or the partial sum
 };
 
 struct PlanEdge {
   int64_t from = 0;  // nodes
   int64_t to = 0;
-  int64_t step = 0;  // of the reading op
+  int64_t step = 0;  // of the reading op, or of the op whose result is combined
   std::shared_ptr<const EdgeTables> tables;
 };
 

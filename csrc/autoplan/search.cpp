@@ -13,8 +13,10 @@ namespace {
 
 constexpr double kEnough = 1e-4;  // a gap at which the search ends
 constexpr int64_t kRounds = 8;    // steps that get a price
-constexpr int64_t kRaises = 40;   // of a price until its step fits
-constexpr int64_t kBisections = 14;
+constexpr int64_t kRaises = 12;   // of a price until its step fits
+constexpr double kRaise = 16;
+constexpr int64_t kIntersections = 30;
+constexpr double kRounding = 1e-9;
 
 int64_t fullestStep(const std::vector<double>& memory) { return std::ranges::max_element(memory) - memory.begin(); }
 
@@ -37,7 +39,7 @@ class Search {
     std::vector<int64_t> at = std::move(fastest.choices);
     consider(at);
     for (int64_t round = 0; round < kRounds && !isDone() && isTooFull(at); round++) {
-      const std::optional<std::vector<int64_t>> next = priceStep(fullestStep(graph_.memoryOf(at)));
+      const std::optional<std::vector<int64_t>> next = priceStep(fullestStep(graph_.memoryOf(at)), at);
       if (!next) {
         break;
       }
@@ -67,10 +69,8 @@ class Search {
   bool isTooFull(const std::vector<int64_t>& choices) const {
     return std::ranges::max(graph_.memoryOf(choices)) > memory_;
   }
-  bool isDone() const {
-    return (best_ && best_->seconds - bound_ <= kEnough * best_->seconds) ||
-           std::chrono::steady_clock::now() > deadline_;
-  }
+  bool isDone() const { return (best_ && best_->seconds - bound_ <= kEnough * best_->seconds) || isLate(); }
+  bool isLate() const { return std::chrono::steady_clock::now() > deadline_; }
 
   void consider(const std::vector<int64_t>& choices) {
     const double seconds = graph_.costs.costOf(choices);
@@ -90,37 +90,49 @@ class Search {
     return std::move(found.choices);
   }
 
-  // Finds a price for a step that makes it fit; nothing if none does.
-  std::optional<std::vector<int64_t>> priceStep(int64_t step) {
-    const auto fitsAt = [&](const std::vector<int64_t>& choices) { return graph_.memoryOf(choices)[step] <= memory_; };
+  // What a plan costs for any price of a step, if the other prices stay: seconds + price * excess.
+  struct Line {
+    double seconds = 0;
+    double excess = 0;  // bytes above the limit in this step
+  };
+  Line lineOf(const std::vector<int64_t>& choices, int64_t step) const {
+    const std::vector<double> memory = graph_.memoryOf(choices);
+    Line line{graph_.costs.costOf(choices), memory[step] - memory_};
+    for (const auto& [other, price] : prices_) {
+      line.seconds += other == step ? 0 : price * (memory[other] - memory_);
+    }
+    return line;
+  }
+
+  // Finds the price of a step at which the bound is highest, and the plan at that price that fits in this step; nothing if none does. The
+  // bound is the least of all lines: where the lines of a plan that fits and of one that does not intersect, another plan is below, or
+  // the bound is found.
+  std::optional<std::vector<int64_t>> priceStep(int64_t step, const std::vector<int64_t>& tooFull) {
+    Line above = lineOf(tooFull, step);
     double& price = prices_[step];
-    double low = 0;
-    double high = std::max(bound_, 1e-9) / memory_ / 16;
-    std::optional<std::vector<int64_t>> found;
-    for (int64_t k = 0; k < kRaises && !found; k++) {
-      price = high;
+    price = std::max(bound_, 1e-9) / memory_;
+    std::vector<int64_t> found;
+    Line below{.excess = 1};
+    for (int64_t k = 0; k < kRaises && below.excess > 0 && !isLate(); k++) {
+      price *= kRaise;
+      found = solve();
+      (lineOf(found, step).excess > 0 ? above : below) = lineOf(found, step);
+    }
+    if (below.excess > 0) {
+      return std::nullopt;
+    }
+    for (int64_t k = 0; k < kIntersections && !isDone(); k++) {
+      price = (below.seconds - above.seconds) / (above.excess - below.excess);
       std::vector<int64_t> at = solve();
-      if (fitsAt(at)) {
-        found = std::move(at);
-      } else {
-        low = high;
-        high *= 4;
-      }
-      if (std::chrono::steady_clock::now() > deadline_) {
+      const Line line = lineOf(at, step);
+      if (line.seconds + price * line.excess >= below.seconds + price * below.excess - kRounding * bound_) {
         break;
       }
-    }
-    for (int64_t k = 0; k < kBisections && found && !isDone(); k++) {
-      price = low == 0 ? high / 4 : std::sqrt(low * high);
-      std::vector<int64_t> at = solve();
-      if (fitsAt(at)) {
-        high = price;
+      (line.excess > 0 ? above : below) = line;
+      if (line.excess <= 0) {
         found = std::move(at);
-      } else {
-        low = price;
       }
     }
-    price = high;
     return found;
   }
 

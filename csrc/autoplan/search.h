@@ -2,8 +2,9 @@
 //
 // Without a memory limit, or if the fastest plan fits, the plan is that of minimize(). Otherwise memory at the fullest step gets a price, a
 // Lagrange multiplier m >= 0: for any price, min(seconds + m * (memory - limit)) is at most the time of every plan that fits (Everett,
-// 1963). Bisection finds the smallest price whose plan fits; a step that is too full under that price gets a price of its own. The best plan
-// that fits then takes over parts of faster plans that do not, as far as they fit (the crossover), and single choices that are faster.
+// 1963). The bound is concave in the price, so it is highest where the line of a plan that fits meets that of one that does not, and no
+// plan is below (Kelley's cutting planes, 1960). A step that is too full under that price gets a price of its own. The best plan that fits
+// then takes over parts of faster plans that do not, as far as they fit (the crossover), and single choices that are faster.
 #pragma once
 
 #include <chrono>

@@ -146,7 +146,7 @@ TEST(AutoPlan, ErrorsLeaveTheFusionAsItWas) {
   DistributedConfig small = kFour;
   small.memoryPerDevice = 100;
   expectRefused(p.fusion, small, {},
-                {"no plan fits in memoryPerDevice, 100 bytes", "takes 768", "T0 256", "add devices"});
+                {"no plan fits in memoryPerDevice, 100 bytes", "takes 1536", "T1 1024", "add devices"});
 }
 
 TEST(AutoPlan, AnAnnotationThatNoStrategyHasIsAUserError) {

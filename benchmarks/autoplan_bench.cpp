@@ -1,0 +1,117 @@
+// How long autoParallelize takes for 48 transformer layers, without and with a memory limit, on meshes of one to three axes.
+#include <benchmark/benchmark.h>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+
+#include "autoplan/autoplan.h"
+#include "figures.h"
+#include "ir/fusion.h"
+#include "ops/activation.h"
+#include "ops/contraction.h"
+#include "ops/indexing.h"
+#include "ops/normalization.h"
+#include "ops/pointwise.h"
+#include "ops/shape_ops.h"
+#include "ops/tensors.h"
+
+namespace meshfuse {
+namespace {
+
+constexpr int64_t kLayers = 48;
+constexpr int64_t kBatch = 32;
+constexpr int64_t kTokens = 2048;
+constexpr int64_t kFeatures = 4096;
+constexpr int64_t kHeads = 32;
+constexpr int64_t kVocabulary = 32000;
+
+TensorView* input(Fusion& f, const std::vector<int64_t>& shape, DataType type = DataType::BFloat16) {
+  TensorView* tv = makeContigConcreteTensor(f, shape, type);
+  f.addInput(tv);
+  return tv;
+}
+
+std::unique_ptr<Fusion> gpt() {
+  auto owned = std::make_unique<Fusion>();
+  Fusion& f = *owned;
+  const FusionGuard guard(&f);
+  const auto narrow = [](TensorView* t) { return castOp(DataType::BFloat16, t); };
+  const auto norm = [&](TensorView* t) {
+    return narrow(
+        layerNormOver(t, 1, input(f, {kFeatures}, DataType::Float), input(f, {kFeatures}, DataType::Float), 1e-5)
+            .output);
+  };
+  TensorView* x = embedding_fwd(input(f, {kBatch, kTokens}, DataType::Int), input(f, {kVocabulary, kFeatures}));
+  for (int64_t layer = 0; layer < kLayers; layer++) {
+    TensorView* n = norm(x);
+    const auto heads = [&] {
+      return permute(
+          reshape(linear(n, input(f, {kFeatures, kFeatures})), {kBatch, kTokens, kHeads, kFeatures / kHeads}),
+          {0, 2, 1, 3});
+    };
+    TensorView* q = heads();
+    TensorView* k = heads();
+    TensorView* v = heads();
+    TensorView* scores = narrow(softmax(matmul(q, transpose(k, 2, 3)), -1));
+    TensorView* mixed = reshape(permute(matmul(scores, v), {0, 2, 1, 3}), {kBatch, kTokens, kFeatures});
+    x = narrow(add(x, linear(mixed, input(f, {kFeatures, kFeatures}))));
+    TensorView* hidden = narrow(tanh_gelu(linear(norm(x), input(f, {4 * kFeatures, kFeatures}))));
+    x = narrow(add(x, linear(hidden, input(f, {kFeatures, 4 * kFeatures}))));
+  }
+  f.addOutput(linear(x, input(f, {kVocabulary, kFeatures})));
+  return owned;
+}
+
+struct Grid {
+  std::string name;
+  DistributedConfig machines;
+  std::vector<DeviceMesh::Axis> mesh;
+  double goal = 0;  // seconds
+};
+
+const std::vector<Grid>& grids() {
+  static const std::vector<Grid> all{
+      {"8", {.devicesPerMachine = 8}, {{"x", 8}}, 0.5},
+      {"2x4", {.machines = 2, .devicesPerMachine = 4}, {{"dp", 2}, {"tp", 4}}, 0.5},
+      {"2x2x4", {.machines = 2, .devicesPerMachine = 8}, {{"pp", 2}, {"dp", 2}, {"tp", 4}}, 3},
+      {"4x4x4", {.machines = 8, .devicesPerMachine = 8}, {{"pp", 4}, {"dp", 4}, {"tp", 4}}, 3},
+  };
+  return all;
+}
+
+// Arguments: which grid; percent of the memory of the fastest plan.
+void planTransformer(benchmark::State& state) {
+  const Grid& grid = grids().at(state.range(0));
+  const std::unique_ptr<Fusion> model = gpt();
+  DistributedConfig machines = grid.machines;
+  const OptimizationConfig wishes{.maxSeconds = 60, .mesh = grid.mesh, .alternatives = false};
+  machines.memoryPerDevice = 1e15;
+  machines.memoryPerDevice = state.range(1) == 100 ? 1e15
+                                                   : autoParallelize(*model->clone(), machines, wishes).peakMemory *
+                                                         static_cast<double>(state.range(1)) / 100;
+  double least = 1e30;
+  double gap = 0;
+  for (auto _ : state) {
+    const std::unique_ptr<Fusion> copy = model->clone();
+    const AutoPlan plan = autoParallelize(*copy, machines, wishes);
+    least = std::min(least, plan.search);
+    gap = std::max(gap, plan.gap());
+  }
+  state.counters["gap %"] = 100 * gap;
+  const std::string what =
+      fmt::format("48 layers on {}, {}", grid.name, state.range(1) == 100 ? "no memory limit" : "half of the memory");
+  record({what, least, "s", grid.goal, "lower"});
+  record({what + ", gap", 100 * gap, "%", 0.1, "lower"});
+}
+BENCHMARK(planTransformer)
+    ->ArgsProduct({{0, 1, 2, 3}, {100, 50}})
+    ->ArgNames({"grid", "memory"})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
+
+}  // namespace
+}  // namespace meshfuse
+
+int main(int argc, char** argv) { return meshfuse::runBenchmarks(argc, argv); }
