@@ -328,6 +328,9 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
       annotate(target->val(id)->asTensor(), best.graph.nodes[node].placements[best.plan.choices[node]],
                best.graph.mesh);
     }
+    if (!plan.pins.empty()) {
+      target->setPlanner(withLinkCosts(fusion.planner(), machines, best.graph.mesh));
+    }
     if (target == trial.get() && !outDir.empty()) {
       plan.search = std::chrono::duration<double>(Clock::now() - start).count();
       writePlan(outDir, *trial, plan);

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "base/ranges.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 
 namespace meshfuse {
 
@@ -18,17 +19,29 @@ double elementsOf(const PlanState& state) {
 
 }  // namespace
 
-RedistributionCosts::RedistributionCosts(const DistributedConfig& machines, const DeviceMesh& mesh)
-    : mesh_(mesh), axes_(mesh.axisSizes()) {
+PlannerSettings withLinkCosts(PlannerSettings settings, const DistributedConfig& machines, const DeviceMesh& mesh) {
   double fastest = 0;
+  double slowest = std::numeric_limits<double>::infinity();
+  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
+    const double bandwidth = linkOf(machines, mesh, axis).bandwidth;
+    fastest = std::max(fastest, bandwidth);
+    slowest = std::min(slowest, bandwidth);
+  }
+  const bool given = !settings.beta.empty();
+  for (int64_t axis = 0; !given && slowest < fastest && axis < mesh.numAxes(); axis++) {
+    settings.beta[mesh.axisName(axis)] = fastest / linkOf(machines, mesh, axis).bandwidth;
+  }
+  return settings;
+}
+
+RedistributionCosts::RedistributionCosts(const DistributedConfig& machines, const DeviceMesh& mesh,
+                                         const PlannerSettings& settings)
+    : mesh_(mesh), axes_(mesh.axisSizes()), options_(planOptions(settings, mesh, mesh)) {
   for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
     links_.push_back(linkOf(machines, mesh, axis));
-    fastest = std::max(fastest, links_.back().bandwidth);
-  }
-  for (int64_t axis = 0; axis < mesh.numAxes(); axis++) {
-    options_.beta[mesh.axisName(axis)] = fastest / links_[axis].bandwidth;
   }
   options_.direct = DirectChoice::Fallback;
+  options_.bound = std::nullopt;  // in elements of the program's tensors
 }
 
 RedistributionCosts::Steps RedistributionCosts::plan(const Placement& from, const std::vector<int64_t>& summed,

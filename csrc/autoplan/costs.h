@@ -12,7 +12,8 @@
 
 #include "autoplan/machine.h"
 #include "autoplan/placement.h"
-#include "multidevice/sharding/plan_memo.h"
+#include "ir/planner_settings.h"
+#include "multidevice/sharding/planner.h"
 
 namespace meshfuse {
 
@@ -27,9 +28,15 @@ struct CommCost {
   }
 };
 
+// The settings with which redistributions of an annotated program are planned: the user's, with a cost for each axis of the mesh if its
+// links differ and the user gave none.
+[[nodiscard]] PlannerSettings withLinkCosts(PlannerSettings settings, const DistributedConfig& machines,
+                                            const DeviceMesh& mesh);
+
 class RedistributionCosts {
  public:
-  RedistributionCosts(const DistributedConfig& machines, const DeviceMesh& mesh);
+  // `settings`: those of the annotated program.
+  RedistributionCosts(const DistributedConfig& machines, const DeviceMesh& mesh, const PlannerSettings& settings);
 
   // Moving a tensor of this shape, with elements of `size` bytes. `summed`: axes over which it is a partial sum before; they cut no dim.
   CommCost of(const Placement& from, const std::vector<int64_t>& summed, const Placement& to, const Sizes& shape,

@@ -45,7 +45,7 @@ class Builder {
         machines_(machines),
         axes_(mesh.axisSizes()),
         blocks_(blocks),
-        redistributions_(machines, mesh),
+        redistributions_(machines, mesh, withLinkCosts(fusion.planner(), machines, mesh)),
         exprs_(fusion.exprs()) {
     graph_.mesh = mesh;
     graph_.steps = std::ssize(exprs_) + 1;

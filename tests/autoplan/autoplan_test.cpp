@@ -93,6 +93,20 @@ TEST(AutoPlan, KeepsWhatTheUserAnnotated) {
   EXPECT_FALSE(pin->nextBest.has_value());
 }
 
+// Redistributions of the annotated program are planned with the costs of the links for which the plan is made.
+TEST(AutoPlan, ThePlannerKnowsWhichAxesAreSlow) {
+  const auto betaOf = [](const DistributedConfig& machines, const PlannerSettings& settings) {
+    Product p;
+    p.fusion.setPlanner(settings);
+    (void)autoParallelize(p.fusion, machines, {.mesh = {{"dp", 2}, {"tp", 2}}});
+    return p.fusion.planner().beta;
+  };
+  using Beta = std::map<std::string, double>;
+  EXPECT_EQ(betaOf({.machines = 2, .devicesPerMachine = 2}, {}), (Beta{{"dp", 12}, {"tp", 1}}));
+  EXPECT_EQ(betaOf({.machines = 1, .devicesPerMachine = 4}, {}), Beta{});
+  EXPECT_EQ(betaOf({.machines = 2, .devicesPerMachine = 2}, {.beta = {{"tp", 3}}}), (Beta{{"tp", 3}}));
+}
+
 TEST(AutoPlan, UnevenBlocksOnlyIfAllowed) {
   Product even({6, 7, 5});
   (void)autoParallelize(even.fusion, slowDevices(), {.mesh = {{"x", 4}}});
