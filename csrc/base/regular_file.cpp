@@ -1,6 +1,7 @@
 #include "base/regular_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,6 +52,15 @@ void RegularFile::read(void* to, int64_t bytes) const {
     at += n;
     left -= n;
   }
+}
+
+std::shared_ptr<char> RegularFile::map() const {
+  // MAP_NORESERVE: a file may be larger than the memory
+  void* begin =
+      mmap(nullptr, static_cast<size_t>(size_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_, 0);
+  const int error = errno;
+  check(begin != MAP_FAILED, "[{}] cannot map {}, {} bytes: {}", what_, path_, size_, std::strerror(error));
+  return {static_cast<char*>(begin), [size = size_](char* p) { munmap(p, static_cast<size_t>(size)); }};
 }
 
 std::string readRegularFile(std::string_view what, const std::string& path, int64_t most) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,9 @@ class RegularFile {
   int64_t size() const { return size_; }  // bytes, when it was opened
   // The next bytes of the file. UserError if it ends before, or cannot be read.
   void read(void* to, int64_t bytes) const;
+  // The whole file as memory; pages are read when they are first used. What is written to the memory does not reach the file. UserError if
+  // it cannot be mapped, or is empty. A program that uses bytes of a file that another one has cut short meanwhile is ended by the system.
+  std::shared_ptr<char> map() const;
 
  private:
   std::string what_;

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <numeric>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest_word.h"
 #include "base/ranges.h"
 #include "meshfuse_config.h"
 #include "tensor/device_id.h"
@@ -194,34 +194,11 @@ void addCapabilities(CLI::App& app) {
             kExitCodes);
 }
 
-// Edit distance: insertions, removals and replacements that turn one word into the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); i++) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); j++) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-// "; did you mean run?" with the nearest word, if one is near.
-std::string nearest(std::string_view word, const std::vector<std::string>& words) {
-  const auto near = std::ranges::min_element(words, {}, [&](const std::string& w) { return distance(word, w); });
-  const bool close = near != words.end() && distance(word, *near) <= std::max<size_t>(2, word.size() / 3);
-  return close ? fmt::format("; did you mean {}?", *near) : "";
-}
-
 void expectSubcommand(const CLI::App& app, std::string_view word) {
   const std::vector<std::string> names =
       mapped(app.get_subcommands([](const CLI::App*) { return true; }), &CLI::App::get_name);
   check(word.starts_with('-') || contains(names, word), "[command line] there is no subcommand \"{}\"{}; there are: {}",
-        word, nearest(word, names), fmt::join(names, ", "));
+        word, nearestWord(word, names), fmt::join(names, ", "));
 }
 
 // The error for wrong flags, with a pointer to the help.
@@ -237,7 +214,7 @@ std::string refusal(const CLI::App& app, const CLI::ParseError& e) {
           flags.push_back("--" + o->get_lnames()[0]);
         }
       }
-      what += nearest(word, flags);
+      what += nearestWord(word, flags);
     }
   }
   return fmt::format("[command line] {}; {} --help lists the options", what,

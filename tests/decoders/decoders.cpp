@@ -8,9 +8,9 @@ namespace meshfuse {
 
 std::span<const Decoder> decoders() {
   static constexpr Decoder kDecoders[] = {
-      {"fir", readFir},         {"npy", readNpy},     {"cache", readCacheEntry},  {"flight", readFlight},
-      {"hello", readHello},     {"watch", readWatch}, {"settings", readSettings}, {"program", readProgram},
-      {"command", readCommand}, {"call", readCall}};
+      {"fir", readFir},         {"npy", readNpy},     {"cache", readCacheEntry},       {"flight", readFlight},
+      {"hello", readHello},     {"watch", readWatch}, {"settings", readSettings},      {"program", readProgram},
+      {"command", readCommand}, {"call", readCall},   {"safetensors", readSafetensors}};
   return kDecoders;
 }
 

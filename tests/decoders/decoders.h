@@ -17,6 +17,7 @@ struct Decoder {
 // Each in the file of its name.
 void readFir(std::string_view bytes);
 void readNpy(std::string_view bytes);
+void readSafetensors(std::string_view bytes);
 void readCacheEntry(std::string_view bytes);
 void readFlight(std::string_view bytes);
 void readHello(std::string_view bytes);

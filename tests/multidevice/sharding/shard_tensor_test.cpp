@@ -35,6 +35,13 @@ TEST(ShardTensor, BlocksOverTheLastAxis) {
   EXPECT_EQ(shardTensor(counted({2, 1}), 1, mesh, 1).numel(), 0);
 }
 
+TEST(ShardTensor, CopiesOnlyWhatIsNotContiguous) {
+  const DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+  const Tensor t = counted({2, 4});
+  EXPECT_EQ(shardTensor(t, 0, mesh, 1).storage(), t.storage());
+  EXPECT_NE(shardTensor(t, 1, mesh, 1).storage(), t.storage());
+}
+
 TEST(ShardTensor, PartsOfRandomStatesMakeTheWhole) {
   std::mt19937 rng(11);
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 4}});

@@ -1,0 +1,13 @@
+// Suggestions in errors about an unknown name.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace meshfuse {
+
+// "; did you mean run?" with the word at the smallest edit distance from `word`; nothing if none is near.
+[[nodiscard]] std::string nearestWord(std::string_view word, std::span<const std::string> words);
+
+}  // namespace meshfuse
