@@ -125,6 +125,23 @@ TensorView* embedding_fwd(TensorView* index, TensorView* weight) {
                                 {.flags = {false}, .starts = {0}});
 }
 
+TensorView* embedding_backward(TensorView* dy, TensorView* index, Operand num_weights,
+                               std::optional<int64_t> padding_idx) {
+  checkIndexing("embedding_backward", dy, index);
+  check(rankOf(dy) == rankOf(index) + 1,
+        "[embedding_backward] dy is {}, expected the extents of index {} and then the features", describe(dy),
+        describe(index));
+  check(!num_weights.isMissing() && !num_weights.isTensor() && num_weights.dtype() == DataType::Int,
+        "[embedding_backward] num_weights is a tensor, null or no integer; expected an Int scalar");
+  if (padding_idx) {
+    TensorView* counts = unsqueeze(ne(index, *padding_idx), rankOf(index));
+    dy = maybeCastOp(dy->dtype(), where(counts, dy, 0));
+  }
+  const IntExpr rows = num_weights.in(dy->fusion())->intExpr();
+  return indexPutAccumulate(full(dy->fusion(), std::vector<IntExpr>{rows, dy->shape().back()}, 0, dy->dtype()), index,
+                            dy);
+}
+
 TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src) {
   checkPut("scatter", x, index, src);
   checkSameRank("scatter", x, index);

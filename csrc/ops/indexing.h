@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ir/fusion.h"
 #include "ops/operand.h"
@@ -21,6 +22,10 @@ inline TensorView* indexSelect(TensorView* x, int64_t dim, TensorView* index) { 
 TensorView* select(TensorView* x, int64_t dim, Operand index);
 // out[i.., :] = weight[index[i..], :], with weight [V, D].
 TensorView* embedding_fwd(TensorView* index, TensorView* weight);
+// The gradient of the weight [num_weights, D] of embedding_fwd: row v is the sum of dy[i.., :] where index[i..] is v, added as by
+// indexPutAccumulate. padding_idx: a row that gets no gradient.
+TensorView* embedding_backward(TensorView* dy, TensorView* index, Operand num_weights,
+                               std::optional<int64_t> padding_idx = std::nullopt);
 
 // x with out[.., index[.., j, ..], ..] = src[.., j, ..] along dim: the write that mirrors takeAlongAxis. index and src have one shape, that
 // of x outside dim. If several elements of src go to one element, the last one along dim is kept, on every device and for every number of

@@ -62,6 +62,18 @@ TensorView* transpose(TensorView* x, int64_t a, int64_t b);
 // Exchanges the two dims of a 2-D tensor; a tensor with fewer dims is unchanged.
 TensorView* transpose(TensorView* x);
 
+// The elements along each of these dims in reverse order.
+TensorView* flip(TensorView* x, const std::vector<int64_t>& dims);
+// The elements moved by shifts[k] positions along dims[k]; those that leave the end come back at the beginning. Without dims: one shift, of
+// the elements in row-major order.
+TensorView* roll(TensorView* x, const std::vector<int64_t>& shifts, const std::vector<int64_t>& dims = {});
+
+// -- triangles ------------------------------------------------------------------------------------------------------------
+// x on and above (triu), on and below (tril) a diagonal of the matrices in its last two dims, else 0. diagonal: an Int scalar, the column
+// minus the row of its elements: 0 is the main diagonal, 1 the one above.
+TensorView* triu(TensorView* x, Operand diagonal = 0);
+TensorView* tril(TensorView* x, Operand diagonal = 0);
+
 // -- windows --------------------------------------------------------------------------------------------------------------
 struct Slice {
   Val* start = nullptr;  // null: 0

@@ -247,6 +247,8 @@ std::vector<OpCase> shapes() {
        [](const Views& x) {
          Views all = {slice(x[0], {1, 3}, {5, 30}), slice(x[0], {0, 1}, {6, 40}, {2, 3}), pad(x[0], {1, 2, 0, 3}, 0.5),
                       cat({x[0], neg(x[1])}, 0), cat({x[0], x[1], x[0]}, 1)};
+         append(all,
+                Views{flip(x[0], {0, 1}), roll(x[0], {2, -7}, {0, 1}), roll(x[0], {50}), triu(x[0], 3), tril(x[0])});
          for (TensorView* part : chunk(x[0], 3, 0)) {
            all.push_back(part);
          }
@@ -290,6 +292,18 @@ std::vector<OpCase> indexed() {
                       indexSelect(x[0], 0, x[2]),   select(x[0], 1, 17),   embedding_fwd(x[3], x[4]),
                       checked_index(x[2], 6)};
        }},
+      {"cross entropy",
+       {between(-2, 2), numbers(40, {6})},
+       [](const Views& x) {
+         const CrossEntropyOptions options{.ignore_index = 3, .label_smoothing = 0.1};
+         TensorView* loss = cross_entropy(x[0], x[1], options);
+         return Views{loss, cross_entropy_backward(loss, x[0], x[1], options),
+                      cross_entropy(x[0], x[1], {.reduction = LossReduction::None})};
+       }},
+      {"embedding_backward",
+       {between(-2, 2, {4, 3, 40}), numbers(6, {4, 3})},
+       [](const Views& x) { return Views{embedding_backward(x[0], x[1], 6, 2)}; },
+       "index_put_accumulate"},
       {"scan", {between(-2, 2)}, [](const Views& x) { return Views{scan(x[0], 1, ReduceOp::Max)}; }, "scan"},
       {"cumsum", {between(-2, 2)}, [](const Views& x) { return Views{cumsum(x[0], 1)}; }, "scan"},
       {"cumprod", {between(-1, 1)}, [](const Views& x) { return Views{cumprod(x[0], 0)}; }, "scan"},

@@ -222,22 +222,23 @@ TEST_F(RowsOnRanks, TheFirstOfEqualOnesIsChosen) {
 
 class VocabularyOnRanks : public ScenarioTest {
  protected:
-  // -log(softmax(logits)[target]) of each row, 0 where the target is negative.
+  // Of each row, 0 where the target is -1.
   static TensorView* crossEntropy(TensorView* logits, TensorView* target) {
-    return crossEntropy(logits, target, ge(target, 0));
+    return cross_entropy(logits, target, {.reduction = LossReduction::None, .ignore_index = -1});
   }
-  // The same, 0 where `counts` is false.
+  // -log(softmax(logits)[target]) of each row, 0 where `counts` is false.
   static TensorView* crossEntropy(TensorView* logits, TensorView* target, TensorView* counts) {
     TensorView* largest = max(logits, {1});
     TensorView* logSum = add(largest, log(sum(exp(sub(logits, unsqueeze(largest, 1))), {1})));
     TensorView* picked = squeeze(takeAlongAxis(logits, unsqueeze(where(counts, target, 0), 1), 1), 1);
     return where(counts, sub(logSum, picked), 0.0);
   }
-  // softmax - 1 at the target, 0 where the target is negative.
+  // Of the sum of these.
   static TensorView* gradient(TensorView* logits, TensorView* target) {
-    return gradient(logits, target, ge(target, 0));
+    TensorView* dy = full(logits->fusion(), std::vector<int64_t>{}, 1, DataType::Float);
+    return cross_entropy_backward(dy, logits, target, {.reduction = LossReduction::Sum, .ignore_index = -1});
   }
-  // The same, 0 where `rows` is false.
+  // softmax - 1 at the target, 0 where `rows` is false.
   static TensorView* gradient(TensorView* logits, TensorView* target, TensorView* rows) {
     const IntExpr width = logits->shape()[1];
     TensorView* hit = eq(unsqueeze(target, 1), unsqueeze(iota(logits->fusion(), width), 0));

@@ -17,6 +17,7 @@
 #include "ops/contraction.h"
 #include "ops/factory.h"
 #include "ops/indexing.h"
+#include "ops/loss.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"

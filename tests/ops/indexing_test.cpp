@@ -75,6 +75,21 @@ TEST(Indexing, IndexPutAccumulateAddsAll) {
   EXPECT_EQ(one.toVector(), (std::vector<double>{0, 1, 9, 11, 4, 5}));
 }
 
+TEST(Indexing, EmbeddingBackwardAddsTheRowsOfEachWord) {
+  const Tensor dy = Tensor::of({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2});
+  const Tensor index = indices({2, 0, 2, 3}, {2, 2});
+  const Tensor dw = run1({dy, index}, [](const Views& v) { return embedding_backward(v[0], v[1], 5); });
+  EXPECT_EQ(sizesOf(dw), (std::vector<int64_t>{5, 2}));
+  EXPECT_EQ(dw.toVector(), (Row{3, 4, 0, 0, 6, 8, 7, 8, 0, 0}));
+  const Tensor padded = run1({dy.to(DataType::Half), index.to(DataType::Int32)},
+                             [](const Views& v) { return embedding_backward(v[0], v[1], 4, 2); });
+  EXPECT_EQ(padded.dtype(), DataType::Half);
+  EXPECT_EQ(padded.toVector(), (Row{3, 4, 0, 0, 0, 0, 7, 8}));
+  EXPECT_THROW(run1({dy, index}, [](const Views& v) { return embedding_backward(v[0], v[1], 3); }), UserError);
+  EXPECT_THROW(run1({dy, index}, [](const Views& v) { return embedding_backward(v[1], v[1], 3); }), UserError);
+  EXPECT_THROW(run1({dy, index}, [](const Views& v) { return embedding_backward(v[0], v[1], v[1]); }), UserError);
+}
+
 TEST(Indexing, WrittenPositionsAreInRange) {
   for (double at : {-1.0, 3.0}) {
     const Tensor index = indices({0, at}, {2});
