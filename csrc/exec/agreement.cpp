@@ -63,8 +63,8 @@ std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int6
     const Val* in = fusion.inputs()[i];
     const size_t dims = in->isTensor() ? in->asTensor()->shape().size() : 0;
     for (size_t k = 0; k < sizes[i].size() && in->isTensor(); k++) {
-      text += k < dims ? fmt::format("dim {} of input {} ({}) is {}\n", k, i, in->toString(), sizes[i][k])
-                       : fmt::format("element {} of input {} ({}) is {}\n", k - dims, i, in->toString(), sizes[i][k]);
+      text += k < dims ? fmt::format("dim {} of {} is {}\n", k, inputText(fusion, i), sizes[i][k])
+                       : fmt::format("element {} of {} is {}\n", k - dims, inputText(fusion, i), sizes[i][k]);
     }
   }
   return text;

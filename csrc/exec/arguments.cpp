@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/exact.h"
+#include "base/nearest_word.h"
 #include "base/ranges.h"
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
@@ -18,6 +19,28 @@
 
 namespace meshfuse {
 
+std::vector<Argument> inOrder(const Fusion& fusion, const NamedArguments& named) {
+  const std::vector<std::string>& names = fusion.inputNames();
+  std::vector<const Argument*> found(names.size(), nullptr);
+  for (const auto& [name, argument] : named) {
+    const int64_t i = name.empty() ? std::ssize(names) : positionIn(names, name);
+    check(i < std::ssize(names), "[run] the fusion has no input named {}{}; it has: {}", name,
+          i < std::ssize(names) ? "" : nearestWord(name, names),
+          joined(
+              indices(names), ", ", [&](int64_t k) { return inputText(fusion, k); }));
+    check(found[i] == nullptr, "[run] got two arguments for {}; give one", inputText(fusion, i));
+    found[i] = &argument;
+  }
+  return mapped(indices(found), [&](int64_t i) {
+    if (found[i] == nullptr) {
+      throwUserError(fmt::format(
+          "[run] got no argument for {}; {}", inputText(fusion, i),
+          names[i].empty() ? "name it in addInput, or give all arguments by position" : "give one by this name"));
+    }
+    return *found[i];
+  });
+}
+
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   check(inputs.size() == fusion.inputs().size(), "[run] the fusion has {} inputs, got {} arguments",
         fusion.inputs().size(), inputs.size());
@@ -25,38 +48,36 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
     const Val* in = fusion.inputs()[i];
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
     if (!in->isTensor()) {
-      check(t == nullptr, "[run] input {} ({}) is a {} scalar, got the tensor {}", i, in->toString(), name(in->dtype()),
+      check(t == nullptr, "[run] {} is a {} scalar, got the tensor {}", inputText(fusion, i), name(in->dtype()),
             t != nullptr ? t->toString() : "");
       bool fits = in->dtype() == DataType::Int    ? std::holds_alternative<int64_t>(inputs[i])
                   : in->dtype() == DataType::Bool ? std::holds_alternative<bool>(inputs[i])
                                                   : !std::holds_alternative<bool>(inputs[i]);
-      check(fits, "[run] input {} ({}) is a {} scalar, got a number of another type", i, in->toString(),
-            name(in->dtype()));
+      check(fits, "[run] {} is a {} scalar, got a number of another type", inputText(fusion, i), name(in->dtype()));
       continue;
     }
-    check(t != nullptr, "[run] input {} ({}) is a tensor, got a number", i, in->toString());
-    check(t->defined(), "[run] input {} ({}) got an undefined tensor", i, in->toString());
-    check(t->dtype() == in->dtype(), "[run] input {} ({}) has type {}, got {}", i, in->toString(), name(in->dtype()),
+    check(t != nullptr, "[run] {} is a tensor, got a number", inputText(fusion, i));
+    check(t->defined(), "[run] {} got an undefined tensor", inputText(fusion, i));
+    check(t->dtype() == in->dtype(), "[run] {} has type {}, got {}", inputText(fusion, i), name(in->dtype()),
           name(t->dtype()));
     size_t dims = in->asTensor()->shape().size();
     check(static_cast<size_t>(t->dim()) == dims || (dims == 0 && std::ranges::equal(t->sizes(), shapeOfNothing(0))),
-          "[run] input {} ({}) has {} dims, got {} with sizes [{}]", i, in->toString(), dims, t->dim(),
+          "[run] {} has {} dims, got {} with sizes [{}]", inputText(fusion, i), dims, t->dim(),
           fmt::join(t->sizes(), ", "));
   }
   for (const auto& [output, input] : fusion.aliases()) {
     const int64_t i = positionIn(fusion.inputs(), input);
     const Tensor& t = std::get<Tensor>(inputs[i]);
     check(!repeatsElements(t),
-          "[run] input {} ({}) is overwritten with the result {}, but with strides [{}] some of its elements share "
+          "[run] {} is overwritten with the result {}, but with strides [{}] some of its elements share "
           "memory; pass a copy, see Tensor::clone",
-          i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
+          inputText(fusion, i), output->toString(), fmt::join(t.strides(), ", "));
     const std::vector<int64_t> order = output->asTensor()->memoryOrder();
-    check(
-        !output->asTensor()->hasAllocation() || liesInOrder(t.sizes(), t.strides(), order),
-        "[run] the result {} is written into input {} ({}) in the memory order [{}], but the argument has strides [{}] "
-        "for sizes [{}]; pass a tensor in that order, or set no memory order for the result",
-        output->toString(), i, input->toString(), fmt::join(order, ", "), fmt::join(t.strides(), ", "),
-        fmt::join(t.sizes(), ", "));
+    check(!output->asTensor()->hasAllocation() || liesInOrder(t.sizes(), t.strides(), order),
+          "[run] the result {} is written into {} in the memory order [{}], but the argument has strides [{}] "
+          "for sizes [{}]; pass a tensor in that order, or set no memory order for the result",
+          output->toString(), inputText(fusion, i), fmt::join(order, ", "), fmt::join(t.strides(), ", "),
+          fmt::join(t.sizes(), ", "));
   }
 }
 
@@ -125,10 +146,10 @@ void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
     const DeviceMesh& mesh = tv->getDeviceMesh();
     const int64_t got = t.globalShape().empty() ? mulExact(t.sizes()[k], sizes[k]) : t.globalShape()[k];
     check(got == sizes[k],
-          "[run] dim {} of input {} (T{}) is bound without a split to axis {} of size {}, so its global size must be "
+          "[run] dim {} of {} is bound without a split to axis {} of size {}, so its global size must be "
           "{}, got {}; to shard a dim of another size, split it by the size of the axis",
-          k, input, tv->id(), mesh.axisName(mesh.axisOf(tv->noReductions()[k]->parallelType())), sizes[k], sizes[k],
-          got);
+          k, inputText(tv->fusion(), input), mesh.axisName(mesh.axisOf(tv->noReductions()[k]->parallelType())),
+          sizes[k], sizes[k], got);
   }
 }
 
@@ -148,9 +169,9 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
     const ShardState state = shardState(in->asTensor());
     if (givesShapes[i]) {
       check(!state.isSharded() && holds(state.mesh, rank),
-            "[run] the elements of input {} ({}) are sizes, so every rank needs all of them, but the input is sharded "
+            "[run] the elements of {} are sizes, so every rank needs all of them, but the input is sharded "
             "or not on all ranks; replicate it on all ranks",
-            i, in->toString());
+            inputText(fusion, i));
       const std::vector<int64_t> elements = elementsOf(t);
       for (const int64_t k : indices(elements)) {
         known.emplace(in->asTensor()->element(k).symbolName(), elements[k]);
@@ -180,9 +201,9 @@ std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t 
   return mapped(tv->shape(), [&](const IntExpr& extent) {
     const IntExpr bound = extent.substitute(valuesIn(known));
     check(bound.isConst(),
-          "[run] input {} (T{}) is on mesh {}, which does not contain rank {}, and its global size is not known on "
+          "[run] {} is on mesh {}, which does not contain rank {}, and its global size is not known on "
           "this rank; pass an empty tensor with the global shape, see shardTensor and Tensor::withGlobalShape",
-          input, tv->id(), tv->getDeviceMesh().toString(), rank);
+          inputText(tv->fusion(), input), tv->getDeviceMesh().toString(), rank);
     return bound.constValue();
   });
 }
@@ -229,8 +250,8 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
     }
     std::erase_if(even, [&](size_t k) { return ofAxes[k] > 0; });
     for (size_t k = 0; k < even.size() && assumed != nullptr; k++) {
-      *assumed += fmt::format("{}dim {} of input {} ({}) has local size {} and global size {}\n", kAssumedSizes,
-                              even[k], i, in->toString(), t.sizes()[even[k]], result[i][even[k]]);
+      *assumed += fmt::format("{}dim {} of {} has local size {} and global size {}\n", kAssumedSizes, even[k],
+                              inputText(fusion, i), t.sizes()[even[k]], result[i][even[k]]);
     }
   }
   return result;
@@ -261,9 +282,9 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
     const std::vector<int64_t> expected = in->asTensor()->constantShape();
     const auto differs = std::ranges::mismatch(expected, t.sizes()).in1;
     check(differs == expected.end(),
-          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], which differ in dim {}; pass this rank's "
+          "[run] {} has local sizes [{}] on this rank, got [{}], which differ in dim {}; pass this rank's "
           "shard of a sharded input, or an empty tensor if the rank is outside its mesh, see shardTensor",
-          i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
+          inputText(local, i), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
   }
 }
 
@@ -285,15 +306,19 @@ DeviceId deviceOf(std::span<const Argument> inputs) {
   return first ? std::get<Tensor>(inputs[*first]).device() : defaultDevice();
 }
 
-void checkDevice(std::span<const Argument> inputs) {
+void checkDevice(const Fusion& fusion, std::span<const Argument> inputs) {
+  const std::optional<int64_t> first = firstTensor(inputs);
+  if (!first) {
+    return;
+  }
   const DeviceId expected = deviceOf(inputs);
   for (const int64_t i : indices(inputs)) {
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-    check(
-        t == nullptr || !t->defined() || t->device() == expected,
-        "[run] input {} is on {}, input {} is on {}; a fusion runs on the device of all its tensors: copy one of them "
-        "with to()",
-        *firstTensor(inputs), expected.toString(), i, t == nullptr ? "" : t->device().toString());
+    check(t == nullptr || !t->defined() || t->device() == expected,
+          "[run] {} is on {}, {} is on {}; a fusion runs on the device of all its tensors: copy one of them "
+          "with to()",
+          inputText(fusion, *first), expected.toString(), inputText(fusion, i),
+          t == nullptr ? "" : t->device().toString());
   }
 }
 

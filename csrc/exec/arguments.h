@@ -38,8 +38,10 @@ void checkMeshes(const Fusion& fusion, int64_t ranks);
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // The device of the first tensor; the default device if there are no tensors.
 [[nodiscard]] DeviceId deviceOf(std::span<const Argument> inputs);
+// One argument for each input of the fusion. UserError if an input has no name or no argument, or a name is unknown or given twice.
+[[nodiscard]] std::vector<Argument> inOrder(const Fusion& fusion, const NamedArguments& named);
 // UserError that names two inputs on different devices.
-void checkDevice(std::span<const Argument> inputs);
+void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 
 // Layouts of tensor inputs, by Val id.
 [[nodiscard]] std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);

@@ -110,7 +110,7 @@ CallDescriptor descriptorOf(const Fusion& fusion, std::span<const Argument> inpu
   descriptor.fusion = hashText(descriptor.text).hex();
   descriptor.plan = hashText(plan).hex();
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
-    const std::string input = fmt::format("input {} ({})", i, fusion.inputs()[i]->toString());
+    const std::string input = inputText(fusion, i);
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
       std::vector<int64_t> local(t->sizes().begin(), t->sizes().end());
       std::vector<int64_t> global = globalSizes[i];

@@ -30,7 +30,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkDumpedPasses();
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, rank, &proposal.assumedSizes);
-    checkDevice(inputs);
+    checkDevice(fusion, inputs);
     const std::shared_ptr<Fusion> global =
         sayingSizes(proposal.assumedSizes, [&] { return concretize(fusion, proposal.sizes); });
     PassContext context(*global, passes);

@@ -24,6 +24,15 @@ namespace {
 
 std::string shortName(const Val* val) { return fmt::format("T{}", val->id()); }
 
+// The name of the output, else of the input; empty without one.
+std::string labelOf(const Fusion& fusion, const TensorView* tv) {
+  const int64_t output = positionIn(fusion.outputs(), tv);
+  const int64_t input = positionIn(fusion.inputs(), tv);
+  return output < std::ssize(fusion.outputs()) && !fusion.outputNames()[output].empty() ? fusion.outputNames()[output]
+         : input < std::ssize(fusion.inputs())                                          ? fusion.inputNames()[input]
+                                                                                        : "";
+}
+
 int64_t bytesOf(const TensorView* tv) { return tv->numel() * dataTypeSize(tv->dtype()); }
 
 // Adjacent runs are one range; beyond the first kMostExplainedRanges, ranges are left out.
@@ -61,6 +70,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int64_t rank, const std::map
   const ShardState state = shardState(tv);
   ExplainedTensor t;
   t.name = shortName(tv);
+  t.label = labelOf(tv->fusion(), tv);
   t.dtype = tv->dtype();
   t.sizes = tv->constantShape();
   t.localSizes = heldPart(state, rank).sizes();

@@ -43,7 +43,8 @@ struct ExplainedMesh {
 
 // A tensor of the planned program, in the global view.
 struct ExplainedTensor {
-  std::string name;  // T3
+  std::string name;   // T3
+  std::string label;  // the name of the output or input, if it has one
   DataType dtype = DataType::Float;
   std::vector<int64_t> sizes;
   std::vector<int64_t> localSizes;   // on one rank

@@ -57,13 +57,13 @@ void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
   const TensorView* tv = host.fusion->outputs()[output]->asTensor();
   const std::vector<int64_t> order = tv->memoryOrder();
   check(!tv->hasAllocation() || liesInOrder(out.sizes(), out.strides(), order),
-        "[run] output {} ({}) has the memory order [{}] with strides [{}], got a tensor with strides [{}]; allocate it "
+        "[run] {} has the memory order [{}] with strides [{}], got a tensor with strides [{}]; allocate it "
         "in that order, or set no memory order for the output",
-        output, tv->toString(), fmt::join(order, ", "), fmt::join(planOf(host, output).strides, ", "),
+        outputText(*host.fusion, output), fmt::join(order, ", "), fmt::join(planOf(host, output).strides, ", "),
         fmt::join(out.strides(), ", "));
   check(out.isContiguous() || !repeatsElements(out),
-        "[run] some elements of the tensor for output {} share memory; pass a tensor without repeated elements",
-        output);
+        "[run] some elements of the tensor for {} share memory; pass a tensor without repeated elements",
+        outputText(*host.fusion, output));
 }
 
 // UserError unless a tensor can take output number `output`; false if its strides differ from the plan's.
@@ -73,14 +73,14 @@ bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
     // without its elements, which may be on another device and not yet written
     const std::string got =
         out.defined() ? fmt::format("{}[{}]", name(out.dtype()), fmt::join(out.sizes(), ", ")) : "an undefined tensor";
-    throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", output, name(plan.dtype),
-                               fmt::join(plan.sizes, ", "), got));
+    throwUserError(fmt::format("[run] {} has type {} and sizes [{}], got {} for it", outputText(*host.fusion, output),
+                               name(plan.dtype), fmt::join(plan.sizes, ", "), got));
   }
   if (out.device() != host.deviceId) [[unlikely]] {
-    throwUserError(fmt::format(
-        "[run] the program runs on {}, the tensor for output {} is on {}; pass one that is made on the device of "
-        "the inputs, see Tensor::empty",
-        host.deviceId.toString(), output, out.device().toString()));
+    throwUserError(
+        fmt::format("[run] the program runs on {}, the tensor for {} is on {}; pass one that is made on the device of "
+                    "the inputs, see Tensor::empty",
+                    host.deviceId.toString(), outputText(*host.fusion, output), out.device().toString()));
   }
   const bool same = hasPlannedStrides(plan, out);
   if (!same) {
@@ -245,6 +245,10 @@ void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const
 
 std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
   return runTimed(inputs, nullptr);
+}
+
+std::vector<Tensor> FusionExecutorCache::run(const NamedArguments& inputs) {
+  return runFusionWithInputs(inOrder(*fusion_, inputs));
 }
 
 std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times) {

@@ -78,6 +78,9 @@ class FusionExecutorCache {
   // its memory. UserError on a wrong number, rank, size or type of an argument, before anything runs (a tensor of another
   // device is refused where it becomes a Tensor, see tensor/dlpack.h); DeviceError if a peer fails.
   std::vector<Tensor> runFusionWithInputs(const std::vector<Argument>& inputs);
+  // The same with the names of inputs, in any order: run({{"x", x}, {"w0", w0}}). UserError, too, if a name is unknown, given twice, or
+  // missing.
+  std::vector<Tensor> run(const NamedArguments& inputs);
   // Writes into tensors that the caller supplies, of the right sizes and types; tensors for aliased outputs are ignored. Allocates
   // nothing once the plan exists, if their strides are the plan's and they are 64-byte aligned.
   void run(std::span<const Argument> inputs, std::span<Tensor> outputs);

@@ -39,14 +39,13 @@ Program::Program(const Fusion& fusion, std::span<const Argument> inputs, const C
 
 void Program::bindTensor(int64_t k, const TensorView* tv, const Argument& argument) {
   const Tensor* tensor = std::get_if<Tensor>(&argument);
-  check(tensor != nullptr, "[interpret] input {} (T{}): got {}, expected a tensor", k, tv->id(), kindOf(argument));
-  check(tensor->defined(), "[interpret] input {} (T{}): the tensor is undefined, expected one with storage", k,
-        tv->id());
-  check(tensor->dtype() == tv->dtype(),
-        "[interpret] input {} (T{}): got {} elements, expected {}; convert with Tensor::to", k, tv->id(),
-        name(tensor->dtype()), name(tv->dtype()));
+  check(tensor != nullptr, "[interpret] {}: got {}, expected a tensor", inputText(tv->fusion(), k), kindOf(argument));
+  check(tensor->defined(), "[interpret] {}: the tensor is undefined, expected one with storage",
+        inputText(tv->fusion(), k));
+  check(tensor->dtype() == tv->dtype(), "[interpret] {}: got {} elements, expected {}; convert with Tensor::to",
+        inputText(tv->fusion(), k), name(tensor->dtype()), name(tv->dtype()));
   std::vector<IntExpr> shape = tv->shape();
-  check(tensor->dim() == std::ssize(shape), "[interpret] input {} (T{}): got {} dims {}, expected {}", k, tv->id(),
+  check(tensor->dim() == std::ssize(shape), "[interpret] {}: got {} dims {}, expected {}", inputText(tv->fusion(), k),
         tensor->dim(), describe(tensor->sizes()), shape.size());
   for (int64_t d : indices(shape)) {
     bindSymbol(shape[d], tensor->sizes()[d]);
@@ -55,19 +54,19 @@ void Program::bindTensor(int64_t k, const TensorView* tv, const Argument& argume
 }
 
 void Program::bindScalar(int64_t k, const Val* val, const Argument& argument) {
-  check(argument.index() != 0, "[interpret] input {} (S{}): got a tensor, expected a {} scalar", k, val->id(),
+  check(argument.index() != 0, "[interpret] {}: got a tensor, expected a {} scalar", inputText(val->fusion(), k),
         name(val->dtype()));
   Array array = makeArray(val->dtype(), {});
   if (array.floating()) {
     const auto* number = std::get_if<double>(&argument);
     const auto* integer = std::get_if<int64_t>(&argument);
-    check(number != nullptr || integer != nullptr, "[interpret] input {} (S{}): got {}, expected a {} scalar", k,
-          val->id(), kindOf(argument), name(val->dtype()));
+    check(number != nullptr || integer != nullptr, "[interpret] {}: got {}, expected a {} scalar",
+          inputText(val->fusion(), k), kindOf(argument), name(val->dtype()));
     array.setReal(0, number != nullptr ? *number : static_cast<double>(*integer));
   } else {
     bool isBool = val->dtype() == DataType::Bool;
-    check(argument.index() == (isBool ? 3 : 2), "[interpret] input {} (S{}): got {}, expected a {} scalar", k,
-          val->id(), kindOf(argument), name(val->dtype()));
+    check(argument.index() == (isBool ? 3 : 2), "[interpret] {}: got {}, expected a {} scalar",
+          inputText(val->fusion(), k), kindOf(argument), name(val->dtype()));
     array.setWhole(0, isBool ? (std::get<bool>(argument) ? 1 : 0) : std::get<int64_t>(argument));
   }
   if (val->dtype() == DataType::Int) {
@@ -91,9 +90,9 @@ void Program::checkSizes(int64_t k, const TensorView* tv, const Tensor& tensor) 
   std::vector<IntExpr> shape = tv->shape();
   for (int64_t d : indices(shape)) {
     int64_t wanted = evaluate(shape[d]);
-    check(tensor.sizes()[d] == wanted, "[interpret] input {} (T{}): dim {} has size {}, expected {}{}; got sizes {}", k,
-          tv->id(), d, tensor.sizes()[d], wanted, shape[d].isConst() ? "" : " (" + shape[d].toString() + ")",
-          describe(tensor.sizes()));
+    check(tensor.sizes()[d] == wanted, "[interpret] {}: dim {} has size {}, expected {}{}; got sizes {}",
+          inputText(tv->fusion(), k), d, tensor.sizes()[d], wanted,
+          shape[d].isConst() ? "" : " (" + shape[d].toString() + ")", describe(tensor.sizes()));
   }
 }
 

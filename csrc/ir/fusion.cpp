@@ -26,6 +26,30 @@ IterType mergedType(const IterDomain* outer, const IterDomain* inner) {
 
 thread_local Fusion* currentFusion = nullptr;
 
+constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/:";
+
+// T12 or S12, as values are printed
+bool isValueNumber(std::string_view name) {
+  return name.size() > 1 && contains(std::string_view("TS"), name[0]) &&
+         name.find_first_not_of("0123456789", 1) == std::string_view::npos;
+}
+
+void checkName(std::string_view function, const std::string& name, const std::vector<std::string>& others) {
+  if (name.empty()) {
+    return;
+  }
+  const size_t bad = name.find_first_not_of(kNameCharacters);
+  check(bad == std::string::npos,
+        "[{}] the name \"{}\" has the character '{}'; expected letters, digits and _ . - / :", function, name,
+        bad == std::string::npos ? ' ' : name[bad]);
+  check(!isValueNumber(name), "[{}] the name {} reads as the number of a value; choose another", function, name);
+  check(!contains(others, name), "[{}] the name {} is given twice; give each its own", function, name);
+}
+
+std::string textOf(std::string_view what, int64_t position, const Val* val, const std::string& name) {
+  return fmt::format("{} {} ({})", what, name.empty() ? std::to_string(position) : name, val->toString());
+}
+
 }  // namespace
 
 std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids) {
@@ -46,28 +70,33 @@ void Fusion::checkOwn(const Val* val, const char* what) const {
   }
 }
 
-void Fusion::addInput(Val* val) {
+void Fusion::addInput(Val* val, std::string name) {
   checkOwn(val, "addInput");
+  checkName("addInput", name, inputNames_);
   check(val->definition() == nullptr, "[addInput] {} is computed by {}; an input has no definition", val->toString(),
         val->definition() == nullptr ? "" : val->definition()->opName());
   check(!val->isInput_, "[addInput] {} is an input already", val->toString());
   check(val->isTensor() || !val->isConst(), "[addInput] {} is a constant; it needs no input", val->toString());
   val->isInput_ = true;
   inputs_.push_back(val);
+  inputNames_.push_back(std::move(name));
 }
 
-void Fusion::addOutput(Val* val) {
+void Fusion::addOutput(Val* val, std::string name) {
   checkOwn(val, "addOutput");
+  checkName("addOutput", name, outputNames_);
   check(val->isTensor(), "[addOutput] {} is a scalar; outputs are tensors, use full to make one of a scalar",
         val->toString());
   val->isOutput_ = true;
   outputs_.push_back(val);
+  outputNames_.push_back(std::move(name));
 }
 
 void Fusion::removeOutput(Val* val) {
   checkOwn(val, "removeOutput");
   auto it = std::ranges::find(outputs_, val);
   check(it != outputs_.end(), "[removeOutput] {} is no output", val->toString());
+  outputNames_.erase(outputNames_.begin() + (it - outputs_.begin()));
   outputs_.erase(it);
   val->isOutput_ = contains(outputs_, val);
   if (!val->isOutput_) {
@@ -100,6 +129,14 @@ void Fusion::aliasOutputToInput(Val* output, Val* input) {
     addOutput(output);
   }
   aliases_.emplace_back(output, input);
+}
+
+std::string inputText(const Fusion& fusion, int64_t input) {
+  return textOf("input", input, fusion.inputs().at(input), fusion.inputNames().at(input));
+}
+
+std::string outputText(const Fusion& fusion, int64_t output) {
+  return textOf("output", output, fusion.outputs().at(output), fusion.outputNames().at(output));
 }
 
 std::optional<int64_t> Fusion::aliasOf(int64_t output) const {

@@ -42,14 +42,19 @@ class Fusion {
   std::unique_ptr<Fusion> clone() const;
 
   // -- inputs and outputs ---------------------------------------------------------------------------------------------
-  void addInput(Val* val);   // UserError if it has a definition, is an input already, or is of another fusion
-  void addOutput(Val* val);  // UserError if of another fusion or a scalar
+  // `name` is for errors, explanations, and calls by name; empty: none. UserError if it is that of another input (output), has other
+  // characters than letters, digits and _ . - / :, or reads as a number such as T0. UserError if `val` has a definition, is an input
+  // already, or is of another fusion.
+  void addInput(Val* val, std::string name = {});
+  void addOutput(Val* val, std::string name = {});  // UserError if of another fusion or a scalar, or for its name
   void removeOutput(Val* val);
   // After a run the input's buffer holds the output, which becomes an output if it is not one yet. Shapes and types must be equal.
   // UserError otherwise.
   void aliasOutputToInput(Val* output, Val* input);
   const std::vector<Val*>& inputs() const { return inputs_; }
   const std::vector<Val*>& outputs() const { return outputs_; }
+  const std::vector<std::string>& inputNames() const { return inputNames_; }  // empty where none was given
+  const std::vector<std::string>& outputNames() const { return outputNames_; }
   std::optional<int64_t> aliasOf(int64_t output) const;  // position of the input that output number `output` aliases
   const std::vector<std::pair<Val*, Val*>>& aliases() const { return aliases_; }  // (output, input)
 
@@ -136,6 +141,8 @@ class Fusion {
   std::vector<std::unique_ptr<IdExpr>> idExprs_;
   std::vector<Val*> inputs_;
   std::vector<Val*> outputs_;
+  std::vector<std::string> inputNames_;
+  std::vector<std::string> outputNames_;
   std::vector<std::pair<Val*, Val*>> aliases_;
   std::vector<std::vector<Expr*>> uses_;  // by val id
   std::vector<DeviceMesh> meshes_;
@@ -145,6 +152,10 @@ class Fusion {
   int64_t nextSymbol_ = 0;
   int64_t nextOrdinal_ = 0;
 };
+
+// How errors name an input and an output: "input x (T0)", or by its position if it has no name, "input 0 (T0)".
+[[nodiscard]] std::string inputText(const Fusion& fusion, int64_t input);
+[[nodiscard]] std::string outputText(const Fusion& fusion, int64_t output);
 
 // The fusion that factories without an operand (makeContigTensor, iota, rand) write into: thread-local, for users only.
 class FusionGuard {

@@ -188,6 +188,8 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
   const auto copied = [&](const Val* v) { return cloner.find(v); };
   copy->inputs_ = mapped(from.inputs_, copied);
   copy->outputs_ = mapped(from.outputs_, copied);
+  copy->inputNames_ = from.inputNames_;
+  copy->outputNames_ = from.outputNames_;
   for (const auto& [out, in] : from.aliases_) {
     copy->aliases_.emplace_back(cloner.find(out), cloner.find(in));
   }

@@ -320,7 +320,8 @@ class FusionParser {
     } else if (acceptWord("symbol")) {
       symbolLine();
     } else if (acceptWord("output")) {
-      fusion_->addOutput(value(word("a value")));
+      Val* out = value(word("a value"));
+      fusion_->addOutput(out, acceptWord("as") ? outputName() : "");
     } else if (acceptWord("alias")) {
       Val* out = value(word("a value"));
       expect('-');
@@ -333,6 +334,19 @@ class FusionParser {
           "expected a line that begins with mesh, planner, symbol, output, alias, or a value such as T0; got '{}'",
           shown()));
     }
+  }
+
+  // The text up to the next space.
+  std::string outputName() {
+    skip();
+    const size_t begin = at_;
+    while (at_ < text_.size() && !isSpace(text_[at_])) {
+      at_++;
+    }
+    if (begin == at_) {
+      fail("expected a name");
+    }
+    return std::string(text_.substr(begin, at_ - begin));
   }
 
   void meshLine() {
@@ -453,7 +467,7 @@ class FusionParser {
         Val* v = result(name, nullptr, {}, {});
         if (op == "input") {
           standAt(name);
-          fusion_->addInput(v);
+          fusion_->addInput(v, std::string(trimmed(arguments)));
         }
       }
       return;

@@ -44,8 +44,8 @@ class Printer {
     const bool unfinished = fusion_.outputs().empty();
     std::vector<Expr*> exprs = fusion_.exprs(unfinished ? ExprSet::All : ExprSet::Needed);
     std::string body;
-    for (const Val* v : fusion_.inputs()) {
-      body += line({v}, "input()");
+    for (const int64_t k : indices(fusion_.inputs())) {
+      body += line({fusion_.inputs()[k]}, fmt::format("input({})", fusion_.inputNames()[k]));
     }
     for (const Val* v : undefined(exprs)) {
       body += line({v}, "undefined()");
@@ -53,8 +53,9 @@ class Printer {
     for (const Expr* e : exprs) {
       body += line({e->outputs().begin(), e->outputs().end()}, call(*e), e);
     }
-    for (const Val* v : fusion_.outputs()) {
-      body += "  output " + valueText(v) + "\n";
+    for (const int64_t k : indices(fusion_.outputs())) {
+      const std::string& name = fusion_.outputNames()[k];
+      body += fmt::format("  output {}{}\n", valueText(fusion_.outputs()[k]), name.empty() ? "" : " as " + name);
     }
     for (const auto& [out, in] : fusion_.aliases()) {
       body += "  alias " + valueText(out) + " -> " + valueText(in) + "\n";

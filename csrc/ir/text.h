@@ -2,19 +2,20 @@
 //
 //   fusion {
 //     mesh M0 {y: 2, x: 2} [0, 1, 2, 3]
-//     T0 = input() : Float[i0, 16] contiguity[t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx)
+//     T0 = input(x) : Float[i0, 16] contiguity[t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx)
 //         loop[DIDx{2}, ceilDiv(i0, 2), 16]                                    (on one line)
 //     S1 = input() : Double
 //     T2 = mul(T0, S1) : Float[i0, 16]
 //     T3 = reduce(T2, op=sum) : Float[r{i0}, 16]
 //     T4 = reshape(T3) : Float[4, 4]
-//     output T4
+//     output T4 as y
 //     output T2
 //     alias T2 -> T0
 //   }
 //
 // One line for each value, inputs first, then in topological order with ties by id; values keep their numbers, which may have gaps.
 //
+//   names          of inputs and outputs, if given: input(x), output T4 as y
 //   dims           extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic; p{2} contributions to a sum, one for each rank;
 //                  p{2, max} contributions to another reduction
 //   scalars        inline: 1.0 Double, 3 or i0*4 or ceilDiv(i0, 4) Int, true Bool; an input or a result has a line: S1

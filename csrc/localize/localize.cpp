@@ -30,8 +30,9 @@ class Localizer {
 
   // values_ has null for tensors that are on other ranks only: this rank does not compute them.
   std::unique_ptr<Fusion> run() {
-    for (Val* in : global_.inputs()) {
-      local_->addInput(in->isTensor() ? input(in->asTensor()) : cloner_.clone(in));
+    for (const int64_t k : indices(global_.inputs())) {
+      Val* in = global_.inputs()[k];
+      local_->addInput(in->isTensor() ? input(in->asTensor()) : cloner_.clone(in), global_.inputNames()[k]);
     }
     for (const std::vector<Expr*>& step : inPackedOrder(global_)) {
       const Expr* e = step[0];
@@ -48,7 +49,8 @@ class Localizer {
       }
     }
     std::map<int64_t, TensorView*> outputs;
-    for (Val* out : global_.outputs()) {
+    for (const int64_t k : indices(global_.outputs())) {
+      Val* out = global_.outputs()[k];
       TensorView*& local = outputs[out->id()];
       if (local == nullptr) {
         local = output(out->asTensor());
@@ -57,7 +59,7 @@ class Localizer {
         }
         local = standsFor(out->asTensor(), local);
       }
-      local_->addOutput(local);
+      local_->addOutput(local, global_.outputNames()[k]);
     }
     for (const auto& [out, in] : global_.aliases()) {
       local_->aliasOutputToInput(outputs.at(out->id()), inputs_.at(in->id()));

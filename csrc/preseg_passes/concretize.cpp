@@ -242,8 +242,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
       const bool hasElements =
           shape.size() == 1 && shape[0].isConst() && sizes[i].size() == 1 + static_cast<size_t>(shape[0].constValue());
       check(hasElements || sizes[i].size() == shape.size(),
-            "[concretize] input {} ({}) has {} dims, got {} sizes; give one for each dim", i, in->toString(),
-            shape.size(), sizes[i].size());
+            "[concretize] {} has {} dims, got {} sizes; give one for each dim", inputText(fusion, i), shape.size(),
+            sizes[i].size());
       for (size_t k = 1; k < sizes[i].size() && hasElements; k++) {
         values[std::string(in->asTensor()->element(k - 1).symbolName())] = sizes[i][k];
       }
@@ -256,8 +256,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
     const Val* in = fusion.inputs()[i];
     for (size_t k = 0; in->isTensor() && k < in->asTensor()->shape().size(); k++) {
       const IntExpr extent = bound(in->asTensor()->shape()[k], values);
-      check(extent.isConst(sizes[i][k]), "[concretize] dim {} of input {} ({}) is {}, expected {}{}", k, i,
-            in->toString(), sizes[i][k], in->asTensor()->shape()[k].toString(),
+      check(extent.isConst(sizes[i][k]), "[concretize] dim {} of {} is {}, expected {}{}", k, inputText(fusion, i),
+            sizes[i][k], in->asTensor()->shape()[k].toString(),
             extent.isConst() && !in->asTensor()->shape()[k].isConst() ? fmt::format(" = {}", extent.constValue()) : "");
       checkFacts(in->asTensor()->shape()[k], values);
     }
@@ -291,24 +291,25 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   auto copy = std::make_unique<Fusion>();
   copy->setPlanner(fusion.planner());
   Concretizer concretizer(fusion, *copy, values);
-  for (const Val* in : fusion.inputs()) {
+  for (const int64_t k : indices(fusion.inputs())) {
+    const Val* in = fusion.inputs()[k];
     if (!in->isTensor() && in->dtype() == DataType::Int && values.contains(std::string(in->intExpr().symbolName()))) {
       // it stays an input without readers: they read the constant now
       Val* unread = copy->inputScalar(DataType::Int);
       copy->renumber(unread, in->id());
-      copy->addInput(unread);
+      copy->addInput(unread, fusion.inputNames()[k]);
       if (!fusion.uses(in).empty()) {
         concretizer.standsFor(in, copy->intScalar(values.at(std::string(in->intExpr().symbolName()))));
       }
     } else {
-      copy->addInput(concretizer.cloneInput(in));
+      copy->addInput(concretizer.cloneInput(in), fusion.inputNames()[k]);
     }
   }
   for (const Expr* e : fusion.exprs()) {
     concretizer.add(e);
   }
-  for (const Val* out : fusion.outputs()) {
-    copy->addOutput(concretizer.find(out));
+  for (const int64_t k : indices(fusion.outputs())) {
+    copy->addOutput(concretizer.find(fusion.outputs()[k]), fusion.outputNames()[k]);
   }
   for (const auto& [out, in] : fusion.aliases()) {
     copy->aliasOutputToInput(concretizer.find(out), concretizer.find(in));

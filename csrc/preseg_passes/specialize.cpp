@@ -125,14 +125,14 @@ std::unique_ptr<Fusion> specialize(const Fusion& fusion, const MeshSizes& sizes,
   copy->setPlanner(fusion.planner());
   FusionCloner cloner(fusion, *copy, bound, FusionCloner::Numbers::Kept);
   cloner.rewriteMeshes([&](const DeviceMesh& mesh) { return mesh.bind(sizes); });
-  for (const Val* in : fusion.inputs()) {
-    copy->addInput(cloner.clone(in));
+  for (const int64_t k : indices(fusion.inputs())) {
+    copy->addInput(cloner.clone(fusion.inputs()[k]), fusion.inputNames()[k]);
   }
   for (const Expr* e : fusion.exprs()) {
     cloner.clone(e);
   }
-  for (const Val* out : fusion.outputs()) {
-    copy->addOutput(cloner.clone(out));
+  for (const int64_t k : indices(fusion.outputs())) {
+    copy->addOutput(cloner.clone(fusion.outputs()[k]), fusion.outputNames()[k]);
   }
   for (const auto& [out, in] : fusion.aliases()) {
     copy->aliasOutputToInput(cloner.clone(out), cloner.clone(in));

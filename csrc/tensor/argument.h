@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "tensor/tensor.h"
 
 namespace meshfuse {
 
 using Argument = std::variant<Tensor, double, int64_t, bool>;
+using NamedArguments = std::vector<std::pair<std::string, Argument>>;  // names of inputs
 
 }  // namespace meshfuse

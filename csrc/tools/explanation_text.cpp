@@ -18,9 +18,12 @@ using Json = nlohmann::ordered_json;
 std::string shapeOf(const ExplainedTensor& t) { return fmt::format("{}[{}]", name(t.dtype), fmt::join(t.sizes, ", ")); }
 
 std::string tensorsText(const Explanation& e) {
+  const auto nameOf = [](const ExplainedTensor& t) { return t.label.empty() ? t.name : t.name + " " + t.label; };
+  size_t nameWidth = 4;
   size_t shapeWidth = 0;
   size_t shardingWidth = 0;
   for (const ExplainedTensor& t : e.tensors) {
+    nameWidth = std::max(nameWidth, t.label.empty() ? 0 : nameOf(t).size());
     shapeWidth = std::max(shapeWidth, shapeOf(t).size());
     shardingWidth = std::max(shardingWidth, t.sharding.size());
   }
@@ -28,9 +31,9 @@ std::string tensorsText(const Explanation& e) {
   for (const ExplainedTensor& t : e.tensors) {
     const std::string order =
         t.memoryOrder.empty() ? "" : fmt::format(", in memory in the order [{}]", fmt::join(t.memoryOrder, ", "));
-    text += fmt::format("  {:<4} {:<{}}  {:<{}}  local [{}]  {}{}{}{}\n", t.name, shapeOf(t), shapeWidth, t.sharding,
-                        shardingWidth, fmt::join(t.localSizes, ", "), t.madeBy, t.isOutput ? ", output" : "", order,
-                        t.reason.empty() ? "" : "; " + t.reason);
+    text += fmt::format("  {:<{}} {:<{}}  {:<{}}  local [{}]  {}{}{}{}\n", nameOf(t), nameWidth, shapeOf(t), shapeWidth,
+                        t.sharding, shardingWidth, fmt::join(t.localSizes, ", "), t.madeBy,
+                        t.isOutput ? ", output" : "", order, t.reason.empty() ? "" : "; " + t.reason);
   }
   return text;
 }
@@ -119,6 +122,7 @@ std::string explanationJson(const Explanation& e, const Timeline& timeline) {
       return Json{{"rank", tile.rank}, {"holds", mapped(tile.dims, rangesText)}};
     };
     return Json{{"name", t.name},
+                {"label", t.label},
                 {"dtype", name(t.dtype)},
                 {"sizes", t.sizes},
                 {"local_sizes", t.localSizes},

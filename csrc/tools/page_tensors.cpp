@@ -19,7 +19,9 @@ std::string card(const ExplainedTensor& t) {
     picture = fmt::format("<span class=\"quiet\">{}</span>",
                           t.mesh.empty() ? "whole on every rank" : "parts too fine to draw");
   }
-  const std::string role = t.madeBy == "input" ? "input" : t.isOutput ? t.madeBy + ", output" : t.madeBy;
+  const std::string role = (t.label.empty() ? "" : t.label + ": ") + (t.madeBy == "input" ? "input"
+                                                                      : t.isOutput        ? t.madeBy + ", output"
+                                                                                          : t.madeBy);
   const std::string sums =
       t.sums.empty() ? "" : "<div class=\"sum\">\u03a3 terms of a sum over " + escaped(joined(t.sums, ", ")) + "</div>";
   return fmt::format(

@@ -57,11 +57,22 @@ Argument scalarOf(const Val* in, std::string_view text) {
                                  : Argument(numberOf<double>(text, in->toString()));
 }
 
+// The position of the value with this name or number; their count if there is none.
+int64_t positionOf(const std::vector<Val*>& values, const std::vector<std::string>& names, std::string_view text) {
+  const int64_t named = positionIn(names, text);
+  return named < std::ssize(names) ? named : positionIn(mapped(values, &Val::toString), text);
+}
+
 Assignments givenInputs(const Fusion& fusion, const ProgramOptions& options) {
-  Assignments given = assignments(options.inputs, "--input", "an input and its value, such as T0=x.npy or S1=0.5");
-  const std::vector<std::string> names = mapped(fusion.inputs(), &Val::toString);
-  for (const auto& [name, value] : given) {
-    check(contains(names, name), "[command line] --input {}={}: the program has no input {}", name, value, name);
+  const auto known = [&](int64_t k) { return inputText(fusion, k); };
+  Assignments given;  // by number
+  for (const auto& [name, value] :
+       assignments(options.inputs, "--input", "an input and its value, such as x=x.npy, T0=x.npy or S1=0.5")) {
+    const int64_t i = positionOf(fusion.inputs(), fusion.inputNames(), name);
+    check(i < std::ssize(fusion.inputs()), "[command line] --input {}={}: the program has no input {}; it has: {}",
+          name, value, name, joined(indices(fusion.inputs()), ", ", known));
+    check(given.emplace(fusion.inputs()[i]->toString(), value).second, "[command line] --input gives {} twice",
+          inputText(fusion, i));
   }
   return given;
 }
@@ -295,12 +306,15 @@ std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector
   std::map<size_t, Tensor> expected;
   for (const auto& [text, file] : assignments(texts, "--expect", "an output and a file, such as T5=y.npy")) {
     const std::vector<Val*>& outputs = fusion.outputs();
-    const auto output = std::ranges::find(outputs, text, &Val::toString);
-    check(output != outputs.end(), "[command line] --expect {}={}: the program has no output {}", text, file, text);
+    const int64_t i = positionOf(outputs, fusion.outputNames(), text);
+    check(i < std::ssize(outputs), "[command line] --expect {}={}: the program has no output {}; it has: {}", text,
+          file, text,
+          joined(
+              indices(outputs), ", ", [&](int64_t k) { return outputText(fusion, k); }));
     Tensor t = readNpy(file);
-    check(t.dtype() == (*output)->dtype(), "[command line] output {} has type {}, the file {} holds {}", text,
-          name((*output)->dtype()), file, name(t.dtype()));
-    expected[output - outputs.begin()] = std::move(t);
+    check(t.dtype() == outputs[i]->dtype(), "[command line] output {} has type {}, the file {} holds {}", text,
+          name(outputs[i]->dtype()), file, name(t.dtype()));
+    expected[i] = std::move(t);
   }
   return expected;
 }

@@ -191,7 +191,8 @@ TEST(Devices, TheHostCannotAccessOtherMemory) {
 
 TEST(Devices, InputsOnTwoDevicesAreRefusedOnAllRanks) {
   const std::string expected =
-      "input 0 is on cpu, input 1 is on ext:1; a fusion runs on the device of all its tensors: copy one of them with "
+      "input 0 (T0) is on cpu, input 1 (T1) is on ext:1; a fusion runs on the device of all its tensors: copy one of "
+      "them with "
       "to()";
   const Tensor a = random({3, 4}, 1).to(DeviceId::cpu());
   FusionExecutorCache cache(softmaxOfSum());
@@ -229,12 +230,12 @@ TEST(Devices, AnOutputOnAnotherDeviceIsRefused) {
   const Tensor a = random({3, 4}, 1).to(other());
   FusionExecutorCache cache(softmaxOfSum());
   std::vector<Tensor> out = {Tensor::empty({3, 4}, DataType::Float, DeviceId::cpu())};
-  EXPECT_EQ(
-      errorOf([&] {
-        cache.run(std::vector<Argument>{a, a}, out);
-      }),
-      "UserError: [run] the program runs on ext:1, the tensor for output 0 is on cpu; pass one that is made on the "
-      "device of the inputs, see Tensor::empty");
+  EXPECT_EQ(errorOf([&] {
+              cache.run(std::vector<Argument>{a, a}, out);
+            }),
+            "UserError: [run] the program runs on ext:1, the tensor for output 0 (T10) is on cpu; pass one that is "
+            "made on the "
+            "device of the inputs, see Tensor::empty");
 }
 
 TEST(Devices, AFailureInTheMiddleOfAProgramEndsTheCall) {

@@ -255,7 +255,7 @@ TEST(MemoryOrder, SuppliedResultsLieInIt) {
   std::vector<Tensor> wrong = {Tensor::zeros({3, 4}, DataType::Float)};
   const std::string error = errorOf([&] { cache.run(inputs, wrong); });
   EXPECT_EQ(error,
-            "UserError: [run] output 0 (T2[3, 4]) has the memory order [1, 0] with strides [1, 3], got a tensor with "
+            "UserError: [run] output 0 (T2) has the memory order [1, 0] with strides [1, 3], got a tensor with "
             "strides [4, 1]; allocate it in that order, or set no memory order for the output");
   EXPECT_EQ(wrong[0].at({2, 3}), 0);
   // with gaps

@@ -250,7 +250,7 @@ TEST(OneRank, RefusesALaterCall) {
       const bool bad = comm.rank() == 1;
       callWith(cache, bad && !output ? Tensor() : shard(2), supplied(bad && output ? 7 : 6));
     });
-    const std::string why = output ? "[run] output 0 has type" : "[run] input 0";
+    const std::string why = output ? "[run] output 0 (T3) has type" : "[run] input 0";
     const std::string& e = oneError(errors);
     EXPECT_TRUE(e.starts_with("UserError: " + why) && has(e, "rank 1 refuses the call")) << e;
   }

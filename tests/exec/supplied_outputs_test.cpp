@@ -335,7 +335,8 @@ TEST_F(SuppliedOutputs, ThatShareMemoryWithEachOther) {
       << error;
   outputs = {buffer.asStrided({4, 6}, {0, 1}), total};
   error = errorOf([&] { cache->run(std::vector<Argument>{x}, outputs); });
-  EXPECT_TRUE(error.starts_with("UserError: [run] some elements of the tensor for output 0 share memory")) << error;
+  EXPECT_TRUE(error.starts_with("UserError: [run] some elements of the tensor for output 0 (T2) share memory"))
+      << error;
   expectResults(x, {buffer.asStrided({4, 6}, {16, 2}), buffer.asStrided({4}, {16}, 1)});
 }
 
@@ -344,7 +345,7 @@ TEST_F(SuppliedOutputs, OfTheWrongKind) {
     return errorOf([&] { cache->run(std::vector<Argument>{x}, outputs); });
   };
   EXPECT_EQ(errorWith({total}), "UserError: [run] the fusion has 2 outputs, got 1 tensors for them");
-  const std::string expected = "UserError: [run] output 0 has type Float and sizes [4, 6], got ";
+  const std::string expected = "UserError: [run] output 0 (T2) has type Float and sizes [4, 6], got ";
   EXPECT_EQ(errorWith({Tensor(), total}), expected + "an undefined tensor for it");
   EXPECT_EQ(errorWith({Tensor::empty({6, 4}, DataType::Float), total}), expected + "Float[6, 4] for it");
   EXPECT_EQ(errorWith({Tensor::empty({4, 6}, DataType::Double), total}), expected + "Double[4, 6] for it");

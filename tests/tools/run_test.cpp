@@ -113,6 +113,16 @@ TEST(ToolRun, ReadsAndWritesFiles) {
   }
 }
 
+TEST(ToolRun, KnowsInputsAndOutputsByName) {
+  writeNpy(temporaryDirectory() + "/named.npy", Tensor::of({1, 2, 3, 4}, {1, 4}));
+  writeNpy(temporaryDirectory() + "/twice.npy", Tensor::of({2, 4, 6, 8}, {1, 4}));
+  const ToolRun run = tool("run {dir}/named.fir --input x={tmp}/named.npy --input scale=2 --expect y={tmp}/twice.npy");
+  EXPECT_EQ(run.code, 0) << run.err;
+  const ToolRun explained = tool("explain {dir}/named.fir --size i0=2");
+  EXPECT_NE(explained.out.find("T0 x "), std::string::npos) << explained.out;
+  EXPECT_NE(explained.out.find("T2 y "), std::string::npos) << explained.out;
+}
+
 TEST(ToolRun, DifferenceIsExitCodeOne) {
   writeNpy(temporaryDirectory() + "/x.npy", Tensor::of({1, 2, 3, 4, 5, 6}, {2, 3}));
   writeNpy(temporaryDirectory() + "/right.npy",
@@ -191,6 +201,9 @@ TEST(ToolRun, RefusesBadInput) {
   expectRunRefused("run {dir}/sharded_sum.fir --ranks -1", "--ranks is -1");
   expectRunRefused("run {dir}/scaled_embedding.fir --input S2=half", "S2 is \"half\", expected a number");
   expectRunRefused("run {dir}/scaled_embedding.fir --input T9=x.npy", "the program has no input T9");
+  expectRunRefused("run {dir}/named.fir --size i0=2 --input z=1", "no input z; it has: input x (T0), input scale (S1)");
+  expectRunRefused("run {dir}/named.fir --size i0=2 --input scale=1 --input S1=2", "gives input scale (S1) twice");
+  expectRunRefused("run {dir}/named.fir --size i0=2 --expect x=y.npy", "no output x; it has: output y (T2)");
   expectRunRefused("run {dir}/softmax.fir --input T0={dir}/softmax.fir", "softmax.fir");
   expectRunRefused("run {dir}/softmax.fir --expect T3=x.npy --size i0=4 --size i1=4", "the program has no output T3");
 }
