@@ -1,16 +1,16 @@
 # `cmake --install`: the library, its headers, the command line, and what find_package(meshfuse) reads.
 #
-# Headers keep their paths below csrc, in a folder of their own: <prefix>/include/meshfuse/meshfuse/meshfuse.h is "meshfuse/meshfuse.h".
+# All headers are in one folder: csrc/meshfuse/meshfuse.h is <prefix>/include/meshfuse/meshfuse.h, csrc/base/error.h is
+# <prefix>/include/meshfuse/base/error.h.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(headers_dir "${CMAKE_INSTALL_INCLUDEDIR}/meshfuse")
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/meshfuse")
 
 set_target_properties(meshfuse_library PROPERTIES
   EXPORT_NAME meshfuse VERSION "${PROJECT_VERSION}" SOVERSION "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}"
   INSTALL_RPATH_USE_LINK_PATH ON)
-target_include_directories(meshfuse_library INTERFACE "$<INSTALL_INTERFACE:${headers_dir}>")
+target_include_directories(meshfuse_library INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 target_compile_features(meshfuse_library INTERFACE cxx_std_20)
 target_link_libraries(meshfuse_library INTERFACE "$<INSTALL_INTERFACE:fmt::fmt>")
 add_library(meshfuse::meshfuse ALIAS meshfuse_library)
@@ -18,10 +18,15 @@ add_library(meshfuse::meshfuse ALIAS meshfuse_library)
 file(RELATIVE_PATH from_bin_to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
 set_target_properties(meshfuse PROPERTIES INSTALL_RPATH "$ORIGIN/${from_bin_to_lib}")
 
+# First all that is installed is built, whichever targets were built before.
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${CMAKE_BINARY_DIR}\" --target meshfuse_library meshfuse
+  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)")
 install(TARGETS meshfuse_library EXPORT meshfuse-targets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS meshfuse RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-install(DIRECTORY "${CMAKE_SOURCE_DIR}/csrc/" DESTINATION "${headers_dir}"
-  FILES_MATCHING PATTERN "*.h" PATTERN "tools" EXCLUDE)
+set(staged_headers "${CMAKE_BINARY_DIR}/generated/installed_headers")
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" -D \"SOURCE=${CMAKE_SOURCE_DIR}/csrc\" -D \"STAGED=${staged_headers}\"
+  -P \"${CMAKE_SOURCE_DIR}/cmake/install_headers.cmake\" COMMAND_ERROR_IS_FATAL ANY)")
+install(DIRECTORY "${staged_headers}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/meshfuse")
 install(EXPORT meshfuse-targets NAMESPACE meshfuse:: DESTINATION "${package_dir}")
 
 configure_package_config_file(cmake/meshfuse-config.cmake.in "${CMAKE_BINARY_DIR}/generated/meshfuse-config.cmake"

@@ -12,7 +12,6 @@
 #include "docs/readme_example.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_state.h"
-#include "multidevice/transport/loopback/loopback.h"
 
 namespace meshfuse {
 namespace {
@@ -39,6 +38,20 @@ TEST(Readme, ExampleIsTheOneThatIsCompiled) {
   const std::string shown = between(fileText(kRoot + "README.md"), "```cpp\n", "```");
   const std::string compiled = between(fileText(kRoot + "tests/docs/readme_example.cpp"), "// [example]\n", "// [end]");
   EXPECT_EQ(shown, compiled);
+}
+
+TEST(Readme, EveryBlockOfCodeIsCompiled) {
+  const std::string text = fileText(kRoot + "README.md");
+  const size_t example = text.find("```cpp\n");
+  EXPECT_EQ(text.find("```cpp\n", example + 1), std::string::npos)
+      << "a second example needs a test such as the one above";
+  // of a project outside: tests/consumer, which test_tools builds
+  std::istringstream lines(between(text, "```cmake\n", "```"));
+  const std::string project = fileText(kRoot + "tests/consumer/CMakeLists.txt");
+  for (std::string line; std::getline(lines, line);) {
+    line = std::regex_replace(line.substr(0, line.find("  #")), std::regex("\\(app "), "(consumer ");
+    EXPECT_NE(project.find(line), std::string::npos) << line;
+  }
 }
 
 TEST(Readme, ExampleGivesTheSameOnOneAndOnFourRanks) {
