@@ -226,10 +226,12 @@ std::vector<const Segment*> inOrderOfIssue(const std::vector<Segment>& segments,
 // The tensors in memory while a rank runs its steps, in the order of their first step.
 std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
   const int64_t last = std::ssize(program.steps) - 1;
-  auto buffers = mapped(program.tensors, [last](const TensorPlan& t) {
+  auto buffers = mapped(indices(program.tensors), [&](int64_t number) {
+    const TensorPlan& t = program.tensors[number];
+    const TensorSizes& sizes = program.sizes().tensors[number];
     const std::string place = t.place == Place::Input ? "argument" : t.place == Place::Output ? "result" : "arena";
     const bool stays = t.place != Place::Arena;
-    return ExplainedBuffer{fmt::format("T{}", t.val), place, t.offset, t.bytes, stays ? 0 : last + 1,
+    return ExplainedBuffer{fmt::format("T{}", t.val), place, sizes.offset, sizes.bytes, stays ? 0 : last + 1,
                            stays ? last : -1};
   });
   for (int64_t i = 0; i <= last; i++) {
@@ -240,8 +242,9 @@ std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
         buffers[t].lastStep = std::max(buffers[t].lastStep, i);
       }
     }
-    for (const Workspace& w : s.workspaces) {
-      if (w.zeroed && w.bytes > 0) {
+    for (const int64_t k : indices(s.workspaces)) {
+      const WorkspaceSizes& w = program.sizes().steps[i].workspaces[k];
+      if (s.workspaces[k].zeroed && w.bytes > 0) {
         buffers.push_back({"workspace", "arena", w.offset, w.bytes, i, i});
       }
     }
@@ -264,8 +267,8 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
                      .meshes = explainMeshes(*program.planned),
                      .tensors = mapped(program.planned->tensors(), tensorOf),
                      .buffers = explainBuffers(*compiled.host),
-                     .arenaBytes = compiled.host->arenaBytes,
-                     .peakBytes = compiled.host->peakBytes,
+                     .arenaBytes = compiled.host->sizes().arenaBytes,
+                     .peakBytes = compiled.host->sizes().peakBytes,
                      .remarks = program.remarks};
   for (const Expr* e : program.planned->exprs()) {
     if (e->output()->isTensor()) {
@@ -282,15 +285,16 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
         std::ranges::find_if(compiled.host->steps, [&](const Step& h) { return makes(h, *s, *compiled.host); });
     result.steps.back().runsBeside = step != compiled.host->steps.end() && step->runsBeside;
   }
-  for (const Step& s : compiled.host->steps) {
+  for (const int64_t i : indices(compiled.host->steps)) {
+    const Step& s = compiled.host->steps[i];
     if (s.kind == HostStepKind::Copy) {
-      const int64_t bytes = compiled.host->tensors[s.writes[0]].bytes;
+      const int64_t bytes = compiled.host->sizes().tensors[s.writes[0]].bytes;
       result.steps.push_back({.kind = "copy", .name = s.name, .bytesRead = bytes, .bytesWritten = bytes});
     }
     if (s.kind == HostStepKind::Communicate) {
       const size_t space = s.name.find(' ');
-      result.communications.push_back(
-          {s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived, s.comm.program});
+      result.communications.push_back({s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks,
+                                       compiled.host->sizes().steps[i].comm.bytesReceived, s.comm.program});
     }
   }
   return result;

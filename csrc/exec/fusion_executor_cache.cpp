@@ -43,10 +43,14 @@ Verify verifyFromEnvironment() {
 
 constexpr int64_t kMostThreadsOfARank = 4096;
 
-const TensorPlan& planOf(const HostProgram& host, size_t output) { return host.tensors[host.outputs[output]]; }
+DataType typeOf(const HostProgram& host, size_t output) { return host.tensors[host.outputs[output]].dtype; }
+
+const TensorSizes& sizesOf(const HostProgram& host, size_t output) {
+  return host.sizes().tensors[host.outputs[output]];
+}
 
 // The stride of a dim of one element does not matter.
-bool hasPlannedStrides(const TensorPlan& plan, const Tensor& tensor) {
+bool hasPlannedStrides(const TensorSizes& plan, const Tensor& tensor) {
   return contains(plan.sizes, 0) || std::ranges::all_of(indices(plan.sizes), [&](int64_t d) {
            return plan.sizes[d] == 1 || plan.strides[d] == tensor.strides()[d];
          });
@@ -59,7 +63,7 @@ void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
   check(!tv->hasAllocation() || liesInOrder(out.sizes(), out.strides(), order),
         "[run] {} has the memory order [{}] with strides [{}], got a tensor with strides [{}]; allocate it "
         "in that order, or set no memory order for the output",
-        outputText(*host.fusion, output), fmt::join(order, ", "), fmt::join(planOf(host, output).strides, ", "),
+        outputText(*host.fusion, output), fmt::join(order, ", "), fmt::join(sizesOf(host, output).strides, ", "),
         fmt::join(out.strides(), ", "));
   check(out.isContiguous() || !repeatsElements(out),
         "[run] some elements of the tensor for {} share memory; pass a tensor without repeated elements",
@@ -68,13 +72,14 @@ void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
 
 // UserError unless a tensor can take output number `output`; false if its strides differ from the plan's.
 bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
-  const TensorPlan& plan = planOf(host, output);
-  if (!out.defined() || out.dtype() != plan.dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
+  const TensorSizes& plan = sizesOf(host, output);
+  const DataType dtype = typeOf(host, output);
+  if (!out.defined() || out.dtype() != dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
     // without its elements, which may be on another device and not yet written
     const std::string got =
         out.defined() ? fmt::format("{}[{}]", name(out.dtype()), fmt::join(out.sizes(), ", ")) : "an undefined tensor";
     throwUserError(fmt::format("[run] {} has type {} and sizes [{}], got {} for it", outputText(*host.fusion, output),
-                               name(plan.dtype), fmt::join(plan.sizes, ", "), got));
+                               name(dtype), fmt::join(plan.sizes, ", "), got));
   }
   if (out.device() != host.deviceId) [[unlikely]] {
     throwUserError(
@@ -108,18 +113,19 @@ Tensor makeShard(Communicator& communicator, const Plan& plan, size_t output, st
   if (host.aliasOf[output]) {
     return std::get<Tensor>(inputs[*host.aliasOf[output]]);
   }
-  const TensorPlan& t = planOf(host, output);
+  const TensorSizes& t = sizesOf(host, output);
+  const DataType dtype = typeOf(host, output);
   if (!plan.outputCommunicates(output) || !host.device->isHostMemory()) {
-    Tensor dense = Tensor::empty(t.sizes, t.dtype, host.device->id());
+    Tensor dense = Tensor::empty(t.sizes, dtype, host.device->id());
     return std::ranges::equal(t.strides, dense.strides()) ? dense : dense.asStrided(t.sizes, t.strides);
   }
   std::shared_ptr<void> memory = communicator.allocate(t.bytes);
-  return Tensor::wrap(memory.get(), t.sizes, t.strides, t.dtype, memory);
+  return Tensor::wrap(memory.get(), t.sizes, t.strides, dtype, memory);
 }
 
 std::vector<Tensor> makeOutputs(Communicator& communicator, const Plan& plan, std::span<const Argument> inputs) {
   std::vector<Tensor> outputs;
-  sayingMemory(plan.host(), [&] {
+  sayingMemory(plan.host(), plan.host().sizes(), [&] {
     for (size_t i = 0; i < plan.host().outputs.size(); i++) {
       outputs.push_back(makeShard(communicator, plan, i, inputs));
       if (!plan.unevenGlobalShape(i).empty()) {
@@ -309,7 +315,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   if (plan.writesInputs() || outputs.size() != 1) {
     direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
   } else {
-    direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], planOf(host, 0).bytes);
+    direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], sizesOf(host, 0).bytes);
   }
   if (direct) {
     return execute(plan, binding, inputs, outputs, {.order = order});
@@ -339,9 +345,11 @@ std::shared_ptr<const HostProgram> FusionExecutorCache::hostProgram() const {
 std::vector<CommRecord> FusionExecutorCache::commSteps() const {
   std::shared_ptr<const HostProgram> host = hostProgram();
   std::vector<CommRecord> records;
-  for (const Step& s : host->steps) {
+  for (const int64_t i : indices(host->steps)) {
+    const Step& s = host->steps[i];
     if (s.kind == HostStepKind::Communicate) {
-      records.push_back({s.comm.name(), s.comm.team.ranks, s.name.substr(s.name.find(' ') + 1), s.comm.bytesReceived});
+      records.push_back({s.comm.name(), s.comm.team.ranks, s.name.substr(s.name.find(' ') + 1),
+                         host->sizes().steps[i].comm.bytesReceived});
     }
   }
   return records;

@@ -277,8 +277,9 @@ class Memory {
 
   IntExpr peak() {
     IntExpr bytes = arena();
-    for (const TensorPlan& t : host_.tensors) {
-      if (t.place == Place::Input ? isArgument(t) : t.place == Place::Output && isResult(t)) {
+    for (const int64_t t : indices(host_.tensors)) {
+      const Place place = host_.tensors[t].place;
+      if (place == Place::Input ? contains(host_.inputs, t) : place == Place::Output && isResult(t)) {
         bytes += bytesOf(t);
       }
     }
@@ -286,38 +287,42 @@ class Memory {
   }
 
  private:
-  bool isArgument(const TensorPlan& t) { return host_.fusion->inputs()[t.index]->id() == t.val; }
-  bool isResult(const TensorPlan& t) {
-    const auto output = static_cast<size_t>(t.index);
-    return !host_.aliasOf[output] && &host_.tensors[host_.outputs[output]] == &t;
+  bool isResult(int64_t tensor) {
+    const int64_t output = host_.tensors[tensor].index;
+    return !host_.aliasOf[output] && host_.outputs[output] == tensor;
   }
 
-  IntExpr bytesOf(const TensorPlan& t) {
+  IntExpr bytesOf(int64_t tensor) {
+    const TensorPlan& t = host_.tensors[tensor];
+    const int64_t bytes = host_.sizes().tensors[tensor].bytes;
     const int64_t size = dataTypeSize(t.dtype);
-    const std::optional<IntExpr> count = elements_.of(host_.fusion->val(t.val), t.bytes / size);
+    const std::optional<IntExpr> count = elements_.of(host_.fusion->val(t.val), bytes / size);
     if (!count) {
-      constants_.push_back(fmt::format("T{} of {} bytes", t.val, t.bytes));
+      constants_.push_back(fmt::format("T{} of {} bytes", t.val, bytes));
     }
-    return count ? *count * size : IntExpr(t.bytes);
+    return count ? *count * size : IntExpr(bytes);
   }
 
   // Each block begins at 0 or at the end of a block that is alive at the same time.
   IntExpr arena() {
-    std::vector<MemoryBlock> blocks = host_.arena;
-    std::ranges::stable_sort(blocks, {}, &MemoryBlock::offset);
+    const std::vector<MemoryBlock>& blocks = host_.sizes().arena;
+    auto order = mapped<int64_t>(indices(blocks), std::identity());
+    std::ranges::stable_sort(order, {}, [&](int64_t k) { return blocks[k].offset; });
     std::vector<IntExpr> ends;  // of the blocks so far
     IntExpr size = 0;
-    for (const MemoryBlock& block : blocks) {
+    for (const int64_t number : order) {
+      const MemoryBlock& block = blocks[number];
       IntExpr begin = 0;
       for (const int64_t k : indices(ends)) {
-        if (blocks[k].end() == block.offset && blocks[k].meets(block)) {
+        if (blocks[order[k]].end() == block.offset && blocks[order[k]].meets(block)) {
           begin = ends[k];
         }
       }
-      if (block.tensor < 0 && block.bytes > 0) {
+      const int64_t tensor = host_.arena[number].tensor;
+      if (tensor < 0 && block.bytes > 0) {
         constants_.push_back(fmt::format("a workspace of {} bytes", block.bytes));
       }
-      const IntExpr bytes = block.tensor < 0 ? IntExpr(block.bytes) : bytesOf(host_.tensors[block.tensor]);
+      const IntExpr bytes = tensor < 0 ? IntExpr(block.bytes) : bytesOf(tensor);
       ends.push_back(begin + ceilDiv(bytes, kArenaAlignment) * kArenaAlignment);
       size = max(size, ends.back());
     }

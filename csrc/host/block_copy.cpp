@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
+#include "base/ranges.h"
+
 namespace meshfuse {
 
 namespace {
@@ -36,6 +39,55 @@ void appendPart(BlockCopy& copy, const Part& part, const std::vector<int64_t>& s
 }
 
 }  // namespace
+
+Block Block::of(const Part& part) {
+  const auto runsOf = [](const IndexRuns& dim) {
+    return mapped(dim, [](const IndexRun& r) { return SymbolicRun{r.start, r.count, r.step}; });
+  };
+  return {mapped(part.dims, runsOf)};
+}
+
+Block Block::whole(const std::vector<IntExpr>& sizes) {
+  return {mapped(sizes, [](const IntExpr& n) { return std::vector{SymbolicRun{.count = n}}; })};
+}
+
+IntExpr Block::count() const {
+  return productOf(dims, [](const std::vector<SymbolicRun>& dim) { return sumOf(dim, &SymbolicRun::count); });
+}
+
+IntExpr TensorBlocks::count() const { return sumOf(blocks, &Block::count); }
+
+bool TensorBlocks::isConst() const {
+  const auto isConstRun = [](const SymbolicRun& r) {
+    return r.start.isConst() && r.count.isConst() && r.step.isConst();
+  };
+  return std::ranges::all_of(sizes, [](const IntExpr& n) { return n.isConst(); }) &&
+         std::ranges::all_of(blocks, [&](const Block& b) {
+           return std::ranges::all_of(b.dims, [&](const auto& dim) { return std::ranges::all_of(dim, isConstRun); });
+         });
+}
+
+BlockParts partsOf(const TensorBlocks& blocks, const std::function<int64_t(const IntExpr&)>& valueOf) {
+  BlockParts result{.parts = {}, .sizes = mapped(blocks.sizes, valueOf)};
+  for (const Block& block : blocks.blocks) {
+    Part part{.dims = std::vector<IndexRuns>(block.dims.size())};
+    for (const int64_t d : indices(block.dims)) {
+      for (const SymbolicRun& run : block.dims[d]) {
+        const IndexRun r{valueOf(run.start), valueOf(run.count), valueOf(run.step)};
+        check(r.count >= 0 && r.start >= 0 && r.step > 0 &&
+                  (r.count == 0 || (result.sizes[d] > 0 && r.start < result.sizes[d] &&
+                                    r.count - 1 <= (result.sizes[d] - 1 - r.start) / r.step)),
+              "a block has {} indices of dim {} from {} with step {}, expected indices below {}", r.count, d, r.start,
+              r.step, result.sizes[d]);
+        if (r.count > 0) {
+          part.dims[d].push_back(r);
+        }
+      }
+    }
+    result.parts.push_back(std::move(part));
+  }
+  return result;
+}
 
 BlockCopy packing(const std::vector<Part>& parts, const std::vector<int64_t>& sizes, int64_t elementBytes) {
   std::vector<int64_t> strides(sizes.size() + 1, elementBytes);

@@ -9,9 +9,8 @@
 #include "base/ranges.h"
 #include "host/order_steps.h"
 #include "host/reference.h"
-#include "host/verify_program.h"
 #include "ir/fusion.h"
-#include "tensor/tensor.h"
+#include "schedule/row_major.h"
 
 namespace meshfuse {
 
@@ -32,11 +31,8 @@ class HostBuilder {
                  .communicates = options.communicates} {}
 
   std::shared_ptr<const HostProgram> build() {
-    for (const Val* in : fusion_->inputs()) {
-      if (in->isTensor()) {
-        tensor(in->asTensor());
-      }
-    }
+    program_.inputs =
+        mapped(fusion_->inputs(), [this](const Val* in) { return in->isTensor() ? tensor(in->asTensor()) : -1; });
     shareStorage();
     std::vector<tile::Program> programs;
     for (const Segment& s : segments_) {
@@ -49,11 +45,11 @@ class HostBuilder {
       addStep(s);
     }
     finishOutputs();
-    orderSteps(program_, mapped(indices(storage_), [this](int64_t t) { return root(t); }), options_.overlap);
-    if (!program_.teams.empty()) {
-      verifyHostProgram(program_);
+    orderSteps(program_, options_.overlap);
+    program_.symbols = symbolsOf(program_);
+    if (program_.symbols.empty()) {
+      program_.constant = std::make_shared<const ProgramSizes>(sizesOf(program_));
     }
-    countPeak();
     return std::make_shared<const HostProgram>(std::move(program_));
   }
 
@@ -62,12 +58,11 @@ class HostBuilder {
     auto [it, isNew] = position_.try_emplace(tv->id(), std::ssize(program_.tensors));
     if (isNew) {
       const bool isInput = tv->isFusionInput();
-      storage_.push_back(it->second);
       program_.tensors.push_back({.val = tv->id(),
                                   .dtype = tv->dtype(),
-                                  .sizes = tv->constantShape(),
-                                  .strides = layoutOf(tv, options_.layouts).strides,
-                                  .bytes = tv->numel() * dataTypeSize(tv->dtype()),
+                                  .sizes = sizesIn(tv),
+                                  .strides = stridesOf(tv),
+                                  .bytes = elementsOf(tv) * dataTypeSize(tv->dtype()),
                                   .place = isInput ? Place::Input : Place::Arena,
                                   .index = isInput ? positionIn(fusion_->inputs(), tv) : 0});
     }
@@ -78,11 +73,19 @@ class HostBuilder {
     return mapped(tvs, [this](const TensorView* tv) { return tensor(tv); });
   }
 
-  int64_t root(int64_t t) const {
-    while (storage_[t] != t) {
-      t = storage_[t];
+  // Over the symbols of the program.
+  std::vector<IntExpr> sizesIn(const TensorView* tv) const {
+    return mapped(tv->shape(), [this](const IntExpr& e) { return bound(e); });
+  }
+  IntExpr elementsOf(const TensorView* tv) const {
+    const std::vector<IntExpr> sizes = sizesIn(tv);
+    return contains(sizes, IntExpr(0)) ? 0 : product(sizes);
+  }
+  std::vector<IntExpr> stridesOf(const TensorView* tv) const {
+    if (const auto known = options_.layouts.find(tv->id()); known != options_.layouts.end()) {
+      return mapped<IntExpr>(known->second.strides, std::identity());
     }
-    return t;
+    return rowMajorStrides(mapped(sizesIn(tv), [](const IntExpr& n) { return max(n, 1); }));
   }
 
   // Views share the memory of the viewed tensor; a result that is a view determines the memory of that tensor.
@@ -91,7 +94,7 @@ class HostBuilder {
       const std::vector<int64_t> inputs = tensors(s.group.inputs);
       for (const int64_t out : tensors(s.group.outputs)) {
         if (s.kind == SegmentKind::View) {
-          storage_[out] = root(inputs[0]);
+          program_.tensors[out].storage = program_.storageOf(inputs[0]);
         }
       }
     }
@@ -101,7 +104,7 @@ class HostBuilder {
       const std::optional<int64_t> alias = fusion_->aliasOf(i);
       program_.outputs.push_back(at);
       program_.aliasOf.push_back(alias);
-      TensorPlan& r = program_.tensors[root(at)];
+      TensorPlan& r = program_.tensors[program_.storageOf(at)];
       const auto writes = [&](const Segment& s) { return s.inPlace.contains(out->id()); };
       // where an input or another result already has the memory, the result is copied at the end
       if (r.place == Place::Arena && (!alias || std::ranges::any_of(segments_, writes))) {
@@ -112,7 +115,7 @@ class HostBuilder {
       }
     }
     for (int64_t t = 0; t < std::ssize(program_.tensors); t++) {
-      const TensorPlan& r = program_.tensors[root(t)];
+      const TensorPlan& r = program_.tensors[program_.storageOf(t)];
       program_.tensors[t].place = r.place;
       program_.tensors[t].index = r.index;
     }
@@ -127,20 +130,18 @@ class HostBuilder {
 
   IntExpr bound(const IntExpr& e) const { return e.substitute(valuesIn(options_.coordinates)); }
 
-  int64_t constantOf(const IntExpr& e, const tile::Program& program, const LaunchPlan& launch) const {
-    std::map<std::string, int64_t> known;
-    for (int64_t k = 0; k < std::ssize(program.sizes); k++) {
-      if (launch.sizes[k].isConst()) {
-        known.try_emplace(program.sizes[k].name, launch.sizes[k].constValue());
-      }
-    }
-    return e.evaluate(valuesIn(known));
+  // An expression over the sizes of a tile program.
+  static IntExpr sizeIn(const IntExpr& e, const tile::Program& program, const LaunchPlan& launch) {
+    return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      const auto known = std::ranges::find(program.sizes, symbol, &tile::SizeParam::name);
+      return known == program.sizes.end() ? std::nullopt : std::optional(launch.sizes[known - program.sizes.begin()]);
+    });
   }
 
   void addStep(const Segment& s) {
     // tensors that are only on other ranks need no step
     const bool makesNothing =
-        std::ranges::all_of(s.group.outputs, [](const TensorView* tv) { return tv->numel() == 0; });
+        std::ranges::all_of(s.group.outputs, [](const TensorView* tv) { return contains(tv->shape(), IntExpr(0)); });
     if (s.kind == SegmentKind::View || (s.kind == SegmentKind::Reference && makesNothing)) {
       return;
     }
@@ -202,7 +203,7 @@ class HostBuilder {
     l.scalars = plan.scalars;
     l.scalarTypes = mapped(plan.program.scalars, &tile::ScalarParam::dtype);
     for (const tile::GridDim& g : plan.program.grid) {
-      l.parts *= constantOf(g.count, plan.program, l);
+      l.parts *= sizeIn(g.count, plan.program, l);
     }
     for (const KernelPlan::Slot& slot : plan.slots) {
       if (slot.tensor != nullptr) {
@@ -211,14 +212,8 @@ class HostBuilder {
       }
       const KernelPlan::Workspace& w = plan.workspaces[slot.workspace];
       l.tensors.push_back(-1);
-      step.workspaces.push_back({constantOf(w.elements, plan.program, l) * dataTypeSize(w.dtype), w.zeroed});
+      step.workspaces.push_back({sizeIn(w.elements, plan.program, l) * dataTypeSize(w.dtype), w.zeroed});
     }
-    std::vector<uint64_t> slots(l.tensors.size(), 0);
-    for (const IntExpr& e : l.sizes) {
-      slots.push_back(e.isConst() ? static_cast<uint64_t>(e.constValue()) : 0);
-    }
-    slots.resize(slots.size() + l.scalars.size());
-    program_.scratchBytes = std::max(program_.scratchBytes, options_.device->scratchBytes(*l.kernel, slots));
   }
 
   void communicate(Step& step, const Expr& e) {
@@ -232,91 +227,110 @@ class HostBuilder {
     if (a.isUneven()) {
       return communicateUneven(step, e);
     }
-    const int64_t size = dataTypeSize(c.dtype);
-    const int64_t in = e.tensorInputs()[0]->numel();
-    const int64_t out = e.tensorOutput()->numel();
+    const IntExpr in = elementsOf(e.tensorInputs()[0]);
     const auto n = std::ssize(c.team.ranks);
-    c.count = traits(a.kind).operandHasBlocks ? in / n : in;
+    c.count = traits(a.kind).operandHasBlocks ? floorDiv(in, n) : in;
+    const IntExpr inBytes = in * dataTypeSize(c.dtype);
     const bool isRoot = c.root.isConst() && c.team.ranks.at(c.root.constValue()) == options_.rank;
-    c.bytesReceived =
-        a.kind != Collective::Broadcast || !c.root.isConst()
-            ? static_cast<int64_t>(amountReceived(a.kind, static_cast<double>(in * size),
-                                                  static_cast<double>(out * size), static_cast<double>(n)))
-        : isRoot ? 0
-                 : in * size;
+    c.bytesReceived = a.kind != Collective::Broadcast || !c.root.isConst()
+                          ? received(a.kind, inBytes, elementsOf(e.tensorOutput()) * dataTypeSize(c.dtype), n)
+                      : isRoot ? 0
+                               : inBytes;
   }
 
-  // A permutation sends and receives whole tensors.
-  CommAttributes asBlocks(const Expr& e) const {
-    CommAttributes a = e.attributes().comm;
-    const std::vector<int64_t>& devices = fusion_->meshes().at(a.mesh).devices();
-    const auto whole = [](const TensorView* tv) { return Part::whole(tv->constantShape()); };
-    for (int64_t d = 0; d < std::ssize(a.sources); d++) {
-      const int64_t source = devices[a.sources[d]];
-      if (source == options_.rank) {
-        a.to.push_back(devices[d]);
-        a.sends.push_back(whole(e.tensorInputs()[0]));
-      }
-      if (devices[d] == options_.rank) {
-        a.from.push_back(source);
-        a.receives.push_back(whole(e.tensorOutput()));
-      }
-    }
-    return a;
+  // amountReceived(), which is linear in the sizes of operand and result: rounded down.
+  static IntExpr received(Collective kind, const IntExpr& in, const IntExpr& out, int64_t ranks) {
+    const auto n = static_cast<double>(ranks);
+    const auto ofOperand = static_cast<int64_t>(amountReceived(kind, n, 0, n));
+    const auto ofResult = static_cast<int64_t>(amountReceived(kind, 0, n, n));
+    return floorDiv(in * ofOperand + out * ofResult, ranks);
   }
+
+  // What one rank sends or receives in a transfer.
+  struct Ends {
+    std::vector<int64_t> peers;
+    std::vector<Block> blocks;
+  };
 
   void transfer(Step& step, const Expr& e) {
-    const CommAttributes a = asBlocks(e);
+    const CommAttributes& a = e.attributes().comm;
     CommCall& c = step.comm;
-    const int64_t size = dataTypeSize(c.dtype);
-    int64_t space = 0;
-    BlockCopy keptFrom;
-    BlockCopy keptTo;
-    const auto add = [&](const std::vector<Part>& parts, const std::vector<int64_t>& peers, const TensorView* tv,
-                         const auto& copyOf, std::vector<CommCall::Message>& messages, BlockCopy& kept) {
-      for (const int64_t k : indices(parts)) {
-        BlockCopy block = copyOf({parts[k]}, tv->constantShape(), size);
-        if (peers[k] == options_.rank) {
+    c.isPermutation = !a.sources.empty();
+    c.team.ranks.push_back(options_.rank);
+    Ends sends{a.to, mapped(a.sends, Block::of)};
+    Ends receives{a.from, mapped(a.receives, Block::of)};
+    if (c.isPermutation) {
+      const DeviceMesh& mesh = fusion_->meshes().at(a.mesh);
+      append(c.team.ranks, mesh.team(options_.rank, a.axes));
+      addWhole(sends, receives, e, mesh.devices());
+    }
+    IntExpr space = 0;
+    const auto add = [&](const Ends& ends, const TensorView* tv, std::vector<CommCall::Message>& messages,
+                         TensorBlocks& kept) {
+      for (const int64_t k : indices(ends.peers)) {
+        TensorBlocks block{{ends.blocks[k]}, sizesIn(tv)};
+        if (ends.peers[k] == options_.rank) {
           kept = std::move(block);
           continue;
         }
-        const int64_t offset = std::exchange(space, addExact(space, block.isOnePiece() ? 0 : block.bytes));
-        messages.push_back({peers[k], std::move(block), offset});
-        c.team.ranks.push_back(peers[k]);
+        space += spaceFor(block, c.dtype, &BlockCopy::isOnePiece);
+        messages.push_back({ends.peers[k], std::move(block)});
+        c.team.ranks.push_back(ends.peers[k]);
       }
     };
-    c.isPermutation = !a.sources.empty();
-    c.team.ranks.push_back(options_.rank);
-    if (c.isPermutation) {
-      append(c.team.ranks, fusion_->meshes().at(a.mesh).team(options_.rank, a.axes));
-    }
-    add(a.sends, a.to, e.tensorInputs()[0], packing, c.sends, keptFrom);
-    add(a.receives, a.from, e.tensorOutput(), unpacking, c.receives, keptTo);
-    c.kept = directCopy(keptFrom, keptTo);
-    c.bytesReceived = sumOf(c.receives, [](const CommCall::Message& m) { return m.block.bytes; });
-    if (space > 0) {
+    add(sends, e.tensorInputs()[0], c.sends, c.keptFrom);
+    add(receives, e.tensorOutput(), c.receives, c.keptTo);
+    c.bytesReceived =
+        sumOf(c.receives, [](const CommCall::Message& m) { return m.block.count(); }) * dataTypeSize(c.dtype);
+    if (!space.isConst(0)) {
       step.workspaces.push_back({space});
     }
     std::ranges::sort(c.team.ranks);
     c.team.ranks.erase(std::ranges::unique(c.team.ranks).begin(), c.team.ranks.end());
   }
 
+  // A permutation sends and receives whole tensors.
+  void addWhole(Ends& sends, Ends& receives, const Expr& e, const std::vector<int64_t>& devices) const {
+    const std::vector<int64_t>& sources = e.attributes().comm.sources;
+    for (const int64_t d : indices(sources)) {
+      const int64_t source = devices[sources[d]];
+      if (source == options_.rank) {
+        sends.peers.push_back(devices[d]);
+        sends.blocks.push_back(Block::whole(sizesIn(e.tensorInputs()[0])));
+      }
+      if (devices[d] == options_.rank) {
+        receives.peers.push_back(source);
+        receives.blocks.push_back(Block::whole(sizesIn(e.tensorOutput())));
+      }
+    }
+  }
+
+  // Bytes of the workspace for blocks that must lie side by side. Whether they do in their tensor is known if they are constant.
+  static IntExpr spaceFor(const TensorBlocks& blocks, DataType dtype, bool (BlockCopy::*needsNone)() const) {
+    const int64_t size = dataTypeSize(dtype);
+    if (blocks.isConst()) {
+      const BlockParts known = partsOf(blocks, &IntExpr::constValue);
+      const BlockCopy copy = packing(known.parts, known.sizes, size);
+      return (copy.*needsNone)() ? 0 : copy.bytes;
+    }
+    return blocks.count() * size;
+  }
+
   void communicateUneven(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
     CommCall& c = step.comm;
     const int64_t size = dataTypeSize(c.dtype);
-    c.counts = mapped(a.sends.empty() ? a.receives : a.sends, &Part::count);
-    c.received = mapped(a.receives, &Part::count);
-    c.pack = packing(a.sends, e.tensorInputs()[0]->constantShape(), size);
-    c.unpack = unpacking(a.receives, e.tensorOutput()->constantShape(), size);
-    for (const BlockCopy* copy : {&c.pack, &c.unpack}) {
-      if (!copy->isWhole()) {
-        step.workspaces.push_back({copy->bytes});
-      }
+    const auto countOf = [](const Part& part) { return Block::of(part).count(); };
+    c.counts = mapped(a.sends.empty() ? a.receives : a.sends, countOf);
+    c.received = mapped(a.receives, countOf);
+    c.pack = {mapped(a.sends, Block::of), sizesIn(e.tensorInputs()[0])};
+    c.unpack = {mapped(a.receives, Block::of), sizesIn(e.tensorOutput())};
+    for (const TensorBlocks* blocks : {&c.pack, &c.unpack}) {
+      step.workspaces.push_back({spaceFor(*blocks, c.dtype, &BlockCopy::isWhole)});
     }
     for (const int64_t k : indices(c.team.ranks)) {
       if (c.team.ranks[k] != options_.rank) {
-        c.bytesReceived += size * (a.kind == Collective::ReduceScatter ? e.tensorOutput()->numel() : c.received[k]);
+        c.bytesReceived += (a.kind == Collective::ReduceScatter ? elementsOf(e.tensorOutput()) : c.received[k]) * size;
       }
     }
   }
@@ -327,31 +341,20 @@ class HostBuilder {
       const int64_t from = program_.outputs[i];
       const TensorPlan& source = program_.tensors[from];
       TensorPlan target = source;
+      target.storage = -1;
       putResult(target, i);
       if (source.place == target.place && source.index == target.index) {
         continue;
       }
       const std::optional<int64_t> alias = program_.aliasOf[i];
       const Val* like = alias ? fusion_->inputs()[*alias] : fusion_->outputs()[i];
-      target.strides = layoutOf(like->asTensor(), options_.layouts).strides;
+      target.strides = stridesOf(like->asTensor());
       const int64_t to = std::ssize(program_.tensors);
       program_.steps.push_back(
           {.kind = HostStepKind::Copy, .name = fmt::format("copy T{}", target.val), .reads = {from}, .writes = {to}});
       program_.tensors.push_back(std::move(target));
-      storage_.push_back(to);
       program_.outputs[i] = to;
     }
-  }
-
-  void countPeak() {
-    const auto bytesOfInput = [&](const Val* in) {
-      return in->isTensor() ? program_.tensors[position_.at(in->id())].bytes : 0;
-    };
-    const auto bytesOfOutput = [&](int64_t i) {
-      return program_.aliasOf[i] ? 0 : program_.tensors[program_.outputs[i]].bytes;
-    };
-    program_.peakBytes = addExact(program_.arenaBytes, addExact(sumExact(fusion_->inputs(), bytesOfInput),
-                                                                sumExact(indices(program_.outputs), bytesOfOutput)));
   }
 
   std::shared_ptr<const Fusion> fusion_;
@@ -359,7 +362,6 @@ class HostBuilder {
   const BuildOptions& options_;
   HostProgram program_;
   std::map<int64_t, int64_t> position_;  // Val id -> tensor
-  std::vector<int64_t> storage_;         // tensor -> the tensor whose memory it shares
   std::vector<std::shared_ptr<const Kernel>> kernels_;
   size_t launches_ = 0;  // number of launches with a kernel
 };

@@ -8,9 +8,7 @@ namespace meshfuse {
 
 namespace {
 
-void* workspace(const CommPath::Call& call, int64_t k = 0) {
-  return k < std::ssize(call.step.workspaces) ? call.arena + call.step.workspaces[k].offset : nullptr;
-}
+void* workspace(const CommPath::Call& call, int64_t k) { return call.arena + call.sizes.workspaces[k].offset; }
 
 // The device's own; null if it has none. Ranks that make it meet: the program is compared with that of a rank that does something else.
 std::shared_ptr<DeviceCommunicator> communicatorOf(const HostProgram& program, Communicator& over) {
@@ -102,22 +100,23 @@ void CommPath::run(const Call& call) {
 
 void CommPath::collective(const Call& call) {
   const CommCall& c = call.step.comm;
+  const int64_t count = call.sizes.comm.count;
   if (c.kind == Collective::Broadcast && c.team.ranks[call.root] == comm().rank()) {
-    const BytePiece whole{.bytes = c.count * dataTypeSize(c.dtype)};
+    const BytePiece whole{.bytes = count * dataTypeSize(c.dtype)};
     queue_->copy(call.out, call.in, {&whole, 1});
     settle();
   }
   switch (c.kind) {
     case Collective::AllGather:
-      return comm().allGather(c.team, call.in, call.out, c.count, c.dtype);
+      return comm().allGather(c.team, call.in, call.out, count, c.dtype);
     case Collective::AllReduce:
-      return comm().allReduce(c.team, call.in, call.out, c.count, c.dtype, c.reduce);
+      return comm().allReduce(c.team, call.in, call.out, count, c.dtype, c.reduce);
     case Collective::ReduceScatter:
-      return comm().reduceScatter(c.team, call.in, call.out, c.count, c.dtype, c.reduce);
+      return comm().reduceScatter(c.team, call.in, call.out, count, c.dtype, c.reduce);
     case Collective::AllToAll:
-      return comm().allToAll(c.team, call.in, call.out, c.count, c.dtype);
+      return comm().allToAll(c.team, call.in, call.out, count, c.dtype);
     case Collective::Broadcast:
-      return comm().broadcast(c.team, call.out, c.count, c.dtype, call.root);
+      return comm().broadcast(c.team, call.out, count, c.dtype, call.root);
     default:
       throwInternalError(fmt::format("[run] {}: no host program has such a step", call.step.name));
   }
@@ -126,24 +125,27 @@ void CommPath::collective(const Call& call) {
 void CommPath::transfer(const Call& call) {
   using enum Communicator::Transfer::Direction;
   const CommCall& c = call.step.comm;
-  const auto placeOf = [&](const CommCall::Message& m, const void* tensor) -> void* {
+  const CommSizes& sizes = call.sizes.comm;
+  const auto placeOf = [&](const CommSizes::Message& m, const void* tensor) -> void* {
     char* whole = static_cast<char*>(const_cast<void*>(tensor));
-    return m.block.isOnePiece() ? whole + m.block.begin : static_cast<char*>(workspace(call)) + m.offset;
+    return m.block.isOnePiece() ? whole + m.block.begin : static_cast<char*>(workspace(call, 0)) + m.offset;
   };
   transfers_.clear();
-  for (const CommCall::Message& m : c.sends) {
+  for (const int64_t k : indices(c.sends)) {
+    const CommSizes::Message& m = sizes.sends[k];
     if (!m.block.isOnePiece()) {
       queue_->copy(placeOf(m, call.in), call.in, m.block.pieces);
     }
-    transfers_.push_back({Send, m.peer, placeOf(m, call.in), m.block.bytes});
+    transfers_.push_back({Send, c.sends[k].peer, placeOf(m, call.in), m.block.bytes});
   }
-  for (const CommCall::Message& m : c.receives) {
-    transfers_.push_back({Recv, m.peer, placeOf(m, call.out), m.block.bytes});
+  for (const int64_t k : indices(c.receives)) {
+    const CommSizes::Message& m = sizes.receives[k];
+    transfers_.push_back({Recv, c.receives[k].peer, placeOf(m, call.out), m.block.bytes});
   }
-  queue_->copy(call.out, call.in, c.kept);
+  queue_->copy(call.out, call.in, sizes.kept);
   settle();
   comm().transfer(transfers_);
-  for (const CommCall::Message& m : c.receives) {
+  for (const CommSizes::Message& m : sizes.receives) {
     if (!m.block.isOnePiece()) {
       queue_->copy(call.out, placeOf(m, call.out), m.block.pieces);
     }
@@ -153,22 +155,22 @@ void CommPath::transfer(const Call& call) {
 
 void CommPath::uneven(const Call& call) {
   const CommCall& c = call.step.comm;
-  const bool packs = !c.pack.isWhole();
-  const void* sent = packs ? workspace(call) : call.in;
-  void* received = c.unpack.isWhole() ? call.out : workspace(call, packs ? 1 : 0);
-  if (packs) {
-    queue_->copy(workspace(call), call.in, c.pack.pieces);
+  const CommSizes& sizes = call.sizes.comm;
+  const void* sent = sizes.pack.isWhole() ? call.in : workspace(call, 0);
+  void* received = sizes.unpack.isWhole() ? call.out : workspace(call, 1);
+  if (sent != call.in) {
+    queue_->copy(workspace(call, 0), call.in, sizes.pack.pieces);
     settle();
   }
   if (c.kind == Collective::AllGather) {
-    comm().allGatherV(c.team, sent, received, c.counts, c.dtype);
+    comm().allGatherV(c.team, sent, received, sizes.counts, c.dtype);
   } else if (c.kind == Collective::ReduceScatter) {
-    comm().reduceScatterV(c.team, sent, received, c.counts, c.dtype, c.reduce);
+    comm().reduceScatterV(c.team, sent, received, sizes.counts, c.dtype, c.reduce);
   } else {
-    comm().allToAllV(c.team, sent, received, c.counts, c.received, c.dtype);
+    comm().allToAllV(c.team, sent, received, sizes.counts, sizes.received, c.dtype);
   }
   if (received != call.out) {
-    queue_->copy(call.out, received, c.unpack.pieces);
+    queue_->copy(call.out, received, sizes.unpack.pieces);
     settle();
   }
 }

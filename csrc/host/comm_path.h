@@ -22,6 +22,7 @@ class CommPath {
 
   struct Call {
     const Step& step;
+    const StepSizes& sizes;
     int64_t number;  // of the step
     const void* in;
     void* out;

@@ -42,8 +42,11 @@ void LateFailure::rethrow() {
   }
 }
 
-Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
+Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
+                 const std::map<std::string, int64_t>& values)
     : program_(std::move(program)),
+      sizes_(program_->constant != nullptr ? program_->constant
+                                           : std::make_shared<const ProgramSizes>(sizesOf(*program_, values))),
       direct_(communicator, *program_, true),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
@@ -60,13 +63,14 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       replayAt_[replays_[k].begin()] = k;
     }
   }
-  sayingMemory(p, [&] {
-    if (p.arenaBytes > 0) {
+  const ProgramSizes& sizes = *sizes_;
+  sayingMemory(p, sizes, [&] {
+    if (sizes.arenaBytes > 0) {
       const bool sharesArena = p.communicates && p.device->isHostMemory();
-      arena_ = sharesArena ? communicator.allocate(p.arenaBytes) : p.device->allocate(p.arenaBytes);
+      arena_ = sharesArena ? communicator.allocate(sizes.arenaBytes) : p.device->allocate(sizes.arenaBytes);
     }
-    if (p.scratchBytes > 0) {
-      scratch_ = p.device->allocate(p.scratchBytes);
+    if (sizes.scratchBytes > 0) {
+      scratch_ = p.device->allocate(sizes.scratchBytes);
     }
   });
   pointers_.resize(p.tensors.size());
@@ -74,7 +78,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   for (int64_t t = 0; t < std::ssize(p.tensors); t++) {
     const TensorPlan& plan = p.tensors[t];
     if (plan.place == Place::Arena) {
-      pointers_[t] = arena + plan.offset;
+      pointers_[t] = arena + sizes.tensors[t].offset;
     } else {
       (plan.place == Place::Input ? arguments_ : results_).push_back({t, plan.index});
     }
@@ -87,12 +91,12 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
     operands_[i].resize(p.steps[i].operands.size());
-    size_t workspace = 0;
+    int64_t space = 0;
     for (int64_t t : l.tensors) {
-      void* base = t >= 0 ? pointers_[t] : arena + p.steps[i].workspaces[workspace++].offset;
+      void* base = t >= 0 ? pointers_[t] : workspace(i, space++);
       slots.push_back(std::bit_cast<uint64_t>(base));
     }
-    for (const IntExpr& e : l.sizes) {
+    for (const IntExpr& e : sizes.steps[i].launch) {
       slots.push_back(e.isConst() ? static_cast<uint64_t>(e.constValue()) : 0);
       hasRunTimeScalars_ = hasRunTimeScalars_ || !e.isConst();
     }
@@ -258,7 +262,7 @@ void Binding::bindScalars(std::span<const Argument> inputs) {
   for (int64_t i = 0; i < std::ssize(p.steps); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     size_t slot = l.tensors.size();
-    for (const IntExpr& e : l.sizes) {
+    for (const IntExpr& e : sizes_->steps[i].launch) {
       if (!e.isConst()) {
         slots_[i][slot] = static_cast<uint64_t>(integerValue(*p.fusion, e, inputs));
       }
@@ -274,18 +278,20 @@ void Binding::execute(int64_t number, CommPath& path, std::span<const Argument> 
   const Step& step = program_->steps[number];
   switch (step.kind) {
     case HostStepKind::Launch:
-      return launch(step, number);
+      return launch(number);
     case HostStepKind::Routine: {
       std::vector<void*>& operands = operands_[number];
       for (int64_t k = 0; k < std::ssize(step.operands); k++) {
         operands[k] = pointer(step.operands[k]);
       }
-      void* const space = step.workspaces.empty() ? nullptr : workspace(step, 0);
+      void* const space = step.workspaces.empty() ? nullptr : workspace(number, 0);
       return queue_.call(*step.routine, operands, pointer(step.writes[0]), space);
     }
     case HostStepKind::Communicate: {
-      const IntExpr& root = step.comm.root;
+      const StepSizes& sizes = sizes_->steps[number];
+      const IntExpr& root = sizes.comm.root;
       return path.run({.step = step,
+                       .sizes = sizes,
                        .number = number,
                        .in = pointer(step.reads[0]),
                        .out = pointer(step.writes[0]),
@@ -324,29 +330,31 @@ Launch Binding::launchOf(int64_t number) {
   return {.kernel = *l.kernel,
           .name = step.name,
           .slots = slots,
-          .parts = l.parts,
+          .parts = sizes_->steps[number].parts,
           .scratch = scratch_.get(),
-          .scratchBytes = program_->scratchBytes,
+          .scratchBytes = sizes_->scratchBytes,
           .checksIndices = l.checksIndices};
 }
 
-void Binding::launch(const Step& step, int64_t number) {
+void Binding::launch(int64_t number) {
+  const Step& step = program_->steps[number];
   for (const int64_t k : indices(step.workspaces)) {
     if (step.workspaces[k].zeroed) {
-      queue_.clear(workspace(step, k), step.workspaces[k].bytes);
+      queue_.clear(workspace(number, k), sizes_->steps[number].workspaces[k].bytes);
     }
   }
   queue_.launch(launchOf(number));
 }
 
 StridedElements Binding::elements(int64_t tensor) const {
-  const TensorPlan& t = program_->tensors[tensor];
-  return {pointer(tensor), t.dtype, t.sizes, t.strides};
+  const TensorSizes& t = sizes_->tensors[tensor];
+  return {pointer(tensor), program_->tensors[tensor].dtype, t.sizes, t.strides};
 }
 
 Tensor Binding::view(int64_t tensor) const {
-  const TensorPlan& t = program_->tensors[tensor];
-  return Tensor::wrap(pointer(tensor), t.sizes, t.strides, t.dtype, nullptr, program_->device->id());
+  const TensorSizes& t = sizes_->tensors[tensor];
+  return Tensor::wrap(pointer(tensor), t.sizes, t.strides, program_->tensors[tensor].dtype, nullptr,
+                      program_->device->id());
 }
 
 std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {

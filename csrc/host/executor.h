@@ -11,10 +11,12 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -73,10 +75,13 @@ struct ExecuteOptions {
 
 class Binding {
  public:
-  Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator);
+  // values: of the symbols of the program, the same on all ranks. UserError as sizesOf() says.
+  Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
+          const std::map<std::string, int64_t>& values = {});
   ~Binding();
 
-  // inputs: one for each fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
+  const ProgramSizes& sizes() const { return *sizes_; }
+  // inputs: one for each fusion input, of the planned sizes; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
   // UserError if a kernel reads an index out of range; DeviceError if a peer fails; InternalError naming the step, tensor, position and
   // values if verification fails. After an error the elements of outputs, and of inputs that outputs alias, are not defined. If the ranks
   // end together, a rank that gets a UserError must tell the others, see Agreement: they wait for it.
@@ -117,7 +122,7 @@ class Binding {
   void executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs, const ExecuteOptions& options);
   void bindScalars(std::span<const Argument> inputs);
   void execute(int64_t number, CommPath& path, std::span<const Argument> inputs);
-  void launch(const Step& step, int64_t number);
+  void launch(int64_t number);
   // The launch of a step, with the addresses of this call.
   Launch launchOf(int64_t number);
   // Puts the step, or the piece that is replayed and begins with it, on its queue. Returns the number of the next step.
@@ -128,11 +133,12 @@ class Binding {
   StridedElements elements(int64_t tensor) const;
   Tensor view(int64_t tensor) const;
   void* pointer(int64_t tensor) const { return pointers_[tensor]; }
-  void* workspace(const Step& step, int64_t k) const {
-    return static_cast<char*>(arena_.get()) + step.workspaces[k].offset;
+  void* workspace(int64_t number, int64_t k) const {
+    return static_cast<char*>(arena_.get()) + sizes_->steps[number].workspaces[k].offset;
   }
 
   std::shared_ptr<const HostProgram> program_;
+  std::shared_ptr<const ProgramSizes> sizes_;
   std::shared_ptr<void> arena_;
   std::shared_ptr<void> scratch_;
   CommPath direct_;                                         // of the caller's thread

@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/exact.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
+
+int64_t MemoryBlock::end() const {
+  return addExact(offset, addExact(bytes, kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+}
 
 int64_t planMemory(std::vector<MemoryBlock>& blocks) {
   std::vector<MemoryBlock*> order = mapped(blocks, [](MemoryBlock& block) { return &block; });

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/exact.h"
-
 namespace meshfuse {
 
 inline constexpr int64_t kArenaAlignment = 64;
@@ -15,12 +13,10 @@ struct MemoryBlock {
   int64_t firstStep = 0;  // the block is alive from the step that writes it first
   int64_t lastStep = 0;   // to the step that uses it last, both included
   int64_t offset = 0;     // result
-  int64_t tensor = -1;    // of a host program: the tensor in this memory; -1: a workspace
 
   bool meets(const MemoryBlock& other) const { return firstStep <= other.lastStep && other.firstStep <= lastStep; }
-  int64_t end() const {
-    return addExact(offset, addExact(bytes, kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
-  }
+  int64_t end() const;  // a multiple of kArenaAlignment
+  friend bool operator==(const MemoryBlock&, const MemoryBlock&) = default;
 };
 
 // Fills in offsets, multiples of kArenaAlignment; returns the arena's size. Two blocks with overlapping lifetimes do not overlap in

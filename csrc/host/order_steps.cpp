@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/ranges.h"
@@ -14,25 +15,15 @@ namespace {
 
 class StepOrdering {
  public:
-  StepOrdering(HostProgram& program, const std::vector<int64_t>& storage) : program_(program), storage_(storage) {}
+  explicit StepOrdering(HostProgram& program) : program_(program) {}
 
   void run(bool overlaps) {
-    StepSchedule schedule = inOrder();
-    Arena arena = arenaOf(schedule);
-    if (overlaps) {
-      schedule = beside(arena.bytes);
-      arena = arenaOf(schedule);
-    }
+    StepSchedule schedule = overlaps ? beside() : inOrder();
+    program_.arena = arenaOf(schedule);
     issue(schedule);
-    place(arena);
   }
 
  private:
-  struct Arena {
-    std::vector<MemoryBlock> blocks;  // of workspaces in the order of steps, then of tensors
-    int64_t bytes = 0;
-  };
-
   // The queue of a step: that of its team for a collective. All ranks may take part in a transfer. Queues have different teams, because a
   // team has one lane.
   int64_t queueOf(const Step& s) {
@@ -54,8 +45,9 @@ class StepOrdering {
   // Numbers of the memories of tensors: equal if and only if tensors share bytes whatever the plan of the arena.
   std::vector<int64_t> memoriesOf(const std::vector<int64_t>& tensors) const {
     return mapped(tensors, [this](int64_t t) {
-      const TensorPlan& p = program_.tensors[storage_[t]];
-      return p.place == Place::Arena ? storage_[t] : -1 - 2 * p.index - (p.place == Place::Output ? 1 : 0);
+      const int64_t storage = program_.storageOf(t);
+      const TensorPlan& p = program_.tensors[storage];
+      return p.place == Place::Arena ? storage : -1 - 2 * p.index - (p.place == Place::Output ? 1 : 0);
     });
   }
 
@@ -79,26 +71,40 @@ class StepOrdering {
     return schedule;
   }
 
-  // Collectives beside other steps. bytesInOrder: of the arena on one queue.
-  StepSchedule beside(int64_t bytesInOrder) {
+  // Collectives beside other steps.
+  StepSchedule beside() {
+    const std::optional<int64_t> inOneQueue = bytesOf(arenaOf(inOrder()));
     const auto uses = mapped(program_.steps, [this](const Step& s) {
       return StepUse{.queue = queueOf(s), .reads = memoriesOf(s.reads), .writes = memoriesOf(s.writes)};
     });
-    const auto most = static_cast<int64_t>(static_cast<double>(bytesInOrder) * (1 + kMostArenaGrowth));
-    for (const int64_t ahead : {256, 32, 4, 0}) {
-      StepSchedule schedule = scheduleSteps(uses, ahead);
-      if (arenaOf(schedule).bytes <= most) {
-        return schedule;
+    if (inOneQueue) {
+      const auto most = static_cast<int64_t>(static_cast<double>(*inOneQueue) * (1 + kMostArenaGrowth));
+      for (const int64_t ahead : {256, 32, 4, 0}) {
+        StepSchedule schedule = scheduleSteps(uses, ahead);
+        if (bytesOf(arenaOf(schedule)) <= most) {
+          return schedule;
+        }
       }
     }
     return oneByOne(uses);
   }
 
-  Arena arenaOf(const StepSchedule& schedule) const {
-    Arena arena;
+  // Nothing if some block has no constant size.
+  static std::optional<int64_t> bytesOf(const std::vector<ArenaBlock>& arena) {
+    if (!std::ranges::all_of(arena, [](const ArenaBlock& b) { return b.bytes.isConst(); })) {
+      return std::nullopt;
+    }
+    auto blocks = mapped(arena, [](const ArenaBlock& b) {
+      return MemoryBlock{.bytes = b.bytes.constValue(), .firstStep = b.firstStep, .lastStep = b.lastStep};
+    });
+    return planMemory(blocks);
+  }
+
+  std::vector<ArenaBlock> arenaOf(const StepSchedule& schedule) const {
+    std::vector<ArenaBlock> arena;
     std::vector<std::vector<int64_t>> uses;  // by block: positions
-    const auto add = [&](const MemoryBlock& block) {
-      arena.blocks.push_back(block);
+    const auto add = [&](const ArenaBlock& block) {
+      arena.push_back(block);
       uses.push_back({block.firstStep});
     };
     for (const int64_t i : indices(schedule.steps)) {
@@ -111,28 +117,27 @@ class StepOrdering {
       const Step& step = program_.steps[schedule.steps[i]];
       for (const auto* list : {&step.reads, &step.writes}) {
         for (const int64_t t : *list) {
-          const int64_t r = storage_[t];
+          const int64_t r = program_.storageOf(t);
           if (program_.tensors[r].place != Place::Arena) {
             continue;
           }
-          const auto [it, isNew] = blockOf.try_emplace(r, std::ssize(arena.blocks));
+          const auto [it, isNew] = blockOf.try_emplace(r, std::ssize(arena));
           if (isNew) {
             add({.bytes = program_.tensors[r].bytes, .firstStep = i, .tensor = r});
           }
-          arena.blocks[it->second].lastStep = i;
+          arena[it->second].lastStep = i;
           uses[it->second].push_back(i);
         }
       }
     }
     if (!program_.teams.empty()) {
-      extendLives(arena.blocks, schedule, uses);
+      extendLives(arena, schedule, uses);
     }
-    arena.bytes = planMemory(arena.blocks);
     return arena;
   }
 
   // A block lives until the last step that may begin before one of its uses has ended.
-  static void extendLives(std::vector<MemoryBlock>& blocks, const StepSchedule& schedule,
+  static void extendLives(std::vector<ArenaBlock>& blocks, const StepSchedule& schedule,
                           const std::vector<std::vector<int64_t>>& uses) {
     HappensBefore before;
     std::ranges::for_each(schedule.orders, [&](const StepOrder& order) { before.append(order); });
@@ -174,35 +179,14 @@ class StepOrdering {
     return false;
   }
 
-  void place(Arena& arena) {
-    auto block = arena.blocks.begin();
-    for (Step& s : program_.steps) {
-      for (Workspace& w : s.workspaces) {
-        w.offset = (block++)->offset;
-      }
-    }
-    std::map<int64_t, int64_t> offsets;  // of storages
-    for (; block != arena.blocks.end(); ++block) {
-      offsets[block->tensor] = block->offset;
-    }
-    for (const int64_t t : indices(program_.tensors)) {
-      if (const auto it = offsets.find(storage_[t]); it != offsets.end()) {
-        program_.tensors[t].offset = it->second;
-      }
-    }
-    program_.arena = std::move(arena.blocks);
-    program_.arenaBytes = arena.bytes;
-  }
-
   HostProgram& program_;
-  const std::vector<int64_t>& storage_;
 };
 
 }  // namespace
 
-void orderSteps(HostProgram& program, const std::vector<int64_t>& storage, const Overlap& overlap) {
+void orderSteps(HostProgram& program, const Overlap& overlap) {
   program.overlap = overlap;
-  StepOrdering(program, storage).run(overlap.allowed);
+  StepOrdering(program).run(overlap.allowed);
 }
 
 }  // namespace meshfuse

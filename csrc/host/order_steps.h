@@ -1,8 +1,5 @@
-// Orders the steps of a host program and plans its arena.
+// Orders the steps of a host program and finds the life of each block of its arena.
 #pragma once
-
-#include <cstdint>
-#include <vector>
 
 #include "host/program.h"
 
@@ -11,9 +8,9 @@ namespace meshfuse {
 // The arena of a program whose collectives run beside other steps is at most this share larger than on one queue.
 inline constexpr double kMostArenaGrowth = 0.25;
 
-// Puts the steps into the order of issue, with the queue and the waits of each; fills in the teams, the arena and the offsets in it.
-// storage: for each tensor, the tensor whose memory it shares. overlap.allowed: collectives get queues of their own and run beside other steps,
-// as far as kMostArenaGrowth allows; else all steps stay on queue 0 in their order. Collectives stay in their order.
-void orderSteps(HostProgram& program, const std::vector<int64_t>& storage, const Overlap& overlap);
+// Puts the steps into the order of issue, with the queue and the waits of each; fills in the teams and the blocks of the arena.
+// overlap.allowed: collectives get queues of their own and run beside other steps, as far as kMostArenaGrowth allows, which takes a constant
+// arena: else each step waits for the one before. Without overlap all steps stay on queue 0 in their order. Collectives stay in their order.
+void orderSteps(HostProgram& program, const Overlap& overlap);
 
 }  // namespace meshfuse

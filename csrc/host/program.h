@@ -1,11 +1,16 @@
-// HostProgram: the work of one rank in a call, as a flat list of steps over planned memory.
+// HostProgram: the work of one rank in a call, as a flat list of steps.
 //
-// Immutable once built. Every tensor has a place: an argument, a result, or an offset in one arena; a step names tensors by
-// position. A call only binds pointers (see executor.h).
+// Immutable once built. Every tensor has a place: an argument, a result, or a block in one arena; a step names tensors by position. Sizes,
+// strides, counts and bytes are integer expressions over the symbols of the program, constants where known. ProgramSizes has the numbers,
+// and with them the offsets in the arena. A call only binds pointers (see executor.h).
+//
+//   symbols        T1 = neg(T0)                     arena                    with i0 = 5
+//   i0 >= 0        Float[i0, 4], i0*16 bytes        i0*16 bytes at step 0    T1 [5, 4], 80 bytes at arena + 0
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +21,7 @@
 #include "digits/int_expr.h"
 #include "host/block_copy.h"
 #include "host/happens_before.h"
-#include "host/memory_plan.h"
+#include "host/program_sizes.h"
 #include "multidevice/transport/communicator.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
@@ -33,20 +38,20 @@ enum class Place : uint8_t { Input, Output, Arena };
 struct TensorPlan {
   int64_t val = 0;  // id in the local fusion
   DataType dtype = DataType::Float;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  int64_t bytes = 0;
+  std::vector<IntExpr> sizes;
+  std::vector<IntExpr> strides;
+  IntExpr bytes = 0;
   Place place = Place::Arena;
-  int64_t index = 0;   // Input, Output: its number
-  int64_t offset = 0;  // Arena
+  int64_t index = 0;     // Input, Output: its number
+  int64_t storage = -1;  // the tensor whose memory it shares; -1: its own
 };
 
 // A kernel, ready to run.
 struct LaunchPlan {
   std::shared_ptr<const Kernel> kernel;
-  int64_t parts = 1;
+  IntExpr parts = 1;
   std::vector<int64_t> tensors;  // position of each tensor slot, -1 for a workspace: those of the step, in order
-  std::vector<IntExpr> sizes;    // over the symbols of run-time integers; constants where known
+  std::vector<IntExpr> sizes;    // also over the symbols of run-time integers
   std::vector<const Val*> scalars;
   std::vector<DataType> scalarTypes;
   std::string program;         // the tile program's text
@@ -58,28 +63,29 @@ struct CommCall {
   bool isPermutation = false;  // Transfer: each rank receives the whole part of another rank
   Team team;                   // of a transfer of blocks: this rank, its receivers and its senders
   ReduceOp reduce = ReduceOp::Sum;
-  int64_t count = 0;  // elements, as Communicator counts them
+  IntExpr count = 0;  // elements, as Communicator counts them
   DataType dtype = DataType::Float;
-  IntExpr root = 0;  // Broadcast: position in the team, over the symbols of run-time integers
+  IntExpr root = 0;  // Broadcast: position in the team, also over the symbols of run-time integers
   // For collectives whose blocks differ in size: the number of elements of each rank of the team; for an all-to-all the numbers sent to
-  // each rank (`counts`) and received from each rank (`received`). Blocks lie side by side in arena workspaces, the sent ones first. If
-  // they lie side by side in the tensor, there is no workspace.
-  std::vector<int64_t> counts;
-  std::vector<int64_t> received;
-  BlockCopy pack;
-  BlockCopy unpack;
-  // Transfer: the blocks of the operand that are sent, the blocks of the result that are received, and the blocks that this rank keeps.
+  // each rank (`counts`) and received from each rank (`received`). Blocks lie side by side in two arena workspaces, first the sent ones, then
+  // the received ones. Blocks that lie side by side in the tensor are not copied to a workspace.
+  std::vector<IntExpr> counts;
+  std::vector<IntExpr> received;
+  TensorBlocks pack;    // of the operand
+  TensorBlocks unpack;  // of the result
+  // Transfer: the blocks of the operand that are sent, the blocks of the result that are received, and the block that this rank keeps, in
+  // both. Blocks that are not one piece of the tensor go through one workspace.
   struct Message {
     int64_t peer = 0;
-    BlockCopy block;
-    int64_t offset = 0;  // into the workspace, where the block is not one piece of the tensor
+    TensorBlocks block;
   };
   std::vector<Message> sends;
   std::vector<Message> receives;
-  std::vector<BytePiece> kept;
+  TensorBlocks keptFrom;
+  TensorBlocks keptTo;
   uint64_t program = 0;  // identifies the plan and the step among its communications: the same on all ranks
-  int64_t bytesReceived =
-      0;  // by this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time
+  // By this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time.
+  IntExpr bytesReceived = 0;
 
   std::string name() const;  // all-gather, all-gather-v where blocks differ in size
 };
@@ -91,9 +97,8 @@ struct CommCall {
 
 // Memory in the arena that one step uses.
 struct Workspace {
-  int64_t bytes = 0;
+  IntExpr bytes = 0;
   bool zeroed = false;  // cleared before the step
-  int64_t offset = 0;
 };
 
 struct Step {
@@ -119,29 +124,45 @@ struct Overlap {
       false;  // ranks that were ahead of collectives meet at the end of a call: all fail if one has refused an index
 };
 
+// Bytes of the arena that are in use from a first to a last step, both included.
+struct ArenaBlock {
+  IntExpr bytes = 0;
+  int64_t firstStep = 0;
+  int64_t lastStep = 0;
+  int64_t tensor = -1;  // whose memory it is; -1: a workspace
+};
+
 struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
   std::shared_ptr<Device> device;        // runs the program
   DeviceId deviceId;                     // its id
   std::vector<TensorPlan> tensors;
   std::vector<Step> steps;
+  std::vector<int64_t> inputs;                  // tensor of each fusion input; -1: a scalar
   std::vector<int64_t> outputs;                 // tensor of each fusion output
   std::vector<std::optional<int64_t>> aliasOf;  // by output: the fusion input whose memory it uses
   std::vector<Team> teams;                      // of the queues of collectives
-  std::vector<MemoryBlock> arena;
-  int64_t arenaBytes = 0;
-  int64_t peakBytes = 0;     // arguments, results and arena
-  int64_t scratchBytes = 0;  // the most that a launch needs
+  std::vector<ArenaBlock> arena;                // workspaces in the order of the steps, then tensors
+  std::map<std::string, SymbolFacts>
+      symbols;  // of its expressions, except of run-time integers that no size depends on
+  std::shared_ptr<const ProgramSizes> constant;  // the numbers of a program without symbols; else null
   int64_t rank = 0;
   int64_t ranks = 1;
   uint64_t identity = 0;      // of the plan; the same on all ranks
   Overlap overlap;            // the same on all ranks
   bool communicates = false;  // some rank does
 
+  // The numbers of a program without symbols; InternalError if it has some.
+  const ProgramSizes& sizes() const;
+  // The tensor whose memory a tensor is in: another one, or itself.
+  int64_t storageOf(int64_t tensor) const { return tensors[tensor].storage < 0 ? tensor : tensors[tensor].storage; }
   std::string toString() const;
 };
 
+// The symbols of the program's expressions, as HostProgram::symbols.
+[[nodiscard]] std::map<std::string, SymbolFacts> symbolsOf(const HostProgram& program);
+
 // Allocates for a run of the program. A UserError of `allocate` then also says how much memory the program takes, and which tensor takes most.
-void sayingMemory(const HostProgram& program, const std::function<void()>& allocate);
+void sayingMemory(const HostProgram& program, const ProgramSizes& sizes, const std::function<void()>& allocate);
 
 }  // namespace meshfuse

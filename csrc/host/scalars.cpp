@@ -30,14 +30,22 @@ int64_t asInteger(const Argument& a) {
   return truncated(DataType::Int, std::get<double>(a));
 }
 
+// Whether an input is the Int scalar with this symbol.
+bool isInteger(const Val& in, std::string_view symbol) {
+  return !in.isTensor() && in.dtype() == DataType::Int && in.intExpr().isSymbol() &&
+         in.intExpr().symbolName() == symbol;
+}
+
 }  // namespace
+
+bool isRunTimeInteger(const Fusion& fusion, std::string_view symbol) {
+  return std::ranges::any_of(fusion.inputs(), [&](const Val* in) { return isInteger(*in, symbol); });
+}
 
 int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const Argument> inputs) {
   return expr.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
     for (int64_t i = 0; i < std::ssize(fusion.inputs()); i++) {
-      const Val* in = fusion.inputs()[i];
-      if (!in->isTensor() && in->dtype() == DataType::Int && in->intExpr().isSymbol() &&
-          in->intExpr().symbolName() == symbol) {
+      if (isInteger(*fusion.inputs()[i], symbol)) {
         return asInteger(inputs[i]);
       }
     }

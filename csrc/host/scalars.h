@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ir/point_op.h"
@@ -16,6 +17,8 @@ class Fusion;
 class IntExpr;
 class Val;
 
+// Whether a symbol is the value of an Int input of the fusion.
+[[nodiscard]] bool isRunTimeInteger(const Fusion& fusion, std::string_view symbol);
 // An integer expression over the fusion's Int inputs.
 [[nodiscard]] int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const Argument> inputs);
 

@@ -26,7 +26,7 @@ struct Access {
 
 std::string nameOf(const Access& a) { return a.val < 0 ? "its workspace" : fmt::format("T{}", a.val); }
 
-std::vector<Access> accesses(const HostProgram& program) {
+std::vector<Access> accesses(const HostProgram& program, const ProgramSizes& sizes) {
   std::vector<Access> result;
   for (int64_t i = 0; i < std::ssize(program.steps); i++) {
     const Step& s = program.steps[i];
@@ -34,8 +34,8 @@ std::vector<Access> accesses(const HostProgram& program) {
       const TensorPlan& t = program.tensors[tensor];
       const bool inArena = t.place == Place::Arena;
       result.push_back({.memory = {t.place, inArena ? 0 : t.index},
-                        .begin = inArena ? t.offset : 0,
-                        .end = inArena ? t.offset + t.bytes : 1,
+                        .begin = inArena ? sizes.tensors[tensor].offset : 0,
+                        .end = inArena ? sizes.tensors[tensor].offset + sizes.tensors[tensor].bytes : 1,
                         .step = i,
                         .writes = writes,
                         .val = t.val});
@@ -46,7 +46,7 @@ std::vector<Access> accesses(const HostProgram& program) {
     for (const int64_t t : s.writes) {
       add(t, true);
     }
-    for (const Workspace& w : s.workspaces) {
+    for (const WorkspaceSizes& w : sizes.steps[i].workspaces) {
       result.push_back(
           {.memory = {Place::Arena, 0}, .begin = w.offset, .end = w.offset + w.bytes, .step = i, .writes = true});
     }
@@ -57,7 +57,7 @@ std::vector<Access> accesses(const HostProgram& program) {
 
 }  // namespace
 
-std::optional<std::string> unorderedAccess(const HostProgram& program) {
+std::optional<std::string> unorderedAccess(const HostProgram& program, const ProgramSizes& sizes) {
   HappensBefore before;
   for (int64_t i = 0; i < std::ssize(program.steps); i++) {
     for (const int64_t wait : program.steps[i].order.waits) {
@@ -67,7 +67,7 @@ std::optional<std::string> unorderedAccess(const HostProgram& program) {
     }
     before.append(program.steps[i].order);
   }
-  const std::vector<Access> all = accesses(program);
+  const std::vector<Access> all = accesses(program, sizes);
   for (auto a = all.begin(); a != all.end(); ++a) {
     for (auto b = std::next(a); b != all.end() && b->memory == a->memory && b->begin < a->end; ++b) {
       const bool conflict = (a->writes || b->writes) && a->step != b->step && b->begin < b->end;
@@ -82,8 +82,8 @@ std::optional<std::string> unorderedAccess(const HostProgram& program) {
   return std::nullopt;
 }
 
-void verifyHostProgram(const HostProgram& program) {
-  const std::optional<std::string> found = unorderedAccess(program);
+void verifyHostProgram(const HostProgram& program, const ProgramSizes& sizes) {
+  const std::optional<std::string> found = unorderedAccess(program, sizes);
   invariant(!found, "[host program] {}", found.value_or(""));
 }
 

@@ -80,7 +80,7 @@ TEST(PlanCache, TheLastPlanIsThatOfTheLastCall) {
     std::vector<Tensor> out = {Tensor::empty({n, 3}, DataType::Float)};
     cache->run(std::span<const Argument>(in), out);
     EXPECT_EQ(out[0].at({3, 2}), static_cast<float>(std::get<Tensor>(in[0]).at({3, 2})) + 1.0f);
-    EXPECT_EQ(cache->hostProgram()->tensors[0].sizes[0], n);
+    EXPECT_EQ(cache->hostProgram()->sizes().tensors[0].sizes[0], n);
     EXPECT_EQ(cache->missReason().empty(), cache->plansCompiled() == before);
   }
   EXPECT_EQ(cache->plansCompiled(), 3);

@@ -35,8 +35,7 @@ std::string verdict(const BuildFusion& build, const std::vector<Argument>& input
   CompiledProgram compiled = compile(fusion, inputs, Agreement(*alone).call(), device);
   std::vector<Tensor> outputs;
   for (int t : compiled.host->outputs) {
-    const TensorPlan& plan = compiled.host->tensors[t];
-    outputs.push_back(Tensor::empty(plan.sizes, plan.dtype));
+    outputs.push_back(Tensor::empty(compiled.host->sizes().tensors[t].sizes, compiled.host->tensors[t].dtype));
   }
   Binding binding(compiled.host, *alone);
   try {

@@ -269,7 +269,7 @@ TEST(Fuzz, FindsPlantedBugs) {
     searches.push_back({std::move(bug)});
   }
   const PlantedBug noneInKernels{"none", [](tile::Program&) { return true; }};
-  const PlantedBug noneInSteps{"none", {}, [](HostProgram&) { return true; }};
+  const PlantedBug noneInSteps{"none", {}, [](HostProgram&, ProgramSizes&) { return true; }};
   size_t found = 0;
   for (uint64_t seed = kFirstSeed; seed <= kLastSeed && found < searches.size(); seed++) {
     currentSeed = seed;

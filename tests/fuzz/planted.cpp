@@ -137,7 +137,7 @@ std::vector<PlantedBug> kernelBugs() {
 
 std::vector<PlantedBug> stepBugs() {
   auto inCollectives = [](const std::function<bool(CommCall&)>& change) {
-    return [change](HostProgram& p) {
+    return [change](HostProgram& p, ProgramSizes&) {
       bool any = false;
       for (Step& s : p.steps) {
         any = (s.kind == HostStepKind::Communicate && change(s.comm)) || any;
@@ -148,11 +148,12 @@ std::vector<PlantedBug> stepBugs() {
   return {
       {"a communication left out",
        {},
-       [](HostProgram& p) {
+       [](HostProgram& p, ProgramSizes& sizes) {
          auto at = std::find_if(p.steps.begin(), p.steps.end(),
                                 [](const Step& s) { return s.kind == HostStepKind::Communicate; });
          bool found = at != p.steps.end();
          if (found) {
+           sizes.steps.erase(sizes.steps.begin() + (at - p.steps.begin()));
            p.steps.erase(at);
          }
          return found;
@@ -171,10 +172,10 @@ std::vector<PlantedBug> stepBugs() {
        })},
       {"every rank at coordinate 0",
        {},
-       [](HostProgram& p) {
+       [](HostProgram&, ProgramSizes& sizes) {
          bool any = false;
-         for (Step& s : p.steps) {
-           for (IntExpr& e : s.launch.sizes) {
+         for (StepSizes& s : sizes.steps) {
+           for (IntExpr& e : s.launch) {
              e = 0;
              any = true;
            }
@@ -183,13 +184,14 @@ std::vector<PlantedBug> stepBugs() {
        }},
       {"two tensors in one place",
        {},
-       [](HostProgram& p) {
+       [](HostProgram& p, ProgramSizes& sizes) {
+         const auto inArena = [&](int t) { return p.tensors[t].place == Place::Arena; };
          for (const Step& s : p.steps) {
            for (int a : s.reads) {
              for (int b : s.reads) {
-               TensorPlan& x = p.tensors[a];
-               TensorPlan& y = p.tensors[b];
-               if (x.place == Place::Arena && y.place == Place::Arena && x.offset != y.offset && y.bytes <= x.bytes) {
+               const TensorSizes& x = sizes.tensors[a];
+               TensorSizes& y = sizes.tensors[b];
+               if (inArena(a) && inArena(b) && x.offset != y.offset && y.bytes <= x.bytes) {
                  y.offset = x.offset;
                  return true;
                }
@@ -236,19 +238,22 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
   }
   planned = compiled.program.planned;
   auto program = std::make_shared<HostProgram>(*compiled.host);
-  if (bug.steps && !bug.steps(*program)) {
+  auto sizes = std::make_shared<ProgramSizes>(program->sizes());
+  if (bug.steps && !bug.steps(*program, *sizes)) {
     return std::nullopt;
   }
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < program->outputs.size(); i++) {
-    const TensorPlan& plan = program->tensors[program->outputs[i]];
+    const TensorSizes& plan = sizes->tensors[program->outputs[i]];
+    const DataType dtype = program->tensors[program->outputs[i]].dtype;
     if (program->aliasOf[i]) {
       outputs.push_back(std::get<Tensor>(inputs[*program->aliasOf[i]]));
       continue;
     }
-    outputs.push_back(Tensor::full(plan.sizes, plan.dtype, isFloatingPoint(plan.dtype) ? std::nan("") : 1)
-                          .asStrided(plan.sizes, plan.strides));
+    outputs.push_back(
+        Tensor::full(plan.sizes, dtype, isFloatingPoint(dtype) ? std::nan("") : 1).asStrided(plan.sizes, plan.strides));
   }
+  program->constant = std::move(sizes);
   Binding binding(program, comm);
   binding.run(comm, inputs, outputs);
   return outputs;

@@ -16,8 +16,8 @@ namespace meshfuse::fuzz {
 // One of the two is given; it says whether there was anything to change.
 struct PlantedBug {
   std::string name;
-  std::function<bool(tile::Program&)> kernel = {};  // in each kernel of one rank
-  std::function<bool(HostProgram&)> steps = {};     // in the steps of each of several ranks
+  std::function<bool(tile::Program&)> kernel = {};              // in each kernel of one rank
+  std::function<bool(HostProgram&, ProgramSizes&)> steps = {};  // in the steps of each of several ranks
 };
 [[nodiscard]] std::vector<PlantedBug> plantedBugs();
 

@@ -49,12 +49,6 @@ HostProgram randomProgram(std::mt19937& random, int64_t steps) {
   return program;
 }
 
-std::vector<int64_t> ownStorage(const HostProgram& program) {
-  std::vector<int64_t> storage;
-  append(storage, indices(program.tensors));
-  return storage;
-}
-
 // By walking back over all edges.
 bool endsBefore(const HostProgram& program, int64_t first, int64_t then) {
   std::vector<int64_t> front = {then};
@@ -80,7 +74,7 @@ bool endsBefore(const HostProgram& program, int64_t first, int64_t then) {
 }
 
 // Every pair of accesses of the same bytes is ordered if one of the two writes: in the words of the definition.
-bool isOrdered(const HostProgram& program) {
+bool isOrdered(const HostProgram& program, const ProgramSizes& sizes) {
   struct Bytes {
     int64_t step, begin, end;
     bool writes;
@@ -90,8 +84,8 @@ bool isOrdered(const HostProgram& program) {
     const Step& s = program.steps[i];
     const auto add = [&](int64_t t, bool writes) {
       const TensorPlan& p = program.tensors[t];
-      const int64_t base = p.place == Place::Arena ? p.offset : (int64_t{1} << 40) * (1 + p.index);
-      all.push_back({i, base, base + p.bytes, writes});
+      const int64_t base = p.place == Place::Arena ? sizes.tensors[t].offset : (int64_t{1} << 40) * (1 + p.index);
+      all.push_back({i, base, base + sizes.tensors[t].bytes, writes});
     };
     for (const int64_t t : s.reads) {
       add(t, false);
@@ -99,7 +93,7 @@ bool isOrdered(const HostProgram& program) {
     for (const int64_t t : s.writes) {
       add(t, true);
     }
-    for (const Workspace& w : s.workspaces) {
+    for (const WorkspaceSizes& w : sizes.steps[i].workspaces) {
       all.push_back({i, w.offset, w.offset + w.bytes, true});
     }
   }
@@ -131,9 +125,10 @@ TEST(StepSchedule, RandomProgramsStayOrderedAndEachEdgeIsNeeded) {
   for (int program = 0; program < 200; program++) {
     const HostProgram given = randomProgram(random, 10 + program % 40);
     HostProgram ordered = given;
-    orderSteps(ordered, ownStorage(given), {.allowed = true});
-    ASSERT_EQ(unorderedAccess(ordered), std::nullopt);
-    ASSERT_TRUE(isOrdered(ordered));
+    orderSteps(ordered, {.allowed = true});
+    const ProgramSizes sizes = sizesOf(ordered);
+    ASSERT_EQ(unorderedAccess(ordered, sizes), std::nullopt);
+    ASSERT_TRUE(isOrdered(ordered, sizes));
     EXPECT_EQ(namesOf(ordered, true), namesOf(given, true)) << "the order of collectives is that of all ranks";
     for (const Step& s : ordered.steps) {
       const int64_t queue = s.order.queue;
@@ -147,18 +142,18 @@ TEST(StepSchedule, RandomProgramsStayOrderedAndEachEdgeIsNeeded) {
       ASSERT_EQ(std::ranges::count(ordered.teams, queue == 0 ? ordered.teams[0] : ordered.teams[queue - 1]), 1);
     }
     HostProgram onOneQueue = given;
-    orderSteps(onOneQueue, ownStorage(given), {.allowed = false});
+    orderSteps(onOneQueue, {.allowed = false});
     EXPECT_EQ(namesOf(onOneQueue, false), namesOf(given, false));
-    EXPECT_LE(static_cast<double>(ordered.arenaBytes),
-              static_cast<double>(onOneQueue.arenaBytes) * (1 + kMostArenaGrowth));
+    EXPECT_LE(static_cast<double>(sizes.arenaBytes),
+              static_cast<double>(sizesOf(onOneQueue).arenaBytes) * (1 + kMostArenaGrowth));
     for (const int64_t i : indices(ordered.steps)) {
       for (const int64_t k : indices(ordered.steps[i].order.waits)) {
         HostProgram without = ordered;
         std::vector<int64_t>& waits = without.steps[i].order.waits;
         waits.erase(waits.begin() + k);
         removed++;
-        const bool refused = unorderedAccess(without).has_value();
-        ASSERT_EQ(refused, !isOrdered(without)) << "the checker and the definition differ";
+        const bool refused = unorderedAccess(without, sizes).has_value();
+        ASSERT_EQ(refused, !isOrdered(without, sizes)) << "the checker and the definition differ";
         needed += refused ? 1 : 0;
       }
     }
@@ -224,23 +219,25 @@ TEST(StepSchedule, WhatIsAwaitedAtOnceRunsOnTheCaller) {
                    {.name = "d", .reads = {2}, .writes = {3}, .workspaces = {{4096}}}};  // most of the arena
   HostProgram together = program;
   together.steps.push_back({.name = "e", .reads = {0}, .writes = {4}});
-  orderSteps(program, ownStorage(program), {.allowed = true});
+  orderSteps(program, {.allowed = true});
   EXPECT_EQ(std::ranges::count_if(program.steps, &Step::runsBeside), 0);
-  orderSteps(together, ownStorage(together), {.allowed = true});
+  orderSteps(together, {.allowed = true});
   EXPECT_EQ(namesOf(together, false), (std::vector<std::string>{"c1", "c2", "e", "d"}));
   EXPECT_EQ(std::ranges::count_if(together.steps, &Step::runsBeside), 2) << "e runs beside both";
 }
 
 TEST(VerifyProgram, NamesTheTwoStepsAndTensors) {
   HostProgram program;
-  program.tensors = {{.val = 1, .bytes = 64}, {.val = 2, .bytes = 64, .offset = 64}};
+  program.tensors = {{.val = 1, .bytes = 64}, {.val = 2, .bytes = 64}};
   program.steps = {{.name = "all-reduce T1", .reads = {1}, .writes = {0}, .order = {.queue = 1}},
                    {.name = "neg T2", .reads = {0}, .writes = {1}}};
-  EXPECT_EQ(unorderedAccess(program), "all-reduce T1 writes T1 and neg T2 reads T1 in the same memory, in no order");
+  const ProgramSizes sizes = {.tensors = {{.bytes = 64}, {.bytes = 64, .offset = 64}}, .steps = {2, StepSizes()}};
+  EXPECT_EQ(unorderedAccess(program, sizes),
+            "all-reduce T1 writes T1 and neg T2 reads T1 in the same memory, in no order");
   program.steps[1].order.waits = {0};
-  EXPECT_EQ(unorderedAccess(program), std::nullopt);
+  EXPECT_EQ(unorderedAccess(program, sizes), std::nullopt);
   program.steps[1].order.waits = {1};
-  EXPECT_EQ(unorderedAccess(program), "neg T2 waits for step 1, which is not before it");
+  EXPECT_EQ(unorderedAccess(program, sizes), "neg T2 waits for step 1, which is not before it");
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ class ShardedWeights : public ScenarioTest {
       (void)cache.runFusionWithInputs(shardsOfRank(cache.fusion(), stack.inputs(isBackward), comm));
       if (comm.rank() == 0 || launched()) {
         const std::lock_guard lock(mutex);
-        peak = {cache.costs(), cache.hostProgram()->peakBytes};
+        peak = {cache.costs(), cache.hostProgram()->sizes().peakBytes};
       }
     });
     return peak;

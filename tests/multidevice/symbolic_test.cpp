@@ -174,7 +174,7 @@ class Symbolic : public MultiDeviceTest {
       EXPECT_EQ(cache.plansCompiled(), 1);
       const AllocatorStatistics measured =
           launched() ? AllocatorStatistics() : measuredMemory(comm, *symbolic, sizes, program.inputs);
-      const int64_t planned = sumOverRanks(comm, cache.hostProgram()->peakBytes);
+      const int64_t planned = sumOverRanks(comm, cache.hostProgram()->sizes().peakBytes);
       if (comm.rank() == 0 || launched()) {
         std::lock_guard lock(mutex);
         for (const CommRecord& c : cache.commSteps()) {
@@ -185,7 +185,7 @@ class Symbolic : public MultiDeviceTest {
         }
         seen.communicates = cache.hostProgram()->communicates;
         seen.costs = cache.costs();
-        seen.peakBytes = cache.hostProgram()->peakBytes;
+        seen.peakBytes = cache.hostProgram()->sizes().peakBytes;
         seen.measured = measured;
         seen.plannedBytes = planned;
         seen.received = received;

@@ -17,12 +17,13 @@ struct Memory {
   std::vector<Tensor> workspaces;
 
   explicit Memory(const HostProgram& host) {
-    for (const TensorPlan& t : host.tensors) {
+    for (size_t k = 0; k < host.tensors.size(); k++) {
+      const TensorSizes& t = host.sizes().tensors[k];
       int64_t span = 1;
       for (size_t d = 0; d < t.sizes.size(); d++) {
         span += (t.sizes[d] - 1) * t.strides[d];
       }
-      tensors.push_back(Tensor::zeros({std::max<int64_t>(span, 1)}, t.dtype));
+      tensors.push_back(Tensor::zeros({std::max<int64_t>(span, 1)}, host.tensors[k].dtype));
     }
   }
 };
@@ -32,7 +33,7 @@ void count(const HostProgram& host, const Step& step, const tile::Program& progr
   std::vector<void*> pointers;
   for (int t : step.launch.tensors) {
     if (t < 0) {
-      memory.workspaces.push_back(Tensor::zeros({host.arenaBytes}, DataType::Bool));
+      memory.workspaces.push_back(Tensor::zeros({host.sizes().arenaBytes}, DataType::Bool));
     }
     pointers.push_back(t >= 0 ? memory.tensors[t].data() : memory.workspaces.back().data());
   }
@@ -72,7 +73,7 @@ ProgramTraffic measure(const std::function<void(Fusion&)>& build, const std::vec
   const HostProgram& host = *compiled.host;
   Memory memory(host);
   ProgramTraffic result;
-  result.arenaBytes = host.arenaBytes;
+  result.arenaBytes = host.sizes().arenaBytes;
   size_t kernel = 0;
   for (const Step& step : host.steps) {
     result.steps.push_back(step.name.substr(0, step.name.find(' ')));

@@ -206,13 +206,10 @@ TEST_F(GpuPlanted, AStaleAddressInAGraphIsFound) {
 TEST_F(GpuPlanted, CollectivesThatChangePlacesAreNamed) {
   const Ended ended = run("", [] {
     return callsAreRight([](HostProgram& host) {
-      std::vector<CommCall*> calls;
-      for (Step& s : host.steps) {
-        if (s.kind == HostStepKind::Communicate) {
-          calls.push_back(&s.comm);
-        }
-      }
-      calls[0]->count /= 2;  // as if another sum came first
+      auto sizes = std::make_shared<ProgramSizes>(host.sizes());
+      const auto first = std::ranges::find(host.steps, HostStepKind::Communicate, &Step::kind);
+      sizes->steps[first - host.steps.begin()].comm.count /= 2;  // as if another sum came first
+      host.constant = std::move(sizes);
     });
   });
   EXPECT_EQ(ended.end, End::Reported) << ended.text;

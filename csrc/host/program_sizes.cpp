@@ -1,0 +1,195 @@
+#include "host/program_sizes.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/exact.h"
+#include "base/ranges.h"
+#include "host/program.h"
+#include "host/verify_program.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Values = std::map<std::string, int64_t>;
+
+class Evaluation {
+ public:
+  Evaluation(const HostProgram& program, const Values& values) : program_(program), values_(values) {}
+
+  ProgramSizes run() {
+    checkValues();
+    result_.tensors = mapped(program_.tensors, [this](const TensorPlan& t) { return tensor(t); });
+    result_.steps = mapped(program_.steps, [this](const Step& s) { return step(s); });
+    packArena();
+    countPeak();
+    if (!program_.teams.empty()) {
+      verifyHostProgram(program_, result_);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void checkValues() const {
+    for (const auto& [name, facts] : program_.symbols) {
+      const auto known = values_.find(name);
+      check(known != values_.end(),
+            "[host program] the sizes depend on {}, which has no value, expected one; give it to the binding", name);
+      check(agrees(facts, known->second),
+            "[host program] {} is {}, expected {}{}; give such a value, or build the program without these facts", name,
+            known->second,
+            facts.upper == INT64_MAX ? fmt::format("{} or more", facts.lower)
+                                     : fmt::format("{} to {}", facts.lower, facts.upper),
+            facts.divisor == 1 ? "" : fmt::format(", a multiple of {}", facts.divisor));
+    }
+  }
+
+  static bool agrees(const SymbolFacts& facts, int64_t value) {
+    return value >= facts.lower && value <= facts.upper && value % facts.divisor == 0;
+  }
+
+  int64_t valueOf(const IntExpr& e) const { return e.isConst() ? e.constValue() : e.evaluate(valuesIn(values_)); }
+
+  int64_t countOf(const IntExpr& e, std::string_view what) const {
+    const int64_t value = valueOf(e);
+    check(value >= 0, "{} {} is {}, expected 0 or more", what, e.toString(), value);
+    return value;
+  }
+
+  // Evaluates; a UserError then begins with `subject` and the values of the symbols.
+  template <class Evaluate>
+  auto naming(const std::function<std::string()>& subject, Evaluate&& evaluate) const {
+    try {
+      return evaluate();
+    } catch (const UserError& e) {
+      const auto given = [this](const auto& symbol) {
+        return fmt::format("{} = {}", symbol.first, values_.at(symbol.first));
+      };
+      throwUserError(fmt::format("[host program] {}{}{}: {}", subject(), program_.symbols.empty() ? "" : " with ",
+                                 joined(program_.symbols, ", ", given), e.what()));
+    }
+  }
+
+  TensorSizes tensor(const TensorPlan& t) const {
+    const auto subject = [&] {
+      return fmt::format("T{} {}[{}]", t.val, name(t.dtype), joined(t.sizes, ", ", &IntExpr::toString));
+    };
+    return naming(subject, [&] {
+      return TensorSizes{.sizes = mapped(t.sizes, [this](const IntExpr& e) { return countOf(e, "the size"); }),
+                         .strides = mapped(t.strides, [this](const IntExpr& e) { return valueOf(e); }),
+                         .bytes = countOf(t.bytes, "the number of bytes")};
+    });
+  }
+
+  StepSizes step(const Step& s) {
+    return naming([&] { return s.name; },
+                  [&] {
+                    StepSizes result{.parts = countOf(s.launch.parts, "the number of parts"),
+                                     .launch = mapped(s.launch.sizes, [this](const IntExpr& e) { return known(e); })};
+                    for (const Workspace& w : s.workspaces) {
+                      result.workspaces.push_back({.bytes = countOf(w.bytes, "the number of bytes of a workspace")});
+                    }
+                    if (s.kind == HostStepKind::Launch && s.launch.kernel != nullptr) {
+                      countScratch(s.launch, result.launch);
+                    }
+                    if (s.kind == HostStepKind::Communicate) {
+                      result.comm = communication(s.comm);
+                    }
+                    return result;
+                  });
+  }
+
+  // Over the symbols of run-time integers.
+  IntExpr known(const IntExpr& e) const { return e.isConst() ? e : e.substitute(valuesIn(values_)); }
+
+  void countScratch(const LaunchPlan& l, const std::vector<IntExpr>& sizes) {
+    std::vector<uint64_t> slots(l.tensors.size(), 0);
+    for (const IntExpr& e : sizes) {
+      slots.push_back(e.isConst() ? std::bit_cast<uint64_t>(e.constValue()) : 0);
+    }
+    slots.resize(slots.size() + l.scalars.size());
+    result_.scratchBytes = std::max(result_.scratchBytes, program_.device->scratchBytes(*l.kernel, slots));
+  }
+
+  CommSizes communication(const CommCall& c) const {
+    const auto count = [this](const IntExpr& e) { return countOf(e, "the count"); };
+    CommSizes result{.count = count(c.count),
+                     .root = known(c.root),
+                     .counts = mapped(c.counts, count),
+                     .received = mapped(c.received, count),
+                     .pack = copyOf(packing, c.pack, c.dtype),
+                     .unpack = copyOf(unpacking, c.unpack, c.dtype),
+                     .bytesReceived = countOf(c.bytesReceived, "the number of bytes received")};
+    int64_t space = 0;
+    const auto messages = [&](const auto& copying, const std::vector<CommCall::Message>& some) {
+      return mapped(some, [&](const CommCall::Message& m) {
+        BlockCopy block = copyOf(copying, m.block, c.dtype);
+        const int64_t bytes = block.isOnePiece() ? 0 : block.bytes;
+        return CommSizes::Message{std::move(block), std::exchange(space, addExact(space, bytes))};
+      });
+    };
+    result.sends = messages(packing, c.sends);
+    result.receives = messages(unpacking, c.receives);
+    const BlockCopy from = copyOf(packing, c.keptFrom, c.dtype);
+    const BlockCopy to = copyOf(unpacking, c.keptTo, c.dtype);
+    check(from.bytes == to.bytes,
+          "the kept block has {} bytes in the operand and {} in the result, expected equal ones", from.bytes, to.bytes);
+    result.kept = directCopy(from, to);
+    return result;
+  }
+
+  template <class Copying>
+  BlockCopy copyOf(const Copying& copying, const TensorBlocks& blocks, DataType dtype) const {
+    const BlockParts known = partsOf(blocks, [this](const IntExpr& e) { return valueOf(e); });
+    return copying(known.parts, known.sizes, dataTypeSize(dtype));
+  }
+
+  // A block has the bytes of its workspace or tensor.
+  void packArena() {
+    result_.arena = mapped(program_.arena, [this](const ArenaBlock& b) {
+      return MemoryBlock{.bytes = valueOf(b.bytes), .firstStep = b.firstStep, .lastStep = b.lastStep};
+    });
+    result_.arenaBytes = planMemory(result_.arena);
+    auto block = result_.arena.begin();
+    for (StepSizes& s : result_.steps) {
+      for (WorkspaceSizes& w : s.workspaces) {
+        w.offset = (block++)->offset;
+      }
+    }
+    std::map<int64_t, int64_t> offsets;  // by tensor
+    for (; block != result_.arena.end(); ++block) {
+      offsets[program_.arena[block - result_.arena.begin()].tensor] = block->offset;
+    }
+    for (const int64_t t : indices(program_.tensors)) {
+      if (const auto it = offsets.find(program_.storageOf(t)); it != offsets.end()) {
+        result_.tensors[t].offset = it->second;
+      }
+    }
+  }
+
+  void countPeak() {
+    const auto bytesOfInput = [this](int64_t t) { return t < 0 ? 0 : result_.tensors[t].bytes; };
+    const auto bytesOfOutput = [this](int64_t i) {
+      return program_.aliasOf[i] ? 0 : result_.tensors[program_.outputs[i]].bytes;
+    };
+    result_.peakBytes = addExact(result_.arenaBytes, addExact(sumExact(program_.inputs, bytesOfInput),
+                                                              sumExact(indices(program_.outputs), bytesOfOutput)));
+  }
+
+  const HostProgram& program_;
+  const Values& values_;
+  ProgramSizes result_;
+};
+
+}  // namespace
+
+ProgramSizes sizesOf(const HostProgram& program, const Values& values) { return Evaluation(program, values).run(); }
+
+}  // namespace meshfuse
