@@ -102,7 +102,7 @@ void Lowering::declareTensors(const TensorView* flat) {
   }
 }
 
-IntExpr Lowering::size(const IntExpr& expr) {
+IntExpr Lowering::size(const IntExpr& expr, std::span<const std::string> others) {
   if (expr.isConst()) {
     return expr;
   }
@@ -111,6 +111,9 @@ IntExpr Lowering::size(const IntExpr& expr) {
     auto it = sizes_.find(std::string(name));
     if (it != sizes_.end()) {
       return it->second;
+    }
+    if (contains(others, name)) {
+      return std::nullopt;
     }
     // symbols of the program itself (axes, digits) are not the fusion's
     for (const tile::Space& s : builder_.program().spaces) {

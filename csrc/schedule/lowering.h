@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ class Lowering {
   // Declares the tensor parameters: inputs in order, then outputs (an aliased output is its input's parameter, InOut). The output `flat`,
   // if given, is contiguous and has one dim.
   void declareTensors(const TensorView* flat = nullptr);
-  // The program's name for an extent or offset: constants stay, symbols of the fusion become size parameters.
-  IntExpr size(const IntExpr& expr);
+  // The program's name for an extent or offset: constants stay, symbols of the fusion become size parameters. `others` are no symbols of the
+  // fusion and stay.
+  IntExpr size(const IntExpr& expr, std::span<const std::string> others = {});
 
   // The tile of `tensor` at `position`, spread over `space`.
   tile::ValueId value(const TensorView* tensor, const Position& position, int64_t space);

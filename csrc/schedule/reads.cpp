@@ -61,7 +61,7 @@ std::vector<IntExpr> shapeOp(const Expr& e, const std::vector<IntExpr>& at, cons
       return read;
     }
     case OpForm::Reshape:
-      return reshapeIndex(at, e.tensorOutput()->shape(), e.tensorInputs()[0]->shape());
+      return reshapeIndex(at, mapped(e.tensorOutput()->shape(), size), mapped(e.tensorInputs()[0]->shape(), size));
     case OpForm::Window:
       return slice(e.attributes(), at, size);
     default:

@@ -112,7 +112,7 @@ std::vector<int64_t> RowWriter::partialResults(const std::vector<const Expr*>& e
 }
 
 void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows) {
-  const IntExpr columns = lowering_.size(axes_.N);
+  const IntExpr columns = axes_.N;
   const std::vector<int64_t> partials = partialResults(exprs, columns);
   over(n_, [&] {
     for (int64_t i = 0; i < std::ssize(exprs); i++) {
@@ -191,7 +191,7 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
 // Few rows, long reductions: each part sweeps its share of k or n for every row.
 void RowWriter::split() {
   const std::vector<const Expr*> exprs = ofStage(0);
-  const IntExpr rows = lowering_.size(axes_.M);
+  const IntExpr rows = axes_.M;
   const std::vector<int64_t> partials = partialResults(exprs, rows);
   over(m_, [&] {
     const std::vector<ValueId> sums = accumulated(0, [] {});
@@ -209,7 +209,7 @@ void RowWriter::split() {
 // Long columns: each part sums its share of k, in registers.
 void RowWriter::outerInParts() {
   const std::vector<const Expr*> exprs = ofStage(0);
-  const IntExpr columns = lowering_.size(axes_.N);
+  const IntExpr columns = axes_.N;
   const std::vector<int64_t> partials = partialResults(exprs, columns);
   const std::vector<ValueId> sums = accumulated(0, [] {});
   for (int64_t i = 0; i < std::ssize(exprs); i++) {

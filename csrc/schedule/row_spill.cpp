@@ -78,7 +78,7 @@ void RowWriter::placeSpills() {
         spilled_.erase(id);
         continue;
       }
-      const int64_t param = scratchRow(fmt::format("e{}", rows.size()), type, lowering_.size(axes_.N));
+      const int64_t param = scratchRow(fmt::format("e{}", rows.size()), type, axes_.N);
       row = rows.insert(rows.end(), {param, type, 0});
     }
     row->busyUntil = s.last;

@@ -56,7 +56,7 @@ void RowWriter::prefetchShare(int64_t sweep, int64_t sweeps) {
   const int64_t fractions = half ? 2 * whole : whole;
   const int64_t before = half ? rank : rank - halved;
   const int64_t part = width / fractions;
-  IntExpr n = floorDiv(lowering_.size(axes_.N) * before, fractions) + floorDiv(coord(n_), width) * part;
+  IntExpr n = floorDiv(axes_.N * before, fractions) + floorDiv(coord(n_), width) * part;
   prefetch(axes_.dims(c_, row() + 1, coord(k_), n), part, axes_.m);
 }
 

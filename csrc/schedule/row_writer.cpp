@@ -1,20 +1,63 @@
 #include "schedule/row_writer.h"
 #include "ir/fusion.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "base/ranges.h"
 
 namespace meshfuse {
 
+namespace {
+
+bool hasConstExtents(const Coordinates& c) {
+  return std::ranges::all_of(c.extents, [](const IntExpr& e) { return e.isConst(); });
+}
+
+// With the kernel's names of sizes.
+Coordinates renamed(Coordinates c, Lowering& lowering) {
+  const auto dims = mapped(indices(c.extents), [](int64_t d) { return fmt::format("d{}", d); });
+  const auto rename = [&](IntExpr& e) { e = lowering.size(e, dims); };
+  for (auto& [id, index] : c.index) {
+    std::ranges::for_each(index, rename);
+  }
+  std::ranges::for_each(c.extents, rename);
+  return c;
+}
+
+KernelAxes renamed(KernelAxes axes, Lowering& lowering) {
+  for (IntExpr* extent : {&axes.M, &axes.K, &axes.N}) {
+    *extent = lowering.size(*extent);
+  }
+  return axes;
+}
+
+RowDigits renamed(RowDigits digits, Lowering& lowering) {
+  for (auto* axis : {&digits.m, &digits.k, &digits.n}) {
+    for (tile::Builder::DigitSpec& d : *axis) {
+      d.size = lowering.size(d.size);
+    }
+  }
+  for (tile::GridDim& g : digits.grid) {
+    g.count = lowering.size(g.count);
+  }
+  return digits;
+}
+
+}  // namespace
+
 RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
                      const RowDigits& digits, tile::Target target, const std::string& name)
     : group_(group),
-      c_(coordinates),
-      axes_(axes),
-      digits_(digits),
       builder_(name, target),
       lowering_(group, builder_, plan_),
+      renamed_(hasConstExtents(coordinates) ? std::nullopt : std::optional(renamed(coordinates, lowering_))),
+      c_(renamed_ ? *renamed_ : coordinates),
+      axes_(renamed(axes, lowering_)),
+      digits_(renamed(digits, lowering_)),
       reductions_(reductionsOf(group)) {
-  for (const tile::GridDim& g : digits.grid) {
+  for (const tile::GridDim& g : digits_.grid) {
     builder_.gridDim(g.symbol, g.count);
   }
   lowering_.declareTensors();
@@ -23,13 +66,13 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
     if (spec.empty()) {
       return int64_t{-1};
     }
-    specs.push_back({axis, lowering_.size(bound), spec});
+    specs.push_back({axis, bound, spec});
     return std::ssize(specs) - 1;
   };
-  m_ = digits.pipelineRows > 0 ? add("i", digits.pipelineRows + coordinates.stages, {{tile::Level::Serial, 0, ""}})
-                               : add("m", axes.M, digits.m);
-  k_ = add("k", axes.K, digits.k);
-  n_ = add("n", axes.N, digits.n);
+  m_ = digits_.pipelineRows > 0 ? add("i", digits_.pipelineRows + c_.stages, {{tile::Level::Serial, 0, ""}})
+                                : add("m", axes_.M, digits_.m);
+  k_ = add("k", axes_.K, digits_.k);
+  n_ = add("n", axes_.N, digits_.n);
   space_ = builder_.space("s", std::move(specs));
   storeSweep_ = c_.lateOutputs || !sweepsAreLoops() ? c_.stages : 0;
   sweeps_ = sweepsOfAll();

@@ -127,12 +127,14 @@ class RowWriter {
     int64_t param = -1;
   };
   const Group& group_;
-  const Coordinates& c_;
-  const KernelAxes& axes_;
-  const RowDigits& digits_;
   KernelPlan plan_;
   tile::Builder builder_;
   Lowering lowering_;
+  const std::optional<Coordinates>
+      renamed_;  // if some size is known at run time only: with the kernel's names of sizes
+  const Coordinates& c_;
+  const KernelAxes axes_;   // with the kernel's names
+  const RowDigits digits_;  // with the kernel's names
   int64_t space_ = 0;
   std::optional<IntExpr> row_;  // the row, if it is not the coordinate of m
   int64_t m_ = -1;
