@@ -48,6 +48,7 @@ const Row kRows[] = {
     // else the arena of the matrix products is too small a part of what collectives beside them would keep alive
     {"test_exec", kLibraryMatmul, "Overlap.GivesThe*:Overlap.EachEdgeOfTheProgramIsNeeded:Overlap.IsSeenInTheTrace"},
     {"test_fuzz", kCpuKernels, "*"},
+    {"test_host", kCpuKernels, "AnySize.*", "AnySize.Gather*:AnySize.TheArena*:AnySize.ASize*"},
     {"test_numpy", kCpuKernels, "*"},
     {"test_device_cpu_orc", kCpuKernels, "*"},
     {"test_device_cuda", kCpuKernels, "NoStream.*:GpuPrograms.CollectivesRunBesideKernels:GpuPrograms.OfSeveral*"},
