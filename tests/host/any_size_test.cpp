@@ -105,7 +105,8 @@ TensorView* matrix(Fusion& fusion) {
   return tv;
 }
 
-const std::vector<Shapes> kMatrices = {{{5, 7}}, {{64, 1000}}, {{1, 1}}, {{3, 33}}, {{1000, 3}}, {{17, 4096}}};
+const std::vector<Shapes> kMatrices = {{{5, 7}},    {{64, 1000}}, {{1, 1}}, {{3, 33}},
+                                       {{1000, 3}}, {{17, 4096}}, {{0, 7}}, {{3, 0}}};
 
 TEST(AnySize, Pointwise) {
   const auto build = [](Fusion& f) {
