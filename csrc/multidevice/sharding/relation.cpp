@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -34,6 +36,50 @@ bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover)
     return q && prover.equal(held.owner.below, prover.multiply(n.owner.below, *q)) &&
            prover.divide(n.size, prover.multiply(*q, held.size)).has_value();
   });
+}
+
+bool holdsRanksOf(const DeviceMesh& held, const DeviceMesh& needed) {
+  return held == needed || (!held.isSymbolic() && !needed.isSymbolic() &&
+                            std::ranges::all_of(needed.devices(), [&](int64_t rank) { return held.contains(rank); }));
+}
+
+// Two meshes: the digits of `list` show `digit`, and on each of these ranks, which are in both meshes, they have its value there. One digit
+// may be several on the other side: x of 4 is (a, b) of 2 x 2.
+bool isShownBy(const DigitList& list, const DeviceMesh& mesh, const Digit& digit, const DeviceMesh& meshOfDigit,
+               const std::vector<int64_t>& ranks, const Prover& prover) {
+  const auto isConstant = [](const Digit& d) { return d.size.isConst() && d.owner.below.isConst(); };
+  const auto valueOn = [](int64_t rank, const DeviceMesh& of, const Digit& d) {
+    return of.coordinates(rank)[d.owner.axis] / d.owner.below.constValue() % d.size.constValue();
+  };
+  if (!isConstant(digit)) {
+    return false;
+  }
+  const int64_t size = digit.size.constValue();
+  std::vector<int64_t> values(ranks.size(), 0);
+  for (int64_t shown = 1; shown < size;) {  // from the minor end
+    const IntExpr stride = prover.multiply(digit.stride, shown);
+    int64_t taken = 1;
+    for (const Digit& d : list.digits()) {
+      const std::optional<IntExpr> below = prover.divide(stride, d.stride);
+      if (!d.owner.isDevice() || d.parts != digit.parts || !isConstant(d) || !below || !below->isConst() ||
+          below->isConst(0) || d.size.constValue() % below->constValue() != 0) {
+        continue;
+      }
+      taken = std::gcd(d.size.constValue() / below->constValue(), size / shown);
+      if (taken > 1) {
+        for (const int64_t k : indices(ranks)) {
+          values[k] += valueOn(ranks[k], mesh, d) / below->constValue() % taken * shown;
+        }
+        break;
+      }
+    }
+    if (taken == 1) {
+      return false;
+    }
+    shown *= taken;
+  }
+  return std::ranges::all_of(indices(ranks),
+                             [&](int64_t k) { return values[k] == valueOn(ranks[k], meshOfDigit, digit); });
 }
 
 struct Need {
@@ -165,11 +211,23 @@ std::optional<std::vector<PlacedLoop>> placedLoops(const TensorView* tv,
   return loops;
 }
 
+// On every rank of `b`, which `a` contains, one type has the same position on `a` as the other on `b`.
+bool sameOnRanks(const DeviceMesh& a, ParallelType onA, const DeviceMesh& b, ParallelType onB) {
+  const auto position = [](const DeviceMesh& mesh, ParallelType type, int64_t rank) {
+    return mesh.coordinates(rank)[mesh.axisOf(type)] / mesh.below(type).constValue() % mesh.size(type).constValue();
+  };
+  return a == b ? onA == onB : std::ranges::all_of(b.devices(), [&](int64_t rank) {
+    return position(a, onA, rank) == position(b, onB, rank);
+  });
+}
+
 // Of sizes that are symbols, where splits that are not known to divide leave no digits: the axes that own loops of the operand own
 // loops of the result along which every element has the same place. Of constants such shardings are refused.
 EdgeRelation compareLoops(const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover) {
   const TensorView* producer = expr->input(operand)->asTensor();
-  if (!(producer->getDeviceMesh() == result->getDeviceMesh()) || producer->isPartial()) {
+  const DeviceMesh& there = producer->getDeviceMesh();
+  const DeviceMesh& here = result->getDeviceMesh();
+  if (!holdsRanksOf(there, here) || producer->isPartial()) {
     return EdgeRelation::Comm;
   }
   const std::vector<OperandDim> dims = operandDims(expr, operand);
@@ -194,24 +252,25 @@ EdgeRelation compareLoops(const Expr* expr, int64_t operand, const TensorView* r
   if (!held || !needed) {
     return EdgeRelation::Comm;
   }
-  const bool contained = std::ranges::all_of(*held, [&](const PlacedLoop& h) {
-    return std::ranges::any_of(*needed, [&](const PlacedLoop& n) { return n.type == h.type && n.place == h.place; });
+  const auto same = [&](const PlacedLoop& h, const PlacedLoop& n) {
+    return n.place == h.place && sameOnRanks(there, h.type, here, n.type);
+  };
+  const bool contained = std::ranges::all_of(
+      *held, [&](const PlacedLoop& h) { return std::ranges::any_of(*needed, std::bind_front(same, h)); });
+  const bool aligned = std::ranges::all_of(*needed, [&](const PlacedLoop& n) {
+    return std::ranges::any_of(*held, [&](const PlacedLoop& h) { return same(h, n); });
   });
-  return !contained ? EdgeRelation::Comm : held->size() == needed->size() ? EdgeRelation::Aligned : EdgeRelation::Local;
+  return !contained ? EdgeRelation::Comm : aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
 bool hasSymbols(const TensorView* tv) {
   return std::ranges::any_of(tv->getLoopDomain(), [](const IterDomain* id) { return !id->extent().isConst(); });
 }
 
-// Compares the indices of every rank: axis names of two meshes are unrelated, and uneven parts with equal indices may have different
-// digits.
+// Compares the indices of every rank: uneven parts with equal indices may have different digits.
 EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
   bool aligned = true;
   for (const int64_t device : needed.mesh.devices()) {
-    if (!held.mesh.contains(device)) {
-      return EdgeRelation::Comm;
-    }
     const Part there = heldPart(held, device);
     const Part wanted = heldPart(needed, device);
     if (!there.contains(wanted)) {
@@ -222,13 +281,33 @@ EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
+// Of states on two meshes: names of axes are unrelated, so the coordinates of every rank are compared.
+EdgeRelation compareOnTwoMeshes(const ShardState& held, const ShardState& needed, const Prover& prover) {
+  if (!holdsRanksOf(held.mesh, needed.mesh) || !held.partial.empty()) {
+    return EdgeRelation::Comm;
+  }
+  if (held.isConstant() && needed.isConstant()) {
+    return compareRanks(held, needed);
+  }
+  // every owned digit of `from` is known in `to`
+  const auto shown = [&](const ShardState& from, const ShardState& to) {
+    return std::ranges::all_of(indices(from.dims), [&](int64_t k) {
+      return !from.dims[k].isOpaque() && std::ranges::all_of(from.dims[k].digits(), [&](const Digit& d) {
+        return !d.owner.isDevice() || isShownBy(to.dims[k], to.mesh, d, from.mesh, needed.mesh.devices(), prover);
+      });
+    });
+  };
+  return !shown(held, needed) ? EdgeRelation::Comm : shown(needed, held) ? EdgeRelation::Aligned : EdgeRelation::Local;
+}
+
 Edge edgeFrom(ShardState held, const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover) {
   Edge edge;
   edge.held = std::move(held);
   Need need = neededState(expr, operand, result, prover);
   const bool isKnown = need.unknown.empty();
   // A rank that holds the whole tensor lacks nothing. For symbolic sizes the same holds for each dim.
-  const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
+  const bool whole =
+      !edge.held.isSharded() && (edge.held.mesh.empty() || holdsRanksOf(edge.held.mesh, result->getDeviceMesh()));
   if (isKnown || whole || hasSymbols(result)) {
     edge.relation = compare(edge.held, need.state, edge.reason, prover);
   }
@@ -276,12 +355,11 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     return EdgeRelation::Comm;
   }
   if (!needed.mesh.empty() && !(held.mesh == needed.mesh)) {
-    const auto holdsIt = [&](int64_t device) { return held.mesh.contains(device); };
-    if (!held.isSharded() && !needed.isSharded() && std::ranges::all_of(needed.mesh.devices(), holdsIt)) {
-      return EdgeRelation::Aligned;
+    const EdgeRelation relation = compareOnTwoMeshes(held, needed, prover);
+    if (held.isSharded() || relation != EdgeRelation::Aligned) {
+      reason = fmt::format("the meshes differ: {} and {}", held.mesh.toString(), needed.mesh.toString());
     }
-    reason = fmt::format("the meshes differ: {} and {}", held.mesh.toString(), needed.mesh.toString());
-    return held.isConstant() && needed.isConstant() ? compareRanks(held, needed) : EdgeRelation::Comm;
+    return relation;
   }
   bool aligned = true;
   for (int64_t k = 0; k < std::ssize(held.dims); k++) {

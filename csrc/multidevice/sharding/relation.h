@@ -4,6 +4,8 @@
 //   Local     the rank holds more elements: it takes a slice at device coordinates, without communication
 //   Comm      the rank may lack elements
 //
+// Between two meshes the parts of every rank of the consumer's mesh are compared: {x: 4} and {a: 2, b: 2} of the same ranks can be aligned.
+//
 // The default is Comm; the other two are returned only when proved. A reduction over a sharded dim needs that dim whole: it is a
 // Comm edge until a pass has made the result a partial sum.
 //

@@ -171,7 +171,10 @@ void bindAtRandom(std::mt19937& rng, TensorView* tv, int64_t size, ParallelType 
 
 FlatIndices heldBy(const TensorView* tv, int64_t device) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
-  const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[device]);
+  if (!mesh.contains(device)) {
+    return {};
+  }
+  const std::vector<int64_t> at = mesh.coordinates(device);
   const std::vector<int64_t> sizes = constants(tv->getLogicalDomain());
   FlatIndices held;
   for (int64_t flat = 0; flat < product(sizes); flat++) {
@@ -381,7 +384,7 @@ Truth truthOf(RandomChain& chain) {
   for (const FlatIndices& n : needs) {
     used.insert(n.begin(), n.end());
   }
-  for (int64_t device = 0; device < mesh.numDevices(); device++) {
+  for (const int64_t device : mesh.devices()) {
     const FlatIndices held = storedOf(producer, heldBy(producer, device));
     FlatIndices needed;
     const FlatIndices made = heldBy(consumer, device);

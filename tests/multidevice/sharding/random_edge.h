@@ -23,7 +23,7 @@ using SymbolValueOf = std::function<std::optional<int64_t>(std::string_view)>;
 
 using FlatIndices = std::set<int64_t>;  // flat indices
 
-// Flat indices over the logical domain that the device at a position of the mesh works on, by the loop transforms alone.
+// Flat indices over the logical domain that a device works on, by the loop transforms alone; none outside of the mesh.
 FlatIndices heldBy(const TensorView* tv, int64_t device);
 
 // One expr on the way and which of its operands comes from before it.

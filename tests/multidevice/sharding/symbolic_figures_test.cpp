@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 
+#include "base/ranges.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/size_facts.h"
@@ -22,6 +24,45 @@ void propagateWithFacts(const Hop& hop, const DeviceMesh& mesh) {
   ShardState state = ShardState::replicated(mesh, hop.consumer()->shape());
   propagateForward(hop.expr, hop.operand, shardState(hop.producer(), facts), hop.consumer(), state, facts);
   setShardState(hop.consumer(), state, facts);
+}
+
+// The mesh of a chain, and another mesh for its last tensor: at random, or the same loops as on the first mesh, renamed.
+struct MeshPair {
+  DeviceMesh of;
+  DeviceMesh last;
+  std::function<void(TensorView*, const MeshPair&)> rename;
+};
+
+// The loops of axis k of the first mesh go to these axes of the last one, from the outermost.
+auto axesRenamed(std::vector<std::vector<const char*>> names) {
+  return [names = std::move(names)](TensorView* tv, const MeshPair& meshes) {
+    std::vector<std::pair<int64_t, int64_t>> owned;  // loop, axis
+    for (int64_t k = tv->nDims() - 1; k >= 0; k--) {
+      if (tv->axis(k)->isDeviceDim()) {
+        owned.emplace_back(k, meshes.of.axisOf(tv->axis(k)->parallelType()));
+        tv->parallelize(k, ParallelType::Serial);
+      }
+    }
+    tv->setDeviceMesh(meshes.last);
+    for (auto [loop, axis] : owned) {
+      for (size_t i = 0; i < names[axis].size(); i++, loop++) {
+        if (i + 1 < names[axis].size()) {
+          tv->inner_split(loop, meshes.last.size(names[axis][i + 1]));
+        }
+        tv->parallelize(loop, meshes.last.axis(names[axis][i]));
+      }
+    }
+  };
+}
+
+std::vector<MeshPair> meshPairs() {
+  const DeviceMesh line = DeviceMesh::create({{"x", 4}});
+  const DeviceMesh grid = DeviceMesh::create({{"x", 2}, {"y", 3}});
+  return {{line, DeviceMesh::create({{"y", 4}}), axesRenamed({{"y"}})},
+          {line, DeviceMesh::create({{"a", 2}, {"b", 2}}), axesRenamed({{"a", "b"}})},
+          {line, DeviceMesh::create({{"b", 2}, {"a", 2}}, {0, 2, 1, 3}), axesRenamed({{"a", "b"}})},
+          {grid, DeviceMesh::create({{"b", 3}, {"a", 2}}, {0, 3, 1, 4, 2, 5}), axesRenamed({{"a"}, {"b"}})},
+          {grid, DeviceMesh::create({{"z", 2}}, {1, 4}), axesRenamed({{"z"}, {}})}};
 }
 
 void placeSymbolically(RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh) {
@@ -120,17 +161,24 @@ void observeAtSizes(EdgeFigures& f, const RandomChain& chain, std::mt19937& rng,
   }
 }
 
-void expectProved(const std::vector<DeviceMesh>& meshes, uint32_t seed, int chains, const char* what) {
+void expectProved(const std::vector<MeshPair>& meshes, uint32_t seed, int chains, const char* what) {
   std::mt19937 rng(seed);
   EdgeFigures f;
   for (int k = 0; k < chains / kShareOfEdges; k++) {
-    const DeviceMesh& mesh = meshes[rng() % meshes.size()];
+    const MeshPair& pair = meshes[rng() % meshes.size()];
     RandomChain chain;
     if (!makeSymbolicChain(chain, rng, 1 + static_cast<int>(rng() % 4))) {
       continue;
     }
-    placeSymbolically(chain, rng, mesh);
-    observeAtSizes(f, chain, rng, mesh);
+    placeSymbolically(chain, rng, pair.of);
+    TensorView* last = chain.edge().consumer();
+    if (!pair.last.empty() && rng() % 8 == 0) {
+      last->resetLoop();
+      symbolicLoops(rng, last, pair.last);
+    } else if (!pair.last.empty()) {
+      pair.rename(last, pair);
+    }
+    observeAtSizes(f, chain, rng, pair.of);
     if (testing::Test::HasFatalFailure()) {
       return;
     }
@@ -142,18 +190,28 @@ void expectProved(const std::vector<DeviceMesh>& meshes, uint32_t seed, int chai
   EXPECT_GE(f.uneven, f.properLocal / 2);
   EXPECT_GE(static_cast<double>(f.proved) / f.local, 0.97);
   EXPECT_GE(static_cast<double>(f.properProved) / f.properLocal, 0.97);
+  EXPECT_GE(static_cast<double>(f.alignedProved) / f.aligned, 0.97);
+}
+
+std::vector<MeshPair> alone(const std::vector<DeviceMesh>& meshes) {
+  return mapped(meshes, [](const DeviceMesh& mesh) { return MeshPair{mesh, {}, {}}; });
 }
 
 TEST(SymbolicFigures, DimsOfAnySize) {
-  expectProved({DeviceMesh::create({{"x", 2}}), DeviceMesh::create({{"x", 4}}), DeviceMesh::create({{"x", 3}}),
-                DeviceMesh::create({{"x", 2}, {"y", 2}}), DeviceMesh::create({{"x", 2}, {"y", 4}}),
-                DeviceMesh::create({{"x", 3}, {"y", 2}})},
+  expectProved(alone({DeviceMesh::create({{"x", 2}}), DeviceMesh::create({{"x", 4}}), DeviceMesh::create({{"x", 3}}),
+                      DeviceMesh::create({{"x", 2}, {"y", 2}}), DeviceMesh::create({{"x", 2}, {"y", 4}}),
+                      DeviceMesh::create({{"x", 3}, {"y", 2}})}),
                17, 6000, "sizes of dims are symbols");
 }
 
 TEST(SymbolicFigures, DimsAndAxesOfAnySize) {
-  expectProved({DeviceMesh::create({{"x"}}), DeviceMesh::create({{"x"}, {"y"}}), DeviceMesh::create({{"x"}, {"y", 2}})},
-               19, 6000, "sizes of dims and of axes are symbols");
+  expectProved(
+      alone({DeviceMesh::create({{"x"}}), DeviceMesh::create({{"x"}, {"y"}}), DeviceMesh::create({{"x"}, {"y", 2}})}),
+      19, 6000, "sizes of dims and of axes are symbols");
+}
+
+TEST(SymbolicFigures, DimsOfAnySizeOnTwoMeshes) {
+  expectProved(meshPairs(), 29, 6000, "sizes of dims are symbols, two meshes of constant sizes");
 }
 
 }  // namespace

@@ -258,6 +258,69 @@ TEST_P(SymbolicRelation, DimsThatMayStretchAreNeededWhole) {
   EXPECT_EQ(edge(z), Local) << reason(z);
 }
 
+// The answers for constant sizes of dims and for symbols are the same.
+class TwoMeshes : public testing::TestWithParam<bool> {
+ protected:
+  TensorView* input() {
+    TensorView* tv = GetParam() ? makeContigTensor(fusion, 1) : makeContigConcreteTensor(fusion, {16});
+    fusion.addInput(tv);
+    return tv;
+  }
+  // Blocks of dim 0 over axes, the outermost first.
+  static TensorView* blocks(TensorView* tv, const DeviceMesh& mesh, const std::vector<std::string>& axes = {}) {
+    tv->setDeviceMesh(mesh);
+    int64_t count = 1;
+    for (const std::string& axis : axes) {
+      count *= mesh.size(axis).constValue();
+    }
+    if (!axes.empty()) {
+      tv->outer_split(0, count);
+    }
+    for (int64_t k = 0; k + 1 < std::ssize(axes); k++) {
+      tv->outer_split(k, mesh.size(axes[k]));
+    }
+    for (int64_t k = 0; k < std::ssize(axes); k++) {
+      tv->parallelize(k, mesh.axis(axes[k]));
+    }
+    return tv;
+  }
+  static EdgeRelation edge(const TensorView* result) { return edgeRelation(result->definition(), 0, result).relation; }
+
+  Fusion fusion;
+  const DeviceMesh x = DeviceMesh::create({{"x", 4}});
+  const DeviceMesh ab = DeviceMesh::create({{"a", 2}, {"b", 2}});
+};
+
+INSTANTIATE_TEST_SUITE_P(DimSizes, TwoMeshes, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Symbols" : "Constants"; });
+
+TEST_P(TwoMeshes, TheSamePartsUnderOtherNames) {
+  const DeviceMesh y = DeviceMesh::create({{"y", 4}});
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x, {"x"})), y, {"y"})), Aligned);
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x, {"x"})), ab, {"a", "b"})), Aligned);
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), ab, {"a", "b"})), x, {"x"})), Aligned);
+  const DeviceMesh transposed = DeviceMesh::create({{"b", 2}, {"a", 2}}, {0, 2, 1, 3});
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), ab, {"a"})), transposed, {"a"})), Aligned);
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), ab, {"a"})), transposed, {"a", "b"})), GetParam() ? Comm : Local)
+      << "of 5 elements a half is 3, and two quarters are 4";
+}
+
+TEST_P(TwoMeshes, OtherParts) {
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x, {"x"})), ab, {"b", "a"})), Comm);
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x, {"x"})), ab, {"a"})), Comm) << "a half is more than a quarter";
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x, {"x"})), DeviceMesh::create({{"x", 4}}, {3, 2, 1, 0}), {"x"})), Comm);
+}
+
+TEST_P(TwoMeshes, RanksThatHoldTheWholeTensorLackNothing) {
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x)), DeviceMesh::create({{"x", 2}}, {0, 1}), {"x"})), Local);
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x)), DeviceMesh::create({{"x", 4}}, {3, 2, 1, 0}), {"x"})), Local);
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x)), DeviceMesh::create({{"x", 2}}, {0, 1}))), Aligned);
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x)), DeviceMesh::create({{"x", 2}}, {3, 4}))), Comm)
+      << "rank 4 holds nothing";
+  EXPECT_EQ(edge(blocks(relu(blocks(input(), x)), DeviceMesh::create({{"y"}}))), Comm)
+      << "more ranks than 4 may be on y";
+}
+
 TEST(FactsOfSizes, AreThoseOfProgramsThatRun) {
   Fusion fusion;
   TensorView* a = makeContigTensor(fusion, 2);
