@@ -8,6 +8,7 @@
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
 #include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/size_facts.h"
 
 namespace meshfuse {
 
@@ -61,24 +62,18 @@ void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
 }
 
 // Whether the part of some axis is not a range of whole digits, or an axis owns another number of parts than it has devices. Symbolic
-// sizes of inputs are assumed to be divisible by all splits: a part that is not a rectangle under this assumption is never one.
-bool isNoRectangle(const TensorView* original) {
+// sizes of inputs that no fact determines are assumed to be divisible by all splits: a part that is not a rectangle under this assumption is
+// never one.
+bool isNoRectangle(const TensorView* original, const Prover& facts) {
   int64_t size = 1;
   for (const LoopTransform& t : original->loopTransforms()) {
     const bool fits = t.kind == LoopTransform::Kind::Split && t.factor.isConst() && t.factor.constValue() > 0;
     size *= fits && size < (int64_t{1} << 24) ? std::min(t.factor.constValue(), int64_t{1} << 24) : 1;
   }
-  // a dim that is bound to an axis without a split has the size of the axis
-  const auto sizeOf = [&](std::string_view symbol) -> std::optional<IntExpr> {
-    for (const IterDomain* id : original->getLogicalDomain()) {
-      if (id->isDeviceDim() && id->extent().isSymbol() && id->extent().symbolName() == symbol) {
-        return original->getDeviceMesh().size(id->parallelType());
-      }
-    }
-    return size;
-  };
   Fusion scratch;
-  FusionCloner cloner(original->fusion(), scratch, [&](const IntExpr& e) { return e.substitute(sizeOf); });
+  FusionCloner cloner(original->fusion(), scratch, [&](const IntExpr& e) {
+    return facts.canonical(e).substitute([&](std::string_view) { return std::optional<IntExpr>(size); });
+  });
   const TensorView* tv = cloner.clone(original);
   const auto differs = [&](const BoundLoop& loop) {
     return loop.digits.isOpaque() ||
@@ -97,9 +92,10 @@ bool isPlacedByUser(const TensorView* tv, const Fusion* asWritten) {
 
 // Replicates tensors whose sharding was propagated under the assumption that axes divide the dims, if the sizes violate it.
 void replicateWhatNoRankHolds(Fusion& fusion, const Fusion* asWritten) {
+  const Prover facts = factsOfSizes(fusion);
   for (TensorView* tv : fusion.tensors()) {
     const bool placed = tv->hasDeviceMesh() && !isPlacedByUser(tv, asWritten) && !tv->isPartial();
-    if (placed && isNoRectangle(tv)) {
+    if (placed && isNoRectangle(tv, facts)) {
       setShardState(tv, ShardState::replicated(tv->getDeviceMesh(), tv->shape()));
     }
   }

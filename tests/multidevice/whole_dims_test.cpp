@@ -108,6 +108,24 @@ TEST_F(WholeDims, OfAnAxisWithoutASize) {
   });
 }
 
+// The second operand begins at a whole period of the axis: each rank has one element of every operand.
+TEST_F(WholeDims, AreJoinedOnAnAxisWithoutASize) {
+  for (const char* axis : {"dp", "tp"}) {  // before and after i0, the size of the dim, by name
+    auto fusion = std::make_unique<Fusion>();
+    const DeviceMesh mesh = DeviceMesh::create({{axis}});
+    TensorView* a = whole(symbolicInput(*fusion, 2), 0, mesh);
+    fusion->addOutput(cat({a, a}, 0));
+    SymbolicProgram program(std::move(fusion));
+    runOnRanks([&](Communicator& comm) {
+      const int64_t n = comm.size();
+      FusionExecutorCache cache(program, {.communicator = &comm, .verify = Verify::Always});
+      const std::vector<Argument> local = shardsOfRank(cache.fusion(), {random({n, 6}, 1)}, comm);
+      EXPECT_EQ(cache.runFusionWithInputs(local)[0].sizes()[0], 2);
+      EXPECT_TRUE(cache.commSteps().empty()) << cache.planText();
+    });
+  }
+}
+
 TEST_F(WholeDims, OfAnotherSizeAreRefused) {
   runOnRanks([](Communicator& comm) {
     const int64_t n = comm.size();
