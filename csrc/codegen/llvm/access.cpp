@@ -73,7 +73,7 @@ void Emitter::addBound(Condition& c, int64_t space, int64_t axis, uint64_t digit
   int64_t laneStride = spread ? digitOf(space, info.vector).stride.constValue() : 0;
   int64_t offset = cornerOf(space, taken, at)[axis];
   int64_t lanes = spread ? info.lanes : 1;
-  const IntExpr& covered = covered_[space][axis];
+  const auto& [covered, all] = inside_[space][axis];
   int64_t span = offset + (lanes - 1) * laneStride + 1;
   // A multiple of 64 that is at least 1 is at least 64.
   int64_t divisor = covered.divisor();
@@ -82,7 +82,15 @@ void Emitter::addBound(Condition& c, int64_t space, int64_t axis, uint64_t digit
   if (!takesPart || enough || provenLessEqual(span, covered)) {
     return;
   }
-  addComparison(c, a.bound - baseOf(space, axis) - offset, -laneStride, lanes);
+  addComparison(c, (all ? covered : a.bound - baseOf(space, axis)) - offset, -laneStride, lanes);
+}
+
+bool Emitter::isOutside(int64_t space, uint64_t digits, const Position& at) const {
+  const std::vector<int64_t> corner = cornerOf(space, digits, at);
+  return std::ranges::any_of(indices(corner), [&](int64_t axis) {
+    const auto& [positions, all] = inside_[space][axis];
+    return all && corner[axis] >= positions.constValue();
+  });
 }
 
 void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int64_t space, uint64_t digits, const Position& at) {

@@ -199,7 +199,9 @@ void Emitter::partLoop() {
     bool whole = provenLessEqual(part->size * part->stride, axis.bound);
     return whole ? part->stride : part->size == ceilDiv(axis.bound, part->stride) ? IntExpr(1) : IntExpr(0);
   };
-  covered_ = mapped(p_.spaces, [&](const tile::Space& space) { return mapped(space.axes, coveredOf); });
+  inside_ = mapped(p_.spaces, [&](const tile::Space& space) {
+    return mapped(space.axes, [&](const tile::Axis& axis) { return Inside{coveredOf(axis)}; });
+  });
   Value* begin = fn_->getArg(1);
   Value* end = fn_->getArg(2);
   BasicBlock* before = b_.GetInsertBlock();

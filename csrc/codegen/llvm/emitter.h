@@ -55,6 +55,12 @@ struct Condition {
   llvm::Value* lanes = nullptr;    // one bit for each lane
 };
 
+// Positions of an axis, from its base on, that are known to be within the bound.
+struct Inside {
+  IntExpr positions;
+  bool all = false;  // no further ones are within it; then `positions` is a constant
+};
+
 class Emitter {
  public:
   Emitter(const tile::Program& program, const CpuTarget& target, llvm::Module& module, llvm::IRBuilderBase& builder);
@@ -106,7 +112,8 @@ class Emitter {
   // -- loops.cpp
   void loop(const tile::Stmt& s);
   Loop planLoop(const tile::Stmt& s);
-  enum class LoopPart : uint8_t { Full, Tail };
+  bool innerLoopsFindTheRest(const tile::Stmt& s) const;
+  enum class LoopPart : uint8_t { Full, Tail, Whole };  // Whole: all iterations, as careful as the tail
   void runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::vector<std::vector<llvm::Value*>>& carried);
   std::vector<llvm::Value*> nextPieces(const tile::Stmt& s, const tile::Carried& c, LoopPart part);
 
@@ -142,6 +149,8 @@ class Emitter {
                       uint64_t bounded = ~uint64_t{0});
   llvm::Value* both(llvm::Value* a, llvm::Value* b);  // null: everywhere
   void addBound(Condition& c, int64_t space, int64_t axis, uint64_t digits, const Position& at);
+  // Whether a piece is known to be outside the bound of an axis as a whole.
+  bool isOutside(int64_t space, uint64_t digits, const Position& at) const;
   void addPredicate(Condition& c, const tile::Pred& pred, int64_t space, uint64_t digits, const Position& at);
   void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int64_t lanes);
   void addMask(Condition& c, tile::ValueId mask, const Position& at);
@@ -244,8 +253,7 @@ class Emitter {
   std::vector<llvm::Value*> scalars_;
   std::unordered_map<std::string, Binding> bound_;
   std::vector<Scope> scopes_ = std::vector<Scope>(1);  // outermost first
-  // Per space and axis: positions from the base on that are known to be within the bound.
-  std::vector<std::vector<IntExpr>> covered_;
+  std::vector<std::vector<Inside>> inside_;            // per space and axis
   std::vector<bool> eager_;
   std::vector<int64_t> home_;  // block that defines a value, -1: none
   std::vector<std::vector<llvm::Value*>> pieces_;

@@ -1,6 +1,9 @@
 // For: a main loop whose positions are all inside the bounds, without masks, then the rest of the axis with them: one more
-// iteration, unless spaces with different strides share the loop. A remainder that is proven empty is not emitted.
+// iteration, unless spaces with different strides share the loop. A remainder that is proven empty is not emitted. A loop over blocks of an
+// axis needs no tail of its own.
 #include <llvm/IR/IRBuilder.h>
+
+#include <optional>
 
 #include "base/ranges.h"
 #include "codegen/llvm/emitter.h"
@@ -22,6 +25,7 @@ struct Emitter::Loop {
   IntExpr end;
   bool tail = false;
   bool tailOnce = false;
+  std::optional<int64_t> last;  // positions inside the bound in the one iteration of the tail, if that is known
 };
 
 Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
@@ -34,7 +38,7 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
     const tile::Axis& a = p_.spaces[space].axes[axis];
     IntExpr whole = d.size * d.stride;
     l.runs.push_back({space, axis, d.stride});
-    if (provenLessEqual(whole, covered_[space][axis])) {
+    if (provenLessEqual(whole, inside_[space][axis].positions)) {
       positions.push_back(whole);
       exact.push_back(true);
       return;
@@ -64,6 +68,10 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
     l.end = positions[0];
     l.full = exact[0] ? l.end : floorDiv(l.end, stride) * stride;
     l.tailOnce = true;
+    const IntExpr last = mod(own.bound - baseOf(s.space, s.axis), stride);
+    if (last.isConst() && last.constValue() > 0) {
+      l.last = last.constValue();
+    }
     return l;
   }
   l.end = ceilDiv(positions[0], stride);
@@ -76,6 +84,17 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
   return l;
 }
 
+// If the body holds only loops over smaller steps of the same axis, then these separate full pieces from the rest, and one copy of the body
+// serves all iterations. The body itself masks only what it carries.
+bool Emitter::innerLoopsFindTheRest(const tile::Stmt& s) const {
+  const auto isInner = [&](const tile::Stmt& inner) {
+    return inner.kind == tile::StmtKind::For && inner.space == s.space && inner.axis == s.axis;
+  };
+  return std::ranges::any_of(s.body, isInner) && std::ranges::all_of(s.body, [&](const tile::Stmt& inner) {
+           return isInner(inner) || (inner.kind == tile::StmtKind::Define && !eager_[inner.value]);
+         });
+}
+
 void Emitter::loop(const tile::Stmt& s) {
   Loop l = planLoop(s);
   std::vector<std::vector<Value*>> carried;
@@ -86,9 +105,13 @@ void Emitter::loop(const tile::Stmt& s) {
     eachPosition(carry.space, carry.digits,
                  [&](const Position& at) { pieces.push_back(vectorPiece(c.init, at, lanes)); });
   }
-  runLoop(s, l, LoopPart::Full, carried);
-  if (l.tail) {
-    runLoop(s, l, LoopPart::Tail, carried);
+  if (l.tailOnce && l.tail && innerLoopsFindTheRest(s)) {
+    runLoop(s, l, LoopPart::Whole, carried);
+  } else {
+    runLoop(s, l, LoopPart::Full, carried);
+    if (l.tail) {
+      runLoop(s, l, LoopPart::Tail, carried);
+    }
   }
   for (int64_t i = 0; i < std::ssize(s.carried); i++) {
     pieces_[s.carried[i].result] = std::move(carried[i]);
@@ -99,11 +122,16 @@ void Emitter::loop(const tile::Stmt& s) {
 void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::vector<std::vector<Value*>>& carried) {
   const bool tail = part == LoopPart::Tail;
   Value* first = scalar(tail ? l.full : IntExpr(0));
-  Value* end = scalar(tail ? l.end : l.full);
+  Value* end = scalar(part == LoopPart::Full ? l.full : l.end);
+  Value* runs = b_.CreateICmpSLT(first, end);
+  const auto* known = dyn_cast<ConstantInt>(runs);
+  if (known != nullptr && known->isZero()) {
+    return;
+  }
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* body = BasicBlock::Create(ctx_, tail ? "tail" : "loop", fn_);
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
-  Instruction* entry = b_.CreateCondBr(b_.CreateICmpSLT(first, end), body, after);
+  Instruction* entry = known != nullptr ? b_.CreateBr(body) : b_.CreateCondBr(runs, body, after);
   b_.SetInsertPoint(body);
   PHINode* counter = phi(first, before);
   auto phis = mapped(carried, [&](const std::vector<Value*>& pieces) {
@@ -111,9 +139,11 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
   });
   enterScope(entry);
   bound_[l.symbol] = {counter, l.step, std::ssize(scopes_) - 1};
-  const std::vector<std::vector<IntExpr>> saved = covered_;
+  const std::vector<std::vector<Inside>> saved = inside_;
   for (int64_t i = 0; i < std::ssize(l.runs); i++) {
-    covered_[l.runs[i].space][l.runs[i].axis] = !tail ? l.runs[i].stride : i == 0 ? IntExpr(1) : IntExpr(0);
+    inside_[l.runs[i].space][l.runs[i].axis] = part == LoopPart::Full ? Inside{l.runs[i].stride}
+                                               : i > 0                ? Inside{0}
+                                                       : Inside{l.last.value_or(1), tail && l.last.has_value()};
   }
   for (int64_t i = 0; i < std::ssize(s.carried); i++) {
     pieces_[s.carried[i].carry].assign(phis[i].begin(), phis[i].end());
@@ -136,14 +166,18 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
       if (!once) {
         phis[i][k]->addIncoming(next[i][k], latch);
       }
-      PHINode* merged = phi(carried[i][k], before);
-      merged->addIncoming(next[i][k], latch);
-      carried[i][k] = merged;
+      if (known == nullptr) {
+        PHINode* merged = phi(carried[i][k], before);
+        merged->addIncoming(next[i][k], latch);
+        carried[i][k] = merged;
+      } else {
+        carried[i][k] = next[i][k];
+      }
     }
   }
   leaveScope();
   bound_.erase(l.symbol);
-  covered_ = saved;
+  inside_ = saved;
 }
 
 // The values a loop body yields; positions outside the bound keep the value they had.
@@ -153,10 +187,9 @@ std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried
   int64_t lanes = lanesOf(carry);
   std::vector<Value*> pieces;
   eachPrepared(c.next, carry.space, carry.digits, [&](const Position& at) {
-    Value* next = vectorPiece(c.next, at, lanes);
     Condition inside;
     const tile::Space& space = p_.spaces[carry.space];
-    for (int64_t axis = 0; part == LoopPart::Tail && axis < std::ssize(space.axes); axis++) {
+    for (int64_t axis = 0; part != LoopPart::Full && axis < std::ssize(space.axes); axis++) {
       for (const tile::Digit& d : space.axes[axis].digits) {
         if (d.symbol == symbol && !inside.never) {
           addBound(inside, carry.space, axis, carry.digits, at);
@@ -164,7 +197,7 @@ std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried
       }
     }
     Value* old = piece(c.carry, at);
-    pieces.push_back(inside.never ? old : selected(inside, next, old, lanes));
+    pieces.push_back(inside.never ? old : selected(inside, vectorPiece(c.next, at, lanes), old, lanes));
   });
   return pieces;
 }

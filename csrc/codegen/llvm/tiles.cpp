@@ -113,7 +113,7 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
   auto index = [&](const Position& at) { return pieceIndex(v.space, v.digits, at); };
   std::vector<Position> missing;
   for (const Position& at : group) {
-    if (!isComputed(id, at) && !contains(mapped(missing, index), index(at))) {
+    if (!isComputed(id, at) && !isOutside(v.space, v.digits, at) && !contains(mapped(missing, index), index(at))) {
       missing.push_back(at);
     }
   }

@@ -70,6 +70,62 @@ TEST(CpuIr, AProvenDivisibleSizeHasNoTail) {
   EXPECT_EQ(count(ir, "load <16 x float>, ptr"), 4);
 }
 
+// Y[n] = exp(X[n]) in blocks of 1,024, two pieces a step.
+std::string blocks(const std::function<IntExpr(Builder&)>& size) {
+  Builder b("blocks", Target::Cpu);
+  IntExpr n = size(b);
+  int x = b.tensor({"X", DataType::Float, Memory::Input, {n}, {1}, 64});
+  int y = b.tensor({"Y", DataType::Float, Memory::Output, {n}, {1}, 64});
+  int s = b.space("s", {{"n", n, {{Level::Serial, 0}, {Level::Serial, 32}, {Level::Repeat, 2}, {Level::Vector, 16}}}});
+  b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
+    b.loop(s, 0, 1, {}, [&](std::span<const ValueId>) {
+      b.store(y, {{b.coord(s, 0)}}, b.point(PointOp::Exp, {b.load(x, {{b.coord(s, 0)}}, s)}));
+      return std::vector<ValueId>{};
+    });
+    return std::vector<ValueId>{};
+  });
+  return wide().irText(b.take());
+}
+
+TEST(CpuIr, BlocksShareOneBodyAndOneTail) {
+  constexpr const char* kExp = "call .*mask.scalef.ps.512\\(";
+  const std::string ir = blocks([](Builder& b) { return b.size("N", {.lower = 1}); });
+  EXPECT_EQ(count(ir, kExp), 4) << ir;
+  EXPECT_EQ(count(ir, "call <16 x float> @llvm.masked.load"), 2) << ir;
+  EXPECT_EQ(count(blocks([](Builder&) { return IntExpr(9600); }), kExp), 2);
+}
+
+TEST(CpuIr, PiecesOutsideAKnownBoundAreNotEmitted) {
+  constexpr const char* kExp = "call .*mask.scalef.ps.512\\(";
+  const std::string full = blocks([](Builder&) { return IntExpr(9616); });
+  EXPECT_EQ(count(full, kExp), 3) << full;
+  EXPECT_EQ(count(full, "masked"), 0) << full;
+  const std::string part = blocks([](Builder&) { return IntExpr(9608); });
+  EXPECT_EQ(count(part, kExp), 3) << part;
+  EXPECT_EQ(count(part, "call <16 x float> @llvm.masked.load"), 1) << part;
+}
+
+// The loop over k is no part of n: full pieces are without masks only if the loop over n has a tail.
+TEST(CpuIr, LoopsOverAnotherAxisAreInTheTailToo) {
+  Builder b("columns", Target::Cpu);
+  IntExpr k = b.size("K", {.lower = 1});
+  IntExpr n = b.size("N", {.lower = 1});
+  int x = b.tensor({"X", DataType::Float, Memory::Input, {k, n}, {n, 1}, 64});
+  int y = b.tensor({"Y", DataType::Float, Memory::Output, {k, n}, {n, 1}, 64});
+  int s = b.space(
+      "s", {{"k", k, {{Level::Serial, 0}}}, {"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+  b.loop(s, 1, 0, {}, [&](std::span<const ValueId>) {
+    b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
+      b.store(y, {{b.coord(s, 0)}, {b.coord(s, 1)}}, b.load(x, {{b.coord(s, 0)}, {b.coord(s, 1)}}, s));
+      return std::vector<ValueId>{};
+    });
+    return std::vector<ValueId>{};
+  });
+  const std::string ir = wide().irText(b.take());
+  EXPECT_EQ(count(ir, "load <16 x float>, ptr"), 4) << ir;
+  EXPECT_EQ(count(ir, "call <16 x float> @llvm.masked.load"), 4) << ir;
+}
+
 TEST(CpuIr, PiecesFollowTheMachine) {
   CpuCompiler narrow({.target = CpuTarget{.cpu = "x86-64", .features = "+avx,+avx2,+fma", .vectorBytes = 32}});
   std::string ir = narrow.irText(rows({.lower = 1, .divisor = 64}, Cache::Keep));
