@@ -127,8 +127,7 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
   std::vector<AtomOrigin> tried;
   for (AtomLevel level : {AtomLevel::Axis, AtomLevel::Digit, AtomLevel::Prime}) {
     if (best) {
-      const double least =
-          leastCost(problem->space, problem->prices, problem->space.from(), PlanSpace::Ranks::All);
+      const double least = leastCost(problem->space, problem->prices, problem->space.from(), PlanSpace::Ranks::All);
       if (level == AtomLevel::Prime || best->cost <= kSlack * least) {
         break;
       }

@@ -59,7 +59,7 @@ const Reduction kReductions[] = {{DataType::BFloat16, ReduceOp::Sum}, {DataType:
                                  {DataType::Double, ReduceOp::Max},   {DataType::Short, ReduceOp::Sum},
                                  {DataType::Int, ReduceOp::Xor},      {DataType::Bool, ReduceOp::And}};
 
-// Sizes that each rank combines whole, and larger ones, in parts of which the last is smaller; whole vectors and not.
+// Sizes that each rank combines whole, and larger ones, in parts, the last one smaller; whole vectors and not.
 TEST_F(GpuCombinedReductions, HaveTheBitsOfHostsWithoutHostMemory) {
   constexpr int64_t kCounts[] = {5, 4096, 40'003};
   std::vector<std::vector<double>> expected(kRanks);

@@ -1,7 +1,7 @@
 // Contraction: matmul and linear on a CPU through oneDNN.
 //
 // It takes Float and 16-bit types. BFloat16 is multiplied as it is where the processor can; else 16-bit types are widened to Float, and the
-// result is rounded once unless its type is Float. The result is cut into blocks, each of which is one library call on one thread of our
+// result is rounded once unless its type is Float. The result is cut into blocks; a block is one library call on one thread of our
 // pool. So the bits do not depend on the number of threads, and the library needs no pool.
 #pragma once
 
