@@ -36,7 +36,7 @@ enum class Call : uint32_t {
   StreamWaitEvent,  // a: event
   EventCreate,
   EventDestroy,  // a
-  EventRecord,   // a
+  EventRecord,   // a, b: 1 for an event that a captured record leaves outside of the capture
   EventWait,     // a
   EventQuery,    // a
   DeviceWait,    // the reply comes when all work of the process on the device has ended
@@ -104,10 +104,10 @@ struct LaunchShape {
   uint64_t handle = 0;  // of the function in the program
 };
 
-enum class ThreadCapture : uint64_t { Global, ThreadLocal, Relaxed };  // CUstreamCaptureMode
-enum class CaptureStatus : uint64_t { None, Active, Invalidated };     // CUstreamCaptureStatus
-enum class NodeType : uint64_t { Kernel, Copy, Fill };                 // CUgraphNodeType
-enum class GraphUpdateResult : uint64_t {                              // CUgraphExecUpdateResult
+enum class ThreadCapture : uint64_t { Global, ThreadLocal, Relaxed };           // CUstreamCaptureMode
+enum class CaptureStatus : uint64_t { None, Active, Invalidated };              // CUstreamCaptureStatus
+enum class NodeType : uint64_t { Kernel = 0, Copy = 1, Fill = 2, Record = 7 };  // CUgraphNodeType
+enum class GraphUpdateResult : uint64_t {                                       // CUgraphExecUpdateResult
   Success = 0,
   Error = 1,
   TopologyChanged = 2,

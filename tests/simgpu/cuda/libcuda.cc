@@ -183,7 +183,7 @@ int synchronousCopy(const char* name, Address deviceSide, void* host, size_t byt
   return waitFor(name, streamOf(name, nullptr, device), device);
 }
 
-int onStream(const char* name, Call call, const void* stream, const void* event, bool isLegacy = false) {
+int onStream(const char* name, Call call, const void* stream, const void* event, bool flag = false) {
   uint32_t device = 0;
   if (const int status = current(device); status != kSuccess) {
     return status;
@@ -191,7 +191,7 @@ int onStream(const char* name, Call call, const void* stream, const void* event,
   Request r = request(name, call, device);
   r.stream = streamOf(name, stream, device);
   r.a = idOf(event);
-  r.b = isLegacy ? 1 : 0;
+  r.b = flag ? 1 : 0;
   return ask(r).status;
 }
 
@@ -668,6 +668,15 @@ int cuEventDestroy_v2(void* event) {
 
 int cuEventRecord(void* event, void* stream) {
   return isLeftOut("record") ? kSuccess : onStream("cuEventRecord", Call::EventRecord, stream, event);
+}
+
+int cuEventRecordWithFlags(void* event, void* stream, unsigned flags) {
+  constexpr unsigned kExternal = 1;
+  if (flags == 0) {
+    return cuEventRecord(event, stream);
+  }
+  return flags != kExternal ? kInvalidValue
+                            : onStream("cuEventRecordWithFlags", Call::EventRecord, stream, event, true);
 }
 
 int cuEventSynchronize(void* event) {

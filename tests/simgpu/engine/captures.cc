@@ -217,6 +217,9 @@ int32_t Devices::capture(Stream& s, const Request& r, const std::string& name, W
   using enum Work::Kind;
   switch (work.kind) {
     case Record:
+      if (work.isExternal) {
+        break;
+      }
       events_.at(work.event) = {.device = events_.at(work.event).device, .capture = s.capture, .nodes = s.dependencies};
       return kSuccess;
     case Wait:  // for what is not captured

@@ -22,8 +22,9 @@ uint64_t placeOf(uint64_t address) {
 
 NodeType typeOf(const Node& node) {
   return node.work.kind == Kind::Copy   ? NodeType::Copy
-         : node.work.kind == Kind::Fill ? NodeType::Fill
-                                        : NodeType::Kernel;
+         : node.work.kind == Kind::Fill   ? NodeType::Fill
+         : node.work.kind == Kind::Record ? NodeType::Record
+                                          : NodeType::Kernel;
 }
 
 bool isOpaque(const Node& node) {

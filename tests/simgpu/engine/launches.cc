@@ -38,6 +38,10 @@ int32_t Devices::launchGraph(const Request& r, uint64_t process) {
       reports_.push_back(std::string(r.name) + ": " + stale);
       return kSuccess;
     }
+    if (node.work.kind == Work::Kind::Record && !isEvent(node.work.event)) {
+      reports_.push_back(std::string(r.name) + ": " + node.name + " records an event that has been destroyed");
+      return kSuccess;
+    }
   }
   const auto run = std::make_shared<GraphRun>();
   run->stream = r.stream;
@@ -60,6 +64,10 @@ int32_t Devices::launchGraph(const Request& r, uint64_t process) {
     operation->launchStream = launch->stream;
     operation->launchNumber = launch->number;
     operation->name = node.name + " in " + launch->name;
+    if (node.work.kind == Work::Kind::Record) {
+      Event& event = events_.at(node.work.event);
+      event = {.device = event.device, .mark = operation};
+    }
     run->steps.push_back({.task = {std::move(operation), node.work}, .device = node.device, .dependencies = node.dependencies});
     if (node.work.kind == Work::Kind::Collective) {
       postCalls(run, i, *node.work.captured);
@@ -161,6 +169,7 @@ void Devices::advance(Stream& s, Queued& q) {
 void Devices::endStep(const std::shared_ptr<GraphRun>& run, size_t i, Clock after) {
   GraphRun::Step& step = run->steps[i];
   step.state = State::Ended;
+  step.task.operation->hasEnded = true;
   after.know(step.task.operation->stream, step.task.operation->number);
   step.task.operation->after = std::move(after);
   const auto hasEnded = [&](size_t other) { return run->steps[other].state == State::Ended; };

@@ -360,8 +360,9 @@ class Engine {
         a.status = devices_.destroyEvent(r.a);
         break;
       case EventRecord:
-        a.status =
-            !expectEvent() ? kInvalidHandle : devices_.enqueue(r, c.process, {.kind = Kind::Record, .event = r.a});
+        a.status = !expectEvent()
+                       ? kInvalidHandle
+                       : devices_.enqueue(r, c.process, {.kind = Kind::Record, .event = r.a, .isExternal = r.b != 0});
         break;
       case EventWait:
         if (expectEvent()) {

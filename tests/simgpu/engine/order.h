@@ -35,9 +35,10 @@ struct Operation {
   uint64_t number = 0;
   uint64_t launchStream = 0;  // of a node: the operation that launches the graph
   uint64_t launchNumber = 0;
-  Clock before;      // what is ordered before it
-  Clock after;       // and before all that waits for its end
-  std::string name;  // for reports: "cuMemcpyHtoDAsync #12 on stream 3"
+  Clock before;           // what is ordered before it
+  Clock after;            // and before all that waits for its end
+  bool hasEnded = false;  // a node
+  std::string name;       // for reports: "cuMemcpyHtoDAsync #12 on stream 3"
 };
 
 class Accesses {

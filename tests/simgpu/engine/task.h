@@ -17,9 +17,10 @@ struct Posted;
 struct Work {
   // Part: of a product, it does nothing. Graph: the launch of one.
   enum class Kind { Allocate, Free, Copy, Fill, Launch, Product, Part, Record, Wait, Collective, Graph } kind;
-  uint64_t to = 0;     // Allocate, Free: the address
-  uint64_t from = 0;   // Fill: the value
-  uint64_t event = 0;  // Record, Wait
+  uint64_t to = 0;          // Allocate, Free: the address
+  uint64_t from = 0;        // Fill: the value
+  uint64_t event = 0;       // Record, Wait
+  bool isExternal = false;  // Record in a capture: a node, and each launch of the graph records the event
   uint64_t bytes = 0;
   LaunchShape shape;
   std::string parameters;

@@ -103,6 +103,9 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
   if (stream.capture != nullptr) {
     return capture(stream, r, name, std::move(work));
   }
+  if (work.isExternal) {
+    return kInvalidValue;
+  }
   work.fails = work.kind == Launch && isStickyLaunch(r, process);
   const bool records = work.kind == Record;
   const uint64_t event = work.event;
@@ -217,6 +220,9 @@ int32_t Devices::destroyEvent(uint64_t event) { return events_.erase(event) == 1
 bool Devices::hasEnded(const Mark& mark) const {
   if (mark == nullptr) {
     return true;
+  }
+  if (mark->launchStream != 0) {
+    return mark->hasEnded;
   }
   const auto it = streams_.find(mark->stream);
   return it == streams_.end() || it->second.ended >= mark->number;

@@ -56,7 +56,7 @@ enum class PointerAttribute : int { MemoryType = 2, DeviceOrdinal = 9 };
 enum class MemoryType : int { Host = 1, Device = 2 };
 enum class CaptureMode : int { Global = 0, ThreadLocal = 1, Relaxed = 2 };
 enum class CaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
-enum class NodeType : int { Kernel = 0, Copy = 1, Fill = 2 };
+enum class NodeType : int { Kernel = 0, Copy = 1, Fill = 2, EventRecord = 7 };
 enum class UpdateResult : int {
   Success = 0,
   Error = 1,
@@ -69,6 +69,7 @@ enum class UpdateResult : int {
 };
 inline constexpr unsigned kNonBlockingStream = 1;  // is not ordered with the default stream
 inline constexpr unsigned kEventWithoutTiming = 2;
+inline constexpr unsigned kExternalRecord = 1;  // of a captured stream: each launch of the graph records the event
 inline constexpr unsigned kPortableMemory = 1;  // pinned in all contexts
 
 using DeviceNumber = int;
@@ -223,6 +224,8 @@ struct UpdateInfo {
   call(eventCreate, cuEventCreate, cuda::Result, (cuda::Event * event, unsigned flags));                              \
   call(eventDestroy, cuEventDestroy_v2, cuda::Result, (cuda::Event event));                                           \
   call(eventRecord, cuEventRecord, cuda::Result, (cuda::Event event, cuda::Stream stream));                           \
+  call(eventRecordWithFlags, cuEventRecordWithFlags, cuda::Result,                                                    \
+       (cuda::Event event, cuda::Stream stream, unsigned flags));                                                     \
   call(eventSynchronize, cuEventSynchronize, cuda::Result, (cuda::Event event));                                      \
   call(eventQuery, cuEventQuery, cuda::Result, (cuda::Event event));                                                  \
   call(moduleLoadData, cuModuleLoadData, cuda::Result, (cuda::Module * module, const void* image));                   \
