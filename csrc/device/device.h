@@ -78,6 +78,8 @@ class Recording {
   // Later replays make launch number `number` of the recording, counted from 0, with these slots. The kernel is the
   // recorded one.
   virtual void relaunch(int64_t number, const Launch& launch) = 0;
+  // It is replayed no more; replays that are under way go on.
+  virtual void end() noexcept = 0;
 };
 
 // Work of a device, in the order of the calls. A call may return before its work has ended; an error of the work is thrown by the call or by
@@ -99,9 +101,13 @@ class Queue {
   // Later work of this queue begins when the work before the event has ended; at once if the event was never recorded.
   virtual void waitFor(const Event& event) = 0;
   virtual bool canCapture() const { return false; }
-  // If it can: calls work(), which makes calls of this queue. They do not run, they are recorded. Null if the device cannot record them.
-  virtual std::unique_ptr<Recording> capture(const std::function<void()>& /*work*/) { return nullptr; }
-  // Runs the recorded work, with the addresses that it had or that relaunch() gave it. The recording stays until the work has ended.
+  // If it can: calls work(), which makes calls of this queue and of `beside`, another queue of the device or null. They do not run, they are
+  // recorded. Null if the device cannot record them.
+  virtual std::unique_ptr<Recording> capture(const std::function<void()>& /*work*/, Queue* /*beside*/ = nullptr) {
+    return nullptr;
+  }
+  // Runs the recorded work, with the addresses that it had or that relaunch() gave it: all of it is work of this queue. The recording stays
+  // until the work has ended.
   virtual void replay(Recording& /*recording*/) {}
   // Destroys a recording when its work has ended.
   virtual void retire(std::unique_ptr<Recording> /*recording*/) {}

@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "multidevice/mesh/collective.h"
+#include "tensor/dtype.h"
+#include "tensor/reduce_op.h"
 #include "tile/tile.h"
 
 namespace meshfuse {
@@ -40,6 +43,13 @@ struct GpuFacts {
 enum class Activation : uint8_t { None, Relu, TanhGelu };
 [[nodiscard]] std::string_view name(Activation activation);
 
+// A collective, as far as it decides whether a library carries it out.
+struct CollectiveOfElements {
+  Collective kind = Collective::AllReduce;
+  DataType type = DataType::Float;
+  ReduceOp op = ReduceOp::Sum;  // of a kind that reduces
+};
+
 struct DeviceInfo {
   tile::Target target = tile::Target::Cpu;
   int64_t l1Bytes = 32 << 10;  // CPU
@@ -56,6 +66,9 @@ struct DeviceInfo {
   // Returns the reason why the library does not apply the activation to the results of a matmul or linear that it accepts; nothing if it
   // does. Null: it applies none.
   std::optional<std::string> (*refuseActivation)(const Expr&, Activation) = nullptr;
+
+  // Returns the reason why a collective cannot be recorded with the work of the queues; nothing if it can. Null: none can.
+  std::optional<std::string> (*refuseCollective)(const CollectiveOfElements&) = nullptr;
 
   // A GPU by the name of its architecture, sm_80 or later: the largest one. An architecture without a row of its own has the facts of the row before
   // it. Nothing if the name has another form. There is no library.

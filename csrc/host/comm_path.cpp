@@ -67,6 +67,14 @@ void CommPath::finish() {
   queue_->wait();
 }
 
+std::unique_ptr<Recording> CommPath::capture(Queue& queue, const std::function<void()>& work) {
+  return onDevice_->capture(queue, work);
+}
+
+void CommPath::replay(Queue& queue, Recording& recording) { onDevice_->replay(queue, recording); }
+
+int64_t CommPath::countRecording() { return onDevice_->countRecording(); }
+
 void CommPath::giveUp() noexcept {
   if (isAsynchronous_) {
     onDevice_->giveUp();

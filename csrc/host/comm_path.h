@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,10 @@ class CommPath {
   void finishCalls();
   // Returns when all work of the queue has ended. DeviceError if a peer fails.
   void finish();
+  // Of asynchronous calls: as DeviceCommunicator's.
+  std::unique_ptr<Recording> capture(Queue& queue, const std::function<void()>& work);
+  void replay(Queue& queue, Recording& recording);
+  int64_t countRecording();
   // After a failure: ends the calls under way.
   void giveUp() noexcept;
   // Bytes that all calls of the communicator have received so far.

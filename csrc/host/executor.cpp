@@ -57,10 +57,9 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   endsTogether_ = p.overlap.endsTogether && failsTogether_;
   openLanes(communicator);
   if (queue_.canCapture()) {
-    replays_ = replaysOf(p);
-    replayAt_.assign(p.steps.size(), -1);
-    for (const int64_t k : indices(replays_)) {
-      replayAt_[replays_[k].begin()] = k;
+    replays_ = Replays(replaysOf(p), p.steps.size());
+    if (isAsynchronous_) {
+      joint_ = Replays(jointReplaysOf(p), p.steps.size());
     }
   }
   const ProgramSizes& sizes = *sizes_;
@@ -137,13 +136,13 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     if (failsTogether_) {
       // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only, and those of a device
       // with none.
-      meet(communicator, "the begin of a program");
-      carrier().begin();
+      meetAtBegin(communicator, inputs, options);
     }
-    join(queue_, carrier().queue());  // this call's collectives follow earlier calls
+    joinedSteps_ = 0;
+    fork(0);  // this call's collectives follow earlier calls
     if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
       for (int64_t i = 0; i < std::ssize(program_->steps);) {
-        i = i == options.skipStep ? i + 1 : put(i, direct_, inputs);
+        i = i == options.skipStep ? i + 1 : beginsJointPiece(i) ? replayJointly(i) : put(i, direct_, inputs);
       }
       endCall(options);
       return direct_.end();
@@ -162,14 +161,6 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
   if (refusal_ != nullptr) {
     std::rethrow_exception(std::exchange(refusal_, nullptr));
   }
-}
-
-void Binding::meet(Communicator& communicator, std::string_view where) const {
-  communicator.setStep(-1, where);
-  communicator.setProgram(programNumber(program_->identity, 0));
-  communicator.barrier(communicator.world());
-  communicator.setProgram(0);
-  communicator.setStep(-1, "");
 }
 
 void Binding::copy(const Tensor& to, const Tensor& from, const StreamOrder* order) {
@@ -199,7 +190,7 @@ void Binding::endCall(const ExecuteOptions& options) {
       late_ = options.order->late;
     }
   }
-  join(carrier().queue(), queue_);
+  joinForked();
   if (options.order != nullptr) {
     queue_.orderBefore(options.order->stream);
   }
@@ -207,8 +198,21 @@ void Binding::endCall(const ExecuteOptions& options) {
 
 void Binding::join(Queue& from, Queue& to) {
   if (&from != &to) {
-    from.record(*joint_);
-    to.waitFor(*joint_);
+    from.record(*meeting_);
+    to.waitFor(*meeting_);
+  }
+}
+
+void Binding::fork(int64_t next) {
+  if (next < std::ssize(program_->steps) && !beginsJointPiece(next)) {
+    join(queue_, carrier().queue());
+    isForked_ = true;
+  }
+}
+
+void Binding::joinForked() {
+  if (std::exchange(isForked_, false)) {
+    join(carrier().queue(), queue_);
   }
 }
 
@@ -304,18 +308,6 @@ void Binding::execute(int64_t number, CommPath& path, std::span<const Argument> 
       finish();
       return reference(step, referenceInputs(step, inputs));
   }
-}
-
-int64_t Binding::put(int64_t number, CommPath& path, std::span<const Argument> inputs) {
-  if (replays_.empty() || replayAt_[number] < 0) {
-    execute(number, path, inputs);
-    return number + 1;
-  }
-  Replay& replay = replays_[replayAt_[number]];
-  replay.run(
-      queue_, pointers_, [this, &inputs](int64_t i) { execute(i, direct_, inputs); },
-      [this](int64_t i) { return launchOf(i); });
-  return replay.end();
 }
 
 Launch Binding::launchOf(int64_t number) {

@@ -93,8 +93,18 @@ class Binding {
   void wait();
 
  private:
-  // Waits for all ranks, which must run the same program.
-  void meet(Communicator& communicator, std::string_view where) const;
+  // Waits for all ranks, which must run the same program. Each number of `least` becomes the least that a rank has there.
+  void meet(Communicator& communicator, std::string_view where, std::span<int64_t> least = {}) const;
+  // Before the collectives of a call: the ranks meet, and agree whether they replay the pieces with collectives.
+  void meetAtBegin(Communicator& communicator, std::span<const Argument> inputs, const ExecuteOptions& options);
+  // What this rank proposes for these pieces.
+  int64_t proposal(const ExecuteOptions& options);
+  // Records them, as all ranks do. If some rank cannot, none replays them.
+  void recordJointly(Communicator& communicator, std::span<const Argument> inputs);
+  // Whether the step is the first one of a piece that all ranks replay in this call.
+  bool beginsJointPiece(int64_t number) const { return replaysJointly_ && joint_.at[number] >= 0; }
+  // Returns the number of the step after the piece.
+  int64_t replayJointly(int64_t number);
   void runSteps(std::span<const Argument> inputs, const ExecuteOptions& options);
   // Puts a step where it runs on a device whose collectives the host makes. Returns the number of the next step.
   int64_t issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
@@ -115,6 +125,14 @@ class Binding {
   void endCall(const ExecuteOptions& options);
   // Later work of `to` follows the work of `from` so far; both are of this binding.
   void join(Queue& from, Queue& to);
+  // Collectives from step `next` on follow the work so far; not if a piece begins there, whose recording has that order.
+  void fork(int64_t next);
+  // Later work of the device follows the collectives so far.
+  void joinForked();
+  // Calls put(path), which puts the step and maybe later ones on the queue of its path, after what it waits for there. Returns what put does: the
+  // number of the next step.
+  template <class Put>
+  int64_t putInOrder(int64_t number, const Put& put);
   // The path of asynchronous collectives.
   CommPath& carrier() { return isAsynchronous_ && !lanes_.empty() ? lanes_[0] : direct_; }
   // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
@@ -141,13 +159,23 @@ class Binding {
   std::shared_ptr<const ProgramSizes> sizes_;
   std::shared_ptr<void> arena_;
   std::shared_ptr<void> scratch_;
-  CommPath direct_;                                         // of the caller's thread
-  Queue& queue_;                                            // of that path: all work of the device
-  CallQueue* calls_ = nullptr;                              // null: the communicator has no lanes
-  std::vector<CommPath> lanes_;                             // of the program's teams; one for all if asynchronous
-  std::unique_ptr<Event> joint_;                            // where the queues of asynchronous calls meet
-  std::vector<Replay> replays_;                             // if the queue captures
-  std::vector<int64_t> replayAt_;                           // by step: number of the replay that begins with it, or -1
+  CommPath direct_;                 // of the caller's thread
+  Queue& queue_;                    // of that path: all work of the device
+  CallQueue* calls_ = nullptr;      // null: the communicator has no lanes
+  std::vector<CommPath> lanes_;     // of the program's teams; one for all if asynchronous
+  std::unique_ptr<Event> meeting_;  // where the queues of asynchronous calls meet
+  struct Replays {
+    Replays() = default;
+    Replays(std::vector<Replay> pieces, size_t steps);
+    std::vector<Replay> pieces;
+    std::vector<int64_t> at;  // by step: number of the piece that begins with it, or -1
+  };
+  Replays replays_;              // of this rank; empty if the queue does not capture
+  Replays joint_;                // of all ranks; empty if collectives are not work of queues
+  int64_t jointNumber_ = 0;      // of the recording of all these pieces, which all ranks made together; 0: none
+  bool replaysJointly_ = false;  // in this call
+  bool isForked_ = false;        // the queue of collectives has work that the other one does not follow
+  int64_t joinedSteps_ = 0;      // what comes follows the first so many steps
   std::vector<std::unique_ptr<Event>> events_;              // by step: after it, if another queue waits for it
   std::vector<std::optional<CallQueue::Handle>> inFlight_;  // by step: posted and not waited for
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none

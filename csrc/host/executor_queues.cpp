@@ -28,7 +28,7 @@ void Binding::openLanes(Communicator& communicator) {
   }
   if (!p.teams.empty()) {
     lanes_.emplace_back(communicator, p, true);
-    joint_ = p.device->makeEvent();
+    meeting_ = p.device->makeEvent();
   }
   events_.resize(p.steps.size());
   for (const Step& s : p.steps) {
@@ -73,26 +73,62 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
 }
 
 int64_t Binding::post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
+  if (beginsJointPiece(number)) {
+    return replayJointly(number);
+  }
+  const bool watched = options.verify || options.profile != nullptr;
+  return putInOrder(number, [&](CommPath& path) {
+    int64_t next = number + 1;
+    heed([&] {
+      if (watched) {
+        executeWatched(number, path, inputs, options);
+      } else {
+        next = put(number, path, inputs);
+      }
+    });
+    return next;
+  });
+}
+
+template <class Put>
+int64_t Binding::putInOrder(int64_t number, const Put& put) {
   const Step& step = program_->steps[number];
   CommPath& path = isOfDevice(step) ? direct_ : carrier();
   for (const int64_t earlier : step.order.waits) {
-    if (isOfDevice(program_->steps[earlier]) != isOfDevice(step)) {
+    if (earlier >= joinedSteps_ && isOfDevice(program_->steps[earlier]) != isOfDevice(step)) {
       path.queue().waitFor(*events_[earlier]);
     }
   }
-  const bool watched = options.verify || options.profile != nullptr;
-  int64_t next = number + 1;
-  heed([&] {
-    if (watched) {
-      executeWatched(number, path, inputs, options);
-    } else {
-      next = put(number, path, inputs);
-    }
-  });
+  const int64_t next = put(path);
   if (events_[next - 1] != nullptr) {
     path.queue().record(*events_[next - 1]);
   }
   return next;
+}
+
+void Binding::recordJointly(Communicator& communicator, std::span<const Argument> inputs) {
+  int64_t isRecorded = 1;
+  for (Replay& piece : joint_.pieces) {
+    joinedSteps_ = piece.begin();
+    std::unique_ptr<Recording> recording = carrier().capture(queue_, [&] {
+      for (int64_t i = piece.begin(); i < piece.end(); i++) {
+        putInOrder(i, [&](CommPath& path) {
+          execute(i, path, inputs);
+          return i + 1;
+        });
+      }
+    });
+    piece.take(queue_, std::move(recording), [this](int64_t i) { return launchOf(i); });
+    isRecorded = piece.isRecorded() ? isRecorded : 0;
+  }
+  jointNumber_ = carrier().countRecording();
+  meet(communicator, "the recording of a program", {&isRecorded, 1});
+  replaysJointly_ = isRecorded != 0;
+  if (!replaysJointly_) {
+    for (Replay& piece : joint_.pieces) {
+      piece.giveUp(queue_);
+    }
+  }
 }
 
 int64_t Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {

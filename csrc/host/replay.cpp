@@ -43,25 +43,39 @@ Replay::Replay(const HostProgram& program, int64_t begin, int64_t end) : begin_(
   slots_.resize(launches_.size());
 }
 
-void Replay::run(Queue& queue, const std::vector<void*>& pointers, const std::function<void(int64_t)>& execute,
-                 const std::function<Launch(int64_t)>& launchOf) {
-  bool isAsBefore = std::exchange(hasRun_, true);
+void Replay::bind(Queue& queue, const std::vector<void*>& pointers) {
+  isAsBefore_ = std::exchange(isBound_, true);
   for (const int64_t k : indices(fixedTensors_)) {
     void* const address = pointers[fixedTensors_[k]];
-    isAsBefore = std::exchange(fixed_[k], address) == address && isAsBefore;
+    isAsBefore_ = std::exchange(fixed_[k], address) == address && isAsBefore_;
   }
-  if (!isAsBefore && recording_ != nullptr) {
+  if (!isAsBefore_) {
+    drop(queue);
+  }
+}
+
+void Replay::take(Queue& queue, std::unique_ptr<Recording> recording, const LaunchOf& launchOf) {
+  drop(queue);
+  recording_ = std::move(recording);
+  isRecordable_ = recording_ != nullptr;
+  for (const int64_t k : indices(launches_)) {
+    const Launch launch = launchOf(launches_[k]);
+    slots_[k].assign(launch.slots.begin(), launch.slots.end());
+  }
+}
+
+void Replay::giveUp(Queue& queue) {
+  isRecordable_ = false;
+  drop(queue);
+}
+
+void Replay::drop(Queue& queue) {
+  if (recording_ != nullptr) {
     queue.retire(std::move(recording_));
   }
-  if (isAsBefore && recording_ == nullptr && isRecordable_) {
-    record(queue, execute, launchOf);
-  }
-  if (recording_ == nullptr) {
-    for (int64_t i = begin_; i < end_; i++) {
-      execute(i);
-    }
-    return;
-  }
+}
+
+Recording& Replay::ofThisCall(const LaunchOf& launchOf) {
   for (const int64_t k : indices(launches_)) {
     const Launch launch = launchOf(launches_[k]);
     if (!std::ranges::equal(launch.slots, slots_[k])) {
@@ -69,21 +83,7 @@ void Replay::run(Queue& queue, const std::vector<void*>& pointers, const std::fu
       slots_[k].assign(launch.slots.begin(), launch.slots.end());
     }
   }
-  queue.replay(*recording_);
-}
-
-void Replay::record(Queue& queue, const std::function<void(int64_t)>& execute,
-                    const std::function<Launch(int64_t)>& launchOf) {
-  recording_ = queue.capture([&] {
-    for (int64_t i = begin_; i < end_; i++) {
-      execute(i);
-    }
-  });
-  isRecordable_ = recording_ != nullptr;
-  for (const int64_t k : indices(launches_)) {
-    const Launch launch = launchOf(launches_[k]);
-    slots_[k].assign(launch.slots.begin(), launch.slots.end());
-  }
+  return *recording_;
 }
 
 std::vector<Replay> replaysOf(const HostProgram& program) {
@@ -107,6 +107,47 @@ std::vector<Replay> replaysOf(const HostProgram& program) {
     if (waits || !isRecordable(s) || (i > begin && isAwaited[i - 1])) {
       close(i);
       begin = isRecordable(s) ? i : i + 1;
+    }
+  }
+  close(std::ssize(program.steps));
+  return replays;
+}
+
+std::optional<std::string> whyOnHost(const Step& step, const DeviceInfo& device) {
+  switch (step.kind) {
+    case HostStepKind::Launch:
+    case HostStepKind::Routine:
+    case HostStepKind::Copy:
+      return std::nullopt;
+    case HostStepKind::Communicate:
+      if (device.refuseCollective == nullptr) {
+        return "the device has no collectives";
+      }
+      if (!step.comm.root.isConst()) {
+        return "its root is known in the call only";
+      }
+      return device.refuseCollective({step.comm.kind, step.comm.dtype, step.comm.reduce});
+    case HostStepKind::Reference:
+      return "the reference interpreter computes it";
+  }
+  return std::nullopt;
+}
+
+std::vector<Replay> jointReplaysOf(const HostProgram& program) {
+  std::vector<Replay> replays;
+  int64_t begin = 0;
+  bool communicates = false;
+  const auto close = [&](int64_t end) {
+    if (std::exchange(communicates, false)) {
+      replays.emplace_back(program, begin, end);
+    }
+    begin = end + 1;
+  };
+  for (const int64_t i : indices(program.steps)) {
+    if (whyOnHost(program.steps[i], program.device->info())) {
+      close(i);
+    } else {
+      communicates = communicates || program.steps[i].kind == HostStepKind::Communicate;
     }
   }
   close(std::ssize(program.steps));

@@ -37,6 +37,7 @@ class CudaDevice final : public Device {
       info_.refuseContraction = CublasLtProduct::refuse;
       info_.refuseActivation = CublasLtProduct::refuseActivation;
     }
+    info_.refuseCollective = NcclCommunicator::refuse;
   }
   ~CudaDevice() override {
     try {

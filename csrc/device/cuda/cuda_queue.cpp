@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/refused_index.h"
 #include "device/cuda/cublaslt/product.h"
 #include "device/cuda/driver/library.h"
@@ -134,24 +135,43 @@ void CudaQueue::poll() {
   }
 }
 
-std::unique_ptr<Recording> CudaQueue::capture(const std::function<void()>& work) {
+std::unique_ptr<Recording> CudaQueue::capture(const std::function<void()>& work, Queue* beside) {
   const CurrentContext current(context_);
   const DriverLibrary& d = loadedDriver();
-  const CudaStreams::Capture capture(queues_, stream_.get());  // other threads leave the stream alone
+  std::vector<CudaQueue*> captured = {this};
+  if (beside != nullptr && beside != this) {
+    captured.push_back(static_cast<CudaQueue*>(beside));
+  }
+  const auto streamOf = [](const CudaQueue* queue) { return queue->stream(); };
+  const CudaStreams::Capture capture(queues_, mapped(captured, streamOf));  // other threads leave the streams alone
   succeed(d.streamBeginCapture(stream_.get(), cuda::CaptureMode::Relaxed), "cuStreamBeginCapture", "{}",
           context_.name());
-  recording_ = std::make_unique<CudaRecording>(context_);
+  auto made = std::make_unique<CudaRecording>(context_);
+  const auto record = [&](CudaRecording* recording) {
+    for (CudaQueue* const queue : captured) {
+      queue->recording_ = recording;
+    }
+  };
   cuda::Graph graph = nullptr;
   try {
+    record(made.get());
+    if (captured.size() > 1) {
+      shared_.record(stream_.get());
+      shared_.orderBefore(captured[1]->stream());
+    }
     work();
+    if (captured.size() > 1) {
+      captured[1]->shared_.record(captured[1]->stream());
+      captured[1]->shared_.orderBefore(stream_.get());
+    }
   } catch (...) {
-    recording_ = nullptr;
+    record(nullptr);
     if (d.streamEndCapture(stream_.get(), &graph) == cuda::Result::Success) {
       d.graphDestroy(graph);
     }
     throw;
   }
-  std::unique_ptr<CudaRecording> made = std::move(recording_);
+  record(nullptr);
   succeed(d.streamEndCapture(stream_.get(), &graph), "cuStreamEndCapture", "{}", context_.name());
   if (!made->finish(graph)) {
     return nullptr;

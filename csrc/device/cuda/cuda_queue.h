@@ -39,7 +39,7 @@ class CudaQueue final : public StreamQueue {
   void record(Event& event) override;
   void waitFor(const Event& event) override;
   bool canCapture() const override { return true; }
-  std::unique_ptr<Recording> capture(const std::function<void()>& work) override;
+  std::unique_ptr<Recording> capture(const std::function<void()>& work, Queue* beside) override;
   void replay(Recording& recording) override;
   void retire(std::unique_ptr<Recording> recording) override { retired_.push_back(std::move(recording)); }
   void orderBefore(GpuStream stream) override;
@@ -59,12 +59,12 @@ class CudaQueue final : public StreamQueue {
   CudaStreams& queues_;
   const CopyKernel copyKernel_;
   CudaStream stream_;
-  const CudaEvent shared_;              // where this stream and one of the caller meet
+  const CudaEvent shared_;              // where this stream meets one of the caller, or that of a queue in a capture
   std::string last_ = "nothing";        // the step that was launched last
   std::vector<CheckedLaunch> checked_;  // since the last wait, then free ones
   int64_t checkedLaunches_ = 0;
   std::vector<std::unique_ptr<Recording>> retired_;        // since the last wait
-  std::unique_ptr<CudaRecording> recording_;               // while work is recorded
+  CudaRecording* recording_ = nullptr;                     // while work is recorded
   std::vector<CudaRecording*> replayed_;                   // that check indices, since the last wait
   std::vector<std::shared_ptr<const CudaKernel>> copies_;  // in flight
 };

@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_recording.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "device/cuda/driver/library.h"
@@ -34,17 +35,25 @@ CheckedLaunch makeCheckedLaunch() {
 void freeRecord(const CheckedLaunch& launch) { driverLibrary().pinnedFree(launch.record); }
 
 CudaRecording::~CudaRecording() {
+  end();
+  try {
+    const CurrentContext current(context_);
+    for (const CheckedLaunch& c : checked_) {
+      freeRecord(c);
+    }
+  } catch (const DeviceError&) {  // the device is gone, and the graph with it
+  }
+}
+
+void CudaRecording::end() noexcept {
   try {
     const CurrentContext current(context_);
     const DriverLibrary& d = driverLibrary();
     if (executable_ != nullptr) {
-      d.graphExecDestroy(executable_);
+      d.graphExecDestroy(std::exchange(executable_, nullptr));
     }
     if (graph_ != nullptr) {
-      d.graphDestroy(graph_);
-    }
-    for (const CheckedLaunch& c : checked_) {
-      freeRecord(c);
+      d.graphDestroy(std::exchange(graph_, nullptr));
     }
   } catch (const DeviceError&) {  // the device is gone, and the graph with it
   }

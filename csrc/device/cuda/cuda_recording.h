@@ -37,6 +37,7 @@ class CudaRecording final : public Recording {
   bool finish(cuda::Graph graph);
 
   void relaunch(int64_t number, const Launch& launch) override;
+  void end() noexcept override;
   void replay(cuda::Stream stream) const;
   const std::string& last() const { return last_; }  // the step that was recorded last
   std::vector<CheckedLaunch>& checked() { return checked_; }

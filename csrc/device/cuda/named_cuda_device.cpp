@@ -9,6 +9,7 @@
 #include "codegen/cuda/emit.h"
 #include "device/cuda/capabilities.h"
 #include "device/cuda/cublaslt/product.h"
+#include "device/cuda/nccl/nccl_communicator.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "device/cuda/routines.h"
 #include "device/device.h"
@@ -45,6 +46,7 @@ class NamedCudaDevice final : public Device {
     info_.knowsWorkspaces = false;
     info_.refuseContraction = CublasLtProduct::refuse;
     info_.refuseActivation = CublasLtProduct::refuseActivation;
+    info_.refuseCollective = NcclCommunicator::refuse;
   }
 
   DeviceId id() const override { return DeviceId::cuda(0); }

@@ -116,12 +116,7 @@ void checkArguments(const CollectiveCall& call) {
 Communicator::Communicator() = default;
 Communicator::~Communicator() = default;
 
-void Communicator::addCounters(const TransferCounters& more) {
-  for (const int64_t k : indices(counters_.of)) {
-    counters_.of[k].calls += more.of[k].calls;
-    counters_.of[k].bytesReceived += more.of[k].bytesReceived;
-  }
-}
+void Communicator::addCounters(const TransferCounters& more) { counters_ += more; }
 
 CallQueue& Communicator::calls() {
   if (calls_ == nullptr) {

@@ -38,6 +38,13 @@ struct TransferCounters {
   Entry of[kCollectives];
   Entry& operator[](Collective k) { return of[static_cast<int64_t>(k)]; }
   const Entry& operator[](Collective k) const { return of[static_cast<int64_t>(k)]; }
+  TransferCounters& operator+=(const TransferCounters& more) {
+    for (int64_t k = 0; k < kCollectives; k++) {
+      of[k].calls += more.of[k].calls;
+      of[k].bytesReceived += more.of[k].bytesReceived;
+    }
+    return *this;
+  }
 };
 
 // A set of ranks that communicate together; ids are world ranks, in block order.
@@ -156,6 +163,19 @@ class Communicator {
   virtual void resetCounters() { counters_ = {}; }
   // Counts calls that another communicator, such as a lane, has made for this one.
   void addCounters(const TransferCounters& more);
+
+  // Calls body(), whose calls carry nothing of the program: they are not counted.
+  template <class Body>
+  void uncounted(const Body& body) {
+    const TransferCounters before = counters();
+    body();
+    TransferCounters less;
+    for (int64_t k = 0; k < kCollectives; k++) {
+      less.of[k] = {before.of[k].calls - counters().of[k].calls,
+                    before.of[k].bytesReceived - counters().of[k].bytesReceived};
+    }
+    addCounters(less);
+  }
 
   // Sets the program of the following calls, as a number that is the same on all ranks. Calls of different programs do not match: they
   // fail. 0: no program.

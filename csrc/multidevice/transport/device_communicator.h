@@ -34,6 +34,15 @@ class DeviceCommunicator : public Communicator {
   virtual void prepare(const Team& /*team*/) {}
   // Returns when the calls so far have ended. DeviceError if a peer fails, which names the step of the first call that has not ended.
   virtual void finish() {}
+  // As Queue::capture() of `queue`; the calls of this communicator in work() are recorded too. The ranks of a team record the same calls, in
+  // the same order among all their calls, and replay the recordings that they have made together.
+  virtual std::unique_ptr<Recording> capture(Queue& /*queue*/, const std::function<void()>& /*work*/) {
+    return nullptr;
+  }
+  // Replays such a recording, as work of the queue. Its calls are then under way.
+  virtual void replay(Queue& /*queue*/, Recording& /*recording*/) {}
+  // Counts a recording that all ranks make now; the number is the same on all of them, and never 0.
+  int64_t countRecording() { return ++recordings_; }
   // After a failure of this rank: ends the calls under way, so that the queue gets idle. The communicator cannot be used afterwards.
   virtual void giveUp() noexcept {}
 
@@ -54,6 +63,9 @@ class DeviceCommunicator : public Communicator {
 
   Communicator& over_;
   Device& device_;
+
+ private:
+  int64_t recordings_ = 0;
 };
 
 }  // namespace meshfuse

@@ -4,12 +4,16 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
 
+#include "device/cuda/counting_device.h"
+#include "host/executor.h"
+#include "host/program.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/processes.h"
@@ -60,6 +64,12 @@ class GpuFailures : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(job_); }
 
+  // Of the process of a rank, before it uses its GPU.
+  void joinJob() const {
+    setenv("SIMGPU_JOB", job_.c_str(), 1);
+    setenv("SIMGPU_DEVICES", "2", 1);
+  }
+
   // How the victim fails.
   struct Failure {
     std::string fault = {};                     // of its process, see SIMGPU_FAULT
@@ -72,8 +82,7 @@ class GpuFailures : public testing::Test {
   std::vector<ProcessOutcome> outcomesOf(const Failure& failure) {
     const SharedCounters underWay(1);
     RankProcesses processes(2, [&](int rank) {
-      setenv("SIMGPU_JOB", job_.c_str(), 1);
-      setenv("SIMGPU_DEVICES", "2", 1);
+      joinJob();
       if (rank == kVictim && !failure.fault.empty()) {
         setenv("SIMGPU_FAULT", failure.fault.c_str(), 1);
       }
@@ -87,6 +96,18 @@ class GpuFailures : public testing::Test {
     }
     processes.signal(kVictim, failure.signal);
     return processes.await({kVictim});
+  }
+
+  // Makes a world of the survivors and calls the program there. Says whether it could.
+  static std::string goOn(Communicator& world, DeviceId gpu) {
+    try {
+      const Communicator::Survivors left = world.shrink();
+      FusionExecutorCache after(program(std::ssize(left.oldRanks)), {.communicator = left.world.get(), .threads = 1});
+      (void)after.runFusionWithInputs(arguments(gpu));
+      return " | " + std::to_string(left.oldRanks.size()) + " of 2 ranks go on";
+    } catch (const Error& e) {
+      return std::string(" | no ranks go on: ") + e.what();
+    }
   }
 
   // That both ranks, or all but a victim that has gone, have an error with these phrases, and the other rank went on.
@@ -128,21 +149,82 @@ class GpuFailures : public testing::Test {
         error = e.what();
       }
     }
-    if (isVictim) {
-      return error;
-    }
-    try {
-      const Communicator::Survivors left = world->shrink();
-      FusionExecutorCache after(program(std::ssize(left.oldRanks)), {.communicator = left.world.get(), .threads = 1});
-      (void)after.runFusionWithInputs(arguments(gpu));
-      return error + " | " + std::to_string(left.oldRanks.size()) + " of 2 ranks go on";
-    } catch (const Error& e) {
-      return error + " | no ranks go on: " + e.what();
-    }
+    return isVictim ? error : error + goOn(*world, gpu);
   }
 
   std::string job_;
 };
+
+// The driver makes no graph for the victim, once: no rank replays what all would have to replay, and all go on.
+TEST_F(GpuFailures, ARankGetsNoGraph) {
+  RankProcesses processes(2, [&](int rank) -> std::string {
+    joinJob();
+    if (rank == kVictim) {
+      setenv("SIMGPU_FAULT", "graph:1", 1);
+    }
+    const std::unique_ptr<Communicator> world = openWorld({.deadline = kSilenceDeadline});
+    FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1});
+    const std::vector<Argument> in = arguments(DeviceId::cuda(rank));
+    std::vector<Tensor> out = cache.runFusionWithInputs(in);
+    const std::vector<double> expected = out[0].toVector();
+    QueueCalls calls;
+    HostProgram host = *cache.hostProgram();
+    host.device = std::make_shared<CountingDevice>(host.device, calls);
+    Binding binding(std::make_shared<const HostProgram>(host), *world);
+    std::string said;
+    for (int call = 0; call < 4; call++) {
+      calls = {};
+      binding.run(*world, in, out);
+      said += fmt::format("{}{} ", calls.captures, calls.replays);
+      if (out[0].toVector() != expected) {
+        said += "wrong ";
+      }
+    }
+    world->close();
+    return said;
+  });
+  // the second call tries a graph of all steps, and makes one of the steps before the collective
+  for (const ProcessOutcome& outcome : processes.await()) {
+    EXPECT_EQ(outcome.text, "00 21 01 01 ");
+  }
+}
+
+// In the third call, which replays, the victim is killed before it launches its graph. The collective of its peer is under way then.
+TEST_F(GpuFailures, ARankIsKilledBeforeItsGraph) {
+  RankProcesses processes(2, [&](int rank) -> std::string {
+    joinJob();
+    const std::unique_ptr<Communicator> world = openWorld({.deadline = kSilenceDeadline});
+    const DeviceId gpu = DeviceId::cuda(rank);
+    std::string error;
+    {
+      FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1});
+      const std::vector<Argument> in = arguments(gpu);
+      std::vector<Tensor> out = cache.runFusionWithInputs(in);
+      QueueCalls calls;
+      HostProgram host = *cache.hostProgram();
+      host.device = std::make_shared<CountingDevice>(host.device, calls);
+      Binding binding(std::make_shared<const HostProgram>(host), *world);
+      try {
+        for (int call = 0; call < 3; call++) {
+          if (rank == kVictim && call == 2) {
+            calls = {.leftOut = 1, .inPlace = [] { raise(SIGKILL); }};
+          }
+          binding.run(*world, in, out);
+        }
+      } catch (const Error& e) {
+        error = e.what();
+      }
+      const int64_t step = std::ranges::find(host.steps, HostStepKind::Communicate, &Step::kind) - host.steps.begin();
+      const std::string awaited = fmt::format("at step {} ({})", step, host.steps[step].name);
+      error += error.find(awaited) != std::string::npos ? " | the step is named" : " | expected: " + awaited;
+    }
+    return error + goOn(*world, gpu);
+  });
+  const std::string text = processes.await({kVictim})[0].text;
+  for (const std::string phrase : {"rank 1/2", "| the step is named", "| 1 of 2 ranks go on"}) {
+    EXPECT_NE(text.find(phrase), std::string::npos) << text << "\nexpected: " << phrase;
+  }
+}
 
 TEST_F(GpuFailures, ARankIsKilled) { expectTold(outcomesOf({.signal = SIGKILL}), {}, true); }
 
@@ -208,7 +290,13 @@ TEST_F(GpuFailures, AKernelFailsWhileItRuns) {
 
 TEST_F(GpuFailures, TheDeviceIsLost) { expectTold(outcomesOf({.fault = "lost:400"}), {"(46)"}); }
 
-TEST_F(GpuFailures, ACollectiveFails) { expectTold(outcomesOf({.fault = "nccl:4"}), {"nccl"}); }
+// In the first call, or while the second one is captured.
+TEST_F(GpuFailures, ACollectiveFails) {
+  for (const int n : {3, 4, 5, 6}) {
+    SCOPED_TRACE(n);
+    expectTold(outcomesOf({.fault = "nccl:" + std::to_string(n)}), {"nccl"});
+  }
+}
 
 TEST_F(GpuFailures, ACollectiveFailsWhileItRuns) { expectTold(outcomesOf({.fault = "nccl-async:3"}), {"nccl"}); }
 

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -21,9 +22,12 @@
 #include "device/cuda/driver/library.h"
 #include "device/cuda/driver/streams.h"
 #include "device/cuda/sums_beside_work.h"
+#include "device/device.h"
+#include "device/open.h"
 #include "host/executor.h"
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/transport/device_communicator.h"
 #include "multidevice/transport/loopback/loopback.h"
 
 namespace meshfuse {
@@ -214,6 +218,55 @@ TEST_F(GpuPlanted, CollectivesThatChangePlacesAreNamed) {
   });
   EXPECT_EQ(ended.end, End::Reported) << ended.text;
   EXPECT_NE(ended.text.find("the count is"), std::string::npos) << ended.text;
+}
+
+enum class RecordedFault : uint8_t { None, OtherOrder, FreedMemory };
+
+// Two ranks record two sums of their own and replay each of them twice; rank 1 makes the mistake.
+bool replayedSumsAreRight(RecordedFault fault) {
+  std::array<bool, kPlantedRanks> isRight = {};
+  const auto body = [&](Communicator& comm) {
+    const std::shared_ptr<Device> gpu = openDevice(DeviceId::cuda(comm.rank()));
+    const std::shared_ptr<DeviceCommunicator> onGpus = gpu->communicator(comm);
+    const std::unique_ptr<Queue> queue = gpu->makeQueue();
+    std::vector<Tensor> tensors;
+    std::vector<std::unique_ptr<Recording>> recordings;
+    onGpus->use(queue.get());
+    for (const double value : {1, 10}) {
+      tensors.push_back(Tensor::of({value, value}, {2}, DataType::Float).to(gpu->id()));
+      void* const memory = tensors.back().data();
+      recordings.push_back(onGpus->capture(
+          *queue, [&] { onGpus->allReduce(comm.world(), memory, memory, 2, DataType::Float, ReduceOp::Sum); }));
+    }
+    const bool isWrong = comm.rank() == 1;
+    if (isWrong && fault == RecordedFault::OtherOrder) {
+      std::swap(recordings[0], recordings[1]);
+    }
+    if (isWrong && fault == RecordedFault::FreedMemory) {
+      tensors[0] = Tensor();
+    }
+    for (int i = 0; i < 4; i++) {
+      onGpus->replay(*queue, *recordings[i % 2]);
+    }
+    onGpus->finish();
+    queue->wait();
+    isRight[comm.rank()] = tensors[1].toVector() == std::vector<double>{40, 40};
+    onGpus->use(nullptr);
+  };
+  runLoopback(kPlantedRanks, body, {.deadline = std::chrono::milliseconds(10'000)});
+  return std::ranges::all_of(isRight, std::identity());
+}
+
+TEST_F(GpuPlanted, RecordingsOfCollectivesThatAreWrongAreNamed) {
+  using enum RecordedFault;
+  const auto ended = [](RecordedFault fault) { return run("", [fault] { return replayedSumsAreRight(fault); }); };
+  EXPECT_EQ(ended(None).end, End::Right);
+  for (const auto& [fault, report] : {std::pair(OtherOrder, "are calls of graphs, but not of one capture"),
+                                      std::pair(FreedMemory, "which has been freed")}) {
+    const Ended wrong = ended(fault);
+    EXPECT_EQ(wrong.end, End::Reported) << wrong.text;
+    EXPECT_NE(wrong.text.find(report), std::string::npos) << wrong.text;
+  }
 }
 
 }  // namespace

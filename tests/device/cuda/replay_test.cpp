@@ -11,7 +11,7 @@
 #include "base/ranges.h"
 #include "base/refused_index.h"
 #include "device/cuda/capabilities.h"
-#include "device/forwarding_device.h"
+#include "device/cuda/counting_device.h"
 #include "host/executor.h"
 #include "host/program.h"
 #include "inputs.h"
@@ -19,53 +19,6 @@
 
 namespace meshfuse {
 namespace {
-
-struct QueueCalls {
-  int64_t single = 0;  // launches and calls of routines, also those that are captured
-  int64_t captures = 0;
-  int64_t replays = 0;
-};
-
-class CountingQueue final : public Queue {
- public:
-  CountingQueue(std::unique_ptr<Queue> to, QueueCalls& calls) : to_(std::move(to)), calls_(calls) {}
-  void launch(const Launch& launch) override {
-    calls_.single++;
-    to_->launch(launch);
-  }
-  void call(const Routine& routine, std::span<void* const> operands, void* out, void* workspace) override {
-    calls_.single++;
-    to_->call(routine, operands, out, workspace);
-  }
-  void clear(void* memory, int64_t bytes) override { to_->clear(memory, bytes); }
-  void copy(void* to, const void* from, std::span<const BytePiece> pieces) override { to_->copy(to, from, pieces); }
-  void copyElements(const StridedElements& to, const StridedElements& from) override { to_->copyElements(to, from); }
-  void record(Event& event) override { to_->record(event); }
-  void waitFor(const Event& event) override { to_->waitFor(event); }
-  bool canCapture() const override { return to_->canCapture(); }
-  std::unique_ptr<Recording> capture(const std::function<void()>& work) override {
-    calls_.captures++;
-    return to_->capture(work);
-  }
-  void replay(Recording& recording) override {
-    calls_.replays++;
-    to_->replay(recording);
-  }
-  void wait() override { to_->wait(); }
-
- private:
-  const std::unique_ptr<Queue> to_;
-  QueueCalls& calls_;
-};
-
-class CountingDevice final : public ForwardingDevice {
- public:
-  CountingDevice(std::shared_ptr<Device> to, QueueCalls& calls) : ForwardingDevice(std::move(to)), calls_(calls) {}
-  std::unique_ptr<Queue> makeQueue() override { return std::make_unique<CountingQueue>(to_->makeQueue(), calls_); }
-
- private:
-  QueueCalls& calls_;
-};
 
 // A program on a GPU, run by a binding whose calls of the queue are counted, and on the CPU.
 class GpuReplay : public testing::Test {

@@ -1,5 +1,7 @@
 #include "device/cuda/driver/streams.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "device/cuda/driver/library.h"
 
@@ -36,6 +38,11 @@ CudaEvent::~CudaEvent() {
 
 void CudaEvent::record(cuda::Stream stream) const {
   succeed(loadedDriver().eventRecord(event_, stream), "cuEventRecord", "{}", context_.name());
+}
+
+void CudaEvent::recordInGraph(cuda::Stream captured) const {
+  succeed(loadedDriver().eventRecordWithFlags(event_, captured, cuda::kExternalRecord), "cuEventRecordWithFlags", "{}",
+          context_.name());
 }
 
 void CudaEvent::orderBefore(cuda::Stream later) const {
@@ -84,19 +91,25 @@ void CudaStreams::orderAfter(cuda::Stream earlier) {
   }
 }
 
-CudaStreams::Capture::Capture(CudaStreams& streams, cuda::Stream stream)
-    : streams_(streams), stream_(stream), lock_(streams.captures_) {
+CudaStreams::Capture::Capture(CudaStreams& streams, std::vector<cuda::Stream> captured)
+    : streams_(streams), captured_(std::move(captured)), lock_(streams.captures_) {
   const std::lock_guard lock(streams_.mutex_);
-  streams_.own_.at(stream)->record(stream);
-  streams_.captured_.insert(stream);
+  for (const cuda::Stream stream : captured_) {
+    streams_.own_.at(stream)->record(stream);
+    streams_.captured_.insert(stream);
+  }
 }
 
 CudaStreams::Capture::~Capture() {
   const std::lock_guard lock(streams_.mutex_);
-  streams_.captured_.erase(stream_);
+  for (const cuda::Stream stream : captured_) {
+    streams_.captured_.erase(stream);
+  }
   try {
     for (const auto& [earlier, event] : streams_.arrivals_) {
-      event->orderBefore(stream_);
+      for (const cuda::Stream stream : captured_) {
+        event->orderBefore(stream);
+      }
     }
   } catch (const DeviceError&) {  // the device is gone; the next call says so
   }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <shared_mutex>
+#include <vector>
 
 #include "device/cuda/api/driver.h"
 #include "device/cuda/driver/context.h"
@@ -38,6 +39,8 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   void record(cuda::Stream stream) const;
+  // The stream is captured: each launch of the graph records the event when the work before it has ended.
+  void recordInGraph(cuda::Stream captured) const;
   // Later work of the stream begins when the work before the event has ended.
   void orderBefore(cuda::Stream later) const;
   // Success if the work before the event has ended, NotReady if it has not; else its error.
@@ -53,17 +56,17 @@ class CudaStreams {
  public:
   explicit CudaStreams(const CudaContext& context) : context_(context) {}
 
-  // While it lives, the stream is captured into a graph: its earlier work counts, and captured work does not.
+  // While it lives, the streams are captured into a graph: their earlier work counts, and captured work does not.
   class Capture {
    public:
-    Capture(CudaStreams& streams, cuda::Stream stream);
+    Capture(CudaStreams& streams, std::vector<cuda::Stream> captured);
     ~Capture();
     Capture(const Capture&) = delete;
     Capture& operator=(const Capture&) = delete;
 
    private:
     CudaStreams& streams_;
-    const cuda::Stream stream_;
+    const std::vector<cuda::Stream> captured_;
     const std::shared_lock<std::shared_mutex> lock_;
   };
   // Returns while no stream is captured, with a lock that keeps it so: for calls that a capture forbids.

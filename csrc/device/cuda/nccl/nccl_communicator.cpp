@@ -70,11 +70,12 @@ std::optional<nccl::ReduceOperation> operationOf(ReduceOp op, DataType type) {
 // Who carries out a collective; the same on all ranks.
 enum class Carrier : uint8_t { Nccl, Kernel, Host };
 
-Carrier carrierOf(const CallRecord& call) {
+Carrier carrierOf(const CollectiveOfElements& call) {
   switch (call.kind) {
     case Collective::AllGather:
     case Collective::AllToAll:
     case Collective::Broadcast:
+    case Collective::Transfer:
       return Carrier::Nccl;
     case Collective::AllReduce:
     case Collective::ReduceScatter:
@@ -126,19 +127,6 @@ int64_t receivedBytes(const CollectiveCall& call) {
   }
 }
 
-// Calls body(), whose calls of the communicator carry nothing of the program: they are not counted.
-template <class Body>
-void uncounted(Communicator& over, const Body& body) {
-  const TransferCounters before = over.counters();
-  body();
-  TransferCounters less;
-  for (const int64_t k : indices(less.of)) {
-    const TransferCounters::Entry& now = over.counters().of[k];
-    less.of[k] = {before.of[k].calls - now.calls, before.of[k].bytesReceived - now.bytesReceived};
-  }
-  over.addCounters(less);
-}
-
 // What the ranks compare before they use NCCL.
 struct RankFacts {
   int64_t gpu = 0;      // a hash that is the same for ranks with the same GPU
@@ -151,6 +139,72 @@ int64_t gpuHash(const CudaContext& context) {
 
 }  // namespace
 
+std::optional<std::string> NcclCommunicator::refuse(const CollectiveOfElements& call) {
+  switch (carrierOf(call)) {
+    case Carrier::Nccl:
+      return std::nullopt;
+    case Carrier::Kernel:
+      return fmt::format("NCCL has no {} of {} as meshfuse defines it: a kernel combines what the ranks exchange",
+                         name(call.op), name(call.type));
+    case Carrier::Host:
+      return fmt::format("NCCL has no {}: it goes through host memory", name(call.kind));
+  }
+  return std::nullopt;
+}
+
+// -- recordings -------------------------------------------------------------------------------------------------------
+
+class NcclCommunicator::Recorded final : public Recording {
+ public:
+  explicit Recorded(NcclCommunicator& of) : of_(of) { of_.recorded_.push_back(this); }
+  ~Recorded() override {
+    std::erase(of_.recorded_, this);
+    std::erase_if(of_.underWay_, [&](const Call* call) {
+      return std::ranges::find(calls, call, &std::unique_ptr<Call>::get) != calls.end();
+    });
+  }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+  void relaunch(int64_t number, const Launch& launch) override { work->relaunch(number, launch); }
+  void end() noexcept override {
+    if (work != nullptr) {
+      work->end();
+    }
+  }
+
+  std::unique_ptr<Recording> work;  // of the queue; null while it is recorded
+  std::vector<std::unique_ptr<Call>> calls;
+  TransferCounters counters;  // of one replay
+
+ private:
+  NcclCommunicator& of_;
+};
+
+std::unique_ptr<Recording> NcclCommunicator::capture(Queue& queue, const std::function<void()>& work) {
+  auto made = std::make_unique<Recorded>(*this);
+  recording_ = made.get();
+  try {
+    made->work = queue.capture(work, queue_);
+  } catch (...) {
+    recording_ = nullptr;
+    throw;
+  }
+  recording_ = nullptr;
+  return made->work != nullptr ? std::move(made) : nullptr;
+}
+
+void NcclCommunicator::replay(Queue& queue, Recording& recording) {
+  auto& own = static_cast<Recorded&>(recording);
+  queue.replay(*own.work);
+  for (const std::unique_ptr<Call>& call : own.calls) {
+    underWay_.push_back(call.get());
+  }
+  over_.addCounters(own.counters);
+}
+
+// -- communicators ----------------------------------------------------------------------------------------------------
+
 std::shared_ptr<DeviceCommunicator> NcclCommunicator::make(Communicator& over, Device& device,
                                                            const CudaContext& context) {
   const Team& team = over.world();
@@ -159,7 +213,7 @@ std::shared_ptr<DeviceCommunicator> NcclCommunicator::make(Communicator& over, D
   }
   const RankFacts own{gpuHash(context), ncclLibrary().number};
   std::vector<RankFacts> all(team.ranks.size());
-  uncounted(over, [&] { over.allGather(team, &own, all.data(), sizeof own / sizeof(int64_t), DataType::Int); });
+  over.uncounted([&] { over.allGather(team, &own, all.data(), sizeof own / sizeof(int64_t), DataType::Int); });
   std::vector<int64_t> gpus = mapped(all, &RankFacts::gpu);
   std::ranges::sort(gpus);
   if (std::ranges::adjacent_find(gpus) != gpus.end() ||
@@ -219,6 +273,9 @@ void NcclCommunicator::close() noexcept {
 }
 
 void NcclCommunicator::end() noexcept {
+  for (Recorded* const recording : recorded_) {
+    recording->end();  // a communicator may wait for the end of graphs with its calls
+  }
   try {
     const CurrentContext current(context_);
     for (auto& [ranks, communicator] : teams_) {
@@ -233,10 +290,16 @@ void NcclCommunicator::end() noexcept {
 
 void NcclCommunicator::giveUp() noexcept {
   end();
-  posted_ = 0;
+  forgetCalls();
+}
+
+void NcclCommunicator::forgetCalls() {
+  underWay_.clear();
+  freeCalls_ = std::ssize(calls_);
 }
 
 void NcclCommunicator::use(Queue* queue) {
+  queue_ = queue;
   stream_ = queue != nullptr ? static_cast<StreamQueue&>(*queue).stream() : own_.get();
 }
 
@@ -263,8 +326,23 @@ void NcclCommunicator::orEnd(const Body& body) {
 }
 
 void NcclCommunicator::takeCounters() {
-  over_.addCounters(counters_);
+  if (recording_ == nullptr) {
+    over_.addCounters(counters_);
+  } else {
+    recording_->counters += counters_;
+  }
   counters_ = {};
+}
+
+NcclCommunicator::Call& NcclCommunicator::nextCall() {
+  if (recording_ != nullptr) {
+    return *recording_->calls.emplace_back(std::make_unique<Call>(context_));
+  }
+  if (freeCalls_ == 0) {
+    calls_.push_back(std::make_unique<Call>(context_));
+    freeCalls_++;
+  }
+  return *underWay_.emplace_back(calls_[std::ssize(calls_) - freeCalls_--].get());
 }
 
 nccl::Communicator NcclCommunicator::of(const Team& team) {
@@ -275,7 +353,7 @@ nccl::Communicator NcclCommunicator::of(const Team& team) {
     if (position == 0) {
       succeed(ncclLibrary().uniqueId(&id), "ncclGetUniqueId", "the ranks {}", fmt::join(team.ranks, ", "));
     }
-    uncounted(over_, [&] { over_.broadcast(team, &id, sizeof id, DataType::Char, 0); });
+    over_.uncounted([&] { over_.broadcast(team, &id, sizeof id, DataType::Char, 0); });
     nccl::Config config{.blocking = 0};
     succeed(ncclLibrary().create(&communicator, static_cast<int>(team.ranks.size()), id, static_cast<int>(position),
                                  &config),
@@ -287,7 +365,7 @@ nccl::Communicator NcclCommunicator::of(const Team& team) {
 
 void NcclCommunicator::run(const CollectiveCall& call) {
   const bool isWorkOfQueue = stream_ != own_.get();
-  const Carrier carrier = carrierOf(call.record);
+  const Carrier carrier = carrierOf({call.record.kind, call.record.type, call.record.op});
   if (carrier == Carrier::Host) {
     finish();
     staged_.setProgram(program());
@@ -296,7 +374,7 @@ void NcclCommunicator::run(const CollectiveCall& call) {
   }
   if (!isWorkOfQueue) {
     over_.setProgram(program());
-    uncounted(over_, [&] { over_.barrier(call.team); });
+    over_.uncounted([&] { over_.barrier(call.team); });
     over_.setProgram(0);
   }
   const CurrentContext current(context_);
@@ -426,7 +504,7 @@ void NcclCommunicator::meet(std::span<const Transfer> transfers) {
     messages.push_back({Recv, peer, &bytes.second, sizeof(Bytes)});
   }
   over_.setProgram(program());
-  uncounted(over_, [&] { over_.transfer(messages); });
+  over_.uncounted([&] { over_.transfer(messages); });
   over_.setProgram(0);
   orEnd([&] {
     for (const auto& [peer, bytes] : ofPeer) {
@@ -485,11 +563,8 @@ void NcclCommunicator::post(const Team& team, nccl::Communicator communicator, s
     expect(n.groupEnd(), team, "ncclGroupEnd", what);
   });
   wait(team, communicator, what, [] { return true; });
-  if (posted_ == std::ssize(calls_)) {
-    calls_.push_back(std::make_unique<Call>(context_));
-  }
-  Call& call = *calls_[posted_++];
-  call.ended.record(stream_);
+  Call& call = nextCall();
+  recording_ == nullptr ? call.ended.record(stream_) : call.ended.recordInGraph(stream_);
   call.communicator = communicator;
   call.team = team;
   call.step = step_;
@@ -500,19 +575,25 @@ void NcclCommunicator::post(const Team& team, nccl::Communicator communicator, s
 }
 
 void NcclCommunicator::finish() {
-  if (posted_ == 0) {
+  if (underWay_.empty()) {
     return;
   }
   const CurrentContext current(context_);
-  for (const std::unique_ptr<Call>& call : std::span(calls_).first(std::exchange(posted_, 0))) {
-    cuda::Result ended = cuda::Result::Success;
-    over_.setStep(call->step, call->what);
-    wait(call->team, call->communicator, call->what, [&] {
-      ended = call->ended.query();
-      return ended != cuda::Result::NotReady;
-    });
-    orEnd([&] { succeed(ended, "cuEventQuery", "{}", call->what); });
+  try {
+    for (const Call* const call : underWay_) {
+      cuda::Result ended = cuda::Result::Success;
+      over_.setStep(call->step, call->what);
+      wait(call->team, call->communicator, call->what, [&] {
+        ended = call->ended.query();
+        return ended != cuda::Result::NotReady;
+      });
+      orEnd([&] { succeed(ended, "cuEventQuery", "{}", call->what); });
+    }
+  } catch (...) {
+    forgetCalls();
+    throw;
   }
+  forgetCalls();
   over_.setStep(-1, "");
 }
 

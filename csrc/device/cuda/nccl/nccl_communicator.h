@@ -28,6 +28,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   // if their versions of NCCL differ. `over`, `device` and its context outlive it.
   static std::shared_ptr<DeviceCommunicator> make(Communicator& over, Device& device, const CudaContext& context);
   ~NcclCommunicator() override;
+  // Why a collective is no call of NCCL alone, which a queue could record; nothing if it is. The same on all ranks.
+  static std::optional<std::string> refuse(const CollectiveOfElements& call);
 
   std::string_view transport() const override { return "nccl"; }
   bool isAsynchronous() const override { return true; }
@@ -35,12 +37,14 @@ class NcclCommunicator final : public DeviceCommunicator {
   void prepare(const Team& team) override;
   void finish() override;
   void giveUp() noexcept override;
+  std::unique_ptr<Recording> capture(Queue& queue, const std::function<void()>& work) override;
+  void replay(Queue& queue, Recording& recording) override;
   void setStep(int64_t step, std::string_view what) override;
   void run(const CollectiveCall& call) override;
   void transfer(std::span<const Transfer> transfers) override;
 
  private:
-  // A call that is on the stream and may not have ended.
+  // A call that is on the stream and may not have ended, or one of a graph.
   struct Call {
     explicit Call(const CudaContext& context) : ended(context) {}
     CudaEvent ended;
@@ -49,6 +53,8 @@ class NcclCommunicator final : public DeviceCommunicator {
     int64_t step = -1;
     std::string what;
   };
+
+  class Recorded;
 
   NcclCommunicator(Communicator& over, Device& device, const CudaContext& context);
 
@@ -68,7 +74,11 @@ class NcclCommunicator final : public DeviceCommunicator {
   // Calls body(). If it throws, NCCL ends, and so does the group of ranks.
   template <class Body>
   void orEnd(const Body& body);
-  // Moves the counters of this communicator to the other one.
+  // For the call that is posted now.
+  Call& nextCall();
+  // No call is under way.
+  void forgetCalls();
+  // Moves the counters of this communicator to the other one, or to the recording.
   void takeCounters();
   // Returns when the peers of these messages have come to the same messages of the same program. DeviceError if their sizes differ.
   void meet(std::span<const Transfer> transfers);
@@ -82,10 +92,14 @@ class NcclCommunicator final : public DeviceCommunicator {
   Combiner combiner_;
   const CudaStream own_;                                      // of calls without a queue
   cuda::Stream stream_;                                       // of the next call
+  Queue* queue_ = nullptr;                                    // the queue of this stream; null: own_
   const int uncaught_;                                        // exceptions, when it was made
   std::map<std::vector<int64_t>, nccl::Communicator> teams_;  // by ranks
-  std::vector<std::unique_ptr<Call>> calls_;                  // since the last finish(), then unused ones
-  int64_t posted_ = 0;                                        // calls since then
+  std::vector<Call*> underWay_;                               // since the last finish(), in order
+  std::vector<std::unique_ptr<Call>> calls_;                  // of no graph: some under way, then free ones
+  int64_t freeCalls_ = 0;                                     // of calls_
+  std::vector<Recorded*> recorded_;                           // all that live
+  Recorded* recording_ = nullptr;                             // while calls are recorded
   int64_t step_ = -1;
   std::string what_;
 };
