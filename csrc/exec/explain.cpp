@@ -10,6 +10,7 @@
 #include "base/ranges.h"
 #include "exec/compile.h"
 #include "host/program.h"
+#include "host/replay.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
 #include "multidevice/sharding/halo_exchange.h"
@@ -254,6 +255,32 @@ std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
   return buffers;
 }
 
+// Of calls whose tensors stay where they were. Ranks without NCCL have no collectives in graphs.
+std::vector<ExplainedGraph> explainGraphs(const HostProgram& program) {
+  std::vector<ExplainedGraph> all;
+  if (program.device->info().target != tile::Target::Gpu) {
+    return all;
+  }
+  std::vector<int64_t> ends(program.steps.size());  // of the graph that begins with a step; 0: none does
+  for (const std::vector<Replay>& replays : {replaysOf(program), jointReplaysOf(program)}) {
+    for (const Replay& r : replays) {
+      ends[r.begin()] = std::max(ends[r.begin()], r.end());
+    }
+  }
+  for (int64_t i = 0; i < std::ssize(program.steps);) {
+    const Step& first = program.steps[i];
+    if (ends[i] == 0) {
+      const std::optional<std::string> why = whyOnHost(first, program.device->info());
+      all.push_back({1, first.name, first.name, why.value_or("one step alone is launched as it is")});
+      i++;
+      continue;
+    }
+    all.push_back({ends[i] - i, first.name, program.steps[ends[i] - 1].name, ""});
+    i = ends[i];
+  }
+  return all;
+}
+
 }  // namespace
 
 int64_t Explanation::bytesReceived() const { return sumOf(communications, &ExplainedCommunication::bytesReceived); }
@@ -267,6 +294,7 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
                      .meshes = explainMeshes(*program.planned),
                      .tensors = mapped(program.planned->tensors(), tensorOf),
                      .buffers = explainBuffers(*compiled.host),
+                     .graphs = explainGraphs(*compiled.host),
                      .arenaBytes = compiled.host->sizes().arenaBytes,
                      .peakBytes = compiled.host->sizes().peakBytes,
                      .remarks = program.remarks};

@@ -106,6 +106,14 @@ struct ExplainedBuffer {
   int64_t lastStep = 0;
 };
 
+// Steps of a rank that a warm call on a GPU makes with one launch of a graph; or a step that is in no graph.
+struct ExplainedGraph {
+  int64_t steps = 1;
+  std::string first;   // step
+  std::string last;    // step
+  std::string reason;  // why the step is in no graph; empty for a graph
+};
+
 struct Explanation {
   int64_t rank = 0;
   std::string device;   // facts about the GPU for which kernels are planned; empty for a CPU
@@ -116,6 +124,7 @@ struct Explanation {
   std::vector<ExplainedCommunication> communications;
   std::vector<ExplainedStep> steps;
   std::vector<ExplainedBuffer> buffers;
+  std::vector<ExplainedGraph> graphs;  // in order; none for a CPU
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;  // arguments, results and arena of this rank
   std::vector<std::string> remarks;

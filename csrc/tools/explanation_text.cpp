@@ -83,6 +83,20 @@ Json timelineJson(const Timeline& timeline) {
   return spans;
 }
 
+std::string graphsText(const Explanation& e, const Terminal& terminal) {
+  if (e.graphs.empty()) {
+    return "";
+  }
+  return terminal.heading("graphs of a call whose tensors stay where they were") + "\n" +
+         joined(e.graphs, "", [](const ExplainedGraph& g) {
+           if (!g.reason.empty()) {
+             return fmt::format("  no graph: {}: {}\n", g.first, g.reason);
+           }
+           return g.steps == 1 ? fmt::format("  graph of one step: {}\n", g.first)
+                               : fmt::format("  graph of {} steps: {} to {}\n", g.steps, g.first, g.last);
+         });
+}
+
 }  // namespace
 
 std::string explanationText(const Explanation& e, const Terminal& terminal) {
@@ -99,6 +113,7 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   text += e.communications.empty() ? "  none\n" : fmt::format("  all together: {}\n", bytesText(e.bytesReceived()));
   text += terminal.heading("steps of a rank, on its local tensors") + "\n";
   text += joined(e.steps, "", [&](const ExplainedStep& s) { return stepText(s, terminal); });
+  text += graphsText(e, terminal);
   text += terminal.heading(fmt::format("memory of rank {}", e.rank)) +
           fmt::format("\n  peak {}: arguments, results and an arena of {}\n", bytesText(e.peakBytes),
                       bytesText(e.arenaBytes));
@@ -166,6 +181,9 @@ std::string explanationJson(const Explanation& e, const Timeline& timeline) {
   j["buffers"] = mapped(e.buffers, [](const ExplainedBuffer& b) {
     return Json{{"tensor", b.tensor}, {"place", b.place},          {"offset", b.offset},
                 {"bytes", b.bytes},   {"first_step", b.firstStep}, {"last_step", b.lastStep}};
+  });
+  j["graphs"] = mapped(e.graphs, [](const ExplainedGraph& g) {
+    return Json{{"steps", g.steps}, {"first", g.first}, {"last", g.last}, {"reason", g.reason}};
   });
   if (!timeline.empty()) {
     j["timeline"] = timelineJson(timeline);
