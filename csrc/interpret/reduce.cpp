@@ -276,7 +276,7 @@ Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const C
   Totals sums(ReduceOp::Sum, dtype, result.numel(), isBounded, context);
   // processors' instructions for BFloat16 take subnormal operands and sums as zeros
   constexpr double kSmallestNormal = 0x1p-126;
-  const bool flushes = a.dtype == DataType::BFloat16;
+  const bool flushes = isHalfPrecision(a.dtype);
   const auto flushed = [&](double x, double y) {
     return std::min(std::fabs(x), std::fabs(y)) < kSmallestNormal ? std::fabs(x * y) + kSmallestNormal
                                                                   : kSmallestNormal;

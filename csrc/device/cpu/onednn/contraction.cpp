@@ -86,14 +86,14 @@ Contraction::Contraction(const Expr& e, const std::map<int64_t, Layout>& layouts
       bOffsets_(p_.offsets(p_.b)),
       blocks_(p_),
       threads_(threads),
-      ofBFloat16_(BFloat16Product::make(p_, blocks_)) {}
+      native_(NativeProduct::make(p_, blocks_)) {}
 
 int64_t Contraction::workspaceBytes() const {
   if (p_.operands == DataType::Float) {
     return 0;
   }
-  if (ofBFloat16_ != nullptr) {
-    return threads_ * roundUp(ofBFloat16_->scratchBytes());
+  if (native_ != nullptr) {
+    return threads_ * roundUp(native_->scratchBytes());
   }
   const int64_t results = isWide() ? 0 : p_.m * p_.n * p_.products();
   return 4 * (roundUp(p_.a.elements) + roundUp(p_.b.elements) + roundUp(results) + (p_.hasBias ? roundUp(p_.n) : 0));
@@ -134,10 +134,10 @@ void Contraction::widenedProduct(ThreadPool& pool, std::span<void* const> operan
 }
 
 void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
-  if (ofBFloat16_ != nullptr) {
+  if (native_ != nullptr) {
     eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t worker) {
-      ofBFloat16_->run(block, operands[0], operands[1], p_.hasBias ? operands[2] : nullptr, out,
-                       static_cast<char*>(workspace) + worker * roundUp(ofBFloat16_->scratchBytes()));
+      native_->run(block, operands[0], operands[1], p_.hasBias ? operands[2] : nullptr, out,
+                   static_cast<char*>(workspace) + worker * roundUp(native_->scratchBytes()));
     });
   } else if (p_.operands != DataType::Float) {
     widenedProduct(pool, operands, out, workspace);

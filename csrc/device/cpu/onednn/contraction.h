@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "device/cpu/onednn/bfloat16_product.h"
-#include "device/cpu/result_blocks.h"
+#include "device/cpu/onednn/native_product.h"
 #include "device/matrix_product.h"
+#include "device/result_blocks.h"
 
 namespace meshfuse {
 
@@ -43,7 +43,7 @@ class Contraction {
   std::vector<int64_t> aOffsets_, bOffsets_;  // of each product of the batch, in elements
   ResultBlocks blocks_;
   int64_t threads_;
-  std::shared_ptr<const BFloat16Product> ofBFloat16_;  // null: Float, or widened to it
+  std::shared_ptr<const NativeProduct> native_;  // null: Float, or widened to it
 };
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-#include "device/cpu/onednn/bfloat16_product.h"
+#include "device/cpu/onednn/native_product.h"
 
 #include <algorithm>
 #include <dnnl.hpp>
@@ -34,7 +34,7 @@ T* at(T* base, int64_t elements, DataType type) {
 
 }  // namespace
 
-struct BFloat16Product::Call {
+struct NativeProduct::Call {
   Call(const MatrixProduct& p, int64_t rows, int64_t columns)
       : a(matrix(rows, p.k, p.a)), b(matrix(p.k, columns, p.b)), result({rows, columns}, typeOf(p.result), {p.n, 1}) {
     dnnl::primitive_attr attributes;
@@ -57,18 +57,17 @@ struct BFloat16Product::Call {
   dnnl::primitive product;
 };
 
-BFloat16Product::BFloat16Product(const MatrixProduct& p)
-    : p_(p), aOffsets_(p.offsets(p.a)), bOffsets_(p.offsets(p.b)) {}
+NativeProduct::NativeProduct(const MatrixProduct& p) : p_(p), aOffsets_(p.offsets(p.a)), bOffsets_(p.offsets(p.b)) {}
 
-BFloat16Product::~BFloat16Product() = default;
+NativeProduct::~NativeProduct() = default;
 
-std::shared_ptr<const BFloat16Product> BFloat16Product::make(const MatrixProduct& p, const ResultBlocks& blocks) {
+std::shared_ptr<const NativeProduct> NativeProduct::make(const MatrixProduct& p, const ResultBlocks& blocks) {
   constexpr int64_t kFew =
       8192;  // multiplications: a call of a primitive takes as long as widening and a product of Float
   if (p.operands != DataType::BFloat16 || p.m * p.n * p.k <= kFew) {
     return nullptr;
   }
-  std::shared_ptr<BFloat16Product> made(new BFloat16Product(p));
+  std::shared_ptr<NativeProduct> made(new NativeProduct(p));
   try {
     for (int64_t i = 0; i < blocks.count(); i++) {
       const ResultBlock block = blocks.at(i);
@@ -87,8 +86,8 @@ std::shared_ptr<const BFloat16Product> BFloat16Product::make(const MatrixProduct
   return made;
 }
 
-void BFloat16Product::run(const ResultBlock& block, const void* a, const void* b, const void* bias, void* result,
-                          void* scratch) const {
+void NativeProduct::run(const ResultBlock& block, const void* a, const void* b, const void* bias, void* result,
+                        void* scratch) const {
   const Call& call = *calls_.at({block.rows, block.columns});
   const auto memory = [](const dnnl::memory::desc& desc, const void* data) {
     return dnnl::memory(desc, engine(), const_cast<void*>(data));

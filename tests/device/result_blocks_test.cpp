@@ -1,5 +1,5 @@
 // The blocks into which matrix products are cut.
-#include "device/cpu/result_blocks.h"
+#include "device/result_blocks.h"
 
 #include <gtest/gtest.h>
 

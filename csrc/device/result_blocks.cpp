@@ -1,4 +1,4 @@
-#include "device/cpu/result_blocks.h"
+#include "device/result_blocks.h"
 
 #include <algorithm>
 

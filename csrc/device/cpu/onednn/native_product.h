@@ -8,16 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "device/cpu/result_blocks.h"
 #include "device/matrix_product.h"
+#include "device/result_blocks.h"
 
 namespace meshfuse {
 
-class BFloat16Product {
+class NativeProduct {
  public:
   // Null if the product has other types or few elements, or if the library has no fast product of BFloat16 on this processor.
-  static std::shared_ptr<const BFloat16Product> make(const MatrixProduct& p, const ResultBlocks& blocks);
-  ~BFloat16Product();
+  static std::shared_ptr<const NativeProduct> make(const MatrixProduct& p, const ResultBlocks& blocks);
+  ~NativeProduct();
 
   int64_t scratchBytes() const { return scratchBytes_; }  // of a call
   // One block. a, b, bias, result: as the tensors are; bias may be null. scratch: 64-byte aligned, of one thread.
@@ -26,7 +26,7 @@ class BFloat16Product {
  private:
   struct Call;  // for blocks of one size
 
-  explicit BFloat16Product(const MatrixProduct& p);
+  explicit NativeProduct(const MatrixProduct& p);
 
   MatrixProduct p_;
   std::vector<int64_t> aOffsets_, bOffsets_;                            // of each product, in elements
