@@ -31,7 +31,8 @@ void checkMachines(const DistributedConfig& m) {
   check(m.machines >= 1, "[autoplan] machines is {}, expected at least 1", m.machines);
   check(m.devicesPerMachine >= 1, "[autoplan] devicesPerMachine is {}, expected at least 1", m.devicesPerMachine);
   check(m.machines <= kMostDevices / m.devicesPerMachine,
-        "[autoplan] {} machines of {} devices are more than {} devices", m.machines, m.devicesPerMachine, kMostDevices);
+        "[autoplan] {} machines of {} devices, expected at most {} devices; describe fewer", m.machines,
+        m.devicesPerMachine, kMostDevices);
   checkPositive(m.within.bandwidth, "within.bandwidth");
   checkPositive(m.between.bandwidth, "between.bandwidth");
   checkLatency(m.within.latency, "within.latency");

@@ -83,7 +83,7 @@ DiskCache::DiskCache(std::string directory) : directory_(std::move(directory)) {
   }
   struct stat status {};
   const bool isKnown = lstat(directory_.c_str(), &status) == 0;  // first: arguments have no order, and errno is one
-  check(isKnown, "[disk cache] cannot examine {}: {}", directory_, std::strerror(errno));
+  check(isKnown, "[disk cache] cannot examine {}: {}; choose another directory", directory_, std::strerror(errno));
   check(S_ISDIR(status.st_mode), "[disk cache] {} is not a directory; choose another one", directory_);
   check(status.st_uid == geteuid(),
         "[disk cache] {} belongs to user {}, this process runs as user {}; the directory holds executable code: use a "

@@ -9,7 +9,8 @@ void throwInexact(int64_t a, char operation, int64_t b) {
 }
 
 void throwInexact(uint64_t value) {
-  throwUserError(fmt::format("[sizes] got {}, expected an integer of at most {}", value, INT64_MAX));
+  throwUserError(
+      fmt::format("[sizes] got {}, expected an integer of at most {}; use smaller numbers", value, INT64_MAX));
 }
 
 }  // namespace meshfuse

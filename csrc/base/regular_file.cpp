@@ -47,8 +47,9 @@ void RegularFile::read(void* to, int64_t bytes) const {
     if (n < 0 && error == EINTR) {
       continue;
     }
-    check(n >= 0, "[{}] cannot read {}: {}", what_, path_, std::strerror(error));
-    check(n > 0, "[{}] {} ended while it was read; expected {} more bytes", what_, path_, left);
+    check(n >= 0, "[{}] cannot read {}: {}; check the disk that holds it", what_, path_, std::strerror(error));
+    check(n > 0, "[{}] {} ended while it was read; expected {} more bytes; read it when it is complete", what_, path_,
+          left);
     at += n;
     left -= n;
   }
@@ -65,7 +66,8 @@ std::shared_ptr<char> RegularFile::map() const {
 
 std::string readRegularFile(std::string_view what, const std::string& path, int64_t most) {
   const RegularFile file(what, path);
-  check(file.size() <= most, "[{}] {} has {} bytes, expected at most {}", what, path, file.size(), most);
+  check(file.size() <= most, "[{}] {} has {} bytes, expected at most {}; give a smaller file", what, path, file.size(),
+        most);
   std::string bytes(static_cast<size_t>(file.size()), '\0');
   file.read(bytes.data(), file.size());
   return bytes;

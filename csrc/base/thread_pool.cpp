@@ -170,7 +170,7 @@ ThreadPool::State::~State() {
 
 ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
   check(options.threads >= 0 && options.threads <= 4096,
-        "[thread pool] got {} threads; expected 0 (one for each core) to 4096", options.threads);
+        "[thread pool] got {} threads, expected 0 to 4096; give 0 for one thread for each core", options.threads);
   int64_t cores = availableCores();
   state_->threads = options.threads == 0 ? cores : options.threads;
   state_->spin = options.spin && state_->threads <= cores;  // spinning would take the core from the thread waited for

@@ -26,7 +26,8 @@ class Parser {
   IntExpr all() {
     IntExpr e = sum();
     skip();
-    check(at_ == text_.size(), "[expression] unexpected '{}' at offset {} of \"{}\"", text_.substr(at_, 1), at_, text_);
+    check(at_ == text_.size(), "[expression] unexpected '{}' at offset {} of \"{}\", expected +, -, * or the end",
+          text_.substr(at_, 1), at_, text_);
     return e;
   }
 
@@ -82,7 +83,9 @@ class Parser {
     return e;
   }
   IntExpr factor() {
-    check(++levels_ <= kMostLevels, "[expression] parentheses and signs nest more than {} levels deep at offset {}",
+    check(++levels_ <= kMostLevels,
+          "[expression] parentheses and signs nest more than {} levels deep at offset {}; leave out those that are not "
+          "needed",
           kMostLevels, at_);
     IntExpr e = innerFactor();
     levels_--;
@@ -104,8 +107,10 @@ class Parser {
     if (at_ < text_.size() && isDigit(text_[at_])) {
       int64_t value = 0;
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-      check(error == std::errc(), "[expression] the number at offset {} of \"{}\" does not fit in 64 bits", start,
-            text_);
+      check(error == std::errc(),
+            "[expression] the number at offset {} of \"{}\" does not fit in 64 bits; expected at most "
+            "9223372036854775807",
+            start, text_);
       at_ = end - text_.data();
       return value;
     }
@@ -131,7 +136,7 @@ class Parser {
           text_);
     const auto* function = std::ranges::find(kIntFunctions, name, &IntFunction::name);
     check(function != std::end(kIntFunctions),
-          "[expression] unknown function '{}' at offset {} of \"{}\"; there are floorDiv, ceilDiv, mod, min, max", name,
+          "[expression] unknown function '{}' at offset {} of \"{}\", expected floorDiv, ceilDiv, mod, min, max", name,
           start, text_);
     return function->of(a, b);
   }

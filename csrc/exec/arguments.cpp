@@ -42,28 +42,32 @@ std::vector<Argument> inOrder(const Fusion& fusion, const NamedArguments& named)
 }
 
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
-  check(inputs.size() == fusion.inputs().size(), "[run] the fusion has {} inputs, got {} arguments",
-        fusion.inputs().size(), inputs.size());
+  check(inputs.size() == fusion.inputs().size(),
+        "[run] the fusion has {} inputs, got {} arguments; give one for each input, in order", fusion.inputs().size(),
+        inputs.size());
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const Val* in = fusion.inputs()[i];
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
     if (!in->isTensor()) {
-      check(t == nullptr, "[run] {} is a {} scalar, got the tensor {}", inputText(fusion, i), name(in->dtype()),
-            t != nullptr ? t->toString() : "");
+      check(t == nullptr, "[run] {} is a {} scalar, got the tensor {}; give a number", inputText(fusion, i),
+            name(in->dtype()), t != nullptr ? t->toString() : "");
       bool fits = in->dtype() == DataType::Int    ? std::holds_alternative<int64_t>(inputs[i])
                   : in->dtype() == DataType::Bool ? std::holds_alternative<bool>(inputs[i])
                                                   : !std::holds_alternative<bool>(inputs[i]);
-      check(fits, "[run] {} is a {} scalar, got a number of another type", inputText(fusion, i), name(in->dtype()));
+      check(fits, "[run] {} is a {} scalar, got a number of another type; give one of its type", inputText(fusion, i),
+            name(in->dtype()));
       continue;
     }
-    check(t != nullptr, "[run] {} is a tensor, got a number", inputText(fusion, i));
-    check(t->defined(), "[run] {} got an undefined tensor", inputText(fusion, i));
-    check(t->dtype() == in->dtype(), "[run] {} has type {}, got {}", inputText(fusion, i), name(in->dtype()),
-          name(t->dtype()));
+    check(t != nullptr, "[run] {} is a tensor, got a number; give a tensor, see Tensor::full", inputText(fusion, i));
+    check(t->defined(),
+          "[run] {} got an undefined tensor, expected one with elements; make one with Tensor::empty or Tensor::wrap",
+          inputText(fusion, i));
+    check(t->dtype() == in->dtype(), "[run] {} has type {}, got {}; convert the tensor with Tensor::to",
+          inputText(fusion, i), name(in->dtype()), name(t->dtype()));
     size_t dims = in->asTensor()->shape().size();
     check(static_cast<size_t>(t->dim()) == dims || (dims == 0 && std::ranges::equal(t->sizes(), shapeOfNothing(0))),
-          "[run] {} has {} dims, got {} with sizes [{}]", inputText(fusion, i), dims, t->dim(),
-          fmt::join(t->sizes(), ", "));
+          "[run] {} has {} dims, got {} with sizes [{}]; reshape the tensor with Tensor::view", inputText(fusion, i),
+          dims, t->dim(), fmt::join(t->sizes(), ", "));
   }
   for (const auto& [output, input] : fusion.aliases()) {
     const int64_t i = positionIn(fusion.inputs(), input);

@@ -78,8 +78,9 @@ bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
     // without its elements, which may be on another device and not yet written
     const std::string got =
         out.defined() ? fmt::format("{}[{}]", name(out.dtype()), fmt::join(out.sizes(), ", ")) : "an undefined tensor";
-    throwUserError(fmt::format("[run] {} has type {} and sizes [{}], got {} for it", outputText(*host.fusion, output),
-                               name(dtype), fmt::join(plan.sizes, ", "), got));
+    throwUserError(
+        fmt::format("[run] {} has type {} and sizes [{}], got {} for it; pass a tensor of this type and these sizes",
+                    outputText(*host.fusion, output), name(dtype), fmt::join(plan.sizes, ", "), got));
   }
   if (out.device() != host.deviceId) [[unlikely]] {
     throwUserError(
@@ -304,7 +305,8 @@ void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tens
 void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                   std::span<Tensor> outputs, const StreamOrder* order) {
   const HostProgram& host = plan.host();
-  check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them",
+  check(outputs.size() == host.outputs.size(),
+        "[run] the fusion has {} outputs, got {} tensors for them; give one for each output, in order",
         host.outputs.size(), outputs.size());
   bool direct = true;
   for (int64_t i = 0; i < std::ssize(outputs); i++) {
@@ -364,8 +366,8 @@ std::string FusionExecutorCache::planText() const { return planned()->toString()
 std::string FusionExecutorCache::outputSharding(int64_t output) const {
   std::shared_ptr<const Fusion> program = planned();
   const std::vector<Val*>& outputs = program->outputs();
-  check(output >= 0 && static_cast<size_t>(output) < outputs.size(),
-        "[run] got output index {}, the fusion has {} outputs", output, outputs.size());
+  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] got output index {}, expected 0 to {}",
+        output, std::ssize(outputs) - 1);
   return shardState(outputs[output]->asTensor()).toString();
 }
 
@@ -393,8 +395,9 @@ void FusionExecutorCache::skipCommunication(int64_t step) {
   const std::shared_ptr<const HostProgram> host = hostProgram();
   const std::vector<int64_t> communications =
       filtered(indices(host->steps), [&](int64_t i) { return host->steps[i].kind == HostStepKind::Communicate; });
-  check(step < std::ssize(communications), "[run] the plan has {} communication steps, got step {}",
-        communications.size(), step);
+  check(step < std::ssize(communications),
+        "[run] got communication step {}, expected 0 to {}, or a negative number to skip none", step,
+        std::ssize(communications) - 1);
   state_->skip = communications[step];
 }
 

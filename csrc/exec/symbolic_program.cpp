@@ -13,7 +13,7 @@
 namespace meshfuse {
 
 SymbolicProgram::SymbolicProgram(std::unique_ptr<Fusion> fusion) : written_(std::move(fusion)) {
-  check(written_ != nullptr, "[specialize] got no fusion");
+  check(written_ != nullptr, "[specialize] got no fusion; pass one");
   propagated_ = written_->clone();
   PassContext context(*propagated_);
   guards_ = context.get<AxisFacts>().prover().facts();

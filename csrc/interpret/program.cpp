@@ -193,7 +193,8 @@ void Program::checkAliases() const {
   for (const auto& [out, in] : fusion_.aliases()) {
     const Array& from = array(out);
     const Array& to = array(in);
-    check(from.sizes == to.sizes, "[interpret] output T{} has sizes {}, the input T{} that it overwrites has {}",
+    check(from.sizes == to.sizes,
+          "[interpret] output T{} has sizes {}, the input T{} that it overwrites has {}; expected equal ones",
           out->id(), describe(from.sizes), in->id(), describe(to.sizes));
   }
 }

@@ -142,7 +142,8 @@ Array Program::computeContraction(const Expr* expr) {
   Array bias;
   if (isLinear && expr->inputs().size() > 2) {
     const Array& given = operand(expr, 2);
-    check(!hasN || given.sizes[0] == b.sizes[0], "[linear] the bias T{} has {} elements, the weight T{} has {} rows",
+    check(!hasN || given.sizes[0] == b.sizes[0],
+          "[linear] the bias T{} has {} elements, the weight T{} has {} rows; give one element for each row",
           expr->input(2)->id(), given.sizes[0], expr->input(1)->id(), b.sizes[0]);
     std::vector<int64_t> strides;
     std::vector<Loop> biasLoops = loopsOf(*this, out, biasSteps, {}, sizes);

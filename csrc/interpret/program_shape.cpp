@@ -58,8 +58,9 @@ Array Program::computeShape(const Expr* expr) {
     }
     case ExprKind::Squeeze:
       for (int64_t k : indices(own)) {
-        check(!attributes.flags[k] || x.sizes[k] == 1, "[squeeze] dim {} of T{} has size {}, expected 1", k,
-              expr->input(0)->id(), x.sizes[k]);
+        check(!attributes.flags[k] || x.sizes[k] == 1,
+              "[squeeze] dim {} of T{} has size {}, expected 1; squeeze only dims of size 1", k, expr->input(0)->id(),
+              x.sizes[k]);
         if (!attributes.flags[k]) {
           strides.push_back(own[k]);
         }
@@ -137,8 +138,8 @@ Array Program::computeCat(const Expr* expr) {
     int64_t count = part.sizes[dim] * inner;
     Sizes expected = sizes;
     expected[dim] = part.sizes[dim];
-    check(part.sizes == expected, "[cat] sizes of T{} differ from the result's outside dim {}; expected equal ones",
-          expr->input(t)->id(), dim);
+    check(part.sizes == expected, "[cat] T{} has sizes {}, expected {}: those of the result outside dim {}",
+          expr->input(t)->id(), describe(part.sizes), describe(expected), dim);
     for (int64_t i = 0; i < part.numel(); i++) {
       int64_t to = (i / count) * sizes[dim] * inner + base * inner + i % count;
       result.set(to, part, i);

@@ -73,10 +73,12 @@ void Fusion::checkOwn(const Val* val, const char* what) const {
 void Fusion::addInput(Val* val, std::string name) {
   checkOwn(val, "addInput");
   checkName("addInput", name, inputNames_);
-  check(val->definition() == nullptr, "[addInput] {} is computed by {}; an input has no definition", val->toString(),
+  check(val->definition() == nullptr,
+        "[addInput] {} is computed by {}; an input is not computed: pass a tensor that no op makes", val->toString(),
         val->definition() == nullptr ? "" : val->definition()->opName());
-  check(!val->isInput_, "[addInput] {} is an input already", val->toString());
-  check(val->isTensor() || !val->isConst(), "[addInput] {} is a constant; it needs no input", val->toString());
+  check(!val->isInput_, "[addInput] {} is an input already; add it once", val->toString());
+  check(val->isTensor() || !val->isConst(),
+        "[addInput] {} is a constant, expected a tensor or a symbolic scalar; leave it out", val->toString());
   val->isInput_ = true;
   inputs_.push_back(val);
   inputNames_.push_back(std::move(name));
@@ -85,8 +87,7 @@ void Fusion::addInput(Val* val, std::string name) {
 void Fusion::addOutput(Val* val, std::string name) {
   checkOwn(val, "addOutput");
   checkName("addOutput", name, outputNames_);
-  check(val->isTensor(), "[addOutput] {} is a scalar; outputs are tensors, use full to make one of a scalar",
-        val->toString());
+  check(val->isTensor(), "[addOutput] {} is a scalar, expected a tensor; make one of it with full", val->toString());
   val->isOutput_ = true;
   outputs_.push_back(val);
   outputNames_.push_back(std::move(name));
@@ -95,7 +96,7 @@ void Fusion::addOutput(Val* val, std::string name) {
 void Fusion::removeOutput(Val* val) {
   checkOwn(val, "removeOutput");
   auto it = std::ranges::find(outputs_, val);
-  check(it != outputs_.end(), "[removeOutput] {} is no output", val->toString());
+  check(it != outputs_.end(), "[removeOutput] {} is no output; name one of Fusion::outputs()", val->toString());
   outputNames_.erase(outputNames_.begin() + (it - outputs_.begin()));
   outputs_.erase(it);
   val->isOutput_ = contains(outputs_, val);
@@ -107,23 +108,24 @@ void Fusion::removeOutput(Val* val) {
 void Fusion::aliasOutputToInput(Val* output, Val* input) {
   checkOwn(output, "aliasOutputToInput");
   checkOwn(input, "aliasOutputToInput");
-  check(output->isTensor() && input->isTensor(), "[aliasOutputToInput] {} and {}: both must be tensors",
+  check(output->isTensor() && input->isTensor(), "[aliasOutputToInput] got {} and {}, expected two tensors",
         output->toString(), input->toString());
   check(input->isInput_, "[aliasOutputToInput] {} is no input of the fusion; alias to one", input->toString());
   check(output->dtype() == input->dtype(), "[aliasOutputToInput] {} has type {}, {} has {}; cast the output",
         output->toString(), name(output->dtype()), input->toString(), name(input->dtype()));
   std::vector<IntExpr> from = output->asTensor()->shape();
   std::vector<IntExpr> to = input->asTensor()->shape();
-  check(from.size() == to.size(), "[aliasOutputToInput] {} has {} dims, {} has {}; shapes must be equal",
+  check(from.size() == to.size(), "[aliasOutputToInput] {} has {} dims, {} has {}; expected equal shapes",
         output->toString(), from.size(), input->toString(), to.size());
   for (int64_t k = 0; k < std::ssize(from); k++) {
     check(!provenUnequal(from[k], to[k]),
-          "[aliasOutputToInput] dim {} differs: {} has {}, {} has {}; shapes must be equal", k, output->toString(),
+          "[aliasOutputToInput] dim {} differs: {} has {}, {} has {}; expected equal shapes", k, output->toString(),
           from[k].toString(), input->toString(), to[k].toString());
   }
   for (const auto& [out, in] : aliases_) {
-    check(out != output && in != input, "[aliasOutputToInput] {} -> {} exists; a value is aliased once",
-          out->toString(), in->toString());
+    check(out != output && in != input,
+          "[aliasOutputToInput] {} -> {} exists, a value is aliased once; leave one of them out", out->toString(),
+          in->toString());
   }
   if (!output->isOutput_) {
     addOutput(output);

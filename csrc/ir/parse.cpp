@@ -287,7 +287,7 @@ class FusionParser {
         if (std::optional<int64_t> number = valueNumber(part)) {
           if (*number >= kMostIds) {
             failAt(names.data() - text_.data(),
-                   fmt::format("value number {} is too large; numbers are below {}", *number, kMostIds));
+                   fmt::format("value number {} is too large; expected a number below {}", *number, kMostIds));
           }
           last = std::max(last, *number);
         }
@@ -453,9 +453,9 @@ class FusionParser {
       std::optional<int64_t> number = valueNumber(name);
       standAt(name);
       check(number.has_value(), "expected a value such as T0 or S0, got '{}'", name);
-      check(*number < kMostIds, "value number {} is too large; numbers are below {}", *number, kMostIds);
+      check(*number < kMostIds, "value number {} is too large; expected a number below {}", *number, kMostIds);
       check(*number >= fusion_->numVals() || fusion_->val(*number) == nullptr,
-            "value number {} is defined twice; each value has one line", *number);
+            "value number {} is defined twice; give each value a number of its own", *number);
       valuePlaces_[*number] = start_;
     }
     expect('=');
@@ -475,7 +475,8 @@ class FusionParser {
     standAt(op);
     std::optional<PointOp> point = parsePointOp(op);
     std::optional<ExprKind> kind = point ? ExprKind::Point : parseExprKind(op);
-    check(kind && (point || *kind != ExprKind::Point), "there is no op '{}'", op);
+    check(kind && (point || *kind != ExprKind::Point),
+          "there is no op '{}', expected a name such as add, sum or matmul", op);
     ExprAttributes attributes;
     attributes.point = point.value_or(PointOp::Add);
     std::vector<Val*> operands = parseArguments(*kind, arguments, attributes);
@@ -511,7 +512,7 @@ class FusionParser {
     std::string_view typeName = word("a type");
     standAt(typeName);
     std::optional<DataType> dtype = parseDataType(typeName);
-    check(dtype.has_value(), "there is no type '{}'", typeName);
+    check(dtype.has_value(), "there is no type '{}', expected one such as Float or Int", typeName);
     int64_t number = *valueNumber(name);
     if (name[0] == 'S') {
       fusion_->nextValId_ = number;
@@ -544,7 +545,8 @@ class FusionParser {
     std::vector<Dim> root;
     std::string_view steps;
     if (implied) {
-      check(!operands.empty() && operands[0]->isTensor(), "{} needs a tensor as first operand", ruleOf(*kind).name);
+      check(!operands.empty() && operands[0]->isTensor(), "{} got no tensor as first operand, expected one",
+            ruleOf(*kind).name);
       root = dimsOf(operands[0]->asTensor());
     } else {
       standAt(*t.root);
@@ -570,8 +572,8 @@ class FusionParser {
   void checkLogical(const std::vector<IterDomain*>& dims, const std::vector<Dim>& logical) {
     const std::vector<IntExpr> derived = mapped(dims, &IterDomain::extent);
     const std::vector<IntExpr> given = mapped(logical, &Dim::extent);
-    check(derived == given, "the op and the root domain give the shape {}, the line says {}", toString(derived),
-          toString(given));
+    check(derived == given, "the op and the root domain give the shape {}, the line says {}; make them equal",
+          toString(derived), toString(given));
   }
 
   // One of contiguity[], alloc[], mesh, pinned, a loop transform, loop[]; false if none follows.
@@ -601,7 +603,7 @@ class FusionParser {
       standAt(number);
       check(number.starts_with("M"), "expected a mesh such as M0, got '{}'", number);
       int64_t k = parseInteger(number.substr(1));
-      check(k >= 0 && k < std::ssize(fusion_->meshes()), "mesh {} is not defined above", number);
+      check(k >= 0 && k < std::ssize(fusion_->meshes()), "mesh {} is not defined above; give it a line first", number);
       t->setDeviceMesh(fusion_->meshes()[k]);
     } else if (w == "pinned") {
       t->setUserSharded(true);
@@ -647,7 +649,7 @@ class FusionParser {
     std::vector<IterDomain*> stored = t->noReductions();
     std::vector<IterDomain*> ids;
     for (int64_t k : order) {
-      check(k >= 0 && k < std::ssize(stored), "alloc names dim {} of {}", k, stored.size());
+      check(k >= 0 && k < std::ssize(stored), "alloc names dim {}, expected 0 to {}", k, std::ssize(stored) - 1);
       ids.push_back(stored[k]);
     }
     t->setAllocationDomain(std::move(ids), t->contiguity());
@@ -655,8 +657,8 @@ class FusionParser {
 
   void checkLoop(const TensorView* t, std::string_view text) {
     const std::string loop = joined(t->getLoopDomain(), ", ", &IterDomain::toString);
-    check(withoutSpaces(loop) == withoutSpaces(text), "the transforms give loop[{}], the line says loop[{}]", loop,
-          text);
+    check(withoutSpaces(loop) == withoutSpaces(text),
+          "the transforms give loop[{}], the line says loop[{}]; make them equal, or leave out loop[]", loop, text);
   }
 
   std::string_view text_;

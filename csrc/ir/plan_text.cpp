@@ -265,7 +265,7 @@ HaloStep parseHaloStep(std::string_view text) {
         "[plan] '{}' is no step of a halo exchange: expected slice, transfer, broadcast or shared; leave out plan=",
         text);
   if (open < text.size()) {
-    check(text.back() == ')', "[plan] '{}' lacks its ')'", text);
+    check(text.back() == ')', "[plan] '{}' lacks its ')'; add it, or leave out plan=", text);
     const std::vector<std::string_view> axes = splitAtCommas(text.substr(open + 1, text.size() - open - 2));
     step.axes.assign(axes.begin(), axes.end());
   }

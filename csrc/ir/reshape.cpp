@@ -139,7 +139,7 @@ std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDo
     });
   }
   std::optional<std::vector<Step>> steps = Planner(from, extents).plan();
-  check(steps.has_value(), "[reshape] {} to {}: the numbers of elements differ or are not known to be equal",
+  check(steps.has_value(), "[reshape] {} to {}: expected numbers of elements that are known to be equal",
         toString(from), toString(extents));
   std::vector<IterDomain*> logical;
   size_t next = 0;

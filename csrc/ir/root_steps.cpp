@@ -12,15 +12,16 @@ namespace {
 
 size_t parsePosition(std::string_view text, size_t size) {
   const int64_t p = parseInteger(text);
-  check(p >= 0 && p < static_cast<int64_t>(size), "position {} is outside of a list of {}", p, size);
+  check(p >= 0 && p < static_cast<int64_t>(size), "got position {} in a list of {}, expected one below {}", p, size,
+        size);
   return static_cast<size_t>(p);
 }
 
 void reorderDims(const std::vector<std::string_view>& order, std::vector<IterDomain*>& dims) {
-  check(order.size() == dims.size(), "reorder names {} dims of {}", order.size(), dims.size());
+  check(order.size() == dims.size(), "reorder names {} dims, expected each of the {} once", order.size(), dims.size());
   std::vector<IterDomain*> reordered =
       mapped(order, [&](std::string_view part) { return dims[parsePosition(part, dims.size())]; });
-  check(std::ranges::is_permutation(reordered, dims), "reorder names a dim twice");
+  check(std::ranges::is_permutation(reordered, dims), "reorder names a dim twice, expected each once");
   dims = std::move(reordered);
 }
 
@@ -51,7 +52,8 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
     check(arguments.size() == wanted, "'{}' has {} arguments; expected {}", step, arguments.size(), wanted);
     if (name == "new") {
       const size_t at = parsePosition(arguments[0], dims.size() + 1);
-      check(at < logical.size(), "new({}) is outside of the logical domain", at);
+      check(at < logical.size(), "got new({}), but the logical domain has {} dims; give it the new dim", at,
+            logical.size());
       dims.insert(dims.begin() + at, fusion.idNew(logical[at]));
       continue;
     }
@@ -68,7 +70,8 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
       check(name == "merge",
             "there is no step '{}'; there are inner_split, outer_split, partition, merge, resize, drop, new, reorder",
             name);
-      check(at + 1 < dims.size(), "merge({}) needs a dim after it", at);
+      check(at + 1 < dims.size(), "merge({}) needs a dim after it, but dim {} is the last; merge an earlier one", at,
+            at);
       dims[at] = fusion.idMerge(dims[at], dims[at + 1]);
       dims.erase(dims.begin() + at + 1);
     }

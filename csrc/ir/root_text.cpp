@@ -1,5 +1,7 @@
 #include "ir/root_text.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <ranges>
@@ -100,7 +102,8 @@ std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const Exp
                                         const std::vector<IterDomain*>& root, const std::vector<Dim>& logical) {
   if (kind == ExprKind::Permute) {
     check(std::ranges::all_of(attributes.order, [&](int64_t k) { return k >= 0 && k < std::ssize(root); }),
-          "[permute] the order names axes outside of 0 to {}", std::ssize(root) - 1);
+          "[permute] got the order [{}], expected axes from 0 to {}", fmt::join(attributes.order, ", "),
+          std::ssize(root) - 1);
     return mapped(attributes.order, [&](int64_t k) { return root[k]; });
   }
   if (kind == ExprKind::Slice) {

@@ -164,8 +164,8 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int64_t, int64_t>>& 
   for (auto [from, to] : oldToNew) {
     from = wrapAxis(from, "reorder");
     to = wrapAxis(to, "reorder");
-    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a position is listed twice", from, to,
-          toString());
+    check(!moved[from] && order[to] < 0,
+          "[reorder] {} to {} in {}: an axis or a position is listed twice; list each once", from, to, toString());
     moved[from] = true;
     order[to] = from;
   }
@@ -234,8 +234,9 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
         for (int64_t k = 0; k < std::ssize(t.order); k++) {
           oldToNew.emplace_back(t.order[k], k);
         }
-        check(t.order.size() == loop_.size(), "[reorder] got an order of {} axes for {}, which has {} axes",
-              t.order.size(), toString(), loop_.size());
+        check(t.order.size() == loop_.size(),
+              "[reorder] got an order of {} axes for {}, expected each of its {} axes once", t.order.size(), toString(),
+              loop_.size());
         reorder(oldToNew);
         break;
       }

@@ -187,9 +187,10 @@ Normed normed(std::string_view op, TensorView* x, const NormKind& kind) {
 TensorView* grouped(std::string_view op, TensorView* x, int64_t groups) {
   (void)channelOf(op, x, {});
   std::vector<IntExpr> shape = x->shape();
-  check(groups >= 1, "[{}] got {} groups, expected at least 1", op, groups);
+  check(groups >= 1, "[{}] got {} groups, expected at least 1 and a divisor of the channels", op, groups);
   check(!shape[1].isConst() || shape[1].constValue() % groups == 0,
-        "[{}] {} groups do not divide the {} channels of {}", op, groups, shape[1].toString(), describe(x));
+        "[{}] {} groups do not divide the {} channels of {}; give a divisor", op, groups, shape[1].toString(),
+        describe(x));
   shape[1] = floorDiv(shape[1], groups);
   shape.insert(shape.begin() + 1, IntExpr(groups));
   return reshape(x, shape);

@@ -35,9 +35,9 @@ Val* scalarOf(std::string_view op, Fusion& fusion, const Operand& operand, DataT
 
 IntExpr extentOf(std::string_view op, Fusion& fusion, const Operand& operand) {
   check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int,
-        "[{}] a length is not an Int scalar", op);
+        "[{}] a length is a tensor, null or not Int, expected an Int scalar", op);
   IntExpr extent = operand.in(fusion)->intExpr();
-  check(!extent.isConst() || extent.constValue() >= 0, "[{}] length {}, expected 0 or more", op, extent.toString());
+  check(!extent.isConst() || extent.constValue() >= 0, "[{}] got length {}, expected 0 or more", op, extent.toString());
   return extent;
 }
 
@@ -69,7 +69,7 @@ TensorView* ones(const IntList& shape, DataType dtype) { return full(shape, 1, d
 TensorView* ones_like(TensorView* x) { return full_like(x, 1); }
 
 TensorView* iota(Fusion& fusion, Operand length, Operand start, Operand step, DataType dtype) {
-  check(dtype != DataType::Bool, "[iota] type Bool, expected a number type");
+  check(dtype != DataType::Bool, "[iota] got type Bool, expected a number type");
   IntExpr extent = extentOf("iota", fusion, length);
   DataType type = accumulateType(dtype);
   TensorView* out = fusion.tensor(type, {dimOf(extent)});
@@ -86,8 +86,9 @@ TensorView* arange(Operand start, Operand end, Operand step, DataType dtype) {
   check(!start.isMissing() && !end.isMissing() && !step.isMissing(), "[arange] an argument is null, expected scalars");
   Fusion& fusion = fusionOf({start, end, step});
   std::optional<double> stride = constantOf(fusion, step);
-  check(stride.has_value() && *stride != 0, "[arange] the step is not a constant or is 0; use iota with a length");
-  check(std::fabs(*stride) < 0x1p63, "[arange] got step {}, expected less than 2^63", *stride);
+  check(stride.has_value() && *stride != 0,
+        "[arange] the step is not a constant or is 0, expected another constant; use iota with a length");
+  check(std::fabs(*stride) < 0x1p63, "[arange] got step {}, expected less than 2^63; use iota with a length", *stride);
   bool integers = start.dtype() == DataType::Int && end.dtype() == DataType::Int && step.dtype() == DataType::Int;
   if (integers) {
     IntExpr first = start.in(fusion)->intExpr();
@@ -98,7 +99,8 @@ TensorView* arange(Operand start, Operand end, Operand step, DataType dtype) {
   }
   std::optional<double> first = constantOf(fusion, start);
   std::optional<double> last = constantOf(fusion, end);
-  check(first.has_value() && last.has_value(), "[arange] a floating range is not constant; use iota with a length");
+  check(first.has_value() && last.has_value(),
+        "[arange] a floating range has an end that is no constant, expected constants; use iota with a length");
   double count = std::ceil((*last - *first) / *stride);
   check(count < 0x1p53, "[arange] from {} to {} in steps of {} gives {} elements, expected less than 2^53", *first,
         *last, *stride, count);
@@ -132,11 +134,11 @@ struct RandomSource {
 
 TensorView* randomOp(const RandomSource& source, const IntList& shape, DataType dtype) {
   const auto& [op, kind, fusion, seed, offset] = source;
-  check(isFloatingPoint(dtype), "[{}] type {}, expected a floating type", op, name(dtype));
+  check(isFloatingPoint(dtype), "[{}] got type {}, expected a floating type", op, name(dtype));
   DataType type = dtype == DataType::Double ? dtype : DataType::Float;
   for (const Operand& operand : {seed, offset}) {
     check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int,
-          "[{}] seed or offset is not an Int scalar", op);
+          "[{}] seed or offset is a tensor, null or not Int, expected an Int scalar", op);
   }
   TensorView* out = fusion.tensor(type, dimsOfShape(op, shape));
   ExprAttributes attributes{.random = kind, .ordinal = fusion.nextOrdinal()};

@@ -21,8 +21,8 @@ void checkIndexing(std::string_view op, TensorView* x, TensorView* index) {
 
 void checkSameRank(std::string_view op, const TensorView* x, const TensorView* index) {
   check(rankOf(x) == rankOf(index) && rankOf(x) > 0,
-        "[{}] {} and index {} have different numbers of dims, or none; unsqueeze the index", op, describe(x),
-        describe(index));
+        "[{}] {} and index {} have different numbers of dims, or none, expected equal ones; unsqueeze the index", op,
+        describe(x), describe(index));
 }
 
 TensorView* define(ExprKind kind, TensorView* x, TensorView* index, const std::vector<Dim>& dims, int64_t dim) {
@@ -88,10 +88,11 @@ TensorView* index_select(TensorView* x, int64_t dim, TensorView* index) {
 
 TensorView* select(TensorView* x, int64_t dim, Operand index) {
   checkTensor("select", x, "the tensor");
-  check(rankOf(x) > 0, "[select] {} has no dims to choose from", describe(x));
+  check(rankOf(x) > 0, "[select] {} has no dims to choose from; reshape it", describe(x));
   const int64_t axis = wrapAxis("select", dim, rankOf(x));
   const IntExpr extent = x->shape()[axis];
-  check(!index.isMissing() && isIntegral(index.dtype()), "[select] the index is null or no integer; cast it");
+  check(!index.isMissing() && isIntegral(index.dtype()),
+        "[select] the index is null or no integer, expected an Int scalar; cast it with castOp");
   Fusion& fusion = commonFusion("select", {x, index.val() != nullptr ? index.val() : x});
   if (!index.isTensor()) {
     const IntExpr at = index.in(fusion)->intExpr();
@@ -169,7 +170,8 @@ TensorView* indexPutAccumulate(TensorView* x, TensorView* index, TensorView* val
   const std::vector<IntExpr> table = x->shape();
   expected.insert(expected.end(), table.begin() + 1, table.end());
   check(mayBeEqual(value->shape(), expected),
-        "[indexPutAccumulate] the values are {}, expected {}: the extents of index {}, then those of a row of {}",
+        "[indexPutAccumulate] the values are {}, expected {}: the extents of index {}, then those of a row of {}; "
+        "reshape or expand them",
         describe(value), describe(expected), describe(index), describe(x));
   return definePut(ExprKind::IndexPutAccumulate, x, index, value, 0);
 }

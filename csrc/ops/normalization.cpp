@@ -12,8 +12,9 @@ namespace meshfuse {
 namespace {
 
 Axes trailingAxes(std::string_view op, const TensorView* x, int64_t count) {
-  check(count >= 1 && count <= rankOf(x), "[{}] normalizes {} trailing dims of {}; expected 1 to {}", op, count,
-        describe(x), rankOf(x));
+  check(count >= 1 && count <= rankOf(x),
+        "[{}] normalizes {} trailing dims of {}, expected 1 to {}; give a shorter shape", op, count, describe(x),
+        rankOf(x));
   return axesIn(rankOf(x) - count, rankOf(x));
 }
 

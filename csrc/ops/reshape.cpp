@@ -34,8 +34,8 @@ TensorView* reshape(TensorView* x, const IntList& list) {
           describe(sizes));
     std::optional<IntExpr> exact = divideExactly(total, known);
     check(exact || !total.isConst() || !known.isConst(),
-          "[reshape] {} has {} elements, which the sizes {} do not divide", describe(x), total.toString(),
-          describe(sizes));
+          "[reshape] {} has {} elements, which the sizes {} do not divide; give sizes whose product divides it",
+          describe(x), total.toString(), describe(sizes));
     to[*open] = exact ? *exact : floorDiv(total, known);
   }
   check(open || !provenDifferent(total, product(to)),
@@ -63,8 +63,9 @@ TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const s
   check(original.size() == shape.size(), "[reshape] got {} original sizes for {}; expected one for each dim",
         original.size(), describe(x));
   for (int64_t k : indices(shape)) {
-    check(!provenDifferent(shape[k], original[k]), "[reshape] dim {} of {} has extent {}, the original sizes say {}", k,
-          describe(x), shape[k].toString(), original[k]);
+    check(!provenDifferent(shape[k], original[k]),
+          "[reshape] dim {} of {} has extent {}, the original sizes say {}; give the sizes that it has", k, describe(x),
+          shape[k].toString(), original[k]);
   }
   const std::vector<IntExpr> from(original.begin(), original.end());
   const IntExpr total = product(from);

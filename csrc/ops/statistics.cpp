@@ -63,7 +63,8 @@ TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView*
   Axes axes = reducedAxes(op, x, dim ? Axes{*dim} : Axes{});
   std::vector<IntExpr> shape = x->shape();
   for (int64_t axis : axes) {
-    check(!shape[axis].isConst(0), "[{}] dim {} of {} has no elements to choose from", op, axis, describe(x));
+    check(!shape[axis].isConst(0), "[{}] dim {} of {} has no elements to choose from, expected at least 1", op, axis,
+          describe(x));
   }
   if (axes.empty()) {
     return zeros_like(castOp(DataType::Int, x));
@@ -114,8 +115,9 @@ WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, Ten
   checkTensor("Welford", init_avg, "init_avg");
   checkTensor("Welford", init_var, "init_var");
   for (const TensorView* init : {init_avg, init_var}) {
-    check(rankOf(init) == rankOf(m.mean), "[Welford] {} has another number of dims than the result {}", describe(init),
-          describe(m.mean));
+    check(rankOf(init) == rankOf(m.mean),
+          "[Welford] {} has another number of dims than the result {}; give one that is reduced over the same dims",
+          describe(init), describe(m.mean));
   }
   // Two sets of n and k elements, the means d apart: the squares of both and d^2 n k / (n + k).
   result.n = add(result.n, init_N);

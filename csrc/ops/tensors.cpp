@@ -1,5 +1,7 @@
 #include "ops/tensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -80,7 +82,7 @@ TensorViewBuilder& TensorViewBuilder::shape(const std::vector<Val*>& extents) {
   extents_.emplace();
   for (const Val* extent : extents) {
     check(extent != nullptr && !extent->isTensor() && extent->dtype() == DataType::Int,
-          "[TensorViewBuilder] an extent is not an Int scalar");
+          "[TensorViewBuilder] an extent is a tensor, null or not Int, expected an Int scalar");
     extents_->push_back(extent->intExpr());
   }
   return *this;
@@ -102,7 +104,7 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   std::vector<IntExpr> extents = extents_.value_or(std::vector<IntExpr>(ndims_.value_or(0), IntExpr(-1)));
   size_t rank = extents.size();
   check(!ndims_ || static_cast<size_t>(*ndims_) == rank,
-        "[TensorViewBuilder] ndims is {}, but the shape has {} extents", ndims_.value_or(0), rank);
+        "[TensorViewBuilder] ndims is {}, but the shape has {} extents; leave out ndims", ndims_.value_or(0), rank);
   auto checkLength = [&](std::string_view what, size_t length) {
     check(length == 0 || length == rank, "[TensorViewBuilder] {} has {} entries, expected one for each dim, here {}",
           what, length, rank);
@@ -126,7 +128,8 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   std::vector<int64_t> sorted = strideOrder_;
   std::ranges::sort(sorted);
   check(std::ranges::equal(sorted, indices(sorted)),
-        "[TensorViewBuilder] strideOrder does not name each of 0 to {} once", rank - 1);
+        "[TensorViewBuilder] strideOrder is [{}], expected each of 0 to {} once", fmt::join(strideOrder_, ", "),
+        rank - 1);
   std::vector<IterDomain*> logical = tv->noReductions();
   std::vector<IterDomain*> inMemory(rank);
   std::vector<bool> flagsInMemory(rank);

@@ -38,8 +38,8 @@ void solve(const TensorView* tv, int64_t dim, const IntExpr& extent, int64_t siz
   const int64_t slope = form->slope.constValue();
   const int64_t rest = size - form->rest.constValue();
   check(slope != 0 && rest % slope == 0 && rest / slope >= 0,
-        "[concretize] dim {} of {} has extent {}, got {} elements; no value of {} gives this size", dim, tv->toString(),
-        extent.toString(), size, open[0]);
+        "[concretize] dim {} of {} has extent {}, got {} elements; expected a size that a value of {} gives", dim,
+        tv->toString(), extent.toString(), size, open[0]);
   values[open[0]] = rest / slope;
 }
 

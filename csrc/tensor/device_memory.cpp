@@ -60,7 +60,8 @@ void registerDevice(std::shared_ptr<DeviceMemory> memory) {
   const DeviceId id = memory->id();
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
-  check(id.kind != DeviceId::Kind::Cpu, "[device] the CPU is always there; register a device of another kind");
+  check(id.kind != DeviceId::Kind::Cpu,
+        "[device] got the CPU, which is always there; register a device of another kind");
   check(r.find(id) == nullptr, "[device] there is a device {} already; give another index", id.toString());
   r.devices.push_back(std::move(memory));
 }

@@ -114,7 +114,7 @@ ManagedTensor* toDlpack(const Tensor& tensor, std::optional<GpuStream> stream) {
 }
 
 Tensor fromDlpack(ManagedTensor* handle, std::optional<GpuStream> stream) {
-  check(handle != nullptr, "[dlpack] the handle is null");
+  check(handle != nullptr, "[dlpack] the handle is null, expected a tensor");
   const auto owner = std::make_shared<Imported>(handle, stream);
   const dlpack::DlTensor& t = handle->tensor;
   check(

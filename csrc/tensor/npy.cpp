@@ -96,7 +96,7 @@ Header parseHeader(std::string_view bytes, int64_t fileBytes, std::string_view f
   const std::string_view header = bytes.substr(start, length);
   std::string_view type = valueOf(header, "descr", file);
   check(type.starts_with('\'') && type.find('\'', 1) != std::string_view::npos,
-        "[npy] {}: a structured type; save plain arrays", file);
+        "[npy] {}: got a structured type, expected numbers; save plain arrays", file);
   type = type.substr(1, type.find('\'', 1) - 1);
   const std::optional<DataType> dtype = typeOf(type);
   check(dtype.has_value(), "[npy] {}: type '{}' is none of {}; convert it", file, type.substr(0, 40),

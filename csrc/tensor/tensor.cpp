@@ -224,7 +224,7 @@ Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t>
   check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride for each dim",
         sizes.size(), strides.size());
   checkOffsets(sizes, strides, dtype);
-  check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
+  check(data != nullptr || count == 0, "[tensor] wrap: the data is null, expected the address of {} elements", count);
   DeviceMemory* const memory = device == DeviceId::cpu() ? nullptr : &registeredDevice(device);
   checkStrides(memory, strides);
   if (memory != nullptr && count > 0) {
@@ -235,7 +235,7 @@ Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t>
 
 Tensor Tensor::of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype) {
   Tensor t = empty(std::move(sizes), dtype, DeviceId::cpu());
-  check(std::ssize(values) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}", values.size(),
+  check(std::ssize(values) == t.numel(), "[tensor] of: got {} values for sizes {}, expected {}", values.size(),
         listText(t.sizes_), t.numel());
   for (int64_t i : indices(values)) {
     storeElement(elementAt(t, i), dtype, values[i]);
@@ -275,12 +275,14 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
     *unknown = 1;
     const int64_t known = countElements(sizes, dtype_);
     *unknown = -1;
-    check(known != 0 && numel() % known == 0, "[view] no size for the -1 in {} makes {} elements", listText(sizes),
-          numel());
+    check(known != 0 && numel() % known == 0,
+          "[view] got sizes {} for {} elements, expected other sizes than the -1 whose product divides them",
+          listText(sizes), numel());
     *unknown = numel() / known;
   }
   const int64_t count = countElements(sizes, dtype_);
-  check(count == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes), count, numel());
+  check(count == numel(), "[view] sizes {} hold {} elements, the tensor {}; expected equal numbers", listText(sizes),
+        count, numel());
   std::vector<int64_t> strides = contiguousStrides(sizes);
   return strided(std::move(sizes), std::move(strides));
 }
@@ -320,7 +322,7 @@ Tensor Tensor::permute(const std::vector<int64_t>& order) const {
   std::vector<bool> seen(order.size(), false);
   for (int64_t k : indices(order)) {
     const int64_t old = wrapAxis(order[k], dim(), "permute");
-    check(!seen[old], "[permute] axis {} is listed twice in the order", old);
+    check(!seen[old], "[permute] axis {} is listed twice in the order; list each once", old);
     seen[old] = true;
     sizes[k] = sizes_[old];
     strides[k] = strides_[old];
@@ -420,8 +422,8 @@ Tensor Tensor::to(DataType dtype) const {
 }
 
 void Tensor::copyFrom(const Tensor& source) {
-  check(sizes_ == source.sizes_, "[copyFrom] sizes differ: the destination has {}, the source {}", listText(sizes_),
-        listText(source.sizes_));
+  check(sizes_ == source.sizes_, "[copyFrom] sizes differ: the destination has {}, the source {}; expected equal ones",
+        listText(sizes_), listText(source.sizes_));
   if (memory_ == nullptr && source.memory_ == nullptr) {
     return copyElements(elements(), source.elements());
   }
@@ -467,11 +469,12 @@ namespace {
 
 // One element, as a tensor without dims.
 Tensor elementOf(const Tensor& t, std::span<const int64_t> position) {
-  check(std::ssize(position) == t.dim(), "[tensor] got {} indices for a tensor of {} dims", position.size(), t.dim());
+  check(std::ssize(position) == t.dim(), "[tensor] got {} indices for a tensor of {} dims; give one for each dim",
+        position.size(), t.dim());
   int64_t offset = 0;
   for (int64_t k : indices(position)) {
-    check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] index {} is out of range for sizes {}",
-          listText(position), listText(t.sizes()));
+    check(position[k] >= 0 && position[k] < t.sizes()[k],
+          "[tensor] got index {}, expected one from 0 to below the sizes {}", listText(position), listText(t.sizes()));
     offset += position[k] * t.strides()[k];
   }
   return t.asStrided({}, {}, offset);

@@ -35,7 +35,7 @@ void writeFiles(const std::vector<Entry>& entries, const std::string& directory)
   const Terminal terminal(STDOUT_FILENO);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  check(!error, "[compile] cannot make the directory {}: {}", directory, error.message());
+  check(!error, "[compile] cannot make the directory {}: {}; give -o another one", directory, error.message());
   for (const auto& [text, bytes] : entries) {
     if (bytes) {
       const std::string path = directory + "/" + text;

@@ -59,8 +59,10 @@ int64_t explainProgram(const ExplainOptions& options) {
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, options.ranks, &open);
   const int64_t ranks = virtualRankCount(*fusion, options.ranks);
   check(!options.json || options.html.empty(), "[explain] got --json and --html, expected one of them");
-  check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
-  check(!options.run || options.device == "cpu", "[explain] --run runs on the CPU, --device is {}", options.device);
+  check(!options.run || options.json || !options.html.empty(),
+        "[explain] --run needs --html or --json");
+  check(!options.run || options.device == "cpu",
+        "[explain] --run runs on the CPU, --device is {}; leave out one of them", options.device);
   std::optional<SymbolicCosts> costs;  // of rank 0
   std::vector<Explanation> ofRank(ranks);
   runLoopback(ranks, [&](Communicator& comm) {

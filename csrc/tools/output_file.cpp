@@ -1,5 +1,7 @@
 #include "tools/output_file.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "base/error.h"
@@ -10,7 +12,8 @@ void writeOutputFile(const std::string& path, std::string_view bytes) {
   std::ofstream file(path, std::ios::binary);
   file << bytes;
   file.close();
-  check(file.good(), "[command line] cannot write {}", path);
+  const int error = errno;
+  check(file.good(), "[command line] cannot write {}: {}; name a file that can be written", path, std::strerror(error));
 }
 
 }  // namespace meshfuse

@@ -33,7 +33,7 @@ Assignments assignments(const std::vector<std::string>& texts, std::string_view 
     check(equals != std::string::npos && equals > 0 && equals + 1 < text.size(),
           "[command line] {} got \"{}\", expected {}", flag, text, example);
     bool isNew = result.try_emplace(text.substr(0, equals), text.substr(equals + 1)).second;
-    check(isNew, "[command line] {} gives {} twice", flag, text.substr(0, equals));
+    check(isNew, "[command line] {} gives {} twice; give it once", flag, text.substr(0, equals));
   }
   return result;
 }
@@ -71,8 +71,8 @@ Assignments givenInputs(const Fusion& fusion, const ProgramOptions& options) {
     const int64_t i = positionOf(fusion.inputs(), fusion.inputNames(), name);
     check(i < std::ssize(fusion.inputs()), "[command line] --input {}={}: the program has no input {}; it has: {}",
           name, value, name, joined(indices(fusion.inputs()), ", ", known));
-    check(given.emplace(fusion.inputs()[i]->toString(), value).second, "[command line] --input gives {} twice",
-          inputText(fusion, i));
+    check(given.emplace(fusion.inputs()[i]->toString(), value).second,
+          "[command line] --input gives {} twice; give it once", inputText(fusion, i));
   }
   return given;
 }
@@ -125,10 +125,10 @@ std::map<int64_t, Tensor> givenFiles(const Fusion& fusion, const Assignments& gi
       continue;
     }
     Tensor t = readNpy(*value);
-    check(t.dtype() == in->dtype(), "[command line] {} has type {}, the file {} holds {}", in->toString(),
-          name(in->dtype()), *value, name(t.dtype()));
+    check(t.dtype() == in->dtype(), "[command line] {} has type {}, the file {} holds {}; save it with that type",
+          in->toString(), name(in->dtype()), *value, name(t.dtype()));
     check(t.sizes().size() == in->asTensor()->shape().size(),
-          "[command line] {} has {} dims, the array in {} has sizes [{}]", in->toString(),
+          "[command line] {} has {} dims, the array in {} has sizes [{}]; save it with as many dims", in->toString(),
           in->asTensor()->shape().size(), *value, fmt::join(t.sizes(), ", "));
     files[in->id()] = std::move(t);
   }
@@ -312,7 +312,8 @@ std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector
           joined(
               indices(outputs), ", ", [&](int64_t k) { return outputText(fusion, k); }));
     Tensor t = readNpy(file);
-    check(t.dtype() == outputs[i]->dtype(), "[command line] output {} has type {}, the file {} holds {}", text,
+    check(t.dtype() == outputs[i]->dtype(),
+          "[command line] output {} has type {}, the file {} holds {}; save it with that type", text,
           name(outputs[i]->dtype()), file, name(t.dtype()));
     expected[i] = std::move(t);
   }

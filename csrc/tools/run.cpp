@@ -115,7 +115,8 @@ std::vector<Argument> onDevice(DeviceId device, std::vector<Argument> inputs) {
     }
   }
   check(hasTensors || device == DeviceId::cpu(),
-        "[command line] --device is {}, but the program has no tensor as input: it would run on the CPU",
+        "[command line] --device is {}, but the program has no tensor as input: it would run on the CPU; leave "
+        "--device out",
         device.toString());
   return inputs;
 }
@@ -264,7 +265,8 @@ int64_t finish(const Job& job, const Report& report, int64_t ranks) {
   if (!job.options.saveTo.empty()) {
     std::error_code error;
     std::filesystem::create_directories(job.options.saveTo, error);
-    check(!error, "[run] cannot make the directory {}: {}", job.options.saveTo, error.message());
+    check(!error, "[run] cannot make the directory {}: {}; give --save another one", job.options.saveTo,
+          error.message());
     for (const Output& out : report.outputs) {
       const std::string path = fmt::format("{}/{}.npy", job.options.saveTo, out.name);
       writeNpy(path, out.global);

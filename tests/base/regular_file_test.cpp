@@ -56,14 +56,16 @@ TEST_F(RegularFileTest, NothingElseIs) {
   EXPECT_EQ(refusal("/dev/zero"), "[x] /dev/zero is a device, expected a regular file; give a file");
   EXPECT_EQ(refusal(root_ + "/none"),
             "[x] cannot open " + root_ + "/none: No such file or directory; check that it exists and is readable");
-  EXPECT_EQ(refusal(file("five", "abcde"), 4), "[x] " + root_ + "/five has 5 bytes, expected at most 4");
+  EXPECT_EQ(refusal(file("five", "abcde"), 4),
+            "[x] " + root_ + "/five has 5 bytes, expected at most 4; give a smaller file");
 }
 
 // Takes no memory: a file without blocks, as long as no disk.
 TEST_F(RegularFileTest, ALongerFileIsRefusedByItsSize) {
   const std::string sparse = file("sparse", "");
   std::filesystem::resize_file(sparse, uintmax_t{1} << 42);
-  EXPECT_EQ(refusal(sparse, 1 << 26), "[x] " + sparse + " has 4398046511104 bytes, expected at most 67108864");
+  EXPECT_EQ(refusal(sparse, 1 << 26),
+            "[x] " + sparse + " has 4398046511104 bytes, expected at most 67108864; give a smaller file");
 }
 
 }  // namespace

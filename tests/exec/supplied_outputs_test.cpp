@@ -344,11 +344,15 @@ TEST_F(SuppliedOutputs, OfTheWrongKind) {
   auto errorWith = [&](std::vector<Tensor> outputs) {
     return errorOf([&] { cache->run(std::vector<Argument>{x}, outputs); });
   };
-  EXPECT_EQ(errorWith({total}), "UserError: [run] the fusion has 2 outputs, got 1 tensors for them");
+  EXPECT_EQ(errorWith({total}),
+            "UserError: [run] the fusion has 2 outputs, got 1 tensors for them; give one for each output, in order");
   const std::string expected = "UserError: [run] output 0 (T2) has type Float and sizes [4, 6], got ";
-  EXPECT_EQ(errorWith({Tensor(), total}), expected + "an undefined tensor for it");
-  EXPECT_EQ(errorWith({Tensor::empty({6, 4}, DataType::Float), total}), expected + "Float[6, 4] for it");
-  EXPECT_EQ(errorWith({Tensor::empty({4, 6}, DataType::Double), total}), expected + "Double[4, 6] for it");
+  EXPECT_EQ(errorWith({Tensor(), total}),
+            expected + "an undefined tensor for it; pass a tensor of this type and these sizes");
+  EXPECT_EQ(errorWith({Tensor::empty({6, 4}, DataType::Float), total}),
+            expected + "Float[6, 4] for it; pass a tensor of this type and these sizes");
+  EXPECT_EQ(errorWith({Tensor::empty({4, 6}, DataType::Double), total}),
+            expected + "Double[4, 6] for it; pass a tensor of this type and these sizes");
 }
 
 TEST(SuppliedOutputsOfUpdates, AResultInTheMemoryOfAnUpdatedInput) {

@@ -144,8 +144,9 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
 }  // namespace
 
 Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank) {
-  check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} is out of range for a tensor with {} dims",
-        axis, tensor.dim());
+  check(axis >= -tensor.dim() && axis < tensor.dim(),
+        "[shardTensor] got axis {} of a tensor with {} dims, expected {} to {}", axis, tensor.dim(), -tensor.dim(),
+        tensor.dim() - 1);
   const int64_t dim = axis < 0 ? axis + tensor.dim() : axis;
   const int64_t meshAxis = mesh.numAxes() - 1;
   const int64_t n = mesh.axisSize(meshAxis).constValue();
@@ -169,7 +170,7 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
 }
 
 Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
-  check(!parts.empty(), "[unshardTensor] got no parts, expected one for each device");
+  check(!parts.empty(), "[unshardTensor] got no parts; give one for each device of the mesh");
   if (!tv->hasDeviceMesh()) {
     return parts[0];
   }

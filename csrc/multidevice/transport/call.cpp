@@ -132,7 +132,7 @@ std::string pairDifference(int64_t sender, int64_t sent, int64_t receiver, int64
 int64_t positionInTeam(const Team& team, int64_t rank, int64_t size, Collective kind) {
   const std::vector<int64_t>& ranks = team.ranks;
   for (const int64_t i : indices(ranks)) {
-    check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, the world has ranks 0 to {}", name(kind),
+    check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, expected ranks 0 to {} of the world", name(kind),
           ranks[i], size - 1);
     check(std::find(ranks.begin(), ranks.begin() + i, ranks[i]) == ranks.begin() + i,
           "[{}] team contains rank {} twice; list each rank once", name(kind), ranks[i]);
@@ -150,9 +150,11 @@ void checkHasFailed(bool failed) {
 
 void checkTransfers(std::span<const Communicator::Transfer> transfers, int64_t size) {
   for (const Communicator::Transfer& t : transfers) {
-    check(t.peer >= 0 && t.peer < size, "[transfer] peer is rank {}, the world has ranks 0 to {}", t.peer, size - 1);
+    check(t.peer >= 0 && t.peer < size, "[transfer] peer is rank {}, expected a rank from 0 to {} of the world", t.peer,
+          size - 1);
     check(t.bytes >= 0, "[transfer] {} bytes to or from rank {}, expected 0 or more", t.bytes, t.peer);
-    check(t.data != nullptr || t.bytes == 0, "[transfer] no buffer for {} bytes to or from rank {}", t.bytes, t.peer);
+    check(t.data != nullptr || t.bytes == 0,
+          "[transfer] the buffer is null, expected one for {} bytes to or from rank {}", t.bytes, t.peer);
   }
 }
 
@@ -169,8 +171,9 @@ void moveWithinRank(std::span<const Communicator::Transfer> transfers, int64_t r
         "[transfer] rank {} posts {} sends to itself and {} receives; post both in one group", rank, sends.size(),
         receives.size());
   for (const int64_t i : indices(sends)) {
-    check(sends[i]->bytes == receives[i]->bytes, "[transfer] rank {} sends itself {} bytes and receives {}", rank,
-          sends[i]->bytes, receives[i]->bytes);
+    check(sends[i]->bytes == receives[i]->bytes,
+          "[transfer] rank {} sends itself {} bytes and receives {}; post both with one size", rank, sends[i]->bytes,
+          receives[i]->bytes);
     moveBytes(receives[i]->data, sends[i]->data, sends[i]->bytes);
   }
 }

@@ -140,12 +140,14 @@ FlightRecord readFlightRecord(const std::string& file) {
     } else if (key == "rank") {
       words >> record.rank >> record.size;
       check(!words.fail() && record.size <= kMostDevices && record.rank >= 0 && record.rank < record.size,
-            "[blame] {}: '{}' names no rank of a world of at most {}", file, line.substr(0, kShown), kMostDevices);
+            "[blame] {}: '{}' names no rank of a world of at most {}; give the file as a rank wrote it", file,
+            line.substr(0, kShown), kMostDevices);
     } else if (key == "writer") {
       words >> writer;
     } else if (key == "opened") {
       words >> lastTime;
-      check(!words.fail() && lastTime >= 0, "[blame] {}: '{}' is no time", file, line.substr(0, kShown));
+      check(!words.fail() && lastTime >= 0, "[blame] {}: '{}' is no time; give the file as a rank wrote it", file,
+            line.substr(0, kShown));
     } else if (key == "failure") {
       record.failure = rest;
     } else if (key != "calls") {
@@ -161,8 +163,8 @@ FlightRecord readFlightRecord(const std::string& file) {
       const bool isNamed = isIn(kind, static_cast<int64_t>(Collective::Close) + 1) &&
                            isIn(type, std::ssize(kDataTypes)) && isIn(op, std::ssize(kReduceOpNames)) &&
                            isIn(way, static_cast<int64_t>(Algorithm::Scatter) + 1);
-      check(!event.fail() && isNamed && e.begin >= 0 && e.end >= 0, "[blame] {}: '{}' is no call", file,
-            line.substr(0, kShown));
+      check(!event.fail() && isNamed && e.begin >= 0 && e.end >= 0,
+            "[blame] {}: '{}' is no call; give the file as a rank wrote it", file, line.substr(0, kShown));
       c.kind = static_cast<Collective>(kind);
       c.type = static_cast<DataType>(type);
       c.op = static_cast<ReduceOp>(op);

@@ -22,7 +22,9 @@ constexpr size_t kLongestSecret = 4096;
 std::string readSecret(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const int error = errno;
-  check(file.open(), "[host] MESHFUSE_SECRET_FILE names {}, which cannot be read: {}", path, std::strerror(error));
+  check(file.open(),
+        "[host] MESHFUSE_SECRET_FILE names {}, which cannot be read: {}; name a file that this user may read", path,
+        std::strerror(error));
   struct stat about {};
   const bool isPrivate = fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == geteuid() &&
                          (about.st_mode & (S_IRWXG | S_IRWXO)) == 0;
