@@ -320,8 +320,8 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
       result.steps.push_back({.kind = "copy", .name = s.name, .bytesRead = bytes, .bytesWritten = bytes});
     }
     if (s.kind == HostStepKind::Communicate) {
-      const size_t space = s.name.find(' ');
-      result.communications.push_back({s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks,
+      const std::string tensor = s.name.substr(s.name.find(' ') + 1);
+      result.communications.push_back({s.comm.kind, s.comm.form(), tensor, s.comm.team.ranks,
                                        compiled.host->sizes().steps[i].comm.bytesReceived, s.comm.program});
     }
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "multidevice/mesh/collective.h"
 #include "tensor/dtype.h"
 
 namespace meshfuse {
@@ -73,11 +74,14 @@ struct ExplainedEdge {
 };
 
 struct ExplainedCommunication {
-  std::string kind;  // all-reduce
+  Collective kind = Collective::Local;
+  BlockForm form = BlockForm::Equal;
   std::string tensor;
   std::vector<int64_t> team;
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
   uint64_t program = 0;       // CommCall::program: the same on all ranks that take part
+
+  std::string name() const { return callName(kind, form); }  // all-reduce
 };
 
 // A step of one rank, in execution order. Views are listed too, although nothing runs for them.

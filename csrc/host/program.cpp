@@ -85,8 +85,8 @@ const ProgramSizes& HostProgram::sizes() const {
   return *constant;
 }
 
-std::string CommCall::name() const {
-  return isPermutation ? "permute" : fmt::format("{}{}", meshfuse::name(kind), counts.empty() ? "" : "-v");
+BlockForm CommCall::form() const {
+  return isPermutation ? BlockForm::Permutation : counts.empty() ? BlockForm::Equal : BlockForm::Counted;
 }
 
 std::string HostProgram::toString() const {

@@ -87,7 +87,8 @@ struct CommCall {
   // By this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time.
   IntExpr bytesReceived = 0;
 
-  std::string name() const;  // all-gather, all-gather-v where blocks differ in size
+  BlockForm form() const;
+  std::string name() const { return callName(kind, form()); }
 };
 
 // CommCall::program of communication number `number` of the plan with this identity.

@@ -26,9 +26,9 @@ RandomKind parseRandomKind(std::string_view text) {
 
 Collective parseKind(std::string_view text) {
   const std::optional<Collective> kind = parseCollective(text);
-  check(kind && *kind != Collective::Local && *kind <= Collective::Broadcast,
-        "unknown collective '{}'; there are transfer, all_to_all, all_gather, reduce_scatter, all_reduce, broadcast",
-        text);
+  const auto isInPrograms = [](const CollectiveTraits& t) { return t.inPlans || t.inHaloExchanges; };
+  check(kind && isInPrograms(traits(*kind)), "'{}' is no collective of a program; expected {}", text,
+        identifiersOf(isInPrograms));
   return *kind;
 }
 

@@ -88,6 +88,9 @@ struct CommAttributes {
   int64_t number = 0;
   // True for a collective of a whole team whose blocks differ in size.
   bool isUneven() const { return kind != Collective::Transfer && !(sends.empty() && receives.empty()); }
+  BlockForm form() const {
+    return !sources.empty() ? BlockForm::Permutation : isUneven() ? BlockForm::Counted : BlockForm::Equal;
+  }
   friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
 };
 

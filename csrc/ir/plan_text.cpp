@@ -60,7 +60,7 @@ class Reader {
     }
     step.after = state(isTransfer ? step.to->atoms : step.on.atoms);
     step.axes = atoms(team, step.on.atoms);
-    if (verb == "permute") {
+    if (verb == kPermute) {
       expect("sources");
       step.sources = mapped(splitAtCommas(bracketed('[', ']')), parseInteger);
     }
@@ -115,9 +115,9 @@ class Reader {
     if (verb == "slice" || verb == "to_partial") {
       return Collective::Local;
     }
-    const std::optional<Collective> kind = verb == "permute" ? Collective::Transfer : parseCollective(verb);
-    require(kind && *kind > Collective::Local && *kind <= Collective::AllReduce,
-            "slice, permute, transfer, all_to_all, all_gather, reduce_scatter or all_reduce");
+    const std::optional<Collective> kind = verb == kPermute ? Collective::Transfer : parseCollective(verb);
+    require(kind && traits(*kind).inPlans,
+            fmt::format("slice, to_partial, {}, {}", kPermute, identifiersOf(&CollectiveTraits::inPlans)));
     return *kind;
   }
 
@@ -258,12 +258,13 @@ HaloStep parseHaloStep(std::string_view text) {
   const std::string_view verb = trimmed(text.substr(0, open));
   HaloStep step;
   step.isShared = verb == "shared";
-  step.kind = verb == "slice" ? Collective::Local
-              : step.isShared ? Collective::Transfer
-                              : parseCollective(verb).value_or(Collective::Close);
-  check(step.kind <= Collective::Broadcast,
-        "[plan] '{}' is no step of a halo exchange: expected slice, transfer, broadcast or shared; leave out plan=",
-        text);
+  if (verb != "slice") {
+    const std::optional<Collective> kind = step.isShared ? Collective::Transfer : parseCollective(verb);
+    check(kind && traits(*kind).inHaloExchanges,
+          "[plan] '{}' is no step of a halo exchange: expected slice, shared, {}; leave out plan=", text,
+          identifiersOf(&CollectiveTraits::inHaloExchanges));
+    step.kind = *kind;
+  }
   if (open < text.size()) {
     check(text.back() == ')', "[plan] '{}' lacks its ')'; add it, or leave out plan=", text);
     const std::vector<std::string_view> axes = splitAtCommas(text.substr(open + 1, text.size() - open - 2));

@@ -295,7 +295,7 @@ class Gathering {
 
   bool isCheaper() const {
     const RedistributionPlan& plan = plans_.plan(fusion_, shardState(sums_), gathered_);
-    if (isForbidden(fusion_.planner(), "all_gather") || plan.communications().size() != 1 ||
+    if (isForbidden(fusion_.planner(), Collective::AllGather) || plan.communications().size() != 1 ||
         plan.steps[0].kind != Collective::AllGather) {
       return false;
     }

@@ -134,7 +134,8 @@ class Decomposition {
     std::vector<HaloStep> steps;
     for (const Operand& o : operands(e)) {
       const std::optional<HaloExchange> exchange = haloExchange(e, o.position);
-      if (!exchange || (exchange->step.kind == Collective::Transfer && isForbidden(fusion_.planner(), "transfer"))) {
+      if (!exchange ||
+          (exchange->step.kind == Collective::Transfer && isForbidden(fusion_.planner(), Collective::Transfer))) {
         return std::nullopt;
       }
       cost += exchange->cost;

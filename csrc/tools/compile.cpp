@@ -47,20 +47,17 @@ void writeFiles(const std::vector<Entry>& entries, const std::string& directory)
   }
 }
 
-std::string collectiveName(const CommAttributes& comm) {
-  return comm.sources.empty() ? fmt::format("{}{}", name(comm.kind), comm.isUneven() ? "-v" : "") : "permute";
-}
-
 // A step without a kernel: "C++ routine scan T8[8, 6]".
 std::string stepText(const Segment& step, const Device& device) {
   const Expr& op = step.kind == SegmentKind::Library ? *step.call.op : *step.group.exprs.back();
   const std::string result = op.tensorOutput()->toString();
+  const CommAttributes& comm = op.attributes().comm;
   switch (step.kind) {
     case SegmentKind::Library:
       return fmt::format("{} {} {}", device.routineName(op).value_or("no"), step.call.name(),
                          step.group.outputs[0]->toString());
     case SegmentKind::Communicate:
-      return fmt::format("collective {} {}", collectiveName(op.attributes().comm), result);
+      return fmt::format("collective {} {}", callName(comm.kind, comm.form()), result);
     case SegmentKind::View:
       return fmt::format("view {} {}: no code", op.opName(), result);
     case SegmentKind::Reference:

@@ -39,7 +39,7 @@ void addCommunications(std::vector<ExplainedCommunication>& all, const std::vect
       continue;
     }
     same->bytesReceived = std::max(same->bytesReceived, c.bytesReceived);
-    if (c.kind == "transfer") {
+    if (c.kind == Collective::Transfer && c.form != BlockForm::Permutation) {
       const std::vector<int64_t> known = std::exchange(same->team, {});
       std::ranges::set_union(known, c.team, std::back_inserter(same->team));
     }
@@ -59,8 +59,7 @@ int64_t explainProgram(const ExplainOptions& options) {
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, options.ranks, &open);
   const int64_t ranks = virtualRankCount(*fusion, options.ranks);
   check(!options.json || options.html.empty(), "[explain] got --json and --html, expected one of them");
-  check(!options.run || options.json || !options.html.empty(),
-        "[explain] --run needs --html or --json");
+  check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
   check(!options.run || options.device == "cpu",
         "[explain] --run runs on the CPU, --device is {}; leave out one of them", options.device);
   std::optional<SymbolicCosts> costs;  // of rank 0

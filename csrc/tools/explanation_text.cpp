@@ -107,8 +107,8 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   text +=
       terminal.heading("collectives, bytes that the busiest rank receives (of an all-reduce: the mean rank)") + "\n";
   for (const ExplainedCommunication& c : e.communications) {
-    text +=
-        fmt::format("  {} {} among [{}]: {}\n", c.kind, c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));
+    text += fmt::format("  {} {} among [{}]: {}\n", c.name(), c.tensor, fmt::join(c.team, ", "),
+                        bytesText(c.bytesReceived));
   }
   text += e.communications.empty() ? "  none\n" : fmt::format("  all together: {}\n", bytesText(e.bytesReceived()));
   text += terminal.heading("steps of a rank, on its local tensors") + "\n";
@@ -163,7 +163,7 @@ std::string explanationJson(const Explanation& e, const Timeline& timeline) {
                 {"state_bytes", x.stateBytes}};
   });
   j["communications"] = mapped(e.communications, [](const ExplainedCommunication& c) {
-    return Json{{"kind", c.kind}, {"tensor", c.tensor}, {"team", c.team}, {"bytes_received", c.bytesReceived}};
+    return Json{{"kind", c.name()}, {"tensor", c.tensor}, {"team", c.team}, {"bytes_received", c.bytesReceived}};
   });
   j["steps"] = mapped(e.steps, [](const ExplainedStep& s) {
     return Json{{"kind", s.kind},

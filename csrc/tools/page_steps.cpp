@@ -25,7 +25,7 @@ std::string traffic(const ExplainedStep& s, int64_t most) {
 std::string stepMarkup(const ExplainedStep& s, size_t number, const ExplainedCommunication* c, int64_t most) {
   std::string text = fmt::format(
       R"(<article class="card step {0}"><header><span class="number">{1}</span><span class="badge {0}">{0}</span><b>{2}</b>)",
-      s.kind, number, withTensors(c == nullptr ? s.name : c->kind + " " + c->tensor, TensorScope::OfRank));
+      s.kind, number, withTensors(c == nullptr ? s.name : c->name() + " " + c->tensor, TensorScope::OfRank));
   if (c != nullptr) {
     text += fmt::format("<span class=\"quiet\">among ranks {}, {} received</span>",
                         rankList(std::vector<int64_t>(c->team.begin(), c->team.end())), bytesMarkup(c->bytesReceived));

@@ -175,7 +175,7 @@ std::string summary(const Tensor& t) {
 }
 
 std::string whyCountsDiffer(const Explanation& e) {
-  return std::ranges::count(e.communications, "all-reduce", &ExplainedCommunication::kind) > 0
+  return std::ranges::count(e.communications, Collective::AllReduce, &ExplainedCommunication::kind) > 0
              ? "they differ: an all-reduce is planned as the mean over its ranks of the algorithm with the fewest "
                "bytes, 2 (n - 1) / n of the tensor;\n  a rank combines one part of it, and parts may be uneven; of a "
                "small tensor a rank may read the whole from every other"
@@ -192,7 +192,7 @@ void print(const Report& report, const Terminal& terminal) {
   if (!e.communications.empty()) {
     fmt::print("{}\n", terminal.heading("collectives, bytes that rank 0 receives as planned"));
     for (const ExplainedCommunication& c : e.communications) {
-      fmt::print("  {} {} among [{}]: {}\n", c.kind, c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));
+      fmt::print("  {} {} among [{}]: {}\n", c.name(), c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));
     }
     fmt::print("  planned {}, counted by the transport {}\n", bytesText(e.bytesReceived()),
                bytesText(report.transferred));

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace meshfuse {
@@ -39,16 +41,26 @@ struct CollectiveTraits {
   bool resultHasBlocks = false;   // one from each rank of the team
   bool operandIsOfRoot = false;   // the other ranks have no operand
   bool resultIsOfRoot = false;    // the other ranks get no result
+  bool inPlans = false;           // a step of a redistribution plan
+  bool inHaloExchanges = false;   // a step of a halo exchange
 };
 
 inline constexpr std::array<CollectiveTraits, kCollectives> kCollectiveTraits = {{
     {.name = "local", .identifier = "local"},
-    {.name = "transfer", .identifier = "transfer"},
-    {.name = "all-to-all", .identifier = "all_to_all", .operandHasBlocks = true, .resultHasBlocks = true},
-    {.name = "all-gather", .identifier = "all_gather", .resultHasBlocks = true},
-    {.name = "reduce-scatter", .identifier = "reduce_scatter", .reduces = true, .operandHasBlocks = true},
-    {.name = "all-reduce", .identifier = "all_reduce", .reduces = true},
-    {.name = "broadcast", .identifier = "broadcast", .operandIsOfRoot = true},
+    {.name = "transfer", .identifier = "transfer", .inPlans = true, .inHaloExchanges = true},
+    {.name = "all-to-all",
+     .identifier = "all_to_all",
+     .operandHasBlocks = true,
+     .resultHasBlocks = true,
+     .inPlans = true},
+    {.name = "all-gather", .identifier = "all_gather", .resultHasBlocks = true, .inPlans = true},
+    {.name = "reduce-scatter",
+     .identifier = "reduce_scatter",
+     .reduces = true,
+     .operandHasBlocks = true,
+     .inPlans = true},
+    {.name = "all-reduce", .identifier = "all_reduce", .reduces = true, .inPlans = true},
+    {.name = "broadcast", .identifier = "broadcast", .operandIsOfRoot = true, .inHaloExchanges = true},
     {.name = "gather", .identifier = "gather", .resultHasBlocks = true, .resultIsOfRoot = true},
     {.name = "scatter", .identifier = "scatter", .operandHasBlocks = true, .operandIsOfRoot = true},
     {.name = "reduce", .identifier = "reduce", .reduces = true, .resultIsOfRoot = true},
@@ -66,6 +78,19 @@ inline constexpr std::array<CollectiveTraits, kCollectives> kCollectiveTraits = 
 [[nodiscard]] constexpr std::string_view identifier(Collective collective) { return traits(collective).identifier; }
 [[nodiscard]] constexpr bool reduces(Collective collective) { return traits(collective).reduces; }
 [[nodiscard]] std::optional<Collective> parseCollective(std::string_view identifier);
+
+// The identifiers of the collectives with a property, for messages: "transfer, broadcast".
+[[nodiscard]] std::string identifiersOf(const std::function<bool(const CollectiveTraits&)>& property);
+
+// How the blocks of a call are given.
+enum class BlockForm : uint8_t {
+  Equal,        // all ranks have blocks of one size
+  Counted,      // each rank has a count: all-gather-v
+  Permutation,  // of a transfer: each rank receives the whole part of another rank
+};
+inline constexpr std::string_view kPermute = "permute";  // the name of a permutation, in messages and in programs
+// The name of a call in messages: all-gather, all-gather-v, permute.
+[[nodiscard]] std::string callName(Collective collective, BlockForm form);
 
 // The amount that one of `ranks` ranks receives from the others. `in` and `out` are the sizes of its operand and result, which are the same
 // on all ranks. For a collective with a root it is the mean over the ranks. InternalError for transfers, messages and exchanges: these two sizes

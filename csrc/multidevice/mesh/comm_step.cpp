@@ -55,7 +55,7 @@ std::string_view verbOf(const CommStep& step) {
   if (step.kind == Collective::Local) {
     return step.after.partial == step.before.partial ? "slice" : "to_partial";
   }
-  return step.sources.empty() ? identifier(step.kind) : "permute";
+  return step.sources.empty() ? identifier(step.kind) : kPermute;
 }
 
 std::string CommStep::toString() const {

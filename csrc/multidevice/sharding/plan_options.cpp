@@ -14,23 +14,24 @@ namespace meshfuse {
 
 namespace {
 
-// A slice receives nothing, and other moves contain slices, so it cannot be forbidden.
-constexpr Collective kForbiddable[] = {Collective::AllToAll, Collective::AllGather, Collective::ReduceScatter,
-                                       Collective::AllReduce};
-constexpr std::string_view kPermute = "permute";
-constexpr std::string_view kTransfer = "transfer";
+bool isForbiddenMove(const PlannerSettings& settings, std::string_view move) { return contains(settings.forbid, move); }
 
 }  // namespace
 
 PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from, const DeviceMesh& to) {
-  const auto isOut = [&](Collective kind) { return isForbidden(settings, identifier(kind)); };
+  std::vector<Collective> forbid;
+  for (const std::string& move : settings.forbid) {
+    if (const std::optional<Collective> kind = parseCollective(move); kind && *kind != Collective::Transfer) {
+      forbid.push_back(*kind);
+    }
+  }
   return {.alphas = settings.alpha,
           .beta = settings.beta,
           .betaBetween = settings.betaBetween,
           .bound = settings.bound,
-          .forbid = filtered(kForbiddable, isOut),
-          .permutes = !isForbidden(settings, kPermute),
-          .transfers = !isForbidden(settings, kTransfer) || !haveSameDevices(from, to),
+          .forbid = std::move(forbid),
+          .permutes = !isForbiddenMove(settings, kPermute),
+          .transfers = !isForbidden(settings, Collective::Transfer) || !haveSameDevices(from, to),
           .direct = settings.direct};
 }
 
@@ -42,14 +43,17 @@ double costAlong(const std::vector<std::string>& axes, const std::map<std::strin
   return most;
 }
 
-bool isForbidden(const PlannerSettings& settings, std::string_view move) { return contains(settings.forbid, move); }
+bool isForbidden(const PlannerSettings& settings, Collective kind) {
+  return isForbiddenMove(settings, identifier(kind));
+}
 
 std::vector<std::string> wrongPlannerSettings(const Fusion& fusion) {
   const PlannerSettings& settings = fusion.planner();
   std::vector<std::string> wrong;
-  std::set<std::string_view> moves{kPermute, kTransfer};
-  for (const Collective kind : kForbiddable) {
-    moves.insert(identifier(kind));
+  // a slice receives nothing, and other moves contain slices, so it cannot be forbidden
+  std::set<std::string_view> moves{kPermute};
+  for (const CollectiveTraits& t : filtered(kCollectiveTraits, &CollectiveTraits::inPlans)) {
+    moves.insert(t.identifier);
   }
   for (const std::string& move : settings.forbid) {
     if (!moves.contains(move)) {

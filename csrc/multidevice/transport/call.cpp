@@ -52,8 +52,7 @@ std::string describe(const CallRecord& call) {
   if (call.kind == Collective::Send) {
     return fmt::format("a group of {} sends and receives", call.count);
   }
-  std::string text{name(call.kind)};
-  text += call.ragged ? "-v" : "";
+  std::string text = callName(call.kind, call.ragged ? BlockForm::Counted : BlockForm::Equal);
   if (reduces(call.kind)) {
     text += fmt::format("({})", name(call.op));
   }

@@ -73,10 +73,11 @@ constexpr int64_t kMostElementBytes = 8;
 thread_local Communicator* threadWorld = nullptr;
 
 void checkCounts(Collective kind, const Team& team, std::span<const int64_t> counts) {
-  check(counts.size() == team.ranks.size(), "[{}-v] {} counts for a team of {} ranks; give one for each", name(kind),
+  const std::string call = callName(kind, BlockForm::Counted);
+  check(counts.size() == team.ranks.size(), "[{}] {} counts for a team of {} ranks; give one for each", call,
         counts.size(), team.ranks.size());
   for (const int64_t i : indices(counts)) {
-    check(counts[i] >= 0, "[{}-v] the count of rank {} is {}, expected 0 or more elements", name(kind), team.ranks[i],
+    check(counts[i] >= 0, "[{}] the count of rank {} is {}, expected 0 or more elements", call, team.ranks[i],
           counts[i]);
   }
 }
