@@ -1,8 +1,10 @@
 #include "schedule/template.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/ranges.h"
+#include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "schedule/library_call.h"
 #include "schedule/rows.h"
@@ -23,6 +25,15 @@ int64_t launchBytes(const DeviceInfo& device) {
   const int64_t speed = device.gpu.bytesPerMicrosecond;
   return device.target == tile::Target::Cpu ? kLaunchBytesCpu
                                             : kLaunchMicrosecondsGpu * (speed > 0 ? speed : kUsualBytesPerMicrosecond);
+}
+
+bool isPointOrCast(const Expr& e) { return e.kind() == ExprKind::Point || e.kind() == ExprKind::Cast; }
+
+// The coordinates of a group do not change with it.
+bool hasOneShape(const Expr& e) {
+  const std::vector<IntExpr> shape = e.tensorOutput()->shape();
+  const std::vector<TensorView*> ins = e.tensorInputs();
+  return !ins.empty() && std::ranges::all_of(ins, [&](const TensorView* tv) { return tv->shape() == shape; });
 }
 
 }  // namespace
@@ -46,5 +57,15 @@ Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Temp
   }
   return best;
 }
+
+bool takesUnjudged(std::span<Expr* const> exprs, const Expr& next) {
+  const Expr& last = *exprs.back();
+  const auto isPlain = [](const Expr& e) { return isPointOrCast(e) && hasOneShape(e); };
+  const auto isKnown = [&](const TensorView* tv) { return tv->definition() == nullptr || tv->definition() == &last; };
+  return isPlain(next) && isPlain(last) && std::ranges::all_of(next.tensorInputs(), isKnown) &&
+         std::ranges::none_of(exprs, [](const Expr* e) { return e->kind() == ExprKind::Reduce; });
+}
+
+bool mayFollowCall(const Expr& e) { return isPointOrCast(e); }
 
 }  // namespace meshfuse

@@ -48,23 +48,6 @@ bool isViewOp(const Expr& e) {
   return false;
 }
 
-// Ops in one kernel. Compilers take more than linear time for straight code, and next to that much arithmetic the cost of
-// another round trip through memory is small.
-constexpr size_t kMaxKernelOps = 512;
-
-// Ops after a library call that are tried as a part of it: those of an activation.
-constexpr size_t kMostOpsAfterCall = 12;
-
-// An elementwise op with equal shapes: joining it does not change the judgement of a template.
-bool isPlain(const Expr& e) {
-  if (e.kind() != ExprKind::Point && e.kind() != ExprKind::Cast) {
-    return false;
-  }
-  const std::vector<IntExpr> shape = e.tensorOutput()->shape();
-  const std::vector<TensorView*> ins = e.tensorInputs();
-  return !ins.empty() && std::ranges::all_of(ins, [&](const TensorView* tv) { return tv->shape() == shape; });
-}
-
 class Segmenter {
  public:
   Segmenter(const Fusion& fusion, const LocalContext& context)
@@ -194,7 +177,7 @@ class Segmenter {
     }
   }
 
-  // Adds to a library call the elementwise ops after it, as far as a template takes them in the same call: the largest group that it takes.
+  // Adds to a library call the ops after it, as far as a template takes them in the same call: the largest group that it takes.
   void extend(std::vector<Expr*>& call, std::unique_ptr<const Judgement>& judgement) {
     std::vector<Expr*> exprs = call;
     const auto isInside = [&](const Val* v) { return std::ranges::find(exprs, v->definition()) != exprs.end(); };
@@ -202,8 +185,7 @@ class Segmenter {
       Expr* next = nullptr;
       for (const Expr* e : exprs) {
         for (Expr* use : fusion_.uses(e->output())) {
-          const bool isElementwise = use->kind() == ExprKind::Point || use->kind() == ExprKind::Cast;
-          if (isElementwise && !contains(exprs, use) && std::ranges::all_of(use->tensorInputs(), isInside) &&
+          if (mayFollowCall(*use) && !contains(exprs, use) && std::ranges::all_of(use->tensorInputs(), isInside) &&
               (next == nullptr || use->id() < next->id())) {
             next = use;
           }
@@ -239,11 +221,7 @@ class Segmenter {
       refusal = fmt::format("{} ops are more than the limit of a kernel, {}", ops, kMaxKernelOps);
       return false;
     }
-    const StepNode& first = graph_.at(with[0]);
-    // A chain of elementwise ops grows without a judgement unless the group reduces: sweeps recompute the values between two reductions.
-    const auto isReduction = [](const Expr* of) { return of->kind() == ExprKind::Reduce; };
-    if (with.size() == 1 && producers.size() == 1 && isPlain(*e) && isPlain(*first.exprs.back()) &&
-        readsOnly(*e, *first.exprs.back()) && std::ranges::none_of(first.exprs, isReduction)) {
+    if (with.size() == 1 && producers.size() == 1 && takesUnjudged(graph_.at(with[0]).exprs, *e)) {
       graph_.append(with[0], e);
       return true;
     }
@@ -258,13 +236,6 @@ class Segmenter {
     graph_.merge(with, producers, std::move(exprs));
     graph_.at(with[0]).judgement = std::move(verdict.judgement);
     return true;
-  }
-
-  // The tensors `e` reads are inputs of the fusion or results of `last`.
-  static bool readsOnly(const Expr& e, const Expr& last) {
-    return std::ranges::all_of(e.tensorInputs(), [&](const TensorView* tv) {
-      return tv->definition() == nullptr || tv->definition() == &last;
-    });
   }
 
   bool isView(const StepNode& n) const {
