@@ -123,19 +123,29 @@ TracedCall::~TracedCall() {
   std::lock_guard lock(trace_.mutex_);
   trace_.lanes_[lane_] = false;
   const int64_t call = ++trace_.calls_;
-  auto add = [&](TraceRow row, const std::string& what, Clock::time_point from, Clock::time_point to, int64_t step,
-                 int64_t bytes, int64_t queue = 0) {
+  const auto add = [&](TraceSpan span) {
     if (trace_.spans_.size() == Trace::kMostSpans) {
       trace_.dropped_++;
       return;
     }
-    trace_.spans_.push_back({row, lane_, what, nanoseconds(from), nanoseconds(to), call, step, bytes, queue});
+    span.lane = lane_;
+    span.call = call;
+    trace_.spans_.push_back(std::move(span));
   };
-  add(TraceRow::Calls, fmt::format("call {}", call), begin_, end, -1, 0);
+  add({.row = TraceRow::Calls,
+       .name = fmt::format("call {}", call),
+       .begin = nanoseconds(begin_),
+       .end = nanoseconds(end)});
   for (const TraceRow row : {TraceRow::Kernels, TraceRow::Collectives}) {
     for (const StepRecord& r : records_) {
       if ((r.step->kind == HostStepKind::Communicate) == (row == TraceRow::Collectives)) {
-        add(row, r.step->name, r.begin, r.end, r.step - program_.steps.data(), r.bytesReceived, r.step->order.queue);
+        add({.row = row,
+             .name = r.step->name,
+             .begin = nanoseconds(r.begin),
+             .end = nanoseconds(r.end),
+             .step = r.step - program_.steps.data(),
+             .bytes = r.bytesReceived,
+             .queue = r.step->order.queue});
       }
     }
   }
@@ -143,8 +153,11 @@ TracedCall::~TracedCall() {
     const auto during =
         std::ranges::find_if(records_, [&](const StepRecord& r) { return r.begin <= w.begin && w.end <= r.end; });
     const bool known = during != records_.end();
-    add(TraceRow::Waits, known ? "wait in " + during->step->name : "wait", w.begin, w.end,
-        known ? static_cast<int64_t>(during->step - program_.steps.data()) : -1, 0);
+    add({.row = TraceRow::Waits,
+         .name = known ? "wait in " + during->step->name : "wait",
+         .begin = nanoseconds(w.begin),
+         .end = nanoseconds(w.end),
+         .step = known ? during->step - program_.steps.data() : -1});
   }
 }
 

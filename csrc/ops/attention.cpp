@@ -162,7 +162,19 @@ std::optional<Operand> dropoutOf(const Operand& drop, Fusion& fusion) {
   return Operand(p);
 }
 
-// The arguments of both forms, checked, with heads in groups where there are any.
+// The arguments of both forms, as they are given.
+struct AttentionInputs {
+  TensorView* query;
+  TensorView* key;
+  TensorView* value;
+  TensorView* bias;
+  TensorView* mask;
+  Operand drop;
+  Operand causal;
+  Operand scale;
+};
+
+// The same, checked, with heads in groups where there are any.
 struct Arguments {
   TensorView* query = nullptr;
   TensorView* key = nullptr;
@@ -177,8 +189,8 @@ struct Arguments {
   EmptyRows emptyRows() const { return bias != nullptr || mask != nullptr ? EmptyRows::GiveZeros : EmptyRows::None; }
 };
 
-Arguments argumentsOf(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
-                      const Operand& drop, const Operand& isCausal, const Operand& scale) {
+Arguments argumentsOf(const AttentionInputs& given) {
+  auto [query, key, value, bias, mask, drop, isCausal, scale] = given;
   checkOperands(query, key, value);
   Fusion& fusion = query->fusion();
   const std::optional<Groups> groups = groupsOf(query, key, value);
@@ -224,7 +236,7 @@ TensorView* gradientOf(TensorView* gradient, TensorView* operand, TensorView* gi
 
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
                          Operand dropout_p, Operand is_causal, Operand scale) {
-  const Arguments a = argumentsOf(query, key, value, bias, mask, dropout_p, is_causal, scale);
+  const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
   const Softmax p = softmaxOf(scoresOf(a), a.emptyRows());
   SdpfaFwdResult result;
   result.log_sumexp = a.groups ? asHeads(p.logSum, 1) : p.logSum;
@@ -247,7 +259,7 @@ SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, 
 SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key, TensorView* value,
                          TensorView* output, TensorView* log_sumexp, TensorView* dropout_mask, Operand dropout_p,
                          Operand is_causal, Operand scale, TensorView* bias, TensorView* mask) {
-  const Arguments a = argumentsOf(query, key, value, bias, mask, dropout_p, is_causal, scale);
+  const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
   const std::pair<TensorView*, std::string_view> made[] = {
       {grad_output, "grad_output"}, {output, "output"}, {log_sumexp, "log_sumexp"}};
   for (const auto& [tv, what] : made) {

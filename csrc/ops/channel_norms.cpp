@@ -152,29 +152,41 @@ BackwardNormResult gradients(const Normed& n, TensorView* dy, TensorView* weight
   return result;
 }
 
-ForwardNormResult forward(const Normed& n, TensorView* weight, TensorView* bias, const Running& running,
-                          const Source& source, const Operand& momentum, const Operand& eps) {
-  checkRunning(n.op, running, source);
-  return source.ownStatistics ? normalizeByOwn(n, weight, bias, running, momentum, eps)
-                              : normalizeByRunning(n, weight, bias, running, eps);
+struct NormInputs {
+  TensorView* weight = nullptr;
+  TensorView* bias = nullptr;  // of the forward form
+  Running running;
+  Source source;
+  Operand eps;
+};
+
+ForwardNormResult forward(const Normed& n, const NormInputs& in, const Operand& momentum) {
+  checkRunning(n.op, in.running, in.source);
+  return in.source.ownStatistics ? normalizeByOwn(n, in.weight, in.bias, in.running, momentum, in.eps)
+                                 : normalizeByRunning(n, in.weight, in.bias, in.running, in.eps);
 }
 
-BackwardNormResult backward(const Normed& n, TensorView* dy, TensorView* weight, const Running& running,
-                            TensorView* saveMean, TensorView* saveInvstd, const Source& source, const Operand& eps,
+// Of the forward form, with dims [C] or [N, C].
+struct SavedStatistics {
+  TensorView* mean;
+  TensorView* invstd;
+};
+
+BackwardNormResult backward(const Normed& n, TensorView* dy, const NormInputs& in, const SavedStatistics& saved,
                             const std::array<bool, 3>& mask) {
   dy = floatingOperand(n.op, dy, "dy");
-  if (source.ownStatistics) {
-    checkTensor(n.op, saveMean, "save_mean");
-    checkTensor(n.op, saveInvstd, "save_invstd");
-    return gradients(n, dy, weight,
-                     {n.statistic(checked(n.op, "save_mean", saveMean, n.x, n.kept)),
-                      n.statistic(checked(n.op, "save_invstd", saveInvstd, n.x, n.kept)), true},
+  if (in.source.ownStatistics) {
+    checkTensor(n.op, saved.mean, "save_mean");
+    checkTensor(n.op, saved.invstd, "save_invstd");
+    return gradients(n, dy, in.weight,
+                     {n.statistic(checked(n.op, "save_mean", saved.mean, n.x, n.kept)),
+                      n.statistic(checked(n.op, "save_invstd", saved.invstd, n.x, n.kept)), true},
                      mask);
   }
-  checkRunning(n.op, running, source);
-  TensorView* invstd = rsqrt(add(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps));
-  return gradients(n, dy, weight,
-                   {n.parameter("running_mean", running.mean), spread(invstd, {n.channel}, n.rank()), false}, mask);
+  checkRunning(n.op, in.running, in.source);
+  TensorView* invstd = rsqrt(add(checked(n.op, "running_var", in.running.variance, n.x, {n.channel}), in.eps));
+  return gradients(n, dy, in.weight,
+                   {n.parameter("running_mean", in.running.mean), spread(invstd, {n.channel}, n.rank()), false}, mask);
 }
 
 Normed normed(std::string_view op, TensorView* x, const NormKind& kind) {
@@ -209,32 +221,33 @@ TensorView* groupedParameter(std::string_view op, std::string_view what, TensorV
 ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                              TensorView* running_var, bool training, Operand momentum, Operand eps,
                              bool channels_last) {
-  return forward(normed("batch_norm", x, {.channelsLast = channels_last}), weight, bias, {running_mean, running_var},
-                 {training, "training"}, momentum, eps);
+  return forward(normed("batch_norm", x, {.channelsLast = channels_last}),
+                 {weight, bias, {running_mean, running_var}, {training, "training"}, eps}, momentum);
 }
 
 BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
                                        TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                        bool training, Operand eps, const std::array<bool, 3>& output_mask,
                                        bool channels_last) {
-  return backward(normed("batch_norm_backward", x, {.channelsLast = channels_last}), dy, weight,
-                  {running_mean, running_var}, save_mean, save_invstd, {training, "training"}, eps, output_mask);
+  return backward(normed("batch_norm_backward", x, {.channelsLast = channels_last}), dy,
+                  {weight, nullptr, {running_mean, running_var}, {training, "training"}, eps}, {save_mean, save_invstd},
+                  output_mask);
 }
 
 ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                                 TensorView* running_var, bool use_input_stats, Operand momentum, Operand eps,
                                 bool channels_last) {
-  return forward(normed("instance_norm", x, {.perSample = true, .channelsLast = channels_last}), weight, bias,
-                 {running_mean, running_var}, {use_input_stats, "use_input_stats"}, momentum, eps);
+  return forward(normed("instance_norm", x, {.perSample = true, .channelsLast = channels_last}),
+                 {weight, bias, {running_mean, running_var}, {use_input_stats, "use_input_stats"}, eps}, momentum);
 }
 
 BackwardNormResult instance_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
                                           TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                           bool use_input_stats, Operand eps, const std::array<bool, 3>& output_mask,
                                           bool channels_last) {
-  return backward(normed("instance_norm_backward", x, {.perSample = true, .channelsLast = channels_last}), dy, weight,
-                  {running_mean, running_var}, save_mean, save_invstd, {use_input_stats, "use_input_stats"}, eps,
-                  output_mask);
+  return backward(normed("instance_norm_backward", x, {.perSample = true, .channelsLast = channels_last}), dy,
+                  {weight, nullptr, {running_mean, running_var}, {use_input_stats, "use_input_stats"}, eps},
+                  {save_mean, save_invstd}, output_mask);
 }
 
 ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weight, TensorView* bias, Operand eps) {

@@ -45,15 +45,21 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, in
   return prefixed({{Level::Part, count, symbol}, {Level::Serial, steps, ""}}, inner);
 }
 
-// The same, for an axis that is summed in `lanes` sums beside each other in each part.
-Specs inSummedParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, int64_t chunk, int64_t step,
-                    int64_t lanes, const Specs& inner) {
-  const int64_t steps = std::max<int64_t>(1, divideUp(chunk, step));
-  const Specs sums = summingPart(steps, 1, lanes * divideUp(usualExtent(extent), steps * step));
+// Parts of an axis that is summed.
+struct SummedParts {
+  int64_t chunk = 1;  // positions of a part
+  int64_t step = 1;   // positions of the inner digits
+  int64_t lanes = 1;  // sums beside each other in each part
+};
+
+// The same, for an axis that is summed, in parts that the symbol p0 counts.
+Specs inSummedParts(RowDigits& d, const IntExpr& extent, const SummedParts& parts, const Specs& inner) {
+  const int64_t steps = std::max<int64_t>(1, divideUp(parts.chunk, parts.step));
+  const Specs sums = summingPart(steps, 1, parts.lanes * divideUp(usualExtent(extent), steps * parts.step));
   const int64_t all = productOf(sums, [](const auto& d) { return d.size.constValue(); });
-  const IntExpr count = ceilDiv(extent, all * step);
-  d.grid.push_back({symbol, count});
-  return prefixed(prefixed({{Level::Part, count, symbol}}, sums), inner);
+  const IntExpr count = ceilDiv(extent, all * parts.step);
+  d.grid.push_back({"p0", count});
+  return prefixed(prefixed({{Level::Part, count, "p0"}}, sums), inner);
 }
 
 // Data that fits the second cache is often there already; prefetching would then cost a tenth of the time.
@@ -89,10 +95,11 @@ void innerInParts(RowDigits& d, const KernelAxes& a, int64_t interleave) {
     d.m = {{Level::Serial, 0, ""}};
   }
   if (a.K.isConst(1)) {
-    d.n = inSummedParts(d, "p0", a.N, std::max(kPartElements, divideUp(columns, kMaxParts)), step, lanes,
-                        vectors(interleave));
+    const int64_t chunk = std::max(kPartElements, divideUp(columns, kMaxParts));
+    d.n = inSummedParts(d, a.N, {.chunk = chunk, .step = step, .lanes = lanes}, vectors(interleave));
   } else {
-    d.k = inSummedParts(d, "p0", a.K, std::clamp<int64_t>(kPartElements / columns, 1, kMaxParts), 1, lanes, {});
+    const int64_t chunk = std::clamp<int64_t>(kPartElements / columns, 1, kMaxParts);
+    d.k = inSummedParts(d, a.K, {.chunk = chunk, .lanes = lanes}, {});
     d.n = prefixed(summing(divideUp(columns, step), 1, lanes), vectors(interleave));
   }
 }
@@ -145,8 +152,8 @@ void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t inte
     d.split = true;
     const int64_t together =
         columns <= kVector ? 16 : 4;  // a step of narrow rows is all loads and stores of the scratch row
-    d.k = inSummedParts(d, "p0", a.K, std::max<int64_t>(together, 2 * kPartElements / columns), together, 1,
-                        {{Level::Repeat, together, ""}});
+    const int64_t chunk = std::max<int64_t>(together, 2 * kPartElements / columns);
+    d.k = inSummedParts(d, a.K, {.chunk = chunk, .step = together}, {{Level::Repeat, together, ""}});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
     return;
   }

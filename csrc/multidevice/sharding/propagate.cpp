@@ -113,6 +113,13 @@ bool addEachAxis(ShardState& state, const ShardState& from, const Prover& prover
   return grew;
 }
 
+// A tensor operand of an expr, and its result.
+struct CrossedEdge {
+  const Expr* expr;
+  int64_t operand;
+  const TensorView* result;
+};
+
 // Both sides of an expr: the dims of the operand's state, and the root and logical dims of its result.
 struct Crossing {
   const Prover prover;
@@ -124,27 +131,27 @@ struct Crossing {
   const std::vector<DigitList> overRoot;
   const bool window;
 
-  Crossing(const Expr* expr, int64_t operand, const TensorView* result, const Prover& facts)
-      : prover(withReshape(*expr, facts)),
-        dims(operandDimsOfState(expr, operand)),
-        held(stateDims(expr->input(operand)->asTensor())),
-        root(result->getRootDomain()),
-        logical(result->getLogicalDomain()),
-        positions(statePositions(result)),
-        overRoot(logicalOverRoot(result, prover)),
-        window(isWindow(*expr)) {}
+  Crossing(const CrossedEdge& e, const Prover& facts)
+      : prover(withReshape(*e.expr, facts)),
+        dims(operandDimsOfState(e.expr, e.operand)),
+        held(stateDims(e.expr->input(e.operand)->asTensor())),
+        root(e.result->getRootDomain()),
+        logical(e.result->getLogicalDomain()),
+        positions(statePositions(e.result)),
+        overRoot(logicalOverRoot(e.result, prover)),
+        window(isWindow(*e.expr)) {}
 
   bool isStretched(size_t k) const { return !window && stretches(held[k], dims[k], root[dims[k].root]); }
 };
 
 // Adds to `state`, on one side of an expr, the axes of `from`, on the other. `cross` appends the digits that a digit of `from` becomes; it
 // returns false if the axis does not propagate.
-bool propagate(const Expr* expr, int64_t operand, const TensorView* result, const ShardState& from, ShardState& state,
-               const Prover& facts, const auto& cross) {
+bool propagate(const CrossedEdge& edge, const ShardState& from, ShardState& state, const Prover& facts,
+               const auto& cross) {
   if (!(from.mesh == state.mesh) || from.hasOpaqueDim() || state.hasOpaqueDim() || !canPropagateAny(from, state)) {
     return false;
   }
-  const Crossing crossing(expr, operand, result, facts);
+  const Crossing crossing(edge, facts);
   return addEachAxis(state, from, crossing.prover, [&](int64_t axis) -> std::optional<std::vector<Digit>> {
     std::vector<Digit> arrived;
     const bool crosses = std::ranges::all_of(digitsOf(from, axis, crossing.prover),
@@ -176,7 +183,7 @@ bool propagateForward(const Expr* expr, int64_t operand, const ShardState& from,
     }
     return !pieces.isOpaque() && std::ranges::none_of(arrived, [](const Digit& a) { return a.dim < 0; });
   };
-  return propagate(expr, operand, result, from, state, facts, cross);
+  return propagate({expr, operand, result}, from, state, facts, cross);
 }
 
 bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int64_t operand,
@@ -202,7 +209,7 @@ bool propagateBackward(const Expr* expr, const TensorView* result, const ShardSt
     }
     return !pieces.isOpaque();
   };
-  return propagate(expr, operand, result, from, state, facts, cross);
+  return propagate({expr, operand, result}, from, state, facts, cross);
 }
 
 std::string opaqueInReshape(const Expr* expr, const ShardState& from, const TensorView* result, const Prover& prover) {

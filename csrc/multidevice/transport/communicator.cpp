@@ -174,13 +174,13 @@ void Communicator::scatter(const Team& t, const void* in, void* out, int64_t cou
        {.kind = Collective::Scatter, .type = type, .root = checkedRoot(Collective::Scatter, t, root), .count = count},
        in, out);
 }
-void Communicator::reduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op,
-                          int64_t root) {
+void Communicator::reduce(const Team& t, const void* in, void* out, int64_t count, DataType type,
+                          const RootReduction& reduction) {
   call(t,
        {.kind = Collective::Reduce,
         .type = type,
-        .op = op,
-        .root = checkedRoot(Collective::Reduce, t, root),
+        .op = reduction.op,
+        .root = checkedRoot(Collective::Reduce, t, reduction.root),
         .count = count},
        in, out);
 }

@@ -53,6 +53,12 @@ struct Team {
   friend bool operator==(const Team&, const Team&) = default;
 };
 
+// How Communicator::reduce combines elements, and the position in the team that gets the result.
+struct RootReduction {
+  ReduceOp op = ReduceOp::Sum;
+  int64_t root = 0;
+};
+
 class CallQueue;           // call_queue.h
 class DeviceCommunicator;  // device_communicator.h
 struct CallRecord;         // call.h
@@ -103,7 +109,7 @@ class Communicator {
   // in, of the root: team size * count, block j goes to the j-th rank; out: count elements.
   void scatter(const Team&, const void* in, void* out, int64_t count, DataType, int64_t root);
   // in: count elements; out, of the root: count elements.
-  void reduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp, int64_t root);
+  void reduce(const Team&, const void* in, void* out, int64_t count, DataType, const RootReduction&);
   void barrier(const Team&);
   // A collective as data. The functions above check their arguments and call this function.
   virtual void run(const CollectiveCall& call) = 0;

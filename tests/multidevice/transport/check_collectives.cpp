@@ -80,13 +80,13 @@ std::string checkRootedCollectives(Communicator& comm, const Team& team, DataTyp
   const CallBuffer reduced(comm, place, blank);
   comm.gather(team, in.data(), isRoot ? gathered.data() : nullptr, count, type, root);
   comm.scatter(team, isRoot ? whole.data() : nullptr, block.data(), count, type, root);
-  comm.reduce(team, in.data(), isRoot ? reduced.data() : nullptr, count, type, op, root);
+  comm.reduce(team, in.data(), isRoot ? reduced.data() : nullptr, count, type, {.op = op, .root = root});
   std::string text =
       wrong("scatter", block.content(), elements(all, type, me * count, count), type, count) +
       wrong("the input", in.content(), inputs[me], type, count) +
       wrong("gather", gathered.content(), isRoot ? concatenated(inputs) : Bytes(all.size()), type, count) +
       wrong("reduce", reduced.content(), isRoot ? referenceReduce(inputs, type, op) : blank, type, count);
-  comm.reduce(team, in.data(), isRoot ? in.data() : nullptr, count, type, op, root);
+  comm.reduce(team, in.data(), isRoot ? in.data() : nullptr, count, type, {.op = op, .root = root});
   return text +
          wrong("reduce in place", in.content(), isRoot ? referenceReduce(inputs, type, op) : inputs[me], type, count);
 }

@@ -241,7 +241,7 @@ TEST_F(CollectivesTest, CountersCountCallsAndBytesFromOthers) {
     EXPECT_EQ(comm.counters()[Collective::AllReduce].bytesReceived, 2 * (n - 1) * 4096 * 4);
     comm.gather(comm.world(), in.data(), out.data(), 64, DataType::Float, 1);
     comm.scatter(comm.world(), in.data(), out.data(), 64, DataType::Float, 1);
-    comm.reduce(comm.world(), in.data(), out.data(), 64, DataType::Float, ReduceOp::Sum, 1);
+    comm.reduce(comm.world(), in.data(), out.data(), 64, DataType::Float, {.op = ReduceOp::Sum, .root = 1});
     const bool isRoot = comm.rank() == 1;
     EXPECT_EQ(comm.counters()[Collective::Gather].bytesReceived, isRoot ? (n - 1) * 256 : 0);
     EXPECT_EQ(comm.counters()[Collective::Scatter].bytesReceived, isRoot ? 0 : 256);

@@ -63,7 +63,7 @@ constexpr FailureCall kCalls[] = {
                    auto& out) { c.scatter(c.world(), in.data(), out.data(), kCount, DataType::Float, 0); }},
     {"reduce",
      [](Communicator& c, auto& in, auto& out) {
-       c.reduce(c.world(), in.data(), out.data(), kCount, DataType::Float, ReduceOp::Sum, 0);
+       c.reduce(c.world(), in.data(), out.data(), kCount, DataType::Float, {.op = ReduceOp::Sum, .root = 0});
      }},
     {"all-gather-v",
      [](Communicator& c, auto& in, auto& out) {

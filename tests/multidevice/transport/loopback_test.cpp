@@ -262,7 +262,7 @@ TEST(LoopbackTest, RootsAndCountsThatDoNotFitAreRefused) {
     EXPECT_THROW(comm.broadcast(team, x, 1, DataType::Float, kFar), UserError);
     EXPECT_THROW(comm.gather(team, x, y, 1, DataType::Float, kFar), UserError);
     EXPECT_THROW(comm.scatter(team, x, y, 1, DataType::Float, kFar), UserError);
-    EXPECT_THROW(comm.reduce(team, x, y, 1, DataType::Float, ReduceOp::Sum, -kFar), UserError);
+    EXPECT_THROW(comm.reduce(team, x, y, 1, DataType::Float, {.op = ReduceOp::Sum, .root = -kFar}), UserError);
     EXPECT_THROW(comm.allReduce(team, x, y, INT64_MAX, DataType::Float, ReduceOp::Sum), UserError);
     EXPECT_THROW(comm.allGather(team, x, y, int64_t{1} << 62, DataType::Float), UserError);
     const std::vector<int64_t> counts{INT64_MAX};
@@ -366,7 +366,7 @@ TEST(LoopbackTest, CallersMistakesAreUserErrors) {
   misuse([](Communicator& comm) { comm.scatter(comm.world(), nullptr, nullptr, 1, DataType::Float, comm.rank()); });
   misuse([](Communicator& comm) {
     float x = 0;
-    comm.reduce(comm.world(), &x, nullptr, 1, DataType::Float, ReduceOp::Sum, comm.rank());
+    comm.reduce(comm.world(), &x, nullptr, 1, DataType::Float, {.op = ReduceOp::Sum, .root = comm.rank()});
   });
   misuse([](Communicator& comm) { comm.allGather(comm.world(), nullptr, nullptr, 1, DataType::Float); });
 }

@@ -89,7 +89,7 @@ class SoakCall {
       }
       case 9: {
         const auto reduce = [&] {
-          comm_.reduce(team_, in_.data(), out_.data(), count_, DataType::Int, ReduceOp::Sum, root());
+          comm_.reduce(team_, in_.data(), out_.data(), count_, DataType::Int, {.op = ReduceOp::Sum, .root = root()});
         };
         return isRoot() ? reduces(reduce, {count_}, 0) : moves(reduce, {count_}, {}, 0);
       }

@@ -121,18 +121,26 @@ void set(cublaslt::Preference preference, cublaslt::PreferenceAttribute attribut
           "cublasLtMatmulPreferenceSetAttribute", "attribute {}", static_cast<int>(attribute));
 }
 
-// A matrix of our row-major order, which is one of columns x rows in column-major order, `count` times.
-cublaslt::MatrixLayout layoutOf(DataType type, int64_t rows, int64_t columns, bool transposed, int64_t leading,
-                                int64_t count, int64_t stride) {
-  if (!transposed) {
-    std::swap(rows, columns);
-  }
+// `count` matrices in row-major order.
+struct Matrices {
+  DataType type;
+  int64_t rows;
+  int64_t columns;
+  bool transposed = false;  // in memory as columns x rows
+  int64_t leading;          // elements from one row in memory to the next
+  int64_t count;
+  int64_t stride;  // elements from one matrix to the next
+};
+
+// A matrix in row-major order is one of columns x rows in the library's column-major order.
+cublaslt::MatrixLayout layoutOf(const Matrices& m) {
+  const auto [rows, columns] = m.transposed ? std::pair(m.rows, m.columns) : std::pair(m.columns, m.rows);
   cublaslt::MatrixLayout layout = nullptr;
-  succeed(cublasLtLibrary().layoutCreate(&layout, elementType(type).value(), rows, columns, leading),
+  succeed(cublasLtLibrary().layoutCreate(&layout, elementType(m.type).value(), rows, columns, m.leading),
           "cublasLtMatrixLayoutCreate", "{} x {} elements", rows, columns);
-  if (count > 1) {
-    set(layout, cublaslt::LayoutAttribute::BatchCount, static_cast<int32_t>(count));
-    set(layout, cublaslt::LayoutAttribute::BatchStride, stride);
+  if (m.count > 1) {
+    set(layout, cublaslt::LayoutAttribute::BatchCount, static_cast<int32_t>(m.count));
+    set(layout, cublaslt::LayoutAttribute::BatchStride, m.stride);
   }
   return layout;
 }
@@ -217,9 +225,21 @@ void CublasLtProduct::describe() {
   if (const cublaslt::Epilogue epilogue = epilogueOf(p_); epilogue != cublaslt::Epilogue::None) {
     set(product_, Epilogue, epilogue);
   }
-  a_ = layoutOf(p_.operands, p_.m, p_.k, p_.a.transposed, p_.a.leading, batch.count, batch.aStride);
-  b_ = layoutOf(p_.operands, p_.k, p_.n, p_.b.transposed, p_.b.leading, batch.count, batch.bStride);
-  c_ = layoutOf(p_.result, p_.m, p_.n, false, p_.n, batch.count, c);
+  a_ = layoutOf({.type = p_.operands,
+                 .rows = p_.m,
+                 .columns = p_.k,
+                 .transposed = p_.a.transposed,
+                 .leading = p_.a.leading,
+                 .count = batch.count,
+                 .stride = batch.aStride});
+  b_ = layoutOf({.type = p_.operands,
+                 .rows = p_.k,
+                 .columns = p_.n,
+                 .transposed = p_.b.transposed,
+                 .leading = p_.b.leading,
+                 .count = batch.count,
+                 .stride = batch.bStride});
+  c_ = layoutOf({.type = p_.result, .rows = p_.m, .columns = p_.n, .leading = p_.n, .count = batch.count, .stride = c});
   int64_t outBits = kOutAlignment;
   for (const Call& call : calls_) {
     outBits |= call.c;
