@@ -71,7 +71,7 @@ class Region {
     while (!open_.empty()) {
       const Member& member = members_.at(*open_.begin());
       open_.erase(open_.begin());
-      if (!member.standsIn) {
+      if (!member.isCopy) {
         intoReaders(member);
       }
       intoOperands(member.tv);
@@ -96,7 +96,7 @@ class Region {
     for (const auto& [id, member] : members_) {
       more.held += localBytes(member.state, member.tv->dtype());
       exprs.insert(member.tv->definition()->id());
-      if (member.standsIn) {
+      if (member.isCopy) {
         more += costOf(plans_, member.state, member.before, member.tv);
         continue;
       }
@@ -124,7 +124,7 @@ class Region {
   // added; rows of a table that is in parts would travel as sums.
   bool keepsSums() const {
     for (const auto& [id, member] : members_) {
-      if (member.standsIn) {
+      if (member.isCopy) {
         continue;
       }
       for (const Expr* use : fusion_.uses(member.tv)) {
@@ -143,11 +143,11 @@ class Region {
     return true;
   }
 
-  // Applied for good: readers of a stand-in read what it is redistributed to.
+  // Applied for good: readers of a copy read what it is redistributed to.
   void settle() {
     apply();
     for (const auto& [id, member] : members_) {
-      if (member.standsIn) {
+      if (member.isCopy) {
         takePlace(member.tv, redistributed(member.tv, member.before));
         member.tv->setUserSharded(false);
       }
@@ -183,13 +183,13 @@ class Region {
     TensorView* tv;
     ShardState state;
     ShardState before;
-    bool standsIn;
+    bool isCopy;
   };
 
   bool contains(const Val* val) const { return members_.contains(val->id()); }
 
-  void take(TensorView* tv, ShardState state, bool standsIn) {
-    members_.insert_or_assign(tv->id(), Member{tv, std::move(state), states_.state(tv), standsIn});
+  void take(TensorView* tv, ShardState state, bool isCopy) {
+    members_.insert_or_assign(tv->id(), Member{tv, std::move(state), states_.state(tv), isCopy});
     open_.insert(tv->id());
     std::set<int64_t> operands;
     for (const TensorView* in : tv->definition()->tensorInputs()) {
@@ -199,13 +199,13 @@ class Region {
     }
   }
 
-  bool standsIn(const Val* val) const { return contains(val) && members_.at(val->id()).standsIn; }
+  bool isCopy(const Val* val) const { return contains(val) && members_.at(val->id()).isCopy; }
   ShardState beforeOf(const TensorView* tv) const {
     return contains(tv) ? members_.at(tv->id()).before : states_.state(tv);
   }
   // The tensor that readers get.
   ShardState readState(const TensorView* tv) const {
-    return standsIn(tv) ? members_.at(tv->id()).before : states_.state(tv);
+    return isCopy(tv) ? members_.at(tv->id()).before : states_.state(tv);
   }
 
   bool mayTake(const TensorView* tv, const DeviceMesh& mesh) const {
@@ -224,7 +224,7 @@ class Region {
       for (const int64_t operand : use->positionsOf(member.tv)) {
         propagateForward(use, operand, member.state, out, state);
       }
-      // a stand-in is gathered in place of the operand
+      // a copy is gathered in place of the operand
       const bool movable = isMovable(out);
       if (ownsAll(state, axes_) &&
           (movable || localBytes(state, out->dtype()) <= localBytes(member.state, member.tv->dtype()))) {
@@ -289,7 +289,7 @@ class Region {
     bool summed = false;
     for (const int64_t operand : e->tensorPositions()) {
       const TensorView* in = e->input(operand)->asTensor();
-      if (standsIn(in)) {
+      if (isCopy(in)) {
         continue;
       }
       const Edge edge = edgeRelation(e, operand, out, states_);

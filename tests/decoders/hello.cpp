@@ -75,18 +75,18 @@ void readAsRank(std::string_view bytes, const Trust& trust, const Socket& listen
   static_cast<void>(pair.host.send(bytes.data(), bytes.size(), Socket::Clock::now()));
   std::string problem;
   try {
-    const auto seat = takeSeat(pair.caller, expectedHello(), trust, Socket::Clock::now() + 1ms, problem);
-    require(!seat || !trust, "a centre without the key is believed");
+    const auto slot = takeSlot(pair.caller, expectedHello(), trust, Socket::Clock::now() + 1ms, problem);
+    require(!slot || !trust, "a centre without the key is believed");
   } catch (const DeviceError&) {
   }
 }
 
-// The bytes as what several ranks give themselves for, 8 bytes each: three seats.
-void readForSeats(std::string_view bytes, const Socket& listener, const std::string& name) {
+// The bytes as what several ranks give themselves for, 8 bytes each: three slots.
+void readForSlots(std::string_view bytes, const Socket& listener, const std::string& name) {
   constexpr size_t kMostCallers = 5;
   Door door(listener, expectedHello(), std::nullopt, 1ms);
   std::vector<Socket> callers;
-  std::set<int32_t> seated;
+  std::set<int32_t> believed;
   for (; bytes.size() >= 8 && callers.size() < kMostCallers; bytes.remove_prefix(8)) {
     Hello hello = expectedHello();
     std::memcpy(&hello.from, bytes.data(), 4);
@@ -95,12 +95,12 @@ void readForSeats(std::string_view bytes, const Socket& listener, const std::str
     require(callers.back().connectLocal(name), "no connection to this process");
     static_cast<void>(callers.back().send(&hello, sizeof(hello), Socket::Clock::now()));
     if (hello.size == 4 && hello.from > 0 && hello.from < 4) {
-      seated.insert(hello.from);
+      believed.insert(hello.from);
     }
   }
-  const Seats seats = giveSeats(door, 0, 4, Socket::Clock::now() + 1ms);
-  require(std::ranges::count_if(seats.byRank, &Socket::open) == std::ssize(seated), "a seat for a rank that is none");
-  require(seats.missing.empty() == (seated.size() == 3), "a rank is missing that has a seat");
+  const Slots slots = giveSlots(door, 0, 4, Socket::Clock::now() + 1ms);
+  require(std::ranges::count_if(slots.byRank, &Socket::open) == std::ssize(believed), "a slot for a rank that is none");
+  require(slots.missing.empty() == (believed.size() == 3), "a rank is missing that has a slot");
 }
 
 // A star whose other end is a connection.
@@ -119,7 +119,7 @@ class StarOfBytes final : public Star {
   }
 };
 
-// The bytes as the messages of a rank with a seat, to its centre; or of the centre, after the list of members.
+// The bytes as the messages of a rank with a slot, to its centre; or of the centre, after the list of members.
 void readInAStar(std::string_view bytes, bool isCentre, const Socket& listener, const std::string& name) {
   ConnectedPair pair(listener, name);
   const auto limit = Socket::Clock::now() + 1s;
@@ -172,7 +172,7 @@ void readHello(std::string_view bytes) {
       return readInAStar(bytes.substr(std::min<size_t>(1, bytes.size())), !bytes.empty() && bytes[0] % 2 == 0, listener,
                          name);
     case 7:
-      return readForSeats(bytes, listener, name);
+      return readForSlots(bytes, listener, name);
     case 8:
       return readAsRank(bytes, kHelloKey, listener, name);
     default:

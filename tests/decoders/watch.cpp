@@ -33,7 +33,7 @@ class WatchedByBytes final : public Bootstrap {
                           .world = std::stoull(own.substr(0, 16), nullptr, 16)};
         std::string problem;
         require(
-            peer.connect(place.host, place.port, limit) && takeSeat(peer, hello, kWatchKey, limit, problem).has_value(),
+            peer.connect(place.host, place.port, limit) && takeSlot(peer, hello, kWatchKey, limit, problem).has_value(),
             "no connection to the watch");
       });
     }

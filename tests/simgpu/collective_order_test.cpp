@@ -86,8 +86,8 @@ TEST_F(CollectiveOrder, GivesACallToMemoryThatIsWrittenAndLives) {
 // Both ranks have one device. Each fills the buffer, the first before the call and the second after it. No thread waits for work before all is
 // enqueued: what it knows then, all threads of the process do.
 SimulatedProgram acrossRanks(int first, const std::function<Result(Rank&, DevicePointer)>& call) {
-  auto meeting = std::make_shared<Meeting>(2);
-  auto isEnqueued = std::make_shared<Meeting>(2);
+  auto rendezvous = std::make_shared<Rendezvous>(2);
+  auto isEnqueued = std::make_shared<Rendezvous>(2);
   auto shared = std::make_shared<DevicePointer>();
   return onThreads(2, [=](int number, const nccl::UniqueId& id) {
     Rank rank(number, 2, id);
@@ -95,7 +95,7 @@ SimulatedProgram acrossRanks(int first, const std::function<Result(Rank&, Device
     if (number == first) {
       *shared = rank.gpu.allocate(kBytes);
     }
-    meeting->wait();
+    rendezvous->wait();
     if (number == first) {
       rank.gpu.expect(rank.gpu.fillAsync(*shared, 1, kBytes, rank.stream), "fill");
     }
@@ -147,8 +147,8 @@ TEST_F(CollectiveOrderAcrossRanks, AReceiverComesAfterTheSender) {
 TEST_F(CollectiveOrderAcrossRanks, HoldsForEventsThatAreRecordedBeforeThePeersCome) {
   set("SIMGPU_NCCL_WAIT", "0");
   const auto program = [](bool waits) {
-    auto meeting = std::make_shared<Meeting>(2);
-    auto isWaitedFor = std::make_shared<Meeting>(2);
+    auto rendezvous = std::make_shared<Rendezvous>(2);
+    auto isWaitedFor = std::make_shared<Rendezvous>(2);
     auto shared = std::make_shared<DevicePointer>();
     return onThreads(2, [=](int number, const nccl::UniqueId& id) {
       Rank rank(number, 2, id);
@@ -156,7 +156,7 @@ TEST_F(CollectiveOrderAcrossRanks, HoldsForEventsThatAreRecordedBeforeThePeersCo
       if (number == 1) {
         *shared = rank.gpu.allocate(kBytes);
       }
-      meeting->wait();
+      rendezvous->wait();
       if (number == 1) {
         isWaitedFor->wait();
         rank.gpu.expect(rank.gpu.fillAsync(*shared, 1, kBytes, rank.stream), "fill");
@@ -180,8 +180,8 @@ TEST_F(CollectiveOrderAcrossRanks, HoldsForEventsThatAreRecordedBeforeThePeersCo
 }
 
 TEST_F(CollectiveOrderAcrossRanks, NoRankWaitsForTheEndOfAnother) {
-  auto meeting = std::make_shared<Meeting>(2);
-  auto isEnqueued = std::make_shared<Meeting>(2);
+  auto rendezvous = std::make_shared<Rendezvous>(2);
+  auto isEnqueued = std::make_shared<Rendezvous>(2);
   auto other = std::make_shared<DevicePointer>();
   expectReport(kRace, onThreads(2, [=](int number, const nccl::UniqueId& id) {
                  Rank rank(number, 2, id);
@@ -189,7 +189,7 @@ TEST_F(CollectiveOrderAcrossRanks, NoRankWaitsForTheEndOfAnother) {
                  if (number == 1) {
                    *other = x;
                  }
-                 meeting->wait();
+                 rendezvous->wait();
                  rank.expect(rank.allReduce(x, x, kCount), "ncclAllReduce");
                  if (number == 0) {  // what rank 1 receives
                    rank.gpu.expect(rank.gpu.fillAsync(*other, 0, kBytes, rank.stream), "fill");
@@ -305,13 +305,13 @@ TEST_F(CollectiveOrder, OfTransfersIsThatOfBothRanks) {
 
 // The call of one rank alone, whose other rank comes to the communicator and to no call
 SimulatedProgram alone(const RankProgram& program) {
-  auto meeting = std::make_shared<Meeting>(2);
+  auto rendezvous = std::make_shared<Rendezvous>(2);
   return onThreads(2, [=](int number, const nccl::UniqueId& id) {
     Rank rank(number, 2, id, {.isDestroyed = false});
     if (number == 0) {
       program(rank);
     }
-    meeting->wait();
+    rendezvous->wait();
     require(number == 0 || rank.nccl.abort(rank.communicator) == Result::Success, "ncclCommAbort");
   });
 }

@@ -88,7 +88,7 @@ SimulatedProgram onRanks(int ranks, const RankProgram& program, const RankOption
   });
 }
 
-void Meeting::wait() {
+void Rendezvous::wait() {
   std::atomic_ref missing(missing_);
   missing--;
   while (missing > 0) {

@@ -86,9 +86,9 @@ SimulatedProgram onRanks(int ranks, const RankProgram& program, const RankOption
 SimulatedProgram onThreads(int threads, const std::function<void(int thread, const nccl::UniqueId& id)>& program);
 
 // Waits until all threads of a program are here. Tells the engine nothing.
-class Meeting {
+class Rendezvous {
  public:
-  explicit Meeting(int threads) : missing_(threads) {}
+  explicit Rendezvous(int threads) : missing_(threads) {}
   void wait();
 
  private:

@@ -70,17 +70,17 @@ TEST_F(Communicators, AreMadeWhenAllRanksHaveCome) {
 }
 
 TEST_F(Communicators, ThatDoNotBlockAreInProgressUntilAllRanksHaveCome) {
-  auto meeting = std::make_shared<Meeting>(2);
+  auto rendezvous = std::make_shared<Rendezvous>(2);
   expectFine(onThreads(2, [=](int number, const nccl::UniqueId& id) {
     Caller c;
     if (number == 1) {
-      meeting->wait();
+      rendezvous->wait();
     }
     require(c.create(2, id, number, 0) == Result::InProgress, "ncclCommInitRankConfig does not block");
     if (number == 0) {
       sleepFor(10);
       require(c.state() == Result::InProgress, "rank 1 has not come");
-      meeting->wait();
+      rendezvous->wait();
     }
     require(c.stateInTheEnd() == Result::Success, "both ranks have come");
     require(c.nccl.finalize(c.communicator) != Result::InvalidUsage, "ncclCommFinalize");
@@ -354,14 +354,14 @@ TEST_F(Communicators, AreNotUsedAfterTheirEnd) {
 }
 
 TEST_F(Communicators, AreAbortedByAllRanksOrNone) {
-  auto meeting = std::make_shared<Meeting>(2);
+  auto rendezvous = std::make_shared<Rendezvous>(2);
   const auto program = [=](bool all) {
     return onRanks(2,
                    [=](Rank& rank) {
                      if (rank.number == 0 || all) {
                        require(rank.nccl.abort(rank.communicator) == Result::Success, "ncclCommAbort");
                      }
-                     meeting->wait();
+                     rendezvous->wait();
                      if (rank.number == 1 && !all) {
                        rank.nccl.destroy(rank.communicator);
                      }

@@ -128,8 +128,8 @@ struct TwoCommunicators {
 SimulatedProgram inOrders(bool isSame, bool ends) {
   return onRanks(2,
                  [=](Rank& rank) {
-                   static Meeting first(2);
-                   static Meeting last(2);
+                   static Rendezvous first(2);
+                   static Rendezvous last(2);
                    TwoCommunicators c(rank);
                    const bool isWholeFirst = isSame || rank.number == 0;
                    isWholeFirst ? c.whole() : c.ofPart();
@@ -173,7 +173,7 @@ TEST_F(Residency, WithoutAnEventTheyMayHang) {
   expectFine(onRanks(2,
                      [](Rank& rank) {
                        static std::atomic<int> hung = 0;
-                       static Meeting last(2);
+                       static Rendezvous last(2);
                        TwoCommunicators c(rank);
                        for (int i = 0; i < 60; i++) {
                          c.whole();
@@ -193,7 +193,7 @@ TEST_F(Residency, WithoutAnEventTheyMayHang) {
 // call is posted.
 TEST_F(Residency, RanksOfOneDeviceDoNotHang) {
   set("SIMGPU_DEVICES", "1");
-  auto haveMemory = std::make_shared<Meeting>(4);
+  auto haveMemory = std::make_shared<Rendezvous>(4);
   expectFine(onRanks(4, [=](Rank& rank) {
     nccl::Communicator part = nullptr;
     rank.expect(rank.nccl.split(rank.communicator, rank.number / 2, 0, &part, nullptr), "ncclCommSplit");

@@ -267,8 +267,8 @@ TEST_F(HandshakeTest, ADoorTellsAllTheSame) {
   EXPECT_TRUE(open.isQuiet());
 }
 
-// The seats of a world of three, with ranks that come twice, and with numbers that are none.
-TEST_F(HandshakeTest, EachSeatIsGivenOnce) {
+// The slots of a world of three, with ranks that come twice, and with numbers that are none.
+TEST_F(HandshakeTest, EachSlotIsGivenOnce) {
   struct Visit {
     int32_t from;
     int32_t size;
@@ -283,25 +283,25 @@ TEST_F(HandshakeTest, EachSeatIsGivenOnce) {
       std::string problem;
       try {
         visit.outcome =
-            takeSeat(sockets.back(), hello(visit.from, visit.size), kJob, soon(), problem) ? "seated" : problem;
+            takeSlot(sockets.back(), hello(visit.from, visit.size), kJob, soon(), problem) ? "has a slot" : problem;
       } catch (const DeviceError& e) {
         visit.outcome = e.what();
       }
     }
   });
-  const Seats seats = giveSeats(open, 0, 3, soon());
+  const Slots slots = giveSlots(open, 0, 3, soon());
   calls.join();
-  EXPECT_EQ(seats.missing, "");
-  EXPECT_TRUE(seats.byRank[1].open() && seats.byRank[2].open());
-  EXPECT_EQ(visits.front().outcome, "seated");
-  EXPECT_EQ(visits.back().outcome, "seated");
+  EXPECT_EQ(slots.missing, "");
+  EXPECT_TRUE(slots.byRank[1].open() && slots.byRank[2].open());
+  EXPECT_EQ(visits.front().outcome, "has a slot");
+  EXPECT_EQ(visits.back().outcome, "has a slot");
   EXPECT_NE(visits[1].outcome.find("two processes came as [rank 1/3]"), std::string::npos) << visits[1].outcome;
   for (size_t i = 2; i + 1 < visits.size(); ++i) {
     EXPECT_NE(visits[i].outcome.find("and this world has 3 ranks"), std::string::npos) << visits[i].outcome;
   }
 }
 
-// A rank that gives up and comes again, as when the network was slow, gets its seat.
+// A rank that gives up and comes again, as when the network was slow, gets its slot.
 TEST_F(HandshakeTest, ARankMayComeAgainAfterItHasEnded) {
   Door open(listener_, {.purpose = Purpose::Watch, .to = 0, .world = 5}, kJob, kAmple);
   std::string outcome;
@@ -309,18 +309,18 @@ TEST_F(HandshakeTest, ARankMayComeAgainAfterItHasEnded) {
     std::string problem;
     {
       const Socket first = connected();
-      EXPECT_TRUE(takeSeat(first, hello(1, 3), kJob, soon(), problem).has_value());
+      EXPECT_TRUE(takeSlot(first, hello(1, 3), kJob, soon(), problem).has_value());
     }
     const Socket second = connected();
-    EXPECT_TRUE(takeSeat(second, hello(1, 3), kJob, soon(), problem).has_value());
+    EXPECT_TRUE(takeSlot(second, hello(1, 3), kJob, soon(), problem).has_value());
     const Socket other = connected();
-    EXPECT_TRUE(takeSeat(other, hello(2, 3), kJob, soon(), problem).has_value());
-    outcome = "seated";
+    EXPECT_TRUE(takeSlot(other, hello(2, 3), kJob, soon(), problem).has_value());
+    outcome = "has a slot";
   });
-  const Seats seats = giveSeats(open, 0, 3, soon());
+  const Slots slots = giveSlots(open, 0, 3, soon());
   calls.join();
-  EXPECT_EQ(outcome, "seated");
-  EXPECT_EQ(seats.missing, "");
+  EXPECT_EQ(outcome, "has a slot");
+  EXPECT_EQ(slots.missing, "");
 }
 
 }  // namespace

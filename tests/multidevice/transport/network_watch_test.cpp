@@ -50,7 +50,7 @@ class WatchedPair final : public Bootstrap {
     const Hello hello{
         .purpose = Purpose::Watch, .from = 1, .to = 0, .size = 2, .world = std::stoull(own.substr(0, 16), nullptr, 16)};
     std::string problem;
-    return socket_.connect(place.host, place.port, limit) && takeSeat(socket_, hello, kKey, limit, problem).has_value();
+    return socket_.connect(place.host, place.port, limit) && takeSlot(socket_, hello, kKey, limit, problem).has_value();
   }
 
   static constexpr Key kKey = {1, 2, 3};

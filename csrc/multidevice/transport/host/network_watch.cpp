@@ -70,9 +70,9 @@ NetworkWatch::~NetworkWatch() {
 void NetworkWatch::acceptAll(Clock::time_point limit) {
   Door door(rendezvousPoint_, hello(Purpose::Watch, 0), key_,
             std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()));
-  Seats seats = giveSeats(door, 0, size_, limit);
-  deviceCheck(seats.missing.empty(), "[network] {} to rank 0 while the world was being opened", seats.missing);
-  sockets_ = std::move(seats.byRank);
+  Slots slots = giveSlots(door, 0, size_, limit);
+  deviceCheck(slots.missing.empty(), "[network] {} to rank 0 while the world was being opened", slots.missing);
+  sockets_ = std::move(slots.byRank);
   for (const Socket& s : sockets_) {
     if (s.open()) {
       closeWhenUnreachable(s);
@@ -84,14 +84,14 @@ void NetworkWatch::join(Clock::time_point limit) {
   const auto& [host, port] = places_[0];
   std::string problem = "check that no firewall blocks the port";
   Socket mine = Socket::create();
-  bool isSeated = false;
-  for (int64_t attempt = 0; attempt < kAttempts && !isSeated; ++attempt) {
+  bool hasSlot = false;
+  for (int64_t attempt = 0; attempt < kAttempts && !hasSlot; ++attempt) {
     const auto soon = std::min(limit, Clock::now() + promptLimit_);
     mine = Socket::create();
-    isSeated =
-        mine.connect(host, port, soon) && takeSeat(mine, hello(Purpose::Watch, 0), key_, soon, problem).has_value();
+    hasSlot =
+        mine.connect(host, port, soon) && takeSlot(mine, hello(Purpose::Watch, 0), key_, soon, problem).has_value();
   }
-  deviceCheck(isSeated, "[network] rank {} cannot reach [rank 0/{}] at {} port {} while the world was being opened; {}",
+  deviceCheck(hasSlot, "[network] rank {} cannot reach [rank 0/{}] at {} port {} while the world was being opened; {}",
               rank_, size_, host, port, problem);
   closeWhenUnreachable(mine);
   sockets_[0] = std::move(mine);

@@ -21,9 +21,9 @@ constexpr std::chrono::milliseconds kCentreSpeaksFirst{1000};
 constexpr std::chrono::milliseconds kWordOfFailure{1000};
 constexpr int64_t kMostRanks = 65'536;
 
-// The centre's answer to a rank that it knows; then, to one that gets no seat, the reason.
-struct SeatAnswer {
-  uint32_t isSeated;
+// The centre's answer to a rank that it knows; then, to one that gets no slot, the reason.
+struct SlotAnswer {
+  uint32_t hasSlot;
   uint32_t milliseconds;  // until the centre's limit
 };
 
@@ -73,10 +73,10 @@ class LaunchedStar final : public Star {
           host_, address_);
     }
     Door door(listener, hello(), trust_, kVisitorPatience);
-    Seats seats = giveSeats(door, 0, size_, limit);
-    openAsCentre(0, std::move(seats.byRank));
-    if (!seats.missing.empty()) {
-      failAll(fmt::format("[host] {} to open the world at {} port {} within {} ms", seats.missing, host_, port_,
+    Slots slots = giveSlots(door, 0, size_, limit);
+    openAsCentre(0, std::move(slots.byRank));
+    if (!slots.missing.empty()) {
+      failAll(fmt::format("[host] {} to open the world at {} port {} within {} ms", slots.missing, host_, port_,
                           deadline().count()));
     }
   }
@@ -88,7 +88,7 @@ class LaunchedStar final : public Star {
     for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
       Socket mine = trust_ ? Socket::create() : Socket::createLocal();
       if (trust_ ? mine.connect(host, std::to_string(port_), limit) : mine.connectLocal(localName())) {
-        if (const auto milliseconds = takeSeat(mine, hello(), trust_, limit, problem)) {
+        if (const auto milliseconds = takeSlot(mine, hello(), trust_, limit, problem)) {
           address_ = mine.ownAddress();
           openAsMember(rank_, std::move(mine), firstRanks(size_), 0);
           centreSpeaksWithin(std::chrono::milliseconds(*milliseconds));
@@ -111,7 +111,7 @@ class LaunchedStar final : public Star {
 
 }  // namespace
 
-Seats giveSeats(Door& door, int64_t self, int64_t size, WaitingClock::time_point limit) {
+Slots giveSlots(Door& door, int64_t self, int64_t size, WaitingClock::time_point limit) {
   std::vector<Socket> byRank(size);
   std::string refusal;
   int64_t missing = size - 1;
@@ -129,7 +129,7 @@ Seats giveSeats(Door& door, int64_t self, int64_t size, WaitingClock::time_point
       reason = fmt::format("two processes came as [rank {}/{}]", hello.from, size);
     }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - WaitingClock::now()).count();
-    const SeatAnswer answer{reason.empty() ? 1U : 0U, static_cast<uint32_t>(std::max<int64_t>(left, 0))};
+    const SlotAnswer answer{reason.empty() ? 1U : 0U, static_cast<uint32_t>(std::max<int64_t>(left, 0))};
     static_cast<void>(socket.send(&answer, sizeof(answer), limit));
     if (!reason.empty()) {
       static_cast<void>(socket.sendText(reason, limit));
@@ -150,11 +150,11 @@ Seats giveSeats(Door& door, int64_t self, int64_t size, WaitingClock::time_point
   return {std::move(byRank), text.empty() ? "" : text + " did not connect" + refusal};
 }
 
-std::optional<uint32_t> takeSeat(const Socket& centre, const Hello& hello, const Trust& trust,
+std::optional<uint32_t> takeSlot(const Socket& centre, const Hello& hello, const Trust& trust,
                                  WaitingClock::time_point limit, std::string& problem) {
   Caller caller(hello, trust);
   const Caller::Answer known = caller.sayHello(centre, limit) ? caller.hear(centre, limit) : Caller::Answer::None;
-  SeatAnswer answer{};
+  SlotAnswer answer{};
   if (known == Caller::Answer::Stranger) {
     problem = trust ? "the process that listens there does not know the secret of this job; set MESHFUSE_SECRET to the "
                       "same text on all ranks"
@@ -164,7 +164,7 @@ std::optional<uint32_t> takeSeat(const Socket& centre, const Hello& hello, const
   if (known != Caller::Answer::Known || !centre.receive(&answer, sizeof(answer), limit)) {
     return std::nullopt;
   }
-  if (answer.isSeated == 0) {
+  if (answer.hasSlot == 0) {
     std::string reason;
     static_cast<void>(centre.receiveText(reason, limit));
     throwDeviceError(fmt::format("[host] {} was refused: {}; check RANK and WORLD_SIZE",

@@ -18,16 +18,16 @@
 
 namespace meshfuse {
 
-// As the centre of a star, whose rank is `self`: gives seats to the ranks that come to the door, until all of `size` ranks have one, or
+// As the centre of a star, whose rank is `self`: gives slots to the ranks that come to the door, until all of `size` ranks have one, or
 // until the limit.
-struct Seats {
+struct Slots {
   std::vector<Socket> byRank;  // not open: `self`, and ranks that did not come
-  std::string missing;         // `[rank 1/4], [rank 3/4]`: the latter; and why callers got no seat
+  std::string missing;         // `[rank 1/4], [rank 3/4]`: the latter; and why callers got no slot
 };
-[[nodiscard]] Seats giveSeats(Door& door, int64_t self, int64_t size, WaitingClock::time_point limit);
-// As a rank that has connected to the centre: the milliseconds until the centre's limit; nothing if it got no seat, `problem` says why. A
+[[nodiscard]] Slots giveSlots(Door& door, int64_t self, int64_t size, WaitingClock::time_point limit);
+// As a rank that has connected to the centre: the milliseconds until the centre's limit; nothing if it got no slot, `problem` says why. A
 // rank that the centre refuses gets a DeviceError with its reason.
-[[nodiscard]] std::optional<uint32_t> takeSeat(const Socket& centre, const Hello& hello, const Trust& trust,
+[[nodiscard]] std::optional<uint32_t> takeSlot(const Socket& centre, const Hello& hello, const Trust& trust,
                                                WaitingClock::time_point limit, std::string& problem);
 
 // How long a process that has connected may take to say who it is.

@@ -85,7 +85,7 @@ class SurvivorStar final : public Star {
 
   void gather(Clock::time_point limit) {
     door_.emplace(listener_, hello(), trust_, promptLimit(deadline()));
-    openAsCentre(rank_, giveSeats(*door_, rank_, size_, limit).byRank);
+    openAsCentre(rank_, giveSlots(*door_, rank_, size_, limit).byRank);
     for (const Socket& s : sockets()) {
       static_cast<void>(s.open() && s.sendText(list(), Clock::now() + deadline()));
     }
@@ -95,11 +95,11 @@ class SurvivorStar final : public Star {
   bool joined(Socket mine, Clock::time_point limit) {
     const auto patience = limit + deadline();  // a busy centre may be late; if it ends, this wait ends at once
     std::string text;
-    const bool isSeated = takeSeat(mine, hello(), trust_, patience, problem_).has_value();
-    if (!isSeated && !problem_.empty()) {
+    const bool hasSlot = takeSlot(mine, hello(), trust_, patience, problem_).has_value();
+    if (!hasSlot && !problem_.empty()) {
       return false;
     }
-    deviceCheck(isSeated && mine.receiveText(text, patience) && text.size() >= 2 * sizeof(int64_t),
+    deviceCheck(hasSlot && mine.receiveText(text, patience) && text.size() >= 2 * sizeof(int64_t),
                 "[host] the survivors did not accept rank {}: they continued without it, or failed again", rank_);
     deviceCheck(openAsMember(rank_, std::move(mine), text),
                 "[host] rank {} got no list of survivors from the process that listens where they meet", rank_);
