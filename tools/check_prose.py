@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on the phrases that make prose hard to read, in Markdown, in // comments and in string literals of C++ sources."""
+"""Fails on the phrases that make prose hard to read, in Markdown and in the comments and strings of sources in C++, Python, shell and CMake.
+Fails on names that have been replaced by the field's terms, anywhere in these files."""
 
 import pathlib
 import re
@@ -7,7 +8,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOURCES = ("csrc/", "runtime/", "tests/", "examples/", "benchmarks/")
+SLASHES = (".h", ".cpp", ".cc")  # sources with // comments
+HASHES = (".py", ".sh", ".cmake", "CMakeLists.txt")  # sources with # comments; also scripts without an extension
 
 # phrase: (pattern, advice)
 BANNED = {
@@ -16,6 +18,21 @@ BANNED = {
     "so much": (r"\bso much\b", "say how much"),
     "dear": (r"\bdear(er|est)?\b", "write 'costs more', 'expensive' or the cost"),
     "behind": (r"\bbehind\b", "write 'after', 'following' or 'at the end of'"),
+}
+# Names, in prose and in code: (pattern, advice). Words that also have other meanings, such as round or carry, are not listed.
+REPLACED = {
+    "accounts": (r"\baccounts?\b|Accounts?(?![a-z])", "call descriptors"),
+    "meeting": (r"\bmeetings?\b|Meetings?(?![a-z])", "rendezvous"),
+    "reunion": (r"\breunions?\b|Reunions?(?![a-z])", "rejoin"),
+    "seat": (r"\bseat(?:s|ed)?\b|Seat(?:s|ed)?(?![a-z])", "slot"),
+    "stash": (r"\bstash|Stash", "spill"),
+    "along_dim": (r"along_dim|[aA]longDim(?![a-z])", "scan or sort"),
+    "guard_indices": (r"guard_indices|[gG]uardIndices", "insert_bounds_checks"),
+    "copy_shape": (r"copy_shape|[cC]opyShape", "shape_ops"),
+    "stand_in_arguments": (r"stand_in_arguments|[sS]tandInArguments", "abstract_inputs"),
+    "gather_moments": (r"gather_moments|[gG]atherMoments", "combine_variance"),
+    "window fetch": (r"\bwindow[ _]fetch|[wW]indowFetch", "halo exchange"),
+    "nasty": (r"\bnasty|Nasty", "stress"),
 }
 # "behind" is right where one thing hides another: an interface, a lock, a pointer.
 ALLOWED = re.compile(
@@ -35,12 +52,24 @@ def tracked_files():
     return [name for name in sorted(set(listed.stdout.splitlines())) if (ROOT / name).is_file()]
 
 
-def prose_of_source(line):
-    """The comment of a line of C++, and its string literals."""
+def kind_of(name):
+    """The start of comments in a file of this name, "" in Markdown, None in a file that has no prose to check."""
+    if name.endswith(".md"):
+        return ""
+    if name.endswith(SLASHES):
+        return "//"
+    if name.endswith(HASHES):
+        return "#"
+    is_script = "." not in pathlib.PurePath(name).name and (ROOT / name).read_bytes()[:2] == b"#!"
+    return "#" if is_script else None
+
+
+def prose_of_source(line, comment):
+    """The comment of a line of a source, and its string literals."""
     strings, at = [], 0
     while at < len(line):
-        if line.startswith("//", at):
-            return line[at:].lstrip("/"), strings
+        if line.startswith(comment, at) and (comment == "//" or at == 0 or line[at - 1].isspace()):
+            return line[at:].lstrip(comment), strings
         match = STRING.match(line, at) or CHARACTER.match(line, at)
         if match and match[0][0] == '"':
             strings.append(match[1])
@@ -48,12 +77,18 @@ def prose_of_source(line):
     return "", strings
 
 
-def paragraphs(name):
+def paragraphs(lines, comment):
     """Runs of prose as lists of (line number, text); a phrase may cross a line break inside one."""
-    is_source, in_fence, run, literal = not name.endswith(".md"), False, [], []
-    for number, line in enumerate((ROOT / name).read_text(errors="replace").splitlines(), 1):
-        if is_source:
-            text, strings = prose_of_source(line)
+    in_fence, run, literal = False, [], []
+    for number, line in enumerate(lines, 1):
+        if comment == "#" and line.count('"""') == 1:
+            in_fence = not in_fence
+            text, strings = line.replace('"""', " "), []
+        elif comment == "#" and in_fence:
+            text, strings = line, []  # of a docstring
+        elif comment:
+            text, strings = prose_of_source(line, comment)
+        if comment:
             if literal and not line.lstrip().startswith('"'):
                 yield literal
                 literal = []
@@ -76,9 +111,15 @@ def paragraphs(name):
 
 def violations():
     for name in tracked_files():
-        if not (name.endswith(".md") or (name.startswith(SOURCES) and name.endswith((".h", ".cpp")))):
+        comment = kind_of(name)
+        if comment is None or name == "tools/check_prose.py":
             continue
-        for run in paragraphs(name):
+        lines = (ROOT / name).read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
+            for word, (pattern, advice) in REPLACED.items():
+                for match in re.finditer(pattern, line):
+                    yield f'{name}:{number}: "{match[0]}" ({word}): the field says {advice}'
+        for run in paragraphs(lines, comment):
             text, starts = "", []
             for number, line in run:
                 starts.append((len(text), number))

@@ -72,7 +72,7 @@ def distance(a, b):
 
 
 def rounded(dtype, raw, error):
-    """What is `raw` up to `error` before it is rounded to a floating type."""
+    """The rounding to a floating type of a value that is `raw` up to `error`."""
     raw = np.asarray(raw, np.float64)
     error = np.where(np.isnan(error), np.inf, np.broadcast_to(error, raw.shape))
     value = round_to(dtype, raw)

@@ -87,7 +87,7 @@ TEST_F(FlightRecorderTest, ACallThatDiffersIsTheFirstDivergence) {
 }
 
 // A file system's clock may lag behind that of the records: the record itself names its run.
-TEST_F(FlightRecorderTest, ARanksOwnAccountIsKeptWhateverTheTimeOfItsFile) {
+TEST_F(FlightRecorderTest, ARanksOwnRecordIsKeptWhateverTheTimeOfItsFile) {
   auto ring = std::make_unique<FlightRing>();
   auto peersRing = std::make_unique<FlightRing>();
   const FlightPlace place{.directory = directory_, .world = "w", .transport = "none", .rank = 0, .size = 2};

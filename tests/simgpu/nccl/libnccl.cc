@@ -239,7 +239,7 @@ int collective(const Arguments& a) {
   return addToGroup(std::move(g));
 }
 
-// A call of which the group knows no more than the communicator.
+// A call on a communicator, without other arguments that the group knows.
 int management(const char* name, GroupedCall::Kind kind, const void* communicator) {
   const CommunicatorPointer c = findCommunicator(name, communicator);
   if (c == nullptr) {
