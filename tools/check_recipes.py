@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A new part touches few files. docs/adding.md has a recipe for each kind of part, with examples in the form
-"Example: `Word`, at most N files of csrc". The files of csrc that contain the word are at most N, and the recipe names each of
-them. Where "(today M)" follows, the limit is M and the names are not checked: the structure that the recipe needs is not there yet."""
+"Example: `Word`, at most N files of csrc". The files of csrc whose code has the word as a name, in any spelling, are at most N, and
+the recipe names each of them. Comments and C++'s own types do not count. Where "(today M)" follows, the limit is M and the names are not
+checked: the structure that the recipe needs is not there yet."""
 
 import pathlib
 import re
@@ -13,10 +14,22 @@ EXAMPLE = re.compile(r"Example: `(\w+)`, at most (\d+) files of csrc(?: \(today 
 EXAMPLES = {"Erfinv", "ArgSort", "IndexPutAccumulate", "BFloat16", "AllToAll"}
 
 
+def spellings(word):
+    """Matches the names AllToAll, allToAll and all_to_all; of Char that spelling alone, because char is a type of C++."""
+    if word == "Char":
+        return re.compile(r"\bChar\b")
+    parts = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z][a-z]*[0-9]*", word)
+    return re.compile(rf"\b{'_?'.join(parts)}\b", re.IGNORECASE)
+
+
+def code_of(path):
+    return re.sub(r"//[^\n]*", "", path.read_text())
+
+
 def files_with(word):
-    pattern = re.compile(rf"\b{word}\b")
+    pattern = spellings(word)
     sources = (p for p in (ROOT / "csrc").rglob("*") if p.suffix in (".h", ".cpp"))
-    return sorted(p.relative_to(ROOT).as_posix() for p in sources if pattern.search(p.read_text()))
+    return sorted(p.relative_to(ROOT).as_posix() for p in sources if pattern.search(code_of(p)))
 
 
 def main():

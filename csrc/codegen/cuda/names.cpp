@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/ranges.h"
+#include "ir/point_op.h"
 
 namespace meshfuse::cuda {
 
@@ -33,10 +34,11 @@ constexpr std::array kReserved = std::to_array<std::string_view>(
      "remoteLoad", "sharedLoad", "sharedLoadVector", "sharedStore", "sharedStoreVector", "shiftLeft", "shiftRight",
      "shuffleXor", "sigmoid", "signOf", "storeEight", "storeOne", "storeVector", "storeWide", "subWrap", "threadIndex",
      "ticket", "toWords", "u16", "u32", "u64",
-     // mathematical functions, which a local name would hide
-     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp",
-     "exp2", "expm1", "fabs", "floor", "fma", "fmod", "lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow",
-     "remainder", "rint", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"});
+     // mathematical functions whose name is no elementwise op
+     "fabs", "rint"});
+
+// A local name would hide a function that the text calls; most functions have the name of their op.
+bool isReserved(std::string_view name) { return contains(kReserved, name) || parsePointOp(name).has_value(); }
 
 }  // namespace
 
@@ -52,7 +54,7 @@ std::string Names::fresh(std::string_view wanted) {
     name.erase(at, 1);
   }
   std::string candidate = name;
-  for (int64_t n = 1; taken_.contains(candidate) || contains(kReserved, candidate); n++) {
+  for (int64_t n = 1; taken_.contains(candidate) || isReserved(candidate); n++) {
     candidate = fmt::format("{}_{}", name, n);
   }
   taken_.insert(candidate);
