@@ -153,6 +153,9 @@ TEST(Text, ErrorsNameTheirPlace) {
        "f:3:19: reduce has no attribute 'by'; there are op"},
       {"fusion {\n  T0 = input() : Float[4]\n  T1 = reshape(T0) : Float[3]\n}", "f:3:22: [reshape]"},
       {"fusion {\n  T0 = input() : Float[4] mesh M0\n}", "f:2:32: mesh M0 is not defined above"},
+      {"fusion {\n  T0 = input() : Float[4]\n  T1 = communicate(T0, kind=gather) : Float[4]\n}",
+       "f:3:24: 'gather' is no collective of a program; expected transfer, all_to_all, all_gather, reduce_scatter, "
+       "all_reduce, broadcast"},
       {"fusion {\n  T0 = input() : Float[p{4, mean}]\n}", "f:2:26: no reduction is named 'mean'"},
       {"fusion {\n  T0 = input() : Float[r{4, max}]\n}", "f:2:26: '4, max' in the braces of a dim; expected an extent"},
       {"fusion {\n  T0 = input() : Float[4]\n", "f:3:1: expected '}'"},

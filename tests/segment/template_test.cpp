@@ -90,6 +90,23 @@ TEST(Templates, AllSayWhyTheyRefuse) {
   EXPECT_EQ(verdict.refusal, "there is no library for this device; it is not plain");
 }
 
+TEST(Templates, TakeElementwiseOpsOfOneShapeUnjudged) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigConcreteTensor({8, 8});
+  fusion.addInput(x);
+  TensorView* y = exp(x);
+  TensorView* z = sum(y, {1});
+  std::vector<Expr*> kernel = {y->definition()};
+  EXPECT_TRUE(takesUnjudged(kernel, *add(y, x)->definition()));
+  EXPECT_FALSE(takesUnjudged(kernel, *z->definition())) << "it is not elementwise";
+  EXPECT_FALSE(takesUnjudged(kernel, *add(y, makeContigConcreteTensor({8}))->definition())) << "it broadcasts";
+  EXPECT_FALSE(takesUnjudged(kernel, *add(y, neg(x))->definition())) << "it reads an op outside of the kernel";
+  kernel.push_back(z->definition());
+  kernel.push_back(neg(z)->definition());
+  EXPECT_FALSE(takesUnjudged(kernel, *exp(kernel.back()->tensorOutput())->definition())) << "the kernel reduces";
+}
+
 TEST(Templates, ACostIsTheBytesOfTensorsAndALaunch) {
   Fusion fusion;
   FusionGuard guard(&fusion);
