@@ -131,8 +131,8 @@ IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
   std::vector<Transform> transforms;
   for (const TensorView* t : fusion.tensors(ExprSet::All)) {
     for (IterDomain* id : allIds(*t)) {
-      size_t number = static_cast<size_t>(id->id());
-      ids_.resize(std::max(ids_.size(), number + 1), nullptr);
+      const int64_t number = id->id();
+      ids_.resize(std::max(std::ssize(ids_), number + 1), nullptr);
       ids_[number] = id;
       const IdExpr* e = id->definition();
       if (e != nullptr && e->out[0] == id) {
@@ -154,7 +154,7 @@ IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
 }
 
 int64_t IdGraph::group(const IterDomain* id) const {
-  return static_cast<size_t>(id->id()) < groupOf_.size() ? groupOf_[id->id()] : id->id();
+  return id->id() < std::ssize(groupOf_) ? groupOf_[id->id()] : id->id();
 }
 
 bool IdGraph::same(const IterDomain* a, const IterDomain* b) const { return group(a) == group(b); }

@@ -308,7 +308,7 @@ std::vector<Digit> partsJoined(const std::vector<Digit>& owned) {
     return owned;
   }
   std::vector<IntExpr> joined;
-  for (int64_t k = 0; k < std::ssize(parts); k += static_cast<size_t>(count)) {
+  for (int64_t k = 0; k < std::ssize(parts); k += count) {
     joined.push_back(sumOf(std::span(parts).subspan(k, count)));
   }
   std::vector<Digit> out = owned;

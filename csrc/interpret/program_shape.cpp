@@ -119,7 +119,7 @@ Array Program::computePad(const Expr* expr) {
   std::vector<int64_t> ownStrides = contiguousStrides(sizes);
   std::vector<int64_t> offsets(productOf(sizes), 0);
   for (int64_t i : indices(offsets)) {
-    for (size_t k = 0; k < strides.size() && offsets[i] >= 0; k++) {
+    for (int64_t k = 0; k < std::ssize(strides) && offsets[i] >= 0; k++) {
       const int64_t from = i / ownStrides[k] % sizes[k] - left[k];
       offsets[i] = from >= 0 && from < x.sizes[k] ? offsets[i] + from * strides[k] : -1;
     }

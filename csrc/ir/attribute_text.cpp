@@ -204,8 +204,8 @@ std::vector<std::string_view> splitAtCommas(std::string_view text) {
   std::vector<std::string_view> parts;
   int64_t depth = 0;
   size_t start = 0;
-  for (size_t k = 0; k <= text.size(); k++) {
-    if (k == text.size() || (text[k] == ',' && depth == 0)) {
+  for (int64_t k = 0; k <= std::ssize(text); k++) {
+    if (k == std::ssize(text) || (text[k] == ',' && depth == 0)) {
       parts.push_back(trimmed(text.substr(start, k - start)));
       start = k + 1;
     } else {

@@ -217,7 +217,7 @@ class Reader {
     }
     require(!digits.empty(), "the digits of each dim");
     require(productExact(digits, &PlanDigit::size) <= kMostTensorBytes, "digits of a tensor's dim");
-    for (size_t k = digits.size() - 1; k > 0; k--) {
+    for (int64_t k = std::ssize(digits) - 1; k > 0; k--) {
       digits[k - 1].stride = digits[k].stride * digits[k].size;
     }
     return normalForm(digits);

@@ -10,11 +10,10 @@ namespace meshfuse {
 
 namespace {
 
-size_t parsePosition(std::string_view text, size_t size) {
+int64_t parsePosition(std::string_view text, int64_t size) {
   const int64_t p = parseInteger(text);
-  check(p >= 0 && p < static_cast<int64_t>(size), "got position {} in a list of {}, expected one below {}", p, size,
-        size);
-  return static_cast<size_t>(p);
+  check(p >= 0 && p < size, "got position {} in a list of {}, expected one below {}", p, size, size);
+  return p;
 }
 
 void reorderDims(const std::vector<std::string_view>& order, std::vector<IterDomain*>& dims) {

@@ -28,7 +28,7 @@ class RootWalk {
     for (const IdExpr* e : transformsBetween(dims_, logical)) {
       apply(*e);
     }
-    for (size_t k = dims_.size(); k-- > 0;) {
+    for (int64_t k = std::ssize(dims_) - 1; k >= 0; k--) {
       if (!contains(logical, dims_[k])) {
         step(fmt::format("drop({})", k));
         dims_.erase(dims_.begin() + k);

@@ -108,8 +108,8 @@ class ExprVerifier : Verifier {
     return require(got == expected, "{} {}, expected {}: one for each dim", got, what, expected);
   }
 
-  bool axisFits(int64_t axis, size_t rank) {
-    return require(axis >= 0 && axis < static_cast<int64_t>(rank), "dim={} of {} dims", axis, rank);
+  bool axisFits(int64_t axis, int64_t rank) {
+    return require(axis >= 0 && axis < rank, "dim={} of {} dims", axis, rank);
   }
 
   // What the op's row implies.
@@ -437,7 +437,7 @@ class ExprVerifier : Verifier {
     }
     for (int64_t operand = 0; operand < 2; operand++) {
       const Dims& p = operand == 0 ? a : b;
-      for (size_t d = 0; d + 2 < p.size(); d++) {
+      for (int64_t d = 0; d + 2 < std::ssize(p); d++) {
         if (!mayStretch(p[d])) {
           sameExtent(p[d], root()[batch + 2 - p.size() + d], fmt::format("batch dim {} of operand {}", d, operand));
         }
@@ -462,7 +462,7 @@ class ExprVerifier : Verifier {
                  root().size() - 1, x.size() + w.size() - 2)) {
       return;
     }
-    for (size_t k = 0; k + 1 < x.size(); k++) {
+    for (int64_t k = 0; k + 1 < std::ssize(x); k++) {
       sameExtent(x[k], root()[k], fmt::format("dim {} of the input", k));
     }
     if (w.size() == 2) {

@@ -69,7 +69,7 @@ void verifyContributions(const Expr& expr, std::vector<std::string>& violations)
   }
   for (const TensorView* operand : expr.tensorInputs()) {
     const std::vector<IterDomain*> dims = operand->noReductions();
-    for (size_t k = 0; k < dims.size() && k < root.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(dims) && k < std::ssize(root); k++) {
       const std::string wrong = wrongPair(expr, dims[k], root[k]);
       verifier.require(wrong.empty(), "dim {} of {} {}", dims[k], static_cast<const Val*>(operand), wrong);
     }

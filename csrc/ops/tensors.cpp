@@ -134,7 +134,7 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   std::vector<IterDomain*> inMemory(rank);
   std::vector<bool> flagsInMemory(rank);
   for (size_t k = 0; k < rank; k++) {
-    size_t place = rank - 1 - static_cast<size_t>(strideOrder_[k]);
+    const int64_t place = std::ssize(strideOrder_) - 1 - strideOrder_[k];
     inMemory[place] = logical[k];
     flagsInMemory[place] = flags[k];
   }

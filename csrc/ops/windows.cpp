@@ -76,7 +76,7 @@ TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand
   attributes.starts.assign(old.size(), IntExpr(0));
   attributes.stops.assign(old.size(), IntExpr(0));
   bool changes = false;
-  for (size_t k = 0; k < widths.size() / 2; k++) {
+  for (int64_t k = 0; k < std::ssize(widths) / 2; k++) {
     size_t dim = old.size() - 1 - k;
     attributes.starts[dim] = widths[2 * k];
     attributes.stops[dim] = widths[2 * k + 1];

@@ -207,7 +207,7 @@ class CoordinateFinder {
                            reference_->toString());
       }
       std::vector<bool> reduced(c_.extents.size(), false);
-      for (size_t d = 0; d < index->size(); d++) {
+      for (int64_t d = 0; d < std::ssize(*index); d++) {
         if (!c->getLogicalDomain()[d]->isReduction() || (*index)[d].isConst(0)) {
           continue;
         }

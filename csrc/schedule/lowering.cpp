@@ -251,7 +251,7 @@ ValueId Lowering::cat(const Expr& e, const Position& position, int64_t space) {
   // last part first: each earlier one overrides where it applies
   const std::vector<TensorView*> parts = e.tensorInputs();
   ValueId result = builder_.constant(e.output()->dtype(), 0, space);
-  for (size_t k = parts.size(); k-- > 0;) {
+  for (int64_t k = std::ssize(parts) - 1; k >= 0; k--) {
     result = guarded(parts[k], readOf(e, k, position), space, result);
   }
   return result;

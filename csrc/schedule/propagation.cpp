@@ -120,7 +120,7 @@ const Expr* Propagation::overgrown() {
 }
 
 void Propagation::complete(const TensorView* tv, const std::optional<std::vector<IntExpr>>& derived) {
-  for (size_t d = 0; derived && d < derived->size(); d++) {
+  for (int64_t d = 0; derived && d < std::ssize(*derived); d++) {
     set(of(tv)[d], (*derived)[d]);
   }
 }

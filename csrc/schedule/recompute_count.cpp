@@ -53,7 +53,7 @@ class RecomputeCount {
  private:
   void askOperands(const Expr& e, const std::vector<IntExpr>& at) {
     const std::vector<TensorView*> operands = e.tensorInputs();
-    for (size_t k = 0; k < operands.size() && reason_.empty(); k++) {
+    for (int64_t k = 0; k < std::ssize(operands) && reason_.empty(); k++) {
       const Read read = readBy(e, k, at, [](const IntExpr& n) { return n; });
       if (e.kind() == ExprKind::Reshape && isOvergrown(at, read.at)) {
         reason_ = overgrownReason(e);

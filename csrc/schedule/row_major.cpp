@@ -10,7 +10,7 @@ namespace meshfuse {
 std::vector<IntExpr> rowMajorStrides(const std::vector<IntExpr>& extents) {
   std::vector<IntExpr> strides(extents.size());
   IntExpr stride = 1;
-  for (size_t d = extents.size(); d-- > 0;) {
+  for (int64_t d = std::ssize(extents) - 1; d >= 0; d--) {
     strides[d] = stride;
     stride *= extents[d];
   }

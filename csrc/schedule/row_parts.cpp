@@ -83,7 +83,7 @@ bool runsAlong(const RowsJudgement& j, const TensorView* tensor) {
   auto index = j.coordinates.index.find(tensor->id());
   const std::vector<int64_t>& n = j.choices[0].n;
   const std::vector<IntExpr> shape = tensor->shape();
-  for (size_t d = shape.size(); index != j.coordinates.index.end() && !n.empty() && d-- > 0;) {
+  for (int64_t d = std::ssize(shape) - 1; index != j.coordinates.index.end() && !n.empty() && d >= 0; d--) {
     if (!shape[d].isConst(1)) {
       return runsOver(index->second[d], n.back());
     }

@@ -88,7 +88,7 @@ class AxesFinder {
     if (!contains(group_.inputs, tensor)) {
       const Expr& e = *tensor->definition();
       const std::vector<TensorView*> operands = e.tensorInputs();
-      for (size_t k = 0; k < operands.size(); k++) {
+      for (int64_t k = 0; k < std::ssize(operands); k++) {
         const Read read = readBy(e, k, at, [](const IntExpr& n) { return n; });
         for (const tile::Pred& p : read.where) {
           append(conditions_, std::vector{p.lhs, p.rhs});

@@ -258,7 +258,7 @@ bool StridedElements::isContiguous() const {
     return true;
   }
   int64_t stride = 1;
-  for (size_t k = sizes.size(); k-- > 0;) {
+  for (int64_t k = std::ssize(sizes) - 1; k >= 0; k--) {
     if (sizes[k] != 1 && strides[k] != stride) {
       return false;
     }

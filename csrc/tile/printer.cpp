@@ -61,7 +61,7 @@ class Printer {
   // extent of the digits within.
   static std::string digits(const Axis& axis) {
     std::vector<IntExpr> within(axis.digits.size(), 1);
-    for (size_t i = axis.digits.size(); i-- > 1;) {
+    for (int64_t i = std::ssize(axis.digits) - 1; i > 0; i--) {
       within[i - 1] = within[i] * axis.digits[i].size;
     }
     std::vector<int64_t> seen(7, 0);  // by level

@@ -80,10 +80,10 @@ uint64_t digitsNamed(const Space& space, const std::vector<Index>& index, const 
 std::string digitNames(const Space& space, uint64_t digits) {
   std::vector<DigitRef> refs = digitsOf(space);
   std::string text;
-  for (size_t i = 0; i < 64; i++) {
+  for (int64_t i = 0; i < 64; i++) {
     if ((digits >> i & 1) != 0) {
       text += text.empty() ? "" : " ";
-      text += i < refs.size() ? space.axes[refs[i].axis].digits[refs[i].digit].symbol : fmt::format("?{}", i);
+      text += i < std::ssize(refs) ? space.axes[refs[i].axis].digits[refs[i].digit].symbol : fmt::format("?{}", i);
     }
   }
   return text;

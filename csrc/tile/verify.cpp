@@ -83,7 +83,7 @@ class DeclarationVerifier {
     for (const Axis& axis : space.axes) {
       onlySizes(axis.bound, "the bound of axis " + axis.name);
       IntExpr stride = 1;
-      for (size_t i = axis.digits.size(); i-- > 0;) {
+      for (int64_t i = std::ssize(axis.digits) - 1; i >= 0; i--) {
         const Digit& d = axis.digits[i];
         verifyDigit(axis, d);
         f_.expect(d.stride == stride, "axis {}: digit {} has stride {}, the digits within it extend over {}", axis.name,
@@ -96,7 +96,7 @@ class DeclarationVerifier {
         count += isInTile(d.level) ? 1 : 0;
         if (d.level == Level::Vector) {
           vectors++;
-          f_.expect(i + 1 == axis.digits.size(), "axis {}: the vector digit is not innermost", axis.name);
+          f_.expect(i + 1 == std::ssize(axis.digits), "axis {}: the vector digit is not innermost", axis.name);
         }
       }
       f_.expect(!provenLess(stride, axis.bound), "axis {}: its digits reach {} positions of {}", axis.name,
@@ -142,7 +142,7 @@ class DeclarationVerifier {
         continue;
       }
       int64_t elements = 1;
-      for (size_t d = 0; d < std::min(t.extents.size(), t.strides.size()); d++) {
+      for (int64_t d = 0; d < std::min(std::ssize(t.extents), std::ssize(t.strides)); d++) {
         bool constant = t.extents[d].isConst() && t.strides[d].isConst();
         f_.expect(constant, "scratch {} of a GPU block: dim {} is not constant", t.name, d);
         elements += constant ? (t.extents[d].constValue() - 1) * t.strides[d].constValue() : 0;

@@ -146,7 +146,7 @@ std::vector<Emitter::Definition> Emitter::gridDims() {
   }
   std::vector<Definition> list = {{"part", fmt::format("const unsigned part = {};", index)}};
   std::string rest = "part";
-  for (size_t d = p_.grid.size(); d-- > 0;) {
+  for (int64_t d = std::ssize(p_.grid) - 1; d >= 0; d--) {
     const std::string& name = geometry_.cName(p_.grid[d].symbol);
     std::string count = parenthesized(geometry_.resolve(p_.grid[d].count), s_.uses);
     list.push_back({name, d == 0 ? fmt::format("const i64 {} = {};", name, rest)

@@ -161,7 +161,7 @@ void Emitter::assignCarried(const Stmt& s) {
   if (together) {
     auto assignAll = [&](Texts texts) {
       std::vector<std::string> values(texts.begin(), texts.end());
-      for (size_t i = 0; values.size() > 1 && i < values.size(); i++) {
+      for (int64_t i = 0; values.size() > 1 && i < std::ssize(values); i++) {
         std::string name = s_.names.fresh("next");
         line(fmt::format("const {} {} = {};", registerType(value(next[i]).dtype), name, unwrapped(values[i])));
         values[i] = name;

@@ -48,10 +48,10 @@ struct RowPlaces {
 };
 
 // The number of an element's row: of its position along all axes but the inner one.
-IntExpr rowOf(const Side& side, const std::vector<int64_t>& extents, size_t inner) {
+IntExpr rowOf(const Side& side, const std::vector<int64_t>& extents, int64_t inner) {
   IntExpr row = 0;
   int64_t weight = 1;
-  for (size_t a = extents.size(); a-- > 0;) {
+  for (int64_t a = std::ssize(extents) - 1; a >= 0; a--) {
     if (a != inner) {
       row += side.coordinates[a] * weight;
       weight *= extents[a];

@@ -91,7 +91,7 @@ std::vector<bool> coarseValues(const Program& p, Analysis& a) {
         fine[id] = changed = true;
       }
     };
-    for (size_t i = p.values.size(); i-- > 0;) {
+    for (int64_t i = std::ssize(p.values) - 1; i >= 0; i--) {
       const Value& v = p.values[i];
       // Values that control a selection or an address, or are converted to another type, must be exact to the last digit.
       bool rounds = v.kind == ValueKind::Cast && isHalfPrecision(v.dtype);
@@ -143,7 +143,7 @@ Usage analyseUsage(const Program& program) {
   Usage u;
   u.stored.resize(program.values.size());
   // Operands come before their users, so that one walk from the end knows all consumers of a value.
-  for (size_t i = program.values.size(); i-- > 0;) {
+  for (int64_t i = std::ssize(program.values) - 1; i >= 0; i--) {
     const Value& v = program.values[i];
     std::set<Consumer>& c = a.consumers[i];
     if (c.empty() && !a.kept[i]) {  // no statement uses it

@@ -226,7 +226,7 @@ void Emitter::partLoop() {
 
 // The last grid dim counts fastest.
 void Emitter::bindParts(Value* part) {
-  for (size_t d = p_.grid.size(); d-- > 0;) {
+  for (int64_t d = std::ssize(p_.grid) - 1; d >= 0; d--) {
     Value* coordinate = part;
     if (d > 0) {
       Value* count = scalar(p_.grid[d].count);

@@ -246,7 +246,7 @@ Value* Emitter::indexValue(ValueId id, const Position& at) {
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011: Philox4x32-10. Words are held in 64 bits.
 Value* Emitter::random(const tile::Value& v, const Position& at) {
   std::array<Value*, 3> operands{};
-  for (size_t i = 0; i < 3; i++) {
+  for (int64_t i = 0; i < 3; i++) {
     operands[i] = points_.cast(piece(v.operands[i], at), p_.values[v.operands[i]].dtype, DataType::Int);
   }
   auto [entry, isNew] = scopes_.back().random.try_emplace(operands);
@@ -277,12 +277,12 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
       b_.CreateAdd(c[4], constant(0x9E3779B9)),         b_.CreateAdd(c[5], constant(0xBB67AE85))};
   Value* nextRound = b_.CreateAdd(round, b_.getInt32(1));
   round->addIncoming(nextRound, body);
-  for (size_t i = 0; i < 6; i++) {
+  for (int64_t i = 0; i < 6; i++) {
     c[i]->addIncoming(next[i], body);
   }
   b_.CreateCondBr(b_.CreateICmpULT(nextRound, b_.getInt32(10)), body, after);
   b_.SetInsertPoint(after);
-  for (size_t i = 0; i < 4; i++) {
+  for (int64_t i = 0; i < 4; i++) {
     entry->second[i] = low(next[i]);
   }
   return entry->second[word];
@@ -366,9 +366,9 @@ Value* Emitter::callScalar(PointOp op, DataType dtype, std::span<Value* const> o
   Type* type = operands[0]->getType();
   uint64_t lanes = type->isVectorTy() ? cast<FixedVectorType>(type)->getNumElements() : 1;
   std::array<Value*, 3> slots{};
-  for (size_t i = 0; i < 3; i++) {
+  for (int64_t i = 0; i < 3; i++) {
     slots[i] = entrySlot(type, i);
-    if (i > 0 && i <= operands.size()) {
+    if (i > 0 && i <= std::ssize(operands)) {
       b_.CreateAlignedStore(operands[i - 1], slots[i], Align(64));
     }
   }

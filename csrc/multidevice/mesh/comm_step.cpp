@@ -40,7 +40,7 @@ RefinedMesh RefinedMesh::cut(const DeviceMesh& mesh, const std::vector<std::vect
       axes.emplace_back(mesh.axisName(axis), mesh.axisSize(axis).constValue());
       continue;
     }
-    for (size_t i = at.size() - 1; i > 0; i--) {
+    for (int64_t i = std::ssize(at) - 1; i > 0; i--) {
       refined.origins.push_back({axis, at[i - 1]});
       axes.emplace_back(partName(mesh, axis, at[i - 1]), at[i] / at[i - 1]);
     }

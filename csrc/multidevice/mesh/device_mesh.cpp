@@ -84,7 +84,7 @@ std::vector<int64_t> countFromZero(int64_t n) {
 std::vector<DeviceMesh::Axis> unnamedAxes(const std::vector<int64_t>& shape) {
   std::vector<DeviceMesh::Axis> axes;
   for (int64_t k = 0; k < std::ssize(shape); k++) {
-    const auto fromLast = static_cast<int64_t>(shape.size() - 1 - k);
+    const int64_t fromLast = std::ssize(shape) - 1 - k;
     axes.emplace_back((fromLast < 3 ? "" : "d") + letterOrNumber(fromLast), shape[k]);
   }
   return axes;
@@ -179,7 +179,7 @@ DeviceMesh DeviceMesh::hint(const MeshSizes& sizes) const {
   }
   Grid hinted = grid();
   for (const auto& [name, size] : sizes) {
-    const auto position = static_cast<size_t>(axisOf(axis(name)));
+    const int64_t position = axisOf(axis(name));
     check(!hinted.sizes[position].isConst(), "[mesh] axis {} has size {}; only an axis of symbolic size takes a hint",
           name, hinted.sizes[position].toString());
     check(size >= 1 && size <= kMostDevices, "[mesh] the hint for axis {} is {}; a mesh axis has 1 to {} devices", name,
@@ -197,7 +197,7 @@ DeviceMesh DeviceMesh::bind(const MeshSizes& sizes) const {
   }
   std::vector<Axis> axes;
   MeshSizes open;
-  for (size_t k = 0; k < grid().names.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(grid().names); k++) {
     Axis& axis = axes.emplace_back(grid().names[k]);
     const auto given = sizes.find(axis.name);
     if (grid().sizes[k].isConst()) {
@@ -216,10 +216,9 @@ bool DeviceMesh::isSymbolic() const {
 }
 
 int64_t DeviceMesh::hintSize(int64_t axis) const {
-  const auto k = static_cast<size_t>(axis);
-  return grid().sizes.at(k).isConst() ? grid().sizes[k].constValue()
-         : grid().hints[k] > 0        ? grid().hints[k]
-                                      : kHintWithout;
+  return grid().sizes.at(axis).isConst() ? grid().sizes[axis].constValue()
+         : grid().hints[axis] > 0        ? grid().hints[axis]
+                                         : kHintWithout;
 }
 
 std::vector<int64_t> DeviceMesh::axisSizes() const { return mapped(grid().sizes, &IntExpr::constValue); }
@@ -344,7 +343,7 @@ std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
     throwInternalError(fmt::format("[mesh] rank {} is not in {}", rank, toString()));
   }
   std::vector<int64_t> result(grid().sizes.size());
-  for (size_t k = grid().sizes.size(); k-- > 0;) {
+  for (int64_t k = std::ssize(grid().sizes) - 1; k >= 0; k--) {
     int64_t size = grid().sizes[k].constValue();
     result[k] = index % size;
     index /= size;
@@ -358,7 +357,7 @@ int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
         fmt::format("[mesh] got {} coordinates for {}; expected one for each axis", coordinates.size(), toString()));
   }
   int64_t index = 0;
-  for (size_t k = 0; k < grid().sizes.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(grid().sizes); k++) {
     int64_t size = grid().sizes[k].constValue();
     if (coordinates[k] < 0 || coordinates[k] >= size) {
       throwInternalError(fmt::format("[mesh] coordinate {} is out of range for axis {} of {}", coordinates[k],
@@ -376,7 +375,7 @@ std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int64_t>& 
   ranks.reserve(count);
   for (int64_t i = 0; i < count; i++) {
     int64_t rest = i;
-    for (size_t k = axes.size(); k-- > 0;) {
+    for (int64_t k = std::ssize(axes) - 1; k >= 0; k--) {
       int64_t size = axisSize(axes[k]).constValue();
       position[axes[k]] = rest % size;
       rest /= size;
@@ -388,7 +387,7 @@ std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int64_t>& 
 
 std::string DeviceMesh::toString() const {
   std::string text;
-  for (size_t k = 0; k < grid().names.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(grid().names); k++) {
     text += fmt::format("{}{}: {}", k == 0 ? "" : ", ", grid().names[k], grid().sizes[k].toString());
     text += grid().hints[k] > 0 ? fmt::format(" hint {}", grid().hints[k]) : "";
   }

@@ -98,7 +98,7 @@ class DeviceMesh {
   [[nodiscard]] DeviceMesh bind(const MeshSizes& sizes) const;
 
   bool empty() const { return grid_ == nullptr; }
-  int64_t numAxes() const { return static_cast<int64_t>(grid().names.size()); }
+  int64_t numAxes() const { return std::ssize(grid().names); }
   bool isSymbolic() const;               // some size is a symbol
   int64_t numDevices() const;            // InternalError while a size is symbolic
   int64_t hintSize(int64_t axis) const;  // its size if that is known

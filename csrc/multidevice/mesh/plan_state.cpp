@@ -77,7 +77,7 @@ std::vector<int64_t> usedAtoms(const PlanState& state) {
 
 std::vector<int64_t> coordinatesAt(int64_t position, const std::vector<int64_t>& atomSizes) {
   std::vector<int64_t> coordinates(atomSizes.size());
-  for (size_t a = atomSizes.size(); a-- > 0;) {
+  for (int64_t a = std::ssize(atomSizes) - 1; a >= 0; a--) {
     coordinates[a] = position % atomSizes[a];
     position /= atomSizes[a];
   }
