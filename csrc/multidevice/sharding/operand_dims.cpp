@@ -24,8 +24,7 @@ void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
 
 bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover) {
   const auto isOfWholePeriods = [&] {
-    const IntExpr offset = prover.canonical(dim.offset);
-    return offset.isConst(0) || prover.divide(offset, prover.multiply(d.stride, d.size)).has_value();
+    return dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
   };
   // the parts of a window have other sizes than those of its operand
   return !dim.strided && (!dim.window || (d.parts.empty() && isOfWholePeriods()));
