@@ -15,28 +15,27 @@ namespace meshfuse {
 
 namespace {
 
-std::string textOf(const std::vector<HaloStep>& steps) {
-  return joined(steps, ", ", [](const HaloStep& step) { return toString(step); });
-}
-
 // decompose-reshardings planned the halo exchange of each window alone. The plan written in the text may share another window's exchange.
 bool planWindow(Fusion& fusion, Expr* e, const HaloExchanges& windows) {
   const std::vector<HaloStep>& given = e->attributes().haloSteps;
   std::vector<HaloStep> steps = windows.steps(e);
   check(steps.size() == e->tensorInputs().size(),
-        "[plan-redistributions] {} has the halo exchange plan [{}] in the text, but no exchange is possible; leave "
-        "out plan=",
-        e->tensorOutput()->toString(), textOf(given));
+        "[plan-redistributions] {} has the step {} in the text, but no exchange is possible; leave out plan=",
+        e->tensorOutput()->toString(), toString(given.front()));
+  check(given.size() == steps.size(),
+        "[plan-redistributions] the plan of {} has {} steps in the text, the last one {}; expected {}; leave out plan=",
+        e->tensorOutput()->toString(), given.size(), toString(given.back()), steps.size());
   if (given == steps) {
     return false;
   }
-  std::vector<HaloStep> alone = steps;
-  for (HaloStep& step : alone) {
-    step.isShared = false;
+  for (const int64_t k : indices(steps)) {
+    HaloStep alone = steps[k];
+    alone.isShared = false;
+    check(given[k] == alone || given[k] == steps[k],
+          "[plan-redistributions] step {} of the plan of {}, {} of {}, does not fit the shardings: expected {}; leave "
+          "out plan=",
+          k, e->tensorOutput()->toString(), toString(given[k]), e->tensorInputs()[k]->toString(), toString(alone));
   }
-  check(given == alone,
-        "[plan-redistributions] {} has the plan [{}] in the text, but its shardings need [{}]; leave out plan=",
-        e->tensorOutput()->toString(), textOf(given), textOf(alone));
   fusion.setHaloSteps(e, std::move(steps));
   return true;
 }

@@ -51,20 +51,34 @@ TEST(WrittenPlans, EachDistinctRedistributionIsPlannedOnce) {
 }
 
 struct Mistake {
-  std::string columns;
+  std::string plan;
   std::vector<std::string> phrases;
 };
 
+void expectRefused(const std::string& text, const std::vector<std::string>& phrases) {
+  try {
+    const std::unique_ptr<Fusion> fusion = parseFusion(text);
+    PassContext context(*fusion);
+    planRedistributions(*fusion, context);
+    ADD_FAILURE() << text << " was taken";
+  } catch (const UserError& e) {
+    for (const std::string& phrase : phrases) {
+      EXPECT_NE(std::string_view(e.what()).find(phrase), std::string_view::npos) << phrase << " in " << e.what();
+    }
+  }
+}
+
 TEST(WrittenPlans, ThatDoNotFitTheirShardingsAreRefused) {
   const std::vector<Mistake> mistakes = {
-      {", plan=[]", {"T1", "no step"}},
-      {kGather, {"T1", "ends", "S1(x)"}},
+      {", plan=[]", {"T1", "the plan has no step, expected a first one that starts at S0(x) R on {x: 2}"}},
+      {kGather, {"T1", "the last step, all_gather(x), ends at a different state than R S1(x) on {x: 2}"}},
       {", plan=[all_gather(x) on M0 [2:x 4, 4] -> [8, 2:x 2]]", {"T1", "all_gather(x)"}},
       {", plan=[slice(x) on M0 [2:x 4, 4] -> [8, 2:x 2]]", {"T1", "slice(x)", "does not hold"}},
       {", plan=[all_to_all() on M0 [2:x 4, 4] -> [8, 2:x 2]]", {"T1", "all_to_all()", "team"}},
       {", plan=[all_to_all(x) on M0 [8, 4] -> [8, 2:x 2]]",
        {"T1", "all_to_all(x)", "axes that this kind of step cannot assign"}},
-      {", plan=[all_to_all(x) on M0 [2:x 8, 4] -> [8, 2:x 2]]", {"T1", "starts", "S0(x)"}},
+      {", plan=[all_to_all(x) on M0 [2:x 8, 4] -> [8, 2:x 2]]",
+       {"T1", "the first step, all_to_all(x), starts at a different state than S0(x) R on {x: 2}"}},
       {", plan=[all_to_all(x) on M0 [2:x 2, 4] -> [8, 2:x 2]]", {"T1", "all_to_all(x)", "digits"}},
       {", plan=[all_to_all(x) on M0 [2:x 4] -> [8, 2:x 2]]", {"all_to_all(x)"}},
       {", plan=[all_to_all(x) on M0 [3:x 4, 4] -> [8, 2:x 2]]", {"digits as large as their axes"}},
@@ -79,16 +93,33 @@ TEST(WrittenPlans, ThatDoNotFitTheirShardingsAreRefused) {
       {", plan=[all_to_all(x)]", {"'on'"}},
   };
   for (const Mistake& m : mistakes) {
-    try {
-      const std::unique_ptr<Fusion> fusion = parseFusion(program(m.columns, kGather));
-      PassContext context(*fusion);
-      planRedistributions(*fusion, context);
-      ADD_FAILURE() << m.columns << " was taken";
-    } catch (const UserError& e) {
-      for (const std::string& phrase : m.phrases) {
-        EXPECT_NE(std::string_view(e.what()).find(phrase), std::string_view::npos) << phrase << " in " << e.what();
-      }
-    }
+    expectRefused(program(m.plan, kGather), m.phrases);
+  }
+}
+
+// T1 takes rows of T0 that other ranks hold.
+TEST(WrittenPlans, OfWindowsThatDoNotFitAreRefused) {
+  const auto windows = [](std::string_view first) {
+    return fmt::format(
+        "fusion {{\n"
+        "  mesh M0 {{x: 4}} [0, 1, 2, 3]\n"
+        "  T0 = input() : Float[16] contiguity[t] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+        "  T1 = slice(T0, starts=[1], stops=[13], steps=[1], plan=[{}]) : Float[12] mesh M0 outer_split(0, 4) "
+        "parallelize(0, DIDx)\n"
+        "  output T1\n"
+        "}}\n",
+        first);
+  };
+  const std::unique_ptr<Fusion> fits = parseFusion(windows("transfer(x)"));
+  PassContext context(*fits);
+  EXPECT_FALSE(planRedistributions(*fits, context));
+  const std::vector<Mistake> mistakes = {
+      {"broadcast(x)", {"step 0 of the plan of T1[", "broadcast(x) of T0[", "expected transfer(x)"}},
+      {"slice", {"step 0 of the plan of T1[", "slice of T0[", "expected transfer(x)"}},
+      {"transfer(x), slice", {"the plan of T1[", "has 2 steps in the text, the last one slice; expected 1"}},
+  };
+  for (const Mistake& m : mistakes) {
+    expectRefused(windows(m.plan), m.phrases);
   }
 }
 

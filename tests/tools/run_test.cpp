@@ -173,7 +173,7 @@ TEST(ToolRun, RefusesBadInput) {
                    "no input has the symbol i7; there are: i0, i1");
   expectRunRefused("run {dir}/misplanned.fir",
                    "the plan in the text of T1[8, 4] does not lead from S0(x) R on {x: 2}[0, 1] to R R on {x: 2}[0, "
-                   "1]: the plan ends at "
+                   "1]: the last step, all_to_all(x), ends at "
                    "a different state than R R on {x: 2}[0, 1]; leave out plan=");
   for (const char* how : {"run", "explain"}) {
     const std::string start = std::string(how) + " {dir}/";

@@ -215,20 +215,20 @@ bool areEqual(const IndexRuns& a, const IndexRuns& b) {
   return countOf(a) == countOf(b) && countOf(intersection(a, b)) == countOf(a);
 }
 
-// Compares the first or last state of the plan with the state of the tensor.
+// Compares the first or last state of the plan with the state of the tensor. `where`: the step, and "starts" or "ends".
 void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& reached,
-              const std::vector<int64_t>& extents, std::string_view where) {
+              const std::vector<int64_t>& extents, const std::string& where) {
   if (on.mesh.devices() != state.mesh.devices()) {
-    throw Mistake{fmt::format("the plan {} on a different mesh than {}", where, state.toString())};
+    throw Mistake{fmt::format("{} on a different mesh than {}", where, state.toString())};
   }
   for (int64_t id : state.mesh.devices()) {
     const Part held = heldPart(reached, extents, on.atoms.coordinates(id));
     if (!std::ranges::equal(held.dims, heldPart(state, id).dims, areEqual)) {
-      throw Mistake{fmt::format("the plan {} at a different state than {}", where, state.toString())};
+      throw Mistake{fmt::format("{} at a different state than {}", where, state.toString())};
     }
   }
   if (on.atoms.teamSize(reached.partial) != state.mesh.teamSize(state.partial)) {
-    throw Mistake{fmt::format("the plan {} with different partial sums than {}", where, state.toString())};
+    throw Mistake{fmt::format("{} with different partial sums than {}", where, state.toString())};
   }
 }
 
@@ -239,12 +239,15 @@ void checkSteps(std::span<const CommStep> steps, const ShardState& from, const S
   }
   if (steps.empty()) {
     if (!provenEqual(from, to) && !contains(extents, 0)) {
-      throw Mistake{fmt::format("the plan has no step from {} to {}", from.toString(), to.toString())};
+      throw Mistake{fmt::format("the plan has no step, expected a first one that starts at {}", from.toString())};
     }
     return;
   }
-  checkEnd(from, steps.front().on, steps.front().before, extents, "starts");
-  checkEnd(to, steps.back().to ? *steps.back().to : steps.back().on, steps.back().after, extents, "ends");
+  const CommStep& first = steps.front();
+  const CommStep& last = steps.back();
+  checkEnd(from, first.on, first.before, extents, fmt::format("the first step, {}, starts", first.toString()));
+  checkEnd(to, last.to ? *last.to : last.on, last.after, extents,
+           fmt::format("the last step, {}, ends", last.toString()));
   for (int64_t i = 1; i < std::ssize(steps); i++) {
     const CommStep& earlier = steps[i - 1];
     const CommStep& later = steps[i];
