@@ -15,9 +15,9 @@
 #include "ir/plan_text.h"
 #include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/held_part.h"
-#include "multidevice/sharding/held_tiles.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/step_amounts.h"
 
 namespace meshfuse {
 

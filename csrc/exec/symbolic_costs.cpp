@@ -15,7 +15,7 @@
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
 #include "multidevice/sharding/halo_exchange.h"
-#include "multidevice/sharding/held_tiles.h"
+#include "multidevice/sharding/step_amounts.h"
 
 namespace meshfuse {
 

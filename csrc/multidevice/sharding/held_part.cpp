@@ -98,14 +98,16 @@ IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates
   return dim.hasParts() ? indicesIn(constantParts(dim), places) : indicesOf(places, dim.extent().constValue());
 }
 
+IndexRuns heldRuns(const PlanState& state, int64_t dim, int64_t extent, const std::vector<int64_t>& coordinates) {
+  const std::vector<Place> places = mapped(state.dims[dim] | std::views::reverse, [&](const PlanDigit& d) {
+    return Place{d.stride, d.size, d.atom == kLocal ? -1 : coordinates[d.atom]};
+  });
+  const std::span<const int64_t> parts = state.partsOf(dim);
+  return parts.empty() ? indicesOf(places, extent) : indicesIn(parts, places);
+}
+
 Part heldPart(const PlanState& state, const std::vector<int64_t>& extents, const std::vector<int64_t>& coordinates) {
-  return {mapped(indices(extents), [&](int64_t k) {
-    const std::vector<Place> places = mapped(state.dims[k] | std::views::reverse, [&](const PlanDigit& d) {
-      return Place{d.stride, d.size, d.atom == kLocal ? -1 : coordinates[d.atom]};
-    });
-    const std::span<const int64_t> parts = state.partsOf(k);
-    return parts.empty() ? indicesOf(places, extents[k]) : indicesIn(parts, places);
-  })};
+  return {mapped(indices(extents), [&](int64_t k) { return heldRuns(state, k, extents[k], coordinates); })};
 }
 
 std::optional<SymbolicRun> heldRun(const std::vector<RankDigit>& digits) {

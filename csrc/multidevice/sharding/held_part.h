@@ -16,6 +16,9 @@ namespace meshfuse {
 // At a state of a plan; `coordinates` by atom.
 [[nodiscard]] Part heldPart(const PlanState& state, const std::vector<int64_t>& extents,
                             const std::vector<int64_t>& coordinates);
+// Of one dim of it.
+[[nodiscard]] IndexRuns heldRuns(const PlanState& state, int64_t dim, int64_t extent,
+                                 const std::vector<int64_t>& coordinates);
 // The given sizes of the parts of a dim; empty without such parts.
 [[nodiscard]] std::vector<int64_t> constantParts(const DigitList& dim);
 // Of one dim: the indices below its extent whose owned digits have the values of the device at these coordinates.

@@ -1,13 +1,11 @@
-// The elements of a tensor that every device holds in a state of a plan, counted index by index, and the elements that plans move.
+// The elements of a tensor that every device holds in a state of a plan, index by index: the checker of plans trusts no runs of indices.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "multidevice/mesh/comm_step.h"
 #include "multidevice/sharding/index_set.h"
-#include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
@@ -25,13 +23,5 @@ struct HeldTiles {
 [[nodiscard]] HeldTiles heldTiles(const DeviceMesh& atoms, const PlanState& state, const std::vector<int64_t>& extents,
                                   const std::vector<int64_t>& units);
 [[nodiscard]] std::vector<int64_t> indexUnits(const CommStep& step, const std::vector<int64_t>& extents);
-
-// The number of elements that the busiest rank receives in a step on a tensor of these extents.
-[[nodiscard]] int64_t elementsReceived(const CommStep& step, const std::vector<int64_t>& extents);
-// Elements of the largest part that a rank holds before, between and after the steps.
-[[nodiscard]] int64_t largestState(std::span<const CommStep> steps, const std::vector<int64_t>& extents);
-// The least number of elements that the busiest rank receives in any plan: the maximum over ranks of |needed - held|; for partial sums a
-// bound on the mean. 0 between two meshes, and if the digits of both sides do not nest.
-[[nodiscard]] double leastElements(const ShardState& from, const ShardState& to);
 
 }  // namespace meshfuse

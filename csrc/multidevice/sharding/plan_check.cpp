@@ -11,6 +11,7 @@
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/held_tiles.h"
+#include "multidevice/sharding/step_amounts.h"
 #include "multidevice/sharding/tile_transfer.h"
 
 namespace meshfuse {

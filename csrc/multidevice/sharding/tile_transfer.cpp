@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "multidevice/sharding/index_set.h"
+#include "multidevice/sharding/held_part.h"
 
 namespace meshfuse {
 
@@ -27,15 +27,14 @@ struct Side {
         owners(mapped(state.dims, ownersOf)),
         at(mapped(indices(mesh.devices()), [&](int64_t position) { return coordinatesAt(position, sizes); })) {}
 
-  std::vector<IndexSet> sets(size_t dim, const PlanState& state, int64_t extent, int64_t unit) const {
-    std::vector<IndexSet> out(productOf(owners[dim], [&](int64_t atom) { return sizes[atom]; }));
+  std::vector<IndexRuns> runs(int64_t dim, const PlanState& state, int64_t extent) const {
+    std::vector<IndexRuns> out(productOf(owners[dim], [&](int64_t atom) { return sizes[atom]; }));
     std::vector<bool> known(out.size(), false);
     for (const std::vector<int64_t>& c : at) {
       const int64_t tile = positionAmong(owners[dim], c, sizes);
       if (!known[tile]) {
         known[tile] = true;
-        out[tile] = IndexSet(
-            state.dims[dim], extent, unit, [&](int64_t atom) { return c[atom]; }, state.partsOf(dim));
+        out[tile] = heldRuns(state, dim, extent, c);
       }
     }
     return out;
@@ -47,10 +46,9 @@ using Overlaps = std::vector<std::vector<std::vector<int64_t>>>;
 
 Overlaps overlapsOf(const CommStep& step, const std::vector<int64_t>& extents, const Side& from, const Side& to) {
   return mapped(indices(extents), [&](int64_t k) {
-    const int64_t unit = indexUnit(extents[k], step.before, step.after, k);
-    const std::vector<IndexSet> needed = to.sets(k, step.after, extents[k], unit);
-    return mapped(from.sets(k, step.before, extents[k], unit), [&](const IndexSet& held) {
-      return mapped(needed, [&](const IndexSet& n) { return held.countShared(n); });
+    const std::vector<IndexRuns> needed = to.runs(k, step.after, extents[k]);
+    return mapped(from.runs(k, step.before, extents[k]), [&](const IndexRuns& held) {
+      return mapped(needed, [&](const IndexRuns& n) { return countOf(intersection(held, n)); });
     });
   });
 }

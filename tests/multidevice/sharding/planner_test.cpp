@@ -1,6 +1,7 @@
 // Plans run on values, one array a rank, and compared with what the destination is to hold.
 #include "multidevice/sharding/planner.h"
 #include "multidevice/sharding/held_tiles.h"
+#include "multidevice/sharding/step_amounts.h"
 
 #include <gtest/gtest.h>
 
