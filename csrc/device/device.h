@@ -120,10 +120,19 @@ class Queue {
   virtual void poll() { wait(); }
 };
 
+// Bytes of the allocations of this process on a device.
+struct MemoryUse {
+  int64_t now = 0;
+  int64_t most = 0;  // since the last resetMost()
+};
+
 // Thread-safe.
 class Device : public DeviceMemory {
  public:
   virtual const DeviceInfo& info() const = 0;
+  // Nothing if the device does not count.
+  virtual std::optional<MemoryUse> memoryUse() const { return std::nullopt; }
+  virtual void resetMost() {}
   // True if the host, and so every communicator, may access the memory of the device.
   virtual bool isHostMemory() const = 0;
   // One kernel for each program, in order. UserError if the build or the machine has no compiler.

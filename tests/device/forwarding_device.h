@@ -14,6 +14,8 @@ class ForwardingDevice : public Device {
   explicit ForwardingDevice(std::shared_ptr<Device> to) : to_(std::move(to)) {}
   DeviceId id() const override { return to_->id(); }
   const DeviceInfo& info() const override { return to_->info(); }
+  std::optional<MemoryUse> memoryUse() const override { return to_->memoryUse(); }
+  void resetMost() override { to_->resetMost(); }
   bool isHostMemory() const override { return to_->isHostMemory(); }
   std::shared_ptr<void> allocate(int64_t bytes) override { return to_->allocate(bytes); }
   void read(void* host, const void* memory, int64_t bytes) override { to_->read(host, memory, bytes); }

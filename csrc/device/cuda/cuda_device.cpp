@@ -50,6 +50,8 @@ class CudaDevice final : public Device {
   DeviceId id() const override { return DeviceId::cuda(context_.index()); }
   const DeviceInfo& info() const override { return info_; }
   bool isHostMemory() const override { return false; }
+  std::optional<MemoryUse> memoryUse() const override { return memory_->use(); }
+  void resetMost() override { memory_->resetMost(); }
   std::shared_ptr<void> allocate(int64_t bytes) override { return memory_->allocate(bytes); }
   void read(void* host, const void* memory, int64_t bytes) override { memory_->read(host, memory, bytes); }
   void write(void* memory, const void* host, int64_t bytes) override { memory_->write(memory, host, bytes); }

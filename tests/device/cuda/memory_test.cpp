@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "device/open.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
@@ -69,6 +70,30 @@ TEST_F(GpuMemory, BelongsToOneGpu) {
               (void)Tensor::wrap(t.data(), {4}, {1}, DataType::Float, nullptr, DeviceId::cuda(1));
             }).find("is in the memory of cuda:0, expected cuda:1"),
             std::string::npos);
+}
+
+// All of it: a call allocates nothing beside its arguments, its results and the arena.
+TEST_F(GpuMemory, OfACallIsWhatItsPlanSays) {
+  const std::shared_ptr<Device> device = openDevice(gpu());
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* x = makeContigConcreteTensor({64, 128});
+    TensorView* w = makeContigConcreteTensor({128, 256});
+    fusion->addInput(x);
+    fusion->addInput(w);
+    fusion->addOutput(sum(softmax(matmul(softmax(x, 1), w), 1), {0}));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.verify = Verify::Off});
+  device->resetMost();
+  const int64_t before = device->memoryUse()->now;
+  const std::vector<Argument> inputs = {random({64, 128}, 1).to(gpu()), random({128, 256}, 2).to(gpu())};
+  std::vector<Tensor> outputs = {Tensor::empty({256}, DataType::Float, gpu())};
+  for (int64_t call = 0; call < 3; call++) {
+    cache.run(inputs, outputs);
+    EXPECT_GT(cache.hostProgram()->arenaBytes, 0);
+    EXPECT_EQ(device->memoryUse()->most - before, cache.hostProgram()->peakBytes) << "call " << call;
+  }
 }
 
 }  // namespace

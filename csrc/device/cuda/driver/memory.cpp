@@ -111,6 +111,26 @@ void CudaMemory::expectOwn(const void* address) const {
         context_.name());
 }
 
+int64_t CudaMemory::bytes(cuda::PoolAttribute attribute) const {
+  uint64_t value = 0;
+  succeed(loadedDriver().poolGetAttribute(pool_, attribute, &value), "cuMemPoolGetAttribute", "{}", context_.name());
+  return static_cast<int64_t>(value);
+}
+
+MemoryUse CudaMemory::use() const {
+  const CurrentContext current(context_);
+  freeing_.synchronize(context_.name());
+  return {bytes(cuda::PoolAttribute::UsedNow), bytes(cuda::PoolAttribute::UsedMost)};
+}
+
+void CudaMemory::resetMost() {
+  const CurrentContext current(context_);
+  freeing_.synchronize(context_.name());
+  uint64_t zero = 0;  // the pool takes no other value, and begins with what is in use
+  succeed(loadedDriver().poolSetAttribute(pool_, cuda::PoolAttribute::UsedMost, &zero), "cuMemPoolSetAttribute", "{}",
+          context_.name());
+}
+
 void CudaMemory::settle() const {
   const CurrentContext current(context_);
   succeed(loadedDriver().contextSynchronize(), "cuCtxSynchronize", "{}", context_.name());

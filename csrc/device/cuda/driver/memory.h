@@ -7,6 +7,7 @@
 #include "device/cuda/api/driver.h"
 #include "device/cuda/driver/context.h"
 #include "device/cuda/driver/streams.h"
+#include "device/device.h"
 
 namespace meshfuse {
 
@@ -28,11 +29,15 @@ class CudaMemory {
   void expectOwn(const void* address) const;
   // Returns when all work of the context has ended.
   void settle() const;
+  // Of the pool, when the memory that is being given back is there again.
+  MemoryUse use() const;
+  void resetMost();
 
  private:
   // NCCL reads and writes tensors of other GPUs of the process directly.
   void letPeersAccess();
   void free(void* memory);
+  int64_t bytes(cuda::PoolAttribute attribute) const;
 
   const CudaContext& context_;
   CudaStreams& queues_;
