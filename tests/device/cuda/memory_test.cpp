@@ -91,8 +91,8 @@ TEST_F(GpuMemory, OfACallIsWhatItsPlanSays) {
   std::vector<Tensor> outputs = {Tensor::empty({256}, DataType::Float, gpu())};
   for (int64_t call = 0; call < 3; call++) {
     cache.run(inputs, outputs);
-    EXPECT_GT(cache.hostProgram()->arenaBytes, 0);
-    EXPECT_EQ(device->memoryUse()->most - before, cache.hostProgram()->peakBytes) << "call " << call;
+    EXPECT_GT(cache.hostProgram()->sizes().arenaBytes, 0);
+    EXPECT_EQ(device->memoryUse()->most - before, cache.hostProgram()->sizes().peakBytes) << "call " << call;
   }
 }
 
