@@ -1,9 +1,9 @@
 #include "device/cuda/nccl/combiner.h"
 
+#include <array>
 #include <bit>
 #include <vector>
 
-#include "device/cuda/cuda_kernel.h"
 #include "device/device.h"
 
 namespace meshfuse {
@@ -26,9 +26,9 @@ void Combiner::prepare(const Combination& of, int64_t bytes) {
 
 void Combiner::combine(const Combination& of, int64_t count, int64_t distance, std::byte* result,
                        cuda::Stream stream) const {
-  const uint64_t slots[] = {std::bit_cast<uint64_t>(memory_.get()), std::bit_cast<uint64_t>(result),
-                            static_cast<uint64_t>(count), static_cast<uint64_t>(distance)};
-  static_cast<const CudaKernel&>(*kernels_.at(of)).launch(slots, nullptr, stream);
+  const std::array<uint64_t, 4> slots = {std::bit_cast<uint64_t>(memory_.get()), std::bit_cast<uint64_t>(result),
+                                         static_cast<uint64_t>(count), static_cast<uint64_t>(distance)};
+  launch_(*kernels_.at(of), slots, stream);
 }
 
 }  // namespace meshfuse

@@ -15,10 +15,13 @@ namespace meshfuse {
 class Device;
 class Kernel;
 
+// Launches a kernel of the device with these slots as work of a stream.
+using LaunchOnStream = void (*)(const Kernel& kernel, std::span<const uint64_t> slots, cuda::Stream stream);
+
 class Combiner {
  public:
   // The device outlives it.
-  explicit Combiner(Device& device) : device_(device) {}
+  Combiner(Device& device, LaunchOnStream launch) : device_(device), launch_(launch) {}
 
   // Whether combine() for this combination and so many bytes of operands makes no call that may wait for the device.
   [[nodiscard]] bool isReady(const Combination& of, int64_t bytes) const;
@@ -30,6 +33,7 @@ class Combiner {
 
  private:
   Device& device_;
+  const LaunchOnStream launch_;
   std::map<Combination, std::shared_ptr<const Kernel>> kernels_;
   std::shared_ptr<void> memory_;
   int64_t bytes_ = 0;

@@ -206,7 +206,7 @@ void NcclCommunicator::replay(Queue& queue, Recording& recording) {
 // -- communicators ----------------------------------------------------------------------------------------------------
 
 std::shared_ptr<DeviceCommunicator> NcclCommunicator::make(Communicator& over, Device& device,
-                                                           const CudaContext& context) {
+                                                           const CudaContext& context, LaunchOnStream launch) {
   const Team& team = over.world();
   if (team.ranks.size() < 2) {
     return nullptr;
@@ -229,16 +229,17 @@ std::shared_ptr<DeviceCommunicator> NcclCommunicator::make(Communicator& over, D
               joined(all, ", ", [](const RankFacts& f) { return std::to_string(f.version); }),
               ncclLibrary().usable() ? ncclLibrary().name() : ncclLibrary().reason());
   const CurrentContext current(context);
-  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(over, device, context));
+  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(over, device, context, launch));
   (void)made->of(team);
   return made;
 }
 
-NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const CudaContext& context)
+NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const CudaContext& context,
+                                   LaunchOnStream launch)
     : DeviceCommunicator(over, device),
       context_(context),
       staged_(over, device),
-      combiner_(device),
+      combiner_(device, launch),
       own_(context),
       stream_(own_.get()),
       uncaught_(std::uncaught_exceptions()) {}

@@ -26,7 +26,8 @@ class NcclCommunicator final : public DeviceCommunicator {
  public:
   // Of the ranks of over.world(), which call it at the same time. Null if two of them share a GPU, or none has NCCL. DeviceError on all of them
   // if their versions of NCCL differ. `over`, `device` and its context outlive it.
-  static std::shared_ptr<DeviceCommunicator> make(Communicator& over, Device& device, const CudaContext& context);
+  static std::shared_ptr<DeviceCommunicator> make(Communicator& over, Device& device, const CudaContext& context,
+                                                  LaunchOnStream launch);
   ~NcclCommunicator() override;
   // Why a collective is no call of NCCL alone, which a queue could record; nothing if it is. The same on all ranks.
   static std::optional<std::string> refuse(const CollectiveOfElements& call);
@@ -56,7 +57,7 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   class Recorded;
 
-  NcclCommunicator(Communicator& over, Device& device, const CudaContext& context);
+  NcclCommunicator(Communicator& over, Device& device, const CudaContext& context, LaunchOnStream launch);
 
   // NCCL's communicator of a team, made by its ranks at the first call.
   nccl::Communicator of(const Team& team);
