@@ -283,6 +283,14 @@ Val* Fusion::scalar(ScalarConst value) {
   return interned;
 }
 
+Val* Fusion::zeroVal(DataType dtype) {
+  return isFloatingPoint(dtype) ? scalar(0.0) : dtype == DataType::Bool ? scalar(false) : intScalar(0);
+}
+
+Val* Fusion::oneVal(DataType dtype) {
+  return isFloatingPoint(dtype) ? scalar(1.0) : dtype == DataType::Bool ? scalar(true) : intScalar(1);
+}
+
 Val* Fusion::intScalar(const IntExpr& expr) {
   Val*& interned = scalars_["Int " + expr.toString()];
   if (interned == nullptr) {

@@ -63,14 +63,17 @@ class Fusion {
   std::vector<Expr*> exprs(ExprSet set = ExprSet::Needed) const;
   std::vector<TensorView*> tensors(ExprSet set = ExprSet::Needed) const;         // in the order of definition
   std::vector<Expr*> uses(const Val* val) const { return uses_.at(val->id()); }  // in id order
+  std::vector<TensorView*> allTvs() const { return tensors(); }                  // nvFuser's name
   Expr* expr(int64_t id) const { return exprs_.at(id).get(); }                   // nullptr if removed
   int64_t numExprs() const { return std::ssize(exprs_); }                        // all ids are smaller
   Val* val(int64_t id) const { return vals_.at(id).get(); }  // nullptr for a number that the parsed text does not use
   int64_t numVals() const { return std::ssize(vals_); }
 
-  Val* scalar(ScalarConst value);       // interned
-  Val* intScalar(const IntExpr& expr);  // interned
-  Val* inputScalar(DataType dtype);     // a fresh run-time scalar; Int ones carry a fresh symbol
+  Val* scalar(ScalarConst value);                // interned
+  Val* intScalar(const IntExpr& expr);           // interned
+  Val* zeroVal(DataType dtype = DataType::Int);  // 0, 0.0 or false: a scalar in the category of `dtype`
+  Val* oneVal(DataType dtype = DataType::Int);
+  Val* inputScalar(DataType dtype);  // a fresh run-time scalar; Int ones carry a fresh symbol
   // A fresh symbol, "i0", "i1", ...; the same names in a clone.
   IntExpr freshSymbol(SymbolFacts facts = {.lower = 0});
   // A tensor without definition, loop = logical, contiguous.

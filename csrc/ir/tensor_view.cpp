@@ -244,10 +244,75 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
   }
 }
 
+namespace {
+
+// A loop of a dim: the dim, and the way to the loop through splits, 0 to an outer and 1 to an inner part. A nullptr dim: it is merged.
+struct LoopOfDim {
+  IterDomain* dim = nullptr;
+  std::string way;
+};
+
+LoopOfDim loopOfDim(IterDomain* loop, const std::vector<IterDomain*>& logical) {
+  LoopOfDim found{.dim = loop};
+  while (!contains(logical, found.dim)) {
+    const IdExpr* def = found.dim->definition();
+    if (def == nullptr || def->in.size() != 1) {
+      return {};
+    }
+    found.way.insert(0, 1, def->out[0] == found.dim ? '0' : '1');
+    found.dim = def->in[0];
+  }
+  return found;
+}
+
+}  // namespace
+
+// The logical dims in the order of their loops.
+void TensorView::dimsOfLoops(std::vector<IterDomain*>& ids, std::vector<bool>& contiguity) const {
+  std::vector<IterDomain*> dims;
+  std::vector<bool> flags;
+  std::string before;
+  for (const int64_t k : indices(ids)) {
+    const LoopOfDim loop = loopOfDim(ids[k], logical_);
+    check(loop.dim != nullptr, "[setAllocationDomain] loop {} of {} is merged of several dims; give the logical dims",
+          ids[k]->toString(), toString());
+    if (loop.dim->isReduction() || ids[k]->parallelType().isDevice()) {
+      continue;
+    }
+    if (dims.empty() || dims.back() != loop.dim) {
+      check(!contains(dims, loop.dim),
+            "[setAllocationDomain] the loops of dim {} of {} are apart in memory; expected them one after the other",
+            loop.dim->toString(), toString());
+      dims.push_back(loop.dim);
+      flags.push_back(contiguity[k]);
+    } else {
+      check(before < loop.way && flags.back(),
+            "[setAllocationDomain] loop {} of {} is not the contiguous inner part of the loop before it; expected the "
+            "loops of a dim from the outer to the inner one, contiguous",
+            ids[k]->toString(), toString());
+      flags.back() = contiguity[k];
+    }
+    before = loop.way;
+  }
+  for (IterDomain* dim : noReductions()) {
+    if (!contains(dims, dim)) {  // bound whole to a mesh axis
+      dims.insert(dims.begin(), dim);
+      flags.insert(flags.begin(), true);
+    }
+  }
+  ids = std::move(dims);
+  contiguity = std::move(flags);
+}
+
 void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity) {
   std::vector<IterDomain*> stored = noReductions();
+  if (ids.size() == contiguity.size() && !std::ranges::is_permutation(ids, stored) &&
+      std::ranges::is_permutation(ids, loop_)) {
+    dimsOfLoops(ids, contiguity);
+  }
   check(std::ranges::is_permutation(ids, stored),
-        "[setAllocationDomain] got {} dims for {}; expected each of its {} logical dims once, without reductions",
+        "[setAllocationDomain] got {} dims for {}; expected each of its {} logical dims once, without reductions, or "
+        "all of its loops",
         ids.size(), toString(), stored.size());
   check(contiguity.size() == ids.size(),
         "[setAllocationDomain] got {} contiguity flags for {} dims of {}; give one for each dim", contiguity.size(),

@@ -96,7 +96,12 @@ class TensorView : public Val {
   //   an aliased output has the order of the input, which must be this order: UserError otherwise
   //   another result    has this order if it reaches memory, a kernel computes it and its readers accept the order; else row-major
   //   an input          has the order of the argument; the setting has no effect
+  // `ids` may also be the loop domain, in any order in which the loops of a dim stay together, the outer one first. Loops that are bound to
+  // mesh axes and loops of reductions take no memory, so they may stand anywhere. UserError for merged loops.
   void setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity);
+  void setAllocationDomain(const std::vector<IterDomain*>& ids, bool contiguity) {  // one flag for all
+    setAllocationDomain(ids, std::vector<bool>(ids.size(), contiguity));
+  }
   void setContiguity(std::vector<bool> contiguity);
   // Copies order and contiguity from `from`, which has the same number of stored dims.
   void copyAllocation(const TensorView& from);
@@ -110,6 +115,7 @@ class TensorView : public Val {
   friend class FusionCloner;
   friend class FusionParser;
   int64_t wrapAxis(int64_t axis, const char* what) const;
+  void dimsOfLoops(std::vector<IterDomain*>& ids, std::vector<bool>& contiguity) const;
   std::vector<IterDomain*> root_;
   bool hasRoot_ = false;
   std::vector<IterDomain*> logical_;

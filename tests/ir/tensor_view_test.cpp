@@ -122,5 +122,42 @@ TEST_F(Loops, Allocation) {
   EXPECT_EQ(t->shape(), (std::vector<IntExpr>{4, 5}));
 }
 
+// nvFuser's idiom: the loops of a cut tensor are its allocation.
+TEST(TensorViewTest, LoopsAreAnAllocation) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* t = makeContigConcreteTensor({2, 12, 5});
+  t->setDeviceMesh({0, 1, 2});
+  t->outer_split(1, 3)->axis(1)->parallelize(ParallelType::DIDx);
+  t->setAllocationDomain(t->getLoopDomain(), true);
+  EXPECT_EQ(t->memoryOrder(), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_FALSE(t->hasAllocation());
+  t->inner_split(2, 2);  // 2, x{3}, 2, 2, 5
+  t->setAllocationDomain({t->axis(1), t->axis(4), t->axis(2), t->axis(3), t->axis(0)}, {true, false, true, true, true});
+  EXPECT_EQ(t->memoryOrder(), (std::vector<int64_t>{2, 1, 0}));
+  EXPECT_EQ(t->contiguity(), (std::vector<bool>{false, true, true}));
+  const auto refused = [&](std::vector<IterDomain*> ids, const std::vector<bool>& flags) {
+    EXPECT_THROW(t->setAllocationDomain(std::move(ids), flags), UserError);
+  };
+  const std::vector<bool> all(5, true);
+  refused({t->axis(0), t->axis(1), t->axis(3), t->axis(2), t->axis(4)}, all);  // the inner loop first
+  refused({t->axis(2), t->axis(1), t->axis(0), t->axis(3), t->axis(4)}, all);  // apart
+  refused({t->axis(0), t->axis(1), t->axis(2), t->axis(3), t->axis(4)}, {true, true, false, true, true});
+  refused({t->axis(0), t->axis(1), t->axis(2), t->axis(3)}, {true, true, true, true});
+  t->merge(3, 4);
+  refused({t->axis(0), t->axis(1), t->axis(2), t->axis(3)}, {true, true, true, true});
+}
+
+TEST(Idioms, ScalarsAndTensorsOfTheFusion) {
+  Fusion fusion;
+  EXPECT_EQ(fusion.zeroVal()->toString(), "0");
+  EXPECT_EQ(fusion.oneVal(DataType::Char)->intExpr(), IntExpr(1));
+  EXPECT_EQ(std::get<double>(fusion.zeroVal(DataType::Half)->constant()), 0.0);
+  EXPECT_EQ(std::get<bool>(fusion.oneVal(DataType::Bool)->constant()), true);
+  TensorView* t = makeContigConcreteTensor(fusion, {2});
+  fusion.addInput(t);
+  EXPECT_EQ(fusion.allTvs(), (std::vector<TensorView*>{t}));
+}
+
 }  // namespace
 }  // namespace meshfuse

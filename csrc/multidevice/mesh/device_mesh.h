@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -80,7 +81,8 @@ class DeviceMesh {
     Axis(std::string n, std::optional<int64_t> s = std::nullopt) : name(std::move(n)), size(s) {}
   };
 
-  DeviceMesh() = default;  // no mesh
+  DeviceMesh() = default;                                                                    // no mesh
+  DeviceMesh(std::initializer_list<int64_t> ids) : DeviceMesh(std::vector<int64_t>(ids)) {}  // setDeviceMesh({0, 1})
   // UserError on repeated or negative ids, or if the shape's product is not the number of ids.
   explicit DeviceMesh(std::vector<int64_t> ids);
   DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape);
@@ -125,6 +127,11 @@ class DeviceMesh {
   // Suggestions for replacing `a` or `b`, which overlap: axes, and parts of axes, that overlap no other type of `bound`. If one of the two
   // names a whole axis, the part of the axis that the other leaves free is also suggested.
   std::vector<ParallelType> freeInstead(ParallelType a, ParallelType b, std::vector<ParallelType> bound) const;
+
+  // nvFuser's names of numDevices, contains and devices
+  int64_t size() const { return numDevices(); }
+  bool has(int64_t rank) const { return contains(rank); }
+  const std::vector<int64_t>& vector() const { return devices(); }
 
   const std::vector<int64_t>& devices() const { return grid().ids; }  // row-major
   bool contains(int64_t rank) const { return indexOf(rank) >= 0; }

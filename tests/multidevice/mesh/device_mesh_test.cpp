@@ -37,6 +37,17 @@ TEST(DeviceMesh, AxesCountFromTheLast) {
 }
 
 // Teams against the definition: the ranks whose other coordinates agree, in row-major order of the given axes.
+TEST(DeviceMesh, HasTheNamesOfNvfuser) {
+  const DeviceMesh mesh = {0, 2, 5};
+  EXPECT_EQ(mesh, DeviceMesh(std::vector<int64_t>{0, 2, 5}));
+  EXPECT_EQ(mesh.size(), 3);
+  EXPECT_TRUE(mesh.has(5));
+  EXPECT_FALSE(mesh.has(1));
+  EXPECT_EQ(mesh.vector(), (std::vector<int64_t>{0, 2, 5}));
+  const DeviceMesh none = {};
+  EXPECT_TRUE(none.empty());
+}
+
 TEST(DeviceMesh, TeamsAndCoordinates) {
   std::vector<int64_t> ids(24);
   for (size_t k = 0; k < ids.size(); k++) {
