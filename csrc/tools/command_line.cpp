@@ -54,7 +54,7 @@ void addProgram(CLI::App& command, ProgramOptions& program, FileArgument presenc
       command, "--mesh", program.mesh,
       "size of a mesh axis whose size is a symbol: tp=4; may be repeated; --ranks determines the only one not given");
   addRepeated(command, "--input", program.inputs,
-              "T0=FILE.npy, the global tensor, or S1=0.5 for a scalar; may be repeated");
+              "x=FILE.npy, or T0=FILE.npy by number: the global tensor; scale=0.5 for a scalar; may be repeated");
 }
 
 void addRun(CLI::App& app, RunOptions& o) {

@@ -24,7 +24,7 @@ constexpr int64_t kMaxVirtualRanks = 256;
 struct ProgramOptions {
   std::string file;
   std::vector<std::string> sizes;   // "i0=128"
-  std::vector<std::string> inputs;  // "T0=x.npy", "S1=0.5"
+  std::vector<std::string> inputs;  // "x=x.npy", "T0=x.npy", "S1=0.5"
   std::vector<std::string> mesh;    // "tp=4"
   int64_t seed = 0;
 };
