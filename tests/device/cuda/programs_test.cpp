@@ -20,6 +20,7 @@
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 namespace {
