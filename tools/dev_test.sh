@@ -25,7 +25,7 @@ failed_cases() {
     }' "$1"
 }
 
-# running_case NAME: ` in CASE`, the test case in which the run of ctest with this name ended
+# running_case NAME: ` in CASE`, the test case in which the run of ctest with this name ended; reads the log of ctest in the results folder
 running_case() {
   awk -v name="$1" '
     / Testing: / { here = ($NF == name); running = "" }
@@ -33,7 +33,7 @@ running_case() {
     here && /\[ +(OK|FAILED|SKIPPED) +\] .*\)$/ { running = "" }
     here && running != "" { last = running }
     here && running == "" { last = "" }
-    END { if (last != "") printf " in %s", last }' "build/$preset/Testing/Temporary/LastTest.log" 2>/dev/null
+    END { if (last != "") printf " in %s", last }' "$results/ctest.log" 2>/dev/null
 }
 
 # add_report NAME EXIT_STATUS: adds the report of one run to passed, failed, skipped; says what failed in lines `failed: ...`
@@ -103,6 +103,7 @@ run_tests() {
   # one more than there are processors: ranks mostly wait
   GTEST_OUTPUT="json:$results/" ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure --no-tests=ignore "${selection[@]}" "$@" \
     </dev/null || true
+  cp "build/$preset/Testing/Temporary/LastTest.log" "$results/ctest.log"  # ctest -N writes another one
   while read -r name; do
     [ -n "$name" ] || continue
     status=0

@@ -25,7 +25,7 @@ TEST(Machine, ContradictionsAreUserErrorsNamingTheField) {
   const std::pair<std::function<void(DistributedConfig&)>, std::string> cases[] = {
       {[](auto& m) { m.machines = 0; }, "machines is 0"},
       {[](auto& m) { m.devicesPerMachine = -1; }, "devicesPerMachine is -1"},
-      {[](auto& m) { m.machines = int64_t{1} << 40; }, "more than 1048576 devices"},
+      {[](auto& m) { m.machines = int64_t{1} << 40; }, "expected at most 1048576 devices"},
       {[](auto& m) { m.within.bandwidth = 0; }, "within.bandwidth is 0"},
       {[](auto& m) { m.between.latency = -1e-6; }, "between.latency"},
       {[](auto& m) { m.between.bandwidth = 1e12; }, "more than within.bandwidth"},

@@ -54,7 +54,7 @@ TEST(NamedArguments, AreRefused) {
             }),
             "[run] got no argument for input weight (T1); give one by this name");
   const std::string type = refusalOf([&] { (void)cache.run({{"x", t}, {"weight", 1.0}, {"scale", 1.0}}); });
-  EXPECT_EQ(type, "[run] input weight (T1) is a tensor, got a number");
+  EXPECT_EQ(type, "[run] input weight (T1) is a tensor, got a number; give a tensor, see Tensor::full");
 }
 
 TEST(NamedArguments, NeedNames) {

@@ -87,9 +87,9 @@ TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
   const ToolRun run = shellInSources("tools/dev bench nosuch");
   EXPECT_EQ(run.code, 2) << run.out << run.err;
   EXPECT_EQ(run.out, "");
-  EXPECT_NE(
-      run.err.find("there is no benchmark 'nosuch'; there are: block_mpi_bench collectives_mpi_bench cuda_host_bench "),
-      std::string::npos)
+  EXPECT_NE(run.err.find("there is no benchmark 'nosuch'; there are: autoplan_bench block_mpi_bench "
+                         "collectives_mpi_bench cuda_host_bench "),
+            std::string::npos)
       << run.err;
   EXPECT_EQ(shellInSources("tools/dev frobnicate").code, 2);
 }
@@ -118,6 +118,27 @@ TEST(DevelopmentTool, SaysWhyACaseFailed) {
             "      is\n"
             "    c.cpp:4\n"
             "1 1 0\n");
+}
+
+TEST(DevelopmentTool, SaysInWhichCaseARunEndedBadly) {
+  const std::string results = temporaryDirectory();
+  std::ofstream(results + "/ctest.log") << R"(1/3 Testing: base
+[ RUN      ] Suite.Passes
+[       OK ] Suite.Passes (1 ms)
+2/3 Testing: crashes
+[ RUN      ] Suite.PassesHereToo
+[       OK ] Suite.PassesHereToo (1 ms)
+[ RUN      ] Suite.Crashes
+3/3 Testing: fails
+[ RUN      ] Suite.Fails
+[  FAILED  ] Suite.Fails (1 ms)
+)";
+  const ToolRun run = shellInSources("bash -c 'source tools/dev_test.sh; results=" + results +
+                                     "; add_report crashes 1; add_report fails 1; echo $passed $failed $skipped'");
+  EXPECT_EQ(run.out,
+            "failed: crashes: ended badly (a crash, a timeout or a leak) without a failed test case in Suite.Crashes\n"
+            "failed: fails: ended badly (a crash, a timeout or a leak) without a failed test case\n"
+            "0 2 0\n");
 }
 
 // LeakSanitizer crashes in the first attempt, in which a case fails too. Google Test overwrites no report.
