@@ -60,7 +60,9 @@ std::shared_ptr<char> RegularFile::map() const {
   void* begin =
       mmap(nullptr, static_cast<size_t>(size_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_, 0);
   const int error = errno;
-  check(begin != MAP_FAILED, "[{}] cannot map {}, {} bytes: {}", what_, path_, size_, std::strerror(error));
+  check(begin != MAP_FAILED,
+        "[{}] cannot map {}, {} bytes: {}; allow more address space (ulimit -v), or copy it to a local disk", what_,
+        path_, size_, std::strerror(error));
   return {static_cast<char*>(begin), [size = size_](char* p) { munmap(p, static_cast<size_t>(size)); }};
 }
 

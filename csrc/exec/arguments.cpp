@@ -24,11 +24,14 @@ std::vector<Argument> inOrder(const Fusion& fusion, const NamedArguments& named)
   std::vector<const Argument*> found(names.size(), nullptr);
   for (const auto& [name, argument] : named) {
     const int64_t i = name.empty() ? std::ssize(names) : positionIn(names, name);
-    check(i < std::ssize(names), "[run] the fusion has no input named {}{}; it has: {}", name,
-          i < std::ssize(names) ? "" : nearestWord(name, names),
-          joined(
-              indices(names), ", ", [&](int64_t k) { return inputText(fusion, k); }));
-    check(found[i] == nullptr, "[run] got two arguments for {}; give one", inputText(fusion, i));
+    if (i == std::ssize(names)) {
+      const auto textOf = [&](int64_t k) { return inputText(fusion, k); };
+      throwUserError(fmt::format("[run] the fusion has no input named {}{}; it has: {}", name, nearestWord(name, names),
+                                 joined(indices(names), ", ", textOf)));
+    }
+    if (found[i] != nullptr) {
+      throwUserError(fmt::format("[run] got two arguments for {}; give one", inputText(fusion, i)));
+    }
     found[i] = &argument;
   }
   return mapped(indices(found), [&](int64_t i) {

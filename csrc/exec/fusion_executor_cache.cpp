@@ -255,7 +255,13 @@ std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<A
 }
 
 std::vector<Tensor> FusionExecutorCache::run(const NamedArguments& inputs) {
-  return runFusionWithInputs(inOrder(*fusion_, inputs));
+  std::vector<Argument> ordered;
+  try {
+    ordered = inOrder(*fusion_, inputs);
+  } catch (...) {  // the peers are in this call
+    state_->agreement.call().beforeAgreement({*fusion_, {}}, [] { throw; });
+  }
+  return runFusionWithInputs(ordered);
 }
 
 std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times) {

@@ -59,7 +59,11 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
     options.profile->assign(program_->steps.size(), {});
   }
   for (int64_t i = 0; i < std::ssize(program_->steps);) {
-    i = i == options.skipStep ? i + 1 : isAsynchronous_ ? post(i, inputs, options) : issue(i, inputs, options);
+    if (i == options.skipStep) {  // its events are recorded: other queues wait for them
+      i = isAsynchronous_ ? putInOrder(i, [i](CommPath&) { return i + 1; }) : i + 1;
+    } else {
+      i = isAsynchronous_ ? post(i, inputs, options) : issue(i, inputs, options);
+    }
   }
   runDelayed(inputs, options, std::ssize(delayed_));
   for (const int64_t i : indices(inFlight_)) {

@@ -106,8 +106,13 @@ class Evaluation {
                   });
   }
 
-  // Over the symbols of run-time integers.
-  IntExpr known(const IntExpr& e) const { return e.isConst() ? e : e.substitute(valuesIn(values_)); }
+  // Over the symbols of run-time integers, which each call gives.
+  IntExpr known(const IntExpr& e) const {
+    return e.isConst() ? e : e.substitute([this](std::string_view name) -> std::optional<IntExpr> {
+      const std::string symbol(name);
+      return program_.symbols.contains(symbol) ? std::optional<IntExpr>(values_.at(symbol)) : std::nullopt;
+    });
+  }
 
   void countScratch(const LaunchPlan& l, const std::vector<IntExpr>& sizes) {
     std::vector<uint64_t> slots(l.tensors.size(), 0);

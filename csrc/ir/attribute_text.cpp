@@ -237,7 +237,7 @@ int64_t parseInteger(std::string_view text) {
 std::vector<int64_t> parseIntegers(std::string_view list) {
   return parseEach(list, [](std::string_view part) {
     const int64_t value = parseInteger(part);
-    check(std::in_range<int32_t>(value), "{} is too large here; expected at most {}", value, INT32_MAX);
+    check(std::in_range<int32_t>(value), "{} does not fit here; expected {} to {}", value, INT32_MIN, INT32_MAX);
     return value;
   });
 }

@@ -88,9 +88,22 @@ IndexRuns intersection(const IndexRuns& a, const IndexRuns& b) {
     const int64_t stop = std::min(a[0].last(), b[0].last()) + 1;
     return start < stop ? IndexRuns{{start, stop - start, 1}} : IndexRuns{};
   }
-  std::vector<int64_t> shared;
-  std::ranges::set_intersection(listed(a), listed(b), std::back_inserter(shared));
-  return runsOf(shared);
+  const auto hasStep = [](const IndexRun& r) { return r.step != 1; };
+  if (std::ranges::any_of(a, hasStep) || std::ranges::any_of(b, hasStep)) {
+    std::vector<int64_t> shared;
+    std::ranges::set_intersection(listed(a), listed(b), std::back_inserter(shared));
+    return runsOf(shared);
+  }
+  IndexRuns shared;
+  for (auto x = a.begin(), y = b.begin(); x != a.end() && y != b.end();) {
+    const int64_t start = std::max(x->start, y->start);
+    const int64_t count = std::min(x->last(), y->last()) + 1 - start;
+    if (count > 0) {
+      shared.push_back({start, count, 1});
+    }
+    x->last() < y->last() ? ++x : ++y;
+  }
+  return shared;
 }
 
 IndexRuns positionsIn(const IndexRuns& all, const IndexRuns& some) {

@@ -276,15 +276,17 @@ void TensorView::dimsOfLoops(std::vector<IterDomain*>& ids, std::vector<bool>& c
     const LoopOfDim loop = loopOfDim(ids[k], logical_);
     check(loop.dim != nullptr, "[setAllocationDomain] loop {} of {} is merged of several dims; give the logical dims",
           ids[k]->toString(), toString());
-    if (loop.dim->isReduction() || ids[k]->parallelType().isDevice()) {
-      continue;
+    const auto isOfThisDim = [&](int64_t other) { return loopOfDim(ids[other], logical_).dim == loop.dim; };
+    const bool isBound = ids[k]->parallelType().isDevice();
+    if (loop.dim->isReduction() || (isBound && std::ranges::count_if(indices(ids), isOfThisDim) > 1)) {
+      continue;  // a dim that is bound whole to a mesh axis keeps its place
     }
     if (dims.empty() || dims.back() != loop.dim) {
       check(!contains(dims, loop.dim),
             "[setAllocationDomain] the loops of dim {} of {} are apart in memory; expected them one after the other",
             loop.dim->toString(), toString());
       dims.push_back(loop.dim);
-      flags.push_back(contiguity[k]);
+      flags.push_back(isBound || contiguity[k]);
     } else {
       check(before < loop.way && flags.back(),
             "[setAllocationDomain] loop {} of {} is not the contiguous inner part of the loop before it; expected the "
@@ -293,12 +295,6 @@ void TensorView::dimsOfLoops(std::vector<IterDomain*>& ids, std::vector<bool>& c
       flags.back() = contiguity[k];
     }
     before = loop.way;
-  }
-  for (IterDomain* dim : noReductions()) {
-    if (!contains(dims, dim)) {  // bound whole to a mesh axis
-      dims.insert(dims.begin(), dim);
-      flags.insert(flags.begin(), true);
-    }
   }
   ids = std::move(dims);
   contiguity = std::move(flags);

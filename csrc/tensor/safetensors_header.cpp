@@ -97,7 +97,11 @@ class HeaderReader {
     at_ += isThere ? 1 : 0;
     return isThere;
   }
-  void need(char c) { expect(take(c), found(), std::string{'\'', c, '\''}); }
+  void need(char c) {
+    if (!take(c)) {
+      expect(false, found(), std::string{'\'', c, '\''});
+    }
+  }
 
   // `field` reads the value of each key.
   void object(const std::function<void(std::string key)>& field) {
@@ -148,7 +152,8 @@ class HeaderReader {
       int64_t& n = all.emplace_back(0);
       const bool isDigit = at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9';
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), n);
-      expect(isDigit && error == std::errc(), found(), "an integer from 0 to 2^63 - 1");
+      const bool isJson = end == text_.data() + at_ + 1 || text_[at_] != '0';  // no 0 before other digits
+      expect(isDigit && error == std::errc() && isJson, found(), "an integer from 0 to 2^63 - 1");
       at_ = end - text_.data();
     } while (take(','));
     need(']');
@@ -159,7 +164,9 @@ class HeaderReader {
     need('"');
     std::string value;
     while (true) {
-      expect(at_ < text_.size() && static_cast<unsigned char>(text_[at_]) >= 0x20, found(), "a character of a string");
+      if (at_ == text_.size() || static_cast<unsigned char>(text_[at_]) < 0x20) {
+        expect(false, found(), "a character of a string");
+      }
       const char c = text_[at_];
       if (c == '"') {
         at_++;

@@ -57,6 +57,35 @@ TEST(NamedArguments, AreRefused) {
   EXPECT_EQ(type, "[run] input weight (T1) is a tensor, got a number; give a tensor, see Tensor::full");
 }
 
+// The peers are told at once, and the next call is the same on all ranks.
+TEST(NamedArguments, AreRefusedOnAllRanks) {
+  runLoopback(2,
+              [](Communicator& comm) {
+                auto fusion = std::make_unique<Fusion>();
+                {
+                  FusionGuard guard(fusion.get());
+                  const DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+                  TensorView* x = makeConcreteTensor({4, 6});
+                  fusion->addInput(x, "x");
+                  TensorView* y = sum(x, {0});
+                  x->setDeviceMesh(mesh);
+                  x->outer_split(0, 2);
+                  x->axis(0)->parallelize(ParallelType::DIDx);
+                  y->setDeviceMesh(mesh);
+                  fusion->addOutput(y);
+                }
+                FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+                const Tensor x = Tensor::full({2, 6}, DataType::Float, 1.5);
+                EXPECT_EQ(refusalOf([&] {
+                            (void)cache.run({{comm.rank() == 1 ? "X" : "x", x}});
+                          }).find("[run] the fusion has no input named X"),
+                          0)
+                    << comm.rank();
+                EXPECT_EQ(cache.run({{"x", x}})[0].toVector(), std::vector<double>(6, 6.0));
+              },
+              {.deadline = std::chrono::seconds(20)});
+}
+
 TEST(NamedArguments, NeedNames) {
   auto fusion = std::make_unique<Fusion>();
   {

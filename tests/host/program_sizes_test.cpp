@@ -245,6 +245,16 @@ TEST(ProgramSizes, BadValuesAreUserErrorsThatNameTheTensor) {
   EXPECT_EQ(errorOf({.val = 3, .sizes = {m}}, {{"m", 64}}), "");
 }
 
+// A call gives the run-time integers; a value of one here is none of the program's.
+TEST(ProgramSizes, ARunTimeIntegerStaysOne) {
+  const IntExpr n = IntExpr::symbol("n");
+  const IntExpr root = IntExpr::symbol("root");
+  HostProgram program{.tensors = {{.val = 3, .sizes = {n}}}};
+  program.steps.push_back({.kind = HostStepKind::Communicate, .comm = {.kind = Collective::Broadcast, .root = root}});
+  program.symbols = {{"n", {}}};
+  EXPECT_EQ(sizesOf(program, {{"n", 5}, {"root", 1}}).steps[0].comm.root, root);
+}
+
 TEST(ProgramSizes, ABlockOutsideItsTensorIsAUserError) {
   const IntExpr n = IntExpr::symbol("n");
   HostProgram program;

@@ -122,6 +122,19 @@ TEST_F(Loops, Allocation) {
   EXPECT_EQ(t->shape(), (std::vector<IntExpr>{4, 5}));
 }
 
+// A dim that is bound whole to a mesh axis keeps its place among the loops.
+TEST(TensorViewTest, ALoopOfAnAxisIsAnAllocation) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* t = makeContigConcreteTensor({5, 2});
+  t->setDeviceMesh({0, 1});
+  t->axis(1)->parallelize(ParallelType::DIDx);
+  t->setAllocationDomain(t->getLoopDomain(), true);
+  EXPECT_EQ(t->memoryOrder(), (std::vector<int64_t>{0, 1}));
+  t->setAllocationDomain({t->axis(1), t->axis(0)}, {true, true});
+  EXPECT_EQ(t->memoryOrder(), (std::vector<int64_t>{1, 0}));
+}
+
 // nvFuser's idiom: the loops of a cut tensor are its allocation.
 TEST(TensorViewTest, LoopsAreAnAllocation) {
   Fusion fusion;

@@ -148,6 +148,8 @@ TEST_F(SafetensorsTest, RefusesBadFiles) {
               "more than 2^63 bytes");
   EXPECT_SAYS(refusal(R"({"x":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8]}})", eight),
               "expected an integer from 0 to 2^63 - 1");
+  EXPECT_SAYS(refusal(R"({"x":{"dtype":"F32","shape":[02],"data_offsets":[0,8]}})", eight),
+              "expected an integer from 0 to 2^63 - 1");
   EXPECT_SAYS(refusal(R"({"x":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", eight),
               "found '-', expected an integer");
   EXPECT_SAYS(refusal(R"({"x":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", eight), "found '.', expected ']'");

@@ -1,9 +1,13 @@
 #include "device/cpu/onednn/native_product.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <dnnl.hpp>
 #include <optional>
 #include <string_view>
+#include <type_traits>
+#include <unordered_map>
 
 #include "base/error.h"
 
