@@ -64,8 +64,8 @@ TensorView* transpose(TensorView* x);
 
 // The elements along each of these dims in reverse order.
 TensorView* flip(TensorView* x, const std::vector<int64_t>& dims);
-// The elements moved by shifts[k] positions along dims[k]; those that leave the end come back at the beginning. Without dims: one shift, of
-// the elements in row-major order.
+// Moves the elements by shifts[k] positions along dims[k]. An element that leaves the end of a dim comes back at its beginning. Without dims
+// there is one shift, which moves the elements in row-major order.
 TensorView* roll(TensorView* x, const std::vector<int64_t>& shifts, const std::vector<int64_t>& dims = {});
 
 // -- triangles ------------------------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ inline void streamLine(std::byte* to, const std::byte* from) {
   _mm_stream_si128(line + 3, d);
 }
 
-// Where a processor states fast short string moves, it does not read the old content of the lines that a long one overwrites either, and
-// keeps those that fit in its caches.
+// A processor with fast short string moves overwrites cache lines in a long move without reading their old content. It keeps the written
+// lines in its caches if they fit.
 bool hasFastStringMoves() {
   constexpr uint32_t kFastShortRepMov = uint32_t{1} << 4;
   uint32_t a = 0;
