@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -25,6 +26,8 @@ constexpr int kVictim = 1;
 constexpr int kCallsBefore = 2;  // that succeed
 constexpr int kMostCalls = 400;  // a failure that nobody notices ends the test
 constexpr int64_t kWords = 10;
+constexpr int64_t kMemory =
+    64 << 20;  // bytes of each GPU: little, because all of it is written to when a rank takes it
 
 // Rows of a table at indices, in parts on the ranks; a product with a matrix, a kernel, and a sum over all ranks.
 std::unique_ptr<Fusion> program(int64_t ranks) {
@@ -68,6 +71,7 @@ class GpuFailures : public testing::Test {
   void joinJob() const {
     setenv("SIMGPU_JOB", job_.c_str(), 1);
     setenv("SIMGPU_DEVICES", "2", 1);
+    setenv("SIMGPU_MEMORY", std::to_string(kMemory).c_str(), 1);
   }
 
   // How the victim fails.
@@ -254,7 +258,7 @@ TEST_F(GpuFailures, ARankRefusesAnIndex) {
 TEST_F(GpuFailures, MemoryRunsOut) {
   const auto takesAll = [](int call) {
     static std::vector<Tensor> taken;
-    for (int64_t bytes = int64_t{1} << 30; call == kCallsBefore && bytes >= 64;) {
+    for (int64_t bytes = kMemory; call == kCallsBefore && bytes >= 64;) {
       try {
         taken.push_back(Tensor::empty({bytes}, DataType::Char, DeviceId::cuda(kVictim)));
       } catch (const UserError&) {
