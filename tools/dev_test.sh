@@ -50,13 +50,13 @@ add_report() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-# Rank 0 alone writes the report.
+# run_under_mpirun RANKS BINARY [SUFFIX]: SUFFIX is added to the name of the report, which rank 0 alone writes
 run_under_mpirun() {
   local n=$1 binary=$2 status=0 name under=
   [ "$preset" != asan ] || under=tools/leak_checked
-  name=$(basename "$binary")_np$1
+  name=$(basename "$binary")${3:-}_np$1
   name=${name#test_}
-  echo "== $(basename "$binary") under mpirun -np $n"
+  echo "== $name under mpirun"
   # shellcheck disable=SC2016  # the shell of each rank expands these
   ranks "$n" timeout -k 10 600 bash -c '
     [ "$OMPI_COMM_WORLD_RANK" = 0 ] && export GTEST_OUTPUT="json:$1"
@@ -69,7 +69,7 @@ run_on_simulated_gpus_under_mpirun() {
   local job
   job=$(mktemp -d)
   MESHFUSE_TEST_DEVICE=cuda MESHFUSE_CUDA_LIBRARIES=$PWD/build/release/simgpu SIMGPU_DEVICES=$1 SIMGPU_JOB=$job \
-    GTEST_FILTER='-VocabularyOnRanks.GradientOfAnEmbedding*' run_under_mpirun "$1" build/release/bin/test_multidevice_on_simulated_gpu
+    GTEST_FILTER='-VocabularyOnRanks.GradientOfAnEmbedding*' run_under_mpirun "$1" build/release/bin/test_multidevice _on_simulated_gpu
   rm -rf "$job"
 }
 
@@ -100,8 +100,8 @@ run_tests() {
   local log=build/$preset/Testing/Temporary/LastTestsFailed.log
   rm -f "$log"
   [ -t 1 ] || export GTEST_COLOR=no
-  # one more than there are processors: ranks mostly wait
-  GTEST_OUTPUT="json:$results/" ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure --no-tests=ignore "${selection[@]}" "$@" \
+  # two more than there are processors: ranks mostly wait
+  GTEST_OUTPUT="json:$results/" ctest --test-dir "build/$preset" -j $((jobs + 2)) --output-on-failure --no-tests=ignore "${selection[@]}" "$@" \
     </dev/null || true
   cp "build/$preset/Testing/Temporary/LastTest.log" "$results/ctest.log"  # ctest -N writes another one
   while read -r name; do
