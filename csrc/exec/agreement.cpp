@@ -99,11 +99,7 @@ std::string platformText(const AgreementOptions& options, const DeviceInfo& devi
 }  // namespace
 
 bool communicates(const Fusion& global) {
-  return std::ranges::any_of(global.exprs(), [](const Expr* e) {
-    const ExprAttributes& a = e->attributes();
-    return (a.plan && std::ranges::any_of(*a.plan, &CommStep::communicates)) ||
-           std::ranges::any_of(a.haloSteps, [](const HaloStep& w) { return w.kind != Collective::Local; });
-  });
+  return std::ranges::any_of(global.exprs(), [](const Expr* e) { return e->attributes().communications() > 0; });
 }
 
 Agreement::Call Agreement::call() { return Call(*this); }
@@ -157,7 +153,7 @@ AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& gl
   AgreedPlan plan{.identity = hashText(program).lo,
                   .communicates = meshfuse::communicates(global),
                   .redistributes = std::ranges::any_of(global.exprs(), [](const Expr* e) {
-                    return e->kind() == ExprKind::Redistribute || !e->attributes().haloSteps.empty();
+                    return e->kind() == ExprKind::Redistribute || e->attributes().haloSteps.has_value();
                   })};
   if (!hasPeers()) {
     return plan;

@@ -11,7 +11,6 @@
 #include "ir/fusion.h"
 #include "localize/localize.h"
 #include "multidevice/sharding/coordinates.h"
-#include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/table.h"
 #include "segment/local_context.h"
@@ -39,10 +38,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     result.remarks = context.remarks();
     result.reasons = context.reasons();
     // the program of this rank
-    const auto halos = std::make_shared<HaloExchanges>(*global);
-    local = localize(*global, *halos, rank);
-    halos->keepAmounts();
-    result.halos = halos;
+    local = localize(*global, rank);
     checkLocalShapes(*local, inputs);
   });
   result.agreed = call.agree(proposal, *result.planned, device);

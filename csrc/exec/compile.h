@@ -16,16 +16,14 @@
 namespace meshfuse {
 
 class Device;
-class HaloExchanges;
 struct HostProgram;
 
 // A fusion as the steps of one rank.
 struct SegmentedProgram {
   std::shared_ptr<const Fusion> planned;  // the global program, every edge aligned, local or a planned communication
-  std::shared_ptr<const HaloExchanges> halos;  // of `planned`: the amounts only
-  std::shared_ptr<const Fusion> local;         // the program of a rank
-  std::vector<Segment> segments;               // of `local`
-  std::map<int64_t, Layout> layouts;  // by Val id in `local`: of inputs, views, and results that are not row-major
+  std::shared_ptr<const Fusion> local;    // the program of a rank
+  std::vector<Segment> segments;          // of `local`
+  std::map<int64_t, Layout> layouts;      // by Val id in `local`: of inputs, views, and results that are not row-major
   AgreedPlan agreed;
   std::vector<std::string> remarks;  // decisions of passes with reasons
   std::map<int64_t, std::string>

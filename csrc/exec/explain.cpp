@@ -101,7 +101,7 @@ ExplainedEdge explainEdge(const Expr* e, int64_t operand, const HaloExchanges& h
                     .reason = edge.relation == EdgeRelation::Aligned ? "" : edge.reason};
   if (const HaloExchanges::Place* place = halos.find(e, operand)) {
     out.moves.push_back(toString(place->step));
-    out.moveBytes.push_back(place->step.isShared ? 0 : halos.exchange(*place).received * dataTypeSize(result->dtype()));
+    out.moveBytes.push_back(place->isFirst ? halos.exchange(*place).received * dataTypeSize(result->dtype()) : 0);
   }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
     const std::vector<CommStep> steps = e->attributes().plan.value_or(std::vector<CommStep>());
@@ -298,10 +298,11 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
                      .arenaBytes = compiled.host->sizes().arenaBytes,
                      .peakBytes = compiled.host->sizes().peakBytes,
                      .remarks = program.remarks};
+  const HaloExchanges halos(*program.planned);
   for (const Expr* e : program.planned->exprs()) {
     if (e->output()->isTensor()) {
       for (const int64_t operand : e->tensorPositions()) {
-        result.edges.push_back(explainEdge(e, operand, *program.halos));
+        result.edges.push_back(explainEdge(e, operand, halos));
       }
     }
   }

@@ -152,7 +152,7 @@ int64_t windowBytes(const Expr* e, const HaloExchanges& halos, std::vector<std::
   int64_t elements = 0;
   for (int64_t k = 0; k < std::ssize(e->inputs()); k++) {
     const HaloExchanges::Place* place = halos.find(e, k);
-    if (place == nullptr || place->step.isShared) {
+    if (place == nullptr || !place->isFirst) {
       continue;
     }
     const HaloExchange& exchange = halos.exchange(*place);
@@ -167,9 +167,10 @@ int64_t windowBytes(const Expr* e, const HaloExchanges& halos, std::vector<std::
 
 IntExpr communication(const SegmentedProgram& program, const AxisSizes& sizes, std::vector<std::string>& constants) {
   IntExpr bytes = 0;
+  const HaloExchanges halos(*program.planned);
   for (const Expr* e : program.planned->exprs()) {
     if (exchangesHalo(e)) {
-      bytes += IntExpr(windowBytes(e, *program.halos, constants));
+      bytes += IntExpr(windowBytes(e, halos, constants));
     }
     if (e->kind() != ExprKind::Redistribute) {
       continue;

@@ -97,7 +97,9 @@ constexpr Field<A> kFields[] = {
     {"plan", [](const A& a, const Write& write) { return a.plan ? planText(*a.plan, write.mesh) : ""; },
      [](A& a, Text text, const Read& read) { a.plan = parsePlan(text, read.meshes); }},
     {"plan",
-     [](const A& a, const Write&) { return unlessEmpty(a.haloSteps, [](const HaloStep& s) { return toString(s); }); },
+     [](const A& a, const Write&) {
+       return a.haloSteps ? listText(*a.haloSteps, [](const HaloStep& s) { return toString(s); }) : "";
+     },
      [](A& a, Text text, const Read&) { a.haloSteps = parseEach(text, parseHaloStep); }},
     {"pack", [](const A& a, const Write&) { return a.pack == 0 ? "" : std::to_string(a.pack); },
      [](A& a, Text text, const Read&) { a.pack = parseInteger(text); }},

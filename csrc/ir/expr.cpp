@@ -1,11 +1,19 @@
 #include "ir/expr.h"
 
+#include <algorithm>
+
 #include "base/ranges.h"
 #include "ir/op_rule.h"
 #include "ir/tensor_view.h"
 #include "ir/val.h"
 
 namespace meshfuse {
+
+int64_t ExprAttributes::communications() const {
+  const auto communicates = [](const HaloStep& step) { return step.kind != Collective::Local; };
+  return (plan ? std::ranges::count_if(*plan, &CommStep::communicates) : 0) +
+         (haloSteps ? std::ranges::count_if(*haloSteps, communicates) : 0);
+}
 
 std::vector<TensorView*> Expr::tensorInputs() const {
   auto tensors = std::views::filter(inputs_, &Val::isTensor);

@@ -98,7 +98,7 @@ struct CommAttributes {
 struct HaloStep {
   Collective kind = Collective::Local;  // Local: each rank holds it; Transfer, Broadcast
   std::vector<std::string> axes;        // along which ranks communicate; none between two meshes
-  bool isShared = false;                // the exchange of an earlier window brings these elements
+  std::optional<int64_t> shared;        // steps with this number receive in one transfer
   friend bool operator==(const HaloStep&, const HaloStep&) = default;
 };
 
@@ -116,8 +116,12 @@ struct ExprAttributes {
   std::vector<IntExpr> steps;
   CommAttributes comm;
   std::optional<std::vector<CommStep>> plan;  // Redistribute: once planned
-  std::vector<HaloStep> haloSteps;  // Slice, Pad, Cat, IndexSelect: by tensor operand; empty without a halo exchange
-  int64_t pack = 0;                 // Redistribute: redistributions of one number share a collective; 0: not packed
+  // Slice, Pad, Cat, IndexSelect with a halo exchange: by tensor operand; empty until planned
+  std::optional<std::vector<HaloStep>> haloSteps;
+  int64_t pack = 0;  // Redistribute: redistributions of one number share a collective; 0: not packed
+
+  // Steps of the plan of a Redistribute or of a halo exchange that communicate.
+  int64_t communications() const;
 };
 
 class Expr {

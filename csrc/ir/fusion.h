@@ -105,7 +105,9 @@ class Fusion {
   void replaceUses(Val* from, Val* to);
   void replaceInput(Expr* expr, int64_t operand, Val* to);
   void setPlan(Expr* redistribute, std::vector<CommStep> steps) { redistribute->attributes_.plan = std::move(steps); }
-  void setHaloSteps(Expr* window, std::vector<HaloStep> steps) { window->attributes_.haloSteps = std::move(steps); }
+  void setHaloSteps(Expr* window, std::optional<std::vector<HaloStep>> steps) {
+    window->attributes_.haloSteps = std::move(steps);
+  }
   void setPack(Expr* redistribute, int64_t pack) { redistribute->attributes_.pack = pack; }
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
   // Gives `val` the number `id`; a value that has this number gets that of `val`. Numbers imply no order.

@@ -247,21 +247,25 @@ std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMes
 }
 
 std::string toString(const HaloStep& step) {
-  const std::string_view verb = step.isShared                    ? "shared"
-                                : step.kind == Collective::Local ? "slice"
-                                                                 : identifier(step.kind);
-  return step.axes.empty() ? std::string(verb) : fmt::format("{}({})", verb, joined(step.axes, ", "));
+  const std::string verb = step.shared                      ? fmt::format("shared {}", *step.shared)
+                           : step.kind == Collective::Local ? "slice"
+                                                            : std::string(identifier(step.kind));
+  return step.axes.empty() ? verb : fmt::format("{}({})", verb, joined(step.axes, ", "));
 }
 
 HaloStep parseHaloStep(std::string_view text) {
   const size_t open = std::min(text.find('('), text.size());
   const std::string_view verb = trimmed(text.substr(0, open));
   HaloStep step;
-  step.isShared = verb == "shared";
-  if (verb != "slice") {
-    const std::optional<Collective> kind = step.isShared ? Collective::Transfer : parseCollective(verb);
+  if (verb.starts_with("shared ")) {
+    step.kind = Collective::Transfer;
+    step.shared = parseInteger(trimmed(verb.substr(verb.find(' '))));
+    check(*step.shared >= 0 && *step.shared < kMostTextBytes,
+          "[plan] '{}' has a number out of range: expected 0 to {}; leave out plan=", text, kMostTextBytes - 1);
+  } else if (verb != "slice") {
+    const std::optional<Collective> kind = parseCollective(verb);
     check(kind && traits(*kind).inHaloExchanges,
-          "[plan] '{}' is no step of a halo exchange: expected slice, shared, {}; leave out plan=", text,
+          "[plan] '{}' is no step of a halo exchange: expected slice, shared 0, {}; leave out plan=", text,
           identifiersOf(&CollectiveTraits::inHaloExchanges));
     step.kind = *kind;
   }

@@ -20,13 +20,13 @@ namespace {
 
 class Localizer {
  public:
-  Localizer(const Fusion& global, const HaloExchanges& halos, int64_t rank)
+  Localizer(const Fusion& global, int64_t rank)
       : global_(global),
         symbols_(global),
         at_{rank, &symbols_},
         local_(std::make_unique<Fusion>()),
         cloner_(global, *local_, {}, FusionCloner::Numbers::Kept),
-        windows_(halos, *local_) {}
+        windows_(global, *local_) {}
 
   // values_ has null for tensors that are on other ranks only: this rank does not compute them.
   std::unique_ptr<Fusion> run() {
@@ -200,8 +200,6 @@ class Localizer {
 
 }  // namespace
 
-std::unique_ptr<Fusion> localize(const Fusion& global, const HaloExchanges& halos, int64_t rank) {
-  return Localizer(global, halos, rank).run();
-}
+std::unique_ptr<Fusion> localize(const Fusion& global, int64_t rank) { return Localizer(global, rank).run(); }
 
 }  // namespace meshfuse

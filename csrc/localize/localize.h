@@ -7,7 +7,7 @@
 // them, and so do the global offsets of ops such as iota. A Redistribute becomes the steps of its plan: each collective on contiguous
 // shapes, with a reshape and permute before (pack) and after (unpack) if digits have to move; a gather of the outermost digit needs
 // neither. Tensors no longer have a mesh; meshes() keeps the meshes that collectives name.
-// Before: decompose_reshardings, constant sizes. After: the fusion verifies, has the same inputs and outputs, no Redistribute.
+// Before: plan_redistributions, constant sizes. After: the fusion verifies, has the same inputs and outputs, no Redistribute.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,9 @@
 namespace meshfuse {
 
 class Fusion;
-class HaloExchanges;
 
 // A fusion without meshes is copied. With even parts all ranks have the same program. With uneven parts the program is that of `rank`, with
-// its sizes as constants: the programs of ranks differ, except that they have the same collectives in the same order. `halos`: of `global`.
-[[nodiscard]] std::unique_ptr<Fusion> localize(const Fusion& global, const HaloExchanges& halos, int64_t rank = 0);
+// its sizes as constants: the programs of ranks differ, except that they have the same collectives in the same order.
+[[nodiscard]] std::unique_ptr<Fusion> localize(const Fusion& global, int64_t rank = 0);
 
 }  // namespace meshfuse

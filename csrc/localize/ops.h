@@ -33,15 +33,15 @@ struct WindowOp {
 // Emits all windows of a program, in its order.
 class WindowEmitter {
  public:
-  WindowEmitter(const HaloExchanges& halos, Fusion& local) : halos_(halos), local_(local) {}
+  WindowEmitter(const Fusion& global, Fusion& local) : halos_(global), local_(local) {}
 
   // The result, null if it is on other ranks only. Adds the number of emitted communications to `communications`.
   [[nodiscard]] TensorView* emit(const WindowOp& op, int64_t& communications);
 
  private:
-  const HaloExchanges& halos_;
+  const HaloExchanges halos_;
   Fusion& local_;
-  std::map<size_t, TensorView*> arrived_;  // by number of the exchange; null if this rank receives nothing
+  std::map<int64_t, TensorView*> arrived_;  // by number of the exchange; null if this rank receives nothing
 };
 
 // The row that an IndexSelect with an `index` of one element takes, if this rank holds it; on other ranks an arbitrary row.

@@ -70,8 +70,8 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
   std::vector<TensorView*> parts;
   for (int64_t operand = 0; operand < std::ssize(op.operands); operand++) {
     const HaloExchanges::Place* place = halos_.find(op.expr, operand);
-    invariant(place != nullptr, "[localize] {} has a planned halo exchange, but no exchange exists for its operand",
-              op.expr->output()->toString());
+    invariant(place != nullptr, "[localize] {} has a halo exchange, but not for its operand {}",
+              op.expr->output()->toString(), operand);
     const HaloExchange& exchange = halos_.exchange(*place);
     if (op.expr->kind() == ExprKind::IndexSelect) {
       TensorView* own =
@@ -95,8 +95,6 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
     }
     parts.push_back(all);
   }
-  invariant(halos_.steps(op.expr) == op.expr->attributes().haloSteps,
-            "[localize] the halo exchange of {} differs from its plan", op.expr->output()->toString());
   if (!isHere) {
     return nullptr;
   }

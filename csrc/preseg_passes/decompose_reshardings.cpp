@@ -10,7 +10,7 @@
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/halo_exchange.h"
+#include "multidevice/sharding/halo_plan.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/plan_options.h"
@@ -43,7 +43,7 @@ class Decomposition {
       if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() && among(e) &&
           needsWork(e)) {
         changed = true;
-        if (isWindowOp(e) && exchangeOf(e)) {
+        if (isWindowOp(e) && isCheaperByExchange(e)) {
           windows.push_back(e);
         } else {
           rewrite(e);
@@ -51,8 +51,8 @@ class Decomposition {
       }
     }
     for (Expr* e : windows) {
-      if (std::optional<std::vector<HaloStep>> steps = exchangeOf(e)) {
-        fusion_.setHaloSteps(e, std::move(*steps));
+      if (isCheaperByExchange(e)) {
+        fusion_.setHaloSteps(e, std::vector<HaloStep>());  // plan-redistributions plans them
       } else {
         rewrite(e);
       }
@@ -128,22 +128,20 @@ class Decomposition {
     }
   }
 
-  // The halo exchange of a window, if no redistribution is cheaper.
-  std::optional<std::vector<HaloStep>> exchangeOf(Expr* e) {
+  // True for a window with a possible halo exchange that costs less than redistributions.
+  bool isCheaperByExchange(Expr* e) {
     double cost = 0;
-    std::vector<HaloStep> steps;
     for (const Operand& o : operands(e)) {
       const std::optional<HaloExchange> exchange = haloExchange(e, o.position);
       if (!exchange ||
           (exchange->step.kind == Collective::Transfer && isForbidden(fusion_.planner(), Collective::Transfer))) {
-        return std::nullopt;
+        return false;
       }
       cost += exchange->cost;
-      steps.push_back(exchange->step);
     }
     // one row of a table with as many rows as ranks costs as much as the whole, but fewer ranks receive it
     const double tie = e->kind() == ExprKind::IndexSelect ? -kTie : kTie;
-    return cost < costOfMoving(e) - tie ? std::optional(std::move(steps)) : std::nullopt;
+    return cost < costOfMoving(e) - tie;
   }
 
   // Elements that a rank may hold on the way between two states.

@@ -21,20 +21,22 @@ bool hasConstantSizes(const TensorView* tv) {
          std::ranges::all_of(tv->shape(), [](const IntExpr& extent) { return extent.isConst(); });
 }
 
-// Some tensor is redistributed, its cost is known, and no redistribution has a plan yet.
+// Some tensor is redistributed, its cost is known, and no redistribution or window has a plan yet.
 bool canOptimize(const Fusion& fusion) {
   const std::vector<Expr*> exprs = fusion.exprs();
   const auto isReshard = [](const Expr* e) { return e->kind() == ExprKind::Redistribute; };
-  return std::ranges::any_of(exprs, isReshard) &&
-         std::ranges::none_of(exprs, [&](const Expr* e) { return isReshard(e) && e->attributes().plan; }) &&
+  const auto isPlanned = [](const Expr* e) {
+    return e->attributes().plan || (exchangesHalo(e) && !e->attributes().haloSteps->empty());
+  };
+  return std::ranges::any_of(exprs, isReshard) && std::ranges::none_of(exprs, isPlanned) &&
          std::ranges::all_of(fusion.tensors(), hasConstantSizes);
 }
 
-// Decisions about windows hold only for the shardings at that time.
+// Whether a window exchanges halos is a decision for the shardings at that time.
 void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
   const std::vector<Expr*> windows = filtered(fusion.exprs(), exchangesHalo);
   for (Expr* e : windows) {
-    fusion.setHaloSteps(e, {});
+    fusion.setHaloSteps(e, std::nullopt);
   }
   if (!windows.empty()) {
     decomposeReshardings(fusion, context);

@@ -165,15 +165,7 @@ class Order {
   Node& node(int64_t k) { return nodes_[nodeOf_[k]]; }
 
   // Weights of ops that take time: contractions and calls.
-  static int64_t weightOf(const Expr* e) {
-    if (isContraction(*e)) {
-      return 1;
-    }
-    const ExprAttributes& a = e->attributes();
-    return static_cast<int64_t>(
-        (a.plan ? std::ranges::count_if(*a.plan, &CommStep::communicates) : 0) +
-        std::ranges::count_if(a.haloSteps, [](const HaloStep& w) { return w.kind != Collective::Local; }));
-  }
+  static int64_t weightOf(const Expr* e) { return isContraction(*e) ? 1 : e->attributes().communications(); }
   int64_t weightOfNode(int64_t n) const {
     return std::ranges::max(at(n).members | std::views::transform([&](int64_t k) { return weights_[k]; }));
   }

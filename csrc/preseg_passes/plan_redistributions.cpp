@@ -1,13 +1,13 @@
 #include "preseg_passes/plan_redistributions.h"
 
 #include <algorithm>
+#include <map>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
-#include "ir/plan_text.h"
-#include "multidevice/sharding/halo_exchange.h"
+#include "multidevice/sharding/halo_plan.h"
 #include "multidevice/sharding/plan_check.h"
 #include "multidevice/sharding/plan_memo.h"
 
@@ -15,30 +15,77 @@ namespace meshfuse {
 
 namespace {
 
-// decompose-reshardings planned the halo exchange of each window alone. The plan written in the text may share another window's exchange.
-bool planWindow(Fusion& fusion, Expr* e, const HaloExchanges& windows) {
-  const std::vector<HaloStep>& given = e->attributes().haloSteps;
-  std::vector<HaloStep> steps = windows.steps(e);
-  check(steps.size() == e->tensorInputs().size(),
-        "[plan-redistributions] {} has the step {} in the text, but no exchange is possible; leave out plan=",
-        e->tensorOutput()->toString(), toString(given.front()));
-  check(given.size() == steps.size(),
-        "[plan-redistributions] the plan of {} has {} steps in the text, the last one {}; expected {}; leave out plan=",
-        e->tensorOutput()->toString(), given.size(), toString(given.back()), steps.size());
-  if (given == steps) {
-    return false;
+// Plans the halo exchanges that have no steps yet. A transfer joins an earlier one of the same tensor if one transfer for both costs no
+// more than two.
+class HaloPlanner {
+ public:
+  explicit HaloPlanner(Fusion& fusion) : fusion_(fusion) {}
+
+  bool run() {
+    bool isWritten = false;
+    for (Expr* e : filtered(fusion_.exprs(), exchangesHalo)) {
+      const std::vector<HaloStep>& steps = *e->attributes().haloSteps;
+      isWritten |= !steps.empty();
+      for (const HaloStep& step : steps) {
+        numbers_ = std::max(numbers_, step.shared.value_or(-1) + 1);
+      }
+      for (const int64_t operand : steps.empty() ? e->tensorPositions() : std::vector<int64_t>()) {
+        add(e, operand);
+      }
+    }
+    for (Transfer& t : transfers_) {
+      for (const auto& [window, k] : t.readers) {
+        steps_[window][k].shared = t.readers.size() > 1 ? std::optional(numbers_) : std::nullopt;
+      }
+      numbers_ += t.readers.size() > 1 ? 1 : 0;
+    }
+    for (auto& [window, steps] : steps_) {
+      fusion_.setHaloSteps(window, std::move(steps));
+    }
+    if (isWritten) {
+      const HaloExchanges written(fusion_);  // UserError if a step in the text does not fit
+    }
+    return !steps_.empty();
   }
-  for (const int64_t k : indices(steps)) {
-    HaloStep alone = steps[k];
-    alone.isShared = false;
-    check(given[k] == alone || given[k] == steps[k],
-          "[plan-redistributions] step {} of the plan of {}, {} of {}, does not fit the shardings: expected {}; leave "
+
+ private:
+  struct Transfer {
+    const TensorView* operand;
+    HaloExchange exchange;
+    std::vector<std::pair<Expr*, int64_t>> readers;  // windows, and the number of the step
+  };
+
+  void add(Expr* window, int64_t operand) {
+    std::optional<HaloExchange> exchange = haloExchange(window, operand);
+    check(exchange.has_value(),
+          "[plan-redistributions] {} shall exchange the halo of {}, but its sizes, offsets or sums allow none; leave "
           "out plan=",
-          k, e->tensorOutput()->toString(), toString(given[k]), e->tensorInputs()[k]->toString(), toString(alone));
+          window->tensorOutput()->toString(), window->input(operand)->toString());
+    std::vector<HaloStep>& steps = steps_[window];
+    steps.push_back(exchange->step);
+    if (exchange->step.kind == Collective::Transfer) {
+      add(Transfer{window->input(operand)->asTensor(), *std::move(exchange), {{window, std::ssize(steps) - 1}}});
+    }
   }
-  fusion.setHaloSteps(e, std::move(steps));
-  return true;
-}
+
+  void add(Transfer transfer) {
+    for (Transfer& t : transfers_) {
+      std::optional<HaloExchange> both =
+          t.operand == transfer.operand ? together(t.operand, t.exchange, transfer.exchange) : std::nullopt;
+      if (both && both->cost <= t.exchange.cost + transfer.exchange.cost) {
+        t.exchange = *std::move(both);
+        append(t.readers, transfer.readers);
+        return;
+      }
+    }
+    transfers_.push_back(std::move(transfer));
+  }
+
+  Fusion& fusion_;
+  int64_t numbers_ = 0;
+  std::vector<Transfer> transfers_;
+  std::map<Expr*, std::vector<HaloStep>> steps_;
+};
 
 bool hasConstantSizes(const ShardState& state) {
   return !state.mesh.isSymbolic() &&
@@ -74,12 +121,8 @@ bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
 }  // namespace
 
 bool planRedistributions(Fusion& fusion, PassContext& context) {
-  bool changed = false;
-  const HaloExchanges windows(fusion);
+  bool changed = HaloPlanner(fusion).run();
   for (Expr* e : fusion.exprs()) {
-    if (exchangesHalo(e)) {
-      changed |= planWindow(fusion, e, windows);
-    }
     if (e->kind() == ExprKind::Redistribute) {
       changed |= planRedistribute(fusion, e, context);
     }

@@ -7,7 +7,7 @@
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/halo_exchange.h"
+#include "multidevice/sharding/halo_plan.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/reshard_cost.h"

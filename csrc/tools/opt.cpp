@@ -14,7 +14,6 @@
 #include "ir/fusion.h"
 #include "ir/text.h"
 #include "localize/localize.h"
-#include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
@@ -71,7 +70,7 @@ std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fus
     return concretize(*fusion, inputShapes(*fusion, options));
   }
   if (pass == kLocalize) {
-    return localize(*fusion, HaloExchanges(*fusion));
+    return localize(*fusion);
   }
   PassContext global(*fusion);
   if (!runRow(presegPasses(), pass, *fusion, global, [](const Fusion& f) { return f.toString(); })) {

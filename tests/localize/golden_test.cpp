@@ -2,7 +2,6 @@
 #include "localize/localize.h"
 
 #include "analysis/pass_context.h"
-#include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/plan_redistributions.h"
 #include "programs/golden.h"
 
@@ -14,7 +13,7 @@ TEST(Golden, Localize) {
     const std::unique_ptr<Fusion> fusion = parseFusion(input);
     PassContext context(*fusion);
     planRedistributions(*fusion, context);
-    return localize(*fusion, HaloExchanges(*fusion))->toString();
+    return localize(*fusion)->toString();
   });
 }
 

@@ -11,7 +11,6 @@
 #include "analysis/pass_context.h"
 #include "inputs.h"
 #include "localize/localize.h"
-#include "multidevice/sharding/halo_exchange.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
@@ -52,7 +51,7 @@ std::vector<Tensor> runOnRanks(const Fusion& fusion, const Tensor& x, PassSettin
   std::vector<const Fusion*> ofRank;
   std::vector<std::vector<Tensor>> parts;
   for (int64_t rank = 0; rank < mesh.numDevices(); rank++) {
-    programs.push_back(localize(*planned, HaloExchanges(*planned), rank));
+    programs.push_back(localize(*planned, rank));
     ofRank.push_back(programs.back().get());
     parts.push_back({localPart(x, in, rank)});
   }

@@ -172,15 +172,13 @@ ShardedRun runSharded(const Fusion& original, InputRange range, PassSettings set
   }
   std::vector<std::unique_ptr<Fusion>> programs;
   std::vector<const Fusion*> ofRank;
-  const HaloExchanges halos(*run.planned);
-  const HaloExchanges halosOfText(*read);
   for (int64_t rank : mesh.devices()) {
-    programs.push_back(localize(*run.planned, halos, rank));
+    programs.push_back(localize(*run.planned, rank));
     const Fusion& local = *programs.back();
     ofRank.push_back(&local);
     EXPECT_EQ(verify(local), std::vector<std::string>{}) << local.toString();
     EXPECT_EQ(parseFusion(local.toString())->toString(), local.toString());
-    const std::unique_ptr<Fusion> ofText = localize(*read, halosOfText, rank);
+    const std::unique_ptr<Fusion> ofText = localize(*read, rank);
     EXPECT_EQ(communications(*ofText), communications(local));
     EXPECT_EQ(ofText->numExprs(), local.numExprs());
     EXPECT_EQ(collectives(local), collectives(*programs[0]));

@@ -2,12 +2,16 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
+#include "localize/localize.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "preseg_passes/plan_redistributions.h"
+#include "preseg_passes/table.h"
 
 namespace meshfuse {
 namespace {
@@ -97,30 +101,75 @@ TEST(WrittenPlans, ThatDoNotFitTheirShardingsAreRefused) {
   }
 }
 
-// T1 takes rows of T0 that other ranks hold.
+// T3 and T4 take rows of T0 that other ranks hold, T5 rows of T1. T2 is T0 on every rank.
+std::string windows(std::string_view first, std::string_view second, std::string_view other) {
+  const std::string_view cut = "mesh M0 pinned outer_split(0, 4) parallelize(0, DIDx)";
+  return fmt::format(
+      "fusion {{\n"
+      "  mesh M0 {{x: 4}} [0, 1, 2, 3]\n"
+      "  T0 = input() : Float[16] contiguity[t] {0} loop[DIDx{{4}}, 4]\n"
+      "  T1 = input() : Float[16] contiguity[t] {0} loop[DIDx{{4}}, 4]\n"
+      "  T2 = redistribute(T0, plan=[all_gather(x) on M0 [4:x 4] -> [16]]) : Float[16] mesh M0 pinned\n"
+      "  T3 = slice(T0, starts=[2], stops=[14], steps=[1]{1}) : Float[12] {0} loop[DIDx{{4}}, 3]\n"
+      "  T4 = slice(T0, starts=[3], stops=[15], steps=[1]{2}) : Float[12] {0} loop[DIDx{{4}}, 3]\n"
+      "  T5 = slice(T1, starts=[2], stops=[14], steps=[1]{3}) : Float[12] {0} loop[DIDx{{4}}, 3]\n"
+      "  output T2\n"
+      "  output T3\n"
+      "  output T4\n"
+      "  output T5\n"
+      "}}\n",
+      cut, first, second, other);
+}
+
+const std::string kAlone = ", plan=[transfer(x)]";
+const std::string kShared = ", plan=[shared 0(x)]";
+
+struct WrittenWindows {
+  std::string first;
+  std::string second;
+  int64_t exchanges;  // of T0
+};
+
+// Neither the passes nor localize decide again: an exchange that the text does not share stays alone.
+TEST(WrittenPlans, OfWindowsAreTakenAsTheyAre) {
+  for (const auto& [first, second, exchanges] : {WrittenWindows{kShared, kShared, 1},
+                                                 {kShared, kAlone, 2},
+                                                 {kAlone, kAlone, 2},
+                                                 {", plan=[shared 5(x)]", kShared, 2}}) {
+    const std::string text = windows(first, second, kAlone);
+    const std::unique_ptr<Fusion> fusion = parseFusion(text);
+    PassContext context(*fusion);
+    runPresegPasses(*fusion, context);
+    EXPECT_EQ(fusion->toString(), parseFusion(text)->toString());
+    EXPECT_EQ(context.memo<PlanMemo>().size(), 0);
+    const std::vector<Expr*> local = localize(*fusion, 1)->exprs();
+    EXPECT_EQ(std::ranges::count(local, ExprKind::Communicate, &Expr::kind), 1 + exchanges + 1) << text;
+  }
+}
+
+TEST(WrittenPlans, OfSomeWindowsAreKeptWhileTheOthersArePlanned) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(windows(", plan=[]", ", plan=[]", kShared));
+  PassContext context(*fusion);
+  EXPECT_TRUE(planRedistributions(*fusion, context));
+  EXPECT_EQ(fusion->toString(),
+            parseFusion(windows(", plan=[shared 1(x)]", ", plan=[shared 1(x)]", kShared))->toString());
+  EXPECT_FALSE(planRedistributions(*fusion, context));
+}
+
 TEST(WrittenPlans, OfWindowsThatDoNotFitAreRefused) {
-  const auto windows = [](std::string_view first) {
-    return fmt::format(
-        "fusion {{\n"
-        "  mesh M0 {{x: 4}} [0, 1, 2, 3]\n"
-        "  T0 = input() : Float[16] contiguity[t] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
-        "  T1 = slice(T0, starts=[1], stops=[13], steps=[1], plan=[{}]) : Float[12] mesh M0 outer_split(0, 4) "
-        "parallelize(0, DIDx)\n"
-        "  output T1\n"
-        "}}\n",
-        first);
-  };
-  const std::unique_ptr<Fusion> fits = parseFusion(windows("transfer(x)"));
-  PassContext context(*fits);
-  EXPECT_FALSE(planRedistributions(*fits, context));
   const std::vector<Mistake> mistakes = {
-      {"broadcast(x)", {"step 0 of the plan of T1[", "broadcast(x) of T0[", "expected transfer(x)"}},
-      {"slice", {"step 0 of the plan of T1[", "slice of T0[", "expected transfer(x)"}},
-      {"transfer(x), slice", {"the plan of T1[", "has 2 steps in the text, the last one slice; expected 1"}},
+      {", plan=[broadcast(x)]", {"step 0 of the plan of T3[", "broadcast(x) of T0[", "expected transfer(x)"}},
+      {", plan=[slice]", {"step 0 of the plan of T3[", "slice of T0[", "expected transfer(x)"}},
+      {", plan=[shared 0]", {"step 0 of the plan of T3[", "shared 0 of T0[", "expected transfer(x)"}},
+      {", plan=[shared(x)]", {"'shared(x)' is no step of a halo exchange", "shared 0"}},
+      {", plan=[shared -1(x)]", {"'shared -1(x)' has a number out of range", "expected 0 to"}},
+      {", plan=[transfer(x), slice]", {"the plan of T3[", "has 2 steps in the text, the last one slice; expected 1"}},
   };
   for (const Mistake& m : mistakes) {
-    expectRefused(windows(m.plan), m.phrases);
+    expectRefused(windows(m.plan, kAlone, kAlone), m.phrases);
   }
+  expectRefused(windows(kAlone, kShared, kShared),
+                {"step 0 of the plan of T5[", "shared 0(x) of T1[", "the number of an exchange of T0["});
 }
 
 }  // namespace

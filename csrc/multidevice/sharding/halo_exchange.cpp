@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <map>
 
+#include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
+#include "ir/plan_text.h"
+#include "multidevice/sharding/halo_plan.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/plan_options.h"
@@ -148,32 +151,13 @@ ShardState heldOf(const TensorView* from, const DeviceMesh& to) {
   return from->hasDeviceMesh() ? shardState(from) : ShardState::replicated(to, from->shape());
 }
 
-bool isTransfer(const HaloExchange& exchange) { return !exchange.messages.empty() && exchange.broadcastAxes.empty(); }
-
-// Replaces two exchanges by one if that costs no more.
-std::optional<HaloExchange> together(const TensorView* from, const HaloExchange& a, const HaloExchange& b) {
-  if (!(a.to == b.to)) {
-    return std::nullopt;
-  }
-  std::vector<Part> needs;
-  for (int64_t r = 0; r < std::ssize(a.needs); r++) {
-    std::optional<Part> both = joined(a.needs[r], b.needs[r]);
-    if (!both) {
-      return std::nullopt;
-    }
-    needs.push_back(*std::move(both));
-  }
-  HaloExchange exchange = exchangeOf(heldOf(from, a.to), a.to, std::move(needs), false, from->fusion().planner());
-  return exchange.cost <= a.cost + b.cost ? std::optional(std::move(exchange)) : std::nullopt;
-}
-
 }  // namespace
 
 bool isWindowOp(const Expr* expr) {
   return isWindow(*expr) || expr->kind() == ExprKind::Cat || rowNumber(expr).has_value();
 }
 
-bool exchangesHalo(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().haloSteps.empty(); }
+bool exchangesHalo(const Expr* expr) { return isWindowOp(expr) && expr->attributes().haloSteps.has_value(); }
 
 Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes, const Part& made) {
   Part read;
@@ -226,59 +210,72 @@ std::optional<HaloExchange> haloExchange(const Expr* expr, int64_t operand) {
   return exchangeOf(held, made.mesh, std::move(needs), alike, expr->fusion().planner());
 }
 
+std::optional<HaloExchange> together(const TensorView* operand, const HaloExchange& a, const HaloExchange& b) {
+  if (!(a.to == b.to)) {
+    return std::nullopt;
+  }
+  std::vector<Part> needs;
+  for (const int64_t r : indices(a.needs)) {
+    std::optional<Part> both = joined(a.needs[r], b.needs[r]);
+    if (!both) {
+      return std::nullopt;
+    }
+    needs.push_back(*std::move(both));
+  }
+  return exchangeOf(heldOf(operand, a.to), a.to, std::move(needs), false, operand->fusion().planner());
+}
+
 HaloExchanges::HaloExchanges(const Fusion& fusion) {
-  std::map<int64_t, std::vector<size_t>> open;  // by operand: exchanges that later windows may join
   for (const Expr* e : fusion.exprs()) {
-    for (size_t k = 0; exchangesHalo(e) && k < e->inputs().size(); k++) {
-      const auto operand = k;
-      const Val* input = e->input(operand);
-      std::optional<HaloExchange> exchange = input->isTensor() ? haloExchange(e, operand) : std::nullopt;
-      if (!exchange) {
-        continue;
-      }
-      Place place{exchanges_.size(), exchange->step};
-      if (isTransfer(*exchange)) {
-        for (size_t n : open[input->id()]) {
-          if (std::optional<HaloExchange> both = together(input->asTensor(), exchanges_[n], *exchange)) {
-            place.number = n;
-            place.step.isShared = true;
-            exchanges_[n] = *std::move(both);
-            break;
-          }
-        }
-      }
-      if (!place.step.isShared) {
-        if (isTransfer(*exchange)) {
-          open[input->id()].push_back(exchanges_.size());
-        }
-        exchanges_.push_back(*std::move(exchange));
-      }
-      places_[{e->id(), operand}] = std::move(place);
+    if (!exchangesHalo(e)) {
+      continue;
+    }
+    const std::vector<HaloStep>& steps = *e->attributes().haloSteps;
+    const int64_t expected = std::ssize(e->tensorPositions());
+    check(
+        std::ssize(steps) == expected,
+        "[plan] the plan of {} has {} steps in the text{}; expected {}; leave out plan=", e->tensorOutput()->toString(),
+        steps.size(), steps.empty() ? "" : fmt::format(", the last one {}", toString(steps.back())), expected);
+    for (const int64_t k : indices(steps)) {
+      add(e, k);
     }
   }
+}
+
+void HaloExchanges::add(const Expr* expr, int64_t k) {
+  const HaloStep& step = expr->attributes().haloSteps->at(k);
+  const int64_t operand = expr->tensorPositions()[k];
+  const TensorView* input = expr->input(operand)->asTensor();
+  const auto require = [&](bool fits, std::string_view mistake) {
+    check(fits, "[plan] step {} of the plan of {}, {} of {}, {}; leave out plan=", k, expr->tensorOutput()->toString(),
+          toString(step), input->toString(), mistake);
+  };
+  std::optional<HaloExchange> exchange = haloExchange(expr, operand);
+  require(exchange.has_value(), "needs constant sizes and offsets, and an operand that is no partial sum");
+  HaloStep alone = step;
+  alone.shared.reset();
+  require(alone == exchange->step, fmt::format("does not fit the shardings: expected {}", toString(exchange->step)));
+  Place place{std::ssize(exchanges_), step, true};
+  if (step.shared) {
+    const auto [at, isFirst] = shared_.try_emplace(*step.shared, place.number, input);
+    place.isFirst = isFirst;
+    place.number = at->second.first;
+    require(at->second.second == input,
+            fmt::format("has the number of an exchange of {}: expected another number", at->second.second->toString()));
+  }
+  if (!place.isFirst) {
+    exchange = together(input, exchanges_[place.number], *exchange);
+    require(exchange.has_value(), "cannot share the exchange of the steps before it: expected another number");
+    exchanges_[place.number] = *std::move(exchange);
+  } else {
+    exchanges_.push_back(*std::move(exchange));
+  }
+  places_[{expr->id(), operand}] = std::move(place);
 }
 
 const HaloExchanges::Place* HaloExchanges::find(const Expr* expr, int64_t operand) const {
   const auto at = places_.find({expr->id(), operand});
   return at == places_.end() ? nullptr : &at->second;
-}
-
-void HaloExchanges::keepAmounts() {
-  for (HaloExchange& exchange : exchanges_) {
-    exchange.needs = {};
-    exchange.messages = {};
-    exchange.kept = {};
-  }
-}
-
-std::vector<HaloStep> HaloExchanges::steps(const Expr* expr) const {
-  std::vector<HaloStep> steps;
-  for (int64_t k = 0; k < std::ssize(expr->inputs()); k++) {
-    if (const Place* place = find(expr, k)) {
-      steps.push_back(place->step);
-    }
-  }
-  return steps;
 }
 
 }  // namespace meshfuse

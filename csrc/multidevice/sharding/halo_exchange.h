@@ -35,39 +35,37 @@ struct HaloExchange {
 
 // True for Slice, Pad, Cat, and for an IndexSelect of one row whose index is known at run time (row_broadcast.h).
 [[nodiscard]] bool isWindowOp(const Expr* expr);
-// True for a window op with a planned halo exchange. Its edges may communicate.
+// True for a window op with a halo exchange. Its edges may communicate.
 [[nodiscard]] bool exchangesHalo(const Expr* expr);
 // The elements of the operand that a device needs to compute its part of the result.
 [[nodiscard]] Part windowNeeds(const Expr* expr, int64_t operand, const ShardState& result, int64_t device);
 // The elements of an operand of these sizes that a Slice or Pad with these attributes reads for a part of its result.
 [[nodiscard]] Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes,
                                const Part& made);
-// The exchange of one operand, with the cost model of the fusion's planner settings. Empty if sizes or offsets are not constant, or if
-// the operand is a partial sum. For an IndexSelect `messages` is empty: the sender is known only at run time.
-[[nodiscard]] std::optional<HaloExchange> haloExchange(const Expr* expr, int64_t operand);
 
-// The halo exchanges of a planned fusion. Two exchanges of one tensor to one mesh are merged if that costs no more: each rank then
-// receives all missing elements in one transfer.
+// The halo exchanges that the steps of a planned fusion name. Steps that share an exchange receive in one transfer.
 //
-//   mesh {x: 4}, T0[16] S0(x), slices 0:14, 1:15 and 2:16, S0(x)     the exchange of the second has two elements; the third reuses it
+//   mesh {x: 4}, T0[16] S0(x), slices 1:15 and 2:16, S0(x), shared 0(x)     each rank receives two elements for both
 class HaloExchanges {
  public:
+  // UserError that names window, step and operand for a step that does not fit the shardings or cannot share its exchange.
   explicit HaloExchanges(const Fusion& fusion);
 
   struct Place {
-    size_t number = 0;  // index of the exchange
+    int64_t number = 0;  // index of the exchange
     HaloStep step;
+    bool isFirst = true;  // no earlier window shares the exchange
   };
-  // Null if the operand is not a tensor, or if haloExchange() is empty for it.
+  // Null if the operand is not a tensor, or if the op has no halo exchange.
   [[nodiscard]] const Place* find(const Expr* expr, int64_t operand) const;
   [[nodiscard]] const HaloExchange& exchange(const Place& place) const { return exchanges_[place.number]; }
-  // Forgets the parts and messages of all devices. Each exchange keeps its step and the numbers of elements received.
-  void keepAmounts();
-  // One step for each tensor operand for which find() is not null.
-  [[nodiscard]] std::vector<HaloStep> steps(const Expr* expr) const;
 
  private:
+  void add(const Expr* expr, int64_t step);
+
   std::vector<HaloExchange> exchanges_;
+  // By number in the steps: the index of the exchange, and its operand.
+  std::map<int64_t, std::pair<int64_t, const TensorView*>> shared_;
   std::map<std::pair<int64_t, int64_t>, Place> places_;  // by ids of expr, and operand
 };
 
