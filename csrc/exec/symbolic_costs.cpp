@@ -121,14 +121,9 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
   const IntExpr copiesAfter = sizes.copies(mesh, axes->after);
   switch (step.kind) {
     case Collective::AllGather:
-      return (copiesAfter - sizes.copies(mesh, axes->before)) * all;
     case Collective::ReduceScatter:
-      return (team - 1) * copiesAfter * all;
-    case Collective::AllReduce: {
-      std::set<int64_t> owningOrTeam = axes->after;
-      owningOrTeam.insert(axes->team.begin(), axes->team.end());
-      return (team - 1) * sizes.copies(mesh, owningOrTeam) * (2 * all);
-    }
+    case Collective::AllReduce:
+      return amountReceived(step.kind, sizes.copies(mesh, axes->before) * all, copiesAfter * all, team);
     case Collective::AllToAll: {
       if (step.axes.size() != 1) {
         return std::nullopt;

@@ -231,19 +231,12 @@ class HostBuilder {
     const auto n = std::ssize(c.team.ranks);
     c.count = traits(a.kind).operandHasBlocks ? floorDiv(in, n) : in;
     const IntExpr inBytes = in * dataTypeSize(c.dtype);
+    const IntExpr outBytes = elementsOf(e.tensorOutput()) * dataTypeSize(c.dtype);
     const bool isRoot = c.root.isConst() && c.team.ranks.at(c.root.constValue()) == options_.rank;
     c.bytesReceived = a.kind != Collective::Broadcast || !c.root.isConst()
-                          ? received(a.kind, inBytes, elementsOf(e.tensorOutput()) * dataTypeSize(c.dtype), n)
+                          ? amountReceived(a.kind, inBytes, outBytes, IntExpr(n))
                       : isRoot ? 0
                                : inBytes;
-  }
-
-  // amountReceived(), which is linear in the sizes of operand and result: rounded down.
-  static IntExpr received(Collective kind, const IntExpr& in, const IntExpr& out, int64_t ranks) {
-    const auto n = static_cast<double>(ranks);
-    const auto ofOperand = static_cast<int64_t>(amountReceived(kind, n, 0, n));
-    const auto ofResult = static_cast<int64_t>(amountReceived(kind, 0, n, n));
-    return floorDiv(in * ofOperand + out * ofResult, ranks);
   }
 
   // What one rank sends or receives in a transfer.

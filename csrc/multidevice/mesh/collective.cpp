@@ -29,31 +29,7 @@ std::string callName(Collective collective, BlockForm form) {
   return "";
 }
 
-double amountReceived(Collective collective, double in, double out, double ranks) {
-  switch (collective) {
-    case Collective::AllGather:
-      return in * (ranks - 1);
-    case Collective::ReduceScatter:
-      return out * (ranks - 1);
-    case Collective::AllReduce:
-      return 2 * in * (ranks - 1) / ranks;
-    case Collective::AllToAll:
-    case Collective::Broadcast:
-    case Collective::Gather:
-    case Collective::Reduce:
-      return in * (ranks - 1) / ranks;
-    case Collective::Scatter:
-      return out * (ranks - 1) / ranks;
-    case Collective::Local:
-    case Collective::Barrier:
-    case Collective::Close:
-      return 0;
-    case Collective::Transfer:
-    case Collective::Send:
-    case Collective::Recv:
-    case Collective::Exchange:
-      break;
-  }
+void throwAmountUnknown(Collective collective) {
   throwInternalError(fmt::format(
       "[collective] the amount that a rank receives in a {} does not follow from the sizes of operand and result",
       name(collective)));

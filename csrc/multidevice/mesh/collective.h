@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace meshfuse {
 
@@ -92,9 +93,52 @@ inline constexpr std::string_view kPermute = "permute";  // the name of a permut
 // The name of a call in messages: all-gather, all-gather-v, permute.
 [[nodiscard]] std::string callName(Collective collective, BlockForm form);
 
-// The amount that one of `ranks` ranks receives from the others. `in` and `out` are the sizes of its operand and result, which are the same
-// on all ranks. For a collective with a root it is the mean over the ranks. InternalError for transfers, messages and exchanges: these two sizes
-// do not determine their amount.
-[[nodiscard]] double amountReceived(Collective collective, double in, double out, double ranks);
+[[noreturn]] void throwAmountUnknown(Collective collective);
+
+// The amount that one of `ranks` ranks receives from the others: a number, which is rounded down if integral, or an IntExpr. `in` and `out`
+// are the sizes of its operand and result, which are the same on all ranks. For a collective with a root it is the mean over the ranks.
+// InternalError for transfers, messages and exchanges: these two sizes do not determine their amount.
+template <class Amount>
+[[nodiscard]] Amount amountReceived(Collective collective, const Amount& in, const Amount& out, const Amount& ranks) {
+  const Amount others = ranks - 1;
+  const auto shared = [&](const Amount& amount) -> Amount {
+    if constexpr (std::is_arithmetic_v<Amount>) {
+      return amount / ranks;
+    } else {
+      return floorDiv(amount, ranks);
+    }
+  };
+  switch (collective) {
+    case Collective::AllGather:
+      return in * others;
+    case Collective::ReduceScatter:
+      return out * others;
+    case Collective::AllReduce:
+      return shared(in * others * 2);
+    case Collective::AllToAll:
+    case Collective::Broadcast:
+    case Collective::Gather:
+    case Collective::Reduce:
+      return shared(in * others);
+    case Collective::Scatter:
+      return shared(out * others);
+    case Collective::Local:
+    case Collective::Barrier:
+    case Collective::Close:
+      return 0;
+    case Collective::Transfer:
+    case Collective::Send:
+    case Collective::Recv:
+    case Collective::Exchange:
+      break;
+  }
+  throwAmountUnknown(collective);
+}
+
+// The elements of one rank in an all-reduce of `count` elements in which it combines `own` of them: it receives the operands of all others
+// for its own elements, and the combined rest.
+[[nodiscard]] constexpr int64_t receivedInAllReduce(int64_t count, int64_t own, int64_t ranks) {
+  return (ranks - 1) * own + (count - own);
+}
 
 }  // namespace meshfuse

@@ -30,9 +30,7 @@ int64_t elementsReceived(const CommStep& step, const std::vector<int64_t>& exten
     lacking = std::max(lacking, after.count() - intersection(before, after).count());
   }
   if (reduces(step.kind)) {
-    const int64_t ranks = step.on.atoms.teamSize(step.axes);
-    return static_cast<int64_t>(
-        amountReceived(step.kind, static_cast<double>(in), static_cast<double>(out), static_cast<double>(ranks)));
+    return amountReceived(step.kind, in, out, step.on.atoms.teamSize(step.axes));
   }
   return step.before.partial == step.after.partial ? lacking : out;
 }

@@ -67,7 +67,7 @@ int64_t pullAllReduce(const PullCall& call) {
     const int64_t from = begin(p) * elementSize(call);
     copyBlock(call.out + from, call.peers[p].parts + from, begin(p + 1) * elementSize(call) - from);
   }
-  return ((n - 1) * (ownEnd - own) + call.count - (ownEnd - own)) * elementSize(call);
+  return receivedInAllReduce(call.count, ownEnd - own, n) * elementSize(call);
 }
 
 int64_t pullFromRoot(const PullCall& call) {
@@ -117,7 +117,7 @@ int64_t pushAllReduce(const PullCall& call) {
       copyBlock(call.peers[(call.position + d) % n].out + from * bytes, own, (to - from) * bytes);
     }
   }
-  return ((n - 1) * (end - begin) + call.count - (end - begin)) * bytes;
+  return receivedInAllReduce(call.count, end - begin, n) * bytes;
 }
 
 }  // namespace meshfuse

@@ -111,15 +111,14 @@ std::vector<Part> partsOf(const CollectiveCall& call) {
 
 // Bytes that arrive from other ranks; of an all-reduce as if each rank combined one part.
 int64_t receivedBytes(const CollectiveCall& call) {
-  const int64_t others = call.ranks() - 1;
   const int64_t all = call.result.total();
   switch (call.record.kind) {
     case Collective::AllReduce: {
       const int64_t part = all / call.ranks() + (call.position < all % call.ranks() ? 1 : 0);
-      return (others * part + all - part) * call.elementBytes();
+      return receivedInAllReduce(all, part, call.ranks()) * call.elementBytes();
     }
     case Collective::ReduceScatter:
-      return others * all * call.elementBytes();
+      return amountReceived(call.record.kind, all, all, call.ranks()) * call.elementBytes();
     case Collective::Broadcast:
       return call.record.root == call.position ? 0 : all * call.elementBytes();
     default:

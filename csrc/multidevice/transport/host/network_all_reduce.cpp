@@ -121,7 +121,7 @@ int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, Algorith
     parcels.push_back({r.out + own, ownCount * bytes, r.out + begin(i) * bytes, (end(i) - begin(i)) * bytes});
   }
   swapParcels(r.team, r.record, parcels);
-  return ((n - 1) * ownCount + count - ownCount) * bytes;
+  return receivedInAllReduce(count, ownCount, n) * bytes;
 }
 
 // Ranks at distance 1, 2, 4, ... exchange their sums. Ranks beyond a power of two send their inputs to the first ranks, and get the
