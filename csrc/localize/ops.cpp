@@ -7,7 +7,6 @@
 #include "base/ranges.h"
 #include "ir/op_rule.h"
 #include "localize/layout.h"
-#include "multidevice/sharding/operand_dims.h"
 
 namespace meshfuse {
 
@@ -79,13 +78,12 @@ IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
 
 // The window on uneven parts, computed for each index.
 TensorView* unevenWindow(const LocalOp& op) {
-  const ExprAttributes a = withoutContributions(op.expr);
+  const std::vector<OperandDim> dims = operandDimsOfState(op.expr, 0);
   const ShardState& from = op.needed[0];
   const Part made = heldPart(op.state, op.at.rank);
-  const std::vector<int64_t> sizes = from.constantShape();
-  const Part read = windowReads(op.expr->kind(), a, sizes, made);
+  const Part read = windowReads(dims, from.constantShape(), made);
   TensorView* taken = takePart(op.operands[0]->asTensor(), heldPart(from, op.at.rank).positionsOf(read));
-  return op.expr->kind() == ExprKind::Slice ? taken : padPart(taken, op.operands[1], a, made, read);
+  return op.expr->kind() == ExprKind::Slice ? taken : padPart(taken, op.operands[1], dims, made, read);
 }
 
 TensorView* window(const LocalOp& op) {
@@ -260,13 +258,14 @@ TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorV
   return row;
 }
 
-TensorView* padPart(TensorView* in, Val* fill, const ExprAttributes& pad, const Part& made, const Part& read) {
+TensorView* padPart(TensorView* in, Val* fill, const std::vector<OperandDim>& dims, const Part& made,
+                    const Part& read) {
   std::vector<IntExpr> before;
   std::vector<IntExpr> after;
   for (int64_t k = 0; k < std::ssize(made.dims); k++) {
     IndexRuns reached = read.dims[k];
     for (IndexRun& r : reached) {
-      r.start += pad.starts[k].constValue();
+      r.start -= dims[k].offset.constValue();
     }
     const IndexRuns at = positionsIn(made.dims[k], reached);
     before.emplace_back(at.empty() ? 0 : at.front().start);

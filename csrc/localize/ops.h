@@ -8,6 +8,7 @@
 #include "ir/fusion.h"
 #include "localize/layout.h"
 #include "multidevice/sharding/halo_exchange.h"
+#include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
@@ -49,7 +50,7 @@ class WindowEmitter {
                                  const LocalRank& at);
 
 // A pad of `in`, the elements `read` of its operand, to the part `made` of the result.
-[[nodiscard]] TensorView* padPart(TensorView* in, Val* fill, const ExprAttributes& pad, const Part& made,
+[[nodiscard]] TensorView* padPart(TensorView* in, Val* fill, const std::vector<OperandDim>& dims, const Part& made,
                                   const Part& read);
 
 // The result, in the local fusion.

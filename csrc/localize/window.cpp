@@ -101,7 +101,7 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
   const ShardState result = shardState(op.expr->tensorOutput());
   switch (op.expr->kind()) {
     case ExprKind::Pad:
-      return padPart(parts[0], op.fill, op.expr->attributes(), heldPart(result, op.at.rank),
+      return padPart(parts[0], op.fill, operandDimsOfState(op.expr, 0), heldPart(result, op.at.rank),
                      windowNeeds(op.expr, 0, result, op.at.rank));
     case ExprKind::Cat:
       return concatenated(local_, op, parts);

@@ -24,22 +24,6 @@ bool areConstant(const std::vector<IntExpr>& values) {
   return std::ranges::all_of(values, [](const IntExpr& e) { return e.isConst(); });
 }
 
-// Indices shifted by `offset`, without those outside of 0 .. extent - 1.
-IndexRuns movedInto(const IndexRuns& runs, int64_t offset, int64_t extent) {
-  IndexRuns out;
-  for (const IndexRun& r : runs) {
-    IndexRun moved = r;
-    moved.start += offset;
-    const int64_t skipped = moved.start < 0 ? (-moved.start + r.step - 1) / r.step : 0;
-    moved.start += skipped * r.step;
-    moved.count = std::min(r.count - skipped, (extent - moved.start + r.step - 1) / r.step);
-    if (moved.count > 0 && moved.start < extent) {
-      out.push_back(moved);
-    }
-  }
-  return out;
-}
-
 // The position, equal in every team, of the one rank that holds everything its team needs.
 std::optional<int64_t> rootAlong(const std::vector<int64_t>& axes, const ShardState& held,
                                  const HaloExchange& exchange) {
@@ -159,32 +143,9 @@ bool isWindowOp(const Expr* expr) {
 
 bool exchangesHalo(const Expr* expr) { return isWindowOp(expr) && expr->attributes().haloSteps.has_value(); }
 
-Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes, const Part& made) {
-  Part read;
-  for (int64_t k = 0; k < std::ssize(sizes); k++) {
-    const int64_t start = attributes.starts[k].constValue();
-    if (kind == ExprKind::Pad) {
-      read.dims.push_back(movedInto(made.dims[k], -start, sizes[k]));
-      continue;
-    }
-    const int64_t step = attributes.steps[k].constValue();
-    read.dims.push_back(mapped(made.dims[k], [&](const IndexRun& r) {
-      return IndexRun{start + r.start * step, r.count, r.count == 1 ? 1 : r.step * step};
-    }));
-  }
-  return read;
-}
-
 Part windowNeeds(const Expr* expr, int64_t operand, const ShardState& result, int64_t device) {
-  const Part made = heldPart(result, device);
-  const std::vector<int64_t> sizes = expr->input(operand)->asTensor()->constantShape();
-  if (expr->kind() != ExprKind::Cat) {
-    return windowReads(expr->kind(), expr->attributes(), sizes, made);
-  }
-  const std::vector<OperandDim> dims = operandDims(expr, operand);
-  return {mapped(indices(sizes), [&](int64_t k) {
-    return movedInto(made.dims[k], dims[k].window ? dims[k].offset.constValue() : 0, sizes[k]);
-  })};
+  return windowReads(operandDimsOfState(expr, operand), expr->input(operand)->asTensor()->constantShape(),
+                     heldPart(result, device));
 }
 
 std::optional<HaloExchange> haloExchange(const Expr* expr, int64_t operand) {

@@ -39,9 +39,6 @@ struct HaloExchange {
 [[nodiscard]] bool exchangesHalo(const Expr* expr);
 // The elements of the operand that a device needs to compute its part of the result.
 [[nodiscard]] Part windowNeeds(const Expr* expr, int64_t operand, const ShardState& result, int64_t device);
-// The elements of an operand of these sizes that a Slice or Pad with these attributes reads for a part of its result.
-[[nodiscard]] Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes,
-                               const Part& made);
 
 // The halo exchanges that the steps of a planned fusion name. Steps that share an exchange receive in one transfer.
 //

@@ -1,5 +1,8 @@
 #include "multidevice/sharding/operand_dims.h"
 
+#include <algorithm>
+
+#include "base/ranges.h"
 #include "digits/prover.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -14,10 +17,25 @@ void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
   const std::vector<IntExpr> extents = expr->input(0)->asTensor()->shape();
   const bool isSlice = expr->kind() == ExprKind::Slice;
   for (int64_t k = 0; k < std::ssize(dims); k++) {
-    dims[k].strided = isSlice && !a.steps[k].isConst(1);
+    dims[k].step = isSlice ? a.steps[k] : 1;
     dims[k].offset = isSlice ? a.starts[k] : IntExpr(0) - a.starts[k];
     dims[k].window = !a.starts[k].isConst(0) || !(a.stops[k] == (isSlice ? extents[k] : 0));
   }
+}
+
+// The indices j * step + offset of all j that lie in 0 .. extent - 1.
+IndexRuns readFor(const IndexRuns& made, int64_t step, int64_t offset, int64_t extent) {
+  IndexRuns out;
+  for (const IndexRun& r : made) {
+    IndexRun read{offset + r.start * step, r.count, r.count == 1 ? 1 : r.step * step};
+    const int64_t skipped = read.start < 0 ? (-read.start + read.step - 1) / read.step : 0;
+    read.start += skipped * read.step;
+    read.count = std::min(r.count - skipped, (extent - read.start + read.step - 1) / read.step);
+    if (read.count > 0 && read.start < extent) {
+      out.push_back(read);
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -27,7 +45,7 @@ bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover)
     return dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
   };
   // the parts of a window have other sizes than those of its operand
-  return !dim.strided && (!dim.window || (d.parts.empty() && isOfWholePeriods()));
+  return dim.step.isConst(1) && (!dim.window || (d.parts.empty() && isOfWholePeriods()));
 }
 
 bool stretches(const IterDomain* operand, const OperandDim& dim, const IterDomain* result) {
@@ -60,6 +78,20 @@ std::vector<OperandDim> operandDims(const Expr* expr, int64_t operand) {
     addWindow(expr, dims);
   }
   return dims;
+}
+
+std::vector<OperandDim> operandDimsOfState(const Expr* expr, int64_t operand) {
+  std::vector<OperandDim> dims = operandDims(expr, operand);
+  if (const int64_t partial = expr->input(operand)->asTensor()->partialDim(); partial >= 0) {
+    dims.erase(dims.begin() + partial);
+  }
+  return dims;
+}
+
+Part windowReads(const std::vector<OperandDim>& dims, const std::vector<int64_t>& sizes, const Part& made) {
+  return {mapped(indices(sizes), [&](int64_t k) {
+    return readFor(made.dims[k], dims[k].step.constValue(), dims[k].offset.constValue(), sizes[k]);
+  })};
 }
 
 }  // namespace meshfuse

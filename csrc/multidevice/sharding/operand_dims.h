@@ -7,6 +7,7 @@
 
 #include "digits/digit.h"
 #include "digits/int_expr.h"
+#include "ir/part.h"
 
 namespace meshfuse {
 
@@ -20,14 +21,20 @@ inline constexpr int64_t kUnmapped = -1;
 // One stored dim of an operand.
 struct OperandDim {
   int64_t root = kUnmapped;  // dim of the result's root domain, or kUnmapped: read whole (indexed by data, dropped)
-  IntExpr offset = 0;        // a window: result index j reads operand index j + offset, if that exists
-  bool window = false;       // Slice, Pad, Cat along this dim
-  bool strided = false;      // a slice with step > 1
+  IntExpr offset = 0;        // a window: result index j reads operand index j * step + offset, if that exists
+  IntExpr step = 1;
+  bool window = false;  // Slice, Pad, Cat along this dim
 };
 
 // One entry for each stored dim of the operand. Empty for scalar operands. A result that is a
 // partial sum over an indexed dim (embedding, gather) counts that dim as its last root dim.
 [[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int64_t operand);
+// The same for the dims of the operand's state, which has no entry for the partial dim.
+[[nodiscard]] std::vector<OperandDim> operandDimsOfState(const Expr* expr, int64_t operand);
+
+// The elements of an operand of these sizes that a Slice, Pad or Cat with constant offsets reads for a part of its result.
+[[nodiscard]] Part windowReads(const std::vector<OperandDim>& dims, const std::vector<int64_t>& sizes,
+                               const Part& made);
 
 // True if an owned digit has the same value at index j of a window and at index j + offset of the operand, because its period divides
 // the offset.

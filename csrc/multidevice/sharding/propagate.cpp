@@ -86,15 +86,6 @@ std::vector<int64_t> statePositions(const TensorView* tv) {
   return mapped(tv->getLogicalDomain(), [&](const IterDomain* id) { return positionOf(dims, id); });
 }
 
-// operandDims() of the dims of the operand's state, which has no entry for the partial dim.
-std::vector<OperandDim> operandDimsOfState(const Expr* expr, int64_t operand) {
-  std::vector<OperandDim> dims = operandDims(expr, operand);
-  if (const int64_t partial = expr->input(operand)->asTensor()->partialDim(); partial >= 0) {
-    dims.erase(dims.begin() + partial);
-  }
-  return dims;
-}
-
 // Adds to `state` the axes of `from` that it lacks, one after the other. `arriving` gives the digits that an axis is to own in `state`, or
 // nullopt. True if `state` changed.
 bool addEachAxis(ShardState& state, const ShardState& from, const Prover& prover, const auto& arriving) {

@@ -238,7 +238,7 @@ EdgeRelation compareLoops(const Expr* expr, int64_t operand, const TensorView* r
   for (int64_t k = 0; k < std::ssize(stored); k++) {
     const IntExpr place = placeSymbol(fmt::format("operand{}", k), stored[k], prover);
     placesThere.emplace(stored[k], place);
-    const bool reads = dims[k].root != kUnmapped && !dims[k].window && !dims[k].strided;
+    const bool reads = dims[k].root != kUnmapped && !dims[k].window && dims[k].step.isConst(1);
     const IterDomain* at = reads ? root[dims[k].root] : nullptr;
     if (reads && !stretches(stored[k], dims[k], at) && !mayStretch(*expr, stored[k], dims[k], at, prover)) {
       placesHere.emplace(at, place);

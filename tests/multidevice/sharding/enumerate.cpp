@@ -183,8 +183,8 @@ std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const T
   const std::vector<IterDomain*>& base = window ? result->getLogicalDomain() : result->getRootDomain();
   const std::optional<Index> sizes = constantSizes(stored);
   const std::optional<Index> baseSizes = constantSizes(base);
-  const bool plain =
-      std::all_of(dims.begin(), dims.end(), [](const OperandDim& d) { return !d.strided && d.offset.isConst(); });
+  const bool plain = std::all_of(dims.begin(), dims.end(),
+                                 [](const OperandDim& d) { return d.step.isConst(1) && d.offset.isConst(); });
   if (!sizes || !baseSizes || !plain || dims.size() != stored.size()) {
     return std::nullopt;
   }
