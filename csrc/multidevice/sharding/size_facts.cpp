@@ -8,6 +8,7 @@
 #include <string>
 
 #include "analysis/id_graph.h"
+#include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -23,14 +24,55 @@ bool areExtentsConstant(const TensorView* tv) {
   return areConstant(tv->getRootDomain()) && areConstant(tv->getLogicalDomain()) && areConstant(tv->getLoopDomain());
 }
 
-void addDims(const Expr& e, Prover& prover) {
+std::vector<const TensorView*> tensorsOf(const Expr& expr) {
+  std::vector<const TensorView*> tensors;
+  for (const Val* out : expr.outputs()) {
+    if (out->isTensor()) {
+      tensors.push_back(out->asTensor());
+    }
+  }
+  append(tensors, expr.tensorInputs());
+  return tensors;
+}
+
+// What is known of the sizes, and the first two declared sizes that no call has.
+struct SizeFacts {
+  Prover prover;
+  std::string contradiction;
+
+  // `mistake` makes the text from both sizes.
+  void assumeEqual(const IntExpr& a, const IntExpr& b, const auto& mistake) {
+    const IntExpr left = prover.canonical(a);
+    const IntExpr right = prover.canonical(b);
+    if (contradiction.empty() && left.isConst() && right.isConst() && left != right) {
+      contradiction = mistake(left.toString(), right.toString());
+    }
+    prover.assumeEqual(left, right);
+  }
+};
+
+// The tensor of an expr that has a dim.
+std::string ownerOf(const IterDomain* id, const Expr& e) {
+  for (const TensorView* tv : tensorsOf(e)) {
+    if (contains(tv->getRootDomain(), id) || contains(tv->getLogicalDomain(), id)) {
+      return tv->toString();
+    }
+  }
+  return id->toString();
+}
+
+void addDims(const Expr& e, SizeFacts& facts) {
   if (!e.output()->isTensor() || e.kind() == ExprKind::Expand || e.kind() == ExprKind::Communicate) {
     return;
   }
   for (const IdLink& link : idLinks(e)) {
     const bool alike = link.how == DimRead::Same || link.how == DimRead::Reduced;
     if (alike && link.producer->iterType() == IterType::Iteration && !link.consumer->isBroadcast()) {
-      prover.assumeEqual(link.producer->extent(), link.consumer->extent());
+      facts.assumeEqual(link.producer->extent(), link.consumer->extent(), [&](std::string_view p, std::string_view c) {
+        return fmt::format(
+            "[sizes] {} reads {} and {} at one index, but the sizes of that dim are {} and {}; expected equal sizes",
+            e.opName(), ownerOf(link.producer, e), ownerOf(link.consumer, e), p, c);
+      });
     }
   }
 }
@@ -50,7 +92,7 @@ std::optional<IntExpr> axisOfWholeDim(const TensorView* tv, const IterDomain* id
 using Axes = std::set<std::string, std::less<>>;
 
 // An axis of one device owns nothing, and its loop may have any size.
-void addLoops(const TensorView* tv, const Axes& several, Prover& prover) {
+void addLoops(const TensorView* tv, const Axes& several, SizeFacts& facts) {
   for (const IterDomain* id : tv->getLoopDomain()) {
     if (!id->isDeviceDim() || !tv->hasDeviceMesh() || id->extent().isConst()) {
       continue;
@@ -58,46 +100,46 @@ void addLoops(const TensorView* tv, const Axes& several, Prover& prover) {
     const IntExpr size = tv->getDeviceMesh().size(id->parallelType());
     const std::optional<IntExpr> axis = axisOfWholeDim(tv, id);
     if (size.isConst() ? !size.isConst(1) : axis && (tv->isFusionInput() || several.contains(axis->symbolName()))) {
-      prover.assumeEqual(id->extent(), size);
+      facts.assumeEqual(id->extent(), size, [&](std::string_view loop, std::string_view devices) {
+        return fmt::format("[sizes] a loop of {} has size {}, but its axis of {} has {}; expected equal sizes",
+                           tv->toString(), loop, tv->getDeviceMesh().toString(), devices);
+      });
     }
   }
 }
 
-void addAll(const Fusion& fusion, const Axes& several, Prover& prover) {
+void addAll(const Fusion& fusion, const Axes& several, SizeFacts& facts) {
   const std::vector<TensorView*> tensors = fusion.tensors();
   if (std::ranges::all_of(tensors, areExtentsConstant)) {
     return;
   }
   for (const TensorView* tv : tensors) {
-    addLoops(tv, several, prover);
+    addLoops(tv, several, facts);
   }
   for (const Expr* e : fusion.exprs()) {
-    addDims(*e, prover);
+    addDims(*e, facts);
   }
 }
 
-std::vector<const TensorView*> tensorsOf(const Expr& expr) {
-  std::vector<const TensorView*> tensors;
-  for (const Val* out : expr.outputs()) {
-    if (out->isTensor()) {
-      tensors.push_back(out->asTensor());
-    }
-  }
-  append(tensors, expr.tensorInputs());
-  return tensors;
-}
-
-Prover factsOf(const Expr& expr, const Axes& several, const Axes& one) {
-  Prover prover;
+SizeFacts factsOf(const Expr& expr, const Axes& several, const Axes& one) {
+  SizeFacts facts;
   for (const std::string& axis : one) {
-    prover.assumeEqual(IntExpr::symbol(axis, {.lower = 1}), 1);
+    facts.prover.assumeEqual(IntExpr::symbol(axis, {.lower = 1}), 1);
   }
-  addAll(expr.output()->fusion(), several, prover);
+  addAll(expr.output()->fusion(), several, facts);
   for (const TensorView* tv : tensorsOf(expr)) {
-    addLoops(tv, several, prover);
+    addLoops(tv, several, facts);
   }
-  addDims(expr, prover);
-  return withReshape(expr, prover);
+  addDims(expr, facts);
+  facts.prover = withReshape(expr, facts.prover);
+  return facts;
+}
+
+Prover checked(SizeFacts facts) {
+  if (!facts.contradiction.empty()) {
+    throwUserError(std::move(facts.contradiction));
+  }
+  return std::move(facts.prover);
 }
 
 }  // namespace
@@ -105,12 +147,12 @@ Prover factsOf(const Expr& expr, const Axes& several, const Axes& one) {
 bool hasConstantExtents(const Expr& expr) { return std::ranges::all_of(tensorsOf(expr), areExtentsConstant); }
 
 Prover factsOfSizes(const Fusion& fusion) {
-  Prover prover;
-  addAll(fusion, {}, prover);
-  return prover;
+  SizeFacts facts;
+  addAll(fusion, {}, facts);
+  return checked(std::move(facts));
 }
 
-Prover factsOfSizes(const Expr& expr) { return hasConstantExtents(expr) ? Prover() : factsOf(expr, {}, {}); }
+Prover factsOfSizes(const Expr& expr) { return hasConstantExtents(expr) ? Prover() : checked(factsOf(expr, {}, {})); }
 
 std::vector<Prover> casesOfSizes(const Expr& expr) {
   const std::vector<const TensorView*> tensors = tensorsOf(expr);
@@ -127,6 +169,7 @@ std::vector<Prover> casesOfSizes(const Expr& expr) {
     return {factsOfSizes(expr)};
   }
   std::vector<Prover> cases;
+  SizeFacts impossible;
   const std::vector<std::string> names(axes.begin(), axes.end());
   for (size_t ones = 0; ones < size_t{1} << names.size(); ones++) {
     Axes one;
@@ -134,9 +177,14 @@ std::vector<Prover> casesOfSizes(const Expr& expr) {
     for (int64_t k = 0; k < std::ssize(names); k++) {
       ((ones >> k & 1) != 0 ? one : several).insert(names[k]);
     }
-    cases.push_back(factsOf(expr, several, one));
+    SizeFacts facts = factsOf(expr, several, one);
+    if (facts.contradiction.empty()) {
+      cases.push_back(std::move(facts.prover));
+    } else {
+      impossible = std::move(facts);
+    }
   }
-  return cases;
+  return cases.empty() ? std::vector{checked(std::move(impossible))} : cases;
 }
 
 ReshapedDims reshapedDims(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to,

@@ -20,6 +20,7 @@ class IterDomain;
 // True if all extents of the tensors that an expr reads and writes are constants: questions on it need no facts.
 [[nodiscard]] bool hasConstantExtents(const Expr& expr);
 // The facts of all exprs that the outputs of the fusion need. If all extents are constants, the result is empty and the exprs are not read.
+// Here and below: UserError that names the tensors and both sizes if no sizes fit the program.
 [[nodiscard]] Prover factsOfSizes(const Fusion& fusion);
 // The same for questions on one expr, whether or not an output needs it; empty if hasConstantExtents(expr).
 [[nodiscard]] Prover factsOfSizes(const Expr& expr);

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
@@ -340,6 +341,35 @@ TEST(FactsOfSizes, AreThoseOfProgramsThatRun) {
   EXPECT_EQ(factsOfSizes(fusion).canonical(b->shape()[1]), IntExpr(3));
   a->setDeviceMesh(DeviceMesh::createForNumDevices(1));
   EXPECT_FALSE(factsOfSizes(fusion).canonical(b->shape()[1]).isConst()) << "one device owns dims of any size";
+}
+
+TEST(FactsOfSizes, ThatNoSizesFitAreRefused) {
+  Fusion fusion;
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}});
+  TensorView* a = makeContigTensor(fusion, 1);
+  TensorView* b = makeContigConcreteTensor(fusion, {6});
+  fusion.addInput(a);
+  fusion.addInput(b);
+  TensorView* c = add(a, b);
+  fusion.addOutput(c);
+  a->setDeviceMesh(mesh);
+  c->setDeviceMesh(mesh);
+  EXPECT_EQ(factsOfSizes(fusion).canonical(a->shape()[0]), IntExpr(6));
+  a->parallelize(0, ParallelType::DIDx);
+  const auto expectRefused = [&](const auto& ask) {
+    try {
+      ask();
+      ADD_FAILURE() << fusion.toString();
+    } catch (const UserError& e) {
+      for (const std::string_view phrase : {"[sizes]", "add", "T0[", "T2[", "2 and 6", "expected equal sizes"}) {
+        EXPECT_NE(std::string_view(e.what()).find(phrase), std::string_view::npos) << phrase << " in " << e.what();
+      }
+    }
+  };
+  expectRefused([&] { return factsOfSizes(fusion); });
+  expectRefused([&] { return factsOfSizes(*c->definition()); });
+  expectRefused([&] { return casesOfSizes(*c->definition()); });
+  expectRefused([&] { return edgeRelation(c->definition(), 0, c); });
 }
 
 }  // namespace
