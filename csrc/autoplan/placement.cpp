@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 
 namespace meshfuse {
 
@@ -19,8 +20,6 @@ Sizes blocksOf(const Placement& placement, const Sizes& shape, const Sizes& axes
   return blocks;
 }
 
-int64_t blockLength(int64_t extent, int64_t blocks) { return (extent + blocks - 1) / blocks; }
-
 }  // namespace
 
 bool fits(const Placement& placement, const Sizes& shape, const Sizes& axes, Blocks blocks) {
@@ -29,7 +28,7 @@ bool fits(const Placement& placement, const Sizes& shape, const Sizes& axes, Blo
     const int64_t n = counts[dim];
     const int64_t extent = shape[dim];
     return n == 1 || (extent >= n && extent % n == 0) ||
-           (blocks == Blocks::Uneven && blockLength(extent, n) * (n - 1) < extent);
+           (blocks == Blocks::Uneven && divideUp(extent, n) * (n - 1) < extent);
   });
 }
 
@@ -55,7 +54,7 @@ double localElements(const Placement& placement, const Sizes& shape, const Sizes
   const Sizes counts = blocksOf(placement, shape, axes);
   double elements = 1;
   for (int64_t dim = 0; dim < std::ssize(shape); dim++) {
-    elements *= static_cast<double>(blockLength(shape[dim], counts[dim]));
+    elements *= static_cast<double>(divideUp(shape[dim], counts[dim]));
   }
   return elements;
 }
@@ -66,7 +65,7 @@ ShardState stateOf(const Placement& placement, const Sizes& shape, const DeviceM
   const Sizes counts = blocksOf(placement, shape, axes);
   for (int64_t dim = 0; dim < std::ssize(shape); dim++) {
     std::vector<Digit> owned;
-    int64_t stride = std::max<int64_t>(1, blockLength(shape[dim], counts[dim]));
+    int64_t stride = std::max<int64_t>(1, divideUp(shape[dim], counts[dim]));
     for (int64_t axis = std::ssize(axes) - 1; axis >= 0; axis--) {
       if (placement[axis] == dim && axes[axis] > 1) {
         owned.push_back({dim, stride, axes[axis], Owner::device(axis)});

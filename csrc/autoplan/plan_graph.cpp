@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "ir/attribute_text.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -290,7 +291,7 @@ class Builder {
       for (const int64_t axis : indices(axes_)) {
         blocks *= s.factors[axis] == f ? axes_[axis] : 1;
       }
-      part *= extent == 0 ? 1 : static_cast<double>((extent + blocks - 1) / blocks) / static_cast<double>(extent);
+      part *= extent == 0 ? 1 : static_cast<double>(divideUp(extent, blocks)) / static_cast<double>(extent);
     }
     return part;
   }

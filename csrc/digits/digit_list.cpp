@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "digits/part_sizes.h"
 
 namespace meshfuse {
@@ -409,7 +410,7 @@ DigitList fillRagged(int64_t dim, int64_t extent, const std::vector<Digit>& owne
     return DigitList::opaque();
   }
   const int64_t above = at.constValue();
-  const int64_t top = std::max<int64_t>(1, (extent + above - 1) / above);
+  const int64_t top = std::max<int64_t>(1, divideUp(extent, above));
   digits->push_back({dim, at, top, {}});
   return listOf(std::move(*digits), top * above == extent ? Digit::kEven : extent, {});
 }

@@ -12,6 +12,7 @@
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/operand_dims.h"
@@ -69,7 +70,7 @@ bool isBlock(const DigitList& dim) {
   }
   const int64_t parts = ownedParts(dim).constValue();
   const int64_t extent = dim.extent().constValue();
-  return dim.isRange() && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
+  return dim.isRange() && below == std::max<int64_t>(1, divideUp(extent, parts));
 }
 
 // Whether axes own all parts of given sizes.

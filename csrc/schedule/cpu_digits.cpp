@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"

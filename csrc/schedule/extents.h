@@ -15,6 +15,4 @@ namespace meshfuse {
 
 [[nodiscard]] inline int64_t usualBytes(const TensorView& tv) { return usualElements(tv) * dataTypeSize(tv.dtype()); }
 
-[[nodiscard]] inline int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 }  // namespace meshfuse

@@ -1,11 +1,11 @@
 // How axes are cut on a GPU: accesses as wide as the GPU has them, a warp on contiguous memory, rows in registers where they fit, and parts
 // enough for all multiprocessors.
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <utility>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
@@ -16,14 +16,6 @@ namespace {
 
 using tile::Level;
 using Specs = std::vector<tile::Builder::DigitSpec>;
-
-int64_t ceilPower(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
-}
-
-int64_t floorPower(int64_t n) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, n))));
-}
 
 // The digits of one step over an axis.
 struct Step {
@@ -68,7 +60,7 @@ int64_t repeatsBeside(int64_t v) { return std::clamp<int64_t>(32 / v, 1, 4); }
 // As many of them as leave `vectors` enough for all threads that the GPU runs at a time.
 int64_t repeatsThatFill(int64_t v, int64_t vectors, const GpuFacts& gpu) {
   const int64_t threads = gpu.processors * gpu.threads;
-  return std::clamp<int64_t>(floorPower(vectors / threads), 1, repeatsBeside(v));
+  return std::clamp<int64_t>(powerAtMost(vectors / threads), 1, repeatsBeside(v));
 }
 
 Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, const Step& step) {
@@ -79,11 +71,11 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, co
 
 void pointwise(RowDigits& d, const KernelAxes& a, int64_t v, const GpuFacts& gpu) {
   int64_t vectors = divideUp(usualExtent(a.N), v);
-  int64_t lanes = std::min<int64_t>(32, ceilPower(vectors));
-  int64_t warps = std::min<int64_t>(4, ceilPower(divideUp(vectors, lanes)));
+  int64_t lanes = std::min<int64_t>(32, powerAtLeast(vectors));
+  int64_t warps = std::min<int64_t>(4, powerAtLeast(divideUp(vectors, lanes)));
   const int64_t repeats = repeatsThatFill(v, usualExtent(a.M) * vectors, gpu);
   if (!a.M.isConst(1)) {
-    const int64_t rowRepeats = std::min(repeats, floorPower(usualExtent(a.M)));
+    const int64_t rowRepeats = std::min(repeats, powerAtMost(usualExtent(a.M)));
     d.m = inParts(d, "p0", a.M, {.repeats = rowRepeats, .warps = 4 / warps, .lanes = 32 / lanes});
   }
   d.n = inParts(d, "p1", a.N, {.repeats = a.M.isConst(1) ? repeats : 1, .warps = warps, .lanes = lanes, .vector = v});
@@ -97,7 +89,7 @@ constexpr int64_t kSweptRows = 16;  // which each part of a long reduction sweep
 // Elements of a row that a thread of a block of this size holds in registers, for each of `inputs` inputs.
 int64_t heldElements(int64_t threads, int64_t inputs, const GpuFacts& gpu) {
   const int64_t registers = std::min<int64_t>(255, gpu.registers / threads) - kOtherRegisters;
-  return floorPower(registers / std::max<int64_t>(1, inputs));
+  return powerAtMost(registers / std::max<int64_t>(1, inputs));
 }
 
 // Parts into which a long reduction of `steps` steps is cut: a few for each multiprocessor, each of at least four steps.
@@ -138,7 +130,7 @@ void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v, con
   int64_t perThread = group.inputs.size() > 2 ? 16 : 32;
   int64_t vectors = divideUp(std::max<int64_t>(1, usualExtent(a.N)), v);
   const auto threadsFor = [&](int64_t elements) {
-    return std::min(kMostThreads, ceilPower(divideUp(vectors, std::max<int64_t>(1, elements / v))));
+    return std::min(kMostThreads, powerAtLeast(divideUp(vectors, std::max<int64_t>(1, elements / v))));
   };
   perThread = std::min(perThread, heldElements(threadsFor(perThread), std::ssize(group.inputs), gpu));
   int64_t threads = threadsFor(perThread);
@@ -162,7 +154,7 @@ void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v, con
 }
 
 void outer(RowDigits& d, const KernelAxes& a, int64_t v, bool isSimple, const GpuFacts& gpu) {
-  int64_t lanes = std::min<int64_t>(8, ceilPower(divideUp(usualExtent(a.N), v)));
+  int64_t lanes = std::min<int64_t>(8, powerAtLeast(divideUp(usualExtent(a.N), v)));
   const Step columns{.lanes = lanes, .vector = v};
   const Step rows{.repeats = repeatsBeside(v), .warps = kSplitWarps, .lanes = 32 / lanes};
   const int64_t steps = divideUp(usualExtent(a.K), rows.width());

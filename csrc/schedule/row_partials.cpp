@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "schedule/extents.h"
 #include "schedule/row_major.h"
 

@@ -1,10 +1,10 @@
 #include "schedule/rows.h"
 
 #include <algorithm>
-#include <bit>
 #include <ranges>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "schedule/elementwise.h"
 #include "schedule/eligibility.h"
@@ -27,10 +27,8 @@ bool isCostly(const Group& group) {
 // The terms of one sum, where `sums` such sums are added up: b terms of one sign add b / (3 sums) to the squared error, terms of both
 // signs b / 2. A tree of n terms has 2 and log2(n) in their place.
 std::vector<tile::Builder::DigitSpec> summingPart(int64_t steps, int64_t each, int64_t lanes) {
-  const auto floor = [](int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); };
-  const auto ceil = [](int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); };
   std::vector<tile::Builder::DigitSpec> digits;
-  int64_t sums = floor(std::max<int64_t>(lanes, 1));
+  int64_t sums = powerAtMost(lanes);
   int64_t left = std::max<int64_t>(steps, 1);
   while (left > 2) {
     const int64_t terms = left * each;
@@ -39,7 +37,8 @@ std::vector<tile::Builder::DigitSpec> summingPart(int64_t steps, int64_t each, i
     }
     const int64_t most = sums > 1 ? std::min<int64_t>(4 * sums, 32) : terms <= 256 ? 8 : 4;
     const int64_t block = terms < 64 ? 8 : terms < 128 ? 16 : 32;
-    const int64_t size = std::min({most, ceil(divideUp(terms, block)), floor(divideUp(left, 2))});  // a power of two
+    const int64_t size =
+        std::min({most, powerAtLeast(divideUp(terms, block)), powerAtMost(divideUp(left, 2))});  // a power of two
     digits.push_back({tile::Level::Serial, size, ""});
     left = divideUp(left, size);
     sums *= size;

@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <ranges>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "schedule/axes.h"
 #include "schedule/extents.h"
@@ -27,11 +27,6 @@ constexpr int64_t kEnoughParts = 32;  // more would only start more often
 constexpr int64_t kElementsOfPart = 32768;
 constexpr int64_t kStoredTogether = 8;  // vectors
 constexpr int64_t kWarpRunBytes = 128;  // of a warp in one row
-
-int64_t roundUp(int64_t n, int64_t unit) { return divideUp(n, unit) * unit; }
-int64_t powerAbove(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
-}
 
 }  // namespace
 
@@ -342,8 +337,8 @@ void TransposeWriter::onGpu() {
   constexpr int64_t kSide = 64;
   constexpr int64_t kLeastSide = 8;
   constexpr int64_t kWarps = 8;
-  const int64_t sides[2] = {std::clamp(powerAbove(usualExtent(axes_.M)), kLeastSide, kSide),
-                            std::clamp(powerAbove(usualExtent(axes_.N)), kLeastSide, kSide)};
+  const int64_t sides[2] = {std::clamp(powerAtLeast(usualExtent(axes_.M)), kLeastSide, kSide),
+                            std::clamp(powerAtLeast(usualExtent(axes_.N)), kLeastSide, kSide)};
   const int64_t bytes = widest();
   const auto vectorOf = [&](const IntExpr& extent, int64_t divisor) {
     int64_t v = std::max<int64_t>(1, device_.gpu.accessBytes / bytes);

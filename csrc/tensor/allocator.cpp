@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/rounding.h"
 
 namespace meshfuse {
 
@@ -29,12 +30,12 @@ size_t classBytes(int64_t index) {
   size_t low = size_t{1} << (index / 4 + 5);
   size_t bytes = low + (low / 4) * static_cast<size_t>(index % 4 + 1);
   size_t unit = bytes > kHugePage ? kHugePage : kTensorAlignment;
-  return (bytes + unit - 1) / unit * unit;
+  return roundUp(bytes, unit);
 }
 
 // Pages aligned to 2 MB, so that the kernel can back them with huge ones.
 char* mapPages(size_t bytes) {
-  size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  size_t whole = roundUp(bytes, kHugePage);
   void* p = mmap(nullptr, whole + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   check(p != MAP_FAILED, "[allocate] no memory for {} bytes; free tensors or use smaller ones", bytes);
   char* begin = static_cast<char*>(p);
@@ -47,7 +48,7 @@ char* mapPages(size_t bytes) {
   return begin + lead;
 }
 
-void unmapPages(void* p, size_t bytes) { munmap(p, (bytes + kHugePage - 1) / kHugePage * kHugePage); }
+void unmapPages(void* p, size_t bytes) { munmap(p, roundUp(bytes, kHugePage)); }
 
 class SpinGuard {
  public:

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/refused_index.h"
+#include "base/rounding.h"
 #include "base/thread_pool.h"
 #include "device/cpu/onednn/contraction.h"
 #include "device/cpu/orc/cpu_compiler.h"
@@ -161,7 +162,7 @@ class CpuDevice final : public Device {
 
   int64_t scratchBytes(const Kernel& kernel, std::span<const uint64_t> slots) const override {
     const int64_t bytes = static_cast<const CpuKernel&>(kernel).scratchBytes(slots.data());
-    return (bytes + kPage - 1) / kPage * kPage * pool_->threads();
+    return roundUp(bytes, kPage) * pool_->threads();
   }
 
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "base/thread_pool.h"
 #include "device/cpu/routine.h"
 
@@ -66,7 +67,7 @@ class Lines {
         visit(std::span<const Offsets>(begins, size));
       }
     };
-    pool.run((count_ + side - 1) / side, range, linesPerRange(elements * side));
+    pool.run(divideUp(count_, side), range, linesPerRange(elements * side));
   }
 
  private:

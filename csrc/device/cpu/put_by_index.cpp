@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "device/cpu/lines.h"
 #include "device/cpu/routine.h"
 #include "ir/fusion.h"
@@ -214,7 +215,7 @@ class RowSums : public CpuRoutine {
   template <class T>
   void add(ThreadPool& pool, const T* table, const T* value, T* out, const int64_t* ends, const int64_t* values) const {
     constexpr int64_t kBlock = 256;  // columns that are added together
-    const int64_t blocks = (width_ + kBlock - 1) / kBlock;
+    const int64_t blocks = divideUp(width_, kBlock);
     const int64_t lines = lines_.count();
     const auto range = [&](int64_t begin, int64_t end, int64_t) {
       for (int64_t part = begin; part < end; part++) {

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "device/cpu/lines.h"
 #include "device/cpu/routine.h"
 #include "ir/fusion.h"
@@ -77,7 +78,7 @@ class ScanOrSort : public CpuRoutine {
 
   int64_t workspaceBytes() const override {
     const int64_t line = extent_ * static_cast<int64_t>(sizeof(Placed));
-    return sorts_ ? (line + kCacheLine - 1) / kCacheLine * kCacheLine * workers_ : 0;
+    return sorts_ ? roundUp(line, kCacheLine) * workers_ : 0;
   }
 
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const override {

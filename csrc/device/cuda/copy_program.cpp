@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/rounding.h"
 #include "tile/builder.h"
 
 namespace meshfuse {
@@ -29,7 +30,7 @@ tile::Program copyProgram(const StridedElements& to, const StridedElements& from
   for (const int64_t size : to.sizes) {
     count *= size;
   }
-  b.gridDim("part", (count + kCopyThreads - 1) / kCopyThreads);
+  b.gridDim("part", divideUp(count, kCopyThreads));
   const int64_t elements =
       b.space("elements", {{"i", count, {{Level::Part, 0, "part"}, {Level::Warp, kCopyWarps}, {Level::Lane, 32}}}});
   const int64_t x = b.tensor(parameterOf("x", Memory::Input, from));

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/rounding.h"
 
 namespace meshfuse {
 
@@ -37,7 +38,7 @@ int64_t indexUnit(int64_t extent, const PlanState& a, const PlanState& b, size_t
 IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
                    const std::function<int64_t(int64_t atom)>& coordinate, std::span<const int64_t> parts)
     : unit_(unit) {
-  const int64_t blocks = (extent + unit - 1) / unit;
+  const int64_t blocks = divideUp(extent, unit);
   check(blocks <= kMostBlocks,
         "[plan] a dim of {} elements is cut in parts with the largest common divisor {}, expected at most {} "
         "blocks of this size; pad the dim to a multiple of the number of ranks",
@@ -55,7 +56,7 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
       continue;
     }
     const int64_t stride = std::max(d->stride, unit);  // indices within one unit are equivalent
-    const int64_t repeats = (d->stride * d->size + stride - 1) / stride;
+    const int64_t repeats = divideUp(d->stride * d->size, stride);
     std::vector<int64_t> next;
     next.reserve(starts.size() * static_cast<size_t>(repeats));
     for (int64_t r = 0; r < repeats; r++) {

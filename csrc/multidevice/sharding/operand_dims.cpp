@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "digits/prover.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -28,9 +29,9 @@ IndexRuns readFor(const IndexRuns& made, int64_t step, int64_t offset, int64_t e
   IndexRuns out;
   for (const IndexRun& r : made) {
     IndexRun read{offset + r.start * step, r.count, r.count == 1 ? 1 : r.step * step};
-    const int64_t skipped = read.start < 0 ? (-read.start + read.step - 1) / read.step : 0;
+    const int64_t skipped = read.start < 0 ? divideUp(-read.start, read.step) : 0;
     read.start += skipped * read.step;
-    read.count = std::min(r.count - skipped, (extent - read.start + read.step - 1) / read.step);
+    read.count = std::min(r.count - skipped, divideUp(extent - read.start, read.step));
     if (read.count > 0 && read.start < extent) {
       out.push_back(read);
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "multidevice/sharding/index_set.h"
 
 namespace meshfuse {
@@ -14,8 +15,6 @@ namespace {
 constexpr int64_t kNotNested = -2;
 constexpr int64_t kClash = -1;
 constexpr int64_t kQuickRanks = 5;
-
-int64_t ceilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Both lists walked from the minor end in steps of what divides both. The elements that are local on both sides; kClash if some
 // rank has different values in a digit; kNotNested where the radices do not nest.
@@ -134,7 +133,7 @@ PlanDim PlanSpace::canonical(const Dim& dim, const PlanDim& digits) const {
     return {{1, dim.places(), kLocal}};
   }
   if (!out.empty() && out.front().atom == kLocal) {
-    out.front().size = ceilOf(dim.places(), out.front().stride);
+    out.front().size = divideUp(dim.places(), out.front().stride);
     if (out.front().size == 1) {
       out.erase(out.begin());
     }
@@ -274,7 +273,7 @@ std::optional<PlanDim> PlanSpace::put(const Dim& dim, const PlanDim& digits, int
   }
   const auto place = digits.begin() + static_cast<ptrdiff_t>(at);
   PlanDim out(digits.begin(), place);
-  out.push_back({d.stride * p * inside, ceilOf(d.size, p * inside), kLocal});
+  out.push_back({d.stride * p * inside, divideUp(d.size, p * inside), kLocal});
   out.push_back({d.stride * inside, p, atom});
   out.push_back({d.stride, inside, kLocal});
   out.insert(out.end(), place + 1, digits.end());
@@ -297,7 +296,7 @@ const std::vector<DimId>& PlanSpace::places(int64_t k, DimId id, int64_t atom) {
     if (d.atom != kLocal) {
       continue;
     }
-    std::set<int64_t> insides{1, std::max<int64_t>(1, ceilOf(d.size, atomSizes_[atom]))};  // a dim may be empty
+    std::set<int64_t> insides{1, std::max<int64_t>(1, divideUp(d.size, atomSizes_[atom]))};  // a dim may be empty
     for (int64_t stride : dim.strides) {
       if (stride >= d.stride && stride % d.stride == 0) {
         insides.insert(stride / d.stride);

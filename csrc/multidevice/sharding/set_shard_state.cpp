@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 
@@ -111,7 +112,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   const int64_t parts = together.constValue();
   const int64_t bound = extent.constValue();
   const int64_t below = top == 0 ? 0 : digits[top - 1].stride.constValue();
-  const bool isBlock = top > 0 && top + 1 >= count && below == std::max<int64_t>(1, (bound + parts - 1) / parts);
+  const bool isBlock = top > 0 && top + 1 >= count && below == std::max<int64_t>(1, divideUp(bound, parts));
   for (int64_t i = count - 1; i >= std::max<int64_t>(top, 1) && !isBlock; i--) {
     out.splits.push_back({0, digits[i].size, true});
   }
@@ -119,7 +120,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     return out;
   }
   // The rest has at most one element for each part: then a loop of one element remains.
-  if (isBlock || (bound + below - 1) / below != parts) {
+  if (isBlock || divideUp(bound, below) != parts) {
     out.splits.push_back({0, parts, false});
     out.loops = isBlock ? top + 1 : count + 1;
     for (int64_t i = top; i < count && !isBlock; i++) {

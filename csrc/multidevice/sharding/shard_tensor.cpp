@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
 #include "multidevice/sharding/held_part.h"
@@ -151,7 +152,7 @@ Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, i
   const int64_t meshAxis = mesh.numAxes() - 1;
   const int64_t n = mesh.axisSize(meshAxis).constValue();
   const int64_t extent = tensor.size(dim);
-  const int64_t block = std::max<int64_t>(1, (extent + n - 1) / n);
+  const int64_t block = std::max<int64_t>(1, divideUp(extent, n));
   ShardState state = ShardState::replicated(mesh, std::vector<IntExpr>(tensor.sizes().begin(), tensor.sizes().end()));
   state.dims[dim] = fillLocal(dim, extent, {{dim, block, n, Owner::device(meshAxis)}});
   return part(tensor, state, rank);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "base/thread_pool.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -18,13 +19,13 @@ namespace meshfuse {
 
 namespace {
 
-int64_t roundUp(int64_t n) { return (n + 63) / 64 * 64; }
+int64_t inLines(int64_t n) { return roundUp(n, 64); }
 
 constexpr int64_t kPiece = 16384;
 
 template <class Fn>
 void inPieces(ThreadPool& pool, int64_t elements, Fn fn) {
-  pool.run((elements + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end, int64_t) {
+  pool.run(divideUp(elements, kPiece), [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t i = begin * kPiece; i < std::min(elements, end * kPiece); i++) {
       fn(i);
     }
@@ -93,10 +94,10 @@ int64_t Contraction::workspaceBytes() const {
     return 0;
   }
   if (native_ != nullptr) {
-    return threads_ * roundUp(native_->scratchBytes());
+    return threads_ * inLines(native_->scratchBytes());
   }
   const int64_t results = isWide() ? 0 : p_.m * p_.n * p_.products();
-  return 4 * (roundUp(p_.a.elements) + roundUp(p_.b.elements) + roundUp(results) + (p_.hasBias ? roundUp(p_.n) : 0));
+  return 4 * (inLines(p_.a.elements) + inLines(p_.b.elements) + inLines(results) + (p_.hasBias ? inLines(p_.n) : 0));
 }
 
 void Contraction::floatProduct(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const {
@@ -117,11 +118,11 @@ void Contraction::floatProduct(ThreadPool& pool, const float* a, const float* b,
 
 void Contraction::widenedProduct(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
   float* a = static_cast<float*>(workspace);
-  float* b = a + roundUp(p_.a.elements);
+  float* b = a + inLines(p_.a.elements);
   const int64_t results = p_.m * p_.n * p_.products();
-  float* narrowed = b + roundUp(p_.b.elements);
+  float* narrowed = b + inLines(p_.b.elements);
   float* c = isWide() ? static_cast<float*>(out) : narrowed;
-  float* bias = narrowed + (isWide() ? 0 : roundUp(results));
+  float* bias = narrowed + (isWide() ? 0 : inLines(results));
   widen(pool, operands[0], a, p_.a.elements, p_.operands);
   widen(pool, operands[1], b, p_.b.elements, p_.operands);
   if (p_.hasBias) {
@@ -137,7 +138,7 @@ void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* o
   if (native_ != nullptr) {
     eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t worker) {
       native_->run(block, operands[0], operands[1], p_.hasBias ? operands[2] : nullptr, out,
-                   static_cast<char*>(workspace) + worker * roundUp(native_->scratchBytes()));
+                   static_cast<char*>(workspace) + worker * inLines(native_->scratchBytes()));
     });
   } else if (p_.operands != DataType::Float) {
     widenedProduct(pool, operands, out, workspace);

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "device/cpu/orc/object_compiler.h"
 
 namespace meshfuse {
@@ -29,7 +30,7 @@ const std::map<std::string, void*, std::less<>>& runtimeSymbols() {
 
 uintptr_t wholePages(uintptr_t bytes) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
+  return roundUp(bytes, page);
 }
 
 // One stretch of address space for a kernel's code, constants and data: they reach each other by 32-bit distances, which the
@@ -94,7 +95,7 @@ class KernelMemory final : public RTDyldMemoryManager {
 
   static uint8_t* take(Part& part, uintptr_t bytes, unsigned align) {
     const uintptr_t alignment = std::max(align, 1U);
-    uintptr_t at = (reinterpret_cast<uintptr_t>(part.next) + alignment - 1) / alignment * alignment;
+    uintptr_t at = roundUp(reinterpret_cast<uintptr_t>(part.next), alignment);
     auto* section = reinterpret_cast<uint8_t*>(at);
     invariant(section + bytes <= part.end, "[kernel memory] a section of {} bytes exceeds the reserved memory", bytes);
     part.next = section + bytes;

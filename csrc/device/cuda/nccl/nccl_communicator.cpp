@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "device/cuda/driver/library.h"
 #include "device/cuda/driver/stream_queue.h"
 #include "device/cuda/nccl/library.h"
@@ -85,8 +86,6 @@ Carrier carrierOf(const CollectiveOfElements& call) {
   }
 }
 
-int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // The elements of a reduction's operand that each rank combines: those of its own result, or of an all-reduce all, or parts of whole vectors.
 struct Part {
   int64_t begin = 0;
@@ -96,7 +95,7 @@ struct Part {
 std::vector<Part> partsOf(const CollectiveCall& call) {
   const int64_t total = call.operand.total();
   const int64_t vector = kOperandAlignment / call.elementBytes();
-  const int64_t most = ceilDivide(ceilDivide(total, call.ranks()), vector) * vector;
+  const int64_t most = roundUp(divideUp(total, call.ranks()), vector);
   return mapped(indices(call.team.ranks), [&](int64_t i) -> Part {
     if (call.record.kind == Collective::ReduceScatter) {
       return {call.operand.begin(i), call.operand.of(i)};
@@ -394,7 +393,7 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
   const Part own = parts[call.position];
   const int64_t bytes = call.elementBytes();
   const int64_t vector = kOperandAlignment / bytes;
-  const int64_t distance = ceilDivide(own.count, vector) * vector;
+  const int64_t distance = roundUp(own.count, vector);
   const bool isAllReduce = call.record.kind == Collective::AllReduce;
   std::byte* const result = isAllReduce ? call.out + own.begin * bytes : call.out;
   const bool isAligned = std::bit_cast<uint64_t>(result) % kOperandAlignment == 0;

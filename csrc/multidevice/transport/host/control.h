@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/rounding.h"
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/flight_recorder.h"
 
@@ -156,13 +157,13 @@ class ControlBlock {
   size_t finishedOffset() const { return kHead + ranks_ * sizeof(PairLines); }
   size_t channelOutOffset() const { return finishedOffset() + ranks_ * sizeof(FinishedLine); }
   size_t channelInOffset() const { return channelOutOffset() + ranks_ * sizeof(ChannelOut); }
-  size_t slotOffset() const { return (channelInOffset() + ranks_ * sizeof(ChannelIn) + kPage - 1) / kPage * kPage; }
+  size_t slotOffset() const { return roundUp(channelInOffset() + ranks_ * sizeof(ChannelIn), kPage); }
   size_t stageOffset() const { return slotOffset() + 2 * kSlotBytes; }
   size_t chunkOffset() const { return stageOffset() + 4 * kStageBytes; }
   size_t rejoinOffset() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
-  size_t flightOffset() const { return (rejoinOffset() + sizeof(RejoinSlot) + kPage - 1) / kPage * kPage; }
+  size_t flightOffset() const { return roundUp(rejoinOffset() + sizeof(RejoinSlot), kPage); }
   size_t laneOffset() const { return (flightOffset() + sizeof(FlightRing) + 63) / 64 * 64; }
-  size_t end() const { return (laneOffset() + LaneEntry::kLanes * sizeof(LaneEntry) + kPage - 1) / kPage * kPage; }
+  size_t end() const { return roundUp(laneOffset() + LaneEntry::kLanes * sizeof(LaneEntry), kPage); }
 
   std::byte* base_ = nullptr;
   size_t ranks_ = 0;

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/rounding.h"
+
 namespace meshfuse {
 
 namespace {
@@ -12,8 +14,6 @@ constexpr size_t kAlignment = 256;
 constexpr size_t kPage = 4096;
 constexpr size_t kSmallestSegment = size_t{1} << 20;
 constexpr size_t kLargestSegment = size_t{64} << 20;
-
-size_t roundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
 

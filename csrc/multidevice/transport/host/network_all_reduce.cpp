@@ -1,10 +1,10 @@
 // The all-reduces among ranks on several hosts.
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <utility>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "multidevice/transport/host/network_communicator.h"
 #include "multidevice/transport/pull.h"
 #include "multidevice/transport/reduce.h"
@@ -128,7 +128,7 @@ int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, Algorith
 // result from them.
 int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
   const auto n = r.ranks();
-  const auto paired = static_cast<int64_t>(std::bit_floor(static_cast<unsigned>(n)));
+  const auto paired = powerAtMost(n);
   const int64_t bytes = r.record.count * dataTypeSize(sumType(r));
   std::vector<std::byte> own(bytes);
   std::vector<std::byte> theirs(bytes);
@@ -248,7 +248,7 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, std::sp
   const int64_t after = hostsAfter > 0 ? chain[here + 1] : -1;
   const int64_t bytes = dataTypeSize(sumType(r));
   const int64_t pieceCount = kPieceBytes / bytes;
-  const int64_t pieces = (count + pieceCount - 1) / pieceCount;
+  const int64_t pieces = divideUp(count, pieceCount);
   auto begin = [&](int64_t piece) { return std::min(piece * pieceCount, count); };
   auto sizeOf = [&](int64_t piece) { return begin(piece + 1) - begin(piece); };
   auto isPiece = [&](int64_t piece) { return piece >= 0 && piece < pieces; };
