@@ -12,9 +12,6 @@ namespace meshfuse {
 // True if two positions of a tensor have one address, as in an expanded tensor or overlapping windows.
 [[nodiscard]] bool repeatsElements(const Tensor& tensor);
 
-// Bytes from a tensor's first element to the end of its last; 0 if it has no elements.
-[[nodiscard]] int64_t extentBytes(const Tensor& tensor);
-
 // UserError if a result shares elements with another result, or is written into an input that shares elements with another input.
 // Returns false if some result shares memory with an input that is only read: it must be computed elsewhere and copied. aliasOf: for
 // each output the input that it is written into, if any. outputs: supplied by the caller, or empty; ignored where aliasOf has an input.

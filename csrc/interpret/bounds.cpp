@@ -48,17 +48,6 @@ std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<c
   return mapped(fusion.outputs(), [&](const Val* out) { return bounded(program.array(out)); });
 }
 
-std::map<int64_t, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
-                                                        const BoundOptions& options) {
-  reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, reference::Keep::All);
-  program.run();
-  std::map<int64_t, BoundedTensor> tensors;
-  for (int64_t id : program.ids()) {
-    tensors.emplace(id, bounded(program.array(id)));
-  }
-  return tensors;
-}
-
 std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expected) {
   if (got.dtype() != expected.value.dtype()) {
     return fmt::format("element types differ: got {}, expected {}", name(got.dtype()), name(expected.value.dtype()));

@@ -22,7 +22,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,10 +48,6 @@ struct BoundOptions {
 // The outputs, as interpret gives them, with bounds.
 [[nodiscard]] std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
                                                              const BoundOptions& options = {});
-// Every tensor that the outputs need, by id.
-[[nodiscard]] std::map<int64_t, BoundedTensor> interpretAllWithBounds(const Fusion& fusion,
-                                                                      std::span<const Argument> inputs,
-                                                                      const BoundOptions& options = {});
 
 // Nothing if `got` agrees; else the difference: type, sizes, or the first differing position with both values and the bound, and
 // the number of differing elements. NaN equals NaN, +0 equals -0.
