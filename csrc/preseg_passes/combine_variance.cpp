@@ -189,16 +189,14 @@ class Gathering {
 
  private:
   // The position of the dim of parts in tensors with one number for each part.
-  size_t partsDim() const {
-    return static_cast<size_t>(std::ranges::count(m_.reduced | std::views::take(m_.cut), false));
-  }
+  int64_t partsDim() const { return std::ranges::count(m_.reduced | std::views::take(m_.cut), false); }
   // All dims of `of` but one.
-  static std::vector<bool> butFor(const TensorView* of, size_t dim) {
+  static std::vector<bool> butFor(const TensorView* of, int64_t dim) {
     std::vector<bool> flags(of->shape().size(), true);
     flags[dim] = false;
     return flags;
   }
-  static std::vector<bool> only(const TensorView* of, size_t dim) {
+  static std::vector<bool> only(const TensorView* of, int64_t dim) {
     std::vector<bool> flags = butFor(of, dim);
     flags.flip();
     return flags;

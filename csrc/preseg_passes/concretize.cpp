@@ -176,7 +176,7 @@ class Concretizer {
     const std::vector<Dim> to = settledDims(old->getLogicalDomain());
     bool stretches = from.size() != to.size();
     std::vector<bool> plainOnes(from.size(), false);
-    for (size_t k = 0; k < from.size() && k < to.size(); k++) {
+    for (int64_t k = 0; k < std::ssize(from) && k < std::ssize(to); k++) {
       const bool equal = from[k].extent == to[k].extent;
       stretches |= !equal;
       check(equal || from[k].extent.isConst(1) || !provenUnequal(from[k].extent, to[k].extent),
@@ -240,11 +240,11 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
       }
       const std::vector<IntExpr> shape = in->asTensor()->shape();
       const bool hasElements =
-          shape.size() == 1 && shape[0].isConst() && sizes[i].size() == 1 + static_cast<size_t>(shape[0].constValue());
+          shape.size() == 1 && shape[0].isConst() && std::ssize(sizes[i]) == 1 + shape[0].constValue();
       check(hasElements || sizes[i].size() == shape.size(),
             "[concretize] {} has {} dims, got {} sizes; give one for each dim", inputText(fusion, i), shape.size(),
             sizes[i].size());
-      for (size_t k = 1; k < sizes[i].size() && hasElements; k++) {
+      for (int64_t k = 1; k < std::ssize(sizes[i]) && hasElements; k++) {
         values[std::string(in->asTensor()->element(k - 1).symbolName())] = sizes[i][k];
       }
       for (int64_t k = 0; k < std::ssize(shape); k++) {
@@ -254,7 +254,7 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
   }
   for (int64_t i = 0; i < std::ssize(sizes); i++) {
     const Val* in = fusion.inputs()[i];
-    for (size_t k = 0; in->isTensor() && k < in->asTensor()->shape().size(); k++) {
+    for (int64_t k = 0; in->isTensor() && k < std::ssize(in->asTensor()->shape()); k++) {
       const IntExpr extent = bound(in->asTensor()->shape()[k], values);
       check(extent.isConst(sizes[i][k]), "[concretize] dim {} of {} is {}, expected {}{}", k, inputText(fusion, i),
             sizes[i][k], in->asTensor()->shape()[k].toString(),

@@ -124,7 +124,7 @@ class Order {
 
   // Nodes in order, a joined node at the position of its last expr; fewer nodes if some are in a cycle.
   std::vector<int64_t> nodesInOrder() const {
-    std::vector<size_t> waiting(exprs_.size(), 0);
+    std::vector<int64_t> waiting(exprs_.size(), 0);
     std::priority_queue<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>, std::greater<>> open;
     const auto add = [&](int64_t n) { open.emplace(std::ranges::max(at(n).members), n); };
     for (int64_t n = 0; n < std::ssize(nodes_); n++) {

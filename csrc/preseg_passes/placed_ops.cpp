@@ -60,7 +60,7 @@ TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step) {
   return placed(out);
 }
 
-TensorView* PlacedOps::padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state) {
+TensorView* PlacedOps::padEnd(TensorView* tv, int64_t dim, int64_t more, const ShardState& state) {
   const std::vector<IntExpr> before(tv->shape().size(), 0);
   std::vector<IntExpr> after = before;
   after[dim] = more;

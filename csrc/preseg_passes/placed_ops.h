@@ -23,7 +23,7 @@ class PlacedOps {
   TensorView* iota(int64_t length, int64_t start, int64_t step);
   TensorView* reshape(TensorView* tv, const std::vector<int64_t>& shape);
   // Zeros at the end of a dim; `state` is the sharding of the result.
-  TensorView* padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state);
+  TensorView* padEnd(TensorView* tv, int64_t dim, int64_t more, const ShardState& state);
   TensorView* moved(TensorView* tv, const ShardState& to);
 
   // True if no added op needs communication.

@@ -63,7 +63,7 @@ bool place(Expr* window, PlanMemo& plans) {
       last.relation == EdgeRelation::Comm ? plans.plan(reader->fusion(), last.held, *last.needed).cost : 0;
   const auto was = mapped(chain, [](const TensorView* tv) { return shardState(tv); });
   std::optional<ShardState> needed = last.needed;
-  for (size_t k = chain.size(); k-- > 0 && needed;) {
+  for (int64_t k = std::ssize(chain); k-- > 0 && needed;) {
     setShardState(chain[k], *needed);
     if (k > 0) {
       const Expr* op = chain[k]->definition();

@@ -45,10 +45,10 @@ class DigitsOver {
       know(logical[to], of(base_[from]));
     }
     DigitList rest;
-    for (const size_t k : dims.from) {
+    for (const int64_t k : dims.from) {
       rest = merge(rest, of(base_[k]), prover_);
     }
-    for (size_t j = dims.to.size(); j-- > 0;) {
+    for (int64_t j = std::ssize(dims.to); j-- > 0;) {
       IterDomain* id = logical[dims.to[j]];
       auto parts = j > 0 ? split(rest, prover_.canonical(id->extent()), prover_) : std::pair(DigitList(), rest);
       know(id, std::move(parts.second));

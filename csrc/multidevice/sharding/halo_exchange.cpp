@@ -61,7 +61,7 @@ HaloExchange exchangeOf(const ShardState& held, const DeviceMesh& to, std::vecto
     }
     holders[part].push_back(position);
   }
-  const TileMessages found = tileMessages(held.mesh, to, holders, [&](size_t part, size_t reader) {
+  const TileMessages found = tileMessages(held.mesh, to, holders, [&](int64_t part, int64_t reader) {
     return intersection(parts[part], needs[reader]).count();
   });
   const auto withPart = [&](const TileMessage& m) {

@@ -60,7 +60,7 @@ class Checker {
   // The digits of each dim fill it; the top one may reach beyond its end.
   bool isOfTensor(const PlanState& state) const {
     bool fits = state.dims.size() == extents_.size();
-    for (size_t k = 0; fits && k < extents_.size(); k++) {
+    for (int64_t k = 0; fits && k < std::ssize(extents_); k++) {
       const std::span<const int64_t> parts = state.partsOf(k);
       const int64_t places = parts.empty() ? extents_[k] : paddedExtent(parts);
       fits = parts.empty() || sumOf(parts) == extents_[k];
@@ -107,20 +107,20 @@ class Checker {
   }
 
   // Positions of the devices that differ from `r` in these atoms only.
-  std::vector<size_t> teamOf(size_t r, const std::vector<int64_t>& atoms) const {
-    return filtered(std::views::iota(size_t{0}, before_.at.size()), [&](size_t q) {
+  std::vector<int64_t> teamOf(int64_t r, const std::vector<int64_t>& atoms) const {
+    return filtered(indices(before_.at), [&](int64_t q) {
       return std::ranges::all_of(indices(before_.at[q]),
                                  [&](int64_t a) { return before_.at[q][a] == before_.at[r][a] || contains(atoms, a); });
     });
   }
 
-  bool holdsAll(size_t q, size_t r) const {
+  bool holdsAll(int64_t q, int64_t r) const {
     const Tile& wanted = after_.tiles[r];
     return countOf(wanted) == 0 || countShared(before_.tiles[q], wanted) == countOf(wanted);
   }
 
-  void checkDevice(size_t r) const {
-    const std::vector<size_t> team = teamOf(r, step_.axes);
+  void checkDevice(int64_t r) const {
+    const std::vector<int64_t> team = teamOf(r, step_.axes);
     std::vector<int64_t> partial = step_.before.partial;
     switch (step_.kind) {
       case Collective::Local:
@@ -134,12 +134,12 @@ class Checker {
         checkSpread(r, team);
         break;
       case Collective::Transfer: {
-        const auto source = static_cast<size_t>(step_.sources[r]);
+        const int64_t source = step_.sources[r];
         require(contains(team, source), "receives from outside the team");
         require(before_.tiles[source] == after_.tiles[r], "receives a different tile than planned");
         std::set<std::vector<int64_t>> contributions;
-        const std::vector<size_t> summed = teamOf(r, step_.after.partial);
-        for (size_t q : summed) {
+        const std::vector<int64_t> summed = teamOf(r, step_.after.partial);
+        for (int64_t q : summed) {
           const std::vector<int64_t>& sender = before_.at[step_.sources[q]];
           contributions.insert(mapped(step_.before.partial, [&](int64_t atom) { return sender[atom]; }));
         }
@@ -151,7 +151,7 @@ class Checker {
         std::erase_if(partial, [&](int64_t a) { return contains(step_.axes, a); });
         require(partial == step_.after.partial && step_.before.partial.size() == partial.size() + step_.axes.size(),
                 "sums over different axes than planned");
-        for (size_t q : team) {
+        for (int64_t q : team) {
           require(holdsAll(q, r), "sums elements that a rank does not hold");
         }
         break;
@@ -162,12 +162,12 @@ class Checker {
   }
 
   // Tiles of a team are equal or disjoint: each distinct one counts once.
-  void checkGathered(size_t r, const std::vector<size_t>& team) const {
+  void checkGathered(int64_t r, const std::vector<int64_t>& team) const {
     require(step_.before.partial == step_.after.partial, "loses a sum");
     std::set<Tile> distinct;
     int64_t found = 0;
     std::set<int64_t> counts;
-    for (size_t q : team) {
+    for (int64_t q : team) {
       const int64_t n = countShared(before_.tiles[q], after_.tiles[r]);
       found += distinct.insert(before_.tiles[q]).second ? n : 0;
       counts.insert(n);
@@ -177,10 +177,10 @@ class Checker {
   }
 
   // A new partial sum counts every element once: at its owner, or at coordinate 0.
-  void checkSpread(size_t r, const std::vector<size_t>& team) const {
+  void checkSpread(int64_t r, const std::vector<int64_t>& team) const {
     int64_t found = 0;
     const bool owned = contains(usedAtoms(step_.before), step_.axes[0]);
-    for (size_t q : team) {
+    for (int64_t q : team) {
       found += owned || before_.at[q][step_.axes[0]] == 0 ? countShared(before_.tiles[q], after_.tiles[r]) : 0;
     }
     require(found == countOf(after_.tiles[r]), "does not count each element of the sum once");

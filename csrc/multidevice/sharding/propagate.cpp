@@ -77,7 +77,7 @@ bool canPropagateAny(const ShardState& from, const ShardState& to) {
 
 int64_t positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
   const int64_t at = positionIn(ids, id);
-  return at == std::ssize(ids) ? -1 : static_cast<int64_t>(at);
+  return at == std::ssize(ids) ? -1 : at;
 }
 
 // Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
@@ -132,7 +132,7 @@ struct Crossing {
         overRoot(logicalOverRoot(e.result, prover)),
         window(isWindow(*e.expr)) {}
 
-  bool isStretched(size_t k) const { return !window && stretches(held[k], dims[k], root[dims[k].root]); }
+  bool isStretched(int64_t k) const { return !window && stretches(held[k], dims[k], root[dims[k].root]); }
 };
 
 // Adds to `state`, on one side of an expr, the axes of `from`, on the other. `cross` appends the digits that a digit of `from` becomes; it

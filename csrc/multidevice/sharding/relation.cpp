@@ -416,7 +416,7 @@ bool haveDifferentShardings(const TensorView* producer, const TensorView* consum
   Prover prover = factsOfSizes(producer->fusion());
   const std::vector<IntExpr> there = producer->shape();
   const std::vector<IntExpr> here = consumer->shape();
-  for (size_t k = 0; k < here.size() && here.size() == there.size(); k++) {
+  for (int64_t k = 0; k < std::ssize(here) && here.size() == there.size(); k++) {
     prover.assumeEqual(there[k], here[k]);
   }
   const ShardState held = shardState(producer, prover);

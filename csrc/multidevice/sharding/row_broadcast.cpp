@@ -58,7 +58,7 @@ std::optional<IntExpr> elementOf(const Val* val, const IntExpr& extent) {
 IntExpr placeOfPart(const IntExpr& row, const std::vector<IntExpr>& parts) {
   IntExpr part = 0;
   IntExpr begin = 0;
-  for (size_t k = 0; k + 1 < parts.size(); k++) {
+  for (int64_t k = 0; k + 1 < std::ssize(parts); k++) {
     begin += parts[k];
     part += min(1, max(0, row + 1 - begin));
   }

@@ -159,7 +159,7 @@ double leastCost(PlanSpace& space, const MovePrices& prices, const SearchState& 
   double cost = prices.beta.least() * space.lowerBound(state, of);
   std::vector<double> betas = prices.beta.byAtom;
   std::ranges::sort(betas);
-  for (size_t k = 1; k < betas.size(); k++) {
+  for (int64_t k = 1; k < std::ssize(betas); k++) {
     if (betas[k] > betas[k - 1]) {
       AtomSet inside = 0;  // joined by cheaper links
       for (int64_t atom = 0; atom < space.numAtoms(); atom++) {

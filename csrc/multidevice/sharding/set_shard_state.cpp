@@ -81,8 +81,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     return out;
   }
   const auto isOwned = [](const Digit& d) { return d.owner.isDevice(); };
-  const auto top =
-      static_cast<int64_t>(std::ranges::find_if_not(digits, isOwned) - digits.begin());  // digits in the run
+  const int64_t top = std::ranges::find_if_not(digits, isOwned) - digits.begin();  // digits in the run
   const IntExpr together = productOf(digits | std::views::take(top), &Digit::size);
   if (!digits.front().isRagged()) {
     // A run of axes on top, one with a symbolic size, is padded as one axis where sizes turn out not to divide.
@@ -197,7 +196,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
 
   std::vector<OwnedLoop> pieces;
   int64_t loop = 0;
-  size_t next = 0;
+  int64_t next = 0;
   for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
     std::vector<Digit> digits;
     if (logical == partial) {
@@ -206,7 +205,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
         digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(axis), Owner::device(axis)});
         stride = prover.multiply(stride, state.mesh.axisSize(axis));
       }
-    } else if (next < dims.size() && logical == dims[next]) {
+    } else if (next < std::ssize(dims) && logical == dims[next]) {
       const DigitList& list = state.dims[next++];
       if (list.isOpaque()) {
         throwInternalError(fmt::format("[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString()));

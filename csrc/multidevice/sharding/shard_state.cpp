@@ -47,7 +47,7 @@ bool isBlock(const DigitList& dim, const DeviceMesh& mesh) {
 }
 
 // The sum of the given part sizes of a stored dim; nullopt without such parts.
-std::optional<IntExpr> extentOfParts(const TensorView* tv, size_t dim) {
+std::optional<IntExpr> extentOfParts(const TensorView* tv, int64_t dim) {
   const IterDomain* stored = stateDims(tv)[dim];
   for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
     if (e->kind == IdExprKind::Partition && e->in[0] == stored) {
@@ -87,7 +87,7 @@ std::vector<int64_t> ShardState::constantShape() const {
   return mapped(dims, [](const DigitList& dim) { return dim.extent().constValue(); });
 }
 
-std::string ShardState::dimText(size_t k) const {
+std::string ShardState::dimText(int64_t k) const {
   const DigitList& dim = dims[k];
   if (dim.isOpaque()) {
     return fmt::format("S{}(opaque)", k);
@@ -166,7 +166,7 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
 
 std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local,
                                  const std::function<std::optional<int64_t>(std::string_view)>& known,
-                                 std::vector<size_t>* assumed) {
+                                 std::vector<int64_t>* assumed) {
   std::vector<int64_t> shape(local.begin(), local.end());
   if (!tv->hasDeviceMesh()) {
     return shape;

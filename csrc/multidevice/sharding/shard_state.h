@@ -32,9 +32,9 @@ struct ShardState {
   bool isSharded() const;                      // some digit is owned or may be owned, or the tensor is partial
   std::vector<int64_t> constantShape() const;  // extents of the dims; InternalError while one is symbolic
   bool hasOpaqueDim() const;
-  bool isConstant() const;              // on known devices; extents and digits are constants, no dim is opaque
-  std::string toString() const;         // S0(x) R on {x: 2}
-  std::string dimText(size_t k) const;  // of one dim: S0(x), R; docs/sharding.md explains all forms
+  bool isConstant() const;               // on known devices; extents and digits are constants, no dim is opaque
+  std::string toString() const;          // S0(x) R on {x: 2}
+  std::string dimText(int64_t k) const;  // of one dim: S0(x), R; docs/sharding.md explains all forms
 };
 
 [[nodiscard]] bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover = {});
@@ -69,6 +69,6 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
 // lists the dim.
 [[nodiscard]] std::vector<int64_t> globalShape(
     const TensorView* tv, std::span<const int64_t> local,
-    const std::function<std::optional<int64_t>(std::string_view)>& known = {}, std::vector<size_t>* assumed = nullptr);
+    const std::function<std::optional<int64_t>(std::string_view)>& known = {}, std::vector<int64_t>* assumed = nullptr);
 
 }  // namespace meshfuse

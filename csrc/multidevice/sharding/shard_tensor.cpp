@@ -107,7 +107,7 @@ Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
 }
 
 // UserError if part k of a whole tensor has other sizes than these.
-void checkSizes(const Tensor& part, size_t k, std::span<const int64_t> sizes) {
+void checkSizes(const Tensor& part, int64_t k, std::span<const int64_t> sizes) {
   for (int64_t d = 0; d < std::ssize(sizes); d++) {
     check(part.sizes()[d] == sizes[d],
           "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the mesh",

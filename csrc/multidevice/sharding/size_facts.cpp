@@ -171,7 +171,7 @@ std::vector<Prover> casesOfSizes(const Expr& expr) {
   std::vector<Prover> cases;
   SizeFacts impossible;
   const std::vector<std::string> names(axes.begin(), axes.end());
-  for (size_t ones = 0; ones < size_t{1} << names.size(); ones++) {
+  for (int64_t ones = 0; ones < int64_t{1} << names.size(); ones++) {
     Axes one;
     Axes several;
     for (int64_t k = 0; k < std::ssize(names); k++) {
@@ -189,22 +189,22 @@ std::vector<Prover> casesOfSizes(const Expr& expr) {
 
 ReshapedDims reshapedDims(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to,
                           const Prover& prover) {
-  const auto equal = [&](size_t i, size_t j) {
+  const auto equal = [&](int64_t i, int64_t j) {
     return prover.canonical(from[i]->extent()) == prover.canonical(to[j]->extent());
   };
   ReshapedDims dims;
-  size_t first = 0;
-  while (first < from.size() && first < to.size() && equal(first, first)) {
+  int64_t first = 0;
+  while (first < std::ssize(from) && first < std::ssize(to) && equal(first, first)) {
     dims.same.emplace_back(first, first);
     first++;
   }
-  size_t fromEnd = from.size();
-  size_t toEnd = to.size();
+  int64_t fromEnd = std::ssize(from);
+  int64_t toEnd = std::ssize(to);
   while (fromEnd > first && toEnd > first && equal(fromEnd - 1, toEnd - 1)) {
     dims.same.emplace_back(--fromEnd, --toEnd);
   }
-  const auto between = [&](const std::vector<IterDomain*>& ids, size_t end) {
-    return filtered(std::views::iota(first, end), [&](size_t k) { return !ids[k]->extent().isConst(1); });
+  const auto between = [&](const std::vector<IterDomain*>& ids, int64_t end) {
+    return filtered(std::views::iota(first, end), [&](int64_t k) { return !ids[k]->extent().isConst(1); });
   };
   dims.from = between(from, fromEnd);
   dims.to = between(to, toEnd);
@@ -219,10 +219,10 @@ Prover withReshape(const Expr& expr, const Prover& facts) {
   const std::vector<IterDomain*>& root = expr.tensorOutput()->getRootDomain();
   const std::vector<IterDomain*>& logical = expr.tensorOutput()->getLogicalDomain();
   const ReshapedDims dims = reshapedDims(root, logical, prover);
-  const IntExpr elements = productOf(dims.from, [&](size_t k) { return prover.canonical(root[k]->extent()); });
+  const IntExpr elements = productOf(dims.from, [&](int64_t k) { return prover.canonical(root[k]->extent()); });
   int64_t known = 1;  // product of the constant extents of the result
   bool all = true;
-  for (const size_t k : dims.to) {
+  for (const int64_t k : dims.to) {
     const IntExpr extent = prover.canonical(logical[k]->extent());
     known *= extent.isConst() ? extent.constValue() : 1;
     all = all && extent.isConst();

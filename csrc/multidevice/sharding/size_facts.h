@@ -36,9 +36,9 @@ class IterDomain;
 // The dims that a reshape keeps (`same`, pairs of positions in the two shapes): the outermost and the innermost dims, as far as their
 // extents are known to be equal. The dims in between (`from`, `to`) are regrouped. Dims of one element are left out.
 struct ReshapedDims {
-  std::vector<std::pair<size_t, size_t>> same;
-  std::vector<size_t> from;
-  std::vector<size_t> to;
+  std::vector<std::pair<int64_t, int64_t>> same;
+  std::vector<int64_t> from;
+  std::vector<int64_t> to;
 };
 [[nodiscard]] ReshapedDims reshapedDims(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to,
                                         const Prover& prover);

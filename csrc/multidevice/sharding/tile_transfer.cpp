@@ -87,7 +87,7 @@ TileMessages messagesOf(const CommStep& step, const std::vector<int64_t>& extent
   }
   const std::vector<std::vector<int64_t>> numbers = mapped(pieces, [](const auto& piece) { return piece.first; });
   const std::vector<std::vector<int64_t>> holders = mapped(pieces, [](const auto& piece) { return piece.second; });
-  return tileMessages(step.on.atoms, step.to->atoms, holders, [&](size_t piece, size_t reader) {
+  return tileMessages(step.on.atoms, step.to->atoms, holders, [&](int64_t piece, int64_t reader) {
     const std::vector<int64_t>& holder = from.at[holders[piece].front()];
     const std::vector<int64_t>& mine = to.at[reader];
     const auto differs = [&](int64_t atom) { return holder[atom] != mine[atom]; };
@@ -96,7 +96,7 @@ TileMessages messagesOf(const CommStep& step, const std::vector<int64_t>& extent
       return int64_t{0};
     }
     int64_t n = 1;
-    for (size_t k = 0; k < overlaps.size() && n > 0; k++) {
+    for (int64_t k = 0; k < std::ssize(overlaps) && n > 0; k++) {
       n *= overlaps[k][numbers[piece][k]][positionAmong(to.owners[k], mine, to.sizes)];
     }
     return n;
