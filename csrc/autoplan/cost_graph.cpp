@@ -176,7 +176,7 @@ class Elimination {
     std::vector<double> sum(n);
     for (int64_t entry = 0; entry < entries; entry++) {
       std::ranges::fill(sum, 0.0);
-      for (size_t t = 0; t < tables.size(); t++) {
+      for (const int64_t t : indices(tables)) {
         const double* costs = tables[t].costs->data() + offsets[t] * n;
         for (int64_t s = 0; s < n; s++) {
           sum[s] += costs[s];
@@ -187,7 +187,7 @@ class Elimination {
       best[entry] = static_cast<int32_t>(least - sum.begin());
       for (int64_t k = std::ssize(index) - 1; k >= 0; k--) {
         const bool carries = ++index[k] == choicesOf(scope[k]);
-        for (size_t t = 0; t < tables.size(); t++) {
+        for (const int64_t t : indices(tables)) {
           offsets[t] += carries ? -strides[t][k] * (index[k] - 1) : strides[t][k];
         }
         if (!carries) {

@@ -155,7 +155,7 @@ class Search {
       }
       std::vector<int64_t>& part = parts.emplace_back(1, start);
       seen[start] = true;
-      for (size_t k = 0; k < part.size(); k++) {
+      for (int64_t k = 0; k < std::ssize(part); k++) {
         for (const Neighbour& n : neighbours_[part[k]]) {
           if (!seen[n.node] && a[n.node] != b[n.node]) {
             seen[n.node] = true;

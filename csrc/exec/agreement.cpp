@@ -61,8 +61,8 @@ std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int6
   std::string text;
   for (int64_t i = 0; i < std::ssize(sizes); i++) {
     const Val* in = fusion.inputs()[i];
-    const size_t dims = in->isTensor() ? in->asTensor()->shape().size() : 0;
-    for (size_t k = 0; k < sizes[i].size() && in->isTensor(); k++) {
+    const int64_t dims = in->isTensor() ? std::ssize(in->asTensor()->shape()) : 0;
+    for (int64_t k = 0; k < std::ssize(sizes[i]) && in->isTensor(); k++) {
       text += k < dims ? fmt::format("dim {} of {} is {}\n", k, inputText(fusion, i), sizes[i][k])
                        : fmt::format("element {} of {} is {}\n", k - dims, inputText(fusion, i), sizes[i][k]);
     }

@@ -67,8 +67,8 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
           inputText(fusion, i));
     check(t->dtype() == in->dtype(), "[run] {} has type {}, got {}; convert the tensor with Tensor::to",
           inputText(fusion, i), name(in->dtype()), name(t->dtype()));
-    size_t dims = in->asTensor()->shape().size();
-    check(static_cast<size_t>(t->dim()) == dims || (dims == 0 && std::ranges::equal(t->sizes(), shapeOfNothing(0))),
+    const int64_t dims = std::ssize(in->asTensor()->shape());
+    check(t->dim() == dims || (dims == 0 && std::ranges::equal(t->sizes(), shapeOfNothing(0))),
           "[run] {} has {} dims, got {} with sizes [{}]; reshape the tensor with Tensor::view", inputText(fusion, i),
           dims, t->dim(), fmt::join(t->sizes(), ", "));
   }
@@ -137,14 +137,14 @@ namespace {
 std::vector<int64_t> sizesOfWholeDims(const TensorView* tv) {
   std::vector<int64_t> sizes(tv->shape().size(), 0);
   const std::vector<IterDomain*> stored = tv->noReductions();
-  for (size_t k = 0; k < sizes.size() && tv->hasDeviceMesh(); k++) {
+  for (int64_t k = 0; k < std::ssize(sizes) && tv->hasDeviceMesh(); k++) {
     const bool whole = stored[k]->isDeviceDim() && !stored[k]->extent().isConst();
     sizes[k] = whole ? tv->getDeviceMesh().size(stored[k]->parallelType()).constValue() : 0;
   }
   return sizes;
 }
 
-void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
+void checkWholeDims(const TensorView* tv, int64_t input, const Tensor& t) {
   const std::vector<int64_t> sizes = sizesOfWholeDims(tv);
   for (int64_t k = 0; k < std::ssize(sizes); k++) {
     if (sizes[k] == 0) {
@@ -203,7 +203,7 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
 }
 
 // The global sizes of an input without a shard on this rank.
-std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t rank,
+std::vector<int64_t> sizesElsewhere(const TensorView* tv, int64_t input, int64_t rank,
                                     const std::map<std::string, int64_t>& known) {
   return mapped(tv->shape(), [&](const IntExpr& extent) {
     const IntExpr bound = extent.substitute(valuesIn(known));
@@ -249,16 +249,16 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       append(result[i], elementsOf(t));
       continue;
     }
-    std::vector<size_t> even;
+    std::vector<int64_t> even;
     result[i] = globalShape(tv, t.sizes(), valuesIn(known), &even);
     const std::vector<int64_t> ofAxes = sizesOfWholeDims(tv);
     for (int64_t k = 0; k < std::ssize(ofAxes); k++) {
       result[i][k] = ofAxes[k] > 0 ? ofAxes[k] : result[i][k];
     }
-    std::erase_if(even, [&](size_t k) { return ofAxes[k] > 0; });
-    for (size_t k = 0; k < even.size() && assumed != nullptr; k++) {
-      *assumed += fmt::format("{}dim {} of {} has local size {} and global size {}\n", kAssumedSizes, even[k],
-                              inputText(fusion, i), t.sizes()[even[k]], result[i][even[k]]);
+    std::erase_if(even, [&](int64_t k) { return ofAxes[k] > 0; });
+    for (const int64_t k : assumed != nullptr ? even : std::vector<int64_t>()) {
+      *assumed += fmt::format("{}dim {} of {} has local size {} and global size {}\n", kAssumedSizes, k,
+                              inputText(fusion, i), t.sizes()[k], result[i][k]);
     }
   }
   return result;
@@ -335,9 +335,9 @@ std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argu
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
       Layout layout{{t->strides().begin(), t->strides().end()}, alignmentOf(t->data())};
       // a dim of extent 1 has no stride of its own
-      for (size_t d = layout.strides.size(); d-- > 0;) {
+      for (int64_t d = std::ssize(layout.strides); d-- > 0;) {
         if (t->sizes()[d] == 1) {
-          layout.strides[d] = d + 1 < layout.strides.size() ? layout.strides[d + 1] * t->sizes()[d + 1] : 1;
+          layout.strides[d] = d + 1 < std::ssize(layout.strides) ? layout.strides[d + 1] * t->sizes()[d + 1] : 1;
         }
       }
       layouts[local.inputs()[i]->id()] = std::move(layout);

@@ -212,7 +212,7 @@ std::optional<std::string> PlanDescriptors::difference(const Call& a, const Call
                        firstDifference(x.call->text, y.call->text, a.rank, b.rank).substr(0, 2 * kMostOfALine),
                        activities, kSameCalls);
   }
-  for (size_t i = 0; i < std::min(x.call->arguments.size(), y.call->arguments.size()); i++) {
+  for (int64_t i = 0; i < std::min(std::ssize(x.call->arguments), std::ssize(y.call->arguments)); i++) {
     const ArgumentDescriptor& p = x.call->arguments[i];
     const ArgumentDescriptor& q = y.call->arguments[i];
     if (p.type != q.type || p.global != q.global) {

@@ -43,9 +43,9 @@ Verify verifyFromEnvironment() {
 
 constexpr int64_t kMostThreadsOfARank = 4096;
 
-DataType typeOf(const HostProgram& host, size_t output) { return host.tensors[host.outputs[output]].dtype; }
+DataType typeOf(const HostProgram& host, int64_t output) { return host.tensors[host.outputs[output]].dtype; }
 
-const TensorSizes& sizesOf(const HostProgram& host, size_t output) {
+const TensorSizes& sizesOf(const HostProgram& host, int64_t output) {
   return host.sizes().tensors[host.outputs[output]];
 }
 
@@ -57,7 +57,7 @@ bool hasPlannedStrides(const TensorSizes& plan, const Tensor& tensor) {
 }
 
 // Other strides than planned are allowed if the output has no memory order: the result is then computed in other memory and copied.
-void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
+void checkLayout(const HostProgram& host, int64_t output, const Tensor& out) {
   const TensorView* tv = host.fusion->outputs()[output]->asTensor();
   const std::vector<int64_t> order = tv->memoryOrder();
   check(!tv->hasAllocation() || liesInOrder(out.sizes(), out.strides(), order),
@@ -71,7 +71,7 @@ void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
 }
 
 // UserError unless a tensor can take output number `output`; false if its strides differ from the plan's.
-bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
+bool isAsPlanned(const HostProgram& host, int64_t output, const Tensor& out) {
   const TensorSizes& plan = sizesOf(host, output);
   const DataType dtype = typeOf(host, output);
   if (!out.defined() || out.dtype() != dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
@@ -109,7 +109,7 @@ bool overlapsInput(std::span<const Argument> inputs, std::span<const ArgumentFac
   });
 }
 
-Tensor makeShard(Communicator& communicator, const Plan& plan, size_t output, std::span<const Argument> inputs) {
+Tensor makeShard(Communicator& communicator, const Plan& plan, int64_t output, std::span<const Argument> inputs) {
   const HostProgram& host = plan.host();
   if (host.aliasOf[output]) {
     return std::get<Tensor>(inputs[*host.aliasOf[output]]);
@@ -127,7 +127,7 @@ Tensor makeShard(Communicator& communicator, const Plan& plan, size_t output, st
 std::vector<Tensor> makeOutputs(Communicator& communicator, const Plan& plan, std::span<const Argument> inputs) {
   std::vector<Tensor> outputs;
   sayingMemory(plan.host(), plan.host().sizes(), [&] {
-    for (size_t i = 0; i < plan.host().outputs.size(); i++) {
+    for (const int64_t i : indices(plan.host().outputs)) {
       outputs.push_back(makeShard(communicator, plan, i, inputs));
       if (!plan.unevenGlobalShape(i).empty()) {
         outputs.back() = outputs.back().withGlobalShape(plan.unevenGlobalShape(i));
@@ -372,7 +372,7 @@ std::string FusionExecutorCache::planText() const { return planned()->toString()
 std::string FusionExecutorCache::outputSharding(int64_t output) const {
   std::shared_ptr<const Fusion> program = planned();
   const std::vector<Val*>& outputs = program->outputs();
-  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] got output index {}, expected 0 to {}",
+  check(output >= 0 && output < std::ssize(outputs), "[run] got output index {}, expected 0 to {}",
         output, std::ssize(outputs) - 1);
   return shardState(outputs[output]->asTensor()).toString();
 }

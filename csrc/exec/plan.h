@@ -29,9 +29,9 @@ class Plan {
   // Whether some output aliases an input.
   bool writesInputs() const { return writesInputs_; }
   // Whether peers may read the output's memory.
-  bool outputCommunicates(size_t output) const { return outputCommunicates_[output]; }
+  bool outputCommunicates(int64_t output) const { return outputCommunicates_[output]; }
   // The global shape of an output with uneven shards, or without a shard on this rank; else empty.
-  const std::vector<int64_t>& unevenGlobalShape(size_t output) const { return unevenGlobalShapes_[output]; }
+  const std::vector<int64_t>& unevenGlobalShape(int64_t output) const { return unevenGlobalShapes_[output]; }
 
   // Whether a run has been compared with the reference interpreter.
   std::atomic<bool> verified{false};
