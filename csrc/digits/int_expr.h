@@ -13,7 +13,8 @@
 //   IntExpr m = IntExpr::symbol("M", {.divisor = 8});
 //   floorDiv(m, 8) * 8 == m                          m + floorDiv(m, 8) == floorDiv(m, 8) * 9: fractions of M are one term
 //
-// Divisors are positive, and division rounds down. Arithmetic on constants never wraps: overflow is an InternalError.
+// Divisors are positive, and division rounds down. Arithmetic on constants never wraps: a result that does not fit in 64 bits is a UserError
+// (base/exact.h), because the constants are sizes of the user.
 #pragma once
 
 #include <cstdint>
