@@ -85,7 +85,7 @@ Lowering::Position positionOf(const Coordinates& c, const TensorView* tensor, co
   invariant(it != c.index.end(), "[axes] {} has no index", tensor->toString());
   auto dimNamed = [&](std::string_view symbol) -> std::optional<IntExpr> {
     for (int64_t d = 0; d < std::ssize(dims); d++) {
-      if (symbol == fmt::format("d{}", d)) {
+      if (symbol == dimSymbol(d)) {
         return dims[d];
       }
     }

@@ -52,7 +52,7 @@ std::map<int64_t, int64_t> stagesBefore(const Group& group, std::map<int64_t, in
 }
 
 IntExpr referenceDim(int64_t dim, const IntExpr& extent) {
-  return IntExpr::symbol(fmt::format("d{}", dim),
+  return IntExpr::symbol(dimSymbol(dim),
                          {0, extent.upper() ? std::max<int64_t>(0, *extent.upper() - 1) : INT64_MAX, 1});
 }
 
@@ -211,11 +211,14 @@ class CoordinateFinder {
         if (!c->getLogicalDomain()[d]->isReduction() || (*index)[d].isConst(0)) {
           continue;
         }
-        if (!(*index)[d].isSymbol()) {
+        const auto dims = indices(c_.extents);
+        const auto dim = std::ranges::find_if(
+            dims, [&](int64_t k) { return (*index)[d].isSymbol() && (*index)[d].symbolName() == dimSymbol(k); });
+        if (dim == dims.end()) {
           return fmt::format("{} reduces a dim of {} that is not a dim of {}", c->toString(), p->toString(),
                              reference_->toString());
         }
-        reduced[std::stoi(std::string((*index)[d].symbolName().substr(1)))] = true;
+        reduced[*dim] = true;
       }
       if (!first && reduced != c_.reduced) {
         return fmt::format("{} reduces other dims than the reductions before it", c->toString());
@@ -254,7 +257,7 @@ class CoordinateFinder {
     std::vector<std::string> reduced;
     for (int64_t d = 0; d < std::ssize(c_.extents); d++) {
       if (c_.reduced[d]) {
-        reduced.push_back(fmt::format("d{}", d));
+        reduced.push_back(dimSymbol(d));
       }
     }
     auto isReduced = [&](const IntExpr& i) {
@@ -332,7 +335,9 @@ class CoordinateFinder {
 
 }  // namespace
 
-bool runsOver(const IntExpr& expr, int64_t dim) { return expr.contains(fmt::format("d{}", dim)); }
+std::string dimSymbol(int64_t dim) { return fmt::format("dim {}", dim); }
+
+bool runsOver(const IntExpr& expr, int64_t dim) { return expr.contains(dimSymbol(dim)); }
 
 bool runsOver(const std::vector<IntExpr>& index, int64_t dim) {
   return std::ranges::any_of(index, [&](const IntExpr& i) { return runsOver(i, dim); });

@@ -1,6 +1,6 @@
 // Coordinates: every tensor of a group indexed by the dims of one reference iteration space.
 //
-// The space is the shape of one tensor (a reduction's operand, or the largest output). Its dims are symbols d0, d1, ...; each
+// The space is the shape of one tensor (a reduction's operand, or the largest output). Its dims are symbols, here d0, d1, ...; each
 // tensor's index is derived from them through the ops, forward and backward, as far as the ops are one-to-one or broadcasts:
 //
 //   T1 = broadcast(max)   [d0] -> [d0, ?]       T2 = sub(x, T1)   [d0, d1], so T1's new dim is free
@@ -28,7 +28,7 @@ struct Coordinates {
   std::vector<bool> reduced;     // the dims that the group's reductions combine
   std::vector<int64_t>
       order;  // the dims as a kernel runs through them, innermost last: as the reference lies in memory
-  // Index of a tensor's stored dims over the symbols d0, d1, ...; by Val id. A reduction's result has no reduced symbols.
+  // Index of a tensor's stored dims over the symbols of the reference dims; by Val id. A reduction's result has no reduced symbols.
   std::map<int64_t, std::vector<IntExpr>> index;
   // Reduction stages: a reduction of stage k depends on results of stages < k only. By Val id of the result.
   std::map<int64_t, int64_t> stage;
@@ -49,7 +49,9 @@ struct Coordinates {
   bool spreadOutputs() const { return earlyOutputs || lateOutputs; }
 };
 
-// Whether an expression, or one of an index, names the symbol d<dim>.
+// The symbol of a reference dim: "dim 0". No size of a fusion has such a name, because names in programs have no spaces.
+[[nodiscard]] std::string dimSymbol(int64_t dim);
+// Whether an expression, or one of an index, names the symbol of the dim.
 [[nodiscard]] bool runsOver(const IntExpr& expr, int64_t dim);
 [[nodiscard]] bool runsOver(const std::vector<IntExpr>& index, int64_t dim);
 

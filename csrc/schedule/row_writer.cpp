@@ -17,7 +17,7 @@ bool hasConstExtents(const Coordinates& c) {
 
 // With the kernel's names of sizes.
 Coordinates renamed(Coordinates c, Lowering& lowering) {
-  const auto dims = mapped(indices(c.extents), [](int64_t d) { return fmt::format("d{}", d); });
+  const auto dims = mapped(indices(c.extents), dimSymbol);
   const auto rename = [&](IntExpr& e) { e = lowering.size(e, dims); };
   for (auto& [id, index] : c.index) {
     std::ranges::for_each(index, rename);

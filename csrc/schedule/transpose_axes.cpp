@@ -118,7 +118,7 @@ class AxesFinder {
     }
     Access a{tensor, node, isOutput, {}, offset.constantTerm()};
     for (int64_t d : indices(c_.extents)) {
-      const std::optional<LinearForm> form = offset.linearIn(fmt::format("d{}", d));
+      const std::optional<LinearForm> form = offset.linearIn(dimSymbol(d));
       a.steps.push_back(form && form->slope.isConst() ? std::optional(form->slope.constValue()) : std::nullopt);
     }
     accesses_.push_back(std::move(a));
@@ -161,7 +161,7 @@ class AxesFinder {
   std::vector<int64_t> run(const Access& guide, int64_t inner, const std::vector<int64_t>& taken) const {
     std::vector<int64_t> dims = {inner};
     const auto isFixed = [&](int64_t d) {
-      const std::string symbol = fmt::format("d{}", d);
+      const std::string symbol = dimSymbol(d);
       return computesPositions_ ||
              std::ranges::any_of(conditions_, [&](const IntExpr& e) { return e.contains(symbol); });
     };

@@ -1,4 +1,5 @@
 // One host program for all sizes: bound to several shapes, compared with the interpreter.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -134,6 +135,47 @@ void threeKernels(Fusion& f) {
 
 TEST(AnySize, TensorsInTheArena) {
   expectAsInterpreted(threeKernels, kMatrices, {"normalization", "normalization", "reduction"});
+}
+
+// The names of dims may be those that kernels give to their own dims, axes, digits and sizes.
+TEST(AnySize, DimsNamedAsThoseOfKernels) {
+  const std::unique_ptr<Communicator> self = makeSelfCommunicator();
+  constexpr const char* kProgram = R"(fusion {{
+  T0 = input() : Float[{0}, {1}] contiguity[t, t]
+  T1 = permute(T0, order=[1, 0]) : Float[{1}, {0}]
+  T2 = exp(T1) : Float[{1}, {0}]
+  T3 = reduce(T2, op=sum) : Float[{1}, r{{{0}}}]
+  T4 = broadcast(T3, flags=[f, t]) : Float[{1}, b{{1}}]
+  T5 = mul(T2, T4) : Float[{1}, {0}]
+  T6 = reshape(T5) : Float[{1}*{0}]
+  T7 = neg(T0) : Float[{0}, {1}]
+  output T6
+  output T7
+}}
+)";
+  for (const auto& [rows, columns] : {std::pair("d0", "d1"),
+                                      {"d1", "d0"},
+                                      {"m", "k"},
+                                      {"M", "K"},
+                                      {"K", "N"},
+                                      {"s0", "s1"},
+                                      {"s1", "s0"},
+                                      {"p0", "p1"},
+                                      {"i", "n"},
+                                      {"n", "i"},
+                                      {"p0", "s1"}}) {
+    const std::string text = fmt::format(kProgram, rows, columns);
+    const std::shared_ptr<const HostProgram> program = programOf(parseFusion(text), *self);
+    for (const Shapes& shapes : {Shapes{{5, 7}}, Shapes{{64, 1000}}, Shapes{{300, 3}}}) {
+      const std::vector<Argument> inputs = randomInputs(shapes);
+      const std::vector<BoundedTensor> expected = interpretWithBounds(*parseFusion(text), inputs);
+      const std::vector<Tensor> got = runBound(program, *self, inputs, shapes);
+      for (const int64_t i : indices(got)) {
+        EXPECT_EQ(compare(got[i], expected[i]), std::nullopt)
+            << "output " << i << " of " << text << program->toString();
+      }
+    }
+  }
 }
 
 // Each of two ranks has one half of the rows of x. Results: x times the sum of its rows; the half of the other rank; the own half twice, and its
