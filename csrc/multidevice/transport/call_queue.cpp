@@ -6,6 +6,8 @@
 #include <exception>
 #include <utility>
 
+#include "base/short_slices.h"
+
 namespace meshfuse {
 
 CallQueue::CallQueue(Communicator& comm) : comm_(comm) {}
@@ -78,6 +80,7 @@ void CallQueue::waitAll() {
 }
 
 void CallQueue::run(Lane& lane) {
+  takeShortSlices();
   std::unique_lock lock(mutex_);
   for (;;) {
     lane.changed.wait(lock, [&] { return closing_ || !lane.calls.empty(); });
