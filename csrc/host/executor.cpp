@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "host/agreed_sizes.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
@@ -45,8 +46,9 @@ void LateFailure::rethrow() {
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
                  const std::map<std::string, int64_t>& values)
     : program_(std::move(program)),
-      sizes_(program_->constant != nullptr ? program_->constant
-                                           : std::make_shared<const ProgramSizes>(sizesOf(*program_, values))),
+      sizes_(program_->constant != nullptr
+                 ? program_->constant
+                 : std::make_shared<const ProgramSizes>(agreedSizes(*program_, values, communicator))),
       direct_(communicator, *program_, true),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),

@@ -75,7 +75,7 @@ struct ExecuteOptions {
 
 class Binding {
  public:
-  // values: of the symbols of the program, the same on all ranks. UserError as sizesOf() says.
+  // values: of the symbols of the program, the same on all ranks. UserError as agreedSizes() says.
   Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
           const std::map<std::string, int64_t>& values = {});
   ~Binding();

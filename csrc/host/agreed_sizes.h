@@ -1,0 +1,19 @@
+// The sizes of a program that all its ranks bind to the same values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "host/program_sizes.h"
+
+namespace meshfuse {
+
+class Communicator;
+
+// As sizesOf(). If the program has peers and some values are given, which then holds for all ranks, they exchange a message: different values,
+// or sizes that one rank cannot have, are the same UserError on all ranks, and the communicator stays usable.
+[[nodiscard]] ProgramSizes agreedSizes(const HostProgram& program, const std::map<std::string, int64_t>& values,
+                                       Communicator& communicator);
+
+}  // namespace meshfuse
