@@ -199,31 +199,35 @@ TEST(Devices, InputsOnTwoDevicesAreRefusedOnAllRanks) {
   EXPECT_NE(errorOf([&] { (void)cache.runFusionWithInputs({a, a.to(other())}); }).find(expected), std::string::npos);
   EXPECT_EQ(cache.runFusionWithInputs({a, a})[0].size(0), 3);
 
-  std::vector<std::string> errors(2);
-  runLoopback(2, [&](Communicator& comm) {
-    auto fusion = std::make_unique<Fusion>();
-    {
+  for (const int64_t ranks : {2, 4}) {
+    std::vector<std::string> errors(ranks);
+    runLoopback(ranks, [&](Communicator& comm) {
+      auto fusion = std::make_unique<Fusion>();
       FusionGuard guard(fusion.get());
-      TensorView* x = makeContigConcreteTensor({8, 6});
+      TensorView* x = makeContigConcreteTensor({4 * ranks, 6});
       TensorView* y = makeContigConcreteTensor({6});
       fusion->addInput(x);
       fusion->addInput(y);
       TensorView* z = add(sum(x, {0}), y);
       fusion->addOutput(z);
-      const DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+      const DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
       for (TensorView* tv : {x, y, z}) {
         tv->setDeviceMesh(mesh);
       }
-      x->outer_split(0, 2);
+      x->outer_split(0, ranks);
       x->axis(0)->parallelize(ParallelType::DIDx);
+      FusionExecutorCache sharded(std::move(fusion), {.communicator = &comm});
+      const Tensor rows = random({4, 6}, 1).to(DeviceId::cpu());
+      const Tensor row = random({6}, 2).to(DeviceId::cpu());
+      errors[comm.rank()] = errorOf([&] {
+        (void)sharded.runFusionWithInputs({rows, comm.rank() == 1 ? row.to(other()) : row});
+      });
+    });
+    for (const std::string& error : errors) {
+      EXPECT_EQ(error, errors[0]);
     }
-    FusionExecutorCache ranks(std::move(fusion), {.communicator = &comm});
-    const Tensor x = random({4, 6}, 1).to(DeviceId::cpu());
-    const Tensor y = random({6}, 2).to(DeviceId::cpu());
-    errors[comm.rank()] = errorOf([&] { (void)ranks.runFusionWithInputs({x, comm.rank() == 1 ? y.to(other()) : y}); });
-  });
-  EXPECT_EQ(errors[0], errors[1]);
-  EXPECT_NE(errors[0].find(expected), std::string::npos) << errors[0];
+    EXPECT_NE(errors[0].find(expected), std::string::npos) << errors[0];
+  }
 }
 
 TEST(Devices, AnOutputOnAnotherDeviceIsRefused) {
@@ -271,15 +275,15 @@ TEST(Devices, ADeviceWithoutMemoryIsAUserError) {
   EXPECT_GE(small.counters().bytesInUse, a.nbytes());
 }
 
-// The errors of three ranks whose program has collectives beside kernels; the device of rank 1 is the given one.
-std::vector<std::string> errorsWithDeviceOfRank1(const TestDevice& failing, int64_t calls) {
-  std::vector<std::string> errors(3);
+// The errors of ranks whose program has collectives beside kernels; the device of rank 1 is the given one.
+std::vector<std::string> errorsWithDeviceOfRank1(int64_t ranks, const TestDevice& failing, int64_t calls) {
+  std::vector<std::string> errors(ranks);
   (void)errorOf([&] {
-    runLoopback(3,
+    runLoopback(ranks,
                 [&](Communicator& comm) {
                   const DeviceId mine =
                       comm.rank() == 1 ? failing.id() : testDevice(DeviceId::extension(10 + comm.rank())).id();
-                  FusionExecutorCache cache(backwardProgram(3), {.communicator = &comm, .threads = 1});
+                  FusionExecutorCache cache(backwardProgram(ranks), {.communicator = &comm, .threads = 1});
                   try {
                     const std::vector<Argument> arguments =
                         mapped(argumentsOf(cache.fusion(), comm.rank()),
@@ -302,22 +306,28 @@ std::vector<std::string> errorsWithDeviceOfRank1(const TestDevice& failing, int6
 }
 
 TEST(Devices, AFailureOnOneRankWithCollectivesInFlightIsToldToAll) {
-  for (const int64_t launch : {3, 5, 7}) {
-    const TestDevice& failing = testDevice(DeviceId::extension(20 + launch), {.failingLaunch = launch});
-    const std::vector<std::string> errors = errorsWithDeviceOfRank1(failing, 20);
-    for (const std::string& e : errors) {
-      EXPECT_NE(e.find("[test device] the launch of"), std::string::npos) << e;
-      EXPECT_NE(e.find("rank 1"), std::string::npos) << e;
-      EXPECT_EQ(e.substr(e.find("rank 1")), errors[0].substr(errors[0].find("rank 1")));
+  for (const int64_t ranks : {2, 3, 4}) {
+    for (const int64_t launch : {3, 5, 7}) {
+      const TestDevice& failing = testDevice(DeviceId::extension(100 + 10 * ranks + launch), {.failingLaunch = launch});
+      const std::vector<std::string> errors = errorsWithDeviceOfRank1(ranks, failing, 20);
+      for (const std::string& e : errors) {
+        EXPECT_NE(e.find("[test device] the launch of"), std::string::npos) << e;
+        EXPECT_NE(e.find("rank 1"), std::string::npos) << e;
+        EXPECT_EQ(e.substr(e.find("rank 1")), errors[0].substr(errors[0].find("rank 1")));
+      }
     }
   }
 }
 
 TEST(Devices, MemoryThatRunsOutOnOneRankIsToldToAll) {
-  const TestDevice& small = testDevice(DeviceId::extension(30), {.bytes = 3 << 20});
-  for (const std::string& e : errorsWithDeviceOfRank1(small, 1)) {
-    EXPECT_NE(e.find("no memory for"), std::string::npos) << e;
-    EXPECT_NE(e.find("rank"), std::string::npos) << e;
+  for (const int64_t ranks : {2, 3, 4}) {
+    const TestDevice& small = testDevice(DeviceId::extension(30 + ranks), {.bytes = 3 << 20});
+    const std::vector<std::string> errors = errorsWithDeviceOfRank1(ranks, small, 1);
+    for (const std::string& e : errors) {
+      EXPECT_NE(e.find("no memory for"), std::string::npos) << e;
+      EXPECT_NE(e.find("rank"), std::string::npos) << e;
+      EXPECT_EQ(e.substr(e.find("no memory for")), errors[0].substr(errors[0].find("no memory for")));
+    }
   }
 }
 

@@ -214,17 +214,21 @@ TEST(Overlap, ARankThatLeavesIsNamedAndTheOthersGoOn) {
 }
 
 TEST(Overlap, RanksWithOtherProgramsGetOneErrorAtOnce) {
-  const std::vector<std::string> errors = errorsOf(2, [](Communicator& comm) {
-    FusionExecutorCache cache(backwardProgram(2), {.communicator = &comm, .threads = 1});
-    FusionExecutorCache another(backwardProgram(2, true), {.communicator = &comm, .threads = 1});
-    const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
-    const std::vector<Argument> more = argumentsOf(another.fusion(), comm.rank());
-    (void)cache.runFusionWithInputs(arguments);
-    (void)another.runFusionWithInputs(more);
-    (void)(comm.rank() == 0 ? cache.runFusionWithInputs(arguments) : another.runFusionWithInputs(more));
-  });
-  EXPECT_EQ(errors[0], errors[1]);
-  EXPECT_TRUE(errors[0].starts_with("DeviceError") || errors[0].starts_with("UserError")) << errors[0];
+  for (const int64_t ranks : {2, 4}) {
+    const std::vector<std::string> errors = errorsOf(ranks, [ranks](Communicator& comm) {
+      FusionExecutorCache cache(backwardProgram(ranks), {.communicator = &comm, .threads = 1});
+      FusionExecutorCache another(backwardProgram(ranks, true), {.communicator = &comm, .threads = 1});
+      const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
+      const std::vector<Argument> more = argumentsOf(another.fusion(), comm.rank());
+      (void)cache.runFusionWithInputs(arguments);
+      (void)another.runFusionWithInputs(more);
+      (void)(comm.rank() == 0 ? cache.runFusionWithInputs(arguments) : another.runFusionWithInputs(more));
+    });
+    for (const std::string& error : errors) {
+      EXPECT_EQ(error, errors[0]);
+    }
+    EXPECT_TRUE(errors[0].starts_with("DeviceError") || errors[0].starts_with("UserError")) << errors[0];
+  }
 }
 
 // MESHFUSE_SOAK: the number of runs.
