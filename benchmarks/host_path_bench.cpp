@@ -1,4 +1,4 @@
-// What do a warm call, a cold kernel and the way from a fusion to a host program cost?
+// What do a warm call, a cold kernel, the way from a fusion to a host program, and the binding of a program of any size cost?
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -11,11 +11,14 @@
 #include "exec/compile.h"
 #include "exec/fusion_executor_cache.h"
 #include "figures.h"
-#include "host/program.h"
+#include "host/build.h"
+#include "host/executor.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/communicator.h"
+#include "preseg_passes/concretize.h"
 #include "schedule/template.h"
-#include "segment/segment.h"
+#include "segment/local_context.h"
+#include "segment/table.h"
 
 namespace meshfuse {
 
@@ -103,9 +106,45 @@ void longChain(benchmark::State& state) {
   }
 }
 
+// Six layers of a softmax, an activation and a sum over the rows: no op needs a library, which takes constant sizes.
+TensorView* sixLayers(TensorView* x) {
+  for (int layer = 0; layer < 6; layer++) {
+    TensorView* y = tanh_gelu(softmax(x, 1));
+    x = add(x, mul(y, broadcast(sum(y, {0}), {true, false})));
+  }
+  return x;
+}
+
+// New sizes for a program of any size, against a new plan for them.
+void binding(benchmark::State& state) {
+  const std::unique_ptr<Communicator> self = makeSelfCommunicator();
+  const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1});
+  const std::shared_ptr<Fusion> fusion = fusionOf(sixLayers);
+  const std::shared_ptr<Fusion> local = fusion->clone();
+  LocalContext context{.device = device->info()};
+  runLocalPasses(*local, context);
+  std::vector<Segment> segments = segment(*local, context);
+  writeSteps(segments);
+  const auto anySize = buildHostProgram(local, segments, {.device = device, .layouts = context.layouts});
+  for (auto _ : state) {
+    std::vector<double> bindings;
+    std::vector<double> plans;
+    for (int64_t round = 0; round < 15; round++) {
+      const std::vector<std::vector<int64_t>> shapes = {{32 + round, 48}};
+      bindings.push_back(secondsOf([&] { (void)Binding(anySize, *self, bindSymbols(*local, shapes)); }));
+      const std::vector<Argument> in = {randomTensor(shapes[0], DataType::Float, 1)};
+      plans.push_back(secondsOf([&] { (void)compile(*fusion, in, Agreement(*self).call(), device); }));
+    }
+    state.SetIterationTime(median(bindings));
+    record({"six layers of any size, bound to new sizes", median(bindings) * 1e6, "us", std::nullopt, "lower"});
+    record({"six layers, a plan for new sizes", median(plans) * 1e6, "us", std::nullopt, "lower"});
+  }
+}
+
 BENCHMARK(warmAdd)->Iterations(1)->UseManualTime()->Unit(benchmark::kNanosecond);
 BENCHMARK(coldSoftmax)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(longChain)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(binding)->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 
