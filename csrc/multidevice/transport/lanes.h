@@ -20,8 +20,19 @@ class Lanes {
   // The lane of `team` for this rank of a world of `size`, created at the first call; one thread at a time creates a lane.
   Communicator* of(const Team& team, int64_t rank, int64_t size, const Make& make);
 
+  // Calls f(lane) for each lane so far, in the order of the teams. Lanes are not created meanwhile, but their calls go on.
+  template <class F>
+  void forEach(const F& f) const {
+    std::lock_guard lock(mutex_);
+    for (const auto& [team, lane] : lanes_) {
+      if (lane != nullptr) {
+        f(*lane);
+      }
+    }
+  }
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::vector<int64_t>, std::unique_ptr<Communicator>> lanes_;
 };
 

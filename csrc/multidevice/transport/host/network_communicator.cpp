@@ -130,6 +130,9 @@ NetworkCommunicator::~NetworkCommunicator() {
   } catch (const Error&) {
     // The group has failed or a peer has left: no rank needs to be told.
   }
+  if (!isLane_) {
+    watch_.whereThisRankIs({});  // its thread outlives the lanes
+  }
 }
 
 void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels) {
@@ -493,9 +496,24 @@ void NetworkCommunicator::tellThoseWhoComeLater() {
 
 std::string NetworkCommunicator::peerName(int64_t rank) const { return fmt::format("[rank {}/{}]", rank, size_); }
 
-std::string NetworkCommunicator::place() const {
+NetworkCommunicator::Place NetworkCommunicator::ownPlace() const {
   std::lock_guard lock(placeMutex_);
-  return describeRank(rank_, size_, step_, what_) + (inCall_ ? " in " + describe(call_) : " outside any call");
+  return {
+      .known = inCall_     ? 2
+               : step_ < 0 ? 0
+                           : 1,
+      .text = describeRank(rank_, size_, step_, what_) + (inCall_ ? " in " + describe(call_) : " outside any call")};
+}
+
+std::string NetworkCommunicator::place() const {
+  Place best = ownPlace();
+  lanes_.forEach([&](const Communicator& lane) {
+    Place place = static_cast<const NetworkCommunicator&>(lane).ownPlace();
+    if (place.known > best.known) {
+      best = std::move(place);
+    }
+  });
+  return std::move(best.text);
 }
 
 }  // namespace meshfuse

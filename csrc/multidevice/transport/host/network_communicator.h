@@ -145,7 +145,13 @@ class NetworkCommunicator final : public Communicator {
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   const std::string& worldName() const { return recorder_.place().world; }
   std::string peerName(int64_t rank) const;  // [rank 1/4]
+  // Of the communicator and its lanes: what is in a call, or has a step.
   std::string place() const;
+  struct Place {
+    int64_t known = 0;  // 2: the call; 1: the step of the last call; 0: neither
+    std::string text;
+  };
+  Place ownPlace() const;
   // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around, which is safe:
   // fewer messages are in flight.
   uint64_t tag(Tag kind, uint32_t sequence, int64_t source) const {
