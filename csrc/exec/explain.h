@@ -78,8 +78,9 @@ struct ExplainedCommunication {
   BlockForm form = BlockForm::Equal;
   std::string tensor;
   std::vector<int64_t> team;
-  int64_t bytesReceived = 0;  // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
-  uint64_t program = 0;       // CommCall::program: the same on all ranks that take part
+  std::vector<std::string> axes;  // the mesh axes along which the team lies; none for a transfer of blocks
+  int64_t bytesReceived = 0;      // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
+  uint64_t program = 0;           // CommCall::program: the same on all ranks that take part
 
   std::string name() const { return callName(kind, form); }  // all-reduce
 };

@@ -357,7 +357,7 @@ std::vector<CommRecord> FusionExecutorCache::commSteps() const {
     const Step& s = host->steps[i];
     if (s.kind == HostStepKind::Communicate) {
       records.push_back({s.comm.name(), s.comm.team.ranks, s.name.substr(s.name.find(' ') + 1),
-                         host->sizes().steps[i].comm.bytesReceived});
+                         host->sizes().steps[i].comm.bytesReceived, s.comm.axes});
     }
   }
   return records;

@@ -78,6 +78,7 @@ class FusionExecutorCache {
   // its memory. UserError on a wrong number, rank, size or type of an argument, before anything runs (a tensor of another
   // device is refused where it becomes a Tensor, see tensor/dlpack.h); DeviceError if a peer fails.
   std::vector<Tensor> runFusionWithInputs(const std::vector<Argument>& inputs);
+  std::vector<Tensor> run(const KernelArgumentHolder& inputs) { return runFusionWithInputs(inputs); }
   // The same with the names of inputs, in any order: run({{"x", x}, {"w0", w0}}). UserError, too, if a name is unknown, given twice, or
   // missing.
   std::vector<Tensor> run(const NamedArguments& inputs);

@@ -219,11 +219,16 @@ class HostBuilder {
   void communicate(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
     CommCall& c = step.comm;
-    c = {.kind = a.kind, .reduce = a.reduce, .dtype = e.output()->dtype(), .root = a.root};
+    const DeviceMesh& mesh = fusion_->meshes().at(a.mesh);
+    c = {.kind = a.kind,
+         .axes = mapped(a.axes, [&](int64_t axis) { return mesh.axisName(axis); }),
+         .reduce = a.reduce,
+         .dtype = e.output()->dtype(),
+         .root = a.root};
     if (a.kind == Collective::Transfer) {
       return transfer(step, e);
     }
-    append(c.team.ranks, fusion_->meshes().at(a.mesh).team(options_.rank, a.axes));
+    append(c.team.ranks, mesh.team(options_.rank, a.axes));
     if (a.isUneven()) {
       return communicateUneven(step, e);
     }

@@ -60,8 +60,9 @@ struct LaunchPlan {
 
 struct CommCall {
   Collective kind = Collective::AllGather;
-  bool isPermutation = false;  // Transfer: each rank receives the whole part of another rank
-  Team team;                   // of a transfer of blocks: this rank, its receivers and its senders
+  bool isPermutation = false;     // Transfer: each rank receives the whole part of another rank
+  Team team;                      // of a transfer of blocks: this rank, its receivers and its senders
+  std::vector<std::string> axes;  // the mesh axes along which the team lies; none for a transfer of blocks
   ReduceOp reduce = ReduceOp::Sum;
   IntExpr count = 0;  // elements, as Communicator counts them
   DataType dtype = DataType::Float;

@@ -107,7 +107,8 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   text +=
       terminal.heading("collectives, bytes that the busiest rank receives (of an all-reduce: the mean rank)") + "\n";
   for (const ExplainedCommunication& c : e.communications) {
-    text += fmt::format("  {} {} among [{}]: {}\n", c.name(), c.tensor, fmt::join(c.team, ", "),
+    text += fmt::format("  {} {}{} among [{}]: {}\n", c.name(), c.tensor,
+                        c.axes.empty() ? "" : fmt::format(" over {}", joined(c.axes, ", ")), fmt::join(c.team, ", "),
                         bytesText(c.bytesReceived));
   }
   text += e.communications.empty() ? "  none\n" : fmt::format("  all together: {}\n", bytesText(e.bytesReceived()));
@@ -163,7 +164,11 @@ std::string explanationJson(const Explanation& e, const Timeline& timeline) {
                 {"state_bytes", x.stateBytes}};
   });
   j["communications"] = mapped(e.communications, [](const ExplainedCommunication& c) {
-    return Json{{"kind", c.name()}, {"tensor", c.tensor}, {"team", c.team}, {"bytes_received", c.bytesReceived}};
+    return Json{{"kind", c.name()},
+                {"tensor", c.tensor},
+                {"axes", c.axes},
+                {"team", c.team},
+                {"bytes_received", c.bytesReceived}};
   });
   j["steps"] = mapped(e.steps, [](const ExplainedStep& s) {
     return Json{{"kind", s.kind},

@@ -57,6 +57,8 @@ TEST(Explain, ShardedSum) {
 
     ASSERT_EQ(e.communications.size(), cache.commSteps().size());
     EXPECT_EQ(e.communications[0].team, (std::vector<int64_t>{0, 1}));
+    EXPECT_EQ(e.communications[0].axes, (std::vector<std::string>{"x"}));
+    EXPECT_EQ(cache.commSteps()[0].axes, e.communications[0].axes);
     EXPECT_EQ(e.bytesReceived(), cache.commSteps()[0].bytesReceived);
     EXPECT_EQ(e.peakBytes, cache.hostProgram()->sizes().peakBytes);
   });

@@ -19,7 +19,7 @@ TEST(ToolExplain, SaysWhereTensorsLiveAndWhyTheyMove) {
   expectContains(run.out, "T0   Float[8, 3]  S0(x) R on {x: 4}[0, 1, 2, 3]  local [2, 3]  input\n");
   expectContains(run.out, "T0 -> T1 add: aligned\n");
   expectContains(run.out, "redistribute: comm; the producer is a partial sum over x; by all_reduce(x)\n");
-  expectContains(run.out, "all-reduce T2[3] among [0, 1, 2, 3]: ");
+  expectContains(run.out, "all-reduce T2[3] over x among [0, 1, 2, 3]: ");
   expectContains(run.out, "no larger: T5[r{2}, 3] goes to communication\n");
   expectContains(run.out, "  peak ");
 }
@@ -46,7 +46,7 @@ TEST(ToolExplain, SaysWhyAGroupIsNoLarger) {
 TEST(ToolExplain, CountsTheBusiestRank) {
   const ToolRun run = tool("explain {dir}/rows_to_columns.fir");  // ranks 0 and 3 keep what they have
   expectContains(run.out, "by slice(x), permute(y, x)\n");
-  expectContains(run.out, "permute T2[4, 8] among [0, 1, 2, 3]: 128 bytes\n");
+  expectContains(run.out, "permute T2[4, 8] over x among [0, 1, 2, 3]: 128 bytes\n");
 }
 
 // Also where rank 0 takes no part.
@@ -81,6 +81,7 @@ TEST(ToolExplain, Json) {
   const nlohmann::json j = nlohmann::json::parse(run.out);
   ASSERT_EQ(j["communications"].size(), 1u);
   EXPECT_EQ(j["communications"][0]["kind"], "all-reduce");
+  EXPECT_EQ(j["communications"][0]["axes"], (std::vector<std::string>{"x"}));
   EXPECT_EQ(j["communications"][0]["team"], (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(j["bytes_received"], 32 * 16 * 4);  // 2 (n - 1) / n of the tensor
   EXPECT_EQ(j["tensors"][1]["sharding"], "S0(x) R on {x: 2}[0, 1]");
