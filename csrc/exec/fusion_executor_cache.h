@@ -56,6 +56,7 @@ struct CommRecord {
   std::vector<int64_t> team;
   std::string tensor;
   int64_t bytesReceived = 0;
+  std::vector<std::string> axes;  // the mesh axes along which the team lies; none for a transfer of blocks
 };
 
 struct StepTime {

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "analysis/pass_context.h"
+#include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -84,9 +85,10 @@ Way wayOf(const Expr* e) {
 // exprs that read it, the last tensor first. An expr or a tensor is visited again when the state of a neighbour has changed.
 class Propagation {
  public:
-  Propagation(Fusion& fusion, PassContext& context)
+  Propagation(Fusion& fusion, PassContext& context, const PropagationScope& scope = {})
       : fusion_(fusion),
         context_(context),
+        scope_(scope),
         exprs_(fusion.exprs()),
         facts_(context.get<AxisFacts>().prover()),
         plans_(context.memo<PlanMemo>()) {
@@ -95,13 +97,16 @@ class Propagation {
     for (TensorView* tv : fusion.tensors()) {
       symbolic |= tv->getDeviceMesh().isSymbolic();
       awaits |= std::ranges::any_of(tv->getLogicalDomain(), &IterDomain::isSymbolic);
+      const bool listed = contains(scope.tensors, tv);
+      if (listed || (scope.tensors.empty() && !tv->hasDeviceMesh() && !tv->isFusionInput())) {
+        free_[tv->id()] = tv;
+      }
       if (tv->hasDeviceMesh()) {
         states_[tv->id()] = shardState(tv, facts_);
-        if (std::ranges::any_of(tv->getLoopDomain(), [](auto* id) { return id->isDeviceDim() && id->isReduction(); })) {
+        if (!isSelective() &&
+            std::ranges::any_of(tv->getLoopDomain(), [](auto* id) { return id->isDeviceDim() && id->isReduction(); })) {
           bindsReduced_.push_back(tv);
         }
-      } else if (!tv->isFusionInput()) {
-        free_[tv->id()] = tv;
       }
     }
     leavesWhole_ = symbolic && awaits;
@@ -109,7 +114,7 @@ class Propagation {
       places_[exprs_[k]->id()] = k;
     }
     for (const auto& [output, input] : fusion.aliases()) {
-      if (isFree(output)) {
+      if (isFree(output) && find(output) == nullptr) {
         aliased_.insert(output->id());
         reasons_[output->id()] = fmt::format("in the memory of T{}", input->id());
         if (input->asTensor()->hasDeviceMesh()) {
@@ -145,6 +150,7 @@ class Propagation {
   using Ready =
       std::set<std::pair<size_t, int64_t>, std::greater<>>;  // (place of its definition, id) of tensors, the last first
 
+  bool isSelective() const { return !scope_.tensors.empty() || !scope_.axes.empty(); }
   // Only tensors are free or have a state.
   bool isFree(const Val* val) const { return free_.contains(val->id()); }
   // An output aliased to an input has the sharding of the input, and no axes if the input has none.
@@ -192,7 +198,9 @@ class Propagation {
   // An operand of `e` may take axes of its results.
   void mayTakeFrom(const Expr* e, const Val* operand) {
     if (takesFromReaders(operand)) {
-      backward_[static_cast<size_t>(wayOf(e))].emplace(places_.at(operand->definition()->id()), operand->id());
+      const Expr* definition = operand->definition();  // an input has none
+      const size_t place = definition == nullptr ? 0 : places_.at(definition->id());
+      backward_[static_cast<size_t>(wayOf(e))].emplace(place, operand->id());
     }
   }
 
@@ -300,11 +308,24 @@ class Propagation {
                   [&](const ShardState& state) { return bytesOfOperands(e, out, state); });
   }
 
+  // A state with only the axes that propagate.
+  ShardState travelling(ShardState state) const {
+    const auto travels = [&](const Owner& owner) { return contains(scope_.axes, state.mesh.typeOf(owner.axis)); };
+    for (int64_t k = 0; !scope_.axes.empty() && k < std::ssize(state.dims); k++) {
+      DigitList& dim = state.dims[k];
+      if (dim.hasOwned() && !dim.isOpaque()) {
+        const auto isKept = [&](const Digit& d) { return d.owner.isDevice() && travels(d.owner); };
+        dim = fillLocal(k, dim.extent(facts_), filtered(dim.digits(), isKept), facts_);
+      }
+    }
+    return state;
+  }
+
   Suggestion inOrder(const Expr* e, const TensorView* out, const std::vector<int64_t>& order) {
     Suggestion suggestion{*find(out), ""};
     for (int64_t operand : order) {
       const ShardState* from = find(e->input(operand));
-      if (from != nullptr && propagateForward(e, operand, *from, out, suggestion.state, facts_)) {
+      if (from != nullptr && propagateForward(e, operand, travelling(*from), out, suggestion.state, facts_)) {
         suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "from " : " and ", e->input(operand)->id());
       }
     }
@@ -330,7 +351,8 @@ class Propagation {
     for (const Val* out : reader->outputs()) {
       const ShardState* from = find(out);
       for (const int64_t operand : reader->positionsOf(tv)) {
-        if (from != nullptr && propagateBackward(reader, out->asTensor(), *from, operand, suggestion.state, facts_)) {
+        if (from != nullptr &&
+            propagateBackward(reader, out->asTensor(), travelling(*from), operand, suggestion.state, facts_)) {
           suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "for " : " and ", out->id());
         }
       }
@@ -377,7 +399,7 @@ class Propagation {
 
   // What its operands and, of itself, its readers receive if a tensor is at `state`. Readers that have no axes yet may follow it.
   Bytes bytesAround(const TensorView* tv, const ShardState& state) {
-    Bytes bytes = bytesOfOperands(tv->definition(), tv, state);
+    Bytes bytes = tv->isFusionInput() ? 0 : bytesOfOperands(tv->definition(), tv, state);
     std::set<std::string> moved;
     if (!bytes || tv->isPartial()) {
       return bytes;
@@ -420,7 +442,9 @@ class Propagation {
     }
     for (const auto& [id, tv] : free_) {
       auto state = states_.find(id);
-      if (state != states_.end() && (!leavesWhole_ || state->second.isSharded())) {
+      const bool written = isSelective() ? reasons_.contains(id) || (!tv->hasDeviceMesh() && !scope_.tensors.empty())
+                                         : !leavesWhole_ || (state != states_.end() && state->second.isSharded());
+      if (state != states_.end() && written) {
         setShardState(tv, state->second, facts_);
         if (!reasons_.contains(id)) {
           reasons_[id] = whyWhole(tv);
@@ -439,6 +463,7 @@ class Propagation {
 
   const Fusion& fusion_;
   PassContext& context_;
+  const PropagationScope& scope_;
   std::vector<Expr*> exprs_;
   const Prover& facts_;
   PlanMemo& plans_;
@@ -461,6 +486,20 @@ class Propagation {
 bool propagateShardings(Fusion& fusion, PassContext& context) {
   const bool marked = markUserSharded(fusion);
   return Propagation(fusion, context).run() || marked;
+}
+
+bool propagateShardings(Fusion& fusion, const PropagationScope& scope) {
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  for (const TensorView* tv : scope.tensors) {
+    check(contains(tensors, tv), "[propagateShardings] {} reaches no output of the fusion; add the outputs first",
+          tv == nullptr ? "a null tensor" : tv->toString());
+  }
+  for (const ParallelType axis : scope.axes) {
+    check(axis.isDevice() && !axis.isPart(), "[propagateShardings] got {}, expected whole mesh axes such as DIDx",
+          axis.toString());
+  }
+  PassContext context(fusion);
+  return Propagation(fusion, context, scope).run();
 }
 
 }  // namespace meshfuse

@@ -18,11 +18,30 @@
 // Before: check_annotations. After: if any tensor has a mesh, every tensor that a mesh can reach has one, except inputs. Idempotent.
 #pragma once
 
+#include <vector>
+
+#include "multidevice/mesh/device_mesh.h"
+
 namespace meshfuse {
 
 class Fusion;
 class PassContext;
+class TensorView;
 
 bool propagateShardings(Fusion& fusion, PassContext& context);
+
+struct PropagationScope {
+  std::vector<TensorView*> tensors =
+      {};  // may take axes: inputs too, and in addition to axes that they have; empty: results without a mesh
+  std::vector<ParallelType> axes = {};  // whole mesh axes that propagate; empty: all
+};
+
+// The same for a user who shards by hand, in steps: only these tensors take axes, and only these axes. Afterwards a tensor that took one is
+// user-sharded, as if its sharding had been written; so is every tensor of `tensors` that a mesh reaches. True if a tensor has changed.
+//
+//   propagateShardings(fusion, {.tensors = {q, k, v}, .axes = {ParallelType::DIDx}});
+//
+// The outputs must have been added before. UserError for a tensor that reaches no output, and for an axis that is no whole mesh axis.
+bool propagateShardings(Fusion& fusion, const PropagationScope& scope);
 
 }  // namespace meshfuse

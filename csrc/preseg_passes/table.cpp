@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "analysis/pass_context.h"
+#include "base/error.h"
+#include "base/ranges.h"
 #include "base/reproducer.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
@@ -48,7 +50,7 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "last: it compares the steps of plans, and no later pass may separate the ops that it packs"},
 };
 
-void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, PassContext& context) {
+bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, PassContext& context) {
   if (context.settings().planner) {
     fusion.setPlanner(*context.settings().planner);
   }
@@ -68,7 +70,7 @@ void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
       .reproduce = [rows](std::string_view pass,
                           const std::string& text) { return writeReproducer(passNames(rows), pass, text); },
   };
-  runner.run(rows, fusion, context);
+  return runner.run(rows, fusion, context);
 }
 
 }  // namespace
@@ -76,6 +78,13 @@ void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
 std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
 
 void runPresegPasses(Fusion& fusion, PassContext& context) { run(presegPasses(), fusion, context); }
+
+bool runPass(Fusion& fusion, std::string_view pass) {
+  const std::vector<std::string_view> names = passNames(presegPasses());
+  check(contains(names, pass), "[runPass] there is no pass \"{}\"; there are: {}", pass, joined(names, ", "));
+  PassContext context(fusion);
+  return run(presegPasses().subspan(positionIn(names, pass), 1), fusion, context);
+}
 
 void runPassesBeforeSizes(Fusion& fusion, PassContext& context) {
   const auto rows = presegPasses();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "base/pass_runner.h"
 
@@ -16,6 +17,11 @@ class PassContext;
 // Runs the table; afterwards every edge is aligned or local, or its consumer is a Redistribute. UserError from
 // check-annotations; InternalError if a pass leaves a wrong fusion.
 void runPresegPasses(Fusion& fusion, PassContext& context);
+
+// One pass of the table, for a user who wants to see or change its result: runPass(fusion, "propagate-shardings"). True if it changed the
+// fusion. A later call of the fusion runs all passes; each is idempotent. UserError for an unknown name; InternalError if the pass needs an
+// earlier one that has not run.
+bool runPass(Fusion& fusion, std::string_view pass);
 
 // The passes up to propagate-shardings, which need no sizes; after them, specialize.h replaces symbolic sizes of axes.
 void runPassesBeforeSizes(Fusion& fusion, PassContext& context);

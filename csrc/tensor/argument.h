@@ -14,4 +14,11 @@ namespace meshfuse {
 using Argument = std::variant<Tensor, double, int64_t, bool>;
 using NamedArguments = std::vector<std::pair<std::string, Argument>>;  // names of inputs
 
+// nvFuser's name of a list of arguments that grows: args.push(x).
+class KernelArgumentHolder : public std::vector<Argument> {
+ public:
+  using std::vector<Argument>::vector;
+  void push(Argument argument) { push_back(std::move(argument)); }
+};
+
 }  // namespace meshfuse

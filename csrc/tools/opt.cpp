@@ -6,7 +6,6 @@
 #include <functional>
 #include <span>
 
-#include "analysis/pass_context.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/device.h"
@@ -47,20 +46,6 @@ std::vector<std::string_view> namesOfAll() {
   return names;
 }
 
-// Runs the pass of this name, if the table has one.
-template <class Context>
-bool runRow(std::span<const PassRow<Fusion, Context>> rows, std::string_view pass, Fusion& fusion, Context& context,
-            const std::function<std::string(const Fusion&)>& print) {
-  auto row = std::ranges::find(rows, pass, &PassRow<Fusion, Context>::name);
-  if (row == rows.end()) {
-    return false;
-  }
-  const auto verifyOne = [](const Fusion& f) { return verify(f); };
-  const PassRunner<Fusion, Context> runner{.stage = "opt", .print = print, .verify = verifyOne};
-  runner.run({&*row, 1}, fusion, context);
-  return true;
-}
-
 std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fusion, LocalContext& local,
                               const ProgramOptions& options) {
   if (pass == kSpecialize) {
@@ -72,9 +57,14 @@ std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fus
   if (pass == kLocalize) {
     return localize(*fusion);
   }
-  PassContext global(*fusion);
-  if (!runRow(presegPasses(), pass, *fusion, global, [](const Fusion& f) { return f.toString(); })) {
-    runRow(localPasses(), pass, *fusion, local, [&](const Fusion& f) { return toText(f, local); });
+  const auto rows = localPasses();
+  if (const auto row = std::ranges::find(rows, pass, &PassRow<Fusion, LocalContext>::name); row != rows.end()) {
+    const PassRunner<Fusion, LocalContext> runner{.stage = "opt",
+                                                  .print = [&](const Fusion& f) { return toText(f, local); },
+                                                  .verify = [](const Fusion& f) { return verify(f); }};
+    runner.run({&*row, 1}, *fusion, local);
+  } else {
+    runPass(*fusion, pass);
   }
   return fusion;
 }

@@ -17,6 +17,9 @@ class TensorView;
 // The part of `tensor` that `rank` holds when dim `axis` (from the end when negative) is cut in blocks over the last mesh axis,
 // contiguous. UserError if the rank is not in the mesh. Uneven parts have a global shape, see Tensor::withGlobalShape.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank);
+[[nodiscard]] inline Tensor shardTensor1D(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank) {
+  return shardTensor(tensor, axis, mesh, rank);  // nvFuser's name
+}
 // The part of `tensor` that `rank` holds under the sharding of `tv`. `tensor` has the global shape of `tv`, with any sizes for its symbols.
 // The tensor itself if `tv` has no mesh; a tensor without elements, with a global shape, if the rank is not in the mesh.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank);
