@@ -63,6 +63,8 @@ const Row kRows[] = {
     {"test_multidevice_transport", kNoLauncher,
      "LoopbackTest.*:NetworkRejoinTest.*:NetworkWatch.*:WaitingClock.*:Socket.*:HandshakeTest.*:DescriptorExchange.*"},
     {"test_multidevice_transport_hosts", kCpuKernels, "AcrossHosts.AProgram*:HostsTest.StartedBy*"},
+    {"test_nvfuser_shape", kCpuKernels, "PortsOf*", "PortsOfCollectives.*"},
+    {"test_nvfuser_shape", kLibraryMatmul, "PortsOfSharding.ALinearAndAViewOfItsHeads"},
     {"test_segment", kLibraryMatmul,
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"
      "Segmentation.ViewsOfResultsCostNothing:Segmentation.NothingWaitsForItself:"
