@@ -22,6 +22,13 @@ TensorView* tanhGeluArgument(TensorView* x, double scale) {
 // (1 + erf(x / sqrt(2))) / 2, the cumulative normal distribution
 TensorView* cumulativeNormal(TensorView* x) { return mul(add(erf(mul(x, 1 / std::numbers::sqrt2)), 1.0), 0.5); }
 
+// A number, or a tensor that stretches to x.
+void checkParameter(std::string_view op, std::string_view what, const Operand& parameter, const TensorView* x) {
+  if (parameter.isTensor()) {
+    checkStretchesTo(op, what, parameter.val()->asTensor(), "x", x);
+  }
+}
+
 }  // namespace
 
 TensorView* relu(TensorView* x) {
@@ -32,6 +39,7 @@ TensorView* relu(TensorView* x) {
 TensorView* relu_backward(TensorView* dy, TensorView* x) {
   checkTensor("relu_backward", dy, "dy");
   checkTensor("relu_backward", x, "x");
+  checkStretchesTo("relu_backward", "dy", dy, "x", x);
   return where(gt(x, 0), dy, 0);
 }
 
@@ -41,8 +49,8 @@ TensorView* gelu(TensorView* x) {
 }
 
 TensorView* gelu_backward(TensorView* dy, TensorView* x) {
-  dy = floatingOperand("gelu_backward", dy);
-  x = floatingOperand("gelu_backward", x);
+  x = floatingOperand("gelu_backward", x, "x");
+  dy = gradientOperand("gelu_backward", dy, "x", x);
   TensorView* density = mul(exp(mul(mul(x, x), -0.5)), kSqrtTwoOverPi * 0.5);
   return mul(dy, add(cumulativeNormal(x), mul(x, density)));
 }
@@ -53,8 +61,8 @@ TensorView* tanh_gelu(TensorView* x) {
 }
 
 TensorView* tanh_gelu_backward(TensorView* dy, TensorView* x) {
-  dy = floatingOperand("tanh_gelu_backward", dy);
-  x = floatingOperand("tanh_gelu_backward", x);
+  x = floatingOperand("tanh_gelu_backward", x, "x");
+  dy = gradientOperand("tanh_gelu_backward", dy, "x", x);
   TensorView* t = tanh(tanhGeluArgument(x, 1));
   TensorView* slope = mul(add(mul(mul(x, x), 3 * kTanhGeluCubic), 1.0), kSqrtTwoOverPi);
   TensorView* left = mul(add(t, 1.0), 0.5);
@@ -68,14 +76,16 @@ TensorView* silu(TensorView* x) {
 }
 
 TensorView* silu_backward(TensorView* dy, TensorView* x) {
-  dy = floatingOperand("silu_backward", dy);
-  x = floatingOperand("silu_backward", x);
+  x = floatingOperand("silu_backward", x, "x");
+  dy = gradientOperand("silu_backward", dy, "x", x);
   TensorView* s = sigmoid(x);
   return mul(dy, mul(s, add(mul(x, sub(1.0, s)), 1.0)));
 }
 
 TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
   x = floatingOperand("softplus", x);
+  checkParameter("softplus", "beta", beta, x);
+  checkParameter("softplus", "threshold", threshold, x);
   TensorView* scaled = mul(x, beta);
   // Beyond the threshold exp would overflow to a value that where drops.
   TensorView* smooth = div(log1p(exp(scaled)), beta);
@@ -83,36 +93,46 @@ TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
 }
 
 TensorView* softplus_backward(TensorView* dy, TensorView* x, Operand beta, Operand threshold) {
-  dy = floatingOperand("softplus_backward", dy);
-  x = floatingOperand("softplus_backward", x);
+  x = floatingOperand("softplus_backward", x, "x");
+  dy = gradientOperand("softplus_backward", dy, "x", x);
+  checkParameter("softplus_backward", "beta", beta, x);
+  checkParameter("softplus_backward", "threshold", threshold, x);
   TensorView* scaled = mul(x, beta);
   return where(gt(scaled, threshold), dy, mul(dy, sigmoid(scaled)));
 }
 
 TensorView* leaky_relu(TensorView* x, Operand negative_slope) {
   x = floatingOperand("leaky_relu", x);
+  checkParameter("leaky_relu", "negative_slope", negative_slope, x);
   return where(ge(x, 0), x, mul(x, negative_slope));
 }
 
 TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_slope) {
-  dy = floatingOperand("leaky_relu_backward", dy);
-  x = floatingOperand("leaky_relu_backward", x);
+  x = floatingOperand("leaky_relu_backward", x, "x");
+  dy = gradientOperand("leaky_relu_backward", dy, "x", x);
+  checkParameter("leaky_relu_backward", "negative_slope", negative_slope, x);
   return where(ge(x, 0), dy, mul(dy, negative_slope));
 }
 
 TensorView* threshold(TensorView* x, Operand limit, Operand value) {
   checkTensor("threshold", x, "x");
+  checkParameter("threshold", "limit", limit, x);
+  checkParameter("threshold", "value", value, x);
   return where(le(x, limit), value, x);
 }
 
 TensorView* threshold_backward(TensorView* dy, TensorView* x, Operand limit) {
   checkTensor("threshold_backward", dy, "dy");
   checkTensor("threshold_backward", x, "x");
+  checkStretchesTo("threshold_backward", "dy", dy, "x", x);
+  checkParameter("threshold_backward", "limit", limit, x);
   return where(le(x, limit), 0, dy);
 }
 
 TensorView* clamp(TensorView* x, Operand low, Operand high) {
   checkTensor("clamp", x, "x");
+  checkParameter("clamp", "low", low, x);
+  checkParameter("clamp", "high", high, x);
   check(!low.isMissing() || !high.isMissing(), "[clamp] neither a lower nor an upper limit is given for {}; give one",
         describe(x));
   x = low.isMissing() ? x : maximum(x, low);
@@ -122,6 +142,9 @@ TensorView* clamp(TensorView* x, Operand low, Operand high) {
 TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand high) {
   checkTensor("clamp_backward", dy, "dy");
   checkTensor("clamp_backward", x, "x");
+  checkStretchesTo("clamp_backward", "dy", dy, "x", x);
+  checkParameter("clamp_backward", "low", low, x);
+  checkParameter("clamp_backward", "high", high, x);
   check(!low.isMissing() || !high.isMissing(),
         "[clamp_backward] neither a lower nor an upper limit is given for {}; give one", describe(x));
   dy = low.isMissing() ? dy : where(ge(x, low), dy, 0);
@@ -129,14 +152,14 @@ TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand h
 }
 
 TensorView* tanh_backward(TensorView* dy, TensorView* y) {
-  dy = floatingOperand("tanh_backward", dy);
-  y = floatingOperand("tanh_backward", y);
+  y = floatingOperand("tanh_backward", y, "y");
+  dy = gradientOperand("tanh_backward", dy, "y", y);
   return mul(dy, sub(1.0, mul(y, y)));
 }
 
 TensorView* sigmoid_backward(TensorView* dy, TensorView* y) {
-  dy = floatingOperand("sigmoid_backward", dy);
-  y = floatingOperand("sigmoid_backward", y);
+  y = floatingOperand("sigmoid_backward", y, "y");
+  dy = gradientOperand("sigmoid_backward", dy, "y", y);
   return mul(dy, mul(y, sub(1.0, y)));
 }
 

@@ -265,7 +265,7 @@ SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView*
   for (const auto& [tv, what] : made) {
     checkTensor("sdpfa_bwd", tv, what);
   }
-  check(grad_output->dtype() == query->dtype() && rankOf(grad_output) == rankOf(output),
+  check(grad_output->dtype() == query->dtype() && mayBeEqual(grad_output->shape(), output->shape()),
         "[sdpfa_bwd] grad_output is {}, output {}; expected one shape, and the type of query", describe(grad_output),
         describe(output));
   check(a.drop.has_value() == (dropout_mask != nullptr),

@@ -174,7 +174,7 @@ struct SavedStatistics {
 
 BackwardNormResult backward(const Normed& n, TensorView* dy, const NormInputs& in, const SavedStatistics& saved,
                             const std::array<bool, 3>& mask) {
-  dy = floatingOperand(n.op, dy, "dy");
+  dy = gradientOperand(n.op, dy, "x", n.x);
   if (in.source.ownStatistics) {
     checkTensor(n.op, saved.mean, "save_mean");
     checkTensor(n.op, saved.invstd, "save_invstd");
@@ -225,7 +225,7 @@ ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias
                  {weight, bias, {running_mean, running_var}, {training, "training"}, eps}, momentum);
 }
 
-BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
+BackwardNormResult batch_norm_backward(TensorView* dy, TensorView* x, TensorView* weight, TensorView* running_mean,
                                        TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                        bool training, Operand eps, const std::array<bool, 3>& output_mask,
                                        bool channels_last) {
@@ -241,7 +241,7 @@ ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* b
                  {weight, bias, {running_mean, running_var}, {use_input_stats, "use_input_stats"}, eps}, momentum);
 }
 
-BackwardNormResult instance_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
+BackwardNormResult instance_norm_backward(TensorView* dy, TensorView* x, TensorView* weight, TensorView* running_mean,
                                           TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                           bool use_input_stats, Operand eps, const std::array<bool, 3>& output_mask,
                                           bool channels_last) {
@@ -268,7 +268,7 @@ BackwardNormResult group_norm_backward(TensorView* dy, TensorView* x, int64_t nu
                                        TensorView* invstd, TensorView* weight, const std::array<bool, 3>& output_mask) {
   constexpr std::string_view kOp = "group_norm_backward";
   x = floatingOperand(kOp, x);
-  dy = floatingOperand(kOp, dy, "dy");
+  dy = gradientOperand(kOp, dy, "x", x);
   checkTensor(kOp, mean, "mean");
   checkTensor(kOp, invstd, "invstd");
   Normed n{kOp, grouped(kOp, x, num_groups), {0, 1}, 1};

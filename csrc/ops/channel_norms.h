@@ -1,7 +1,7 @@
 // Norms with statistics for each channel: batch, instance and group norm with their backward forms, as compositions.
 //
 // x is [N, C, ..], or [N, .., C] with channels_last. weight, bias, running_mean, running_var: [C] or null. All compute in Float for
-// 16-bit operands (Double stays) and give that type. Two passes: the variance is the mean of (x - mean)^2.
+// 16-bit operands (Double stays) and give that type. Backward forms take the gradient of the result first. Two passes: the variance is the mean of (x - mean)^2.
 //
 // Running statistics are inputs of the fusion, or casts of inputs. If a norm uses the statistics of x, it also updates the running
 // statistics to running * (1 - momentum) + (statistic of x) * momentum, where the variance divides by n - 1. The updates are outputs that
@@ -21,7 +21,7 @@ ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias
                              TensorView* running_var, bool training, Operand momentum, Operand eps,
                              bool channels_last = false);
 // save_mean, save_invstd: results of batch_norm, read only with training. Without training, the running statistics and eps are read.
-BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
+BackwardNormResult batch_norm_backward(TensorView* dy, TensorView* x, TensorView* weight, TensorView* running_mean,
                                        TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                        bool training, Operand eps,
                                        const std::array<bool, 3>& output_mask = {true, true, true},
@@ -32,7 +32,7 @@ BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView
 ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                                 TensorView* running_var, bool use_input_stats, Operand momentum, Operand eps,
                                 bool channels_last = false);
-BackwardNormResult instance_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
+BackwardNormResult instance_norm_backward(TensorView* dy, TensorView* x, TensorView* weight, TensorView* running_mean,
                                           TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                           bool use_input_stats, Operand eps,
                                           const std::array<bool, 3>& output_mask = {true, true, true},

@@ -226,6 +226,7 @@ ForwardDropoutResult dropout(TensorView* x, Operand drop) {
 TensorView* dropout_backward(TensorView* dy, TensorView* mask, Operand scale) {
   checkTensor("dropout_backward", dy, "dy");
   checkTensor("dropout_backward", mask, "mask");
+  checkStretchesTo("dropout_backward", "mask", mask, "dy", dy);
   DataType type = dy->dtype() == DataType::Double ? DataType::Double : DataType::Float;
   return mul(mul(dy, castOp(type, mask)), scalarOf("dropout_backward", dy->fusion(), scale, DataType::Double));
 }

@@ -128,8 +128,10 @@ TensorView* embedding_fwd(TensorView* index, TensorView* weight) {
 
 TensorView* embedding_backward(TensorView* dy, TensorView* index, Operand num_weights,
                                std::optional<int64_t> padding_idx) {
+  checkTensor("embedding_backward", dy, "dy");
   checkIndexing("embedding_backward", dy, index);
-  check(rankOf(dy) == rankOf(index) + 1,
+  const std::vector<IntExpr> given = dy->shape();
+  check(!given.empty() && mayBeEqual(std::vector(given.begin(), given.end() - 1), index->shape()),
         "[embedding_backward] dy is {}, expected the extents of index {} and then the features", describe(dy),
         describe(index));
   check(!num_weights.isMissing() && !num_weights.isTensor() && num_weights.dtype() == DataType::Int,

@@ -40,6 +40,12 @@ void checkParameter(std::string_view op, std::string_view what, const TensorView
   }
 }
 
+// A result of the forward form: of one element along normalized dims.
+void checkStatistic(std::string_view op, std::string_view what, const TensorView* statistic, const TensorView* x) {
+  checkTensor(op, statistic, what);
+  checkStretchesTo(op, what, statistic, "x", x);
+}
+
 TensorView* sumLeading(TensorView* x, const Axes& trailing) {
   return trailing.at(0) == 0 ? set(x) : sum(x, axesIn(0, trailing[0]));
 }
@@ -54,8 +60,8 @@ TensorView* softmax(TensorView* x, int64_t dim) {
 }
 
 TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
-  dy = floatingOperand("softmax_backward", dy, "dy");
   y = floatingOperand("softmax_backward", y, "y");
+  dy = gradientOperand("softmax_backward", dy, "y", y);
   Axes axis = {wrapAxis("softmax_backward", dim, rankOf(y))};
   return mul(y, sub(dy, sum(mul(dy, y), axis, true)));
 }
@@ -68,8 +74,8 @@ TensorView* log_softmax(TensorView* x, int64_t dim) {
 }
 
 TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
-  dy = floatingOperand("log_softmax_backward", dy, "dy");
   y = floatingOperand("log_softmax_backward", y, "y");
+  dy = gradientOperand("log_softmax_backward", dy, "y", y);
   Axes axis = {wrapAxis("log_softmax_backward", dim, rankOf(y))};
   return sub(dy, mul(exp(y), sum(dy, axis, true)));
 }
@@ -99,10 +105,10 @@ ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_sha
 BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
                                        TensorView* mean, TensorView* invstd, TensorView* weight, TensorView* bias,
                                        const std::array<bool, 3>& output_mask) {
-  dy = floatingOperand("layer_norm_backward", dy, "dy");
   x = floatingOperand("layer_norm_backward", x, "x");
-  checkTensor("layer_norm_backward", mean, "mean");
-  checkTensor("layer_norm_backward", invstd, "invstd");
+  dy = gradientOperand("layer_norm_backward", dy, "x", x);
+  checkStatistic("layer_norm_backward", "mean", mean, x);
+  checkStatistic("layer_norm_backward", "invstd", invstd, x);
   x = withNormShape("layer_norm_backward", x, norm_shape);
   Axes axes = trailingAxes("layer_norm_backward", x, std::ssize(norm_shape));
   checkParameter("layer_norm_backward", "weight", weight, x, axes);
@@ -143,9 +149,9 @@ ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_sh
 BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
                                         TensorView* invstd, TensorView* weight,
                                         const std::array<bool, 2>& output_mask) {
-  dy = floatingOperand("rms_norm_backward", dy, "dy");
   x = floatingOperand("rms_norm_backward", x, "x");
-  checkTensor("rms_norm_backward", invstd, "invstd");
+  dy = gradientOperand("rms_norm_backward", dy, "x", x);
+  checkStatistic("rms_norm_backward", "invstd", invstd, x);
   x = withNormShape("rms_norm_backward", x, norm_shape);
   Axes axes = trailingAxes("rms_norm_backward", x, std::ssize(norm_shape));
   checkParameter("rms_norm_backward", "weight", weight, x, axes);

@@ -131,6 +131,26 @@ TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view
   return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
 }
 
+void checkStretchesTo(std::string_view op, std::string_view operand, const TensorView* tv, std::string_view target,
+                      const TensorView* to) {
+  const std::vector<Dim> own = dimsOf(tv);
+  const std::vector<Dim> wanted = dimsOf(to);
+  const int64_t added = std::ssize(wanted) - std::ssize(own);
+  bool fits = added >= 0;
+  for (int64_t k = 0; fits && k < std::ssize(own); k++) {
+    const Dim& there = wanted[added + k];
+    fits = mayStretch(own[k]) || mayStretch(there) || !provenDifferent(own[k].extent, there.extent);
+  }
+  check(fits, "[{}] {} is {}, expected {}, the shape of {}; reshape or expand it", op, operand, describe(tv),
+        describe(to->shape()), target);
+}
+
+TensorView* gradientOperand(std::string_view op, TensorView* dy, std::string_view target, const TensorView* to) {
+  dy = floatingOperand(op, dy, "dy");
+  checkStretchesTo(op, "dy", dy, target, to);
+  return dy;
+}
+
 IntExpr countOver(const TensorView* x, std::span<const int64_t> axes) { return product(extentsAt(x, axes)); }
 
 void checkTensor(std::string_view op, const Val* val, std::string_view operand) {

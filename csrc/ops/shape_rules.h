@@ -57,6 +57,12 @@ namespace meshfuse {
 
 // x in the type that statistics are computed in: Double stays, all others are cast to Float.
 [[nodiscard]] TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view operand = "x");
+// UserError `[op] dy is T0 [3], expected ..` unless `tv` has the shape of `to`, or dims that stretch to it.
+void checkStretchesTo(std::string_view op, std::string_view operand, const TensorView* tv, std::string_view target,
+                      const TensorView* to);
+// floatingOperand of the gradient of a result that has the shape of `to`, with that check.
+[[nodiscard]] TensorView* gradientOperand(std::string_view op, TensorView* dy, std::string_view target,
+                                          const TensorView* to);
 // The number of elements of the dims together.
 [[nodiscard]] IntExpr countOver(const TensorView* x, std::span<const int64_t> axes);
 

@@ -29,7 +29,7 @@ TEST_F(Pointwise, Activations) {
   expectUserError([&] { gelu(none); }, {"[gelu]", "null", "expected a tensor"});
   Val* open = nullptr;
   expectUserError([&] { clamp(x, open, open); }, {"[clamp]", "neither", "give one"});
-  expectUserError([&] { tanh_backward(x, y); }, {"[mul]", "has 2", "has 4"});
+  expectUserError([&] { tanh_backward(x, y); }, {"[tanh_backward]", "dy is", "expected [4, 3]"});
 }
 
 TEST(Guard, FactoriesNeedAFusion) {

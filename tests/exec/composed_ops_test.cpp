@@ -55,11 +55,11 @@ TEST(ComposedOps, ChannelNorms) {
                                                 : group_norm(t, 3, weight, weight, 1e-3);
               f.addOutput(castOp(type, r.output));
               BackwardNormResult b =
-                  norm == 0   ? batch_norm_backward(t, sin(t), weight, nullptr, nullptr, r.mean, r.invstd, true, 1e-3)
-                  : norm == 1 ? batch_norm_backward(t, sin(t), weight, weight, mul(weight, weight), nullptr, nullptr,
+                  norm == 0   ? batch_norm_backward(sin(t), t, weight, nullptr, nullptr, r.mean, r.invstd, true, 1e-3)
+                  : norm == 1 ? batch_norm_backward(sin(t), t, weight, weight, mul(weight, weight), nullptr, nullptr,
                                                     false, 1e-3)
                   : norm == 2
-                      ? instance_norm_backward(t, sin(t), weight, nullptr, nullptr, r.mean, r.invstd, true, 1e-3)
+                      ? instance_norm_backward(sin(t), t, weight, nullptr, nullptr, r.mean, r.invstd, true, 1e-3)
                       : group_norm_backward(sin(t), t, 3, r.mean, r.invstd, weight);
               f.addOutput(b.grad_input);
               f.addOutput(b.grad_weight);

@@ -200,9 +200,9 @@ std::vector<OpCase> reductions() {
          const ForwardNormResult i = instance_norm(x[0], x[2], x[3], nullptr, nullptr, true, 0.1, 1e-5);
          const ForwardNormResult g = group_norm(x[0], 2, x[2], x[3], 1e-5);
          const BackwardNormResult db =
-             batch_norm_backward(x[0], x[1], x[2], nullptr, nullptr, b.mean, b.invstd, true, 1e-5);
+             batch_norm_backward(x[1], x[0], x[2], nullptr, nullptr, b.mean, b.invstd, true, 1e-5);
          const BackwardNormResult di =
-             instance_norm_backward(x[0], x[1], x[2], nullptr, nullptr, i.mean, i.invstd, true, 1e-5);
+             instance_norm_backward(x[1], x[0], x[2], nullptr, nullptr, i.mean, i.invstd, true, 1e-5);
          const BackwardNormResult dg = group_norm_backward(x[1], x[0], 2, g.mean, g.invstd, x[2]);
          return Views{b.output, i.output, g.output, db.grad_input, db.grad_weight, di.grad_input, dg.grad_input};
        }},

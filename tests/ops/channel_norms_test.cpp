@@ -198,10 +198,10 @@ TEST(ChannelNorms, Backward) {
           BackwardNormResult b;
           if (norm == 0) {
             y = batch_norm(v[0], v[1], v[2], nullptr, nullptr, true, 0.1, kEps);
-            b = batch_norm_backward(v[0], v[3], v[1], nullptr, nullptr, y.mean, y.invstd, true, kEps);
+            b = batch_norm_backward(v[3], v[0], v[1], nullptr, nullptr, y.mean, y.invstd, true, kEps);
           } else if (norm == 1) {
             y = instance_norm(v[0], v[1], v[2], nullptr, nullptr, true, 0.1, kEps);
-            b = instance_norm_backward(v[0], v[3], v[1], nullptr, nullptr, y.mean, y.invstd, true, kEps);
+            b = instance_norm_backward(v[3], v[0], v[1], nullptr, nullptr, y.mean, y.invstd, true, kEps);
           } else {
             y = group_norm(v[0], 2, v[1], v[2], kEps);
             b = group_norm_backward(v[3], v[0], 2, y.mean, y.invstd, v[1]);
@@ -229,7 +229,7 @@ TEST(ChannelNorms, BackwardByRunningStatistics) {
       run({xOf(p), doubles(p.weight, {2}), doubles({1, 2}, {2}), doubles({4, 9}, {2}), doubles(dy, {2, 2, 3})},
           [](const Views& v) {
             BackwardNormResult b =
-                batch_norm_backward(v[0], v[4], v[1], v[2], v[3], nullptr, nullptr, false, 0.0, {true, false, true});
+                batch_norm_backward(v[4], v[0], v[1], v[2], v[3], nullptr, nullptr, false, 0.0, {true, false, true});
             EXPECT_EQ(b.grad_weight, nullptr);
             return Views{b.grad_input, b.grad_bias};
           });
