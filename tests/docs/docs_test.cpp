@@ -82,7 +82,8 @@ TEST(Readme, ExampleGivesTheSameOnOneAndOnFourRanks) {
 // Files and folders between backquotes that begin with a folder of this repository.
 TEST(Docs, NamesOfFilesExist) {
   const std::regex name("`((?:csrc|tests|docs|tools|runtime|benchmarks|examples|cmake)/[A-Za-z0-9_/.]*)`");
-  for (const char* document : {"README.md", "docs/sharding.md", "docs/patterns.md", "docs/gpu.md", "docs/adding.md"}) {
+  for (const char* document :
+       {"README.md", "docs/sharding.md", "docs/patterns.md", "docs/gpu.md", "docs/adding.md", "docs/encoder.md"}) {
     const std::string text = fileText(kRoot + document);
     for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
       EXPECT_TRUE(std::filesystem::exists(kRoot + (*it)[1].str())) << document << " names " << (*it)[1];

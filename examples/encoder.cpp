@@ -1,0 +1,180 @@
+// Embeds sentences, given as numbers of tokens, with a BERT encoder from a safetensors file, on as many ranks as the launcher starts.
+//
+//   encoder model.safetensors --tokens sentences.txt --save embeddings.npy
+//   mpirun -np 4 encoder model.safetensors --mesh dp=2,tp=2 --device cuda
+//
+// Without --tokens it measures the throughput on random tokens. The model is in encoder_model.h, docs/encoder.md has more examples.
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <sstream>
+
+#include "encoder_model.h"
+
+namespace {
+
+using namespace encoder;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string weights;
+  std::string tokens;
+  std::string save;
+  std::string device = "cpu";
+  std::vector<std::string> mesh;
+  int64_t heads = 12;
+  int64_t batch = 8;
+  int64_t length = 128;
+  int64_t repeat = 5;
+};
+
+double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// dp=2,tp=2; an axis that is left out has size 1. Without axes, all ranks are on tp.
+DeviceMesh meshOf(const std::vector<std::string>& axes, int64_t ranks) {
+  std::map<std::string, int64_t> sizes = {{"dp", 1}, {"tp", axes.empty() ? ranks : 1}};
+  for (const std::string& axis : axes) {
+    const size_t equals = std::min(axis.find('='), axis.size());
+    const auto size = sizes.find(axis.substr(0, equals));
+    const char* const end = axis.data() + axis.size();
+    const bool known = size != sizes.end() && equals < axis.size();
+    check(known && std::from_chars(axis.data() + equals + 1, end, size->second).ptr == end,
+          "[encoder] --mesh has the axis \"{}\"; expected dp=N, tp=N, or both: --mesh dp=2,tp=2", axis);
+  }
+  const DeviceMesh mesh = DeviceMesh::create({{"dp", sizes["dp"]}, {"tp", sizes["tp"]}});
+  check(mesh.size() == ranks, "[encoder] --mesh has {} ranks, the launcher started {}; make both equal", mesh.size(),
+        ranks);
+  return mesh;
+}
+
+// A sentence a line, as numbers of tokens.
+std::vector<Sentence> readSentences(const std::string& path) {
+  std::ifstream file(path);
+  check(file.good(), "[encoder] cannot read the tokens in {}; does the file exist?", path);
+  std::vector<Sentence> sentences;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    Sentence& sentence = sentences.emplace_back();
+    for (int64_t token = 0; words >> token;) {
+      sentence.push_back(token);
+    }
+    check(words.eof() && !sentence.empty(), "[encoder] {}, line {}: expected numbers with spaces between, got \"{}\"",
+          path, sentences.size(), line);
+  }
+  check(!sentences.empty(), "[encoder] {} has no lines; give a sentence a line, as numbers of tokens", path);
+  return sentences;
+}
+
+// Tokens that every vocabulary has.
+std::vector<Sentence> randomSentences(int64_t count, int64_t length) {
+  std::vector<Sentence> sentences(count, Sentence(length));
+  for (int64_t i = 0; i < count * length; i++) {
+    sentences[i / length][i % length] = 1 + i * 7919 % 997;
+  }
+  return sentences;
+}
+
+void encode(const Options& o, Communicator& world) {
+  const bool prints = world.rank() == 0;
+  const std::vector<Sentence> sentences =
+      o.tokens.empty() ? randomSentences(o.batch, o.length) : readSentences(o.tokens);
+  const SafetensorsFile file(o.weights);
+  FusionExecutorCache cache(model(file, o.heads, meshOf(o.mesh, world.size())), {.communicator = &world});
+  const DeviceId device = localDevice(o.device, world);
+
+  const Clock::time_point beforeLoad = Clock::now();
+  std::vector<Argument> arguments = {Tensor()};  // the tokens
+  int64_t held = 0;
+  for (const Tensor& part : load(file, cache.fusion(), world.rank())) {
+    held += part.nbytes();
+    arguments.emplace_back(part.to(device));
+  }
+  if (prints) {
+    fmt::print("{} rank{}, transport {}: rank 0 read {:.1f} MB of weights in {:.0f} ms\n", world.size(),
+               world.size() == 1 ? "" : "s", world.transport(), static_cast<double>(held) * 1e-6,
+               secondsSince(beforeLoad) * 1e3);
+  }
+
+  // The first pass compiles a plan for each shape.
+  Tensor embeddings;
+  int64_t tokens = 0;
+  double seconds = 0;
+  for (int64_t pass = 0; pass <= o.repeat; pass++) {
+    const Clock::time_point start = Clock::now();
+    tokens = 0;
+    for (int64_t first = 0; first < std::ssize(sentences); first += o.batch) {
+      const int64_t count = std::min(o.batch, std::ssize(sentences) - first);
+      const std::span batch = std::span(sentences).subspan(first, count);
+      const TensorView* input = cache.fusion().inputs()[0]->asTensor();
+      const Tensor padded = paddedBatch(batch, input->getDeviceMesh());
+      arguments[0] = shardTensor(padded, input, world.rank()).to(device);
+      const Tensor result = cache.runFusionWithInputs(arguments)[0].to(DeviceId::cpu());
+      tokens += padded.numel();
+      if (!embeddings.defined()) {
+        embeddings = Tensor::empty({std::ssize(sentences), result.size(1)}, DataType::Float);
+      }
+      std::copy_n(result.data_as<float>(), count * result.size(1),
+                  embeddings.data_as<float>() + first * result.size(1));
+    }
+    if (pass == 0 && prints) {
+      fmt::print("first pass, with {} compiled plans: {:.2f} s\n", cache.plansCompiled(), secondsSince(start));
+    } else if (pass == 1 || secondsSince(start) < seconds) {
+      seconds = secondsSince(start);
+    }
+  }
+  if (!prints) {
+    return;
+  }
+  if (o.repeat > 0) {
+    fmt::print("{} sentences, {} tokens with padding: {:.1f} ms, {:.0f} sentences/s, {:.0f} tokens/s\n",
+               sentences.size(), tokens, seconds * 1e3, static_cast<double>(sentences.size()) / seconds,
+               static_cast<double>(tokens) / seconds);
+  }
+  fmt::print("the first embedding begins with");
+  for (int64_t i = 0; i < std::min<int64_t>(4, embeddings.size(1)); i++) {
+    fmt::print(" {:.6f}", embeddings.at({0, i}));
+  }
+  fmt::print("\n");
+  if (!o.save.empty()) {
+    writeNpy(o.save, embeddings);
+    fmt::print("wrote {}\n", o.save);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("Embeds sentences with a BERT encoder from a safetensors file.");
+  app.add_option("weights", o.weights, "safetensors file in the layout of BertModel")->required();
+  app.add_option("--tokens", o.tokens, "file with a sentence a line, as numbers of tokens; default: random tokens");
+  app.add_option("--save", o.save, ".npy file for the embeddings");
+  app.add_option("--mesh", o.mesh, "sentences are cut over dp, weights over tp; such as dp=2,tp=2")->delimiter(',');
+  app.add_option("--device", o.device, "cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0")
+      ->capture_default_str();
+  app.add_option("--heads", o.heads, "heads of the attention")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", o.batch, "sentences of a call")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--length", o.length, "random tokens of a sentence")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--repeat", o.repeat, "timed passes over all sentences; the fastest is printed")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  std::unique_ptr<Communicator> world;
+  try {
+    world = openWorld();
+    encode(o, *world);
+    return 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "encoder: {}\n", e.what());
+    if (world != nullptr) {
+      world->abort(e.what());
+    }
+    return 1;
+  }
+}

@@ -1,0 +1,142 @@
+// A sentence encoder with the weights of a safetensors file in the layout of BertModel, such as all-MiniLM-L6-v2, as one fusion.
+//
+//   x         = layer_norm(word[tokens] + position + type[0])         [B, S, E]   word cut over the vocabulary
+//   x         = layer_norm(x + attention(x))                          each layer: q, k, v cut over the heads
+//   x         = layer_norm(x + gelu(x w1^T + b1) w2^T + b2)           w1 and w2 cut over the inner features
+//   embedding = mean of x over the tokens of a sentence, of length 1  [B, E]
+//
+// Tokens are cut over the mesh axis dp, weights over tp. Token 0 is padding: it is not attended to, and not in the mean.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "meshfuse/meshfuse.h"
+
+namespace encoder {
+
+using namespace meshfuse;
+
+inline void cut(TensorView* tv, int64_t dim, const DeviceMesh& mesh, std::string_view axis) {
+  tv->outer_split(dim, mesh.size(axis));
+  tv->axis(dim)->parallelize(mesh.axis(axis));
+}
+
+// Tensors of the file as inputs of the fusion, under their names.
+struct Weights {
+  Fusion& fusion;
+  const SafetensorsFile& file;
+  const DeviceMesh& mesh;
+
+  TensorView* operator()(const std::string& name, std::optional<int64_t> dim = std::nullopt) const {
+    const Tensor tensor = file.get(name);
+    TensorView* tv = makeContigConcreteTensor({tensor.sizes().begin(), tensor.sizes().end()}, tensor.dtype());
+    fusion.addInput(tv, name);
+    tv->setDeviceMesh(mesh);
+    if (dim) {
+      cut(tv, *dim, mesh, "tp");
+    }
+    return maybeCastOp(DataType::Float, tv);
+  }
+  // The features of the result are cut (column parallel).
+  TensorView* columns(TensorView* x, const std::string& name) const {
+    TensorView* weight = (*this)(name + ".weight", 0);
+    return linear(x, weight, (*this)(name + ".bias", 0));
+  }
+  // The features of x are cut (row parallel).
+  TensorView* rows(TensorView* x, const std::string& name) const {
+    TensorView* weight = (*this)(name + ".weight", 1);
+    return linear(x, weight, (*this)(name + ".bias"));
+  }
+  TensorView* norm(TensorView* x, const std::string& name) const {
+    TensorView* weight = (*this)(name + ".weight");
+    return layer_norm(x, 1, weight, (*this)(name + ".bias"), 1e-12).output;
+  }
+};
+
+// mask [B, 1, 1, S]: where keys are tokens
+inline TensorView* attention(TensorView* x, TensorView* mask, int64_t heads, const Weights& w,
+                             const std::string& name) {
+  auto ofHeads = [&](const char* part) {  // [B, H, S, E / H]
+    TensorView* all = w.columns(x, name + ".self." + part);
+    const std::vector<IntExpr> shape = all->shape();
+    return permute(reshape(all, {shape[0], shape[1], IntExpr(heads), IntExpr(-1)}), {0, 2, 1, 3});
+  };
+  TensorView* q = ofHeads("query");
+  TensorView* k = ofHeads("key");
+  TensorView* v = ofHeads("value");
+  TensorView* mixed = permute(sdpfa_fwd(q, k, v, nullptr, mask).output, {0, 2, 1, 3});
+  return w.rows(flatten(mixed, 2, 3), name + ".output.dense");
+}
+
+// Input: tokens Int [B, S], then the tensors of the file that the model uses. Output: embeddings [B, E], whole on every rank.
+inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads, const DeviceMesh& mesh) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* tokens = makeContigTensor(2, DataType::Int);
+  fusion->addInput(tokens, "tokens");
+  tokens->setDeviceMesh(mesh);
+  cut(tokens, 0, mesh, "dp");
+
+  const Weights w{*fusion, file, mesh};
+  const std::string e = "embeddings.";
+  TensorView* positions = embedding_fwd(iota(size(tokens, 1)), w(e + "position_embeddings.weight"));
+  TensorView* words = embedding_fwd(tokens, w(e + "word_embeddings.weight", 0));
+  TensorView* type = select(w(e + "token_type_embeddings.weight"), 0, 0);
+  TensorView* x = w.norm(add(add(words, positions), type), e + "LayerNorm");
+
+  TensorView* isToken = ne(tokens, 0);
+  TensorView* mask = unsqueeze(unsqueeze(isToken, 1), 1);
+  const std::vector<std::string> names = file.names();
+  for (int64_t layer = 0;; layer++) {
+    const std::string l = fmt::format("encoder.layer.{}.", layer);
+    if (std::ranges::find(names, l + "output.dense.weight") == names.end()) {
+      break;
+    }
+    x = w.norm(add(x, attention(x, mask, heads, w, l + "attention")), l + "attention.output.LayerNorm");
+    TensorView* inner = gelu(w.columns(x, l + "intermediate.dense"));
+    x = w.norm(add(x, w.rows(inner, l + "output.dense")), l + "output.LayerNorm");
+  }
+
+  TensorView* counted = castOp(DataType::Float, isToken);
+  TensorView* total = sum(mul(x, unsqueeze(counted, 2)), {1});
+  TensorView* average = div(total, clamp(sum(counted, {1}, /*keep_dim=*/true), 1e-9, 1e9));
+  TensorView* length = sqrt(sum(mul(average, average), {1}, /*keep_dim=*/true));
+  TensorView* embeddings = div(average, maximum(length, 1e-12));
+  embeddings->setDeviceMesh(mesh);
+  fusion->addOutput(embeddings, "embeddings");
+  return fusion;
+}
+
+using Sentence = std::vector<int64_t>;  // tokens
+
+// Tokens [B, S] with padding: B is a multiple of the ranks that cut it, and S a multiple of 16, so that few shapes need a plan.
+inline Tensor paddedBatch(std::span<const Sentence> sentences, const DeviceMesh& mesh) {
+  auto upTo = [](int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; };
+  const int64_t ranks = mesh.teamSize({mesh.axisOf(mesh.axis("dp"))});
+  const int64_t longest = std::ranges::max(sentences, {}, &Sentence::size).size();
+  Tensor batch = Tensor::zeros({upTo(std::ssize(sentences), ranks), upTo(longest, 16)}, DataType::Int);
+  int64_t* row = batch.data_as<int64_t>();
+  for (const Sentence& sentence : sentences) {
+    std::ranges::copy(sentence, row);
+    row += batch.size(1);
+  }
+  return batch;
+}
+
+// The part of each tensor that this rank holds; only these parts of the file are read. In the order of the inputs, without the tokens.
+inline std::vector<Tensor> load(const SafetensorsFile& file, const Fusion& fusion, int64_t rank) {
+  std::vector<Tensor> parts;
+  for (size_t i = 1; i < fusion.inputs().size(); i++) {
+    parts.push_back(loadSharded(file, fusion.inputNames()[i], fusion.inputs()[i]->asTensor(), rank));
+  }
+  return parts;
+}
+
+}  // namespace encoder
