@@ -99,11 +99,11 @@ void train(const Options& o, Communicator& world) {
   world.resetCounters();
   cache.runFusionWithInputs(inputs);
   Traffic bytes = traffic(cache.commSteps(), world.counters());
-  std::vector<StepTime> times = fastestTimes(cache, inputs);
+  const Profile profile = cache.profile(inputs, 10);
   std::string sample = sampleText(o, batches.text(), parameters);
   if (prints) {
     printCollectives(cache.commSteps(), bytes);
-    printTimes(times);
+    fmt::print("\nkernels and collectives of a step, each the fastest of 10 runs\n{}", profile.text());
   }
   printShards(world, parameters[kW1], prints);
   if (prints) {

@@ -22,7 +22,6 @@ namespace train_lm {
 using meshfuse::Collective;
 using meshfuse::CommRecord;
 using meshfuse::Communicator;
-using meshfuse::StepTime;
 using meshfuse::Tensor;
 using meshfuse::TransferCounters;
 
@@ -99,29 +98,6 @@ inline void printCollectives(const std::vector<CommRecord>& plan, const Traffic&
   };
   fmt::print("bytes received in a step: planned {}, counted by the transport {}: {}\n", sum(t.planned), sum(t.counted),
              t.agree() ? "equal" : "DIFFERENT");
-}
-
-// The steps of one run with their times, each the fastest of a few runs.
-inline std::vector<StepTime> fastestTimes(meshfuse::FusionExecutorCache& cache,
-                                          const std::vector<meshfuse::Argument>& inputs) {
-  std::vector<StepTime> fastest = cache.profile(inputs);
-  for (int run = 1; run < 10; run++) {
-    std::vector<StepTime> times = cache.profile(inputs);
-    for (size_t i = 0; i < times.size(); i++) {
-      fastest[i].seconds = std::min(fastest[i].seconds, times[i].seconds);
-    }
-  }
-  return fastest;
-}
-
-inline void printTimes(const std::vector<StepTime>& steps) {
-  double kernels = 0, collectives = 0;
-  fmt::print("\nkernels and collectives of a step, each the fastest of 10 runs\n");
-  for (const StepTime& s : steps) {
-    (s.communicates ? collectives : kernels) += s.seconds;
-    fmt::print("  {:8.3f} ms  {}\n", s.seconds * 1e3, s.name);
-  }
-  fmt::print("  {:8.3f} ms  in kernels, {:.3f} ms in collectives\n", kernels * 1e3, collectives * 1e3);
 }
 
 // FNV-1a of the bytes.

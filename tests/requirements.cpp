@@ -37,7 +37,8 @@ struct Row {
 const Row kRows[] = {
     {"test_autoplan", kCpuKernels, "Programs/Plans.*"},
     {"test_codegen_llvm", kCpuKernels, "*"},
-    {"test_docs", kCpuKernels, "Readme.ExampleGivesTheSameOnOneAndOnFourRanks"},
+    {"test_docs", kCpuKernels, "Readme.ExampleGivesTheSameOnOneAndOnFourRanks:Tutorial.*",
+     "Tutorial.EveryBlockOfCodeIsTheOneThatIsCompiled"},
     {"test_decoders", kCpuKernels, "*/program"},
     {"test_examples", kCpuKernels, "*", "TrainLm.TextWithoutSourcesIsAUserError"},
     {"test_exec", kCpuKernels, "*",

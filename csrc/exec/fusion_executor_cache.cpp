@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -32,6 +33,32 @@
 namespace meshfuse {
 
 namespace {
+
+std::string kindOf(const Step& step) {
+  switch (step.kind) {
+    case HostStepKind::Launch:
+      return "kernel";
+    case HostStepKind::Routine:
+      return "library";
+    case HostStepKind::Communicate:
+      return "communicate";
+    case HostStepKind::Copy:
+      return "copy";
+    case HostStepKind::Reference:
+      return "reference";
+  }
+  return "";
+}
+
+StepTime timeOf(const StepRecord& record, const ProgramSizes& sizes) {
+  const auto bytesOf = [&](int64_t tensor) { return sizes.tensors[tensor].bytes; };
+  return {.name = record.step->name,
+          .kind = kindOf(*record.step),
+          .seconds = record.seconds(),
+          .bytesRead = sumOf(record.step->reads, bytesOf),
+          .bytesWritten = sumOf(record.step->writes, bytesOf),
+          .bytesReceived = record.bytesReceived};
+}
 
 Verify verifyFromEnvironment() {
   const char* text = std::getenv("MESHFUSE_VERIFY");
@@ -264,21 +291,23 @@ std::vector<Tensor> FusionExecutorCache::run(const NamedArguments& inputs) {
   return runFusionWithInputs(ordered);
 }
 
-std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times) {
+std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, Profile* profile) {
   const Agreement::Call call = state_->agreement.call();
   PlanCache::Use use(state_->plans, inputs, call);
   Plan& plan = use.plan();
   std::vector<Tensor> outputs;
   std::vector<StepRecord> records;
+  const auto begin = std::chrono::steady_clock::now();
   call.afterAgreement(plan.agreed(), [&] {
     if (plan.writesInputs()) {
       (void)checkOverlaps(plan.host().aliasOf, inputs, {});
     }
     outputs = makeOutputs(*state_->communicator, plan, inputs);
-    execute(plan, use.binding(), inputs, outputs, {.profile = times != nullptr ? &records : nullptr});
+    execute(plan, use.binding(), inputs, outputs, {.profile = profile != nullptr ? &records : nullptr});
   });
-  for (const StepRecord& r : records) {
-    times->push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds()});
+  if (profile != nullptr) {
+    profile->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    profile->steps = mapped(records, [&](const StepRecord& r) { return timeOf(r, use.binding().sizes()); });
   }
   return outputs;
 }
@@ -383,10 +412,19 @@ Explanation FusionExecutorCache::explain() const {
 
 SymbolicCosts FusionExecutorCache::costs() const { return symbolicCosts(state_->lastPlan()->compiled(), openAxes_); }
 
-std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& inputs) {
-  std::vector<StepTime> times;
-  (void)runTimed(inputs, &times);
-  return times;
+Profile FusionExecutorCache::profile(const std::vector<Argument>& inputs, int64_t calls) {
+  check(calls >= 1, "[profile] got {} calls, expected 1 or more", calls);
+  Profile fastest{.rank = state_->communicator->rank()};
+  (void)runTimed(inputs, &fastest);
+  for (int64_t call = 1; call < calls; call++) {
+    Profile again;
+    (void)runTimed(inputs, &again);
+    fastest.seconds = std::min(fastest.seconds, again.seconds);
+    for (const int64_t i : indices(fastest.steps)) {
+      fastest.steps[i].seconds = std::min(fastest.steps[i].seconds, again.steps[i].seconds);
+    }
+  }
+  return fastest;
 }
 
 std::string FusionExecutorCache::missReason() const { return state_->plans.missReason(); }

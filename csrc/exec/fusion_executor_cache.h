@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "analysis/pass_settings.h"
+#include "exec/profile.h"
 #include "tensor/argument.h"
 #include "tensor/gpu_stream.h"
 #include "tensor/tensor.h"
@@ -57,12 +58,6 @@ struct CommRecord {
   std::string tensor;
   int64_t bytesReceived = 0;
   std::vector<std::string> axes;  // the mesh axes along which the team lies; none for a transfer of blocks
-};
-
-struct StepTime {
-  std::string name;
-  bool communicates = false;
-  double seconds = 0;
 };
 
 class FusionExecutorCache {
@@ -107,8 +102,9 @@ class FusionExecutorCache {
   Explanation explain() const;
   // The costs of the last call's plan as expressions in the symbolic sizes of mesh axes (exec/symbolic_costs.h).
   SymbolicCosts costs() const;
-  // Runs once more with the given inputs and returns the time of each step.
-  std::vector<StepTime> profile(const std::vector<Argument>& inputs);
+  // Calls the fusion `calls` times, as runFusionWithInputs does, and returns the shortest time of the call and of each step. On several
+  // ranks all of them do. Inputs that outputs alias are updated by each call. UserError if `calls` is below 1.
+  [[nodiscard]] Profile profile(const std::vector<Argument>& inputs, int64_t calls = 1);
   // Why the last call compiled: the argument fact that differs from the plan used before; empty if the call did not compile.
   std::string missReason() const;
   int64_t plansCompiled() const;
@@ -117,7 +113,7 @@ class FusionExecutorCache {
 
  private:
   void start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world);
-  std::vector<Tensor> runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times);
+  std::vector<Tensor> runTimed(std::span<const Argument> inputs, Profile* profile);
   // How a call runs.
   struct Way {
     std::vector<StepRecord>* profile = nullptr;

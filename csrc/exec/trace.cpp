@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "exec/json_text.h"
 #include "host/executor.h"
 
 namespace meshfuse {
@@ -33,17 +34,6 @@ int64_t nanoseconds(std::chrono::steady_clock::time_point t) {
         .count();
   }();
   return calendar + std::chrono::nanoseconds(t.time_since_epoch()).count();
-}
-
-std::string jsonText(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      result += '\\';
-    }
-    result += static_cast<unsigned char>(c) < 0x20 ? fmt::format("\\u{:04x}", static_cast<int>(c)) : std::string(1, c);
-  }
-  return result + "\"";
 }
 
 // As text: a double cannot hold nanoseconds since the epoch exactly.

@@ -78,7 +78,9 @@ void addRun(CLI::App& app, RunOptions& o) {
   c->add_flag("--verify", o.verify, "compare the outputs with the reference interpreter; exit code 1 if one differs");
   addRepeated(*c, "--expect", o.expected,
               "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated");
-  c->add_flag("--profile", o.profile, "run once more and print the time of each step");
+  c->add_flag("--profile", o.profile,
+              "run five times more and print the shortest time of each step, and the bytes that it moves");
+  c->add_option("--profile-json", o.profileTo, "the same as JSON, to this file");
   c->add_option(
       "--trace", o.traceTo,
       "run once more and write the kernels, collectives and waits of each rank with their times, as a Chrome trace");

@@ -37,8 +37,9 @@ struct RunOptions {
   bool verify = false;
   std::vector<std::string> expected;  // "T5=y.npy"
   bool profile = false;
-  std::string saveTo;   // directory for the outputs as .npy files; empty: none
-  std::string traceTo;  // file for the trace of one more run; empty: none
+  std::string profileTo;  // file for the profile as JSON; empty: none
+  std::string saveTo;     // directory for the outputs as .npy files; empty: none
+  std::string traceTo;    // file for the trace of one more run; empty: none
 };
 
 struct ExplainOptions {

@@ -37,6 +37,8 @@ namespace meshfuse {
 
 namespace {
 
+constexpr int64_t kProfiledCalls = 5;
+
 // The input of all ranks; immutable while they run.
 struct Job {
   const RunOptions& options;
@@ -57,7 +59,7 @@ struct Report {
   std::vector<Output> outputs;
   Explanation explanation;
   int64_t transferred = 0;  // bytes, as counted by the transport
-  std::vector<StepTime> times;
+  std::optional<Profile> profile;
   std::string trace;
 };
 
@@ -137,8 +139,8 @@ Report runRank(Communicator& comm, const Job& job) {
     report.outputs.push_back(gather(comm, fmt::format("T{}", job.fusion->outputs()[i]->id()),
                                     planned->outputs()[i]->asTensor(), outputs[i]));
   }
-  if (job.options.profile) {
-    report.times = cache.profile(inputs);
+  if (job.options.profile || !job.options.profileTo.empty()) {
+    report.profile = cache.profile(inputs, kProfiledCalls);
   }
   if (!job.options.traceTo.empty()) {
     trace.clear();
@@ -206,11 +208,9 @@ void print(const Report& report, const Terminal& terminal) {
       fmt::print("  {} {}: {}\n", s.kind, s.name, fmt::join(s.ops, ", "));
     }
   }
-  if (!report.times.empty()) {
-    fmt::print("{}\n", terminal.heading("times of rank 0, second run"));
-    for (const StepTime& t : report.times) {
-      fmt::print("  {:>10.1f} us  {}\n", t.seconds * 1e6, t.name);
-    }
+  if (report.profile) {
+    fmt::print("{}\n{}", terminal.heading(fmt::format("times of rank 0, the shortest of {} calls", kProfiledCalls)),
+               report.profile->text());
   }
   fmt::print("{} {}\n", terminal.heading("peak memory of rank 0:"), bytesText(e.peakBytes));
 }
@@ -272,6 +272,10 @@ int64_t finish(const Job& job, const Report& report, int64_t ranks) {
       writeNpy(path, out.global);
       fmt::print("wrote {}\n", path);
     }
+  }
+  if (!job.options.profileTo.empty()) {
+    writeOutputFile(job.options.profileTo, report.profile->json());
+    fmt::print("wrote {}\n", job.options.profileTo);
   }
   if (!job.options.traceTo.empty()) {
     writeOutputFile(job.options.traceTo, report.trace);

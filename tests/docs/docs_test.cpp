@@ -3,36 +3,18 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <regex>
 #include <set>
 #include <sstream>
 
+#include "docs/document.h"
 #include "docs/readme_example.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 namespace {
-
-const std::string kRoot = MESHFUSE_SOURCE_DIR "/";
-
-std::string fileText(const std::string& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file.good()) << path;
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-std::string between(const std::string& text, const std::string& begin, const std::string& end) {
-  const size_t from = text.find(begin);
-  EXPECT_NE(from, std::string::npos) << begin;
-  const size_t to = text.find(end, from + begin.size());
-  EXPECT_NE(to, std::string::npos) << end;
-  return text.substr(from + begin.size(), to - from - begin.size());
-}
 
 TEST(Readme, ExampleIsTheOneThatIsCompiled) {
   const std::string shown = between(fileText(kRoot + "README.md"), "```cpp\n", "```");
@@ -82,8 +64,8 @@ TEST(Readme, ExampleGivesTheSameOnOneAndOnFourRanks) {
 // Files and folders between backquotes that begin with a folder of this repository.
 TEST(Docs, NamesOfFilesExist) {
   const std::regex name("`((?:csrc|tests|docs|tools|runtime|benchmarks|examples|cmake)/[A-Za-z0-9_/.]*)`");
-  for (const char* document :
-       {"README.md", "docs/sharding.md", "docs/patterns.md", "docs/gpu.md", "docs/adding.md", "docs/encoder.md"}) {
+  for (const char* document : {"README.md", "docs/sharding.md", "docs/patterns.md", "docs/gpu.md", "docs/adding.md",
+                               "docs/encoder.md", "docs/tutorial.md"}) {
     const std::string text = fileText(kRoot + document);
     for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
       EXPECT_TRUE(std::filesystem::exists(kRoot + (*it)[1].str())) << document << " names " << (*it)[1];

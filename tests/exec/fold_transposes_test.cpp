@@ -37,7 +37,7 @@ class FoldTransposes : public ::testing::Test {
     for (size_t i = 0; i < got.size(); i++) {
       EXPECT_EQ(compare(got[i], expected[i]).value_or(""), "") << "output " << i;
     }
-    return cache.profile(inputs).size();
+    return cache.profile(inputs).steps.size();
   }
 };
 

@@ -139,9 +139,11 @@ TEST(ToolRun, DifferenceIsExitCodeOne) {
 }
 
 TEST(ToolRun, ScalarsIndicesAndResultsInPlace) {
-  const ToolRun run = tool("run {dir}/scaled_embedding.fir --input S2=0.5 --verify --profile");
+  const ToolRun run =
+      tool("run {dir}/scaled_embedding.fir --input S2=0.5 --verify --profile --profile-json {tmp}/profile.json");
   EXPECT_EQ(run.code, 0) << run.err;
-  expectContains(run.out, "times of rank 0");
+  expectContains(run.out, "times of rank 0, the shortest of 5 calls\nrank 0: ");
+  expectContains(fileText(temporaryDirectory() + "/profile.json"), "{\"rank\":0,\"seconds\":0.");
 }
 
 TEST(ToolRun, RanksMayHaveNothing) {

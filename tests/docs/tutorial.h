@@ -1,0 +1,21 @@
+// The functions of docs/tutorial.md.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshfuse/meshfuse.h"
+
+std::unique_ptr<meshfuse::Fusion> sumOfTwo();
+meshfuse::Tensor runSumOfTwo();
+std::vector<std::string> stepsOf(const meshfuse::FusionExecutorCache& cache);
+std::unique_ptr<meshfuse::Fusion> mlp(int64_t ranks);
+std::vector<meshfuse::Tensor> runMlp(int64_t ranks, const meshfuse::Tensor& x, const meshfuse::Tensor& w0,
+                                     const meshfuse::Tensor& w1);
+meshfuse::Tensor verified(meshfuse::Communicator& world, const std::vector<meshfuse::Argument>& inputs);
+std::string profiled(meshfuse::FusionExecutorCache& cache, const std::vector<meshfuse::Argument>& inputs);
+std::vector<meshfuse::Argument> loadInputs(const std::string& path, const meshfuse::Fusion& fusion,
+                                           const meshfuse::Tensor& x, int64_t rank);
+void embedFile(const std::string& weights, const std::string& tokens, const std::string& embeddings);
+meshfuse::Tensor embed(const std::string& path, meshfuse::Communicator& world, const meshfuse::Tensor& tokens);
