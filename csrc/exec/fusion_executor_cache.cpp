@@ -401,8 +401,8 @@ std::string FusionExecutorCache::planText() const { return planned()->toString()
 std::string FusionExecutorCache::outputSharding(int64_t output) const {
   std::shared_ptr<const Fusion> program = planned();
   const std::vector<Val*>& outputs = program->outputs();
-  check(output >= 0 && output < std::ssize(outputs), "[run] got output index {}, expected 0 to {}",
-        output, std::ssize(outputs) - 1);
+  check(output >= 0 && output < std::ssize(outputs), "[run] got output index {}, expected 0 to {}", output,
+        std::ssize(outputs) - 1);
   return shardState(outputs[output]->asTensor()).toString();
 }
 

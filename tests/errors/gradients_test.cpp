@@ -65,7 +65,8 @@ TEST_F(GradientErrors, NameOtherArgumentsOfBackwardOps) {
   const std::vector<int64_t> last = {3};
   expectUserError([&] { layer_norm_backward(x_, x_, last, channel_, rows_, none_, none_); },
                   {"[layer_norm_backward] mean is T", "[4], expected [2, 4, 3], the shape of x"});
-  expectUserError([&] { rms_norm_backward(x_, x_, last, channel_, none_); }, {"[rms_norm_backward] invstd is T", "[4]"});
+  expectUserError([&] { rms_norm_backward(x_, x_, last, channel_, none_); },
+                  {"[rms_norm_backward] invstd is T", "[4]"});
   expectUserError([&] { dropout_backward(wrong_, mask_, 1.0); },
                   {"[dropout_backward] mask is T", "[2, 4, 3], expected [2, 4, 5], the shape of dy"});
   expectUserError([&] { dropout_backward(none_, mask_, 1.0); }, {"[dropout_backward] dy is null"});
