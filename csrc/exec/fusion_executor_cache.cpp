@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -69,6 +70,20 @@ Verify verifyFromEnvironment() {
 }
 
 constexpr int64_t kMostThreadsOfARank = 4096;
+
+// 0: the environment has none.
+int64_t threadsOfEnvironment() {
+  const char* const text = std::getenv("MESHFUSE_THREADS");
+  if (text == nullptr) {
+    return 0;
+  }
+  int64_t threads = 0;
+  const char* const end = text + std::string_view(text).size();
+  const auto read = std::from_chars(text, end, threads);
+  check(read.ec == std::errc() && read.ptr == end && threads >= 1 && threads <= kMostThreadsOfARank,
+        "[run] MESHFUSE_THREADS is \"{}\", expected a number of threads of a rank, 1 to {}", text, kMostThreadsOfARank);
+  return threads;
+}
 
 DataType typeOf(const HostProgram& host, int64_t output) { return host.tensors[host.outputs[output]].dtype; }
 
@@ -239,7 +254,8 @@ void FusionExecutorCache::start(const ExecutorOptions& options, const std::share
   check(options.threads >= 0 && options.threads <= kMostThreadsOfARank,
         "[run] got {} threads; expected 0 (the default) to {}", options.threads, kMostThreadsOfARank);
   const int64_t cores = availableCores();
-  const int64_t threads = options.threads > 0 ? options.threads : std::max<int64_t>(1, cores / world->size());
+  const int64_t asked = options.threads > 0 ? options.threads : threadsOfEnvironment();
+  const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, cores / world->size());
   state_ = std::make_unique<State>(*fusion_, options, world,
                                    DeviceOptions{.threads = threads, .spin = threads * world->size() <= cores});
   state_->collectives = threads * world->size() < cores || world->sparesProcessor() ? CollectivesRun::OnThreads

@@ -40,7 +40,7 @@ enum class Verify : uint8_t { Off, First, Always };
 
 struct ExecutorOptions {
   Communicator* communicator = nullptr;  // default: this thread's default world
-  int64_t threads = 0;                   // of a rank; default: cores / ranks, at least 1
+  int64_t threads = 0;                   // of a rank; default: MESHFUSE_THREADS, else cores / ranks, at least 1
   size_t maxPlans = 64;
   PassSettings passes = {};  // the same on all ranks
   // Compare every step with the reference interpreter; the error names the kernel of the first wrong element. Default: the

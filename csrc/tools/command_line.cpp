@@ -26,7 +26,8 @@ constexpr const char* kExitCodes =
     "failure.\n"
     "Environment: MESHFUSE_DUMP=PASS,.. or all, MESHFUSE_VERIFY=first|always, MESHFUSE_PRINT_MISSES=1, "
     "MESHFUSE_CACHE_DIR=DIR|off,\n"
-    "MESHFUSE_FLIGHT_DIR=DIR, MESHFUSE_TRACE=FILE, MESHFUSE_CUDA_LIBRARIES=DIR, NO_COLOR=1.";
+    "MESHFUSE_FLIGHT_DIR=DIR, MESHFUSE_TRACE=FILE, MESHFUSE_THREADS=N, MESHFUSE_DEADLINE=SECONDS,\n"
+    "MESHFUSE_CUDA_LIBRARIES=DIR, NO_COLOR=1.";
 
 enum class FileArgument : uint8_t { Required, Optional };
 
@@ -72,6 +73,11 @@ void addRun(CLI::App& app, RunOptions& o) {
         o.device = text;
       },
       "where the ranks run: cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0; default: cpu");
+  c->add_option("--threads", o.threads, "threads of a rank; default: MESHFUSE_THREADS, else cores / ranks")
+      ->check(CLI::Range(1, 4096));
+  c->add_option("--deadline", o.deadline,
+                "with --mpi: seconds that a rank waits for another one; default: MESHFUSE_DEADLINE, else 300")
+      ->check(CLI::Range(1, 1'000'000));
   c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
       ->check(kNumber)
       ->capture_default_str();

@@ -33,7 +33,9 @@ struct RunOptions {
   ProgramOptions program;
   std::optional<int64_t> ranks = {};  // default: as many as the program's mesh has devices
   bool mpi = false;
-  std::string device = "cpu";  // on which ranks run; as in exec/local_device.h
+  std::string device = "cpu";            // on which ranks run; as in exec/local_device.h
+  int64_t threads = 0;                   // of a rank; 0: the default of ExecutorOptions
+  std::optional<int64_t> deadline = {};  // seconds, with `mpi`; default: that of TransportOptions
   bool verify = false;
   std::vector<std::string> expected;  // "T5=y.npy"
   bool profile = false;

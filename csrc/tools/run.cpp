@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -127,8 +128,9 @@ Report runRank(Communicator& comm, const Job& job) {
   const std::vector<Argument> inputs =
       onDevice(localDevice(job.options.device, comm), inputsOfRank(*job.fusion, job.inputs, comm.rank()));
   Trace trace(comm.rank());
-  FusionExecutorCache cache(job.fusion->clone(),
-                            {.communicator = &comm, .trace = job.options.traceTo.empty() ? nullptr : &trace});
+  FusionExecutorCache cache(
+      job.fusion->clone(),
+      {.communicator = &comm, .threads = job.options.threads, .trace = job.options.traceTo.empty() ? nullptr : &trace});
   comm.resetCounters();
   std::vector<Tensor> outputs = cache.runFusionWithInputs(inputs);
   Report report;
@@ -287,7 +289,11 @@ int64_t finish(const Job& job, const Report& report, int64_t ranks) {
 
 // If one rank fails, every rank throws; rank 0 alone prints the error.
 int64_t runOnProcesses(const RunOptions& options) {
-  std::unique_ptr<Communicator> world = openWorld();
+  TransportOptions transport;
+  if (options.deadline) {
+    transport.deadline = std::chrono::seconds(*options.deadline);
+  }
+  std::unique_ptr<Communicator> world = openWorld(transport);
   try {
     check(!options.ranks || *options.ranks == world->size(),
           "[command line] --ranks is {}, but the launcher started {} processes; make both equal",

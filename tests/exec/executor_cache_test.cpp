@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "host/program.h"
@@ -48,6 +50,32 @@ TEST(ExecutorCache, Pointwise) {
         f.addOutput(tanh_gelu(add(x, b)));
       },
       {random({33, 70}, 1), random({70}, 2)}, 1);
+}
+
+TEST(ExecutorCache, HasTheThreadsOfTheOptionsElseOfTheEnvironment) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto added = [&](int64_t asked) {
+    const int64_t before = threads();
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      fusion->addOutput(neg(input(*fusion, {4})));
+    }
+    FusionExecutorCache cache(std::move(fusion), {.threads = asked});
+    (void)cache.runFusionWithInputs({random({4})});
+    return threads() - before;
+  };
+  (void)added(1);  // starts threads of the compiler
+  setenv("MESHFUSE_THREADS", "5", 1);
+  EXPECT_EQ(added(1), 0);
+  EXPECT_EQ(added(3), 2);
+  EXPECT_EQ(added(0), 4);
+  setenv("MESHFUSE_THREADS", "many", 1);
+  EXPECT_THROW(added(0), UserError);
+  unsetenv("MESHFUSE_THREADS");
 }
 
 TEST(ExecutorCache, OutlivesTheThreadThatMadeIt) {

@@ -1,5 +1,6 @@
 // meshfuse run: results, exit codes, and what it says of bad input.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -232,6 +233,41 @@ TEST(ToolRun, ProcessesOfALauncher) {
   const ToolRun wrong = tool("run {dir}/sharded_sum.fir --mpi", launcher);
   EXPECT_EQ(wrong.code, 2);
   expectContains(wrong.err, "the meshes of the program have 4 ranks, but the launcher started 2 processes");
+}
+
+TEST(ToolRun, TakesThreadsAndADeadline) {
+  const std::string run = "run {dir}/softmax.fir --size i0=4 --size i1=8 ";
+  EXPECT_EQ(tool(run + "--verify --threads 2").code, 0);
+  EXPECT_EQ(tool(run + "--verify", "env MESHFUSE_THREADS=3").code, 0);
+  expectContains(tool(run, "env MESHFUSE_THREADS=x").err, "MESHFUSE_THREADS is \"x\", expected a number of threads");
+  expectContains(tool(run + "--threads 0").err, "--threads: Value 0 not in range 1 to 4096");
+  // of two ranks that the other one never joins
+  const std::string alone =
+      "timeout 60 env -u PMIX_RANK -u PMIX_NAMESPACE RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29741 ";
+  expectContains(tool(run + "--mpi --deadline 1", alone + "MESHFUSE_DEADLINE=90").err, "within 1000 ms");
+  expectContains(tool(run + "--mpi", alone + "MESHFUSE_DEADLINE=1").err, "within 1000 ms");
+  expectContains(tool(run + "--mpi", alone + "MESHFUSE_DEADLINE=1s").err,
+                 "MESHFUSE_DEADLINE is \"1s\", expected a number of seconds");
+}
+
+TEST(ToolRun, SaysThatTheLauncherHasBoundItToOneCore) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof cores, &cores);
+  if (CPU_COUNT(&cores) < 2 || std::system("command -v taskset >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "one core, or no taskset";
+  }
+  int64_t core = 0;
+  while (!CPU_ISSET(core, &cores)) {
+    core++;
+  }
+  const std::string run = "run {dir}/softmax.fir --size i0=4 --size i1=8 --mpi";
+  const std::string rank = "env -u PMIX_RANK -u PMIX_NAMESPACE RANK=0 WORLD_SIZE=1 ";
+  const std::string said = tool(run, rank + "taskset -c " + std::to_string(core)).err;
+  expectContains(said, "the launcher has bound rank 0 to one of ");
+  expectContains(said, "mpirun --bind-to none, or srun --cpu-bind=none");
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_EQ(tool(run, rank).err, "");
 }
 
 // One process of the picture a rank, its spans in rows; what collectives received is what the tool counted.

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "multidevice/transport/host/binding.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/host_communicator.h"
 #include "multidevice/transport/host/network_communicator.h"
@@ -20,6 +23,8 @@
 namespace meshfuse {
 
 namespace {
+
+constexpr int64_t kMostSeconds = 1'000'000;
 
 std::pair<std::string, std::string> splitAtLine(const std::string& text) {
   const size_t end = text.find('\n');
@@ -32,6 +37,20 @@ std::string nextName() {
 }
 
 }  // namespace
+
+std::chrono::milliseconds deadlineOfEnvironment() {
+  const std::string text = environmentText("MESHFUSE_DEADLINE");
+  if (text.empty()) {
+    return std::chrono::seconds(300);
+  }
+  int64_t seconds = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, seconds);
+  check(read.ec == std::errc() && read.ptr == end && seconds >= 1 && seconds <= kMostSeconds,
+        "[world] MESHFUSE_DEADLINE is \"{}\", expected a number of seconds from 1 to {}, such as 60", text,
+        kMostSeconds);
+  return std::chrono::seconds(seconds);
+}
 
 Key Bootstrap::key() {
   const RandomBytes mine = randomBytes();
@@ -73,6 +92,7 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
                                         const std::string& name) {
   options.flightDirectory = flightDirectory(options.flightDirectory);
   if (bootstrap->size() == 1) {
+    printAdviceOnBinding(1);
     return makeSelfCommunicator();
   }
   if (options.algorithms.empty()) {
@@ -92,6 +112,9 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
           "[algorithms] ranks 0 and {} disagree: rank 0 has '{}', rank {} has '{}'; set the option or "
           "MESHFUSE_ALGORITHMS to the same value on all ranks",
           r, algorithms0, r, algorithms);
+  }
+  if (bootstrap->rank() == 0) {
+    printAdviceOnBinding(std::ranges::count(hosts, hosts[0]));
   }
   if (names.size() == 1 && !options.messagesOnly) {
     return std::make_unique<HostCommunicator>(std::move(bootstrap), options, name);

@@ -21,8 +21,11 @@ struct HostThresholds {
   int64_t piece = 256 << 10;  // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
 };
 
+// MESHFUSE_DEADLINE, a number of seconds, else 300 s. UserError if it is none.
+[[nodiscard]] std::chrono::milliseconds deadlineOfEnvironment();
+
 struct TransportOptions {
-  std::chrono::milliseconds deadline{300'000};     // of every wait
+  std::chrono::milliseconds deadline = deadlineOfEnvironment();  // of every wait
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
   size_t heapBytes = size_t{64} << 30;  // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
@@ -38,6 +41,7 @@ struct TransportOptions {
 // True if the environment shows that a launcher started this process as one of several ranks.
 [[nodiscard]] bool startedByLauncher();
 
+// If the launcher has bound rank 0 to one of several cores, rank 0 says so once on standard error.
 // Ranks of one host share memory (transport "host"); ranks of several exchange messages through UCX (transport "network").
 // Under a launcher: PMIx of `mpirun` or `srun`, else RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Alone, or without one: the
 // communicator of one rank. Collective: all ranks open, in the same order if they open several. DeviceError if a peer does not
