@@ -21,7 +21,8 @@ RefusedIndexScope::~RefusedIndexScope() { current = outer_; }
 
 void throwRefusedIndex(std::string_view step, int64_t index, int64_t extent) {
   throw RefusedIndexError(fmt::format("[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}",
-                                      step, index, extent, extent));
+                                      step, index, extent, extent),
+                          index, extent);
 }
 
 void refuseIndex(int64_t index, int64_t extent) noexcept {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/error.h"
@@ -16,7 +17,10 @@
 namespace meshfuse {
 
 struct RefusedIndexError : UserError {
-  using UserError::UserError;
+  RefusedIndexError(const std::string& message, int64_t index, int64_t extent)
+      : UserError(message), index(index), extent(extent) {}
+  int64_t index;
+  int64_t extent;
 };
 
 class RefusedIndex {

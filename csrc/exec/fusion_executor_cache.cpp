@@ -22,6 +22,7 @@
 #include "exec/explain.h"
 #include "exec/overlaps.h"
 #include "exec/plan_cache.h"
+#include "exec/refused_position.h"
 #include "exec/symbolic_costs.h"
 #include "exec/symbolic_program.h"
 #include "exec/trace.h"
@@ -282,12 +283,16 @@ void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const 
 void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                    std::span<Tensor> outputs, const Way& way) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
-  binding.run(*state_->communicator, inputs, outputs,
-              {.verify = verify,
-               .profile = way.profile,
-               .skipStep = state_->skip,
-               .collectives = state_->collectives,
-               .order = way.order});
+  try {
+    binding.run(*state_->communicator, inputs, outputs,
+                {.verify = verify,
+                 .profile = way.profile,
+                 .skipStep = state_->skip,
+                 .collectives = state_->collectives,
+                 .order = way.order});
+  } catch (const RefusedIndexError& e) {
+    throw withPosition(e, *plan.compiled().program.planned, inputs, state_->communicator->rank());
+  }
   if (verify) {
     plan.verified = true;
   }

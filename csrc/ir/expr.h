@@ -119,6 +119,8 @@ struct ExprAttributes {
   // Slice, Pad, Cat, IndexSelect with a halo exchange: by tensor operand; empty until planned
   std::optional<std::vector<HaloStep>> haloSteps;
   int64_t pack = 0;  // Redistribute: redistributions of one number share a collective; 0: not packed
+  // For errors: the builder that the user called, a literal; empty: unknown. Not in the text.
+  std::string_view calledAs = {};
 
   // Steps of the plan of a Redistribute or of a halo exchange that communicate.
   int64_t communications() const;

@@ -108,6 +108,7 @@ class Fusion {
   void setHaloSteps(Expr* window, std::optional<std::vector<HaloStep>> steps) {
     window->attributes_.haloSteps = std::move(steps);
   }
+  void setCalledAs(Expr* expr, std::string_view builder) { expr->attributes_.calledAs = builder; }
   void setPack(Expr* redistribute, int64_t pack) { redistribute->attributes_.pack = pack; }
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
   // Gives `val` the number `id`; a value that has this number gets that of `val`. Numbers imply no order.

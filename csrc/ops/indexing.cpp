@@ -60,7 +60,7 @@ TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
           describe(x), describe(index));
     dims[k] = stretched(source[k], dims[k]);
   }
-  return define(ExprKind::TakeAlongAxis, x, index, dims, axis);
+  return calledAs("takeAlongAxis", define(ExprKind::TakeAlongAxis, x, index, dims, axis));
 }
 
 TensorView* gather(TensorView* x, int64_t dim, TensorView* index) {
@@ -114,7 +114,7 @@ TensorView* select(TensorView* x, int64_t dim, Operand index) {
   TensorView* one = index.isTensor() ? reshape(index.val()->asTensor(), {1})
                                      : full(fusion, std::vector<int64_t>{1}, index, DataType::Int);
   one = where(lt(one, 0), add(one, extent), one);
-  return squeeze(index_select(x, axis, one), axis);
+  return squeeze(calledAs("select", index_select(x, axis, one)), axis);
 }
 
 TensorView* embedding_fwd(TensorView* index, TensorView* weight) {
@@ -122,8 +122,8 @@ TensorView* embedding_fwd(TensorView* index, TensorView* weight) {
   check(rankOf(weight) == 2, "[embedding_fwd] the weight is {}, expected [V, D]", describe(weight));
   std::vector<Dim> dims = dimsOf(index);
   dims.push_back(dimsOf(weight)[1]);
-  return weight->fusion().addOp(ExprKind::Embedding, {index, weight}, weight->dtype(), dims,
-                                {.flags = {false}, .starts = {0}});
+  return calledAs("embedding_fwd", weight->fusion().addOp(ExprKind::Embedding, {index, weight}, weight->dtype(), dims,
+                                                          {.flags = {false}, .starts = {0}}));
 }
 
 TensorView* embedding_backward(TensorView* dy, TensorView* index, Operand num_weights,
@@ -141,8 +141,8 @@ TensorView* embedding_backward(TensorView* dy, TensorView* index, Operand num_we
     dy = maybeCastOp(dy->dtype(), where(counts, dy, 0));
   }
   const IntExpr rows = num_weights.in(dy->fusion())->intExpr();
-  return indexPutAccumulate(full(dy->fusion(), std::vector<IntExpr>{rows, dy->shape().back()}, 0, dy->dtype()), index,
-                            dy);
+  TensorView* none = full(dy->fusion(), std::vector<IntExpr>{rows, dy->shape().back()}, 0, dy->dtype());
+  return calledAs("embedding_backward", indexPutAccumulate(none, index, dy));
 }
 
 TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src) {
@@ -175,7 +175,7 @@ TensorView* indexPutAccumulate(TensorView* x, TensorView* index, TensorView* val
         "[indexPutAccumulate] the values are {}, expected {}: the extents of index {}, then those of a row of {}; "
         "reshape or expand them",
         describe(value), describe(expected), describe(index), describe(x));
-  return definePut(ExprKind::IndexPutAccumulate, x, index, value, 0);
+  return calledAs("indexPutAccumulate", definePut(ExprKind::IndexPutAccumulate, x, index, value, 0));
 }
 
 }  // namespace meshfuse

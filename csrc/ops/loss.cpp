@@ -53,7 +53,8 @@ TensorView* cross_entropy(TensorView* input, TensorView* target, const CrossEntr
   TensorView* below = sub(c.logits, largest);  // the logits without their common part
   TensorView* logSum = log(sum(exp(below), {c.dim}));
   // of the logits themselves, so that ranks with parts of the classes send one number of each row
-  TensorView* picked = squeeze(sub(takeAlongAxis(c.logits, unsqueeze(c.target, c.dim), c.dim), largest), c.dim);
+  TensorView* ofTarget = calledAs("cross_entropy", takeAlongAxis(c.logits, unsqueeze(c.target, c.dim), c.dim));
+  TensorView* picked = squeeze(sub(ofTarget, largest), c.dim);
   TensorView* loss = sub(logSum, picked);
   if (smoothing > 0) {
     TensorView* shared = sub(logSum, mean(below, {c.dim}));

@@ -151,6 +151,11 @@ TensorView* gradientOperand(std::string_view op, TensorView* dy, std::string_vie
   return dy;
 }
 
+TensorView* calledAs(std::string_view builder, TensorView* tv) {
+  tv->fusion().setCalledAs(tv->definition(), builder);
+  return tv;
+}
+
 IntExpr countOver(const TensorView* x, std::span<const int64_t> axes) { return product(extentsAt(x, axes)); }
 
 void checkTensor(std::string_view op, const Val* val, std::string_view operand) {

@@ -89,6 +89,92 @@ TEST(CheckedIndex, OfEveryOpAndTypeFailsTheRun) {
   }
 }
 
+// The error names the op as the user called it, and where the index is in the whole index tensor.
+TEST(CheckedIndex, IsNamedByItsOpAndItsPosition) {
+  struct Row {
+    std::string op;
+    BuildFusion build;
+    std::vector<Argument> inputs;
+    std::string at;
+  };
+  const auto twoInputs = [](const std::function<TensorView*(TensorView*, TensorView*)>& op, int64_t indexDims) {
+    return [=](Fusion& f) {
+      TensorView* x = makeContigTensor(2);
+      TensorView* index = makeContigTensor(indexDims, DataType::Int);
+      f.addInput(x);
+      f.addInput(index, "ids");
+      f.addOutput(neg(op(x, index)));
+    };
+  };
+  const Tensor x = table(3, 5);
+  const Tensor rows = Tensor::of({0, 9, 2}, {3}, DataType::Int);
+  const Tensor grid = Tensor::of({0, 1, 2, 9, 1, 0}, {3, 2}, DataType::Int);
+  const Row all[] = {
+      {"embedding_fwd",
+       twoInputs([](auto* x, auto* i) { return embedding_fwd(i, x); }, 2),
+       {x, grid},
+       "[1, 1] of input ids (T1)"},
+      {"index_select",
+       twoInputs([](auto* x, auto* i) { return index_select(x, 0, i); }, 1),
+       {x, rows},
+       "[1] of input ids (T1)"},
+      {"takeAlongAxis", twoInputs([](auto* x, auto* i) { return takeAlongAxis(x, i, 1); }, 2), {x, grid}, "[1, 1] of"},
+      {"gather", twoInputs([](auto* x, auto* i) { return gather(x, 1, i); }, 2), {x, grid}, "[1, 1] of"},
+      {"scatter",
+       twoInputs([](auto* x, auto* i) { return scatter(x, 0, i, mul(x, 2.0)); }, 2),
+       {x, Tensor::of({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 9, 0, 1, 2}, {3, 5}, DataType::Int)},
+       "[2, 1] of"},
+      {"indexPutAccumulate",
+       twoInputs([](auto* x, auto* i) { return indexPutAccumulate(x, i, mul(x, 2.0)); }, 1),
+       {x, rows},
+       "[1] of"},
+      {"embedding_backward",
+       twoInputs([](auto* x, auto* i) { return embedding_backward(x, i, 4); }, 1),
+       {x, rows},
+       "[1] of"},
+      {"select",
+       twoInputs([](auto* x, auto* i) { return select(x, 0, sum(i, {0})); }, 1),
+       {x, Tensor::of({0, 9, 0}, {3}, DataType::Int)},
+       "[0] of the index, which is computed"},
+      {"cross_entropy",
+       twoInputs([](auto* x, auto* i) { return cross_entropy(x, i); }, 1),
+       {x, rows},
+       "[1, 0] of the index, which is computed"},
+  };
+  for (const Row& row : all) {
+    SCOPED_TRACE(row.op);
+    CheckedCache checked(row.build);
+    const std::string error = errorOf([&] { (void)checked.cache().runFusionWithInputs(row.inputs); });
+    EXPECT_TRUE(error.starts_with("UserError: [run] " + row.op + ": index 9 is out of range")) << error;
+    EXPECT_NE(error.find(", at " + row.at), std::string::npos) << error;
+  }
+}
+
+TEST(CheckedIndex, IsNamedByItsPositionInTheWholeIndex) {
+  std::vector<std::string> errors(2);
+  runLoopback(2, [&](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    FusionGuard guard(fusion.get());
+    TensorView* index = makeContigConcreteTensor({6}, DataType::Int32);
+    TensorView* weight = makeContigConcreteTensor({4, 3});
+    fusion->addInput(index);
+    fusion->addInput(weight);
+    for (TensorView* tv : {index, weight}) {
+      tv->setDeviceMesh({0, 1});
+    }
+    index->outer_split(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
+    fusion->addOutput(embedding_fwd(castOp(DataType::Int, index), weight));
+    const Tensor ids = Tensor::of({0, 1, 2, 3, 7, 0}, {6}, DataType::Int32);
+    const Tensor mine = shardTensor(ids, index, comm.rank());
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    errors[comm.rank()] = errorOf([&] { (void)cache.runFusionWithInputs({mine, table(4, 3)}); });
+  });
+  EXPECT_EQ(errors[0], "");
+  EXPECT_NE(errors[1].find("embedding_fwd: index 7 is out of range for an extent of 4, at [4] of input 0 (T0)"),
+            std::string::npos)
+      << errors[1];
+}
+
 // The index is computed, and the result is cut, padded and joined: indices outside the windows are never read, so they raise no error.
 TEST(CheckedIndex, RefusesNothingBeyondAWindow) {
   CheckedCache checked([](Fusion& f) {

@@ -1,0 +1,136 @@
+#include "exec/refused_position.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/ranges.h"
+#include "exec/arguments.h"
+#include "interpret/interpret.h"
+#include "multidevice/sharding/held_part.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Position = std::vector<int64_t>;
+
+// The first element with this value.
+std::optional<Position> positionOf(const Tensor& tensor, int64_t value) {
+  const Tensor t = tensor.to(DeviceId::cpu()).contiguous();
+  const auto* data = static_cast<const std::byte*>(t.data());
+  for (int64_t k = 0; k < t.numel(); k++) {
+    if (loadInteger(data + k * dataTypeSize(t.dtype()), t.dtype()) == value) {
+      Position at(t.dim());
+      int64_t rest = k;
+      for (int64_t dim = t.dim() - 1; dim >= 0; dim--) {
+        at[dim] = rest % t.sizes()[dim];
+        rest /= t.sizes()[dim];
+      }
+      return at;
+    }
+  }
+  return std::nullopt;
+}
+
+// A position in the part that a rank holds, as a position in the whole tensor.
+Position inWhole(Position at, const TensorView* tv, int64_t rank) {
+  if (tv->hasDeviceMesh()) {
+    const Part part = heldPart(shardState(tv), rank);
+    for (const int64_t dim : indices(at)) {
+      int64_t left = at[dim];
+      for (const IndexRun& run : part.dims[dim]) {
+        if (left < run.count) {
+          at[dim] = run.start + left * run.step;
+          break;
+        }
+        left -= run.count;
+      }
+    }
+  }
+  return at;
+}
+
+// The input that an index is, or is a copy or a cast of.
+int64_t inputOf(const Fusion& fusion, const Val* index) {
+  const auto isCopy = [](const Expr* e) {
+    using enum ExprKind;
+    return e != nullptr && (e->kind() == Set || e->kind() == Cast || e->kind() == Redistribute);
+  };
+  while (isCopy(index->definition())) {
+    index = index->definition()->input(0);
+  }
+  return index->isTensor() && index->isFusionInput() ? positionIn(fusion.inputs(), index) : -1;
+}
+
+// The elements of a tensor that one rank computes.
+std::optional<Tensor> valuesOf(const Fusion& fusion, const Val* index, std::span<const Argument> inputs) {
+  if (std::ranges::any_of(fusion.tensors(), &TensorView::hasDeviceMesh)) {
+    return std::nullopt;
+  }
+  const std::unique_ptr<Fusion> alone = fusion.clone();
+  for (Val* out : std::vector<Val*>(alone->outputs())) {
+    alone->removeOutput(out);
+  }
+  alone->addOutput(alone->val(index->id()));
+  std::vector<Argument> onHost(inputs.begin(), inputs.end());
+  for (Argument& a : onHost) {
+    if (auto* t = std::get_if<Tensor>(&a)) {
+      *t = t->to(DeviceId::cpu());
+    }
+  }
+  try {
+    return interpret(*alone, onHost)[0];
+  } catch (const Error&) {  // it depends on another index that is out of range
+    return std::nullopt;
+  }
+}
+
+std::string_view nameOf(const Expr* e) {
+  const std::string_view called = e->attributes().calledAs;
+  return called.empty() ? e->opName() : called;
+}
+
+}  // namespace
+
+RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& planned, std::span<const Argument> inputs,
+                               int64_t rank) {
+  const auto told = [&](std::string_view op, const std::string& where) {
+    return RefusedIndexError(
+        fmt::format("[run] {}: index {} is out of range for an extent of {}{}; give 0 <= index < {}", op, error.index,
+                    error.extent, where, error.extent),
+        error.index, error.extent);
+  };
+  std::set<std::string_view> ops;
+  for (const Expr* check : planned.exprs()) {
+    if (check->kind() != ExprKind::Point || check->attributes().point != PointOp::CheckedIndex ||
+        check->input(1)->isTensor() || !check->input(1)->intExpr().isConst(error.extent)) {
+      continue;
+    }
+    const Val* index = check->input(0);
+    const std::vector<Expr*> readers = planned.uses(check->output());
+    std::set<std::string_view> names;
+    for (const Expr* reader : planned.uses(check->output())) {
+      names.insert(nameOf(reader));
+    }
+    ops.insert(names.begin(), names.end());
+    const int64_t input = inputOf(planned, index);
+    const std::optional<Tensor> values =
+        input >= 0 ? std::get<Tensor>(inputs[input]) : valuesOf(planned, index, inputs);
+    if (const auto at = values ? positionOf(*values, error.index) : std::nullopt) {
+      const Position whole = input >= 0 ? inWhole(*at, planned.inputs()[input]->asTensor(), rank) : *at;
+      return told(joined(names, ", "),
+                  fmt::format(", at [{}] of {}", fmt::join(whole, ", "),
+                              input >= 0 ? inputText(planned, input) : "the index, which is computed"));
+    }
+  }
+  return ops.size() == 1 ? told(*ops.begin(), "") : error;
+}
+
+}  // namespace meshfuse
