@@ -211,7 +211,7 @@ class Emitter {
   // -- convert.cpp
   void convert(tile::ValueId id);
   bool convertBlocks(tile::ValueId id);
-  void transposePieces(std::vector<llvm::Value*>& rows);
+  void transposePieces(std::vector<llvm::Value*>& rows, int64_t elementBytes);
   std::vector<int64_t> cornerOf(int64_t space, uint64_t digits, const Position& at) const;
 
   // -- tiles.cpp, continued

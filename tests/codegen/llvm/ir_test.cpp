@@ -64,6 +64,19 @@ TEST(CpuIr, FullPiecesAreNotMaskedAndTheTailIsOneBody) {
   EXPECT_EQ(count(ir, "call void @llvm.masked.store"), 4);
 }
 
+// Every step of a square block is an instruction that needs no constant: unpack within 16 bytes, then shuffle of 16 bytes.
+TEST(CpuIr, BlocksAreTurnedByShufflesWithoutConstants) {
+  const std::string ir = wide().irText(tile::transposeProgram(Target::Cpu, DataType::Float, 64, 64).program);
+  const std::string unpack =
+      "shufflevector <16 x float> %\\w+, <16 x float> %\\w+, <16 x i32> <i32 0, i32 16, i32 1, i32 17, i32 4,";
+  const std::string collect =
+      "shufflevector <16 x float> %\\w+, <16 x float> %\\w+, <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9,";
+  const int64_t all = count(ir, "shufflevector <16 x float>");
+  EXPECT_GT(all, 0);
+  EXPECT_EQ(count(ir, unpack) * 4, all);
+  EXPECT_EQ(count(ir, collect) * 4, all);
+}
+
 TEST(CpuIr, AProvenDivisibleSizeHasNoTail) {
   std::string ir = wide().irText(rows({.lower = 1, .divisor = 64}, Cache::Keep));
   EXPECT_EQ(count(ir, "masked"), 0);
