@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "ir/fusion.h"
@@ -190,7 +191,7 @@ const Violation kViolations[] = {
 
 TEST(Verify, NamesEachViolation) {
   for (const Violation& v : kViolations) {
-    std::string text = std::string("fusion {") + kInputs + "  " + v.lines + "\n  output T9\n}\n";
+    const std::string text = fmt::format("fusion {{{}  {}\n  output T9\n}}\n", kInputs, v.lines);
     std::vector<std::string> found;
     ASSERT_NO_THROW(found = verify(*parseFusion(text))) << text;
     if (*v.message == '\0') {

@@ -46,7 +46,7 @@ TEST(ToolExplain, SaysWhyAGroupIsNoLarger) {
 TEST(ToolExplain, CountsTheBusiestRank) {
   const ToolRun run = tool("explain {dir}/rows_to_columns.fir");  // ranks 0 and 3 keep what they have
   expectContains(run.out, "by slice(x), permute(y, x)\n");
-  expectContains(run.out, "permute T2[4, 8] over x among [0, 1, 2, 3]: 128 bytes\n");
+  expectContains(run.out, "permute T2[4, 8] over y, x among [0, 1, 2, 3]: 128 bytes\n");
 }
 
 // Also where rank 0 takes no part.
