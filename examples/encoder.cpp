@@ -1,4 +1,4 @@
-// Embeds sentences, given as numbers of tokens, with a BERT encoder from a safetensors file, on as many ranks as the launcher starts.
+// Embeds sentences, given as token ids, with a BERT encoder from a safetensors file, on as many ranks as the launcher starts.
 //
 //   encoder model.safetensors --tokens sentences.txt --save embeddings.npy
 //   mpirun -np 4 encoder model.safetensors --mesh dp=2,tp=2 --device cuda
@@ -10,6 +10,8 @@
 #include <chrono>
 #include <exception>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "encoder_model.h"
@@ -33,16 +35,25 @@ struct Options {
 
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// The whole text as a number, at least `least`; nothing if it is none.
+std::optional<int64_t> numberOf(std::string_view text, int64_t least) {
+  int64_t number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is = error == std::errc() && rest == text.data() + text.size() && number >= least;
+  return is ? std::optional(number) : std::nullopt;
+}
+
 // dp=2,tp=2; an axis that is left out has size 1. Without axes, all ranks are on tp.
 DeviceMesh meshOf(const std::vector<std::string>& axes, int64_t ranks) {
   std::map<std::string, int64_t> sizes = {{"dp", 1}, {"tp", axes.empty() ? ranks : 1}};
+  std::set<std::string> given;
   for (const std::string& axis : axes) {
-    const size_t equals = std::min(axis.find('='), axis.size());
+    const size_t equals = std::min(axis.find('='), axis.size() - 1);
     const auto size = sizes.find(axis.substr(0, equals));
-    const char* const end = axis.data() + axis.size();
-    const bool known = size != sizes.end() && equals < axis.size();
-    check(known && std::from_chars(axis.data() + equals + 1, end, size->second).ptr == end,
+    const std::optional<int64_t> number = numberOf(std::string_view(axis).substr(equals + 1), 1);
+    check(size != sizes.end() && number && given.insert(size->first).second,
           "[encoder] --mesh has the axis \"{}\"; expected dp=N, tp=N, or both: --mesh dp=2,tp=2", axis);
+    size->second = *number;
   }
   const DeviceMesh mesh = DeviceMesh::create({{"dp", sizes["dp"]}, {"tp", sizes["tp"]}});
   check(mesh.size() == ranks, "[encoder] --mesh has {} ranks, the launcher started {}; make both equal", mesh.size(),
@@ -50,38 +61,43 @@ DeviceMesh meshOf(const std::vector<std::string>& axes, int64_t ranks) {
   return mesh;
 }
 
-// A sentence a line, as numbers of tokens.
-std::vector<Sentence> readSentences(const std::string& path) {
+// A sentence a line, as token ids. Id 0 is padding, so no sentence has it.
+std::vector<Sentence> readSentences(const std::string& path, const ModelSizes& sizes) {
   std::ifstream file(path);
   check(file.good(), "[encoder] cannot read the tokens in {}; does the file exist?", path);
   std::vector<Sentence> sentences;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     Sentence& sentence = sentences.emplace_back();
-    for (int64_t token = 0; words >> token;) {
-      sentence.push_back(token);
+    for (std::string word; words >> word;) {
+      const std::optional<int64_t> token = numberOf(word, 1);
+      check(token && *token < sizes.words, "[encoder] {}, line {}: got the token id \"{}\", expected 1 to {}", path,
+            sentences.size(), word, sizes.words - 1);
+      sentence.push_back(*token);
     }
-    check(words.eof() && !sentence.empty(), "[encoder] {}, line {}: expected numbers with spaces between, got \"{}\"",
-          path, sentences.size(), line);
+    check(!sentence.empty() && std::ssize(sentence) <= sizes.positions,
+          "[encoder] {}, line {}: got {} token ids, expected 1 to {}, the positions of the model", path,
+          sentences.size(), sentence.size(), sizes.positions);
   }
-  check(!sentences.empty(), "[encoder] {} has no lines; give a sentence a line, as numbers of tokens", path);
+  check(!sentences.empty(), "[encoder] {} has no lines; give a sentence a line, as token ids", path);
   return sentences;
 }
 
-// Tokens that every vocabulary has.
-std::vector<Sentence> randomSentences(int64_t count, int64_t length) {
+std::vector<Sentence> randomSentences(int64_t count, int64_t length, const ModelSizes& sizes) {
+  check(length <= sizes.positions, "[encoder] --length is {}, the model has {} positions", length, sizes.positions);
   std::vector<Sentence> sentences(count, Sentence(length));
   for (int64_t i = 0; i < count * length; i++) {
-    sentences[i / length][i % length] = 1 + i * 7919 % 997;
+    sentences[i / length][i % length] = 1 + i * 7919 % (sizes.words - 1);
   }
   return sentences;
 }
 
 void encode(const Options& o, Communicator& world) {
   const bool prints = world.rank() == 0;
-  const std::vector<Sentence> sentences =
-      o.tokens.empty() ? randomSentences(o.batch, o.length) : readSentences(o.tokens);
   const SafetensorsFile file(o.weights);
+  const ModelSizes sizes = sizesOf(file);
+  const std::vector<Sentence> sentences =
+      o.tokens.empty() ? randomSentences(o.batch, o.length, sizes) : readSentences(o.tokens, sizes);
   FusionExecutorCache cache(model(file, o.heads, meshOf(o.mesh, world.size())), {.communicator = &world});
   const DeviceId device = localDevice(o.device, world);
 
@@ -109,7 +125,7 @@ void encode(const Options& o, Communicator& world) {
       const int64_t count = std::min(o.batch, std::ssize(sentences) - first);
       const std::span batch = std::span(sentences).subspan(first, count);
       const TensorView* input = cache.fusion().inputs()[0]->asTensor();
-      const Tensor padded = paddedBatch(batch, input->getDeviceMesh());
+      const Tensor padded = paddedBatch(batch, input->getDeviceMesh(), sizes.positions);
       arguments[0] = shardTensor(padded, input, world.rank()).to(device);
       const Tensor result = cache.runFusionWithInputs(arguments)[0].to(DeviceId::cpu());
       tokens += padded.numel();
@@ -150,7 +166,7 @@ int main(int argc, char** argv) {
   Options o;
   CLI::App app("Embeds sentences with a BERT encoder from a safetensors file.");
   app.add_option("weights", o.weights, "safetensors file in the layout of BertModel")->required();
-  app.add_option("--tokens", o.tokens, "file with a sentence a line, as numbers of tokens; default: random tokens");
+  app.add_option("--tokens", o.tokens, "file with a sentence a line, as token ids; default: random ones");
   app.add_option("--save", o.save, ".npy file for the embeddings");
   app.add_option("--mesh", o.mesh, "sentences are cut over dp, weights over tp; such as dp=2,tp=2")->delimiter(',');
   app.add_option("--device", o.device, "cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0")

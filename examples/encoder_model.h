@@ -2,10 +2,10 @@
 //
 //   x         = layer_norm(word[tokens] + position + type[0])         [B, S, E]   word cut over the vocabulary
 //   x         = layer_norm(x + attention(x))                          each layer: q, k, v cut over the heads
-//   x         = layer_norm(x + gelu(x w1^T + b1) w2^T + b2)           w1 and w2 cut over the inner features
-//   embedding = mean of x over the tokens of a sentence, of length 1  [B, E]
+//   x         = layer_norm(x + gelu(x w1^T + b1) w2^T + b2)           w1 and w2 cut over the hidden features
+//   embedding = mean of x over the tokens of a sentence, L2-normalized [B, E]
 //
-// Tokens are cut over the mesh axis dp, weights over tp. Token 0 is padding: it is not attended to, and not in the mean.
+// Tokens are cut over the mesh axis dp, weights over tp. Token id 0 is padding: it is not attended to, and not in the mean.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "meshfuse/meshfuse.h"
 
 namespace encoder {
@@ -26,6 +28,17 @@ using namespace meshfuse;
 inline void cut(TensorView* tv, int64_t dim, const DeviceMesh& mesh, std::string_view axis) {
   tv->outer_split(dim, mesh.size(axis));
   tv->axis(dim)->parallelize(mesh.axis(axis));
+}
+
+struct ModelSizes {
+  int64_t words = 0;      // token ids are smaller
+  int64_t positions = 0;  // of the longest sentence
+  int64_t features = 0;
+};
+
+inline ModelSizes sizesOf(const SafetensorsFile& file) {
+  const Tensor words = file.get("embeddings.word_embeddings.weight");
+  return {words.size(0), file.get("embeddings.position_embeddings.weight").size(0), words.size(1)};
 }
 
 // Tensors of the file as inputs of the fusion, under their names.
@@ -77,6 +90,11 @@ inline TensorView* attention(TensorView* x, TensorView* mask, int64_t heads, con
 
 // Input: tokens Int [B, S], then the tensors of the file that the model uses. Output: embeddings [B, E], whole on every rank.
 inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads, const DeviceMesh& mesh) {
+  const int64_t features = sizesOf(file).features;
+  const int64_t tp = mesh.teamSize({mesh.axisOf(mesh.axis("tp"))});
+  check(features % heads == 0 && heads % tp == 0,
+        "[encoder] got {} heads; expected a divisor of the {} features and a multiple of the {} ranks of tp", heads,
+        features, tp);
   auto fusion = std::make_unique<Fusion>();
   FusionGuard guard(fusion.get());
   TensorView* tokens = makeContigTensor(2, DataType::Int);
@@ -97,6 +115,7 @@ inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads,
   for (int64_t layer = 0;; layer++) {
     const std::string l = fmt::format("encoder.layer.{}.", layer);
     if (std::ranges::find(names, l + "output.dense.weight") == names.end()) {
+      check(layer > 0, "[encoder] the file has no {}output.dense.weight; is it in the layout of BertModel?", l);
       break;
     }
     x = w.norm(add(x, attention(x, mask, heads, w, l + "attention")), l + "attention.output.LayerNorm");
@@ -114,14 +133,16 @@ inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads,
   return fusion;
 }
 
-using Sentence = std::vector<int64_t>;  // tokens
+using Sentence = std::vector<int64_t>;  // token ids
 
-// Tokens [B, S] with padding: B is a multiple of the ranks that cut it, and S a multiple of 16, so that few shapes need a plan.
-inline Tensor paddedBatch(std::span<const Sentence> sentences, const DeviceMesh& mesh) {
+// Token ids [B, S] of at least one sentence, with padding: B is a multiple of the ranks that cut it, and S a multiple of 16, or all positions
+// of the model, so that few shapes need a plan.
+inline Tensor paddedBatch(std::span<const Sentence> sentences, const DeviceMesh& mesh, int64_t positions) {
   auto upTo = [](int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; };
   const int64_t ranks = mesh.teamSize({mesh.axisOf(mesh.axis("dp"))});
   const int64_t longest = std::ranges::max(sentences, {}, &Sentence::size).size();
-  Tensor batch = Tensor::zeros({upTo(std::ssize(sentences), ranks), upTo(longest, 16)}, DataType::Int);
+  Tensor batch =
+      Tensor::zeros({upTo(std::ssize(sentences), ranks), std::min(upTo(longest, 16), positions)}, DataType::Int);
   int64_t* row = batch.data_as<int64_t>();
   for (const Sentence& sentence : sentences) {
     std::ranges::copy(sentence, row);

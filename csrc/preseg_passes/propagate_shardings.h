@@ -31,9 +31,9 @@ class TensorView;
 bool propagateShardings(Fusion& fusion, PassContext& context);
 
 struct PropagationScope {
-  std::vector<TensorView*> tensors =
-      {};  // may take axes: inputs too, and in addition to axes that they have; empty: results without a mesh
-  std::vector<ParallelType> axes = {};  // whole mesh axes that propagate; empty: all
+  // The tensors whose sharding may change, inputs included; they keep the axes that they have. Empty: all results without a mesh.
+  std::vector<TensorView*> tensors = {};
+  std::vector<ParallelType> axes = {};  // the mesh axes to propagate, each whole; empty: all
 };
 
 // The same for a user who shards by hand, in steps: only these tensors take axes, and only these axes. Afterwards a tensor that took one is

@@ -98,11 +98,11 @@ std::vector<Argument> loadInputs(const std::string& path, const Fusion& fusion, 
 // [encoder]
 #include "../../examples/encoder_model.h"
 
-Tensor embed(const std::string& path, Communicator& world, const Tensor& tokens) {
+Tensor embed(const std::string& path, int64_t heads, Communicator& world, const Tensor& tokens) {
   const SafetensorsFile file(path);
   const int64_t dp = world.size() % 2 == 0 ? 2 : 1;
   const DeviceMesh mesh = DeviceMesh::create({{"dp", dp}, {"tp", world.size() / dp}});
-  FusionExecutorCache cache(encoder::model(file, /*heads=*/4, mesh), {.communicator = &world});
+  FusionExecutorCache cache(encoder::model(file, heads, mesh), {.communicator = &world});
   std::vector<Argument> inputs = {shardTensor(tokens, cache.fusion().inputs()[0]->asTensor(), world.rank())};
   for (const Tensor& weight : encoder::load(file, cache.fusion(), world.rank())) {
     inputs.emplace_back(weight);
@@ -112,9 +112,9 @@ Tensor embed(const std::string& path, Communicator& world, const Tensor& tokens)
 // [end]
 
 // [deploy]
-void embedFile(const std::string& weights, const std::string& tokens, const std::string& embeddings) {
+void embedFile(const std::string& weights, int64_t heads, const std::string& tokens, const std::string& embeddings) {
   const std::unique_ptr<Communicator> world = openWorld();
-  const Tensor result = embed(weights, *world, readNpy(tokens));
+  const Tensor result = embed(weights, heads, *world, readNpy(tokens));
   if (world->rank() == 0) {
     writeNpy(embeddings, result);
   }

@@ -17,5 +17,6 @@ meshfuse::Tensor verified(meshfuse::Communicator& world, const std::vector<meshf
 std::string profiled(meshfuse::FusionExecutorCache& cache, const std::vector<meshfuse::Argument>& inputs);
 std::vector<meshfuse::Argument> loadInputs(const std::string& path, const meshfuse::Fusion& fusion,
                                            const meshfuse::Tensor& x, int64_t rank);
-void embedFile(const std::string& weights, const std::string& tokens, const std::string& embeddings);
-meshfuse::Tensor embed(const std::string& path, meshfuse::Communicator& world, const meshfuse::Tensor& tokens);
+void embedFile(const std::string& weights, int64_t heads, const std::string& tokens, const std::string& embeddings);
+meshfuse::Tensor embed(const std::string& path, int64_t heads, meshfuse::Communicator& world,
+                       const meshfuse::Tensor& tokens);

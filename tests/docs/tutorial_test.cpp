@@ -11,6 +11,8 @@
 namespace meshfuse {
 namespace {
 
+constexpr int64_t kHeads = 4;  // of the encoder
+
 class Tutorial : public ::testing::Test {
  protected:
   Tutorial() {
@@ -27,7 +29,7 @@ class Tutorial : public ::testing::Test {
     }
   }
 
-  // An encoder of one layer, 8 features and 4 heads, with 6 words and 16 positions.
+  // An encoder of one layer, 8 features and kHeads heads, with 6 words and 16 positions.
   std::string writeEncoder() const {
     std::vector<std::pair<std::string, Tensor>> weights;
     auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
@@ -108,14 +110,14 @@ TEST_F(Tutorial, EncoderAndDeploy) {
   const Tensor tokens = Tensor::zeros({2, 4}, DataType::Int);
   std::ranges::copy(std::vector<int64_t>{5, 1, 2, 0, 3, 4, 0, 0}, tokens.data_as<int64_t>());
   writeNpy(root_ + "/tokens.npy", tokens);
-  embedFile(weights, root_ + "/tokens.npy", root_ + "/embeddings.npy");
+  embedFile(weights, kHeads, root_ + "/tokens.npy", root_ + "/embeddings.npy");
   const Tensor embeddings = readNpy(root_ + "/embeddings.npy");
   double square = 0;
   for (int64_t f = 0; f < 8; f++) {
     square += embeddings.at({1, f}) * embeddings.at({1, f});
   }
   EXPECT_NEAR(square, 1, 1e-6);
-  runLoopback(4, [&](Communicator& world) { expectNear(embed(weights, world, tokens), embeddings, 5e-7); });
+  runLoopback(4, [&](Communicator& world) { expectNear(embed(weights, kHeads, world, tokens), embeddings, 5e-7); });
 }
 
 }  // namespace

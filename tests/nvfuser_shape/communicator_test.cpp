@@ -40,7 +40,7 @@ Team everyone(const Communicator& comm) { return {DeviceMesh::createForNumDevice
 
 class PortsOfCollectives : public MultiDeviceTest {
  protected:
-  // Repeated on the same buffers, as fast as they come.
+  // Repeated, as fast as they come.
   void repeat(const std::function<void(Communicator&, const Team&, int64_t repetition)>& body) {
     runOnRanks([&](Communicator& comm) {
       for (int64_t k = 0; k < kRepetitions; k++) {
@@ -133,12 +133,15 @@ TEST_F(PortsOfCollectives, ReduceScatter) {
 
 // No rank leaves a barrier before all have entered it: threads count, in place of nvFuser's clocks.
 TEST_F(PortsOfCollectives, Barrier) {
+  if (launched()) {
+    GTEST_SKIP() << "counts in memory that the ranks share";
+  }
   std::atomic<int64_t> entered = 0;
   runOnRanks(4, [&](Communicator& comm) {
     for (int64_t k = 1; k <= kRepetitions; k++) {
       entered++;
       comm.barrier(everyone(comm));
-      EXPECT_GE(entered, launched() ? k : k * 4);
+      EXPECT_GE(entered, k * 4);
     }
   });
 }

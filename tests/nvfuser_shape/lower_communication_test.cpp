@@ -174,7 +174,7 @@ TEST_F(PortsOfLowering, ReduceScatterOfWholeLoops) {
       {{"reduce-scatter"}});
 }
 
-TEST_F(PortsOfLowering, ReduceScatterAndAllgatherAreAnAllreduce) {
+TEST_F(PortsOfLowering, ReduceScatterAndAllgather) {
   edge(
       [](int64_t d) {
         return std::vector{d, d, int64_t{4}};
@@ -185,7 +185,7 @@ TEST_F(PortsOfLowering, ReduceScatterAndAllgatherAreAnAllreduce) {
         bindDim(parts, 1, d);
         return on(set(parts), in->getDeviceMesh());
       },
-      {});
+      {{"reduce-scatter", "all-gather"}});
 }
 
 TEST_F(PortsOfLowering, ReduceScatterOfAnInnerDim) {

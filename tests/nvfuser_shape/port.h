@@ -1,6 +1,6 @@
 // A program of nvFuser's multi-device tests, written anew for meshfuse, with the idioms of nvFuser's API: README.md lists all of them.
 //
-//   TEST_F(Ports, Reduction) {
+//   TEST_F(PortsOfSharding, Reduction) {
 //     runPort([](int64_t d) {
 //       return Port{[=](Fusion& f) {
 //                     TensorView* in = makeContigTensor(2);
@@ -31,7 +31,7 @@ inline const std::vector<std::string> kNoSteps;
 struct Port {
   std::function<void(Fusion&)> build;  // adds inputs and outputs; a FusionGuard is held
   std::vector<Argument> inputs;        // whole tensors
-  // The kinds of steps, in order, of the rank that takes the most; nothing: any.
+  // The kinds of steps, in order, of the rank with the most steps; nullopt: not checked.
   std::optional<std::vector<std::string>> communication = {};
   std::function<void(const FusionExecutorCache&, const std::vector<Tensor>&)> alsoExpect = {};  // on every rank
 };
