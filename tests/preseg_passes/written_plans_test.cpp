@@ -142,8 +142,8 @@ TEST(WrittenPlans, OfWindowsAreTakenAsTheyAre) {
     runPresegPasses(*fusion, context);
     EXPECT_EQ(fusion->toString(), parseFusion(text)->toString());
     EXPECT_EQ(context.memo<PlanMemo>().size(), 0);
-    const std::vector<Expr*> local = localize(*fusion, 1)->exprs();
-    EXPECT_EQ(std::ranges::count(local, ExprKind::Communicate, &Expr::kind), 1 + exchanges + 1) << text;
+    const std::unique_ptr<Fusion> local = localize(*fusion, 1);
+    EXPECT_EQ(std::ranges::count(local->exprs(), ExprKind::Communicate, &Expr::kind), 1 + exchanges + 1) << text;
   }
 }
 
