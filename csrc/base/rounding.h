@@ -9,7 +9,7 @@
 
 namespace meshfuse {
 
-// The least n with n * b >= a, for a >= 0 and b > 0.
+// The least n with n * b >= a, for a > -b and b > 0.
 template <std::integral T>
 [[nodiscard]] constexpr T divideUp(T a, std::type_identity_t<T> b) {
   return (a + b - 1) / b;

@@ -114,7 +114,6 @@ RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& pla
       continue;
     }
     const Val* index = check->input(0);
-    const std::vector<Expr*> readers = planned.uses(check->output());
     std::set<std::string_view> names;
     for (const Expr* reader : planned.uses(check->output())) {
       names.insert(nameOf(reader));

@@ -42,7 +42,7 @@ void checkSameValues(const std::vector<Message>& messages) {
 
 ProgramSizes agreedSizes(const HostProgram& program, const std::map<std::string, int64_t>& values,
                          Communicator& communicator) {
-  if (!program.communicates || values.empty()) {
+  if (!program.communicates) {
     return sizesOf(program, values);
   }
   std::optional<ProgramSizes> sizes;
@@ -52,10 +52,13 @@ ProgramSizes agreedSizes(const HostProgram& program, const std::map<std::string,
   } catch (const UserError& why) {
     refusal = why.what();
   }
-  const auto given = [](const auto& symbol) { return fmt::format("{} = {}", symbol.first, symbol.second); };
+  const auto given = [&](const auto& symbol) {
+    const auto value = values.find(symbol.first);
+    return fmt::format("{} = {}", symbol.first, value == values.end() ? "none" : std::to_string(value->second));
+  };
   communicator.setStep(-1, "the binding of a program");
   communicator.setProgram(programNumber(program.identity, 0));
-  const std::vector<std::string> texts = communicator.exchange(joined(values, ", ", given) + "\n" + refusal);
+  const std::vector<std::string> texts = communicator.exchange(joined(program.symbols, ", ", given) + "\n" + refusal);
   communicator.setProgram(0);
   communicator.setStep(-1, "");
   const auto messages = mapped(texts, [](const std::string& text) { return messageIn(text); });

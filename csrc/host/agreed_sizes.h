@@ -11,8 +11,8 @@ namespace meshfuse {
 
 class Communicator;
 
-// As sizesOf(). If the program has peers and some values are given, which then holds for all ranks, they exchange a message: different values,
-// or sizes that one rank cannot have, are the same UserError on all ranks, and the communicator stays usable.
+// As sizesOf(). The ranks of a program that communicates exchange a message: different values of a symbol, or sizes that one rank cannot have,
+// are the same UserError on all ranks, and the communicator stays usable. Called by all ranks.
 [[nodiscard]] ProgramSizes agreedSizes(const HostProgram& program, const std::map<std::string, int64_t>& values,
                                        Communicator& communicator);
 

@@ -43,7 +43,7 @@ std::vector<tile::Builder::DigitSpec> summingPart(int64_t steps, int64_t each, i
     left = divideUp(left, size);
     sums *= size;
   }
-  digits.push_back({tile::Level::Serial, digits.empty() ? left : ceil(left), ""});
+  digits.push_back({tile::Level::Serial, digits.empty() ? left : powerAtLeast(left), ""});
   const int64_t inBlock = productOf(digits | std::views::drop(1), [](const auto& d) { return d.size.constValue(); });
   digits[0].size = divideUp(std::max<int64_t>(steps, 1), inBlock);
   return digits;

@@ -297,7 +297,7 @@ std::string userErrorOf(const std::function<void()>& body) {
 // A refused binding is the same error on all ranks, and they go on with the next one.
 TEST(AnySize, RanksWithDifferentSizesGetOneError) {
   for (const int64_t ranks : {2, 4}) {
-    std::vector<std::string> errors(2 * ranks);
+    std::vector<std::string> errors(3 * ranks);
     runLoopback(ranks, [&](Communicator& comm) {
       const std::string mesh = ranks == 2 ? "[0, 1]" : "[0, 1, 2, 3]";
       const auto program = programOf(parseFusion(fmt::format(R"(fusion {{
@@ -315,6 +315,7 @@ TEST(AnySize, RanksWithDifferentSizesGetOneError) {
       };
       errors[comm.rank()] = bind(4, isLast ? 6 : 5);
       errors[ranks + comm.rank()] = bind(isLast ? -1 : 4, 5);
+      errors[2 * ranks + comm.rank()] = isLast ? userErrorOf([&] { (void)Binding(program, comm); }) : bind(4, 5);
       EXPECT_EQ(bind(int64_t{1} << 40, int64_t{1} << 40).substr(0, 25),
                 fmt::format("[rank 0/{}] [host program]", ranks).substr(0, 25));
       const Tensor x = Tensor::zeros({2, 3}, DataType::Float);
@@ -327,8 +328,10 @@ TEST(AnySize, RanksWithDifferentSizesGetOneError) {
                                           "i0 = 4, i1 = 6 on rank {}; give the same values on all ranks",
                                           others, ranks - 1));
       EXPECT_EQ(errors[ranks + rank], errors[ranks]);
+      EXPECT_EQ(errors[2 * ranks + rank], errors[2 * ranks]);
     }
     EXPECT_NE(errors[ranks].find("i0 = -1, i1 = 5 on rank"), std::string::npos) << errors[ranks];
+    EXPECT_NE(errors[2 * ranks].find("i0 = none, i1 = none on rank"), std::string::npos) << errors[2 * ranks];
   }
 }
 

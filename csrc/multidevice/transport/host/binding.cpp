@@ -26,7 +26,8 @@ std::string adviceOnBinding(int64_t ranks) {
     return "";
   }
   return fmt::format(
-      "meshfuse: the launcher has bound rank 0 to one of {} cores, so it computes with one thread; ranks of this host: "
+      "meshfuse: the launcher has bound rank 0 to one of {} cores, so by default it computes with one thread; ranks of "
+      "this host: "
       "{}; start them with mpirun --bind-to none, or srun --cpu-bind=none",
       cores, ranks);
 }
