@@ -7,6 +7,7 @@
 #include "base/ranges.h"
 #include "ir/op_rule.h"
 #include "localize/layout.h"
+#include "multidevice/sharding/operand_dims.h"
 
 namespace meshfuse {
 

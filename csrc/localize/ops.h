@@ -8,10 +8,11 @@
 #include "ir/fusion.h"
 #include "localize/layout.h"
 #include "multidevice/sharding/halo_exchange.h"
-#include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
+
+struct OperandDim;
 
 // The inputs for the local form of an op.
 struct LocalOp {

@@ -6,6 +6,7 @@
 #include "base/ranges.h"
 #include "localize/ops.h"
 #include "multidevice/sharding/halo_exchange.h"
+#include "multidevice/sharding/operand_dims.h"
 
 namespace meshfuse {
 
