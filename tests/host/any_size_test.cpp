@@ -137,7 +137,7 @@ TEST(AnySize, TensorsInTheArena) {
   expectAsInterpreted(threeKernels, kMatrices, {"normalization", "normalization", "reduction"});
 }
 
-// The names of dims may be those that kernels give to their own dims, axes, digits and sizes.
+// A symbol of the program may have a name that kernels use for their own dims, axes, digits or sizes.
 TEST(AnySize, DimsNamedAsThoseOfKernels) {
   const std::unique_ptr<Communicator> self = makeSelfCommunicator();
   constexpr const char* kProgram = R"(fusion {{
