@@ -1,6 +1,7 @@
 // How long does a program take whose collectives can run beside its kernels, against the longer of both alone? On virtual ranks with a link
 // that takes time but no processor; the copies and sums of a collective take processors from the kernels.
 #include <benchmark/benchmark.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -96,10 +97,20 @@ std::vector<Argument> argumentsOf(const Fusion& fusion, int64_t rank) {
   return arguments;
 }
 
+// Binds this thread and those that it starts to one core, as launchers bind ranks. Else the system may place two kernels on one core for a
+// while. Without effect where the core does not exist.
+void bindToCore(int64_t core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  (void)sched_setaffinity(0, sizeof set, &set);
+}
+
 void overlap(benchmark::State& state, const char* name, Build build) {
   for (auto _ : state) {
     std::array<std::vector<double>, 3> times;
     const auto body = [&](Communicator& comm) {
+      bindToCore(comm.rank());
       std::array<std::unique_ptr<FusionExecutorCache>, 3> caches;
       std::array<std::vector<Argument>, 3> arguments;
       for (const Parts parts : {Parts::Work, Parts::Communication, Parts::Both}) {

@@ -15,9 +15,10 @@
 // A communicator of a single process, and a lane, have no lanes. Their calls, and calls posted without a team, run on the communicator
 // itself in the order in which they were posted; while one of these is in flight, nothing else may call the communicator.
 //
-// A communicator has one queue at a time. Idle lanes sleep, and no lane spins, for any number of cores; a lane runs soon after a message
-// wakes it, also while kernels use all cores (base/short_slices.h). On a network one lane at a time
-// calls the message library: messages of several lanes are in flight together, but each lane's messages progress only in its calls.
+// A communicator has one queue at a time. Idle lanes sleep. Within a call, a lane of loopback ranks spins for up to 100 us if every rank has
+// a core; other lanes never spin. A lane runs soon after a message wakes it, also while kernels use all cores (base/short_slices.h). On a
+// network one lane at a time calls the message library: messages of several lanes are in flight together, but each lane's messages progress
+// only in its calls.
 #pragma once
 
 #include <condition_variable>

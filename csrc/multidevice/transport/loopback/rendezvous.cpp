@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "multidevice/transport/lanes.h"
@@ -19,11 +20,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Direction = Communicator::Transfer::Direction;
 
+constexpr std::chrono::microseconds kLongestSpin{100};
+
 }  // namespace
 
 LoopbackRendezvous::LoopbackRendezvous(int64_t ranks, std::chrono::milliseconds deadline, std::string world,
                                        LoopbackRendezvous* whole)
-    : whole_(whole), slots_(ranks), deadline_(deadline), world_(std::move(world)) {
+    : whole_(whole),
+      slots_(ranks),
+      deadline_(deadline),
+      world_(std::move(world)),
+      spins_(whole != this ? whole->spins_ : ranks <= availableCores()) {
   for (Slot& s : slots_) {
     s.arrivals.resize(slots_.size());
     s.parcels.resize(slots_.size());
@@ -213,7 +220,7 @@ void LoopbackRendezvous::transfer(int64_t rank, std::span<const Communicator::Tr
 
 void LoopbackRendezvous::wait(Lock& lock, int64_t rank, const std::function<bool()>& ready,
                               const std::function<void(std::vector<int64_t>&)>& awaited) {
-  if (ready()) {
+  if (ready() || readySoon(lock, ready)) {
     return;
   }
   const ObservedWait observed;
@@ -248,6 +255,21 @@ void LoopbackRendezvous::wait(Lock& lock, int64_t rank, const std::function<bool
     }
     own.ready = nullptr;
   }
+}
+
+bool LoopbackRendezvous::readySoon(Lock& lock, const std::function<bool()>& ready) const {
+  const auto end = Clock::now() + kLongestSpin;
+  while (spins_ && !failure_ && Clock::now() < end) {
+    lock.unlock();
+    for (int k = 0; k < 16; ++k) {
+      __builtin_ia32_pause();
+    }
+    lock.lock();
+    if (ready()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void LoopbackRendezvous::await(int64_t rank, const Team& team, const std::function<bool()>& ready) {

@@ -123,6 +123,8 @@ class LoopbackRendezvous {
   // `awaited` adds the ranks that are waited for to the empty list it is given.
   void wait(Lock& lock, int64_t rank, const std::function<bool()>& ready,
             const std::function<void(std::vector<int64_t>&)>& awaited);
+  // Spins for a short time, in lanes too: a rank that sleeps may lose its core to a kernel for milliseconds. Never if ranks share cores.
+  bool readySoon(Lock& lock, const std::function<bool()>& ready) const;
   void arrive(Lock& lock, int64_t rank, const Team& team);
   void startReading(Lock& lock, int64_t rank, const Team& team);
   void awaitReaders(Lock& lock, int64_t rank);
@@ -154,6 +156,7 @@ class LoopbackRendezvous {
   std::vector<Slot> slots_;
   std::chrono::milliseconds deadline_;
   std::string world_;
+  bool spins_;                                                                 // every rank has a core
   std::map<std::vector<int64_t>, std::unique_ptr<LoopbackRendezvous>> lanes_;  // of the whole
   Rejoin rejoin_;                                                              // the survivors, once they are known
 };
