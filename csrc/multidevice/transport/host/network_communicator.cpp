@@ -102,6 +102,10 @@ NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team&
   recorder_.isOfLaneOf(whole.recorder_);
 }
 
+bool NetworkCommunicator::sparesProcessor() const {
+  return std::ranges::any_of(hosts_, [&](int64_t host) { return host != hosts_.front(); });
+}
+
 Communicator* NetworkCommunicator::lane(const Team& team) {
   const auto make = [&] {
     auto lane = std::make_unique<NetworkCommunicator>(*this, team);

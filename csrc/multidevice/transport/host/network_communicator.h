@@ -42,6 +42,7 @@ class NetworkCommunicator final : public Communicator {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   std::string_view transport() const override { return "network"; }
+  bool sparesProcessor() const override;  // while a message is on its way to another host
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
   void run(const CollectiveCall& call) override;

@@ -8,7 +8,11 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/ranges.h"
+#include "host/program.h"
+#include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/device_of_rank.h"
 #include "multidevice/scenario.h"
 #include "multidevice/transport/check_collectives.h"
 #include "multidevice/transport/failure_cases.h"
@@ -33,6 +37,7 @@ class AcrossHosts : public ScenarioTest {
     ScenarioTest::runOnRanks([&](Communicator& comm) {
       if (std::getenv("MESHFUSE_HOST") != nullptr) {
         EXPECT_EQ(comm.transport(), "network");
+        EXPECT_TRUE(comm.sparesProcessor());
       }
       body(comm);
     });
@@ -95,6 +100,40 @@ TEST_F(AcrossHosts, AProgramWithAnAllReduceAndARedistribution) {
   });
 }
 
+TEST_F(AcrossHosts, AGradientIsAddedUpBesideKernels) {
+  runOnRanks([](Communicator& comm) {
+    constexpr int64_t kRows = 128, kFeatures = 256;  // 256 KiB: collectives of less do not leave the caller
+    const int64_t n = comm.size();
+    auto fusion = std::make_unique<Fusion>();
+    const FusionGuard guard(fusion.get());
+    const DeviceMesh mesh = DeviceMesh::create({{"x", n}});
+    TensorView* dy = input(*fusion, {n, kRows, kFeatures}, mesh);
+    TensorView* x = input(*fusion, {n, kRows, kFeatures}, mesh);
+    TensorView* w = input(*fusion, {kFeatures, kFeatures}, mesh);
+    shardBlock(dy, 0, mesh, "x");
+    shardBlock(x, 0, mesh, "x");
+    TensorView* dw = sum(matmul(transpose(dy, 1, 2), x), {0});
+    dw->setDeviceMesh(mesh);
+    fusion->addOutput(dw);
+    fusion->addOutput(matmul(dy, w));
+    std::vector<Argument> whole;
+    for (const Val* in : fusion->inputs()) {
+      whole.emplace_back(randomTensor(in->asTensor()->constantShape(), DataType::Float, in->id(), -1, 1));
+    }
+    const std::vector<BoundedTensor> expected = interpretWithBounds(*fusion, whole, {.partials = n});
+    const std::vector<Argument> local = shardsOfRank(*fusion, whole, comm);
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    for (int call = 0; call < 20; call++) {
+      const std::vector<Tensor> got = cache.runFusionWithInputs(local);
+      EXPECT_TRUE(std::ranges::any_of(cache.hostProgram()->steps, &Step::runsBeside));
+      for (const int64_t i : indices(got)) {
+        const BoundedTensor part = shardOf(expected[i], cache.planned()->outputs()[i]->asTensor(), comm.rank());
+        EXPECT_EQ(compare(got[i], part).value_or(""), "");
+      }
+    }
+  });
+}
+
 class HostsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -146,7 +185,7 @@ TEST_F(HostsTest, StartedByHand) {
   for (const ProcessOutcome& o : processes.outcomes()) {
     EXPECT_TRUE(o.ended) << text;
   }
-  EXPECT_NE(text.find("[  PASSED  ] 3 tests"), std::string::npos) << text;
+  EXPECT_NE(text.find("[  PASSED  ] 4 tests"), std::string::npos) << text;
   expectTrafficOnTheCable();
 }
 
@@ -186,7 +225,7 @@ TEST_F(HostsTest, StartedByMpirun) {
                                 "--gtest_color=no"},
                                text);
   EXPECT_EQ(code, 0) << text;
-  EXPECT_NE(text.find("[  PASSED  ] 3 tests"), std::string::npos) << text;
+  EXPECT_NE(text.find("[  PASSED  ] 4 tests"), std::string::npos) << text;
   expectTrafficOnTheCable();
 }
 
