@@ -50,6 +50,20 @@ add_report() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
+# run_binary BUILD NAME FILTER: the tests of a binary; the results folder gets what it prints, its exit status and its report
+run_binary() {
+  local status=0
+  GTEST_OUTPUT="json:$results/$2.json" timeout 300 "$1/bin/test_$2" --gtest_brief=1 --gtest_filter="$3" </dev/null >"$results/$2.log" 2>&1 || status=$?
+  echo "$status" >"$results/$2.status"
+}
+
+# report_binary NAME: prints and adds what run_binary left
+report_binary() {
+  echo "== $1"
+  cat "$results/$1.log"
+  add_report "$1" "$(cat "$results/$1.status")"
+}
+
 # run_under_mpirun RANKS BINARY [SUFFIX]: SUFFIX is added to the name of the report, which rank 0 alone writes
 run_under_mpirun() {
   local n=$1 binary=$2 status=0 name under=

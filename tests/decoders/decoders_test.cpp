@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include "meshfuse_config.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 namespace {
@@ -23,18 +25,21 @@ TEST_P(DecodersTest, TakesItsCorpus) {
   }
   setenv("MESHFUSE_CACHE_DIR", "off", 1);
   const std::filesystem::path folder = std::filesystem::path(MESHFUSE_SOURCE_DIR) / "tests/decoders/corpus" / name;
-  int64_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  const std::set<std::filesystem::path> files(std::filesystem::directory_iterator(folder), {});
+  EXPECT_GE(files.size(), 10) << folder;
+  size_t number = 0;
+  for (const std::filesystem::path& file : files) {
+    if (kSanitized && number++ % 4 != 0) {
+      continue;  // `tools/dev fuzz` reads all of them under AddressSanitizer
+    }
     std::ostringstream bytes;
-    bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+    bytes << std::ifstream(file, std::ios::binary).rdbuf();
     try {
       read(bytes.str());
     } catch (const std::exception& e) {
-      ADD_FAILURE() << entry.path() << ": " << e.what();
+      ADD_FAILURE() << file << ": " << e.what();
     }
-    ++files;
   }
-  EXPECT_GE(files, 10) << folder;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DecodersTest, ::testing::ValuesIn(decoders().begin(), decoders().end()),

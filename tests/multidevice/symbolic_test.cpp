@@ -14,6 +14,7 @@
 #include "preseg_passes/propagate_shardings.h"
 #include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
+#include "sanitized.h"
 #include "tensor/allocator.h"
 
 namespace meshfuse {
@@ -487,6 +488,9 @@ std::vector<int64_t> gatheredElements(int64_t extent, int64_t n) {
 // Dims that counts do not divide, that are smaller than they, or empty; merged, split, and reduced before what is not linear.
 TEST_F(Symbolic, DimsThatNoCountSuits) {
   for (int64_t extent : {6, 1, 0, 2, 3, 4, 5}) {
+    if (kSanitized && extent > 1 && extent < 5) {
+      continue;
+    }
     const Program program{[=](Fusion& f) {
                             DeviceMesh mesh = DeviceMesh::create({{"tp"}});
                             TensorView* x = input(f, {extent, 12}, mesh);

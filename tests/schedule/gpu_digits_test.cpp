@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "architectures.h"
 #include "base/ranges.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
@@ -153,7 +154,7 @@ class OnEachGpu : public testing::TestWithParam<const char*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Architectures, OnEachGpu, testing::Values("sm_80", "sm_90a", "sm_100"),
+INSTANTIATE_TEST_SUITE_P(Architectures, OnEachGpu, testing::ValuesIn(kArchitectures),
                          [](const auto& p) { return std::string(p.param); });
 
 TEST_P(OnEachGpu, LongSumsAreRight) {

@@ -14,6 +14,7 @@
 #include "ops/reduction.h"
 #include "ops/shape_ops.h"
 #include "ops/tensors.h"
+#include "sanitized.h"
 #include "schedule/kernel_check.h"
 
 namespace meshfuse {
@@ -180,12 +181,15 @@ TEST_P(Transpose, RowsThatBeginWithinLines) {
     EXPECT_EQ(c.plan.program.tensors[shapes.size()].extents.size() == 1, onCpu) << tile::toString(c.plan.program);
     EXPECT_EQ(written.writtenBytes, written.distinctWrittenBytes);
   };
-  for (const Shape& shape : {Shape{257, 300}, {700, 256}, {600, 321}, {447, 259}}) {
-    check({shape}, onlyTurned);
-  }
-  check({{520, 530}}, onlyTurned, DataType::BFloat16);
+  check({{257, 300}}, onlyTurned);
   check({{300, 150}}, onlyTurned, DataType::Double);
-  check({{1100, 1030}}, onlyTurned, DataType::Char);
+  if (!kSanitized) {
+    for (const Shape& shape : {Shape{700, 256}, {600, 321}, {447, 259}}) {
+      check({shape}, onlyTurned);
+    }
+    check({{520, 530}}, onlyTurned, DataType::BFloat16);
+    check({{1100, 1030}}, onlyTurned, DataType::Char);
+  }
   check({{2, 301, 270}}, [](const Tensors& t) { return Tensors{permute(t[0], {0, 2, 1})}; });
   check({{7, 61, 259}}, [](const Tensors& t) { return Tensors{permute(t[0], {2, 0, 1})}; });
   check({{301, 270}, {270, 301}, {301}},

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "meshfuse/meshfuse.h"
+#include "sanitized.h"
 #include "segment/judge_siblings.h"
 #include "segment/local_context.h"
 #include "segment/segment.h"
@@ -217,7 +218,7 @@ class Exhaustive {
 // Which reference a group has depends on its ops, so what a kernel may hold grows and shrinks with them, and no order of joins
 // finds every kernel: programs that are cut in one kernel too many are few.
 TEST(FewestKernels, OfSmallRandomPrograms) {
-  constexpr uint64_t kPrograms = 3000;
+  constexpr uint64_t kPrograms = kSanitized ? 300 : 3000;
   int64_t more = 0;
   for (uint64_t seed = 0; seed < kPrograms; seed++) {
     const std::unique_ptr<Fusion> fusion = randomProgram(seed);

@@ -62,8 +62,6 @@ struct PlanFigures {
   }
 };
 
-constexpr int kShareOfPairs = kSanitized ? 8 : 1;  // one in so many pairs
-
 enum class Sums : uint8_t { None, Source, Both };
 
 enum class Digits : uint8_t { Block, Any, Ragged };

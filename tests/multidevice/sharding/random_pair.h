@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "multidevice/sharding/random_state.h"
+#include "sanitized.h"
 
 namespace meshfuse {
+
+inline constexpr int kShareOfPairs = kSanitized ? 20 : 1;  // one in so many pairs is planned
 
 // Every axis, in random order, is replicated, partial, or owns the next digit: of a block sharding, or any digit that is free.
 inline ShardState randomPlacement(std::mt19937& rng, const DeviceMesh& mesh, const std::vector<int64_t>& extents,

@@ -189,8 +189,12 @@ std::string checkAllReduces(Communicator& comm, bool mixed) {
   uint64_t seed = 1;
   Team turned = comm.world();
   std::rotate(turned.ranks.begin(), turned.ranks.begin() + 1, turned.ranks.end());
-  for (const Team& team : {comm.world(), turned}) {
+  const Team teams[] = {comm.world(), turned};
+  for (const Team& team : teams) {
     for (int64_t count : {0, 1, 3, 500, 5001, 300'001}) {
+      if (kSanitized && count == 300'001 && &team != &teams[0]) {
+        continue;
+      }
       const DataType floating = ++seed % 2 == 0 ? DataType::BFloat16 : DataType::Half;
       for (const auto& [type, op] :
            {std::pair(DataType::Int32, ReduceOp::Sum), std::pair(DataType::Bool, ReduceOp::Xor),

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "architectures.h"
 #include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "ops/shape_ops.h"
@@ -134,7 +135,7 @@ TEST(ScheduledTranspose, SpillsNoRegisters) {
   const ScheduledBatch batch = transposeFusions();
   const auto nothing = [](std::span<const Launch> launches) { return std::vector<Result>(launches.size()); };
   for (const ScheduledVerdict& v : runScheduled(batch.cases, DeviceInfo::hopper(), nothing)) {
-    for (const char* arch : {"sm_80", "sm_90a", "sm_100"}) {
+    for (const char* arch : kArchitectures) {
       const Cubin cubin = compiler.compileCubin(v.source.text, arch);
       EXPECT_EQ(frameBytes(cubin.bytes), 0) << arch << "\n" << v.source.text;
       EXPECT_EQ(cubin.log, "");

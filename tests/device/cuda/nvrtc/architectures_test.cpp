@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "architectures.h"
 #include "codegen/cuda/emit.h"
 #include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
@@ -63,7 +64,7 @@ class Architectures : public testing::TestWithParam<const char*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Gpu, Architectures, testing::Values("sm_80", "sm_90a", "sm_100"),
+INSTANTIATE_TEST_SUITE_P(Gpu, Architectures, testing::ValuesIn(kArchitectures),
                          [](const auto& p) { return std::string(p.param); });
 
 // Clusters exist from sm_90 on.
