@@ -531,8 +531,9 @@ std::string Tensor::toString() const {
 
 Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low, double high) {
   Tensor t = Tensor::empty(std::move(sizes), dtype, DeviceId::cpu());
-  for (int64_t i = 0; i < t.numel(); i++) {
-    char* to = elementAt(t, i);
+  const int64_t count = t.numel();
+  char* to = elementAt(t, 0);
+  for (int64_t i = 0; i < count; i++, to += dataTypeSize(dtype)) {
     uint64_t bits = hashCombine(hashCombine(0, seed), static_cast<uint64_t>(i));
     double value = low + static_cast<double>(bits >> 11) * 0x1p-53 * (high - low);
     storeElement(to, dtype, isFloatingPoint(dtype) ? value : std::floor(value));

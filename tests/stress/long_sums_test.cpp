@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -123,22 +122,24 @@ struct Direction {
 };
 
 std::vector<std::vector<float>> linesOf(const Tensor& x, const std::vector<int64_t>& dims) {
-  std::map<std::vector<int64_t>, std::vector<float>> lines;
-  const float* data = static_cast<const float*>(x.data());
-  for (int64_t i = 0; i < x.numel(); i++) {
-    std::vector<int64_t> at(3);
-    int64_t left = i;
-    for (int64_t d = 2; d >= 0; d--) {
-      at[d] = std::ranges::find(dims, d) == dims.end() ? left % x.sizes()[d] : 0;
-      left /= x.sizes()[d];
+  std::array<int64_t, 3> step{};  // in lines, along each dim
+  int64_t count = 1;
+  for (int64_t d = 2; d >= 0; d--) {
+    if (std::ranges::find(dims, d) == dims.end()) {
+      step[d] = count;
+      count *= x.size(d);
     }
-    lines[at].push_back(data[i]);
   }
-  std::vector<std::vector<float>> result;
-  for (auto& [at, line] : lines) {
-    result.push_back(std::move(line));
+  std::vector<std::vector<float>> lines(count);
+  const float* next = static_cast<const float*>(x.data());
+  for (int64_t i = 0; i < x.size(0); i++) {
+    for (int64_t j = 0; j < x.size(1); j++) {
+      for (int64_t k = 0; k < x.size(2); k++) {
+        lines[i * step[0] + j * step[1] + k * step[2]].push_back(*next++);
+      }
+    }
   }
-  return result;
+  return lines;
 }
 
 class SumError : public testing::TestWithParam<Direction> {};
