@@ -35,6 +35,14 @@ std::vector<const TensorView*> tensorsOf(const Expr& expr) {
   return tensors;
 }
 
+// Whether no sizes make both equal, as far as their constants tell.
+bool differ(const IntExpr& a, const IntExpr& b) {
+  if (!a.isConst() || b.isConst()) {
+    return b.isConst() && (a.isConst() ? a != b : differ(b, a));
+  }
+  return b.divisor() > 1 && a.constValue() % b.divisor() != 0;
+}
+
 // What is known of the sizes, and the first two declared sizes that no call has.
 struct SizeFacts {
   Prover prover;
@@ -44,7 +52,7 @@ struct SizeFacts {
   void assumeEqual(const IntExpr& a, const IntExpr& b, const auto& mistake) {
     const IntExpr left = prover.canonical(a);
     const IntExpr right = prover.canonical(b);
-    if (contradiction.empty() && left.isConst() && right.isConst() && left != right) {
+    if (contradiction.empty() && differ(left, right)) {
       contradiction = mistake(left.toString(), right.toString());
     }
     prover.assumeEqual(left, right);
@@ -75,6 +83,16 @@ void addDims(const Expr& e, SizeFacts& facts) {
       });
     }
   }
+}
+
+// Assumes that both shapes of a reshape have one number of elements.
+void addElements(const Expr& e, SizeFacts& facts) {
+  const TensorView* from = e.input(0)->asTensor();
+  const TensorView* to = e.tensorOutput();
+  facts.assumeEqual(productOf(from->shape()), productOf(to->shape()), [&](std::string_view p, std::string_view c) {
+    return fmt::format("[sizes] reshape reads {}, {} elements, and gives {}, {} elements; expected equal numbers",
+                       from->toString(), p, to->toString(), c);
+  });
 }
 
 // An axis without a size by which a dim is bound whole; nothing for all other loops.
@@ -149,7 +167,14 @@ bool hasConstantExtents(const Expr& expr) { return std::ranges::all_of(tensorsOf
 Prover factsOfSizes(const Fusion& fusion) {
   SizeFacts facts;
   addAll(fusion, {}, facts);
-  return checked(std::move(facts));
+  SizeFacts withElements = facts;  // for this check alone: see withReshape
+  for (const Expr* e : fusion.exprs()) {
+    if (e->kind() == ExprKind::Reshape && !hasConstantExtents(*e)) {
+      addElements(*e, withElements);
+    }
+  }
+  (void)checked(std::move(withElements));
+  return std::move(facts.prover);
 }
 
 Prover factsOfSizes(const Expr& expr) { return hasConstantExtents(expr) ? Prover() : checked(factsOf(expr, {}, {})); }

@@ -372,5 +372,52 @@ TEST(FactsOfSizes, ThatNoSizesFitAreRefused) {
   expectRefused([&] { return edgeRelation(c->definition(), 0, c); });
 }
 
+// Sizes that only the numbers of elements of reshapes contradict.
+TEST(FactsOfSizes, ThatReshapesContradictAreRefused) {
+  const auto expectRefused = [](const std::vector<std::vector<int64_t>>& shapes,
+                                const std::vector<const char*>& phrases) {
+    Fusion fusion;
+    TensorView* a = makeContigTensor(fusion, 2);
+    TensorView* b = makeContigConcreteTensor(fusion, {3, 4});
+    fusion.addInput(a);
+    fusion.addInput(b);
+    fusion.addOutput(add(a, b));
+    for (const std::vector<int64_t>& shape : shapes) {
+      fusion.addOutput(reshape(a, shape));
+    }
+    try {
+      (void)factsOfSizes(fusion);
+      EXPECT_TRUE(phrases.empty()) << fusion.toString();
+    } catch (const UserError& e) {
+      EXPECT_FALSE(phrases.empty()) << e.what();
+      for (const std::string_view phrase : phrases) {
+        EXPECT_NE(std::string_view(e.what()).find(phrase), std::string_view::npos) << phrase << " in " << e.what();
+      }
+    }
+  };
+  expectRefused({{12}, {2, 6}}, {});
+  expectRefused({{2, 6}, {4, 5}},
+                {"[sizes] reshape", "T0[", "12 elements", "T4[", "20 elements", "expected equal numbers"});
+}
+
+TEST(FactsOfSizes, ThatTwoReshapesContradictAreRefused) {
+  Fusion fusion;
+  TensorView* a = makeContigTensor(fusion, 1);
+  fusion.addInput(a);
+  fusion.addOutput(reshape(a, {12}));
+  EXPECT_FALSE(factsOfSizes(fusion).canonical(a->shape()[0]).isConst()) << "checked, not assumed";
+  fusion.addOutput(reshape(a, {4, 5}));
+  EXPECT_THROW((void)factsOfSizes(fusion), UserError);
+}
+
+TEST(FactsOfSizes, ThatDoNotDivideAReshapeAreRefused) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* a = makeContigConcreteTensor({-1, 4});
+  fusion.addInput(a);
+  fusion.addOutput(reshape(a, {5, 2}));
+  EXPECT_THROW((void)factsOfSizes(fusion), UserError);
+}
+
 }  // namespace
 }  // namespace meshfuse
