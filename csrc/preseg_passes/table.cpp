@@ -1,6 +1,7 @@
 #include "preseg_passes/table.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -82,8 +83,18 @@ void runPresegPasses(Fusion& fusion, PassContext& context) { run(presegPasses(),
 bool runPass(Fusion& fusion, std::string_view pass) {
   const std::vector<std::string_view> names = passNames(presegPasses());
   check(contains(names, pass), "[runPass] there is no pass \"{}\"; there are: {}", pass, joined(names, ", "));
-  PassContext context(fusion);
-  return run(presegPasses().subspan(positionIn(names, pass), 1), fusion, context);
+  const int64_t at = positionIn(names, pass);
+  const std::unique_ptr<Fusion> copy = fusion.clone();
+  try {
+    PassContext context(fusion);
+    return run(presegPasses().subspan(at, 1), fusion, context);
+  } catch (const InternalError&) {
+    PassContext context(*copy);
+    run(presegPasses().first(at + 1), *copy, context);  // throws if the pass is wrong, not the order
+  }
+  throwUserError(fmt::format(
+      "[runPass] {} failed on a program to which not all earlier passes were applied; apply first, in this order: {}",
+      pass, joined(std::span(names).first(at), ", ")));
 }
 
 void runPassesBeforeSizes(Fusion& fusion, PassContext& context) {

@@ -88,5 +88,19 @@ TEST_F(SelectivePropagation, RefusesTensorsAxesAndPassesThatAreNotThere) {
                   "there is no pass \"propagate\"; there are: check-annotations");
 }
 
+TEST_F(SelectivePropagation, RefusesAPassThatNeedsEarlierOnes) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(R"(fusion {
+  mesh M0 {x: 2} [0, 1]
+  T0 = input() : Float[8, 16] contiguity[t, t] mesh M0
+  T1 = reduce(T0, op=sum) : Float[p{2}, r{4}, 16] root[r{8}, 16; outer_split(0, 2)] mesh M0 parallelize(0, DIDx)
+  T2 = reduce(T1, op=sum) : Float[r{2}, 16] mesh M0
+  output T2
+})");
+  expectUserError(
+      [&] { runPass(*fusion, "decompose-reshardings"); },
+      "decompose-reshardings failed on a program to which not all earlier passes were applied; apply first, in "
+      "this order: check-annotations, fold-windows, ");
+}
+
 }  // namespace
 }  // namespace meshfuse
