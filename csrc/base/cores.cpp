@@ -8,6 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "base/rounding.h"
+
 namespace meshfuse {
 
 int64_t availableCores() {
@@ -20,7 +22,7 @@ int64_t availableCores() {
   std::string quota;
   long period = 0;
   if (quotaFile >> quota >> period && quota != "max" && period > 0) {
-    long limit = (std::strtol(quota.c_str(), nullptr, 10) + period - 1) / period;
+    long limit = divideUp(std::strtol(quota.c_str(), nullptr, 10), period);
     cores = std::min(cores, std::max(limit, 1l));
   }
   return std::max<int64_t>(cores, 1);

@@ -16,6 +16,8 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/limits.h"
+#include "base/rounding.h"
 
 namespace meshfuse {
 
@@ -169,8 +171,9 @@ ThreadPool::State::~State() {
 }
 
 ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
-  check(options.threads >= 0 && options.threads <= 4096,
-        "[thread pool] got {} threads, expected 0 to 4096; give 0 for one thread for each core", options.threads);
+  check(options.threads >= 0 && options.threads <= kMostThreads,
+        "[thread pool] got {} threads, expected 0 to {}; give 0 for one thread for each core", options.threads,
+        kMostThreads);
   int64_t cores = availableCores();
   state_->threads = options.threads == 0 ? cores : options.threads;
   state_->spin = options.spin && state_->threads <= cores;  // spinning would take the core from the thread waited for
@@ -194,10 +197,10 @@ void ThreadPool::runRanges(int64_t parts, int64_t grain, void* context, RangeFn 
   }
   if (grain <= 0) {
     int64_t ranges = static_cast<int64_t>(s.threads) * kRangesPerThread;
-    grain = std::max<int64_t>(1, (parts + ranges - 1) / ranges);
+    grain = divideUp(parts, ranges);
   }
   grain = std::max(grain, parts / (int64_t{1} << 30) + 1);  // ranges are counted in 32 bits
-  int64_t ranges = (parts + grain - 1) / grain;
+  int64_t ranges = divideUp(parts, grain);
   std::lock_guard lock(s.callers);
   if (s.threads == 1 || ranges == 1) {
     const InsideScope scope({&s, 0});

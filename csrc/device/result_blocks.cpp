@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
+
 namespace meshfuse {
 
 namespace {
@@ -14,7 +16,7 @@ constexpr int64_t kLeastWork = int64_t{1} << 19;  // multiplications of a block 
 // packing of the shorter side's operand.
 int64_t enoughBlocks(int64_t longer, int64_t shorter) { return longer >= 16 * shorter ? 64 : 16; }
 
-int64_t quotient(int64_t n, int64_t by) { return (n + std::max<int64_t>(1, by) - 1) / std::max<int64_t>(1, by); }
+int64_t quotient(int64_t n, int64_t by) { return divideUp(n, std::max<int64_t>(1, by)); }
 
 // n in as many equal blocks as blocks of `most` need; a multiple of the library's own vectors.
 int64_t evened(int64_t n, int64_t most) {

@@ -10,6 +10,7 @@
 
 #include "analysis/pass_context.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
 #include "preseg_passes/placed_ops.h"
@@ -101,7 +102,7 @@ bool readParts(Variance& m) {
     }
     m.parts *= d.size.constValue();
   }
-  m.length = (m.extent() + m.parts - 1) / m.parts;
+  m.length = divideUp(m.extent(), m.parts);
   IntExpr stride = m.length;
   for (const Digit& d : std::views::reverse(owned)) {
     if (!(d.stride == stride)) {

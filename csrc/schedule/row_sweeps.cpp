@@ -1,10 +1,10 @@
 // Rows brought in ahead, by all sweeps together.
+#include <algorithm>
+#include <cstdint>
+
+#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "schedule/row_writer.h"
-
-#include <algorithm>
-#include <bit>
-#include <cstdint>
 
 namespace meshfuse {
 
@@ -27,7 +27,7 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const 
       bool oneRun =
           std::ranges::all_of(position(in), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
       if (oneRun) {  // else the reads of a step are scattered
-        int64_t lines = (width * dataTypeSize(in->dtype()) + 63) / 64;
+        int64_t lines = divideUp(width * dataTypeSize(in->dtype()), 64);
         builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
       }
     }
@@ -50,7 +50,7 @@ void RowWriter::prefetchShare(int64_t sweep, int64_t sweeps) {
   if (m_ < 0 || rank < 0 || !digits_.prefetchRows) {
     return;
   }
-  const auto whole = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(sharing)));
+  const auto whole = powerAtMost(sharing);
   const int64_t halved = sharing - whole;  // number of fractions 1 / whole that two sweeps share
   const bool half = rank < 2 * halved;
   const int64_t fractions = half ? 2 * whole : whole;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "codegen/llvm/emitter.h"
 
 namespace meshfuse {
@@ -78,7 +79,7 @@ void Emitter::addBound(Condition& c, int64_t space, int64_t axis, uint64_t digit
   // A multiple of 64 that is at least 1 is at least 64.
   int64_t divisor = covered.divisor();
   std::optional<int64_t> least = covered.lower();
-  bool enough = least && divisor > 0 && (*least + divisor - 1) / divisor * divisor >= span;
+  bool enough = least && divisor > 0 && roundUp(*least, divisor) >= span;
   if (!takesPart || enough || provenLessEqual(span, covered)) {
     return;
   }

@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "base/ranges.h"
+#include "base/rounding.h"
 
 namespace meshfuse {
 
@@ -48,7 +49,7 @@ IndexRuns indicesOf(const std::vector<Place>& places, int64_t extent) {
   IndexRuns kept;
   for (IndexRun r : runs) {
     if (r.start < extent) {
-      r.count = std::min(r.count, (extent - r.start + r.step - 1) / r.step);
+      r.count = std::min(r.count, divideUp(extent - r.start, r.step));
       r.step = r.count == 1 ? 1 : r.step;
       kept.push_back(r);
     }
@@ -65,8 +66,8 @@ IndexRuns indicesIn(std::span<const int64_t> parts, const std::vector<Place>& di
   for (int64_t part = 0; part < std::ssize(parts); part++) {
     const int64_t begin = static_cast<int64_t>(part) * longest;
     for (const IndexRun& r : places) {
-      const int64_t first = std::max<int64_t>(0, (begin - r.start + r.step - 1) / r.step);
-      const int64_t end = r.start >= begin + parts[part] ? 0 : (begin + parts[part] - r.start + r.step - 1) / r.step;
+      const int64_t first = divideUp(std::max<int64_t>(0, begin - r.start), r.step);
+      const int64_t end = r.start >= begin + parts[part] ? 0 : divideUp(begin + parts[part] - r.start, r.step);
       const int64_t count = std::min(end, r.count) - first;
       if (count > 0) {
         const int64_t at = start + r.start + first * r.step - begin;

@@ -162,7 +162,7 @@ class ControlBlock {
   size_t chunkOffset() const { return stageOffset() + 4 * kStageBytes; }
   size_t rejoinOffset() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
   size_t flightOffset() const { return roundUp(rejoinOffset() + sizeof(RejoinSlot), kPage); }
-  size_t laneOffset() const { return (flightOffset() + sizeof(FlightRing) + 63) / 64 * 64; }
+  size_t laneOffset() const { return roundUp(flightOffset() + sizeof(FlightRing), 64); }
   size_t end() const { return roundUp(laneOffset() + LaneEntry::kLanes * sizeof(LaneEntry), kPage); }
 
   std::byte* base_ = nullptr;
