@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/nearest_word.h"
 #include "base/ranges.h"
 #include "meshfuse_config.h"
@@ -65,7 +66,7 @@ void addRun(CLI::App& app, RunOptions& o) {
   c->add_option("--ranks", o.ranks,
                 "virtual ranks, threads of this process; default: as many as the program's mesh has devices")
       ->check(kNumber);
-  c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
+  CLI::Option* mpi = c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
   c->add_option_function<std::string>(
       "--device",
       [&o](const std::string& text) {
@@ -74,10 +75,11 @@ void addRun(CLI::App& app, RunOptions& o) {
       },
       "where the ranks run: cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0; default: cpu");
   c->add_option("--threads", o.threads, "threads of a rank; default: MESHFUSE_THREADS, else cores / ranks")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(int64_t{1}, kMostThreads));
   c->add_option("--deadline", o.deadline,
                 "with --mpi: seconds that a rank waits for another one; default: MESHFUSE_DEADLINE, else 300")
-      ->check(CLI::Range(1, 1'000'000));
+      ->needs(mpi)
+      ->check(CLI::Range(int64_t{1}, kMostDeadlineSeconds));
   c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
       ->check(kNumber)
       ->capture_default_str();

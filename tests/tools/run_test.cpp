@@ -241,6 +241,7 @@ TEST(ToolRun, TakesThreadsAndADeadline) {
   EXPECT_EQ(tool(run + "--verify", "env MESHFUSE_THREADS=3").code, 0);
   expectContains(tool(run, "env MESHFUSE_THREADS=x").err, "MESHFUSE_THREADS is \"x\", expected a number of threads");
   expectContains(tool(run + "--threads 0").err, "--threads: Value 0 not in range 1 to 4096");
+  expectContains(tool(run + "--deadline 1").err, "--deadline requires --mpi");
   // of two ranks that the other one never joins
   const std::string alone =
       "timeout 60 env -u PMIX_RANK -u PMIX_NAMESPACE RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29741 ";
