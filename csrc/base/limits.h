@@ -1,4 +1,4 @@
-// The largest programs: a program, a file or an array beyond these limits is refused as a mistake, before there is memory for it.
+// The largest programs and settings: a program, a file or an array beyond these limits is refused as a mistake, before there is memory for it.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,9 @@ inline constexpr int64_t kMostTensorBytes = int64_t{1} << 50;
 inline constexpr int64_t kMostDevices = int64_t{1} << 20;
 // Bytes of a file that holds text: a program or a flight record.
 inline constexpr int64_t kMostTextBytes = int64_t{1} << 26;
+// Threads of a pool, and of a rank.
+inline constexpr int64_t kMostThreads = 4096;
+// Seconds that a rank waits for another one.
+inline constexpr int64_t kMostDeadlineSeconds = 1'000'000;
 
 }  // namespace meshfuse

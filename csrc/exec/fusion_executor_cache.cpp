@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/cores.h"
+#include "base/environment.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "device/device.h"
 #include "device/open.h"
@@ -68,22 +69,6 @@ Verify verifyFromEnvironment() {
   check(value == "off" || value == "first" || value == "always",
         "[run] MESHFUSE_VERIFY is \"{}\", expected off, first or always", value);
   return value == "first" ? Verify::First : value == "always" ? Verify::Always : Verify::Off;
-}
-
-constexpr int64_t kMostThreadsOfARank = 4096;
-
-// 0: the environment has none.
-int64_t threadsOfEnvironment() {
-  const char* const text = std::getenv("MESHFUSE_THREADS");
-  if (text == nullptr) {
-    return 0;
-  }
-  int64_t threads = 0;
-  const char* const end = text + std::string_view(text).size();
-  const auto read = std::from_chars(text, end, threads);
-  check(read.ec == std::errc() && read.ptr == end && threads >= 1 && threads <= kMostThreadsOfARank,
-        "[run] MESHFUSE_THREADS is \"{}\", expected a number of threads of a rank, 1 to {}", text, kMostThreadsOfARank);
-  return threads;
 }
 
 DataType typeOf(const HostProgram& host, int64_t output) { return host.tensors[host.outputs[output]].dtype; }
@@ -252,10 +237,12 @@ FusionExecutorCache::FusionExecutorCache(SymbolicProgram& program, ExecutorOptio
 }
 
 void FusionExecutorCache::start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world) {
-  check(options.threads >= 0 && options.threads <= kMostThreadsOfARank,
-        "[run] got {} threads; expected 0 (the default) to {}", options.threads, kMostThreadsOfARank);
+  check(options.threads >= 0 && options.threads <= kMostThreads, "[run] got {} threads; expected 0 (the default) to {}",
+        options.threads, kMostThreads);
   const int64_t cores = availableCores();
-  const int64_t asked = options.threads > 0 ? options.threads : threadsOfEnvironment();
+  const int64_t asked = options.threads > 0
+                            ? options.threads
+                            : environmentNumber("MESHFUSE_THREADS", 1, kMostThreads, "a number of threads").value_or(0);
   const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, cores / world->size());
   state_ = std::make_unique<State>(*fusion_, options, world,
                                    DeviceOptions{.threads = threads, .spin = threads * world->size() <= cores});

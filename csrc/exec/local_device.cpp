@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/open.h"

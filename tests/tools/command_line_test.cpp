@@ -110,13 +110,13 @@ TEST(ToolCommandLine, RefusesNumbersBeyondAllSizes) {
 TEST(ToolCommandLine, RefusesNumbersOfALauncherThatNoRankHas) {
   const std::string run = "run {dir}/softmax.fir --size i0=4 --size i1=4 --mpi";
   const std::string none = "timeout 20 env -u PMIX_RANK -u PMIX_NAMESPACE ";
-  expectRefused(run, "RANK is '99999999999', expected a number from 0 to 65535",
+  expectRefused(run, "RANK is \"99999999999\", expected a number from 0 to 65535",
                 none + "RANK=99999999999 WORLD_SIZE=2");
-  expectRefused(run, "RANK is '-1'", none + "RANK=-1 WORLD_SIZE=2");
-  expectRefused(run, "RANK is '1x'", none + "RANK=1x WORLD_SIZE=2");
-  expectRefused(run, "WORLD_SIZE is '99999999999999999999'", none + "RANK=0 WORLD_SIZE=99999999999999999999");
-  expectRefused(run, "WORLD_SIZE is '0', expected a number from 1", none + "RANK=0 WORLD_SIZE=0");
-  expectRefused(run, "MASTER_PORT is '99999999999', expected a number from 1 to 65535",
+  expectRefused(run, "RANK is \"-1\"", none + "RANK=-1 WORLD_SIZE=2");
+  expectRefused(run, "RANK is \"1x\"", none + "RANK=1x WORLD_SIZE=2");
+  expectRefused(run, "WORLD_SIZE is \"99999999999999999999\"", none + "RANK=0 WORLD_SIZE=99999999999999999999");
+  expectRefused(run, "WORLD_SIZE is \"0\", expected a number from 1", none + "RANK=0 WORLD_SIZE=0");
+  expectRefused(run, "MASTER_PORT is \"99999999999\", expected a number from 1 to 65535",
                 none + "RANK=0 WORLD_SIZE=2 MASTER_PORT=99999999999");
 }
 

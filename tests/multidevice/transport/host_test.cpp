@@ -375,11 +375,11 @@ TEST_F(HostTest, BadSettingsOfTheBootstrapAreNamed) {
   std::ofstream(open) << "a secret that others can read";
   chmod(open.c_str(), 0644);
   const Setting settings[] = {
-      {{{"MASTER_PORT", "70000"}}, "MASTER_PORT is '70000', expected a number from 1 to 65535"},
-      {{{"MASTER_PORT", "0"}}, "MASTER_PORT is '0', expected a number from 1 to 65535"},
-      {{{"MASTER_PORT", "99999999999999999999"}}, "MASTER_PORT is '99999999999999999999', expected a number from 1"},
-      {{{"RANK", "4294967296"}}, "RANK is '4294967296', expected a number from 0 to"},
-      {{{"WORLD_SIZE", "4000000000"}}, "WORLD_SIZE is '4000000000', expected a number from 1 to"},
+      {{{"MASTER_PORT", "70000"}}, "MASTER_PORT is \"70000\", expected a number from 1 to 65535"},
+      {{{"MASTER_PORT", "0"}}, "MASTER_PORT is \"0\", expected a number from 1 to 65535"},
+      {{{"MASTER_PORT", "99999999999999999999"}}, "MASTER_PORT is \"99999999999999999999\", expected a number from 1"},
+      {{{"RANK", "4294967296"}}, "RANK is \"4294967296\", expected a number from 0 to"},
+      {{{"WORLD_SIZE", "4000000000"}}, "WORLD_SIZE is \"4000000000\", expected a number from 1 to"},
       {{{"MASTER_ADDR", "10.0.0.1"}}, "MASTER_ADDR is 10.0.0.1: ranks of several hosts need a secret"},
       {{{"MASTER_ADDR", "10.0.0.1"}, {"MESHFUSE_SECRET", "short"}}, "has 5 characters, expected 16 to 4096"},
       {{{"MASTER_ADDR", "10.0.0.1"}, {"MESHFUSE_SECRET_FILE", open.c_str()}}, "that nobody else may read"},

@@ -35,8 +35,6 @@ class Bootstrap {
 
 // Equal for processes that can reach each other by local sockets.
 [[nodiscard]] std::string hostIdentity();
-// The value of an environment variable; "" if it is not set.
-[[nodiscard]] std::string environmentText(const char* variable);
 // The lines of a text that is not empty.
 [[nodiscard]] std::vector<std::string> linesOf(std::string_view text);
 // Equal for all processes of a machine since its start.

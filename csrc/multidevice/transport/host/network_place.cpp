@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/ranges.h"
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/environment.h"
 #include "base/error.h"
-#include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/descriptor.h"
 
 namespace meshfuse {

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "multidevice/transport/call.h"
@@ -26,17 +26,6 @@ struct SlotAnswer {
   uint32_t hasSlot;
   uint32_t milliseconds;  // until the centre's limit
 };
-
-int64_t environmentNumber(const char* variable, int64_t least, int64_t most) {
-  const std::string text = environmentText(variable);
-  int64_t value = least - 1;
-  const char* end = text.data() + text.size();
-  const auto [read, error] = std::from_chars(text.data(), end, value);
-  const bool parsed = error == std::errc{} && read == end;
-  check(parsed && value >= least && value <= most, "[host] {} is '{}', expected a number from {} to {}", variable, text,
-        least, most);
-  return value;
-}
 
 class LaunchedStar final : public Star {
  public:
@@ -180,7 +169,7 @@ bool masterIsLocal() {
 
 int64_t masterPort() {
   constexpr int64_t kUsual = 29'500;
-  return environmentText("MASTER_PORT").empty() ? kUsual : environmentNumber("MASTER_PORT", 1, 65'535);
+  return environmentNumber("MASTER_PORT", 1, 65'535).value_or(kUsual);
 }
 
 Key keyForMaster() {
@@ -292,8 +281,10 @@ std::vector<std::string> Star::contribute(std::string_view mine) {
 bool starOffered() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
 RankOfLauncher starPlace() {
-  const RankOfLauncher place{environmentNumber("RANK", 0, kMostRanks - 1),
-                             environmentNumber("WORLD_SIZE", 1, kMostRanks)};
+  const std::optional<int64_t> rank = environmentNumber("RANK", 0, kMostRanks - 1);
+  const std::optional<int64_t> size = environmentNumber("WORLD_SIZE", 1, kMostRanks);
+  check(rank && size, "[host] RANK or WORLD_SIZE is empty, expected numbers; set both or none");
+  const RankOfLauncher place{*rank, *size};
   check(place.rank < place.size, "[host] RANK is {}, expected less than WORLD_SIZE, {}", place.rank, place.size);
   return place;
 }

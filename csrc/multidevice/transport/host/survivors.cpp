@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "multidevice/transport/host/star.h"
 

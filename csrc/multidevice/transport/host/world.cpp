@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/ranges.h"
 #include "multidevice/transport/host/binding.h"
 #include "multidevice/transport/host/bootstrap.h"
@@ -23,8 +23,6 @@
 namespace meshfuse {
 
 namespace {
-
-constexpr int64_t kMostSeconds = 1'000'000;
 
 std::pair<std::string, std::string> splitAtLine(const std::string& text) {
   const size_t end = text.find('\n');
@@ -39,17 +37,8 @@ std::string nextName() {
 }  // namespace
 
 std::chrono::milliseconds deadlineOfEnvironment() {
-  const std::string text = environmentText("MESHFUSE_DEADLINE");
-  if (text.empty()) {
-    return std::chrono::seconds(300);
-  }
-  int64_t seconds = 0;
-  const char* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, seconds);
-  check(read.ec == std::errc() && read.ptr == end && seconds >= 1 && seconds <= kMostSeconds,
-        "[world] MESHFUSE_DEADLINE is \"{}\", expected a number of seconds from 1 to {}, such as 60", text,
-        kMostSeconds);
-  return std::chrono::seconds(seconds);
+  return std::chrono::seconds(
+      environmentNumber("MESHFUSE_DEADLINE", 1, kMostDeadlineSeconds, "a number of seconds").value_or(300));
 }
 
 Key Bootstrap::key() {
@@ -64,11 +53,6 @@ Key Bootstrap::key() {
 std::string hostIdentity() {
   const std::string name = environmentText("MESHFUSE_HOST");
   return name.empty() ? bootIdentity() + ' ' + networkNamespace() : name;
-}
-
-std::string environmentText(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? "" : text;
 }
 
 std::vector<std::string> linesOf(std::string_view text) {
