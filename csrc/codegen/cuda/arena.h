@@ -4,6 +4,7 @@
 // that follows the write. With two slots in turn a reduction needs one barrier: while one slot is read, the next is written.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -30,6 +31,10 @@ class Arena {
       read.insert(other.read.begin(), other.read.end());
       written.insert(other.written.begin(), other.written.end());
       remote.insert(other.remote.begin(), other.remote.end());
+    }
+    bool contains(const Open& other) const {
+      return std::ranges::includes(read, other.read) && std::ranges::includes(written, other.written) &&
+             std::ranges::includes(remote, other.remote);
     }
   };
 

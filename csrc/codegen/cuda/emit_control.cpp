@@ -114,13 +114,17 @@ void Emitter::loop(const Stmt& s) {
   }
   std::set<std::pair<int64_t, int64_t>> guards;
   std::string header = loopHeader(s, guards);
-  // Emitted once for what it leaves open, then again knowing that its first statements follow its last ones.
+  // Its first statements follow its last ones, so it is emitted again with what it leaves open, until it leaves nothing else open: reductions
+  // may take other slots each time.
   const State before = s_;
+  Arena::Open fromLast;
   loopOnce(s, header, guards);
-  Arena::Open after = s_.arena.open;
-  s_ = before;
-  s_.arena.open.merge(after);
-  loopOnce(s, header, guards);
+  while (!fromLast.contains(s_.arena.open)) {
+    fromLast.merge(s_.arena.open);
+    s_ = before;
+    s_.arena.open.merge(fromLast);
+    loopOnce(s, header, guards);
+  }
   s_.arena.open.merge(before.arena.open);
   for (const Carried& c : s.carried) {
     s_.tiles[c.result] = s_.tiles[c.carry];

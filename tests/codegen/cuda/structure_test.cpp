@@ -235,6 +235,30 @@ TEST(CudaStructure, BranchesOnWhatTheWorkerKnows) {
   expectRight({{{p, {300}, {}}, 100}, {{p, {31}, {}}, 100}});
 }
 
+// Each iteration follows the one before: a slot of shared memory that other warps still read is not written without a barrier.
+TEST(CudaStructure, ReducesInLoops) {
+  for (int64_t reductions = 1; reductions <= 3; reductions++) {
+    Builder b("rows", Target::Gpu);
+    IntExpr m = b.size("M", {.lower = 1});
+    IntExpr n = b.size("N", {.lower = 1});
+    int x = b.tensor({"X", Float, Memory::Input, {m, n}, {n, 1}, 4, false});
+    int y = b.tensor({"Y", Float, Memory::Output, {m}, {1}, 4, false});
+    b.gridDim("p", ceilDiv(m, 4));
+    int s = b.space("s", {{"m", m, {{Part, 0, "p"}, {Serial, 4}}}, {"n", n, {{Warp, 4}, {Lane, 32}}}});
+    b.loop(s, 0, 1, {}, [&](std::span<const ValueId>) {
+      ValueId v = b.load(x, {{b.coord(s, 0)}, {b.coord(s, 1)}}, s);
+      ValueId sum = b.reduceAxis(v, 1, Combiner::Sum);
+      for (int64_t i = 1; i < reductions; i++) {
+        sum = b.reduceAxis(b.point(PointOp::Sub, {v, sum}), 1, Combiner::Sum);
+      }
+      b.store(y, {{b.coord(s, 0)}}, sum);
+      return std::vector<ValueId>{};
+    });
+    Program p = b.take();
+    expectRight({{{p, {7, 100}, {}}, 1e5}, {{p, {4, 128}, {}}, 1e5}});
+  }
+}
+
 // Masks, windows and fills, vectors that a bound or a window cuts through, narrow vectors, and broadcasts along them.
 TEST(CudaStructure, GuardsAccesses) {
   std::vector<Comparison> cases;
