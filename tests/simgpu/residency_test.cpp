@@ -92,6 +92,24 @@ TEST_F(Residency, CallsThatMayWaitOrderNothing) {
   });
 }
 
+// A program may promise that it makes no such call before it has waited for its collectives.
+TEST_F(Residency, CallsBeforeTheEndOfACollectiveAreReportedIfAsked) {
+  set("SIMGPU_REPORT_WAITS", "1");
+  const auto program = [](bool waitsBefore) {
+    return onRanks(2, [=](Rank& rank) {
+      const DevicePointer x = rank.buffer(std::vector<float>{1});
+      rank.expect(rank.allReduce(x, x, 1), "ncclAllReduce");
+      if (waitsBefore) {
+        rank.synchronize();
+      }
+      rank.gpu.pinned(1);
+      rank.synchronize();
+    });
+  };
+  expectFine(program(true));
+  expectReport("cuMemHostAlloc may wait for all work of the device.*ncclAllReduce", program(false));
+}
+
 // -- collectives that occupy a device ---------------------------------------------------------------------------------
 
 struct TwoCommunicators {

@@ -173,7 +173,7 @@ TEST_F(GpuFailures, ARankGetsNoGraph) {
     const std::vector<double> expected = out[0].toVector();
     QueueCalls calls;
     HostProgram host = *cache.hostProgram();
-    host.device = std::make_shared<CountingDevice>(host.device, calls);
+    host.device = countingDevice(host.device, calls);
     Binding binding(std::make_shared<const HostProgram>(host), *world);
     std::string said;
     for (int call = 0; call < 4; call++) {
@@ -206,7 +206,7 @@ TEST_F(GpuFailures, ARankIsKilledBeforeItsGraph) {
       std::vector<Tensor> out = cache.runFusionWithInputs(in);
       QueueCalls calls;
       HostProgram host = *cache.hostProgram();
-      host.device = std::make_shared<CountingDevice>(host.device, calls);
+      host.device = countingDevice(host.device, calls);
       Binding binding(std::make_shared<const HostProgram>(host), *world);
       try {
         for (int call = 0; call < 3; call++) {

@@ -71,7 +71,7 @@ class OnRank {
     in_ = moved(first, gpuOf(comm));
     out_ = onGpu_.runFusionWithInputs(in_);
     HostProgram host = *onGpu_.hostProgram();
-    host.device = std::make_shared<CountingDevice>(host.device, calls_);
+    host.device = countingDevice(host.device, calls_);
     binding_ = std::make_unique<Binding>(std::make_shared<const HostProgram>(std::move(host)), comm);
   }
 

@@ -40,7 +40,7 @@ class GpuReplay : public testing::Test {
     (void)cache_->runFusionWithInputs(example);
     HostProgram host = *cache_->hostProgram();
     steps_ = std::ssize(host.steps);
-    host.device = std::make_shared<CountingDevice>(host.device, calls_);
+    host.device = countingDevice(host.device, calls_);
     binding_ = std::make_unique<Binding>(std::make_shared<const HostProgram>(std::move(host)), defaultWorld());
   }
 

@@ -320,6 +320,6 @@ bool isCall(uint64_t number, std::string_view kind) {
 
 uint64_t callToFail(std::string_view kind) { return numberIn("SIMGPU_FAULT", kind); }
 bool isToFail(std::string_view kind) { return isCall(callToFail(kind), kind); }
-bool isLeftOut(std::string_view kind) { return isCall(numberIn("SIMGPU_PLANT", kind), kind); }
+bool isPlanted(std::string_view kind) { return isCall(numberIn("SIMGPU_PLANT", kind), kind); }
 
 }  // namespace simgpu

@@ -30,8 +30,8 @@ bool isPinned(const void* memory, size_t bytes);
 
 // True if the n-th call of this kind since the start of the process is to fail: SIMGPU_FAULT=allocate:3.
 bool isToFail(std::string_view kind);
-// True if the n-th call of this kind is to do nothing and say that it has: SIMGPU_PLANT=wait:3.
-bool isLeftOut(std::string_view kind);
+// True if the n-th call of this kind is to have the fault that SIMGPU_PLANT=wait:3 plants.
+bool isPlanted(std::string_view kind);
 // The number of the call of this kind that is to fail; 0: none is.
 uint64_t callToFail(std::string_view kind);
 

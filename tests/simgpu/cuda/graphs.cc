@@ -304,7 +304,7 @@ int cuGraphLaunch(void* executable, void* stream) {
 
 int cuGraphExecKernelNodeSetParams_v2(void* executable, void* node, const KernelNodeParams* p) {
   constexpr const char* kName = "cuGraphExecKernelNodeSetParams";
-  if (isLeftOut("update")) {
+  if (isPlanted("update")) {
     return kSuccess;
   }
   if (p == nullptr || p->function == nullptr || p->parameters == nullptr || p->extra != nullptr) {

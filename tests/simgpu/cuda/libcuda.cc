@@ -643,7 +643,7 @@ int cuStreamSynchronize(void* stream) { return onStream("cuStreamSynchronize", C
 int cuStreamQuery(void* stream) { return onStream("cuStreamQuery", Call::StreamQuery, stream, nullptr); }
 
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
-  if (isLeftOut("wait")) {
+  if (isPlanted("wait")) {
     return kSuccess;
   }
   return flags != 0 ? kInvalidValue
@@ -667,7 +667,7 @@ int cuEventDestroy_v2(void* event) {
 }
 
 int cuEventRecord(void* event, void* stream) {
-  return isLeftOut("record") ? kSuccess : onStream("cuEventRecord", Call::EventRecord, stream, event);
+  return isPlanted("record") ? kSuccess : onStream("cuEventRecord", Call::EventRecord, stream, event);
 }
 
 int cuEventRecordWithFlags(void* event, void* stream, unsigned flags) {

@@ -131,6 +131,7 @@ int32_t Devices::post(const Request& r, uint64_t process, std::vector<Collective
       Work work{.kind = Work::Kind::Collective};
       work.posted = posted;
       posted->places.push_back({append(c.stream, process, name, std::move(work), nullptr)});
+      lastCollectives_[{process, rank.device}] = posted->places.back().operation;
       place = std::prev(posted->places.end());
     }
     call->operation = std::make_shared<Operation>();
@@ -140,6 +141,15 @@ int32_t Devices::post(const Request& r, uint64_t process, std::vector<Collective
                             std::to_string(c.stream) + ")";
   }
   return communicators_.note(r.a, posted, random_);
+}
+
+void Devices::checkWait(const Request& r, uint64_t process) {
+  const auto last = lastCollectives_.find({process, r.device});
+  if (options_.reportsWaits && last != lastCollectives_.end() &&
+      !hosts_[process].knows(last->second->stream, last->second->number)) {
+    reports_.push_back(std::string(r.name) + " may wait for all work of the device, but the host has not waited for " +
+                       last->second->name);
+  }
 }
 
 int32_t Devices::split(const Request& r, uint64_t process, const RankSplit& split, uint64_t& handle) {

@@ -54,6 +54,9 @@ int32_t Devices::launchGraph(const Request& r, uint64_t process) {
   if (isStickyLaunch(r, process)) {
     run->failingStep = random_() % std::max<size_t>(executable->nodes.size(), 1);
   }
+  if (std::ranges::any_of(executable->nodes, [](const Node& node) { return node.work.captured != nullptr; })) {
+    lastCollectives_[{process, streams_.at(r.stream).device}] = launch;
+  }
   executable->last = launch;
   executable->launches++;
   for (size_t i = 0; i < executable->nodes.size(); i++) {

@@ -288,6 +288,9 @@ class Engine {
       case Hello:
         break;
       case UnsafeCall:
+        if (r.b != 0) {
+          devices_.checkWait(r, c.process);
+        }
         if (r.b != 0 && devices_.waitsNow()) {
           c.answer = a;
           return wait(c, r.device, allWork(c, r.device));
@@ -297,6 +300,9 @@ class Engine {
         a.value = devices_.options().devices;
         break;
       case Allocate:
+        if (r.stream == kNow) {
+          devices_.checkWait(r, c.process);
+        }
         a.status = devices_.allocate(r, c.process, a.value);
         if (a.status == kSuccess && r.stream == kNow && devices_.waitsNow()) {
           c.answer = a;
@@ -305,6 +311,7 @@ class Engine {
         break;
       case Free:
         if (r.stream == kNow) {  // waits for all work of the device, as the real one does
+          devices_.checkWait(r, c.process);
           c.free = r;
           return wait(c, r.device, allWork(c, r.device));
         }
@@ -524,6 +531,7 @@ int main(int argc, char** argv) {
                   .seed = setting("SIMGPU_SEED", 1),
                   .longestDelay = std::chrono::microseconds(setting("SIMGPU_DELAY", 300)),
                   .synchronizePercent = setting("SIMGPU_SYNCHRONIZE", 50),
+                  .reportsWaits = setting("SIMGPU_REPORT_WAITS", 0) != 0,
                   .residentCollectives = std::max<uint64_t>(setting("SIMGPU_NCCL_RESIDENT", 1), 1),
                   .kernels = folder == nullptr ? path.substr(0, path.rfind('/')) + "/kernels" : folder};
   const char* const fault = std::getenv("SIMGPU_FAULT");

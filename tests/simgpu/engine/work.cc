@@ -199,6 +199,7 @@ void Devices::forgetEndedStreams() {
   std::erase_if(ended_, [&](const Ended& e) { return known.contains(e.stream); });
   mostEnded_ = ended_.size();
   accesses_.forget(known);
+  std::erase_if(lastCollectives_, [&](const auto& entry) { return known.contains(entry.second->stream); });
   for (auto& [process, host] : hosts_) {
     host.forget(known);
   }

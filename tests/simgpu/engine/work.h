@@ -29,6 +29,7 @@ struct Options {
   uint64_t seed = 1;
   std::chrono::microseconds longestDelay{300};  // before an operation; each has a random one
   uint64_t synchronizePercent = 50;             // of the calls that may wait for all work of the device
+  bool reportsWaits = false;                    // of calls that may wait for a collective
   uint64_t residentCollectives = 1;             // communicators whose calls run on a device at the same time
   std::string kernels;                          // the folder of compiled kernels
   CommunicatorOptions communicators;
@@ -70,6 +71,8 @@ class Devices {
   void tellHost(uint64_t process, const Mark& mark);
   // Whether a call that may wait for all work of the device does so.
   bool waitsNow() { return random_() % 100 < options_.synchronizePercent; }
+  // Of such a call: reports it, if that is asked for and the process has not waited for its last collective on the device.
+  void checkWait(const Request& request, uint64_t process);
   std::vector<uint64_t> streamsOf(uint64_t process, uint32_t device) const;
 
   const Memory& memory(uint32_t device) const { return *memories_[device]; }
@@ -206,11 +209,12 @@ class Devices {
   std::vector<Ended> ended_;
   size_t mostEnded_ = 0;  // so many that it is worthwhile to look at them
   std::map<uint64_t, Event> events_;
-  std::set<std::pair<uint64_t, uint32_t>> failedContexts_;  // process, device
-  std::set<uint32_t> lost_;                                 // devices
-  std::map<uint64_t, uint64_t> launches_;                   // by process, if one of them is to fail
-  std::vector<std::weak_ptr<Posted>> resident_;             // calls of communicators that have started
-  std::vector<std::weak_ptr<Posted>> waiting_;              // that devices have no room for
+  std::set<std::pair<uint64_t, uint32_t>> failedContexts_;         // process, device
+  std::map<std::pair<uint64_t, uint32_t>, Mark> lastCollectives_;  // by process and device; or the graph with it
+  std::set<uint32_t> lost_;                                        // devices
+  std::map<uint64_t, uint64_t> launches_;                          // by process, if one of them is to fail
+  std::vector<std::weak_ptr<Posted>> resident_;                    // calls of communicators that have started
+  std::vector<std::weak_ptr<Posted>> waiting_;                     // that devices have no room for
   std::map<std::pair<uint32_t, uint64_t>, Time> roomFrom_;  // by device and thread: until then none starts, and any may
   std::map<uint64_t, Kernel> functions_;
   std::map<std::string, uint64_t> functionsByText_;

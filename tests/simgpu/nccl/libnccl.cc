@@ -191,7 +191,22 @@ bool isApartOrInPlace(const Arguments& a, const Communicator& c, const Collectiv
   return out == inPlace || in + call.inBytes <= out || out + call.outBytes <= in;
 }
 
+int abortCommunicator(const void* communicator) {
+  constexpr const char* kName = "ncclCommAbort";
+  const CommunicatorPointer c = findCommunicator(kName, communicator);
+  if (c == nullptr) {
+    return failed(kName, kWrongArgument, "the communicator is null");
+  }
+  const Use use(kName, c);
+  askOf(kName, Call::CommunicatorAbort, *c);
+  removeCommunicator(*c);
+  return kDone;
+}
+
 int collective(const Arguments& a) {
+  if (isPlanted("communicator")) {
+    abortCommunicator(a.communicator);
+  }
   const CommunicatorPointer c = findCommunicator(a.name, a.communicator);
   if (c == nullptr) {
     return failed(a.name, kWrongArgument, "the communicator is null");
@@ -341,17 +356,7 @@ int ncclCommDestroy(void* communicator) {
   return management("ncclCommDestroy", GroupedCall::Kind::Destroy, communicator);
 }
 
-int ncclCommAbort(void* communicator) {
-  constexpr const char* kName = "ncclCommAbort";
-  const CommunicatorPointer c = findCommunicator(kName, communicator);
-  if (c == nullptr) {
-    return failed(kName, kWrongArgument, "the communicator is null");
-  }
-  const Use use(kName, c);
-  askOf(kName, Call::CommunicatorAbort, *c);
-  removeCommunicator(*c);
-  return kDone;
-}
+int ncclCommAbort(void* communicator) { return abortCommunicator(communicator); }
 
 int ncclCommGetAsyncError(void* communicator, int* error) {
   constexpr const char* kName = "ncclCommGetAsyncError";
