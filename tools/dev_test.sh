@@ -82,7 +82,7 @@ run_under_mpirun() {
 run_on_simulated_gpus_under_mpirun() {
   local job
   job=$(mktemp -d)
-  MESHFUSE_TEST_DEVICE=cuda MESHFUSE_CUDA_LIBRARIES=$PWD/build/release/simgpu SIMGPU_DEVICES=$1 SIMGPU_JOB=$job \
+  MESHFUSE_TEST_DEVICE=cuda MESHFUSE_CUDA_LIBRARIES=$PWD/build/release/simgpu SIMGPU_DEVICES=$1 SIMGPU_JOB=$job SIMGPU_REPORT_WAITS=1 \
     GTEST_FILTER='-VocabularyOnRanks.GradientOfAnEmbedding*' run_under_mpirun "$1" build/release/bin/test_multidevice _on_simulated_gpu
   rm -rf "$job"
 }

@@ -1,5 +1,7 @@
 #include "host/comm_path.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/ranges.h"
 #include "multidevice/transport/staged.h"
@@ -25,7 +27,8 @@ std::shared_ptr<DeviceCommunicator> communicatorOf(const HostProgram& program, C
 
 }  // namespace
 
-CommPath::CommPath(Communicator& communicator, const HostProgram& program, bool mayBeOfDevice)
+CommPath::CommPath(Communicator& communicator, const HostProgram& program, const ProgramSizes& sizes,
+                   bool mayBeOfDevice)
     : communicator_(communicator), queue_(program.device->makeQueue()) {
   if (!program.device->isHostMemory() && program.communicates) {
     onDevice_ = mayBeOfDevice ? communicatorOf(program, communicator) : nullptr;
@@ -34,9 +37,12 @@ CommPath::CommPath(Communicator& communicator, const HostProgram& program, bool 
       onDevice_ = std::make_shared<StagedCommunicator>(communicator, *program.device);
     }
     isAsynchronous_ = onDevice_->isAsynchronous();
-    for (const Step& s : program.steps) {
+    for (const int64_t i : indices(program.steps)) {
+      const Step& s = program.steps[i];
       if (s.kind == HostStepKind::Communicate && s.comm.kind != Collective::Transfer) {
-        onDevice_->prepare(s.comm.team);
+        const CommSizes& c = sizes.steps[i].comm;
+        onDevice_->prepare(s.comm.team, {s.comm.kind, s.comm.dtype, s.comm.reduce},
+                           c.counts.empty() ? c.count : std::ranges::max(c.counts));
       }
     }
   }

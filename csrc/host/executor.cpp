@@ -49,7 +49,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       sizes_(program_->constant != nullptr
                  ? program_->constant
                  : std::make_shared<const ProgramSizes>(agreedSizes(*program_, values, communicator))),
-      direct_(communicator, *program_, true),
+      direct_(communicator, *program_, *sizes_, true),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
       lastPosted_(program_->teams.size(), -1) {
@@ -105,6 +105,19 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     scalarOf_[i] = mapped(l.scalars, [&](const Val* scalar) { return scalars_.add(*p.fusion, scalar); });
     hasRunTimeScalars_ = hasRunTimeScalars_ || !l.scalars.empty();
   }
+  prepareSteps();
+}
+
+// A call of the device that may wait for all its work must not stand between two collectives.
+void Binding::prepareSteps() {
+  int64_t checked = 0;
+  for (const Step& s : program_->steps) {
+    if (s.kind == HostStepKind::Copy) {
+      queue_.prepareCopy(elements(s.writes[0]), elements(s.reads[0]));
+    }
+    checked += s.kind == HostStepKind::Launch && s.launch.checksIndices ? 1 : 0;
+  }
+  queue_.prepareChecks(checked);
 }
 
 Binding::~Binding() {

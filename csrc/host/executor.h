@@ -117,6 +117,7 @@ class Binding {
   void runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count);
   void waitForPosted(int64_t number);
   void openLanes(Communicator& communicator);
+  void prepareSteps();
   // Puts a step, or a piece that is replayed, on its queue of the device, after what it waits for there. Returns the number of the next step.
   int64_t post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   // Returns when all work of the device has ended.

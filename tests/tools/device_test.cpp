@@ -87,19 +87,16 @@ TEST(ToolDevice, ExplainsAProgramForAGpu) {
   EXPECT_EQ(opened.out.find("planned with a workspace"), std::string::npos);
 }
 
-// NCCL's maximum of floating numbers is not that of meshfuse: it is made between graphs.
+// NCCL's maximum of floating numbers is not that of meshfuse: a kernel makes it, in the same graph.
 TEST(ToolDevice, ExplainsTheGraphsOfACall) {
   const std::string nothing = "env MESHFUSE_CUDA_LIBRARIES=/nothing";
   const ToolRun whole = tool("explain {dir}/sharded_sum.fir --device sm_90a", nothing);
   expectContains(whole.out, "graphs of a call whose tensors stay where they were\n  graph of 2 steps: ");
   EXPECT_EQ(whole.out.find("no graph"), std::string::npos) << whole.out;
-  const ToolRun split = tool("explain {dir}/sum_and_maximum.fir --device sm_90a", nothing);
-  expectContains(
-      split.out,
-      "\n  graph of 2 steps: reduction T4[r{2}, 3] to all-reduce T1[3]\n"
-      "  no graph: all-reduce T2[3]: NCCL has no max of Float as meshfuse defines it: a kernel combines what the ranks "
-      "exchange\n"
-      "  no graph: pointwise T3[3]: one step alone is launched as it is\n");
+  const ToolRun combined = tool("explain {dir}/sum_and_maximum.fir --device sm_90a", nothing);
+  expectContains(combined.out, "\n  graph of 4 steps: reduction T4[r{2}, 3] to pointwise T3[3]\n");
+  const ToolRun alone = tool("explain {dir}/softmax.fir --size i0=4 --size i1=4 --device sm_90a", nothing);
+  expectContains(alone.out, ": one step alone is launched as it is\n");
   EXPECT_EQ(tool("explain {dir}/sum_and_maximum.fir").out.find("graphs of a call"), std::string::npos);
 }
 

@@ -36,10 +36,22 @@ CudaQueue::~CudaQueue() {
   }
 }
 
-RefusedIndexRecord* CudaQueue::recordFor(std::string_view name) {
-  if (checkedLaunches_ == std::ssize(checked_)) {
+void CudaQueue::prepareChecks(int64_t launches) {
+  const CurrentContext current(context_);
+  while (std::ssize(checked_) < launches) {
     checked_.push_back(makeCheckedLaunch());
   }
+}
+
+void CudaQueue::prepareCopy(const StridedElements& to, const StridedElements& from) {
+  if (!to.isContiguous() || !from.isContiguous()) {
+    const CurrentContext current(context_);
+    (void)copyKernel_(to, from);
+  }
+}
+
+RefusedIndexRecord* CudaQueue::recordFor(std::string_view name) {
+  prepareChecks(checkedLaunches_ + 1);
   CheckedLaunch& next = checked_[checkedLaunches_++];
   next.name = name;
   *next.record = {};

@@ -36,6 +36,8 @@ class CudaQueue final : public StreamQueue {
   void clear(void* memory, int64_t bytes) override;
   void copy(void* to, const void* from, std::span<const BytePiece> pieces) override;
   void copyElements(const StridedElements& to, const StridedElements& from) override;
+  void prepareChecks(int64_t launches) override;
+  void prepareCopy(const StridedElements& to, const StridedElements& from) override;
   void record(Event& event) override;
   void waitFor(const Event& event) override;
   bool canCapture() const override { return true; }

@@ -30,8 +30,9 @@ class DeviceCommunicator : public Communicator {
   // Calls from now on are work of this queue; null: they block. Ranks that set queues have met before and run the same program, because their
   // calls are not compared. Nothing may be under way.
   virtual void use(Queue* /*queue*/) {}
-  // Makes what calls of this team need. All ranks of the team call it, and each rank calls it for its teams in the same order.
-  virtual void prepare(const Team& /*team*/) {}
+  // Makes what such collectives of this team need, of which this rank's result has at most so many elements. All ranks of the team call it, and
+  // each rank calls it for its teams in the same order. It may wait for the device.
+  virtual void prepare(const Team& /*team*/, const CollectiveOfElements& /*call*/, int64_t /*elements*/) {}
   // Returns when the calls so far have ended. DeviceError if a peer fails, which names the step of the first call that has not ended.
   virtual void finish() {}
   // As Queue::capture() of `queue`; the calls of this communicator in work() are recorded too. The ranks of a team record the same calls, in

@@ -22,6 +22,8 @@ class ForwardingQueue : public StreamQueue {
   void clear(void* memory, int64_t bytes) override { to_->clear(memory, bytes); }
   void copy(void* to, const void* from, std::span<const BytePiece> pieces) override { to_->copy(to, from, pieces); }
   void copyElements(const StridedElements& to, const StridedElements& from) override { to_->copyElements(to, from); }
+  void prepareChecks(int64_t launches) override { to_->prepareChecks(launches); }
+  void prepareCopy(const StridedElements& to, const StridedElements& from) override { to_->prepareCopy(to, from); }
   void record(Event& event) override { to_->record(event); }
   void waitFor(const Event& event) override { to_->waitFor(event); }
   bool canCapture() const override { return to_->canCapture(); }

@@ -45,8 +45,12 @@ inline std::unique_ptr<Fusion> sumsBesideWork(int64_t ranks, bool checked = fals
   return fusion;
 }
 
+// Numbers are 1.
 inline std::vector<Argument> argumentsOf(const Fusion& fusion, int64_t rank, uint64_t seed) {
   return mapped(fusion.inputs(), [&](const Val* in) -> Argument {
+    if (!in->isTensor()) {
+      return int64_t{1};
+    }
     const TensorView* tv = in->asTensor();
     const Tensor whole = tv->dtype() == DataType::Int
                              ? Tensor::of({0, 1, 2, 3, 4}, {5}, DataType::Int)
@@ -56,7 +60,10 @@ inline std::vector<Argument> argumentsOf(const Fusion& fusion, int64_t rank, uin
 }
 
 inline std::vector<Argument> moved(const std::vector<Argument>& arguments, DeviceId to) {
-  return mapped(arguments, [&](const Argument& a) -> Argument { return std::get<Tensor>(a).to(to); });
+  return mapped(arguments, [&](const Argument& a) {
+    const Tensor* const tensor = std::get_if<Tensor>(&a);
+    return tensor != nullptr ? Argument(tensor->to(to)) : a;
+  });
 }
 
 }  // namespace meshfuse

@@ -27,7 +27,8 @@ class Combiner {
   [[nodiscard]] bool isReady(const Combination& of, int64_t bytes) const;
   // Compiles and allocates what is missing.
   void prepare(const Combination& of, int64_t bytes);
-  std::byte* operands() const { return static_cast<std::byte*>(memory_.get()); }
+  // The memory of the operands; prepare() may take other memory.
+  const std::shared_ptr<void>& operands() const { return memory_; }
   // The operands, each `count` elements, `distance` elements apart, to `result`: work of the stream. The context is current.
   void combine(const Combination& of, int64_t count, int64_t distance, std::byte* result, cuda::Stream stream) const;
 

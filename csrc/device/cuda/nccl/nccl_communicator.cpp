@@ -92,20 +92,27 @@ struct Part {
   int64_t count = 0;
 };
 
+// The most elements of an all-reduce that a rank combines.
+int64_t combinedOf(int64_t total, int64_t elementBytes, int64_t ranks) {
+  const int64_t part = roundUp(divideUp(total, ranks), kOperandAlignment / elementBytes);
+  return total * elementBytes <= kMostCombinedWhole ? total : std::min(total, part);
+}
+
 std::vector<Part> partsOf(const CollectiveCall& call) {
   const int64_t total = call.operand.total();
-  const int64_t vector = kOperandAlignment / call.elementBytes();
-  const int64_t most = roundUp(divideUp(total, call.ranks()), vector);
+  const int64_t most = combinedOf(total, call.elementBytes(), call.ranks());
   return mapped(indices(call.team.ranks), [&](int64_t i) -> Part {
     if (call.record.kind == Collective::ReduceScatter) {
       return {call.operand.begin(i), call.operand.of(i)};
     }
-    if (total * call.elementBytes() <= kMostCombinedWhole) {
-      return {0, total};
-    }
-    const int64_t begin = std::min(total, i * most);
+    const int64_t begin = most == total ? 0 : std::min(total, i * most);
     return {begin, std::min(most, total - begin)};
   });
+}
+
+// Of two ranks' operands, in elements.
+int64_t distanceOf(const Combination& of, int64_t elements) {
+  return roundUp(elements, kOperandAlignment / dataTypeSize(of.type));
 }
 
 // Bytes that arrive from other ranks; of an all-reduce as if each rank combined one part.
@@ -140,10 +147,8 @@ int64_t gpuHash(const CudaContext& context) {
 std::optional<std::string> NcclCommunicator::refuse(const CollectiveOfElements& call) {
   switch (carrierOf(call)) {
     case Carrier::Nccl:
-      return std::nullopt;
     case Carrier::Kernel:
-      return fmt::format("NCCL has no {} of {} as meshfuse defines it: a kernel combines what the ranks exchange",
-                         name(call.op), name(call.type));
+      return std::nullopt;
     case Carrier::Host:
       return fmt::format("NCCL has no {}: it goes through host memory", name(call.kind));
   }
@@ -171,6 +176,7 @@ class NcclCommunicator::Recorded final : public Recording {
     }
   }
 
+  std::shared_ptr<void> operands;   // of its combinations
   std::unique_ptr<Recording> work;  // of the queue; null while it is recorded
   std::vector<std::unique_ptr<Call>> calls;
   TransferCounters counters;  // of one replay
@@ -302,9 +308,25 @@ void NcclCommunicator::use(Queue* queue) {
   stream_ = queue != nullptr ? static_cast<StreamQueue&>(*queue).stream() : own_.get();
 }
 
-void NcclCommunicator::prepare(const Team& team) {
+void NcclCommunicator::prepare(const Team& team, const CollectiveOfElements& call, int64_t elements) {
   const CurrentContext current(context_);
   (void)of(team);
+  if (carrierOf(call) == Carrier::Kernel) {
+    const auto ranks = std::ssize(team.ranks);
+    const bool isAllReduce = call.kind == Collective::AllReduce;
+    prepare({ranks, call.type, call.op, kOperandAlignment},
+            isAllReduce ? combinedOf(elements, dataTypeSize(call.type), ranks) : elements);
+  }
+}
+
+void NcclCommunicator::prepare(const Combination& combination, int64_t elements) {
+  const int64_t bytes = combination.ranks * distanceOf(combination, elements) * dataTypeSize(combination.type);
+  if (elements > 0 && !combiner_.isReady(combination, bytes)) {
+    invariant(recording_ == nullptr, "[nccl] a {} of {} {} is recorded that was not prepared", name(combination.op),
+              elements, name(combination.type));
+    finish();  // what follows may wait for the device
+    orEnd([&] { combiner_.prepare(combination, bytes); });
+  }
 }
 
 void NcclCommunicator::setStep(int64_t step, std::string_view what) {
@@ -392,16 +414,15 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
   const std::vector<Part> parts = partsOf(call);
   const Part own = parts[call.position];
   const int64_t bytes = call.elementBytes();
-  const int64_t vector = kOperandAlignment / bytes;
-  const int64_t distance = roundUp(own.count, vector);
   const bool isAllReduce = call.record.kind == Collective::AllReduce;
   std::byte* const result = isAllReduce ? call.out + own.begin * bytes : call.out;
   const bool isAligned = std::bit_cast<uint64_t>(result) % kOperandAlignment == 0;
   const Combination combination{call.ranks(), call.record.type, call.record.op, isAligned ? kOperandAlignment : 1};
-  const int64_t operandBytes = call.ranks() * distance * bytes;
-  if (own.count > 0 && !combiner_.isReady(combination, operandBytes)) {
-    finish();  // what follows may wait for the device
-    orEnd([&] { combiner_.prepare(combination, operandBytes); });
+  const int64_t distance = distanceOf(combination, own.count);
+  prepare(combination, own.count);
+  auto* const operands = static_cast<std::byte*>(combiner_.operands().get());
+  if (recording_ != nullptr) {
+    recording_->operands = combiner_.operands();
   }
   const auto done = [&](nccl::Result status) { succeed(status, name(call.record.kind), "{}", describe(call.record)); };
   constexpr auto kByte = nccl::ElementType::Int8;
@@ -412,8 +433,7 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
         done(n.send(call.in + theirs.begin * bytes, theirs.count * bytes, kByte, peer, communicator, stream_));
       }
       if (own.count > 0) {
-        std::byte* const operand = combiner_.operands() + i * distance * bytes;
-        done(n.receive(operand, own.count * bytes, kByte, peer, communicator, stream_));
+        done(n.receive(operands + i * distance * bytes, own.count * bytes, kByte, peer, communicator, stream_));
       }
     }
   });

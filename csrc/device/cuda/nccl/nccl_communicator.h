@@ -35,7 +35,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   std::string_view transport() const override { return "nccl"; }
   bool isAsynchronous() const override { return true; }
   void use(Queue* queue) override;
-  void prepare(const Team& team) override;
+  void prepare(const Team& team, const CollectiveOfElements& call, int64_t elements) override;
   void finish() override;
   void giveUp() noexcept override;
   std::unique_ptr<Recording> capture(Queue& queue, const std::function<void()>& work) override;
@@ -64,6 +64,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   void enqueue(const CollectiveCall& call, nccl::Communicator team);
   // A reduction that NCCL does not have: the ranks exchange their operands, and a kernel combines them.
   void combine(const CollectiveCall& call, nccl::Communicator communicator);
+  // Makes what such a combination of so many elements of each rank needs.
+  void prepare(const Combination& combination, int64_t elements);
   // Enqueues `calls` as one group. Returns when they have ended, or with a queue when the stream has them. `what`: for errors.
   void post(const Team& team, nccl::Communicator communicator, std::string_view what,
             const std::function<void()>& calls);
