@@ -97,7 +97,7 @@ std::vector<int64_t> causes(const std::vector<Difference>& all) {
 
 void annotate(TensorView* tv, const Placement& placement, const DeviceMesh& mesh) {
   const auto isConstant = [](const IntExpr& extent) { return extent.isConst(); };
-  if (std::ranges::all_of(tv->shape(), isConstant)) {
+  if (!mesh.isSymbolic() && std::ranges::all_of(tv->shape(), isConstant)) {
     setShardState(tv, stateOf(placement, tv->constantShape(), mesh));
     return;
   }

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
+#include "preseg_passes/specialize.h"
 
 namespace meshfuse {
 
@@ -41,19 +42,16 @@ DeviceMesh annotatedMesh(const Fusion& fusion) {
   return {};
 }
 
-std::vector<DeviceMesh> meshesFor(const Fusion& fusion, const DistributedConfig& machines,
-                                  const OptimizationConfig& wishes) {
-  DeviceMesh mesh = annotatedMesh(fusion);
-  if (!wishes.mesh.empty()) {
-    for (const DeviceMesh::Axis& axis : wishes.mesh) {
-      check(axis.size.has_value(), "[autoplan] mesh axis {} has no size; give one, at least 1", axis.name);
-    }
-    mesh = DeviceMesh::create(wishes.mesh);
+// `annotated`: the mesh of the program; `asked`: axes that replace it.
+std::vector<DeviceMesh> meshesFor(const DeviceMesh& annotated, const std::vector<DeviceMesh::Axis>& asked,
+                                  const DistributedConfig& machines) {
+  for (const DeviceMesh::Axis& axis : asked) {
+    check(axis.size.has_value(), "[autoplan] mesh axis {} has no size; give one, at least 1", axis.name);
   }
+  const DeviceMesh mesh = asked.empty() ? annotated : DeviceMesh::create(asked);
   if (mesh.empty()) {
     return candidateMeshes(machines.devices());
   }
-  check(!mesh.isSymbolic(), "[autoplan] mesh {} has axes without sizes; bind them first", mesh.toString());
   check(mesh.numDevices() == machines.devices(),
         "[autoplan] mesh {} has {} devices, the machines have {}: {} of {}; make the product of the axes {}",
         mesh.toString(), mesh.numDevices(), machines.devices(), machines.machines, machines.devicesPerMachine,
@@ -61,6 +59,18 @@ std::vector<DeviceMesh> meshesFor(const Fusion& fusion, const DistributedConfig&
   check(mesh.numAxes() <= kMostAxes, "[autoplan] mesh {} has {} axes, expected at most {}", mesh.toString(),
         mesh.numAxes(), kMostAxes);
   return {mesh};
+}
+
+// Axes of symbolic size get the sizes in `asked`; the number of devices determines one that is not there.
+std::unique_ptr<Fusion> withMeshSizes(const Fusion& fusion, const std::vector<DeviceMesh::Axis>& asked,
+                                      const DistributedConfig& machines) {
+  MeshSizes sizes;
+  for (const DeviceMesh::Axis& axis : asked) {
+    if (axis.size) {
+      sizes[axis.name] = *axis.size;
+    }
+  }
+  return specialize(fusion, sizesForRanks(fusion, machines.devices(), sizes), &fusion);
 }
 
 std::unique_ptr<Fusion> withSizes(const Fusion& fusion, const SymbolValues& sizes) {
@@ -295,9 +305,13 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
   check(wishes.maxSeconds > 0, "[autoplan] maxSeconds is {}, expected a positive number", wishes.maxSeconds);
   const Deadline deadline = start + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(std::min(wishes.maxSeconds, 1e6)));
-  const std::unique_ptr<Fusion> concrete = withSizes(fusion, wishes.sizes);
+  const bool isOpen = !openAxes(fusion).empty();
+  const std::unique_ptr<Fusion> sized = isOpen ? withMeshSizes(fusion, wishes.mesh, machines) : nullptr;
+  const Fusion& given = isOpen ? *sized : fusion;
+  const std::unique_ptr<Fusion> concrete = withSizes(given, wishes.sizes);
   Planner planner(*concrete, machines, wishes, deadline);
-  const Candidate best = planner.best(meshesFor(fusion, machines, wishes));
+  const Candidate best =
+      planner.best(meshesFor(annotatedMesh(given), isOpen ? std::vector<DeviceMesh::Axis>() : wishes.mesh, machines));
   const std::vector<int64_t> annotated = tensorsToAnnotate(*concrete, best.graph, best.plan.choices);
 
   AutoPlan plan{.mesh = best.graph.mesh,
@@ -305,6 +319,7 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
                 .bound = best.plan.bound,
                 .commBytes = best.graph.bytesOf(best.plan.choices),
                 .peakMemory = best.plan.peak,
+                .timeLimitReached = best.plan.isLate,
                 .ops = opsOf(best)};
   for (const TensorView* tv : concrete->tensors()) {
     const bool byUser = tv->hasDeviceMesh();
@@ -321,12 +336,12 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
   if (wishes.alternatives) {
     plan.ideas = planner.ideas(best.graph);
   }
+  const DeviceMesh mesh = isOpen ? annotatedMesh(fusion) : best.graph.mesh;
   std::unique_ptr<Fusion> trial = fusion.clone();  // an error leaves `fusion` as it is
   for (Fusion* target : {trial.get(), &fusion}) {
     for (const int64_t id : annotated) {
       const int64_t node = best.graph.nodeOf.at(id);
-      annotate(target->val(id)->asTensor(), best.graph.nodes[node].placements[best.plan.choices[node]],
-               best.graph.mesh);
+      annotate(target->val(id)->asTensor(), best.graph.nodes[node].placements[best.plan.choices[node]], mesh);
     }
     if (!plan.pins.empty()) {
       target->setPlanner(withLinkCosts(fusion.planner(), machines, best.graph.mesh));

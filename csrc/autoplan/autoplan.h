@@ -29,7 +29,8 @@ struct OptimizationConfig {
   bool allowUneven = false;         // also blocks that do not divide a dim: some ranks hold less
   bool shardOptimizerState = true;  // false: inputs that are only read to update them in place are whole on every rank
   // The axes of the mesh, outermost first, with sizes. Empty: the mesh of the user's annotations; without annotations one or two axes, as
-  // many as make the fastest plan.
+  // many as make the fastest plan. If the annotations have axes of symbolic size, these are the sizes for which the plan is made; the number
+  // of devices determines one that is not given, and the annotated program keeps the symbols.
   std::vector<DeviceMesh::Axis> mesh = {};
   SymbolValues sizes = {};   // values of the symbols in the extents of inputs, for which the plan is made
   bool alternatives = true;  // compute AutoPlan::ideas and PlannedTensor::nextBest
@@ -62,11 +63,12 @@ struct PlannedIdea {
 
 struct AutoPlan {
   DeviceMesh mesh;
-  double seconds = 0;     // of a call, by the model
-  double bound = 0;       // no plan of the model on `mesh` that fits in memory is faster
-  double commBytes = 0;   // received by a rank in a call
-  double peakMemory = 0;  // bytes of a device, by the model
-  double search = 0;      // seconds that the search took; not part of the text, which is the same in every run
+  double seconds = 0;             // of a call, by the model
+  double bound = 0;               // no plan of the model on `mesh` that fits in memory is faster
+  double commBytes = 0;           // received by a rank in a call
+  double peakMemory = 0;          // bytes of a device, by the model
+  bool timeLimitReached = false;  // maxSeconds ended the search before the gap was small
+  double search = 0;              // seconds that the search took; not part of the text, which is the same in every run
   std::vector<PlannedTensor> pins;
   std::vector<PlannedOp> ops;
   std::vector<PlannedIdea> ideas;
@@ -79,8 +81,9 @@ struct AutoPlan {
 
 // Annotates `fusion`. `outDir`: receives plan.fir, the annotated program, and plan.txt, the report; created if needed; empty: no files.
 // Deterministic, unless the time limit ends the search.
-// UserError, with `fusion` unchanged: a machine description that contradicts itself; a mesh of another number of devices; a user's
-// annotation that no strategy allows; an op without a rule, such as a collective; a symbol without a size; a memory limit that no plan meets.
+// UserError, with `fusion` unchanged: a machine description that contradicts itself; a mesh of another number of devices, or with
+// several axes without a size; a user's annotation that no strategy allows; an op without a rule, such as a collective; a symbol without a
+// size; a memory limit that no plan meets.
 [[nodiscard]] AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines,
                                        const OptimizationConfig& wishes = {}, const std::filesystem::path& outDir = {});
 

@@ -42,6 +42,9 @@ std::string AutoPlan::text() const {
   std::string text = fmt::format("plan on mesh {}\n", mesh.toString());
   text +=
       fmt::format("  time of a call      {}, at most {:.2f}% above the best plan\n", timeText(seconds), 100 * gap());
+  if (timeLimitReached) {
+    text += "                      the time limit ended the search; a longer one may find a better plan\n";
+  }
   text += fmt::format("  bytes received      {} on a device\n", bytesText(commBytes));
   text += fmt::format("  peak memory         {} on a device\n", bytesText(peakMemory));
   text += "shardings\n";

@@ -56,6 +56,7 @@ class Search {
       improveSingly();
     }
     best_->bound = std::min(bound_, best_->seconds);
+    best_->isLate = !isNearBound() && isLate();
     return std::move(best_);
   }
 
@@ -69,7 +70,8 @@ class Search {
   bool isTooFull(const std::vector<int64_t>& choices) const {
     return std::ranges::max(graph_.memoryOf(choices)) > memory_;
   }
-  bool isDone() const { return (best_ && best_->seconds - bound_ <= kEnough * best_->seconds) || isLate(); }
+  bool isNearBound() const { return best_ && best_->seconds - bound_ <= kEnough * best_->seconds; }
+  bool isDone() const { return isNearBound() || isLate(); }
   bool isLate() const { return std::chrono::steady_clock::now() > deadline_; }
 
   void consider(const std::vector<int64_t>& choices) {
@@ -78,7 +80,7 @@ class Search {
     if (peak > memory_) {
       tooFull_.push_back(choices);
     } else if (!best_ || seconds < best_->seconds) {
-      best_ = FoundPlan{choices, seconds, 0, peak};
+      best_ = FoundPlan{.choices = choices, .seconds = seconds, .peak = peak};
     }
   }
 
@@ -226,13 +228,13 @@ std::optional<FoundPlan> searchPlan(const PlanGraph& graph, double memory, Deadl
 
 FoundPlan smallestPlan(const PlanGraph& graph) {
   std::map<int64_t, double> weights;
-  FoundPlan smallest{{}, 0, 0, std::numeric_limits<double>::infinity()};
+  FoundPlan smallest{.peak = std::numeric_limits<double>::infinity()};
   std::vector<int64_t> at = minimize(graph.costs).choices;
   for (int64_t round = 0; round < kRounds; round++) {
     const std::vector<double> memory = graph.memoryOf(at);
     const int64_t step = fullestStep(memory);
     if (memory[step] < smallest.peak) {
-      smallest = {at, graph.costs.costOf(at), 0, memory[step]};
+      smallest = {.choices = at, .seconds = graph.costs.costOf(at), .peak = memory[step]};
     }
     if (!weights.emplace(step, 1.0).second) {  // a second a byte: time no longer counts
       break;

@@ -19,8 +19,9 @@ namespace meshfuse {
 struct FoundPlan {
   std::vector<int64_t> choices;  // by node
   double seconds = 0;
-  double bound = 0;  // no plan that fits is faster
-  double peak = 0;   // bytes
+  double bound = 0;     // no plan that fits is faster
+  double peak = 0;      // bytes
+  bool isLate = false;  // the deadline ended the search
 };
 
 using Deadline = std::chrono::steady_clock::time_point;

@@ -175,8 +175,8 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   addRepeated(*c, "--size", o.program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated");
   addRepeated(
       *c, "--mesh", o.program.mesh,
-      "axes of the mesh, outermost first: dp=2,tp=4; default: that of the program, or the one or two axes of the "
-      "fastest plan")
+      "axes of the mesh, outermost first: dp=2,tp=4; default: those of the program, or the one or two axes of the "
+      "fastest plan; if the program has axes without sizes, their sizes")
       ->delimiter(',');
   c->add_option("--machines", o.machines, "number of machines")->check(kNumber)->capture_default_str();
   c->add_option("--devices", o.devices, "devices of a machine")->check(kNumber)->capture_default_str();

@@ -40,8 +40,13 @@ double bytesOf(std::string_view text, std::string_view flag) {
 nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
   using Json = nlohmann::ordered_json;
   const auto orNull = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
-  Json json{{"mesh", plan.mesh.toString()}, {"seconds", plan.seconds},      {"bound", plan.bound}, {"gap", plan.gap()},
-            {"commBytes", plan.commBytes},  {"peakMemory", plan.peakMemory}};
+  Json json{{"mesh", plan.mesh.toString()},
+            {"seconds", plan.seconds},
+            {"bound", plan.bound},
+            {"gap", plan.gap()},
+            {"commBytes", plan.commBytes},
+            {"peakMemory", plan.peakMemory},
+            {"timeLimitReached", plan.timeLimitReached}};
   json["pins"] = json["ops"] = json["ideas"] = Json::array();
   for (const PlannedTensor& t : plan.pins) {
     json["pins"].push_back(

@@ -129,6 +129,59 @@ TEST(AutoPlan, SymbolicSizesArePlannedForGivenValues) {
   EXPECT_NE(fusion.toString().find("outer_split(0, 4) parallelize(0, DIDx)"), std::string::npos) << fusion.toString();
 }
 
+// The annotated program has the symbols of the user's mesh, and with another size as well it computes the same.
+TEST(AutoPlan, AnAxisOfSymbolicSizeIsPlannedForAGivenSize) {
+  const auto annotated = [](Product& p) {
+    const DeviceMesh mesh = DeviceMesh::create({{"dp", 2}, {"tp"}});
+    p.w->setDeviceMesh(mesh);
+    p.w->outer_split(0, mesh.size("tp"));
+    p.w->axis(0)->parallelize(mesh.axis("tp"));
+    return mesh;
+  };
+  Product given({64, 16, 16});
+  const DeviceMesh mesh = annotated(given);
+  const AutoPlan plan = autoParallelize(given.fusion, slowDevices(), {.mesh = {{"tp", 2}}});
+  EXPECT_EQ(plan.mesh, DeviceMesh::create({{"dp", 2}, {"tp", 2}}));
+  EXPECT_EQ(given.x->getDeviceMesh(), mesh);
+  EXPECT_EQ(shardingOf(given.x), "S0(dp) R on {dp: 2, tp: tp}[]");
+  EXPECT_EQ(shardingOf(given.w), "S0(tp) R on {dp: 2, tp: tp}[]");
+  EXPECT_EQ(shardingOf(specialize(given.fusion, {{"tp", 4}})->inputs()[0]->asTensor()),
+            "S0(dp) R on {dp: 2, tp: 4}[0, 1, 2, 3, 4, 5, 6, 7]");
+
+  Product counted({64, 16, 16});  // 4 devices, so tp is 2
+  annotated(counted);
+  EXPECT_EQ(autoParallelize(counted.fusion, slowDevices()).text(), plan.text());
+  EXPECT_EQ(counted.fusion.toString(), given.fusion.toString());
+
+  Product wrong;
+  annotated(wrong);
+  expectRefused(wrong.fusion, slowDevices(), {.mesh = {{"tp", 4}}}, {"has 8 devices", "the machines have 4"});
+  expectRefused(wrong.fusion, slowDevices(), {.mesh = {{"pp", 2}}}, {"pp"});
+  Product open;
+  open.w->setDeviceMesh(DeviceMesh::create({{"dp"}, {"tp"}}));
+  expectRefused(open.fusion, slowDevices(), {}, {"axes dp, tp of", "have no size", "give all but one"});
+}
+
+TEST(AutoPlan, TheTimeLimitLeavesThePlanSoFarWithItsGap) {
+  const std::unique_ptr<Fusion> model = gpt({.layers = 2});
+  DistributedConfig machines{.machines = 2, .devicesPerMachine = 2};
+  const OptimizationConfig wishes{.mesh = {{"dp", 2}, {"tp", 2}}, .alternatives = false};
+  const AutoPlan fastest = autoParallelize(*model->clone(), machines, wishes);
+  EXPECT_FALSE(fastest.timeLimitReached);
+  machines.memoryPerDevice = 0.7 * fastest.peakMemory;
+  OptimizationConfig hurried = wishes;
+  hurried.maxSeconds = 1e-9;
+  const std::unique_ptr<Fusion> annotated = model->clone();
+  const AutoPlan plan = autoParallelize(*annotated, machines, hurried);
+  EXPECT_TRUE(plan.timeLimitReached);
+  EXPECT_GT(plan.gap(), 0);
+  EXPECT_LE(plan.bound, fastest.seconds * (1 + 1e-9));
+  EXPECT_LE(plan.peakMemory, machines.memoryPerDevice);
+  EXPECT_NE(plan.text().find("the time limit ended the search"), std::string::npos) << plan.text();
+  EXPECT_NE(annotated->toString(), model->toString());
+  EXPECT_EQ(autoParallelize(*model, machines, wishes).timeLimitReached, false);
+}
+
 TEST(AutoPlan, OptimizerStateIsWholeIfAsked) {
   const auto build = [](Fusion& f) {
     TensorView* gradient = makeContigConcreteTensor(f, {16, 16});

@@ -1,6 +1,8 @@
 // meshfuse plan.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tools/tool.h"
@@ -41,10 +43,59 @@ TEST(ToolPlan, Json) {
   EXPECT_GE(plan["gap"], 0.0);
   EXPECT_GE(plan["commBytes"], 0.0);
   EXPECT_GT(plan["peakMemory"], 0.0);
+  EXPECT_EQ(plan["timeLimitReached"], false);
   ASSERT_GE(plan["pins"].size(), 3U);
   EXPECT_EQ(plan["pins"][0]["tensor"], "T0");
   EXPECT_EQ(plan["pins"][0]["byUser"], false);
   EXPECT_EQ(plan["ideas"].size(), 4U);
+}
+
+// Without the text from ` mesh M0` on, in the line of a tensor.
+std::string withoutAnnotation(std::string program, const std::string& tensor) {
+  const size_t line = program.find("  " + tensor + " = ");
+  const size_t annotation = program.find(" mesh M0", line);
+  return program.erase(annotation, program.find('\n', line) - annotation);
+}
+
+TEST(ToolPlan, AnEditedPlanIsPlannedAgain) {
+  const std::string folder = temporaryDirectory() + "/edited";
+  const std::string flags = " --devices 4 --size i0=4096 -o " + folder;
+  ASSERT_EQ(tool("plan {dir}/plain_mlp.fir" + flags).code, 0);
+  const std::string planned = fileText(folder + "/plan.fir");
+  // without the annotation of a weight, the same plan is found again
+  std::ofstream(folder + "/open.fir") << withoutAnnotation(planned, "T1");
+  const ToolRun again = tool("plan " + folder + "/open.fir" + flags);
+  ASSERT_EQ(again.code, 0) << again.err;
+  expectContains(again.out, "T0     S0(x) R                 as annotated\n");
+  expectContains(again.out, "T1     R R                     next best");
+  EXPECT_EQ(fileText(folder + "/plan.fir"), planned);
+  // another sharding of that weight stays, and the weight that is free is chosen for it
+  std::string edited = withoutAnnotation(withoutAnnotation(planned, "T1"), "T2");
+  const std::string type = "T1 = input() : Float[32, 16] contiguity[t, t]";
+  edited.insert(edited.find(type) + type.size(), " mesh M0 outer_split(0, 4) parallelize(0, DIDx)");
+  std::ofstream(folder + "/edited.fir") << edited;
+  const ToolRun other = tool("plan " + folder + "/edited.fir" + flags);
+  ASSERT_EQ(other.code, 0) << other.err;
+  expectContains(other.out, "T1     S0(x) R                 as annotated\n");
+  const ToolRun verified = tool("run " + folder + "/plan.fir --size i0=64 --verify");
+  EXPECT_EQ(verified.code, 0) << verified.err << verified.out;
+}
+
+TEST(ToolPlan, AProgramForAnyNumberOfDevicesStaysOne) {
+  const std::string folder = temporaryDirectory() + "/any_size";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/open.fir") << withoutAnnotation(
+      fileText(MESHFUSE_SOURCE_DIR "/tests/tools/mlp_of_any_size.fir"), "T2");
+  const ToolRun run = tool("plan " + folder + "/open.fir --devices 4 --mesh tp=4 -o " + folder);
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "plan on mesh {tp: 4}[0, 1, 2, 3]\n");
+  expectContains(run.out, "T2     R S1(tp)                next best");
+  EXPECT_EQ(fileText(folder + "/plan.txt"), tool("plan " + folder + "/open.fir --devices 4").out);
+  expectContains(fileText(folder + "/plan.fir"), "mesh M0 {tp: tp} []\n");
+  for (const std::string ranks : {"2", "4"}) {
+    const ToolRun verified = tool("run " + folder + "/plan.fir --mesh tp=" + ranks + " --verify");
+    EXPECT_EQ(verified.code, 0) << verified.err << verified.out;
+  }
 }
 
 TEST(ToolPlan, KeepsTheShardingsOfTheProgram) {
