@@ -129,7 +129,7 @@ inline constexpr const char* kDoubleValues = R"(
   exp: 710 = inf
 )";
 
-// Of every integer type.
+// Of every integer type with a sign.
 inline constexpr const char* kIntegerValues = R"(
   abs: -5 = 5; 0 = 0
   neg: 5 = -5
@@ -190,6 +190,43 @@ inline constexpr const char* kIntegerEnds = R"(
   bitwise_right_shift: L, V = -1; L, W = -1
 )";
 
+// Of every integer type without a sign. Arithmetic wraps; H, W and V as above.
+inline constexpr const char* kUnsignedValues = R"(
+  abs: 5 = 5; H = H; 0 = 0
+  neg: 1 = H; H = 1; 0 = 0
+  sign: 9 = 1; H = 1; 0 = 0
+  signbit: H = 0; 0 = 0
+  bitwise_not: 0 = H; H = 0
+  logical_not: 0 = 1; H = 0
+  add: 3, 5 = 8; H, 1 = 0; H, H = M
+  sub: 8, 5 = 3; 0, 1 = H; 3, 4 = H
+  mul: 6, 7 = 42; H, 2 = M; H, H = 1
+  div: 7, 2 = 3; H, 1 = H; 1, H = 0; H, H = 1; 7, 0 = 0
+  mod: 7, 2 = 1; M, H = M; H, H = 0; 7, 0 = 0
+  fmod: 7, 2 = 1; M, H = M; H, H = 0; 7, 0 = 0
+  remainder: 7, 2 = 1; M, H = M; H, H = 0; 7, 0 = 0
+  ceilDiv: 7, 2 = 4; 6, 3 = 2; 1, H = 1; H, 1 = H; 7, 0 = 0
+  pow: 3, 4 = 81; 2, W = 0; H, 2 = 1; H, 3 = H; H, H = H; 0, 0 = 1
+  maximum: H, 2 = H; 0, 1 = 1
+  minimum: H, 2 = 2; 0, 1 = 0
+  gcd: 12, 18 = 6; 7, 13 = 1; 0, H = H; 0, 0 = 0
+  eq: 3, 3 = 1; 3, H = 0
+  ne: 3, H = 1; 3, 3 = 0
+  gt: H, 1 = 1; 2, 2 = 0
+  ge: 2, 2 = 1; 1, H = 0
+  lt: 1, H = 1; 2, 2 = 0
+  le: 2, 2 = 1; H, 1 = 0
+  bitwise_and: 12, 10 = 8; H, 5 = 5
+  bitwise_or: 12, 10 = 14; H, 5 = H
+  bitwise_xor: 12, 10 = 6; H, 1 = M
+  bitwise_left_shift: 3, 2 = 12; 1, W = 0; H, 1 = M; 1, H = 0
+  bitwise_right_shift: 5, 1 = 2; H, V = 1; H, W = 0; H, H = 0
+  logical_and: 3, 4 = 1; 0, 4 = 0
+  logical_or: 0, H = 1; 0, 0 = 0
+  logical_xor: 3, 4 = 0; 3, 0 = 1
+  where: 1, 5, H = 5; 0, 5, H = H
+)";
+
 inline constexpr const char* kBoolValues = R"(
   bitwise_not: 0 = 1; 1 = 0
   logical_not: 0 = 1; 1 = 0
@@ -219,7 +256,7 @@ struct PointValue {
   std::string text;  // the row
 };
 
-// A number of a table; L, H, V and W of the type `dtype`.
+// A number of a table; L, H, M (one below H), V and W of the type `dtype`.
 inline int64_t wholeOf(const std::string& text, DataType dtype) {
   static constexpr struct {
     DataType dtype;
@@ -227,10 +264,12 @@ inline int64_t wholeOf(const std::string& text, DataType dtype) {
   } kRanges[] = {{DataType::Char, 8, -128, 127},
                  {DataType::Short, 16, -32768, 32767},
                  {DataType::Int32, 32, -2147483648, 2147483647},
-                 {DataType::Int, 64, -9223372036854775807 - 1, 9223372036854775807}};
+                 {DataType::Int, 64, -9223372036854775807 - 1, 9223372036854775807},
+                 {DataType::Byte, 8, 0, 255},
+                 {DataType::UInt16, 16, 0, 65535}};
   for (const auto& [of, bits, least, greatest] : kRanges) {
-    if (of == dtype && text.find_first_of("LHVW") != std::string::npos) {
-      return text == "L" ? least : text == "H" ? greatest : text == "W" ? bits : bits - 1;
+    if (of == dtype && text.find_first_of("LHMVW") != std::string::npos) {
+      return text == "L" ? least : text == "H" ? greatest : text == "M" ? greatest - 1 : text == "W" ? bits : bits - 1;
     }
   }
   return std::strtoll(text.c_str(), nullptr, 10);
@@ -253,6 +292,7 @@ inline std::vector<PointValue> pointValues(DataType dtype) {
   std::string tables = dtype == DataType::Bool     ? kBoolValues
                        : dtype == DataType::Float  ? std::string(kRealValues) + kFloatValues
                        : dtype == DataType::Double ? std::string(kRealValues) + kDoubleValues
+                       : isUnsigned(dtype)         ? kUnsignedValues
                                                    : std::string(kIntegerValues) + kIntegerEnds;
   std::vector<PointValue> values;
   std::istringstream words(tables);

@@ -13,11 +13,12 @@ namespace meshfuse {
 
 namespace {
 
-// Rounds towards zero; a value that does not fit, or NaN, gives the minimum.
+// Rounds towards zero; a value that does not fit, or NaN, gives the minimum. Unsigned types keep the low bits.
 int64_t truncated(DataType type, double value) {
-  const double limit = std::ldexp(1.0, static_cast<int>(bitWidth(type)) - 1);
+  const DataType first = truncationType(type);
+  const double limit = std::ldexp(1.0, static_cast<int>(bitWidth(first)) - 1);
   const double whole = std::trunc(value);
-  return whole >= -limit && whole < limit ? static_cast<int64_t>(whole) : lowestInteger(type);
+  return wrapInteger(type, whole >= -limit && whole < limit ? static_cast<int64_t>(whole) : lowestInteger(first));
 }
 
 int64_t asInteger(const Argument& a) {

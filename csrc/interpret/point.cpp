@@ -278,13 +278,14 @@ Array pointArray(PointOp op, std::span<const Array* const> operands, DataType ty
 namespace {
 
 bool fitsInteger(DataType dtype, double value) {
-  double limit = std::ldexp(1.0, bitWidth(dtype) - 1);
+  double limit = std::ldexp(1.0, bitWidth(truncationType(dtype)) - 1);
   return value > -limit - 1 && value < limit;
 }
 
-// Rounds towards zero; values that do not fit, and NaN, give the minimum.
+// Rounds towards zero; values that do not fit, and NaN, give the minimum. Unsigned types keep the low bits.
 int64_t truncated(DataType dtype, double value) {
-  return fitsInteger(dtype, value) ? static_cast<int64_t>(value) : lowestInteger(dtype);
+  const int64_t whole = fitsInteger(dtype, value) ? static_cast<int64_t>(value) : lowestInteger(truncationType(dtype));
+  return wrapInteger(dtype, whole);
 }
 
 double castElement(DataType dtype, double value) {
@@ -317,6 +318,8 @@ Array castArray(const Array& x, DataType dtype, const Context& context) {
     double change = std::max(distance(castElement(dtype, v - e), now), distance(castElement(dtype, v + e), now));
     if (dtype == DataType::Bool && std::fabs(v) <= e) {
       change = 1;
+    } else if (isUnsigned(dtype) && x.floating() && std::trunc(v - e) != std::trunc(v + e)) {
+      change = static_cast<double>(highestInteger(dtype));  // it may wrap between the ends
     }
     result.setError(i, foreign ? kInfinity : change);
     const bool jumps = !result.floating() && (x.floating() || dtype == DataType::Bool);

@@ -185,7 +185,7 @@ int64_t shiftLeft(DataType type, int64_t a, int64_t count) {
 }
 
 int64_t shiftRight(DataType type, int64_t a, int64_t count) {
-  return a >> (count < 0 || count >= bitWidth(type) ? bitWidth(type) - 1 : count);
+  return a >> (count < 0 || count >= bitWidth(type) ? 63 : count);
 }
 
 }  // namespace

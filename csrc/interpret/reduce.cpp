@@ -44,7 +44,7 @@ int64_t wholeIdentity(ReduceOp op, DataType dtype) {
     case ReduceOp::Prod:
       return 1;
     case ReduceOp::And:
-      return dtype == DataType::Bool ? 1 : -1;
+      return wrapInteger(dtype, -1);
     case ReduceOp::Max:
       return lowestInteger(dtype);
     case ReduceOp::Min:

@@ -181,7 +181,17 @@ Val* scalarPoint(Fusion& fusion, PointOp op, const std::vector<Val*>& in, DataTy
 
 }  // namespace
 
+namespace {
+
+// The narrowest signed type that holds all values of the unsigned type `t`.
+DataType signedFor(DataType t) { return dataTypeSize(t) == 1 ? DataType::Short : DataType::Int32; }
+
+}  // namespace
+
 DataType promoteTypes(DataType a, DataType b) {
+  if (isIntegral(a) && isIntegral(b) && isUnsigned(a) != isUnsigned(b)) {
+    return isUnsigned(a) ? promoteTypes(signedFor(a), b) : promoteTypes(a, signedFor(b));
+  }
   if (info(a).category != info(b).category) {
     return info(a).category > info(b).category ? a : b;
   }

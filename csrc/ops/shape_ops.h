@@ -16,7 +16,8 @@ Val* set(Val* x);
 // The same as set, with a kernel boundary.
 TensorView* segment_set(TensorView* x);
 // x in another type, rounded to nearest even; floating to integer truncates, to Bool is x != 0. NaN, and a number outside the range of an
-// integer type, give its minimum (PyTorch on x86: the same for Int and Int32; it wraps the narrower types). A copy if x has that type.
+// integer type, give its minimum (PyTorch on x86: the same for Int and Int32; it wraps the narrower types). Byte and UInt16 keep the low bits
+// of the truncated number: -1 becomes 255, as in PyTorch. A copy if x has that type.
 TensorView* castOp(DataType dtype, TensorView* x);
 Val* castOp(DataType dtype, Val* x);
 // x itself if it has that type.

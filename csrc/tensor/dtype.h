@@ -9,7 +9,7 @@
 
 namespace meshfuse {
 
-enum class DataType : uint8_t { Double, Float, Half, BFloat16, Int, Int32, Short, Char, Bool };
+enum class DataType : uint8_t { Double, Float, Half, BFloat16, Int, Int32, Short, Char, UInt16, Byte, Bool };
 
 enum class TypeCategory : uint8_t { Bool, Integer, Floating };  // in the order of promotion
 
@@ -24,7 +24,7 @@ struct DataTypeInfo {
   std::string_view npy;  // `descr` of NumPy files; NumPy has no bfloat16: <V2 is how the package ml_dtypes writes it
 };
 
-inline constexpr std::array<DataTypeInfo, 9> kDataTypes = {{
+inline constexpr std::array<DataTypeInfo, 11> kDataTypes = {{
     {DataType::Double, "Double", "f64", 8, TypeCategory::Floating, 53, 2, "<f8"},
     {DataType::Float, "Float", "f32", 4, TypeCategory::Floating, 24, 2, "<f4"},
     {DataType::Half, "Half", "f16", 2, TypeCategory::Floating, 11, 2, "<f2"},
@@ -33,6 +33,8 @@ inline constexpr std::array<DataTypeInfo, 9> kDataTypes = {{
     {DataType::Int32, "Int32", "i32", 4, TypeCategory::Integer, 0, 0, "<i4"},
     {DataType::Short, "Short", "i16", 2, TypeCategory::Integer, 0, 0, "<i2"},
     {DataType::Char, "Char", "i8", 1, TypeCategory::Integer, 0, 0, "|i1"},
+    {DataType::UInt16, "UInt16", "u16", 2, TypeCategory::Integer, 0, 1, "<u2"},
+    {DataType::Byte, "Byte", "u8", 1, TypeCategory::Integer, 0, 1, "|u1"},
     {DataType::Bool, "Bool", "b8", 1, TypeCategory::Bool, 0, 6, "|b1"},
 }};
 
@@ -42,6 +44,9 @@ constexpr int64_t bitWidth(DataType t) { return 8 * info(t).size; }
 constexpr std::string_view name(DataType t) { return info(t).name; }
 constexpr bool isFloatingPoint(DataType t) { return info(t).category == TypeCategory::Floating; }
 constexpr bool isIntegral(DataType t) { return info(t).category == TypeCategory::Integer; }
+constexpr bool isUnsigned(DataType t) {
+  return info(t).dlpackCode == 1;
+}  // integers from 0; all are less than 64 bits wide
 constexpr bool isHalfPrecision(DataType t) { return isFloatingPoint(t) && info(t).size == 2; }  // Half, BFloat16
 
 // The type in which elements are computed and added up: Float for 16-bit floating types, else `t`.
@@ -51,15 +56,24 @@ constexpr DataType wideType(DataType t) {
   return isFloatingPoint(t) ? DataType::Double : isIntegral(t) ? DataType::Int : DataType::Bool;
 }
 
-// The range of an integer type; of Bool 0 and 1.
-constexpr int64_t lowestInteger(DataType t) { return t == DataType::Bool ? 0 : INT64_MIN >> (64 - bitWidth(t)); }
-constexpr int64_t highestInteger(DataType t) { return t == DataType::Bool ? 1 : INT64_MAX >> (64 - bitWidth(t)); }
 // `value` modulo 2^width, in the range of an integer type; of Bool whether it is not 0.
 constexpr int64_t wrapInteger(DataType t, int64_t value) {
   const int64_t unused = 64 - bitWidth(t);
+  const uint64_t high = static_cast<uint64_t>(value) << unused;
   return t == DataType::Bool ? (value != 0 ? 1 : 0)
-                             : static_cast<int64_t>(static_cast<uint64_t>(value) << unused) >> unused;
+         : isUnsigned(t)     ? static_cast<int64_t>(high >> unused)
+                             : static_cast<int64_t>(high) >> unused;
 }
+// The range of an integer type; of Bool 0 and 1.
+constexpr int64_t lowestInteger(DataType t) {
+  return t == DataType::Bool || isUnsigned(t) ? 0 : INT64_MIN >> (64 - bitWidth(t));
+}
+constexpr int64_t highestInteger(DataType t) {
+  return isUnsigned(t) ? wrapInteger(t, -1) : t == DataType::Bool ? 1 : INT64_MAX >> (64 - bitWidth(t));
+}
+// The integer type that a floating value is truncated to on its way to integer type `t`: `t`, but Int for unsigned types, which keep the
+// low bits of it. So -1.5 becomes 255 as a Byte, as in PyTorch.
+constexpr DataType truncationType(DataType t) { return isUnsigned(t) ? DataType::Int : t; }
 
 // The bits of an element of a 16-bit floating type.
 struct Float16Bits {
@@ -85,6 +99,10 @@ constexpr decltype(auto) withElementType(DataType t, Visit&& visit) {
       return visit.template operator()<int16_t>();
     case DataType::Char:
       return visit.template operator()<int8_t>();
+    case DataType::UInt16:
+      return visit.template operator()<uint16_t>();
+    case DataType::Byte:
+      return visit.template operator()<uint8_t>();
     case DataType::Bool:
       break;
   }

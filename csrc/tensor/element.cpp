@@ -23,11 +23,15 @@ double roundToOdd(int64_t value) {
   return std::bit_cast<double>((isLarger ? bits - 1 : bits) | 1u);
 }
 
-// As on x86: values that do not fit, and NaN, give the minimum.
+// As on x86: values that do not fit, and NaN, give the minimum; unsigned types keep the low bits of an int64_t.
 template <class Integer>
 Integer toInteger(double value) {
-  constexpr double kLow = static_cast<double>(std::numeric_limits<Integer>::min());
-  return value > kLow - 1 && value < -kLow ? static_cast<Integer>(value) : std::numeric_limits<Integer>::min();
+  if constexpr (std::is_unsigned_v<Integer>) {
+    return static_cast<Integer>(toInteger<int64_t>(value));
+  } else {
+    constexpr double kLow = static_cast<double>(std::numeric_limits<Integer>::min());
+    return value > kLow - 1 && value < -kLow ? static_cast<Integer>(value) : std::numeric_limits<Integer>::min();
+  }
 }
 
 template <class T>

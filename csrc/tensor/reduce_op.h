@@ -45,7 +45,7 @@ constexpr int64_t integerIdentity(ReduceOp op, DataType t) {
     case ReduceOp::Min:
       return highestInteger(t);
     case ReduceOp::And:
-      return t == DataType::Bool ? 1 : -1;
+      return wrapInteger(t, -1);
   }
   return 0;
 }

@@ -280,12 +280,13 @@ Scalar castScalar(Scalar value, DataType from, DataType to) {
   if (to == DataType::Bool) {
     return integerScalar(value.real != 0 ? 1 : 0);
   }
-  double bound = std::ldexp(1.0, bitWidth(to) - 1);
+  const DataType first = truncationType(to);
+  double bound = std::ldexp(1.0, bitWidth(first) - 1);
   double whole = std::trunc(value.real);
-  return integerScalar(std::isnan(whole) ? 0
-                       : whole >= bound  ? highestInteger(to)
-                       : whole < -bound  ? lowestInteger(to)
-                                         : static_cast<int64_t>(whole));
+  return integerScalar(wrapInteger(to, std::isnan(whole) ? 0
+                                       : whole >= bound  ? highestInteger(first)
+                                       : whole < -bound  ? lowestInteger(first)
+                                                         : static_cast<int64_t>(whole)));
 }
 
 Reduction::Reduction(ReduceOp op, DataType dtype)

@@ -50,6 +50,22 @@ __device__ __forceinline__ void toWords(u32* w, const signed char* s, int n) {
     for (int k = 0; k < 4; ++k) w[i] |= (u32)(unsigned char)s[4 * i + k] << 8 * k;
   }
 }
+//@ words_u16 types
+__device__ __forceinline__ void fromWords(u16* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = (u16)(w[i >> 1] >> (i & 1) * 16);
+}
+__device__ __forceinline__ void toWords(u32* w, const u16* s, int n) {
+  for (int i = 0; i < n / 2; ++i) w[i] = (u32)s[2 * i] | (u32)s[2 * i + 1] << 16;
+}
+//@ words_u8 types
+__device__ __forceinline__ void fromWords(unsigned char* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = (unsigned char)(w[i >> 2] >> (i & 3) * 8);
+}
+__device__ __forceinline__ void toWords(u32* w, const unsigned char* s, int n) {
+  for (int i = 0; i < n / 4; ++i) {
+    w[i] = (u32)s[4 * i] | (u32)s[4 * i + 1] << 8 | (u32)s[4 * i + 2] << 16 | (u32)s[4 * i + 3] << 24;
+  }
+}
 //@ words_b8 types
 __device__ __forceinline__ void fromWords(bool* d, const u32* w, int n) {
   for (int i = 0; i < n; ++i) d[i] = ((w[i >> 2] >> (i & 3) * 8) & 0xffu) != 0;

@@ -72,6 +72,7 @@ std::vector<OpCase> elementwise() {
       pointOps("doubles", DataType::Double),
       pointOps("integers", DataType::Int),
       pointOps("small integers", DataType::Char),
+      pointOps("integers without a sign", DataType::Byte),
       {"truths",
        {between(0, 2, {6, 40}, DataType::Bool), between(0, 2, {40}, DataType::Bool)},
        [](const Views& x) {
@@ -215,8 +216,9 @@ std::vector<OpCase> shapes() {
        {between(-100, 100)},
        [](const Views& x) {
          Views all = {bitCastOp(DataType::Int32, x[0]), view(x[0], DataType::Int32)};
-         for (const DataType type : {DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int,
-                                     DataType::Int32, DataType::Short, DataType::Char, DataType::Bool}) {
+         for (const DataType type :
+              {DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32, DataType::Short,
+               DataType::Char, DataType::UInt16, DataType::Byte, DataType::Bool}) {
            all.push_back(castOp(DataType::Float, castOp(type, x[0])));
          }
          all.push_back(maybeCastOp(DataType::Double, x[0]));

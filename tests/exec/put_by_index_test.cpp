@@ -14,8 +14,9 @@ namespace {
 using Sizes = std::vector<int64_t>;
 using Values = std::vector<double>;
 
-const DataType kTypes[] = {DataType::Double, DataType::Float, DataType::Half, DataType::BFloat16, DataType::Int,
-                           DataType::Int32,  DataType::Short, DataType::Char, DataType::Bool};
+const DataType kTypes[] = {DataType::Double, DataType::Float, DataType::Half,  DataType::BFloat16,
+                           DataType::Int,    DataType::Int32, DataType::Short, DataType::Char,
+                           DataType::UInt16, DataType::Byte,  DataType::Bool};
 
 int64_t product(const Sizes& sizes) {
   int64_t n = 1;
@@ -102,7 +103,8 @@ Values resultOf(const std::vector<Tensor>& operands, int64_t dim, bool symbolic 
 
 TEST(Scatter, OfEveryTypeAsALoop) {
   for (DataType type : kTypes) {
-    for (DataType indexType : {DataType::Int, DataType::Int32, DataType::Short, DataType::Char}) {
+    for (DataType indexType :
+         {DataType::Int, DataType::Int32, DataType::Short, DataType::Char, DataType::UInt16, DataType::Byte}) {
       const Tensor x = randomOperand({3, 17}, type);
       const Tensor index = positions({3, 40}, 17, indexType);
       const Tensor src = randomOperand({3, 40}, type, 2);
@@ -166,7 +168,8 @@ TEST(IndexPutAccumulate, OfEveryTypeAsALoop) {
     if (type == DataType::Bool) {
       continue;
     }
-    for (DataType indexType : {DataType::Int, DataType::Int32, DataType::Short, DataType::Char}) {
+    for (DataType indexType :
+         {DataType::Int, DataType::Int32, DataType::Short, DataType::Char, DataType::UInt16, DataType::Byte}) {
       for (const Sizes& row : std::vector<Sizes>{{}, {1}, {5}, {300}, {3, 7}, {2, 1, 4}}) {
         for (const Sizes& counted : std::vector<Sizes>{{}, {0}, {1}, {50}, {6, 4}}) {
           Sizes sizes = {11};

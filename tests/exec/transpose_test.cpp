@@ -44,7 +44,7 @@ TEST(Transpose, BlocksAndTheirRests) {
 
 TEST(Transpose, Types) {
   for (DataType type : {DataType::BFloat16, DataType::Half, DataType::Double, DataType::Int, DataType::Int32,
-                        DataType::Short, DataType::Char, DataType::Bool}) {
+                        DataType::Short, DataType::Char, DataType::UInt16, DataType::Byte, DataType::Bool}) {
     expectEqual({randomTensor({150, 210}, type, 1)}, turned);
     expectEqual({randomTensor({256, 512}, type, 1)}, turned);
   }

@@ -263,14 +263,18 @@ void Graph::step() {
 
 void Graph::grow(int ops) {
   inputSeed_ = random_.next();
-  static const std::vector<DataType> types = {DataType::Float,  DataType::Float, DataType::Float,
-                                              DataType::Float,  DataType::Half,  DataType::BFloat16,
-                                              DataType::Double, DataType::Int,   DataType::Char};
+  static const std::vector<DataType> types = {DataType::Float, DataType::Float,    DataType::Float,  DataType::Float,
+                                              DataType::Half,  DataType::BFloat16, DataType::Double, DataType::Int,
+                                              DataType::Char,  DataType::Byte,     DataType::UInt16};
   int64_t first = random_.between(1, 3);
   Shape shape = randomShape();
   for (int64_t k = 0; k < first; k++) {
     DataType type = random_.of(types);
-    input(shape, type, isIntegral(type) ? -6 : -2, isIntegral(type) ? 10 : 2);
+    if (isUnsigned(type)) {
+      input(shape, type, 0, static_cast<double>(highestInteger(type)) + 1);  // differences may be any number
+    } else {
+      input(shape, type, isIntegral(type) ? -6 : -2, isIntegral(type) ? 10 : 2);
+    }
     if (random_.chance(40)) {
       shape = random_.chance(50) ? randomShape() : Shape(shape.begin() + random_.below(std::ssize(shape)), shape.end());
     }

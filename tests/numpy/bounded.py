@@ -10,7 +10,8 @@ MANTISSA = {"Double": 53, "Float": 24, "Half": 11, "BFloat16": 8}
 LEAST_EXPONENT = {"Double": -1022, "Float": -126, "Half": -14, "BFloat16": -126}
 MOST = {"Double": np.finfo(np.float64).max, "Float": float(np.finfo(np.float32).max), "Half": 65504.0,
         "BFloat16": float.fromhex("0x1.fep127")}
-WIDTH = {"Int": 64, "Int32": 32, "Short": 16, "Char": 8}
+WIDTH = {"Int": 64, "Int32": 32, "Short": 16, "Char": 8, "UInt16": 16, "Byte": 8}
+UNSIGNED = ("UInt16", "Byte")
 
 
 @dataclass
@@ -60,6 +61,8 @@ def round_to(dtype, x):
 
 def wrap(dtype, x):
     """int64 modulo 2^width."""
+    if dtype in UNSIGNED:
+        return x & (2 ** WIDTH[dtype] - 1)
     unused = 64 - WIDTH[dtype]
     return (x << unused) >> unused
 
@@ -105,6 +108,9 @@ def cast(dtype, x):
         return rounded(dtype, x.value.astype(np.float64), x.error)
     if not x.floating:
         return Bounded(dtype, wrap(dtype, x.value), x.error)
+    if dtype in UNSIGNED:  # truncated to 64 bits, of which the low ones are kept
+        whole = cast("Int", x)
+        return Bounded(dtype, wrap(dtype, whole.value), np.where(whole.error > 0, np.inf, 0))
     limit = 2.0 ** (WIDTH[dtype] - 1)
     fits = (x.value > -limit - 1) & (x.value < limit)
     value = np.where(fits, x.value, 0)
@@ -115,7 +121,7 @@ def cast(dtype, x):
 
 
 BITS = {"Double": np.float64, "Float": np.float32, "Half": np.float16, "Int": np.int64, "Int32": np.int32,
-        "Short": np.int16, "Char": np.int8, "Bool": np.bool_}
+        "Short": np.int16, "Char": np.int8, "UInt16": np.uint16, "Byte": np.uint8, "Bool": np.bool_}
 
 
 def from_stored(dtype, stored):

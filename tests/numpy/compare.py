@@ -86,7 +86,7 @@ class Wrong(Exception):
 
 
 STORED_AS = {"Double": "<f8", "Float": "<f4", "Half": "<f2", "BFloat16": "|V2", "Int": "<i8", "Int32": "<i4", "Short": "<i2",
-             "Char": "|i1", "Bool": "|b1"}
+             "Char": "|i1", "UInt16": "<u2", "Byte": "|u1", "Bool": "|b1"}
 
 
 def check(what, array, expected, value, error):

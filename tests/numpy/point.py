@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from bounded import (MANTISSA, WIDTH, Bounded, bools, cast, distance, round_to, rounded, truth, ulp, wrap)
+from bounded import (MANTISSA, UNSIGNED, WIDTH, Bounded, bools, cast, distance, round_to, rounded, truth, ulp, wrap)
 
 
 def each(f):
@@ -161,7 +161,7 @@ def shift(direction, width):
         return np.where((b < 0) | (b >= width), 0, a << np.clip(b, 0, width - 1))
 
     def right(a, b):
-        return a >> np.where((b < 0) | (b >= width), width - 1, b)
+        return a >> np.where((b < 0) | (b >= width), 63, b)
 
     return left if direction == "left" else right
 
@@ -196,7 +196,7 @@ def whole(op, operands, dtype):
     else:
         error = np.where(sum(errors) > 0, np.inf, 0)
     # what may wrap may be anything
-    near = np.abs(value) + error >= 2.0 ** (WIDTH[dtype] - 1) - 1
+    near = (dtype in UNSIGNED) | (np.abs(value) + error >= 2.0 ** (WIDTH[dtype] - 1) - 1)
     return Bounded(dtype, value, np.where((error > 0) & near, np.inf, np.broadcast_to(error, value.shape)))
 
 

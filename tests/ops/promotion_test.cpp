@@ -12,11 +12,14 @@ struct Pair {
 
 TEST(Promotion, TensorsMeetInPyTorchsType) {
   using enum DataType;
-  const std::vector<Pair> pairs = {{Bool, Int32, Int32},       {Int32, Int, Int},         {Int, Half, Half},
-                                   {Half, BFloat16, Float},    {Half, Float, Float},      {Float, Double, Double},
-                                   {Bool, BFloat16, BFloat16}, {Int32, Double, Double},   {Bool, Char, Char},
-                                   {Char, Short, Short},       {Short, Int32, Int32},     {Char, Int, Int},
-                                   {Short, Half, Half},        {Char, BFloat16, BFloat16}};
+  const std::vector<Pair> pairs = {
+      {Bool, Int32, Int32},   {Int32, Int, Int},          {Int, Half, Half},          {Half, BFloat16, Float},
+      {Half, Float, Float},   {Float, Double, Double},    {Bool, BFloat16, BFloat16}, {Int32, Double, Double},
+      {Bool, Char, Char},     {Char, Short, Short},       {Short, Int32, Int32},      {Char, Int, Int},
+      {Short, Half, Half},    {Char, BFloat16, BFloat16}, {Bool, Byte, Byte},         {Byte, Char, Short},
+      {Byte, Short, Short},   {Byte, Int32, Int32},       {Byte, Int, Int},           {Byte, Half, Half},
+      {Byte, UInt16, UInt16}, {UInt16, Char, Int32},      {UInt16, Short, Int32},     {UInt16, Int32, Int32},
+      {UInt16, Int, Int},     {UInt16, Float, Float}};
   for (const Pair& pair : pairs) {
     EXPECT_EQ(promoteTypes(pair.a, pair.b), pair.met);
     EXPECT_EQ(promoteTypes(pair.b, pair.a), pair.met);
@@ -37,7 +40,7 @@ TEST(Promotion, ScalarsRaiseOnlyTheCategory) {
 }
 
 TEST(Promotion, NarrowIntegersStayNarrowUntilTheyAddUp) {
-  for (DataType type : {DataType::Char, DataType::Short}) {
+  for (DataType type : {DataType::Char, DataType::Short, DataType::Byte, DataType::UInt16}) {
     Fusion fusion;
     FusionGuard guard(&fusion);
     TensorView* x = makeSymbolicTensor(2, type);

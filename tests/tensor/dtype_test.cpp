@@ -33,6 +33,13 @@ TEST(DType, RangesAndWrapping) {
   EXPECT_EQ(wrapInteger(Int32, int64_t{1} << 31), INT32_MIN);
   EXPECT_EQ(wrapInteger(Int, INT64_MIN), INT64_MIN);
   EXPECT_EQ(wrapInteger(Bool, 256), 1);
+  EXPECT_EQ(lowestInteger(Byte), 0);
+  EXPECT_EQ(highestInteger(Byte), 255);
+  EXPECT_EQ(lowestInteger(UInt16), 0);
+  EXPECT_EQ(highestInteger(UInt16), 65535);
+  EXPECT_EQ(wrapInteger(Byte, -1), 255);
+  EXPECT_EQ(wrapInteger(Byte, 256), 0);
+  EXPECT_EQ(wrapInteger(UInt16, -32768), 32768);
 }
 
 TEST(DType, WiderTypes) {

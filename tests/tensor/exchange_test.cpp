@@ -29,12 +29,12 @@ TEST(Dlpack, SharesMemoryBothWays) {
   EXPECT_EQ(t.storage().use_count(), before);
 }
 
-// The codes of DLPack, by hand: 0 integer, 2 floating, 4 bfloat, 6 bool.
+// The codes of DLPack, by hand: 0 integer, 1 unsigned integer, 2 floating, 4 bfloat, 6 bool.
 TEST(Dlpack, KnowsAllTypes) {
   using enum DataType;
-  const std::map<DataType, std::pair<int, int>> expected = {{Double, {2, 64}},   {Float, {2, 32}}, {Half, {2, 16}},
-                                                            {BFloat16, {4, 16}}, {Int, {0, 64}},   {Int32, {0, 32}},
-                                                            {Short, {0, 16}},    {Char, {0, 8}},   {Bool, {6, 8}}};
+  const std::map<DataType, std::pair<int, int>> expected = {
+      {Double, {2, 64}}, {Float, {2, 32}}, {Half, {2, 16}},   {BFloat16, {4, 16}}, {Int, {0, 64}}, {Int32, {0, 32}},
+      {Short, {0, 16}},  {Char, {0, 8}},   {UInt16, {1, 16}}, {Byte, {1, 8}},      {Bool, {6, 8}}};
   ASSERT_EQ(expected.size(), kDataTypes.size());
   for (const auto& [type, code] : expected) {
     Tensor t = randomTensor({3}, type, 1, -5, 5);

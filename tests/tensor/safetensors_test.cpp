@@ -64,7 +64,7 @@ TEST_F(SafetensorsTest, ReadsAFileWrittenByHand) {
   std::memcpy(data.data(), values, 24);
   write(R"( {"__metadata__":{"format":"pt","a\n\u00e9":"\ud83d\ude00"} , "w.0":{"shape":[2,3],)"
         R"("data_offsets":[0,24],"dtype":"F32"}, "e":{"dtype":"F16","shape":[0,4],"data_offsets":[24,24]},)"
-        R"("\"b\"":{"dtype":"BOOL","shape":[],"data_offsets":[24,25]},"u":{"dtype":"U8","shape":[1],)"
+        R"("\"b\"":{"dtype":"BOOL","shape":[],"data_offsets":[24,25]},"u":{"dtype":"F8_E4M3","shape":[1],)"
         R"("data_offsets":[25,26]}}   )",
         data);
   const SafetensorsFile file(path_);
@@ -80,7 +80,7 @@ TEST_F(SafetensorsTest, ReadsAFileWrittenByHand) {
     (void)file.get("u");
     ADD_FAILURE() << "no refusal";
   } catch (const UserError& e) {
-    EXPECT_SAYS(e.what(), "the type of u is U8, expected one of F64, F32, F16, BF16, I64");
+    EXPECT_SAYS(e.what(), "the type of u is F8_E4M3, expected one of F64, F32, F16, BF16, I64");
   }
 }
 

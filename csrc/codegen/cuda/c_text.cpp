@@ -30,6 +30,8 @@ constexpr Spelling kSpellings[] = {
     {DataType::Int32, "int", "int"},
     {DataType::Short, "short", "short"},
     {DataType::Char, "signed char", "signed char"},
+    {DataType::UInt16, "u16", "u16"},
+    {DataType::Byte, "unsigned char", "unsigned char"},
     {DataType::Bool, "unsigned char", "bool"},
 };
 
@@ -137,6 +139,10 @@ std::string castText(const std::string& text, DataType from, DataType to, Sectio
   if (isHalfPrecision(to)) {
     uses.insert(fmt::format("float_to_{}", info(to).token));
     return fmt::format("floatTo{}({})", capitalToken(to), unwrapped(castText(text, from, DataType::Float, uses)));
+  }
+  if (isFloatingPoint(from) && isUnsigned(to)) {
+    uses.insert("types");
+    return castText(castText(text, from, truncationType(to), uses), truncationType(to), to, uses);
   }
   return to == DataType::Bool ? fmt::format("({} != 0)", text) : fmt::format("({}){}", registerType(to), text);
 }

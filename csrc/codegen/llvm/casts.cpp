@@ -1,5 +1,6 @@
 // Casts of PointEmitter. To a floating type: one rounding, to nearest even. From floating to integer: C's truncation; what
-// does not fit, NaN included, gives the minimum. Integers wrap. To Bool: not zero. From Bool: 0 or 1.
+// does not fit, NaN included, gives the minimum; unsigned types keep the low bits of an Int. Integers wrap. To Bool: not zero. From Bool: 0
+// or 1.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
 
@@ -13,6 +14,7 @@ using namespace llvm;
 
 namespace {
 
+bool hasSign(DataType t) { return t != DataType::Bool && !isUnsigned(t); }
 Type* withElement(Value* like, Type* element) { return like->getType()->getWithNewType(element); }
 Constant* bits(Type* type, int64_t value) { return ConstantInt::get(type, value, true); }
 
@@ -39,13 +41,16 @@ Value* PointEmitter::toFloating(Value* value, DataType from, DataType to) {
   if (isFloatingPoint(from)) {
     return b_.CreateFPCast(value, type);
   }
-  return from == DataType::Bool ? b_.CreateUIToFP(value, type) : b_.CreateSIToFP(value, type);
+  return hasSign(from) ? b_.CreateSIToFP(value, type) : b_.CreateUIToFP(value, type);
 }
 
 Value* PointEmitter::toInteger(Value* value, DataType from, DataType to) {
   Type* type = withElement(value, b_.getIntNTy(bitWidth(to)));
   if (!isFloatingPoint(from)) {
-    return from == DataType::Bool ? b_.CreateZExt(value, type) : b_.CreateSExtOrTrunc(value, type);
+    return hasSign(from) ? b_.CreateSExtOrTrunc(value, type) : b_.CreateZExtOrTrunc(value, type);
+  }
+  if (isUnsigned(to)) {
+    return b_.CreateTrunc(toInteger(value, from, truncationType(to)), type);
   }
   double limit = std::ldexp(1.0, bitWidth(to) - 1);
   Constant* low = ConstantFP::get(value->getType(), -limit);
@@ -82,11 +87,10 @@ Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
     Value* shortened = b_.CreateOr(b_.CreateAnd(value, bits(type, ~int64_t{0x7ff})), sticky);
     value = b_.CreateSelect(large, shortened, value);
   }
-  if (isIntegral(from)) {
-    value = b_.CreateSIToFP(value, withElement(value, b_.getDoubleTy()));
-    from = DataType::Double;
-  } else if (from == DataType::Bool) {
-    value = b_.CreateUIToFP(value, withElement(value, b_.getFloatTy()));
+  if (!isFloatingPoint(from)) {
+    const DataType exact = isIntegral(from) ? DataType::Double : DataType::Float;
+    value = toFloating(value, from, exact);
+    from = exact;
   }
   if (from == DataType::Double) {
     value = roundToOddFloat(value);

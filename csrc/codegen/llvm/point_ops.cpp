@@ -42,8 +42,8 @@ using Predicate = CmpInst::Predicate;
 struct Comparison {
   PointOp op;
   Predicate floating;
-  Predicate integer;
-  Predicate boolean;
+  Predicate withSign;  // integers that may be negative
+  Predicate withoutSign;
 };
 constexpr Comparison kComparisons[] = {
     {PointOp::Eq, Predicate::FCMP_OEQ, Predicate::ICMP_EQ, Predicate::ICMP_EQ},
@@ -74,7 +74,8 @@ Value* PointEmitter::isTrue(Value* x) {
 
 Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> operands) {
   if (const Comparison* row = rowOf(kComparisons, op)) {
-    auto predicate = isFloatingPoint(dtype) ? row->floating : dtype == DataType::Bool ? row->boolean : row->integer;
+    const bool hasSign = isIntegral(dtype) && !isUnsigned(dtype);
+    auto predicate = isFloatingPoint(dtype) ? row->floating : hasSign ? row->withSign : row->withoutSign;
     return b_.CreateCmp(predicate, operands[0], operands[1]);
   }
   switch (op) {
@@ -86,7 +87,9 @@ Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> o
     case PointOp::Maximum:
     case PointOp::Minimum:
       if (!isFloatingPoint(dtype)) {
-        Intrinsic::ID id = op == PointOp::Minimum ? Intrinsic::smin : Intrinsic::smax;
+        const bool least = op == PointOp::Minimum;
+        Intrinsic::ID id = isUnsigned(dtype) ? (least ? Intrinsic::umin : Intrinsic::umax)
+                                             : (least ? Intrinsic::smin : Intrinsic::smax);
         return b_.CreateBinaryIntrinsic(id, operands[0], operands[1]);
       }
       return op == PointOp::Minimum ? math_.minimum(operands[0], operands[1]) : math_.maximum(operands[0], operands[1]);
@@ -194,6 +197,22 @@ Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const>
   int64_t width = bitWidth(dtype);
   if (const OpcodeRow* row = rowOf(kIntegerOpcodes, op)) {
     return b_.CreateBinOp(row->opcode, x, operands[1]);
+  }
+  if (isUnsigned(dtype)) {
+    switch (op) {
+      case PointOp::Abs:
+        return x;
+      case PointOp::Sign:
+        return b_.CreateZExt(isTrue(x), x->getType());
+      case PointOp::Signbit:
+        return Constant::getNullValue(x->getType()->getWithNewBitWidth(1));
+      case PointOp::Shr: {
+        Value* inside = b_.CreateICmpULT(operands[1], integerLike(x, width));
+        return b_.CreateSelect(inside, b_.CreateLShr(x, b_.CreateAnd(operands[1], integerLike(x, width - 1))), zero(x));
+      }
+      default:
+        break;
+    }
   }
   switch (op) {
     case PointOp::Abs:

@@ -71,9 +71,8 @@ float viaDouble(float x) {
 
 // -- integers: arithmetic wraps ---------------------------------------------------------------------------------------
 
-// At least 32 bits wide: C++ computes in int where a type is narrower, and int must not overflow.
 template <class T>
-using Unsigned = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+using Unsigned = std::make_unsigned_t<T>;
 
 template <class T>
 bool overflows(T a, T b) {
@@ -133,6 +132,15 @@ void refuse(const T* index, const T* extent, uint64_t bad) {
 
 using Table = std::vector<std::pair<std::string, void*>>;
 
+// Types narrower than 32 bits are computed in int32_t, which holds the values of all of them.
+template <class T>
+using Computed = std::conditional_t<sizeof(T) < sizeof(int32_t), int32_t, T>;
+
+template <class T, Computed<T> (*F)(Computed<T>, Computed<T>)>
+T cut(T a, T b) {
+  return static_cast<T>(F(a, b));
+}
+
 template <class T, T (*F)(T)>
 void addUnary(Table& table, PointOp op, DataType dtype) {
   table.emplace_back(scalarFunctionSymbol(op, dtype), reinterpret_cast<void*>(&unary<T, F>));
@@ -145,13 +153,14 @@ void addBinary(Table& table, PointOp op, DataType dtype) {
 
 template <class T>
 void addIntegers(Table& t, DataType d) {
-  addBinary<T, quotient<T>>(t, PointOp::Div, d);
-  addBinary<T, modulo<T>>(t, PointOp::Mod, d);
-  addBinary<T, modulo<T>>(t, PointOp::Fmod, d);
-  addBinary<T, remainderOfIntegers<T>>(t, PointOp::Remainder, d);
-  addBinary<T, ceilQuotient<T>>(t, PointOp::CeilDiv, d);
-  addBinary<T, gcd<T>>(t, PointOp::Gcd, d);
-  addBinary<T, power<T>>(t, PointOp::Pow, d);
+  using C = Computed<T>;
+  addBinary<T, cut<T, quotient<C>>>(t, PointOp::Div, d);
+  addBinary<T, cut<T, modulo<C>>>(t, PointOp::Mod, d);
+  addBinary<T, cut<T, modulo<C>>>(t, PointOp::Fmod, d);
+  addBinary<T, cut<T, remainderOfIntegers<C>>>(t, PointOp::Remainder, d);
+  addBinary<T, cut<T, ceilQuotient<C>>>(t, PointOp::CeilDiv, d);
+  addBinary<T, cut<T, gcd<C>>>(t, PointOp::Gcd, d);
+  addBinary<T, cut<T, power<C>>>(t, PointOp::Pow, d);
   t.emplace_back(scalarFunctionSymbol(PointOp::CheckedIndex, d), reinterpret_cast<void*>(&refuse<T>));
 }
 

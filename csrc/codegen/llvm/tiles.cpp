@@ -200,9 +200,11 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   extent = splat(extent, lanes);
   // Compared as unsigned numbers a negative index is beyond any extent that is not negative itself.
   Value* bad = b_.CreateICmpUGE(index, extent);
-  Value* negative = b_.CreateICmpSLT(extent, Constant::getNullValue(extent->getType()));
-  if (auto* constant = dyn_cast<Constant>(negative); constant == nullptr || !constant->isNullValue()) {
-    bad = b_.CreateOr(bad, negative);
+  if (!isUnsigned(v.dtype)) {
+    Value* negative = b_.CreateICmpSLT(extent, Constant::getNullValue(extent->getType()));
+    if (auto* constant = dyn_cast<Constant>(negative); constant == nullptr || !constant->isNullValue()) {
+      bad = b_.CreateOr(bad, negative);
+    }
   }
   if (Value* inside = lanes > 1 ? joined(c, lanes) : c.uniform; inside != nullptr) {
     bad = b_.CreateLogicalAnd(inside, bad);

@@ -36,7 +36,7 @@ int64_t firstRow(const Expr& e, const RoutineOptions& options) { return options.
 template <class Visit>
 void withIndexType(DataType type, const Visit& visit) {
   withElementType(type, [&]<class I>() {
-    if constexpr (std::signed_integral<I>) {
+    if constexpr (std::integral<I> && !std::same_as<I, bool>) {
       visit.template operator()<I>();
     } else {
       throwInternalError(

@@ -32,6 +32,7 @@ auto keyOf(T v) {
 }
 uint64_t keyOf(int64_t v) { return static_cast<uint64_t>(v) ^ (uint64_t{1} << 63); }
 uint32_t keyOf(std::signed_integral auto v) { return static_cast<uint32_t>(v) ^ 0x80000000U; }
+uint32_t keyOf(std::unsigned_integral auto v) { return v; }
 uint32_t keyOf(bool v) { return v ? 1 : 0; }
 
 // An element with its position, which decides between equal elements, so every algorithm gives the same order.

@@ -239,6 +239,10 @@ inline void reduceWithType(const ReduceRange& range, DataType type, ReduceOp op)
       return reduceWithOp<Plain<int16_t>, Plain<uint16_t>>(range, op);
     case DataType::Char:
       return reduceWithOp<Plain<int8_t>, Plain<uint8_t>>(range, op);
+    case DataType::UInt16:
+      return reduceWithOp<Plain<uint16_t>, Plain<uint16_t>>(range, op);
+    case DataType::Byte:
+      return reduceWithOp<Plain<uint8_t>, Plain<uint8_t>>(range, op);
     case DataType::Bool:
       return reduceLogical(range, op);
   }

@@ -92,8 +92,9 @@ TEST_F(GpuCollectives, AreThoseOfHosts) {
     const std::shared_ptr<DeviceCommunicator> onGpus = gpu->communicator(comm);
     ASSERT_NE(onGpus, nullptr);
     EXPECT_EQ(onGpus->transport(), "nccl");
-    for (const DataType type : {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int,
-                                DataType::Int32, DataType::Short, DataType::Char, DataType::Bool}) {
+    for (const DataType type :
+         {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32,
+          DataType::Short, DataType::Char, DataType::UInt16, DataType::Byte, DataType::Bool}) {
       for (const Team& team : teams) {
         if (!contains(team.ranks, comm.rank())) {
           continue;

@@ -129,6 +129,12 @@ Bytes testData(DataType type, int64_t count, int rank, uint64_t seed, bool speci
       case DataType::Char:
         put(data, i, static_cast<int8_t>(special ? state : state % 100));
         break;
+      case DataType::UInt16:
+        put(data, i, static_cast<uint16_t>(special ? state : state % 100));
+        break;
+      case DataType::Byte:
+        put(data, i, static_cast<uint8_t>(special ? state : state % 100));
+        break;
       case DataType::Bool:
         put(data, i, static_cast<uint8_t>(state % 3 == 0 ? 0 : special ? 2 : 1));
         break;
@@ -156,6 +162,10 @@ Bytes referenceReduce(const std::vector<Bytes>& inputs, DataType type, ReduceOp 
       return reduceAs<int16_t>(inputs, op);
     case DataType::Char:
       return reduceAs<int8_t>(inputs, op);
+    case DataType::UInt16:
+      return reduceAs<uint16_t>(inputs, op);
+    case DataType::Byte:
+      return reduceAs<uint8_t>(inputs, op);
     case DataType::Bool:
       return reduceBool(inputs, op);
   }

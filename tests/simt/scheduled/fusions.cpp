@@ -44,8 +44,8 @@ ScheduledBatch pointwiseFusions() {
   b.add(
       {{5, 100}, {100}}, [](const Tensors& t) { return castOp(DataType::BFloat16, tanh_gelu(add(t[0], t[1]))); },
       DataType::BFloat16);
-  for (DataType type :
-       {DataType::Double, DataType::Half, DataType::Int, DataType::Int32, DataType::Short, DataType::Char}) {
+  for (DataType type : {DataType::Double, DataType::Half, DataType::Int, DataType::Int32, DataType::Short,
+                        DataType::Char, DataType::UInt16, DataType::Byte}) {
     b.add(
         {{5, 100}, {100}}, [=](const Tensors& t) { return maybeCastOp(type, mul(add(t[0], t[1]), t[0])); }, type);
   }
@@ -87,7 +87,7 @@ ScheduledBatch reductionFusions() {
           {{70, 90}}, [=](const Tensors& t) { return maybeCastOp(type, sum(t[0], {dim})); }, type);
     }
   }
-  for (DataType type : {DataType::Short, DataType::Char}) {
+  for (DataType type : {DataType::Short, DataType::Char, DataType::UInt16, DataType::Byte}) {
     for (int64_t dim : {0, 1}) {
       b.add(
           {{70, 90}}, [=](const Tensors& t) { return sum(t[0], {dim}, false, type); }, type);

@@ -28,7 +28,7 @@ std::vector<ScheduledVerdict> counted(
 
 ScheduledBatch matrices() {
   ScheduledBatch b;
-  for (DataType type : {DataType::Double, DataType::Float, DataType::BFloat16, DataType::Char}) {
+  for (DataType type : {DataType::Double, DataType::Float, DataType::BFloat16, DataType::Char, DataType::Byte}) {
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{128, 64}, {192, 256}, {65, 127}}) {
       b.add(
           {shape},

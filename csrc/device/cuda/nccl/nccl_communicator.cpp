@@ -39,6 +39,8 @@ std::optional<nccl::ElementType> reducedType(DataType type) {
   switch (type) {
     case DataType::Char:
       return nccl::ElementType::Int8;
+    case DataType::Byte:
+      return nccl::ElementType::Uint8;
     case DataType::Int32:
       return nccl::ElementType::Int32;
     case DataType::Int:

@@ -43,11 +43,12 @@ class Column {
     }
   }
   Wide integer(size_t i) {
-    return dtype_ == DataType::Int     ? Wide{at<int64_t>(i)}
-           : dtype_ == DataType::Int32 ? Wide{at<int32_t>(i)}
-           : dtype_ == DataType::Short ? Wide{at<int16_t>(i)}
-           : dtype_ == DataType::Char  ? Wide{at<int8_t>(i)}
-                                       : Wide{at<uint8_t>(i)};
+    return dtype_ == DataType::Int      ? Wide{at<int64_t>(i)}
+           : dtype_ == DataType::Int32  ? Wide{at<int32_t>(i)}
+           : dtype_ == DataType::Short  ? Wide{at<int16_t>(i)}
+           : dtype_ == DataType::Char   ? Wide{at<int8_t>(i)}
+           : dtype_ == DataType::UInt16 ? Wide{at<uint16_t>(i)}
+                                        : Wide{at<uint8_t>(i)};
   }
   // The element as a real number of a floating type, or as an integer.
   void set(size_t i, double real, int64_t whole) {
@@ -62,7 +63,10 @@ class Column {
         return put<int32_t>(i, static_cast<int32_t>(whole));
       case DataType::Short:
         return put<int16_t>(i, static_cast<int16_t>(whole));
+      case DataType::UInt16:
+        return put<uint16_t>(i, static_cast<uint16_t>(whole));
       case DataType::Char:
+      case DataType::Byte:
       case DataType::Bool:
         return put<int8_t>(i, static_cast<int8_t>(whole));
       case DataType::Half:

@@ -71,6 +71,12 @@ void fill(Column& c, DataType dtype, uint64_t seed) {
       case DataType::Char:
         c.put<int8_t>(i, static_cast<int8_t>(k));
         break;
+      case DataType::UInt16:
+        c.put<uint16_t>(i, static_cast<uint16_t>(k));
+        break;
+      case DataType::Byte:
+        c.put<uint8_t>(i, static_cast<uint8_t>(k));
+        break;
       case DataType::Bool:
         c.put<uint8_t>(i, static_cast<uint8_t>(n & 1));
         break;
@@ -466,6 +472,9 @@ void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
       Wide a = columns[0].integer(i);
       Wide b = columns.size() > 1 ? columns[1].integer(i) : 0;
       Wide expected = wrapped(expectedInteger(op, bits, a, b), info(op).givesBool ? 1 : bits);
+      if (!info(op).givesBool && (dtype == DataType::Byte || dtype == DataType::UInt16)) {
+        expected &= (Wide{1} << bits) - 1;
+      }
       ASSERT_EQ(static_cast<int64_t>(y.integer(i)), static_cast<int64_t>(expected))
           << "at " << static_cast<int64_t>(a) << ", " << static_cast<int64_t>(b);
     }
@@ -602,10 +611,14 @@ TEST(Casts, OneRoundingAndTruncation) {
         }
         Wide expected = to == DataType::Bool ? Wide{value != 0}
                                              : wrapped(isFloatingPoint(from) ? 0 : x[0].integer(i), bitWidth(to));
+        const bool keepsLowBits = to == DataType::Byte || to == DataType::UInt16;  // of a number of 64 bits
         if (to != DataType::Bool && isFloatingPoint(from)) {
-          Real limit = std::ldexp(Real{1}, bitWidth(to) - 1);
+          Real limit = std::ldexp(Real{1}, keepsLowBits ? 63 : bitWidth(to) - 1);
           bool fits = std::trunc(value) >= -limit && std::trunc(value) < limit;
           expected = fits ? static_cast<Wide>(std::trunc(value)) : -static_cast<Wide>(limit);
+        }
+        if (keepsLowBits) {
+          expected &= (Wide{1} << bitWidth(to)) - 1;
         }
         ASSERT_EQ(static_cast<int64_t>(y.integer(i)), static_cast<int64_t>(expected)) << value;
       }
