@@ -92,7 +92,8 @@ void addRun(CLI::App& app, RunOptions& o) {
   c->add_option(
       "--trace", o.traceTo,
       "run once more and write the kernels, collectives and waits of each rank with their times, as a Chrome trace");
-  c->add_option("--save", o.saveTo, "directory for the outputs as .npy files");
+  c->add_option("--save", o.saveTo,
+                "directory for the outputs as .npy files, with the names of the outputs, such as T5.npy");
   c->footer(std::string(
                 "Examples:\n"
                 "  meshfuse run mlp.fir --ranks 4 --verify\n"

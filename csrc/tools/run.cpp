@@ -138,7 +138,8 @@ Report runRank(Communicator& comm, const Job& job) {
   report.explanation = cache.explain();
   std::shared_ptr<const Fusion> planned = cache.planned();
   for (int64_t i = 0; i < std::ssize(outputs); i++) {
-    report.outputs.push_back(gather(comm, fmt::format("T{}", job.fusion->outputs()[i]->id()),
+    const std::string& given = job.fusion->outputNames()[i];
+    report.outputs.push_back(gather(comm, given.empty() ? fmt::format("T{}", job.fusion->outputs()[i]->id()) : given,
                                     planned->outputs()[i]->asTensor(), outputs[i]));
   }
   if (job.options.profile || !job.options.profileTo.empty()) {
@@ -261,19 +262,32 @@ bool verifyOutputs(const Job& job, const Report& report, int64_t ranks, const Te
   return same;
 }
 
+// Writes each output to a file of its name. Names may have slashes and colons, which no file of the directory may: `a/b` is a_b.npy, or
+// a_b_.npy where there is an output `a_b` too.
+void save(const Report& report, const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  check(!error, "[run] cannot make the directory {}: {}; give --save another one", directory, error.message());
+  std::vector<std::string> names = mapped(report.outputs, &Output::name);
+  for (int64_t i : indices(names)) {
+    if (names[i].find_first_of("/:") != std::string::npos) {
+      std::ranges::replace_if(
+          names[i], [](char c) { return c == '/' || c == ':'; }, '_');
+      while (std::ranges::count(names, names[i]) > 1) {
+        names[i] += '_';
+      }
+    }
+    const std::string path = fmt::format("{}/{}.npy", directory, names[i]);
+    writeNpy(path, report.outputs[i].global);
+    fmt::print("wrote {}\n", path);
+  }
+}
+
 int64_t finish(const Job& job, const Report& report, int64_t ranks) {
   const Terminal terminal(STDOUT_FILENO);
   print(report, terminal);
   if (!job.options.saveTo.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(job.options.saveTo, error);
-    check(!error, "[run] cannot make the directory {}: {}; give --save another one", job.options.saveTo,
-          error.message());
-    for (const Output& out : report.outputs) {
-      const std::string path = fmt::format("{}/{}.npy", job.options.saveTo, out.name);
-      writeNpy(path, out.global);
-      fmt::print("wrote {}\n", path);
-    }
+    save(report, job.options.saveTo);
   }
   if (!job.options.profileTo.empty()) {
     writeOutputFile(job.options.profileTo, report.profile->json());

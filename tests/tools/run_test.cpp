@@ -114,6 +114,19 @@ TEST(ToolRun, ReadsAndWritesFiles) {
   }
 }
 
+TEST(ToolRun, SavesFilesWithTheNamesOfOutputs) {
+  writeNpy(temporaryDirectory() + "/x.npy", Tensor::of({1, 2}, {2}));
+  const ToolRun run = tool("run {dir}/named_outputs.fir --input x={tmp}/x.npy --verify --save {tmp}/names");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::map<std::string, std::vector<double>> expected = {
+      {"doubled", {2, 4}}, {"layer.0_scale_", {-1, -2}}, {"layer.0_scale", {3, 4}}, {"T5", {5, 6}}};
+  for (const auto& [file, values] : expected) {
+    EXPECT_EQ(readNpy(temporaryDirectory() + "/names/" + file + ".npy").toVector(), values) << file;
+  }
+  EXPECT_NE(run.out.find("  doubled Float[2]"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("  layer.0/scale Float[2]"), std::string::npos) << run.out;
+}
+
 TEST(ToolRun, KnowsInputsAndOutputsByName) {
   writeNpy(temporaryDirectory() + "/named.npy", Tensor::of({1, 2, 3, 4}, {1, 4}));
   writeNpy(temporaryDirectory() + "/twice.npy", Tensor::of({2, 4, 6, 8}, {1, 4}));
