@@ -110,6 +110,9 @@ std::vector<int64_t> sizesOf(const std::vector<Dim>& dims) {
 // A new dim of extent 1 may be sharded: ranks without its element compute it too, and then take an empty slice.
 TensorView* broadcast(Fusion& local, const LocalOp& op) {
   std::vector<Dim> dims = resultDims(op);
+  if (op.state.mesh.empty()) {
+    return plain(local, op, dims);
+  }
   const Part taken = Part::whole(sizesOf(dims));
   for (int64_t k = 0; k < std::ssize(dims); k++) {
     if (op.expr->attributes().flags[k] && dims[k].extent.isConst(0)) {
@@ -119,7 +122,9 @@ TensorView* broadcast(Fusion& local, const LocalOp& op) {
   return takePart(plain(local, op, dims), taken);
 }
 
-TensorView* reshape(const LocalOp& op) { return addReshape(op.operands[0]->asTensor(), sizesOf(resultDims(op))); }
+TensorView* reshape(const LocalOp& op) {
+  return addReshape(op.operands[0]->asTensor(), mapped(resultDims(op), &Dim::extent));
+}
 
 // The start of the local part of a dim, if the part is one range: the owned digits are outermost.
 std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {

@@ -24,13 +24,16 @@ TensorView* addView(ExprKind kind, std::vector<Val*> inputs, const Connect& conn
 
 }  // namespace
 
-TensorView* addReshape(TensorView* in, const std::vector<int64_t>& shape) {
-  if (in->constantShape() == shape) {
+TensorView* addReshape(TensorView* in, const std::vector<IntExpr>& shape) {
+  if (in->shape() == shape) {
     return in;
   }
-  const std::vector<IntExpr> extents(shape.begin(), shape.end());
-  const auto connect = [&](Fusion& fusion, const Ids& root) { return connectReshape(fusion, root, extents); };
+  const auto connect = [&](Fusion& fusion, const Ids& root) { return connectReshape(fusion, root, shape); };
   return addView(ExprKind::Reshape, {in}, connect, {});
+}
+
+TensorView* addReshape(TensorView* in, const std::vector<int64_t>& shape) {
+  return addReshape(in, std::vector<IntExpr>(shape.begin(), shape.end()));
 }
 
 TensorView* addPermute(TensorView* in, const std::vector<int64_t>& order) {

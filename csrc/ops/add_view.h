@@ -9,6 +9,7 @@
 namespace meshfuse {
 
 // `in` reshaped to these sizes, with the same number of elements; `in` itself if it has these sizes already.
+TensorView* addReshape(TensorView* in, const std::vector<IntExpr>& shape);
 TensorView* addReshape(TensorView* in, const std::vector<int64_t>& shape);
 // order[new dim] = old dim; `in` itself if nothing moves.
 TensorView* addPermute(TensorView* in, const std::vector<int64_t>& order);

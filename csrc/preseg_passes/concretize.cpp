@@ -24,6 +24,13 @@ using Ids = std::vector<IterDomain*>;
 
 IntExpr bound(const IntExpr& e, const SymbolValues& values) { return e.substitute(valuesIn(values)); }
 
+IntExpr bound(const IntExpr& e, const SymbolSizes& sizes) {
+  return e.substitute([&](std::string_view symbol) {
+    const auto known = sizes.find(std::string(symbol));
+    return known == sizes.end() ? std::nullopt : std::optional(known->second);
+  });
+}
+
 // Solves extent == size for the only unknown symbol, if the extent is linear in it.
 void solve(const TensorView* tv, int64_t dim, const IntExpr& extent, int64_t size, SymbolValues& values) {
   const IntExpr left = bound(extent, values);
@@ -68,8 +75,8 @@ void checkFacts(const IntExpr& e, const SymbolValues& values) {
 bool anySymbolic(const Ids& dims) { return std::ranges::any_of(dims, &IterDomain::isSymbolic); }
 
 // A dim with its size: a dim of symbolic structure becomes a broadcast dim if its size is 1.
-Dim settled(const IterDomain* id, const SymbolValues& values) {
-  const IntExpr extent = bound(id->extent(), values);
+Dim settled(const IterDomain* id, const SymbolSizes& sizes) {
+  const IntExpr extent = bound(id->extent(), sizes);
   const IterType awaited = extent.isConst(1) ? IterType::Broadcast : IterType::Iteration;
   return {extent, id->isSymbolic() ? awaited : id->iterType(), id->combine()};
 }
@@ -77,11 +84,11 @@ Dim settled(const IterDomain* id, const SymbolValues& values) {
 // Copies exprs in order. Results whose structure depends on sizes are built again, after their operands are final.
 class Concretizer {
  public:
-  Concretizer(const Fusion& from, Fusion& to, const SymbolValues& values)
+  Concretizer(const Fusion& from, Fusion& to, const SymbolSizes& sizes)
       : to_(to),
-        values_(values),
+        sizes_(sizes),
         cloner_(
-            from, to, [this](const IntExpr& e) { return bound(e, values_); }, FusionCloner::Numbers::Kept) {}
+            from, to, [this](const IntExpr& e) { return bound(e, sizes_); }, FusionCloner::Numbers::Kept) {}
 
   Val* cloneInput(const Val* in) { return cloner_.clone(in); }
   Val* find(const Val* val) const { return cloner_.find(val); }
@@ -106,11 +113,11 @@ class Concretizer {
 
  private:
   std::vector<IntExpr> boundAll(const std::vector<IntExpr>& exprs) const {
-    return mapped(exprs, [&](const IntExpr& e) { return bound(e, values_); });
+    return mapped(exprs, [&](const IntExpr& e) { return bound(e, sizes_); });
   }
 
   std::vector<Dim> settledDims(const Ids& ids) const {
-    return mapped(ids, [&](const IterDomain* id) { return settled(id, values_); });
+    return mapped(ids, [&](const IterDomain* id) { return settled(id, sizes_); });
   }
 
   // Dims like the first operand's, which is copied.
@@ -122,7 +129,7 @@ class Concretizer {
     fresh->setDeviceMesh(old->getDeviceMesh());
     std::vector<LoopTransform> transforms = old->loopTransforms();
     for (LoopTransform& t : transforms) {
-      t.factor = bound(t.factor, values_);
+      t.factor = bound(t.factor, sizes_);
       t.sizes = boundAll(t.sizes);
     }
     fresh->applyLoopTransforms(transforms);
@@ -141,8 +148,8 @@ class Concretizer {
   // The result has at most as many elements along its dim as the operand.
   void checkLine(const Expr* e) const {
     const int64_t axis = e->attributes().dim;
-    const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], values_);
-    const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], values_);
+    const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], sizes_);
+    const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], sizes_);
     check(!provenLess(extent, wanted),
           "[{}] {} elements of dim {} of {} are requested, but it has {}; request no more than that", e->opName(),
           wanted.toString(), axis, e->input(0)->toString(), extent.toString());
@@ -217,7 +224,7 @@ class Concretizer {
   }
 
   Fusion& to_;
-  const SymbolValues& values_;
+  const SymbolSizes& sizes_;
   FusionCloner cloner_;
 };
 
@@ -287,19 +294,19 @@ void replicateWhatNoRankHolds(Fusion& fusion) {
 
 }  // namespace
 
-std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values) {
+std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolSizes& sizes) {
   auto copy = std::make_unique<Fusion>();
   copy->setPlanner(fusion.planner());
-  Concretizer concretizer(fusion, *copy, values);
+  Concretizer concretizer(fusion, *copy, sizes);
   for (const int64_t k : indices(fusion.inputs())) {
     const Val* in = fusion.inputs()[k];
-    if (!in->isTensor() && in->dtype() == DataType::Int && values.contains(std::string(in->intExpr().symbolName()))) {
-      // it stays an input without readers: they read the constant now
+    if (!in->isTensor() && in->dtype() == DataType::Int && sizes.contains(std::string(in->intExpr().symbolName()))) {
+      // it stays an input without readers: they read the size now
       Val* unread = copy->inputScalar(DataType::Int);
       copy->renumber(unread, in->id());
       copy->addInput(unread, fusion.inputNames()[k]);
       if (!fusion.uses(in).empty()) {
-        concretizer.standsFor(in, copy->intScalar(values.at(std::string(in->intExpr().symbolName()))));
+        concretizer.standsFor(in, copy->intScalar(sizes.at(std::string(in->intExpr().symbolName()))));
       }
     } else {
       copy->addInput(concretizer.cloneInput(in), fusion.inputNames()[k]);
@@ -318,6 +325,10 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   check(list.empty(), "[concretize] the sizes of the inputs do not fit the fusion:{}", list);
   replicateWhatNoRankHolds(*copy);
   return copy;
+}
+
+std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values) {
+  return concretize(fusion, SymbolSizes(values.begin(), values.end()));
 }
 
 std::unique_ptr<Fusion> concretize(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes) {
