@@ -11,8 +11,15 @@
 namespace meshfuse {
 
 Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layouts) {
-  const auto known = layouts.find(tensor->id());
-  return known != layouts.end() ? known->second : Layout{contiguousStrides(tensor->constantShape())};
+  if (const auto known = layouts.find(tensor->id()); known != layouts.end()) {
+    return known->second;
+  }
+  std::vector<int64_t> sizes;
+  for (const IntExpr& extent : tensor->shape()) {
+    const bool matters = !sizes.empty() || extent.isConst();  // no stride depends on the outermost size
+    sizes.push_back(matters ? extent.constValue() : 1);
+  }
+  return {contiguousStrides(sizes)};
 }
 
 std::string_view name(Activation activation) {

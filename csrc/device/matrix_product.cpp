@@ -6,6 +6,7 @@
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
+#include "tensor/tensor.h"
 
 namespace meshfuse {
 
@@ -27,13 +28,20 @@ void insert(Strided& o, int64_t at, int64_t stride) {
   o.strides.insert(o.strides.begin() + at, stride);
 }
 
+// Stands for a size that is a symbol while the op is judged: no stride is a multiple of it by chance.
+constexpr int64_t kAnySize = 65521;
+
+Strided stridedOf(const TensorView* tv, const std::map<int64_t, Layout>& layouts) {
+  std::vector<int64_t> sizes =
+      mapped(tv->shape(), [](const IntExpr& e) { return e.isConst() ? e.constValue() : kAnySize; });
+  const auto known = layouts.find(tv->id());
+  const Layout layout = known != layouts.end() ? known->second : Layout{contiguousStrides(sizes)};
+  return {std::move(sizes), layout.strides, layout.alignment};
+}
+
 Operands operandsOf(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   std::vector<TensorView*> in = e.tensorInputs();
-  auto operand = [&](const TensorView* tv) {
-    const Layout layout = layoutOf(tv, layouts);
-    return Strided{tv->constantShape(), layout.strides, layout.alignment};
-  };
-  Operands p{operand(in[0]), operand(in[1])};
+  Operands p{stridedOf(in[0], layouts), stridedOf(in[1], layouts)};
   if (p.a.shape.size() == 1) {
     insert(p.a, 0, p.a.shape[0]);
   }
@@ -106,8 +114,8 @@ std::vector<int64_t> MatrixProduct::offsets(const Operand& operand) const {
 
 std::optional<std::string> refuseMatrixProduct(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   for (const TensorView* tv : e.tensorInputs()) {
-    if (!std::ranges::all_of(tv->shape(), [](const IntExpr& x) { return x.isConst() && x.constValue() > 0; })) {
-      return fmt::format("{} has extents that are not positive constants", tv->toString());
+    if (!std::ranges::all_of(tv->shape(), [](const IntExpr& x) { return x.lower().value_or(0) > 0; })) {
+      return fmt::format("{} has extents that may be 0", tv->toString());
     }
   }
   Operands p = operandsOf(e, layouts);
@@ -117,7 +125,7 @@ std::optional<std::string> refuseMatrixProduct(const Expr& e, const std::map<int
   if (e.kind() == ExprKind::Linear && p.a.shape.size() > 2) {
     return "the leading dims of x are not contiguous";
   }
-  if (e.tensorInputs().size() > 2 && layoutOf(e.tensorInputs()[2], layouts).strides != std::vector<int64_t>{1}) {
+  if (e.tensorInputs().size() > 2 && stridedOf(e.tensorInputs()[2], layouts).strides != std::vector<int64_t>{1}) {
     return "the bias is not contiguous";
   }
   return std::nullopt;
@@ -126,6 +134,11 @@ std::optional<std::string> refuseMatrixProduct(const Expr& e, const std::map<int
 MatrixProduct matrixProductOf(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   const std::optional<std::string> refused = refuseMatrixProduct(e, layouts);
   invariant(!refused, "[contraction] {}: {}", e.output()->toString(), refused.value_or(""));
+  const auto isConstant = [](const TensorView* tv) {
+    return std::ranges::all_of(tv->shape(), [](const IntExpr& x) { return x.isConst(); });
+  };
+  invariant(std::ranges::all_of(e.tensorInputs(), isConstant), "[contraction] {} has operands without constant sizes",
+            e.output()->toString());
   const Operands p = operandsOf(e, layouts);
   const size_t ra = p.a.shape.size() - 2;
   const size_t rb = p.b.shape.size() - 2;

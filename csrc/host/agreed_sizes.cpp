@@ -40,10 +40,14 @@ void checkSameValues(const std::vector<Message>& messages) {
 
 }  // namespace
 
-ProgramSizes agreedSizes(const HostProgram& program, const std::map<std::string, int64_t>& values,
-                         Communicator& communicator) {
+std::shared_ptr<const ProgramSizes> agreedSizes(const HostProgram& program,
+                                                const std::map<std::string, int64_t>& values,
+                                                Communicator& communicator) {
+  if (program.constant != nullptr) {
+    return program.constant;
+  }
   if (!program.communicates) {
-    return sizesOf(program, values);
+    return std::make_shared<const ProgramSizes>(sizesOf(program, values));
   }
   std::optional<ProgramSizes> sizes;
   std::string refusal;
@@ -66,7 +70,7 @@ ProgramSizes agreedSizes(const HostProgram& program, const std::map<std::string,
   for (const int64_t rank : indices(messages)) {
     check(messages[rank].refusal.empty(), "[rank {}/{}] {}", rank, std::ssize(messages), messages[rank].refusal);
   }
-  return *std::move(sizes);
+  return std::make_shared<const ProgramSizes>(*std::move(sizes));
 }
 
 }  // namespace meshfuse

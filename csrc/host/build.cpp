@@ -185,11 +185,16 @@ class HostBuilder {
   void call(Step& step, const LibraryCall& call) {
     step.kind = HostStepKind::Routine;
     step.operands = tensors(call.op->tensorInputs());
-    step.routine = options_.device->routine(
-        *call.op, {.layouts = call.layouts,
-                   .valueOf = [this](const IntExpr& offset) { return bound(offset).constValue(); },
-                   .activation = call.activation});
-    if (const int64_t bytes = step.routine->workspaceBytes(); bytes > 0) {
+    step.routine = {
+        .op = call.op, .layouts = call.layouts, .coordinates = options_.coordinates, .activation = call.activation};
+    const auto isConstant = [](const TensorView* tv) {
+      return std::ranges::all_of(tv->shape(), [](const IntExpr& e) { return e.isConst(); });
+    };
+    if (std::ranges::all_of(call.op->tensorInputs(), isConstant) && isConstant(call.op->tensorOutput())) {
+      step.routine.ofConstants = routineFor(*options_.device, step.routine, *call.op);
+    }
+    const int64_t bytes = step.routine.ofConstants != nullptr ? step.routine.ofConstants->workspaceBytes() : 0;
+    if (bytes > 0 || step.routine.ofConstants == nullptr) {
       step.workspaces.push_back({bytes});
     }
   }

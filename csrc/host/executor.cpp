@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "host/agreed_sizes.h"
+#include "host/reference.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
@@ -44,11 +44,9 @@ void LateFailure::rethrow() {
 }
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
-                 const std::map<std::string, int64_t>& values)
+                 std::shared_ptr<const ProgramSizes> sizes)
     : program_(std::move(program)),
-      sizes_(program_->constant != nullptr
-                 ? program_->constant
-                 : std::make_shared<const ProgramSizes>(agreedSizes(*program_, values, communicator))),
+      sizes_(std::move(sizes)),
       direct_(communicator, *program_, *sizes_, true),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
@@ -64,14 +62,13 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       joint_ = Replays(jointReplaysOf(p), p.steps.size());
     }
   }
-  const ProgramSizes& sizes = *sizes_;
-  sayingMemory(p, sizes, [&] {
-    if (sizes.arenaBytes > 0) {
+  sayingMemory(p, *sizes_, [&] {
+    if (sizes_->arenaBytes > 0) {
       const bool sharesArena = p.communicates && p.device->isHostMemory();
-      arena_ = sharesArena ? communicator.allocate(sizes.arenaBytes) : p.device->allocate(sizes.arenaBytes);
+      arena_ = sharesArena ? communicator.allocate(sizes_->arenaBytes) : p.device->allocate(sizes_->arenaBytes);
     }
-    if (sizes.scratchBytes > 0) {
-      scratch_ = p.device->allocate(sizes.scratchBytes);
+    if (sizes_->scratchBytes > 0) {
+      scratch_ = p.device->allocate(sizes_->scratchBytes);
     }
   });
   pointers_.resize(p.tensors.size());
@@ -79,7 +76,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   for (int64_t t = 0; t < std::ssize(p.tensors); t++) {
     const TensorPlan& plan = p.tensors[t];
     if (plan.place == Place::Arena) {
-      pointers_[t] = arena + sizes.tensors[t].offset;
+      pointers_[t] = arena + sizes_->tensors[t].offset;
     } else {
       (plan.place == Place::Input ? arguments_ : results_).push_back({t, plan.index});
     }
@@ -97,12 +94,13 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       void* base = t >= 0 ? pointers_[t] : workspace(i, space++);
       slots.push_back(std::bit_cast<uint64_t>(base));
     }
-    for (const IntExpr& e : sizes.steps[i].launch) {
+    for (const IntExpr& e : sizes_->steps[i].launch) {
       slots.push_back(e.isConst() ? static_cast<uint64_t>(e.constValue()) : 0);
       hasRunTimeScalars_ = hasRunTimeScalars_ || !e.isConst();
     }
     slots.resize(slots.size() + l.scalars.size());
-    scalarOf_[i] = mapped(l.scalars, [&](const Val* scalar) { return scalars_.add(*p.fusion, scalar); });
+    scalarOf_[i] =
+        mapped(l.scalars, [&](const Val* scalar) { return scalars_.add(*p.fusion, scalar, sizes_->values); });
     hasRunTimeScalars_ = hasRunTimeScalars_ || !l.scalars.empty();
   }
   prepareSteps();
@@ -304,7 +302,7 @@ void Binding::execute(int64_t number, CommPath& path, std::span<const Argument> 
         operands[k] = pointer(step.operands[k]);
       }
       void* const space = step.workspaces.empty() ? nullptr : workspace(number, 0);
-      return queue_.call(*step.routine, operands, pointer(step.writes[0]), space);
+      return queue_.call(*sizes_->steps[number].routine, operands, pointer(step.writes[0]), space);
     }
     case HostStepKind::Communicate: {
       const StepSizes& sizes = sizes_->steps[number];
@@ -375,14 +373,14 @@ std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const
 }
 
 void Binding::reference(const Step& step, std::span<const Argument> inputs) {
-  std::vector<Tensor> results = interpret(*step.reference, inputs);
+  std::vector<Tensor> results = interpret(*referenceWith(step.reference, sizes_->values), inputs);
   for (int64_t k = 0; k < std::ssize(results); k++) {
     view(step.writes[k]).copyFrom(results[k]);
   }
 }
 
 void Binding::compareWithReference(const Step& step, std::span<const Argument> inputs) const {
-  std::vector<BoundedTensor> expected = interpretWithBounds(*step.reference, inputs);
+  std::vector<BoundedTensor> expected = interpretWithBounds(*referenceWith(step.reference, sizes_->values), inputs);
   for (int64_t k = 0; k < std::ssize(expected); k++) {
     expected[k].uncertain = 0;  // a difference at a discontinuity is no error
     std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);

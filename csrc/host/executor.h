@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "host/agreed_sizes.h"
 #include "host/comm_path.h"
 #include "host/program.h"
 #include "host/replay.h"
@@ -75,9 +76,12 @@ struct ExecuteOptions {
 
 class Binding {
  public:
-  // values: of the symbols of the program, the same on all ranks. UserError as agreedSizes() says.
   Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
-          const std::map<std::string, int64_t>& values = {});
+          std::shared_ptr<const ProgramSizes> sizes);
+  // values: of the symbols of the program, the same on all ranks. UserError as agreedSizes() says.
+  Binding(const std::shared_ptr<const HostProgram>& program, Communicator& communicator,
+          const std::map<std::string, int64_t>& values = {})
+      : Binding(program, communicator, agreedSizes(*program, values, communicator)) {}
   ~Binding();
 
   const ProgramSizes& sizes() const { return *sizes_; }

@@ -85,6 +85,13 @@ const ProgramSizes& HostProgram::sizes() const {
   return *constant;
 }
 
+std::shared_ptr<const Routine> routineFor(const Device& device, const RoutineCall& call, const Expr& op) {
+  const auto valueOf = [&](const IntExpr& offset) {
+    return offset.substitute(valuesIn(call.coordinates)).constValue();
+  };
+  return device.routine(op, {.layouts = call.layouts, .valueOf = valueOf, .activation = call.activation});
+}
+
 BlockForm CommCall::form() const {
   return isPermutation ? BlockForm::Permutation : counts.empty() ? BlockForm::Equal : BlockForm::Counted;
 }

@@ -28,6 +28,7 @@
 
 namespace meshfuse {
 
+class Expr;
 class Fusion;
 class Val;
 
@@ -56,6 +57,15 @@ struct LaunchPlan {
   std::vector<DataType> scalarTypes;
   std::string program;         // the tile program's text
   bool checksIndices = false;  // it may refuse an index, see base/refused_index.h
+};
+
+// A call of a library or of another existing routine.
+struct RoutineCall {
+  const Expr* op = nullptr;                                 // of the program's fusion
+  std::map<int64_t, Layout> layouts;                        // by Val id: of operands that are not row-major
+  std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol
+  Activation activation = Activation::None;
+  std::shared_ptr<const Routine> ofConstants;  // if the op has constant sizes; else each set of numbers has its own
 };
 
 struct CommCall {
@@ -92,6 +102,9 @@ struct CommCall {
   std::string name() const { return callName(kind, form()); }
 };
 
+// The routine of a call for `op`, which has constant sizes.
+[[nodiscard]] std::shared_ptr<const Routine> routineFor(const Device& device, const RoutineCall& call, const Expr& op);
+
 // CommCall::program of communication number `number` of the plan with this identity.
 [[nodiscard]] constexpr uint64_t programNumber(uint64_t identity, int64_t number) {
   return hashCombine(identity, static_cast<uint64_t>(number + 1));
@@ -108,11 +121,11 @@ struct Step {
   std::string name;            // "softmax T7", "all-reduce T9": for messages, traces and the profile
   std::vector<int64_t> reads;  // tensors
   std::vector<int64_t> writes;
-  LaunchPlan launch;                       // Launch
-  std::shared_ptr<const Routine> routine;  // Routine
-  std::vector<int64_t> operands;           // Routine: tensors in the op's order; `reads` has each once
-  CommCall comm;                           // Communicate
-  std::vector<Workspace> workspaces;
+  LaunchPlan launch;                  // Launch
+  RoutineCall routine;                // Routine
+  std::vector<int64_t> operands;      // Routine: tensors in the op's order; `reads` has each once
+  CommCall comm;                      // Communicate
+  std::vector<Workspace> workspaces;  // of a routine with symbols: one, whose bytes each set of numbers has
   StepOrder
       order;  // queue 0: work of the device, on the caller's thread; k: a collective in the lane of HostProgram::teams[k - 1]
   bool runsBeside = false;                  // a collective that other steps run beside: on the thread of its lane

@@ -13,6 +13,7 @@
 #include "base/ranges.h"
 #include "host/program.h"
 #include "host/verify_program.h"
+#include "ir/fusion_cloner.h"
 
 namespace meshfuse {
 
@@ -26,6 +27,7 @@ class Evaluation {
 
   ProgramSizes run() {
     checkValues();
+    result_.values = values_;
     result_.tensors = mapped(program_.tensors, [this](const TensorPlan& t) { return tensor(t); });
     result_.steps = mapped(program_.steps, [this](const Step& s) { return step(s); });
     packArena();
@@ -99,11 +101,29 @@ class Evaluation {
                     if (s.kind == HostStepKind::Launch && s.launch.kernel != nullptr) {
                       countScratch(s.launch, result.launch);
                     }
+                    if (s.kind == HostStepKind::Routine) {
+                      result.routine = routine(s.routine);
+                      if (!result.workspaces.empty()) {
+                        result.workspaces[0].bytes = result.routine->workspaceBytes();
+                      }
+                    }
                     if (s.kind == HostStepKind::Communicate) {
                       result.comm = communication(s.comm);
                     }
                     return result;
                   });
+  }
+
+  // Made for the op with these sizes.
+  std::shared_ptr<const Routine> routine(const RoutineCall& call) const {
+    if (call.ofConstants != nullptr) {
+      return call.ofConstants;
+    }
+    Fusion sized;
+    FusionCloner cloner(
+        *program_.fusion, sized, [this](const IntExpr& e) { return e.substitute(valuesIn(values_)); },
+        FusionCloner::Numbers::Kept);
+    return routineFor(*program_.device, call, *cloner.clone(call.op));
   }
 
   // Over the symbols of run-time integers, which each call gives.
@@ -161,6 +181,12 @@ class Evaluation {
     result_.arena = mapped(program_.arena, [this](const ArenaBlock& b) {
       return MemoryBlock{.bytes = valueOf(b.bytes), .firstStep = b.firstStep, .lastStep = b.lastStep};
     });
+    auto ofWorkspace = result_.arena.begin();
+    for (const StepSizes& s : result_.steps) {
+      for (const WorkspaceSizes& w : s.workspaces) {
+        (ofWorkspace++)->bytes = w.bytes;
+      }
+    }
     result_.arenaBytes = planMemory(result_.arena);
     auto block = result_.arena.begin();
     for (StepSizes& s : result_.steps) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 namespace meshfuse {
 
 struct HostProgram;
+class Routine;
 
 struct TensorSizes {
   std::vector<int64_t> sizes;
@@ -54,10 +56,12 @@ struct StepSizes {
   std::vector<IntExpr> launch;  // the sizes of the launch, over the symbols of run-time integers; constants where known
   std::vector<WorkspaceSizes> workspaces;
   CommSizes comm;
+  std::shared_ptr<const Routine> routine;
   friend bool operator==(const StepSizes&, const StepSizes&) = default;
 };
 
 struct ProgramSizes {
+  std::map<std::string, int64_t> values;  // of the symbols
   std::vector<TensorSizes> tensors;
   std::vector<StepSizes> steps;
   std::vector<MemoryBlock> arena;  // in the order of those of the program

@@ -43,4 +43,23 @@ std::shared_ptr<const Fusion> referenceOf(const Fusion& fusion, const Group& gro
   return result;
 }
 
+std::shared_ptr<const Fusion> referenceWith(const std::shared_ptr<const Fusion>& reference,
+                                            const std::map<std::string, int64_t>& values) {
+  if (values.empty()) {
+    return reference;
+  }
+  auto result = std::make_shared<Fusion>();
+  FusionCloner cloner(*reference, *result, [&](const IntExpr& e) { return e.substitute(valuesIn(values)); });
+  for (const Val* in : reference->inputs()) {
+    result->addInput(cloner.clone(in));
+  }
+  for (const Expr* e : reference->exprs()) {
+    cloner.clone(e);
+  }
+  for (const Val* out : reference->outputs()) {
+    result->addOutput(cloner.clone(out));
+  }
+  return result;
+}
+
 }  // namespace meshfuse

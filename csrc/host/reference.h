@@ -1,7 +1,10 @@
 // Groups for the reference interpreter.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "ir/fusion_cloner.h"
 #include "schedule/group.h"
@@ -12,5 +15,8 @@ namespace meshfuse {
 // offsets are rewritten by `bound`.
 [[nodiscard]] std::shared_ptr<const Fusion> referenceOf(const Fusion& fusion, const Group& group,
                                                         const FusionCloner::Rewrite& bound);
+// The same with these values of symbols: the tensors that it reads may not have the sizes that give them.
+[[nodiscard]] std::shared_ptr<const Fusion> referenceWith(const std::shared_ptr<const Fusion>& reference,
+                                                          const std::map<std::string, int64_t>& values);
 
 }  // namespace meshfuse

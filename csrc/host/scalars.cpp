@@ -54,13 +54,12 @@ int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const 
   });
 }
 
-int64_t ScalarSteps::add(const Fusion& fusion, const Val* val) {
+int64_t ScalarSteps::add(const Fusion& fusion, const Val* val, const std::map<std::string, int64_t>& values) {
   if (auto it = numberOf_.find(val->id()); it != numberOf_.end()) {
     return it->second;
   }
   Step step;
   step.dtype = val->dtype();
-  step.val = val;
   ScalarConst constant = val->constant();
   auto input = std::find(fusion.inputs().begin(), fusion.inputs().end(), val);
   const Expr* e = val->definition();
@@ -75,13 +74,14 @@ int64_t ScalarSteps::add(const Fusion& fusion, const Val* val) {
     step.input = input - fusion.inputs().begin();
   } else if (val->dtype() == DataType::Int && (e == nullptr || val->intExpr().isSymbol() == false)) {
     step.kind = Kind::Integer;
+    step.integer = val->intExpr().substitute(valuesIn(values));
   } else {
     bool cast = e != nullptr && (e->kind() == ExprKind::Cast || e->kind() == ExprKind::Set);
     invariant(cast || (e != nullptr && e->kind() == ExprKind::Point),
               "[host program] the scalar {} is not computed by a scalar op", val->toString());
     step.kind = cast ? Kind::Cast : Kind::Point;
     for (int64_t k = 0; k < std::ssize(e->inputs()); k++) {
-      step.operands[k] = add(fusion, e->input(k));
+      step.operands[k] = add(fusion, e->input(k), values);
     }
     if (!cast) {
       step.op = e->attributes().point;
@@ -134,7 +134,7 @@ void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
         assign(step, inputs[step.input]);
         break;
       case Kind::Integer:
-        assign(step, integerValue(fusion, step.val->intExpr(), inputs));
+        assign(step, integerValue(fusion, step.integer, inputs));
         break;
       case Kind::Cast:
       case Kind::Point:

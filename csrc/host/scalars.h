@@ -5,16 +5,17 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "digits/int_expr.h"
 #include "ir/point_op.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
 
 class Fusion;
-class IntExpr;
 class Val;
 
 // Whether a symbol is the value of an Int input of the fusion.
@@ -25,8 +26,8 @@ class Val;
 // Scalars of a fusion as a list of steps, each computed once in a call.
 class ScalarSteps {
  public:
-  // Adds `val` and its operands; returns its number.
-  int64_t add(const Fusion& fusion, const Val* val);
+  // Adds `val` and its operands; returns its number. `values`: of the symbols of the program.
+  int64_t add(const Fusion& fusion, const Val* val, const std::map<std::string, int64_t>& values = {});
   // Computes all. Allocates nothing.
   void run(const Fusion& fusion, std::span<const Argument> inputs);
   // A value as the 8-byte slot of a kernel argument of type `type` (tile/tile.h).
@@ -39,7 +40,7 @@ class ScalarSteps {
     DataType dtype = DataType::Double;
     DataType type = DataType::Double;  // Point: the type of computation
     PointOp op = PointOp::Add;
-    const Val* val = nullptr;
+    IntExpr integer = 0;  // Integer: over the symbols of Int inputs
     int64_t input = -1;
     std::array<int64_t, 3> operands = {-1, -1, -1};
     double real = 0;    // the value, of floating types

@@ -51,7 +51,7 @@ std::optional<std::string> refuseFusedActivation(const Group& group, Activation 
     return refused;
   }
   const auto layout = group.layouts.find(result->id());
-  if (layout != group.layouts.end() && layout->second.strides != contiguousStrides(result->constantShape())) {
+  if (layout != group.layouts.end() && layout->second.strides != layoutOf(result, {}).strides) {
     return fmt::format("{} has another order in memory than that of a library's results", result->toString());
   }
   if (!isNeededInMemory(*group.fusion, result)) {

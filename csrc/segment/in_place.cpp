@@ -15,6 +15,12 @@ namespace {
 bool reads(const Segment& s, const Val* val) { return contains(s.group.inputs, val); }
 bool writes(const Segment& s, const Val* val) { return contains(s.group.outputs, val); }
 
+// Tensors of the same sizes without a layout of their own are both row-major.
+bool lieAlike(const TensorView* a, const TensorView* b, const std::map<int64_t, Layout>& layouts) {
+  return (!layouts.contains(a->id()) && !layouts.contains(b->id())) ||
+         layoutOf(a, layouts).strides == layoutOf(b, layouts).strides;
+}
+
 }  // namespace
 
 void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vector<Segment>& segments) {
@@ -40,8 +46,7 @@ void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vect
     const Judgement& judgement = *writer->judgement;
     const bool isRead = reads(*writer, input);
     const bool fits = (!isRead || judgement.readsWhereItWrites(made, place)) &&
-                      (judgement.writesAnyLayout ||
-                       layoutOf(made, context.layouts).strides == layoutOf(place, context.layouts).strides);
+                      (judgement.writesAnyLayout || lieAlike(made, place, context.layouts));
     if (readLater || read.contains(output) || !fits) {
       continue;
     }
