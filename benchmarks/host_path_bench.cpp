@@ -1,7 +1,10 @@
-// What do a warm call, a cold kernel, the way from a fusion to a host program, and the binding of a program of any size cost?
+// What do a warm call, a cold kernel, the way from a fusion to a host program, the binding of a program of any size, and new shapes cost?
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "allocations.h"
 #include "base/ranges.h"
@@ -106,7 +109,7 @@ void longChain(benchmark::State& state) {
   }
 }
 
-// Six layers of a softmax, an activation and a sum over the rows: no op needs a library, which takes constant sizes.
+// Six layers of a softmax, an activation and a sum over the rows.
 TensorView* sixLayers(TensorView* x) {
   for (int layer = 0; layer < 6; layer++) {
     TensorView* y = tanh_gelu(softmax(x, 1));
@@ -141,10 +144,108 @@ void binding(benchmark::State& state) {
   }
 }
 
+// A BERT-like encoder for sentences of two words: six layers, 384 features, twelve heads. The inputs after x are its weights.
+constexpr int64_t kFeatures = 384;
+constexpr int64_t kHeads = 12;
+constexpr int64_t kWords = 2;
+
+std::unique_ptr<Fusion> encoder(std::vector<Argument>& weights) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* x = makeContigConcreteTensor({-1, kWords, kFeatures});
+  fusion->addInput(x);
+  const auto weight = [&](const std::vector<int64_t>& shape) {
+    TensorView* w = makeContigConcreteTensor(shape);
+    fusion->addInput(w);
+    weights.push_back(randomTensor(shape, DataType::Float, std::size(weights)));
+    return w;
+  };
+  for (int layer = 0; layer < 6; layer++) {
+    const auto layerOf = [&](TensorView* y, int64_t from, int64_t to) {
+      TensorView* w = weight({to, from});
+      return linear(y, w, weight({to}));
+    };
+    const auto heads = [&] {
+      return permute(reshape(layerOf(x, kFeatures, kFeatures), {x->shape()[0], kWords, kHeads, kFeatures / kHeads}),
+                     {0, 2, 1, 3});
+    };
+    const auto norm = [&](TensorView* y) {
+      TensorView* scale = weight({kFeatures});
+      return layer_norm(y, std::vector<int64_t>{kFeatures}, scale, weight({kFeatures}), 1e-12).output;
+    };
+    TensorView* q = heads();
+    TensorView* k = heads();
+    TensorView* v = heads();
+    TensorView* attention = matmul(softmax(mul(matmul(q, transpose(k, 2, 3)), 0.177), 3), v);
+    TensorView* together = reshape(permute(attention, {0, 2, 1, 3}), {x->shape()[0], kWords, kFeatures});
+    x = norm(add(x, layerOf(together, kFeatures, kFeatures)));
+    TensorView* wide = tanh_gelu(layerOf(x, kFeatures, 4 * kFeatures));
+    x = norm(add(x, layerOf(wide, 4 * kFeatures, kFeatures)));
+  }
+  fusion->addOutput(x);
+  return fusion;
+}
+
+double residentMiB() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  int64_t resident = 0;
+  statm >> pages >> resident;
+  return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+// The encoder at 100 numbers of sentences: programs, new shapes against warm calls, memory, and kernels of any size against constant ones.
+void hundredShapes(benchmark::State& state) {
+  std::vector<Argument> weights;
+  FusionExecutorCache cache(encoder(weights), {.threads = 1});
+  const auto secondsFor = [&](FusionExecutorCache& of, int64_t sentences) {
+    std::vector<Argument> in = {randomTensor({sentences, kWords, kFeatures}, DataType::Float, 1)};
+    in.insert(in.end(), weights.begin(), weights.end());
+    return secondsOf([&] { (void)of.runFusionWithInputs(in); });
+  };
+  for (auto _ : state) {
+    std::vector<double> more;  // of the first call of a shape over a warm one
+    std::vector<double> resident;
+    for (int64_t sentences = 2; sentences < 102; sentences++) {
+      const int64_t before = cache.plansCompiled();
+      const double first = secondsFor(cache, sentences);
+      const double warm = std::min(secondsFor(cache, sentences), secondsFor(cache, sentences));
+      if (cache.plansCompiled() == before) {
+        more.push_back(first - warm);
+      }
+      resident.push_back(residentMiB());
+    }
+    std::vector<Argument> equal;
+    FusionExecutorCache constant(encoder(equal), {.threads = 1, .sharePlans = false});
+    std::vector<double> ratios;  // the speed of kernels of any size over that of constant ones
+    for (const int64_t sentences : {7, 32, 64}) {
+      (void)secondsFor(constant, sentences);
+      (void)secondsFor(cache, sentences);
+      double least = 1e9;
+      double leastConstant = 1e9;
+      for (int round = 0; round < 9; round++) {
+        least = std::min(least, secondsFor(cache, sentences));
+        leastConstant = std::min(leastConstant, secondsFor(constant, sentences));
+      }
+      ratios.push_back(leastConstant / least);
+    }
+    state.SetIterationTime(median(more));
+    record({"encoder at 100 numbers of rows, compiled programs", static_cast<double>(cache.plansCompiled()), "", 4,
+            "lower"});
+    record({"encoder, the first call of a new shape of a known class over a warm call", median(more) * 1e3, "ms", 1,
+            "lower"});
+    record({"encoder, memory that the second 50 numbers of rows add", resident[99] - resident[49], "MiB", std::nullopt,
+            "lower"});
+    record(
+        {"encoder, kernels of any size against constant ones", *std::ranges::min_element(ratios), "", 0.97, "higher"});
+  }
+}
+
 BENCHMARK(warmAdd)->Iterations(1)->UseManualTime()->Unit(benchmark::kNanosecond);
 BENCHMARK(coldSoftmax)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(longChain)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(binding)->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(hundredShapes)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

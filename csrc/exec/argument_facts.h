@@ -39,6 +39,9 @@ struct ArgumentFacts {
 // Compares the facts that are the same on all ranks in one call: sizes and types, but not strides, alignments or kinds of scalars.
 [[nodiscard]] bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b);
 
+// Compares all facts but sizes, and but the strides of tensors whose sizes differ.
+[[nodiscard]] bool haveSameFactsBesideSizes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b);
+
 // The first fact that does not hold, as `input 0 has sizes [9] instead of [8]`; empty if all hold.
 [[nodiscard]] std::string difference(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
 

@@ -279,14 +279,16 @@ std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,
   }
 }
 
-void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
+void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs,
+                      const std::map<std::string, int64_t>& values) {
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const Val* in = local.inputs()[i];
     if (!in->isTensor()) {
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
-    const std::vector<int64_t> expected = in->asTensor()->constantShape();
+    const auto expected =
+        mapped(in->asTensor()->shape(), [&](const IntExpr& e) { return e.evaluate(valuesIn(values)); });
     const auto differs = std::ranges::mismatch(expected, t.sizes()).in1;
     check(differs == expected.end(),
           "[run] {} has local sizes [{}] on this rank, got [{}], which differ in dim {}; pass this rank's "
@@ -332,7 +334,9 @@ void checkDevice(const Fusion& fusion, std::span<const Argument> inputs) {
 std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs) {
   std::map<int64_t, Layout> layouts;
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
-    if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
+    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+    if (t != nullptr &&
+        std::ranges::all_of(local.inputs()[i]->asTensor()->shape(), [](const IntExpr& e) { return e.isConst(); })) {
       Layout layout{{t->strides().begin(), t->strides().end()}, alignmentOf(t->data())};
       // a dim of extent 1 has no stride of its own
       for (int64_t d = std::ssize(layout.strides); d-- > 0;) {

@@ -34,8 +34,9 @@ void checkMeshes(const Fusion& fusion, int64_t ranks);
 // The result of `concretize`. If sizes were assumed, its UserError says which: a whole tensor passed for a shard is such an error.
 [[nodiscard]] std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,
                                                   const std::function<std::unique_ptr<Fusion>()>& concretize);
-// UserError unless every argument has the shape of its input in the local program.
-void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
+// UserError unless every argument has the shape of its input in the local program, with these values of its symbols.
+void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs,
+                      const std::map<std::string, int64_t>& values);
 // The device of the first tensor; the default device if there are no tensors.
 [[nodiscard]] DeviceId deviceOf(std::span<const Argument> inputs);
 // One argument for each input of the fusion. UserError if an input has no name or no argument, or a name is unknown or given twice.
@@ -43,7 +44,7 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // UserError that names two inputs on different devices.
 void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 
-// Layouts of tensor inputs, by Val id.
+// Layouts of tensor inputs of constant sizes, by Val id.
 [[nodiscard]] std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
 // The largest of 1, 2, 4, 8 and 64 that divides the address: kernels use vectors at 64 and elements below.
 [[nodiscard]] inline int64_t alignmentOf(const void* data) {

@@ -19,19 +19,20 @@
 namespace meshfuse {
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                                   const DeviceInfo& device, const PassSettings& passes) {
+                                   const DeviceInfo& device, const PassSettings& passes, const SizeClass& sizes) {
   const int64_t rank = call.communicator().rank();
-  SegmentedProgram result;
+  SegmentedProgram result{.sizes = sizes};
   std::shared_ptr<Fusion> local;
   PlanProposal proposal{fusion, inputs};
   call.beforeAgreement(proposal, [&] {
-    // the global program: static shapes, every edge aligned, local or a planned communication
+    // the global program: static structure, every edge aligned, local or a planned communication
     checkDumpedPasses();
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, rank, &proposal.assumedSizes);
     checkDevice(fusion, inputs);
-    const std::shared_ptr<Fusion> global =
-        sayingSizes(proposal.assumedSizes, [&] { return concretize(fusion, proposal.sizes); });
+    const std::shared_ptr<Fusion> global = sayingSizes(proposal.assumedSizes, [&] {
+      return sizes.isConstant() ? concretize(fusion, proposal.sizes) : concretize(fusion, sizes.sizes);
+    });
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.planned = global;
@@ -39,7 +40,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     result.reasons = context.reasons();
     // the program of this rank
     local = localize(*global, rank);
-    checkLocalShapes(*local, inputs);
+    checkLocalShapes(*local, inputs, sizes.values);
   });
   result.agreed = call.agree(proposal, *result.planned, device);
   call.afterAgreement(result.agreed, [&] {
@@ -55,10 +56,10 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
 }
 
 CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                        const std::shared_ptr<Device>& device, const PassSettings& passes) {
+                        const std::shared_ptr<Device>& device, const PassSettings& passes, const SizeClass& sizes) {
   const Agreement::Busy busy(call);
   call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
-  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes), nullptr};
+  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, sizes), nullptr};
   const SegmentedProgram& program = result.program;
   call.afterAgreement(program.agreed, [&] {
     checkRoutines(*program.planned, *device);

@@ -291,6 +291,7 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
   Explanation result{.rank = rank,
                      .device = compiled.host->device->info().describe(),
                      .program = program.planned->toString(),
+                     .sizes = program.sizes.toLines(),
                      .meshes = explainMeshes(*program.planned),
                      .tensors = mapped(program.planned->tensors(), tensorOf),
                      .buffers = explainBuffers(*compiled.host),

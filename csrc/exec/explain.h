@@ -121,8 +121,9 @@ struct ExplainedGraph {
 
 struct Explanation {
   int64_t rank = 0;
-  std::string device;   // facts about the GPU for which kernels are planned; empty for a CPU
-  std::string program;  // the planned program as .fir
+  std::string device;              // facts about the GPU for which kernels are planned; empty for a CPU
+  std::string program;             // the planned program as .fir
+  std::vector<std::string> sizes;  // for which the plan holds: "i0 is a multiple of 16 from 16 on"
   std::vector<ExplainedMesh> meshes;
   std::vector<ExplainedTensor> tensors;
   std::vector<ExplainedEdge> edges;

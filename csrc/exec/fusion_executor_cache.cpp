@@ -73,8 +73,8 @@ Verify verifyFromEnvironment() {
 
 DataType typeOf(const HostProgram& host, int64_t output) { return host.tensors[host.outputs[output]].dtype; }
 
-const TensorSizes& sizesOf(const HostProgram& host, int64_t output) {
-  return host.sizes().tensors[host.outputs[output]];
+const TensorSizes& sizesOf(const Plan& plan, int64_t output) {
+  return plan.sizes()->tensors[plan.host().outputs[output]];
 }
 
 // The stride of a dim of one element does not matter.
@@ -85,13 +85,14 @@ bool hasPlannedStrides(const TensorSizes& plan, const Tensor& tensor) {
 }
 
 // Other strides than planned are allowed if the output has no memory order: the result is then computed in other memory and copied.
-void checkLayout(const HostProgram& host, int64_t output, const Tensor& out) {
+void checkLayout(const Plan& plan, int64_t output, const Tensor& out) {
+  const HostProgram& host = plan.host();
   const TensorView* tv = host.fusion->outputs()[output]->asTensor();
   const std::vector<int64_t> order = tv->memoryOrder();
   check(!tv->hasAllocation() || liesInOrder(out.sizes(), out.strides(), order),
         "[run] {} has the memory order [{}] with strides [{}], got a tensor with strides [{}]; allocate it "
         "in that order, or set no memory order for the output",
-        outputText(*host.fusion, output), fmt::join(order, ", "), fmt::join(sizesOf(host, output).strides, ", "),
+        outputText(*host.fusion, output), fmt::join(order, ", "), fmt::join(sizesOf(plan, output).strides, ", "),
         fmt::join(out.strides(), ", "));
   check(out.isContiguous() || !repeatsElements(out),
         "[run] some elements of the tensor for {} share memory; pass a tensor without repeated elements",
@@ -99,16 +100,17 @@ void checkLayout(const HostProgram& host, int64_t output, const Tensor& out) {
 }
 
 // UserError unless a tensor can take output number `output`; false if its strides differ from the plan's.
-bool isAsPlanned(const HostProgram& host, int64_t output, const Tensor& out) {
-  const TensorSizes& plan = sizesOf(host, output);
+bool isAsPlanned(const Plan& plan, int64_t output, const Tensor& out) {
+  const HostProgram& host = plan.host();
+  const TensorSizes& planned = sizesOf(plan, output);
   const DataType dtype = typeOf(host, output);
-  if (!out.defined() || out.dtype() != dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
+  if (!out.defined() || out.dtype() != dtype || !std::ranges::equal(planned.sizes, out.sizes())) {
     // without its elements, which may be on another device and not yet written
     const std::string got =
         out.defined() ? fmt::format("{}[{}]", name(out.dtype()), fmt::join(out.sizes(), ", ")) : "an undefined tensor";
     throwUserError(
         fmt::format("[run] {} has type {} and sizes [{}], got {} for it; pass a tensor of this type and these sizes",
-                    outputText(*host.fusion, output), name(dtype), fmt::join(plan.sizes, ", "), got));
+                    outputText(*host.fusion, output), name(dtype), fmt::join(planned.sizes, ", "), got));
   }
   if (out.device() != host.deviceId) [[unlikely]] {
     throwUserError(
@@ -116,9 +118,9 @@ bool isAsPlanned(const HostProgram& host, int64_t output, const Tensor& out) {
                     "the inputs, see Tensor::empty",
                     host.deviceId.toString(), outputText(*host.fusion, output), out.device().toString()));
   }
-  const bool same = hasPlannedStrides(plan, out);
+  const bool same = hasPlannedStrides(planned, out);
   if (!same) {
-    checkLayout(host, output, out);
+    checkLayout(plan, output, out);
   }
   return same;
 }
@@ -142,7 +144,7 @@ Tensor makeShard(Communicator& communicator, const Plan& plan, int64_t output, s
   if (host.aliasOf[output]) {
     return std::get<Tensor>(inputs[*host.aliasOf[output]]);
   }
-  const TensorSizes& t = sizesOf(host, output);
+  const TensorSizes& t = sizesOf(plan, output);
   const DataType dtype = typeOf(host, output);
   if (!plan.outputCommunicates(output) || !host.device->isHostMemory()) {
     Tensor dense = Tensor::empty(t.sizes, dtype, host.device->id());
@@ -154,7 +156,7 @@ Tensor makeShard(Communicator& communicator, const Plan& plan, int64_t output, s
 
 std::vector<Tensor> makeOutputs(Communicator& communicator, const Plan& plan, std::span<const Argument> inputs) {
   std::vector<Tensor> outputs;
-  sayingMemory(plan.host(), plan.host().sizes(), [&] {
+  sayingMemory(plan.host(), *plan.sizes(), [&] {
     for (const int64_t i : indices(plan.host().outputs)) {
       outputs.push_back(makeShard(communicator, plan, i, inputs));
       if (!plan.unevenGlobalShape(i).empty()) {
@@ -178,11 +180,12 @@ struct FusionExecutorCache::State {
       : communicator(std::move(world)),
         ofCpu(ofDevice),
         agreement(*communicator, {.maxPlans = mostPlans(options)}),
-        plans(fusion, mostPlans(options),
-              [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call) {
+        plans(fusion, mostPlans(options), options.sharePlans,
+              [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call,
+                                                       const SizeClass& sizes) {
                 std::shared_ptr<Device> device;
                 call.beforeAgreement({fusion, inputs}, [&] { device = openedFor(inputs); });
-                return compile(fusion, inputs, call, device, passes);
+                return compile(fusion, inputs, call, device, passes, sizes);
               }) {}
 
   std::shared_ptr<Device> openedFor(std::span<const Argument> inputs) {
@@ -278,7 +281,7 @@ void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const
                  .collectives = state_->collectives,
                  .order = way.order});
   } catch (const RefusedIndexError& e) {
-    throw withPosition(e, *plan.compiled().program.planned, inputs, state_->communicator->rank());
+    throw withPosition(e, *plan.compiled()->program.planned, inputs, state_->communicator->rank());
   }
   if (verify) {
     plan.verified = true;
@@ -354,13 +357,13 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   bool direct = true;
   for (int64_t i = 0; i < std::ssize(outputs); i++) {
     if (!host.aliasOf[i]) {
-      direct = isAsPlanned(host, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
+      direct = isAsPlanned(plan, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
     }
   }
   if (plan.writesInputs() || outputs.size() != 1) {
     direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
   } else {
-    direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], sizesOf(host, 0).bytes);
+    direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], sizesOf(plan, 0).bytes);
   }
   if (direct) {
     return execute(plan, binding, inputs, outputs, {.order = order});
@@ -384,7 +387,7 @@ void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> 
 }
 
 std::shared_ptr<const HostProgram> FusionExecutorCache::hostProgram() const {
-  return state_->lastPlan()->compiled().host;
+  return state_->lastPlan()->ofShape()->host;
 }
 
 std::vector<CommRecord> FusionExecutorCache::commSteps() const {
@@ -401,7 +404,7 @@ std::vector<CommRecord> FusionExecutorCache::commSteps() const {
 }
 
 std::shared_ptr<const Fusion> FusionExecutorCache::planned() const {
-  return state_->lastPlan()->compiled().program.planned;
+  return state_->lastPlan()->ofShape()->program.planned;
 }
 
 std::string FusionExecutorCache::planText() const { return planned()->toString(); }
@@ -415,10 +418,10 @@ std::string FusionExecutorCache::outputSharding(int64_t output) const {
 }
 
 Explanation FusionExecutorCache::explain() const {
-  return meshfuse::explain(state_->lastPlan()->compiled(), state_->communicator->rank());
+  return meshfuse::explain(*state_->lastPlan()->ofShape(), state_->communicator->rank());
 }
 
-SymbolicCosts FusionExecutorCache::costs() const { return symbolicCosts(state_->lastPlan()->compiled(), openAxes_); }
+SymbolicCosts FusionExecutorCache::costs() const { return symbolicCosts(*state_->lastPlan()->ofShape(), openAxes_); }
 
 Profile FusionExecutorCache::profile(const std::vector<Argument>& inputs, int64_t calls) {
   check(calls >= 1, "[profile] got {} calls, expected 1 or more", calls);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/ranges.h"
+#include "host/agreed_sizes.h"
 #include "host/executor.h"
 #include "host/program.h"
 #include "ir/fusion.h"
@@ -40,17 +41,67 @@ std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, in
   });
 }
 
+// A segment of a class, as explanations read it: with the tensors and ops of the local program of a shape.
+Segment segmentOf(const Segment& s, const Fusion& local) {
+  const auto tensors = [&](const std::vector<TensorView*>& tvs) {
+    return mapped(tvs, [&](const TensorView* tv) { return local.val(tv->id())->asTensor(); });
+  };
+  Segment result{.kind = s.kind, .inPlace = s.inPlace, .boundary = s.boundary, .joins = s.joins};
+  result.group = {
+      .fusion = &local,
+      .exprs = mapped(s.group.exprs, [&](const Expr* e) { return local.val(e->output()->id())->definition(); }),
+      .inputs = tensors(s.group.inputs),
+      .outputs = tensors(s.group.outputs),
+      .layouts = s.group.layouts,
+      .aliases = s.group.aliases};
+  result.plan.kind = s.plan.kind;
+  return result;
+}
+
 }  // namespace
 
-Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
+Plan::Plan(std::vector<ArgumentFacts> facts, std::shared_ptr<const CompiledProgram> compiled,
+           const SymbolValues& values, Communicator& communicator)
     : facts_(std::move(facts)),
       compiled_(std::move(compiled)),
+      values_(values),
+      sizes_(agreedSizes(*compiled_->host, values, communicator)),
       isForDefaultDevice_(std::ranges::none_of(facts_, &ArgumentFacts::areOfTensor)),
       writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
       outputCommunicates_(outputsThatCommunicate(host())),
-      unevenGlobalShapes_(unevenGlobalShapesOf(*compiled_.program.planned, host().rank)) {}
+      unevenGlobalShapes_(unevenGlobalShapesOf(*compiled_->program.planned, host().rank)) {}
 
 Plan::~Plan() = default;
+
+bool Plan::isOfClass(const std::vector<ArgumentFacts>& facts, const SizeClass& sizes) const {
+  const SizeClass& own = compiled_->program.sizes;
+  return !own.isConstant() && isSameClass(own, sizes) && haveSameFactsBesideSizes(facts_, facts);
+}
+
+std::shared_ptr<const CompiledProgram> Plan::ofShape() const {
+  if (compiled_->host->constant != nullptr) {
+    return compiled_;
+  }
+  const SegmentedProgram& program = compiled_->program;
+  auto result = std::make_shared<CompiledProgram>();
+  std::shared_ptr<const Fusion> local = concretize(*program.local, values_);
+  result->program = {.planned = concretize(*program.planned, values_),
+                     .local = local,
+                     .layouts = program.layouts,
+                     .agreed = program.agreed,
+                     .remarks = program.remarks,
+                     .reasons = program.reasons,
+                     .sizes = program.sizes};
+  for (const Segment& s : program.segments) {
+    result->program.segments.push_back(segmentOf(s, *local));
+  }
+  auto host = std::make_shared<HostProgram>(*compiled_->host);
+  host->fusion = local;
+  host->constant = sizes_;
+  host->symbols.clear();
+  result->host = host;
+  return result;
+}
 
 bool Plan::holdsFor(std::span<const Argument> inputs) const {
   return hold(facts_, inputs) && (!isForDefaultDevice_ || host().deviceId == defaultDevice());

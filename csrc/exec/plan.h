@@ -1,4 +1,5 @@
-// Plan: a compiled program and the argument facts that it holds for; immutable, used by several threads at once.
+// Plan: a compiled program with the sizes of a call, and the argument facts that it holds for; immutable, used by several threads at once. The
+// plans of the shapes of a class have one program.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,9 @@ class Binding;
 
 class Plan {
  public:
-  Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled);
+  // values: of the symbols of the program.
+  Plan(std::vector<ArgumentFacts> facts, std::shared_ptr<const CompiledProgram> compiled, const SymbolValues& values,
+       Communicator& communicator);
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -23,9 +26,16 @@ class Plan {
   const std::vector<ArgumentFacts>& facts() const { return facts_; }
   // True if the plan may be used for a call with these arguments.
   bool holdsFor(std::span<const Argument> inputs) const;
-  const CompiledProgram& compiled() const { return compiled_; }
-  const HostProgram& host() const { return *compiled_.host; }
-  const AgreedPlan& agreed() const { return compiled_.program.agreed; }
+  // Of all shapes of a class.
+  const std::shared_ptr<const CompiledProgram>& compiled() const { return compiled_; }
+  const HostProgram& host() const { return *compiled_->host; }
+  // Of this shape.
+  const std::shared_ptr<const ProgramSizes>& sizes() const { return sizes_; }
+  const AgreedPlan& agreed() const { return compiled_->program.agreed; }
+  // The program with the sizes of this shape in place of symbols, to look at; its kernels are those of the class.
+  std::shared_ptr<const CompiledProgram> ofShape() const;
+  // Whether its program holds for arguments with these facts, whose sizes are of this class.
+  bool isOfClass(const std::vector<ArgumentFacts>& facts, const SizeClass& sizes) const;
   // Whether some output aliases an input.
   bool writesInputs() const { return writesInputs_; }
   // Whether peers may read the output's memory.
@@ -40,7 +50,9 @@ class Plan {
 
  private:
   std::vector<ArgumentFacts> facts_;
-  CompiledProgram compiled_;
+  std::shared_ptr<const CompiledProgram> compiled_;
+  SymbolValues values_;
+  std::shared_ptr<const ProgramSizes> sizes_;
   bool isForDefaultDevice_ = false;  // no argument says where it runs
   bool writesInputs_ = false;
   std::vector<bool> outputCommunicates_;

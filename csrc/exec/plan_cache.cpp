@@ -1,6 +1,6 @@
 #include "exec/plan_cache.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,12 +8,13 @@
 #include <exception>
 #include <utility>
 
+#include "exec/arguments.h"
 #include "host/executor.h"
 
 namespace meshfuse {
 
-PlanCache::PlanCache(const Fusion& fusion, size_t most, Make make)
-    : fusion_(fusion), most_(most), make_(std::move(make)) {}
+PlanCache::PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make)
+    : fusion_(fusion), most_(most), sharesPlans_(sharesPlans), make_(std::move(make)), history_(fusion) {}
 
 PlanCache::~PlanCache() = default;
 
@@ -33,8 +34,9 @@ PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agre
   }
   lock.unlock();
   std::unique_ptr<Binding> binding;
-  call.afterAgreement(plan->agreed(),
-                      [&] { binding = std::make_unique<Binding>(plan->compiled().host, call.communicator()); });
+  call.afterAgreement(plan->agreed(), [&] {
+    binding = std::make_unique<Binding>(plan->compiled()->host, call.communicator(), plan->sizes());
+  });
   return {std::move(plan), std::move(binding)};
 }
 
@@ -72,17 +74,31 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
-  if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-    fmt::print(stderr, "[meshfuse] compiling: {}\n", missReason_);
-  }
   std::promise<PlanPtr> promise;
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
+  SizeClass sizes = sharesPlans_ ? history_.classOf(inputs) : SizeClass{.whyConstant = "plans are not shared"};
+  std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
+  const bool compiles = program == nullptr;
+  if (compiles) {
+    missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  }
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;
   try {
-    plan = std::make_shared<Plan>(entry->facts, make_(inputs, call));
+    if (compiles) {
+      sizes = sizes.isConstant() ? sizes : history_.plannable(std::move(sizes));
+      if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
+        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", missReason(), fmt::join(sizes.toLines(), ", "));
+      }
+      program = std::make_shared<const CompiledProgram>(make_(inputs, call, sizes));
+    }
+    call.afterAgreement(program->program.agreed, [&] {
+      if (!compiles) {
+        (void)concretize(fusion_, bindSymbols(fusion_, globalSizes(fusion_, inputs, call.communicator().rank())));
+      }
+      plan = std::make_shared<Plan>(entry->facts, program, sizes.values, call.communicator());
+    });
   } catch (...) {
     failure = std::current_exception();
   }
@@ -93,9 +109,16 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
     promise.set_exception(failure);
     std::rethrow_exception(failure);
   }
+  compiled_ += compiles ? 1 : 0;
   keepLocked(plan);
   promise.set_value(plan);
   return plan;
+}
+
+std::shared_ptr<const CompiledProgram> PlanCache::programLocked(const std::vector<ArgumentFacts>& facts,
+                                                                const SizeClass& sizes) const {
+  const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return p->isOfClass(facts, sizes); });
+  return like == plans_.end() ? nullptr : (*like)->compiled();
 }
 
 void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
@@ -109,8 +132,12 @@ void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
 }
 
 void PlanCache::keepLocked(const PlanPtr& plan) {
-  compiled_++;
   plans_.push_front(plan);
+  int64_t shapes = 0;
+  std::erase_if(plans_, [&](const PlanPtr& p) {
+    shapes += p->compiled() == plan->compiled() ? 1 : 0;
+    return p->compiled() == plan->compiled() && shapes > kMostShapesOfAClass;
+  });
   if (plans_.size() > most_) {
     plans_.pop_back();
   }

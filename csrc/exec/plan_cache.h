@@ -2,6 +2,8 @@
 //
 // Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
 // wait for the one that compiles it. The least recently used plan is evicted first, so ranks that make the same calls evict alike.
+// A call with a new shape of a known class (exec/size_class.h) gets a plan with the program of that class: nothing is compiled. At most
+// kMostShapesOfAClass of its shapes are kept, because each holds an arena.
 //
 //   PlanCache::Use use(plans, inputs, call);
 //   use.binding().run(...);
@@ -27,10 +29,12 @@ namespace meshfuse {
 
 class PlanCache {
  public:
-  using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call)>;
+  using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call,
+                                             const SizeClass& sizes)>;
+  static constexpr int64_t kMostShapesOfAClass = 8;
   class Use;
 
-  PlanCache(const Fusion& fusion, size_t most, Make make);
+  PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make);
   ~PlanCache();
   PlanCache(const PlanCache&) = delete;
   PlanCache& operator=(const PlanCache&) = delete;
@@ -70,6 +74,9 @@ class PlanCache {
   // If `make` throws, every thread that waits for the plan gets the exception. `idle` is released.
   BoundPlan get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle);
   PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
+  // The program of the class of these sizes; null if there is none.
+  std::shared_ptr<const CompiledProgram> programLocked(const std::vector<ArgumentFacts>& facts,
+                                                       const SizeClass& sizes) const;
   void keepLocked(const PlanPtr& plan);
   void forgetLocked(const std::vector<Agreement::Shapes>& evicted);
   // Both release the lock while they compile or wait.
@@ -79,6 +86,7 @@ class PlanCache {
 
   const Fusion& fusion_;
   const size_t most_;
+  const bool sharesPlans_;  // between shapes
   const Make make_;
 
   // The thread that sets the flag owns the slot until it clears the flag; a thread that finds it set does not use the slot.
@@ -91,6 +99,7 @@ class PlanCache {
   mutable std::mutex mutex_;  // guards the members below
   std::list<PlanPtr> plans_;  // most recently used first
   std::list<Pending> pending_;
+  SizeHistory history_;
   PlanPtr last_;
   std::string missReason_;
   int64_t compiled_ = 0;

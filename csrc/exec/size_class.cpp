@@ -1,0 +1,240 @@
+#include "exec/size_class.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "exec/arguments.h"
+#include "ir/fusion.h"
+#include "ir/op_rule.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Reasons = std::map<std::string, std::string>;
+
+// Vectors of Float have at most so many elements.
+constexpr int64_t kWholeVectors = 16;
+
+void addSymbols(Reasons& reasons, const std::vector<IntExpr>& sizes, const std::string& why) {
+  for (const IntExpr& size : sizes) {
+    for (const std::string& symbol : size.symbols()) {
+      reasons.try_emplace(symbol, why);
+    }
+  }
+}
+
+// Whether a permute is a transpose of blocks, whose kernel is written for constant sizes: the innermost dim moves.
+bool movesInnermost(const Expr& e) {
+  const std::vector<int64_t>& order = e.attributes().order;
+  return !order.empty() && order.back() != std::ssize(order) - 1;
+}
+
+// A permute that only matrix products read is a view. Its strides are constants, which the outermost size does not change.
+void addPermute(Reasons& reasons, const Expr& e) {
+  const std::vector<Expr*> uses = e.fusion().uses(e.output());
+  const bool isView =
+      !e.output()->isFusionOutput() && std::ranges::all_of(uses, [](const Expr* use) { return isContraction(*use); });
+  std::vector<IntExpr> sizes = e.tensorInputs()[0]->shape();
+  if (isView) {
+    sizes.erase(sizes.begin());
+    addSymbols(reasons, sizes, fmt::format("T{} is a view with constant strides", e.output()->id()));
+  } else if (movesInnermost(e)) {
+    addSymbols(reasons, sizes, fmt::format("T{} is a transpose of constant sizes", e.output()->id()));
+  }
+}
+
+Reasons constantsOf(const Fusion& fusion) {
+  Reasons reasons;
+  const std::vector<bool> givesShapes = shapeInputs(fusion);
+  for (const int64_t i : indices(givesShapes)) {
+    const Val* in = fusion.inputs()[i];
+    const std::string why = fmt::format("{} gives it", inputText(fusion, i));
+    if (givesShapes[i] && in->isTensor()) {
+      const int64_t count = in->asTensor()->shape()[0].isConst() ? in->asTensor()->shape()[0].constValue() : 0;
+      for (int64_t k = 0; k < count; k++) {
+        addSymbols(reasons, {in->asTensor()->element(k)}, why);
+      }
+    } else if (givesShapes[i]) {
+      addSymbols(reasons, {in->intExpr()}, why);
+    }
+  }
+  for (const Expr* e : fusion.exprs()) {
+    if (e->kind() == ExprKind::Permute) {
+      addPermute(reasons, *e);
+    }
+  }
+  for (const TensorView* tv : fusion.tensors()) {
+    if (tv->hasAllocation() && !tv->isFusionInput()) {
+      addSymbols(reasons, tv->shape(), fmt::format("T{} has a memory order", tv->id()));
+    }
+  }
+  return reasons;
+}
+
+// Dims of symbolic structure are broadcast dims if they have one element.
+bool mayHaveOneElement(const Fusion& fusion, const SymbolSizes& sizes, Reasons& reasons) {
+  bool found = false;
+  for (const TensorView* tv : fusion.tensors()) {
+    for (const IterDomain* id : tv->getLogicalDomain()) {
+      if (!id->isSymbolic()) {
+        continue;
+      }
+      const IntExpr extent = id->extent().substitute([&](std::string_view symbol) {
+        const auto known = sizes.find(std::string(symbol));
+        return known == sizes.end() ? std::nullopt : std::optional(known->second);
+      });
+      if (!extent.isConst() && extent.lower().value_or(0) < 2) {
+        found = true;
+        addSymbols(reasons, {id->extent()},
+                   fmt::format("a dim of T{} has {} elements, maybe 1", tv->id(), id->extent().toString()));
+      }
+    }
+  }
+  return found;
+}
+
+// Of the values of the class, by the declared facts of the symbol.
+SymbolFacts factsOf(int64_t value, const SymbolFacts& declared) {
+  const bool isWhole = value % kWholeVectors == 0;
+  return {.lower = std::max<int64_t>(declared.lower, isWhole ? kWholeVectors : 2),
+          .upper = declared.upper,
+          .divisor = isWhole ? std::lcm(declared.divisor, kWholeVectors) : declared.divisor};
+}
+
+std::map<std::string, SymbolFacts> declaredFacts(const Fusion& fusion) {
+  std::map<std::string, SymbolFacts> declared;
+  for (const Val* in : fusion.inputs()) {
+    for (const IntExpr& size : in->isTensor() ? in->asTensor()->shape() : std::vector<IntExpr>()) {
+      for (const IntTerm& term : size.terms()) {
+        for (const IntAtomPtr& atom : term.factors) {
+          declared.try_emplace(atom->key, atom->facts);
+        }
+      }
+    }
+  }
+  return declared;
+}
+
+std::string textOf(const IntExpr& size) {
+  if (size.isConst()) {
+    return size.toString();
+  }
+  const SymbolFacts& facts = (*size.atom())->facts;
+  return facts.divisor == 1 ? fmt::format("any number from {} on", facts.lower)
+                            : fmt::format("a multiple of {} from {} on", facts.divisor, facts.lower);
+}
+
+bool haveSameFacts(const IntExpr& a, const IntExpr& b) {
+  return a == b && (a.isConst() || (*a.atom())->facts.divisor == (*b.atom())->facts.divisor);
+}
+
+// Sizes that vary, and are equal in a call, are the first of these symbols.
+SizeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& onlyOne,
+                   const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
+  SizeClass made;
+  std::map<int64_t, IntExpr> symbolOf;  // by value
+  for (const auto& [symbol, value] : values) {
+    const bool varies = !onlyOne.at(symbol).has_value();
+    const auto reason = reasons.find(symbol);
+    if (varies && reason != reasons.end()) {
+      made.reasons.insert(*reason);
+    } else if (varies && value > 1) {
+      const auto facts = declared.find(symbol);
+      const auto [known, isNew] = symbolOf.try_emplace(
+          value, IntExpr::symbol(symbol, factsOf(value, facts == declared.end() ? SymbolFacts() : facts->second)));
+      if (isNew) {
+        made.values[symbol] = value;
+      }
+      made.sizes[symbol] = known->second;
+      continue;
+    }
+    made.sizes[symbol] = value;
+  }
+  return made;
+}
+
+}  // namespace
+
+std::vector<std::string> SizeClass::toLines() const {
+  if (!whyConstant.empty()) {
+    return {"all sizes are constants, because " + whyConstant};
+  }
+  return mapped(sizes, [&](const auto& entry) {
+    const auto& [symbol, size] = entry;
+    const auto reason = reasons.find(symbol);
+    const bool isEqual = !size.isConst() && size.symbolName() != symbol;
+    return fmt::format("{} is {}{}{}", symbol, isEqual ? "equal to " + std::string(size.symbolName()) : textOf(size),
+                       reason == reasons.end() ? "" : ", because ", reason == reasons.end() ? "" : reason->second);
+  });
+}
+
+bool isSameClass(const SizeClass& a, const SizeClass& b) {
+  return std::ranges::equal(a.sizes, b.sizes, [](const auto& x, const auto& y) {
+    return x.first == y.first && haveSameFacts(x.second, y.second);
+  });
+}
+
+SizeHistory::SizeHistory(const Fusion& fusion)
+    : fusion_(fusion), constants_(constantsOf(fusion)), declared_(declaredFacts(fusion)) {
+  const auto isOnMesh = [](const TensorView* tv) { return tv->hasDeviceMesh(); };
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  if (const auto found = std::ranges::find_if(tensors, isOnMesh); found != tensors.end()) {
+    whyConstant_ =
+        fmt::format("T{} is on a mesh, whose redistributions are planned for constant sizes", (*found)->id());
+  }
+}
+
+Reasons SizeHistory::reasonsFor(std::span<const Argument> inputs) const {
+  Reasons reasons = constants_;
+  for (const int64_t i : indices(inputs)) {
+    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+    if (t != nullptr && (!t->isContiguous() || alignmentOf(t->data()) != 64 || !t->globalShape().empty())) {
+      addSymbols(reasons, fusion_.inputs()[i]->asTensor()->shape(),
+                 fmt::format("{} is not row-major at an address that 64 divides", inputText(fusion_, i)));
+    }
+  }
+  return reasons;
+}
+
+SizeClass SizeHistory::classOf(std::span<const Argument> inputs) {
+  if (!whyConstant_.empty()) {
+    return {.whyConstant = whyConstant_};
+  }
+  if (const DeviceId device = deviceOf(inputs); device != DeviceId::cpu()) {
+    return {.whyConstant = fmt::format("kernels of {} take constant sizes", device.toString())};
+  }
+  SymbolValues values;
+  try {
+    checkArguments(fusion_, inputs);
+    values = bindSymbols(fusion_, globalSizes(fusion_, inputs, 0));
+  } catch (const UserError&) {
+    return {};
+  }
+  for (const auto& [symbol, value] : values) {
+    std::optional<int64_t>& only = onlyOne_.try_emplace(symbol, value).first->second;
+    only = only == value ? only : std::nullopt;
+  }
+  Reasons reasons = reasonsFor(inputs);
+  SizeClass made = classFor(values, onlyOne_, declared_, reasons);
+  while (mayHaveOneElement(fusion_, made.sizes, reasons)) {
+    made = classFor(values, onlyOne_, declared_, reasons);
+  }
+  return made;
+}
+
+SizeClass SizeHistory::plannable(SizeClass wanted) const {
+  try {
+    (void)concretize(fusion_, wanted.sizes);
+    return wanted;
+  } catch (const UserError& e) {
+    return {.whyConstant = e.what()};
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,67 @@
+// SizeClass: the shapes that share one plan.
+//
+// The first call is planned for constant sizes, which gives the fastest kernels. A size that has had two values in the calls of a fusion varies:
+// later plans hold for all its values in a class. Kernels, steps and their order are those of the class; sizes, strides and offsets in memory
+// are evaluated for each shape.
+//
+//   calls of T0 [i0, i1]     class
+//   [32, 384]                i0 = 32, i1 = 384                              compiled
+//   [48, 384]                i0 a multiple of 16 from 16 on, i1 = 384       compiled
+//   [64, 384]                the same
+//   [50, 384]                i0 from 2 on, i1 = 384                         compiled
+//   [51, 384]                the same
+//   [1, 384]                 i0 = 1, i1 = 384: 0 and 1 are constants, because dims of 0 and 1 elements make other programs
+//
+// Sizes that vary and are equal are one symbol of the plan.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "preseg_passes/concretize.h"
+#include "tensor/argument.h"
+
+namespace meshfuse {
+
+class Fusion;
+
+struct SizeClass {
+  // By symbol of the fusion: a constant, or a symbol of the plan with the facts of the class.
+  SymbolSizes sizes = {};
+  std::string whyConstant = {};  // why all sizes are constants, whether they vary or not; empty if they need not be
+  std::map<std::string, std::string> reasons = {};  // by symbol: why a size that varies is a constant
+  SymbolValues values = {};                         // in a call: of the symbols of the plan
+
+  bool isConstant() const { return values.empty(); }
+  // One line for each symbol: "i0 is a multiple of 16 from 16 on", "i1 is 384, because linear T5 takes constant sizes".
+  std::vector<std::string> toLines() const;
+};
+
+// Whether a plan for the one holds for the other too.
+[[nodiscard]] bool isSameClass(const SizeClass& a, const SizeClass& b);
+
+// The sizes of the calls of a fusion so far. Ranks that make the same calls have the same one.
+class SizeHistory {
+ public:
+  explicit SizeHistory(const Fusion& fusion);
+  // Notes the sizes of a call and returns their class. Arguments that do not fit the fusion have a class without sizes: compile() refuses them.
+  [[nodiscard]] SizeClass classOf(std::span<const Argument> inputs);
+  // The class, or that of constants if some op of the fusion needs to know more of its sizes.
+  [[nodiscard]] SizeClass plannable(SizeClass wanted) const;
+
+ private:
+  // Why sizes are constants in this call: those of the fusion, and of arguments that are not dense.
+  std::map<std::string, std::string> reasonsFor(std::span<const Argument> inputs) const;
+
+  const Fusion& fusion_;
+  std::string whyConstant_;                                // why no plan holds for several sizes; empty: some do
+  std::map<std::string, std::string> constants_;           // by symbol: why it is a constant in each plan
+  std::map<std::string, SymbolFacts> declared_;            // by symbol
+  std::map<std::string, std::optional<int64_t>> onlyOne_;  // by symbol: the value of all calls; nothing if it varies
+};
+
+}  // namespace meshfuse

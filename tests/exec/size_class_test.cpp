@@ -1,0 +1,198 @@
+// One plan for the shapes of a class: results, and what leaves the class.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/ranges.h"
+#include "exec/explain.h"
+#include "host/program.h"
+#include "inputs.h"
+#include "meshfuse/meshfuse.h"
+#include "stress/checked_cache.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Shapes = std::vector<std::vector<int64_t>>;  // of the inputs
+
+std::vector<Argument> inputsOf(const Shapes& shapes) {
+  uint64_t seed = 1;
+  return mapped<Argument>(shapes,
+                          [&](const std::vector<int64_t>& s) { return randomTensor(s, DataType::Float, seed++); });
+}
+
+TensorView* input(Fusion& fusion, int64_t dims) {
+  TensorView* tv = makeContigTensor(dims);
+  fusion.addInput(tv);
+  return tv;
+}
+
+// Calls with each list of shapes in turn, compared with the interpreter; the number of compiled plans.
+int64_t plansOf(const BuildFusion& build, const std::vector<Shapes>& calls) {
+  CheckedCache checked(build);
+  for (const Shapes& shapes : calls) {
+    EXPECT_EQ(checked.call(inputsOf(shapes)), "") << shapes[0][0] << " x " << shapes[0].back();
+  }
+  return checked.cache().plansCompiled();
+}
+
+// Three kernels; the softmax is kept in the arena.
+void threeKernels(Fusion& f) {
+  TensorView* x = softmax(input(f, 2), 1);
+  TensorView* columns = sum(x, {0});
+  f.addOutput(sum(mul(x, broadcast(columns, {true, false})), {1}));
+  f.addOutput(neg(columns));
+}
+
+TEST(SizeClass, RowCountsShareTwoPlansBesideTheFirst) {
+  std::vector<Shapes> calls;
+  for (int64_t rows = 2; rows < 100; rows += 3) {
+    calls.push_back({{rows, 40}});
+  }
+  EXPECT_EQ(plansOf(threeKernels, calls), 3) << "the first, multiples of 16, all other numbers";
+}
+
+TEST(SizeClass, ShapesOfSeveralSizes) {
+  std::vector<Shapes> calls;
+  for (int64_t n = 0; n < 20; n++) {
+    calls.push_back({{5 + 7 * n % 50, 100 + 33 * n % 90}});
+  }
+  EXPECT_LE(plansOf(threeKernels, calls), 6);
+}
+
+TEST(SizeClass, NoneAndOneAreConstants) {
+  EXPECT_EQ(plansOf(threeKernels, {{{3, 5}}, {{4, 5}}, {{1, 5}}, {{0, 5}}, {{7, 5}}, {{1, 5}}, {{9, 5}}}), 4);
+}
+
+TEST(SizeClass, EqualSizesAreOneSymbol) {
+  const auto build = [](Fusion& f) { f.addOutput(add(input(f, 2), input(f, 2))); };
+  EXPECT_EQ(plansOf(build, {{{3, 5}, {3, 5}}, {{4, 7}, {4, 7}}, {{6, 9}, {6, 9}}, {{11, 11}, {11, 11}}}), 3);
+}
+
+// Two layers with attention over sentences of one length, and six heads: views, matrix products, a softmax, norms.
+TEST(SizeClass, TransformerLayersOfAnyBatch) {
+  const auto build = [](Fusion& f) {
+    constexpr int64_t kHeads = 6;
+    constexpr int64_t kFeatures = 48;
+    TensorView* x = input(f, 3);
+    const auto weight = [&](int64_t rows, int64_t columns) {
+      TensorView* w = makeContigConcreteTensor({rows, columns});
+      f.addInput(w);
+      return w;
+    };
+    for (int64_t layer = 0; layer < 2; layer++) {
+      const auto heads = [&](TensorView* t) {
+        TensorView* parts = reshape(t, {x->shape()[0], x->shape()[1], kHeads, kFeatures / kHeads});
+        return permute(parts, {0, 2, 1, 3});
+      };
+      TensorView* q = heads(linear(x, weight(kFeatures, kFeatures)));
+      TensorView* k = heads(linear(x, weight(kFeatures, kFeatures)));
+      TensorView* v = heads(linear(x, weight(kFeatures, kFeatures)));
+      TensorView* a = matmul(softmax(mul(matmul(q, transpose(k, 2, 3)), 0.35), 3), v);
+      TensorView* together = reshape(permute(a, {0, 2, 1, 3}), {x->shape()[0], x->shape()[1], kFeatures});
+      x = add(x, linear(together, weight(kFeatures, kFeatures)));
+      TensorView* wide = tanh_gelu(linear(x, weight(4 * kFeatures, kFeatures)));
+      x = add(x, linear(wide, weight(kFeatures, 4 * kFeatures)));
+    }
+    f.addOutput(softmax(x, 2));
+  };
+  std::vector<Shapes> calls;
+  for (const int64_t batch : {3, 4, 5, 7, 12, 16, 9}) {
+    calls.push_back({{batch, 10, 48}});
+    for (int64_t layer = 0; layer < 2; layer++) {
+      calls.back().insert(calls.back().end(), {{48, 48}, {48, 48}, {48, 48}, {48, 48}, {192, 48}, {48, 192}});
+    }
+  }
+  EXPECT_EQ(plansOf(build, calls), 3);
+}
+
+TEST(SizeClass, ThePlanSaysItsClass) {
+  CheckedCache checked(threeKernels);
+  const auto linesFor = [&](const std::vector<int64_t>& shape) {
+    EXPECT_EQ(checked.call(inputsOf({shape})), "");
+    return checked.cache().explain().sizes;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(linesFor({6, 40}), (Lines{"i0 is 6", "i1 is 40"}));
+  EXPECT_EQ(linesFor({9, 40}), (Lines{"i0 is any number from 2 on", "i1 is 40"}));
+  EXPECT_EQ(linesFor({32, 40}), (Lines{"i0 is a multiple of 16 from 16 on", "i1 is 40"}));
+  EXPECT_EQ(linesFor({7, 40}), (Lines{"i0 is any number from 2 on", "i1 is 40"}));
+  EXPECT_EQ(checked.cache().hostProgram()->sizes().tensors[0].sizes, (std::vector<int64_t>{7, 40}));
+  EXPECT_EQ(checked.cache().missReason(), "");
+  (void)checked.cache().runFusionWithInputs(inputsOf({{1, 40}}));
+  EXPECT_EQ(checked.cache().missReason(), "input 0 has sizes [1, 40] instead of [7, 40]");
+  EXPECT_EQ(linesFor({1, 40}), (Lines{"i0 is 1", "i1 is 40"}));
+}
+
+// A user's error is the same for a plan of many shapes.
+TEST(SizeClass, SizesThatDoNotFitAreAUserError) {
+  CheckedCache sum([](Fusion& f) { f.addOutput(add(input(f, 1), input(f, 1))); });
+  for (const int64_t n : {20, 30, 40}) {
+    EXPECT_EQ(sum.call(inputsOf({{n}, {n}})), "");
+  }
+  EXPECT_THROW((void)sum.cache().runFusionWithInputs(inputsOf({{20}, {30}})), UserError);
+  EXPECT_EQ(sum.call(inputsOf({{50}, {50}})), "");
+}
+
+// Each call adds to its argument.
+TEST(SizeClass, ResultsWrittenIntoInputs) {
+  const auto build = [](Fusion& f) {
+    TensorView* x = input(f, 2);
+    TensorView* sum = add(x, input(f, 2));
+    f.addOutput(sum);
+    f.aliasOutputToInput(sum, x);
+    TensorView* product = matmul(x, sum);
+    f.addOutput(product);
+  };
+  EXPECT_LE(plansOf(build, {{{4, 4}, {4, 4}}, {{6, 6}, {6, 6}}, {{7, 7}, {7, 7}}, {{9, 9}, {9, 9}}}), 4);
+}
+
+TEST(SizeClass, KeepsTheShapesUsedLast) {
+  CheckedCache checked(threeKernels);
+  for (int64_t round = 0; round < 2; round++) {
+    for (int64_t rows = 2; rows < 40; rows += 2) {
+      EXPECT_EQ(checked.call(inputsOf({{rows, 8}})), "");
+    }
+  }
+  EXPECT_EQ(checked.cache().plansCompiled(), 3) << "a class is known while one of its shapes is";
+}
+
+TEST(SizeClass, ManyOps) {
+  const std::vector<Shapes> matrices = {{{5, 7}},     {{64, 1000}}, {{3, 33}}, {{1000, 3}},
+                                        {{17, 4096}}, {{2, 2}},     {{48, 32}}};
+  const std::vector<BuildFusion> builds = {
+      [](Fusion& f) { f.addOutput(reshape(tanh(input(f, 2)), {-1})); },
+      [](Fusion& f) { f.addOutput(transpose(exp(input(f, 2)), 0, 1)); },
+      [](Fusion& f) {
+        TensorView* x = input(f, 2);
+        f.addOutput(matmul(softmax(x, 1), transpose(x, 0, 1)));
+      },
+      [](Fusion& f) {
+        f.addOutput(cat({input(f, 2), exp(input(f, 2))}, 0));
+      },
+      [](Fusion& f) {
+        f.addOutput(pad(input(f, 2), {1, 2, 3, 4}));
+      },
+      [](Fusion& f) { f.addOutput(cumsum(input(f, 2), 1)); },
+      [](Fusion& f) {
+        TensorView* x = input(f, 2);
+        f.addOutput(variance_mean(x, {1}, 0, true).var);
+      },
+  };
+  for (const BuildFusion& build : builds) {
+    std::vector<Shapes> calls = matrices;
+    Fusion probe;
+    {
+      FusionGuard guard(&probe);
+      build(probe);
+    }
+    for (Shapes& shapes : calls) {
+      shapes.resize(probe.inputs().size(), shapes[0]);
+    }
+    (void)plansOf(build, calls);
+  }
+}
+
+}  // namespace
+
+}  // namespace meshfuse
