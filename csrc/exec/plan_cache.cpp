@@ -35,7 +35,8 @@ PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agre
   lock.unlock();
   std::unique_ptr<Binding> binding;
   call.afterAgreement(plan->agreed(), [&] {
-    binding = std::make_unique<Binding>(plan->compiled()->host, call.communicator(), plan->sizes());
+    binding = std::make_unique<Binding>(plan->compiled()->host, call.communicator(), plan->sizes(),
+                                        plan->compiled()->arenas.get());
   });
   return {std::move(plan), std::move(binding)};
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "host/arena_pool.h"
 #include "host/reference.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
@@ -44,7 +45,7 @@ void LateFailure::rethrow() {
 }
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
-                 std::shared_ptr<const ProgramSizes> sizes)
+                 std::shared_ptr<const ProgramSizes> sizes, ArenaPool* arenas)
     : program_(std::move(program)),
       sizes_(std::move(sizes)),
       direct_(communicator, *program_, *sizes_, true),
@@ -65,7 +66,10 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   sayingMemory(p, *sizes_, [&] {
     if (sizes_->arenaBytes > 0) {
       const bool sharesArena = p.communicates && p.device->isHostMemory();
-      arena_ = sharesArena ? communicator.allocate(sizes_->arenaBytes) : p.device->allocate(sizes_->arenaBytes);
+      const auto allocate = [&](int64_t bytes) {
+        return sharesArena ? communicator.allocate(bytes) : p.device->allocate(bytes);
+      };
+      arena_ = arenas != nullptr ? arenas->take(sizes_->arenaBytes, allocate) : allocate(sizes_->arenaBytes);
     }
     if (sizes_->scratchBytes > 0) {
       scratch_ = p.device->allocate(sizes_->scratchBytes);

@@ -31,6 +31,8 @@
 
 namespace meshfuse {
 
+class ArenaPool;
+
 // One step of a run, for profiles and traces.
 struct StepRecord {
   const Step* step = nullptr;
@@ -76,8 +78,9 @@ struct ExecuteOptions {
 
 class Binding {
  public:
+  // arenas: of the bindings of a program with symbols; null: the arena is allocated for this binding.
   Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
-          std::shared_ptr<const ProgramSizes> sizes);
+          std::shared_ptr<const ProgramSizes> sizes, ArenaPool* arenas = nullptr);
   // values: of the symbols of the program, the same on all ranks. UserError as agreedSizes() says.
   Binding(const std::shared_ptr<const HostProgram>& program, Communicator& communicator,
           const std::map<std::string, int64_t>& values = {})
