@@ -1,13 +1,22 @@
 // Random programs on two ranks with a GPU each: right results in every order that the streams of a simulated GPU allow.
 //
 //   tools/dev fuzz_gpus 300 5     300 programs in 5 orders each
+//
+// Then each kernel of random programs: a GPU gives what the emulator gives.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "device/cuda/device_runner.h"
+#include "device/open.h"
 #include "fuzz/checks.h"
+#include "fuzz/kernels.h"
 #include "fuzz/minimize.h"
 #include "fuzz/program.h"
 #include "ir/op_rule.h"
@@ -86,6 +95,58 @@ TEST(FuzzOnGpus, ResultsDoNotDependOnTheOrderOfStreams) {
   fmt::print("{} programs in {} orders each; {} of them have an op without a kernel on GPUs, and were refused\n",
              programs, orders, refused);
   EXPECT_LE(3 * refused, programs) << "too few programs run";
+}
+
+// Copies of what the kernels have written.
+std::vector<Tensor> resultsOf(const KernelCases& kernels) {
+  std::vector<Tensor> results;
+  for (const std::unique_ptr<KernelCase>& k : kernels) {
+    for (const KernelCase::Output& o : k->outputs) {
+      results.push_back(k->memory[o.slot].clone());
+    }
+  }
+  return results;
+}
+
+// Not of the suite above: after a program has used a GPU, it starts no processes that use one.
+TEST(KernelsOnGpus, GiveWhatTheEmulatorGives) {
+  if (std::getenv("MESHFUSE_TEST_DEVICE") == nullptr) {
+    GTEST_SKIP() << "needs a GPU or a simulated one: set MESHFUSE_TEST_DEVICE=cuda";
+  }
+  const std::shared_ptr<Device> gpu = openDevice(DeviceId::cuda(0));
+  const uint64_t wanted = setting("MESHFUSE_FUZZ_PROGRAMS", 10);
+  KernelCases kernels;
+  uint64_t programs = 0;
+  for (uint64_t seed = setting("MESHFUSE_FUZZ_FIRST", 1); programs < wanted; seed++) {
+    const Program program = randomProgram(seed);
+    if (refusedOp(program).empty()) {
+      programs++;
+      std::ranges::move(kernelsOf(program, gpu->info(), -1), std::back_inserter(kernels));
+    }
+  }
+  const std::vector<std::string> emulated = emulateKernels(kernels, {});
+  const std::vector<Tensor> expected = resultsOf(kernels);
+  const std::vector<std::string> run =
+      emulateKernels(kernels, {}, [&](std::span<const simt::Launch> launches) { return runOnDevice(launches, *gpu); });
+  const std::vector<Tensor> got = resultsOf(kernels);
+  for (size_t i = 0; i < kernels.size(); i++) {
+    EXPECT_EQ(emulated[i], "") << "emulator, seed " << kernels[i]->seed << "\n" << kernels[i]->fusion;
+    EXPECT_EQ(run[i], "") << "GPU, seed " << kernels[i]->seed << "\n" << kernels[i]->fusion;
+  }
+  int64_t elements = 0;
+  int64_t others = 0;
+  for (size_t i = 0; i < expected.size(); i++) {
+    const std::vector<double> a = expected[i].toVector();
+    const std::vector<double> b = got[i].toVector();
+    elements += std::ssize(a);
+    for (size_t k = 0; k < a.size(); k++) {
+      others += a[k] == b[k] || (a[k] != a[k] && b[k] != b[k]) ? 0 : 1;
+    }
+  }
+  fmt::print(
+      "{} kernels of {} programs: {} of {} elements differ from those of the emulator, all within their bounds\n",
+      kernels.size(), programs, others, elements);
+  EXPECT_GE(kernels.size(), programs);
 }
 
 }  // namespace

@@ -225,7 +225,8 @@ std::vector<std::string> interpretKernels(const KernelCases& kernels) {
   return verdicts;
 }
 
-std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation) {
+std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation,
+                                        const simt::Runner& runner) {
   std::vector<simt::Launch> launches;
   for (const auto& k : kernels) {
     poison(*k);
@@ -236,7 +237,7 @@ std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compil
     }
     launches.push_back({simt::kernelOf(k->plan.program), k->slots, launches.size() + 1, false});
   }
-  std::vector<simt::Result> results = simt::run(launches);
+  std::vector<simt::Result> results = runner ? runner(launches) : simt::run(launches);
   std::vector<std::string> verdicts;
   for (size_t i = 0; i < kernels.size(); i++) {
     verdicts.push_back(results[i].faults.empty() ? verdict(*kernels[i]) : results[i].faults[0]);

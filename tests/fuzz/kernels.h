@@ -15,6 +15,7 @@
 #include "fuzz/program.h"
 #include "interpret/bounds.h"
 #include "schedule/group.h"
+#include "simt/emulator.h"
 
 namespace meshfuse::fuzz {
 
@@ -42,9 +43,10 @@ struct Compilation {
   int64_t every = 1;
 };
 
-// Through the tile interpreter; through the emulator, all in one batch. One verdict a kernel, empty if it is right. A text that is compiled
+// Through the tile interpreter; through the emulator or another runner, all in one batch. One verdict a kernel, empty if it is right. A text that is compiled
 // must be the text that was emulated, and must compile without a message.
 [[nodiscard]] std::vector<std::string> interpretKernels(const KernelCases& kernels);
-[[nodiscard]] std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation);
+[[nodiscard]] std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation,
+                                                      const simt::Runner& runner = {});
 
 }  // namespace meshfuse::fuzz

@@ -12,9 +12,11 @@
 #include "device/cuda/cuda_kernel.h"
 #include "device/cuda/cuda_queue.h"
 #include "device/cuda/driver/context.h"
+#include "device/cuda/driver/library.h"
 #include "device/cuda/driver/memory.h"
 #include "device/cuda/nccl/nccl_communicator.h"
 #include "device/cuda/nvrtc/compiler.h"
+#include "device/cuda/nvrtc/library.h"
 #include "device/cuda/routines.h"
 #include "device/device.h"
 
@@ -22,12 +24,25 @@ namespace meshfuse {
 
 namespace {
 
+// A driver loads kernels that were compiled for its major version of CUDA or an earlier one.
+void expectDriverFor(const NvrtcLibrary& nvrtc) {
+  int version = 0;
+  succeed(loadedDriver().driverGetVersion(&version), "cuDriverGetVersion", "the driver");
+  const int major = version / 1000;
+  deviceCheck(
+      nvrtc.major <= major,
+      "[cuda] the driver has CUDA {}.{} and cannot load kernels that NVRTC {}.{} ({}) compiles; install a driver "
+      "with CUDA {} or later, or NVRTC of CUDA {} in its place",
+      major, version % 1000 / 10, nvrtc.major, nvrtc.minor, nvrtc.name(), nvrtc.major, major);
+}
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int64_t index) : context_(index), queues_(context_) {
     const CurrentContext current(context_);
     memory_ = std::make_unique<CudaMemory>(context_, queues_);
     NvrtcCompiler::expectArchitecture(context_.architecture());
+    expectDriverFor(nvrtcLibrary());
     info_.architecture = context_.architecture();
     info_.lastCacheBytes = context_.lastCacheBytes();
     info_.gpu = context_.facts();

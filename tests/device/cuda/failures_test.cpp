@@ -66,6 +66,7 @@ class GpuFailures : public testing::Test {
     job_ = folder;
   }
   void TearDown() override { std::filesystem::remove_all(job_); }
+  const std::string& job() const { return job_; }
 
   // Of the process of a rank, before it uses its GPU.
   void joinJob() const {
@@ -190,6 +191,38 @@ TEST_F(GpuFailures, ARankGetsNoGraph) {
   // the second call tries a graph of all steps, and makes one of the steps before the collective
   for (const ProcessOutcome& outcome : processes.await()) {
     EXPECT_EQ(outcome.text, "00 21 01 01 ");
+  }
+}
+
+// A rank cannot know what the others have: all of them say it.
+TEST_F(GpuFailures, ARankHasNoNccl) {
+  const std::filesystem::path libraries = std::getenv("MESHFUSE_CUDA_LIBRARIES");
+  const std::filesystem::path without = std::filesystem::path(job()) / "without_nccl";
+  std::filesystem::create_directory(without);
+  for (const std::string name : {"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "simgpu_engine", "kernels"}) {
+    std::filesystem::create_symlink(libraries / name, without / name);
+  }
+  RankProcesses processes(2, [&](int rank) -> std::string {
+    joinJob();
+    if (rank == kVictim) {
+      setenv("MESHFUSE_CUDA_LIBRARIES", without.c_str(), 1);
+    }
+    const std::unique_ptr<Communicator> world = openWorld({.deadline = kSilenceDeadline});
+    FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1});
+    std::string said;
+    try {
+      (void)cache.runFusionWithInputs(arguments(DeviceId::cuda(rank)));
+    } catch (const DeviceError& e) {
+      said = e.what();
+    }
+    world->barrier(world->world());
+    return said + " | the group goes on";
+  });
+  for (const ProcessOutcome& outcome : processes.await()) {
+    for (const std::string phrase :
+         {"of NCCL, 0 for none; install one version for all of them", "| the group goes on"}) {
+      EXPECT_NE(outcome.text.find(phrase), std::string::npos) << outcome.text << "\nexpected: " << phrase;
+    }
   }
 }
 

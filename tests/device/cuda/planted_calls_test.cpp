@@ -201,6 +201,18 @@ TEST_F(GpuPlantedCalls, AMissingGroupIsAnErrorWithTheCollective) {
   EXPECT_NE(wrong.text.find("all-to-all"), std::string::npos) << wrong.text;
 }
 
+// Kernels that this NVRTC compiles are not for this driver.
+TEST_F(GpuPlantedCalls, ADriverOlderThanNvrtcIsAnErrorWithTheRemedy) {
+  const Ended ended = run("", [] {
+    setenv("SIMGPU_DRIVER", "12040", 1);
+    (void)Tensor::empty({4}, DataType::Float, DeviceId::cuda(0));
+    return true;
+  });
+  EXPECT_EQ(ended.end, End::Error) << ended.text;
+  EXPECT_NE(ended.text.find("the driver has CUDA 12.4 and cannot load kernels that NVRTC 13."), std::string::npos)
+      << ended.text;
+}
+
 TEST_F(GpuPlantedCalls, ACommunicatorAfterItsAbortIsNamed) {
   const Ended ended = run("communicator:2", [] { return callsAreRight(); });
   EXPECT_EQ(ended.end, End::Reported) << ended.text;

@@ -219,7 +219,8 @@ int cuDriverGetVersion(int* version) {
   if (version == nullptr) {
     return kInvalidValue;
   }
-  *version = 13000;
+  const char* const wanted = std::getenv("SIMGPU_DRIVER");
+  *version = wanted == nullptr ? 13000 : std::atoi(wanted);
   return kSuccess;
 }
 
