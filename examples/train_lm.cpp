@@ -2,8 +2,9 @@
 //
 //   train_lm --steps 200 --losses losses.csv
 //   mpirun -np 4 train_lm --device cuda
+//   mpirun -np 4 train_lm --auto
 //
-// The model is one fusion with annotated weights (train_lm_model.h); the loop below is that of a program with one rank.
+// The model is one fusion with annotated weights, or with --auto one that a plan annotates (train_lm_model.h); the loop below is that of a program with one rank.
 #include <CLI/CLI.hpp>
 
 #include <cmath>
@@ -27,18 +28,35 @@ struct Options {
   std::string losses;
   std::string progress = "auto";
   std::string device = "cpu";
+  bool isPlanned = false;
 };
 
-std::vector<Argument> arguments(const Batches& batches, double rate, const std::vector<Tensor>& parameters) {
-  const DeviceId device = parameters[0].device();
-  std::vector<Argument> list = {batches.tokens().to(device), batches.next().to(device), rate};
-  list.insert(list.end(), parameters.begin(), parameters.end());
-  return list;
+// Rough speeds of ranks on the cores of a host. A GPU: the defaults of DistributedConfig.
+DistributedConfig machinesOf(const Communicator& world, const DeviceId& device) {
+  DistributedConfig machines{.devicesPerMachine = world.size()};
+  if (device == DeviceId::cpu()) {
+    machines.within = {.bandwidth = 1e9, .latency = 50e-6};
+    machines.memoryPerDevice = 2e9;
+    machines.device = {.flops = 100e9, .flops16 = 50e9, .bandwidth = 20e9, .launch = 2e-6};
+  }
+  return machines;
+}
+
+// The training step with the shardings of a plan.
+std::unique_ptr<Fusion> plannedStep(const ModelSizes& sizes, const DistributedConfig& machines, bool prints) {
+  std::unique_ptr<Fusion> step = unshardedStep(sizes);
+  const AutoPlan plan = autoParallelize(*step, machines);
+  if (prints) {
+    const AutoPlan byHand = autoParallelize(*trainingStep(sizes), machines, {.alternatives = false});
+    fmt::print("\n{}with the weights sharded by hand a step takes {:.4g} ms\n\n", plan.text(), 1e3 * byHand.seconds);
+  }
+  return step;
 }
 
 // Bytes that the model finds likely after the start of the text, drawn at a low temperature.
-std::string sampleText(const Options& o, const std::string& text, const std::vector<Tensor>& parameters) {
-  FusionExecutorCache cache(prediction(o.sizes));
+std::string sampleText(const Options& o, const Fusion& step, const std::string& text,
+                       const std::vector<Tensor>& parameters) {
+  FusionExecutorCache cache(prediction(o.sizes, step));
   Tensor tokens = Tensor::empty({1, o.sizes.context}, DataType::Int);
   std::string sample = text.substr(0, o.sizes.context);
   for (int64_t i = 0; i < o.sample; i++) {
@@ -77,8 +95,9 @@ void train(const Options& o, Communicator& world) {
     fmt::print("{} bytes of text, {} rank{}, transport {}\n", batches.text().size(), world.size(),
                world.size() == 1 ? "" : "s", world.transport());
   }
-  FusionExecutorCache cache(trainingStep(o.sizes));
   const DeviceId device = localDevice(o.device, world);
+  FusionExecutorCache cache(o.isPlanned ? plannedStep(o.sizes, machinesOf(world, device), prints)
+                                        : trainingStep(o.sizes));
   std::vector<Tensor> parameters;
   for (const Tensor& initial : initialParameters(o.sizes, cache.fusion(), world.rank())) {
     parameters.push_back(initial.to(device));
@@ -89,18 +108,19 @@ void train(const Options& o, Communicator& world) {
                     o.sizes.batch);
   for (int64_t step = 0; step < o.steps; step++) {
     batches.draw(step);
-    std::vector<Tensor> outputs = cache.runFusionWithInputs(arguments(batches, o.rate, parameters));
+    std::vector<Tensor> outputs =
+        cache.runFusionWithInputs(arguments(cache.fusion(), world.rank(), batches, o.rate, parameters));
     losses.push_back(outputs[0].item());
     progress.show(step, losses.back());
   }
 
   // More steps that leave the parameters as they are, to look at
-  std::vector<Argument> inputs = arguments(batches, 0.0, parameters);
+  std::vector<Argument> inputs = arguments(cache.fusion(), world.rank(), batches, 0.0, parameters);
   world.resetCounters();
   cache.runFusionWithInputs(inputs);
   Traffic bytes = traffic(cache.commSteps(), world.counters());
   const Profile profile = cache.profile(inputs, 10);
-  std::string sample = sampleText(o, batches.text(), parameters);
+  std::string sample = sampleText(o, cache.fusion(), batches.text(), parameters);
   if (prints) {
     printCollectives(cache.commSteps(), bytes);
     fmt::print("\nkernels and collectives of a step, each the fastest of 10 runs\n{}", profile.text());
@@ -137,6 +157,7 @@ int main(int argc, char** argv) {
   app.add_option("--losses", o.losses, "file for the loss of every step");
   app.add_option("--device", o.device, "cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0")
       ->capture_default_str();
+  app.add_flag("--auto", o.isPlanned, "shard by a plan instead of by hand, and print it");
   app.add_option("--progress", o.progress, "a bar, a line every 20 steps, or what fits the standard output")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))
       ->capture_default_str();

@@ -5,7 +5,7 @@
 //   logits = a w2^T + b2                                         [B, 256]     w2 sharded over H: row-parallel
 //   loss   = mean of -log softmax(logits)[the next byte]
 //
-// Only the weights say where they live; everything else follows from them.
+// By hand only the weights say where they live, and everything else follows from them. Or nothing does, and autoParallelize shards them.
 #pragma once
 
 #include <cmath>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "meshfuse/meshfuse.h"
+#include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "tensor/argument.h"
 
@@ -36,7 +37,7 @@ struct ModelSizes {
 // The parameters of the model: tensors of a fusion, and the tensors it is called with, in the same order.
 enum Parameter : size_t { kEmbedding, kW1, kB1, kW2, kB2, kParameters };
 
-// Makes the parameters inputs of the fusion and shards them.
+// Makes the parameters inputs of the fusion.
 inline std::vector<TensorView*> addParameters(Fusion& fusion, const ModelSizes& m) {
   std::vector<TensorView*> p(kParameters);
   p[kEmbedding] = makeContigConcreteTensor({kBytes, m.embedding});
@@ -44,14 +45,17 @@ inline std::vector<TensorView*> addParameters(Fusion& fusion, const ModelSizes& 
   p[kB1] = makeContigConcreteTensor({m.hidden});
   p[kW2] = makeContigConcreteTensor({kBytes, m.hidden});
   p[kB2] = makeContigConcreteTensor({kBytes});
-  DeviceMesh mesh = DeviceMesh::createForNumDevices(m.ranks);
   for (TensorView* parameter : p) {
     fusion.addInput(parameter);
-    parameter->setDeviceMesh(mesh);
   }
-  for (auto [parameter, axis] : {std::pair{p[kW1], 0}, {p[kB1], 0}, {p[kW2], 1}}) {
-    parameter->outer_split(axis, m.ranks);
-    parameter->axis(axis)->parallelize(ParallelType::DIDx);
+  return p;
+}
+
+// The last inputs.
+inline std::vector<TensorView*> parametersOf(const Fusion& fusion) {
+  std::vector<TensorView*> p;
+  for (size_t i = fusion.inputs().size() - kParameters; i < fusion.inputs().size(); i++) {
+    p.push_back(fusion.inputs()[i]->asTensor());
   }
   return p;
 }
@@ -68,9 +72,9 @@ inline std::vector<Tensor> initialParameters(const ModelSizes& m, const Fusion& 
   p[kB1] = Tensor::zeros({m.hidden}, DataType::Float);
   p[kW2] = uniform({kBytes, m.hidden}, 3, std::sqrt(3.0 / static_cast<double>(m.hidden)));
   p[kB2] = Tensor::zeros({kBytes}, DataType::Float);
-  size_t first = fusion.inputs().size() - kParameters;
+  const std::vector<TensorView*> sharded = parametersOf(fusion);
   for (size_t i = 0; i < kParameters; i++) {
-    p[i] = shardTensor(p[i], fusion.inputs()[first + i]->asTensor(), rank).clone();
+    p[i] = shardTensor(p[i], sharded[i], rank).clone();
   }
   return p;
 }
@@ -114,8 +118,8 @@ inline std::vector<TensorView*> backward(const Forward& f, TensorView* probabili
 }
 
 // Inputs: tokens Int [batch, context], the next bytes Int [batch], the learning rate, the parameters.
-// Outputs: the loss [], the new parameters in the memory of the old ones.
-inline std::unique_ptr<Fusion> trainingStep(const ModelSizes& m) {
+// Outputs: the loss [], the new parameters in the memory of the old ones. No tensor has a sharding.
+inline std::unique_ptr<Fusion> unshardedStep(const ModelSizes& m) {
   auto fusion = std::make_unique<Fusion>();
   FusionGuard guard(fusion.get());
   TensorView* tokens = makeContigConcreteTensor({m.batch, m.context}, DataType::Int);
@@ -141,16 +145,34 @@ inline std::unique_ptr<Fusion> trainingStep(const ModelSizes& m) {
   return fusion;
 }
 
-// Inputs: tokens Int [1, context], the parameters. Output: the logits [1, 256], whole on every rank.
-inline std::unique_ptr<Fusion> prediction(const ModelSizes& m) {
+// The same with shardings by hand.
+inline std::unique_ptr<Fusion> trainingStep(const ModelSizes& m) {
+  std::unique_ptr<Fusion> fusion = unshardedStep(m);
+  const std::vector<TensorView*> p = parametersOf(*fusion);
+  for (TensorView* parameter : p) {
+    parameter->setDeviceMesh(DeviceMesh::createForNumDevices(m.ranks));
+  }
+  for (auto [parameter, axis] : {std::pair{p[kW1], 0}, {p[kB1], 0}, {p[kW2], 1}}) {
+    parameter->outer_split(axis, m.ranks);
+    parameter->axis(axis)->parallelize(ParallelType::DIDx);
+  }
+  return fusion;
+}
+
+// Inputs: tokens Int [1, context], the parameters, sharded as those of the training step. Output: the logits [1, 256], whole on every rank.
+inline std::unique_ptr<Fusion> prediction(const ModelSizes& m, const Fusion& step) {
   auto fusion = std::make_unique<Fusion>();
   FusionGuard guard(fusion.get());
   TensorView* tokens = makeContigConcreteTensor({1, m.context}, DataType::Int);
   fusion->addInput(tokens);
   std::vector<TensorView*> p = addParameters(*fusion, m);
   TensorView* logits = forward(tokens, p, 1, m).logits;
-  logits->setDeviceMesh(DeviceMesh::createForNumDevices(m.ranks));
   fusion->addOutput(logits);
+  const std::vector<TensorView*> sharded = parametersOf(step);
+  for (size_t i = 0; i < kParameters; i++) {
+    setShardState(p[i], shardState(sharded[i]));
+  }
+  logits->setDeviceMesh(sharded[0]->getDeviceMesh());
   return fusion;
 }
 

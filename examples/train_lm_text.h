@@ -10,12 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-#include "tensor/tensor.h"
+#include "meshfuse/meshfuse.h"
 
 namespace train_lm {
 
+using meshfuse::Argument;
 using meshfuse::DataType;
+using meshfuse::Fusion;
 using meshfuse::Tensor;
 
 // All C++ sources below a folder, one after the other in the order of their paths.
@@ -83,5 +84,16 @@ class Batches {
   std::string text_;
   Tensor tokens_, next_;
 };
+
+// What a rank calls the training step with: its parts of the batch, the learning rate, and the parameters, on their device.
+inline std::vector<Argument> arguments(const Fusion& step, int64_t rank, const Batches& batches, double rate,
+                                       const std::vector<Tensor>& parameters) {
+  const auto part = [&](const Tensor& whole, size_t input) {
+    return meshfuse::shardTensor(whole, step.inputs()[input]->asTensor(), rank).to(parameters[0].device());
+  };
+  std::vector<Argument> list = {part(batches.tokens(), 0), part(batches.next(), 1), rate};
+  list.insert(list.end(), parameters.begin(), parameters.end());
+  return list;
+}
 
 }  // namespace train_lm

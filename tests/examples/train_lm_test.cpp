@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <sstream>
+#include <utility>
 
 #include "../../examples/train_lm_report.h"
 #include "../../examples/train_lm_text.h"
@@ -23,13 +26,6 @@ namespace {
 
 const ModelSizes kSmall = {.batch = 64, .context = 16, .embedding = 8, .hidden = 64};
 
-std::vector<Argument> arguments(const Batches& batches, double rate, const std::vector<Tensor>& parameters) {
-  const DeviceId device = parameters[0].device();
-  std::vector<Argument> list = {batches.tokens().to(device), batches.next().to(device), rate};
-  list.insert(list.end(), parameters.begin(), parameters.end());
-  return list;
-}
-
 // The same text whatever the sources are: 7 times 12 is 84.
 std::string multiplicationTable() {
   std::string text;
@@ -43,14 +39,17 @@ std::string multiplicationTable() {
 
 Batches batchesOf(const ModelSizes& m) { return {multiplicationTable(), m.batch, m.context}; }
 
+using StepBuilder = std::function<std::unique_ptr<Fusion>(const ModelSizes&)>;
+
 // What rank 0 saw; loopback ranks on GPUs share them.
-std::vector<double> lossCurve(int ranks, int steps, const char* device = "cpu") {
+std::vector<double> lossCurve(int ranks, int steps, const char* device = "cpu",
+                              const StepBuilder& build = trainingStep) {
   std::vector<double> losses;
   runLoopback(ranks, [&](Communicator& comm) {
     ModelSizes m = kSmall;
     m.ranks = ranks;
     Batches batches = batchesOf(m);
-    FusionExecutorCache cache(trainingStep(m));
+    FusionExecutorCache cache(build(m));
     const DeviceId id = localDevice(device, comm);
     std::vector<Tensor> parameters;
     for (const Tensor& initial : initialParameters(m, cache.fusion(), comm.rank())) {
@@ -58,7 +57,8 @@ std::vector<double> lossCurve(int ranks, int steps, const char* device = "cpu") 
     }
     for (int step = 0; step < steps; step++) {
       batches.draw(step);
-      double loss = cache.runFusionWithInputs(arguments(batches, 0.25, parameters))[0].item();
+      double loss =
+          cache.runFusionWithInputs(arguments(cache.fusion(), comm.rank(), batches, 0.25, parameters))[0].item();
       if (comm.rank() == 0) {
         losses.push_back(loss);
       }
@@ -82,7 +82,7 @@ TEST(TrainLm, GradientsAreSlopesOfTheLoss) {
     return list;
   };
   std::vector<Tensor> moved = copies();
-  cache.runFusionWithInputs(arguments(batches, 1.0, moved));  // by minus the gradient
+  cache.runFusionWithInputs(arguments(cache.fusion(), 0, batches, 1.0, moved));  // by minus the gradient
   for (size_t p = 0; p < kParameters; p++) {
     double square = 0;
     for (int64_t i = 0; i < at[p].numel(); i++) {
@@ -96,7 +96,7 @@ TEST(TrainLm, GradientsAreSlopesOfTheLoss) {
         double gradient = at[p].data_as<float>()[i] - moved[p].data_as<float>()[i];
         shifted[p].data_as<float>()[i] += static_cast<float>((side == 0 ? -reach : reach) * gradient);
       }
-      loss[side] = cache.runFusionWithInputs(arguments(batches, 0.0, shifted))[0].item();
+      loss[side] = cache.runFusionWithInputs(arguments(cache.fusion(), 0, batches, 0.0, shifted))[0].item();
     }
     EXPECT_NEAR((loss[1] - loss[0]) / (2 * reach), square, 0.02 * square) << "parameter " << p;
   }
@@ -109,6 +109,43 @@ TEST(TrainLm, LossFallsAndDoesNotDependOnTheRanks) {
   for (size_t i = 0; i < one.size(); i++) {
     EXPECT_NEAR(one[i], two[i], 1e-4 * one[i]) << "step " << i;
   }
+}
+
+TEST(TrainLm, LossWithPlannedShardingsIsThatOfOneRank) {
+  const std::vector<double> one = lossCurve(1, 10);
+  const std::pair<int, std::vector<DeviceMesh::Axis>> meshes[] = {
+      {2, {{"x", 2}}}, {4, {{"x", 4}}}, {4, {{"dp", 2}, {"tp", 2}}}};
+  for (const auto& [ranks, mesh] : meshes) {
+    const DistributedConfig slowDevices{.devicesPerMachine = ranks,
+                                        .within = {.bandwidth = 1e12, .latency = 0},
+                                        .device = {.flops = 1e6, .flops16 = 1e6, .bandwidth = 1e6, .launch = 0}};
+    const std::vector<double> losses = lossCurve(ranks, 10, "cpu", [&](const ModelSizes& m) {
+      std::unique_ptr<Fusion> step = unshardedStep(m);
+      const AutoPlan plan = autoParallelize(*step, slowDevices, {.mesh = mesh, .alternatives = false});
+      EXPECT_TRUE(std::ranges::any_of(plan.pins, [](const PlannedTensor& t) { return t.sharding.starts_with("S0("); }));
+      return step;
+    });
+    ASSERT_EQ(losses.size(), one.size());
+    for (size_t i = 0; i < one.size(); i++) {
+      EXPECT_NEAR(losses[i], one[i], 1e-4 * one[i]) << "step " << i << " on " << ranks << " ranks";
+    }
+  }
+}
+
+// A transport reads small tensors whole and large ones in parts.
+TEST(TrainLm, AllReducesOfBothKindsAgreeWithThePlan) {
+  const CommRecord small{.kind = "all-reduce", .team = {0, 1, 2, 3}, .bytesReceived = 6};
+  const CommRecord large{.kind = "all-reduce", .team = {0, 1, 2, 3}, .bytesReceived = 24576};
+  const auto agrees = [&](int64_t counted) {
+    TransferCounters counters;
+    counters[Collective::AllReduce] = {.calls = 2, .bytesReceived = counted};
+    return traffic({large, small}, counters).agree();
+  };
+  EXPECT_TRUE(agrees(6 + 24576));
+  EXPECT_TRUE(agrees(12 + 24576));
+  EXPECT_TRUE(agrees(12 + 49152));
+  EXPECT_FALSE(agrees(6 + 49152));
+  EXPECT_FALSE(agrees(24576));
 }
 
 TEST(TrainLm, LossOnGpusIsThatOnCpus) {
@@ -132,9 +169,9 @@ TEST(TrainLm, EveryStepMatchesTheReference) {
       batches.draw(0);
       FusionExecutorCache step(trainingStep(m), {.verify = Verify::Always});
       std::vector<Tensor> parameters = initialParameters(m, step.fusion(), comm.rank());
-      step.runFusionWithInputs(arguments(batches, 0.5, parameters));
-      step.runFusionWithInputs(arguments(batches, 0.5, parameters));
-      FusionExecutorCache sampler(prediction(m), {.verify = Verify::Always});
+      step.runFusionWithInputs(arguments(step.fusion(), comm.rank(), batches, 0.5, parameters));
+      step.runFusionWithInputs(arguments(step.fusion(), comm.rank(), batches, 0.5, parameters));
+      FusionExecutorCache sampler(prediction(m, step.fusion()), {.verify = Verify::Always});
       std::vector<Argument> inputs = {Tensor::full({1, m.context}, DataType::Int, 'x')};
       inputs.insert(inputs.end(), parameters.begin(), parameters.end());
       EXPECT_EQ(sampler.runFusionWithInputs(inputs)[0].size(1), kBytes);
@@ -152,7 +189,7 @@ TEST(TrainLm, CountersAgreeWithThePlanUnlessAStepIsDropped) {
     std::vector<Tensor> parameters = initialParameters(m, cache.fusion(), comm.rank());
     auto step = [&] {
       comm.resetCounters();
-      cache.runFusionWithInputs(arguments(batches, 0.0, parameters));
+      cache.runFusionWithInputs(arguments(cache.fusion(), comm.rank(), batches, 0.0, parameters));
       return traffic(cache.commSteps(), comm.counters());
     };
     step();
@@ -179,7 +216,8 @@ std::string planOf(int ranks) {
     Batches batches = batchesOf(m);
     batches.draw(0);
     FusionExecutorCache cache(trainingStep(m), {.threads = 1});
-    cache.runFusionWithInputs(arguments(batches, 0.0, initialParameters(m, cache.fusion(), comm.rank())));
+    cache.runFusionWithInputs(
+        arguments(cache.fusion(), comm.rank(), batches, 0.0, initialParameters(m, cache.fusion(), comm.rank())));
     std::string text = fmt::format("{}\ncollectives\n", cache.planText());
     for (const CommRecord& c : cache.commSteps()) {
       text += fmt::format("  {} {} among [{}], {} bytes received\n", c.kind, c.tensor, fmt::join(c.team, ", "),
