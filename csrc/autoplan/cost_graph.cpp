@@ -154,41 +154,74 @@ class Elimination {
     return {scope.begin(), scope.end()};
   }
 
-  // Minimizes the sum of tables over the choices of `v`.
+  // A table over some variables of a scope and the eliminated variable, whose costs lie next to each other.
+  struct Operand {
+    const double* costs = nullptr;
+    std::vector<int64_t> strides;  // by variable of the scope: entries of the eliminated variable to the next choice
+    int64_t offset = 0;            // of the current choices, in the same unit
+  };
+
+  Operand operandOf(const Table& table, const std::vector<int64_t>& scope) const {
+    Operand operand{.costs = table.costs->data(), .strides = std::vector<int64_t>(scope.size(), 0)};
+    int64_t stride = 1;
+    for (int64_t k = std::ssize(table.scope) - 1; k >= 0; k--) {
+      operand.strides[positionIn(scope, table.scope[k])] = stride;
+      stride *= choicesOf(table.scope[k]);
+    }
+    return operand;
+  }
+
+  static void addTo(std::vector<double>& sum, const double* costs) {
+    for (double& cost : sum) {
+      cost += *costs++;
+    }
+  }
+
+  // Minimizes the sum of tables over the choices of `v`. Of the tables that do not depend on the last variable of the scope, the sum is
+  // computed once for all its choices.
   Eliminated minimizeOut(int64_t v, const std::vector<Table>& given, const std::vector<int64_t>& scope) const {
     const std::vector<Table> tables = mapped(given, [&](const Table& t) { return variableLast(t, v); });
     const int64_t n = choicesOf(v);
     const int64_t entries = productOf(scope, [&](int64_t u) { return choicesOf(u); });
+    const int64_t lastChoices = scope.empty() ? 1 : choicesOf(scope.back());
+    std::vector<Operand> fixed;
+    std::vector<Operand> moving;  // with the last variable, by which they move one entry at a time
+    for (const Table& t : tables) {
+      const bool moves = !scope.empty() && contains(t.scope, scope.back());
+      (moves ? moving : fixed).push_back(operandOf(t, scope));
+    }
     std::vector<double> out(entries);
     std::vector<int32_t> best(entries);
-    // by table and dim of the scope: the step in the table, in units of n
-    std::vector<std::vector<int64_t>> strides;
-    for (const Table& t : tables) {
-      std::vector<int64_t>& stride = strides.emplace_back(scope.size(), 0);
-      int64_t at = 1;
-      for (int64_t k = std::ssize(t.scope) - 1; k >= 0; k--) {
-        stride[positionIn(scope, t.scope[k])] = at;
-        at *= choicesOf(t.scope[k]);
-      }
-    }
     std::vector<int64_t> index(scope.size(), 0);
-    std::vector<int64_t> offsets(tables.size(), 0);
+    std::vector<double> base(n);
     std::vector<double> sum(n);
-    for (int64_t entry = 0; entry < entries; entry++) {
-      std::ranges::fill(sum, 0.0);
-      for (const int64_t t : indices(tables)) {
-        const double* costs = tables[t].costs->data() + offsets[t] * n;
-        for (int64_t s = 0; s < n; s++) {
-          sum[s] += costs[s];
-        }
+    for (int64_t entry = 0; entry < entries; entry += lastChoices) {
+      std::ranges::fill(base, 0.0);
+      for (const Operand& t : fixed) {
+        addTo(base, t.costs + t.offset * n);
       }
-      const auto least = std::ranges::min_element(sum);
-      out[entry] = *least;
-      best[entry] = static_cast<int32_t>(least - sum.begin());
-      for (int64_t k = std::ssize(index) - 1; k >= 0; k--) {
+      for (int64_t last = 0; last < lastChoices; last++) {
+        sum = base;
+        for (const Operand& t : moving) {
+          addTo(sum, t.costs + (t.offset + last) * n);
+        }
+        int64_t least = 0;
+        double cost = sum[0];
+        for (int64_t s = 1; s < n; s++) {
+          if (sum[s] < cost) {
+            cost = sum[s];
+            least = s;
+          }
+        }
+        out[entry + last] = cost;
+        best[entry + last] = static_cast<int32_t>(least);
+      }
+      for (int64_t k = std::ssize(index) - 2; k >= 0; k--) {
         const bool carries = ++index[k] == choicesOf(scope[k]);
-        for (const int64_t t : indices(tables)) {
-          offsets[t] += carries ? -strides[t][k] * (index[k] - 1) : strides[t][k];
+        for (std::vector<Operand>* operands : {&fixed, &moving}) {
+          for (Operand& t : *operands) {
+            t.offset += carries ? -t.strides[k] * (index[k] - 1) : t.strides[k];
+          }
         }
         if (!carries) {
           break;
