@@ -102,12 +102,13 @@ void encode(const Options& o, Communicator& world) {
   const DeviceId device = localDevice(o.device, world);
 
   const Clock::time_point beforeLoad = Clock::now();
-  std::vector<Argument> arguments = {Tensor()};  // the tokens
+  NamedArguments arguments = loadSharded(file, cache.fusion(), world.rank(), {"tokens"});
   int64_t held = 0;
-  for (const Tensor& part : load(file, cache.fusion(), world.rank())) {
-    held += part.nbytes();
-    arguments.emplace_back(part.to(device));
+  for (auto& [name, part] : arguments) {
+    held += std::get<Tensor>(part).nbytes();
+    part = std::get<Tensor>(part).to(device);
   }
+  arguments.emplace_back("tokens", Tensor());
   if (prints) {
     fmt::print("{} rank{}, transport {}: rank 0 read {:.1f} MB of weights in {:.0f} ms\n", world.size(),
                world.size() == 1 ? "" : "s", world.transport(), static_cast<double>(held) * 1e-6,
@@ -126,8 +127,8 @@ void encode(const Options& o, Communicator& world) {
       const std::span batch = std::span(sentences).subspan(first, count);
       const TensorView* input = cache.fusion().inputs()[0]->asTensor();
       const Tensor padded = paddedBatch(batch, input->getDeviceMesh(), sizes.positions);
-      arguments[0] = shardTensor(padded, input, world.rank()).to(device);
-      const Tensor result = cache.runFusionWithInputs(arguments)[0].to(DeviceId::cpu());
+      arguments.back().second = shardTensor(padded, input, world.rank()).to(device);
+      const Tensor result = cache.run(arguments)[0].to(DeviceId::cpu());
       tokens += padded.numel();
       if (!embeddings.defined()) {
         embeddings = Tensor::empty({std::ssize(sentences), result.size(1)}, DataType::Float);

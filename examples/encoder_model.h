@@ -151,13 +151,4 @@ inline Tensor paddedBatch(std::span<const Sentence> sentences, const DeviceMesh&
   return batch;
 }
 
-// The part of each tensor that this rank holds; only these parts of the file are read. In the order of the inputs, without the tokens.
-inline std::vector<Tensor> load(const SafetensorsFile& file, const Fusion& fusion, int64_t rank) {
-  std::vector<Tensor> parts;
-  for (size_t i = 1; i < fusion.inputs().size(); i++) {
-    parts.push_back(loadSharded(file, fusion.inputNames()[i], fusion.inputs()[i]->asTensor(), rank));
-  }
-  return parts;
-}
-
 }  // namespace encoder

@@ -85,13 +85,11 @@ std::string profiled(FusionExecutorCache& cache, const std::vector<Argument>& in
 // [end]
 
 // [load]
-std::vector<Argument> loadInputs(const std::string& path, const Fusion& fusion, const Tensor& x, int64_t rank) {
-  const SafetensorsFile file(path);
-  std::vector<Argument> inputs = {x};
-  for (size_t i = 1; i < fusion.inputs().size(); i++) {
-    inputs.emplace_back(loadSharded(file, fusion.inputNames()[i], fusion.inputs()[i]->asTensor(), rank));
-  }
-  return inputs;
+Tensor runMlpOfFile(const std::string& weights, const Tensor& x, Communicator& world) {
+  FusionExecutorCache cache(mlp(world.size()), {.communicator = &world});
+  NamedArguments inputs = loadSharded(SafetensorsFile(weights), cache.fusion(), world.rank(), {"x"});
+  inputs.emplace_back("x", x);
+  return cache.run(inputs)[0];
 }
 // [end]
 
@@ -103,11 +101,10 @@ Tensor embed(const std::string& path, int64_t heads, Communicator& world, const 
   const int64_t dp = world.size() % 2 == 0 ? 2 : 1;
   const DeviceMesh mesh = DeviceMesh::create({{"dp", dp}, {"tp", world.size() / dp}});
   FusionExecutorCache cache(encoder::model(file, heads, mesh), {.communicator = &world});
-  std::vector<Argument> inputs = {shardTensor(tokens, cache.fusion().inputs()[0]->asTensor(), world.rank())};
-  for (const Tensor& weight : encoder::load(file, cache.fusion(), world.rank())) {
-    inputs.emplace_back(weight);
-  }
-  return cache.runFusionWithInputs(inputs)[0];
+  NamedArguments inputs = loadSharded(file, cache.fusion(), world.rank(), {"tokens"});
+  const TensorView* input = cache.fusion().inputs()[0]->asTensor();
+  inputs.emplace_back("tokens", shardTensor(tokens, input, world.rank()));
+  return cache.run(inputs)[0];
 }
 // [end]
 

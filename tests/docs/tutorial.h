@@ -15,8 +15,7 @@ std::vector<meshfuse::Tensor> runMlp(int64_t ranks, const meshfuse::Tensor& x, c
                                      const meshfuse::Tensor& w1);
 meshfuse::Tensor verified(meshfuse::Communicator& world, const std::vector<meshfuse::Argument>& inputs);
 std::string profiled(meshfuse::FusionExecutorCache& cache, const std::vector<meshfuse::Argument>& inputs);
-std::vector<meshfuse::Argument> loadInputs(const std::string& path, const meshfuse::Fusion& fusion,
-                                           const meshfuse::Tensor& x, int64_t rank);
+meshfuse::Tensor runMlpOfFile(const std::string& weights, const meshfuse::Tensor& x, meshfuse::Communicator& world);
 void embedFile(const std::string& weights, int64_t heads, const std::string& tokens, const std::string& embeddings);
 meshfuse::Tensor embed(const std::string& path, int64_t heads, meshfuse::Communicator& world,
                        const meshfuse::Tensor& tokens);

@@ -9,53 +9,16 @@
 
 #include "../../examples/encoder_model.h"
 #include "device/open.h"
+#include "examples/bert_weights.h"
 #include "interpret/interpret.h"
 
 namespace encoder {
 namespace {
 
-// 13 words, which neither 2 nor 4 ranks divide
-struct Sizes {
-  int64_t words = 13, positions = 32, features = 16, heads = 4, inner = 24, layers = 2;
-};
-
-std::vector<std::pair<std::string, Tensor>> randomWeights(const Sizes& s) {
-  std::vector<std::pair<std::string, Tensor>> weights;
-  auto add = [&](const std::string& name, std::vector<int64_t> shape, double middle = 0, double spread = 0.4) {
-    weights.emplace_back(
-        name, randomTensor(std::move(shape), DataType::Float, weights.size() + 1, middle - spread, middle + spread));
-  };
-  auto addDense = [&](const std::string& name, int64_t out, int64_t in) {
-    add(name + ".weight", {out, in});
-    add(name + ".bias", {out});
-  };
-  auto addNorm = [&](const std::string& name) {
-    add(name + ".weight", {s.features}, 1);
-    add(name + ".bias", {s.features});
-  };
-  add("embeddings.word_embeddings.weight", {s.words, s.features}, 0, 1);
-  add("embeddings.position_embeddings.weight", {s.positions, s.features}, 0, 1);
-  add("embeddings.token_type_embeddings.weight", {2, s.features}, 0, 1);
-  addNorm("embeddings.LayerNorm");
-  for (int64_t k = 0; k < s.layers; k++) {
-    const std::string layer = fmt::format("encoder.layer.{}.", k);
-    for (const char* part : {"query", "key", "value"}) {
-      addDense(layer + "attention.self." + part, s.features, s.features);
-    }
-    addDense(layer + "attention.output.dense", s.features, s.features);
-    addNorm(layer + "attention.output.LayerNorm");
-    addDense(layer + "intermediate.dense", s.inner, s.features);
-    addDense(layer + "output.dense", s.features, s.inner);
-    addNorm(layer + "output.LayerNorm");
-  }
-  addDense("pooler.dense", s.features, s.features);  // no part of the model
-  return weights;
-}
-
 // The embedding of one sentence, by loops in double.
 class Loops {
  public:
-  Loops(const std::vector<std::pair<std::string, Tensor>>& weights, const Sizes& s)
+  Loops(const std::vector<std::pair<std::string, Tensor>>& weights, const BertSizes& s)
       : weights_(weights.begin(), weights.end()), s_(s) {}
 
   std::vector<double> embed(const Sentence& tokens) const {
@@ -164,7 +127,7 @@ class Loops {
   }
 
   std::map<std::string, Tensor> weights_;
-  Sizes s_;
+  BertSizes s_;
 };
 
 class EncoderTest : public ::testing::Test {
@@ -187,20 +150,21 @@ class EncoderTest : public ::testing::Test {
       const SafetensorsFile file(path_);
       FusionExecutorCache cache(model(file, sizes_.heads, grid(dp, tp)), {.communicator = &world});
       const DeviceId id = localDevice(device, world);
-      std::vector<Argument> arguments = {Tensor()};
-      for (const Tensor& part : load(file, cache.fusion(), world.rank())) {
-        arguments.emplace_back(part.to(id));
+      NamedArguments arguments = loadSharded(file, cache.fusion(), world.rank(), {"tokens"});
+      for (auto& [name, part] : arguments) {
+        part = std::get<Tensor>(part).to(id);
       }
+      arguments.emplace_back("tokens", Tensor());
       const TensorView* tokens = cache.fusion().inputs()[0]->asTensor();
       for (size_t b = 0; b < batches.size(); b++) {
         const Tensor padded = paddedBatch(batches[b], tokens->getDeviceMesh(), sizesOf(file).positions);
-        arguments[0] = shardTensor(padded, tokens, world.rank()).to(id);
-        look(b, padded, cache.runFusionWithInputs(arguments)[0].to(DeviceId::cpu()));
+        arguments.back().second = shardTensor(padded, tokens, world.rank()).to(id);
+        look(b, padded, cache.run(arguments)[0].to(DeviceId::cpu()));
       }
     });
   }
 
-  const Sizes sizes_;
+  const BertSizes sizes_;
   const std::vector<std::pair<std::string, Tensor>> weights_ = randomWeights(sizes_);
   // Sentences of any length, and numbers of sentences that the ranks of dp do not divide
   const std::vector<std::vector<Sentence>> batches_ = {
@@ -217,7 +181,7 @@ TEST_F(EncoderTest, AgreesWithTheReferenceOnAnyMesh) {
   for (const auto& [dp, tp] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}}) {
     embed(batches_, dp, tp, [&, dp = dp, tp = tp](size_t b, const Tensor& padded, const Tensor& embeddings) {
       std::vector<Argument> inputs = {padded};
-      for (const Tensor& weight : load(file, *fusion, 0)) {
+      for (const auto& [name, weight] : loadSharded(file, *fusion, 0, {"tokens"})) {
         inputs.emplace_back(weight);
       }
       const std::vector<double> expected = interpret(*fusion, inputs)[0].toVector();
@@ -264,12 +228,11 @@ TEST_F(EncoderTest, EachRankHoldsItsPartOfTheWeights) {
   const SafetensorsFile file(path_);
   auto bytesOf = [&](int64_t tp, int64_t rank, bool cut) {
     const std::unique_ptr<Fusion> fusion = model(file, sizes_.heads, grid(1, tp));
-    const std::vector<Tensor> parts = load(file, *fusion, rank);
     int64_t bytes = 0;
-    for (size_t i = 0; i < parts.size(); i++) {
-      const std::string& name = fusion->inputNames()[i + 1];
-      const bool isWhole = parts[i].numel() == file.get(name).numel();
-      bytes += isWhole != cut ? parts[i].nbytes() : 0;
+    for (const auto& [name, argument] : loadSharded(file, *fusion, rank, {"tokens"})) {
+      const auto& part = std::get<Tensor>(argument);
+      const bool isWhole = part.numel() == file.get(name).numel();
+      bytes += isWhole != cut ? part.nbytes() : 0;
     }
     return bytes;
   };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest_word.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -27,6 +28,23 @@ Tensor loadSharded(const SafetensorsFile& file, std::string_view name, const Ten
         meshfuse::name(whole.dtype()));
   const Tensor part = shardTensor(whole, tv, rank);
   return part.storage() == whole.storage() ? part.clone() : part;
+}
+
+NamedArguments loadSharded(const SafetensorsFile& file, const Fusion& fusion, int64_t rank,
+                           const std::vector<std::string>& others) {
+  const std::vector<std::string>& names = fusion.inputNames();
+  for (const std::string& other : others) {
+    check(!other.empty() && contains(names, other), "[loadSharded] the fusion has no input named {}{}", other,
+          nearestWord(other, names));
+  }
+  NamedArguments arguments;
+  for (int64_t i : indices(names)) {
+    const Val* in = fusion.inputs()[i];
+    if (in->isTensor() && !names[i].empty() && !contains(others, names[i])) {
+      arguments.emplace_back(names[i], loadSharded(file, names[i], in->asTensor(), rank));
+    }
+  }
+  return arguments;
 }
 
 }  // namespace meshfuse

@@ -69,6 +69,35 @@ TEST_F(LoadShardedTest, GivesWhatShardTensorGives) {
   }
 }
 
+TEST_F(LoadShardedTest, LoadsAllNamedInputsOfAFusion) {
+  const Tensor w = randomTensor({8, 6}, DataType::Float, 1);
+  const Tensor b = randomTensor({6}, DataType::Float, 2);
+  writeSafetensors(path_, {{"layer.b", b}, {"layer.w", w}, {"unused", b}});
+  const SafetensorsFile file(path_);
+  Fusion fusion;
+  fusion.addInput(input(fusion, {2, 8}, -1, 2), "x");
+  fusion.addInput(input(fusion, {8, 6}, 0, 2), "layer.w");
+  fusion.addInput(input(fusion, {6}, -1, 2), "layer.b");
+  fusion.addInput(input(fusion, {3}, -1, 2));  // without a name
+  const NamedArguments parts = loadSharded(file, fusion, 1, {"x"});
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].first, "layer.w");
+  EXPECT_EQ(std::get<Tensor>(parts[0].second).toVector(), w.slice(0, 4, 8).toVector());
+  EXPECT_EQ(parts[1].first, "layer.b");
+  EXPECT_EQ(std::get<Tensor>(parts[1].second).toVector(), b.toVector());
+  auto refusalOf = [&](const std::vector<std::string>& others) -> std::string {
+    try {
+      (void)loadSharded(file, fusion, 1, others);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  EXPECT_NE(refusalOf({}).find(path_ + " has no tensor named x"), std::string::npos) << refusalOf({});
+  EXPECT_NE(refusalOf({"x", "layer.v"}).find("no input named layer.v; did you mean layer.w?"), std::string::npos)
+      << refusalOf({"x", "layer.v"});
+}
+
 TEST_F(LoadShardedTest, AnotherShapeOrTypeIsRefused) {
   writeSafetensors(path_, {{"w", randomTensor({8, 6}, DataType::Half, 1)}});
   Fusion fusion;
