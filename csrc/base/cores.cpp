@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -15,17 +16,20 @@ namespace meshfuse {
 int64_t availableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0
-                      ? CPU_COUNT(&set)
-                      : static_cast<int64_t>(std::thread::hardware_concurrency());
-  std::ifstream quotaFile("/sys/fs/cgroup/cpu.max");
+  const int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0
+                            ? CPU_COUNT(&set)
+                            : static_cast<int64_t>(std::thread::hardware_concurrency());
+  return std::max<int64_t>(std::min(cores, coreQuota()), 1);
+}
+
+int64_t coreQuota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
-  long period = 0;
-  if (quotaFile >> quota >> period && quota != "max" && period > 0) {
-    long limit = divideUp(std::strtol(quota.c_str(), nullptr, 10), period);
-    cores = std::min(cores, std::max(limit, 1l));
+  int64_t period = 0;
+  if (file >> quota >> period && quota != "max" && period > 0) {
+    return std::max<int64_t>(divideUp(std::strtoll(quota.c_str(), nullptr, 10), period), 1);
   }
-  return std::max<int64_t>(cores, 1);
+  return INT64_MAX;
 }
 
 }  // namespace meshfuse

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/cores.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -242,16 +241,16 @@ FusionExecutorCache::FusionExecutorCache(SymbolicProgram& program, ExecutorOptio
 void FusionExecutorCache::start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world) {
   check(options.threads >= 0 && options.threads <= kMostThreads, "[run] got {} threads; expected 0 (the default) to {}",
         options.threads, kMostThreads);
-  const int64_t cores = availableCores();
+  const double cores = world->coreShare();
   const int64_t asked = options.threads > 0
                             ? options.threads
                             : environmentNumber("MESHFUSE_THREADS", 1, kMostThreads, "a number of threads").value_or(0);
-  const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, cores / world->size());
-  state_ = std::make_unique<State>(*fusion_, options, world,
-                                   DeviceOptions{.threads = threads, .spin = threads * world->size() <= cores});
-  state_->collectives = threads * world->size() < cores || world->sparesProcessor() ? CollectivesRun::OnThreads
-                        : world->size() > cores                                     ? CollectivesRun::WhenAwaited
-                                                                                    : CollectivesRun::AtOnce;
+  const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, static_cast<int64_t>(cores));
+  const auto used = static_cast<double>(threads);
+  state_ = std::make_unique<State>(*fusion_, options, world, DeviceOptions{.threads = threads, .spin = used <= cores});
+  state_->collectives = used < cores || world->sparesProcessor() ? CollectivesRun::OnThreads
+                        : cores < 1                              ? CollectivesRun::WhenAwaited
+                                                                 : CollectivesRun::AtOnce;
   state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world->rank());
 }
 

@@ -40,7 +40,7 @@ enum class Verify : uint8_t { Off, First, Always };
 
 struct ExecutorOptions {
   Communicator* communicator = nullptr;  // default: this thread's default world
-  int64_t threads = 0;                   // of a rank; default: MESHFUSE_THREADS, else cores / ranks, at least 1
+  int64_t threads = 0;                   // of a rank; default: MESHFUSE_THREADS, else its coreShare(), at least 1
   size_t maxPlans = 64;
   bool sharePlans = true;    // a plan may hold for many shapes, see exec/size_class.h; false: each shape is compiled
   PassSettings passes = {};  // the same on all ranks

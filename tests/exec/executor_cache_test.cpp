@@ -56,7 +56,7 @@ TEST(ExecutorCache, Pointwise) {
       {random({33, 70}, 1), random({70}, 2)}, 1);
 }
 
-TEST(ExecutorCache, HasTheThreadsOfTheOptionsElseOfTheEnvironment) {
+TEST(ExecutorCache, HasTheThreadsOfTheOptionsElseOfTheEnvironmentElseOfItsCores) {
   if (defaultDevice() != DeviceId::cpu()) {
     GTEST_SKIP() << "counts the threads of the CPU's kernels";
   }
@@ -76,14 +76,14 @@ TEST(ExecutorCache, HasTheThreadsOfTheOptionsElseOfTheEnvironment) {
     }
     return count;
   };
-  const auto added = [&](int64_t asked) {
+  const auto added = [&](int64_t asked, Communicator* world = nullptr) {
     const int64_t before = threads();
     auto fusion = std::make_unique<Fusion>();
     {
       FusionGuard guard(fusion.get());
       fusion->addOutput(neg(input(*fusion, {4})));
     }
-    FusionExecutorCache cache(std::move(fusion), {.threads = asked});
+    FusionExecutorCache cache(std::move(fusion), {.communicator = world, .threads = asked});
     (void)cache.runFusionWithInputs({random({4})});
     return threads() - before;
   };
@@ -95,6 +95,11 @@ TEST(ExecutorCache, HasTheThreadsOfTheOptionsElseOfTheEnvironment) {
   setenv("MESHFUSE_THREADS", "many", 1);
   EXPECT_THROW(added(0), UserError);
   unsetenv("MESHFUSE_THREADS");
+  const std::unique_ptr<Communicator> world = makeSelfCommunicator();
+  for (const auto& [cores, expected] : {std::pair{3.5, 3}, {1.0, 1}, {0.25, 1}}) {
+    world->setCoreShare(cores);
+    EXPECT_EQ(added(0, world.get()), expected - 1) << cores;
+  }
 }
 
 TEST(ExecutorCache, OutlivesTheThreadThatMadeIt) {

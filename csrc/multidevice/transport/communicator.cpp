@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/exact.h"
 #include "base/hash.h"
@@ -118,6 +119,10 @@ Communicator::Communicator() = default;
 Communicator::~Communicator() = default;
 
 void Communicator::addCounters(const TransferCounters& more) { counters_ += more; }
+
+double Communicator::coreShare() const {
+  return coreShare_ > 0 ? coreShare_ : static_cast<double>(availableCores()) / static_cast<double>(size());
+}
 
 CallQueue& Communicator::calls() {
   if (calls_ == nullptr) {

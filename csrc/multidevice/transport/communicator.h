@@ -79,6 +79,11 @@ class Communicator {
   // True if a call leaves the processor to other threads while it lasts: it is then worth running beside kernels on any number of cores.
   virtual bool sparesProcessor() const { return false; }
 
+  // The cores that this rank has for its threads: those that no other rank of its host may use, and its part of those that several may use, in
+  // equal parts. Below 1 if ranks share each core. Unless openWorld() has set it, all cores of this process in equal parts for all ranks.
+  double coreShare() const;
+  void setCoreShare(double cores) { coreShare_ = cores; }
+
   // Memory that peers on this host can read directly, if the transport has such memory; else ordinary memory. Freed by the
   // deleter. `bytes` may be zero. Not collective.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
@@ -251,6 +256,7 @@ class Communicator {
             Counts received = {});
 
   uint64_t program_ = 0;
+  double coreShare_ = 0;  // 0: not set
   std::optional<OnDevice> onDevice_;
   std::unique_ptr<CallQueue> calls_;
   std::shared_ptr<const Programs> programs_;

@@ -1,5 +1,4 @@
 // How the ranks of a host find each other's memory and processes.
-#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "multidevice/transport/algorithms.h"
+#include "multidevice/transport/host/core_share.h"
 #include "multidevice/transport/host/descriptor_exchange.h"
 #include "multidevice/transport/host/host_group.h"
 #include "multidevice/transport/lanes.h"
@@ -26,24 +26,6 @@ namespace {
 constexpr std::string_view kVersion = "meshfuse-host-9";
 constexpr int64_t kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
-
-std::string allowedCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof(set), &set);
-  std::string text(CPU_SETSIZE, '0');
-  for (size_t i = 0; i < CPU_SETSIZE; ++i) {
-    text[i] = CPU_ISSET(i, &set) ? '1' : '0';
-  }
-  return text;
-}
-
-int64_t coresOf(const std::vector<std::string>& sets) {
-  const auto isAllowed = [&](int64_t i) {
-    return std::ranges::any_of(sets, [&](const auto& s) { return s[i] == '1'; });
-  };
-  return static_cast<int64_t>(std::ranges::count_if(std::views::iota(int64_t{0}, CPU_SETSIZE), isAllowed));
-}
 
 // Address space may be limited (ulimit -v): reserves as much as possible.
 SharedMemory createHeap(size_t bytes) {
@@ -189,12 +171,12 @@ void HostGroup::meet(Bootstrap& bootstrap) {
   const std::vector<std::string> all = bootstrap.allGather(mine);
   for (int64_t r = 0; r < size_; ++r) {
     const std::vector<std::string> theirs = linesOf(all[r]);
-    deviceCheck(theirs[0] == kVersion && theirs.size() == 2 && theirs[1].size() == CPU_SETSIZE,
+    deviceCheck(theirs[0] == kVersion && theirs.size() == 2 && std::ssize(theirs[1]) == kCoreSetSize,
                 "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_, kVersion, r,
                 theirs[0]);
     cores.push_back(theirs[1]);
   }
-  spins_ = size_ <= coresOf(cores) ? kSpinsWithOwnCore : 0;
+  spins_ = size_ <= jointCores(cores) ? kSpinsWithOwnCore : 0;
 }
 
 // Peers' blocks are written to, so nothing is mapped before the system has told whose memory it is.

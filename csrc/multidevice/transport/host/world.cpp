@@ -8,15 +8,18 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/ranges.h"
 #include "multidevice/transport/host/binding.h"
 #include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/core_share.h"
 #include "multidevice/transport/host/host_communicator.h"
 #include "multidevice/transport/host/network_communicator.h"
 
@@ -27,6 +30,19 @@ namespace {
 std::pair<std::string, std::string> splitAtLine(const std::string& text) {
   const size_t end = text.find('\n');
   return {text.substr(0, end), text.substr(end + 1)};
+}
+
+// The coreShare() of a rank, from the sets of cores and the numbers of the hosts of all ranks.
+double coreShareOnHost(std::span<const std::string> cores, std::span<const int64_t> hosts, int64_t rank) {
+  std::vector<std::string> here;
+  int64_t own = 0;
+  for (int64_t r : indices(hosts)) {
+    if (hosts[r] == hosts[rank]) {
+      own = r == rank ? std::ssize(here) : own;
+      here.push_back(cores[r]);
+    }
+  }
+  return coreShare(here, own, coreQuota());
 }
 
 std::string nextName() {
@@ -82,12 +98,21 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
   if (options.algorithms.empty()) {
     options.algorithms = environmentText("MESHFUSE_ALGORITHMS");
   }
-  const std::vector<std::string> all = bootstrap->allGather(hostIdentity() + '\n' + options.algorithms);
+  const std::vector<std::string> all =
+      bootstrap->allGather(hostIdentity() + '\n' + allowedCores() + '\n' + options.algorithms);
   std::vector<std::string> names;
-  std::vector<int64_t> hosts;  // by rank
+  std::vector<int64_t> hosts;      // by rank
+  std::vector<std::string> cores;  // by rank
+  std::string algorithms0;
   for (int64_t r = 0; r < bootstrap->size(); ++r) {
-    const std::string algorithms0 = splitAtLine(all[0]).second;
-    const auto [host, algorithms] = splitAtLine(all[r]);
+    const auto [host, rest] = splitAtLine(all[r]);
+    const auto [allowed, algorithms] = splitAtLine(rest);
+    deviceCheck(std::ssize(allowed) == kCoreSetSize,
+                "[host] rank {} does not say which cores it may use; start the same build on all ranks", r);
+    cores.push_back(allowed);
+    if (r == 0) {
+      algorithms0 = algorithms;
+    }
     hosts.push_back(positionIn(names, host));
     if (hosts.back() == std::ssize(names)) {
       names.push_back(host);
@@ -100,10 +125,15 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
   if (bootstrap->rank() == 0) {
     printAdviceOnBinding(std::ranges::count(hosts, hosts[0]));
   }
+  const double share = coreShareOnHost(cores, hosts, bootstrap->rank());
+  std::unique_ptr<Communicator> world;
   if (names.size() == 1 && !options.messagesOnly) {
-    return std::make_unique<HostCommunicator>(std::move(bootstrap), options, name);
+    world = std::make_unique<HostCommunicator>(std::move(bootstrap), options, name);
+  } else {
+    world = std::make_unique<NetworkCommunicator>(std::move(bootstrap), options, name, std::move(hosts));
   }
-  return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options, name, std::move(hosts));
+  world->setCoreShare(share);
+  return world;
 }
 
 bool startedByLauncher() { return pmixOffered() || starOffered(); }
