@@ -14,6 +14,7 @@
 #include "interpret/interpret.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/shard_tensor.h"
 
 namespace meshfuse {
 
@@ -69,9 +70,45 @@ int64_t inputOf(const Fusion& fusion, const Val* index) {
   return index->isTensor() && index->isFusionInput() ? positionIn(fusion.inputs(), index) : -1;
 }
 
-// The elements of a tensor that one rank computes.
-std::optional<Tensor> valuesOf(const Fusion& fusion, const Val* index, std::span<const Argument> inputs) {
-  if (std::ranges::any_of(fusion.tensors(), &TensorView::hasDeviceMesh)) {
+// The whole tensor of a part: elements of other ranks are 0.
+Tensor asWhole(const Tensor& part, const TensorView* tv, int64_t rank) {
+  const Tensor onHost = part.to(DeviceId::cpu());
+  if (!tv->hasDeviceMesh()) {
+    return onHost;
+  }
+  const ShardState state = shardState(tv);
+  const auto partOf = [&](int64_t device) {
+    return device == rank ? onHost : Tensor::zeros(heldPart(state, device).sizes(), part.dtype());
+  };
+  return unshardTensor(mapped(tv->getDeviceMesh().devices(), partOf), tv);
+}
+
+// Whether a rank gets elements of other ranks on the way from inputs to this value.
+bool needsOtherRanks(const Val* val) {
+  std::set<const Val*> seen;
+  std::vector<const Val*> left = {val};
+  while (!left.empty()) {
+    const Expr* e = left.back()->definition();
+    left.pop_back();
+    if (e == nullptr) {
+      continue;
+    }
+    if (e->attributes().communications() > 0) {
+      return true;
+    }
+    for (const Val* in : e->inputs()) {
+      if (seen.insert(in).second) {
+        left.push_back(in);
+      }
+    }
+  }
+  return false;
+}
+
+// The part of an index that this rank computes from its parts of the inputs. Other elements of the inputs do not matter for it.
+std::optional<Tensor> partOfIndex(const Fusion& fusion, const Val* index, std::span<const Argument> inputs,
+                                  int64_t rank) {
+  if (!index->isTensor() || needsOtherRanks(index)) {
     return std::nullopt;
   }
   const std::unique_ptr<Fusion> alone = fusion.clone();
@@ -79,14 +116,12 @@ std::optional<Tensor> valuesOf(const Fusion& fusion, const Val* index, std::span
     alone->removeOutput(out);
   }
   alone->addOutput(alone->val(index->id()));
-  std::vector<Argument> onHost(inputs.begin(), inputs.end());
-  for (Argument& a : onHost) {
-    if (auto* t = std::get_if<Tensor>(&a)) {
-      *t = t->to(DeviceId::cpu());
-    }
-  }
   try {
-    return interpret(*alone, onHost)[0];
+    const auto whole = mapped(indices(inputs), [&](int64_t k) -> Argument {
+      const auto* part = std::get_if<Tensor>(&inputs[k]);
+      return part != nullptr ? asWhole(*part, fusion.inputs()[k]->asTensor(), rank) : inputs[k];
+    });
+    return shardTensor(interpret(*alone, whole)[0], index->asTensor(), rank);
   } catch (const Error&) {  // it depends on another index that is out of range
     return std::nullopt;
   }
@@ -121,9 +156,10 @@ RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& pla
     ops.insert(names.begin(), names.end());
     const int64_t input = inputOf(planned, index);
     const std::optional<Tensor> values =
-        input >= 0 ? std::get<Tensor>(inputs[input]) : valuesOf(planned, index, inputs);
+        input >= 0 ? std::get<Tensor>(inputs[input]) : partOfIndex(planned, index, inputs, rank);
     if (const auto at = values ? positionOf(*values, error.index) : std::nullopt) {
-      const Position whole = input >= 0 ? inWhole(*at, planned.inputs()[input]->asTensor(), rank) : *at;
+      const Val* held = input >= 0 ? planned.inputs()[input] : index;
+      const Position whole = inWhole(*at, held->asTensor(), rank);
       return told(joined(names, ", "),
                   fmt::format(", at [{}] of {}", fmt::join(whole, ", "),
                               input >= 0 ? inputText(planned, input) : "the index, which is computed"));

@@ -175,6 +175,44 @@ TEST(CheckedIndex, IsNamedByItsPositionInTheWholeIndex) {
       << errors[1];
 }
 
+// Each rank computes its part of the index from its parts of the inputs.
+TEST(CheckedIndex, ThatRanksComputeIsNamedByItsPosition) {
+  for (const bool isSymbolic : {false, true}) {
+    for (const bool isCut : {false, true}) {
+      SCOPED_TRACE(fmt::format("symbolic {}, cut {}", isSymbolic, isCut));
+      std::vector<std::string> errors(2);
+      runLoopback(2, [&](Communicator& comm) {
+        auto fusion = std::make_unique<Fusion>();
+        FusionGuard guard(fusion.get());
+        TensorView* ids =
+            isSymbolic ? makeContigTensor(2, DataType::Int) : makeContigConcreteTensor({6, 2}, DataType::Int);
+        TensorView* offsets =
+            isSymbolic ? makeContigTensor(1, DataType::Int) : makeContigConcreteTensor({2}, DataType::Int);
+        TensorView* weight = makeContigConcreteTensor({8, 3});
+        for (TensorView* tv : {ids, offsets, weight}) {
+          fusion->addInput(tv);
+          tv->setDeviceMesh({0, 1});
+        }
+        if (isCut) {
+          ids->outer_split(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
+        }
+        fusion->addOutput(embedding_fwd(add(ids, offsets), weight));
+        const Tensor all = Tensor::of({0, 1, 2, 3, 0, 1, 2, 3, 0, 5, 1, 0}, {6, 2}, DataType::Int);
+        const Tensor mine = shardTensor(all, ids, comm.rank());
+        FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+        errors[comm.rank()] = errorOf([&] {
+          (void)cache.runFusionWithInputs({mine, Tensor::of({0, 4}, {2}, DataType::Int), table(8, 3)});
+        });
+      });
+      EXPECT_EQ(errors[0] == "", isCut) << errors[0];
+      EXPECT_NE(errors[1].find("embedding_fwd: index 9 is out of range for an extent of 8, at [4, 1] of the index, "
+                               "which is computed"),
+                std::string::npos)
+          << errors[1];
+    }
+  }
+}
+
 // The index is computed, and the result is cut, padded and joined: indices outside the windows are never read, so they raise no error.
 TEST(CheckedIndex, RefusesNothingBeyondAWindow) {
   CheckedCache checked([](Fusion& f) {
