@@ -108,7 +108,7 @@ def cast(dtype, x):
         return rounded(dtype, x.value.astype(np.float64), x.error)
     if not x.floating:
         return Bounded(dtype, wrap(dtype, x.value), x.error)
-    if dtype in UNSIGNED:  # truncated to 64 bits, of which the low ones are kept
+    if dtype in UNSIGNED:  # truncated to 64 bits; the low ones are kept
         whole = cast("Int", x)
         return Bounded(dtype, wrap(dtype, whole.value), np.where(whole.error > 0, np.inf, 0))
     limit = 2.0 ** (WIDTH[dtype] - 1)

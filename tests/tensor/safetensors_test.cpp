@@ -229,7 +229,7 @@ TEST_F(SafetensorsTest, AgreesWithThePackage) {
 import sys
 import safetensors
 names = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
-         "I16": "int16", "I8": "int8", "BOOL": "bool"}
+         "I16": "int16", "I8": "int8", "U16": "uint16", "U8": "uint8", "BOOL": "bool"}
 keep = []
 def spec(t):
     data = bytes(t["data"])
