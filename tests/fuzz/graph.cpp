@@ -49,6 +49,9 @@ Shape Graph::shapeOf(const TensorView* tv) const {
 
 void Graph::add(TensorView* tv, double magnitude) {
   if (elementsOf(shapeOf(tv)) <= 4 * kMostElements) {
+    if (isUnsigned(tv->dtype())) {  // a difference may be any number of the type
+      magnitude = static_cast<double>(highestInteger(tv->dtype()));
+    }
     items_.push_back({tv, magnitude});
   }
 }
@@ -270,11 +273,8 @@ void Graph::grow(int ops) {
   Shape shape = randomShape();
   for (int64_t k = 0; k < first; k++) {
     DataType type = random_.of(types);
-    if (isUnsigned(type)) {
-      input(shape, type, 0, static_cast<double>(highestInteger(type)) + 1);  // differences may be any number
-    } else {
-      input(shape, type, isIntegral(type) ? -6 : -2, isIntegral(type) ? 10 : 2);
-    }
+    const double low = isUnsigned(type) ? 0 : isIntegral(type) ? -6 : -2;
+    input(shape, type, low, isIntegral(type) ? 10 : 2);
     if (random_.chance(40)) {
       shape = random_.chance(50) ? randomShape() : Shape(shape.begin() + random_.below(std::ssize(shape)), shape.end());
     }

@@ -70,8 +70,9 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
 // Refuses an index only where the element at the current digits is inside all bounds.
 std::string Emitter::checkedIndexText(const Value& v, Texts operands) {
   std::string condition = conditionText(openPredicates(v.space, v.digits, {}, v.where));
-  return fmt::format("checkedIndex({}, {}, {}, {})", unwrapped(operands[0]), unwrapped(operands[1]),
-                     condition.empty() ? "true" : condition, refusedName_);
+  const auto operand = [&](size_t k) { return isUnsigned(v.dtype) ? "(int)" + operands[k] : unwrapped(operands[k]); };
+  return fmt::format("checkedIndex({}, {}, {}, {})", operand(0), operand(1), condition.empty() ? "true" : condition,
+                     refusedName_);
 }
 
 void Emitter::assign(const Tile& tile, const std::string& text) {

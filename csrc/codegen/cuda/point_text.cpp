@@ -1,6 +1,8 @@
 #include "codegen/cuda/point_text.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -60,6 +62,8 @@ std::string_view operatorOf(PointOp op, DataType t) {
          : t == DataType::Bool  ? row->boolean
                                 : row->integer;
 }
+
+std::string asInt(const std::string& operand) { return "(int)" + operand; }
 
 std::string opText(PointOp op, const Writer& w) {
   using enum PointOp;
@@ -156,6 +160,11 @@ std::string opText(PointOp op, const Writer& w) {
 
 std::string pointText(PointOp op, DataType t, Precision precision, std::span<const std::string> operands,
                       Sections& uses) {
+  std::vector<std::string> wide;  // an int holds all values, and functions compare it with negative numbers
+  if (isUnsigned(t) && op != PointOp::Where) {
+    wide = mapped(operands, asInt);
+    operands = wide;
+  }
   std::string text = opText(op, {t, precision == Precision::Coarse && t == DataType::Float, operands, uses});
   return info(op).givesBool || op == PointOp::Where ? text : narrowed(std::move(text), t);
 }
