@@ -1,6 +1,11 @@
 #include "ops/pointwise.h"
 
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
 #include "ops/shape_ops.h"
+#include "ops/shape_rules.h"
 
 namespace meshfuse {
 
@@ -19,7 +24,25 @@ Val* trueDivide(Operand a, Operand b) {
   return div(a, castOp(floating, b.val()));
 }
 
+void checkStretch(std::string_view op, std::initializer_list<NamedOperand> operands) {
+  std::vector<std::pair<std::string_view, const TensorView*>> before;
+  for (const auto& [operand, value] : operands) {
+    check(!value.isMissing(), "[{}] {} is null, expected a tensor or a scalar", op, operand);
+    if (!value.isTensor()) {
+      continue;
+    }
+    const TensorView* tv = value.val()->asTensor();
+    for (const auto& [name, other] : before) {
+      check(mayStretchTogether(tv, other),
+            "[{}] {} is {}, {} is {}; expected equal extents or broadcast dims (a constant 1), from the last dim", op,
+            operand, describe(tv), name, describe(other));
+    }
+    before.emplace_back(operand, tv);
+  }
+}
+
 TensorView* lerp(TensorView* start, TensorView* end, Operand weight) {
+  checkStretch("lerp", {{"start", start}, {"end", end}, {"weight", weight}});
   TensorView* difference = sub(end, start);
   bool constant = weight.val() == nullptr;
   Val* w = weight.in(start->fusion());

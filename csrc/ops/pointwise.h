@@ -13,6 +13,9 @@
 // The table in ir/point_op.h defines what each op computes, also for special values. In this header each op has one line.
 #pragma once
 
+#include <initializer_list>
+#include <string_view>
+
 #include "ops/operand.h"
 
 namespace meshfuse {
@@ -112,15 +115,30 @@ requires Operands<A, B, C> PointResult<A, B, C> fma(A a, B b, C c) { return poin
 Val* trueDivide(Operand a, Operand b);
 template <class A, class B>
 requires Operands<A, B> PointResult<A, B> truediv(A a, B b) { return static_cast<PointResult<A, B>>(trueDivide(a, b)); }
+// UserError `[op] b is T1 [5], a is T0 [4]; ..` for the first operand whose extents do not stretch with those of one before it.
+struct NamedOperand {
+  std::string_view name;
+  Operand operand;
+};
+void checkStretch(std::string_view op, std::initializer_list<NamedOperand> operands);
 // a + b * s
 template <class A, class B, class S>
-requires Operands<A, B, S> PointResult<A, B, S> add_alpha(A a, B b, S s) { return add(a, point(PointOp::Mul, b, s)); }
+requires Operands<A, B, S> PointResult<A, B, S> add_alpha(A a, B b, S s) {
+  checkStretch("add_alpha", {{"a", a}, {"b", b}, {"s", s}});
+  return add(a, point(PointOp::Mul, b, s));
+}
 // a - b * s
 template <class A, class B, class S>
-requires Operands<A, B, S> PointResult<A, B, S> sub_alpha(A a, B b, S s) { return sub(a, point(PointOp::Mul, b, s)); }
+requires Operands<A, B, S> PointResult<A, B, S> sub_alpha(A a, B b, S s) {
+  checkStretch("sub_alpha", {{"a", a}, {"b", b}, {"s", s}});
+  return sub(a, point(PointOp::Mul, b, s));
+}
 // a + b * c * s
 template <class A, class B, class C, class S>
-requires Operands<A, B, C, S> PointResult<A, B, C, S> addcmul(A a, B b, C c, S s) { return add(a, mul(mul(b, c), s)); }
+requires Operands<A, B, C, S> PointResult<A, B, C, S> addcmul(A a, B b, C c, S s) {
+  checkStretch("addcmul", {{"a", a}, {"b", b}, {"c", c}, {"s", s}});
+  return add(a, mul(mul(b, c), s));
+}
 // start + weight * (end - start), exact at both ends: for |weight| >= 0.5 it is end - (end - start) * (1 - weight).
 TensorView* lerp(TensorView* start, TensorView* end, Operand weight);
 

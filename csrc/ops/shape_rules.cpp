@@ -131,16 +131,18 @@ TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view
   return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
 }
 
+bool mayStretchTogether(const TensorView* a, const TensorView* b) {
+  const std::vector<Dim> dimsOfA = dimsOf(a);
+  const std::vector<Dim> dimsOfB = dimsOf(b);
+  const size_t common = std::min(dimsOfA.size(), dimsOfB.size());
+  return std::equal(dimsOfA.end() - common, dimsOfA.end(), dimsOfB.end() - common, [](const Dim& x, const Dim& y) {
+    return mayStretch(x) || mayStretch(y) || !provenDifferent(x.extent, y.extent);
+  });
+}
+
 void checkStretchesTo(std::string_view op, std::string_view operand, const TensorView* tv, std::string_view target,
                       const TensorView* to) {
-  const std::vector<Dim> own = dimsOf(tv);
-  const std::vector<Dim> wanted = dimsOf(to);
-  const int64_t added = std::ssize(wanted) - std::ssize(own);
-  bool fits = added >= 0;
-  for (int64_t k = 0; fits && k < std::ssize(own); k++) {
-    const Dim& there = wanted[added + k];
-    fits = mayStretch(own[k]) || mayStretch(there) || !provenDifferent(own[k].extent, there.extent);
-  }
+  const bool fits = rankOf(tv) <= rankOf(to) && mayStretchTogether(tv, to);
   check(fits, "[{}] {} is {}, expected {}, the shape of {}; reshape or expand it", op, operand, describe(tv),
         describe(to->shape()), target);
 }

@@ -41,6 +41,8 @@ namespace meshfuse {
 // extents.
 [[nodiscard]] bool provenDifferent(const IntExpr& a, const IntExpr& b);
 
+// Whether the dims of two tensors, from the last, may stretch to common ones.
+[[nodiscard]] bool mayStretchTogether(const TensorView* a, const TensorView* b);
 // Whether shapes may be equal: not so if they have different numbers of dims, or extents that are proven to differ.
 [[nodiscard]] bool mayBeEqual(std::span<const IntExpr> a, std::span<const IntExpr> b);
 [[nodiscard]] std::vector<IntExpr> extentsAt(const TensorView* x, std::span<const int64_t> axes);

@@ -10,6 +10,18 @@ TEST_F(Pointwise, ExtentsDiffer) {
   expectUserError([&] { where(gt(x, 0), x, makeConcreteTensor({5})); }, {"[where]", "dim 1", "has 3", "has 5"});
 }
 
+TEST_F(Pointwise, ComposedOpsNameThemselvesAndTheArgument) {
+  TensorView* other = makeConcreteTensor({2, 5});  // x is [2, 3]
+  expectUserError([&] { add_alpha(x, other, 2.0); }, {"[add_alpha] b is", "[2, 5], a is", "[2, 3]"});
+  expectUserError([&] { sub_alpha(x, x, other); }, {"[sub_alpha] s is", "[2, 5], a is", "[2, 3]"});
+  expectUserError([&] { addcmul(x, other, x, 1.0); }, {"[addcmul] b is", "[2, 5], a is"});
+  expectUserError([&] { addcmul(1.0, x, other, 1.0); }, {"[addcmul] c is", "[2, 5], b is", "[2, 3]"});
+  expectUserError([&] { lerp(x, other, 0.5); }, {"[lerp] end is", "[2, 5], start is", "expected equal extents"});
+  expectUserError([&] { lerp(x, x, other); }, {"[lerp] weight is", "[2, 5], start is"});
+  expectUserError([&] { lerp(x, none, 0.5); }, {"[lerp] end is null"});
+  EXPECT_EQ(addcmul(x, makeConcreteTensor({2, 1}), makeConcreteTensor({3}), 1.0)->shape().size(), 2u);
+}
+
 TEST_F(Pointwise, TypesWithoutMeaning) {
   expectUserError([&] { bitwise_and(x, x); }, {"[bitwise_and]", "Float", "expected integers or Bool", "castOp"});
   expectUserError([&] { mod(x, 2); }, {"[mod]", "Float", "expected integers", "fmod"});
