@@ -200,7 +200,7 @@ TEST_F(PortsOfLowering, ReduceScatterOfAnInnerDim) {
         splitDim(out, -1, d);
         return out;
       },
-      {{"reduce-scatter"}});
+      {{"reduce-scatter"}}, [](const auto& cache, const auto&) { EXPECT_EQ(kernelsOf(cache), 1); });
 }
 
 TEST_F(PortsOfLowering, AllreduceOfStridedRows) {
@@ -234,7 +234,8 @@ TEST_F(PortsOfLowering, AllgatherIntoAnAllocation) {
             return on(out, in->getDeviceMesh());
           },
           {{"all-gather"}},
-          [=](const auto&, const std::vector<Tensor>& out) {
+          [=](const auto& cache, const std::vector<Tensor>& out) {
+            EXPECT_EQ(kernelsOf(cache), 1);
             EXPECT_TRUE((columnMajor ? out[0].transpose(0, 1) : out[0]).isContiguous());
           });
     }

@@ -160,7 +160,9 @@ TEST_F(PortsOfSharding, Transpose) {
       allocateLoops(in);
       allocateLoops(out);
     };
-    return Port{build, {random({64 * d, 48})}, kNoSteps};
+    return Port{build, {random({64 * d, 48})}, kNoSteps, [](const auto& cache, const auto&) {
+                  EXPECT_EQ(kernelsOf(cache), 1);
+                }};
   });
 }
 
