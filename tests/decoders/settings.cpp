@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/disk_cache.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "decoders/decoders.h"
 #include "exec/dumped_passes.h"
