@@ -10,6 +10,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/rounding.h"
+
 namespace meshfuse {
 
 // At equal cost, plans prefer the kind that is first in this list.
@@ -101,11 +103,14 @@ inline constexpr std::string_view kPermute = "permute";  // the name of a permut
 template <class Amount>
 [[nodiscard]] Amount amountReceived(Collective collective, const Amount& in, const Amount& out, const Amount& ranks) {
   const Amount others = ranks - 1;
+  // amount * others / ranks; of 64 bits without the product, which may have more
   const auto shared = [&](const Amount& amount) -> Amount {
-    if constexpr (std::is_arithmetic_v<Amount>) {
-      return amount / ranks;
+    if constexpr (std::is_integral_v<Amount>) {
+      return amount - divideUp(amount, ranks);
+    } else if constexpr (std::is_floating_point_v<Amount>) {
+      return amount * others / ranks;
     } else {
-      return floorDiv(amount, ranks);
+      return floorDiv(amount * others, ranks);
     }
   };
   switch (collective) {
@@ -114,14 +119,14 @@ template <class Amount>
     case Collective::ReduceScatter:
       return out * others;
     case Collective::AllReduce:
-      return shared(in * others * 2);
+      return shared(in * 2);
     case Collective::AllToAll:
     case Collective::Broadcast:
     case Collective::Gather:
     case Collective::Reduce:
-      return shared(in * others);
+      return shared(in);
     case Collective::Scatter:
-      return shared(out * others);
+      return shared(out);
     case Collective::Local:
     case Collective::Barrier:
     case Collective::Close:

@@ -28,6 +28,8 @@ TEST(Collectives, HaveOneAmountForNumbersAndExpressions) {
   EXPECT_EQ(amountReceived<IntExpr>(Collective::AllReduce, n * 10, n * 10, n), n * 20 - 20);
   EXPECT_EQ(amountReceived<int64_t>(Collective::AllReduce, 7, 7, 2), 7);
   EXPECT_EQ(amountReceived<int64_t>(Collective::Broadcast, 7, 7, 2), 3) << "rounded down";
+  constexpr int64_t kLargest = int64_t{1} << 50;
+  EXPECT_EQ(amountReceived<int64_t>(Collective::AllReduce, kLargest, kLargest, 1 << 20), 2 * kLargest - (1LL << 31));
 }
 
 TEST(Collectives, OfAllReducesReceiveTheirPartFromAllAndTheRest) {
