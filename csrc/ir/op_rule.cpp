@@ -338,22 +338,23 @@ FactorKind kindOf(DimRead how) {
   return kKindOf[static_cast<int64_t>(how)];
 }
 
-// Whether a slice or pad changes a dim.
-bool isCut(const Expr& e, int64_t dim) {
-  const ExprAttributes& a = e.attributes();
-  const bool slices = !a.steps.empty();
-  const IntExpr end = slices ? e.tensorInputs()[0]->shape()[dim] : IntExpr(0);
-  return !a.starts[dim].isConst(0) || !(a.stops[dim] == end) || (slices && !a.steps[dim].isConst(1));
-}
-
 }  // namespace
 
+bool cutsOrPads(const Expr& expr, int64_t dim) {
+  const ExprAttributes& a = expr.attributes();
+  const IntExpr end = expr.kind() == ExprKind::Slice ? expr.input(0)->asTensor()->shape()[dim] : IntExpr(0);
+  return !a.starts[dim].isConst(0) || !(a.stops[dim] == end);
+}
+
 std::vector<Factor> factors(const Expr& expr) {
+  const auto changes = [&](int64_t k) {
+    return isWindow(expr) &&
+           (cutsOrPads(expr, k) || (expr.kind() == ExprKind::Slice && !expr.attributes().steps[k].isConst(1)));
+  };
   const int64_t operands = std::ssize(expr.inputs());
   std::vector<Factor> all(expr.tensorOutput()->getRootDomain().size());
   for (int64_t k = 0; k < std::ssize(all); k++) {
-    all[k] = {isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, k,
-              std::vector<int64_t>(operands, -1)};
+    all[k] = {changes(k) ? FactorKind::Window : FactorKind::Parallel, k, std::vector<int64_t>(operands, -1)};
   }
   for (int64_t operand = 0; operand < operands; operand++) {
     const OperandDims dims = dimsRead(expr, operand);

@@ -162,6 +162,9 @@ struct Factor {
   std::vector<int64_t> operands;  // by operand: dim of noReductions(); -1 if it has none, or one element that stretches
 };
 
+// Whether a slice or pad (isWindow) leaves out indices at an end of a dim, or adds some there.
+[[nodiscard]] bool cutsOrPads(const Expr& expr, int64_t dim);
+
 // First the factors of the root dims of result number 0, in order, then the factors that only operands have. A dropped dim of one
 // element is in no factor.
 [[nodiscard]] std::vector<Factor> factors(const Expr& expr);

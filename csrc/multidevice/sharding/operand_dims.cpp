@@ -15,12 +15,11 @@ namespace {
 // Slice and Pad keep their dims at the root; the attributes hold the window.
 void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
   const ExprAttributes& a = expr->attributes();
-  const std::vector<IntExpr> extents = expr->input(0)->asTensor()->shape();
   const bool isSlice = expr->kind() == ExprKind::Slice;
   for (int64_t k = 0; k < std::ssize(dims); k++) {
     dims[k].step = isSlice ? a.steps[k] : 1;
     dims[k].offset = isSlice ? a.starts[k] : IntExpr(0) - a.starts[k];
-    dims[k].window = !a.starts[k].isConst(0) || !(a.stops[k] == (isSlice ? extents[k] : 0));
+    dims[k].window = cutsOrPads(*expr, k);
   }
 }
 
