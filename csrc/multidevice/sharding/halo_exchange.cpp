@@ -207,26 +207,34 @@ void HaloExchanges::add(const Expr* expr, int64_t k) {
   const HaloStep& step = expr->attributes().haloSteps->at(k);
   const int64_t operand = expr->tensorPositions()[k];
   const TensorView* input = expr->input(operand)->asTensor();
-  const auto require = [&](bool fits, std::string_view mistake) {
-    check(fits, "[plan] step {} of the plan of {}, {} of {}, {}; leave out plan=", k, expr->tensorOutput()->toString(),
-          toString(step), input->toString(), mistake);
+  const auto refuse = [&](std::string_view mistake) {
+    throwUserError(fmt::format("[plan] step {} of the plan of {}, {} of {}, {}; leave out plan=", k,
+                               expr->tensorOutput()->toString(), toString(step), input->toString(), mistake));
   };
   std::optional<HaloExchange> exchange = haloExchange(expr, operand);
-  require(exchange.has_value(), "needs constant sizes and offsets, and an operand that is no partial sum");
+  if (!exchange) {
+    refuse("needs constant sizes and offsets, and an operand that is no partial sum");
+  }
   HaloStep alone = step;
   alone.shared.reset();
-  require(alone == exchange->step, fmt::format("does not fit the shardings: expected {}", toString(exchange->step)));
+  if (!(alone == exchange->step)) {
+    refuse(fmt::format("does not fit the shardings: expected {}", toString(exchange->step)));
+  }
   Place place{std::ssize(exchanges_), step, true};
   if (step.shared) {
     const auto [at, isFirst] = shared_.try_emplace(*step.shared, place.number, input);
     place.isFirst = isFirst;
     place.number = at->second.first;
-    require(at->second.second == input,
-            fmt::format("has the number of an exchange of {}: expected another number", at->second.second->toString()));
+    if (at->second.second != input) {
+      refuse(
+          fmt::format("has the number of an exchange of {}: expected another number", at->second.second->toString()));
+    }
   }
   if (!place.isFirst) {
     exchange = together(input, exchanges_[place.number], *exchange);
-    require(exchange.has_value(), "cannot share the exchange of the steps before it: expected another number");
+    if (!exchange) {
+      refuse("cannot share the exchange of the steps before it: expected another number");
+    }
     exchanges_[place.number] = *std::move(exchange);
   } else {
     exchanges_.push_back(*std::move(exchange));
