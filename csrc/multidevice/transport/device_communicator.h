@@ -30,7 +30,7 @@ class DeviceCommunicator : public Communicator {
   // Calls from now on are work of this queue; null: they block. Ranks that set queues have met before and run the same program, because their
   // calls are not compared. Nothing may be under way.
   virtual void use(Queue* /*queue*/) {}
-  // Makes what such collectives of this team need, of which this rank's result has at most so many elements. All ranks of the team call it, and
+  // Makes what such collectives of this team need; this rank's result has at most `elements` elements. All ranks of the team call it, and
   // each rank calls it for its teams in the same order. It may wait for the device.
   virtual void prepare(const Team& /*team*/, const CollectiveOfElements& /*call*/, int64_t /*elements*/) {}
   // Returns when the calls so far have ended. DeviceError if a peer fails, which names the step of the first call that has not ended.

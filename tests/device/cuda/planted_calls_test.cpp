@@ -24,7 +24,7 @@ namespace {
 using Change = std::function<void(HostProgram&)>;
 using Program = std::function<std::unique_ptr<Fusion>()>;
 
-// A matrix cut by rows of which each rank has four, and the result of build() for it.
+// A matrix cut by rows, four for each rank, and the result of build() for it.
 Program ofRows(const std::function<TensorView*(TensorView*, const DeviceMesh&)>& build) {
   return [build] {
     auto fusion = std::make_unique<Fusion>();
