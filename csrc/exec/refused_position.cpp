@@ -58,13 +58,14 @@ Position inWhole(Position at, const TensorView* tv, int64_t rank) {
   return at;
 }
 
+bool isCopy(const Expr& e) {
+  using enum ExprKind;
+  return e.kind() == Set || e.kind() == Cast || e.kind() == Redistribute;
+}
+
 // The input that an index is, or is a copy or a cast of.
 int64_t inputOf(const Fusion& fusion, const Val* index) {
-  const auto isCopy = [](const Expr* e) {
-    using enum ExprKind;
-    return e != nullptr && (e->kind() == Set || e->kind() == Cast || e->kind() == Redistribute);
-  };
-  while (isCopy(index->definition())) {
+  while (index->definition() != nullptr && isCopy(*index->definition())) {
     index = index->definition()->input(0);
   }
   return index->isTensor() && index->isFusionInput() ? positionIn(fusion.inputs(), index) : -1;
@@ -132,6 +133,17 @@ std::string_view nameOf(const Expr* e) {
   return called.empty() ? e->opName() : called;
 }
 
+// The names of the ops that read a checked index or a copy of it.
+void addReaders(const Fusion& fusion, const Val* index, std::set<std::string_view>& names) {
+  for (const Expr* reader : fusion.uses(index)) {
+    if (isCopy(*reader)) {
+      addReaders(fusion, reader->output(), names);
+    } else {
+      names.insert(nameOf(reader));
+    }
+  }
+}
+
 }  // namespace
 
 RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& planned, std::span<const Argument> inputs,
@@ -150,9 +162,7 @@ RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& pla
     }
     const Val* index = check->input(0);
     std::set<std::string_view> names;
-    for (const Expr* reader : planned.uses(check->output())) {
-      names.insert(nameOf(reader));
-    }
+    addReaders(planned, check->output(), names);
     ops.insert(names.begin(), names.end());
     const int64_t input = inputOf(planned, index);
     const std::optional<Tensor> values =
