@@ -272,6 +272,7 @@ void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const 
 void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                    std::span<Tensor> outputs, const Way& way) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
+  const bool mayFailLate = binding.mayFailLate();
   try {
     binding.run(*state_->communicator, inputs, outputs,
                 {.verify = verify,
@@ -280,7 +281,8 @@ void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const
                  .collectives = state_->collectives,
                  .order = way.order});
   } catch (const RefusedIndexError& e) {
-    throw withPosition(e, *plan.compiled()->program.planned, inputs, state_->communicator->rank());
+    throw withPosition(e, *plan.compiled()->program.planned, mayFailLate ? std::span<const Argument>() : inputs,
+                       state_->communicator->rank());
   }
   if (verify) {
     plan.verified = true;

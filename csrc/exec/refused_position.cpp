@@ -165,8 +165,9 @@ RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& pla
     addReaders(planned, check->output(), names);
     ops.insert(names.begin(), names.end());
     const int64_t input = inputOf(planned, index);
-    const std::optional<Tensor> values =
-        input >= 0 ? std::get<Tensor>(inputs[input]) : partOfIndex(planned, index, inputs, rank);
+    const std::optional<Tensor> values = inputs.empty() ? std::nullopt
+                                         : input >= 0   ? std::get<Tensor>(inputs[input])
+                                                        : partOfIndex(planned, index, inputs, rank);
     if (const auto at = values ? positionOf(*values, error.index) : std::nullopt) {
       const Val* held = input >= 0 ? planned.inputs()[input] : index;
       const Position whole = inWhole(*at, held->asTensor(), rank);

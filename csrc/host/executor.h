@@ -98,6 +98,8 @@ class Binding {
   void copy(const Tensor& to, const Tensor& from, const StreamOrder* order = nullptr);
   // Returns when the work of all calls has ended; throws a failure of a call that has returned.
   void wait();
+  // Whether the next call may throw the failure of a call that has returned.
+  bool mayFailLate() const { return late_ != nullptr; }
 
  private:
   // Waits for all ranks, which must run the same program. Each number of `least` becomes the least that a rank has there.

@@ -146,6 +146,22 @@ TEST_F(GpuStreams, AFailureAfterTheCallIsThrownByTheNextCall) {
   cache.wait();
 }
 
+// The inputs of the next call have the index too, at another place.
+TEST_F(GpuStreams, AFailureOfAnEarlierCallGetsNoPositionInTheInputsOfTheNext) {
+  FusionExecutorCache cache(lookup());
+  Lookup l;
+  cache.run(l.wrong, l.out, stream());
+  const CurrentContext current(*context_);
+  stream_->synchronize("test");
+  const std::vector<Argument> next = {Tensor::of({8, 0, 0}, {3}, DataType::Int).to(DeviceId::cuda(0)), l.table};
+  try {
+    cache.run(next, l.out, stream());
+    FAIL() << "no error";
+  } catch (const RefusedIndexError& error) {
+    EXPECT_STREQ(error.what(), "[run] embedding_fwd: index 8 is out of range for an extent of 8; give 0 <= index < 8");
+  }
+}
+
 // The plan of the call is gone by then.
 TEST_F(GpuStreams, AFailureOutlivesItsPlan) {
   FusionExecutorCache cache(lookup(), {.maxPlans = 1});
