@@ -69,6 +69,15 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, c
   check(size_ <= 1 << kSourceBits, "[network] {} ranks, expected at most {}", size_, 1 << kSourceBits);
   world_.ranks = firstRanks(size_);
   watch_.whereThisRankIs([this] { return place(); });
+  try {
+    connect();
+  } catch (...) {
+    watch_.whereThisRankIs({});  // its thread outlives the lanes
+    throw;
+  }
+}
+
+void NetworkCommunicator::connect() {
   const std::vector<std::string> addresses = bootstrap_->allGather(link_->address());
   try {
     link_->connect(addresses);

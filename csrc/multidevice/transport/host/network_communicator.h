@@ -136,6 +136,7 @@ class NetworkCommunicator final : public Communicator {
       throw;
     }
   }
+  void connect();
   void awaitNews();
   // Writes this communicator's record before it throws.
   void throwIfFailed();
