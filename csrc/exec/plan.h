@@ -13,6 +13,7 @@
 namespace meshfuse {
 
 class Binding;
+struct ProgramSizes;
 
 class Plan {
  public:
