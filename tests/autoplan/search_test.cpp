@@ -1,0 +1,158 @@
+// Found plans against the enumeration of all plans of small programs, without and with a memory limit.
+#include "autoplan/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "autoplan/plan_graph.h"
+#include "base/ranges.h"
+#include "ops/contraction.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/tensors.h"
+#include "sanitized.h"
+
+namespace meshfuse {
+namespace {
+
+constexpr int64_t kPrograms = kSanitized ? 30 : 300;
+constexpr double kMostPlans = 1e6;  // of a program
+constexpr double kRounding = 1e-9;
+
+// All plans, by depth: choices whose costs so far, with the least costs of the nodes that are left, exceed the best plan are left out.
+class Enumeration {
+ public:
+  Enumeration(const PlanGraph& graph, double memory)
+      : graph_(graph), memory_(memory), pairs_(graph.nodes.size()), rest_(graph.nodes.size() + 1, 0.0) {
+    for (const PairCost& pair : graph.costs.pairs) {
+      pairs_[std::max(pair.first, pair.second)].push_back(&pair);
+    }
+    for (int64_t k = std::ssize(graph.nodes) - 1; k >= 0; k--) {
+      rest_[k] = rest_[k + 1] + std::ranges::min(graph.costs.costs[k]);
+    }
+  }
+
+  // Infinity if no plan fits.
+  double least() {
+    choices_.assign(graph_.nodes.size(), 0);
+    descend(0, 0);
+    return best_;
+  }
+
+ private:
+  void descend(int64_t node, double cost) {
+    if (cost + rest_[node] >= best_) {
+      return;
+    }
+    if (node == std::ssize(choices_)) {
+      if (std::ranges::max(graph_.memoryOf(choices_)) <= memory_) {
+        best_ = cost;
+      }
+      return;
+    }
+    for (int64_t c = 0; c < std::ssize(graph_.costs.costs[node]); c++) {
+      choices_[node] = c;
+      double more = graph_.costs.costs[node][c];
+      for (const PairCost* pair : pairs_[node]) {
+        more += pair->table->at(choices_[pair->first], choices_[pair->second]);
+      }
+      descend(node + 1, cost + more);
+    }
+  }
+
+  const PlanGraph& graph_;
+  const double memory_;
+  std::vector<std::vector<const PairCost*>> pairs_;  // by their later node
+  std::vector<double> rest_;                         // least costs from this node on
+  std::vector<int64_t> choices_;
+  double best_ = std::numeric_limits<double>::infinity();
+};
+
+const Deadline kNever = Deadline::max();
+
+// One to three products, sums and elementwise ops of two operands, of random sizes.
+std::unique_ptr<Fusion> randomProgram(std::mt19937& rng) {
+  auto fusion = std::make_unique<Fusion>();
+  const FusionGuard guard(fusion.get());
+  const auto extent = [&] { return int64_t{4} << (rng() % 8); };
+  const auto input = [&](const std::vector<int64_t>& shape) {
+    TensorView* tv = makeContigConcreteTensor(*fusion, shape);
+    fusion->addInput(tv);
+    return tv;
+  };
+  const int64_t rows = extent();
+  int64_t features = extent();
+  TensorView* x = input({rows, features});
+  const int64_t ops = 1 + static_cast<int64_t>(rng() % 3);
+  for (int64_t k = 0; k < ops; k++) {
+    const uint32_t kind = rng() % 4;
+    if (kind == 0) {
+      x = add(x, input({rows, features}));
+    } else if (kind == 1 && k + 1 == ops) {
+      x = sum(x, {static_cast<int>(rng() % 2)});
+    } else {
+      const int64_t width = extent();
+      x = tanh(linear(x, input({width, features})));
+      features = width;
+    }
+  }
+  fusion->addOutput(x);
+  return fusion;
+}
+
+DistributedConfig randomMachines(std::mt19937& rng, int64_t devices) {
+  const auto between = [&](double low, double high) {
+    return low * std::pow(high / low, static_cast<double>(rng() % 1000) / 1000);
+  };
+  const double flops = between(1e9, 1e13);
+  return {.devicesPerMachine = devices,
+          .within = {.bandwidth = between(1e8, 1e12), .latency = between(1e-7, 1e-4)},
+          .device = {.flops = flops, .flops16 = 2 * flops, .bandwidth = between(1e9, 1e12), .launch = 1e-6}};
+}
+
+// The fastest plan is found, and with a memory limit one that fits if there is any, with a true bound.
+TEST(SearchPlan, AgreesWithTheEnumerationOfAllPlansOfRandomPrograms) {
+  int64_t programs = 0;
+  int64_t limited = 0;
+  int64_t best = 0;
+  for (uint32_t seed = 0; programs < kPrograms; seed++) {
+    std::mt19937 rng(seed);
+    const std::unique_ptr<Fusion> program = randomProgram(rng);
+    const DeviceMesh mesh = rng() % 2 == 0 ? DeviceMesh::createForShape({4}) : DeviceMesh::createForShape({2, 2});
+    const PlanGraph graph = planGraph(*program, randomMachines(rng, 4), mesh, Blocks::Even);
+    if (productOf(graph.nodes, [](const PlanNode& n) { return static_cast<double>(n.placements.size()); }) >
+        kMostPlans) {
+      continue;
+    }
+    programs++;
+    const double infinite = std::numeric_limits<double>::infinity();
+    const std::optional<FoundPlan> fastest = searchPlan(graph, 1e30, kNever);
+    ASSERT_TRUE(fastest.has_value()) << seed;
+    const double least = Enumeration(graph, infinite).least();
+    ASSERT_NEAR(fastest->seconds, least, kRounding * least) << seed << "\n" << program->toString();
+    ASSERT_NEAR(fastest->bound, least, kRounding * least) << seed;
+
+    const double memory = (0.4 + 0.05 * static_cast<double>(rng() % 12)) * fastest->peak;
+    const double leastThatFits = Enumeration(graph, memory).least();
+    const std::optional<FoundPlan> found = searchPlan(graph, memory, kNever);
+    ASSERT_EQ(found.has_value(), std::isfinite(leastThatFits)) << seed << "\n" << program->toString();
+    if (!found) {
+      continue;
+    }
+    ASSERT_LE(found->peak, memory) << seed;
+    ASSERT_GE(found->seconds, leastThatFits * (1 - kRounding)) << seed;
+    ASSERT_LE(found->bound, leastThatFits * (1 + kRounding)) << seed;
+    limited++;
+    best += found->seconds <= leastThatFits * (1 + 1e-4) ? 1 : 0;  // the gap at which a search ends
+  }
+  EXPECT_GT(limited, programs / 8);
+  EXPECT_GT(best, limited / 2);  // with a memory limit, the best plan is not always found
+}
+
+}  // namespace
+}  // namespace meshfuse
