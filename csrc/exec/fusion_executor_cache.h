@@ -84,9 +84,9 @@ class FusionExecutorCache {
   void run(std::span<const Argument> inputs, std::span<Tensor> outputs);
   void run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
   // The same on a GPU, as work of the caller's stream: it begins after the work of the stream so far, and later work of the stream begins after
-  // it. The call may return before its work has ended; on several ranks, it returns when its collectives have ended. A failure after the return,
-  // such as an index out of range, is thrown by a later call or by wait(). A call without a stream is not ordered after it: wait() first. The
-  // first call of a new plan compiles it, which takes time and may wait for the GPU. UserError if the inputs are not on a GPU.
+  // it. The call may return before its work and its collectives have ended. A failure after the return, such as an index out of range or a
+  // rank that has gone, is thrown by a later call or by wait(). A call without a stream is not ordered after it: wait() first. The first call of
+  // a new plan compiles it, which takes time and may wait for the GPU. UserError if the inputs are not on a GPU.
   void run(std::span<const Argument> inputs, std::span<Tensor> outputs, GpuStream stream);
   // Returns when the work of all calls has ended; throws the first failure that no call has thrown. No call may be under way.
   void wait();

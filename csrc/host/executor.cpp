@@ -186,6 +186,7 @@ void Binding::copy(const Tensor& to, const Tensor& from, const StreamOrder* orde
 }
 
 void Binding::wait() {
+  carrier().finishCalls();
   queue_.wait();
   late_ = nullptr;
 }
@@ -202,7 +203,6 @@ void Binding::endCall(const ExecuteOptions& options) {
     finish();
     late_ = nullptr;
   } else {
-    carrier().finishCalls();
     if (late_ != options.order->late) {  // else counts no reference
       late_ = options.order->late;
     }

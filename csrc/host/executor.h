@@ -4,7 +4,7 @@
 // at a time uses a binding; calls allocate nothing.
 //
 // If the device carries the collectives itself (DeviceCommunicator), all steps are work of its queues, in the order that events record, and
-// the host waits once, at the end of the call.
+// the host waits once, at the end of the call; with a stream of the caller, when somebody asks.
 #pragma once
 
 #include <atomic>
@@ -61,8 +61,8 @@ class LateFailure {
 };
 
 // A call that is ordered with the work of a stream of the caller: it begins after the work of the stream so far, later work of the stream begins
-// after it. It returns when its collectives have ended, and may return before its other work has. A failure after the return is thrown by the next call of
-// the binding, or kept in `late` if there is none.
+// after it. It returns when its work is enqueued, unless the ranks end together. A failure after the return is thrown by the next call of the
+// binding, or kept in `late` if there is none.
 struct StreamOrder {
   GpuStream stream;
   const std::shared_ptr<LateFailure>& late;

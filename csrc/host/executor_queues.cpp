@@ -111,6 +111,7 @@ int64_t Binding::putInOrder(int64_t number, const Put& put) {
 }
 
 void Binding::recordJointly(Communicator& communicator, std::span<const Argument> inputs) {
+  carrier().finishCalls();  // a recording may wait for the device
   int64_t isRecorded = 1;
   for (Replay& piece : joint_.pieces) {
     joinedSteps_ = piece.begin();

@@ -28,7 +28,7 @@ class DeviceCommunicator : public Communicator {
 
   // The functions below are for asynchronous communicators.
   // Calls from now on are work of this queue; null: they block. Ranks that set queues have met before and run the same program, because their
-  // calls are not compared. Nothing may be under way.
+  // calls are not compared. Calls that are under way on another queue end before.
   virtual void use(Queue* /*queue*/) {}
   // Makes what such collectives of this team need; this rank's result has at most `elements` elements. All ranks of the team call it, and
   // each rank calls it for its teams in the same order. It may wait for the device.

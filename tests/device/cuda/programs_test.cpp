@@ -1,16 +1,21 @@
 // Programs of several ranks with a GPU each, or a simulated one: all steps are work of queues, and collectives run beside kernels.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/cuda/driver/context.h"
 #include "device/cuda/driver/streams.h"
+#include "device/cuda/forwarding_queue.h"
 #include "device/cuda/four_gpus.h"
 #include "device/cuda/sums_beside_work.h"
 #include "exec/trace.h"
@@ -88,6 +93,92 @@ TEST_F(GpuPrograms, OfSeveralRanksAreOrderedWithStreams) {
       }
     }
   });
+}
+
+// Does something else before its third replay.
+class PausingQueue final : public ForwardingQueue {
+ public:
+  PausingQueue(std::unique_ptr<Queue> to, std::function<void()> pause)
+      : ForwardingQueue(std::move(to)), pause_(std::move(pause)) {}
+  void replay(Recording& recording) override {
+    if (++replays_ == 3) {
+      pause_();
+    }
+    to_->replay(recording);
+  }
+
+ private:
+  int64_t replays_ = 0;
+  const std::function<void()> pause_;
+};
+
+// Calls on a stream; the last one is replayed, and rank 1 does something else before its collectives. Returns the error that rank 0 has when it
+// waits, or whether both ranks had the right results.
+std::string callOnStreams(const std::function<void()>& onRank1, std::atomic<bool>& hasReturned) {
+  std::string said;
+  std::atomic<int> right = 0;
+  const auto body = [&](Communicator& comm) {
+    FusionExecutorCache cache(sumsBesideWork(2), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> arguments = moved(argumentsOf(cache.fusion(), comm.rank(), 1), gpuOf(comm));
+    const std::vector<Tensor> expected = cache.runFusionWithInputs(arguments);
+    std::vector<Tensor> results = mapped(expected, [](const Tensor& t) { return t.clone(); });
+    HostProgram host = *cache.hostProgram();
+    if (comm.rank() == 1) {
+      host.device = std::make_shared<QueueWrappingDevice>(host.device, [&](std::unique_ptr<Queue> queue) {
+        return std::make_unique<PausingQueue>(std::move(queue), onRank1);
+      });
+    }
+    const CudaContext context(comm.rank());
+    const CurrentContext current(context);
+    const CudaStream stream(context);
+    Binding binding(std::make_shared<const HostProgram>(std::move(host)), comm);
+    const auto late = std::make_shared<LateFailure>();
+    const StreamOrder order{GpuStream{stream.get()}, late};
+    for (int call = 0; call < 4; call++) {
+      binding.run(comm, arguments, results, {.order = &order});
+    }
+    if (comm.rank() == 0) {
+      hasReturned = true;
+      said = errorOf([&] { binding.wait(); });
+    } else {
+      binding.wait();
+    }
+    bool isRight = true;
+    for (const int64_t i : indices(expected)) {
+      isRight = isRight && results[i].toVector() == expected[i].toVector();
+    }
+    right += isRight ? 1 : 0;
+  };
+  const std::string error = errorOf([&] { runLoopback(2, body, {.deadline = std::chrono::milliseconds(5'000)}); });
+  return said.empty() && error.empty() && right == 2 ? "right" : said;
+}
+
+void awaitReturn(const std::atomic<bool>& hasReturned) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (!hasReturned && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  check(hasReturned, "[test] the call waits for its collectives");
+}
+
+// Rank 1 takes part in the collectives when the call of rank 0 has returned.
+TEST_F(GpuPrograms, OnStreamsDoNotWaitForTheirCollectives) {
+  std::atomic<bool> hasReturned = false;
+  EXPECT_EQ(callOnStreams([&] { awaitReturn(hasReturned); }, hasReturned), "right");
+}
+
+TEST_F(GpuPrograms, ARankThatFailsAfterACallOnAStreamIsNamedByTheNextWait) {
+  std::atomic<bool> hasReturned = false;
+  const std::string error = callOnStreams(
+      [&] {
+        awaitReturn(hasReturned);
+        throwDeviceError("[test] the other rank fails");
+      },
+      hasReturned);
+  EXPECT_TRUE(error.starts_with("DeviceError: ")) << error;
+  for (const std::string phrase : {"rank 1", "the other rank fails"}) {
+    EXPECT_NE(error.find(phrase), std::string::npos) << error << "\nexpected: " << phrase;
+  }
 }
 
 // Every step waits for the one before: what a trace or verification sees.

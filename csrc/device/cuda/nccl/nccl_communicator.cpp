@@ -306,11 +306,19 @@ void NcclCommunicator::forgetCalls() {
 }
 
 void NcclCommunicator::use(Queue* queue) {
+  if (queue != nullptr && !underWay_.empty()) {
+    const CurrentContext current(context_);
+    if (queue != lastQueue_ || underWay_.back()->ended.query() != cuda::Result::NotReady) {
+      finish();
+    }
+  }
+  lastQueue_ = queue != nullptr ? queue : lastQueue_;
   queue_ = queue;
   stream_ = queue != nullptr ? static_cast<StreamQueue&>(*queue).stream() : own_.get();
 }
 
 void NcclCommunicator::prepare(const Team& team, const CollectiveOfElements& call, int64_t elements) {
+  finish();
   const CurrentContext current(context_);
   (void)of(team);
   if (carrierOf(call) == Carrier::Kernel) {
@@ -396,6 +404,7 @@ void NcclCommunicator::run(const CollectiveCall& call) {
     return staged_.setProgram(0);
   }
   if (!isWorkOfQueue) {
+    finish();
     over_.setProgram(program());
     over_.uncounted([&] { over_.barrier(call.team); });
     over_.setProgram(0);
@@ -543,6 +552,7 @@ void NcclCommunicator::transfer(std::span<const Transfer> transfers) {
   constexpr auto kByte = nccl::ElementType::Int8;
   checkTransfers(transfers, size());
   if (stream_ == own_.get()) {
+    finish();
     meet(transfers);
   }
   Team peers{{rank()}};

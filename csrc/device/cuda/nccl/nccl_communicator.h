@@ -96,6 +96,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   const CudaStream own_;                                      // of calls without a queue
   cuda::Stream stream_;                                       // of the next call
   Queue* queue_ = nullptr;                                    // the queue of this stream; null: own_
+  const Queue* lastQueue_ = nullptr;                          // of the calls under way
   const int uncaught_;                                        // exceptions, when it was made
   std::map<std::vector<int64_t>, nccl::Communicator> teams_;  // by ranks
   std::vector<Call*> underWay_;                               // since the last finish(), in order
