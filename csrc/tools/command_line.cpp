@@ -74,12 +74,17 @@ void addRun(CLI::App& app, RunOptions& o) {
         o.device = text;
       },
       "where the ranks run: cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0; default: cpu");
-  c->add_option("--threads", o.threads, "threads of a rank; default: MESHFUSE_THREADS, else cores / ranks")
+  c->add_option("--threads", o.threads,
+                "threads of a rank; default: MESHFUSE_THREADS, else its part of the cores of its host")
       ->check(CLI::Range(int64_t{1}, kMostThreads));
   c->add_option("--deadline", o.deadline,
                 "with --mpi: seconds that a rank waits for another one; default: MESHFUSE_DEADLINE, else 300")
       ->needs(mpi)
       ->check(CLI::Range(int64_t{1}, kMostDeadlineSeconds));
+  c->add_option("--algorithms", o.algorithms,
+                "with --mpi: the algorithms of collectives, such as all-reduce:large=staged,broadcast=tree; default: "
+                "MESHFUSE_ALGORITHMS")
+      ->needs(mpi);
   c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
       ->check(kNumber)
       ->capture_default_str();

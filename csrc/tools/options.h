@@ -35,6 +35,7 @@ struct RunOptions {
   bool mpi = false;
   std::string device = "cpu";            // on which ranks run; as in exec/local_device.h
   int64_t threads = 0;                   // of a rank; 0: the default of ExecutorOptions
+  std::string algorithms = {};           // with `mpi`; empty: those of TransportOptions
   std::optional<int64_t> deadline = {};  // seconds, with `mpi`; default: that of TransportOptions
   bool verify = false;
   std::vector<std::string> expected;  // "T5=y.npy"

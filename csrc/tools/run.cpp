@@ -304,6 +304,7 @@ int64_t finish(const Job& job, const Report& report, int64_t ranks) {
 // If one rank fails, every rank throws; rank 0 alone prints the error.
 int64_t runOnProcesses(const RunOptions& options) {
   TransportOptions transport;
+  transport.algorithms = options.algorithms;
   if (options.deadline) {
     transport.deadline = std::chrono::seconds(*options.deadline);
   }

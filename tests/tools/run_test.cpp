@@ -243,6 +243,12 @@ TEST(ToolRun, ProcessesOfALauncher) {
   expectContains(run.out, "all-reduce ");
   expectContains(run.out, "agree with the reference");
   EXPECT_EQ(run.out.find("outputs\n"), run.out.rfind("outputs\n")) << "one rank prints:\n" << run.out;
+  const std::string chosen = "run {dir}/tensor_parallel_mlp.fir --mpi --size i0=8 --verify --algorithms all-reduce=";
+  EXPECT_EQ(tool(chosen + "staged", launcher).code, 0);
+  const ToolRun unknown = tool(chosen + "stagd", launcher);
+  EXPECT_NE(unknown.code, 0);
+  expectContains(unknown.err, "stagd");
+  expectContains(unknown.err, "staged");
   const ToolRun wrong = tool("run {dir}/sharded_sum.fir --mpi", launcher);
   EXPECT_EQ(wrong.code, 2);
   expectContains(wrong.err, "the meshes of the program have 4 ranks, but the launcher started 2 processes");
@@ -255,6 +261,7 @@ TEST(ToolRun, TakesThreadsAndADeadline) {
   expectContains(tool(run, "env MESHFUSE_THREADS=x").err, "MESHFUSE_THREADS is \"x\", expected a number of threads");
   expectContains(tool(run + "--threads 0").err, "--threads: Value 0 not in range 1 to 4096");
   expectContains(tool(run + "--deadline 1").err, "--deadline requires --mpi");
+  expectContains(tool(run + "--algorithms all-reduce=staged").err, "--algorithms requires --mpi");
   // of two ranks that the other one never joins
   const std::string alone =
       "timeout 60 env -u PMIX_RANK -u PMIX_NAMESPACE RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29741 ";
