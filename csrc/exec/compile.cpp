@@ -12,7 +12,6 @@
 #include "ir/fusion.h"
 #include "localize/localize.h"
 #include "multidevice/sharding/coordinates.h"
-#include "preseg_passes/concretize.h"
 #include "preseg_passes/table.h"
 #include "segment/local_context.h"
 #include "segment/table.h"
@@ -31,9 +30,8 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, rank, &proposal.assumedSizes);
     checkDevice(fusion, inputs);
-    const std::shared_ptr<Fusion> global = sayingSizes(proposal.assumedSizes, [&] {
-      return sizes.isConstant() ? concretize(fusion, proposal.sizes) : concretize(fusion, sizes.sizes);
-    });
+    const std::shared_ptr<Fusion> global =
+        sayingSizes(proposal.assumedSizes, [&] { return concretizeFor(sizes, fusion, proposal.sizes); });
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.planned = global;

@@ -281,7 +281,7 @@ void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const
                  .collectives = state_->collectives,
                  .order = way.order});
   } catch (const RefusedIndexError& e) {
-    throw withPosition(e, *plan.compiled()->program.planned, mayFailLate ? std::span<const Argument>() : inputs,
+    throw withPosition(e, *plan.ofShape()->program.planned, mayFailLate ? std::span<const Argument>() : inputs,
                        state_->communicator->rank());
   }
   if (verify) {

@@ -96,7 +96,6 @@ std::shared_ptr<const CompiledProgram> Plan::ofShape() const {
     result->program.segments.push_back(segmentOf(s, *local));
   }
   auto host = std::make_shared<HostProgram>(*compiled_->host);
-  host->fusion = local;
   host->constant = sizes_;
   host->symbols.clear();
   result->host = host;

@@ -10,6 +10,7 @@
 
 #include "exec/arguments.h"
 #include "host/executor.h"
+#include "ir/fusion.h"
 
 namespace meshfuse {
 
@@ -75,14 +76,15 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
+  SizeClass sizes = sharesPlans_ ? history_.classOf(inputs) : SizeClass{.whyConstant = "plans are not shared"};
   std::promise<PlanPtr> promise;
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
-  SizeClass sizes = sharesPlans_ ? history_.classOf(inputs) : SizeClass{.whyConstant = "plans are not shared"};
   std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
   const bool compiles = program == nullptr;
   if (compiles) {
     missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
   }
+  const std::string missReason = missReason_;
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;
@@ -90,7 +92,7 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
     if (compiles) {
       sizes = sizes.isConstant() ? sizes : history_.plannable(std::move(sizes));
       if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", missReason(), fmt::join(sizes.toLines(), ", "));
+        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", missReason, fmt::join(sizes.toLines(), ", "));
       }
       program = std::make_shared<const CompiledProgram>(make_(inputs, call, sizes));
     }
@@ -111,6 +113,7 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
     std::rethrow_exception(failure);
   }
   compiled_ += compiles ? 1 : 0;
+  history_.note(inputs);
   keepLocked(plan);
   promise.set_value(plan);
   return plan;

@@ -21,12 +21,15 @@ using Reasons = std::map<std::string, std::string>;
 // Vectors of Float have at most so many elements.
 constexpr int64_t kWholeVectors = 16;
 
-void addSymbols(Reasons& reasons, const std::vector<IntExpr>& sizes, const std::string& why) {
+// Whether some symbol had no reason yet.
+bool addSymbols(Reasons& reasons, const std::vector<IntExpr>& sizes, const std::string& why) {
+  bool added = false;
   for (const IntExpr& size : sizes) {
     for (const std::string& symbol : size.symbols()) {
-      reasons.try_emplace(symbol, why);
+      added |= reasons.try_emplace(symbol, why).second;
     }
   }
+  return added;
 }
 
 // Whether a permute is a transpose of blocks, whose kernel is written for constant sizes: the innermost dim moves.
@@ -77,9 +80,9 @@ Reasons constantsOf(const Fusion& fusion) {
   return reasons;
 }
 
-// Dims of symbolic structure are broadcast dims if they have one element.
-bool mayHaveOneElement(const Fusion& fusion, const SymbolSizes& sizes, Reasons& reasons) {
-  bool found = false;
+// Dims of symbolic structure are broadcast dims if they have one element. Whether a reason was added.
+bool addDimsOfMaybeOneElement(const Fusion& fusion, const SymbolSizes& sizes, Reasons& reasons) {
+  bool added = false;
   for (const TensorView* tv : fusion.tensors()) {
     for (const IterDomain* id : tv->getLogicalDomain()) {
       if (!id->isSymbolic()) {
@@ -90,13 +93,12 @@ bool mayHaveOneElement(const Fusion& fusion, const SymbolSizes& sizes, Reasons& 
         return known == sizes.end() ? std::nullopt : std::optional(known->second);
       });
       if (!extent.isConst() && extent.lower().value_or(0) < 2) {
-        found = true;
-        addSymbols(reasons, {id->extent()},
-                   fmt::format("a dim of T{} has {} elements, maybe 1", tv->id(), id->extent().toString()));
+        added |= addSymbols(reasons, {id->extent()},
+                            fmt::format("a dim of T{} has {} elements, maybe 1", tv->id(), id->extent().toString()));
       }
     }
   }
-  return found;
+  return added;
 }
 
 // Of the values of the class, by the declared facts of the symbol.
@@ -126,8 +128,9 @@ std::string textOf(const IntExpr& size) {
     return size.toString();
   }
   const SymbolFacts& facts = (*size.atom())->facts;
-  return facts.divisor == 1 ? fmt::format("any number from {} on", facts.lower)
-                            : fmt::format("a multiple of {} from {} on", facts.divisor, facts.lower);
+  const std::string what = facts.divisor == 1 ? "any number" : fmt::format("a multiple of {}", facts.divisor);
+  return facts.upper == SymbolFacts().upper ? fmt::format("{} from {} on", what, facts.lower)
+                                            : fmt::format("{} from {} to {}", what, facts.lower, facts.upper);
 }
 
 bool haveSameFacts(const IntExpr& a, const IntExpr& b) {
@@ -135,12 +138,13 @@ bool haveSameFacts(const IntExpr& a, const IntExpr& b) {
 }
 
 // Sizes that vary, and are equal in a call, are the first of these symbols.
-SizeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& onlyOne,
+SizeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& before,
                    const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
   SizeClass made;
   std::map<int64_t, IntExpr> symbolOf;  // by value
   for (const auto& [symbol, value] : values) {
-    const bool varies = !onlyOne.at(symbol).has_value();
+    const auto earlier = before.find(symbol);
+    const bool varies = earlier != before.end() && earlier->second != value;
     const auto reason = reasons.find(symbol);
     if (varies && reason != reasons.end()) {
       made.reasons.insert(*reason);
@@ -160,6 +164,12 @@ SizeClass classFor(const SymbolValues& values, const std::map<std::string, std::
 }
 
 }  // namespace
+
+std::unique_ptr<Fusion> concretizeFor(const SizeClass& sizes, const Fusion& fusion,
+                                      std::span<const std::vector<int64_t>> ofCall) {
+  std::unique_ptr<Fusion> constant = concretize(fusion, ofCall);
+  return sizes.isConstant() ? std::move(constant) : concretize(fusion, sizes.sizes);
+}
 
 std::vector<std::string> SizeClass::toLines() const {
   if (!whyConstant.empty()) {
@@ -194,38 +204,47 @@ Reasons SizeHistory::reasonsFor(std::span<const Argument> inputs) const {
   Reasons reasons = constants_;
   for (const int64_t i : indices(inputs)) {
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-    if (t != nullptr && (!t->isContiguous() || alignmentOf(t->data()) != 64 || !t->globalShape().empty())) {
-      addSymbols(reasons, fusion_.inputs()[i]->asTensor()->shape(),
-                 fmt::format("{} is not row-major at an address that 64 divides", inputText(fusion_, i)));
+    if (t == nullptr) {
+      continue;
+    }
+    const bool isDense = t->isContiguous() && alignmentOf(t->data()) == 64;
+    if (!isDense || !t->globalShape().empty()) {
+      const std::string_view why = isDense ? "has a global shape" : "is not row-major at an address that 64 divides";
+      addSymbols(reasons, fusion_.inputs()[i]->asTensor()->shape(), fmt::format("{} {}", inputText(fusion_, i), why));
     }
   }
   return reasons;
 }
 
-SizeClass SizeHistory::classOf(std::span<const Argument> inputs) {
+SizeClass SizeHistory::classOf(std::span<const Argument> inputs) const {
   if (!whyConstant_.empty()) {
     return {.whyConstant = whyConstant_};
   }
   if (const DeviceId device = deviceOf(inputs); device != DeviceId::cpu()) {
     return {.whyConstant = fmt::format("kernels of {} take constant sizes", device.toString())};
   }
-  SymbolValues values;
   try {
     checkArguments(fusion_, inputs);
-    values = bindSymbols(fusion_, globalSizes(fusion_, inputs, 0));
+    const SymbolValues values = bindSymbols(fusion_, globalSizes(fusion_, inputs, 0));
+    Reasons reasons = reasonsFor(inputs);
+    SizeClass made = classFor(values, onlyOne_, declared_, reasons);
+    while (addDimsOfMaybeOneElement(fusion_, made.sizes, reasons)) {
+      made = classFor(values, onlyOne_, declared_, reasons);
+    }
+    return made;
   } catch (const UserError&) {
     return {};
   }
-  for (const auto& [symbol, value] : values) {
+}
+
+void SizeHistory::note(std::span<const Argument> inputs) {
+  if (!whyConstant_.empty()) {
+    return;
+  }
+  for (const auto& [symbol, value] : bindSymbols(fusion_, globalSizes(fusion_, inputs, 0))) {
     std::optional<int64_t>& only = onlyOne_.try_emplace(symbol, value).first->second;
     only = only == value ? only : std::nullopt;
   }
-  Reasons reasons = reasonsFor(inputs);
-  SizeClass made = classFor(values, onlyOne_, declared_, reasons);
-  while (mayHaveOneElement(fusion_, made.sizes, reasons)) {
-    made = classFor(values, onlyOne_, declared_, reasons);
-  }
-  return made;
 }
 
 SizeClass SizeHistory::plannable(SizeClass wanted) const {

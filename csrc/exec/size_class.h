@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,15 +42,22 @@ struct SizeClass {
   std::vector<std::string> toLines() const;
 };
 
+// The fusion for a class. The sizes of the inputs in a call of the class are checked as those of a call with constant sizes are: a class may
+// contain shapes that the fusion refuses.
+[[nodiscard]] std::unique_ptr<Fusion> concretizeFor(const SizeClass& sizes, const Fusion& fusion,
+                                                    std::span<const std::vector<int64_t>> ofCall);
+
 // Whether a plan for the one holds for the other too.
 [[nodiscard]] bool isSameClass(const SizeClass& a, const SizeClass& b);
 
-// The sizes of the calls of a fusion so far. Ranks that make the same calls have the same one.
+// The sizes of the calls of a fusion that got a plan. Ranks that make the same calls have the same one.
 class SizeHistory {
  public:
   explicit SizeHistory(const Fusion& fusion);
-  // Notes the sizes of a call and returns their class. Arguments that do not fit the fusion have a class without sizes: compile() refuses them.
-  [[nodiscard]] SizeClass classOf(std::span<const Argument> inputs);
+  // The class of the sizes of a call. Arguments that do not fit the fusion have a class without sizes: compile() refuses them.
+  [[nodiscard]] SizeClass classOf(std::span<const Argument> inputs) const;
+  // Of a call that got a plan.
+  void note(std::span<const Argument> inputs);
   // The class, or that of constants if some op of the fusion needs to know more of its sizes.
   [[nodiscard]] SizeClass plannable(SizeClass wanted) const;
 

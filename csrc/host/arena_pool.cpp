@@ -10,8 +10,13 @@ namespace meshfuse {
 
 namespace {
 
-// The next of 1, 1.25, 1.5 and 1.75 times a power of two.
+constexpr int64_t kMostRounded = int64_t{1} << 40;
+
+// The next of 1, 1.25, 1.5 and 1.75 times a power of two; more than any memory is not rounded.
 int64_t roundedUp(int64_t bytes) {
+  if (bytes > kMostRounded) {
+    return bytes;
+  }
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(bytes, 4))));
   return roundUp(bytes, power / 4);
 }
