@@ -19,7 +19,7 @@
 namespace meshfuse {
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                                   const DeviceInfo& device, const PassSettings& passes, const SizeClass& sizes) {
+                                   const DeviceInfo& device, const PassSettings& passes, const ShapeClass& sizes) {
   const int64_t rank = call.communicator().rank();
   SegmentedProgram result{.sizes = sizes};
   std::shared_ptr<Fusion> local;
@@ -55,7 +55,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
 }
 
 CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                        const std::shared_ptr<Device>& device, const PassSettings& passes, const SizeClass& sizes) {
+                        const std::shared_ptr<Device>& device, const PassSettings& passes, const ShapeClass& sizes) {
   const Agreement::Busy busy(call);
   call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
   CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, sizes), nullptr,

@@ -10,7 +10,7 @@
 
 #include "analysis/pass_settings.h"
 #include "exec/agreement.h"
-#include "exec/size_class.h"
+#include "exec/shape_class.h"
 #include "segment/segment.h"
 #include "tensor/argument.h"
 
@@ -30,7 +30,7 @@ struct SegmentedProgram {
   std::vector<std::string> remarks;  // decisions of passes with reasons
   std::map<int64_t, std::string>
       reasons;           // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
-  SizeClass sizes = {};  // for which the program holds
+  ShapeClass sizes = {};  // for which the program holds
 };
 
 struct CompiledProgram {
@@ -43,12 +43,12 @@ struct CompiledProgram {
 // without symbols, the program holds for their sizes alone. Collective; throws the errors of compile().
 [[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
                                                  const Agreement::Call& call, const DeviceInfo& device,
-                                                 const PassSettings& passes = {}, const SizeClass& sizes = {});
+                                                 const PassSettings& passes = {}, const ShapeClass& sizes = {});
 
 // A program of `device` for arguments like `inputs` on this rank; compiling reads their sizes and layouts, and elements that are sizes.
 // Collective: every rank compiles in the same call. UserError for arguments that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
 [[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs,
                                       const Agreement::Call& call, const std::shared_ptr<Device>& device,
-                                      const PassSettings& passes = {}, const SizeClass& sizes = {});
+                                      const PassSettings& passes = {}, const ShapeClass& sizes = {});
 
 }  // namespace meshfuse

@@ -181,7 +181,7 @@ struct FusionExecutorCache::State {
         agreement(*communicator, {.maxPlans = mostPlans(options)}),
         plans(fusion, mostPlans(options), options.sharePlans,
               [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call,
-                                                       const SizeClass& sizes) {
+                                                       const ShapeClass& sizes) {
                 std::shared_ptr<Device> device;
                 call.beforeAgreement({fusion, inputs}, [&] { device = openedFor(inputs); });
                 return compile(fusion, inputs, call, device, passes, sizes);

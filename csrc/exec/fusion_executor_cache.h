@@ -42,7 +42,7 @@ struct ExecutorOptions {
   Communicator* communicator = nullptr;  // default: this thread's default world
   int64_t threads = 0;                   // of a rank; default: MESHFUSE_THREADS, else its coreShare(), at least 1
   size_t maxPlans = 64;
-  bool sharePlans = true;    // a plan may hold for many shapes, see exec/size_class.h; false: each shape is compiled
+  bool sharePlans = true;    // a plan may hold for many shapes, see exec/shape_class.h; false: each shape is compiled
   PassSettings passes = {};  // the same on all ranks
   // Compare every step with the reference interpreter; the error names the kernel of the first wrong element. Default: the
   // environment's MESHFUSE_VERIFY (first, always), else off.

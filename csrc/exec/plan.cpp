@@ -73,8 +73,8 @@ Plan::Plan(std::vector<ArgumentFacts> facts, std::shared_ptr<const CompiledProgr
 
 Plan::~Plan() = default;
 
-bool Plan::isOfClass(const std::vector<ArgumentFacts>& facts, const SizeClass& sizes) const {
-  const SizeClass& own = compiled_->program.sizes;
+bool Plan::isOfClass(const std::vector<ArgumentFacts>& facts, const ShapeClass& sizes) const {
+  const ShapeClass& own = compiled_->program.sizes;
   return !own.isConstant() && isSameClass(own, sizes) && haveSameFactsBesideSizes(facts_, facts);
 }
 

@@ -76,7 +76,7 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  SizeClass sizes = sharesPlans_ ? history_.classOf(inputs) : SizeClass{.whyConstant = "plans are not shared"};
+  ShapeClass sizes = sharesPlans_ ? history_.classOf(inputs) : ShapeClass{.whyConstant = "plans are not shared"};
   std::promise<PlanPtr> promise;
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
   std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
@@ -120,7 +120,7 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
 }
 
 std::shared_ptr<const CompiledProgram> PlanCache::programLocked(const std::vector<ArgumentFacts>& facts,
-                                                                const SizeClass& sizes) const {
+                                                                const ShapeClass& sizes) const {
   const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return p->isOfClass(facts, sizes); });
   return like == plans_.end() ? nullptr : (*like)->compiled();
 }

@@ -2,7 +2,7 @@
 //
 // Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
 // wait for the one that compiles it. The least recently used plan is evicted first, so ranks that make the same calls evict alike.
-// A call with a new shape of a known class (exec/size_class.h) gets a plan with the program of that class: nothing is compiled. At most
+// A call with a new shape of a known class (exec/shape_class.h) gets a plan with the program of that class: nothing is compiled. At most
 // kMostShapesOfAClass of its shapes are kept, because each holds an arena.
 //
 //   PlanCache::Use use(plans, inputs, call);
@@ -30,7 +30,7 @@ namespace meshfuse {
 class PlanCache {
  public:
   using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call,
-                                             const SizeClass& sizes)>;
+                                             const ShapeClass& sizes)>;
   static constexpr int64_t kMostShapesOfAClass = 8;
   class Use;
 
@@ -76,7 +76,7 @@ class PlanCache {
   PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
   // The program of the class of these sizes; null if there is none.
   std::shared_ptr<const CompiledProgram> programLocked(const std::vector<ArgumentFacts>& facts,
-                                                       const SizeClass& sizes) const;
+                                                       const ShapeClass& sizes) const;
   void keepLocked(const PlanPtr& plan);
   void forgetLocked(const std::vector<Agreement::Shapes>& evicted);
   // Both release the lock while they compile or wait.
@@ -99,7 +99,7 @@ class PlanCache {
   mutable std::mutex mutex_;  // guards the members below
   std::list<PlanPtr> plans_;  // most recently used first
   std::list<Pending> pending_;
-  SizeHistory history_;
+  ShapeHistory history_;
   PlanPtr last_;
   std::string missReason_;
   int64_t compiled_ = 0;

@@ -44,7 +44,7 @@ void threeKernels(Fusion& f) {
   f.addOutput(neg(columns));
 }
 
-TEST(SizeClass, RowCountsShareTwoPlansBesideTheFirst) {
+TEST(ShapeClass, RowCountsShareTwoPlansBesideTheFirst) {
   std::vector<Shapes> calls;
   for (int64_t rows = 2; rows < 100; rows += 3) {
     calls.push_back({{rows, 40}});
@@ -52,7 +52,7 @@ TEST(SizeClass, RowCountsShareTwoPlansBesideTheFirst) {
   EXPECT_EQ(plansOf(threeKernels, calls), 3) << "the first, multiples of 16, all other numbers";
 }
 
-TEST(SizeClass, ShapesOfSeveralSizes) {
+TEST(ShapeClass, ShapesOfSeveralSizes) {
   std::vector<Shapes> calls;
   for (int64_t n = 0; n < 20; n++) {
     calls.push_back({{5 + 7 * n % 50, 100 + 33 * n % 90}});
@@ -60,17 +60,17 @@ TEST(SizeClass, ShapesOfSeveralSizes) {
   EXPECT_LE(plansOf(threeKernels, calls), 6);
 }
 
-TEST(SizeClass, NoneAndOneAreConstants) {
+TEST(ShapeClass, NoneAndOneAreConstants) {
   EXPECT_EQ(plansOf(threeKernels, {{{3, 5}}, {{4, 5}}, {{1, 5}}, {{0, 5}}, {{7, 5}}, {{1, 5}}, {{9, 5}}}), 4);
 }
 
-TEST(SizeClass, EqualSizesAreOneSymbol) {
+TEST(ShapeClass, EqualSizesAreOneSymbol) {
   const auto build = [](Fusion& f) { f.addOutput(add(input(f, 2), input(f, 2))); };
   EXPECT_EQ(plansOf(build, {{{3, 5}, {3, 5}}, {{4, 7}, {4, 7}}, {{6, 9}, {6, 9}}, {{11, 11}, {11, 11}}}), 3);
 }
 
 // Two layers with attention over sentences of one length, and six heads: views, matrix products, a softmax, norms.
-TEST(SizeClass, TransformerLayersOfAnyBatch) {
+TEST(ShapeClass, TransformerLayersOfAnyBatch) {
   const auto build = [](Fusion& f) {
     constexpr int64_t kHeads = 6;
     constexpr int64_t kFeatures = 48;
@@ -106,7 +106,7 @@ TEST(SizeClass, TransformerLayersOfAnyBatch) {
   EXPECT_EQ(plansOf(build, calls), 3);
 }
 
-TEST(SizeClass, ThePlanSaysItsClass) {
+TEST(ShapeClass, ThePlanSaysItsClass) {
   CheckedCache checked(threeKernels);
   const auto linesFor = [&](const std::vector<int64_t>& shape) {
     EXPECT_EQ(checked.call(inputsOf({shape})), "");
@@ -125,7 +125,7 @@ TEST(SizeClass, ThePlanSaysItsClass) {
 }
 
 // A user's error is the same for a plan of many shapes.
-TEST(SizeClass, SizesThatDoNotFitAreAUserError) {
+TEST(ShapeClass, SizesThatDoNotFitAreAUserError) {
   CheckedCache sum([](Fusion& f) { f.addOutput(add(input(f, 1), input(f, 1))); });
   for (const int64_t n : {20, 30, 40}) {
     EXPECT_EQ(sum.call(inputsOf({{n}, {n}})), "");
@@ -139,7 +139,7 @@ std::string errorOfCall(FusionExecutorCache& cache, const Shapes& shapes) {
 }
 
 // Without verification, and when only one of two sizes has varied: the program for the class of the refused call does not exist yet.
-TEST(SizeClass, ShapesThatTheFusionRefusesAreRefusedBeforeTheirClassIsCompiled) {
+TEST(ShapeClass, ShapesThatTheFusionRefusesAreRefusedBeforeTheirClassIsCompiled) {
   const auto twoInputs = [](const std::function<TensorView*(TensorView*, TensorView*)>& op, int64_t dims) {
     return [=](Fusion& f) {
       TensorView* a = input(f, dims);
@@ -190,7 +190,7 @@ TEST(SizeClass, ShapesThatTheFusionRefusesAreRefusedBeforeTheirClassIsCompiled) 
 }
 
 // The sizes of refused calls do not count: the ranks of a group may have refused different shapes.
-TEST(SizeClass, RanksThatDisagreedAgreeLater) {
+TEST(ShapeClass, RanksThatDisagreedAgreeLater) {
   runLoopback(2, [](Communicator& comm) {
     auto fusion = std::make_unique<Fusion>();
     const FusionGuard guard(fusion.get());
@@ -203,7 +203,7 @@ TEST(SizeClass, RanksThatDisagreedAgreeLater) {
   });
 }
 
-TEST(SizeClass, ASizeThatNoInputHasIsAUserError) {
+TEST(ShapeClass, ASizeThatNoInputHasIsAUserError) {
   const auto unbound = [](Fusion& f) {
     TensorView* other = makeContigTensor(1);
     f.addOutput(expand_as(broadcast(input(f, 1), {false, true}), broadcast(other, {true, false})));
@@ -214,7 +214,7 @@ TEST(SizeClass, ASizeThatNoInputHasIsAUserError) {
   }
 }
 
-TEST(SizeClass, ADivisionByZeroIsTheSameUserErrorEachTime) {
+TEST(ShapeClass, ADivisionByZeroIsTheSameUserErrorEachTime) {
   auto fusion = std::make_unique<Fusion>();
   const FusionGuard guard(fusion.get());
   TensorView* x = input(*fusion, 2);
@@ -228,7 +228,7 @@ TEST(SizeClass, ADivisionByZeroIsTheSameUserErrorEachTime) {
   EXPECT_EQ(errorOf([&] { (void)cache.runFusionWithInputs(inputs); }), first);
 }
 
-TEST(SizeClass, AnIndexOutOfRangeIsNamedForALaterShape) {
+TEST(ShapeClass, AnIndexOutOfRangeIsNamedForALaterShape) {
   CheckedCache checked([](Fusion& f) {
     TensorView* x = input(f, 2);
     TensorView* rows = makeContigTensor(1, DataType::Int);
@@ -250,7 +250,7 @@ TEST(SizeClass, AnIndexOutOfRangeIsNamedForALaterShape) {
 }
 
 // Each call adds to its argument.
-TEST(SizeClass, ResultsWrittenIntoInputs) {
+TEST(ShapeClass, ResultsWrittenIntoInputs) {
   const auto build = [](Fusion& f) {
     TensorView* x = input(f, 2);
     TensorView* sum = add(x, input(f, 2));
@@ -262,7 +262,7 @@ TEST(SizeClass, ResultsWrittenIntoInputs) {
   EXPECT_EQ(plansOf(build, {{{4, 4}, {4, 4}}, {{6, 6}, {6, 6}}, {{7, 7}, {7, 7}}, {{9, 9}, {9, 9}}}), 2);
 }
 
-TEST(SizeClass, KeepsTheShapesUsedLast) {
+TEST(ShapeClass, KeepsTheShapesUsedLast) {
   CheckedCache checked(threeKernels);
   for (int64_t round = 0; round < 2; round++) {
     for (int64_t rows = 2; rows < 40; rows += 2) {
@@ -272,7 +272,7 @@ TEST(SizeClass, KeepsTheShapesUsedLast) {
   EXPECT_EQ(checked.cache().plansCompiled(), 3) << "a class is known while one of its shapes is";
 }
 
-TEST(SizeClass, ManyOps) {
+TEST(ShapeClass, ManyOps) {
   const std::vector<Shapes> matrices = {{{5, 7}},     {{64, 1000}}, {{3, 33}}, {{1000, 3}},
                                         {{17, 4096}}, {{2, 2}},     {{48, 32}}};
   const std::vector<BuildFusion> builds = {

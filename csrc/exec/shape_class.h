@@ -1,4 +1,4 @@
-// SizeClass: the shapes that share one plan.
+// ShapeClass: the shapes that share one plan.
 //
 // The first call is planned for constant sizes, which gives the fastest kernels. A size that has had two values in the calls of a fusion varies:
 // later plans hold for all its values in a class. Kernels, steps and their order are those of the class; sizes, strides and offsets in memory
@@ -30,7 +30,7 @@ namespace meshfuse {
 
 class Fusion;
 
-struct SizeClass {
+struct ShapeClass {
   // By symbol of the fusion: a constant, or a symbol of the plan with the facts of the class.
   SymbolSizes sizes = {};
   std::string whyConstant = {};  // why all sizes are constants, whether they vary or not; empty if they need not be
@@ -44,22 +44,22 @@ struct SizeClass {
 
 // The fusion for a class. The sizes of the inputs in a call of the class are checked as those of a call with constant sizes are: a class may
 // contain shapes that the fusion refuses.
-[[nodiscard]] std::unique_ptr<Fusion> concretizeFor(const SizeClass& sizes, const Fusion& fusion,
+[[nodiscard]] std::unique_ptr<Fusion> concretizeFor(const ShapeClass& sizes, const Fusion& fusion,
                                                     std::span<const std::vector<int64_t>> ofCall);
 
 // Whether a plan for the one holds for the other too.
-[[nodiscard]] bool isSameClass(const SizeClass& a, const SizeClass& b);
+[[nodiscard]] bool isSameClass(const ShapeClass& a, const ShapeClass& b);
 
 // The sizes of the calls of a fusion that got a plan. Ranks that make the same calls have the same one.
-class SizeHistory {
+class ShapeHistory {
  public:
-  explicit SizeHistory(const Fusion& fusion);
+  explicit ShapeHistory(const Fusion& fusion);
   // The class of the sizes of a call. Arguments that do not fit the fusion have a class without sizes: compile() refuses them.
-  [[nodiscard]] SizeClass classOf(std::span<const Argument> inputs) const;
+  [[nodiscard]] ShapeClass classOf(std::span<const Argument> inputs) const;
   // Of a call that got a plan.
   void note(std::span<const Argument> inputs);
   // The class, or that of constants if some op of the fusion needs to know more of its sizes.
-  [[nodiscard]] SizeClass plannable(SizeClass wanted) const;
+  [[nodiscard]] ShapeClass plannable(ShapeClass wanted) const;
 
  private:
   // Why sizes are constants in this call: those of the fusion, and of arguments that are not dense.

@@ -1,4 +1,4 @@
-#include "exec/size_class.h"
+#include "exec/shape_class.h"
 
 #include <fmt/core.h>
 
@@ -138,9 +138,9 @@ bool haveSameFacts(const IntExpr& a, const IntExpr& b) {
 }
 
 // Sizes that vary, and are equal in a call, are the first of these symbols.
-SizeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& before,
+ShapeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& before,
                    const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
-  SizeClass made;
+  ShapeClass made;
   std::map<int64_t, IntExpr> symbolOf;  // by value
   for (const auto& [symbol, value] : values) {
     const auto earlier = before.find(symbol);
@@ -165,13 +165,13 @@ SizeClass classFor(const SymbolValues& values, const std::map<std::string, std::
 
 }  // namespace
 
-std::unique_ptr<Fusion> concretizeFor(const SizeClass& sizes, const Fusion& fusion,
+std::unique_ptr<Fusion> concretizeFor(const ShapeClass& sizes, const Fusion& fusion,
                                       std::span<const std::vector<int64_t>> ofCall) {
   std::unique_ptr<Fusion> constant = concretize(fusion, ofCall);
   return sizes.isConstant() ? std::move(constant) : concretize(fusion, sizes.sizes);
 }
 
-std::vector<std::string> SizeClass::toLines() const {
+std::vector<std::string> ShapeClass::toLines() const {
   if (!whyConstant.empty()) {
     return {"all sizes are constants, because " + whyConstant};
   }
@@ -184,13 +184,13 @@ std::vector<std::string> SizeClass::toLines() const {
   });
 }
 
-bool isSameClass(const SizeClass& a, const SizeClass& b) {
+bool isSameClass(const ShapeClass& a, const ShapeClass& b) {
   return std::ranges::equal(a.sizes, b.sizes, [](const auto& x, const auto& y) {
     return x.first == y.first && haveSameFacts(x.second, y.second);
   });
 }
 
-SizeHistory::SizeHistory(const Fusion& fusion)
+ShapeHistory::ShapeHistory(const Fusion& fusion)
     : fusion_(fusion), constants_(constantsOf(fusion)), declared_(declaredFacts(fusion)) {
   const auto isOnMesh = [](const TensorView* tv) { return tv->hasDeviceMesh(); };
   const std::vector<TensorView*> tensors = fusion.tensors();
@@ -200,7 +200,7 @@ SizeHistory::SizeHistory(const Fusion& fusion)
   }
 }
 
-Reasons SizeHistory::reasonsFor(std::span<const Argument> inputs) const {
+Reasons ShapeHistory::reasonsFor(std::span<const Argument> inputs) const {
   Reasons reasons = constants_;
   for (const int64_t i : indices(inputs)) {
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
@@ -216,7 +216,7 @@ Reasons SizeHistory::reasonsFor(std::span<const Argument> inputs) const {
   return reasons;
 }
 
-SizeClass SizeHistory::classOf(std::span<const Argument> inputs) const {
+ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs) const {
   if (!whyConstant_.empty()) {
     return {.whyConstant = whyConstant_};
   }
@@ -227,7 +227,7 @@ SizeClass SizeHistory::classOf(std::span<const Argument> inputs) const {
     checkArguments(fusion_, inputs);
     const SymbolValues values = bindSymbols(fusion_, globalSizes(fusion_, inputs, 0));
     Reasons reasons = reasonsFor(inputs);
-    SizeClass made = classFor(values, onlyOne_, declared_, reasons);
+    ShapeClass made = classFor(values, onlyOne_, declared_, reasons);
     while (addDimsOfMaybeOneElement(fusion_, made.sizes, reasons)) {
       made = classFor(values, onlyOne_, declared_, reasons);
     }
@@ -237,7 +237,7 @@ SizeClass SizeHistory::classOf(std::span<const Argument> inputs) const {
   }
 }
 
-void SizeHistory::note(std::span<const Argument> inputs) {
+void ShapeHistory::note(std::span<const Argument> inputs) {
   if (!whyConstant_.empty()) {
     return;
   }
@@ -247,7 +247,7 @@ void SizeHistory::note(std::span<const Argument> inputs) {
   }
 }
 
-SizeClass SizeHistory::plannable(SizeClass wanted) const {
+ShapeClass ShapeHistory::plannable(ShapeClass wanted) const {
   try {
     (void)concretize(fusion_, wanted.sizes);
     return wanted;
