@@ -139,7 +139,7 @@ bool haveSameFacts(const IntExpr& a, const IntExpr& b) {
 
 // Sizes that vary, and are equal in a call, are the first of these symbols.
 ShapeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& before,
-                   const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
+                    const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
   ShapeClass made;
   std::map<int64_t, IntExpr> symbolOf;  // by value
   for (const auto& [symbol, value] : values) {
