@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/reference.h"
 #include "interpret/bounds.h"
@@ -121,6 +122,10 @@ void Binding::prepareSteps() {
   }
   queue_.prepareChecks(checked);
 }
+
+Binding::Binding(const std::shared_ptr<const HostProgram>& program, Communicator& communicator,
+                 const std::map<std::string, int64_t>& values)
+    : Binding(program, communicator, agreedSizes(*program, values, communicator)) {}
 
 Binding::~Binding() {
   if (late_ != nullptr) {

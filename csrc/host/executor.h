@@ -20,7 +20,6 @@
 #include <string_view>
 #include <vector>
 
-#include "host/agreed_sizes.h"
 #include "host/comm_path.h"
 #include "host/program.h"
 #include "host/replay.h"
@@ -83,8 +82,7 @@ class Binding {
           std::shared_ptr<const ProgramSizes> sizes, ArenaPool* arenas = nullptr);
   // values: of the symbols of the program, the same on all ranks. UserError as agreedSizes() says.
   Binding(const std::shared_ptr<const HostProgram>& program, Communicator& communicator,
-          const std::map<std::string, int64_t>& values = {})
-      : Binding(program, communicator, agreedSizes(*program, values, communicator)) {}
+          const std::map<std::string, int64_t>& values = {});
   ~Binding();
 
   const ProgramSizes& sizes() const { return *sizes_; }

@@ -10,8 +10,6 @@
 #include <string_view>
 #include <type_traits>
 
-#include "base/rounding.h"
-
 namespace meshfuse {
 
 // At equal cost, plans prefer the kind that is first in this list.
@@ -106,7 +104,7 @@ template <class Amount>
   // amount * others / ranks; of 64 bits without the product, which may have more
   const auto shared = [&](const Amount& amount) -> Amount {
     if constexpr (std::is_integral_v<Amount>) {
-      return amount - divideUp(amount, ranks);
+      return amount / ranks * others + amount % ranks * others / ranks;
     } else if constexpr (std::is_floating_point_v<Amount>) {
       return amount * others / ranks;
     } else {
