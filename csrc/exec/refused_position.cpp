@@ -71,15 +71,17 @@ int64_t inputOf(const Fusion& fusion, const Val* index) {
   return index->isTensor() && index->isFusionInput() ? positionIn(fusion.inputs(), index) : -1;
 }
 
-// The whole tensor of a part: elements of other ranks are 0.
+// The whole tensor of a part: elements that only other ranks have are 0.
 Tensor asWhole(const Tensor& part, const TensorView* tv, int64_t rank) {
   const Tensor onHost = part.to(DeviceId::cpu());
   if (!tv->hasDeviceMesh()) {
     return onHost;
   }
   const ShardState state = shardState(tv);
+  const Part own = heldPart(state, rank);
   const auto partOf = [&](int64_t device) {
-    return device == rank ? onHost : Tensor::zeros(heldPart(state, device).sizes(), part.dtype());
+    const Part held = heldPart(state, device);
+    return held == own ? onHost : Tensor::zeros(held.sizes(), part.dtype());
   };
   return unshardTensor(mapped(tv->getDeviceMesh().devices(), partOf), tv);
 }

@@ -214,11 +214,14 @@ TEST(CheckedIndex, ThatRanksComputeIsNamedByItsPosition) {
           (void)cache.runFusionWithInputs({mine, Tensor::of({0, 4}, {2}, DataType::Int), table(8, 3)});
         });
       });
-      EXPECT_EQ(errors[0] == "", isCut) << errors[0];
-      EXPECT_NE(errors[1].find("embedding_fwd: index 9 is out of range for an extent of 8, at [4, 1] of the index, "
-                               "which is computed"),
-                std::string::npos)
-          << errors[1];
+      const std::string expected =
+          "embedding_fwd: index 9 is out of range for an extent of 8, at [4, 1] of the index, which is computed";
+      if (isCut) {
+        EXPECT_EQ(errors[0], "");
+      } else {
+        EXPECT_NE(errors[0].find(expected), std::string::npos) << errors[0];
+      }
+      EXPECT_NE(errors[1].find(expected), std::string::npos) << errors[1];
     }
   }
 }
