@@ -17,7 +17,7 @@
 
 namespace meshfuse {
 
-inline constexpr int64_t kShareOfEdges = kSanitized ? 10 : 1;  // one in so many edges is looked at
+inline constexpr int64_t kShareOfEdges = kSanitized ? 6 : 1;  // one in so many edges is looked at
 
 using SymbolValueOf = std::function<std::optional<int64_t>(std::string_view)>;
 
