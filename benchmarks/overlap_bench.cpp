@@ -97,8 +97,8 @@ std::vector<Argument> argumentsOf(const Fusion& fusion, int64_t rank) {
   return arguments;
 }
 
-// Binds this thread and those that it starts to one core, as launchers bind ranks. Else the system may place two kernels on one core for a
-// while. Without effect where the core does not exist.
+// Binds this thread, and the threads that it will start, to one core. Launchers bind ranks in the same way. Without it the system may run the
+// kernels of two ranks on one core. No effect if the core does not exist.
 void bindToCore(int64_t core) {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -4,33 +4,13 @@
 #include <limits>
 #include <vector>
 
-#include "meshfuse/meshfuse.h"
-#include "stress/checked_cache.h"
+#include "exec/integer_programs.h"
 #include "stress/on_ranks.h"
 
 namespace meshfuse {
 namespace {
 
-using Values = std::vector<double>;
 using enum DataType;
-
-TensorView* input(Fusion& f, int64_t dims, DataType type) {
-  TensorView* t = makeContigTensor(dims, type);
-  f.addInput(t);
-  return t;
-}
-
-// The elements of op(a, b), computed in `type`.
-Values binary(DataType type, const Values& a, const Values& b,
-              const std::function<TensorView*(TensorView*, TensorView*)>& op) {
-  CheckedCache checked([&](Fusion& f) {
-    TensorView* x = input(f, 1, type);
-    f.addOutput(op(x, input(f, 1, type)));
-  });
-  const auto n = std::ssize(a);
-  EXPECT_EQ(checked.call({Tensor::of(a, {n}, type), Tensor::of(b, {n}, type)}), "");
-  return checked.results()[0].toVector();
-}
 
 TEST(UnsignedIntegers, ArithmeticWraps) {
   auto plus = [](TensorView* a, TensorView* b) { return add(a, b); };
@@ -63,7 +43,7 @@ TEST(UnsignedIntegers, HighNumbersAreNotNegative) {
   for (DataType type : {Byte, UInt16}) {
     const auto high = static_cast<double>(highestInteger(type));
     CheckedCache checked([&](Fusion& f) {
-      TensorView* x = input(f, 1, type);
+      TensorView* x = symbolicInput(f, 1, type);
       for (TensorView* y : {abs(x), neg(x), bitwise_not(x), sign(x), signbit(x), castOp(Float, x), castOp(Int, x),
                             castOp(Char, x), castOp(Half, x), castOp(Bool, x), truediv(x, x)}) {
         f.addOutput(y);
@@ -91,7 +71,7 @@ TEST(UnsignedIntegers, HighNumbersAreNotNegative) {
 TEST(UnsignedIntegers, CastsKeepTheLowBits) {
   for (DataType from : {Float, Double, BFloat16}) {
     CheckedCache checked([&](Fusion& f) {
-      TensorView* x = input(f, 1, from);
+      TensorView* x = symbolicInput(f, 1, from);
       f.addOutput(castOp(Byte, x));
       f.addOutput(castOp(UInt16, x));
     });
@@ -99,7 +79,7 @@ TEST(UnsignedIntegers, CastsKeepTheLowBits) {
     EXPECT_EQ(checked.results()[0].toVector(), (Values{255, 0, 255, 0, 44, 0, 0, 0}));
     EXPECT_EQ(checked.results()[1].toVector(), (Values{65535, 0, 255, 256, 300, 0, 32768, 0}));
   }
-  CheckedCache checked([&](Fusion& f) { f.addOutput(castOp(Byte, input(f, 1, Int))); });
+  CheckedCache checked([&](Fusion& f) { f.addOutput(castOp(Byte, symbolicInput(f, 1, Int))); });
   ASSERT_EQ(checked.call({Tensor::of({-1, 256, 511, 1e15}, {4}, Int)}), "");
   EXPECT_EQ(checked.results()[0].toVector(), (Values{255, 0, 255, 0}));
   EXPECT_EQ(Tensor::of({-1, 255, 300.5}, {3}, Byte).toVector(), (Values{255, 255, 44}));
@@ -108,7 +88,7 @@ TEST(UnsignedIntegers, CastsKeepTheLowBits) {
 // An image of bytes to normalised numbers and back, over more elements than a vector has.
 TEST(UnsignedIntegers, Images) {
   CheckedCache checked([&](Fusion& f) {
-    TensorView* image = input(f, 3, Byte);
+    TensorView* image = symbolicInput(f, 3, Byte);
     TensorView* normal = sub(mul(castOp(Float, image), 2.0 / 255), 1.0);
     f.addOutput(normal);
     f.addOutput(castOp(Byte, clamp(round(mul(add(normal, 1.0), 127.5)), 0.0, 255.0)));
@@ -126,7 +106,7 @@ TEST(UnsignedIntegers, Reductions) {
     const auto high = static_cast<double>(highestInteger(type));
     for (int64_t axis : {0, 1}) {
       CheckedCache checked([&](Fusion& f) {
-        TensorView* x = input(f, 2, type);
+        TensorView* x = symbolicInput(f, 2, type);
         f.addOutput(sum(x, {axis}));
         f.addOutput(sum(x, {axis}, false, type));
         f.addOutput(max(x, {axis}));
@@ -144,7 +124,7 @@ TEST(UnsignedIntegers, Reductions) {
       EXPECT_EQ(checked.call({randomTensor({70, 130}, type, 3, 0, high + 1)}), "");
     }
     CheckedCache empty([&](Fusion& f) {
-      TensorView* x = input(f, 2, type);
+      TensorView* x = symbolicInput(f, 2, type);
       f.addOutput(max(x, {1}));
       f.addOutput(min(x, {1}));
       f.addOutput(bitwise_and(x, {1}));
@@ -160,15 +140,15 @@ TEST(UnsignedIntegers, OrdersScansAndIndices) {
   for (DataType type : {Byte, UInt16}) {
     const auto high = static_cast<double>(highestInteger(type));
     CheckedCache checked([&](Fusion& f) {
-      TensorView* x = input(f, 2, type);
+      TensorView* x = symbolicInput(f, 2, type);
       SortResult sorted = sort(x, 1, true);
       f.addOutput(sorted.values);
       f.addOutput(cumsum(x, 1));
       f.addOutput(cumsum(x, 1, type));
       f.addOutput(scan(x, 1, ReduceOp::Max));
       f.addOutput(argmin(x, 1));
-      TensorView* rows = input(f, 1, type);
-      f.addOutput(index_select(input(f, 2, Float), 0, rows));
+      TensorView* rows = symbolicInput(f, 1, type);
+      f.addOutput(index_select(symbolicInput(f, 2, Float), 0, rows));
     });
     const Tensor x = Tensor::of({5, high, 1, 200}, {1, 4}, type);
     const Tensor table = randomTensor({256, 2}, Float, 1);
@@ -191,7 +171,7 @@ TEST(UnsignedIntegers, AddUpAcrossRanks) {
   for (DataType type : {Byte, UInt16}) {
     expectAgreesOnRanks(
         [&](Fusion& f, int64_t ranks) {
-          TensorView* x = cut(input(f, 2, type), 0, ranks);
+          TensorView* x = cut(symbolicInput(f, 2, type), 0, ranks);
           f.addOutput(sum(x, {0}));
           f.addOutput(sum(x, {0}, false, type));
           f.addOutput(max(x, {0}));
@@ -204,8 +184,8 @@ TEST(UnsignedIntegers, AddUpAcrossRanks) {
 
 TEST(UnsignedIntegers, ProductsOfMatrices) {
   CheckedCache checked([&](Fusion& f) {
-    TensorView* a = input(f, 2, Byte);
-    f.addOutput(matmul(a, input(f, 2, Byte)));
+    TensorView* a = symbolicInput(f, 2, Byte);
+    f.addOutput(matmul(a, symbolicInput(f, 2, Byte)));
   });
   EXPECT_EQ(checked.call({randomTensor({5, 5}, Byte, 1, 0, 256), randomTensor({5, 5}, Byte, 2, 0, 256)}), "");
   EXPECT_EQ(checked.results()[0].dtype(), Byte);
@@ -213,7 +193,7 @@ TEST(UnsignedIntegers, ProductsOfMatrices) {
 
 TEST(UnsignedIntegers, ScalarsAreCutToTheElementsTheyMeet) {
   CheckedCache checked([&](Fusion& f) {
-    TensorView* x = input(f, 1, Byte);
+    TensorView* x = symbolicInput(f, 1, Byte);
     Val* s = IrBuilder::create<Val>(f, Int);
     f.addInput(s);
     f.addOutput(add(x, s));

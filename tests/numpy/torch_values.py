@@ -16,7 +16,7 @@ except ImportError:
     print("no PyTorch: pip install torch")
     sys.exit(77)
 
-HEADER = os.path.join(os.path.dirname(__file__), "..", "point_values.h")
+HEADER = os.path.join(os.path.dirname(__file__), "..", "point_tables.h")
 TABLES = {  # by type
     torch.float32: ["RealValues", "FloatValues"],
     torch.float64: ["RealValues", "DoubleValues"],

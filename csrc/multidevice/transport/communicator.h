@@ -79,8 +79,8 @@ class Communicator {
   // True if a call leaves the processor to other threads while it lasts: it is then worth running beside kernels on any number of cores.
   virtual bool sparesProcessor() const { return false; }
 
-  // The cores that this rank has for its threads: those that no other rank of its host may use, and its part of those that several may use, in
-  // equal parts. Below 1 if ranks share each core. Unless openWorld() has set it, all cores of this process in equal parts for all ranks.
+  // The number of cores for the threads of this rank. A core counts 1 / n if n ranks of this machine may use it, so the number is below 1 if
+  // ranks share each core. openWorld() sets it; otherwise it is the cores of this process divided by the number of ranks.
   double coreShare() const;
   void setCoreShare(double cores) { coreShare_ = cores; }
 
