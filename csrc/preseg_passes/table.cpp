@@ -84,13 +84,19 @@ bool runPass(Fusion& fusion, std::string_view pass) {
   const std::vector<std::string_view> names = passNames(presegPasses());
   check(contains(names, pass), "[runPass] there is no pass \"{}\"; there are: {}", pass, joined(names, ", "));
   const int64_t at = positionIn(names, pass);
-  const std::unique_ptr<Fusion> copy = fusion.clone();
+  const auto changes = [&](Fusion& of, int64_t first) {
+    PassContext context(of);
+    return run(presegPasses().subspan(first, at + 1 - first), of, context);
+  };
+  bool fails = false;
   try {
-    PassContext context(fusion);
-    return run(presegPasses().subspan(at, 1), fusion, context);
+    (void)changes(*fusion.clone(), at);
   } catch (const InternalError&) {
-    PassContext context(*copy);
-    run(presegPasses().first(at + 1), *copy, context);  // throws if the pass is wrong, not the order
+    (void)changes(*fusion.clone(), 0);  // throws if the pass is wrong, not the order
+    fails = true;
+  }
+  if (!fails) {
+    return changes(fusion, at);
   }
   throwUserError(fmt::format(
       "[runPass] {} failed on a program to which not all earlier passes were applied; apply first, in this order: {}",

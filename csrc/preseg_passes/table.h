@@ -20,7 +20,7 @@ void runPresegPasses(Fusion& fusion, PassContext& context);
 
 // One pass of the table, for a user who wants to see or change its result: runPass(fusion, "propagate-shardings"). True if it changed the
 // fusion. A later call of the fusion runs all passes; each is idempotent. UserError for an unknown name, or if the pass needs an earlier one
-// that has not run.
+// that has not run; the fusion is then unchanged.
 bool runPass(Fusion& fusion, std::string_view pass);
 
 // The passes up to propagate-shardings, which need no sizes; after them, specialize.h replaces symbolic sizes of axes.

@@ -96,10 +96,12 @@ TEST_F(SelectivePropagation, RefusesAPassThatNeedsEarlierOnes) {
   T2 = reduce(T1, op=sum) : Float[r{2}, 16] mesh M0
   output T2
 })");
+  const std::string before = fusion->toString();
   expectUserError(
       [&] { runPass(*fusion, "decompose-reshardings"); },
       "decompose-reshardings failed on a program to which not all earlier passes were applied; apply first, in "
       "this order: check-annotations, fold-windows, ");
+  EXPECT_EQ(fusion->toString(), before);
 }
 
 }  // namespace
