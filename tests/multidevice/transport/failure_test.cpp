@@ -214,8 +214,10 @@ std::deque<FailureCase> brokenStreams(const TransportOptions& given) {
       } catch (const DeviceError& e) {
         error = e.what();
       }
+      world->setCoreShare(3.5);
       const Communicator::Survivors s = world->shrink();
-      return report(error, checkSurvivors(*s.world, s.oldRanks, survivors));
+      const std::string lost = s.world->coreShare() < 3.5 ? "the survivors have lost cores; " : "";
+      return report(error, lost + checkSurvivors(*s.world, s.oldRanks, survivors));
     };
     cases.push_back(std::move(c));
   }

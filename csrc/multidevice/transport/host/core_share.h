@@ -1,4 +1,4 @@
-// How the ranks of a host share its cores.
+// How the ranks of a machine share its cores.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace meshfuse {
 [[nodiscard]] std::string allowedCores();
 inline constexpr int64_t kCoreSetSize = 1024;
 
-// The number of cores that one rank or more may use. `sets`: allowedCores() of each rank of a host.
+// The number of cores that one rank or more may use. `sets`: allowedCores() of each rank of a machine.
 [[nodiscard]] int64_t jointCores(std::span<const std::string> sets);
 
 // The cores that the rank with the set sets[own] has for its threads: a core counts in equal parts for all ranks that may use it. With launchers

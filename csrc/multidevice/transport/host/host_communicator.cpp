@@ -257,6 +257,7 @@ Communicator::Survivors HostCommunicator::shrink() {
     std::unique_ptr<Communicator> world;
     try {
       world = std::make_unique<HostCommunicator>(rejoin, options_, group_.world() + ".survivors");
+      world->setCoreShare(coreShare());
     } catch (const DeviceError&) {
       if (rejoin.isUnderWay()) {
         rejoin.leave();  // this rank cannot continue, so the others continue without it

@@ -32,12 +32,12 @@ std::pair<std::string, std::string> splitAtLine(const std::string& text) {
   return {text.substr(0, end), text.substr(end + 1)};
 }
 
-// The coreShare() of a rank, from the sets of cores and the numbers of the hosts of all ranks.
-double coreShareOnHost(std::span<const std::string> cores, std::span<const int64_t> hosts, int64_t rank) {
+// The coreShare() of a rank, from the sets of cores and the machines of all ranks: several hosts may be one machine.
+double coreShareOnMachine(std::span<const std::string> cores, std::span<const std::string> machines, int64_t rank) {
   std::vector<std::string> here;
   int64_t own = 0;
-  for (int64_t r : indices(hosts)) {
-    if (hosts[r] == hosts[rank]) {
+  for (int64_t r : indices(machines)) {
+    if (machines[r] == machines[rank]) {
       own = r == rank ? std::ssize(here) : own;
       here.push_back(cores[r]);
     }
@@ -99,16 +99,19 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
     options.algorithms = environmentText("MESHFUSE_ALGORITHMS");
   }
   const std::vector<std::string> all =
-      bootstrap->allGather(hostIdentity() + '\n' + allowedCores() + '\n' + options.algorithms);
+      bootstrap->allGather(hostIdentity() + '\n' + bootIdentity() + '\n' + allowedCores() + '\n' + options.algorithms);
   std::vector<std::string> names;
-  std::vector<int64_t> hosts;      // by rank
-  std::vector<std::string> cores;  // by rank
+  std::vector<int64_t> hosts;         // by rank
+  std::vector<std::string> machines;  // by rank
+  std::vector<std::string> cores;     // by rank
   std::string algorithms0;
   for (int64_t r = 0; r < bootstrap->size(); ++r) {
     const auto [host, rest] = splitAtLine(all[r]);
-    const auto [allowed, algorithms] = splitAtLine(rest);
+    const auto [machine, facts] = splitAtLine(rest);
+    const auto [allowed, algorithms] = splitAtLine(facts);
     deviceCheck(std::ssize(allowed) == kCoreSetSize,
                 "[host] rank {} does not say which cores it may use; start the same build on all ranks", r);
+    machines.push_back(machine);
     cores.push_back(allowed);
     if (r == 0) {
       algorithms0 = algorithms;
@@ -125,7 +128,7 @@ std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, Tr
   if (bootstrap->rank() == 0) {
     printAdviceOnBinding(std::ranges::count(hosts, hosts[0]));
   }
-  const double share = coreShareOnHost(cores, hosts, bootstrap->rank());
+  const double share = coreShareOnMachine(cores, machines, bootstrap->rank());
   std::unique_ptr<Communicator> world;
   if (names.size() == 1 && !options.messagesOnly) {
     world = std::make_unique<HostCommunicator>(std::move(bootstrap), options, name);
