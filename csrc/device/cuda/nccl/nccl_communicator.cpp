@@ -31,6 +31,8 @@ constexpr auto kSoon = 20ms;
 constexpr auto kPause = 20us;
 // How long a rank waits for its peers to end; a peer that has failed does not come.
 constexpr auto kLastWait = 2s;
+// The most calls under way on a stream whose end the host has not looked for.
+constexpr int64_t kMostUnderWay = 4096;
 // The operands of an all-reduce that each rank combines whole; of larger ones it combines a part, and gathers the others.
 constexpr int64_t kMostCombinedWhole = 64 << 10;
 
@@ -308,7 +310,8 @@ void NcclCommunicator::forgetCalls() {
 void NcclCommunicator::use(Queue* queue) {
   if (queue != nullptr && !underWay_.empty()) {
     const CurrentContext current(context_);
-    if (queue != lastQueue_ || underWay_.back()->ended.query() != cuda::Result::NotReady) {
+    if (queue != lastQueue_ || std::ssize(underWay_) >= kMostUnderWay ||
+        underWay_.back()->ended.query() != cuda::Result::NotReady) {
       finish();
     }
   }
