@@ -42,15 +42,20 @@ DistributedConfig machinesOf(const Communicator& world, const DeviceId& device) 
   return machines;
 }
 
-// The training step with the shardings of a plan.
-std::unique_ptr<Fusion> plannedStep(const ModelSizes& sizes, const DistributedConfig& machines, bool prints) {
-  std::unique_ptr<Fusion> step = unshardedStep(sizes);
-  const AutoPlan plan = autoParallelize(*step, machines);
-  if (prints) {
-    const AutoPlan byHand = autoParallelize(*trainingStep(sizes), machines, {.alternatives = false});
-    fmt::print("\n{}with the weights sharded by hand a step takes {:.4g} ms\n\n", plan.text(), 1e3 * byHand.seconds);
+// The training step with the shardings of a plan. Rank 0 plans for all, because a search that its time limit ends may differ between ranks.
+std::unique_ptr<Fusion> plannedStep(const ModelSizes& sizes, const DistributedConfig& machines, Communicator& world,
+                                    bool prints) {
+  std::string planned;
+  if (world.rank() == 0) {
+    const std::unique_ptr<Fusion> step = unshardedStep(sizes);
+    const AutoPlan plan = autoParallelize(*step, machines);
+    if (prints) {
+      const AutoPlan byHand = autoParallelize(*trainingStep(sizes), machines, {.alternatives = false});
+      fmt::print("\n{}with the weights sharded by hand a step takes {:.4g} ms\n\n", plan.text(), 1e3 * byHand.seconds);
+    }
+    planned = step->toString();
   }
-  return step;
+  return parseFusion(world.exchange(planned)[0]);
 }
 
 // Bytes that the model finds likely after the start of the text, drawn at a low temperature.
@@ -96,7 +101,7 @@ void train(const Options& o, Communicator& world) {
                world.size() == 1 ? "" : "s", world.transport());
   }
   const DeviceId device = localDevice(o.device, world);
-  FusionExecutorCache cache(o.isPlanned ? plannedStep(o.sizes, machinesOf(world, device), prints)
+  FusionExecutorCache cache(o.isPlanned ? plannedStep(o.sizes, machinesOf(world, device), world, prints)
                                         : trainingStep(o.sizes));
   std::vector<Tensor> parameters;
   for (const Tensor& initial : initialParameters(o.sizes, cache.fusion(), world.rank())) {
