@@ -58,7 +58,7 @@ class SelfCommunicator final : public Communicator {
   void setStep(int64_t, std::string_view) override {}
   void setBusy(bool) override {}
   void abort(std::string_view reason) override { failure_ = fmt::format("[rank 0/1] aborted: {}", reason); }
-  Survivors shrink() override {
+  Survivors survivors() override {
     checkHasFailed(!failure_.empty());
     return {makeSelfCommunicator(), {0}};
   }
@@ -208,6 +208,14 @@ void Communicator::allToAllV(const Team& t, const void* in, void* out, Counts se
 }
 
 Communicator::Survivors Communicator::shrink() {
+  Survivors made = survivors();
+  if (coreShare_ > 0) {
+    made.world->setCoreShare(coreShare_);
+  }
+  return made;
+}
+
+Communicator::Survivors Communicator::survivors() {
   throwUserError(fmt::format(
       "[shrink] the {} transport cannot make a new world of the surviving ranks; restart all ranks", transport()));
 }

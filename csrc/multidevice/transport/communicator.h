@@ -167,8 +167,8 @@ class Communicator {
   };
   // Every survivor of a failure calls this; all get the same survivors. Ranks that have ended or left are excluded at once. Ranks without a
   // heartbeat for the length of the deadline, or without a call within it, are excluded too, and get a DeviceError if they call later. This
-  // communicator stays closed. UserError if nothing has failed: call abort() first.
-  virtual Survivors shrink();
+  // communicator stays closed. Each survivor keeps its coreShare(). UserError if nothing has failed: call abort() first.
+  Survivors shrink();
 
   virtual const TransferCounters& counters() const { return counters_; }
   virtual void resetCounters() { counters_ = {}; }
@@ -226,6 +226,9 @@ class Communicator {
   std::mutex& sequence() { return sequence_; }
 
  protected:
+  // The new world of shrink(), which sets its share of cores.
+  virtual Survivors survivors();
+
   // UserError if this is a lane and the call does not stay within its team.
   void checkWithinLane(const Team& team, Collective kind) const {
     if (isLane_) [[unlikely]] {

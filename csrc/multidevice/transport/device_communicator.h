@@ -55,10 +55,11 @@ class DeviceCommunicator : public Communicator {
   void setStep(int64_t step, std::string_view what) override { over_.setStep(step, what); }
   void setBusy(bool busy) override { over_.setBusy(busy); }
   void abort(std::string_view reason) override { over_.abort(reason); }
-  Survivors shrink() override { return over_.shrink(); }
   const TransferCounters& counters() const override { return over_.counters(); }
 
  protected:
+  Survivors survivors() override { return over_.shrink(); }
+
   // Both outlive this communicator.
   DeviceCommunicator(Communicator& over, Device& device) : over_(over), device_(device) { world_ = over.world(); }
 

@@ -249,7 +249,7 @@ void HostCommunicator::abort(std::string_view reason) {
   group_.recordFailure({text});
 }
 
-Communicator::Survivors HostCommunicator::shrink() {
+Communicator::Survivors HostCommunicator::survivors() {
   refuseInLane("shrink");
   checkHasFailed(group_.hasFailed());
   for (;;) {
@@ -257,7 +257,6 @@ Communicator::Survivors HostCommunicator::shrink() {
     std::unique_ptr<Communicator> world;
     try {
       world = std::make_unique<HostCommunicator>(rejoin, options_, group_.world() + ".survivors");
-      world->setCoreShare(coreShare());
     } catch (const DeviceError&) {
       if (rejoin.isUnderWay()) {
         rejoin.leave();  // this rank cannot continue, so the others continue without it

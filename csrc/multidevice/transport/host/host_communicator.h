@@ -44,9 +44,9 @@ class HostCommunicator final : public Communicator {
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override;
   void abort(std::string_view reason) override;
-  Survivors shrink() override;
 
  private:
+  Survivors survivors() override;
   // Shared areas of a rank's block that a call may fill. Two of each kind, used in turn.
   enum Area : uint8_t { Slot0, Slot1, Stage0, Stage1, Parts0, Parts1 };
   static constexpr int64_t kAreas = 6;

@@ -476,7 +476,7 @@ void NetworkCommunicator::abort(std::string_view reason) {
   watch_.recordFailure({fmt::format("[network] {} aborted: {}", place(), reason)});
 }
 
-Communicator::Survivors NetworkCommunicator::shrink() {
+Communicator::Survivors NetworkCommunicator::survivors() {
   refuseInLane("shrink");
   checkHasFailed(watch_.hasFailed());
   answers_ = {};  // from here on the rejoin alone accepts connections
@@ -484,11 +484,11 @@ Communicator::Survivors NetworkCommunicator::shrink() {
   for (int64_t attempt = 0;; ++attempt) {
     auto rejoin = std::make_shared<NetworkRejoin>(watch_, rank_, size_, options_, place());
     try {
-      Survivors survivors{openAmong(rejoin, options_, worldName() + ".survivors"), rejoin->members()};
+      Survivors made{openAmong(rejoin, options_, worldName() + ".survivors"), rejoin->members()};
       static_cast<void>(rejoin->allGather("open"));  // all members return this world, or none does
       rejoin_ = std::move(rejoin);
       tellThoseWhoComeLater();
-      return survivors;
+      return made;
     } catch (const DeviceError&) {
       if (attempt == size_) {
         throw;

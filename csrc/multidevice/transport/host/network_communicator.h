@@ -54,9 +54,9 @@ class NetworkCommunicator final : public Communicator {
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override { watch_.setBusy(busy); }
   void abort(std::string_view reason) override;
-  Survivors shrink() override;
 
  private:
+  Survivors survivors() override;
   // The data that this rank sends to and receives from one member of the team.
   struct Parcel {
     const void* out = nullptr;

@@ -135,7 +135,7 @@ class LoopbackCommunicator final : public Communicator {
     recorder_.abort();
     rendezvous_->fail(fmt::format("{} aborted: {}", rendezvous_->place(rank_), reason));
   }
-  Survivors shrink() override {
+  Survivors survivors() override {
     refuseInLane("shrink");
     const LoopbackRendezvous::Rejoin rejoin = rendezvous_->rejoin(rank_);
     const auto newRank = positionIn(rejoin.oldRanks, rank_);
