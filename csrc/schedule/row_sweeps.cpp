@@ -40,24 +40,19 @@ void RowWriter::prefetchNextRow() {
   }
 }
 
-// One of `sweeps` over a row brings in its share of the next row: memory is then busy all the time, not only in one of them. The
-// shares are fractions of powers of two, larger ones last, so that a step brings in whole lines that are neighbours. Sweeps
-// that would get less than a line of each step get none.
+// Of `sweeps` over a row the last ones bring in the next row: the last writes, and memory is fastest when it reads and writes at the same
+// time. With several sweeps the last but one brings in the first quarter, because a step of the last sweep has no room for all lines.
 void RowWriter::prefetchShare(int64_t sweep, int64_t sweeps) {
   const int64_t width = stepWidth(digits_.n);
-  const int64_t sharing = std::min<int64_t>(sweeps, width / kLine);
-  const int64_t rank = sweep - (sweeps - sharing);
-  if (m_ < 0 || rank < 0 || !digits_.prefetchRows) {
+  const bool shared = sweeps > 1 && width % (4 * kLine) == 0;  // whole lines
+  const int64_t rank = sweeps - 1 - sweep;
+  if (m_ < 0 || !digits_.prefetchRows || rank > (shared ? 1 : 0)) {
     return;
   }
-  const auto whole = powerAtMost(sharing);
-  const int64_t halved = sharing - whole;  // number of fractions 1 / whole that two sweeps share
-  const bool half = rank < 2 * halved;
-  const int64_t fractions = half ? 2 * whole : whole;
-  const int64_t before = half ? rank : rank - halved;
-  const int64_t part = width / fractions;
-  IntExpr n = floorDiv(axes_.N * before, fractions) + floorDiv(coord(n_), width) * part;
-  prefetch(axes_.dims(c_, row() + 1, coord(k_), n), part, axes_.m);
+  const int64_t quarters = !shared ? 4 : rank == 0 ? 3 : 1;
+  const IntExpr first = shared && rank == 0 ? floorDiv(axes_.N, 4) : IntExpr(0);
+  const int64_t part = width / 4 * quarters;
+  prefetch(axes_.dims(c_, row() + 1, coord(k_), first + floorDiv(coord(n_), width) * part), part, axes_.m);
 }
 
 void RowWriter::prefetchPointwise() {
