@@ -40,17 +40,18 @@ void RowWriter::prefetchNextRow() {
   }
 }
 
-// Of `sweeps` over a row the last ones bring in the next row: the last writes, and memory is fastest when it reads and writes at the same
-// time. With several sweeps the last but one brings in the first quarter, because a step of the last sweep has no room for all lines.
+// The last two of `sweeps` over a row bring in the next row. A sweep that stores brings in three quarters, because memory is fastest when it
+// reads and writes at the same time; without one both bring in a half.
 void RowWriter::prefetchShare(int64_t sweep, int64_t sweeps) {
   const int64_t width = stepWidth(digits_.n);
   const bool shared = sweeps > 1 && width % (4 * kLine) == 0;  // whole lines
+  const int64_t ofLast = !shared ? 4 : storesLast() ? 3 : 2;   // quarters
   const int64_t rank = sweeps - 1 - sweep;
   if (m_ < 0 || !digits_.prefetchRows || rank > (shared ? 1 : 0)) {
     return;
   }
-  const int64_t quarters = !shared ? 4 : rank == 0 ? 3 : 1;
-  const IntExpr first = shared && rank == 0 ? floorDiv(axes_.N, 4) : IntExpr(0);
+  const int64_t quarters = rank == 0 ? ofLast : 4 - ofLast;
+  const IntExpr first = rank == 0 ? floorDiv(axes_.N * (4 - ofLast), 4) : IntExpr(0);
   const int64_t part = width / 4 * quarters;
   prefetch(axes_.dims(c_, row() + 1, coord(k_), first + floorDiv(coord(n_), width) * part), part, axes_.m);
 }

@@ -5,6 +5,7 @@
 
 #include "ops/normalization.h"
 #include "ops/reduction.h"
+#include "ops/statistics.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
 
@@ -91,6 +92,7 @@ TEST(Prefetch, TheLastTwoSweepsShareTheNextRow) {
   };
   const std::vector<Case> cases = {
       {[](TensorView* x) { return sum(x, {1}); }, 1},
+      {[](TensorView* x) { return variance(x, {1}, 1); }, 2},
       {[](TensorView* x) { return rms_norm(x, {kColumns}, nullptr, 1e-5).output; }, 2},
       {[](TensorView* x) { return layer_norm(x, {kColumns}, nullptr, nullptr, 1e-5).output; }, 2},
       {[](TensorView* x) {
