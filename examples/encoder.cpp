@@ -2,19 +2,19 @@
 //
 //   encoder model.safetensors --tokens sentences.txt --save embeddings.npy
 //   mpirun -np 4 encoder model.safetensors --mesh dp=2,tp=2 --device cuda
+//   mpirun -np 4 encoder model.safetensors --auto
 //
 // Without --tokens it measures the throughput on random tokens. The model is in encoder_model.h, docs/encoder.md has more examples.
 #include <CLI/CLI.hpp>
 
-#include <charconv>
 #include <chrono>
 #include <exception>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
+#include "encoder_batches.h"
 #include "encoder_model.h"
+#include "planned.h"
 
 namespace {
 
@@ -31,17 +31,10 @@ struct Options {
   int64_t batch = 8;
   int64_t length = 128;
   int64_t repeat = 5;
+  bool isPlanned = false;
 };
 
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// The whole text as a number, at least `least`; nothing if it is none.
-std::optional<int64_t> numberOf(std::string_view text, int64_t least) {
-  int64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is = error == std::errc() && rest == text.data() + text.size() && number >= least;
-  return is ? std::optional(number) : std::nullopt;
-}
 
 // dp=2,tp=2; an axis that is left out has size 1. Without axes, all ranks are on tp.
 DeviceMesh meshOf(const std::vector<std::string>& axes, int64_t ranks) {
@@ -61,35 +54,15 @@ DeviceMesh meshOf(const std::vector<std::string>& axes, int64_t ranks) {
   return mesh;
 }
 
-// A sentence a line, as token ids. Id 0 is padding, so no sentence has it.
-std::vector<Sentence> readSentences(const std::string& path, const ModelSizes& sizes) {
-  std::ifstream file(path);
-  check(file.good(), "[encoder] cannot read the tokens in {}; does the file exist?", path);
-  std::vector<Sentence> sentences;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    Sentence& sentence = sentences.emplace_back();
-    for (std::string word; words >> word;) {
-      const std::optional<int64_t> token = numberOf(word, 1);
-      check(token && *token < sizes.words, "[encoder] {}, line {}: got the token id \"{}\", expected 1 to {}", path,
-            sentences.size(), word, sizes.words - 1);
-      sentence.push_back(*token);
-    }
-    check(!sentence.empty() && std::ssize(sentence) <= sizes.positions,
-          "[encoder] {}, line {}: got {} token ids, expected 1 to {}, the positions of the model", path,
-          sentences.size(), sentence.size(), sizes.positions);
-  }
-  check(!sentences.empty(), "[encoder] {} has no lines; give a sentence a line, as token ids", path);
-  return sentences;
-}
-
-std::vector<Sentence> randomSentences(int64_t count, int64_t length, const ModelSizes& sizes) {
-  check(length <= sizes.positions, "[encoder] --length is {}, the model has {} positions", length, sizes.positions);
-  std::vector<Sentence> sentences(count, Sentence(length));
-  for (int64_t i = 0; i < count * length; i++) {
-    sentences[i / length][i % length] = 1 + i * 7919 % (sizes.words - 1);
-  }
-  return sentences;
+// The model with the shardings of a plan for batches of this shape, which rank 0 prints.
+std::unique_ptr<Fusion> plannedModel(const Options& o, const SafetensorsFile& file, const std::vector<int64_t>& batch,
+                                     const DeviceId& device, Communicator& world) {
+  return planned::byRankZero(world, [&] {
+    std::unique_ptr<Fusion> fusion = model(file, o.heads);
+    const AutoPlan plan = shardByPlan(*fusion, batch, planned::machinesOf(world, device));
+    fmt::print("for batches of {} sentences of {} tokens: {}\n", batch[0], batch[1], plan.text());
+    return fusion;
+  });
 }
 
 void encode(const Options& o, Communicator& world) {
@@ -98,8 +71,13 @@ void encode(const Options& o, Communicator& world) {
   const ModelSizes sizes = sizesOf(file);
   const std::vector<Sentence> sentences =
       o.tokens.empty() ? randomSentences(o.batch, o.length, sizes) : readSentences(o.tokens, sizes);
-  FusionExecutorCache cache(model(file, o.heads, meshOf(o.mesh, world.size())), {.communicator = &world});
+  const DeviceMesh mesh = meshOf(o.mesh, world.size());
   const DeviceId device = localDevice(o.device, world);
+  const Padding padding = o.isPlanned ? paddingFor(world.size()) : Padding{.sentences = ranksOf(mesh, "dp")};
+  const std::vector<int64_t> largest =
+      paddedShape(std::min(o.batch, std::ssize(sentences)), longestOf(sentences), padding, sizes.positions);
+  FusionExecutorCache cache(o.isPlanned ? plannedModel(o, file, largest, device, world) : model(file, o.heads, mesh),
+                            {.communicator = &world});
 
   const Clock::time_point beforeLoad = Clock::now();
   NamedArguments arguments = loadSharded(file, cache.fusion(), world.rank(), {"tokens"});
@@ -126,7 +104,7 @@ void encode(const Options& o, Communicator& world) {
       const int64_t count = std::min(o.batch, std::ssize(sentences) - first);
       const std::span batch = std::span(sentences).subspan(first, count);
       const TensorView* input = cache.fusion().inputs()[0]->asTensor();
-      const Tensor padded = paddedBatch(batch, input->getDeviceMesh(), sizes.positions);
+      const Tensor padded = paddedBatch(batch, padding, sizes.positions);
       arguments.back().second = shardTensor(padded, input, world.rank()).to(device);
       const Tensor result = cache.run(arguments)[0].to(DeviceId::cpu());
       tokens += padded.numel();
@@ -170,6 +148,7 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", o.tokens, "file with a sentence a line, as token ids; default: random ones");
   app.add_option("--save", o.save, ".npy file for the embeddings");
   app.add_option("--mesh", o.mesh, "sentences are cut over dp, weights over tp; such as dp=2,tp=2")->delimiter(',');
+  app.add_flag("--auto", o.isPlanned, "shard by a plan, and print it")->excludes("--mesh");
   app.add_option("--device", o.device, "cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0")
       ->capture_default_str();
   app.add_option("--heads", o.heads, "heads of the attention")->check(CLI::PositiveNumber)->capture_default_str();

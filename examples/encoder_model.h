@@ -5,7 +5,8 @@
 //   x         = layer_norm(x + gelu(x w1^T + b1) w2^T + b2)           w1 and w2 cut over the hidden features
 //   embedding = mean of x over the tokens of a sentence, L2-normalized [B, E]
 //
-// Tokens are cut over the mesh axis dp, weights over tp. Token id 0 is padding: it is not attended to, and not in the mean.
+// Tokens are cut over the mesh axis dp, weights over tp; or all as a plan says (plannedModel). Token id 0 is padding: it is not attended to,
+// and not in the mean.
 #pragma once
 
 #include <algorithm>
@@ -41,19 +42,21 @@ inline ModelSizes sizesOf(const SafetensorsFile& file) {
   return {words.size(0), file.get("embeddings.position_embeddings.weight").size(0), words.size(1)};
 }
 
-// Tensors of the file as inputs of the fusion, under their names.
+// Tensors of the file as inputs of the fusion, under their names. Without a mesh they have no shardings.
 struct Weights {
   Fusion& fusion;
   const SafetensorsFile& file;
-  const DeviceMesh& mesh;
+  const std::optional<DeviceMesh>& mesh;
 
   TensorView* operator()(const std::string& name, std::optional<int64_t> dim = std::nullopt) const {
     const Tensor tensor = file.get(name);
     TensorView* tv = makeContigConcreteTensor({tensor.sizes().begin(), tensor.sizes().end()}, tensor.dtype());
     fusion.addInput(tv, name);
-    tv->setDeviceMesh(mesh);
-    if (dim) {
-      cut(tv, *dim, mesh, "tp");
+    if (mesh) {
+      tv->setDeviceMesh(*mesh);
+    }
+    if (mesh && dim) {
+      cut(tv, *dim, *mesh, "tp");
     }
     return maybeCastOp(DataType::Float, tv);
   }
@@ -88,10 +91,17 @@ inline TensorView* attention(TensorView* x, TensorView* mask, int64_t heads, con
   return w.rows(flatten(mixed, 2, 3), name + ".output.dense");
 }
 
-// Input: tokens Int [B, S], then the tensors of the file that the model uses. Output: embeddings [B, E], whole on every rank.
-inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads, const DeviceMesh& mesh) {
+// The number of ranks along an axis.
+inline int64_t ranksOf(const DeviceMesh& mesh, std::string_view axis) {
+  return mesh.teamSize({mesh.axisOf(mesh.axis(axis))});
+}
+
+// Input: tokens Int [B, S], then the tensors of the file that the model uses. Output: embeddings [B, E], whole on every rank of the mesh.
+// Without a mesh nothing is sharded.
+inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads,
+                                     const std::optional<DeviceMesh>& mesh = std::nullopt) {
   const int64_t features = sizesOf(file).features;
-  const int64_t tp = mesh.teamSize({mesh.axisOf(mesh.axis("tp"))});
+  const int64_t tp = mesh ? ranksOf(*mesh, "tp") : 1;
   check(features % heads == 0 && heads % tp == 0,
         "[encoder] got {} heads; expected a divisor of the {} features and a multiple of the {} ranks of tp", heads,
         features, tp);
@@ -99,8 +109,10 @@ inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads,
   FusionGuard guard(fusion.get());
   TensorView* tokens = makeContigTensor(2, DataType::Int);
   fusion->addInput(tokens, "tokens");
-  tokens->setDeviceMesh(mesh);
-  cut(tokens, 0, mesh, "dp");
+  if (mesh) {
+    tokens->setDeviceMesh(*mesh);
+    cut(tokens, 0, *mesh, "dp");
+  }
 
   const Weights w{*fusion, file, mesh};
   const std::string e = "embeddings.";
@@ -128,27 +140,29 @@ inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads,
   TensorView* average = div(total, clamp(sum(counted, {1}, /*keep_dim=*/true), 1e-9, 1e9));
   TensorView* length = sqrt(sum(mul(average, average), {1}, /*keep_dim=*/true));
   TensorView* embeddings = div(average, maximum(length, 1e-12));
-  embeddings->setDeviceMesh(mesh);
+  if (mesh) {
+    embeddings->setDeviceMesh(*mesh);
+  }
   fusion->addOutput(embeddings, "embeddings");
   return fusion;
 }
 
-using Sentence = std::vector<int64_t>;  // token ids
-
-// Token ids [B, S] of at least one sentence, with padding: B is a multiple of the ranks that cut it, and S a multiple of 16, or all positions
-// of the model, so that few shapes need a plan.
-inline Tensor paddedBatch(std::span<const Sentence> sentences, const DeviceMesh& mesh, int64_t positions) {
-  auto upTo = [](int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; };
-  const int64_t ranks = mesh.teamSize({mesh.axisOf(mesh.axis("dp"))});
-  const int64_t longest = std::ranges::max(sentences, {}, &Sentence::size).size();
-  Tensor batch =
-      Tensor::zeros({upTo(std::ssize(sentences), ranks), std::min(upTo(longest, 16), positions)}, DataType::Int);
-  int64_t* row = batch.data_as<int64_t>();
-  for (const Sentence& sentence : sentences) {
-    std::ranges::copy(sentence, row);
-    row += batch.size(1);
+// Shards a model without shardings by a plan for batches of this shape. Embeddings are whole on every rank. Any number of sentences that the
+// ranks divide runs with the plan.
+inline AutoPlan shardByPlan(Fusion& model, std::span<const int64_t> batch, const DistributedConfig& machines,
+                            OptimizationConfig wishes = {}) {
+  const std::vector<IntExpr> shape = model.inputs()[0]->asTensor()->shape();
+  for (const int64_t dim : {0, 1}) {
+    wishes.sizes[std::string(shape[dim].symbolName())] = batch[dim];
   }
-  return batch;
+  AutoPlan plan = autoParallelize(model, machines, wishes);
+  Val* embeddings = model.outputs()[0];
+  FusionGuard guard(&model);
+  TensorView* whole = set(embeddings->asTensor());
+  whole->setDeviceMesh(plan.mesh);
+  model.removeOutput(embeddings);
+  model.addOutput(whole, "embeddings");
+  return plan;
 }
 
 }  // namespace encoder

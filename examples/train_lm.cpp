@@ -11,6 +11,7 @@
 #include <exception>
 
 #include "multidevice/transport/host/world.h"
+#include "planned.h"
 #include "train_lm_model.h"
 #include "train_lm_report.h"
 #include "train_lm_text.h"
@@ -31,31 +32,16 @@ struct Options {
   bool isPlanned = false;
 };
 
-// Rough speeds of ranks on the cores of a host. A GPU: the defaults of DistributedConfig.
-DistributedConfig machinesOf(const Communicator& world, const DeviceId& device) {
-  DistributedConfig machines{.devicesPerMachine = world.size()};
-  if (device == DeviceId::cpu()) {
-    machines.within = {.bandwidth = 1e9, .latency = 50e-6};
-    machines.memoryPerDevice = 2e9;
-    machines.device = {.flops = 100e9, .flops16 = 50e9, .bandwidth = 20e9, .launch = 2e-6};
-  }
-  return machines;
-}
-
-// The training step with the shardings of a plan. Rank 0 plans for all, because a search that its time limit ends may differ between ranks.
-std::unique_ptr<Fusion> plannedStep(const ModelSizes& sizes, const DistributedConfig& machines, Communicator& world,
-                                    bool prints) {
-  std::string planned;
-  if (world.rank() == 0) {
-    const std::unique_ptr<Fusion> step = unshardedStep(sizes);
+// The training step with the shardings of a plan, which rank 0 prints.
+std::unique_ptr<Fusion> plannedStep(const ModelSizes& sizes, const DeviceId& device, Communicator& world) {
+  return planned::byRankZero(world, [&] {
+    const DistributedConfig machines = planned::machinesOf(world, device);
+    std::unique_ptr<Fusion> step = unshardedStep(sizes);
     const AutoPlan plan = autoParallelize(*step, machines);
-    if (prints) {
-      const AutoPlan byHand = autoParallelize(*trainingStep(sizes), machines, {.alternatives = false});
-      fmt::print("\n{}with the weights sharded by hand a step takes {:.4g} ms\n\n", plan.text(), 1e3 * byHand.seconds);
-    }
-    planned = step->toString();
-  }
-  return parseFusion(world.exchange(planned)[0]);
+    const AutoPlan byHand = autoParallelize(*trainingStep(sizes), machines, {.alternatives = false});
+    fmt::print("\n{}with the weights sharded by hand a step takes {:.4g} ms\n\n", plan.text(), 1e3 * byHand.seconds);
+    return step;
+  });
 }
 
 // Bytes that the model finds likely after the start of the text, drawn at a low temperature.
@@ -101,8 +87,7 @@ void train(const Options& o, Communicator& world) {
                world.size() == 1 ? "" : "s", world.transport());
   }
   const DeviceId device = localDevice(o.device, world);
-  FusionExecutorCache cache(o.isPlanned ? plannedStep(o.sizes, machinesOf(world, device), world, prints)
-                                        : trainingStep(o.sizes));
+  FusionExecutorCache cache(o.isPlanned ? plannedStep(o.sizes, device, world) : trainingStep(o.sizes));
   std::vector<Tensor> parameters;
   for (const Tensor& initial : initialParameters(o.sizes, cache.fusion(), world.rank())) {
     parameters.push_back(initial.to(device));

@@ -87,7 +87,7 @@ TEST_F(EncoderProgram, MpirunLinesOfTheDocumentsRun) {
   std::vector<std::string> all = lines("tutorial.md", std::regex("mpirun "));
   EXPECT_EQ(all.size(), 1u);
   const std::vector<std::string> more = lines("encoder.md", std::regex("mpirun "));
-  EXPECT_EQ(more.size(), 2u);
+  EXPECT_EQ(more.size(), 3u);
   all.insert(all.end(), more.begin(), more.end());
   for (const std::string& line : all) {
     const Ended ran = run(line + " --repeat 1");
@@ -95,6 +95,29 @@ TEST_F(EncoderProgram, MpirunLinesOfTheDocumentsRun) {
     std::smatch ranks;
     ASSERT_TRUE(std::regex_search(line, ranks, std::regex("-np (\\d+)"))) << line;
     EXPECT_NE(ran.out.find(ranks[1].str() + " ranks, transport host"), std::string::npos) << line << "\n" << ran.out;
+  }
+}
+
+// The plan, and the embeddings of the shardings by hand; the last of three sentences is a batch of its own.
+TEST_F(EncoderProgram, AutoShardsByAPlanAndPrintsIt) {
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "no mpirun";
+  }
+  const std::string options = "encoder model.safetensors --tokens sentences.txt --batch 2 --repeat 0 --save ";
+  ASSERT_EQ(run(options + "one.npy").code, 0);
+  const Tensor expected = readNpy(root_ + "/one.npy");
+  for (const int64_t ranks : {2, 4}) {
+    const Ended ran = run(fmt::format("mpirun -np {} {} planned.npy --auto", ranks, options));
+    ASSERT_EQ(ran.code, 0) << ran.err;
+    const std::string batch = fmt::format("for batches of {} sentences of 32 tokens: plan on mesh", ranks);
+    EXPECT_NE(ran.out.find(batch), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("above the best plan"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("best plan if inputs are sharded in one way only"), std::string::npos) << ran.out;
+    const Tensor got = readNpy(root_ + "/planned.npy");
+    ASSERT_EQ(got.numel(), expected.numel());
+    for (int64_t i = 0; i < got.numel(); i++) {
+      EXPECT_NEAR(got.data_as<float>()[i], expected.data_as<float>()[i], 5e-7) << ranks << " ranks, element " << i;
+    }
   }
 }
 
@@ -151,6 +174,7 @@ TEST_F(EncoderProgram, RefusesBadMeshes) {
   }
   expectRefused("--mesh dp=1,dp=1", "--mesh has the axis \"dp=1\"");
   expectRefused("--mesh dp=2,tp=2", "--mesh has 4 ranks, the launcher started 1; make both equal");
+  expectRefused("--auto --heads 5", "got 5 heads; expected a divisor of the 24 features");
   expectRefused("--heads 5", "got 5 heads; expected a divisor of the 24 features");
 }
 

@@ -7,13 +7,17 @@
 #include <functional>
 #include <map>
 
+#include "../../examples/encoder_batches.h"
 #include "../../examples/encoder_model.h"
+#include "../../examples/planned.h"
 #include "device/open.h"
 #include "examples/bert_weights.h"
 #include "interpret/interpret.h"
 
 namespace encoder {
 namespace {
+
+constexpr double kBound = 5e-7;  // of an element of a vector of length 1
 
 // The embedding of one sentence, by loops in double.
 class Loops {
@@ -142,13 +146,23 @@ class EncoderTest : public ::testing::Test {
 
   static DeviceMesh grid(int64_t dp, int64_t tp) { return DeviceMesh::create({{"dp", dp}, {"tp", tp}}); }
 
-  // Calls `look` on every rank with the embeddings of each batch, and with the batch as the ranks pad it together.
-  void embed(const std::vector<std::vector<Sentence>>& batches, int64_t dp, int64_t tp,
-             const std::function<void(size_t batch, const Tensor& padded, const Tensor& embeddings)>& look,
+  // Gets the embeddings of each batch, and the batch as the ranks pad it together.
+  using Look = std::function<void(size_t batch, const Tensor& padded, const Tensor& embeddings)>;
+
+  void embed(const std::vector<std::vector<Sentence>>& batches, int64_t dp, int64_t tp, const Look& look,
              const std::string& device = "cpu") const {
-    runLoopback(dp * tp, [&](Communicator& world) {
+    const auto build = [&](const SafetensorsFile& file, Communicator&) {
+      return model(file, sizes_.heads, grid(dp, tp));
+    };
+    embedWith(batches, dp * tp, {.sentences = dp}, build, look, device);
+  }
+  // Calls `look` on every rank.
+  void embedWith(const std::vector<std::vector<Sentence>>& batches, int64_t ranks, const Padding& padding,
+                 const std::function<std::unique_ptr<Fusion>(const SafetensorsFile&, Communicator&)>& build,
+                 const Look& look, const std::string& device = "cpu") const {
+    runLoopback(ranks, [&](Communicator& world) {
       const SafetensorsFile file(path_);
-      FusionExecutorCache cache(model(file, sizes_.heads, grid(dp, tp)), {.communicator = &world});
+      FusionExecutorCache cache(build(file, world), {.communicator = &world});
       const DeviceId id = localDevice(device, world);
       NamedArguments arguments = loadSharded(file, cache.fusion(), world.rank(), {"tokens"});
       for (auto& [name, part] : arguments) {
@@ -157,11 +171,29 @@ class EncoderTest : public ::testing::Test {
       arguments.emplace_back("tokens", Tensor());
       const TensorView* tokens = cache.fusion().inputs()[0]->asTensor();
       for (size_t b = 0; b < batches.size(); b++) {
-        const Tensor padded = paddedBatch(batches[b], tokens->getDeviceMesh(), sizesOf(file).positions);
+        const Tensor padded = paddedBatch(batches[b], padding, sizesOf(file).positions);
         arguments.back().second = shardTensor(padded, tokens, world.rank()).to(id);
         look(b, padded, cache.run(arguments)[0].to(DeviceId::cpu()));
       }
     });
+  }
+
+  // Compares with the interpreter on whole tensors.
+  Look isThatOfTheReference(const std::string& where) const {
+    return [this, where](size_t b, const Tensor& padded, const Tensor& embeddings) {
+      const SafetensorsFile file(path_);
+      const std::unique_ptr<Fusion> fusion = model(file, sizes_.heads);
+      std::vector<Argument> inputs = {padded};
+      for (const auto& [name, weight] : loadSharded(file, *fusion, 0, {"tokens"})) {
+        inputs.emplace_back(weight);
+      }
+      const std::vector<double> expected = interpret(*fusion, inputs)[0].toVector();
+      const std::vector<double> got = embeddings.toVector();
+      ASSERT_EQ(got.size(), expected.size()) << where;
+      for (size_t i = 0; i < got.size(); i++) {
+        ASSERT_NEAR(got[i], expected[i], kBound) << "batch " << b << ", element " << i << ", " << where;
+      }
+    };
   }
 
   const BertSizes sizes_;
@@ -173,25 +205,40 @@ class EncoderTest : public ::testing::Test {
   std::string path_;
 };
 
-constexpr double kBound = 5e-7;  // of an element of a vector of length 1
-
 TEST_F(EncoderTest, AgreesWithTheReferenceOnAnyMesh) {
-  const SafetensorsFile file(path_);
-  const std::unique_ptr<Fusion> fusion = model(file, sizes_.heads, grid(1, 1));
   for (const auto& [dp, tp] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}}) {
-    embed(batches_, dp, tp, [&, dp = dp, tp = tp](size_t b, const Tensor& padded, const Tensor& embeddings) {
-      std::vector<Argument> inputs = {padded};
-      for (const auto& [name, weight] : loadSharded(file, *fusion, 0, {"tokens"})) {
-        inputs.emplace_back(weight);
-      }
-      const std::vector<double> expected = interpret(*fusion, inputs)[0].toVector();
-      const std::vector<double> got = embeddings.toVector();
-      ASSERT_EQ(got.size(), expected.size());
-      for (size_t i = 0; i < got.size(); i++) {
-        ASSERT_NEAR(got[i], expected[i], kBound)
-            << "batch " << b << ", element " << i << ", dp " << dp << ", tp " << tp;
-      }
-    });
+    embed(batches_, dp, tp, isThatOfTheReference(fmt::format("dp {}, tp {}", dp, tp)));
+  }
+}
+
+// Devices so slow that all ops are cut, on one axis and on two; at last as the planner likes with the speeds of the program.
+TEST_F(EncoderTest, AgreesWithTheReferenceByAPlan) {
+  struct Case {
+    int64_t ranks;
+    std::vector<DeviceMesh::Axis> mesh;
+  };
+  const Case cases[] = {{2, {{"x", 2}}}, {4, {{"x", 4}}}, {4, {{"x", 2}, {"y", 2}}}, {2, {}}, {4, {}}};
+  for (const Case& c : cases) {
+    const Padding padding = paddingFor(c.ranks);
+    const auto build = [&](const SafetensorsFile& file, Communicator& world) {
+      return planned::byRankZero(world, [&] {
+        std::unique_ptr<Fusion> fusion = model(file, sizes_.heads);
+        DistributedConfig machines = planned::machinesOf(world, DeviceId::cpu());
+        if (!c.mesh.empty()) {
+          machines.within = {.bandwidth = 1e12, .latency = 0};
+          machines.device = {.flops = 1e6, .flops16 = 1e6, .bandwidth = 1e6, .launch = 0};
+        }
+        const AutoPlan plan = shardByPlan(*fusion, paddedShape(3, 19, padding, sizes_.positions), machines,
+                                          {.mesh = c.mesh, .alternatives = false});
+        EXPECT_EQ(plan.mesh.size(), c.ranks);
+        const bool cuts = std::ranges::any_of(
+            plan.pins, [](const PlannedTensor& t) { return t.sharding.find('S') != std::string::npos; });
+        EXPECT_TRUE(cuts || c.mesh.empty()) << plan.text();
+        return fusion;
+      });
+    };
+    embedWith(batches_, c.ranks, padding, build,
+              isThatOfTheReference(fmt::format("{} ranks, {} axes", c.ranks, c.mesh.size())));
   }
 }
 
