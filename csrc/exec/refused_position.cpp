@@ -12,9 +12,12 @@
 #include "base/ranges.h"
 #include "exec/arguments.h"
 #include "interpret/interpret.h"
+#include "ir/fusion_cloner.h"
+#include "localize/localize.h"
+#include "multidevice/sharding/coordinates.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
-#include "multidevice/sharding/shard_tensor.h"
+#include "preseg_passes/concretize.h"
 
 namespace meshfuse {
 
@@ -71,60 +74,82 @@ int64_t inputOf(const Fusion& fusion, const Val* index) {
   return index->isTensor() && index->isFusionInput() ? positionIn(fusion.inputs(), index) : -1;
 }
 
-// The whole tensor of a part: elements that only other ranks have are 0.
-Tensor asWhole(const Tensor& part, const TensorView* tv, int64_t rank) {
-  const Tensor onHost = part.to(DeviceId::cpu());
-  if (!tv->hasDeviceMesh()) {
-    return onHost;
-  }
-  const ShardState state = shardState(tv);
-  const Part own = heldPart(state, rank);
-  const auto partOf = [&](int64_t device) {
-    const Part held = heldPart(state, device);
-    return held == own ? onHost : Tensor::zeros(held.sizes(), part.dtype());
-  };
-  return unshardTensor(mapped(tv->getDeviceMesh().devices(), partOf), tv);
-}
+// The ops and inputs on the way to a value.
+struct Cone {
+  std::set<const Expr*> exprs;
+  std::set<const Val*> inputs;
+};
 
-// Whether a rank gets elements of other ranks on the way from inputs to this value.
-bool needsOtherRanks(const Val* val) {
-  std::set<const Val*> seen;
+Cone coneOf(const Val* val) {
+  Cone cone;
   std::vector<const Val*> left = {val};
   while (!left.empty()) {
-    const Expr* e = left.back()->definition();
+    const Val* v = left.back();
     left.pop_back();
-    if (e == nullptr) {
-      continue;
-    }
-    if (e->attributes().communications() > 0) {
-      return true;
-    }
-    for (const Val* in : e->inputs()) {
-      if (seen.insert(in).second) {
-        left.push_back(in);
-      }
+    const Expr* e = v->definition();
+    if (v->isFusionInput()) {
+      cone.inputs.insert(v);
+    } else if (e != nullptr && cone.exprs.insert(e).second) {
+      left.insert(left.end(), e->inputs().begin(), e->inputs().end());
     }
   }
-  return false;
+  return cone;
 }
 
-// The part of an index that this rank computes from its parts of the inputs. Other elements of the inputs do not matter for it.
-std::optional<Tensor> partOfIndex(const Fusion& fusion, const Val* index, std::span<const Argument> inputs,
-                                  int64_t rank) {
-  if (!index->isTensor() || needsOtherRanks(index)) {
+// Of the program: the ops on the way to `index`, and the inputs that they need. The sizes of the call are constants.
+std::unique_ptr<Fusion> programOf(const Val* index, const Cone& cone, std::span<const Argument> inputs, int64_t rank) {
+  const Fusion& fusion = index->fusion();
+  std::vector<std::vector<int64_t>> sizes = globalSizes(fusion, inputs, rank);
+  for (const int64_t k : indices(sizes)) {
+    if (!fusion.inputs()[k]->isTensor()) {
+      sizes[k].clear();  // scalars stay arguments
+    }
+  }
+  const SymbolValues values = bindSymbols(fusion, sizes);
+  auto program = std::make_unique<Fusion>();
+  FusionCloner cloner(fusion, *program, [&](const IntExpr& e) { return e.substitute(valuesIn(values)); });
+  for (const Val* in : fusion.inputs()) {
+    if (cone.inputs.contains(in)) {
+      program->addInput(cloner.clone(in));
+    }
+  }
+  for (const Expr* e : fusion.exprs()) {
+    if (cone.exprs.contains(e)) {
+      cloner.clone(e);
+    }
+  }
+  program->addOutput(cloner.clone(index));
+  return program;
+}
+
+// The part of an index that this rank computes from its parts of the inputs, in the memory of the CPU.
+std::optional<Tensor> partOfIndex(const Val* index, std::span<const Argument> inputs, int64_t rank) {
+  const Cone cone = coneOf(index);
+  const auto communicates = [](const Expr* e) { return e->attributes().communications() > 0; };
+  if (!index->isTensor() || std::ranges::any_of(cone.exprs, communicates)) {
     return std::nullopt;
   }
-  const std::unique_ptr<Fusion> alone = fusion.clone();
-  for (Val* out : std::vector<Val*>(alone->outputs())) {
-    alone->removeOutput(out);
-  }
-  alone->addOutput(alone->val(index->id()));
   try {
-    const auto whole = mapped(indices(inputs), [&](int64_t k) -> Argument {
-      const auto* part = std::get_if<Tensor>(&inputs[k]);
-      return part != nullptr ? asWhole(*part, fusion.inputs()[k]->asTensor(), rank) : inputs[k];
-    });
-    return shardTensor(interpret(*alone, whole)[0], index->asTensor(), rank);
+    const std::unique_ptr<Fusion> global = programOf(index, cone, inputs, rank);
+    const auto coordinates = CoordinateSymbols(*global).valuesOn(rank);
+    const std::unique_ptr<Fusion> local = localize(*global, rank);
+    Fusion ofRank;
+    FusionCloner cloner(*local, ofRank, [&](const IntExpr& e) { return e.substitute(valuesIn(coordinates)); });
+    for (const Val* in : local->inputs()) {
+      ofRank.addInput(cloner.clone(in));
+    }
+    for (const Expr* e : local->exprs()) {
+      cloner.clone(e);
+    }
+    ofRank.addOutput(cloner.clone(local->outputs()[0]));
+    std::vector<Argument> needed;
+    for (const int64_t k : indices(inputs)) {
+      if (cone.inputs.contains(index->fusion().inputs()[k])) {
+        const auto* tensor = std::get_if<Tensor>(&inputs[k]);
+        needed.push_back(tensor != nullptr ? tensor->to(DeviceId::cpu()) : inputs[k]);
+      }
+    }
+    return interpret(ofRank, needed)[0];
   } catch (const Error&) {  // it depends on another index that is out of range
     return std::nullopt;
   }
@@ -169,7 +194,7 @@ RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& pla
     const int64_t input = inputOf(planned, index);
     const std::optional<Tensor> values = inputs.empty() ? std::nullopt
                                          : input >= 0   ? std::get<Tensor>(inputs[input])
-                                                        : partOfIndex(planned, index, inputs, rank);
+                                                        : partOfIndex(index, inputs, rank);
     if (const auto at = values ? positionOf(*values, error.index) : std::nullopt) {
       const Val* held = input >= 0 ? planned.inputs()[input] : index;
       const Position whole = inWhole(*at, held->asTensor(), rank);

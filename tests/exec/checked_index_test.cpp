@@ -185,6 +185,31 @@ void expectNamedByItsPosition(bool gathered) {
 TEST(CheckedIndex, IsNamedByItsPositionInTheWholeIndex) { expectNamedByItsPosition(false); }
 TEST(CheckedIndex, IsNamedByTheOpThatReadsItAfterItHasMoved) { expectNamedByItsPosition(true); }
 
+// The table has more elements than any memory; the error looks only at the inputs that the index needs.
+TEST(CheckedIndex, ThatIsComputedIsFoundWithoutTheOtherInputs) {
+  constexpr int64_t kRows = int64_t{1} << 42;
+  for (const int64_t ranks : {1, 2}) {
+    runLoopback(ranks, [&](Communicator& comm) {
+      auto fusion = std::make_unique<Fusion>();
+      FusionGuard guard(fusion.get());
+      TensorView* ids = makeContigConcreteTensor({3}, DataType::Int);
+      TensorView* weight = TensorViewBuilder().contiguity(true).shape({kRows, 3}).expanded({true, false}).build();
+      for (TensorView* in : {ids, weight}) {
+        fusion->addInput(in);
+        in->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
+      }
+      fusion->addOutput(embedding_fwd(add(ids, 2), weight));
+      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Off});
+      const std::vector<Argument> inputs = {Tensor::of({0, 1, kRows - 1.0}, {3}, DataType::Int),
+                                            table(1, 3).expand({kRows, 3})};
+      const std::string error = errorOf([&] { (void)cache.runFusionWithInputs(inputs); });
+      const std::string expected = fmt::format(
+          "embedding_fwd: index {} is out of range for an extent of {}, at [2] of the index", kRows + 1, kRows);
+      EXPECT_NE(error.find(expected), std::string::npos) << error;
+    });
+  }
+}
+
 // Each rank computes its part of the index from its parts of the inputs.
 TEST(CheckedIndex, ThatRanksComputeIsNamedByItsPosition) {
   for (const bool isSymbolic : {false, true}) {
