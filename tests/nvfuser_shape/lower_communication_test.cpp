@@ -218,27 +218,38 @@ TEST_F(PortsOfLowering, AllreduceOfStridedRows) {
 
 // The memory order that the caller asks for is that of the result, whatever the order of the operand.
 TEST_F(PortsOfLowering, AllgatherIntoAnAllocation) {
-  for (const bool columnMajor : {false, true}) {
-    for (const bool contiguous : {false, true}) {
-      edge(
-          [](int64_t d) {
-            return std::vector{int64_t{5}, d * 3};
-          },
-          [=](TensorView* in, int64_t d) {
-            in->setAllocationDomain(in->getLogicalDomain(), contiguous);
-            TensorView* out = set(in);
-            if (columnMajor) {
-              out->setAllocationDomain({out->axis(1), out->axis(0)}, contiguous);
-            }
-            splitDim(in, 1, d);
-            return on(out, in->getDeviceMesh());
-          },
-          {{"all-gather"}},
-          [=](const auto& cache, const std::vector<Tensor>& out) {
-            EXPECT_EQ(kernelsOf(cache), 1);
-            EXPECT_TRUE((columnMajor ? out[0].transpose(0, 1) : out[0]).isContiguous());
-          });
-    }
+  struct Row {
+    bool fromColumns;
+    bool toColumns;
+    bool contiguous;
+    int64_t kernels;
+  };
+  const Row rows[] = {
+      {true, true, true, 1},    // Allgather_CompliantAllocation; nvFuser has no kernel
+      {false, false, true, 1},  // Allgather_NonCompliantAllocation; nvFuser has a kernel before the collective as well
+      {false, true, false, 1},  // Allgather_NoncontiguousOutput
+  };
+  for (const Row& row : rows) {
+    runPort([&](int64_t d) {
+      const auto order = [](TensorView* tv, bool columns) {
+        return columns ? std::vector{tv->axis(1), tv->axis(0)} : tv->getLogicalDomain();
+      };
+      const auto build = [=](Fusion& f) {
+        TensorView* in = makeConcreteTensor({5, d * 3});
+        f.addInput(in);
+        in->setAllocationDomain(order(in, row.fromColumns), row.fromColumns);
+        TensorView* out = set(in);
+        f.addOutput(out);
+        out->setAllocationDomain(order(out, row.toColumns), row.contiguous);
+        splitDim(in, 1, d);
+        out->setDeviceMesh(in->getDeviceMesh());
+      };
+      const Tensor whole = row.fromColumns ? random({d * 3, 5}).transpose(0, 1) : random({5, d * 3});
+      return Port{build, {whole}, {{"all-gather"}}, [=](const auto& cache, const std::vector<Tensor>& out) {
+                    EXPECT_EQ(kernelsOf(cache), row.kernels) << cache.planText();
+                    EXPECT_TRUE((row.toColumns ? out[0].transpose(0, 1) : out[0]).isContiguous());
+                  }};
+    });
   }
 }
 

@@ -285,15 +285,17 @@ TEST_F(PortsOfSharding, Reshapes) {
   struct Row {
     std::vector<int64_t> from;
     std::vector<int64_t> to;
-    int64_t cutFrom;  // these extents are per rank
-    int64_t cutTo;    // -1: left to propagation
+    int64_t cutFrom;           // these extents are per rank
+    int64_t cutTo;             // -1: left to propagation
+    bool isContiguous = true;  // the operand
+    std::optional<int64_t> kernels = {};
   };
   const Row rows[] = {
-      {{2, 15}, {2, 3, 5}, 0, 0},           // ViewWithSplit
-      {{2, 3, 5}, {2, 15}, 0, 0},           // ViewWithMerge
-      {{2, 3, 32}, {2, 3, 8, 4}, 2, 2},     // LoopShardedSplitReshapeIds
-      {{2, 3, 8, 4}, {2, 3, 32}, 2, 2},     // LoopShardedMergeReshapeIds
-      {{2, 3, 32}, {2 * 3 * 8, 4}, 0, -1},  // MultipleTransformReshape
+      {{2, 15}, {2, 3, 5}, 0, 0, false, 1},  // ViewWithSplit
+      {{2, 3, 5}, {2, 15}, 0, 0, false, 1},  // ViewWithMerge
+      {{2, 3, 32}, {2, 3, 8, 4}, 2, 2},      // LoopShardedSplitReshapeIds
+      {{2, 3, 8, 4}, {2, 3, 32}, 2, 2},      // LoopShardedMergeReshapeIds
+      {{2, 3, 32}, {2 * 3 * 8, 4}, 0, -1},   // MultipleTransformReshape
   };
   for (const Row& row : rows) {
     runPort([&](int64_t d) {
@@ -306,13 +308,18 @@ TEST_F(PortsOfSharding, Reshapes) {
         TensorView* out = reshape(in, from, to);
         f.addOutput(out);
         splitDim(in, row.cutFrom, d);
+        if (!row.isContiguous) {
+          in->setAllocationDomain(in->getLoopDomain(), false);
+        }
         if (row.cutTo >= 0) {
           splitDim(out, row.cutTo, d);
           out->reorder({{row.cutTo, 0}});
           allocateLoops(out);
         }
       };
-      return Port{build, {random(from)}, kNoSteps};
+      return Port{build, {random(from)}, kNoSteps, [=](const auto& cache, const auto&) {
+                    EXPECT_EQ(kernelsOf(cache), row.kernels.value_or(kernelsOf(cache))) << cache.planText();
+                  }};
     });
   }
 }

@@ -1,6 +1,6 @@
 // Ports of test_multidevice_transformer.cpp: the halves of a transformer layer and the layer, forward and backward, tensor parallel and
 // sequence parallel. Only inputs are annotated (of sequence parallel programs, outputs too), and dropout drops: which elements it drops does
-// not depend on the number of ranks.
+// not depend on the number of ranks. Backward programs contain the forward pass, whose results nvFuser takes as inputs.
 #include "nvfuser_shape/port.h"
 
 namespace meshfuse {
@@ -68,10 +68,12 @@ class PortsOfTransformers::Layer {
       fusion_.addOutput(tv);
     }
   }
-  // An output in parts of the sequence.
-  void outInRows(TensorView* tv) {
-    fusion_.addOutput(tv);
-    splitDim(tv, 0, mesh_);
+  // Outputs in parts of the sequence.
+  void outInRows(const std::vector<TensorView*>& tensors) {
+    for (TensorView* tv : tensors) {
+      fusion_.addOutput(tv);
+      splitDim(tv, 0, mesh_);
+    }
   }
   TensorView* rounded(TensorView* x) { return castOp(dtype_, x); }
 
@@ -115,6 +117,8 @@ class PortsOfTransformers::Layer {
 
   struct Gradients {
     std::vector<TensorView*> ofWeights;  // w1, b1, w0, b0
+    std::vector<TensorView*>
+        between;  // MLP: of the dropout's operand and of the GELU's; attention: of the dropout's operand, q, k and v
     TensorView* x;
   };
 
@@ -124,6 +128,7 @@ class PortsOfTransformers::Layer {
     TensorView* gelu = tanh_gelu_backward(matmul(g, w.w1), m.linear0);
     TensorView* h = rounded(gelu);
     return {{matmul(transpose(g, 0, 1), m.gelu), sum(dropped, {0}), matmul(transpose(h, 0, 1), x), sum(gelu, {0})},
+            {dropped, gelu},
             matmul(h, w.w0)};
   }
 
@@ -140,6 +145,7 @@ class PortsOfTransformers::Layer {
     TensorView* h = reshape(cat(parts, 2), {kRows, 3 * kFeatures});
     return {{matmul(transpose(g, 0, 1), m.rows), sum(dropped, {0}), matmul(transpose(h, 0, 1), x),
              sum(castOp(DataType::Float, h), {0})},
+            {dropped, s.grad_query, s.grad_key, s.grad_value},
             matmul(h, reshape(w.w0, {3 * kFeatures, kFeatures}))};
   }
 
@@ -161,6 +167,10 @@ class PortsOfTransformers::Layer {
     Mha mha;
     Mlp mlp;
     TensorView* output;
+
+    std::vector<TensorView*> results() const {
+      return {norm0.result.output, mha.output, norm1.result.output, mlp.output, output};
+    }
   };
   Whole whole(TensorView* x) {
     Whole l{};
@@ -217,26 +227,33 @@ TEST_F(PortsOfTransformers, Mlp) {
 }
 
 TEST_F(PortsOfTransformers, MlpInPartsOfTheSequence) {
-  runLayer({"all-gather", "reduce-scatter"}, [](Layer& l) {
-    const Layer::Mlp m = l.mlp(l.in({kRows, kFeatures}, 0), l.mlpWeights());
-    l.outInRows(m.output);
-  });
+  runLayer({"all-gather", "reduce-scatter"},
+           [](Layer& l) {
+             const Layer::Mlp m = l.mlp(l.in({kRows, kFeatures}, 0), l.mlpWeights());
+             l.out({m.linear0, m.gelu});
+             l.outInRows({m.linear1, m.output});
+           },
+           {"R S1(x)", "R S1(x)", "S0(x) R", "S0(x) R"});
 }
 
 TEST_F(PortsOfTransformers, Attention) {
   runLayer({"all-reduce"},
            [](Layer& l) {
              const Layer::Mha m = l.mha(l.in({kRows, kFeatures}, -1), l.mhaWeights());
-             l.out({m.sdpa.output, m.linear1, m.output});
+             l.out({m.sdpa.output, m.linear1, m.output, m.linear0});
            },
            {"R S1(x) R R", "R R", "R R"});
 }
 
 TEST_F(PortsOfTransformers, AttentionInPartsOfTheSequence) {
-  runLayer({"all-gather", "reduce-scatter"}, [](Layer& l) {
-    const Layer::Mha m = l.mha(l.in({kRows, kFeatures}, 0), l.mhaWeights());
-    l.outInRows(m.output);
-  });
+  runLayer({"all-gather", "reduce-scatter"},
+           [](Layer& l) {
+             const Layer::Mha m = l.mha(l.in({kRows, kFeatures}, 0), l.mhaWeights());
+             l.out({m.sdpa.output});
+             l.outInRows({m.linear1, m.output});
+             l.out({m.linear0});
+           },
+           {"R S1(x) R R", "S0(x) R", "S0(x) R"});
 }
 
 TEST_F(PortsOfTransformers, MlpBackward) {
@@ -247,9 +264,10 @@ TEST_F(PortsOfTransformers, MlpBackward) {
              const Layer::Weights w = l.mlpWeights();
              const Layer::Gradients g = l.mlpBackward(dy, x, w, l.mlp(x, w));
              l.out(g.ofWeights);
+             l.out(g.between);
              l.out({g.x});
            },
-           {"R S1(x)", "R", "S0(x) R", "S0(x)", "R R"});
+           {"R S1(x)", "R", "S0(x) R", "S0(x)", "R R", "R S1(x)", "R R"});
 }
 
 TEST_F(PortsOfTransformers, AttentionBackward) {
@@ -259,24 +277,27 @@ TEST_F(PortsOfTransformers, AttentionBackward) {
              TensorView* dy = l.in({kRows, kFeatures}, -1, DataType::Float);
              const Layer::Weights w = l.mhaWeights();
              const Layer::Gradients g = l.mhaBackward(dy, x, w, l.mha(x, w));
-             l.out(g.ofWeights);
-             l.out({g.x});
+             l.out({g.ofWeights[0], g.ofWeights[1]});
+             l.out(g.between);
+             l.out({g.ofWeights[2], g.ofWeights[3], g.x});
            },
-           {"R S1(x)", "R"});
+           {"R S1(x)", "R", "R R", "R S1(x) R R", "R S1(x) R R", "R S1(x) R R"});
 }
 
 TEST_F(PortsOfTransformers, Forward) {
   runLayer({"all-reduce", "all-reduce"},
            [](Layer& l) {
-             l.out({l.whole(l.in({kRows, kFeatures}, -1)).output});
+             l.out(l.whole(l.in({kRows, kFeatures}, -1)).results());
            },
-           {"R R"});
+           {"R R", "R R", "R R", "R R", "R R"});
 }
 
 TEST_F(PortsOfTransformers, ForwardInPartsOfTheSequence) {
-  runLayer({"all-gather", "reduce-scatter", "all-gather", "reduce-scatter"}, [](Layer& l) {
-    l.outInRows(l.whole(l.in({kRows, kFeatures}, 0)).output);
-  });
+  runLayer({"all-gather", "reduce-scatter", "all-gather", "reduce-scatter"},
+           [](Layer& l) {
+             l.outInRows(l.whole(l.in({kRows, kFeatures}, 0)).results());
+           },
+           {"S0(x) R", "S0(x) R", "S0(x) R", "S0(x) R", "S0(x) R"});
 }
 
 TEST_F(PortsOfTransformers, Backward) {
