@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 
@@ -26,6 +27,9 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// The number of first letters that are equal.
+int64_t samePrefix(std::string_view a, std::string_view b) { return std::ranges::mismatch(a, b).in1 - a.begin(); }
+
 constexpr size_t kLongestWord = 200;  // the time is the product of two lengths
 
 }  // namespace
@@ -35,7 +39,8 @@ std::string nearestWord(std::string_view word, std::span<const std::string> word
   const std::string* near = nullptr;
   for (const std::string& w : words) {
     if (std::max(word.size(), w.size()) <= kLongestWord) {
-      if (const size_t d = distance(word, w); d < least) {
+      const size_t d = distance(word, w);
+      if (d < least || (d == least && near != nullptr && samePrefix(word, w) > samePrefix(word, *near))) {
         least = d;
         near = &w;
       }

@@ -155,18 +155,13 @@ std::optional<Tensor> partOfIndex(const Val* index, std::span<const Argument> in
   }
 }
 
-std::string_view nameOf(const Expr* e) {
-  const std::string_view called = e->attributes().calledAs;
-  return called.empty() ? e->opName() : called;
-}
-
 // The names of the ops that read a checked index or a copy of it.
 void addReaders(const Fusion& fusion, const Val* index, std::set<std::string_view>& names) {
   for (const Expr* reader : fusion.uses(index)) {
     if (isCopy(*reader)) {
       addReaders(fusion, reader->output(), names);
     } else {
-      names.insert(nameOf(reader));
+      names.insert(reader->calledName());
     }
   }
 }

@@ -34,4 +34,6 @@ std::string_view Expr::opName() const {
   return kind_ == ExprKind::Point ? info(attributes_.point).name : ruleOf(kind_).name;
 }
 
+std::string_view Expr::calledName() const { return attributes_.calledAs.empty() ? opName() : attributes_.calledAs; }
+
 }  // namespace meshfuse

@@ -142,7 +142,8 @@ class Expr {
   std::vector<int64_t> tensorPositions() const;
   std::vector<int64_t> positionsOf(const Val* val) const;
   TensorView* tensorOutput(int64_t k = 0) const;
-  std::string_view opName() const;  // the point op's name, or the kind's
+  std::string_view opName() const;      // the point op's name, or the kind's
+  std::string_view calledName() const;  // for errors: the builder that the user called, or opName()
 
  private:
   friend class Fusion;

@@ -137,6 +137,12 @@ std::string inputText(const Fusion& fusion, int64_t input) {
   return textOf("input", input, fusion.inputs().at(input), fusion.inputNames().at(input));
 }
 
+std::string operandText(const Val* val) {
+  const std::vector<Val*>& inputs = val->fusion().inputs();
+  return val->isFusionInput() ? inputText(val->fusion(), std::ranges::find(inputs, val) - inputs.begin())
+                              : val->toString();
+}
+
 std::string outputText(const Fusion& fusion, int64_t output) {
   return textOf("output", output, fusion.outputs().at(output), fusion.outputNames().at(output));
 }

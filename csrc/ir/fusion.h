@@ -161,6 +161,8 @@ class Fusion {
 
 // How errors name an input and an output: "input x (T0)", or by its position if it has no name, "input 0 (T0)".
 [[nodiscard]] std::string inputText(const Fusion& fusion, int64_t input);
+// The text of an input; "T3" of any other value.
+[[nodiscard]] std::string operandText(const Val* val);
 [[nodiscard]] std::string outputText(const Fusion& fusion, int64_t output);
 
 // The fusion that factories without an operand (makeContigTensor, iota, rand) write into: thread-local, for users only.

@@ -12,9 +12,12 @@
 namespace meshfuse {
 
 std::string Verifier::subject() const {
-  return expr_ == nullptr ? tensor_->Val::toString()
-                          : fmt::format("{} = {}", expr_->outputs().empty() ? "nothing" : expr_->output()->toString(),
-                                        expr_->opName());
+  if (expr_ == nullptr) {
+    return tensor_->Val::toString();
+  }
+  const std::string_view called = expr_->attributes().calledAs;
+  return fmt::format("{} = {}{}{}", expr_->outputs().empty() ? "nothing" : expr_->output()->toString(), expr_->opName(),
+                     called.empty() ? "" : " of ", called);
 }
 
 namespace {

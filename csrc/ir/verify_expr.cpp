@@ -84,7 +84,28 @@ class ExprVerifier : Verifier {
   }
 
   void sameExtent(const IterDomain* a, const IterDomain* b, std::string_view what) {
-    require(!provenUnequal(a->extent(), b->extent()), "{}: extents {} and {} differ", what, a->extent(), b->extent());
+    if (provenUnequal(a->extent(), b->extent())) {
+      report("{}: extents {} and {} differ{}", what, a->extent(), b->extent(), namedOperands());
+    }
+  }
+
+  // "; operand 1 is from input w (T1)": the operands that are inputs with names, or that copies, casts and moves make of these.
+  std::string namedOperands() const {
+    std::string list;
+    for (const int64_t k : e_.tensorPositions()) {
+      const Val* source = e_.input(k);
+      while (source->definition() != nullptr && (source->definition()->kind() == ExprKind::Cast ||
+                                                 ruleOf(*source->definition()).elements == Elements::Moved)) {
+        source = source->definition()->input(0);
+      }
+      const Fusion& fusion = source->fusion();
+      const auto at = std::ranges::find(fusion.inputs(), source);
+      if (const int64_t input = at - fusion.inputs().begin();
+          at != fusion.inputs().end() && !fusion.inputNames()[input].empty()) {
+        list += fmt::format("{} operand {} is from {}", list.empty() ? ";" : ",", k, inputText(fusion, input));
+      }
+    }
+    return list;
   }
 
   // A dim of symbolic structure stretches if its size is 1.

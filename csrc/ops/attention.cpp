@@ -236,6 +236,7 @@ TensorView* gradientOf(TensorView* gradient, TensorView* operand, TensorView* gi
 
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
                          Operand dropout_p, Operand is_causal, Operand scale) {
+  const BuilderCall call("sdpfa_fwd", query);
   const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
   const Softmax p = softmaxOf(scoresOf(a), a.emptyRows());
   SdpfaFwdResult result;
@@ -259,6 +260,7 @@ SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, 
 SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key, TensorView* value,
                          TensorView* output, TensorView* log_sumexp, TensorView* dropout_mask, Operand dropout_p,
                          Operand is_causal, Operand scale, TensorView* bias, TensorView* mask) {
+  const BuilderCall call("sdpfa_bwd", query);
   const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
   const std::pair<TensorView*, std::string_view> made[] = {
       {grad_output, "grad_output"}, {output, "output"}, {log_sumexp, "log_sumexp"}};

@@ -221,6 +221,7 @@ TensorView* groupedParameter(std::string_view op, std::string_view what, TensorV
 ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                              TensorView* running_var, bool training, Operand momentum, Operand eps,
                              bool channels_last) {
+  const BuilderCall call("batch_norm", x);
   return forward(normed("batch_norm", x, {.channelsLast = channels_last}),
                  {weight, bias, {running_mean, running_var}, {training, "training"}, eps}, momentum);
 }
@@ -229,6 +230,7 @@ BackwardNormResult batch_norm_backward(TensorView* dy, TensorView* x, TensorView
                                        TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                        bool training, Operand eps, const std::array<bool, 3>& output_mask,
                                        bool channels_last) {
+  const BuilderCall call("batch_norm_backward", x);
   return backward(normed("batch_norm_backward", x, {.channelsLast = channels_last}), dy,
                   {weight, nullptr, {running_mean, running_var}, {training, "training"}, eps}, {save_mean, save_invstd},
                   output_mask);
@@ -237,6 +239,7 @@ BackwardNormResult batch_norm_backward(TensorView* dy, TensorView* x, TensorView
 ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                                 TensorView* running_var, bool use_input_stats, Operand momentum, Operand eps,
                                 bool channels_last) {
+  const BuilderCall call("instance_norm", x);
   return forward(normed("instance_norm", x, {.perSample = true, .channelsLast = channels_last}),
                  {weight, bias, {running_mean, running_var}, {use_input_stats, "use_input_stats"}, eps}, momentum);
 }
@@ -245,12 +248,14 @@ BackwardNormResult instance_norm_backward(TensorView* dy, TensorView* x, TensorV
                                           TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                           bool use_input_stats, Operand eps, const std::array<bool, 3>& output_mask,
                                           bool channels_last) {
+  const BuilderCall call("instance_norm_backward", x);
   return backward(normed("instance_norm_backward", x, {.perSample = true, .channelsLast = channels_last}), dy,
                   {weight, nullptr, {running_mean, running_var}, {use_input_stats, "use_input_stats"}, eps},
                   {save_mean, save_invstd}, output_mask);
 }
 
 ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weight, TensorView* bias, Operand eps) {
+  const BuilderCall call("group_norm", x);
   x = floatingOperand("group_norm", x);
   TensorView* parts = grouped("group_norm", x, num_groups);
   ForwardNormResult result = normalizeByOwn({"group_norm", parts, {0, 1}, 1}, nullptr, nullptr, {}, 0.0, eps);
@@ -266,6 +271,7 @@ ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weig
 
 BackwardNormResult group_norm_backward(TensorView* dy, TensorView* x, int64_t num_groups, TensorView* mean,
                                        TensorView* invstd, TensorView* weight, const std::array<bool, 3>& output_mask) {
+  const BuilderCall call("group_norm_backward", x);
   constexpr std::string_view kOp = "group_norm_backward";
   x = floatingOperand(kOp, x);
   dy = gradientOperand(kOp, dy, "x", x);

@@ -47,13 +47,14 @@ TensorView* numberOf(TensorView* counts, DataType type) { return sum(castOp(type
 }  // namespace
 
 TensorView* cross_entropy(TensorView* input, TensorView* target, const CrossEntropyOptions& options) {
+  const BuilderCall call("cross_entropy", input);
   const Classes c = classesOf("cross_entropy", input, target, options);
   const double smoothing = options.label_smoothing;
   TensorView* largest = max(c.logits, {c.dim}, true);
   TensorView* below = sub(c.logits, largest);  // the logits without their common part
   TensorView* logSum = log(sum(exp(below), {c.dim}));
   // of the logits themselves, so that ranks with parts of the classes send one number of each row
-  TensorView* ofTarget = calledAs("cross_entropy", takeAlongAxis(c.logits, unsqueeze(c.target, c.dim), c.dim));
+  TensorView* ofTarget = takeAlongAxis(c.logits, unsqueeze(c.target, c.dim), c.dim);
   TensorView* picked = squeeze(sub(ofTarget, largest), c.dim);
   TensorView* loss = sub(logSum, picked);
   if (smoothing > 0) {
@@ -70,6 +71,7 @@ TensorView* cross_entropy(TensorView* input, TensorView* target, const CrossEntr
 
 TensorView* cross_entropy_backward(TensorView* dy, TensorView* input, TensorView* target,
                                    const CrossEntropyOptions& options) {
+  const BuilderCall call("cross_entropy_backward", input);
   const Classes c = classesOf("cross_entropy_backward", input, target, options);
   dy = floatingOperand("cross_entropy_backward", dy, "dy");
   const bool isReduced = options.reduction != LossReduction::None;

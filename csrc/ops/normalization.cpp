@@ -53,6 +53,7 @@ TensorView* sumLeading(TensorView* x, const Axes& trailing) {
 }  // namespace
 
 TensorView* softmax(TensorView* x, int64_t dim) {
+  const BuilderCall call("softmax", x);
   x = floatingOperand("softmax", x, "x");
   Axes axis = {wrapAxis("softmax", dim, rankOf(x))};
   TensorView* e = exp(sub(x, max(x, axis, true)));
@@ -60,6 +61,7 @@ TensorView* softmax(TensorView* x, int64_t dim) {
 }
 
 TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
+  const BuilderCall call("softmax_backward", dy);
   y = floatingOperand("softmax_backward", y, "y");
   dy = gradientOperand("softmax_backward", dy, "y", y);
   Axes axis = {wrapAxis("softmax_backward", dim, rankOf(y))};
@@ -67,6 +69,7 @@ TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
 }
 
 TensorView* log_softmax(TensorView* x, int64_t dim) {
+  const BuilderCall call("log_softmax", x);
   x = floatingOperand("log_softmax", x, "x");
   Axes axis = {wrapAxis("log_softmax", dim, rankOf(x))};
   TensorView* shifted = sub(x, max(x, axis, true));
@@ -74,6 +77,7 @@ TensorView* log_softmax(TensorView* x, int64_t dim) {
 }
 
 TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
+  const BuilderCall call("log_softmax_backward", dy);
   y = floatingOperand("log_softmax_backward", y, "y");
   dy = gradientOperand("log_softmax_backward", dy, "y", y);
   Axes axis = {wrapAxis("log_softmax_backward", dim, rankOf(y))};
@@ -81,6 +85,7 @@ TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
 }
 
 ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps) {
+  const BuilderCall call("layer_norm", x);
   x = floatingOperand("layer_norm", x, "x");
   Axes axes = trailingAxes("layer_norm", x, normDims);
   checkParameter("layer_norm", "weight", weight, x, axes);
@@ -97,6 +102,7 @@ ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* wei
 
 ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight,
                              TensorView* bias, Operand eps) {
+  const BuilderCall call("layer_norm", x);
   checkTensor("layer_norm", x, "x");
   x = withNormShape("layer_norm", x, norm_shape);
   return layerNormOver(x, std::ssize(norm_shape), weight, bias, eps);
@@ -105,6 +111,7 @@ ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_sha
 BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
                                        TensorView* mean, TensorView* invstd, TensorView* weight, TensorView* bias,
                                        const std::array<bool, 3>& output_mask) {
+  const BuilderCall call("layer_norm_backward", x);
   x = floatingOperand("layer_norm_backward", x, "x");
   dy = gradientOperand("layer_norm_backward", dy, "x", x);
   checkStatistic("layer_norm_backward", "mean", mean, x);
@@ -130,6 +137,7 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
 }
 
 ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* weight, Operand eps) {
+  const BuilderCall call("rms_norm", x);
   x = floatingOperand("rms_norm", x, "x");
   Axes axes = trailingAxes("rms_norm", x, normDims);
   checkParameter("rms_norm", "weight", weight, x, axes);
@@ -141,6 +149,7 @@ ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* we
 }
 
 ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, Operand eps) {
+  const BuilderCall call("rms_norm", x);
   checkTensor("rms_norm", x, "x");
   x = withNormShape("rms_norm", x, norm_shape);
   return rmsNormOver(x, std::ssize(norm_shape), weight, eps);
@@ -149,6 +158,7 @@ ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_sh
 BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
                                         TensorView* invstd, TensorView* weight,
                                         const std::array<bool, 2>& output_mask) {
+  const BuilderCall call("rms_norm_backward", x);
   x = floatingOperand("rms_norm_backward", x, "x");
   dy = gradientOperand("rms_norm_backward", dy, "x", x);
   checkStatistic("rms_norm_backward", "invstd", invstd, x);

@@ -151,8 +151,8 @@ class Concretizer {
     const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], sizes_);
     const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], sizes_);
     check(!provenLess(extent, wanted),
-          "[{}] {} elements of dim {} of {} are requested, but it has {}; request no more than that", e->opName(),
-          wanted.toString(), axis, e->input(0)->toString(), extent.toString());
+          "[{}] {} elements of dim {} of {} are requested, but it has {}; request no more than that", e->calledName(),
+          wanted.toString(), axis, operandText(e->input(0)), extent.toString());
   }
 
   void reshape(const Expr* e) {
@@ -161,8 +161,9 @@ class Concretizer {
     const std::vector<Dim> root = operandDims(e);
     const std::vector<IntExpr> from = mapped(root, &Dim::extent);
     check(!provenUnequal(product(from), product(shape)),
-          "[reshape] {} of sizes {} has {} elements, sizes {} make {}; expected equal numbers", e->input(0)->toString(),
-          toString(from), product(from).toString(), toString(shape), product(shape).toString());
+          "[{}] {} of sizes {} has {} elements, sizes {} make {}; expected equal numbers", e->calledName(),
+          operandText(e->input(0)), toString(from), product(from).toString(), toString(shape),
+          product(shape).toString());
     const Ids& logical = old->getLogicalDomain();
     const Ids& rootIds = old->getRootDomain();
     const bool connected = std::ranges::all_of(logical, [&](const IterDomain* id) {
@@ -187,8 +188,8 @@ class Concretizer {
       const bool equal = from[k].extent == to[k].extent;
       stretches |= !equal;
       check(equal || from[k].extent.isConst(1) || !provenUnequal(from[k].extent, to[k].extent),
-            "[expand] dim {} of {} has extent {}, got {}; only a dim of extent 1 stretches", k, e->input(0)->toString(),
-            from[k].extent.toString(), to[k].extent.toString());
+            "[{}] dim {} of {} has extent {}, got {}; only a dim of extent 1 stretches", e->calledName(), k,
+            operandText(e->input(0)), from[k].extent.toString(), to[k].extent.toString());
       plainOnes[k] = !equal && from[k].extent.isConst(1) && from[k].type != IterType::Broadcast;
     }
     Val* operand = cloner_.clone(e->input(0));

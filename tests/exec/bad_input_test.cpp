@@ -1,6 +1,8 @@
 // Calls that cannot be right: what is said, and that it is said before anything runs.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "exec/explain.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
@@ -100,6 +102,62 @@ TEST(BadSizes, ThatDisagreeWithEachOther) {
   expectError(checked.cache(), {blank({3, 4}), blank({4, 5}), blank({5})}, {"4", "5"});
   expectError(checked.cache(), {blank({3, 4}), blank({4, 5}), blank({1})}, {"4", "1"});
   expectError(checked.cache(), {blank({3, 4}), blank({3, 5}), blank({4})}, {"4", "3"});
+}
+
+// Of ops that are composed of others: the error names the op that was called, and the inputs.
+TEST(BadSizes, NameTheCalledOpAndTheInputs) {
+  struct Row {
+    std::string op;
+    std::function<TensorView*(const std::vector<TensorView*>&)> call;  // of inputs a, b, ..
+    std::vector<std::vector<int64_t>> sizes;
+    std::string wrong;
+  };
+  const Row rows[] = {
+      {"softmax_backward", [](auto& in) { return softmax_backward(in[0], in[1], 1); }, {{3, 4}, {3, 5}}, "b (T1)"},
+      {"log_softmax_backward",
+       [](auto& in) { return log_softmax_backward(in[0], in[1], 1); },
+       {{3, 4}, {3, 5}},
+       "a (T0)"},
+      {"layer_norm",
+       [](auto& in) { return layer_norm(in[0], 1, in[1], nullptr, 1e-5).output; },
+       {{3, 4}, {5}},
+       "b (T1)"},
+      {"rms_norm", [](auto& in) { return rms_norm(in[0], 1, in[1], 1e-5).output; }, {{3, 4}, {5}}, "b (T1)"},
+      {"batch_norm",
+       [](auto& in) { return batch_norm(in[0], in[1], nullptr, nullptr, nullptr, true, 0.1, 1e-5).output; },
+       {{3, 4, 2}, {5}},
+       "b (T1)"},
+      {"group_norm",
+       [](auto& in) { return group_norm(in[0], 2, in[1], nullptr, 1e-5).output; },
+       {{3, 4, 2}, {6}},
+       "b (T1)"},
+      {"sdpfa_fwd",
+       [](auto& in) { return sdpfa_fwd(in[0], in[1], in[2]).output; },
+       {{1, 2, 3, 4}, {1, 2, 3, 5}, {1, 2, 3, 4}},
+       "b (T1)"},
+      {"cross_entropy_backward",
+       [](auto& in) {
+         return cross_entropy_backward(in[0], in[1], castOp(DataType::Int, in[2]), {.reduction = LossReduction::None});
+       },
+       {{4}, {3, 5}, {3}},
+       "a (T0)"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.op);
+    CheckedCache checked([&](Fusion& f) {
+      std::vector<TensorView*> in;
+      for (const std::vector<int64_t>& shape : row.sizes) {
+        in.push_back(makeContigTensor(std::ssize(shape)));
+        f.addInput(in.back(), std::string(1, static_cast<char>('a' + in.size() - 1)));
+      }
+      f.addOutput(row.call(in));
+    });
+    std::vector<Argument> arguments;
+    for (const std::vector<int64_t>& shape : row.sizes) {
+      arguments.emplace_back(blank(shape));
+    }
+    expectError(checked.cache(), arguments, {row.op, "input " + row.wrong});
+  }
 }
 
 TEST(BadSizes, OfReshapes) {
