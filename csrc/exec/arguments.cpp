@@ -102,6 +102,9 @@ void checkMeshes(const Fusion& fusion, int64_t ranks) {
 }
 
 std::vector<bool> shapeInputs(const Fusion& fusion) {
+  if (std::ranges::none_of(fusion.inputs(), [](const Val* in) { return in->dtype() == DataType::Int; })) {
+    return std::vector<bool>(fusion.inputs().size());
+  }
   std::set<std::string> symbols;
   const auto add = [&](const IntExpr& size) {
     std::ranges::copy(size.symbols(), std::inserter(symbols, symbols.end()));

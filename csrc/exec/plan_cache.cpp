@@ -76,7 +76,9 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  ShapeClass sizes = sharesPlans_ ? history_.classOf(inputs) : ShapeClass{.whyConstant = "plans are not shared"};
+  const std::optional<SymbolValues> values = sharesPlans_ ? history_.valuesOf(inputs) : std::nullopt;
+  ShapeClass sizes =
+      sharesPlans_ ? history_.classOf(inputs, values) : ShapeClass{.whyConstant = "plans are not shared"};
   std::promise<PlanPtr> promise;
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
   std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
@@ -98,7 +100,7 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
     }
     call.afterAgreement(program->program.agreed, [&] {
       if (!compiles) {
-        (void)concretize(fusion_, bindSymbols(fusion_, globalSizes(fusion_, inputs, call.communicator().rank())));
+        (void)concretize(fusion_, *values);
       }
       plan = std::make_shared<Plan>(entry->facts, program, sizes.values, call.communicator());
     });
@@ -113,7 +115,9 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
     std::rethrow_exception(failure);
   }
   compiled_ += compiles ? 1 : 0;
-  history_.note(inputs);
+  if (values) {
+    history_.note(*values);
+  }
   keepLocked(plan);
   promise.set_value(plan);
   return plan;

@@ -80,22 +80,29 @@ Reasons constantsOf(const Fusion& fusion) {
   return reasons;
 }
 
-// Dims of symbolic structure are broadcast dims if they have one element. Whether a reason was added.
-bool addDimsOfMaybeOneElement(const Fusion& fusion, const SymbolSizes& sizes, Reasons& reasons) {
-  bool added = false;
+std::vector<SymbolicDim> symbolicDimsOf(const Fusion& fusion) {
+  std::vector<SymbolicDim> dims;
   for (const TensorView* tv : fusion.tensors()) {
     for (const IterDomain* id : tv->getLogicalDomain()) {
-      if (!id->isSymbolic()) {
-        continue;
+      if (id->isSymbolic()) {
+        dims.push_back({tv->id(), id->extent()});
       }
-      const IntExpr extent = id->extent().substitute([&](std::string_view symbol) {
-        const auto known = sizes.find(std::string(symbol));
-        return known == sizes.end() ? std::nullopt : std::optional(known->second);
-      });
-      if (!extent.isConst() && extent.lower().value_or(0) < 2) {
-        added |= addSymbols(reasons, {id->extent()},
-                            fmt::format("a dim of T{} has {} elements, maybe 1", tv->id(), id->extent().toString()));
-      }
+    }
+  }
+  return dims;
+}
+
+// Whether a reason was added.
+bool addDimsOfMaybeOneElement(const std::vector<SymbolicDim>& dims, const SymbolSizes& sizes, Reasons& reasons) {
+  bool added = false;
+  for (const SymbolicDim& dim : dims) {
+    const IntExpr extent = dim.extent.substitute([&](std::string_view symbol) {
+      const auto known = sizes.find(std::string(symbol));
+      return known == sizes.end() ? std::nullopt : std::optional(known->second);
+    });
+    if (!extent.isConst() && extent.lower().value_or(0) < 2) {
+      added |= addSymbols(reasons, {dim.extent},
+                          fmt::format("a dim of T{} has {} elements, maybe 1", dim.tensor, dim.extent.toString()));
     }
   }
   return added;
@@ -191,7 +198,10 @@ bool isSameClass(const ShapeClass& a, const ShapeClass& b) {
 }
 
 ShapeHistory::ShapeHistory(const Fusion& fusion)
-    : fusion_(fusion), constants_(constantsOf(fusion)), declared_(declaredFacts(fusion)) {
+    : fusion_(fusion),
+      constants_(constantsOf(fusion)),
+      declared_(declaredFacts(fusion)),
+      symbolicDims_(symbolicDimsOf(fusion)) {
   const auto isOnMesh = [](const TensorView* tv) { return tv->hasDeviceMesh(); };
   const std::vector<TensorView*> tensors = fusion.tensors();
   if (const auto found = std::ranges::find_if(tensors, isOnMesh); found != tensors.end()) {
@@ -216,32 +226,38 @@ Reasons ShapeHistory::reasonsFor(std::span<const Argument> inputs) const {
   return reasons;
 }
 
-ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs) const {
+std::optional<SymbolValues> ShapeHistory::valuesOf(std::span<const Argument> inputs) const {
+  if (!whyConstant_.empty()) {
+    return std::nullopt;
+  }
+  try {
+    checkArguments(fusion_, inputs);
+    return bindSymbols(fusion_, globalSizes(fusion_, inputs, 0));
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
+ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs, const std::optional<SymbolValues>& values) const {
   if (!whyConstant_.empty()) {
     return {.whyConstant = whyConstant_};
   }
   if (const DeviceId device = deviceOf(inputs); device != DeviceId::cpu()) {
     return {.whyConstant = fmt::format("kernels of {} take constant sizes", device.toString())};
   }
-  try {
-    checkArguments(fusion_, inputs);
-    const SymbolValues values = bindSymbols(fusion_, globalSizes(fusion_, inputs, 0));
-    Reasons reasons = reasonsFor(inputs);
-    ShapeClass made = classFor(values, onlyOne_, declared_, reasons);
-    while (addDimsOfMaybeOneElement(fusion_, made.sizes, reasons)) {
-      made = classFor(values, onlyOne_, declared_, reasons);
-    }
-    return made;
-  } catch (const UserError&) {
+  if (!values) {
     return {};
   }
+  Reasons reasons = reasonsFor(inputs);
+  ShapeClass made = classFor(*values, onlyOne_, declared_, reasons);
+  while (addDimsOfMaybeOneElement(symbolicDims_, made.sizes, reasons)) {
+    made = classFor(*values, onlyOne_, declared_, reasons);
+  }
+  return made;
 }
 
-void ShapeHistory::note(std::span<const Argument> inputs) {
-  if (!whyConstant_.empty()) {
-    return;
-  }
-  for (const auto& [symbol, value] : bindSymbols(fusion_, globalSizes(fusion_, inputs, 0))) {
+void ShapeHistory::note(const SymbolValues& values) {
+  for (const auto& [symbol, value] : values) {
     std::optional<int64_t>& only = onlyOne_.try_emplace(symbol, value).first->second;
     only = only == value ? only : std::nullopt;
   }

@@ -50,14 +50,23 @@ struct ShapeClass {
 // Whether a plan for the one holds for the other too.
 [[nodiscard]] bool isSameClass(const ShapeClass& a, const ShapeClass& b);
 
+// A dim that becomes a broadcast dim if it has one element.
+struct SymbolicDim {
+  int64_t tensor = 0;
+  IntExpr extent;
+};
+
 // The sizes of the calls of a fusion that got a plan. Ranks that make the same calls have the same one.
 class ShapeHistory {
  public:
   explicit ShapeHistory(const Fusion& fusion);
-  // The class of the sizes of a call. Arguments that do not fit the fusion have a class without sizes: compile() refuses them.
-  [[nodiscard]] ShapeClass classOf(std::span<const Argument> inputs) const;
+  // The sizes of a call, by symbol. Nothing if all its plans are for constant sizes, and for arguments that do not fit the fusion: compile()
+  // refuses them.
+  [[nodiscard]] std::optional<SymbolValues> valuesOf(std::span<const Argument> inputs) const;
+  // The class of the sizes of a call.
+  [[nodiscard]] ShapeClass classOf(std::span<const Argument> inputs, const std::optional<SymbolValues>& values) const;
   // Of a call that got a plan.
-  void note(std::span<const Argument> inputs);
+  void note(const SymbolValues& values);
   // The class, or that of constants if some op of the fusion needs to know more of its sizes.
   [[nodiscard]] ShapeClass plannable(ShapeClass wanted) const;
 
@@ -69,6 +78,7 @@ class ShapeHistory {
   std::string whyConstant_;                                // why no plan holds for several sizes; empty: some do
   std::map<std::string, std::string> constants_;           // by symbol: why it is a constant in each plan
   std::map<std::string, SymbolFacts> declared_;            // by symbol
+  std::vector<SymbolicDim> symbolicDims_;                  // of the fusion
   std::map<std::string, std::optional<int64_t>> onlyOne_;  // by symbol: the value of all calls; nothing if it varies
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
 
 #include "base/exact.h"
 #include "base/limits.h"
@@ -36,9 +35,8 @@ class DomainVerifier : Verifier {
 
  private:
   void checkUnique(const char* domain, const std::vector<IterDomain*>& ids) {
-    std::set<int64_t> seen;
-    for (const IterDomain* id : ids) {
-      require(seen.insert(id->id()).second, "dim {} is listed twice in the {} domain", id, domain);
+    for (auto id = ids.begin(); id != ids.end(); ++id) {
+      require(std::find(ids.begin(), id, *id) == id, "dim {} is listed twice in the {} domain", *id, domain);
     }
   }
 

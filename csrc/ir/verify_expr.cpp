@@ -83,9 +83,12 @@ class ExprVerifier : Verifier {
             out_->dtype());
   }
 
-  void sameExtent(const IterDomain* a, const IterDomain* b, std::string_view what) {
+  // what: of the dims, formatted only if they differ.
+  template <class... Args>
+  void sameExtent(const IterDomain* a, const IterDomain* b, fmt::format_string<const Args&...> what,
+                  const Args&... args) {
     if (provenUnequal(a->extent(), b->extent())) {
-      report("{}: extents {} and {} differ{}", what, a->extent(), b->extent(), namedOperands());
+      report("{}: extents {} and {} differ{}", fmt::format(what, args...), a->extent(), b->extent(), namedOperands());
     }
   }
 
@@ -118,7 +121,7 @@ class ExprVerifier : Verifier {
     }
     for (int64_t k = 0; k < std::ssize(p); k++) {
       if (!(stretch && mayStretch(p[k]))) {
-        sameExtent(p[k], c[k], fmt::format("dim {} of operand {}", k, operand));
+        sameExtent(p[k], c[k], "dim {} of operand {}", k, operand);
         require(!c[k]->isBroadcast() || p[k]->isBroadcast() || p[k]->extent().isConst(1),
                 "dim {} of the result is a broadcast, of operand {} it is not", k, operand);
       }
@@ -379,7 +382,7 @@ class ExprVerifier : Verifier {
       total += p[axis]->extent();
       for (int64_t d = 0; d < std::ssize(p); d++) {
         if (d != axis) {
-          sameExtent(p[d], root()[d], fmt::format("dim {} of operand {}", d, k));
+          sameExtent(p[d], root()[d], "dim {} of operand {}", d, k);
         }
       }
     }
@@ -460,7 +463,7 @@ class ExprVerifier : Verifier {
       const Dims& p = operand == 0 ? a : b;
       for (int64_t d = 0; d + 2 < std::ssize(p); d++) {
         if (!mayStretch(p[d])) {
-          sameExtent(p[d], root()[batch + 2 - p.size() + d], fmt::format("batch dim {} of operand {}", d, operand));
+          sameExtent(p[d], root()[batch + 2 - p.size() + d], "batch dim {} of operand {}", d, operand);
         }
       }
     }
@@ -484,7 +487,7 @@ class ExprVerifier : Verifier {
       return;
     }
     for (int64_t k = 0; k + 1 < std::ssize(x); k++) {
-      sameExtent(x[k], root()[k], fmt::format("dim {} of the input", k));
+      sameExtent(x[k], root()[k], "dim {} of the input", k);
     }
     if (w.size() == 2) {
       sameExtent(w[0], root()[x.size() - 1], "output features");
@@ -543,10 +546,10 @@ class ExprVerifier : Verifier {
     sameExtent(index[along ? axis : 0], result[axis], "the index");
     for (int64_t k = 0; k < std::ssize(data); k++) {
       if (k != axis && !(along && mayStretch(data[k]))) {
-        sameExtent(data[k], result[k], fmt::format("dim {}", k));
+        sameExtent(data[k], result[k], "dim {}", k);
       }
       if (k != axis && along && !mayStretch(index[k])) {
-        sameExtent(index[k], result[k], fmt::format("dim {} of the index", k));
+        sameExtent(index[k], result[k], "dim {} of the index", k);
       }
     }
   }
@@ -577,7 +580,7 @@ class ExprVerifier : Verifier {
     const int64_t axis = attributes().dim;
     for (int64_t k = 0; k < std::ssize(in); k++) {
       if (k != axis) {
-        sameExtent(in[k], root()[k], fmt::format("dim {} of operand 0", k));
+        sameExtent(in[k], root()[k], "dim {} of operand 0", k);
       } else {
         require(!provenLess(in[k]->extent(), root()[k]->extent()),
                 "dim {} of the result has extent {}, expected at most operand 0's {}", k, root()[k]->extent(),
@@ -608,9 +611,9 @@ class ExprVerifier : Verifier {
     }
     for (int64_t k = 0; k < std::ssize(index); k++) {
       if (k != attributes().dim) {
-        sameExtent(index[k], root()[k], fmt::format("dim {} of the index", k));
+        sameExtent(index[k], root()[k], "dim {} of the index", k);
       }
-      sameExtent(src[k], index[k], fmt::format("dim {} of operand 2 and of the index", k));
+      sameExtent(src[k], index[k], "dim {} of operand 2 and of the index", k);
     }
   }
 
@@ -628,7 +631,7 @@ class ExprVerifier : Verifier {
       return;
     }
     for (int64_t k = 0; k < std::ssize(value); k++) {
-      sameExtent(value[k], expected[k], fmt::format("dim {} of operand 2", k));
+      sameExtent(value[k], expected[k], "dim {} of operand 2", k);
     }
   }
 
