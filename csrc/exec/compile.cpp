@@ -7,7 +7,6 @@
 #include "exec/check_routines.h"
 #include "exec/dumped_passes.h"
 #include "exec/overlap.h"
-#include "host/arena_pool.h"
 #include "host/build.h"
 #include "ir/fusion.h"
 #include "localize/localize.h"
@@ -58,8 +57,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
                         const std::shared_ptr<Device>& device, const PassSettings& passes, const ShapeClass& sizes) {
   const Agreement::Busy busy(call);
   call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
-  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, sizes), nullptr,
-                         sizes.isConstant() ? nullptr : std::make_shared<ArenaPool>()};
+  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, sizes), nullptr};
   const SegmentedProgram& program = result.program;
   call.afterAgreement(program.agreed, [&] {
     checkRoutines(*program.planned, *device);

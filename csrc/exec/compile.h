@@ -16,7 +16,6 @@
 
 namespace meshfuse {
 
-class ArenaPool;
 class Device;
 struct HostProgram;
 
@@ -36,7 +35,6 @@ struct SegmentedProgram {
 struct CompiledProgram {
   SegmentedProgram program;
   std::shared_ptr<const HostProgram> host;
-  std::shared_ptr<ArenaPool> arenas = {};  // of its bindings; null without symbols
 };
 
 // The steps for arguments like `inputs` on `device`; matmul and linear are library calls only if it has a library. `sizes`: of the arguments;

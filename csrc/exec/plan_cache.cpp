@@ -8,20 +8,26 @@
 #include <exception>
 #include <utility>
 
-#include "exec/arguments.h"
+#include "host/arena_pool.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
 
 PlanCache::PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make)
-    : fusion_(fusion), most_(most), sharesPlans_(sharesPlans), make_(std::move(make)), history_(fusion) {}
+    : fusion_(fusion),
+      most_(most),
+      sharesPlans_(sharesPlans),
+      make_(std::move(make)),
+      ownArenas_(std::make_shared<ArenaPool>()),
+      sharedArenas_(std::make_shared<ArenaPool>()),
+      history_(fusion) {}
 
 PlanCache::~PlanCache() = default;
 
 PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle) {
   std::unique_lock lock(mutex_);
-  idle.releaseLocked();
+  releaseLocked(std::move(idle));
   missReason_.clear();
   PlanPtr plan = findLocked(inputs, call);
   steady_.store(plan.get(), std::memory_order_relaxed);
@@ -36,15 +42,27 @@ PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agre
   lock.unlock();
   std::unique_ptr<Binding> binding;
   call.afterAgreement(plan->agreed(), [&] {
-    binding = std::make_unique<Binding>(plan->compiled()->host, call.communicator(), plan->sizes(),
-                                        plan->compiled()->arenas.get());
+    binding = std::make_unique<Binding>(plan->compiled()->host, call.communicator(), plan->sizes(), arenasOf(*plan));
   });
   return {std::move(plan), std::move(binding)};
 }
 
-void PlanCache::BoundPlan::releaseLocked() {
-  if (plan != nullptr) {
-    plan->idle.push_back(std::move(binding));
+ArenaPool* PlanCache::arenasOf(const Plan& plan) const {
+  const HostProgram& host = plan.host();
+  return host.constant != nullptr ? nullptr : host.communicates ? sharedArenas_.get() : ownArenas_.get();
+}
+
+void PlanCache::releaseLocked(BoundPlan idle) {
+  if (idle.plan == nullptr) {
+    return;
+  }
+  idle.plan->idle.push_back(std::move(idle.binding));
+  int64_t shapes = 0;
+  for (const PlanPtr& p : plans_) {
+    shapes += arenasOf(*p) != nullptr && !p->idle.empty() ? 1 : 0;
+    if (shapes > kMostIdleShapes && arenasOf(*p) != nullptr) {
+      p->idle.clear();
+    }
   }
 }
 
@@ -178,7 +196,7 @@ void PlanCache::waitForIdle() {
     std::swap(ofSlot, slot_);
     releaseSlot();
     const std::lock_guard lock(mutex_);
-    ofSlot.releaseLocked();
+    releaseLocked(std::move(ofSlot));
   }
   const std::lock_guard lock(mutex_);
   for (const PlanPtr& plan : plans_) {
@@ -208,7 +226,7 @@ PlanCache::Use::~Use() {
   }
   if (own_.plan != nullptr) {
     std::lock_guard lock(cache_.mutex_);
-    own_.releaseLocked();
+    cache_.releaseLocked(std::move(own_));
   }
 }
 

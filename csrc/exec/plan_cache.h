@@ -3,7 +3,8 @@
 // Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
 // wait for the one that compiles it. The least recently used plan is evicted first, so ranks that make the same calls evict alike.
 // A call with a new shape of a known class (exec/shape_class.h) gets a plan with the program of that class: nothing is compiled. At most
-// kMostShapesOfAClass of its shapes are kept, because each holds an arena.
+// kMostShapesOfAClass of its shapes are kept. The bindings of at most kMostIdleShapes of all shapes of all classes are, because each holds an
+// arena; the arenas of the others go back to a pool.
 //
 //   PlanCache::Use use(plans, inputs, call);
 //   use.binding().run(...);
@@ -27,11 +28,14 @@
 
 namespace meshfuse {
 
+class ArenaPool;
+
 class PlanCache {
  public:
   using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call,
                                              const ShapeClass& sizes)>;
   static constexpr int64_t kMostShapesOfAClass = 8;
+  static constexpr int64_t kMostIdleShapes = 4;
   class Use;
 
   PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make);
@@ -64,7 +68,6 @@ class PlanCache {
   struct BoundPlan {
     PlanPtr plan;
     std::unique_ptr<Binding> binding;
-    void releaseLocked();
   };
 
   // True if the slot holds a plan for these arguments: the caller owns the slot then, until it releases it. If the slot holds a plan for
@@ -78,6 +81,9 @@ class PlanCache {
   std::shared_ptr<const CompiledProgram> programLocked(const std::vector<ArgumentFacts>& facts,
                                                        const ShapeClass& sizes) const;
   void keepLocked(const PlanPtr& plan);
+  void releaseLocked(BoundPlan idle);
+  // Of bindings with symbols; null for a program without.
+  ArenaPool* arenasOf(const Plan& plan) const;
   void forgetLocked(const std::vector<Agreement::Shapes>& evicted);
   // Both release the lock while they compile or wait.
   PlanPtr makeOrAwait(std::span<const Argument> inputs, const Agreement::Call& call,
@@ -88,6 +94,9 @@ class PlanCache {
   const size_t most_;
   const bool sharesPlans_;  // between shapes
   const Make make_;
+  // Of programs of one rank, and of those whose arenas peers read.
+  const std::shared_ptr<ArenaPool> ownArenas_;
+  const std::shared_ptr<ArenaPool> sharedArenas_;
 
   // The thread that sets the flag owns the slot until it clears the flag; a thread that finds it set does not use the slot.
   std::atomic_flag slotTaken_;

@@ -1,4 +1,4 @@
-// ArenaPool: the memory of bindings that have ended, for later bindings of the same program.
+// ArenaPool: the memory of bindings that have ended, for later bindings of programs that allocate it alike.
 //
 // Fresh memory costs a page fault for each page, which is more than the rest of a binding to new sizes. Capacities are rounded up by at most a
 // quarter, so that shapes of similar sizes can take over each other's arenas.

@@ -3,6 +3,9 @@
 
 #include <thread>
 
+#include "device/open.h"
+#include "exec/plan_cache.h"
+#include "host/executor.h"
 #include "host/program.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
@@ -87,6 +90,45 @@ TEST(PlanCache, TheLastPlanIsThatOfTheLastCall) {
   EXPECT_EQ(cache->plansCompiled(), sharesPlans ? 2 : 3) << "4 alone, and any number or each other";
 }
 
+// Of all shapes of all classes; 6, and 16 and its multiples, have classes of their own.
+TEST(PlanCache, FewShapesKeepAnArena) {
+  if (defaultDevice() != DeviceId::cpu()) {
+    GTEST_SKIP() << "kernels of other devices take constant sizes";
+  }
+  Fusion fusion;
+  {
+    FusionGuard guard(&fusion);
+    TensorView* x = makeSymbolicTensor(2);
+    fusion.addInput(x);
+    TensorView* h = softmax(x, 1);
+    fusion.addOutput(mul(h, broadcast(sum(h, {0}), {true, false})));
+  }
+  const std::unique_ptr<Communicator> self = makeSelfCommunicator();
+  Agreement agreement(*self);
+  const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1});
+  PlanCache plans(fusion, 64, true,
+                  [&](std::span<const Argument> in, const Agreement::Call& call, const ShapeClass& of) {
+                    return compile(fusion, in, call, device, {}, of);
+                  });
+  std::vector<std::weak_ptr<Plan>> made;
+  for (int64_t rows = 6; rows < 50; rows += 2) {
+    const std::vector<Argument> in = {random({rows, 40})};
+    const PlanCache::Use use(plans, in, agreement.call());
+    EXPECT_GT(use.plan().sizes()->arenaBytes, 0);
+    made.push_back(plans.last());
+  }
+  EXPECT_EQ(plans.compiled(), 3);
+  int64_t kept = 0;
+  int64_t withArena = 0;
+  for (size_t i = 1; i < made.size(); i++) {  // the first plan is for constant sizes
+    const std::shared_ptr<Plan> plan = made[i].lock();
+    kept += plan != nullptr ? 1 : 0;
+    withArena += plan != nullptr && !plan->idle.empty() ? 1 : 0;
+  }
+  EXPECT_EQ(kept, PlanCache::kMostShapesOfAClass + 3) << "and 16, 32, 48";
+  EXPECT_EQ(withArena, PlanCache::kMostIdleShapes);
+}
+
 TEST(PlanCache, KindsOfNumbersDoNotMix) {
   auto cache = incrementCache();
   Tensor x = Tensor::full({2, 2}, DataType::Float, 0.5);
@@ -132,6 +174,12 @@ void callFromSeveralThreads(bool sharePlans) {
     t.join();
   }
   EXPECT_EQ(wrong, 0) << (sharePlans ? "plans of any size" : "plans of one shape");
+  if (sharePlans && defaultDevice() == DeviceId::cpu()) {
+    EXPECT_EQ(cache.plansCompiled(), 2) << "the first, and that of the class of all other shapes";
+  } else {
+    EXPECT_LE(cache.plansCompiled(), 2 + kShapes + 4 * 60) << "one for each call";
+    EXPECT_GE(cache.plansCompiled(), 2 + kShapes);
+  }
 }
 
 TEST(PlanCache, SeveralThreadsCallAtOnce) {
