@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/open.h"
+#include "host/arena_pool.h"
 #include "host/build.h"
 #include "host/executor.h"
 #include "host/order_steps.h"
@@ -342,6 +343,30 @@ TEST(AnySize, TheArenaIsPackedForEachBinding) {
     const ProgramSizes sizes = sizesOf(*program, {{"i0", 16}, {"i1", n}});
     EXPECT_EQ(sizes.arenaBytes, 2 * 16 * n * 4) << "two matrices at a time: " << program->toString();
     EXPECT_EQ(sizes.peakBytes, sizes.arenaBytes + 16 * n * 4 + 16 * 4 + n * 4);
+  }
+}
+
+TEST(AnySize, ArenasComeFromThePoolAndGoBack) {
+  const std::unique_ptr<Communicator> self = makeSelfCommunicator();
+  const std::shared_ptr<const HostProgram> program = programOf(built(threeKernels), *self);
+  const auto pool = std::make_shared<ArenaPool>();
+  const auto sizesFor = [&](int64_t n) {
+    return std::make_shared<const ProgramSizes>(sizesOf(*program, {{"i0", 16}, {"i1", n}}));
+  };
+  int64_t made = 0;  // by the test, not by a binding
+  const auto take = [&] {
+    return pool->take(1, [&](int64_t bytes) {
+      made++;
+      return program->device->allocate(bytes);
+    });
+  };
+  { const Binding binding(program, *self, sizesFor(1024), pool.get()); }
+  const void* const arena = take().get();
+  EXPECT_EQ(made, 0) << "it went back to the pool";
+  {
+    const Binding binding(program, *self, sizesFor(900), pool.get());
+    EXPECT_NE(take().get(), arena);
+    EXPECT_EQ(made, 1) << "the binding has the arena of the pool";
   }
 }
 
