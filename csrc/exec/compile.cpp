@@ -31,6 +31,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkDevice(fusion, inputs);
     const std::shared_ptr<Fusion> global =
         sayingSizes(proposal.assumedSizes, [&] { return concretizeFor(sizes, fusion, proposal.sizes); });
+    result.acceptsBetween = acceptsBetween(*global);
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.planned = global;

@@ -28,8 +28,9 @@ struct SegmentedProgram {
   AgreedPlan agreed;
   std::vector<std::string> remarks;  // decisions of passes with reasons
   std::map<int64_t, std::string>
-      reasons;            // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
-  ShapeClass sizes = {};  // for which the program holds
+      reasons;                  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
+  ShapeClass sizes = {};        // for which the program holds
+  bool acceptsBetween = false;  // of the class, see exec/shape_class.h
 };
 
 struct CompiledProgram {

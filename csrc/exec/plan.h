@@ -33,6 +33,8 @@ class Plan {
   // Of this shape.
   const std::shared_ptr<const ProgramSizes>& sizes() const { return sizes_; }
   const AgreedPlan& agreed() const { return compiled_->program.agreed; }
+  // Of the symbols of the program, in this shape.
+  const SymbolValues& values() const { return values_; }
   // The program with the sizes of this shape in place of symbols, to look at; its kernels are those of the class.
   std::shared_ptr<const CompiledProgram> ofShape() const;
   // Whether its program holds for arguments with these facts, whose sizes are of this class.

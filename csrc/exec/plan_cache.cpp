@@ -101,6 +101,7 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
   std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
   const bool compiles = program == nullptr;
+  const bool isAccepted = !compiles && isAcceptedLocked(*program, sizes.values);
   if (compiles) {
     missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
   }
@@ -117,7 +118,7 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
       program = std::make_shared<const CompiledProgram>(make_(inputs, call, sizes));
     }
     call.afterAgreement(program->program.agreed, [&] {
-      if (!compiles) {
+      if (!compiles && !isAccepted) {
         (void)concretize(fusion_, *values);
       }
       plan = std::make_shared<Plan>(entry->facts, program, sizes.values, call.communicator());
@@ -145,6 +146,19 @@ std::shared_ptr<const CompiledProgram> PlanCache::programLocked(const std::vecto
                                                                 const ShapeClass& sizes) const {
   const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return p->isOfClass(facts, sizes); });
   return like == plans_.end() ? nullptr : (*like)->compiled();
+}
+
+bool PlanCache::isAcceptedLocked(const CompiledProgram& compiled, const SymbolValues& values) const {
+  if (!compiled.program.acceptsBetween) {
+    return false;
+  }
+  const int64_t value = values.begin()->second;
+  const auto has = [&](const auto& isOnThisSide) {
+    return std::ranges::any_of(plans_, [&](const PlanPtr& p) {
+      return p->compiled().get() == &compiled && isOnThisSide(p->values().begin()->second);
+    });
+  };
+  return has([&](int64_t other) { return other <= value; }) && has([&](int64_t other) { return other >= value; });
 }
 
 void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {

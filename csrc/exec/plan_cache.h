@@ -80,6 +80,8 @@ class PlanCache {
   // The program of the class of these sizes; null if there is none.
   std::shared_ptr<const CompiledProgram> programLocked(const std::vector<ArgumentFacts>& facts,
                                                        const ShapeClass& sizes) const;
+  // Whether the fusion accepts a shape of the program's class, because it has accepted a smaller and a larger one.
+  bool isAcceptedLocked(const CompiledProgram& compiled, const SymbolValues& values) const;
   void keepLocked(const PlanPtr& plan);
   void releaseLocked(BoundPlan idle);
   // Of bindings with symbols; null for a program without.

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -170,7 +172,71 @@ ShapeClass classFor(const SymbolValues& values, const std::map<std::string, std:
   return made;
 }
 
+// Of a fusion with one symbol.
+bool isLinear(const IntExpr& e, std::string_view symbol) {
+  const std::optional<LinearForm> form = e.linearIn(symbol);
+  return form && form->slope.isConst() && form->rest.isConst();
+}
+
+bool grows(const IntExpr& extent, std::string_view symbol) {
+  return extent.isConst() || (isLinear(extent, symbol) && extent.linearIn(symbol)->slope.constValue() > 0 &&
+                              extent.lower().value_or(0) >= 2);
+}
+
+// The sizes in a tensor's transforms and in an op, besides extents.
+std::vector<IntExpr> sizesBesideExtents(const TensorView& tv) {
+  std::vector<IntExpr> sizes;
+  for (const IterDomain* id : allIds(tv)) {
+    if (const IdExpr* e = id->definition(); e != nullptr) {
+      append(sizes, e->sizes);
+      append(sizes, std::vector<IntExpr>{e->factor, e->left, e->right});
+    }
+  }
+  return sizes;
+}
+
+std::vector<IntExpr> sizesOf(const Expr& e) {
+  std::vector<IntExpr> sizes;
+  const ExprAttributes& a = e.attributes();
+  for (const std::vector<IntExpr>* list : {&a.starts, &a.stops, &a.steps}) {
+    append(sizes, *list);
+  }
+  for (const Val* in : e.inputs()) {
+    if (!in->isTensor() && in->dtype() == DataType::Int) {
+      sizes.push_back(in->intExpr());
+    }
+  }
+  return sizes;
+}
+
+bool keepsElements(const Expr& e) {
+  const auto elementsOf = [](const TensorView* tv) { return product(tv->shape()); };
+  return e.kind() != ExprKind::Reshape || elementsOf(e.tensorInputs()[0]) == elementsOf(e.tensorOutput());
+}
+
 }  // namespace
+
+bool acceptsBetween(const Fusion& ofClass) {
+  std::set<std::string> symbols;
+  for (const Val* in : ofClass.inputs()) {
+    for (const IntExpr& size : in->isTensor() ? in->asTensor()->shape() : std::vector<IntExpr>()) {
+      std::ranges::move(size.symbols(), std::inserter(symbols, symbols.end()));
+    }
+  }
+  if (symbols.size() != 1) {
+    return false;
+  }
+  const auto allLinear = [&](const std::vector<IntExpr>& sizes) {
+    return std::ranges::all_of(sizes, [&](const IntExpr& e) { return e.isConst() || isLinear(e, *symbols.begin()); });
+  };
+  const auto isSimple = [&](const TensorView* tv) {
+    const auto extentGrows = [&](const IterDomain* id) { return grows(id->extent(), *symbols.begin()); };
+    return !tv->hasDeviceMesh() && std::ranges::all_of(allIds(*tv), extentGrows) && allLinear(sizesBesideExtents(*tv));
+  };
+  return std::ranges::all_of(ofClass.tensors(), isSimple) && std::ranges::all_of(ofClass.exprs(), [&](const Expr* e) {
+           return keepsElements(*e) && allLinear(sizesOf(*e));
+         });
+}
 
 std::unique_ptr<Fusion> concretizeFor(const ShapeClass& sizes, const Fusion& fusion,
                                       std::span<const std::vector<int64_t>> ofCall) {

@@ -47,6 +47,11 @@ struct ShapeClass {
 [[nodiscard]] std::unique_ptr<Fusion> concretizeFor(const ShapeClass& sizes, const Fusion& fusion,
                                                     std::span<const std::vector<int64_t>> ofCall);
 
+// Whether concretize() accepts each value of the symbol of a class between two that it accepts. It compares sizes with sizes, and a comparison
+// of linear expressions that holds at two values holds between them. So there must be one symbol in which all sizes are linear, dims must
+// have two elements or more and grow with it, and reshapes must keep the number of elements for all values. `ofClass`: of concretizeFor().
+[[nodiscard]] bool acceptsBetween(const Fusion& ofClass);
+
 // Whether a plan for the one holds for the other too.
 [[nodiscard]] bool isSameClass(const ShapeClass& a, const ShapeClass& b);
 

@@ -4,9 +4,11 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "exec/explain.h"
+#include "exec/shape_class.h"
 #include "host/program.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
+#include "preseg_passes/concretize.h"
 #include "stress/checked_cache.h"
 
 namespace meshfuse {
@@ -194,6 +196,82 @@ TEST_F(ShapeClassTest, ShapesThatTheFusionRefusesAreRefusedBeforeTheirClassIsCom
     }
     EXPECT_EQ(errorOfCall(*shared, c.good), "");
     EXPECT_EQ(shared->plansCompiled(), 1);
+  }
+}
+
+// Refused are the shapes that concretize() refuses, though it looks at few of them.
+TEST_F(ShapeClassTest, AShapeBetweenTwoAcceptedOnesIsAccepted) {
+  struct Case {
+    std::string name;
+    BuildFusion build;
+    bool acceptsBetween;
+  };
+  const auto slice = [](int64_t stop) {
+    return [=](Fusion& f) { f.addOutput(meshfuse::slice(input(f, 2), {0, 0}, {stop, 8})); };
+  };
+  const std::vector<Case> cases = {
+      {"three kernels", threeKernels, true},
+      {"one dim", [](Fusion& f) { f.addOutput(reshape(tanh(input(f, 2)), {-1})); }, true},
+      {"slice", slice(2), true},
+      {"slice that may end early", slice(7), false},
+      {"topk", [](Fusion& f) { f.addOutput(topk(input(f, 2), 5, 0).values); }, true},
+      {"square",
+       [](Fusion& f) {
+         TensorView* x = input(f, 2);
+         f.addOutput(matmul(x, transpose(x, 0, 1)));
+       },
+       true},
+      {"twelve rows",
+       [](Fusion& f) {
+         TensorView* twelve = makeContigConcreteTensor({12, 8});
+         TensorView* x = input(f, 2);
+         f.addInput(twelve);
+         f.addOutput(add(x, twelve));
+       },
+       true},
+      {"s*s elements",
+       [](Fusion& f) {
+         TensorView* x = input(f, 2);
+         f.addOutput(reshape(matmul(x, transpose(x, 0, 1)), {-1}));
+       },
+       false},
+      {"rows of a product",
+       [](Fusion& f) {
+         f.addOutput(reshape(input(f, 2), {-1, 24}));
+       },
+       false},
+      {"another number of elements",
+       [](Fusion& f) {
+         f.addOutput(reshape(input(f, 2), {12, 8}));
+       },
+       false},
+      {"maybe one row",
+       [](Fusion& f) {
+         f.addOutput(pad(input(f, 2), {0, 0, -3, 0}));
+       },
+       false},
+  };
+  for (const Case& c : cases) {
+    Fusion fusion;
+    {
+      const FusionGuard guard(&fusion);
+      c.build(fusion);
+    }
+    const auto accepts = [&](const IntExpr& rows) {
+      return errorOf([&] { (void)concretize(fusion, SymbolSizes{{"i0", rows}, {"i1", 8}}); }).empty();
+    };
+    const IntExpr any = IntExpr::symbol("i0", {.lower = 2});
+    EXPECT_EQ(accepts(any) && acceptsBetween(*concretize(fusion, SymbolSizes{{"i0", any}, {"i1", 8}})),
+              c.acceptsBetween)
+        << c.name;
+    std::vector<int64_t> accepted;
+    for (int64_t rows = 2; rows < 30; rows++) {
+      if (accepts(rows)) {
+        accepted.push_back(rows);
+      }
+    }
+    ASSERT_FALSE(accepted.empty()) << c.name;
+    EXPECT_TRUE(!c.acceptsBetween || accepted.back() - accepted.front() + 1 == std::ssize(accepted)) << c.name;
   }
 }
 
