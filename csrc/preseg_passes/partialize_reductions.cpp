@@ -20,6 +20,7 @@
 #include "multidevice/sharding/row_broadcast.h"
 #include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/plain_tensor.h"
+#include "preseg_passes/reshard_cost.h"
 
 namespace meshfuse {
 
@@ -103,6 +104,31 @@ PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
   return taken;
 }
 
+// Whether a product needs fewer bytes if the only operand that owns the axis is moved to the rows or columns that the result has of it: an
+// all-to-all of the operand receives a part of it, and a reduce-scatter of the result as many parts of that as the axis has ranks.
+bool isMovedForLess(const Expr* e, const TensorView* result, int64_t axis, ShardStateMemo& states) {
+  if (!isContraction(*e)) {
+    return false;
+  }
+  const auto hasAxis = [&](const DigitList& dim) { return owns(dim, axis); };
+  const ShardState wanted = states.state(result);
+  const auto cut = std::ranges::find_if(wanted.dims, hasAxis);
+  const TensorView* owner = nullptr;
+  bool isShared = false;  // the operand has the dim that the axis cuts in the result
+  for (const int64_t operand : e->tensorPositions()) {
+    const TensorView* tv = e->input(operand)->asTensor();
+    if (cut != wanted.dims.end() && std::ranges::any_of(states.state(tv).dims, hasAxis)) {
+      isShared = owner == nullptr && contains(rootDims(e, operand, result), cut - wanted.dims.begin());
+      owner = tv;
+    }
+  }
+  const auto isConst = [](const DigitList& dim) { return dim.localSize().isConst(); };
+  return isShared && wanted.mesh.axisSize(axis).isConst() && std::ranges::all_of(wanted.dims, isConst) &&
+         std::ranges::all_of(states.state(owner).dims, isConst) &&
+         localBytes(states.state(owner), owner->dtype()) <
+             wanted.mesh.axisSize(axis).constValue() * localBytes(wanted, result->dtype());
+}
+
 PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vector<Dim>& root, ShardStateMemo& states) {
   const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
@@ -130,6 +156,9 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
         }
       }
     }
+  }
+  for (const int64_t axis : std::views::keys(axes)) {
+    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, axis, states);
   }
   // a digit that is a part of an axis is gathered, because contributions are counted by whole axes
   for (const auto& [axis, pieces] : axes) {
