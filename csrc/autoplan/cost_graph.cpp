@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -29,8 +30,10 @@ struct Eliminated {
   int64_t number = -1;
 };
 
-// What is kept of an eliminated variable to read off its choice. Exact: its best choice for each entry over the neighbours. Otherwise
-// the tables.
+enum class Kept : uint8_t { Best, Tables };
+
+// What is kept of an eliminated variable to read off its choice: its best choice for each entry over the neighbours, or the tables, if
+// the elimination is not exact or other choices are asked for.
 struct Bucket {
   int64_t variable = 0;
   std::vector<int64_t> scope;
@@ -40,7 +43,8 @@ struct Bucket {
 
 class Elimination {
  public:
-  Elimination(const CostGraph& graph, const EliminationLimits& limits) : graph_(graph), limits_(limits) {
+  Elimination(const CostGraph& graph, const EliminationLimits& limits, Kept kept)
+      : graph_(graph), limits_(limits), kept_(kept) {
     const int64_t count = std::ssize(graph.costs);
     neighbours_.resize(count);
     tablesOf_.resize(count);
@@ -63,10 +67,8 @@ class Elimination {
     }
   }
 
-  Minimum run() {
-    while (!order_.empty()) {
-      eliminate(order_.begin()->second);
-    }
+  Minimum minimum() {
+    eliminateAll();
     std::vector<int64_t> choices(graph_.costs.size(), 0);
     for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
       choices[bucket->variable] = bestOf(*bucket, choices);
@@ -77,7 +79,55 @@ class Elimination {
     return std::move(result_);
   }
 
+  bool visitBelow(double below, int64_t most, ChoiceVisitor& visitor) {
+    eliminateAll();
+    if (!result_.isExact) {
+      return false;
+    }
+    Descent descent{
+        .below = below, .left = most, .visitor = visitor, .choices = std::vector(graph_.costs.size(), int64_t{0})};
+    descend(descent, std::ssize(buckets_) - 1, constant_);
+    return descent.left >= 0;
+  }
+
  private:
+  struct Descent {
+    double below;
+    int64_t left;  // choices that may still be tried
+    ChoiceVisitor& visitor;
+    std::vector<int64_t> choices;
+  };
+
+  // `cost`: the least of all choices with those of the variables of later buckets.
+  void descend(Descent& d, int64_t bucket, double cost) const {
+    if (bucket < 0) {
+      d.below = d.visitor.visit(d.choices);
+      return;
+    }
+    const int64_t v = buckets_[bucket].variable;
+    const std::vector<double> costs = costsOfChoices(buckets_[bucket], d.choices);
+    std::vector<int64_t> order(costs.size());
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::ranges::stable_sort(order, {}, [&](int64_t choice) { return costs[choice]; });
+    for (const int64_t choice : order) {
+      const double least = cost + (costs[choice] - costs[order.front()]);
+      if (!(least < d.below) || d.left < 0 || --d.left < 0) {
+        return;
+      }
+      d.choices[v] = choice;
+      if (d.visitor.enter(v, choice)) {
+        descend(d, bucket - 1, least);
+      }
+      d.visitor.leave(v);
+    }
+  }
+
+  void eliminateAll() {
+    while (!order_.empty()) {
+      eliminate(order_.begin()->second);
+    }
+  }
+
   int64_t choicesOf(int64_t v) const { return std::ssize(graph_.costs[v]); }
 
   double sizeAround(int64_t v) const {
@@ -304,6 +354,8 @@ class Elimination {
         connect(scope);
         add({scope, rest.costs, numbers_++});
       }
+    }
+    if (bucket.best == nullptr || kept_ == Kept::Tables) {
       bucket.tables = mapped(tables, [&](const Table& t) { return variableLast(t, v); });
     }
     for (const int64_t u : around) {
@@ -336,19 +388,23 @@ class Elimination {
     if (bucket.tables.empty()) {
       return (*bucket.best)[entryOf(bucket.scope, choices)];
     }
+    const std::vector<double> costs = costsOfChoices(bucket, choices);
+    return std::ranges::min_element(costs) - costs.begin();
+  }
+
+  // The least costs of all choices of earlier buckets, by choice of this variable.
+  std::vector<double> costsOfChoices(const Bucket& bucket, const std::vector<int64_t>& choices) const {
     const int64_t n = choicesOf(bucket.variable);
     std::vector<double> sum(n, 0.0);
     for (const Table& t : bucket.tables) {
-      const double* costs = t.costs->data() + entryOf(t.scope, choices) * n;
-      for (int64_t s = 0; s < n; s++) {
-        sum[s] += costs[s];
-      }
+      addTo(sum, t.costs->data() + entryOf(t.scope, choices) * n);
     }
-    return std::ranges::min_element(sum) - sum.begin();
+    return sum;
   }
 
   const CostGraph& graph_;
   const EliminationLimits limits_;
+  const Kept kept_;
   std::vector<std::set<int64_t>> neighbours_;
   std::vector<std::vector<int64_t>> tablesOf_;  // by variable
   std::vector<Table> tables_;                   // a consumed one has no costs
@@ -376,6 +432,12 @@ double CostGraph::costOf(std::span<const int64_t> choices) const {
   return sum;
 }
 
-Minimum minimize(const CostGraph& graph, const EliminationLimits& limits) { return Elimination(graph, limits).run(); }
+Minimum minimize(const CostGraph& graph, const EliminationLimits& limits) {
+  return Elimination(graph, limits, Kept::Best).minimum();
+}
+
+bool visitBelow(const CostGraph& graph, double below, int64_t most, ChoiceVisitor& visitor) {
+  return Elimination(graph, {}, Kept::Tables).visitBelow(below, most, visitor);
+}
 
 }  // namespace meshfuse

@@ -4,6 +4,9 @@
 // with the smallest table first; then the choices are read off in reverse. If a table would be too large, its costs are divided among several
 // smaller tables that are minimized apart (mini-buckets; Dechter and Rish, 2003): the value is then a lower bound, and the choices a
 // solution that may be worse. Ties: the first variable, the first choice.
+//
+// Exact tables also say what a choice costs at least, whatever follows. visitBelow() descends along them in the reverse order, and leaves a
+// choice as soon as nothing that follows can be cheap enough.
 #pragma once
 
 #include <cstdint>
@@ -48,5 +51,19 @@ struct EliminationLimits {
 
 // The cost is infinite if no choices avoid forbidden ones (of an exact elimination).
 [[nodiscard]] Minimum minimize(const CostGraph& graph, const EliminationLimits& limits = {});
+
+class ChoiceVisitor {
+ public:
+  virtual ~ChoiceVisitor() = default;
+  // A variable got its choice; false: no choices with it are visited. Variables leave in the reverse order, also refused ones.
+  virtual bool enter(int64_t variable, int64_t choice) = 0;
+  virtual void leave(int64_t variable) = 0;
+  // All variables have choices. Returns the cost below which choices are visited from now on.
+  virtual double visit(const std::vector<int64_t>& choices) = 0;
+};
+
+// Visits all choices that cost less than `below`, cheaper choices of a variable first. False if more than `most` choices of single variables
+// would be tried, or a table would be too large: then some were not visited.
+[[nodiscard]] bool visitBelow(const CostGraph& graph, double below, int64_t most, ChoiceVisitor& visitor);
 
 }  // namespace meshfuse

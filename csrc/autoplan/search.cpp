@@ -4,7 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <set>
 
+#include "autoplan/window.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -17,6 +20,12 @@ constexpr int64_t kRaises = 12;   // of a price until its step fits
 constexpr double kRaise = 16;
 constexpr int64_t kIntersections = 30;
 constexpr double kRounding = 1e-9;
+constexpr int64_t kSmallGraph = 48;       // nodes of a graph that is one window
+constexpr int64_t kGraphTries = 200'000;  // choices of single nodes in its search
+constexpr int64_t kCore = 16;             // nodes of the core of a large graph
+constexpr int64_t kCoreTries = 20'000;
+constexpr int64_t kAlike = 2;       // of these nodes that change alike
+constexpr double kSameLoss = 1e-8;  // part of the time by which losses of nodes that change alike differ
 
 int64_t fullestStep(const std::vector<double>& memory) { return std::ranges::max_element(memory) - memory.begin(); }
 
@@ -48,12 +57,16 @@ class Search {
     if (!best_) {  // no price was high enough, or the time was too short
       consider(smallestPlan(graph_).choices);
     }
-    if (!best_) {
-      return std::nullopt;
-    }
-    if (!isDone()) {
+    if (best_ && !isDone()) {
       crossOver();
       improveSingly();
+      improveInCore();
+    }
+    if (!isDone() && std::ssize(graph_.nodes) <= kSmallGraph) {
+      searchAll(at);
+    }
+    if (!best_) {
+      return std::nullopt;
     }
     best_->bound = std::min(bound_, best_->seconds);
     best_->isLate = !isNearBound() && isLate();
@@ -207,6 +220,80 @@ class Search {
           }
         }
       }
+    }
+  }
+
+  // What single choices of the best plan's nodes cost under the prices, if all other choices stay.
+  std::vector<std::vector<double>> pricedAlternatives() const {
+    const CostGraph priced = withMemory(graph_, prices_);
+    std::vector<std::vector<double>> costs = priced.costs;
+    for (const PairCost& pair : priced.pairs) {
+      for (const int64_t c : indices(costs[pair.first])) {
+        costs[pair.first][c] += pair.table->at(c, best_->choices[pair.second]);
+      }
+      for (const int64_t c : indices(costs[pair.second])) {
+        costs[pair.second][c] += pair.table->at(best_->choices[pair.first], c);
+      }
+    }
+    return costs;
+  }
+
+  // The nodes whose choices can change at the least loss under the prices, with few of those that change alike.
+  std::vector<int64_t> core() const {
+    struct Change {
+      double loss;
+      double elements;
+      int64_t node;
+    };
+    const std::vector<std::vector<double>> costs = pricedAlternatives();
+    std::vector<Change> changes;
+    for (const int64_t node : indices(costs)) {
+      const int64_t now = best_->choices[node];
+      const std::vector<double>& elements = graph_.nodes[node].elements;
+      for (const int64_t c : indices(costs[node])) {
+        const double loss = costs[node][c] - costs[node][now];
+        if (c != now && loss < best_->seconds - bound_) {
+          changes.push_back({loss, elements[c] - elements[now], node});
+        }
+      }
+    }
+    std::ranges::stable_sort(changes, {}, &Change::loss);
+    std::set<int64_t> nodes;
+    std::map<std::pair<int64_t, double>, int64_t> alike;
+    for (const Change& change : changes) {
+      const auto loss = std::llround(change.loss / (kSameLoss * best_->seconds));
+      if (std::ssize(nodes) < kCore && ++alike[{loss, change.elements}] <= kAlike) {
+        nodes.insert(change.node);
+      }
+    }
+    return {nodes.begin(), nodes.end()};
+  }
+
+  void improveInCore() {
+    for (bool changed = true; changed && !isDone();) {
+      const WindowResult found = searchWindow(
+          graph_, {.nodes = core(), .plan = best_->choices, .prices = prices_, .memory = memory_, .most = kCoreTries});
+      changed = found.choices.has_value();
+      if (changed) {
+        consider(*found.choices);
+      }
+    }
+  }
+
+  // `any`: a plan without forbidden choices.
+  void searchAll(const std::vector<int64_t>& any) {
+    std::vector<int64_t> nodes(graph_.nodes.size());
+    std::iota(nodes.begin(), nodes.end(), int64_t{0});
+    const WindowResult found = searchWindow(graph_, {.nodes = std::move(nodes),
+                                                     .plan = best_ ? best_->choices : any,
+                                                     .prices = prices_,
+                                                     .memory = memory_,
+                                                     .most = kGraphTries});
+    if (found.choices) {
+      consider(*found.choices);
+    }
+    if (found.isComplete && best_) {
+      bound_ = best_->seconds;
     }
   }
 

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 
+#include "base/ranges.h"
 #include "sanitized.h"
 
 namespace meshfuse {
@@ -43,19 +47,24 @@ CostGraph randomGraph(std::mt19937& rng) {
   return graph;
 }
 
-double leastByEnumeration(const CostGraph& graph) {
+void forEachChoices(const CostGraph& graph, const std::function<void(const std::vector<int64_t>&)>& visit) {
   std::vector<int64_t> choices(graph.costs.size(), 0);
-  double least = std::numeric_limits<double>::infinity();
   while (true) {
-    least = std::min(least, graph.costOf(choices));
+    visit(choices);
     int64_t k = std::ssize(choices) - 1;
     for (; k >= 0 && ++choices[k] == std::ssize(graph.costs[k]); k--) {
       choices[k] = 0;
     }
     if (k < 0) {
-      return least;
+      return;
     }
   }
+}
+
+double leastByEnumeration(const CostGraph& graph) {
+  double least = std::numeric_limits<double>::infinity();
+  forEachChoices(graph, [&](const std::vector<int64_t>& choices) { least = std::min(least, graph.costOf(choices)); });
+  return least;
 }
 
 TEST(CostGraph, EliminationFindsTheMinimumOfAllAssignments) {
@@ -82,6 +91,61 @@ TEST(CostGraph, SmallTablesGiveALowerBoundAndASolution) {
     approximated += found.isExact ? 0 : 1;
   }
   EXPECT_GT(approximated, kGraphs / 50);
+}
+
+// Counts the choices that it is shown, and refuses those of some variables.
+class Counting : public ChoiceVisitor {
+ public:
+  Counting(const CostGraph& graph, double below) : graph_(graph), below_(below) {}
+
+  bool enter(int64_t variable, int64_t choice) override {
+    entered_.emplace_back(variable, choice);
+    return variable % 3 != 0 || choice % 2 == 0;
+  }
+  void leave(int64_t variable) override {
+    ASSERT_EQ(entered_.back().first, variable);
+    entered_.pop_back();
+  }
+  double visit(const std::vector<int64_t>& choices) override {
+    EXPECT_LT(graph_.costOf(choices), below_);
+    EXPECT_EQ(std::ssize(entered_), std::ssize(choices));
+    for (const auto& [variable, choice] : entered_) {
+      EXPECT_EQ(choices[variable], choice);
+    }
+    visited.insert(choices);
+    return below_;
+  }
+
+  std::set<std::vector<int64_t>> visited;
+
+ private:
+  const CostGraph& graph_;
+  const double below_;
+  std::vector<std::pair<int64_t, int64_t>> entered_;
+};
+
+TEST(CostGraph, AllChoicesBelowACostAreVisited) {
+  int64_t visited = 0;
+  for (int64_t seed = 0; seed < kGraphs / 4; seed++) {
+    std::mt19937 rng(static_cast<uint32_t>(seed));
+    const CostGraph graph = randomGraph(rng);
+    const double below = minimize(graph).cost + static_cast<double>(rng() % 12);
+    int64_t expected = 0;
+    forEachChoices(graph, [&](const std::vector<int64_t>& choices) {
+      const bool isAccepted =
+          std::ranges::all_of(indices(choices), [&](int64_t v) { return v % 3 != 0 || choices[v] % 2 == 0; });
+      expected += isAccepted && graph.costOf(choices) < below ? 1 : 0;
+    });
+    Counting counting(graph, below);
+    ASSERT_TRUE(visitBelow(graph, below, 100 * kMostAssignments, counting)) << seed;
+    ASSERT_EQ(std::ssize(counting.visited), expected) << seed;
+    visited += expected;
+    if (expected > 1) {
+      Counting few(graph, below);
+      ASSERT_FALSE(visitBelow(graph, below, std::ssize(graph.costs), few)) << seed;
+    }
+  }
+  EXPECT_GT(visited, kGraphs);
 }
 
 TEST(CostGraph, ForbiddenChoicesAreNotTaken) {
