@@ -1,6 +1,7 @@
 #include "autoplan/annotate.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,9 +16,17 @@ namespace meshfuse {
 
 namespace {
 
+constexpr int64_t kSmallProgram = 1000;  // tensors of a program in which annotations to leave out are searched
+
 const Placement& placementIn(const PlanGraph& graph, const std::vector<int64_t>& choices, int64_t tensor) {
   const int64_t node = graph.nodeOf.at(tensor);
   return graph.nodes[node].placements[choices[node]];
+}
+
+// The same for results of ops of repeated layers.
+const void* kindOf(const PlanGraph& graph, const TensorView* tv) {
+  const PlanNode& node = graph.nodes[graph.nodeOf.at(tv->id())];
+  return node.head == tv->id() ? static_cast<const void*>(graph.nodes[node.strategies].choices.get()) : tv;
 }
 
 // A tensor that propagation shards otherwise than planned.
@@ -26,7 +35,7 @@ struct Difference {
   const Expr* expr = nullptr;
   Placement planned;
   std::optional<Placement> got;
-  const void* kind = nullptr;  // the same for ops of repeated layers
+  const void* kind = nullptr;
 
   // Propagation only cut what the plan leaves whole.
   bool isFiner() const {
@@ -57,9 +66,8 @@ std::vector<Difference> differences(const Fusion& concrete, const PlanGraph& gra
     const Placement& planned = placementIn(graph, choices, tv->id());
     std::optional<Placement> got = placementOf(shardState(tv));
     if (got != planned) {
-      const PlanNode& n = graph.nodes[node->second];
-      found.push_back({tv->id(), concrete.val(tv->id())->definition(), planned, std::move(got),
-                       n.head == tv->id() ? static_cast<const void*>(graph.nodes[n.strategies].choices.get()) : tv});
+      const TensorView* original = concrete.val(tv->id())->asTensor();
+      found.push_back({tv->id(), original->definition(), planned, std::move(got), kindOf(graph, original)});
     }
   }
   return found;
@@ -76,13 +84,16 @@ std::vector<int64_t> causes(const std::vector<Difference>& all) {
     for (const Difference& d : all) {
       const bool follows =
           std::ranges::any_of(d.expr->inputs(), [&](const Val* in) { return differ.contains(in->id()); });
-      if (d.isFiner() == finer && (!follows || finer)) {
+      if (d.isFiner() == finer && !follows) {
         first.push_back(&d);
       }
     }
     if (!first.empty()) {
       break;
     }
+  }
+  if (first.empty()) {  // each follows one of the other kind
+    first.push_back(&all.front());
   }
   std::vector<int64_t> ids;
   for (const Difference& d : all) {
@@ -136,15 +147,40 @@ std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& 
   for (const auto& [output, input] : concrete.aliases()) {
     fixed.insert(output->id());
   }
-  for (size_t before = annotated.size() + 1; annotated.size() != before;) {
-    before = annotated.size();
-    std::vector<Difference> all = differences(concrete, graph, choices, annotated);
+  const std::set<int64_t> inputs = annotated;
+  const auto left = [&](const std::set<int64_t>& ids) {
+    std::vector<Difference> all = differences(concrete, graph, choices, ids);
     std::erase_if(all, [&](const Difference& d) { return fixed.contains(d.id); });
-    if (all.empty()) {
-      break;
-    }
+    return all;
+  };
+  std::vector<Difference> all = left(annotated);
+  for (size_t before = 0; !all.empty() && annotated.size() != before;) {
+    before = annotated.size();
     const std::vector<int64_t> more = causes(all);
     annotated.insert(more.begin(), more.end());
+    all = left(annotated);
+  }
+  if (!all.empty() || std::ssize(graph.nodeOf) > kSmallProgram) {
+    return {annotated.begin(), annotated.end()};
+  }
+  // later annotations may imply earlier ones
+  std::vector<std::vector<int64_t>> alike;
+  std::map<std::pair<const void*, Placement>, size_t> places;
+  for (const TensorView* tv : concrete.tensors()) {
+    if (annotated.contains(tv->id()) && !inputs.contains(tv->id())) {
+      const auto [place, isNew] =
+          places.try_emplace({kindOf(graph, tv), placementIn(graph, choices, tv->id())}, alike.size());
+      (isNew ? alike.emplace_back() : alike[place->second]).push_back(tv->id());
+    }
+  }
+  for (const std::vector<int64_t>& ids : alike) {
+    std::set<int64_t> fewer = annotated;
+    for (const int64_t id : ids) {
+      fewer.erase(id);
+    }
+    if (left(fewer).empty()) {
+      annotated = std::move(fewer);
+    }
   }
   return {annotated.begin(), annotated.end()};
 }

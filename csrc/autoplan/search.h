@@ -5,7 +5,7 @@
 // 1963). The bound is concave in the price, so it is highest where the line of a plan that fits meets that of one that does not, and no
 // plan is below (Kelley's cutting planes, 1960). A step that is too full under that price gets a price of its own. The best plan that fits
 // then takes over parts of faster plans that do not, as far as they fit (the crossover), and single choices that are faster. Parts of equal
-// worth under the prices rarely fill the memory. What is left is filled by an exact search in the core, the few nodes that can change at
+// worth under the prices rarely fill the memory. The rest is filled by an exact search in the core, the few nodes that can change at
 // the least loss under the prices (as of knapsacks; Balas and Zemel, 1980). Of a small graph all nodes are the core: its plan is the best.
 #pragma once
 

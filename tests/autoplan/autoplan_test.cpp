@@ -1,12 +1,16 @@
 // autoParallelize: what the user annotated, errors, files, large programs.
 #include "autoplan/autoplan.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 
+#include "analysis/pass_context.h"
 #include "autoplan/programs.h"
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -17,6 +21,7 @@
 #include "ops/pointwise.h"
 #include "ops/tensors.h"
 #include "preseg_passes/specialize.h"
+#include "preseg_passes/table.h"
 #include "sanitized.h"
 
 namespace meshfuse {
@@ -274,6 +279,45 @@ TEST(AutoPlan, WritesAProgramThatParsesAndTheReport) {
   const std::string before = other.fusion.toString();
   EXPECT_THROW((void)autoParallelize(other.fusion, slowDevices(), {}, file), UserError);
   EXPECT_EQ(other.fusion.toString(), before);
+}
+
+// Shardings of all tensors after propagation.
+std::map<int64_t, std::string> propagated(const std::string& text) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(text);
+  std::set<int64_t> ids;
+  for (const TensorView* tv : fusion->tensors()) {
+    ids.insert(tv->id());
+  }
+  PassContext context(*fusion);
+  runPassesBeforeSizes(*fusion, context);
+  std::map<int64_t, std::string> states;
+  for (const TensorView* tv : fusion->tensors()) {
+    if (ids.contains(tv->id())) {
+      states[tv->id()] = shardState(tv).toString();
+    }
+  }
+  return states;
+}
+
+TEST(AutoPlan, NoAnnotationOfAResultFollowsFromTheOthers) {
+  int64_t annotated = 0;
+  for (const int64_t vocabulary : {32, 1 << 16}) {
+    const std::unique_ptr<Fusion> model = gpt({.layers = 1, .batch = 2, .tokens = 32, .vocabulary = vocabulary});
+    (void)autoParallelize(*model, slowDevices(), {.alternatives = false});
+    const std::string text = model->toString();
+    const std::map<int64_t, std::string> planned = propagated(text);
+    for (const TensorView* tv : model->tensors()) {
+      if (!tv->hasDeviceMesh() || tv->isFusionInput()) {
+        continue;
+      }
+      annotated++;
+      const size_t line = text.find(fmt::format("\n  T{} = ", tv->id()));
+      const size_t mesh = text.find(" mesh M0", line + 1);
+      const std::string without = text.substr(0, mesh) + text.substr(text.find('\n', mesh));
+      EXPECT_NE(propagated(without), planned) << "T" << tv->id() << "\n" << text;
+    }
+  }
+  EXPECT_GT(annotated, 3);
 }
 
 TEST(AutoPlan, EveryRunGivesTheSamePlan) {

@@ -132,14 +132,17 @@ std::string typeOf(const TensorView* tv) {
   return fmt::format("{}[{}]", name(tv->dtype()), fmt::join(tv->constantShape(), ", "));
 }
 
-// The mesh and the costs, the inputs, the strategies of products and tables, and the best plan for each single idea.
+// The mesh and the costs, the annotated inputs and results, the strategies of products and tables, and the best plan for each single idea.
 std::string textOf(const Fusion& fusion, const AutoPlan& plan) {
   std::vector<std::string> inputs;
+  std::vector<std::string> results;
   for (const PlannedTensor& t : plan.pins) {
     const TensorView* tv = fusion.val(t.id)->asTensor();
     if (tv->isFusionInput()) {
       const double more = t.nextBest.value_or(plan.seconds) / plan.seconds - 1;
       inputs.push_back(fmt::format("{:<24} {:<12} next best {:+.2f}%", typeOf(tv), t.sharding, 100 * more));
+    } else {
+      results.push_back(fmt::format("{:<12} {:<28} {}", tv->definition()->opName(), typeOf(tv), t.sharding));
     }
   }
   std::vector<std::string> ops;
@@ -150,8 +153,9 @@ std::string textOf(const Fusion& fusion, const AutoPlan& plan) {
     }
   }
   const std::string text = plan.text();
-  return text.substr(0, text.find("shardings\n")) + "inputs\n" + counted(inputs) + "products and tables\n" +
-         counted(ops) + text.substr(text.find("best plan if inputs"));
+  return text.substr(0, text.find("shardings\n")) + "inputs\n" + counted(inputs) +
+         (results.empty() ? "" : "results\n" + counted(results)) + "products and tables\n" + counted(ops) +
+         text.substr(text.find("best plan if inputs"));
 }
 
 class GoldenPlans : public testing::TestWithParam<Model> {};
