@@ -193,7 +193,8 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->add_flag("--uneven", o.uneven, "also blocks that do not divide a dim");
   c->add_flag("--whole-state", o.wholeState, "optimizer state is whole on every rank");
   c->add_flag("--json", o.json, "as JSON");
-  c->add_option("-o", o.directory, "folder for plan.fir, the annotated program, and plan.txt, the report");
+  c->add_option("-o", o.directory,
+                "folder for plan.fir, the annotated program, and the report as plan.txt and plan.json");
   c->footer(std::string("Examples:\n"
                         "  meshfuse plan mlp.fir --machines 2 --devices 4 --memory 80GB -o out\n"
                         "  meshfuse plan mlp.fir --machines 2 --devices 4 --mesh dp=2,tp=4 --size i0=1024 --json\n"

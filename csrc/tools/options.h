@@ -82,7 +82,7 @@ struct AutoPlanOptions {
   bool uneven = false;
   bool wholeState = false;
   bool json = false;
-  std::string directory;  // for plan.fir and plan.txt; empty: none
+  std::string directory;  // for plan.fir, plan.txt and plan.json; empty: none
 };
 
 struct CapabilitiesOptions {};

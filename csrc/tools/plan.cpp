@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "tools/options.h"
+#include "tools/output_file.h"
 #include "tools/program.h"
 
 namespace meshfuse {
@@ -37,7 +38,8 @@ double bytesOf(std::string_view text, std::string_view flag) {
   return value * unit;
 }
 
-nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
+// plan.json: times in seconds, memory in bytes.
+nlohmann::ordered_json reportOf(const AutoPlan& plan) {
   using Json = nlohmann::ordered_json;
   const auto orNull = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
   Json json{{"mesh", plan.mesh.toString()},
@@ -65,6 +67,17 @@ nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
   return json;
 }
 
+// What --json prints.
+nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
+  nlohmann::ordered_json json{
+      {"seconds", plan.seconds},     {"bound", plan.bound},           {"gap", plan.gap()},
+      {"commBytes", plan.commBytes}, {"peakMemory", plan.peakMemory}, {"pins", nlohmann::ordered_json::object()}};
+  for (const PlannedTensor& t : plan.pins) {
+    json["pins"][t.name] = t.sharding;
+  }
+  return json;
+}
+
 }  // namespace
 
 int64_t planProgram(const AutoPlanOptions& options) {
@@ -84,13 +97,16 @@ int64_t planProgram(const AutoPlanOptions& options) {
                                   .mesh = meshAxes(options.program),
                                   .sizes = symbolSizes(*fusion, options.program)};
   const AutoPlan plan = autoParallelize(*fusion, machines, wishes, options.directory);
+  if (!options.directory.empty()) {
+    writeOutputFile(options.directory + "/plan.json", reportOf(plan).dump(2) + "\n");
+  }
   if (options.json) {
     fmt::print("{}\n", jsonOf(plan).dump(2));
     return kSuccess;
   }
   fmt::print("{}", plan.text());
   if (!options.directory.empty()) {
-    fmt::print("wrote {}/plan.fir and plan.txt\n", options.directory);
+    fmt::print("wrote {}/plan.fir, plan.txt and plan.json\n", options.directory);
   }
   return kSuccess;
 }

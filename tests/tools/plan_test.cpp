@@ -17,8 +17,8 @@ TEST(ToolPlan, WritesAProgramThatRunsWithTheSameResult) {
   expectContains(run.out, "plan on mesh {");
   expectContains(run.out, "at most 0.00% above the best plan\n");
   expectContains(run.out, "best plan if inputs are sharded in one way only\n  data ");
-  expectContains(run.out, "wrote " + folder + "/plan.fir and plan.txt\n");
-  EXPECT_EQ(run.out, fileText(folder + "/plan.txt") + "wrote " + folder + "/plan.fir and plan.txt\n");
+  expectContains(run.out, "wrote " + folder + "/plan.fir, plan.txt and plan.json\n");
+  EXPECT_EQ(run.out, fileText(folder + "/plan.txt") + "wrote " + folder + "/plan.fir, plan.txt and plan.json\n");
   const ToolRun verified = tool("run " + folder + "/plan.fir --size i0=64 --verify");
   EXPECT_EQ(verified.code, 0) << verified.err << verified.out;
 }
@@ -34,20 +34,36 @@ TEST(ToolPlan, PrintsWhatTheDocumentShows) {
 }
 
 TEST(ToolPlan, Json) {
-  const ToolRun run = tool("plan {dir}/plain_mlp.fir --machines 2 --devices 2 --mesh dp=2,tp=2 --size i0=64 --json");
+  const std::string folder = temporaryDirectory() + "/planned_json";
+  const std::string flags = " --machines 2 --devices 2 --mesh dp=2,tp=2 --size i0=64";
+  const ToolRun run = tool("plan {dir}/plain_mlp.fir" + flags + " --json -o " + folder);
   ASSERT_EQ(run.code, 0) << run.err;
-  const nlohmann::json plan = nlohmann::json::parse(run.out);
-  EXPECT_EQ(plan["mesh"], "{dp: 2, tp: 2}[0, 1, 2, 3]");
+  const auto plan = nlohmann::ordered_json::parse(run.out);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : plan.items()) {
+    keys.push_back(key);
+  }
+  EXPECT_EQ(keys, (std::vector<std::string>{"seconds", "bound", "gap", "commBytes", "peakMemory", "pins"}));
   EXPECT_GT(plan["seconds"], 0.0);
   EXPECT_LE(plan["bound"], plan["seconds"]);
   EXPECT_GE(plan["gap"], 0.0);
   EXPECT_GE(plan["commBytes"], 0.0);
   EXPECT_GT(plan["peakMemory"], 0.0);
-  EXPECT_EQ(plan["timeLimitReached"], false);
   ASSERT_GE(plan["pins"].size(), 3U);
-  EXPECT_EQ(plan["pins"][0]["tensor"], "T0");
-  EXPECT_EQ(plan["pins"][0]["byUser"], false);
-  EXPECT_EQ(plan["ideas"].size(), 4U);
+  EXPECT_EQ(run.out, tool("plan {dir}/plain_mlp.fir" + flags + " --json").out);
+
+  const auto report = nlohmann::ordered_json::parse(fileText(folder + "/plan.json"));
+  EXPECT_EQ(report["mesh"], "{dp: 2, tp: 2}[0, 1, 2, 3]");
+  EXPECT_EQ(report["seconds"], plan["seconds"]);
+  EXPECT_EQ(report["timeLimitReached"], false);
+  ASSERT_EQ(report["pins"].size(), plan["pins"].size());
+  EXPECT_EQ(report["pins"][0]["tensor"], "T0");
+  EXPECT_EQ(report["pins"][0]["sharding"], plan["pins"]["T0"]);
+  EXPECT_EQ(report["pins"][0]["byUser"], false);
+  EXPECT_GE(report["pins"][0]["nextBest"], plan["seconds"]);
+  ASSERT_EQ(report["ops"].size(), 2U);
+  EXPECT_GT(report["ops"][0]["compute"], 0.0);
+  EXPECT_EQ(report["ideas"].size(), 4U);
 }
 
 // Without the text from ` mesh M0` on, in the line of a tensor.
