@@ -72,13 +72,14 @@ struct BlameOptions {
 
 struct AutoPlanOptions {
   ProgramOptions program;  // `mesh`: the axes in the order given, each with its size
-  int64_t machines = 1;
-  int64_t devices = 1;  // of a machine
-  std::string memory = "80GB";
-  std::string
-      within;  // bandwidth of a device inside a machine, bytes per second: "300GB"; empty: the default of DistributedConfig
-  std::string between;  // the same between machines
-  double seconds = 10;  // time limit
+  std::string machine;     // a name or a file, see tools/machine_file.h; empty: the defaults of DistributedConfig
+  // Instead of those of the description:
+  std::optional<int64_t> machines;
+  std::optional<int64_t> devices;  // of a machine
+  std::string memory;              // "80GB"
+  std::string within;              // bandwidth of a device inside a machine, bytes per second: "300GB"
+  std::string between;             // the same between machines
+  double seconds = 10;             // time limit
   bool uneven = false;
   bool wholeState = false;
   bool json = false;

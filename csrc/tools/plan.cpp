@@ -10,6 +10,7 @@
 #include "autoplan/autoplan.h"
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "tools/machine_file.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/program.h"
@@ -82,9 +83,12 @@ nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
 
 int64_t planProgram(const AutoPlanOptions& options) {
   const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
-  DistributedConfig machines{.machines = options.machines,
-                             .devicesPerMachine = options.devices,
-                             .memoryPerDevice = bytesOf(options.memory, "--memory")};
+  DistributedConfig machines = options.machine.empty() ? DistributedConfig() : machineOf(options.machine);
+  machines.machines = options.machines.value_or(machines.machines);
+  machines.devicesPerMachine = options.devices.value_or(machines.devicesPerMachine);
+  if (!options.memory.empty()) {
+    machines.memoryPerDevice = bytesOf(options.memory, "--memory");
+  }
   if (!options.within.empty()) {
     machines.within.bandwidth = bytesOf(options.within, "--within");
   }

@@ -120,6 +120,41 @@ TEST(ToolPlan, KeepsTheShardingsOfTheProgram) {
   expectContains(run.out, "as annotated\n");
 }
 
+TEST(ToolPlan, MachinesAreDescribedByNameOrFile) {
+  const std::string path = temporaryDirectory() + "/machine.json";
+  std::ofstream(path) << R"({"machines": 2, "devicesPerMachine": 8, "memoryPerDevice": 80e9,
+    "within": {"bandwidth": 450e9, "latency": 5e-6}, "between": {"bandwidth": 50e9, "latency": 2e-5},
+    "device": {"flops": 67e12, "flops16": 989e12, "bandwidth": 3.35e12, "launch": 3e-6}})";
+  const std::string program = "plan {dir}/plain_mlp.fir --size i0=65536 --machine ";
+  const ToolRun described = tool(program + path);
+  ASSERT_EQ(described.code, 0) << described.err;
+  EXPECT_EQ(tool(program + "h100 --machines 2").out, described.out);
+  EXPECT_NE(tool(program + "a100 --machines 2").out, described.out);
+  EXPECT_NE(tool(program + path + " --machines 1").out, described.out);
+}
+
+TEST(ToolPlan, RefusesMachineFilesThatSayNothingOrTooMuch) {
+  const std::string path = temporaryDirectory() + "/bad_machine.json";
+  const std::pair<std::string, std::string> cases[] = {
+      {"{", "is not JSON"},
+      {"[1]", "the description is [1], expected an object"},
+      {R"({"machine": 2})", "there is no field machine, expected one of machines, devicesPerMachine, within"},
+      {R"({"machines": 1.5})", "machines is 1.5, expected an integer"},
+      {R"({"within": 3e9})", "within is 3000000000.0, expected an object"},
+      {R"({"within": {"bandwidth": "fast"}})", "within.bandwidth is \"fast\", expected a number"},
+      {R"({"device": {"flops8": 1e15}})", "there is no field device.flops8, expected one of flops, flops16"},
+      {R"({"machines": 2, "between": {"bandwidth": 1e12}})",
+       "between.bandwidth is 1000000000000, more than within.bandwidth"},
+  };
+  for (const auto& [text, words] : cases) {
+    std::ofstream(path) << text;
+    const ToolRun run = tool("plan {dir}/plain_mlp.fir --size i0=64 --machine " + path);
+    EXPECT_EQ(run.code, 2) << text;
+    expectContains(run.err, words);
+  }
+  expectContains(tool("plan {dir}/plain_mlp.fir --size i0=64 --machine h300").err, "known are a100, h100, h200");
+}
+
 TEST(ToolPlan, RefusesWhatItCannotDo) {
   const std::pair<std::string, std::string> cases[] = {
       {"plain_mlp.fir --devices 4", "the symbols i0 in the sizes of the inputs have no value"},

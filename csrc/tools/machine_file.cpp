@@ -1,0 +1,136 @@
+#include "tools/machine_file.h"
+
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ranges.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Peak figures of the vendors' data sheets: links are NVLink and one network card for each device.
+const std::vector<std::pair<std::string, DistributedConfig>>& namedMachines() {
+  static const std::vector<std::pair<std::string, DistributedConfig>> all{
+      {"a100",
+       {.devicesPerMachine = 8,
+        .within = {.bandwidth = 300e9, .latency = 5e-6},
+        .between = {.bandwidth = 25e9, .latency = 20e-6},
+        .memoryPerDevice = 80e9,
+        .device = {.flops = 19.5e12, .flops16 = 312e12, .bandwidth = 2.039e12, .launch = 3e-6}}},
+      {"h100",
+       {.devicesPerMachine = 8,
+        .within = {.bandwidth = 450e9, .latency = 5e-6},
+        .between = {.bandwidth = 50e9, .latency = 20e-6},
+        .memoryPerDevice = 80e9,
+        .device = {.flops = 67e12, .flops16 = 989e12, .bandwidth = 3.35e12, .launch = 3e-6}}},
+      {"h200",
+       {.devicesPerMachine = 8,
+        .within = {.bandwidth = 450e9, .latency = 5e-6},
+        .between = {.bandwidth = 50e9, .latency = 20e-6},
+        .memoryPerDevice = 141e9,
+        .device = {.flops = 67e12, .flops16 = 989e12, .bandwidth = 4.8e12, .launch = 3e-6}}}};
+  return all;
+}
+
+// Sets the fields that an object of the file has.
+class Fields {
+ public:
+  Fields(const std::string& path, const Json& object, std::string prefix)
+      : path_(path), object_(object), prefix_(std::move(prefix)) {
+    check(object.is_object(), "[machine] {}: {} is {}, expected an object with fields", path,
+          prefix_.empty() ? "the description" : prefix_.substr(0, prefix_.size() - 1), object.dump());
+  }
+
+  void set(const std::string& name, double& value) {
+    if (const Json* given = find(name)) {
+      value = number(name, *given);
+    }
+  }
+
+  void set(const std::string& name, int64_t& value) {
+    if (const Json* given = find(name)) {
+      check(given->is_number_integer(), "[machine] {}: {}{} is {}, expected an integer", path_, prefix_, name,
+            given->dump());
+      value = given->get<int64_t>();
+    }
+  }
+
+  void set(const std::string& name, LinkSpeed& value) {
+    if (const Json* given = find(name)) {
+      Fields fields(path_, *given, prefix_ + name + ".");
+      fields.set("bandwidth", value.bandwidth);
+      fields.set("latency", value.latency);
+      fields.refuseOthers();
+    }
+  }
+
+  void set(const std::string& name, DeviceSpeed& value) {
+    if (const Json* given = find(name)) {
+      Fields fields(path_, *given, prefix_ + name + ".");
+      fields.set("flops", value.flops);
+      fields.set("flops16", value.flops16);
+      fields.set("bandwidth", value.bandwidth);
+      fields.set("launch", value.launch);
+      fields.refuseOthers();
+    }
+  }
+
+  void refuseOthers() const {
+    for (const auto& [name, value] : object_.items()) {
+      check(contains(known_, name), "[machine] {}: there is no field {}{}, expected one of {}", path_, prefix_, name,
+            joined(known_, ", ", std::identity()));
+    }
+  }
+
+ private:
+  const Json* find(const std::string& name) {
+    known_.push_back(name);
+    const auto at = object_.find(name);
+    return at == object_.end() ? nullptr : &*at;
+  }
+
+  double number(const std::string& name, const Json& given) const {
+    check(given.is_number(), "[machine] {}: {}{} is {}, expected a number", path_, prefix_, name, given.dump());
+    return given.get<double>();
+  }
+
+  const std::string& path_;
+  const Json& object_;
+  const std::string prefix_;  // of names in errors: within.
+  std::vector<std::string> known_;
+};
+
+}  // namespace
+
+DistributedConfig machineOf(const std::string& nameOrPath) {
+  for (const auto& [name, machine] : namedMachines()) {
+    if (name == nameOrPath) {
+      return machine;
+    }
+  }
+  std::ifstream file(nameOrPath, std::ios::binary);
+  check(file.good(), "[machine] {} is neither a file that can be read nor a known machine; known are {}", nameOrPath,
+        joined(namedMachines(), ", ", [](const auto& entry) { return entry.first; }));
+  const Json json = Json::parse(file, nullptr, false);
+  check(!json.is_discarded(), "[machine] {} is not JSON; write {{\"machines\": 2, \"devicesPerMachine\": 8}}",
+        nameOrPath);
+  DistributedConfig machine;
+  Fields fields(nameOrPath, json, "");
+  fields.set("machines", machine.machines);
+  fields.set("devicesPerMachine", machine.devicesPerMachine);
+  fields.set("within", machine.within);
+  fields.set("between", machine.between);
+  fields.set("memoryPerDevice", machine.memoryPerDevice);
+  fields.set("device", machine.device);
+  fields.refuseOthers();
+  return machine;
+}
+
+}  // namespace meshfuse
