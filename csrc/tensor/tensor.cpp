@@ -503,9 +503,11 @@ double Tensor::at(std::initializer_list<int64_t> position) const {
 
 void Tensor::set(std::span<const int64_t> position, double value) {
   Tensor element = elementOf(*this, position);
-  const Tensor copy = element.onHost();
-  storeElement(copy.data_, dtype_, value);
-  element.copyFrom(copy);
+  const Tensor onHost = memory_ == nullptr ? element : empty({}, dtype_, DeviceId::cpu());
+  storeElement(onHost.data_, dtype_, value);
+  if (memory_ != nullptr) {
+    element.copyFrom(onHost);
+  }
 }
 
 double Tensor::item() const {

@@ -1,6 +1,7 @@
 // Tensors in the memory of a GPU, or of the simulated one, that other libraries give and take.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,19 @@ TEST_F(GpuMemory, IsNotThatOfTheHost) {
   dlpack::ManagedTensor* const handle = toDlpack(host);
   handle->tensor.device = {2, 0};
   EXPECT_TRUE(errorOf([&] { (void)fromDlpack(handle); }).starts_with("UserError: [cuda] the address"));
+}
+
+// The simulated GPU ends a program that reads bytes which nobody has written.
+TEST_F(GpuMemory, TakesElementsOfATensorWithoutValues) {
+  for (const DataType type : {DataType::Bool, DataType::BFloat16, DataType::Double}) {
+    Tensor t = Tensor::empty({2, 3}, type, gpu());
+    for (const int64_t i : {0, 1}) {
+      for (const int64_t k : {0, 1, 2}) {
+        t.transpose(0, 1).set(std::array{k, i}, i < k ? 1 : 0);
+      }
+    }
+    EXPECT_EQ(t.toVector(), (std::vector<double>{0, 1, 1, 0, 0, 1}));
+  }
 }
 
 TEST_F(GpuMemory, BelongsToOneGpu) {
