@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <mutex>
 
+#include "base/ranges.h"
 #include "exec/fusion_executor_cache.h"
 #include "exec/local_device.h"
 #include "host/program.h"
@@ -20,6 +22,9 @@
 namespace meshfuse::fuzz {
 
 namespace {
+
+// On a GPU the second call makes a graph, and the third one replays it.
+constexpr int64_t kCallsOnDevices = 3;
 
 std::vector<Argument> copies(const std::vector<Argument>& inputs) {
   std::vector<Argument> result;
@@ -126,49 +131,133 @@ std::optional<Failure> checkOneRank(const Program& program, const Reference& ref
   });
 }
 
-std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify, Observed* observed,
-                                  std::string_view device) {
+namespace {
+
+struct Bytes {
+  int64_t planned = 0;
+  int64_t received = 0;
+};
+
+// The calls that a rank has made against those of its plan, kind by kind. Adds the bytes of both: they are equal for all ranks together, because
+// the parts of an all-reduce may be uneven.
+std::optional<std::string> otherCollectives(const HostProgram& plan, const TransferCounters& made, Bytes& bytes) {
+  std::array<int64_t, kCollectives> planned = {};
+  for (const int64_t i : indices(plan.steps)) {
+    if (plan.steps[i].kind == HostStepKind::Communicate) {
+      planned[static_cast<int64_t>(plan.steps[i].comm.kind)]++;
+      bytes.planned += plan.sizes().steps[i].comm.bytesReceived;
+    }
+  }
+  std::optional<std::string> wrong;
+  for (int64_t k = 0; k < kCollectives; k++) {
+    const auto kind = static_cast<Collective>(k);
+    bytes.received += made[kind].bytesReceived;
+    // a transfer is any number of sends and receives; what follows them carries no data
+    if (kind > Collective::Transfer && kind < Collective::Send && made[kind].calls != planned[k]) {
+      wrong = fmt::format("{} calls of {}, {} planned", made[kind].calls, name(kind), planned[k]);
+    }
+  }
+  return wrong;
+}
+
+// The calls of one rank.
+class RankCheck {
+ public:
+  RankCheck(const Program& program, const Reference& reference, const RanksCheck& how, Communicator& comm)
+      : program_(program),
+        reference_(reference),
+        comm_(comm),
+        own_(localDevice(how.device, comm)),
+        cache_(program.fusion->clone(),
+               {.communicator = &comm, .threads = 1, .verify = how.verify ? Verify::Always : Verify::Off}) {}
+
+  const FusionExecutorCache& cache() const { return cache_; }
+
+  // With tensors of its own. Those of the call before are kept until this one has ended, so addresses change from call to call.
+  std::optional<std::string> call() {
+    std::vector<Argument> local;
+    for (size_t i = 0; i < program_.inputs.size(); i++) {
+      const Tensor* t = std::get_if<Tensor>(&program_.inputs[i]);
+      const Val* in = program_.fusion->inputs()[i];
+      local.push_back(t == nullptr ? program_.inputs[i]
+                                   : Argument(shardTensor(*t, in->asTensor(), comm_.rank()).clone().to(own_)));
+    }
+    comm_.resetCounters();
+    std::vector<Tensor> got = cache_.runFusionWithInputs(local);
+    made_ = comm_.counters();
+    const std::shared_ptr<const Fusion> planned = cache_.planned();
+    std::optional<std::string> wrong;
+    for (size_t i = 0; i < got.size() && !wrong; i++) {
+      const BoundedTensor& whole = reference_.onRanks[i];
+      const TensorView* tv = planned->outputs()[i]->asTensor();
+      const BoundedTensor part{shardTensor(whole.value, tv, comm_.rank()).contiguous(),
+                               shardTensor(whole.error, tv, comm_.rank()).contiguous(), 0};
+      if (const std::optional<std::string> d = difference(got[i], part)) {
+        wrong = fmt::format("output {} of rank {}: {}", i, comm_.rank(), *d);
+      }
+    }
+    arguments_ = std::move(local);
+    results_ = std::move(got);
+    return wrong;
+  }
+
+  // Of the last call.
+  std::optional<std::string> otherCollectives(Bytes& bytes) const {
+    return fuzz::otherCollectives(*cache_.hostProgram(), made_, bytes);
+  }
+
+ private:
+  const Program& program_;
+  const Reference& reference_;
+  Communicator& comm_;
+  const DeviceId own_;
+  FusionExecutorCache cache_;
+  TransferCounters made_;
+  std::vector<Argument> arguments_;
+  std::vector<Tensor> results_;
+};
+
+}  // namespace
+
+std::optional<Failure> checkRanks(const Program& program, const Reference& reference, const RanksCheck& how,
+                                  Observed* observed) {
   std::mutex mutex;
   std::optional<Failure> first;
+  std::vector<Bytes> ofCalls(how.calls);
+  std::string plan;
   std::optional<Failure> thrown = guarded("ranks", [&]() -> std::optional<Failure> {
     LoopbackOptions options;
     options.deadline = std::chrono::seconds(60);
     runLoopback(
         program.ranks,
         [&](Communicator& comm) {
-          FusionExecutorCache cache(
-              program.fusion->clone(),
-              {.communicator = &comm, .threads = 1, .verify = verify ? Verify::Always : Verify::Off});
-          const DeviceId own = localDevice(device, comm);
-          std::vector<Argument> local;
-          for (size_t i = 0; i < program.inputs.size(); i++) {
-            const Tensor* t = std::get_if<Tensor>(&program.inputs[i]);
-            const Val* in = program.fusion->inputs()[i];
-            local.push_back(t == nullptr ? program.inputs[i]
-                                         : Argument(shardTensor(*t, in->asTensor(), comm.rank()).clone().to(own)));
-          }
-          std::vector<Tensor> got = cache.runFusionWithInputs(local);
-          std::shared_ptr<const Fusion> planned = cache.planned();
-          std::lock_guard lock(mutex);
-          if (observed != nullptr && comm.rank() == 0) {
-            for (const CommRecord& c : cache.commSteps()) {
-              observed->communication.push_back(c.kind);
+          RankCheck rank(program, reference, how, comm);
+          for (int64_t call = 0; call < how.calls; call++) {
+            std::optional<std::string> wrong = rank.call();
+            std::lock_guard lock(mutex);
+            if (call > 0 && !wrong) {  // the first one also agrees on the plan
+              wrong = rank.otherCollectives(ofCalls[call]);
+            }
+            plan = fmt::format("planned:\n{}{}", rank.cache().planText(), rank.cache().hostProgram()->toString());
+            if (wrong && !first) {
+              first = Failure{"ranks", fmt::format("call {}: {}\n{}", call + 1, *wrong, plan)};
             }
           }
-          for (size_t i = 0; i < got.size() && !first; i++) {
-            const BoundedTensor& whole = reference.onRanks[i];
-            const TensorView* tv = planned->outputs()[i]->asTensor();
-            BoundedTensor part{shardTensor(whole.value, tv, comm.rank()).contiguous(),
-                               shardTensor(whole.error, tv, comm.rank()).contiguous(), 0};
-            if (std::optional<std::string> d = difference(got[i], part)) {
-              first = Failure{"ranks", fmt::format("output {} of rank {}: {}\nplanned:\n{}{}", i, comm.rank(), *d,
-                                                   cache.planText(), cache.hostProgram()->toString())};
+          std::lock_guard lock(mutex);
+          if (observed != nullptr && comm.rank() == 0) {
+            for (const CommRecord& c : rank.cache().commSteps()) {
+              observed->communication.push_back(c.kind);
             }
           }
         },
         options);
     return std::nullopt;
   });
+  for (const Bytes& b : ofCalls) {
+    if (!first && !thrown && b.received != b.planned) {
+      first = Failure{"ranks", fmt::format("{} bytes received, {} planned\n{}", b.received, b.planned, plan)};
+    }
+  }
   return first ? first : thrown;
 }
 
@@ -189,7 +278,7 @@ std::optional<Failure> checkProgram(const Program& program, bool verify, Observe
   if (std::optional<Failure> f = checkOneRank(program, reference, verify, observed)) {
     return f;
   }
-  return program.ranks > 1 ? checkRanks(program, reference, verify, observed) : std::nullopt;
+  return program.ranks > 1 ? checkRanks(program, reference, {.verify = verify}, observed) : std::nullopt;
 }
 
 namespace {
@@ -261,7 +350,9 @@ std::optional<Failure> checkInChild(const Program& program, bool verify) {
 
 std::optional<Failure> checkOnDevicesInChild(const Program& program, std::string_view device) {
   return inChild(300, [&] {
-    return guarded("ranks", [&] { return checkRanks(program, referenceOf(program), false, nullptr, device); });
+    return guarded("ranks", [&] {
+      return checkRanks(program, referenceOf(program), {.device = device, .calls = kCallsOnDevices});
+    });
   });
 }
 

@@ -54,10 +54,15 @@ struct Reference {
 // FusionExecutorCache on one rank.
 [[nodiscard]] std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify,
                                                   Observed* observed = nullptr);
-// FusionExecutorCache on program.ranks loopback ranks, each with its shards on its device, see localDevice(); verify: every step of every
-// rank.
-[[nodiscard]] std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify,
-                                                Observed* observed = nullptr, std::string_view device = "cpu");
+
+struct RanksCheck {
+  bool verify = false;              // every step of every rank
+  std::string_view device = "cpu";  // of each rank, see localDevice()
+  int64_t calls = 1;  // each with tensors of its own; all but the first communicate as planned, in calls and bytes
+};
+// FusionExecutorCache on program.ranks loopback ranks, each with its shards.
+[[nodiscard]] std::optional<Failure> checkRanks(const Program& program, const Reference& reference,
+                                                const RanksCheck& how, Observed* observed = nullptr);
 
 // All of the above.
 [[nodiscard]] std::optional<Failure> checkProgram(const Program& program, bool verify, Observed* observed = nullptr);
