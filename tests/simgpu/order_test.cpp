@@ -115,6 +115,26 @@ TEST(SimulatedOrder, TheHostOrdersWhatItHasWaitedFor) {
   expectReport(kUnordered, program(false));
 }
 
+// The call may return when the driver has taken a copy of pageable memory; the bytes reach the device later.
+TEST(SimulatedOrder, ACopyFromPageableMemoryIsToBeWaitedFor) {
+  const auto program = [](bool waits) {
+    return [=](Simulated& gpu) {
+      const std::vector<float> host(kOrdered, 1);
+      const DevicePointer a = gpu.allocate(kOrderedBytes);
+      const DevicePointer b = gpu.allocate(kOrderedBytes);
+      const Stream in = gpu.stream();
+      gpu.expect(gpu.copyToDeviceAsync(a, host.data(), kOrderedBytes, in), "copy");
+      if (waits) {
+        gpu.expect(gpu.streamSynchronize(in), "synchronize");
+      }
+      gpu.expect(gpu.copyOnDeviceAsync(b, a, kOrderedBytes, gpu.stream()), "copy");
+      gpu.expect(gpu.contextSynchronize(), "synchronize");
+    };
+  };
+  expectFine(program(true));
+  expectReport("cuMemcpyDtoDAsync.*(written|" + std::string(kUnordered) + ")", program(false));
+}
+
 TEST(SimulatedOrder, ReadersNeedNoOrderAmongThemselves) {
   expectFine([](Simulated& gpu) {
     const DevicePointer a = gpu.allocate(kOrderedBytes);

@@ -31,7 +31,7 @@ enum class Call : uint32_t {
   Product,       // payload: MatrixProduct
   StreamCreate,  // reply: value
   StreamDestroy,
-  StreamWait,       // the reply comes when all work of `stream` has ended
+  StreamWait,       // the reply comes when all work of `stream` has ended; a: the host learns nothing from it
   StreamQuery,      // reply: kNotReady if work is left
   StreamWaitEvent,  // a: event
   EventCreate,

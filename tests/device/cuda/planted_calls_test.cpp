@@ -190,6 +190,19 @@ TEST_F(GpuPlantedCalls, AReadBeforeTheEndIsNamed) {
   });
 }
 
+// Streams use new memory, and what the host has written, when the host has waited for both: for the argument, its elements, and the result.
+TEST_F(GpuPlantedCalls, AMissingWaitOfTheHostIsNamed) {
+  const auto body = [] {
+    return streamCallIsRight([](const Tensor& y) { return y.toVector() == std::vector<double>(64 * 8, 0); });
+  };
+  EXPECT_EQ(run("", body).end, End::Right);
+  for (int n = 1; n <= 3; n++) {
+    const Ended ended = run("synchronize:" + std::to_string(n), body);
+    EXPECT_EQ(ended.end, End::Reported) << n << ": " << ended.text;
+    EXPECT_NE(ended.text.find("nothing orders the two"), std::string::npos) << n << ": " << ended.text;
+  }
+}
+
 // The blocks that two ranks exchange are messages of one group. Without the group each rank waits for the other one.
 TEST_F(GpuPlantedCalls, AMissingGroupIsAnErrorWithTheCollective) {
   const auto ended = [](const std::string& plant) {

@@ -60,8 +60,11 @@ TEST_F(GpuPlanted, AWaitThatAStepLeavesOutIsNamed) {
   EXPECT_GE(edges, 3);
 }
 
-// A program of two kernels on one GPU, ordered with a stream of the caller; each call has tensors of its own.
-bool streamCallsAreRight() {
+enum class Tensors : uint8_t { Kept, OfTheCallBeforeFreed };
+
+// A program of two kernels on one GPU, ordered with a stream of the caller; each call has tensors of its own, at other addresses than the call
+// before.
+bool streamCallsAreRight(Tensors tensors = Tensors::Kept) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
@@ -76,12 +79,16 @@ bool streamCallsAreRight() {
   const CurrentContext current(context);
   const CudaStream stream(context);
   bool isRight = true;
-  std::vector<Tensor> kept;  // so that all addresses differ
+  std::vector<Tensor> kept;
   for (uint64_t call = 0; call < 4; call++) {
     const Tensor from = randomTensor({4, 8}, DataType::Float, call).to(DeviceId::cuda(0));
     const Tensor x = Tensor::empty({4, 8}, DataType::Float, DeviceId::cuda(0));
     std::vector<Tensor> y = {Tensor::empty({4, 8}, DataType::Float, DeviceId::cuda(0))};
     const Tensor to = Tensor::empty({4, 8}, DataType::Float, DeviceId::cuda(0));
+    if (tensors == Tensors::OfTheCallBeforeFreed) {
+      kept.clear();
+    }
+    kept.insert(kept.end(), {x, y[0]});
     const auto copy = [&](const Tensor& target, const Tensor& source) {
       succeed(loadedDriver().copyOnDeviceAsync(std::bit_cast<cuda::DevicePointer>(target.data()),
                                                std::bit_cast<cuda::DevicePointer>(source.data()), source.nbytes(),
@@ -93,7 +100,6 @@ bool streamCallsAreRight() {
     copy(to, y[0]);
     stream.synchronize("test");
     isRight = isRight && to.toVector() == stepwise.runFusionWithInputs({from})[0].toVector();
-    kept.insert(kept.end(), {x, y[0]});
   }
   return isRight;
 }
@@ -103,7 +109,7 @@ TEST_F(GpuPlanted, AMissingWaitOrEventIsNamed) {
   for (const std::string kind : {"wait", "record"}) {
     int reported = 0;
     for (int n = 1; n <= 6; n++) {
-      const Ended ended = run(kind + ":" + std::to_string(n), streamCallsAreRight);
+      const Ended ended = run(kind + ":" + std::to_string(n), [] { return streamCallsAreRight(); });
       EXPECT_NE(ended.end, End::Error) << kind << " " << n << ": " << ended.text;
       EXPECT_NE(ended.end, End::Wrong) << kind << " " << n << ": " << ended.text;
       if (ended.end == End::Reported) {
@@ -117,8 +123,18 @@ TEST_F(GpuPlanted, AMissingWaitOrEventIsNamed) {
 
 TEST_F(GpuPlanted, AStaleAddressInAGraphIsFound) {
   for (int n = 1; n <= 3; n++) {
-    const Ended ended = run("update:" + std::to_string(n), streamCallsAreRight);
+    const Ended ended = run("update:" + std::to_string(n), [] { return streamCallsAreRight(); });
     EXPECT_TRUE(ended.end == End::Reported || ended.end == End::Wrong) << n << ": " << ended.text;
+  }
+}
+
+TEST_F(GpuPlanted, AnAddressOfFreedMemoryInAGraphIsNamed) {
+  const auto body = [] { return streamCallsAreRight(Tensors::OfTheCallBeforeFreed); };
+  EXPECT_EQ(run("", body).end, End::Right);
+  for (int n = 1; n <= 3; n++) {
+    const Ended ended = run("update:" + std::to_string(n), body);
+    EXPECT_EQ(ended.end, End::Reported) << n << ": " << ended.text;
+    EXPECT_NE(ended.text.find("which has been freed"), std::string::npos) << n << ": " << ended.text;
   }
 }
 

@@ -119,14 +119,44 @@ uint64_t streamOf(const char* name, const void* stream, uint32_t device) {
 
 namespace {
 
-int waitFor(const char* name, uint64_t stream, uint32_t device) {
+// What the host learns from a wait: that the work has ended, or nothing, so that later work is not ordered after it.
+enum class Learns : uint8_t { TheEnd, Nothing };
+
+int waitFor(const char* name, uint64_t stream, uint32_t device, Learns learns) {
   Request r = request(name, Call::StreamWait, device);
   r.stream = stream;
+  r.a = learns == Learns::Nothing ? 1 : 0;
   r.b = 1;  // as a part of another call
   return ask(r).status;
 }
 
-// A copy whose host side may be pageable: then it is complete on return, through pinned memory.
+// Pinned memory for copies from pageable memory, each while it is under way. It serves no other copies: the host does not learn when they end, so
+// only operations that read it too need no order.
+class Staging {
+ public:
+  void* take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto it = free_.lower_bound(bytes);
+    if (it == free_.end()) {
+      return allocatePinned(bytes);
+    }
+    void* const memory = it->second;
+    free_.erase(it);
+    return memory;
+  }
+  void giveBack(void* memory, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto it = size_.try_emplace(memory, bytes).first;
+    free_.emplace(it->second, memory);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<size_t, void*> free_;
+  std::map<void*, size_t> size_;  // as allocated
+};
+
+// A copy whose host side may be pageable. Then it goes through pinned memory: one to the host is complete on return, one to the device need not be.
 int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes, const void* stream, bool toDevice) {
   uint32_t device = 0;
   if (const int status = current(device); status != kSuccess) {
@@ -142,7 +172,8 @@ int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes,
     endProgram(name, "a device pointer is given as the host's");
   }
   const bool staged = !isPinned(host, bytes);
-  void* const own = staged ? allocatePinned(bytes) : host;
+  static Staging staging;
+  void* const own = !staged ? host : toDevice ? staging.take(bytes) : allocatePinned(bytes);
   if (own == nullptr) {
     return kOutOfMemory;
   }
@@ -161,12 +192,16 @@ int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes,
       endProgram(name, "a node that copies pageable memory is not simulated; give pinned memory");
     }
     if (status == kSuccess) {
-      status = waitFor(name, r.stream, device);
+      status = waitFor(name, r.stream, device, toDevice ? Learns::Nothing : Learns::TheEnd);
     }
     if (status == kSuccess && !toDevice) {
       std::memcpy(host, own, bytes);
     }
-    freePinned(own);
+    if (toDevice) {
+      staging.giveBack(own, bytes);
+    } else {
+      freePinned(own);
+    }
   }
   return status;
 }
@@ -180,7 +215,7 @@ int synchronousCopy(const char* name, Address deviceSide, void* host, size_t byt
   if (status != kSuccess || bytes == 0 || current(device) != kSuccess) {
     return status;
   }
-  return waitFor(name, streamOf(name, nullptr, device), device);
+  return waitFor(name, streamOf(name, nullptr, device), device, Learns::TheEnd);
 }
 
 int onStream(const char* name, Call call, const void* stream, const void* event, bool flag = false) {
@@ -639,7 +674,9 @@ int cuStreamDestroy_v2(void* stream) {
   return stream == nullptr ? kInvalidHandle : onStream("cuStreamDestroy", Call::StreamDestroy, stream, nullptr);
 }
 
-int cuStreamSynchronize(void* stream) { return onStream("cuStreamSynchronize", Call::StreamWait, stream, nullptr); }
+int cuStreamSynchronize(void* stream) {
+  return isPlanted("synchronize") ? kSuccess : onStream("cuStreamSynchronize", Call::StreamWait, stream, nullptr);
+}
 
 int cuStreamQuery(void* stream) { return onStream("cuStreamQuery", Call::StreamQuery, stream, nullptr); }
 

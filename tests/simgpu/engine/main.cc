@@ -350,6 +350,9 @@ class Engine {
         break;
       case StreamWait:
         if (expectStream()) {
+          if (r.a != 0) {
+            c.answer = a;
+          }
           return wait(c, devices_.deviceOf(r), {devices_.markOfStream(r.stream)});
         }
         a.status = kInvalidHandle;
