@@ -103,6 +103,25 @@ class GpuFailures : public testing::Test {
     return processes.await({kVictim});
   }
 
+  // Two ranks call a program; the victim has this environment variable. Their errors.
+  std::vector<ProcessOutcome> outcomesWith(const char* variable, const std::string& value) {
+    RankProcesses processes(2, [&](int rank) -> std::string {
+      joinJob();
+      if (rank == kVictim) {
+        setenv(variable, value.c_str(), 1);
+      }
+      const std::unique_ptr<Communicator> world = openWorld({.deadline = kSilenceDeadline});
+      FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1});
+      try {
+        (void)cache.runFusionWithInputs(arguments(DeviceId::cuda(rank)));
+      } catch (const DeviceError& e) {
+        return e.what();
+      }
+      return "no error";
+    });
+    return processes.await();
+  }
+
   // Makes a world of the survivors and calls the program there. Says whether it could.
   static std::string goOn(Communicator& world, DeviceId gpu) {
     try {
@@ -202,24 +221,18 @@ TEST_F(GpuFailures, ARankHasNoNccl) {
   for (const std::string name : {"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "simgpu_engine", "kernels"}) {
     std::filesystem::create_symlink(libraries / name, without / name);
   }
-  RankProcesses processes(2, [&](int rank) -> std::string {
-    joinJob();
-    if (rank == kVictim) {
-      setenv("MESHFUSE_CUDA_LIBRARIES", without.c_str(), 1);
-    }
-    const std::unique_ptr<Communicator> world = openWorld({.deadline = kSilenceDeadline});
-    FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1});
-    std::string said;
-    try {
-      (void)cache.runFusionWithInputs(arguments(DeviceId::cuda(rank)));
-    } catch (const DeviceError& e) {
-      said = e.what();
-    }
-    return said;
-  });
-  for (const ProcessOutcome& outcome : processes.await()) {
-    EXPECT_NE(outcome.text.find("of NCCL, 0 for none; install one version for all of them"), std::string::npos)
+  for (const ProcessOutcome& outcome : outcomesWith("MESHFUSE_CUDA_LIBRARIES", without)) {
+    EXPECT_NE(outcome.text.find("have the versions 29900, 0 of NCCL, 0 for none; install one version for all of them"),
+              std::string::npos)
         << outcome.text;
+  }
+}
+
+TEST_F(GpuFailures, ARankHasAnotherVersionOfNccl) {
+  for (const ProcessOutcome& outcome : outcomesWith("SIMGPU_NCCL_VERSION", "22809")) {
+    EXPECT_NE(outcome.text.find("the ranks 0, 1 have the versions 29900, 22809 of NCCL"), std::string::npos)
+        << outcome.text;
+    EXPECT_NE(outcome.text.find("install one version for all of them"), std::string::npos) << outcome.text;
   }
 }
 

@@ -271,7 +271,8 @@ int ncclGetVersion(int* version) {
   if (version == nullptr) {
     return failed("ncclGetVersion", kWrongArgument);
   }
-  *version = 29900;  // that no real one has
+  const char* const wanted = std::getenv("SIMGPU_NCCL_VERSION");
+  *version = wanted == nullptr ? 29900 : std::atoi(wanted);  // none of the real ones
   return kDone;
 }
 
