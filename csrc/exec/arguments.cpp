@@ -16,6 +16,7 @@
 #include "ir/fusion.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
+#include "tensor/device_memory.h"
 
 namespace meshfuse {
 
@@ -331,6 +332,22 @@ void checkDevice(const Fusion& fusion, std::span<const Argument> inputs) {
           "with to()",
           inputText(fusion, *first), expected.toString(), inputText(fusion, i),
           t == nullptr ? "" : t->device().toString());
+  }
+}
+
+void checkBorrowedMemory(const Fusion& fusion, std::span<const Argument> inputs) {
+  for (const int64_t i : indices(inputs)) {
+    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+    if (t == nullptr || t->storage() != nullptr || t->device() == DeviceId::cpu() || t->numel() == 0) [[likely]] {
+      continue;
+    }
+    try {
+      registeredDevice(t->device()).expectOwn(t->data());
+    } catch (const UserError& e) {
+      throwUserError(fmt::format(
+          "[run] the memory of {} has been freed: {}; free it after the call, or give Tensor::wrap an owner",
+          inputText(fusion, i), e.what()));
+    }
   }
 }
 

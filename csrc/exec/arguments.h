@@ -44,6 +44,9 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs,
 // UserError that names two inputs on different devices.
 void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 
+// UserError if memory of a device that a tensor has without an owner, see Tensor::wrap, has been freed: to be called in each call.
+void checkBorrowedMemory(const Fusion& fusion, std::span<const Argument> inputs);
+
 // Layouts of tensor inputs of constant sizes, by Val id.
 [[nodiscard]] std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
 // The largest of 1, 2, 4, 8 and 64 that divides the address: kernels use vectors at 64 and elements below.

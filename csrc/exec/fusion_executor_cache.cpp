@@ -311,6 +311,7 @@ std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inpu
   std::vector<StepRecord> records;
   const auto begin = std::chrono::steady_clock::now();
   call.afterAgreement(plan.agreed(), [&] {
+    checkBorrowedMemory(*fusion_, inputs);
     if (plan.writesInputs()) {
       (void)checkOverlaps(plan.host().aliasOf, inputs, {});
     }
@@ -345,6 +346,7 @@ void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tens
     if (order != nullptr) {
       order->late->rethrow();
     }
+    checkBorrowedMemory(*fusion_, inputs);
     runInto(use.plan(), use.binding(), inputs, outputs, order);
   });
 }

@@ -75,6 +75,33 @@ TEST_F(GpuMemory, TakesElementsOfATensorWithoutValues) {
   }
 }
 
+// Also in a call whose plan is there, and which could replay.
+TEST_F(GpuMemory, IsNotReadAfterItsEnd) {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* x = makeContigConcreteTensor({64});
+    fusion->addInput(x);
+    fusion->addOutput(neg(x));
+  }
+  FusionExecutorCache cache(std::move(fusion));
+  Tensor owner = random({64}, 1).to(gpu());
+  const Tensor x = Tensor::wrap(owner.data(), {64}, {1}, DataType::Float, nullptr, gpu());
+  std::vector<Tensor> y = cache.runFusionWithInputs({x});
+  for (int64_t call = 0; call < 2; call++) {
+    cache.run(std::vector<Argument>{x}, y);
+  }
+  const std::vector<double> values = y[0].toVector();
+  owner = Tensor();
+  for (const std::string& error : {errorOf([&] { cache.run(std::vector<Argument>{x}, y); }),
+                                   errorOf([&] { (void)cache.runFusionWithInputs({x}); })}) {
+    EXPECT_TRUE(error.starts_with("UserError: [run] the memory of input 0")) << error;
+    EXPECT_NE(error.find("has been freed"), std::string::npos) << error;
+  }
+  const Tensor next = random({64}, 1).to(gpu());
+  EXPECT_EQ(cache.runFusionWithInputs({next})[0].toVector(), values);
+}
+
 TEST_F(GpuMemory, BelongsToOneGpu) {
   if (gpusOfThisMachine().count < 2) {
     GTEST_SKIP() << "needs two GPUs";

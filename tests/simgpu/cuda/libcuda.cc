@@ -572,6 +572,12 @@ int cuPointerGetAttribute(void* value, int attribute, uint64_t pointer) {
     endProgram("cuPointerGetAttribute", "attribute " + std::to_string(attribute) + " is not simulated");
   }
   const auto ordinal = static_cast<int>((pointer - kDeviceBase) / kDeviceStride);
+  Request r = request("cuPointerGetAttribute", Call::IsAllocated, static_cast<uint32_t>(ordinal));
+  r.a = pointer;
+  const Reply reply = ask(r);
+  if (reply.status != kSuccess || reply.value == 0) {
+    return reply.status != kSuccess ? reply.status : kInvalidValue;
+  }
   *static_cast<int*>(value) = attribute == 2 ? 2 : ordinal;  // CU_MEMORYTYPE_DEVICE
   return kSuccess;
 }

@@ -389,6 +389,11 @@ class Engine {
         a.value = devices_.memory(r.device).total() - devices_.memory(r.device).used();
         a.more = devices_.memory(r.device).total();
         break;
+      case IsAllocated: {
+        const Allocation* const owner = devices_.memory(r.device).owner(r.a);
+        a.value = owner != nullptr && !owner->isFreed ? 1 : 0;
+        break;
+      }
       case CommunicatorId:
         a.value = devices_.communicators().newId();
         break;
