@@ -26,9 +26,10 @@ struct TransposeBlocks {
   bool prefetches = false;
 };
 
-// Blocks of a CPU for elements of these sizes, of the results along m and of the tensors along n.
+// Blocks of a CPU for elements of these sizes, of the results along m and of the tensors along n. onlyStreamsAlongM: nothing but streaming
+// stores of results goes along m.
 [[nodiscard]] TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN,
-                                        const DeviceInfo& device);
+                                        bool onlyStreamsAlongM, const DeviceInfo& device);
 
 struct TransposeJudgement final : Judgement {
   TransposeJudgement(const Group& group, Coordinates coordinates, TransposeAxes axes, const DeviceInfo& device);

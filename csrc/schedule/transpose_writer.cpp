@@ -30,15 +30,17 @@ constexpr int64_t kWarpRunBytes = 128;  // of a warp in one row
 
 }  // namespace
 
-TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN,
+TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN, bool onlyStreamsAlongM,
                           const DeviceInfo& device) {
   const int64_t m = usualExtent(axes.M);
   const int64_t n = usualExtent(axes.N);
   const int64_t batch = usualExtent(axes.B);
   TransposeBlocks b;
   b.vector = std::max(bytesAlongM, bytesAlongN) == 8 ? 8 : 16;
-  const int64_t rows = kRunBytes / bytesAlongM;
-  const int64_t columns = kRunBytes / bytesAlongN;
+  // Streaming stores leave as lines, so runs of them may be short; reads gain from longer ones.
+  const int64_t lengthened = onlyStreamsAlongM ? 2 : 1;
+  const int64_t rows = kRunBytes / lengthened / bytesAlongM;
+  const int64_t columns = kRunBytes * lengthened / bytesAlongN;
   const auto grown = [&](int64_t own, int64_t other, int64_t shortened) {
     return std::max(own, std::min(kMostAcross, own * other / shortened / b.vector * b.vector));
   };
@@ -143,10 +145,14 @@ void TransposeWriter::chooseBlocks() {
   const auto widestOf = [](const auto& tensors) {
     return std::ranges::max(mapped(tensors, [](const TensorView* tv) { return dataTypeSize(tv->dtype()); }));
   };
-  blocks_ = cpuBlocks(
-      axes_,
-      widestOf(filtered(group_.outputs, [&](const TensorView* tv) { return !contains(axes_.outputsAlongN, tv); })),
-      widestOf(axes_.inputsAlongN), device_);
+  const std::vector<TensorView*> outputsAlongM =
+      filtered(group_.outputs, [&](const TensorView* tv) { return !contains(axes_.outputsAlongN, tv); });
+  const bool readsAlongM = std::ranges::any_of(group_.inputs, [&](const TensorView* tv) {
+    return !contains(axes_.inputsAlongN, tv) && !provenLess(product(tv->shape()), axes_.M * axes_.N);
+  });
+  const bool streamsAlongM = std::ranges::all_of(outputsAlongM, [&](const TensorView* tv) { return streams(tv); });
+  blocks_ =
+      cpuBlocks(axes_, widestOf(outputsAlongM), widestOf(axes_.inputsAlongN), streamsAlongM && !readsAlongM, device_);
   unaligned_ = unalignedOutput();
   if (unaligned_ != nullptr) {
     lead_ = kLineBytes / dataTypeSize(unaligned_->dtype());
@@ -220,7 +226,7 @@ const TensorView* TransposeWriter::unalignedOutput() const {
   const bool isAlone = group_.outputs.size() == 1 && group_.aliases.empty() && !group_.layouts.contains(out->id());
   const bool isUnaligned = axes_.divisorAlongM * size % kLineBytes != 0;
   const bool isLong = axes_.M.isConst() && axes_.M.constValue() >= 4 * blocks_.rows && !blocks_.alongM &&
-                      usualExtent(axes_.N) >= 4 * blocks_.columns;
+                      usualExtent(axes_.N) >= 2 * blocks_.columns;
   return isAlone && isUnaligned && isLong && streams(out) ? out : nullptr;
 }
 
@@ -312,6 +318,7 @@ void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
 // A share of the next block for each step of the writing: memory is then busy in both directions all the time.
 void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
   const int64_t rows = divideUp(blocks_.rows + lead_, steps);
+  const int64_t sharing = std::max<int64_t>(1, steps / (blocks_.rows + lead_));  // steps that bring in the same row
   for (const TensorView* in : axes_.inputsAlongN) {
     if (!c_.index.contains(in->id())) {
       continue;  // a window of it is read
@@ -321,10 +328,12 @@ void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
     // A row that begins within a line ends one line later. Along n its first line is also the last one of the block before.
     const bool isAligned = axes_.divisorAlongN * size % kLineBytes == 0;
     const int64_t first = isAligned || blocks_.alongM ? 0 : kLineBytes / size;
+    const int64_t share = divideUp(isAligned || !blocks_.alongM ? lines : lines + 1, sharing);
+    const IntExpr from = next_.n + first + mod(step, sharing) * (share * kLineBytes / size);
     for (int64_t k = 0; k < rows; k++) {
-      const std::vector<IntExpr> dims = axes_.dims(c_, next_.m + step * rows + k, next_.n + first, batch_);
-      builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims),
-                        isAligned || !blocks_.alongM ? lines : lines + 1);
+      const std::vector<IntExpr> dims = axes_.dims(c_, next_.m + floorDiv(step, sharing) * rows + k, from, batch_);
+      // Lines of rows that are a power of two apart compete for few places in the first cache.
+      builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), share, 2);
     }
   }
 }

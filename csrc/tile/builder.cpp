@@ -327,9 +327,14 @@ void Builder::store(int64_t tensor, std::vector<Index> index, ValueId id, Access
         .space = space});
 }
 
-void Builder::prefetch(int64_t tensor, std::vector<Index> index, int64_t lines) {
+void Builder::prefetch(int64_t tensor, std::vector<Index> index, int64_t lines, int64_t level) {
   int64_t space = accessSpace(index, {}, 0);
-  emit({.kind = StmtKind::Prefetch, .param = tensor, .index = std::move(index), .lines = lines, .space = space});
+  emit({.kind = StmtKind::Prefetch,
+        .param = tensor,
+        .index = std::move(index),
+        .lines = lines,
+        .level = level,
+        .space = space});
 }
 
 std::vector<ValueId> Builder::loop(int64_t space, int64_t axis, int64_t digit, std::vector<ValueId> init,

@@ -68,7 +68,7 @@ class Builder {
   // -- statements -----------------------------------------------------------------------------------------------------
   ValueId keep(ValueId value);
   void store(int64_t tensor, std::vector<Index> index, ValueId value, AccessOptions options = {});
-  void prefetch(int64_t tensor, std::vector<Index> index, int64_t lines);
+  void prefetch(int64_t tensor, std::vector<Index> index, int64_t lines, int64_t level = 1);
   // body(carried) returns the next values; the result holds the values after the loop. A carry has its init's digits, which
   // must include those of its next value.
   std::vector<ValueId> loop(int64_t space, int64_t axis, int64_t digit, std::vector<ValueId> init,

@@ -194,7 +194,8 @@ class Printer {
         return line("store {} = {}{}{}", access(s.param, s.index), use(s.value),
                     guards(s.where, s.mask, kNone, s.cache), in(s));
       case StmtKind::Prefetch:
-        return line("prefetch {} lines {}{}", access(s.param, s.index), s.lines, in(s));
+        return line("prefetch {} lines {}{}{}", access(s.param, s.index), s.lines,
+                    s.level == 1 ? "" : fmt::format(" level {}", s.level), in(s));
       case StmtKind::For:
         return loop(s);
       case StmtKind::If:

@@ -158,7 +158,7 @@ enum class StmtKind : uint8_t {
   Define,  // evaluate-at-or-before-use of `value`: marks its place; pure values may be evaluated inside their consumers
   Keep,    // evaluate `value` here, once
   Store,   // tensor `param` at `index` = `value` where `where` and `mask` hold
-  Prefetch,  // tensor `param` at `index`: bring `lines` cache lines; no effect on values
+  Prefetch,  // tensor `param` at `index`: bring `lines` cache lines to the caches from `level` on; no effect on values
   For,       // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
   If,        // `where` over worker-uniform expressions
   LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores.
@@ -174,6 +174,7 @@ struct Stmt {
   ValueId mask = kNone;
   Cache cache = Cache::Keep;
   int64_t lines = 0;
+  int64_t level = 1;  // 1: the cache that is nearest to the core
   int64_t space = 0;  // Store, Prefetch: whose bounds guard it; For: whose digit it runs
   int64_t axis = 0;
   int64_t digit = 0;

@@ -1,6 +1,5 @@
 #include "tools/machine_file.h"
 
-
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>

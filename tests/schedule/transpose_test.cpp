@@ -241,6 +241,8 @@ TEST_P(Transpose, TilePrograms) {
     DeviceInfo small;
     small.lastCacheBytes = 64 << 10;
     expectGolden("transpose_lines", run({{301, 270}}, onlyTurned, DataType::Float, small));
+    small.l2Bytes = 64 << 10;
+    expectGolden("transpose_streamed", run({{256, 512}}, onlyTurned, DataType::Float, small));
   }
   expectGolden("channels_last", run({{2, 24, 10, 11}, {24}}, [](const Tensors& t) {
                  return Tensors{castOp(DataType::BFloat16, add(permute(t[0], {0, 2, 3, 1}), t[1]))};

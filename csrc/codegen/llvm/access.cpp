@@ -358,8 +358,9 @@ void Emitter::prefetch(const tile::Stmt& s) {
   Value* line = pointer(s.param, e.rest + e.constant);
   for (int64_t k = 0; k < s.lines; k++) {
     Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, 64 * k);
-    // Read, data, to all levels.
-    b_.CreateIntrinsic(Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+    Value* locality = b_.getInt32(static_cast<uint32_t>(4 - s.level));
+    b_.CreateIntrinsic(Intrinsic::prefetch, {at->getType()},
+                       {at, b_.getInt32(0), locality, b_.getInt32(1)});  // reads data
   }
 }
 
