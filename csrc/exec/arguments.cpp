@@ -335,18 +335,23 @@ void checkDevice(const Fusion& fusion, std::span<const Argument> inputs) {
   }
 }
 
+void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& name) {
+  if (t.storage() != nullptr || t.device() == DeviceId::cpu() || t.numel() == 0) [[likely]] {
+    return;
+  }
+  try {
+    registeredDevice(t.device()).expectOwn(t.data());
+  } catch (const UserError& e) {
+    throwUserError(
+        fmt::format("[run] the memory of {} has been freed: {}; free it after the call, or give Tensor::wrap an owner",
+                    name(), e.what()));
+  }
+}
+
 void checkBorrowedMemory(const Fusion& fusion, std::span<const Argument> inputs) {
   for (const int64_t i : indices(inputs)) {
-    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-    if (t == nullptr || t->storage() != nullptr || t->device() == DeviceId::cpu() || t->numel() == 0) [[likely]] {
-      continue;
-    }
-    try {
-      registeredDevice(t->device()).expectOwn(t->data());
-    } catch (const UserError& e) {
-      throwUserError(fmt::format(
-          "[run] the memory of {} has been freed: {}; free it after the call, or give Tensor::wrap an owner",
-          inputText(fusion, i), e.what()));
+    if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
+      checkBorrowedMemory(*t, [&] { return inputText(fusion, i); });
     }
   }
 }

@@ -45,6 +45,7 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs,
 void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 
 // UserError if memory of a device that a tensor has without an owner, see Tensor::wrap, has been freed: to be called in each call.
+void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& name);
 void checkBorrowedMemory(const Fusion& fusion, std::span<const Argument> inputs);
 
 // Layouts of tensor inputs of constant sizes, by Val id.

@@ -360,6 +360,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   bool direct = true;
   for (int64_t i = 0; i < std::ssize(outputs); i++) {
     if (!host.aliasOf[i]) {
+      checkBorrowedMemory(outputs[i], [&] { return outputText(*fusion_, i); });
       direct = isAsPlanned(plan, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
     }
   }

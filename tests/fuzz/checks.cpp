@@ -138,8 +138,8 @@ struct Bytes {
   int64_t received = 0;
 };
 
-// The calls that a rank has made against those of its plan, kind by kind. Adds the bytes of both: they are equal for all ranks together, because
-// the parts of an all-reduce may be uneven.
+// The calls that a rank has made against those of its plan, kind by kind, transfers aside. Adds the bytes of both: their sums over all ranks
+// are equal, those of one rank need not be, because the parts of an all-reduce may be uneven.
 std::optional<std::string> otherCollectives(const HostProgram& plan, const TransferCounters& made, Bytes& bytes) {
   std::array<int64_t, kCollectives> planned = {};
   for (const int64_t i : indices(plan.steps)) {
@@ -154,7 +154,7 @@ std::optional<std::string> otherCollectives(const HostProgram& plan, const Trans
     bytes.received += made[kind].bytesReceived;
     // a transfer is any number of sends and receives; what follows them carries no data
     if (kind > Collective::Transfer && kind < Collective::Send && made[kind].calls != planned[k]) {
-      wrong = fmt::format("{} calls of {}, {} planned", made[kind].calls, name(kind), planned[k]);
+      wrong = fmt::format("calls of {}: {}, {} planned", name(kind), made[kind].calls, planned[k]);
     }
   }
   return wrong;
@@ -255,7 +255,7 @@ std::optional<Failure> checkRanks(const Program& program, const Reference& refer
   });
   for (const Bytes& b : ofCalls) {
     if (!first && !thrown && b.received != b.planned) {
-      first = Failure{"ranks", fmt::format("{} bytes received, {} planned\n{}", b.received, b.planned, plan)};
+      first = Failure{"ranks", fmt::format("bytes received: {}, {} planned\n{}", b.received, b.planned, plan)};
     }
   }
   return first ? first : thrown;

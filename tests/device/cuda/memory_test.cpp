@@ -76,7 +76,7 @@ TEST_F(GpuMemory, TakesElementsOfATensorWithoutValues) {
 }
 
 // Also in a call whose plan is there, and which could replay.
-TEST_F(GpuMemory, IsNotReadAfterItsEnd) {
+TEST_F(GpuMemory, IsNotUsedAfterItsEnd) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
@@ -92,6 +92,13 @@ TEST_F(GpuMemory, IsNotReadAfterItsEnd) {
     cache.run(std::vector<Argument>{x}, y);
   }
   const std::vector<double> values = y[0].toVector();
+  Tensor ownerOfResult = random({64}, 1).to(gpu());
+  std::vector<Tensor> freed = {Tensor::wrap(ownerOfResult.data(), {64}, {1}, DataType::Float, nullptr, gpu())};
+  cache.run(std::vector<Argument>{x}, freed);
+  ownerOfResult = Tensor();
+  EXPECT_TRUE(errorOf([&] {
+                cache.run(std::vector<Argument>{x}, freed);
+              }).starts_with("UserError: [run] the memory of output 0"));
   owner = Tensor();
   for (const std::string& error : {errorOf([&] { cache.run(std::vector<Argument>{x}, y); }),
                                    errorOf([&] { (void)cache.runFusionWithInputs({x}); })}) {

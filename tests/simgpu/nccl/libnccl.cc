@@ -272,7 +272,8 @@ int ncclGetVersion(int* version) {
     return failed("ncclGetVersion", kWrongArgument);
   }
   const char* const wanted = std::getenv("SIMGPU_NCCL_VERSION");
-  *version = wanted == nullptr ? 29900 : std::atoi(wanted);  // none of the real ones
+  constexpr int kNoRealVersion = 29900;
+  *version = wanted == nullptr ? kNoRealVersion : std::atoi(wanted);
   return kDone;
 }
 
