@@ -5,7 +5,7 @@
 //   x         = layer_norm(x + gelu(x w1^T + b1) w2^T + b2)           w1 and w2 cut over the hidden features
 //   embedding = mean of x over the tokens of a sentence, L2-normalized [B, E]
 //
-// Tokens are cut over the mesh axis dp, weights over tp; or all as a plan says (plannedModel). Token id 0 is padding: it is not attended to,
+// Tokens are cut over the mesh axis dp, weights over tp; or all as a plan says (shardByPlan). Token id 0 is padding: it is not attended to,
 // and not in the mean.
 #pragma once
 
