@@ -147,8 +147,8 @@ inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads,
   return fusion;
 }
 
-// Shards a model without shardings by a plan for batches of this shape. Embeddings are whole on every rank. Any number of sentences that the
-// ranks divide runs with the plan.
+// Shards a model without shardings by a plan for batches of this shape. Embeddings are whole on every rank. Batches of other sizes run as well
+// if the ranks divide their sentences and tokens: the inputs keep their shardings, results without an annotation follow from them at each size.
 inline AutoPlan shardByPlan(Fusion& model, std::span<const int64_t> batch, const DistributedConfig& machines,
                             OptimizationConfig wishes = {}) {
   const std::vector<IntExpr> shape = model.inputs()[0]->asTensor()->shape();
