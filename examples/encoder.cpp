@@ -32,6 +32,7 @@ struct Options {
   int64_t length = 128;
   int64_t repeat = 5;
   bool isPlanned = false;
+  std::optional<uint64_t> memory;
 };
 
 double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -59,7 +60,7 @@ std::unique_ptr<Fusion> plannedModel(const Options& o, const SafetensorsFile& fi
                                      const DeviceId& device, Communicator& world) {
   return planned::byRankZero(world, [&] {
     std::unique_ptr<Fusion> fusion = model(file, o.heads);
-    const AutoPlan plan = shardByPlan(*fusion, batch, planned::machinesOf(world, device));
+    const AutoPlan plan = shardByPlan(*fusion, batch, planned::machinesOf(world, device, o.memory));
     fmt::print("for batches of {} sentences of {} tokens: {}\n", batch[0], batch[1], plan.text());
     return fusion;
   });
@@ -148,7 +149,10 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", o.tokens, "file with a sentence a line, as token ids; default: random ones");
   app.add_option("--save", o.save, ".npy file for the embeddings");
   app.add_option("--mesh", o.mesh, "sentences are cut over dp, weights over tp; such as dp=2,tp=2")->delimiter(',');
-  app.add_flag("--auto", o.isPlanned, "shard by a plan, and print it")->excludes("--mesh");
+  CLI::Option* isPlanned = app.add_flag("--auto", o.isPlanned, "shard by a plan, and print it")->excludes("--mesh");
+  app.add_option("--memory", o.memory, "memory of a rank for the plan, such as 16GB; default: 2GB, of a GPU 80GB")
+      ->transform(CLI::AsSizeValue(true))
+      ->needs(isPlanned);
   app.add_option("--device", o.device, "cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0")
       ->capture_default_str();
   app.add_option("--heads", o.heads, "heads of the attention")->check(CLI::PositiveNumber)->capture_default_str();

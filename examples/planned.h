@@ -1,8 +1,10 @@
 // Shardings by a plan, for the --auto of the programs.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "meshfuse/meshfuse.h"
@@ -11,13 +13,18 @@ namespace planned {
 
 using namespace meshfuse;
 
-// Rough speeds of ranks on the cores of a host. A GPU: the defaults of DistributedConfig.
-inline DistributedConfig machinesOf(const Communicator& world, const DeviceId& device) {
+// Rough speeds of ranks on the cores of a host, and 2 GB for each rank. A GPU: the defaults of DistributedConfig. `memory`: the bytes of a rank
+// instead.
+inline DistributedConfig machinesOf(const Communicator& world, const DeviceId& device,
+                                    std::optional<uint64_t> memory = std::nullopt) {
   DistributedConfig machines{.devicesPerMachine = world.size()};
   if (device == DeviceId::cpu()) {
     machines.within = {.bandwidth = 1e9, .latency = 50e-6};
     machines.memoryPerDevice = 2e9;
     machines.device = {.flops = 100e9, .flops16 = 50e9, .bandwidth = 20e9, .launch = 2e-6};
+  }
+  if (memory) {
+    machines.memoryPerDevice = static_cast<double>(*memory);
   }
   return machines;
 }

@@ -30,15 +30,16 @@ struct Options {
   std::string progress = "auto";
   std::string device = "cpu";
   bool isPlanned = false;
+  std::optional<uint64_t> memory;
 };
 
 // The training step with the shardings of a plan, which rank 0 prints.
-std::unique_ptr<Fusion> plannedStep(const ModelSizes& sizes, const DeviceId& device, Communicator& world) {
+std::unique_ptr<Fusion> plannedStep(const Options& o, const DeviceId& device, Communicator& world) {
   return planned::byRankZero(world, [&] {
-    const DistributedConfig machines = planned::machinesOf(world, device);
-    std::unique_ptr<Fusion> step = unshardedStep(sizes);
+    const DistributedConfig machines = planned::machinesOf(world, device, o.memory);
+    std::unique_ptr<Fusion> step = unshardedStep(o.sizes);
     const AutoPlan plan = autoParallelize(*step, machines);
-    const AutoPlan byHand = autoParallelize(*trainingStep(sizes), machines, {.alternatives = false});
+    const AutoPlan byHand = autoParallelize(*trainingStep(o.sizes), machines, {.alternatives = false});
     fmt::print("\n{}with the weights sharded by hand a step takes {:.4g} ms\n\n", plan.text(), 1e3 * byHand.seconds);
     return step;
   });
@@ -87,7 +88,7 @@ void train(const Options& o, Communicator& world) {
                world.size() == 1 ? "" : "s", world.transport());
   }
   const DeviceId device = localDevice(o.device, world);
-  FusionExecutorCache cache(o.isPlanned ? plannedStep(o.sizes, device, world) : trainingStep(o.sizes));
+  FusionExecutorCache cache(o.isPlanned ? plannedStep(o, device, world) : trainingStep(o.sizes));
   std::vector<Tensor> parameters;
   for (const Tensor& initial : initialParameters(o.sizes, cache.fusion(), world.rank())) {
     parameters.push_back(initial.to(device));
@@ -147,7 +148,10 @@ int main(int argc, char** argv) {
   app.add_option("--losses", o.losses, "file for the loss of every step");
   app.add_option("--device", o.device, "cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0")
       ->capture_default_str();
-  app.add_flag("--auto", o.isPlanned, "shard by a plan instead of by hand, and print it");
+  CLI::Option* isPlanned = app.add_flag("--auto", o.isPlanned, "shard by a plan instead of by hand, and print it");
+  app.add_option("--memory", o.memory, "memory of a rank for the plan, such as 16GB; default: 2GB, of a GPU 80GB")
+      ->transform(CLI::AsSizeValue(true))
+      ->needs(isPlanned);
   app.add_option("--progress", o.progress, "a bar, a line every 20 steps, or what fits the standard output")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))
       ->capture_default_str();

@@ -174,6 +174,7 @@ TEST_F(EncoderProgram, RefusesBadMeshes) {
   }
   expectRefused("--mesh dp=1,dp=1", "--mesh has the axis \"dp=1\"");
   expectRefused("--mesh dp=2,tp=2", "--mesh has 4 ranks, the launcher started 1; make both equal");
+  expectRefused("--auto --memory 2kB", "no plan fits in memoryPerDevice, 2000 bytes");
   expectRefused("--auto --heads 5", "got 5 heads; expected a divisor of the 24 features");
   expectRefused("--heads 5", "got 5 heads; expected a divisor of the 24 features");
 }
