@@ -129,28 +129,28 @@ std::optional<Tensor> partOfIndex(const Val* index, std::span<const Argument> in
   if (!index->isTensor() || std::ranges::any_of(cone.exprs, communicates)) {
     return std::nullopt;
   }
+  const std::unique_ptr<Fusion> global = programOf(index, cone, inputs, rank);
+  const auto coordinates = CoordinateSymbols(*global).valuesOn(rank);
+  const std::unique_ptr<Fusion> local = localize(*global, rank);
+  Fusion ofRank;
+  FusionCloner cloner(*local, ofRank, [&](const IntExpr& e) { return e.substitute(valuesIn(coordinates)); });
+  for (const Val* in : local->inputs()) {
+    ofRank.addInput(cloner.clone(in));
+  }
+  for (const Expr* e : local->exprs()) {
+    cloner.clone(e);
+  }
+  ofRank.addOutput(cloner.clone(local->outputs()[0]));
+  std::vector<Argument> needed;
+  for (const int64_t k : indices(inputs)) {
+    if (cone.inputs.contains(index->fusion().inputs()[k])) {
+      const auto* tensor = std::get_if<Tensor>(&inputs[k]);
+      needed.push_back(tensor != nullptr ? tensor->to(DeviceId::cpu()) : inputs[k]);
+    }
+  }
   try {
-    const std::unique_ptr<Fusion> global = programOf(index, cone, inputs, rank);
-    const auto coordinates = CoordinateSymbols(*global).valuesOn(rank);
-    const std::unique_ptr<Fusion> local = localize(*global, rank);
-    Fusion ofRank;
-    FusionCloner cloner(*local, ofRank, [&](const IntExpr& e) { return e.substitute(valuesIn(coordinates)); });
-    for (const Val* in : local->inputs()) {
-      ofRank.addInput(cloner.clone(in));
-    }
-    for (const Expr* e : local->exprs()) {
-      cloner.clone(e);
-    }
-    ofRank.addOutput(cloner.clone(local->outputs()[0]));
-    std::vector<Argument> needed;
-    for (const int64_t k : indices(inputs)) {
-      if (cone.inputs.contains(index->fusion().inputs()[k])) {
-        const auto* tensor = std::get_if<Tensor>(&inputs[k]);
-        needed.push_back(tensor != nullptr ? tensor->to(DeviceId::cpu()) : inputs[k]);
-      }
-    }
     return interpret(ofRank, needed)[0];
-  } catch (const Error&) {  // it depends on another index that is out of range
+  } catch (const RefusedIndexError&) {  // it depends on another index that is out of range
     return std::nullopt;
   }
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/refused_index.h"
 #include "interpret/array.h"
 
 namespace meshfuse::reference {
@@ -253,8 +254,11 @@ int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
     case PointOp::Gcd:
       return greatestDivisor(a, b);
     case PointOp::CheckedIndex:
-      check(a >= 0 && a < b, "[{}] index {} is out of range for an extent of {}; give 0 <= index < {}", info(op).name,
-            a, b, b);
+      if (a < 0 || a >= b) {
+        throw RefusedIndexError(fmt::format("[{}] index {} is out of range for an extent of {}; give 0 <= index < {}",
+                                            info(op).name, a, b, b),
+                                a, b);
+      }
       return a;
     case PointOp::BitwiseAnd:
       return a & b;

@@ -251,6 +251,23 @@ TEST(CheckedIndex, ThatRanksComputeIsNamedByItsPosition) {
   }
 }
 
+// Its position would need the other index. Both are out of range, in different elements.
+TEST(CheckedIndex, ThatDependsOnAnotherRefusedIndexIsNamedByItsOp) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* ids = makeContigConcreteTensor({2}, DataType::Int);
+    TensorView* next = makeContigConcreteTensor({5}, DataType::Int);
+    TensorView* weight = makeContigConcreteTensor({4, 3});
+    for (TensorView* in : {ids, next, weight}) {
+      f.addInput(in);
+    }
+    f.addOutput(embedding_fwd(index_select(next, 0, ids), weight));
+  });
+  const std::vector<Argument> inputs = {Tensor::of({1, 9}, {2}, DataType::Int),
+                                        Tensor::of({0, 7, 0, 0, 0}, {5}, DataType::Int), table(4, 3)};
+  const std::string error = errorOf([&] { (void)checked.cache().runFusionWithInputs(inputs); });
+  EXPECT_EQ(error, "UserError: [run] embedding_fwd: index 7 is out of range for an extent of 4; give 0 <= index < 4");
+}
+
 // The index is computed, and the result is cut, padded and joined: indices outside the windows are never read, so they raise no error.
 TEST(CheckedIndex, RefusesNothingBeyondAWindow) {
   CheckedCache checked([](Fusion& f) {
