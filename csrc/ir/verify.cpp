@@ -1,6 +1,7 @@
 #include "ir/verify.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -11,13 +12,36 @@
 
 namespace meshfuse {
 
+namespace {
+
+// Whether a builder has the name of an op in another spelling, as takeAlongAxis and embedding_fwd have.
+bool isSpelling(std::string_view builder, std::string_view op) {
+  const auto letters = [](std::string_view name) {
+    std::string text;
+    for (const char c : name) {
+      if (c != '_') {
+        text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      }
+    }
+    return text;
+  };
+  return letters(builder) == letters(op) || letters(builder) == letters(op) + "fwd";
+}
+
+// The called builder, and before it the op, if it is one of several that the builder makes.
+std::string calledOp(const Expr& e) {
+  const std::string_view called = e.attributes().calledAs;
+  return called.empty() || isSpelling(called, e.opName()) ? std::string(e.calledName())
+                                                          : fmt::format("{} of {}", e.opName(), called);
+}
+
+}  // namespace
+
 std::string Verifier::subject() const {
   if (expr_ == nullptr) {
     return tensor_->Val::toString();
   }
-  const std::string_view called = expr_->attributes().calledAs;
-  return fmt::format("{} = {}{}{}", expr_->outputs().empty() ? "nothing" : expr_->output()->toString(), expr_->opName(),
-                     called.empty() ? "" : " of ", called);
+  return fmt::format("{} = {}", expr_->outputs().empty() ? "nothing" : expr_->output()->toString(), calledOp(*expr_));
 }
 
 namespace {

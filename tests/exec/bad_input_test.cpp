@@ -141,6 +141,14 @@ TEST(BadSizes, NameTheCalledOpAndTheInputs) {
        },
        {{4}, {3, 5}, {3}},
        "a (T0)"},
+      {"= takeAlongAxis:",
+       [](auto& in) { return takeAlongAxis(in[0], castOp(DataType::Int, in[1]), 1); },
+       {{3, 4}, {5, 4}},
+       "b (T1)"},
+      {"= indexPutAccumulate:",
+       [](auto& in) { return indexPutAccumulate(in[0], castOp(DataType::Int, in[1]), in[2]); },
+       {{3, 4}, {2}, {2, 5}},
+       "c (T2)"},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.op);
