@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "ops/builder_call.h"
 #include "ops/contraction.h"
 #include "ops/factory.h"
 #include "ops/pointwise.h"

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/builder_call.h"
 #include "ops/factory.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "ops/builder_call.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
 #include "ops/shape_ops.h"

@@ -42,6 +42,7 @@ void checkStretch(std::string_view op, std::initializer_list<NamedOperand> opera
 }
 
 TensorView* lerp(TensorView* start, TensorView* end, Operand weight) {
+  const BuilderCall call("lerp", start);
   checkStretch("lerp", {{"start", start}, {"end", end}, {"weight", weight}});
   TensorView* difference = sub(end, start);
   bool constant = weight.val() == nullptr;

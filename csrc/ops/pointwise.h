@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "ops/builder_call.h"
 #include "ops/operand.h"
 
 namespace meshfuse {
@@ -124,18 +125,21 @@ void checkStretch(std::string_view op, std::initializer_list<NamedOperand> opera
 // a + b * s
 template <class A, class B, class S>
 requires Operands<A, B, S> PointResult<A, B, S> add_alpha(A a, B b, S s) {
+  const BuilderCall call("add_alpha", {a, b, s});
   checkStretch("add_alpha", {{"a", a}, {"b", b}, {"s", s}});
   return add(a, point(PointOp::Mul, b, s));
 }
 // a - b * s
 template <class A, class B, class S>
 requires Operands<A, B, S> PointResult<A, B, S> sub_alpha(A a, B b, S s) {
+  const BuilderCall call("sub_alpha", {a, b, s});
   checkStretch("sub_alpha", {{"a", a}, {"b", b}, {"s", s}});
   return sub(a, point(PointOp::Mul, b, s));
 }
 // a + b * c * s
 template <class A, class B, class C, class S>
 requires Operands<A, B, C, S> PointResult<A, B, C, S> addcmul(A a, B b, C c, S s) {
+  const BuilderCall call("addcmul", {a, b, c, s});
   checkStretch("addcmul", {{"a", a}, {"b", b}, {"c", c}, {"s", s}});
   return add(a, mul(mul(b, c), s));
 }

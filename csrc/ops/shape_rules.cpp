@@ -158,19 +158,6 @@ TensorView* calledAs(std::string_view builder, TensorView* tv) {
   return tv;
 }
 
-BuilderCall::BuilderCall(std::string_view builder, const TensorView* operand)
-    : builder_(builder),
-      fusion_(operand == nullptr ? nullptr : &operand->fusion()),
-      first_(fusion_ == nullptr ? 0 : fusion_->numExprs()) {}
-
-BuilderCall::~BuilderCall() {
-  for (int64_t id = first_; fusion_ != nullptr && id < fusion_->numExprs(); id++) {
-    if (Expr* e = fusion_->expr(id)) {
-      fusion_->setCalledAs(e, builder_);
-    }
-  }
-}
-
 IntExpr countOver(const TensorView* x, std::span<const int64_t> axes) { return product(extentsAt(x, axes)); }
 
 void checkTensor(std::string_view op, const Val* val, std::string_view operand) {

@@ -67,19 +67,6 @@ void checkStretchesTo(std::string_view op, std::string_view operand, const Tenso
                                           const TensorView* to);
 // Gives `tv`; errors at run time name the op that made it `builder`, a literal.
 TensorView* calledAs(std::string_view builder, TensorView* tv);
-// While it lives, errors at run time name the ops that are made `builder`, a literal. Of nested calls the outermost counts.
-class BuilderCall {
- public:
-  BuilderCall(std::string_view builder, const TensorView* operand);  // a null operand: nothing is named
-  ~BuilderCall();
-  BuilderCall(const BuilderCall&) = delete;
-  BuilderCall& operator=(const BuilderCall&) = delete;
-
- private:
-  std::string_view builder_;
-  Fusion* fusion_;
-  int64_t first_;
-};
 
 // The number of elements of the dims together.
 [[nodiscard]] IntExpr countOver(const TensorView* x, std::span<const int64_t> axes);
