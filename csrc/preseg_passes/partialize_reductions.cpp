@@ -104,9 +104,16 @@ PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
   return taken;
 }
 
+// Of the terms of a reduction: Float where it is asked for and rounding to the type of the result loses something.
+DataType partialType(const Expr* e, DataType result, const PassSettings& settings) {
+  const std::optional<ReduceOp> op = contributionsOf(*e);
+  const bool isRounded = isHalfPrecision(result) && !isIndexing(*e) && (op == ReduceOp::Sum || op == ReduceOp::Prod);
+  return settings.reduceInFloat && isRounded ? DataType::Float : result;
+}
+
 // Whether a product needs fewer bytes if the only operand that owns the axis is moved to the rows or columns that the result has of it: an
-// all-to-all of the operand receives a part of it, and a reduce-scatter of the result as many parts of that as the axis has ranks.
-bool isMovedForLess(const Expr* e, const TensorView* result, int64_t axis, ShardStateMemo& states) {
+// all-to-all of the operand receives a part of it, and a reduce-scatter of the partial sum as many parts of that as the axis has ranks.
+bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, int64_t axis, ShardStateMemo& states) {
   if (!isContraction(*e)) {
     return false;
   }
@@ -126,10 +133,12 @@ bool isMovedForLess(const Expr* e, const TensorView* result, int64_t axis, Shard
   return isShared && wanted.mesh.axisSize(axis).isConst() && std::ranges::all_of(wanted.dims, isConst) &&
          std::ranges::all_of(states.state(owner).dims, isConst) &&
          localBytes(states.state(owner), owner->dtype()) <
-             wanted.mesh.axisSize(axis).constValue() * localBytes(wanted, result->dtype());
+             wanted.mesh.axisSize(axis).constValue() * localBytes(wanted, partial);
 }
 
-PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vector<Dim>& root, ShardStateMemo& states) {
+// `partial`: the type of the terms.
+PartialAxes partialAxes(const Expr* e, const TensorView* result, DataType partial, const std::vector<Dim>& root,
+                        ShardStateMemo& states) {
   const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
@@ -158,7 +167,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
     }
   }
   for (const int64_t axis : std::views::keys(axes)) {
-    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, axis, states);
+    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, partial, axis, states);
   }
   // a digit that is a part of an axis is gathered, because contributions are counted by whole axes
   for (const auto& [axis, pieces] : axes) {
@@ -282,12 +291,6 @@ std::string reductionText(const Expr* e, const TensorView* result) {
 
 using Combined = std::map<std::string, TensorView*>;  // by reductionText: the combined result
 
-// Whether terms are added up where rounding to the type of the result loses something.
-bool isRounded(const Expr* e, DataType type) {
-  const std::optional<ReduceOp> op = contributionsOf(*e);
-  return isHalfPrecision(type) && !isIndexing(*e) && (op == ReduceOp::Sum || op == ReduceOp::Prod);
-}
-
 bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, Combined& combinedBefore) {
   if (!e->output()->isTensor() || !contributionsOf(*e)) {
     return false;
@@ -308,7 +311,8 @@ bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, C
     return false;  // the rank that holds the row sends it
   }
   const std::vector<Dim> root = partialRoot(e, result);
-  const PartialAxes axes = partialAxes(e, result, root, states);
+  const DataType dtype = partialType(e, result->dtype(), settings);
+  const PartialAxes axes = partialAxes(e, result, dtype, root, states);
   if (axes.empty()) {
     return false;
   }
@@ -328,7 +332,6 @@ bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, C
     bias = operands[2]->asTensor();
     operands.pop_back();
   }
-  const DataType dtype = settings.reduceInFloat && isRounded(e, result->dtype()) ? DataType::Float : result->dtype();
   if (e->kind() == ExprKind::Reduce) {  // contractions take operands of 16 bits for a Float result
     operands[0] = cast(operands[0]->asTensor(), dtype, shardState(operands[0]->asTensor()));
   }
