@@ -68,7 +68,9 @@ class Elimination {
   }
 
   Minimum minimum() {
-    eliminateAll();
+    while (!order_.empty()) {
+      eliminate(order_.begin()->second);
+    }
     std::vector<int64_t> choices(graph_.costs.size(), 0);
     for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
       choices[bucket->variable] = bestOf(*bucket, choices);
@@ -80,7 +82,9 @@ class Elimination {
   }
 
   bool visitBelow(double below, int64_t most, ChoiceVisitor& visitor) {
-    eliminateAll();
+    while (!order_.empty() && result_.isExact) {
+      eliminate(order_.begin()->second);
+    }
     if (!result_.isExact) {
       return false;
     }
@@ -119,12 +123,6 @@ class Elimination {
         descend(d, bucket - 1, least);
       }
       d.visitor.leave(v);
-    }
-  }
-
-  void eliminateAll() {
-    while (!order_.empty()) {
-      eliminate(order_.begin()->second);
     }
   }
 
@@ -436,8 +434,9 @@ Minimum minimize(const CostGraph& graph, const EliminationLimits& limits) {
   return Elimination(graph, limits, Kept::Best).minimum();
 }
 
-bool visitBelow(const CostGraph& graph, double below, int64_t most, ChoiceVisitor& visitor) {
-  return Elimination(graph, {}, Kept::Tables).visitBelow(below, most, visitor);
+bool visitBelow(const CostGraph& graph, double below, int64_t most, ChoiceVisitor& visitor,
+                const EliminationLimits& limits) {
+  return Elimination(graph, limits, Kept::Tables).visitBelow(below, most, visitor);
 }
 
 }  // namespace meshfuse

@@ -63,7 +63,8 @@ class ChoiceVisitor {
 };
 
 // Visits all choices that cost less than `below`, cheaper choices of a variable first. False if more than `most` choices of single variables
-// would be tried, or a table would be too large: then some were not visited.
-[[nodiscard]] bool visitBelow(const CostGraph& graph, double below, int64_t most, ChoiceVisitor& visitor);
+// would be tried, or a table would be too large: then some were not visited. The tables of all variables are kept.
+[[nodiscard]] bool visitBelow(const CostGraph& graph, double below, int64_t most, ChoiceVisitor& visitor,
+                              const EliminationLimits& limits = {});
 
 }  // namespace meshfuse

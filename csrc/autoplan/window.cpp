@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kSumError = 1e-12;  // part of the limit that sums of memory may be off
 constexpr double kFaster = 1e-9;     // part of the time by which another plan must be faster
+constexpr EliminationLimits kTables{.entries = int64_t{1} << 18};  // 2 MB each, one or few for each node of a window
 
 class WindowSearch : public ChoiceVisitor {
  public:
@@ -26,7 +27,7 @@ class WindowSearch : public ChoiceVisitor {
 
   WindowResult run() {
     const CostGraph costs = windowCosts();
-    const bool isComplete = visitBelow(costs, startingBound(), window_.most, *this);
+    const bool isComplete = visitBelow(costs, startingBound(), window_.most, *this, kTables);
     return {std::move(best_), isComplete};
   }
 

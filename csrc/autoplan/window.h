@@ -25,7 +25,7 @@ struct Window {
 
 struct WindowResult {
   std::optional<std::vector<int64_t>> choices;  // of the fastest plan, if there is one
-  bool isComplete = false;                      // no other one is faster
+  bool isComplete = false;  // no other one is faster; false if tries ran out, or a table would be too large
 };
 
 [[nodiscard]] WindowResult searchWindow(const PlanGraph& graph, const Window& window);

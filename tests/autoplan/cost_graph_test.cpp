@@ -148,6 +148,17 @@ TEST(CostGraph, AllChoicesBelowACostAreVisited) {
   EXPECT_GT(visited, kGraphs);
 }
 
+TEST(CostGraph, NothingIsVisitedIfATableWouldBeTooLarge) {
+  const auto table = std::make_shared<const PairTable>(PairTable{3, 3, std::vector<double>(9, 1.0)});
+  const CostGraph graph{.costs = {{0, 1, 2}, {0, 1, 2}}, .pairs = {{0, 1, table}}};
+  Counting all(graph, 100);
+  EXPECT_TRUE(visitBelow(graph, 100, kMostAssignments, all, {.entries = 9}));
+  EXPECT_EQ(std::ssize(all.visited), 6) << "odd choices of variable 0 are refused";
+  Counting none(graph, 100);
+  EXPECT_FALSE(visitBelow(graph, 100, kMostAssignments, none, {.entries = 8}));
+  EXPECT_TRUE(none.visited.empty());
+}
+
 TEST(CostGraph, ForbiddenChoicesAreNotTaken) {
   const double never = std::numeric_limits<double>::infinity();
   CostGraph graph{.costs = {{0, 1}, {0, never}},

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 
 #include "autoplan/enumeration.h"
 #include "autoplan/plan_graph.h"
+#include "autoplan/window.h"
 #include "base/ranges.h"
 #include "ops/contraction.h"
 #include "ops/pointwise.h"
@@ -104,6 +106,36 @@ TEST(SearchPlan, AgreesWithTheEnumerationOfAllPlansOfRandomPrograms) {
     ASSERT_LE(found->seconds - found->bound, kGap * found->seconds) << seed;
   }
   EXPECT_GT(limited, programs / 8);
+}
+
+// Nodes with an edge between any two. Each has seven choices, and the first costs least.
+PlanGraph clique(int64_t nodes) {
+  PlanGraph graph;
+  graph.steps = 1;
+  PlanNode node;
+  node.elements.assign(7, 1.0);
+  graph.nodes.assign(nodes, node);
+  graph.costs.costs.assign(nodes, {0, 1, 1, 1, 1, 1, 1});
+  const auto table = std::make_shared<const PairTable>(PairTable{7, 7, std::vector<double>(49, 0.0)});
+  for (int64_t first = 0; first < nodes; first++) {
+    for (int64_t second = first + 1; second < nodes; second++) {
+      graph.costs.pairs.push_back({first, second, table});
+    }
+  }
+  return graph;
+}
+
+// Its tables stay small, whatever the time limit: 7^6 costs are fewer than 2^18, and 7^7 are more.
+TEST(SearchWindow, GivesUpIfATableWouldBeLarge) {
+  for (const int64_t nodes : {6, 7}) {
+    const PlanGraph graph = clique(nodes);
+    const WindowResult found = searchWindow(graph, {.nodes = mapped(indices(graph.nodes), std::identity()),
+                                                    .plan = std::vector<int64_t>(nodes, 1),
+                                                    .memory = 1,
+                                                    .most = 1000});
+    EXPECT_EQ(found.isComplete, nodes == 6);
+    EXPECT_EQ(found.choices.has_value(), nodes == 6);
+  }
 }
 
 }  // namespace
