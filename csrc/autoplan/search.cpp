@@ -14,9 +14,8 @@ namespace meshfuse {
 
 namespace {
 
-constexpr double kEnough = 1e-4;  // a gap at which the search ends
-constexpr int64_t kRounds = 8;    // steps that get a price
-constexpr int64_t kRaises = 12;   // of a price until its step fits
+constexpr int64_t kRounds = 8;   // steps that get a price
+constexpr int64_t kRaises = 12;  // of a price until its step fits
 constexpr double kRaise = 16;
 constexpr int64_t kIntersections = 30;
 constexpr double kRounding = 1e-9;
@@ -83,7 +82,7 @@ class Search {
   bool isTooFull(const std::vector<int64_t>& choices) const {
     return std::ranges::max(graph_.memoryOf(choices)) > memory_;
   }
-  bool isNearBound() const { return best_ && best_->seconds - bound_ <= kEnough * best_->seconds; }
+  bool isNearBound() const { return best_ && best_->seconds - bound_ <= kEnoughGap * best_->seconds; }
   bool isDone() const { return isNearBound() || isLate(); }
   bool isLate() const { return std::chrono::steady_clock::now() > deadline_; }
 
