@@ -187,9 +187,9 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->add_option(
       "--machine", o.machine,
       "a100, h100, h200, or a JSON file with the fields of DistributedConfig; the flags below replace fields");
-  c->add_option("--machines", o.machines, "number of machines; default: 1")->check(kNumber);
-  c->add_option("--devices", o.devices, "devices of a machine; default: 1, of a100, h100 and h200: 8")->check(kNumber);
-  c->add_option("--memory", o.memory, "memory of a device: 80GB, 512MB, or bytes; default: 80GB");
+  c->add_option("--machines", o.machines, "number of machines")->check(kNumber);
+  c->add_option("--devices", o.devices, "devices of a machine")->check(kNumber);
+  c->add_option("--memory", o.memory, "memory of a device: 80GB, 512MB, or bytes");
   c->add_option("--within", o.within, "bytes per second between devices of a machine: 300GB");
   c->add_option("--between", o.between, "bytes per second between machines: 25GB");
   c->add_option("--seconds", o.seconds, "time limit of the search")->capture_default_str();
