@@ -99,7 +99,8 @@ int64_t planProgram(const AutoPlanOptions& options) {
                                   .allowUneven = options.uneven,
                                   .shardOptimizerState = !options.wholeState,
                                   .mesh = meshAxes(options.program),
-                                  .sizes = symbolSizes(*fusion, options.program)};
+                                  .sizes = symbolSizes(*fusion, options.program),
+                                  .alternatives = !options.json || !options.directory.empty()};
   const AutoPlan plan = autoParallelize(*fusion, machines, wishes, options.directory);
   if (!options.directory.empty()) {
     writeOutputFile(options.directory + "/plan.json", reportOf(plan).dump(2) + "\n");
