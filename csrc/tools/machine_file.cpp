@@ -1,7 +1,13 @@
 #include "tools/machine_file.h"
 
+#include <fmt/core.h>
+
+#include <cstdint>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Peak figures of the vendors' data sheets: links are NVLink and one network card for each device.
+// Flops without sparsity, memory and links of the SXM forms, at the peak of the data sheet: NVLink, in one direction, and one network card
+// for each device. Latencies and launches are assumed.
 const std::vector<std::pair<std::string, DistributedConfig>>& namedMachines() {
   static const std::vector<std::pair<std::string, DistributedConfig>> all{
       {"a100",
@@ -43,8 +50,11 @@ class Fields {
  public:
   Fields(const std::string& path, const Json& object, std::string prefix)
       : path_(path), object_(object), prefix_(std::move(prefix)) {
-    check(object.is_object(), "[machine] {}: {} is {}, expected an object with fields", path,
-          prefix_.empty() ? "the description" : prefix_.substr(0, prefix_.size() - 1), object.dump());
+    if (!object.is_object()) {
+      throwUserError(fmt::format("[machine] {}: {} is {}, expected an object with fields", path,
+                                 prefix_.empty() ? "the description" : prefix_.substr(0, prefix_.size() - 1),
+                                 object.dump()));
+    }
   }
 
   void set(const std::string& name, double& value) {
@@ -55,8 +65,10 @@ class Fields {
 
   void set(const std::string& name, int64_t& value) {
     if (const Json* given = find(name)) {
-      check(given->is_number_integer(), "[machine] {}: {}{} is {}, expected an integer", path_, prefix_, name,
-            given->dump());
+      const bool isTooLarge =
+          given->is_number_unsigned() && given->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+      check(given->is_number_integer() && !isTooLarge, "[machine] {}: {}{} is {}, expected an integer of 64 bits",
+            path_, prefix_, name, given->dump());
       value = given->get<int64_t>();
     }
   }
