@@ -163,49 +163,19 @@ class WindowSearch : public ChoiceVisitor {
 
   // Seconds and priced memory of the window's nodes, with the plan's choices around them.
   CostGraph windowCosts() const {
-    CostGraph result;
-    for (const int64_t node : window_.nodes) {
-      std::vector<double>& costs = result.costs.emplace_back(graph_.costs.costs[node]);
-      double perElement = 0;
-      for (const StoredTensor& t : graph_.nodes[node].stored) {
-        for (const auto& [step, price] : window_.prices) {
-          perElement += t.firstStep <= step && step <= t.lastStep ? price * static_cast<double>(t.size) : 0;
+    const CostGraph priced = withMemory(graph_, window_.prices);
+    CostGraph result{.costs = mapped(window_.nodes, [&](int64_t node) { return priced.costs[node]; })};
+    for (const auto& [first, second, table] : priced.pairs) {
+      if (isInside(first) && isInside(second)) {
+        result.pairs.push_back({variableOf_[first], variableOf_[second], table});
+      } else if (isInside(first) || isInside(second)) {
+        std::vector<double>& costs = result.costs[variableOf_[isInside(first) ? first : second]];
+        for (const int64_t c : indices(costs)) {
+          costs[c] += isInside(first) ? table->at(c, plan_[second]) : table->at(plan_[first], c);
         }
-      }
-      for (const int64_t c : indices(costs)) {
-        costs[c] += perElement * graph_.nodes[node].elements[c];
-      }
-    }
-    for (const PairCost* pair : pairs_) {
-      addPair(result, pair->first, pair->second, pair->table, 1);
-    }
-    for (const PlanEdge& edge : graph_.edges) {
-      const auto price = window_.prices.find(edge.step);
-      if (price != window_.prices.end() && (isInside(edge.from) || isInside(edge.to))) {
-        addPair(result, edge.from, edge.to, {edge.tables, &edge.tables->copied}, price->second);
       }
     }
     return result;
-  }
-
-  void addPair(CostGraph& to, int64_t first, int64_t second, const std::shared_ptr<const PairTable>& table,
-               double factor) const {
-    if (isInside(first) && isInside(second)) {
-      std::shared_ptr<const PairTable> scaled = table;
-      if (factor != 1) {
-        PairTable other = *table;
-        for (double& cost : other.costs) {
-          cost *= factor;
-        }
-        scaled = std::make_shared<const PairTable>(std::move(other));
-      }
-      to.pairs.push_back({variableOf_[first], variableOf_[second], scaled});
-      return;
-    }
-    std::vector<double>& costs = to.costs[variableOf_[isInside(first) ? first : second]];
-    for (const int64_t c : indices(costs)) {
-      costs[c] += factor * (isInside(first) ? table->at(c, plan_[second]) : table->at(plan_[first], c));
-    }
   }
 
   double secondsOf(const std::vector<int64_t>& choices) const {
