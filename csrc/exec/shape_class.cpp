@@ -315,11 +315,15 @@ ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs, const std::op
     return {};
   }
   Reasons reasons = reasonsFor(inputs);
-  ShapeClass made = classFor(*values, onlyOne_, declared_, reasons);
-  while (addDimsOfMaybeOneElement(symbolicDims_, made.sizes, reasons)) {
-    made = classFor(*values, onlyOne_, declared_, reasons);
+  try {
+    ShapeClass made = classFor(*values, onlyOne_, declared_, reasons);
+    while (addDimsOfMaybeOneElement(symbolicDims_, made.sizes, reasons)) {
+      made = classFor(*values, onlyOne_, declared_, reasons);
+    }
+    return made;
+  } catch (const UserError&) {  // a size that is divided by 0: compiling refuses it, together with the peers
+    return {};
   }
-  return made;
 }
 
 void ShapeHistory::note(const SymbolValues& values) {

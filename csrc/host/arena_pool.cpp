@@ -11,6 +11,7 @@ namespace meshfuse {
 namespace {
 
 constexpr int64_t kMostRounded = int64_t{1} << 40;
+constexpr int64_t kSmall = 64 << 10;  // bytes
 
 // The next of 1, 1.25, 1.5 and 1.75 times a power of two; more than any memory is not rounded.
 int64_t roundedUp(int64_t bytes) {
@@ -28,7 +29,7 @@ std::shared_ptr<void> ArenaPool::take(int64_t bytes, const Allocate& allocate) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find_if(free_, [&](const Piece& p) { return p.bytes >= bytes; });
-    if (found != free_.end()) {
+    if (found != free_.end() && found->bytes <= std::max(kSmall, 2 * std::min(bytes, kMostRounded))) {
       piece = std::move(*found);
       free_.erase(found);
     }

@@ -16,7 +16,7 @@ namespace meshfuse {
 class ArenaPool : public std::enable_shared_from_this<ArenaPool> {
  public:
   using Allocate = std::function<std::shared_ptr<void>(int64_t bytes)>;
-  // Memory of at least so many bytes. It returns to the pool when the last reference ends.
+  // Memory of at least so many bytes, and at most twice as many unless it is small: else a small program would hold a large one's. It returns to the pool when the last reference ends.
   [[nodiscard]] std::shared_ptr<void> take(int64_t bytes, const Allocate& allocate);
 
  private:

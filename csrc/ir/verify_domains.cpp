@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "base/exact.h"
 #include "base/limits.h"
@@ -35,8 +36,11 @@ class DomainVerifier : Verifier {
 
  private:
   void checkUnique(const char* domain, const std::vector<IterDomain*>& ids) {
+    std::set<const IterDomain*> seen;  // of a domain with so many dims that a search is slower
+    const bool isLong = std::ssize(ids) > kMostDims;
     for (auto id = ids.begin(); id != ids.end(); ++id) {
-      require(std::find(ids.begin(), id, *id) == id, "dim {} is listed twice in the {} domain", *id, domain);
+      require(isLong ? seen.insert(*id).second : std::find(ids.begin(), id, *id) == id,
+              "dim {} is listed twice in the {} domain", *id, domain);
     }
   }
 

@@ -300,18 +300,40 @@ TEST_F(ShapeClassTest, ASizeThatNoInputHasIsAUserError) {
   }
 }
 
-TEST_F(ShapeClassTest, ADivisionByZeroIsTheSameUserErrorEachTime) {
+// A matrix as so many rows.
+std::unique_ptr<Fusion> inRows() {
   auto fusion = std::make_unique<Fusion>();
   const FusionGuard guard(fusion.get());
   TensorView* x = input(*fusion, 2);
   Val* n = IrBuilder::create<Val>(DataType::Int);
   fusion->addInput(n);
-  fusion->addOutput(reshape(x, std::vector<IntExpr>{n->intExpr(), -1}));
-  FusionExecutorCache cache(std::move(fusion));
-  const std::vector<Argument> inputs = {randomTensor({3, 4}, DataType::Float, 1), int64_t{0}};
-  const std::string first = errorOf([&] { (void)cache.runFusionWithInputs(inputs); });
-  EXPECT_NE(first, "");
-  EXPECT_EQ(errorOf([&] { (void)cache.runFusionWithInputs(inputs); }), first);
+  fusion->addOutput(reshape(tanh(x), std::vector<IntExpr>{n->intExpr(), -1}));
+  return fusion;
+}
+
+TEST_F(ShapeClassTest, ADivisionByZeroIsTheSameUserErrorEachTime) {
+  FusionExecutorCache cache(inRows());
+  const auto inputs = [](int64_t rows, int64_t n) {
+    return std::vector<Argument>{randomTensor({rows, 12}, DataType::Float, 1), n};
+  };
+  const std::string first = errorOf([&] { (void)cache.runFusionWithInputs(inputs(16, 0)); });
+  EXPECT_NE(first.find("192 divided by 0"), std::string::npos) << first;
+  EXPECT_EQ(errorOf([&] { (void)cache.runFusionWithInputs(inputs(16, 0)); }), first);
+  for (const int64_t rows : {4, 6, 8}) {
+    (void)cache.runFusionWithInputs(inputs(rows, 2));
+  }
+  EXPECT_EQ(errorOf([&] { (void)cache.runFusionWithInputs(inputs(16, 0)); }), first);
+}
+
+TEST_F(ShapeClassTest, ADivisionByZeroOnOneRankIsToldToAll) {
+  std::array<std::string, 2> errors;
+  runLoopback(2, [&](Communicator& comm) {
+    FusionExecutorCache cache(inRows(), {.communicator = &comm});
+    const std::vector<Argument> inputs = {randomTensor({16, 12}, DataType::Float, 1), 2 - 2 * comm.rank()};
+    errors[comm.rank()] = errorOf([&] { (void)cache.runFusionWithInputs(inputs); });
+  });
+  EXPECT_NE(errors[0].find("192 divided by 0"), std::string::npos) << errors[0];
+  EXPECT_EQ(errors[0], errors[1]);
 }
 
 TEST_F(ShapeClassTest, AnIndexOutOfRangeIsNamedForALaterShape) {

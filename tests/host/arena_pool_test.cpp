@@ -25,6 +25,17 @@ TEST(ArenaPool, GivesWhatHasComeBack) {
   EXPECT_EQ(allocated, (std::vector<int64_t>{1024, 1024, 1536}));
 }
 
+TEST(ArenaPool, GivesNoLargeMemoryForSmall) {
+  const auto pool = std::make_shared<ArenaPool>();
+  const ArenaPool::Allocate allocate = [](int64_t bytes) {
+    return std::shared_ptr<void>(::operator new(bytes), [](void* memory) { ::operator delete(memory); });
+  };
+  const void* const large = pool->take(1 << 20, allocate).get();
+  const std::shared_ptr<void> small = pool->take(100'000, allocate);
+  EXPECT_NE(small.get(), large);
+  EXPECT_EQ(pool->take(1 << 19, allocate).get(), large);
+}
+
 TEST(ArenaPool, KeepsTheTwoLargest) {
   const auto pool = std::make_shared<ArenaPool>();
   int64_t live = 0;
