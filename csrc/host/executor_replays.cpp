@@ -103,6 +103,7 @@ int64_t Binding::put(int64_t number, CommPath& path, std::span<const Argument> i
   };
   replay.bind(queue_, pointers_);
   if (!replay.isRecorded() && replay.isWorthRecording()) {
+    carrier().finishCalls();  // a recording may wait for the device
     replay.take(queue_, queue_.capture(steps), launchOfStep);
   }
   if (replay.isRecorded()) {
