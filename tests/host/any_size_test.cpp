@@ -360,11 +360,11 @@ TEST(AnySize, ArenasComeFromThePoolAndGoBack) {
       return program->device->allocate(bytes);
     });
   };
-  { const Binding binding(program, *self, sizesFor(1024), pool.get()); }
+  { const Binding binding(program, *self, sizesFor(256), pool.get()); }
   const void* const arena = take().get();
   EXPECT_EQ(made, 0) << "it went back to the pool";
   {
-    const Binding binding(program, *self, sizesFor(900), pool.get());
+    const Binding binding(program, *self, sizesFor(225), pool.get());
     EXPECT_NE(take().get(), arena);
     EXPECT_EQ(made, 1) << "the binding has the arena of the pool";
   }
