@@ -237,7 +237,8 @@ class Search {
     return costs;
   }
 
-  // The nodes whose choices can change at the least loss under the prices, with few of those that change alike.
+  // The nodes of the cheapest single changes: of a change, the cost is what the plan loses by it under the prices. Of nodes with equal
+  // changes at most kAlike are taken, so that repeated layers do not fill the core.
   std::vector<int64_t> core() const {
     struct Change {
       double loss;
