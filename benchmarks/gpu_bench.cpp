@@ -1,5 +1,5 @@
-// How fast is a GPU: a warm call, the device's own copy, and typical fusions against that copy? On a simulated GPU the figures say nothing of
-// speed, and their names say `simulated`.
+// How fast is a GPU: a warm call, the device's own copy, and typical fusions against that copy? gpu_peers.py measures the same rows with other
+// libraries. On a simulated GPU the figures say nothing of speed, and their names say `simulated`.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -29,14 +29,23 @@ struct Shape {
   int64_t rows;
   int64_t columns;
 };
-Shape shape() { return isSimulated() ? Shape{8, 64} : Shape{8192, 4096}; }
+// Larger than the caches of a GPU.
+Shape shape() { return isSimulated() ? Shape{8, 64} : Shape{16384, 8192}; }
 
-double medianSeconds(const std::function<void()>& call) {
-  const int rounds = isSimulated() ? 3 : 50;
-  call();
+// Seconds of a call, of several that follow each other without the host between them.
+double secondsOfSeries(const std::function<void()>& call, const std::function<void()>& end) {
+  const int calls = isSimulated() ? 2 : 20;
   std::vector<double> seconds;
-  for (int i = 0; i < rounds; i++) {
-    seconds.push_back(secondsOf(call));
+  for (int round = 0; round < 4; round++) {
+    const double all = secondsOf([&] {
+      for (int i = 0; i < calls; i++) {
+        call();
+      }
+      end();
+    });
+    if (round > 0) {  // the first compiles and records
+      seconds.push_back(all / calls);
+    }
   }
   return median(seconds);
 }
@@ -44,16 +53,14 @@ double medianSeconds(const std::function<void()>& call) {
 // Bytes read and written in a second, in GB.
 double copyBandwidth() {
   const std::shared_ptr<Device> gpu = openDevice(DeviceId::cuda(0));
-  const int64_t bytes = 2 * shape().rows * shape().columns;
+  const int64_t bytes = 4 * shape().rows * shape().columns;
   const std::shared_ptr<void> from = gpu->allocate(bytes);
   const std::shared_ptr<void> to = gpu->allocate(bytes);
   const std::unique_ptr<Queue> queue = gpu->makeQueue();
   const BytePiece whole{.bytes = bytes};
   queue->clear(from.get(), bytes);
-  return 2e-9 * static_cast<double>(bytes) / medianSeconds([&] {
-           queue->copy(to.get(), from.get(), {&whole, 1});
-           queue->wait();
-         });
+  return 2e-9 * static_cast<double>(bytes) /
+         secondsOfSeries([&] { queue->copy(to.get(), from.get(), {&whole, 1}); }, [&] { queue->wait(); });
 }
 
 struct Case {
@@ -70,11 +77,18 @@ const std::vector<Case>& cases() {
       {"layer norm", [](const auto& x) { return layer_norm(x[0], 1, x[1], x[1], 1e-5).output; }, 2},
       {"sum of rows", [](const auto& x) { return sum(x[0], {1}); }, 1},
       {"sum of columns", [](const auto& x) { return sum(x[0], {0}); }, 1},
+      {"transpose", [](const auto& x) { return transpose(x[0], 0, 1); }, 2},
+      {"transpose and bias", [](const auto& x) { return transpose(add(x[0], x[1]), 0, 1); }, 2},
   };
   return all;
 }
 
-double secondsOfCase(const Case& c, DataType type, Shape s) {
+struct Program {
+  std::unique_ptr<FusionExecutorCache> cache;
+  std::vector<Argument> arguments;
+};
+
+Program programOf(const Case& c, DataType type, Shape s) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
@@ -85,16 +99,32 @@ double secondsOfCase(const Case& c, DataType type, Shape s) {
     }
     fusion->addOutput(castOp(type, c.result(inputs)));
   }
-  FusionExecutorCache cache(std::move(fusion), {.verify = Verify::Off});
-  const std::vector<Argument> arguments = {randomTensor({s.rows, s.columns}, type, 1, -2, 2).to(DeviceId::cuda(0)),
-                                           randomTensor({s.columns}, type, 2, -2, 2).to(DeviceId::cuda(0))};
-  return medianSeconds([&] { (void)cache.runFusionWithInputs(arguments); });
+  return {.cache = std::make_unique<FusionExecutorCache>(std::move(fusion), ExecutorOptions{.verify = Verify::Off}),
+          .arguments = {randomTensor({s.rows, s.columns}, type, 1, -2, 2).to(DeviceId::cuda(0)),
+                        randomTensor({s.columns}, type, 2, -2, 2).to(DeviceId::cuda(0))}};
+}
+
+// Of calls in the order of a stream.
+double secondsOfCase(const Case& c, DataType type, Shape s) {
+  Program program = programOf(c, type, s);
+  std::vector<Tensor> outputs = program.cache->runFusionWithInputs(program.arguments);
+  return secondsOfSeries([&] { program.cache->run(program.arguments, outputs, GpuStream{}); },
+                         [&] { program.cache->wait(); });
+}
+
+// Of a call whose end the host awaits.
+double secondsOfAwaitedCall(const Case& c, Shape s) {
+  Program program = programOf(c, DataType::Float, s);
+  std::vector<Tensor> outputs = program.cache->runFusionWithInputs(program.arguments);
+  return secondsOfSeries([&] { program.cache->run(program.arguments, outputs); }, [] {});
 }
 
 void measure(benchmark::State& state) {
   for (auto _ : state) {
-    record({.name = named("warm call of a small kernel"),
-            .figure = 1e6 * secondsOfCase(cases()[0], DataType::Float, {1, 64}),
+    const Shape small{1, 64};
+    record({.name = named("small kernel, awaited"), .figure = 1e6 * secondsOfAwaitedCall(cases()[0], small), .unit = "us", .better = "lower"});
+    record({.name = named("small kernel, in a stream"),
+            .figure = 1e6 * secondsOfCase(cases()[0], DataType::Float, small),
             .unit = "us",
             .better = "lower"});
     const double copy = copyBandwidth();
