@@ -19,7 +19,13 @@ struct Requirement {
   const char* reason;
 };
 
-constexpr Requirement kCpuKernels{kHasLlvm, "needs CPU kernels; this build has no LLVM"};
+bool runsOnGpus() {
+  const char* const device = std::getenv("MESHFUSE_TEST_DEVICE");
+  return device != nullptr && std::string(device).starts_with("cuda");
+}
+
+// Tests that can run on any device need those of that device.
+const Requirement kCpuKernels{kHasLlvm || runsOnGpus(), "needs CPU kernels; this build has no LLVM"};
 constexpr Requirement kLibraryMatmul{kHasOneDnn, "needs library calls; this build has no oneDNN"};
 // A launcher would start them on every rank, which adds nothing.
 const Requirement kNoLauncher{std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr,
