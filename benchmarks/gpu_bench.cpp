@@ -60,7 +60,11 @@ double copyBandwidth() {
   const BytePiece whole{.bytes = bytes};
   queue->clear(from.get(), bytes);
   return 2e-9 * static_cast<double>(bytes) /
-         secondsOfSeries([&] { queue->copy(to.get(), from.get(), {&whole, 1}); }, [&] { queue->wait(); });
+         secondsOfSeries(
+             [&] {
+               queue->copy(to.get(), from.get(), {&whole, 1});
+             },
+             [&] { queue->wait(); });
 }
 
 struct Case {
@@ -122,7 +126,10 @@ double secondsOfAwaitedCall(const Case& c, Shape s) {
 void measure(benchmark::State& state) {
   for (auto _ : state) {
     const Shape small{1, 64};
-    record({.name = named("small kernel, awaited"), .figure = 1e6 * secondsOfAwaitedCall(cases()[0], small), .unit = "us", .better = "lower"});
+    record({.name = named("small kernel, awaited"),
+            .figure = 1e6 * secondsOfAwaitedCall(cases()[0], small),
+            .unit = "us",
+            .better = "lower"});
     record({.name = named("small kernel, in a stream"),
             .figure = 1e6 * secondsOfCase(cases()[0], DataType::Float, small),
             .unit = "us",

@@ -28,8 +28,6 @@ std::string_view name(Activation activation) {
       return "none";
     case Activation::Relu:
       return "relu";
-    case Activation::TanhGelu:
-      return "tanh_gelu";
   }
   return "";
 }

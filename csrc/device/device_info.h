@@ -39,8 +39,8 @@ struct GpuFacts {
   friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
 };
 
-// What a library applies to each element x of a product before it stores it: max(x, 0); x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
-enum class Activation : uint8_t { None, Relu, TanhGelu };
+// What a library applies to each element x of a product before it stores it: relu is max(x, 0).
+enum class Activation : uint8_t { None, Relu };
 [[nodiscard]] std::string_view name(Activation activation);
 
 // A collective, as far as it decides whether a library carries it out.

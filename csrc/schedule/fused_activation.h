@@ -10,9 +10,6 @@
 
 namespace meshfuse {
 
-// gelu is recognized where it is written with tanh: x / 2 (1 + tanh(u)). tanh_gelu() of ops/activation.h is x sigmoid(2 u), whose results
-// below 0 are exact to a few units of the last place. A library that adds 1 and tanh(u) loses these digits, so it does not compute that.
-
 // Of a group whose first op is a contraction: the function of its result that the other ops compute, exactly and in its type; None if there
 // are no other ops. 16-bit results may be widened to Float before it and rounded after it. Nothing for any other group.
 [[nodiscard]] std::optional<Activation> activationOf(const Group& group);

@@ -53,8 +53,6 @@ cublaslt::Epilogue epilogueOf(const MatrixProduct& p) {
       return p.hasBias ? Bias : None;
     case Activation::Relu:
       return p.hasBias ? ReluBias : Relu;
-    case Activation::TanhGelu:
-      return p.hasBias ? GeluBias : Gelu;
   }
   return None;
 }
@@ -164,16 +162,11 @@ std::optional<std::string> CublasLtProduct::refuse(const Expr& op, const std::ma
   return refuseMatrixProduct(op, layouts);
 }
 
-// Relu and rounding may change places, because rounding keeps the order of numbers and zero. For gelu the library reads sums that are not yet
-// rounded, which is the program's meaning only where the result has their type.
+// Relu and rounding may change places, because rounding keeps the order of numbers and zero.
 std::optional<std::string> CublasLtProduct::refuseActivation(const Expr& op, Activation activation) {
   const DataType result = op.tensorOutput()->dtype();
   if (activation != Activation::None && result == DataType::Double) {
     return fmt::format("the library applies no {} to results of type Double", meshfuse::name(activation));
-  }
-  if (activation == Activation::TanhGelu && result != DataType::Float) {
-    return fmt::format("the library applies {} before it rounds a result to {}, the program after that",
-                       meshfuse::name(activation), meshfuse::name(result));
   }
   return std::nullopt;
 }
