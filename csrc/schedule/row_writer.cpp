@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/ranges.h"
+#include "schedule/streamed_reads.h"
 
 namespace meshfuse {
 
@@ -98,6 +99,9 @@ KernelPlan RowWriter::write() {
     outer();
   }
   plan_.program = builder_.take();
+  if (plan_.program.target == tile::Target::Gpu) {
+    streamReads(plan_.program, digits_.streamBytes);
+  }
   return std::move(plan_);
 }
 

@@ -11,6 +11,7 @@
 #include "schedule/axes.h"
 #include "schedule/extents.h"
 #include "schedule/row_major.h"
+#include "schedule/streamed_reads.h"
 
 namespace meshfuse {
 
@@ -75,6 +76,9 @@ TransposeWriter::TransposeWriter(const Group& group, const Coordinates& coordina
 KernelPlan TransposeWriter::write() {
   device_.target == tile::Target::Cpu ? onCpu() : onGpu();
   plan_.program = builder_.take();
+  if (plan_.program.target == tile::Target::Gpu) {
+    streamReads(plan_.program, device_.lastCacheBytes / 4);
+  }
   return std::move(plan_);
 }
 
@@ -340,15 +344,16 @@ void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
 
 // -- GPU --------------------------------------------------------------------------------------------------------------
 
-// Each warp reads, and writes, whole lines of 128 bytes of several rows.
+// Each warp reads, and writes, whole lines of 128 bytes of several rows. A block reads 256 bytes of a row. Blocks that run at the same time follow
+// each other along M, so what they write lies together. Of 130 choices these were the fastest on an H200, for 2 and for 4 bytes.
 void TransposeWriter::onGpu() {
   lowering_.declareTensors();
-  constexpr int64_t kSide = 64;
   constexpr int64_t kLeastSide = 8;
-  constexpr int64_t kWarps = 8;
-  const int64_t sides[2] = {std::clamp(powerAtLeast(usualExtent(axes_.M)), kLeastSide, kSide),
-                            std::clamp(powerAtLeast(usualExtent(axes_.N)), kLeastSide, kSide)};
+  constexpr int64_t kWarps = 16;
   const int64_t bytes = widest();
+  const int64_t sides[2] = {
+      std::clamp(powerAtLeast(usualExtent(axes_.M)), kLeastSide, std::clamp<int64_t>(128 / bytes, 64, 128)),
+      std::clamp(powerAtLeast(usualExtent(axes_.N)), kLeastSide, std::clamp<int64_t>(256 / bytes, 32, 128))};
   const auto vectorOf = [&](const IntExpr& extent, int64_t divisor) {
     int64_t v = std::max<int64_t>(1, device_.gpu.accessBytes / bytes);
     while (v > 1 && (!extent.divisibleBy(v) || divisor % v != 0)) {
@@ -357,8 +362,8 @@ void TransposeWriter::onGpu() {
     return v;
   };
   const IntExpr parts[2] = {ceilDiv(axes_.M, sides[0]), ceilDiv(axes_.N, sides[1])};
-  builder_.gridDim("p1", parts[0]);
   builder_.gridDim("p2", parts[1]);
+  builder_.gridDim("p1", parts[0]);
   // The digits of both axes, where accesses lie along the axis `along`.
   const auto digits = [&](int64_t along, int64_t v) {
     const int64_t lanes = std::min({int64_t{32}, std::max<int64_t>(kWarpRunBytes / (v * bytes), 1), sides[along] / v});

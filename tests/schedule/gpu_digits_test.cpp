@@ -9,6 +9,7 @@
 
 #include "architectures.h"
 #include "base/ranges.h"
+#include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
 #include "ops/tensors.h"
@@ -89,6 +90,24 @@ TEST(GpuDigits, RowsStayInRegistersWhereTheyFit) {
   EXPECT_TRUE(serial(24'000, gpu("sm_90a"), 32768)) << "half of the registers";
 }
 
+// 32 bytes of a row for each thread, more only where the largest block is too small for the row, and a second sweep over long rows of 16 bits.
+TEST(GpuDigits, AThreadTakesFewElementsOfARow) {
+  const auto digits = [&](int64_t columns, DataType type) {
+    return digitsOf(
+        {4096, columns}, [&](TensorView* x) { return maybeCastOp(type, div(x, unsqueeze(sum(x, {1}), 1))); },
+        gpu("sm_90a"), type);
+  };
+  const auto threads = [&](const std::string& d) { return sizeOf(d, 'w') * sizeOf(d, 'l'); };
+  const auto isHeld = [&](const std::string& d) { return d.find(" s") == std::string::npos; };
+  EXPECT_EQ(threads(digits(2048, DataType::Float)), 256);
+  EXPECT_EQ(threads(digits(2048, DataType::BFloat16)), 128);
+  EXPECT_EQ(threads(digits(8192, DataType::Float)), 1024);
+  EXPECT_EQ(threads(digits(32768, DataType::Float)), 1024);
+  EXPECT_TRUE(isHeld(digits(32768, DataType::Float)));
+  EXPECT_TRUE(isHeld(digits(16384, DataType::BFloat16)));
+  EXPECT_FALSE(isHeld(digits(32768, DataType::BFloat16)));
+}
+
 TEST(GpuDigits, PartsFillTheMultiprocessors) {
   for (const char* name : {"sm_80", "sm_86", "sm_90a", "sm_100", "sm_120"}) {
     const DeviceInfo device = gpu(name);
@@ -118,7 +137,7 @@ TEST(GpuDigits, OnlyLongReductionsWithFewResultsAreCut) {
 
 TEST(GpuDigits, SmallTensorsAreSharedByAllThreads) {
   EXPECT_EQ(sizeOf(digitsOf({1 << 20}, twice, gpu("sm_90a")), 'r'), 1);
-  EXPECT_EQ(sizeOf(digitsOf({1 << 26}, twice, gpu("sm_90a")), 'r'), 4);
+  EXPECT_EQ(sizeOf(digitsOf({1 << 26}, twice, gpu("sm_90a")), 'r'), 2);
 }
 
 TEST(GpuDigits, ALaunchCostsWhatMemoryMovesMeanwhile) {
@@ -174,6 +193,11 @@ TEST_P(OnEachGpu, LongColumnsAreRight) {
         {4096, columns}, [](TensorView* x) { return min(x, {0}); }, DataType::BFloat16);
   }
   expectRight({3001, 16}, [](TensorView* x) { return add(sum(x, {0}), max(x, {0})); });
+}
+
+TEST_P(OnEachGpu, RowsReadTwiceAreRight) {
+  expectRight(
+      {2, 20'000}, [](TensorView* x) { return maybeCastOp(DataType::BFloat16, softmax(x, 1)); }, DataType::BFloat16);
 }
 
 TEST_P(OnEachGpu, PointwiseIsRight) {

@@ -55,10 +55,8 @@ TEST(ScheduledTranspose, WouldHaveConflictsWithoutPadding) {
   b.add({{64, 64}}, [](const Tensors& t) { return permute(t[0], {1, 0}); });
   const std::vector<ScheduledVerdict> verdicts = counted(b.cases, [](std::string& text) {
     const size_t kernel = text.find("//@ kernel");
-    for (const auto& [padded, plain] : {std::pair{"n_l*260", "n_l*256"},
-                                        {"n_r*2080", "n_r*2048"},
-                                        {"nt_w*260", "nt_w*256"},
-                                        {"nt_r*2080", "nt_r*2048"}}) {
+    for (const auto& [padded, plain] :
+         {std::pair{"n_l*260", "n_l*256"}, {"n_r*2080", "n_r*2048"}, {"nt_w*260", "nt_w*256"}}) {
       const size_t at = text.find(padded, kernel);
       ASSERT_NE(at, std::string::npos) << padded << text.substr(kernel);
       text.replace(at, std::strlen(padded), plain);
