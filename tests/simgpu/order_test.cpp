@@ -1,7 +1,9 @@
 // Streams and events on the simulated GPU: programs that order what they must, and the same programs without one wait.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
+#include <ratio>
 #include <vector>
 
 #include "simgpu/simulated.h"
@@ -177,6 +179,48 @@ TEST(SimulatedOrder, QueriesSayWhenWorkHasEnded) {
     while (gpu.streamQuery(stream) == cuda::Result::NotReady) {
     }
     gpu.expect(gpu.fillAsync(a, 2, kOrderedBytes, gpu.stream()), "fill");  // the query has told the host
+  });
+}
+
+TEST(SimulatedOrder, EventsTellTheTimeBetweenThem) {
+  expectFine([](Simulated& gpu) {
+    const DevicePointer a = gpu.allocate(kOrderedBytes);
+    const Stream stream = gpu.stream();
+    cuda::Event begin = nullptr;
+    cuda::Event end = nullptr;
+    gpu.expect(gpu.eventCreate(&begin, 0), "cuEventCreate");
+    gpu.expect(gpu.eventCreate(&end, 0), "cuEventCreate");
+    float time = 0;
+    const auto between = [&](cuda::Event from, cuda::Event to) { return gpu.eventElapsedTime(&time, from, to); };
+    require(between(begin, end) == cuda::Result::InvalidHandle, "events that were never recorded");
+    const auto started = std::chrono::steady_clock::now();
+    gpu.expect(gpu.eventRecord(begin, stream), "record");
+    int timesLeft = 0;
+    for (int i = 0; i < 20; i++) {
+      gpu.expect(gpu.fillAsync(a, 1, kOrderedBytes, stream), "fill");
+      gpu.expect(gpu.eventRecord(end, stream), "record");
+      timesLeft += between(begin, end) == cuda::Result::NotReady ? 1 : 0;
+    }
+    require(timesLeft > 0, "at times an event has not ended after the call");
+    gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+    const std::chrono::duration<float, std::milli> ofHost = std::chrono::steady_clock::now() - started;
+    gpu.expect(between(begin, end), "cuEventElapsedTime");
+    require(time > 0 && time <= ofHost.count(), "the time of the work is less than that of the host");
+    const float forward = time;
+    gpu.expect(between(end, begin), "cuEventElapsedTime");
+    require(time == -forward, "backward");
+  });
+}
+
+TEST(SimulatedOrder, EventsWithoutTimingTellNone) {
+  expectFine([](Simulated& gpu) {
+    const Stream stream = gpu.stream();
+    const cuda::Event event = gpu.event();
+    gpu.expect(gpu.eventRecord(event, stream), "record");
+    gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+    float time = 0;
+    require(gpu.eventElapsedTime(&time, event, event) == cuda::Result::InvalidHandle, "it measures no time");
+    require(gpu.eventElapsedTime(nullptr, event, event) == cuda::Result::InvalidValue, "nowhere to put it");
   });
 }
 

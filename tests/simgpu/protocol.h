@@ -34,14 +34,15 @@ enum class Call : uint32_t {
   StreamWait,       // the reply comes when all work of `stream` has ended; a: the host learns nothing from it
   StreamQuery,      // reply: kNotReady if work is left
   StreamWaitEvent,  // a: event
-  EventCreate,
-  EventDestroy,  // a
-  EventRecord,   // a, b: 1 for an event that a captured record leaves outside of the capture
-  EventWait,     // a
-  EventQuery,    // a
-  DeviceWait,    // the reply comes when all work of the process on the device has ended
-  MemoryInfo,    // reply: value free, more total bytes
-  IsAllocated,   // a: an address of the device. Reply: value 1 if it lies in memory that has not been freed
+  EventCreate,      // b: 1 if it measures no time
+  EventDestroy,     // a
+  EventRecord,      // a, b: 1 for an event that a captured record leaves outside of the capture
+  EventWait,        // a
+  EventQuery,       // a
+  EventTime,        // a, b: a later event. Reply: value the nanoseconds between the two
+  DeviceWait,       // the reply comes when all work of the process on the device has ended
+  MemoryInfo,       // reply: value free, more total bytes
+  IsAllocated,      // a: an address of the device. Reply: value 1 if it lies in memory that has not been freed
   // of communicators (communicator_protocol.h); a: the handle of a rank. Reply: value a CommunicatorResult unless it says otherwise
   CommunicatorId,     // reply: value, which no other communicator has
   CommunicatorInit,   // payload: NewRank. Reply: value the handle

@@ -694,12 +694,15 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
                     : onStream("cuStreamWaitEvent", Call::StreamWaitEvent, stream, event, stream == nullptr);
 }
 
-int cuEventCreate(void** event, unsigned) {
+int cuEventCreate(void** event, unsigned flags) {
+  constexpr unsigned kWithoutTiming = 2;
   uint32_t device = 0;
   if (const int status = current(device); status != kSuccess) {
     return status;
   }
-  const Reply reply = ask(request("cuEventCreate", Call::EventCreate, device));
+  Request r = request("cuEventCreate", Call::EventCreate, device);
+  r.b = (flags & kWithoutTiming) != 0 ? 1 : 0;
+  const Reply reply = ask(r);
   *event = reinterpret_cast<void*>(reply.value);
   return reply.status;
 }
@@ -733,6 +736,20 @@ int cuEventQuery(void* event) {
   Request r = request("cuEventQuery", Call::EventQuery);
   r.a = idOf(event);
   return ask(r).status;
+}
+
+int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  if (milliseconds == nullptr) {
+    return kInvalidValue;
+  }
+  Request r = request("cuEventElapsedTime", Call::EventTime);
+  r.a = idOf(begin);
+  r.b = idOf(end);
+  const Reply reply = ask(r);
+  if (reply.status == kSuccess) {
+    *milliseconds = static_cast<float>(static_cast<double>(static_cast<int64_t>(reply.value)) * 1e-6);
+  }
+  return reply.status;
 }
 
 // -- kernels ----------------------------------------------------------------------------------------------------------

@@ -217,11 +217,12 @@ int32_t Devices::capture(Stream& s, const Request& r, const std::string& name, W
   using enum Work::Kind;
   switch (work.kind) {
     case Record:
-      if (work.isExternal) {
-        break;
+      if (!work.isExternal) {
+        Event& event = events_.at(work.event);
+        event = {.device = event.device, .measures = event.measures, .capture = s.capture, .nodes = s.dependencies};
+        return kSuccess;
       }
-      events_.at(work.event) = {.device = events_.at(work.event).device, .capture = s.capture, .nodes = s.dependencies};
-      return kSuccess;
+      break;
     case Wait:  // for what is not captured
       return invalidate(c, kCaptureIsolation);
     case Graph:

@@ -13,7 +13,8 @@ int32_t Devices::failureOf(uint64_t process, uint32_t device) const {
 }
 
 uint32_t Devices::deviceOf(const Request& r) const {
-  const bool isOfEvent = r.call == Call::EventDestroy || r.call == Call::EventWait || r.call == Call::EventQuery;
+  const bool isOfEvent = r.call == Call::EventDestroy || r.call == Call::EventWait || r.call == Call::EventQuery ||
+                         r.call == Call::EventTime;
   if (isOfEvent && isEvent(r.a)) {
     return events_.at(r.a).device;
   }

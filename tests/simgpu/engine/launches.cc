@@ -69,7 +69,7 @@ int32_t Devices::launchGraph(const Request& r, uint64_t process) {
     operation->name = node.name + " in " + launch->name;
     if (node.work.kind == Work::Kind::Record) {
       Event& event = events_.at(node.work.event);
-      event = {.device = event.device, .mark = operation};
+      event = {.device = event.device, .measures = event.measures, .mark = operation};
     }
     run->steps.push_back({.task = {std::move(operation), node.work}, .device = node.device, .dependencies = node.dependencies});
     if (node.work.kind == Work::Kind::Collective) {
@@ -173,6 +173,7 @@ void Devices::endStep(const std::shared_ptr<GraphRun>& run, size_t i, Clock afte
   GraphRun::Step& step = run->steps[i];
   step.state = State::Ended;
   step.task.operation->hasEnded = true;
+  step.task.operation->endTime = std::chrono::steady_clock::now();
   after.know(step.task.operation->stream, step.task.operation->number);
   step.task.operation->after = std::move(after);
   const auto hasEnded = [&](size_t other) { return run->steps[other].state == State::Ended; };

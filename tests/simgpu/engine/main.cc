@@ -364,7 +364,7 @@ class Engine {
         a.status = !expectEvent() ? kInvalidHandle : devices_.enqueue(r, c.process, {.kind = Kind::Wait, .event = r.a});
         break;
       case EventCreate:
-        a.value = devices_.createEvent(r.device);
+        a.value = devices_.createEvent(r.device, r.b == 0);
         break;
       case EventDestroy:
         a.status = devices_.destroyEvent(r.a);
@@ -383,6 +383,12 @@ class Engine {
       case EventQuery:
         a.status = !expectEvent() ? kInvalidHandle : query(c, devices_.markOfEvent(r.a));
         break;
+      case EventTime: {
+        std::chrono::nanoseconds time{};
+        a.status = devices_.timeBetween(r.a, r.b, time);
+        a.value = static_cast<uint64_t>(time.count());
+        break;
+      }
       case DeviceWait:
         return wait(c, r.device, allWork(c, r.device));
       case MemoryInfo:

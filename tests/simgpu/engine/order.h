@@ -1,6 +1,7 @@
 // Which operations are ordered before which, and which bytes they touch: two that touch the same byte, one of them writing, must be ordered.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -38,7 +39,8 @@ struct Operation {
   Clock before;           // what is ordered before it
   Clock after;            // and before all that waits for its end
   bool hasEnded = false;  // a node
-  std::string name;       // for reports: "cuMemcpyHtoDAsync #12 on stream 3"
+  std::chrono::steady_clock::time_point endTime;
+  std::string name;  // for reports: "cuMemcpyHtoDAsync #12 on stream 3"
 };
 
 class Accesses {

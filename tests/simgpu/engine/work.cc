@@ -115,7 +115,8 @@ int32_t Devices::enqueue(const Request& r, uint64_t process, Work work) {
     report(*operation, "is enqueued while " + posting + " is in progress on the stream: wait for ncclSuccess before");
   }
   if (records) {
-    events_.at(event) = {.device = events_.at(event).device, .mark = operation};
+    Event& recorded = events_.at(event);
+    recorded = {.device = recorded.device, .measures = recorded.measures, .mark = operation};
   }
   return kSuccess;
 }
@@ -211,12 +212,27 @@ void Devices::forgetEndedStreams() {
   }
 }
 
-uint64_t Devices::createEvent(uint32_t device) {
-  events_[++lastHandle_].device = device;
+uint64_t Devices::createEvent(uint32_t device, bool measures) {
+  events_[++lastHandle_] = {.device = device, .measures = measures};
   return lastHandle_;
 }
 
 int32_t Devices::destroyEvent(uint64_t event) { return events_.erase(event) == 1 ? kSuccess : kInvalidHandle; }
+
+int32_t Devices::timeBetween(uint64_t event, uint64_t later, std::chrono::nanoseconds& time) const {
+  for (const uint64_t e : {event, later}) {
+    if (!isEvent(e) || !events_.at(e).measures || events_.at(e).mark == nullptr) {
+      return kInvalidHandle;
+    }
+  }
+  const Mark& from = events_.at(event).mark;
+  const Mark& to = events_.at(later).mark;
+  if (!hasEnded(from) || !hasEnded(to)) {
+    return kNotReady;
+  }
+  time = to->endTime - from->endTime;
+  return kSuccess;
+}
 
 bool Devices::hasEnded(const Mark& mark) const {
   if (mark == nullptr) {
@@ -350,6 +366,7 @@ void Devices::end(Stream& s) {
   Operation& ended = *s.queue.front().task.operation;
   s.clock.know(ended.stream, ended.number);
   ended.after = s.clock;
+  ended.endTime = std::chrono::steady_clock::now();
   s.ended = ended.number;
   s.queue.pop_front();
 }

@@ -56,7 +56,7 @@ class Devices {
   int32_t loadFunction(const std::string& name, const std::string& text, Reply& reply, std::string& why);
   int32_t createStream(uint32_t device, uint64_t process, uint64_t& stream);
   int32_t destroyStream(uint64_t stream);
-  uint64_t createEvent(uint32_t device);
+  uint64_t createEvent(uint32_t device, bool measures);
   int32_t destroyEvent(uint64_t event);
 
   bool isStream(uint64_t stream) const { return streams_.contains(stream); }
@@ -66,6 +66,8 @@ class Devices {
   using Mark = std::shared_ptr<const Operation>;
   Mark markOfStream(uint64_t stream) const { return streams_.at(stream).last; }
   Mark markOfEvent(uint64_t event) const { return events_.at(event).mark; }
+  // Returns a status of CUDA. The later event may have ended before the other one.
+  int32_t timeBetween(uint64_t event, uint64_t later, std::chrono::nanoseconds& time) const;
   bool hasEnded(const Mark& mark) const;
   // The host of `process` knows from now on that this operation and those before it have ended.
   void tellHost(uint64_t process, const Mark& mark);
@@ -132,6 +134,7 @@ class Devices {
   };
   struct Event {
     uint32_t device = 0;
+    bool measures = true;              // times
     Mark mark;                         // null: never recorded
     std::shared_ptr<Capture> capture;  // in which it was recorded last
     std::vector<size_t> nodes;         // of the graph that it stands for

@@ -172,95 +172,96 @@ struct UpdateInfo {
 
 // call(member, exported function, result, parameters). Exported names are those to which the macros of cuda.h expand: without _v2 the library
 // has versions with 32-bit sizes.
-#define MESHFUSE_CUDA_DRIVER_CALLS(call)                                                                              \
-  call(init, cuInit, cuda::Result, (unsigned flags));                                                                 \
-  call(driverGetVersion, cuDriverGetVersion, cuda::Result, (int* version));                                           \
-  call(getErrorString, cuGetErrorString, cuda::Result, (cuda::Result result, const char** text));                     \
-  call(deviceGetCount, cuDeviceGetCount, cuda::Result, (int* count));                                                 \
-  call(deviceGet, cuDeviceGet, cuda::Result, (cuda::DeviceNumber * device, int index));                               \
-  call(deviceGetAttribute, cuDeviceGetAttribute, cuda::Result,                                                        \
-       (int* value, cuda::DeviceAttribute attribute, cuda::DeviceNumber device));                                     \
-  call(deviceCanAccessPeer, cuDeviceCanAccessPeer, cuda::Result,                                                      \
-       (int* can, cuda::DeviceNumber device, cuda::DeviceNumber peer));                                               \
-  call(primaryContextRetain, cuDevicePrimaryCtxRetain, cuda::Result,                                                  \
-       (cuda::Context * context, cuda::DeviceNumber device));                                                         \
-  call(primaryContextRelease, cuDevicePrimaryCtxRelease_v2, cuda::Result, (cuda::DeviceNumber device));               \
-  call(contextPush, cuCtxPushCurrent_v2, cuda::Result, (cuda::Context context));                                      \
-  call(contextPop, cuCtxPopCurrent_v2, cuda::Result, (cuda::Context * context));                                      \
-  call(contextSynchronize, cuCtxSynchronize, cuda::Result, ());                                                       \
-  call(memoryAllocate, cuMemAlloc_v2, cuda::Result, (cuda::DevicePointer * memory, size_t bytes));                    \
-  call(memoryFree, cuMemFree_v2, cuda::Result, (cuda::DevicePointer memory));                                         \
-  call(memoryInfo, cuMemGetInfo_v2, cuda::Result, (size_t * free, size_t * total));                                   \
-  call(poolCreate, cuMemPoolCreate, cuda::Result, (cuda::MemoryPool * pool, const cuda::PoolProperties* properties)); \
-  call(poolDestroy, cuMemPoolDestroy, cuda::Result, (cuda::MemoryPool pool));                                         \
-  call(poolSetAttribute, cuMemPoolSetAttribute, cuda::Result,                                                         \
-       (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                          \
-  call(poolSetAccess, cuMemPoolSetAccess, cuda::Result,                                                               \
-       (cuda::MemoryPool pool, const cuda::PoolAccess* accesses, size_t count));                                      \
-  call(poolGetAttribute, cuMemPoolGetAttribute, cuda::Result,                                                         \
-       (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                          \
-  call(memoryAllocateAsync, cuMemAllocFromPoolAsync, cuda::Result,                                                    \
-       (cuda::DevicePointer * memory, size_t bytes, cuda::MemoryPool pool, cuda::Stream stream));                     \
-  call(memoryFreeAsync, cuMemFreeAsync, cuda::Result, (cuda::DevicePointer memory, cuda::Stream stream));             \
-  call(pointerGetAttribute, cuPointerGetAttribute, cuda::Result,                                                      \
-       (void* value, cuda::PointerAttribute attribute, cuda::DevicePointer pointer));                                 \
-  call(pinnedAllocate, cuMemHostAlloc, cuda::Result, (void** memory, size_t bytes, unsigned flags));                  \
-  call(pinnedFree, cuMemFreeHost, cuda::Result, (void* memory));                                                      \
-  call(copyToDevice, cuMemcpyHtoD_v2, cuda::Result, (cuda::DevicePointer to, const void* from, size_t bytes));        \
-  call(copyToHost, cuMemcpyDtoH_v2, cuda::Result, (void* to, cuda::DevicePointer from, size_t bytes));                \
-  call(copyToDeviceAsync, cuMemcpyHtoDAsync_v2, cuda::Result,                                                         \
-       (cuda::DevicePointer to, const void* from, size_t bytes, cuda::Stream stream));                                \
-  call(copyToHostAsync, cuMemcpyDtoHAsync_v2, cuda::Result,                                                           \
-       (void* to, cuda::DevicePointer from, size_t bytes, cuda::Stream stream));                                      \
-  call(copyOnDeviceAsync, cuMemcpyDtoDAsync_v2, cuda::Result,                                                         \
-       (cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes, cuda::Stream stream));                        \
-  call(fillAsync, cuMemsetD8Async, cuda::Result,                                                                      \
-       (cuda::DevicePointer to, unsigned char value, size_t bytes, cuda::Stream stream));                             \
-  call(streamCreate, cuStreamCreate, cuda::Result, (cuda::Stream * stream, unsigned flags));                          \
-  call(streamDestroy, cuStreamDestroy_v2, cuda::Result, (cuda::Stream stream));                                       \
-  call(streamSynchronize, cuStreamSynchronize, cuda::Result, (cuda::Stream stream));                                  \
-  call(streamQuery, cuStreamQuery, cuda::Result, (cuda::Stream stream));                                              \
-  call(streamWaitEvent, cuStreamWaitEvent, cuda::Result, (cuda::Stream stream, cuda::Event event, unsigned flags));   \
-  call(eventCreate, cuEventCreate, cuda::Result, (cuda::Event * event, unsigned flags));                              \
-  call(eventDestroy, cuEventDestroy_v2, cuda::Result, (cuda::Event event));                                           \
-  call(eventRecord, cuEventRecord, cuda::Result, (cuda::Event event, cuda::Stream stream));                           \
-  call(eventRecordWithFlags, cuEventRecordWithFlags, cuda::Result,                                                    \
-       (cuda::Event event, cuda::Stream stream, unsigned flags));                                                     \
-  call(eventSynchronize, cuEventSynchronize, cuda::Result, (cuda::Event event));                                      \
-  call(eventQuery, cuEventQuery, cuda::Result, (cuda::Event event));                                                  \
-  call(moduleLoadData, cuModuleLoadData, cuda::Result, (cuda::Module * module, const void* image));                   \
-  call(moduleUnload, cuModuleUnload, cuda::Result, (cuda::Module module));                                            \
-  call(moduleGetFunction, cuModuleGetFunction, cuda::Result,                                                          \
-       (cuda::Function * function, cuda::Module module, const char* name));                                           \
-  call(functionSetAttribute, cuFuncSetAttribute, cuda::Result,                                                        \
-       (cuda::Function function, cuda::FunctionAttribute attribute, int value));                                      \
-  call(launchKernel, cuLaunchKernelEx, cuda::Result,                                                                  \
-       (const cuda::LaunchConfig* config, cuda::Function function, void** parameters, void** extra));                 \
-  call(streamBeginCapture, cuStreamBeginCapture_v2, cuda::Result, (cuda::Stream stream, cuda::CaptureMode mode));     \
-  call(streamEndCapture, cuStreamEndCapture, cuda::Result, (cuda::Stream stream, cuda::Graph * graph));               \
-  call(streamIsCapturing, cuStreamIsCapturing, cuda::Result, (cuda::Stream stream, cuda::CaptureStatus * status));    \
-  call(streamGetCaptureInfo, cuStreamGetCaptureInfo_v2, cuda::Result,                                                 \
-       (cuda::Stream stream, cuda::CaptureStatus * status, unsigned long long* id, cuda::Graph* graph,                \
-        const cuda::GraphNode** dependencies, size_t* count));                                                        \
-  call(threadExchangeCaptureMode, cuThreadExchangeStreamCaptureMode, cuda::Result, (cuda::CaptureMode * mode));       \
-  call(graphDestroy, cuGraphDestroy, cuda::Result, (cuda::Graph graph));                                              \
-  call(graphGetNodes, cuGraphGetNodes, cuda::Result, (cuda::Graph graph, cuda::GraphNode * nodes, size_t * count));   \
-  call(graphNodeGetType, cuGraphNodeGetType, cuda::Result, (cuda::GraphNode node, cuda::NodeType * type));            \
-  call(graphKernelNodeGetParameters, cuGraphKernelNodeGetParams_v2, cuda::Result,                                     \
-       (cuda::GraphNode node, cuda::KernelNodeParameters * parameters));                                              \
-  call(graphInstantiate, cuGraphInstantiateWithFlags, cuda::Result,                                                   \
-       (cuda::GraphExec * executable, cuda::Graph graph, unsigned long long flags));                                  \
-  call(graphLaunch, cuGraphLaunch, cuda::Result, (cuda::GraphExec executable, cuda::Stream stream));                  \
-  call(graphExecDestroy, cuGraphExecDestroy, cuda::Result, (cuda::GraphExec executable));                             \
-  call(graphSetKernelNode, cuGraphExecKernelNodeSetParams_v2, cuda::Result,                                           \
-       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::KernelNodeParameters* parameters));             \
-  call(graphSetCopyNode, cuGraphExecMemcpyNodeSetParams, cuda::Result,                                                \
-       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::CopyNodeParameters* parameters,                 \
-        cuda::Context context));                                                                                      \
-  call(graphSetFillNode, cuGraphExecMemsetNodeSetParams, cuda::Result,                                                \
-       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::FillNodeParameters* parameters,                 \
-        cuda::Context context));                                                                                      \
-  call(graphUpdate, cuGraphExecUpdate_v2, cuda::Result,                                                               \
+#define MESHFUSE_CUDA_DRIVER_CALLS(call)                                                                               \
+  call(init, cuInit, cuda::Result, (unsigned flags));                                                                  \
+  call(driverGetVersion, cuDriverGetVersion, cuda::Result, (int* version));                                            \
+  call(getErrorString, cuGetErrorString, cuda::Result, (cuda::Result result, const char** text));                      \
+  call(deviceGetCount, cuDeviceGetCount, cuda::Result, (int* count));                                                  \
+  call(deviceGet, cuDeviceGet, cuda::Result, (cuda::DeviceNumber * device, int index));                                \
+  call(deviceGetAttribute, cuDeviceGetAttribute, cuda::Result,                                                         \
+       (int* value, cuda::DeviceAttribute attribute, cuda::DeviceNumber device));                                      \
+  call(deviceCanAccessPeer, cuDeviceCanAccessPeer, cuda::Result,                                                       \
+       (int* can, cuda::DeviceNumber device, cuda::DeviceNumber peer));                                                \
+  call(primaryContextRetain, cuDevicePrimaryCtxRetain, cuda::Result,                                                   \
+       (cuda::Context * context, cuda::DeviceNumber device));                                                          \
+  call(primaryContextRelease, cuDevicePrimaryCtxRelease_v2, cuda::Result, (cuda::DeviceNumber device));                \
+  call(contextPush, cuCtxPushCurrent_v2, cuda::Result, (cuda::Context context));                                       \
+  call(contextPop, cuCtxPopCurrent_v2, cuda::Result, (cuda::Context * context));                                       \
+  call(contextSynchronize, cuCtxSynchronize, cuda::Result, ());                                                        \
+  call(memoryAllocate, cuMemAlloc_v2, cuda::Result, (cuda::DevicePointer * memory, size_t bytes));                     \
+  call(memoryFree, cuMemFree_v2, cuda::Result, (cuda::DevicePointer memory));                                          \
+  call(memoryInfo, cuMemGetInfo_v2, cuda::Result, (size_t * free, size_t * total));                                    \
+  call(poolCreate, cuMemPoolCreate, cuda::Result, (cuda::MemoryPool * pool, const cuda::PoolProperties* properties));  \
+  call(poolDestroy, cuMemPoolDestroy, cuda::Result, (cuda::MemoryPool pool));                                          \
+  call(poolSetAttribute, cuMemPoolSetAttribute, cuda::Result,                                                          \
+       (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                           \
+  call(poolSetAccess, cuMemPoolSetAccess, cuda::Result,                                                                \
+       (cuda::MemoryPool pool, const cuda::PoolAccess* accesses, size_t count));                                       \
+  call(poolGetAttribute, cuMemPoolGetAttribute, cuda::Result,                                                          \
+       (cuda::MemoryPool pool, cuda::PoolAttribute attribute, void* value));                                           \
+  call(memoryAllocateAsync, cuMemAllocFromPoolAsync, cuda::Result,                                                     \
+       (cuda::DevicePointer * memory, size_t bytes, cuda::MemoryPool pool, cuda::Stream stream));                      \
+  call(memoryFreeAsync, cuMemFreeAsync, cuda::Result, (cuda::DevicePointer memory, cuda::Stream stream));              \
+  call(pointerGetAttribute, cuPointerGetAttribute, cuda::Result,                                                       \
+       (void* value, cuda::PointerAttribute attribute, cuda::DevicePointer pointer));                                  \
+  call(pinnedAllocate, cuMemHostAlloc, cuda::Result, (void** memory, size_t bytes, unsigned flags));                   \
+  call(pinnedFree, cuMemFreeHost, cuda::Result, (void* memory));                                                       \
+  call(copyToDevice, cuMemcpyHtoD_v2, cuda::Result, (cuda::DevicePointer to, const void* from, size_t bytes));         \
+  call(copyToHost, cuMemcpyDtoH_v2, cuda::Result, (void* to, cuda::DevicePointer from, size_t bytes));                 \
+  call(copyToDeviceAsync, cuMemcpyHtoDAsync_v2, cuda::Result,                                                          \
+       (cuda::DevicePointer to, const void* from, size_t bytes, cuda::Stream stream));                                 \
+  call(copyToHostAsync, cuMemcpyDtoHAsync_v2, cuda::Result,                                                            \
+       (void* to, cuda::DevicePointer from, size_t bytes, cuda::Stream stream));                                       \
+  call(copyOnDeviceAsync, cuMemcpyDtoDAsync_v2, cuda::Result,                                                          \
+       (cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes, cuda::Stream stream));                         \
+  call(fillAsync, cuMemsetD8Async, cuda::Result,                                                                       \
+       (cuda::DevicePointer to, unsigned char value, size_t bytes, cuda::Stream stream));                              \
+  call(streamCreate, cuStreamCreate, cuda::Result, (cuda::Stream * stream, unsigned flags));                           \
+  call(streamDestroy, cuStreamDestroy_v2, cuda::Result, (cuda::Stream stream));                                        \
+  call(streamSynchronize, cuStreamSynchronize, cuda::Result, (cuda::Stream stream));                                   \
+  call(streamQuery, cuStreamQuery, cuda::Result, (cuda::Stream stream));                                               \
+  call(streamWaitEvent, cuStreamWaitEvent, cuda::Result, (cuda::Stream stream, cuda::Event event, unsigned flags));    \
+  call(eventCreate, cuEventCreate, cuda::Result, (cuda::Event * event, unsigned flags));                               \
+  call(eventDestroy, cuEventDestroy_v2, cuda::Result, (cuda::Event event));                                            \
+  call(eventRecord, cuEventRecord, cuda::Result, (cuda::Event event, cuda::Stream stream));                            \
+  call(eventRecordWithFlags, cuEventRecordWithFlags, cuda::Result,                                                     \
+       (cuda::Event event, cuda::Stream stream, unsigned flags));                                                      \
+  call(eventSynchronize, cuEventSynchronize, cuda::Result, (cuda::Event event));                                       \
+  call(eventQuery, cuEventQuery, cuda::Result, (cuda::Event event));                                                   \
+  call(eventElapsedTime, cuEventElapsedTime, cuda::Result, (float* milliseconds, cuda::Event begin, cuda::Event end)); \
+  call(moduleLoadData, cuModuleLoadData, cuda::Result, (cuda::Module * module, const void* image));                    \
+  call(moduleUnload, cuModuleUnload, cuda::Result, (cuda::Module module));                                             \
+  call(moduleGetFunction, cuModuleGetFunction, cuda::Result,                                                           \
+       (cuda::Function * function, cuda::Module module, const char* name));                                            \
+  call(functionSetAttribute, cuFuncSetAttribute, cuda::Result,                                                         \
+       (cuda::Function function, cuda::FunctionAttribute attribute, int value));                                       \
+  call(launchKernel, cuLaunchKernelEx, cuda::Result,                                                                   \
+       (const cuda::LaunchConfig* config, cuda::Function function, void** parameters, void** extra));                  \
+  call(streamBeginCapture, cuStreamBeginCapture_v2, cuda::Result, (cuda::Stream stream, cuda::CaptureMode mode));      \
+  call(streamEndCapture, cuStreamEndCapture, cuda::Result, (cuda::Stream stream, cuda::Graph * graph));                \
+  call(streamIsCapturing, cuStreamIsCapturing, cuda::Result, (cuda::Stream stream, cuda::CaptureStatus * status));     \
+  call(streamGetCaptureInfo, cuStreamGetCaptureInfo_v2, cuda::Result,                                                  \
+       (cuda::Stream stream, cuda::CaptureStatus * status, unsigned long long* id, cuda::Graph* graph,                 \
+        const cuda::GraphNode** dependencies, size_t* count));                                                         \
+  call(threadExchangeCaptureMode, cuThreadExchangeStreamCaptureMode, cuda::Result, (cuda::CaptureMode * mode));        \
+  call(graphDestroy, cuGraphDestroy, cuda::Result, (cuda::Graph graph));                                               \
+  call(graphGetNodes, cuGraphGetNodes, cuda::Result, (cuda::Graph graph, cuda::GraphNode * nodes, size_t * count));    \
+  call(graphNodeGetType, cuGraphNodeGetType, cuda::Result, (cuda::GraphNode node, cuda::NodeType * type));             \
+  call(graphKernelNodeGetParameters, cuGraphKernelNodeGetParams_v2, cuda::Result,                                      \
+       (cuda::GraphNode node, cuda::KernelNodeParameters * parameters));                                               \
+  call(graphInstantiate, cuGraphInstantiateWithFlags, cuda::Result,                                                    \
+       (cuda::GraphExec * executable, cuda::Graph graph, unsigned long long flags));                                   \
+  call(graphLaunch, cuGraphLaunch, cuda::Result, (cuda::GraphExec executable, cuda::Stream stream));                   \
+  call(graphExecDestroy, cuGraphExecDestroy, cuda::Result, (cuda::GraphExec executable));                              \
+  call(graphSetKernelNode, cuGraphExecKernelNodeSetParams_v2, cuda::Result,                                            \
+       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::KernelNodeParameters* parameters));              \
+  call(graphSetCopyNode, cuGraphExecMemcpyNodeSetParams, cuda::Result,                                                 \
+       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::CopyNodeParameters* parameters,                  \
+        cuda::Context context));                                                                                       \
+  call(graphSetFillNode, cuGraphExecMemsetNodeSetParams, cuda::Result,                                                 \
+       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::FillNodeParameters* parameters,                  \
+        cuda::Context context));                                                                                       \
+  call(graphUpdate, cuGraphExecUpdate_v2, cuda::Result,                                                                \
        (cuda::GraphExec executable, cuda::Graph graph, cuda::UpdateInfo * info))
 
 }  // namespace meshfuse::cuda
