@@ -6,6 +6,7 @@
 //   queue->launch({.kernel = *kernel, .name = "softmax T7", .slots = slots, .parts = parts});
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,6 +27,7 @@ namespace meshfuse {
 class Communicator;
 class DeviceCommunicator;
 class Expr;
+class Queue;
 
 // The machine code of a tile program. The device that compiled it runs it.
 class Kernel {
@@ -69,6 +71,27 @@ struct BytePiece {
 class Event {
  public:
   virtual ~Event() = default;
+};
+
+// The times of points in the work of queues, by the clock of the host.
+//
+//   timer->mark(0, queue);
+//   queue.launch(...);
+//   timer->mark(1, queue);  // nothing waits
+//   queue.wait();
+//   timer->synchronize(queue);
+//   timer->timeOf(1) - timer->timeOf(0);  // of the kernel
+class Timer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  virtual ~Timer() = default;
+  // Puts the point after the work of the queue so far. Threads may put different points at the same time.
+  virtual void mark(int64_t point, Queue& queue) = 0;
+  // The work of all queues with points has ended; `idle` is one of them. Later timeOf() of these points is between the begin of the first
+  // work and now.
+  virtual void synchronize(Queue& /*idle*/) {}
+  // When the work before a point ended that has been marked.
+  virtual Clock::time_point timeOf(int64_t point) const = 0;
 };
 
 // Work of a queue that was recorded once, and runs at the cost of one call.
@@ -151,6 +174,8 @@ class Device : public DeviceMemory {
   virtual std::optional<std::string_view> routineName(const Expr& op) const = 0;
   virtual std::unique_ptr<Queue> makeQueue() = 0;
   virtual std::unique_ptr<Event> makeEvent() = 0;
+  // Of points 0, 1, ..., points - 1. The device outlives it.
+  virtual std::unique_ptr<Timer> makeTimer(int64_t points) = 0;
   // A communicator for addresses of this device, among the ranks of `over.world()`, which make it at the same time; `over` outlives it, and
   // carries what they tell each other. Null: this device has none. DeviceError on all ranks if their devices do not fit.
   virtual std::shared_ptr<DeviceCommunicator> communicator(Communicator& /*over*/) { return nullptr; }

@@ -7,7 +7,8 @@
 //
 // A rank is a process in the trace viewer. Concurrent calls are in lanes of four rows: the call, its kernels (with library calls and
 // copies), its collectives, and the waits for peers inside the collectives. Collectives of several queues have a row for each queue. Spans of
-// a row do not overlap; spans of the last three rows lie inside the call.
+// a row do not overlap; spans of the last three rows lie inside the call. On a GPU, kernels and collectives have the times of their streams, and
+// the host waits for them and for its peers at other times.
 #pragma once
 
 #include <chrono>

@@ -17,12 +17,9 @@ namespace meshfuse {
 
 namespace {
 
-// Removes the records of steps that have not run.
-void keepRun(std::vector<StepRecord>* records) {
-  if (records != nullptr) {
-    std::erase_if(*records, [](const StepRecord& r) { return r.step == nullptr; });
-  }
-}
+// Points of a timer
+int64_t beginOf(int64_t step) { return 2 * step; }
+int64_t endOf(int64_t step) { return 2 * step + 1; }
 
 }  // namespace
 
@@ -176,10 +173,18 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     }
   } catch (const std::exception& why) {
     abandon(communicator, why.what());
-    keepRun(options.profile);
+    if (options.profile != nullptr) {
+      try {
+        readTimes(*options.profile);
+      } catch (const DeviceError&) {  // the device is gone, and the times with it
+        options.profile->clear();
+      }
+    }
     throw;
   }
-  keepRun(options.profile);
+  if (options.profile != nullptr) {
+    readTimes(*options.profile);
+  }
   if (refusal_ != nullptr) {
     std::rethrow_exception(std::exchange(refusal_, nullptr));
   }
@@ -204,7 +209,7 @@ void Binding::finish() {
 }
 
 void Binding::endCall(const ExecuteOptions& options) {
-  if (options.order == nullptr || endsTogether_) {
+  if (options.order == nullptr || endsTogether_ || options.profile != nullptr) {
     finish();
     late_ = nullptr;
   } else {
@@ -215,6 +220,19 @@ void Binding::endCall(const ExecuteOptions& options) {
   joinForked();
   if (options.order != nullptr) {
     queue_.orderBefore(options.order->stream);
+  }
+}
+
+void Binding::readTimes(std::vector<StepRecord>& records) const {
+  std::erase_if(records, [](const StepRecord& r) { return r.step == nullptr; });
+  if (records.empty()) {  // a call that has failed before its first step
+    return;
+  }
+  timer_->synchronize(queue_);
+  for (StepRecord& r : records) {
+    const int64_t number = r.step - program_->steps.data();
+    r.begin = timer_->timeOf(beginOf(number));
+    r.end = timer_->timeOf(endOf(number));
   }
 }
 
@@ -268,14 +286,17 @@ void Binding::executeWatched(int64_t number, CommPath& path, std::span<const Arg
   const Step& step = program_->steps[number];
   const bool compared = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
   const std::vector<Argument> before = compared ? referenceInputs(step, inputs) : std::vector<Argument>();
-  StepRecord record{.step = &step, .bytesReceived = -path.bytesReceived()};
-  record.begin = std::chrono::steady_clock::now();
-  execute(number, path, inputs);
-  path.finish();
-  record.end = std::chrono::steady_clock::now();
-  record.bytesReceived += path.bytesReceived();
+  const int64_t receivedBefore = path.bytesReceived();
   if (options.profile != nullptr) {
-    (*options.profile)[number] = record;
+    timer_->mark(beginOf(number), path.queue());
+  }
+  execute(number, path, inputs);
+  if (options.profile != nullptr) {
+    timer_->mark(endOf(number), path.queue());
+    (*options.profile)[number] = {.step = &step, .bytesReceived = path.bytesReceived() - receivedBefore};
+  }
+  if (options.verify) {
+    path.finish();
   }
   if (compared) {
     compareWithReference(step, before);

@@ -68,9 +68,9 @@ struct StreamOrder {
 };
 
 struct ExecuteOptions {
-  bool verify = false;                                  // compare each step with the reference interpreter
-  std::vector<StepRecord>* profile = nullptr;           // receives one entry for each step
-  int64_t skipStep = -1;                                // fault injection: a communication step that is not run
+  bool verify = false;                         // compare each step with the reference interpreter
+  std::vector<StepRecord>* profile = nullptr;  // receives one entry for each step; the call returns when all has ended
+  int64_t skipStep = -1;                       // fault injection: a communication step that is not run
   CollectivesRun collectives = CollectivesRun::AtOnce;  // each rank decides for itself
   const StreamOrder* order = nullptr;                   // null: the call returns when all its work has ended
 };
@@ -129,6 +129,8 @@ class Binding {
   int64_t post(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
   // Returns when all work of the device has ended.
   void finish();
+  // Of a call whose work has ended: fills in the times of the steps that have run, and removes the other records.
+  void readTimes(std::vector<StepRecord>& records) const;
   // Ends a call as the options say.
   void endCall(const ExecuteOptions& options);
   // Later work of `to` follows the work of `from` so far; both are of this binding.
@@ -172,6 +174,7 @@ class Binding {
   CallQueue* calls_ = nullptr;      // null: the communicator has no lanes
   std::vector<CommPath> lanes_;     // of the program's teams; one for all if asynchronous
   std::unique_ptr<Event> meeting_;  // where the queues of asynchronous calls meet
+  std::unique_ptr<Timer> timer_;    // before and after each step; null until a call is profiled
   struct Replays {
     Replays() = default;
     Replays(std::vector<Replay> pieces, size_t steps);

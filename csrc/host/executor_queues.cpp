@@ -57,6 +57,9 @@ void Binding::heed(Work&& work) {
 void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& options) {
   if (options.profile != nullptr) {
     options.profile->assign(program_->steps.size(), {});
+    if (timer_ == nullptr) {
+      timer_ = program_->device->makeTimer(2 * std::ssize(program_->steps));
+    }
   }
   for (int64_t i = 0; i < std::ssize(program_->steps);) {
     if (i == options.skipStep) {  // its events are recorded: other queues wait for them

@@ -33,6 +33,7 @@ class ForwardingDevice : public Device {
   std::optional<std::string_view> routineName(const Expr& op) const override { return to_->routineName(op); }
   std::unique_ptr<Queue> makeQueue() override { return to_->makeQueue(); }
   std::unique_ptr<Event> makeEvent() override { return to_->makeEvent(); }
+  std::unique_ptr<Timer> makeTimer(int64_t points) override { return to_->makeTimer(points); }
   Listings listings(const tile::Program& program) override { return to_->listings(program); }
 
  protected:

@@ -254,6 +254,7 @@ class DelayingDevice final : public TestDevice {
   }
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<DelayingQueue>(*this); }
   std::unique_ptr<Event> makeEvent() override { return std::make_unique<TestEvent>(); }
+  std::unique_ptr<Timer> makeTimer(int64_t points) override { return std::make_unique<DelayedTimer>(points); }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cpu_->routineName(op); }
   Listings listings(const tile::Program& program) override { return cpu_->listings(program); }
 
@@ -326,11 +327,24 @@ class DelayingDevice final : public TestDevice {
       }
     }
     void wait() override { worker_.wait(); }
+    void noteTime(Timer::Clock::time_point& time) {
+      worker_.post([&time] { time = Timer::Clock::now(); }, true);
+    }
 
    private:
     DelayingDevice& device_;
     const std::unique_ptr<Queue> cpu_;
     Worker worker_;
+  };
+
+  class DelayedTimer final : public Timer {
+   public:
+    explicit DelayedTimer(int64_t points) : times_(points) {}
+    void mark(int64_t point, Queue& queue) override { static_cast<DelayingQueue&>(queue).noteTime(times_[point]); }
+    Clock::time_point timeOf(int64_t point) const override { return times_[point]; }
+
+   private:
+    std::vector<Clock::time_point> times_;
   };
 
   void expectInside(const void* memory, int64_t bytes) const {

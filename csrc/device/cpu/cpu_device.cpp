@@ -136,6 +136,16 @@ class CpuQueue final : public Queue {
   const int64_t threads_;
 };
 
+class CpuTimer final : public Timer {
+ public:
+  explicit CpuTimer(int64_t points) : times_(points) {}
+  void mark(int64_t point, Queue&) override { times_[point] = Clock::now(); }
+  Clock::time_point timeOf(int64_t point) const override { return times_[point]; }
+
+ private:
+  std::vector<Clock::time_point> times_;
+};
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const DeviceOptions& options)
@@ -175,6 +185,7 @@ class CpuDevice final : public Device {
 
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<CpuQueue>(pool_); }
   std::unique_ptr<Event> makeEvent() override { return std::make_unique<Event>(); }
+  std::unique_ptr<Timer> makeTimer(int64_t points) override { return std::make_unique<CpuTimer>(points); }
 
   Listings listings(const tile::Program& program) override {
     return {{{".ll", compiler().irText(program)}, {".s", compiler().assemblyText(program)}}, ""};

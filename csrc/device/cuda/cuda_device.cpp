@@ -11,6 +11,7 @@
 #include "device/cuda/cublaslt/product.h"
 #include "device/cuda/cuda_kernel.h"
 #include "device/cuda/cuda_queue.h"
+#include "device/cuda/cuda_timer.h"
 #include "device/cuda/driver/context.h"
 #include "device/cuda/driver/library.h"
 #include "device/cuda/driver/memory.h"
@@ -108,6 +109,11 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> makeEvent() override {
     const CurrentContext current(context_);
     return std::make_unique<CudaQueueEvent>(context_);
+  }
+
+  std::unique_ptr<Timer> makeTimer(int64_t points) override {
+    const CurrentContext current(context_);
+    return std::make_unique<CudaTimer>(context_, points);
   }
 
   std::shared_ptr<DeviceCommunicator> communicator(Communicator& over) override {

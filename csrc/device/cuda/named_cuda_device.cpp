@@ -86,6 +86,7 @@ class NamedCudaDevice final : public Device {
   std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
   std::unique_ptr<Queue> makeQueue() override { throwNothingRuns(); }
   std::unique_ptr<Event> makeEvent() override { throwNothingRuns(); }
+  std::unique_ptr<Timer> makeTimer(int64_t) override { throwNothingRuns(); }
 
  private:
   [[noreturn]] static void throwNothingRuns() {

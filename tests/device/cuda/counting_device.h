@@ -15,6 +15,7 @@ struct QueueCalls {
   int64_t single = 0;  // launches and calls of routines, also those that are captured
   int64_t captures = 0;
   int64_t replays = 0;
+  int64_t waits = 0;
   int64_t leftOut = 0;            // the number of a replay that the queue does not make, from 1
   std::function<void()> inPlace;  // what it does then
 };
@@ -33,6 +34,10 @@ class CountingQueue final : public ForwardingQueue {
   std::unique_ptr<Recording> capture(const std::function<void()>& work, Queue* beside) override {
     calls_.captures++;
     return ForwardingQueue::capture(work, beside);
+  }
+  void wait() override {
+    calls_.waits++;
+    to_->wait();
   }
   void replay(Recording& recording) override {
     if (++calls_.replays != calls_.leftOut) {

@@ -24,8 +24,9 @@ void CudaStream::synchronize(std::string_view purpose) const {
   succeed(loadedDriver().streamSynchronize(stream_), "cuStreamSynchronize", "{}", purpose);
 }
 
-CudaEvent::CudaEvent(const CudaContext& context) : context_(context) {
-  succeed(loadedDriver().eventCreate(&event_, cuda::kEventWithoutTiming), "cuEventCreate", "{}", context.name());
+CudaEvent::CudaEvent(const CudaContext& context, EventTime time) : context_(context) {
+  const unsigned flags = time == EventTime::Measured ? 0 : cuda::kEventWithoutTiming;
+  succeed(loadedDriver().eventCreate(&event_, flags), "cuEventCreate", "{}", context.name());
 }
 
 CudaEvent::~CudaEvent() {
@@ -50,6 +51,17 @@ void CudaEvent::orderBefore(cuda::Stream later) const {
 }
 
 cuda::Result CudaEvent::query() const { return loadedDriver().eventQuery(event_); }
+
+void CudaEvent::synchronize(std::string_view purpose) const {
+  succeed(loadedDriver().eventSynchronize(event_), "cuEventSynchronize", "{}", purpose);
+}
+
+std::chrono::duration<double> CudaEvent::until(const CudaEvent& other) const {
+  float milliseconds = 0;
+  succeed(loadedDriver().eventElapsedTime(&milliseconds, event_, other.event_), "cuEventElapsedTime", "{}",
+          context_.name());
+  return std::chrono::duration<double, std::milli>(milliseconds);
+}
 
 void CudaStreams::add(cuda::Stream stream) {
   const std::lock_guard lock(mutex_);

@@ -1,11 +1,14 @@
 // The streams of a device on which queues work, and work that comes after all of theirs.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <shared_mutex>
+#include <string_view>
 #include <vector>
 
 #include "device/cuda/api/driver.h"
@@ -30,10 +33,12 @@ class CudaStream {
   cuda::Stream stream_ = nullptr;
 };
 
+enum class EventTime : uint8_t { None, Measured };
+
 // A point in the work of a stream. The context must be current when it is made, and when its functions are called.
 class CudaEvent {
  public:
-  explicit CudaEvent(const CudaContext& context);
+  explicit CudaEvent(const CudaContext& context, EventTime time = EventTime::None);
   ~CudaEvent();
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
@@ -45,6 +50,10 @@ class CudaEvent {
   void orderBefore(cuda::Stream later) const;
   // Success if the work before the event has ended, NotReady if it has not; else its error.
   cuda::Result query() const;
+  // Returns when the work before the event has ended. DeviceError with `purpose` if a part of it failed.
+  void synchronize(std::string_view purpose) const;
+  // Of events that measure time: from this one to another. The work before both has ended.
+  std::chrono::duration<double> until(const CudaEvent& other) const;
 
  private:
   const CudaContext& context_;
