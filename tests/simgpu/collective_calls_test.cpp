@@ -290,5 +290,54 @@ TEST_F(CollectiveCalls, MemoryIsRegisteredOnAllRanksOrNone) {
                program(false));
 }
 
+TEST_F(CollectiveCalls, MemoryIsRegisteredOnce) {
+  const auto program = [](bool again) {
+    return withBuffer([=](Rank& rank, DevicePointer x) {
+      void* first = nullptr;
+      void* second = nullptr;
+      rank.expect(rank.nccl.memoryRegister(rank.communicator, bufferAt(x), 16, &first), "ncclCommRegister");
+      rank.expect(rank.nccl.memoryRegister(rank.communicator, bufferAt(again ? x + 8 : x + 16), 16, &second),
+                  "ncclCommRegister");
+      rank.expect(rank.nccl.memoryDeregister(rank.communicator, first), "ncclCommDeregister");
+      rank.expect(rank.nccl.memoryDeregister(rank.communicator, second), "ncclCommDeregister");
+    });
+  };
+  expectFine(program(false));
+  expectReport("ncclCommRegister: bytes 0 to 8 are registered with the communicator already", program(true));
+}
+
+TEST_F(CollectiveCalls, MemoryIsRegisteredUntilItsCallsHaveEnded) {
+  const auto program = [](bool waits) {
+    return onRanks(2, [=](Rank& rank) {
+      const DevicePointer x = rank.buffer(kOnes);
+      void* handle = nullptr;
+      rank.expect(rank.nccl.memoryRegister(rank.communicator, bufferAt(x), 32, &handle), "ncclCommRegister");
+      rank.expect(rank.allReduce(x, x, 8), "ncclAllReduce");
+      if (waits) {
+        rank.synchronize();
+      }
+      rank.expect(rank.nccl.memoryDeregister(rank.communicator, handle), "ncclCommDeregister");
+      rank.synchronize();
+    });
+  };
+  expectFine(program(true));
+  expectReport("ncclCommDeregister of rank . of 2: operation .* uses the memory, and the host has not waited for it",
+               program(false));
+}
+
+TEST_F(CollectiveCalls, RegisteredMemoryIsUsedAtOneOffset) {
+  const auto program = [](bool isOne) {
+    return onRanks(2, [=](Rank& rank) {
+      const DevicePointer x = rank.buffer(kOnes);
+      void* handle = nullptr;
+      rank.expect(rank.nccl.memoryRegister(rank.communicator, bufferAt(x), 32, &handle), "ncclCommRegister");
+      const DevicePointer at = x + (isOne || rank.number == 0 ? 4 : 8);
+      rank.expect(rank.allReduce(at, at, 4), "ncclAllReduce");
+    });
+  };
+  expectFine(program(true));
+  expectReport("the offset of the operand in registered memory is", program(false));
+}
+
 }  // namespace
 }  // namespace meshfuse::collective_calls

@@ -226,6 +226,26 @@ TEST_F(SimulatedGraphCollectives, OfPartOfAGroupIsRefused) {
   }));
 }
 
+// A launch uses the memory as it was registered at the capture.
+TEST_F(SimulatedGraphCollectives, OfMemoryThatIsRegisteredNoMoreAreFound) {
+  const auto program = [](bool isRegistered) {
+    return onRanks(2, [=](Rank& rank) {
+      const DevicePointer x = rank.buffer(Values{1});
+      void* handle = nullptr;
+      rank.expect(rank.nccl.memoryRegister(rank.communicator, bufferAt(x), 4, &handle), "ncclCommRegister");
+      const GraphExec executable = instantiate(
+          rank.gpu, captureOf(rank, [&] { rank.expect(rank.allReduce(x, x, 1), "ncclAllReduce"); }));
+      if (!isRegistered) {
+        rank.expect(rank.nccl.memoryDeregister(rank.communicator, handle), "ncclCommDeregister");
+      }
+      launch(rank, executable);
+      rank.synchronize();
+    });
+  };
+  expectFine(program(true));
+  expectReport("was captured with registered memory, and now it is not registered", program(false));
+}
+
 // A kernel beside the collective touches its buffer.
 TEST_F(SimulatedGraphCollectives, AMissingEdgeIsFound) {
   const auto program = [](bool isOrdered) {

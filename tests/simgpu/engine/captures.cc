@@ -296,7 +296,7 @@ int32_t Devices::captureCalls(const Request& r, const std::vector<CollectiveCall
     call->rank = rank.rank;
     call->ranks = rank.ranks;
     call->isCaptured = true;
-    call->isRegistered = communicators_.areRegistered(rank, one);
+    Communicators::findRegistered(rank, *call);
     if (const std::string difference = communicators_.place(r.a, call); !difference.empty()) {
       reports_.push_back(difference);
     }

@@ -117,7 +117,7 @@ int32_t Devices::post(const Request& r, uint64_t process, std::vector<Collective
     call->ranks = rank.ranks;
     call->posted = posted.get();
     call->fails = posted->calls.size() + 1 == r.b;
-    call->isRegistered = communicators_.areRegistered(rank, c);
+    Communicators::findRegistered(rank, *call);
     posted->calls.push_back(call);
     if (const std::string difference = communicators_.place(r.a, call); !difference.empty()) {
       reports_.push_back(difference);
@@ -139,6 +139,7 @@ int32_t Devices::post(const Request& r, uint64_t process, std::vector<Collective
     call->operation->number = place->operation->number;
     call->operation->name = call->name() + " (operation " + std::to_string(place->operation->number) + " of stream " +
                             std::to_string(c.stream) + ")";
+    communicators_.noteUse(r.a, *call, *place->operation);
   }
   return communicators_.note(r.a, posted, random_);
 }
@@ -183,7 +184,31 @@ int32_t Devices::registerMemory(const Request& r, uint64_t& handle) {
   } else if (const std::string why = memories_[device]->refusal(r.b, r.b + r.bytes); !why.empty()) {
     reports_.push_back(std::string(r.name) + ": " + why);
   }
+  for (const auto& [id, m] : communicators_.find(r.a)->registered) {
+    if (m.begin < r.b + r.bytes && r.b < m.end) {
+      reports_.push_back(std::string(r.name) + ": bytes " + std::to_string(std::max(m.begin, r.b) - r.b) + " to " +
+                         std::to_string(std::min(m.end, r.b + r.bytes) - r.b) +
+                         " are registered with the communicator already");
+    }
+  }
   handle = communicators_.registerMemory(r.a, r.b, r.b + r.bytes);
+  return kDone;
+}
+
+int32_t Devices::deregisterMemory(const Request& r, uint64_t process) {
+  Communicators::Rank& rank = *communicators_.find(r.a);
+  const auto registered = rank.registered.find(r.b);
+  if (registered == rank.registered.end()) {
+    return kWrongArgument;
+  }
+  for (const auto& [stream, number] : registered->second.lastUses) {
+    if (isStream(stream) && !hosts_[process].knows(stream, number)) {
+      reports_.push_back(std::string(r.name) + " of rank " + std::to_string(rank.rank) + " of " +
+                         std::to_string(rank.ranks) + ": operation " + std::to_string(number) + " of stream " +
+                         std::to_string(stream) + " uses the memory, and the host has not waited for it");
+    }
+  }
+  rank.registered.erase(registered);
   return kDone;
 }
 

@@ -69,6 +69,14 @@ std::string differenceOf(const RankCall& a, const RankCall& b) {
     return (a.isRegistered ? a : b).name() + " has registered memory and " + (a.isRegistered ? b : a).name() +
            " has not";
   }
+  if (!isTransfer && a.isRegistered) {
+    if (a.call.in != 0 && b.call.in != 0 && a.inOffset != b.inOffset) {
+      return differ("the offset of the operand in registered memory", a.inOffset, b.inOffset);
+    }
+    if (a.call.out != 0 && b.call.out != 0 && a.outOffset != b.outOffset) {
+      return differ("the offset of the result in registered memory", a.outOffset, b.outOffset);
+    }
+  }
   return "";
 }
 
@@ -468,27 +476,45 @@ std::string Communicators::postingOn(uint64_t stream) const {
 // -- registered memory ------------------------------------------------------------------------------------------------
 
 uint64_t Communicators::registerMemory(uint64_t handle, uint64_t begin, uint64_t end) {
-  ranks_.at(handle).registered[++lastHandle_] = {begin, end};
+  ranks_.at(handle).registered[++lastHandle_] = {.begin = begin, .end = end};
   return lastHandle_;
 }
 
-bool Communicators::deregister(uint64_t handle, uint64_t registration) {
-  return ranks_.at(handle).registered.erase(registration) == 1;
+namespace {
+
+// The handle of the registered memory that holds these bytes; 0: none does.
+uint64_t registeredOf(const Communicators::Rank& rank, uint64_t begin, uint64_t bytes) {
+  const auto it = std::ranges::find_if(rank.registered, [&](const auto& entry) {
+    return begin >= entry.second.begin && begin + bytes <= entry.second.end;
+  });
+  return it == rank.registered.end() ? 0 : it->first;
 }
 
-bool Communicators::isRegistered(const Rank& rank, uint64_t begin, uint64_t bytes) const {
-  return std::ranges::any_of(
-      rank.registered, [&](const auto& r) { return begin >= r.second.first && begin + bytes <= r.second.second; });
+}  // namespace
+
+void Communicators::findRegistered(const Rank& rank, RankCall& call) {
+  const CollectiveCall& c = call.call;
+  const uint64_t in = registeredOf(rank, c.in, c.inBytes);
+  const uint64_t out = registeredOf(rank, c.out, c.outBytes);
+  call.isRegistered = (c.in == 0 || in != 0) && (c.out == 0 || out != 0);
+  call.inOffset = in == 0 ? 0 : c.in - rank.registered.at(in).begin;
+  call.outOffset = out == 0 ? 0 : c.out - rank.registered.at(out).begin;
 }
 
-bool Communicators::areRegistered(const Rank& rank, const CollectiveCall& c) const {
-  return (c.in == 0 || isRegistered(rank, c.in, c.inBytes)) && (c.out == 0 || isRegistered(rank, c.out, c.outBytes));
+void Communicators::noteUse(uint64_t handle, const RankCall& call, const Operation& operation) {
+  Rank& rank = ranks_.at(handle);
+  for (const auto& [begin, bytes] :
+       {std::pair(call.call.in, call.call.inBytes), std::pair(call.call.out, call.call.outBytes)}) {
+    if (const uint64_t registered = registeredOf(rank, begin, bytes); registered != 0) {
+      rank.registered.at(registered).lastUses[operation.stream] = operation.number;
+    }
+  }
 }
 
 std::string Communicators::registrationIn(uint64_t begin, uint64_t end) const {
   for (const auto& [handle, r] : ranks_) {
-    for (const auto& [id, range] : r.registered) {
-      if (range.first < end && begin < range.second) {
+    for (const auto& [id, memory] : r.registered) {
+      if (memory.begin < end && begin < memory.end) {
         return "the communicator of rank " + std::to_string(r.rank) + " of " + std::to_string(r.ranks);
       }
     }

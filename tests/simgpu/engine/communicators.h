@@ -38,6 +38,8 @@ struct RankCall {
   int rank = 0;
   int ranks = 0;
   bool isRegistered = false;     // all of its memory
+  uint64_t inOffset = 0;         // in the registered memory
+  uint64_t outOffset = 0;
   bool fails = false;            // it never ends, and the rank gets an error
   bool isCaptured = false;       // it becomes a part of a graph and does not run
   uint64_t capture = 0;          // that of the exchange in which it was captured; 0: it is no call of a graph
@@ -112,7 +114,12 @@ class Communicators {
     std::shared_ptr<Posted> inProgress;       // the program has not been told so far that it is on its streams
     Time inProgressUntil;
     bool waitsForPeers = false;
-    std::map<uint64_t, std::pair<uint64_t, uint64_t>> registered;  // begin, end
+    struct Registered {
+      uint64_t begin = 0;
+      uint64_t end = 0;
+      std::map<uint64_t, uint64_t> lastUses;  // by stream: the number of the operation
+    };
+    std::map<uint64_t, Registered> registered;
   };
   Rank* find(uint64_t handle);
 
@@ -145,9 +152,10 @@ class Communicators {
   std::string abort(uint64_t handle);
 
   uint64_t registerMemory(uint64_t handle, uint64_t begin, uint64_t end);
-  bool deregister(uint64_t handle, uint64_t registration);
-  bool isRegistered(const Rank& rank, uint64_t begin, uint64_t bytes) const;
-  bool areRegistered(const Rank& rank, const CollectiveCall& call) const;  // all of its buffers
+  // Fills in whether the memory of the call is registered, and where it lies there.
+  static void findRegistered(const Rank& rank, RankCall& call);
+  // An operation of a stream uses the registered memory of the call.
+  void noteUse(uint64_t handle, const RankCall& call, const Operation& operation);
   std::string registrationIn(uint64_t begin, uint64_t end) const;  // who has registered some of it; empty: nobody
 
   // The call on the stream that is in progress for the program; empty: none is.

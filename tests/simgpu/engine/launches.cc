@@ -97,7 +97,12 @@ void Devices::postCalls(const std::shared_ptr<GraphRun>& run, size_t step, const
     call->call = c->call;
     call->rank = c->rank;
     call->ranks = c->ranks;
-    call->isRegistered = c->isRegistered;
+    Communicators::findRegistered(*rank, *call);
+    if (call->isRegistered != c->isRegistered) {
+      report(*operation, c->name() + " was captured " + (c->isRegistered ? "with" : "without") +
+                             " registered memory, and now " + (c->isRegistered ? "it is not registered" : "it is"));
+    }
+    communicators_.noteUse(captured.rank, *call, *streams_.at(run->stream).last);
     call->capture = c->capture;
     call->posted = posted.get();
     posted->calls.push_back(call);

@@ -475,7 +475,7 @@ class Engine {
         a.more = static_cast<uint64_t>(devices_.registerMemory(r, a.value));
         break;
       case CommunicatorDeregister:
-        a.value = all.deregister(r.a, r.b) ? kDone : kWrongArgument;
+        a.value = static_cast<uint64_t>(devices_.deregisterMemory(r, c.process));
         break;
       default:
         break;

@@ -113,8 +113,9 @@ class Devices {
   int32_t post(const Request& request, uint64_t process, std::vector<CollectiveCall> calls);
   // Returns a CommunicatorResult; `handle` is that of the rank in its part.
   int32_t split(const Request& request, uint64_t process, const RankSplit& split, uint64_t& handle);
-  // Registered memory may not be freed.
+  // Registered memory may not be freed, and calls that use it end before it is registered no more. Both return a CommunicatorResult.
   int32_t registerMemory(const Request& request, uint64_t& handle);
+  int32_t deregisterMemory(const Request& request, uint64_t process);
 
  private:
   struct Queued {
