@@ -81,6 +81,20 @@ void CommPath::replay(Queue& queue, Recording& recording) { onDevice_->replay(qu
 
 int64_t CommPath::countRecording() { return onDevice_->countRecording(); }
 
+const Team& CommPath::teamOf(const CommCall& call) const {
+  return call.kind == Collective::Transfer ? communicator_.world() : call.team;
+}
+
+std::shared_ptr<void> CommPath::allocateArena(int64_t bytes) { return onDevice_->allocateArena(bytes); }
+
+bool CommPath::usesRegistered(const CommCall& call) const {
+  return call.counts.empty() && onDevice_->usesRegistered({call.kind, call.dtype, call.reduce});
+}
+
+bool CommPath::enroll(void* arena, std::span<const Team> teams) { return onDevice_->enroll(arena, teams); }
+
+void CommPath::withdraw(void* arena) { onDevice_->withdraw(arena); }
+
 void CommPath::giveUp() noexcept {
   if (isAsynchronous_) {
     onDevice_->giveUp();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,13 @@ class CommPath {
   std::unique_ptr<Recording> capture(Queue& queue, const std::function<void()>& work);
   void replay(Queue& queue, Recording& recording);
   int64_t countRecording();
+  // The team whose communicator of the device carries a step.
+  const Team& teamOf(const CommCall& call) const;
+  // As DeviceCommunicator's, of asynchronous calls.
+  std::shared_ptr<void> allocateArena(int64_t bytes);
+  bool usesRegistered(const CommCall& call) const;
+  bool enroll(void* arena, std::span<const Team> teams);
+  void withdraw(void* arena);
   // After a failure: ends the calls under way.
   void giveUp() noexcept;
   // Bytes that all calls of the communicator have received so far.

@@ -8,6 +8,7 @@
 #include "base/ranges.h"
 #include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
+#include "host/arena_registration.h"
 #include "host/reference.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
@@ -62,12 +63,20 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     }
   }
   sayingMemory(p, *sizes_, [&] {
+    // An arena that passes to other bindings would be registered with other teams on each rank.
+    const bool isRegistered = isAsynchronous_ && arenas == nullptr;
     if (sizes_->arenaBytes > 0) {
       const bool sharesArena = p.communicates && p.device->isHostMemory();
       const auto allocate = [&](int64_t bytes) {
-        return sharesArena ? communicator.allocate(bytes) : p.device->allocate(bytes);
+        return sharesArena    ? communicator.allocate(bytes)
+               : isRegistered ? direct_.allocateArena(bytes)
+                              : p.device->allocate(bytes);
       };
       arena_ = arenas != nullptr ? arenas->take(sizes_->arenaBytes, allocate) : allocate(sizes_->arenaBytes);
+    }
+    if (isAsynchronous_) {
+      registration_ = isRegistered ? std::make_unique<ArenaRegistration>(p, *sizes_, direct_, arena_.get())
+                                   : std::make_unique<ArenaRegistration>();
     }
     if (sizes_->scratchBytes > 0) {
       scratch_ = p.device->allocate(sizes_->scratchBytes);
@@ -393,7 +402,10 @@ Tensor Binding::view(int64_t tensor) const {
 }
 
 std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {
-  auto arguments = mapped<Argument>(step.reads, [this](int64_t t) { return view(t).clone(); });
+  auto arguments = mapped<Argument>(step.reads, [this](int64_t t) {
+    const Tensor read = view(t);
+    return program_->device->isHostMemory() ? read.clone() : read.to(DeviceId::cpu());  // the plan counts no copies
+  });
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
     if (!program_->fusion->inputs()[i]->isTensor()) {
       arguments.push_back(inputs[i]);

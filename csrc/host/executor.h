@@ -31,6 +31,7 @@
 namespace meshfuse {
 
 class ArenaPool;
+class ArenaRegistration;
 
 // One step of a run, for profiles and traces.
 struct StepRecord {
@@ -106,6 +107,8 @@ class Binding {
   void meetAtBegin(Communicator& communicator, std::span<const Argument> inputs, const ExecuteOptions& options);
   // What this rank proposes for these pieces.
   int64_t proposal(const ExecuteOptions& options);
+  // Registers the arena, as all ranks do. If some rank cannot, none does.
+  void registerJointly(Communicator& communicator);
   // Records them, as all ranks do. If some rank cannot, none replays them.
   void recordJointly(Communicator& communicator, std::span<const Argument> inputs);
   // Whether the step is the first one of a piece that all ranks replay in this call.
@@ -181,6 +184,7 @@ class Binding {
     std::vector<Replay> pieces;
     std::vector<int64_t> at;  // by step: number of the piece that begins with it, or -1
   };
+  std::unique_ptr<ArenaRegistration> registration_;  // of an asynchronous device
   Replays replays_;              // of this rank; empty if the queue does not capture
   Replays joint_;                // of all ranks; empty if collectives are not work of queues
   int64_t jointNumber_ = 0;      // of the recording of all these pieces, which all ranks made together; 0: none

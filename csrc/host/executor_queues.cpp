@@ -4,6 +4,7 @@
 
 #include "base/ranges.h"
 #include "base/refused_index.h"
+#include "host/arena_registration.h"
 #include "host/executor.h"
 
 namespace meshfuse {
@@ -111,6 +112,14 @@ int64_t Binding::putInOrder(int64_t number, const Put& put) {
     path.queue().record(*events_[next - 1]);
   }
   return next;
+}
+
+void Binding::registerJointly(Communicator& communicator) {
+  int64_t isRegistered = registration_->enroll(carrier()) ? 1 : 0;
+  meet(communicator, "the registration of memory", {&isRegistered, 1});
+  if (isRegistered == 0) {
+    registration_->giveUp(carrier());
+  }
 }
 
 void Binding::recordJointly(Communicator& communicator, std::span<const Argument> inputs) {

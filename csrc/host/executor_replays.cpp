@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/ranges.h"
+#include "host/arena_registration.h"
 #include "host/executor.h"
 
 namespace meshfuse {
@@ -52,11 +53,15 @@ void Binding::meetAtBegin(Communicator& communicator, std::span<const Argument> 
     return meet(communicator, "the begin of a program");
   }
   const int64_t own = proposal(options);
-  int64_t bounds[] = {own, own == kAny ? own : -own};
+  const int64_t ofArena = registration_->proposal();
+  int64_t bounds[] = {own, own == kAny ? own : -own, ofArena, -ofArena};
   meet(communicator, "the begin of a program", bounds);
   const int64_t least = bounds[0];
   const int64_t most = -bounds[1];
   carrier().begin();
+  if (registration_->agree(bounds[2], -bounds[3], carrier())) {
+    registerJointly(communicator);
+  }
   if (least > kRecord && least == most) {
     replaysJointly_ = true;
   } else if (least != kStepByStep && least != kAny) {

@@ -233,8 +233,8 @@ TEST_F(SimulatedGraphCollectives, OfMemoryThatIsRegisteredNoMoreAreFound) {
       const DevicePointer x = rank.buffer(Values{1});
       void* handle = nullptr;
       rank.expect(rank.nccl.memoryRegister(rank.communicator, bufferAt(x), 4, &handle), "ncclCommRegister");
-      const GraphExec executable = instantiate(
-          rank.gpu, captureOf(rank, [&] { rank.expect(rank.allReduce(x, x, 1), "ncclAllReduce"); }));
+      const GraphExec executable =
+          instantiate(rank.gpu, captureOf(rank, [&] { rank.expect(rank.allReduce(x, x, 1), "ncclAllReduce"); }));
       if (!isRegistered) {
         rank.expect(rank.nccl.memoryDeregister(rank.communicator, handle), "ncclCommDeregister");
       }

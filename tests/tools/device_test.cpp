@@ -56,6 +56,7 @@ TEST(ToolDevice, CapabilitiesNameTheGpusAndTheirLibraries) {
   expectContains(r.out, "\nGPU kernels          yes  NVRTC 13.900 from ");
   expectContains(r.out, "\nGPU matrix products  yes  cuBLASLt 139900 from ");
   expectContains(r.out, "\nGPU collectives      yes  NCCL 29900 from ");
+  expectContains(r.out, "libnccl.so.2, which registers the arenas of programs\n");
 }
 
 // The same steps on a GPU and for an architecture by name. The memory differs: what a product needs is known on the GPU only.

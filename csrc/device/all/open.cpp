@@ -51,16 +51,19 @@ std::vector<Capability> deviceCapabilities() {
   const CudaCapabilities cuda = cudaCapabilities();
   const CublasLtLibrary& products = cublasLtLibrary();
   const NcclLibrary& collectives = ncclLibrary();
-  return {{"CPU kernels", kHasLlvm, kHasLlvm ? "LLVM" : "built without LLVM"},
-          {"CPU matrix products", kHasOneDnn, kHasOneDnn ? "oneDNN" : "built without oneDNN: kernels compute them"},
-          {"GPUs", cuda.driver, cuda.driverNote},
-          {"GPU kernels", cuda.nvrtc, cuda.nvrtcNote},
-          {"GPU matrix products", products.usable(),
-           products.usable() ? fmt::format("cuBLASLt {} from {}", products.version(), products.name())
-                             : fmt::format("{}: kernels compute them", products.reason())},
-          {"GPU collectives", collectives.usable(),
-           collectives.usable() ? fmt::format("NCCL {} from {}", collectives.number, collectives.name())
-                                : fmt::format("{}: they go through host memory", collectives.reason())}};
+  return {
+      {"CPU kernels", kHasLlvm, kHasLlvm ? "LLVM" : "built without LLVM"},
+      {"CPU matrix products", kHasOneDnn, kHasOneDnn ? "oneDNN" : "built without oneDNN: kernels compute them"},
+      {"GPUs", cuda.driver, cuda.driverNote},
+      {"GPU kernels", cuda.nvrtc, cuda.nvrtcNote},
+      {"GPU matrix products", products.usable(),
+       products.usable() ? fmt::format("cuBLASLt {} from {}", products.version(), products.name())
+                         : fmt::format("{}: kernels compute them", products.reason())},
+      {"GPU collectives", collectives.usable(),
+       collectives.usable() ? fmt::format("NCCL {} from {}, {}", collectives.number, collectives.name(),
+                                          ncclRegistersMemory() ? "which registers the arenas of programs"
+                                                                : "which registers no memory: NCCL_LOCAL_REGISTER is 0")
+                            : fmt::format("{}: they go through host memory", collectives.reason())}};
 }
 
 }  // namespace meshfuse

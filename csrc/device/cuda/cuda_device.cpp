@@ -117,7 +117,7 @@ class CudaDevice final : public Device {
   }
 
   std::shared_ptr<DeviceCommunicator> communicator(Communicator& over) override {
-    return NcclCommunicator::make(over, *this, context_,
+    return NcclCommunicator::make(over, *this, context_, *memory_,
                                   [](const Kernel& kernel, std::span<const uint64_t> slots, cuda::Stream stream) {
                                     static_cast<const CudaKernel&>(kernel).launch(slots, nullptr, stream);
                                   });

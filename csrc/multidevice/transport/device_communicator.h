@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,14 @@ class DeviceCommunicator : public Communicator {
   // Makes what such collectives of this team need; this rank's result has at most `elements` elements. All ranks of the team call it, and
   // each rank calls it for its teams in the same order. It may wait for the device.
   virtual void prepare(const Team& /*team*/, const CollectiveOfElements& /*call*/, int64_t /*elements*/) {}
+  // Memory for operands and results. May wait for the device, after the calls so far have ended.
+  virtual std::shared_ptr<void> allocateArena(int64_t bytes) { return device_.allocate(bytes); }
+  // Whether such a call of a team is faster with memory that is registered.
+  virtual bool usesRegistered(const CollectiveOfElements& /*call*/) const { return false; }
+  // Registers memory of allocateArena() with these teams, until withdraw() or its end. False if this rank cannot. A call whose operands or
+  // results are registered on one rank has them registered on all, at the same place. Both return when the calls so far have ended.
+  virtual bool enroll(void* /*arena*/, std::span<const Team> /*teams*/) { return false; }
+  virtual void withdraw(void* /*arena*/) {}
   // Returns when the calls so far have ended. DeviceError if a peer fails, which names the step of the first call that has not ended.
   virtual void finish() {}
   // As Queue::capture() of `queue`; the calls of this communicator in work() are recorded too. The ranks of a team record the same calls, in

@@ -37,8 +37,8 @@ struct RankCall {
   CollectiveCall call;
   int rank = 0;
   int ranks = 0;
-  bool isRegistered = false;     // all of its memory
-  uint64_t inOffset = 0;         // in the registered memory
+  bool isRegistered = false;  // all of its memory
+  uint64_t inOffset = 0;      // in the registered memory
   uint64_t outOffset = 0;
   bool fails = false;            // it never ends, and the rank gets an error
   bool isCaptured = false;       // it becomes a part of a graph and does not run

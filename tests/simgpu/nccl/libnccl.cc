@@ -380,7 +380,7 @@ int ncclMemAlloc(void** memory, size_t bytes) {
   }
   Request r{.call = Call::Allocate, .stream = kNow, .bytes = bytes};
   std::strncpy(r.name, kName, sizeof r.name - 1);
-  if (current(r.device) != kSuccess || isToFail("allocate")) {
+  if (current(r.device) != kSuccess || isToFail("allocate") || isToFail("nccl-memory")) {
     return failed(kName, kCudaFailed, "no context is current, or no memory is left");
   }
   const Reply reply = ask(r);
@@ -405,6 +405,9 @@ int ncclCommRegister(void* communicator, void* memory, size_t bytes, void** hand
     return failed(kName, kWrongArgument, "the communicator, the memory or the place for the handle is null");
   }
   const Use use(kName, c);
+  if (isToFail("register")) {
+    return failed(kName, kWrongUsage, "the memory cannot be registered");
+  }
   Request r{.call = Call::CommunicatorRegister, .device = c->device, .a = c->handle, .b = addressOf(memory)};
   r.bytes = bytes;
   std::strncpy(r.name, kName, sizeof r.name - 1);
@@ -420,6 +423,9 @@ int ncclCommDeregister(void* communicator, void* handle) {
     return failed(kName, kWrongArgument, "the communicator is null");
   }
   const Use use(kName, c);
+  if (isPlanted("deregister")) {
+    return kDone;
+  }
   const Reply reply = askOf(kName, Call::CommunicatorDeregister, *c, addressOf(handle));
   return failed(kName, static_cast<int>(reply.value), "no handle of ncclCommRegister");
 }

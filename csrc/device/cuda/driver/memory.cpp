@@ -117,18 +117,34 @@ int64_t CudaMemory::bytes(cuda::PoolAttribute attribute) const {
   return static_cast<int64_t>(value);
 }
 
+int64_t CudaMemory::takeMost() const {
+  most_ = std::max(most_, bytes(cuda::PoolAttribute::UsedMost) + other_);
+  uint64_t zero = 0;  // the pool takes no other value, and begins with what is in use
+  succeed(loadedDriver().poolSetAttribute(pool_, cuda::PoolAttribute::UsedMost, &zero), "cuMemPoolSetAttribute", "{}",
+          context_.name());
+  return most_;
+}
+
 MemoryUse CudaMemory::use() const {
   const CurrentContext current(context_);
   freeing_.synchronize(context_.name());
-  return {bytes(cuda::PoolAttribute::UsedNow), bytes(cuda::PoolAttribute::UsedMost)};
+  const std::lock_guard lock(countMutex_);
+  return {bytes(cuda::PoolAttribute::UsedNow) + other_, takeMost()};
 }
 
 void CudaMemory::resetMost() {
   const CurrentContext current(context_);
   freeing_.synchronize(context_.name());
-  uint64_t zero = 0;  // the pool takes no other value, and begins with what is in use
-  succeed(loadedDriver().poolSetAttribute(pool_, cuda::PoolAttribute::UsedMost, &zero), "cuMemPoolSetAttribute", "{}",
-          context_.name());
+  const std::lock_guard lock(countMutex_);
+  takeMost();
+  most_ = 0;
+}
+
+void CudaMemory::countOther(int64_t bytes) {
+  const CurrentContext current(context_);
+  const std::lock_guard lock(countMutex_);
+  takeMost();
+  other_ += bytes;
 }
 
 void CudaMemory::settle() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "device/cuda/api/driver.h"
 #include "device/cuda/driver/context.h"
@@ -29,15 +30,19 @@ class CudaMemory {
   void expectOwn(const void* address) const;
   // Returns when all work of the context has ended.
   void settle() const;
-  // Of the pool, when the memory that is being given back is there again.
+  // When the memory that is being given back is in the pool again.
   MemoryUse use() const;
   void resetMost();
+  // Counts memory of the GPU that is not of the pool: so many bytes more. Thread-safe.
+  void countOther(int64_t bytes);
 
  private:
   // NCCL reads and writes tensors of other GPUs of the process directly.
   void letPeersAccess();
   void free(void* memory);
   int64_t bytes(cuda::PoolAttribute attribute) const;
+  // The most so far; the pool counts anew from now on.
+  int64_t takeMost() const;
 
   const CudaContext& context_;
   CudaStreams& queues_;
@@ -45,6 +50,9 @@ class CudaMemory {
   const CudaStream allocating_;
   const CudaStream freeing_;
   const CudaStream copying_;
+  mutable std::mutex countMutex_;
+  int64_t other_ = 0;         // bytes that are not of the pool
+  mutable int64_t most_ = 0;  // before the pool counted anew
 };
 
 }  // namespace meshfuse

@@ -1,5 +1,6 @@
 #include "device/cuda/nccl/library.h"
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace meshfuse {
@@ -27,6 +28,8 @@ const NcclLibrary& ncclLibrary() {
   static const NcclLibrary library;
   return library;
 }
+
+bool ncclRegistersMemory() { return environmentText("NCCL_LOCAL_REGISTER") != "0"; }
 
 void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose) {
   const NcclLibrary& library = ncclLibrary();

@@ -22,6 +22,9 @@ struct NcclLibrary : VendorLibrary {
 // Loaded at the first call; may be unusable, for example if it is older than 2.19.
 const NcclLibrary& ncclLibrary();
 
+// Whether NCCL registers memory, as the user has said: NCCL_LOCAL_REGISTER=0 forbids it.
+[[nodiscard]] bool ncclRegistersMemory();
+
 [[noreturn]] void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose);
 
 // DeviceError unless the call succeeded or is under way, with the call, its purpose, and the library's message and number.

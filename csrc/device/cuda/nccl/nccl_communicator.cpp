@@ -214,7 +214,8 @@ void NcclCommunicator::replay(Queue& queue, Recording& recording) {
 // -- communicators ----------------------------------------------------------------------------------------------------
 
 std::shared_ptr<DeviceCommunicator> NcclCommunicator::make(Communicator& over, Device& device,
-                                                           const CudaContext& context, LaunchOnStream launch) {
+                                                           const CudaContext& context, CudaMemory& memory,
+                                                           LaunchOnStream launch) {
   const Team& team = over.world();
   if (team.ranks.size() < 2) {
     return nullptr;
@@ -237,17 +238,18 @@ std::shared_ptr<DeviceCommunicator> NcclCommunicator::make(Communicator& over, D
               joined(all, ", ", [](const RankFacts& f) { return std::to_string(f.version); }),
               ncclLibrary().usable() ? ncclLibrary().name() : ncclLibrary().reason());
   const CurrentContext current(context);
-  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(over, device, context, launch));
+  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(over, device, context, memory, launch));
   (void)made->of(team);
   return made;
 }
 
-NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const CudaContext& context,
+NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const CudaContext& context, CudaMemory& memory,
                                    LaunchOnStream launch)
     : DeviceCommunicator(over, device),
       context_(context),
       staged_(over, device),
       combiner_(device, launch),
+      registered_(std::make_shared<RegisteredMemory>(context, memory)),
       own_(context),
       stream_(own_.get()),
       uncaught_(std::uncaught_exceptions()) {}
@@ -264,6 +266,7 @@ void NcclCommunicator::close() noexcept {
   const auto limit = std::chrono::steady_clock::now() + kLastWait;
   try {
     const CurrentContext current(context_);
+    registered_->close();
     for (auto& [ranks, communicator] : teams_) {
       nccl::Result state = nccl::Result::InProgress;
       if (communicator == nullptr || n.finalize(communicator) > nccl::Result::InProgress) {
@@ -295,6 +298,7 @@ void NcclCommunicator::end() noexcept {
     }
   } catch (const DeviceError&) {  // the device is gone, and the communicators with it
   }
+  registered_->forget();
 }
 
 void NcclCommunicator::giveUp() noexcept {
@@ -330,6 +334,30 @@ void NcclCommunicator::prepare(const Team& team, const CollectiveOfElements& cal
     prepare({ranks, call.type, call.op, kOperandAlignment},
             isAllReduce ? combinedOf(elements, dataTypeSize(call.type), ranks) : elements);
   }
+}
+
+std::shared_ptr<void> NcclCommunicator::allocateArena(int64_t bytes) {
+  finish();
+  std::shared_ptr<void> arena = ncclRegistersMemory() ? registered_->allocate(bytes) : nullptr;
+  return arena != nullptr ? arena : device_.allocate(bytes);
+}
+
+// Not messages, whose sender and receiver may have memory of different kinds: an all-to-all is made of them.
+bool NcclCommunicator::usesRegistered(const CollectiveOfElements& call) const {
+  return ncclRegistersMemory() && carrierOf(call) == Carrier::Nccl && call.kind != Collective::AllToAll &&
+         call.kind != Collective::Transfer;
+}
+
+bool NcclCommunicator::enroll(void* arena, std::span<const Team> teams) {
+  finish();
+  const CurrentContext current(context_);
+  return std::ranges::all_of(teams, [&](const Team& team) { return registered_->enroll(arena, of(team)); });
+}
+
+void NcclCommunicator::withdraw(void* arena) {
+  finish();
+  const CurrentContext current(context_);
+  registered_->withdraw(arena);
 }
 
 void NcclCommunicator::prepare(const Combination& combination, int64_t elements) {

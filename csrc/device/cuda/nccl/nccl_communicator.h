@@ -17,6 +17,7 @@
 #include "device/cuda/api/nccl.h"
 #include "device/cuda/driver/streams.h"
 #include "device/cuda/nccl/combiner.h"
+#include "device/cuda/nccl/registered_memory.h"
 #include "multidevice/transport/device_communicator.h"
 #include "multidevice/transport/staged.h"
 
@@ -25,9 +26,9 @@ namespace meshfuse {
 class NcclCommunicator final : public DeviceCommunicator {
  public:
   // Of the ranks of over.world(), which call it at the same time. Null if two of them share a GPU, or none has NCCL. DeviceError on all of them
-  // if their versions of NCCL differ. `over`, `device` and its context outlive it.
+  // if their versions of NCCL differ. `over`, `device`, its context and its memory outlive it.
   static std::shared_ptr<DeviceCommunicator> make(Communicator& over, Device& device, const CudaContext& context,
-                                                  LaunchOnStream launch);
+                                                  CudaMemory& memory, LaunchOnStream launch);
   ~NcclCommunicator() override;
   // Why a collective is no call of NCCL alone, which a queue could record; nothing if it is. The same on all ranks.
   static std::optional<std::string> refuse(const CollectiveOfElements& call);
@@ -36,6 +37,10 @@ class NcclCommunicator final : public DeviceCommunicator {
   bool isAsynchronous() const override { return true; }
   void use(Queue* queue) override;
   void prepare(const Team& team, const CollectiveOfElements& call, int64_t elements) override;
+  std::shared_ptr<void> allocateArena(int64_t bytes) override;
+  bool usesRegistered(const CollectiveOfElements& call) const override;
+  bool enroll(void* arena, std::span<const Team> teams) override;
+  void withdraw(void* arena) override;
   void finish() override;
   void giveUp() noexcept override;
   std::unique_ptr<Recording> capture(Queue& queue, const std::function<void()>& work) override;
@@ -57,7 +62,8 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   class Recorded;
 
-  NcclCommunicator(Communicator& over, Device& device, const CudaContext& context, LaunchOnStream launch);
+  NcclCommunicator(Communicator& over, Device& device, const CudaContext& context, CudaMemory& memory,
+                   LaunchOnStream launch);
 
   // NCCL's communicator of a team, made by its ranks at the first call.
   nccl::Communicator of(const Team& team);
@@ -93,6 +99,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   const CudaContext& context_;
   StagedCommunicator staged_;  // for calls that GPUs do not make among each other
   Combiner combiner_;
+  const std::shared_ptr<RegisteredMemory> registered_;
   const CudaStream own_;                                      // of calls without a queue
   cuda::Stream stream_;                                       // of the next call
   Queue* queue_ = nullptr;                                    // the queue of this stream; null: own_

@@ -1,0 +1,61 @@
+// Memory of ncclMemAlloc, and with which communicators it is registered.
+//
+// NCCL moves the elements of registered memory without copies to buffers of its own. It expects that the calls that use the memory end before
+// it is registered no more, and that it is registered no more before it is freed; both may wait for the device. So memory whose last owner is
+// gone is kept until no call is under way.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/cuda/api/nccl.h"
+#include "device/cuda/driver/context.h"
+#include "device/cuda/driver/memory.h"
+
+namespace meshfuse {
+
+// Made by std::make_shared: the memory that it has allocated keeps it. allocate() and the end of memory are thread-safe; the other functions
+// are for the thread that calls the communicators.
+class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
+ public:
+  // Both outlive it and its memory.
+  RegisteredMemory(const CudaContext& context, CudaMemory& device) : context_(context), device_(device) {}
+
+  // Null if NCCL has none. Frees what has been given back before: no call is under way.
+  std::shared_ptr<void> allocate(int64_t bytes);
+  // Whether it is registered with this communicator now. False if NCCL refuses, or the memory is not of allocate(). No call is under way.
+  bool enroll(void* memory, nccl::Communicator communicator);
+  // It is registered with no communicator afterwards.
+  void withdraw(void* memory) noexcept;
+  // Before the communicators end: all memory is registered no more, and later memory is freed at once.
+  void close() noexcept;
+  // The communicators have been aborted, and their registrations with them.
+  void forget() noexcept;
+
+ private:
+  struct Registration {
+    nccl::Communicator communicator = nullptr;
+    void* handle = nullptr;
+  };
+  struct Piece {
+    int64_t bytes = 0;
+    std::vector<Registration> registrations;
+    bool isGivenBack = false;
+  };
+  using Pieces = std::map<void*, Piece>;
+
+  void giveBack(void* memory) noexcept;
+  void withdrawLocked(Piece& piece) noexcept;
+  Pieces::iterator freeLocked(Pieces::iterator piece) noexcept;
+
+  const CudaContext& context_;
+  CudaMemory& device_;
+  std::mutex mutex_;
+  Pieces pieces_;
+  bool isClosed_ = false;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,76 @@
+// Arenas that are registered with NCCL, on the simulated GPU, which reports what NCCL leaves undefined. Each program runs in a process of its own.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "base/ranges.h"
+#include "device/cuda/planted.h"
+#include "host/program.h"
+#include "host/program_sizes.h"
+
+namespace meshfuse {
+namespace {
+
+class GpuPlantedArenas : public GpuPlanted {
+ protected:
+  // A fault of the simulated GPU: "register:1".
+  static Ended withFault(const std::string& fault) {
+    return run("", [&] {
+      setenv("SIMGPU_FAULT", fault.c_str(), 1);
+      return callsAreRight();
+    });
+  }
+};
+
+// If one of the calls that end a registration is left out, its memory is freed too soon. So each arena is registered, and given back.
+TEST_F(GpuPlantedArenas, AreRegisteredUntilTheyAreFreed) {
+  const auto ended = [](const std::string& plant) { return run(plant, [] { return callsAreRight(); }); };
+  EXPECT_EQ(ended("").end, End::Right);
+  for (const int n : {1, 2}) {
+    const Ended wrong = ended("deregister:" + std::to_string(n));
+    EXPECT_EQ(wrong.end, End::Reported) << wrong.text;
+    EXPECT_NE(wrong.text.find("that is registered with the communicator"), std::string::npos) << wrong.text;
+  }
+}
+
+// The first two calls are those of the two ranks: one of them cannot register its arena, and the other one must not.
+TEST_F(GpuPlantedArenas, AreRegisteredOnAllRanksOrNone) {
+  for (const int n : {1, 2}) {
+    const Ended ended = withFault("register:" + std::to_string(n));
+    EXPECT_EQ(ended.end, End::Right) << ended.text;
+  }
+}
+
+// Rank 1 has its operands at other places of its arena.
+TEST_F(GpuPlantedArenas, OfOtherLayoutsAreNotRegistered) {
+  const Ended ended = run("", [] {
+    return callsAreRight([](HostProgram& host) {
+      constexpr int64_t kShift = 256;
+      ProgramSizes sizes = *host.constant;
+      for (const int64_t t : indices(host.tensors)) {
+        sizes.tensors[t].offset += host.tensors[t].place == Place::Arena ? kShift : 0;
+      }
+      for (StepSizes& s : sizes.steps) {
+        for (WorkspaceSizes& w : s.workspaces) {
+          w.offset += kShift;
+        }
+      }
+      sizes.arenaBytes += kShift;
+      host.constant = std::make_shared<const ProgramSizes>(std::move(sizes));
+    });
+  });
+  EXPECT_EQ(ended.end, End::Right) << ended.text;
+}
+
+// NCCL has no memory: the arena is memory of the pool.
+TEST_F(GpuPlantedArenas, AreOfThePoolIfNcclHasNone) {
+  for (int n = 1; n <= 6; n++) {
+    const Ended ended = withFault("nccl-memory:" + std::to_string(n));
+    EXPECT_EQ(ended.end, End::Right) << n << ": " << ended.text;
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
