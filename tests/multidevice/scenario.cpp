@@ -6,8 +6,10 @@
 #include <map>
 
 #include "base/hash.h"
+#include "base/ranges.h"
 #include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
+#include "host/executor.h"
 #include "host/program.h"
 #include "interpret/bounds.h"
 #include "multidevice/device_of_rank.h"
@@ -116,6 +118,33 @@ void checkCopies(Communicator& comm, const Fusion& planned, const std::vector<Te
   }
 }
 
+// On a device that counts, a call takes the memory that its plan says, to the byte. `results`: of an earlier call.
+void checkMemory(Communicator& comm, const FusionExecutorCache& cache, const std::vector<Argument>& arguments,
+                 std::vector<Tensor>& results) {
+  const HostProgram& host = *cache.hostProgram();
+  std::vector<std::string> devices = comm.exchange(host.deviceId.toString());
+  std::ranges::sort(devices);
+  if (!host.device->memoryUse() || std::ranges::adjacent_find(devices) != devices.end()) {  // or ranks share one
+    return;
+  }
+  std::map<const void*, int64_t> held;  // by address: bytes of arguments and results
+  for (const Argument& a : arguments) {
+    if (const auto* t = std::get_if<Tensor>(&a)) {
+      held[t->data()] = t->nbytes();
+    }
+  }
+  for (const Tensor& t : results) {
+    held[t.data()] = t.nbytes();
+  }
+  host.device->resetMost();
+  const int64_t before = host.device->memoryUse()->now;
+  Binding binding(cache.hostProgram(), comm);
+  binding.run(comm, arguments, results);
+  const int64_t most =
+      sumOf(held, [](const auto& entry) { return entry.second; }) + host.device->memoryUse()->most - before;
+  EXPECT_EQ(most, host.sizes().peakBytes) << host.toString();
+}
+
 void runAsRank(Communicator& comm, const Scenario& scenario) {
   const Expected& expectation = scenario.byRank.empty() ? scenario.expected : scenario.byRank.at(comm.rank());
   auto fusion = std::make_unique<Fusion>();
@@ -137,6 +166,9 @@ void runAsRank(Communicator& comm, const Scenario& scenario) {
     }
     checkCommunication(comm, cache, expectation, call == 0);
     checkCopies(comm, *planned, got);
+    if (call > 0) {
+      checkMemory(comm, cache, local, got);
+    }
   }
   if (!expectation.relations.empty()) {
     std::vector<std::string> relations;
