@@ -154,10 +154,11 @@ std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& 
     return all;
   };
   std::vector<Difference> all = left(annotated);
-  for (size_t before = 0; !all.empty() && annotated.size() != before;) {
-    before = annotated.size();
+  for (bool grows = true; !all.empty() && grows;) {
+    const size_t before = annotated.size();
     const std::vector<int64_t> more = causes(all);
     annotated.insert(more.begin(), more.end());
+    grows = annotated.size() != before;
     all = left(annotated);
   }
   if (!all.empty() || std::ssize(graph.nodeOf) > kSmallProgram) {

@@ -99,6 +99,18 @@ TEST(AutoPlan, KeepsWhatTheUserAnnotated) {
 }
 
 // Redistributions of the annotated program are planned with the costs of the links for which the plan is made.
+// Results are sharded although no input is.
+TEST(AutoPlan, AnnotatesResultsIfTheUserAnnotatedAllInputs) {
+  Product p;
+  const DeviceMesh mesh = DeviceMesh::createForNumDevices(4);
+  p.x->setDeviceMesh(mesh);
+  p.w->setDeviceMesh(mesh);
+  const AutoPlan plan = autoParallelize(p.fusion, slowDevices());
+  ASSERT_EQ(plan.pins.size(), 3U);
+  EXPECT_FALSE(plan.pins[2].byUser);
+  EXPECT_EQ(shardingOf(p.y).substr(0, 4), "S0(x");
+}
+
 TEST(AutoPlan, ThePlannerKnowsWhichAxesAreSlow) {
   const auto betaOf = [](const DistributedConfig& machines, const PlannerSettings& settings) {
     Product p;
