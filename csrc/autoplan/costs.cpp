@@ -60,16 +60,16 @@ RedistributionCosts::Steps RedistributionCosts::plan(const Placement& from, cons
       team = mapped<int64_t>(indices(step.on.origins), std::identity());
     }
     const auto axisOf = [&](int64_t atom) { return step.on.origins.at(atom).axis; };
-    LinkSpeed link = links_[axisOf(team[0])];
+    int64_t axis = axisOf(team[0]);
     for (const int64_t atom : team) {
-      const LinkSpeed& other = links_[axisOf(atom)];
-      link = other.bandwidth < link.bandwidth ? other : link;
+      axis = links_[axisOf(atom)].bandwidth < links_[axis].bandwidth ? axisOf(atom) : axis;
     }
     const double in = elementsOf(step.before);
     const double out = elementsOf(step.after);
-    const double ranks = static_cast<double>(step.on.atoms.teamSize(team));
-    const double received = step.kind == Collective::Transfer ? out : amountReceived(step.kind, in, out, ranks);
-    steps.push_back({received / std::max(1.0, elements), link});
+    const int64_t ranks = step.on.atoms.teamSize(team);
+    const double received =
+        step.kind == Collective::Transfer ? out : amountReceived(step.kind, in, out, static_cast<double>(ranks));
+    steps.push_back({step.kind, ranks, received / std::max(1.0, elements), axis});
   }
   return steps;
 }
@@ -113,7 +113,8 @@ CommCost RedistributionCosts::of(const Placement& from, const std::vector<int64_
   const double bytes = static_cast<double>(size) * productOf(shape, [](int64_t n) { return static_cast<double>(n); });
   CommCost cost;
   for (const Step& step : entry->second) {
-    cost += {step.link.latency + step.part * bytes / step.link.bandwidth, step.part * bytes};
+    const double received = step.part * bytes;
+    cost += {links_[step.axis].seconds(step.kind, step.ranks, received), received};
   }
   return cost;
 }

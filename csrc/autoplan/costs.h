@@ -1,6 +1,6 @@
 // Costs of communication: the planner's steps between two placements, timed by a latency and a bandwidth for each mesh axis.
 //
-//   seconds of a step = latency + bytes that a rank receives / bandwidth      of the slowest axis that takes part
+//   seconds of a step = latency + bytes that a rank receives / bandwidth      of the slowest axis that takes part, or as measured
 //
 // In even blocks the steps depend only on which axes cut the same dims, and the bytes are a fixed part of the tensor. So the planner runs once
 // for each such pattern, on a small tensor, and all tensors share the result.
@@ -49,8 +49,10 @@ class RedistributionCosts {
 
  private:
   struct Step {
-    double part;  // of the elements of the tensor that a rank receives
-    LinkSpeed link;
+    Collective kind;
+    int64_t ranks;  // of a team
+    double part;    // of the elements of the tensor that a rank receives
+    int64_t axis;   // whose link is used
   };
   using Steps = std::vector<Step>;
 

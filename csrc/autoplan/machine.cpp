@@ -1,7 +1,10 @@
 #include "autoplan/machine.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -12,19 +15,104 @@ namespace {
 
 constexpr int64_t kMostDevices = int64_t{1} << 20;
 
-void checkPositive(double value, const char* field) {
+void checkPositive(double value, const std::string& field) {
   check(std::isfinite(value) && value > 0, "[autoplan] {} is {}, expected a positive number", field, value);
 }
 
-void checkLatency(double value, const char* field) {
+void checkLatency(double value, const std::string& field) {
   check(std::isfinite(value) && value >= 0, "[autoplan] {} is {}, expected a number of seconds, at least 0", field,
         value);
 }
 
+void checkTable(const TimeTable& table, const std::string& field) {
+  double last = 0;
+  for (const auto& [size, seconds] : table.points) {
+    check(std::isfinite(size) && size > last && std::isfinite(seconds) && seconds > 0,
+          "[autoplan] {} has the point [{}, {}], expected ascending sizes and positive seconds", field, size, seconds);
+    last = size;
+  }
+}
+
+void checkLink(const LinkSpeed& link, const std::string& field) {
+  checkPositive(link.bandwidth, field + ".bandwidth");
+  checkLatency(link.latency, field + ".latency");
+  for (const CollectiveSpeed& c : link.collectives) {
+    const std::string name = fmt::format("{}.collectives, {} of {} ranks,", field, identifier(c.kind), c.ranks);
+    check(c.ranks >= 2 && !c.times.empty(), "[autoplan] {} expected at least 2 ranks and one point", name);
+    checkTable(c.times, name);
+  }
+}
+
 }  // namespace
 
-double DeviceSpeed::flopsOf(DataType type) const {
-  return isHalfPrecision(type) ? flops16 : flops * 4 / static_cast<double>(std::max<int64_t>(4, dataTypeSize(type)));
+double TimeTable::seconds(double size) const {
+  const auto above = std::ranges::upper_bound(points, size, {}, &std::pair<double, double>::first);
+  if (above == points.begin()) {
+    return above->second;
+  }
+  const auto [size0, seconds0] = *std::prev(above);
+  if (above == points.end()) {
+    return seconds0 * size / size0;
+  }
+  return seconds0 + (size - size0) / (above->first - size0) * (above->second - seconds0);
+}
+
+double LinkSpeed::seconds(Collective kind, int64_t ranks, double bytes) const {
+  const CollectiveSpeed* best = nullptr;
+  for (const CollectiveSpeed& c : collectives) {
+    const bool isBetter =
+        best == nullptr || (best->ranks < ranks ? c.ranks > best->ranks : c.ranks >= ranks && c.ranks < best->ranks);
+    if (c.kind == kind && isBetter) {
+      best = &c;
+    }
+  }
+  return best != nullptr ? best->times.seconds(bytes) : latency + bytes / bandwidth;
+}
+
+Work& Work::operator+=(const Work& more) {
+  product = more.flops > 0 ? more.product : product;
+  flops += more.flops;
+  functions += more.functions;
+  points += more.points;
+  bytes += more.bytes;
+  return *this;
+}
+
+// Of the listed extents around the contracted one, on the line between their times by the logarithm of the extent.
+double DeviceSpeed::secondsOfProduct(const ProductForm& form, double flops) const {
+  const ProductSpeed* below = nullptr;
+  const ProductSpeed* above = nullptr;
+  for (const ProductSpeed& p : products) {
+    if (p.form.op == form.op && p.form.type == form.type) {
+      const int64_t extent = p.form.contracted;
+      below = extent <= form.contracted && (below == nullptr || extent > below->form.contracted) ? &p : below;
+      above = extent >= form.contracted && (above == nullptr || extent < above->form.contracted) ? &p : above;
+    }
+  }
+  if (below == nullptr && above == nullptr) {
+    const double scale = 4 / static_cast<double>(std::max<int64_t>(4, dataTypeSize(form.type)));
+    return flops / (isHalfPrecision(form.type) ? flops16 : this->flops * scale);
+  }
+  below = below == nullptr ? above : below;
+  above = above == nullptr ? below : above;
+  const double low = below->times.seconds(flops);
+  const double high = above->times.seconds(flops);
+  if (below->form.contracted == above->form.contracted) {
+    return std::max(0.0, low - launch);
+  }
+  const auto logOf = [](int64_t extent) { return std::log(static_cast<double>(extent)); };
+  const double part = (logOf(form.contracted) - logOf(below->form.contracted)) /
+                      (logOf(above->form.contracted) - logOf(below->form.contracted));
+  return std::max(0.0, low + part * (high - low) - launch);
+}
+
+double DeviceSpeed::seconds(const Work& work) const {
+  const auto of = [&](const TimeTable& table, double size, double perSecond) {
+    return size <= 0 ? 0 : table.empty() ? size / perSecond : std::max(0.0, table.seconds(size) - launch);
+  };
+  const double elements = of(functions, work.functions, flops) + of(points, work.points, flops);
+  return std::max(
+      {work.flops > 0 ? secondsOfProduct(work.product, work.flops) : 0, elements, of(memory, work.bytes, bandwidth)});
 }
 
 void checkMachines(const DistributedConfig& m) {
@@ -33,10 +121,8 @@ void checkMachines(const DistributedConfig& m) {
   check(m.machines <= kMostDevices / m.devicesPerMachine,
         "[autoplan] {} machines of {} devices, expected at most {} devices; describe fewer", m.machines,
         m.devicesPerMachine, kMostDevices);
-  checkPositive(m.within.bandwidth, "within.bandwidth");
-  checkPositive(m.between.bandwidth, "between.bandwidth");
-  checkLatency(m.within.latency, "within.latency");
-  checkLatency(m.between.latency, "between.latency");
+  checkLink(m.within, "within");
+  checkLink(m.between, "between");
   check(m.machines == 1 || m.between.bandwidth <= m.within.bandwidth,
         "[autoplan] between.bandwidth is {}, more than within.bandwidth, {}: a link between machines is at most as "
         "fast as "
@@ -51,6 +137,15 @@ void checkMachines(const DistributedConfig& m) {
   checkPositive(m.device.flops16, "device.flops16");
   checkPositive(m.device.bandwidth, "device.bandwidth");
   checkLatency(m.device.launch, "device.launch");
+  for (const ProductSpeed& p : m.device.products) {
+    const std::string field =
+        fmt::format("device.products, {} of {} with {} contracted,", p.form.op, name(p.form.type), p.form.contracted);
+    check(p.form.contracted >= 1 && !p.times.empty(), "[autoplan] {} expected at least 1 and one point", field);
+    checkTable(p.times, field);
+  }
+  checkTable(m.device.functions, "device.functions");
+  checkTable(m.device.points, "device.points");
+  checkTable(m.device.memory, "device.memory");
 }
 
 LinkSpeed linkOf(const DistributedConfig& machines, const DeviceMesh& mesh, int64_t axis) {

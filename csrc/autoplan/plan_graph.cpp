@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
 #include <tuple>
 
+#include "autoplan/work.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/rounding.h"
@@ -277,11 +279,14 @@ class Builder {
     return key;
   }
 
-  // The part of the work of the rank with the longest block of each factor.
-  double partOfLongest(const Expr& e, const Strategy& s) const {
+  // The part of the work of the rank with the longest block of each factor; of all factors, or of those that are summed.
+  double partOfLongest(const Expr& e, const Strategy& s, bool onlySummed = false) const {
     const std::vector<Factor> all = factors(e);
     double part = 1;
     for (int64_t f = 0; f < std::ssize(all); f++) {
+      if (onlySummed && all[f].kind != FactorKind::Summed) {
+        continue;
+      }
       int64_t extent = all[f].result < 0 ? 1 : e.tensorOutput()->getRootDomain()[all[f].result]->extent().constValue();
       for (const int64_t operand : e.tensorPositions()) {
         const int64_t dim = all[f].operands[operand];
@@ -301,25 +306,25 @@ class Builder {
       return 0;
     }
     const TensorView* out = e.tensorOutput();
-    double work = productOf(out->getRootDomain(),
-                            [](const IterDomain* id) { return static_cast<double>(id->extent().constValue()); });
-    double bytes = 0;
     const double share = partOfLongest(e, s);
-    work *= share * (isContraction(e) ? 2 : 1);
+    Work work = workOf(e);
+    work.flops *= share;
+    work.functions *= share;
+    work.points *= share;
+    work.product.contracted = std::max<int64_t>(
+        1, std::llround(static_cast<double>(work.product.contracted) * partOfLongest(e, s, /*onlySummed=*/true)));
     for (const int64_t operand : e.tensorPositions()) {
       const TensorView* in = e.input(operand)->asTensor();
       const bool picks = hasIndex(e) && operand == tableOf(e) && ruleOf(e).form == OpForm::Index;
       if (isStored(in) && !picks) {
-        bytes += localElements(s.operands[operand], in->constantShape(), axes_) *
-                 static_cast<double>(dataTypeSize(in->dtype()));
+        work.bytes += localElements(s.operands[operand], in->constantShape(), axes_) *
+                      static_cast<double>(dataTypeSize(in->dtype()));
       }
     }
     if (isStored(out)) {
-      bytes += elementsOf(out->constantShape()) * share * static_cast<double>(dataTypeSize(out->dtype()));
+      work.bytes += elementsOf(out->constantShape()) * share * static_cast<double>(dataTypeSize(out->dtype()));
     }
-    const DeviceSpeed& device = machines_.device;
-    const double compute = isContraction(e) ? work / device.flopsOf(out->dtype()) : work / device.flops;
-    return std::max(compute, bytes / device.bandwidth) + (isStored(out) ? device.launch : 0);
+    return machines_.device.seconds(work) + (isStored(out) ? machines_.device.launch : 0);
   }
 
   const OpTable& opTable(const Expr& e, const std::optional<Placement>& pin) {
@@ -507,10 +512,14 @@ class Builder {
       const bool isFull = graph_.nodeOf.at(in->id()) == node;
       size += isFull && isStored(in) ? static_cast<double>(dataTypeSize(in->dtype())) : 0;
     }
-    const double perElement = std::max(1 / machines_.device.flops, size / machines_.device.bandwidth);
+    const Work whole = workOf(e);
     std::vector<double>& costs = graph_.costs.costs[node];
     for (int64_t k = 0; k < std::ssize(costs); k++) {
-      costs[k] += graph_.nodes[node].elements[k] * perElement + launch;
+      const double elements = graph_.nodes[node].elements[k];
+      const Work work{.functions = whole.functions > 0 ? elements : 0,
+                      .points = whole.functions > 0 ? 0 : elements,
+                      .bytes = elements * size};
+      costs[k] += machines_.device.seconds(work) + launch;
     }
   }
 

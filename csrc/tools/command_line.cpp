@@ -59,6 +59,16 @@ void addProgram(CLI::App& command, ProgramOptions& program, FileArgument presenc
               "x=FILE.npy, or T0=FILE.npy by number: the global tensor; scale=0.5 for a scalar; may be repeated");
 }
 
+void addDevice(CLI::App& command, std::string& device) {
+  command.add_option_function<std::string>(
+      "--device",
+      [&device](const std::string& text) {
+        (void)DeviceId::parse(text);
+        device = text;
+      },
+      "where the ranks run: cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0; default: cpu");
+}
+
 void addRun(CLI::App& app, RunOptions& o) {
   CLI::App* c =
       app.add_subcommand("run", "run a program on several ranks and print its outputs, collectives and kernels");
@@ -67,13 +77,7 @@ void addRun(CLI::App& app, RunOptions& o) {
                 "virtual ranks, threads of this process; default: as many as the program's mesh has devices")
       ->check(kNumber);
   CLI::Option* mpi = c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
-  c->add_option_function<std::string>(
-      "--device",
-      [&o](const std::string& text) {
-        (void)DeviceId::parse(text);
-        o.device = text;
-      },
-      "where the ranks run: cpu, cuda (each rank takes a GPU of its host), or one GPU such as cuda:0; default: cpu");
+  addDevice(*c, o.device);
   c->add_option("--threads", o.threads,
                 "threads of a rank; default: MESHFUSE_THREADS, else its part of the cores of its host")
       ->check(CLI::Range(int64_t{1}, kMostThreads));
@@ -125,6 +129,9 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
   c->add_flag("--json", o.json, "as JSON");
   c->add_option("--html", o.html, "write a page with pictures of all of it to this file");
   c->add_flag("--run", o.run, "with a timeline of a run on virtual ranks; for --html and --json");
+  CLI::Option* machine =
+      c->add_option("--machine", o.machine, "predict the time of each step for this machine; as for meshfuse plan");
+  c->add_flag("--measure", o.measure, "measure the times too, on virtual ranks")->needs(machine);
   c->add_option("--seed", o.program.seed, "seed of the random inputs of that run")
       ->check(kNumber)
       ->capture_default_str();
@@ -132,7 +139,9 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
                         "  meshfuse explain mlp.fir --ranks 4\n"
                         "  meshfuse explain mlp.fir --device sm_90a\n"
                         "  meshfuse explain mlp.fir --json | jq .communications\n"
-                        "  meshfuse explain mlp.fir --html mlp.html --run\n") +
+                        "  meshfuse explain mlp.fir --html mlp.html --run\n"
+                        "  meshfuse calibrate --ranks 4 -o machine.json\n"
+                        "  meshfuse explain mlp.fir --machine machine.json --measure\n") +
             kExitCodes);
 }
 
@@ -205,6 +214,25 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
             kExitCodes);
 }
 
+void addCalibrate(CLI::App& app, CalibrateOptions& o) {
+  CLI::App* c = app.add_subcommand(
+      "calibrate", "measure the ranks that are present, and write the description of machines that --machine reads");
+  CLI::Option* ranks = c->add_option("--ranks", o.ranks, "virtual ranks, threads of this process")
+                           ->check(kNumber)
+                           ->capture_default_str();
+  c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher")->excludes(ranks);
+  addDevice(*c, o.calibration.device);
+  c->add_option("--seconds", o.calibration.seconds, "that the measurement takes, about, besides compiling")
+      ->capture_default_str();
+  c->add_option("-o", o.file, "file to write, JSON")->required();
+  c->footer(std::string("Examples:\n"
+                        "  meshfuse calibrate --ranks 2 -o machine.json\n"
+                        "  mpirun -np 8 meshfuse calibrate --mpi --device cuda -o machine.json\n"
+                        "  meshfuse plan mlp.fir --machine machine.json -o out\n"
+                        "All ranks measure at the same time. Run nothing else meanwhile.\n") +
+            kExitCodes);
+}
+
 void addCapabilities(CLI::App& app) {
   CLI::App* c =
       app.add_subcommand("capabilities", "list what this build can use on this machine, and why not the rest");
@@ -260,6 +288,8 @@ Command readCommandLine(int argc, const char* const* argv) {
   addCompile(app, emit);
   addBlame(app, blame);
   addPlan(app, plan);
+  CalibrateOptions calibrate;
+  addCalibrate(app, calibrate);
   addCapabilities(app);
   if (argc > 1) {
     expectSubcommand(app, argv[1]);
@@ -291,6 +321,9 @@ Command readCommandLine(int argc, const char* const* argv) {
   }
   if (app.got_subcommand("plan")) {
     return plan;
+  }
+  if (app.got_subcommand("calibrate")) {
+    return calibrate;
   }
   if (app.got_subcommand("capabilities")) {
     return CapabilitiesOptions();

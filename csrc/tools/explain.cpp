@@ -1,4 +1,4 @@
-// meshfuse explain: the compiler's decisions for a program on N ranks, with reasons. Nothing runs unless --run asks for a timeline.
+// meshfuse explain: the compiler's decisions for a program on N ranks, with reasons. Nothing runs unless --run or --measure asks for it.
 #include "exec/explain.h"
 
 #include <fmt/ranges.h>
@@ -20,9 +20,11 @@
 #include "multidevice/transport/loopback/loopback.h"
 #include "tools/abstract_inputs.h"
 #include "tools/explanation_text.h"
+#include "tools/machine_file.h"
 #include "tools/output_file.h"
 #include "tools/page.h"
 #include "tools/program.h"
+#include "tools/step_times.h"
 #include "tools/terminal.h"
 #include "tools/traced_run.h"
 
@@ -62,6 +64,15 @@ int64_t explainProgram(const ExplainOptions& options) {
   check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
   check(!options.run || options.device == "cpu",
         "[explain] --run runs on the CPU, --device is {}; leave out one of them", options.device);
+  check(options.machine.empty() || options.html.empty(), "[explain] got --machine and --html, expected one of them");
+  check(!options.measure || options.device == "cpu",
+        "[explain] --measure measures the CPU, --device is {}; leave out one of them", options.device);
+  const std::optional<DistributedConfig> machines =
+      options.machine.empty() ? std::nullopt : std::optional(machineOf(options.machine));
+  if (machines) {
+    checkMachines(*machines);
+  }
+  std::optional<StepTimes> times;
   std::optional<SymbolicCosts> costs;  // of rank 0
   std::vector<Explanation> ofRank(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
@@ -72,11 +83,17 @@ int64_t explainProgram(const ExplainOptions& options) {
     if (comm.rank() == 0 && !open.empty()) {
       costs = symbolicCosts(compiled, open);
     }
+    if (comm.rank() == 0 && machines) {
+      times = predictTimes(*compiled.host, *machines);
+    }
   });
   // ranks may differ in bytes received and in the sizes of uneven shards: the rest of the explanation is that of rank 0
   Explanation explanation = ofRank[0];
   for (const Explanation& other : ofRank) {
     addCommunications(explanation.communications, other.communications);
+  }
+  if (options.measure) {
+    times = measureTimes(*fusion, inputValues(*fusion, options.program), ranks, *machines);
   }
   const Timeline timeline =
       options.run ? traceVirtualRanks(*fusion, inputValues(*fusion, options.program), ranks) : Timeline();
@@ -86,8 +103,12 @@ int64_t explainProgram(const ExplainOptions& options) {
     fmt::print("wrote {}\n", options.html);
     return kSuccess;
   }
-  fmt::print("{}", options.json ? explanationJson(explanation, timeline)
-                                : explanationText(explanation, Terminal(STDOUT_FILENO)));
+  const Terminal terminal(STDOUT_FILENO);
+  fmt::print("{}",
+             options.json ? explanationJson(explanation, timeline, times) : explanationText(explanation, terminal));
+  if (times && !options.json) {
+    fmt::print("{}\n{}", terminal.heading("times of rank 0 for " + options.machine), timesText(*times));
+  }
   if (costs && !options.json) {
     fmt::print(
         "\nas functions of {}, for all sizes that lead to these steps\n  bytes that all ranks receive: {}\n"

@@ -83,6 +83,18 @@ Json timelineJson(const Timeline& timeline) {
   return spans;
 }
 
+// In seconds; without `measured` where nothing was.
+Json timesJson(const StepTimes& times) {
+  const auto timeJson = [](const PredictedTime& t) {
+    Json json{{"step", t.name}, {"predicted", t.predicted}};
+    if (t.measured) {
+      json["measured"] = *t.measured;
+    }
+    return json;
+  };
+  return {{"steps", mapped(times.steps, timeJson)}, {"call", timeJson(times.call)}};
+}
+
 std::string graphsText(const Explanation& e, const Terminal& terminal) {
   if (e.graphs.empty()) {
     return "";
@@ -124,7 +136,7 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   return text;
 }
 
-std::string explanationJson(const Explanation& e, const Timeline& timeline) {
+std::string explanationJson(const Explanation& e, const Timeline& timeline, const std::optional<StepTimes>& times) {
   Json j;
   j["rank"] = e.rank;
   j["device"] = e.device;
@@ -192,6 +204,9 @@ std::string explanationJson(const Explanation& e, const Timeline& timeline) {
   });
   if (!timeline.empty()) {
     j["timeline"] = timelineJson(timeline);
+  }
+  if (times) {
+    j["times"] = timesJson(*times);
   }
   j["remarks"] = e.remarks;
   j["arena_bytes"] = e.arenaBytes;

@@ -1,8 +1,10 @@
 // An explanation as text and as JSON.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "tools/step_times.h"
 #include "tools/terminal.h"
 #include "tools/traced_run.h"
 
@@ -12,8 +14,9 @@ struct Explanation;
 
 [[nodiscard]] std::string explanationText(const Explanation& explanation, const Terminal& terminal);
 // One JSON object: meshes, tensors, edges, communications, steps, buffers, remarks (arrays), rank, program, arena_bytes, peak_bytes,
-// bytes_received, and timeline if the program ran. `page.h` draws the same data.
+// bytes_received, timeline if the program ran, and times if there are any. `page.h` draws the same data.
 // bytes_received is the number of the rank that receives most; of an all-reduce, the mean of all ranks.
-[[nodiscard]] std::string explanationJson(const Explanation& explanation, const Timeline& timeline);
+[[nodiscard]] std::string explanationJson(const Explanation& explanation, const Timeline& timeline,
+                                          const std::optional<StepTimes>& times);
 
 }  // namespace meshfuse

@@ -78,6 +78,7 @@ class Fields {
       Fields fields(path_, *given, prefix_ + name + ".");
       fields.set("bandwidth", value.bandwidth);
       fields.set("latency", value.latency);
+      fields.set("collectives", value.collectives);
       fields.refuseOthers();
     }
   }
@@ -89,7 +90,74 @@ class Fields {
       fields.set("flops16", value.flops16);
       fields.set("bandwidth", value.bandwidth);
       fields.set("launch", value.launch);
+      fields.set("products", value.products);
+      fields.set("functions", value.functions);
+      fields.set("points", value.points);
+      fields.set("memory", value.memory);
       fields.refuseOthers();
+    }
+  }
+
+  void set(const std::string& name, TimeTable& value) {
+    if (const Json* given = find(name)) {
+      value.points.clear();
+      for (const Json& point : list(name, *given)) {
+        check(point.is_array() && point.size() == 2 && point[0].is_number() && point[1].is_number(),
+              "[machine] {}: {}{} has the point {}, expected [size, seconds]", path_, prefix_, name, point.dump());
+        value.points.emplace_back(point[0].get<double>(), point[1].get<double>());
+      }
+    }
+  }
+
+  void set(const std::string& name, std::vector<CollectiveSpeed>& value) {
+    if (const Json* given = find(name)) {
+      for (const Json& entry : list(name, *given)) {
+        Fields fields(path_, entry, prefix_ + name + ".");
+        CollectiveSpeed& speed = value.emplace_back();
+        fields.set("collective", speed.kind);
+        fields.set("ranks", speed.ranks);
+        fields.set("times", speed.times);
+        fields.refuseOthers();
+      }
+    }
+  }
+
+  void set(const std::string& name, std::vector<ProductSpeed>& value) {
+    if (const Json* given = find(name)) {
+      for (const Json& entry : list(name, *given)) {
+        Fields fields(path_, entry, prefix_ + name + ".");
+        ProductSpeed& speed = value.emplace_back();
+        fields.set("op", speed.form.op);
+        fields.set("dtype", speed.form.type);
+        fields.set("contracted", speed.form.contracted);
+        fields.set("times", speed.times);
+        fields.refuseOthers();
+      }
+    }
+  }
+
+  void set(const std::string& name, std::string& value) {
+    if (const Json* given = find(name)) {
+      check(given->is_string(), "[machine] {}: {}{} is {}, expected a text", path_, prefix_, name, given->dump());
+      value = given->get<std::string>();
+    }
+  }
+
+  void set(const std::string& name, DataType& value) {
+    std::string text(meshfuse::name(value));
+    set(name, text);
+    const std::optional<DataType> type = parseDataType(text);
+    check(type.has_value(), "[machine] {}: {}{} is \"{}\", expected a type, such as Float", path_, prefix_, name, text);
+    value = *type;
+  }
+
+  void set(const std::string& name, Collective& value) {
+    if (const Json* given = find(name)) {
+      const std::optional<Collective> kind =
+          given->is_string() ? parseCollective(given->get<std::string>()) : std::nullopt;
+      check(kind && traits(*kind).inPlans, "[machine] {}: {}{} is {}, expected one of {}", path_, prefix_, name,
+            given->dump(), identifiersOf([](const CollectiveTraits& t) { return t.inPlans; }));
+      value = *kind;
     }
   }
 
@@ -101,6 +169,11 @@ class Fields {
   }
 
  private:
+  const Json& list(const std::string& name, const Json& given) const {
+    check(given.is_array(), "[machine] {}: {}{} is {}, expected a list", path_, prefix_, name, given.dump());
+    return given;
+  }
+
   const Json* find(const std::string& name) {
     known_.push_back(name);
     const auto at = object_.find(name);
@@ -118,7 +191,47 @@ class Fields {
   std::vector<std::string> known_;
 };
 
+Json jsonOf(const TimeTable& table) {
+  return mapped(table.points, [](const auto& point) { return Json{point.first, point.second}; });
+}
+
+Json jsonOf(const LinkSpeed& link) {
+  return {{"bandwidth", link.bandwidth},
+          {"latency", link.latency},
+          {"collectives", mapped(link.collectives, [](const CollectiveSpeed& c) {
+             return Json{{"collective", identifier(c.kind)}, {"ranks", c.ranks}, {"times", jsonOf(c.times)}};
+           })}};
+}
+
 }  // namespace
+
+std::string machineText(const DistributedConfig& machine) {
+  Json json{{"machines", machine.machines},
+            {"devicesPerMachine", machine.devicesPerMachine},
+            {"memoryPerDevice", machine.memoryPerDevice}};
+  if (machine.devicesPerMachine > 1) {
+    json["within"] = jsonOf(machine.within);
+  }
+  if (machine.machines > 1) {
+    json["between"] = jsonOf(machine.between);
+  }
+  const DeviceSpeed& d = machine.device;
+  json["device"] = {{"flops", d.flops},
+                    {"flops16", d.flops16},
+                    {"bandwidth", d.bandwidth},
+                    {"launch", d.launch},
+                    {"products", mapped(d.products,
+                                        [](const ProductSpeed& p) {
+                                          return Json{{"op", p.form.op},
+                                                      {"dtype", name(p.form.type)},
+                                                      {"contracted", p.form.contracted},
+                                                      {"times", jsonOf(p.times)}};
+                                        })},
+                    {"functions", jsonOf(d.functions)},
+                    {"points", jsonOf(d.points)},
+                    {"memory", jsonOf(d.memory)}};
+  return json.dump(2) + "\n";
+}
 
 DistributedConfig machineOf(const std::string& nameOrPath) {
   for (const auto& [name, machine] : namedMachines()) {

@@ -1,4 +1,4 @@
-// Descriptions of machines for `meshfuse plan --machine`.
+// Descriptions of machines for `--machine`, as JSON.
 #pragma once
 
 #include <string>
@@ -11,7 +11,14 @@ namespace meshfuse {
 // default:
 //   {"machines": 2, "devicesPerMachine": 8, "memoryPerDevice": 80e9, "within": {"bandwidth": 450e9, "latency": 5e-6},
 //    "between": {"bandwidth": 50e9, "latency": 2e-5}, "device": {"flops": 67e12, "flops16": 989e12, "bandwidth": 3.35e12, "launch": 3e-6}}
+// Tables are lists of [size, seconds]. Products and collectives are lists of entries with tables:
+//   "device": {"memory": [[2048, 2e-6], [32768, 4e-6]],
+//              "products": [{"op": "linear", "dtype": "Float", "contracted": 128, "times": [[8192, 2e-6], [65536, 4e-6]]}]}
+//   "within": {"collectives": [{"collective": "all_gather", "ranks": 2, "times": [[1024, 4e-6], [1048576, 2e-4]]}]}
 // UserError: a path that cannot be read, text that is not JSON, a field that does not exist or is not a number.
 [[nodiscard]] DistributedConfig machineOf(const std::string& nameOrPath);
+
+// The file of a description that calibrate() has measured, without the links that were not measured.
+[[nodiscard]] std::string machineText(const DistributedConfig& machine);
 
 }  // namespace meshfuse

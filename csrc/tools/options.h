@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "exec/calibrate.h"
+
 namespace meshfuse {
 
 // Exit codes of `meshfuse`.
@@ -50,8 +52,10 @@ struct ExplainOptions {
   std::optional<int64_t> ranks = {};
   std::string device = "cpu";  // for which the ranks compile: cpu, such as cuda:0, or an architecture such as sm_90a
   bool json = false;
-  std::string html;  // file for the page; empty: none
-  bool run = false;  // with a timeline of a run on virtual ranks
+  std::string html;      // file for the page; empty: none
+  bool run = false;      // with a timeline of a run on virtual ranks
+  std::string machine;   // for which times are predicted: a name or a file, see tools/machine_file.h; empty: none are
+  bool measure = false;  // measure times too, on virtual ranks
 };
 
 struct OptOptions {
@@ -86,6 +90,13 @@ struct AutoPlanOptions {
   std::string directory;  // for plan.fir, plan.txt and plan.json; empty: none
 };
 
+struct CalibrateOptions {
+  CalibrationOptions calibration;
+  int64_t ranks = 1;  // virtual
+  bool mpi = false;
+  std::string file;
+};
+
 struct CapabilitiesOptions {};
 
 [[nodiscard]] int64_t runProgram(const RunOptions& options);
@@ -94,6 +105,7 @@ struct CapabilitiesOptions {};
 [[nodiscard]] int64_t compileProgram(const EmitOptions& options);
 [[nodiscard]] int64_t blameRanks(const BlameOptions& options);
 [[nodiscard]] int64_t planProgram(const AutoPlanOptions& options);
+[[nodiscard]] int64_t calibrateMachine(const CalibrateOptions& options);
 [[nodiscard]] int64_t listCapabilities(const CapabilitiesOptions& options);
 
 }  // namespace meshfuse

@@ -111,6 +111,29 @@ TEST(AutoPlan, AnnotatesResultsIfTheUserAnnotatedAllInputs) {
   EXPECT_EQ(shardingOf(p.y).substr(0, 4), "S0(x");
 }
 
+TEST(AutoPlan, MeasuredTimesReplaceTheSpeeds) {
+  const auto seconds = [](const DistributedConfig& machines) {
+    Product p({64, 64, 64});
+    const DeviceMesh mesh = DeviceMesh::createForNumDevices(4);
+    p.y->setDeviceMesh(mesh);
+    p.x->setDeviceMesh(mesh);
+    p.x->outer_split(1, 4)->axis(1)->parallelize(ParallelType::DIDx);
+    return autoParallelize(p.fusion, machines, {.alternatives = false}).seconds;
+  };
+  const TimeTable second{{{1, 1}, {1e12, 1}}};
+  DistributedConfig machines = slowDevices();
+  EXPECT_LT(seconds(machines), 1);
+  machines.within.collectives = {{Collective::AllReduce, 4, second}};
+  EXPECT_LT(seconds(machines), 1) << "rows, and an all-gather";
+  for (const Collective kind : {Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll}) {
+    machines.within.collectives.push_back({kind, 4, second});
+  }
+  EXPECT_GT(seconds(machines), 1) << "some collective is needed";
+  machines.within.collectives.clear();
+  machines.device.products = {{{"linear", DataType::Float, 16}, second}};
+  EXPECT_GT(seconds(machines), 1);
+}
+
 TEST(AutoPlan, ThePlannerKnowsWhichAxesAreSlow) {
   const auto betaOf = [](const DistributedConfig& machines, const PlannerSettings& settings) {
     Product p;

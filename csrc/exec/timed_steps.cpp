@@ -1,0 +1,133 @@
+#include "exec/timed_steps.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "autoplan/work.h"
+#include "base/ranges.h"
+#include "exec/fusion_executor_cache.h"
+#include "host/program.h"
+#include "ir/fusion.h"
+#include "ir/op_rule.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kRounds = 5;
+constexpr double kMostCalls = 1000;  // of a round
+
+// By rank, then in the order given.
+std::vector<std::vector<double>> exchangeNumbers(Communicator& comm, const std::vector<double>& mine) {
+  const auto numbersOf = [](const std::string& bytes) {
+    std::vector<double> numbers(bytes.size() / sizeof(double));
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    return numbers;
+  };
+  const auto* data = reinterpret_cast<const char*>(mine.data());
+  return mapped(comm.exchange(std::string_view(data, mine.size() * sizeof(double))), numbersOf);
+}
+
+// The time of a call on the slowest rank, then of each step the mean of the ranks; if ranks have other steps, those of this rank.
+std::vector<double> agreedTimes(Communicator& comm, const std::vector<double>& mine) {
+  std::vector<double> times = mine;
+  const std::vector<std::vector<double>> all = exchangeNumbers(comm, mine);
+  times[0] = std::ranges::max(all, {}, [](const std::vector<double>& of) { return of[0]; })[0];
+  if (std::ranges::all_of(all, [&](const std::vector<double>& of) { return of.size() == mine.size(); })) {
+    for (size_t k = 1; k < times.size(); k++) {
+      times[k] = sumOf(all, [&](const std::vector<double>& of) { return of[k]; }) / static_cast<double>(all.size());
+    }
+  }
+  return times;
+}
+
+bool isOnOneMachine(const Team& team, const DistributedConfig& machines) {
+  return std::ranges::all_of(team.ranks, [&](int64_t rank) {
+    return rank / machines.devicesPerMachine == team.ranks[0] / machines.devicesPerMachine;
+  });
+}
+
+// Whether the step reads only the rows of this tensor that an index names.
+bool isPicked(const TensorView* tv) {
+  const std::vector<Expr*> uses = tv->fusion().uses(tv);
+  return !uses.empty() && std::ranges::all_of(uses, [&](const Expr* e) {
+    return ruleOf(*e).form == OpForm::Index && hasIndex(*e) && e->input(tableOf(*e)) == tv;
+  });
+}
+
+double bytesOf(const TensorView* tv) {
+  return static_cast<double>(dataTypeSize(tv->dtype()) * productOf(tv->constantShape()));
+}
+
+// The part of a rank in a kernel or a library call.
+Work workOf(const Fusion& step) {
+  Work work;
+  for (const Expr* e : step.exprs()) {
+    if (e->output()->isTensor()) {
+      work += workOf(*e);
+    }
+  }
+  for (const Val* in : step.inputs()) {
+    if (in->isTensor() && !isPicked(in->asTensor())) {
+      work.bytes += bytesOf(in->asTensor());
+    }
+  }
+  for (const Val* out : step.outputs()) {
+    work.bytes += bytesOf(out->asTensor());
+  }
+  return work;
+}
+
+}  // namespace
+
+Profile timeSteps(FusionExecutorCache& cache, const std::vector<Argument>& inputs, Communicator& comm, double seconds) {
+  (void)cache.profile(inputs);
+  Profile result = cache.profile(inputs, 2);
+  const double one = agreedTimes(comm, {result.seconds})[0];
+  const auto calls = static_cast<int64_t>(std::clamp(seconds / kRounds / one, 1.0, kMostCalls));
+  std::vector<double> fastest;
+  for (int64_t round = 0; round < kRounds; round++) {
+    std::vector<double> times(result.steps.size() + 1);
+    comm.barrier(comm.world());
+    for (int64_t call = 0; call < calls; call++) {
+      const Profile p = cache.profile(inputs);
+      times[0] += p.seconds / static_cast<double>(calls);
+      for (const int64_t k : indices(p.steps)) {
+        times[k + 1] += p.steps[k].seconds / static_cast<double>(calls);
+      }
+    }
+    times = agreedTimes(comm, times);
+    fastest = fastest.empty() || times[0] < fastest[0] ? times : fastest;
+  }
+  result.seconds = fastest[0];
+  for (const int64_t k : indices(result.steps)) {
+    result.steps[k].seconds = fastest[k + 1];
+  }
+  return result;
+}
+
+std::vector<double> predictSteps(const HostProgram& program, const DistributedConfig& machines) {
+  const DeviceSpeed& device = machines.device;
+  return mapped(indices(program.steps), [&](int64_t k) {
+    const Step& step = program.steps[k];
+    switch (step.kind) {
+      case HostStepKind::Launch:
+      case HostStepKind::Routine:
+      case HostStepKind::Reference:
+        return device.launch + device.seconds(workOf(*step.reference));
+      case HostStepKind::Copy:
+        return device.launch +
+               device.seconds({.bytes = 2.0 * static_cast<double>(program.sizes().tensors[step.writes[0]].bytes)});
+      case HostStepKind::Communicate:
+        break;
+    }
+    const LinkSpeed& link = isOnOneMachine(step.comm.team, machines) ? machines.within : machines.between;
+    return link.seconds(step.comm.kind, std::ssize(step.comm.team.ranks),
+                        static_cast<double>(program.sizes().steps[k].comm.bytesReceived));
+  });
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,70 @@
+// meshfuse calibrate: measures the ranks that are present, and writes the description of machines that --machine reads.
+#include "exec/calibrate.h"
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "multidevice/transport/host/world.h"
+#include "multidevice/transport/loopback/loopback.h"
+#include "tools/machine_file.h"
+#include "tools/options.h"
+
+namespace meshfuse {
+
+namespace {
+
+void write(const std::string& path, const DistributedConfig& machine) {
+  const std::string text = machineText(machine);
+  AtomicFile file("calibrate", path);
+  file.write(text.data(), std::ssize(text));
+  file.commit();
+  const auto counted = [](int64_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  fmt::print("wrote {}: {} of {}\n", path, counted(machine.machines, "machine"),
+             counted(machine.devicesPerMachine, "device"));
+}
+
+// If one rank fails, every rank throws; rank 0 alone prints the error.
+int64_t calibrateProcesses(const CalibrateOptions& options) {
+  std::unique_ptr<Communicator> world = openWorld();
+  try {
+    const DistributedConfig machine = calibrate(*world, options.calibration);
+    if (world->rank() == 0) {
+      write(options.file, machine);
+    }
+    world->close();
+    return kSuccess;
+  } catch (const Error& e) {
+    world->abort(e.what());
+    if (world->rank() == 0) {
+      throw;
+    }
+    return dynamic_cast<const UserError*>(&e) != nullptr ? kBadInput : kFailure;
+  }
+}
+
+}  // namespace
+
+int64_t calibrateMachine(const CalibrateOptions& options) {
+  if (options.mpi) {
+    return calibrateProcesses(options);
+  }
+  check(options.ranks >= 1 && options.ranks <= kMaxVirtualRanks, "[calibrate] --ranks is {}, expected 1 to {}",
+        options.ranks, kMaxVirtualRanks);
+  DistributedConfig machine;
+  runLoopback(options.ranks, [&](Communicator& comm) {
+    const DistributedConfig own = calibrate(comm, options.calibration);
+    if (comm.rank() == 0) {
+      machine = own;
+    }
+  });
+  write(options.file, machine);
+  return kSuccess;
+}
+
+}  // namespace meshfuse
