@@ -206,7 +206,7 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->add_flag("--whole-state", o.wholeState, "optimizer state is whole on every rank");
   c->add_flag("--json", o.json, "as JSON");
   c->add_option("-o", o.directory,
-                "folder for plan.fir, the annotated program, and the report as plan.txt and plan.json");
+                "folder for plan.fir, the annotated program, and the report as plan.txt, plan.json and plan.html");
   c->footer(std::string("Examples:\n"
                         "  meshfuse plan mlp.fir --machines 2 --devices 4 --memory 80GB -o out\n"
                         "  meshfuse plan mlp.fir --machines 2 --devices 4 --mesh dp=2,tp=4 --size i0=1024 --json\n"

@@ -87,7 +87,7 @@ struct AutoPlanOptions {
   bool uneven = false;
   bool wholeState = false;
   bool json = false;
-  std::string directory;  // for plan.fir, plan.txt and plan.json; empty: none
+  std::string directory;  // for plan.fir, plan.txt, plan.json and plan.html; empty: none
 };
 
 struct CalibrateOptions {

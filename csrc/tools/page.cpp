@@ -13,12 +13,6 @@ namespace meshfuse {
 
 namespace {
 
-std::string figure(std::string_view what, const std::string& value, std::string_view detail) {
-  return fmt::format("<div class=\"figure\"><b>{}</b><span>{}</span><small>{}</small></div>\n", value, what, detail);
-}
-
-std::string counted(size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
-
 std::string figures(const Explanation& e) {
   const auto related = [&](std::string_view relation) {
     return std::ranges::count(e.edges, relation, &ExplainedEdge::relation);
@@ -44,19 +38,25 @@ std::string figures(const Explanation& e) {
 
 }  // namespace
 
-std::string explanationPage(std::string_view title, const Explanation& e, const Timeline& timeline) {
-  std::string page = fmt::format(
+std::string pageOf(const PageParts& parts) {
+  const auto link = [](std::string_view id) { return fmt::format("<a href=\"#{0}\">{0}</a>", id); };
+  return fmt::format(
       "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{0} \u2013 meshfuse</title>\n"
       "<style>\n{1}{2}</style>\n</head>\n<body>\n<header class=\"top\"><div><h1>{0}</h1>"
-      "<p>explained by meshfuse</p></div><button id=\"theme\" type=\"button\" title=\"light or "
-      "dark\">\u25d0</button></header>\n",
-      escaped(title), pageText("page.css"), rankColours(e));
-  constexpr std::string_view kSections[] = {"program", "tensors", "edges", "steps", "memory", "timeline"};
-  page += "<nav>" + joined(kSections, "", [](auto id) { return fmt::format("<a href=\"#{0}\">{0}</a>", id); });
-  page += "</nav>\n<main>\n" + figures(e) + programSection(e) + tensorsSection(e) + edgesSection(e) + stepsSection(e) +
-          memorySection(e) + timelineSection(timeline);
-  return page + fmt::format("</main>\n<script>\n{}</script>\n</body>\n</html>\n", pageText("page.js"));
+      "<p>{3}</p></div><button id=\"theme\" type=\"button\" title=\"light or "
+      "dark\">\u25d0</button></header>\n<nav>{4}</nav>\n<main>\n{5}</main>\n<script>\n{6}</script>\n</body>\n</html>\n",
+      escaped(parts.title), pageText("page.css"), parts.style, parts.by, joined(parts.sections, "", link), parts.body,
+      pageText("page.js"));
+}
+
+std::string explanationPage(std::string_view title, const Explanation& e, const Timeline& timeline) {
+  return pageOf({.title = title,
+                 .by = "explained by meshfuse",
+                 .style = rankColours(e),
+                 .sections = {"program", "tensors", "edges", "steps", "memory", "timeline"},
+                 .body = figures(e) + programSection(e) + tensorsSection(e) + edgesSection(e) + stepsSection(e) +
+                         memorySection(e) + timelineSection(timeline)});
 }
 
 }  // namespace meshfuse

@@ -3,11 +3,21 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "exec/explain.h"
 #include "tools/traced_run.h"
 
 namespace meshfuse {
+
+struct PageParts {
+  std::string_view title;
+  std::string_view by;                     // what made it
+  std::string style;                       // rules besides page.css
+  std::vector<std::string_view> sections;  // ids, for links
+  std::string body;
+};
+[[nodiscard]] std::string pageOf(const PageParts& parts);
 
 // title: the name of the program's file; timeline: of a run, or empty.
 [[nodiscard]] std::string explanationPage(std::string_view title, const Explanation& e, const Timeline& timeline);

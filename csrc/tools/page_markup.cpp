@@ -108,6 +108,12 @@ std::string programLine(std::string_view line, TensorScope scope) {
                      withTensors(line.substr(open, type + 1 - open), scope), withTensors(line.substr(type + 1), scope));
 }
 
+std::string figure(std::string_view what, const std::string& value, std::string_view detail) {
+  return fmt::format("<div class=\"figure\"><b>{}</b><span>{}</span><small>{}</small></div>\n", value, what, detail);
+}
+
+std::string counted(size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
 std::string section(std::string_view id, std::string_view title, std::string_view lead, std::string_view body) {
   return fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n<p class=\"lead\">{}</p>\n{}</section>\n", id, title, lead,
                      body);

@@ -1,6 +1,7 @@
 // Markup shared by the sections of a page.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,6 +27,11 @@ enum class TensorScope : uint8_t { Planned, OfRank };
 [[nodiscard]] std::string withTensors(std::string_view text, TensorScope scope);
 // One line of a program, with its op and type in styles of their own.
 [[nodiscard]] std::string programLine(std::string_view line, TensorScope scope);
+
+// A number at the top of a page; `value` and `detail` are markup.
+[[nodiscard]] std::string figure(std::string_view what, const std::string& value, std::string_view detail);
+// 1 edge, 2 edges
+[[nodiscard]] std::string counted(size_t n, std::string_view what);
 
 [[nodiscard]] std::string section(std::string_view id, std::string_view title, std::string_view lead,
                                   std::string_view body);

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "tools/machine_file.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
+#include "tools/plan_page.h"
 #include "tools/program.h"
 
 namespace meshfuse {
@@ -104,6 +106,8 @@ int64_t planProgram(const AutoPlanOptions& options) {
   const AutoPlan plan = autoParallelize(*fusion, machines, wishes, options.directory);
   if (!options.directory.empty()) {
     writeOutputFile(options.directory + "/plan.json", reportOf(plan).dump(2) + "\n");
+    const std::string title = std::filesystem::path(options.program.file).filename().string();
+    writeOutputFile(options.directory + "/plan.html", planPage(title, plan, machines));
   }
   if (options.json) {
     fmt::print("{}\n", jsonOf(plan).dump(2));
@@ -111,7 +115,7 @@ int64_t planProgram(const AutoPlanOptions& options) {
   }
   fmt::print("{}", plan.text());
   if (!options.directory.empty()) {
-    fmt::print("wrote {}/plan.fir, plan.txt and plan.json\n", options.directory);
+    fmt::print("wrote {}/plan.fir, plan.txt, plan.json and plan.html\n", options.directory);
   }
   return kSuccess;
 }

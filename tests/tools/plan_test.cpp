@@ -1,4 +1,5 @@
 // meshfuse plan.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/tool.h"
+#include "tools/xml.h"
 
 namespace meshfuse {
 namespace {
@@ -17,8 +19,9 @@ TEST(ToolPlan, WritesAProgramThatRunsWithTheSameResult) {
   expectContains(run.out, "plan on mesh {");
   expectContains(run.out, "at most 0.00% above the best plan\n");
   expectContains(run.out, "best plan if inputs are sharded in one way only\n  data ");
-  expectContains(run.out, "wrote " + folder + "/plan.fir, plan.txt and plan.json\n");
-  EXPECT_EQ(run.out, fileText(folder + "/plan.txt") + "wrote " + folder + "/plan.fir, plan.txt and plan.json\n");
+  expectContains(run.out, "wrote " + folder + "/plan.fir, plan.txt, plan.json and plan.html\n");
+  EXPECT_EQ(run.out,
+            fileText(folder + "/plan.txt") + "wrote " + folder + "/plan.fir, plan.txt, plan.json and plan.html\n");
   const ToolRun verified = tool("run " + folder + "/plan.fir --size i0=64 --verify");
   EXPECT_EQ(verified.code, 0) << verified.err << verified.out;
 }
@@ -64,6 +67,34 @@ TEST(ToolPlan, Json) {
   ASSERT_EQ(report["ops"].size(), 2U);
   EXPECT_GT(report["ops"][0]["compute"], 0.0);
   EXPECT_EQ(report["ideas"].size(), 4U);
+}
+
+// Everything that the report has, in one file that needs nothing else.
+TEST(ToolPlan, WritesAPage) {
+  const std::string folder = temporaryDirectory() + "/planned_page";
+  const std::string command =
+      "plan {dir}/plain_mlp.fir --machines 2 --devices 2 --mesh dp=2,tp=2 --size i0=64 -o " + folder;
+  ASSERT_EQ(tool(command).code, 0);
+  const std::string page = fileText(folder + "/plan.html");
+  const auto report = nlohmann::ordered_json::parse(fileText(folder + "/plan.json"));
+  EXPECT_EQ(xmlError(page.substr(page.find("<html"))), "");
+  EXPECT_EQ(page.find("src="), std::string::npos);
+  for (const auto& t : report["pins"]) {
+    expectContains(page, ">" + t["tensor"].get<std::string>() + "<");
+    expectContains(page, ">" + t["sharding"].get<std::string>() + "<");
+    expectContains(page, fmt::format("{:.6g} s", t["nextBest"].get<double>()));
+  }
+  for (const auto& op : report["ops"]) {
+    expectContains(page, ">" + op["strategy"].get<std::string>() + "<");
+    expectContains(page, fmt::format("{:.6g} s", op["compute"].get<double>()));
+    expectContains(page, fmt::format("{:.6g} s", op["communication"].get<double>()));
+  }
+  for (const auto& idea : report["ideas"]) {
+    expectContains(page, "<td>" + idea["idea"].get<std::string>() + "</td>");
+  }
+  expectContains(page, fmt::format("{:.6g} s", report["seconds"].get<double>()));
+  EXPECT_EQ(tool(command).code, 0);
+  EXPECT_EQ(fileText(folder + "/plan.html"), page);
 }
 
 // Without the text from ` mesh M0` on, in the line of a tensor.
