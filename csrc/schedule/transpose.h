@@ -2,11 +2,14 @@
 //
 // A kernel works block by block. It reads a block along n, computes there what it can, exchanges the values, and writes along m:
 //
-//   CPU   for blocks:  for m: for n:  convert(values) -> scratch       16 x 16 elements in registers
-//                      for n: for m:  store(results of scratch); prefetch a part of the next block
+//   CPU   for blocks of m:  for strips of n:  for squares of m:  store(results of convert(values)); prefetch a part of the next block
 //   GPU   convert(values) through shared memory; store(results)
 //
-// Both directions move whole cache lines, whatever the strides.
+// A CPU turns squares of 16 x 16 elements in registers. A block is two lines of a row of the result by a page of a row of an input, and a
+// part has the blocks of a page of the result: each page is in use for some time, as no processor knows the addresses of many pages at once.
+// Where results stay in the caches, a block is 256 x 256 elements.
+// A strip, the squares of one vector of n, goes through scratch if its results are not written by whole lines: if rows begin within lines, or
+// squares are narrower than lines.
 #pragma once
 
 #include "schedule/template.h"
@@ -15,21 +18,19 @@
 
 namespace meshfuse {
 
-// The decisions of a target about a kernel of one block size.
+// The blocks of a CPU.
 struct TransposeBlocks {
   int64_t rows = 1;     // positions of m in a block
   int64_t columns = 1;  // positions of n
-  int64_t vector = 1;   // CPU: elements of a vector
-  // CPU: blocks of a part, one after the other along n; along m if all of n is one block.
-  bool alongM = false;
-  int64_t inPart = 1;
+  int64_t vector = 1;   // elements
+  int64_t inPart = 1;   // blocks of a part, one after the other along m
   bool prefetches = false;
 };
 
-// Blocks of a CPU for elements of these sizes, of the results along m and of the tensors along n. onlyStreamsAlongM: nothing but streaming
-// stores of results goes along m.
+// Blocks for elements of these sizes, of the results along m and of the tensors along n. streams: all results along m are stored past the
+// caches.
 [[nodiscard]] TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN,
-                                        bool onlyStreamsAlongM, const DeviceInfo& device);
+                                        bool streams);
 
 struct TransposeJudgement final : Judgement {
   TransposeJudgement(const Group& group, Coordinates coordinates, TransposeAxes axes, const DeviceInfo& device);

@@ -21,42 +21,36 @@ using tile::ValueId;
 namespace {
 
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kRunBytes =
-    256;  // of a block along m and along n: four lines, which neighbour in memory, of each row
-constexpr int64_t kMostAcross = 256;  // positions of one axis, where the other one is short
-constexpr int64_t kEnoughParts = 32;  // more would only start more often
+constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kStreamedRunBytes = 128;  // of a block in one row of a result
+constexpr int64_t kCachedRun = 256;         // positions of either axis
+constexpr int64_t kEnoughParts = 32;        // more would only start more often
 constexpr int64_t kElementsOfPart = 32768;
 constexpr int64_t kStoredTogether = 8;  // vectors
 constexpr int64_t kWarpRunBytes = 128;  // of a warp in one row
 
 }  // namespace
 
-TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN, bool onlyStreamsAlongM,
-                          const DeviceInfo& device) {
+TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN, bool streams) {
   const int64_t m = usualExtent(axes.M);
   const int64_t n = usualExtent(axes.N);
-  const int64_t batch = usualExtent(axes.B);
   TransposeBlocks b;
-  b.vector = std::max(bytesAlongM, bytesAlongN) == 8 ? 8 : 16;
-  // Streaming stores leave as lines, so runs of them may be short; reads gain from longer ones.
-  const int64_t lengthened = onlyStreamsAlongM ? 2 : 1;
-  const int64_t rows = kRunBytes / lengthened / bytesAlongM;
-  const int64_t columns = kRunBytes * lengthened / bytesAlongN;
-  const auto grown = [&](int64_t own, int64_t other, int64_t shortened) {
-    return std::max(own, std::min(kMostAcross, own * other / shortened / b.vector * b.vector));
+  b.vector = std::clamp<int64_t>(kLineBytes / std::max(bytesAlongM, bytesAlongN), 8, 16);
+  const auto within = [&](int64_t extent, int64_t most) { return std::min(most, roundUp(extent, b.vector)); };
+  b.rows = within(m, streams ? kStreamedRunBytes / bytesAlongM : kCachedRun);
+  b.columns = within(n, streams ? kPageBytes / bytesAlongN : kCachedRun);
+  b.inPart = streams ? divideUp(std::min(m, kPageBytes / bytesAlongM), b.rows) : 1;
+  const auto fewParts = [&] {
+    return usualExtent(axes.B) * divideUp(m, b.rows * b.inPart) * divideUp(n, b.columns) < kEnoughParts &&
+           b.rows * b.inPart * b.columns > kElementsOfPart;
   };
-  b.columns = std::min(columns, roundUp(n, b.vector));
-  b.rows = std::min(grown(rows, columns, b.columns), roundUp(m, b.vector));
-  if (b.rows < rows) {
-    b.columns = std::min(grown(columns, rows, b.rows), roundUp(n, b.vector));
+  while (fewParts() && b.inPart > 1) {
+    b.inPart = divideUp(b.inPart, 2);
   }
-  const int64_t down = divideUp(m, b.rows);
-  const int64_t across = divideUp(n, b.columns);
-  b.alongM = across == 1;
-  const int64_t others = batch * (b.alongM ? 1 : down);  // parts, if each had all blocks along the axis
-  const int64_t most = divideUp(b.alongM ? down : across, divideUp(kEnoughParts, others));
-  b.inPart = b.alongM ? std::min(most, std::max<int64_t>(1, kElementsOfPart / (b.rows * b.columns))) : most;
-  b.prefetches = batch * m * n > device.l2Bytes / bytesAlongN;
+  while (fewParts() && b.columns % (2 * b.vector) == 0) {
+    b.columns /= 2;
+  }
+  b.prefetches = streams && b.inPart > 1;
   return b;
 }
 
@@ -133,15 +127,17 @@ void TransposeWriter::onCpu() {
   lowering_.declareTensors(unaligned_);
   makeSpaces();
   const std::vector<int64_t> scratch = makeScratch();
-  const int64_t looped = blocks_.alongM ? 0 : 1;
-  const std::vector<tile::Digit>& digits = builder_.program().spaces[read_.id].axes[looped].digits;
-  loop(read_.id, looped, digits[0].level == Level::Part ? 1 : 0, [&] {
-    if (lead_ > 0) {
-      lowering_.loadWithin({{-1, read_.m}, {read_.m, axes_.M}});
-    }
-    readBlock(scratch);
-    lowering_.loadWithin({});
-    lead_ == 0 ? writeBlock(scratch) : writeLines(scratch);
+  loop(write_.id, write_.axisOfM, serial(write_, write_.axisOfM, "block"), [&] {
+    loop(read_.id, 1, serial(read_, 1, "ns"), [&] {
+      if (lead_ > 0) {
+        lowering_.loadWithin({{-1, read_.m}, {read_.m, axes_.M}});
+      }
+      readStrip(scratch);
+      lowering_.loadWithin({});
+      if (isStaged_) {
+        lead_ == 0 ? writeStrip(scratch) : writeLines(scratch);
+      }
+    });
   });
 }
 
@@ -151,86 +147,84 @@ void TransposeWriter::chooseBlocks() {
   };
   const std::vector<TensorView*> outputsAlongM =
       filtered(group_.outputs, [&](const TensorView* tv) { return !contains(axes_.outputsAlongN, tv); });
-  const bool readsAlongM = std::ranges::any_of(group_.inputs, [&](const TensorView* tv) {
-    return !contains(axes_.inputsAlongN, tv) && !provenLess(product(tv->shape()), axes_.M * axes_.N);
-  });
-  const bool streamsAlongM = std::ranges::all_of(outputsAlongM, [&](const TensorView* tv) { return streams(tv); });
-  blocks_ =
-      cpuBlocks(axes_, widestOf(outputsAlongM), widestOf(axes_.inputsAlongN), streamsAlongM && !readsAlongM, device_);
+  const bool streaming = std::ranges::all_of(outputsAlongM, [&](const TensorView* tv) { return streams(tv); });
+  const int64_t written = widestOf(outputsAlongM);
+  blocks_ = cpuBlocks(axes_, written, widestOf(axes_.inputsAlongN), streaming);
   unaligned_ = unalignedOutput();
   if (unaligned_ != nullptr) {
     lead_ = kLineBytes / dataTypeSize(unaligned_->dtype());
     blocks_.rows = 2 * blocks_.rows - lead_;  // few rows are read twice
   }
+  isStaged_ = lead_ > 0 || (streaming && blocks_.vector * written < kLineBytes);
 }
 
-// The digits of an axis outside of a block: a part, and the loop over the blocks of a part.
-TransposeWriter::Specs TransposeWriter::outerDigits(const IntExpr& extent, int64_t block, bool isLooped,
-                                                    const char* grid) {
-  const int64_t inPart = isLooped ? blocks_.inPart : 1;
-  const IntExpr parts = ceilDiv(extent, block * inPart);
-  Specs specs;
-  if (!parts.isConst(1)) {
-    builder_.gridDim(grid, parts);
-    specs.push_back({Level::Part, parts, grid});
-  }
-  if (isLooped) {
-    specs.push_back({Level::Serial, inPart, "block"});
-  }
-  return specs;
-}
-
-// Three spaces share the loop over blocks: a block as it is read, turned in registers, and as it is written. Blocks lie in scratch as they
-// are written.
+// Three spaces share the loops over blocks and strips: a strip as it is read, turned in registers, and as it is written. A staged strip
+// lies in scratch as it is written.
 void TransposeWriter::makeSpaces() {
-  const Specs outerM = outerDigits(lead_ == 0 ? axes_.M : axes_.M + lead_ - 1, blocks_.rows, blocks_.alongM, "p1");
-  const Specs outerN = outerDigits(axes_.N, blocks_.columns, !blocks_.alongM, "p2");
+  const int64_t v = blocks_.vector;
+  const int64_t rowsOfPart = blocks_.rows * blocks_.inPart;
+  const IntExpr rows = lead_ == 0 ? axes_.M : ceilDiv(axes_.M + lead_ - 1, blocks_.rows) * blocks_.rows;
+  const auto partDigit = [&](const IntExpr& extent, int64_t size, const char* grid) {
+    const IntExpr parts = ceilDiv(extent, size);
+    if (parts.isConst(1)) {
+      return Specs{};
+    }
+    builder_.gridDim(grid, parts);
+    return Specs{{Level::Part, parts, grid}};
+  };
   const auto within = [](Specs outer, const Specs& inner) {
     append(outer, inner);
     return outer;
   };
-  const int64_t v = blocks_.vector;
-  const int64_t rowSteps = blocks_.rows / v;
-  const int64_t together = std::clamp<int64_t>(kStoredTogether / rowSteps, 1, 4);
-  const Specs stepM = {{Level::Serial, (blocks_.rows + lead_) / v, "ms"}};
-  const Specs stepN = within(outerN, {{Level::Serial, blocks_.columns / v, "ns"}});
+  const Specs outerM = within(partDigit(rows, rowsOfPart, "p1"), {{Level::Serial, blocks_.inPart, "block"}});
+  const Specs outerN = within(partDigit(axes_.N, blocks_.columns, "p2"), {{Level::Serial, blocks_.columns / v, "ns"}});
   // With a lead the rows of a block are numbered from its first row.
   const IntExpr readRows = lead_ == 0 ? axes_.M : IntExpr(blocks_.rows + lead_);
+  const Specs stepM = {{Level::Serial, (blocks_.rows + lead_) / v, "ms"}};
   const Specs readM = lead_ == 0 ? within(outerM, stepM) : stepM;
-  read_ = space("s", "m", readRows, within(readM, {{Level::Repeat, v}}), "n", within(stepN, {{Level::Vector, v}}));
-  convert_ = space("u", "mu", readRows, within(readM, {{Level::Vector, v}}), "nu", within(stepN, {{Level::Repeat, v}}));
-  // n first: the vectors of a run of m are stored one after the other
-  write_.id =
-      builder_.space("t", {{"nt", lowering_.size(axes_.N),
-                            within(outerN, {{Level::Serial, blocks_.columns / together}, {Level::Repeat, together}})},
-                           {"mt", lead_ == 0 ? lowering_.size(axes_.M) : outerM[0].size * blocks_.rows,
-                            within(outerM, {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
-  write_.n = builder_.coord(write_.id, 0);
-  write_.m = builder_.coord(write_.id, 1);
-  const auto cornerOf = [&](int64_t axis) {
-    const std::vector<tile::Digit>& digits = builder_.program().spaces[read_.id].axes[axis].digits;
-    return sumOf(digits | std::views::take(lastSerial(axis, read_)),
-                 [&](const tile::Digit& d) { return IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride; });
+  read_ = space("s", "m", readRows, within(readM, {{Level::Repeat, v}}), "n", within(outerN, {{Level::Vector, v}}));
+  convert_ =
+      space("u", "mu", readRows, within(readM, {{Level::Vector, v}}), "nu", within(outerN, {{Level::Repeat, v}}));
+  write_ = convert_;
+  if (isStaged_) {
+    const int64_t rowSteps = blocks_.rows / v;
+    const int64_t together = std::clamp<int64_t>(kStoredTogether / rowSteps, 1, 4);
+    // n first: the vectors of a run of m are stored one after the other
+    write_.id = builder_.space(
+        "t",
+        {{"nt", lowering_.size(axes_.N), within(outerN, {{Level::Serial, v / together}, {Level::Repeat, together}})},
+         {"mt", lowering_.size(rows),
+          within(outerM, {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
+    write_.axisOfM = 1;
+    write_.n = builder_.coord(write_.id, 0);
+    write_.m = builder_.coord(write_.id, 1);
+  }
+  const auto cornerOf = [&](const Space& of, int64_t axis) {
+    const std::vector<tile::Digit>& digits = builder_.program().spaces[of.id].axes[axis].digits;
+    IntExpr corner = 0;
+    for (const tile::Digit& d : digits) {
+      if (!d.symbol.empty() && (d.level == Level::Part || d.symbol == "block" || d.symbol == "ns")) {
+        corner = corner + IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride;
+      }
+    }
+    return corner;
   };
-  corner_ = {cornerOf(0), cornerOf(1)};
+  corner_ = {cornerOf(write_, write_.axisOfM) - lead_, cornerOf(read_, 1)};
   if (lead_ > 0) {
-    corner_.m = IntExpr::symbol("p1", factsBelow(outerM[0].size)) * blocks_.rows - lead_;
     read_.m += corner_.m;
     convert_.m += corner_.m;
     write_.m = write_.m - mod(offsetInOutput(write_.n), lead_);
   }
-  next_ = {corner_.m + (blocks_.alongM ? blocks_.rows : 0), corner_.n + (blocks_.alongM ? 0 : blocks_.columns)};
 }
 
 // Streaming stores need whole lines. If rows of the only result begin within lines, it is written by lines, which begin up to a line
-// before the block. Where it is small, or its blocks do not follow one another along n, this costs more than it saves.
+// before the block. Where it is small, this costs more than it saves.
 const TensorView* TransposeWriter::unalignedOutput() const {
   const TensorView* out = group_.outputs[0];
   const int64_t size = dataTypeSize(out->dtype());
   const bool isAlone = group_.outputs.size() == 1 && group_.aliases.empty() && !group_.layouts.contains(out->id());
   const bool isUnaligned = axes_.divisorAlongM * size % kLineBytes != 0;
-  const bool isLong = axes_.M.isConst() && axes_.M.constValue() >= 4 * blocks_.rows && !blocks_.alongM &&
-                      usualExtent(axes_.N) >= 2 * blocks_.columns;
+  const bool isLong = axes_.M.isConst() && axes_.M.constValue() >= 4 * blocks_.rows;
   return isAlone && isUnaligned && isLong && streams(out) ? out : nullptr;
 }
 
@@ -252,7 +246,7 @@ void TransposeWriter::writeLines(const std::vector<int64_t>& scratch) {
     builder_.when(std::move(parts), [&] {
       ends_ = std::move(where);
       lowering_.loadWithin(ends_);
-      writeBlock(scratch);
+      writeStrip(scratch);
       lowering_.loadWithin({});
     });
   };
@@ -261,45 +255,58 @@ void TransposeWriter::writeLines(const std::vector<int64_t>& scratch) {
   inLines({{axes_.M, end}}, inRow);
 }
 
-// One block for each exchanged tensor. Its lines are padded: lines a power of two apart would fall into few sets of the cache.
+// One strip for each exchanged tensor. Its lines are padded: lines a power of two apart would fall into few sets of the cache.
 std::vector<int64_t> TransposeWriter::makeScratch() {
+  if (!isStaged_) {
+    return {};
+  }
   return mapped(indices(axes_.exchanged), [&](int64_t k) {
     const DataType type = axes_.exchanged[k]->dtype();
     return builder_.tensor({.name = fmt::format("e{}", k),
                             .dtype = type,
                             .memory = tile::Memory::Scratch,
-                            .extents = {blocks_.columns, blocks_.rows + lead_},
+                            .extents = {blocks_.vector, blocks_.rows + lead_},
                             .strides = {blocks_.rows + lead_ + kLineBytes / dataTypeSize(type), 1},
                             .alignment = kLineBytes});
   });
 }
 
-// The digit that steps within a block.
-int64_t TransposeWriter::lastSerial(int64_t axis, const Space& of) const {
+int64_t TransposeWriter::serial(const Space& of, int64_t axis, std::string_view symbol) const {
   const std::vector<tile::Digit>& digits = builder_.program().spaces[of.id].axes[axis].digits;
-  const auto serial = std::ranges::find(digits.rbegin(), digits.rend(), Level::Serial, &tile::Digit::level);
-  return digits.rend() - serial - 1;
+  return std::ranges::find(digits, symbol, &tile::Digit::symbol) - digits.begin();
 }
 
-void TransposeWriter::readBlock(const std::vector<int64_t>& scratch) {
-  loop(read_.id, 0, lastSerial(0, read_), [&] {
-    loop(read_.id, 1, lastSerial(1, read_), [&] {
-      for (int64_t k : indices(axes_.exchanged)) {
-        const TensorView* tensor = axes_.exchanged[k];
-        const ValueId value = lowering_.value(tensor, position(tensor, read_), read_.id);
-        builder_.store(scratch[k], {{convert_.n - corner_.n}, {convert_.m - corner_.m}},
-                       builder_.convert(value, convert_.id));
+// Square after square: into scratch, or to the results.
+void TransposeWriter::readStrip(const std::vector<int64_t>& scratch) {
+  loop(read_.id, 0, serial(read_, 0, "ms"), [&] {
+    for (int64_t k : indices(axes_.exchanged)) {
+      const TensorView* tensor = axes_.exchanged[k];
+      const ValueId value = lowering_.value(tensor, position(tensor, read_), read_.id);
+      const ValueId turned = builder_.convert(value, convert_.id);
+      if (isStaged_) {
+        builder_.store(scratch[k], {{convert_.n - corner_.n}, {convert_.m - corner_.m}}, turned);
+      } else {
+        lowering_.provide(tensor, position(tensor, write_), write_.id, turned);
       }
-      storeOutputs(read_, true);
-    });
+    }
+    storeOutputs(read_, true);
+    if (!isStaged_) {
+      storeOutputs(write_, false);
+    }
+    if (blocks_.prefetches) {
+      prefetchNext();
+    }
   });
 }
 
-void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
-  const int64_t n = lastSerial(0, write_);
-  const tile::Digit step = builder_.program().spaces[write_.id].axes[0].digits[n];
-  loop(write_.id, 0, n, [&] {
-    loop(write_.id, 1, lastSerial(1, write_), [&] {
+void TransposeWriter::writeStrip(const std::vector<int64_t>& scratch) {
+  const auto lastSerial = [&](int64_t axis) {
+    const std::vector<tile::Digit>& digits = builder_.program().spaces[write_.id].axes[axis].digits;
+    const auto found = std::ranges::find(digits.rbegin(), digits.rend(), Level::Serial, &tile::Digit::level);
+    return digits.rend() - found - 1;
+  };
+  loop(write_.id, 0, lastSerial(0), [&] {
+    loop(write_.id, 1, lastSerial(1), [&] {
       for (int64_t k : indices(axes_.exchanged)) {
         const ValueId value = builder_.load(scratch[k], {{write_.n - corner_.n}, {write_.m - corner_.m}}, write_.id);
         lowering_.provide(axes_.exchanged[k], position(axes_.exchanged[k], write_), write_.id, value);
@@ -313,29 +320,33 @@ void TransposeWriter::writeBlock(const std::vector<int64_t>& scratch) {
                        {.where = ends_, .cache = tile::Cache::Once});
       }
     });
-    if (blocks_.prefetches) {
-      prefetchNext(IntExpr::symbol(step.symbol, factsBelow(step.size)), step.size.constValue());
-    }
   });
 }
 
-// A share of the next block for each step of the writing: memory is then busy in both directions all the time.
-void TransposeWriter::prefetchNext(const IntExpr& step, int64_t steps) {
-  const int64_t rows = divideUp(blocks_.rows + lead_, steps);
-  const int64_t sharing = std::max<int64_t>(1, steps / (blocks_.rows + lead_));  // steps that bring in the same row
+// A share of the rows of the next block for each square. A processor drops prefetches that are more than its misses under way.
+void TransposeWriter::prefetchNext() {
+  const auto digit = [&](int64_t axis, const char* symbol) {
+    return builder_.program().spaces[read_.id].axes[axis].digits[serial(read_, axis, symbol)];
+  };
+  const tile::Digit strip = digit(1, "ns");
+  const tile::Digit square = digit(0, "ms");
+  const IntExpr step = IntExpr::symbol(strip.symbol, factsBelow(strip.size)) * square.size +
+                       IntExpr::symbol(square.symbol, factsBelow(square.size));
+  const int64_t steps = (strip.size * square.size).constValue();
+  const int64_t rows = divideUp(blocks_.rows, steps);
+  const int64_t sharing = std::max<int64_t>(1, steps / blocks_.rows);  // steps that bring in the same row
+  const IntExpr firstColumn = corner_.n - IntExpr::symbol(strip.symbol, factsBelow(strip.size)) * strip.stride;
+  const IntExpr firstRow = corner_.m + lead_ + blocks_.rows + floorDiv(step, sharing) * rows;
   for (const TensorView* in : axes_.inputsAlongN) {
     if (!c_.index.contains(in->id())) {
       continue;  // a window of it is read
     }
     const int64_t size = dataTypeSize(in->dtype());
-    const int64_t lines = divideUp(blocks_.columns * size, kLineBytes);
-    // A row that begins within a line ends one line later. Along n its first line is also the last one of the block before.
-    const bool isAligned = axes_.divisorAlongN * size % kLineBytes == 0;
-    const int64_t first = isAligned || blocks_.alongM ? 0 : kLineBytes / size;
-    const int64_t share = divideUp(isAligned || !blocks_.alongM ? lines : lines + 1, sharing);
-    const IntExpr from = next_.n + first + mod(step, sharing) * (share * kLineBytes / size);
+    const bool isAligned = axes_.divisorAlongN * size % kLineBytes == 0;  // else a row ends one line later
+    const int64_t share = divideUp(divideUp(blocks_.columns * size, kLineBytes) + (isAligned ? 0 : 1), sharing);
+    const IntExpr from = firstColumn + mod(step, sharing) * (share * kLineBytes / size);
     for (int64_t k = 0; k < rows; k++) {
-      const std::vector<IntExpr> dims = axes_.dims(c_, next_.m + floorDiv(step, sharing) * rows + k, from, batch_);
+      const std::vector<IntExpr> dims = axes_.dims(c_, firstRow + k, from, batch_);
       // Lines of rows that are a power of two apart compete for few places in the first cache.
       builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), share, 2);
     }

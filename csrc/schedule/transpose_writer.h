@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "schedule/lowering.h"
@@ -21,6 +22,7 @@ class TransposeWriter {
   struct Space {
     int64_t id = 0;
     IntExpr m, n;  // its coordinates
+    int64_t axisOfM = 0;
   };
 
   void onCpu();
@@ -33,20 +35,19 @@ class TransposeWriter {
   int64_t widest() const;
 
   // -- CPU
-  struct Corner {  // the first position of a block
+  struct Corner {  // the first position of a strip
     IntExpr m, n;
   };
   void chooseBlocks();
   const TensorView* unalignedOutput() const;
   IntExpr offsetInOutput(const IntExpr& n) const;
-  Specs outerDigits(const IntExpr& extent, int64_t block, bool isLooped, const char* grid);
   void makeSpaces();
-  int64_t lastSerial(int64_t axis, const Space& of) const;
+  int64_t serial(const Space& of, int64_t axis, std::string_view symbol) const;
   std::vector<int64_t> makeScratch();
-  void readBlock(const std::vector<int64_t>& scratch);
-  void writeBlock(const std::vector<int64_t>& scratch);
-  void prefetchNext(const IntExpr& step, int64_t steps);
+  void readStrip(const std::vector<int64_t>& scratch);
+  void writeStrip(const std::vector<int64_t>& scratch);
   void writeLines(const std::vector<int64_t>& scratch);
+  void prefetchNext();
 
   const Group& group_;
   const Coordinates& c_;
@@ -60,8 +61,9 @@ class TransposeWriter {
   Space read_, convert_, write_;
   const TensorView* unaligned_ = nullptr;  // CPU: the output whose rows begin within lines
   int64_t lead_ = 0;                       // the rows before a block that it also reads, for the lines that begin there
+  bool isStaged_ = false;                  // strips lie in scratch before they are written
   std::vector<tile::Pred> ends_;           // conditions of the lines that reach beyond the ends of rows
-  Corner corner_, next_;                   // of the current block, of the one that follows
+  Corner corner_;                          // of the current strip
 };
 
 }  // namespace meshfuse
