@@ -281,8 +281,7 @@ void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const
                  .collectives = state_->collectives,
                  .order = way.order});
   } catch (const RefusedIndexError& e) {
-    throw withPosition(e, *plan.ofShape()->program.planned, mayFailLate ? std::span<const Argument>() : inputs,
-                       state_->communicator->rank());
+    throw withPosition(e, *plan.ofShape(), mayFailLate ? nullptr : &binding, inputs);
   }
   if (verify) {
     plan.verified = true;

@@ -3,21 +3,25 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <memory>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ranges.h"
-#include "exec/arguments.h"
+#include "exec/compile.h"
+#include "host/executor.h"
+#include "host/program.h"
 #include "interpret/interpret.h"
+#include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
-#include "localize/localize.h"
 #include "multidevice/sharding/coordinates.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
-#include "preseg_passes/concretize.h"
 
 namespace meshfuse {
 
@@ -26,8 +30,7 @@ namespace {
 using Position = std::vector<int64_t>;
 
 // The first element with this value.
-std::optional<Position> positionOf(const Tensor& tensor, int64_t value) {
-  const Tensor t = tensor.to(DeviceId::cpu()).contiguous();
+std::optional<Position> positionOf(const Tensor& t, int64_t value) {
   const auto* data = static_cast<const std::byte*>(t.data());
   for (int64_t k = 0; k < t.numel(); k++) {
     if (loadInteger(data + k * dataTypeSize(t.dtype()), t.dtype()) == value) {
@@ -61,6 +64,8 @@ Position inWhole(Position at, const TensorView* tv, int64_t rank) {
   return at;
 }
 
+bool isCheck(const Expr& e) { return e.kind() == ExprKind::Point && e.attributes().point == PointOp::CheckedIndex; }
+
 bool isCopy(const Expr& e) {
   using enum ExprKind;
   return e.kind() == Set || e.kind() == Cast || e.kind() == Redistribute;
@@ -74,82 +79,79 @@ int64_t inputOf(const Fusion& fusion, const Val* index) {
   return index->isTensor() && index->isFusionInput() ? positionIn(fusion.inputs(), index) : -1;
 }
 
-// The ops and inputs on the way to a value.
-struct Cone {
-  std::set<const Expr*> exprs;
-  std::set<const Val*> inputs;
+// What a value is computed from: tensors that the failed call has left in memory, and the ops from there on.
+class Cone {
+ public:
+  Cone(const Val* val, const Binding& binding) : binding_(binding) { add(val); }
+
+  bool isKnown() const { return isKnown_; }
+
+  // With constant sizes, for a rank with these coordinates.
+  Tensor compute(const Val* val, std::span<const Argument> inputs,
+                 const std::map<std::string, int64_t, std::less<>>& coordinates) const {
+    const Fusion& local = val->fusion();
+    Fusion program;
+    FusionCloner cloner(local, program, [&](const IntExpr& e) { return e.substitute(valuesIn(coordinates)); });
+    std::vector<Argument> arguments;
+    for (const auto& [source, tensor] : sources_) {
+      program.addInput(cloner.clone(source));
+      arguments.push_back(tensor.to(DeviceId::cpu()));
+    }
+    for (const int64_t k : indices(local.inputs())) {
+      if (!local.inputs()[k]->isTensor()) {
+        program.addInput(cloner.clone(local.inputs()[k]));
+        arguments.push_back(inputs[k]);
+      }
+    }
+    for (const Expr* e : local.exprs()) {
+      if (exprs_.contains(e)) {
+        cloner.clone(e);
+      }
+    }
+    program.addOutput(cloner.clone(val));
+    return interpret(program, arguments)[0];
+  }
+
+ private:
+  void add(const Val* val) {
+    if (seen_.insert(val).second) {
+      std::optional<Tensor> tensor = val->isTensor() ? binding_.remaining(val->id()) : std::nullopt;
+      const Expr* e = val->definition();
+      if (tensor) {
+        sources_.emplace_back(val, std::move(*tensor));
+      } else if (e != nullptr) {
+        isKnown_ = isKnown_ && e->kind() != ExprKind::Communicate;
+        exprs_.insert(e);
+        std::ranges::for_each(e->inputs(), [this](const Val* in) { add(in); });
+      } else {
+        isKnown_ = isKnown_ && !val->isTensor();
+      }
+    }
+  }
+
+  const Binding& binding_;
+  bool isKnown_ = true;
+  std::set<const Val*> seen_;
+  std::set<const Expr*> exprs_;
+  std::vector<std::pair<const Val*, Tensor>> sources_;
 };
 
-Cone coneOf(const Val* val) {
-  Cone cone;
-  std::vector<const Val*> left = {val};
-  while (!left.empty()) {
-    const Val* v = left.back();
-    left.pop_back();
-    const Expr* e = v->definition();
-    if (v->isFusionInput()) {
-      cone.inputs.insert(v);
-    } else if (e != nullptr && cone.exprs.insert(e).second) {
-      left.insert(left.end(), e->inputs().begin(), e->inputs().end());
-    }
+// The part of the index of a check that this rank has read, in the memory of the CPU.
+std::optional<Tensor> partOfIndex(const Expr& check, const CompiledProgram& program, const Binding& binding,
+                                  std::span<const Argument> inputs) {
+  const Fusion& local = *program.program.local;
+  const int64_t number = check.output()->id();
+  const Val* checked = number < local.numVals() ? local.val(number) : nullptr;
+  if (checked == nullptr || checked->definition() == nullptr || !isCheck(*checked->definition())) {
+    return std::nullopt;  // the index is on other ranks
   }
-  return cone;
-}
-
-// Of the program: the ops on the way to `index`, and the inputs that they need. The sizes of the call are constants.
-std::unique_ptr<Fusion> programOf(const Val* index, const Cone& cone, std::span<const Argument> inputs, int64_t rank) {
-  const Fusion& fusion = index->fusion();
-  std::vector<std::vector<int64_t>> sizes = globalSizes(fusion, inputs, rank);
-  for (const int64_t k : indices(sizes)) {
-    if (!fusion.inputs()[k]->isTensor()) {
-      sizes[k].clear();  // scalars stay arguments
-    }
-  }
-  const SymbolValues values = bindSymbols(fusion, sizes);
-  auto program = std::make_unique<Fusion>();
-  FusionCloner cloner(fusion, *program, [&](const IntExpr& e) { return e.substitute(valuesIn(values)); });
-  for (const Val* in : fusion.inputs()) {
-    if (cone.inputs.contains(in)) {
-      program->addInput(cloner.clone(in));
-    }
-  }
-  for (const Expr* e : fusion.exprs()) {
-    if (cone.exprs.contains(e)) {
-      cloner.clone(e);
-    }
-  }
-  program->addOutput(cloner.clone(index));
-  return program;
-}
-
-// The part of an index that this rank computes from its parts of the inputs, in the memory of the CPU.
-std::optional<Tensor> partOfIndex(const Val* index, std::span<const Argument> inputs, int64_t rank) {
-  const Cone cone = coneOf(index);
-  const auto communicates = [](const Expr* e) { return e->attributes().communications() > 0; };
-  if (!index->isTensor() || std::ranges::any_of(cone.exprs, communicates)) {
+  const Val* index = checked->definition()->input(0);
+  const Cone cone(index, binding);
+  if (!cone.isKnown()) {
     return std::nullopt;
   }
-  const std::unique_ptr<Fusion> global = programOf(index, cone, inputs, rank);
-  const auto coordinates = CoordinateSymbols(*global).valuesOn(rank);
-  const std::unique_ptr<Fusion> local = localize(*global, rank);
-  Fusion ofRank;
-  FusionCloner cloner(*local, ofRank, [&](const IntExpr& e) { return e.substitute(valuesIn(coordinates)); });
-  for (const Val* in : local->inputs()) {
-    ofRank.addInput(cloner.clone(in));
-  }
-  for (const Expr* e : local->exprs()) {
-    cloner.clone(e);
-  }
-  ofRank.addOutput(cloner.clone(local->outputs()[0]));
-  std::vector<Argument> needed;
-  for (const int64_t k : indices(inputs)) {
-    if (cone.inputs.contains(index->fusion().inputs()[k])) {
-      const auto* tensor = std::get_if<Tensor>(&inputs[k]);
-      needed.push_back(tensor != nullptr ? tensor->to(DeviceId::cpu()) : inputs[k]);
-    }
-  }
   try {
-    return interpret(ofRank, needed)[0];
+    return cone.compute(index, inputs, CoordinateSymbols(*program.program.planned).valuesOn(program.host->rank));
   } catch (const RefusedIndexError&) {  // it depends on another index that is out of range
     return std::nullopt;
   }
@@ -168,8 +170,9 @@ void addReaders(const Fusion& fusion, const Val* index, std::set<std::string_vie
 
 }  // namespace
 
-RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& planned, std::span<const Argument> inputs,
-                               int64_t rank) {
+RefusedIndexError withPosition(const RefusedIndexError& error, const CompiledProgram& program, const Binding* binding,
+                               std::span<const Argument> inputs) {
+  const Fusion& planned = *program.program.planned;
   const auto told = [&](std::string_view op, const std::string& where) {
     return RefusedIndexError(
         fmt::format("[run] {}: index {} is out of range for an extent of {}{}; give 0 <= index < {}", op, error.index,
@@ -178,27 +181,23 @@ RefusedIndexError withPosition(const RefusedIndexError& error, const Fusion& pla
   };
   std::set<std::string_view> ops;
   for (const Expr* check : planned.exprs()) {
-    if (check->kind() != ExprKind::Point || check->attributes().point != PointOp::CheckedIndex ||
-        check->input(1)->isTensor() || !check->input(1)->intExpr().isConst(error.extent)) {
+    if (!isCheck(*check) || check->input(1)->isTensor() || !check->input(1)->intExpr().isConst(error.extent)) {
       continue;
     }
-    const Val* index = check->input(0);
     std::set<std::string_view> names;
     addReaders(planned, check->output(), names);
     ops.insert(names.begin(), names.end());
-    const int64_t input = inputOf(planned, index);
-    const std::optional<Tensor> values = inputs.empty() ? std::nullopt
-                                         : input >= 0   ? std::get<Tensor>(inputs[input])
-                                                        : partOfIndex(index, inputs, rank);
-    if (const auto at = values ? positionOf(*values, error.index) : std::nullopt) {
-      const Val* held = input >= 0 ? planned.inputs()[input] : index;
-      const Position whole = inWhole(*at, held->asTensor(), rank);
+    const std::optional<Tensor> part =
+        binding != nullptr ? partOfIndex(*check, program, *binding, inputs) : std::nullopt;
+    if (const auto at = part ? positionOf(*part, error.index) : std::nullopt) {
+      const Position whole = inWhole(*at, check->tensorOutput(), program.host->rank);
+      const int64_t input = inputOf(planned, check->input(0));
       return told(joined(names, ", "),
                   fmt::format(", at [{}] of {}", fmt::join(whole, ", "),
                               input >= 0 ? inputText(planned, input) : "the index, which is computed"));
     }
   }
-  return ops.size() == 1 ? told(*ops.begin(), "") : error;
+  return ops.empty() ? error : told(joined(ops, " or "), "");
 }
 
 }  // namespace meshfuse

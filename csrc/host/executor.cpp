@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "host/accesses.h"
 #include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/arena_registration.h"
@@ -160,6 +161,7 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
   if (options.order != nullptr) {
     queue_.orderAfter(options.order->stream);
   }
+  next_ = 0;
   try {
     if (failsTogether_) {
       // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only, and those of a device
@@ -169,8 +171,10 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     joinedSteps_ = 0;
     fork(0);  // this call's collectives follow earlier calls
     if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
-      for (int64_t i = 0; i < std::ssize(program_->steps);) {
-        i = i == options.skipStep ? i + 1 : beginsJointPiece(i) ? replayJointly(i) : put(i, direct_, inputs);
+      while (next_ < std::ssize(program_->steps)) {
+        next_ = next_ == options.skipStep ? next_ + 1
+                : beginsJointPiece(next_) ? replayJointly(next_)
+                                          : put(next_, direct_, inputs);
       }
       endCall(options);
       return direct_.end();
@@ -181,6 +185,7 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       meet(communicator, "the end of a program");
     }
   } catch (const std::exception& why) {
+    noteFailure();
     abandon(communicator, why.what());
     if (options.profile != nullptr) {
       try {
@@ -195,8 +200,31 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     readTimes(*options.profile);
   }
   if (refusal_ != nullptr) {
+    noteFailure();
     std::rethrow_exception(std::exchange(refusal_, nullptr));
   }
+}
+
+void Binding::noteFailure() {
+  begun_ = std::min(next_ + 1, std::ssize(program_->steps));
+  unfinished_ = delayed_;
+  if (next_ < begun_) {
+    unfinished_.push_back(next_);
+  }
+  for (const int64_t i : indices(inFlight_)) {
+    if (inFlight_[i]) {
+      unfinished_.push_back(i);
+    }
+  }
+}
+
+std::optional<Tensor> Binding::remaining(int64_t val) const {
+  const int64_t tensor = positionIn(mapped(program_->tensors, &TensorPlan::val), val);
+  if (tensor == std::ssize(program_->tensors) || !isIntact(*program_, *sizes_, tensor, begun_) ||
+      std::ranges::any_of(unfinished_, [&](int64_t i) { return contains(program_->steps[i].writes, tensor); })) {
+    return std::nullopt;
+  }
+  return view(tensor);
 }
 
 void Binding::copy(const Tensor& to, const Tensor& from, const StreamOrder* order) {

@@ -62,11 +62,11 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
       timer_ = program_->device->makeTimer(2 * std::ssize(program_->steps));
     }
   }
-  for (int64_t i = 0; i < std::ssize(program_->steps);) {
-    if (i == options.skipStep) {  // its events are recorded: other queues wait for them
-      i = isAsynchronous_ ? putInOrder(i, [i](CommPath&) { return i + 1; }) : i + 1;
+  while (next_ < std::ssize(program_->steps)) {
+    if (next_ == options.skipStep) {  // its events are recorded: other queues wait for them
+      next_ = isAsynchronous_ ? putInOrder(next_, [this](CommPath&) { return next_ + 1; }) : next_ + 1;
     } else {
-      i = isAsynchronous_ ? post(i, inputs, options) : issue(i, inputs, options);
+      next_ = isAsynchronous_ ? post(next_, inputs, options) : issue(next_, inputs, options);
     }
   }
   runDelayed(inputs, options, std::ssize(delayed_));

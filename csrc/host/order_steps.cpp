@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/ranges.h"
+#include "device/device.h"
 #include "host/step_schedule.h"
+#include "tensor/dtype.h"
 
 namespace meshfuse {
 
@@ -125,7 +127,9 @@ class StepOrdering {
           if (isNew) {
             add({.bytes = program_.tensors[r].bytes, .firstStep = i, .tensor = r});
           }
-          arena[it->second].lastStep = i;
+          const bool isKept = step.launch.checksIndices && isIntegral(program_.tensors[r].dtype) && refusesLate();
+          arena[it->second].lastStep =
+              isKept ? std::ssize(schedule.steps) - 1 : std::max(i, arena[it->second].lastStep);
           uses[it->second].push_back(i);
         }
       }
@@ -134,6 +138,11 @@ class StepOrdering {
       extendLives(arena, schedule, uses);
     }
     return arena;
+  }
+
+  // Whether steps run after one that refuses an index. The error tells where the index is, so what the step has read must remain.
+  bool refusesLate() const {
+    return (program_.overlap.allowed && program_.overlap.endsTogether) || !program_.device->isHostMemory();
   }
 
   // A block lives until the last step that may begin before one of its uses has ended.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "host/accesses.h"
 #include "host/happens_before.h"
 #include "host/program.h"
 
@@ -15,45 +16,7 @@ namespace meshfuse {
 
 namespace {
 
-struct Access {
-  std::tuple<Place, int64_t> memory;  // the arena, or an input or output with its number
-  int64_t begin = 0;                  // bytes
-  int64_t end = 0;
-  int64_t step = 0;
-  bool writes = false;
-  int64_t val = -1;  // the tensor's; -1 for a workspace
-};
-
 std::string nameOf(const Access& a) { return a.val < 0 ? "its workspace" : fmt::format("T{}", a.val); }
-
-std::vector<Access> accesses(const HostProgram& program, const ProgramSizes& sizes) {
-  std::vector<Access> result;
-  for (int64_t i = 0; i < std::ssize(program.steps); i++) {
-    const Step& s = program.steps[i];
-    const auto add = [&](int64_t tensor, bool writes) {
-      const TensorPlan& t = program.tensors[tensor];
-      const bool inArena = t.place == Place::Arena;
-      result.push_back({.memory = {t.place, inArena ? 0 : t.index},
-                        .begin = inArena ? sizes.tensors[tensor].offset : 0,
-                        .end = inArena ? sizes.tensors[tensor].offset + sizes.tensors[tensor].bytes : 1,
-                        .step = i,
-                        .writes = writes,
-                        .val = t.val});
-    };
-    for (const int64_t t : s.reads) {
-      add(t, false);
-    }
-    for (const int64_t t : s.writes) {
-      add(t, true);
-    }
-    for (const WorkspaceSizes& w : sizes.steps[i].workspaces) {
-      result.push_back(
-          {.memory = {Place::Arena, 0}, .begin = w.offset, .end = w.offset + w.bytes, .step = i, .writes = true});
-    }
-  }
-  std::ranges::sort(result, {}, [](const Access& a) { return std::tuple(a.memory, a.begin, a.step); });
-  return result;
-}
 
 }  // namespace
 

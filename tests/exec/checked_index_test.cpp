@@ -89,65 +89,79 @@ TEST(CheckedIndex, OfEveryOpAndTypeFailsTheRun) {
   }
 }
 
+// A reader or writer by an index that is input 1, with the position of the index 9 in it.
+struct NamedOp {
+  std::string op;
+  BuildFusion build;
+  std::vector<Argument> inputs;
+  std::string at;
+};
+
+BuildFusion byIndex(const std::function<TensorView*(TensorView*, TensorView*)>& op, int64_t indexDims) {
+  return [=](Fusion& f) {
+    TensorView* x = makeContigTensor(2);
+    TensorView* index = makeContigTensor(indexDims, DataType::Int);
+    f.addInput(x);
+    f.addInput(index, "ids");
+    f.addOutput(neg(op(x, index)));
+  };
+}
+
 // The error names the op as the user called it, and where the index is in the whole index tensor.
+void expectNamed(const NamedOp& row) {
+  SCOPED_TRACE(row.op);
+  CheckedCache checked(row.build);
+  const std::string error = errorOf([&] { (void)checked.cache().runFusionWithInputs(row.inputs); });
+  EXPECT_TRUE(error.starts_with("UserError: [run] " + row.op + ": index 9 is out of range")) << error;
+  EXPECT_NE(error.find(", at " + row.at), std::string::npos) << error;
+}
+
 TEST(CheckedIndex, IsNamedByItsOpAndItsPosition) {
-  struct Row {
-    std::string op;
-    BuildFusion build;
-    std::vector<Argument> inputs;
-    std::string at;
-  };
-  const auto twoInputs = [](const std::function<TensorView*(TensorView*, TensorView*)>& op, int64_t indexDims) {
-    return [=](Fusion& f) {
-      TensorView* x = makeContigTensor(2);
-      TensorView* index = makeContigTensor(indexDims, DataType::Int);
-      f.addInput(x);
-      f.addInput(index, "ids");
-      f.addOutput(neg(op(x, index)));
-    };
-  };
   const Tensor x = table(3, 5);
   const Tensor rows = Tensor::of({0, 9, 2}, {3}, DataType::Int);
   const Tensor grid = Tensor::of({0, 1, 2, 9, 1, 0}, {3, 2}, DataType::Int);
-  const Row all[] = {
+  const NamedOp all[] = {
       {"embedding_fwd",
-       twoInputs([](auto* x, auto* i) { return embedding_fwd(i, x); }, 2),
+       byIndex([](auto* x, auto* i) { return embedding_fwd(i, x); }, 2),
        {x, grid},
        "[1, 1] of input ids (T1)"},
       {"index_select",
-       twoInputs([](auto* x, auto* i) { return index_select(x, 0, i); }, 1),
+       byIndex([](auto* x, auto* i) { return index_select(x, 0, i); }, 1),
        {x, rows},
        "[1] of input ids (T1)"},
-      {"takeAlongAxis", twoInputs([](auto* x, auto* i) { return takeAlongAxis(x, i, 1); }, 2), {x, grid}, "[1, 1] of"},
-      {"gather", twoInputs([](auto* x, auto* i) { return gather(x, 1, i); }, 2), {x, grid}, "[1, 1] of"},
-      {"scatter",
-       twoInputs([](auto* x, auto* i) { return scatter(x, 0, i, mul(x, 2.0)); }, 2),
-       {x, Tensor::of({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 9, 0, 1, 2}, {3, 5}, DataType::Int)},
-       "[2, 1] of"},
-      {"indexPutAccumulate",
-       twoInputs([](auto* x, auto* i) { return indexPutAccumulate(x, i, mul(x, 2.0)); }, 1),
-       {x, rows},
-       "[1] of"},
-      {"embedding_backward",
-       twoInputs([](auto* x, auto* i) { return embedding_backward(x, i, 4); }, 1),
-       {x, rows},
-       "[1] of"},
+      {"takeAlongAxis", byIndex([](auto* x, auto* i) { return takeAlongAxis(x, i, 1); }, 2), {x, grid}, "[1, 1] of"},
+      {"gather", byIndex([](auto* x, auto* i) { return gather(x, 1, i); }, 2), {x, grid}, "[1, 1] of"},
       {"select",
-       twoInputs([](auto* x, auto* i) { return select(x, 0, sum(i, {0})); }, 1),
+       byIndex([](auto* x, auto* i) { return select(x, 0, sum(i, {0})); }, 1),
        {x, Tensor::of({0, 9, 0}, {3}, DataType::Int)},
        "[0] of the index, which is computed"},
       {"cross_entropy",
-       twoInputs([](auto* x, auto* i) { return cross_entropy(x, i); }, 1),
+       byIndex([](auto* x, auto* i) { return cross_entropy(x, i); }, 1),
        {x, rows},
        "[1, 0] of the index, which is computed"},
   };
-  for (const Row& row : all) {
-    SCOPED_TRACE(row.op);
-    CheckedCache checked(row.build);
-    const std::string error = errorOf([&] { (void)checked.cache().runFusionWithInputs(row.inputs); });
-    EXPECT_TRUE(error.starts_with("UserError: [run] " + row.op + ": index 9 is out of range")) << error;
-    EXPECT_NE(error.find(", at " + row.at), std::string::npos) << error;
-  }
+  std::ranges::for_each(all, expectNamed);
+}
+
+// No GPU has these ops.
+TEST(CheckedIndex, IsNamedByTheOpThatWritesByIt) {
+  const Tensor x = table(3, 5);
+  const Tensor rows = Tensor::of({0, 9, 2}, {3}, DataType::Int);
+  const NamedOp all[] = {
+      {"scatter",
+       byIndex([](auto* x, auto* i) { return scatter(x, 0, i, mul(x, 2.0)); }, 2),
+       {x, Tensor::of({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 9, 0, 1, 2}, {3, 5}, DataType::Int)},
+       "[2, 1] of"},
+      {"indexPutAccumulate",
+       byIndex([](auto* x, auto* i) { return indexPutAccumulate(x, i, mul(x, 2.0)); }, 1),
+       {x, rows},
+       "[1] of"},
+      {"embedding_backward",
+       byIndex([](auto* x, auto* i) { return embedding_backward(x, i, 4); }, 1),
+       {x, rows},
+       "[1] of"},
+  };
+  std::ranges::for_each(all, expectNamed);
 }
 
 // `gathered`: the rows are whole on each rank, so the index moves after its check.
@@ -270,6 +284,30 @@ TEST(CheckedIndex, ThatDependsOnAnotherRefusedIndexIsNamedByItsOp) {
       "index < 5";
   if (defaultDevice() == DeviceId::cpu() || error != ofTheOther) {
     EXPECT_EQ(error, "UserError: [run] embedding_fwd: index 7 is out of range for an extent of 4; give 0 <= index < 4");
+  }
+}
+
+// Both ops may have refused it.
+TEST(CheckedIndex, WithoutAPositionIsNamedByAllOpsThatMayHaveRefusedIt) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* ids = makeContigConcreteTensor({2}, DataType::Int);
+    TensorView* next = makeContigConcreteTensor({5}, DataType::Int);
+    TensorView* other = makeContigConcreteTensor({2}, DataType::Int);
+    TensorView* weight = makeContigConcreteTensor({5, 3});
+    for (TensorView* in : {ids, next, other, weight}) {
+      f.addInput(in);
+    }
+    f.addOutput(add(embedding_fwd(index_select(next, 0, ids), weight), index_select(weight, 0, other)));
+  });
+  const std::string error = errorOf([&] {
+    (void)checked.cache().runFusionWithInputs({Tensor::of({1, -3}, {2}, DataType::Int),
+                                               Tensor::of({0, 7, 0, 0, 0}, {5}, DataType::Int),
+                                               Tensor::of({0, 1}, {2}, DataType::Int), table(5, 3)});
+  });
+  if (defaultDevice() == DeviceId::cpu() || error.find("index -3") == std::string::npos) {
+    EXPECT_EQ(error,
+              "UserError: [run] embedding_fwd or index_select: index 7 is out of range for an extent of 5; give 0 <= "
+              "index < 5");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/ranges.h"
+#include "host/accesses.h"
 #include "host/order_steps.h"
 #include "host/verify_program.h"
 
@@ -224,6 +225,40 @@ TEST(StepSchedule, WhatIsAwaitedAtOnceRunsOnTheCaller) {
   orderSteps(together, {.allowed = true});
   EXPECT_EQ(namesOf(together, false), (std::vector<std::string>{"c1", "c2", "e", "d"}));
   EXPECT_EQ(std::ranges::count_if(together.steps, &Step::runsBeside), 2) << "e runs beside both";
+}
+
+// Against an arena whose bytes know the tensor that was written there last.
+TEST(Accesses, ATensorIsIntactUntilAnotherIsWrittenOverIt) {
+  std::mt19937 random(11);
+  int64_t lost = 0;
+  for (int number = 0; number < 50; number++) {
+    HostProgram program = randomProgram(random, 20);
+    orderSteps(program, {.allowed = false});
+    const ProgramSizes sizes = sizesOf(program);
+    std::vector<int64_t> writtenLast(sizes.arenaBytes, -1);
+    std::vector<bool> isComputed(program.tensors.size());
+    const auto write = [&](int64_t offset, int64_t bytes, int64_t tensor) {
+      std::ranges::fill_n(writtenLast.begin() + offset, bytes, tensor);
+    };
+    for (const int64_t i : indices(program.steps)) {
+      for (const WorkspaceSizes& w : sizes.steps[i].workspaces) {
+        write(w.offset, w.bytes, -1);
+      }
+      for (const int64_t t : program.steps[i].writes) {
+        write(sizes.tensors[t].offset, sizes.tensors[t].bytes, t);
+        isComputed[t] = true;
+      }
+      for (const int64_t t : indices(program.tensors)) {
+        const TensorSizes& n = sizes.tensors[t];
+        const bool isThere =
+            program.tensors[t].place == Place::Input ||
+            (isComputed[t] && std::ranges::count(std::span(writtenLast).subspan(n.offset, n.bytes), t) == n.bytes);
+        ASSERT_EQ(isIntact(program, sizes, t, i + 1), isThere) << "T" << t << " after step " << i;
+        lost += isComputed[t] && !isThere ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(lost, 100);
 }
 
 TEST(VerifyProgram, NamesTheTwoStepsAndTensors) {
