@@ -38,7 +38,7 @@ std::string nearestWord(std::string_view word, std::span<const std::string> word
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
   const std::string* near = nullptr;
   for (const std::string& w : words) {
-    if (std::max(word.size(), w.size()) <= kLongestWord) {
+    if (!w.empty() && std::max(word.size(), w.size()) <= kLongestWord) {
       const size_t d = distance(word, w);
       if (d < least || (d == least && near != nullptr && samePrefix(word, w) > samePrefix(word, *near))) {
         least = d;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "base/ranges.h"
 #include "base/regular_file.h"
 #include "exec/symbolic_program.h"
@@ -63,14 +64,24 @@ int64_t positionOf(const std::vector<Val*>& values, const std::vector<std::strin
   return named < std::ssize(names) ? named : positionIn(mapped(values, &Val::toString), text);
 }
 
+// The end of an error about a name that is none of these values': the nearest name or number, and all.
+template <class Text>
+std::string suggestion(std::string_view text, const std::vector<Val*>& values, std::vector<std::string> names,
+                       const Text& textOf) {
+  append(names, mapped(values, &Val::toString));
+  return fmt::format("{}; it has: {}", nearestWord(text, names), joined(indices(values), ", ", textOf));
+}
+
 Assignments givenInputs(const Fusion& fusion, const ProgramOptions& options) {
   const auto known = [&](int64_t k) { return inputText(fusion, k); };
   Assignments given;  // by number
   for (const auto& [name, value] :
        assignments(options.inputs, "--input", "an input and its value, such as x=x.npy, T0=x.npy or S1=0.5")) {
     const int64_t i = positionOf(fusion.inputs(), fusion.inputNames(), name);
-    check(i < std::ssize(fusion.inputs()), "[command line] --input {}={}: the program has no input {}; it has: {}",
-          name, value, name, joined(indices(fusion.inputs()), ", ", known));
+    if (i == std::ssize(fusion.inputs())) {
+      throwUserError(fmt::format("[command line] --input {}={}: the program has no input {}{}", name, value, name,
+                                 suggestion(name, fusion.inputs(), fusion.inputNames(), known)));
+    }
     check(given.emplace(fusion.inputs()[i]->toString(), value).second,
           "[command line] --input gives {} twice; give it once", inputText(fusion, i));
   }
@@ -307,10 +318,11 @@ std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector
   for (const auto& [text, file] : assignments(texts, "--expect", "an output and a file, such as T5=y.npy")) {
     const std::vector<Val*>& outputs = fusion.outputs();
     const int64_t i = positionOf(outputs, fusion.outputNames(), text);
-    check(i < std::ssize(outputs), "[command line] --expect {}={}: the program has no output {}; it has: {}", text,
-          file, text,
-          joined(
-              indices(outputs), ", ", [&](int64_t k) { return outputText(fusion, k); }));
+    if (i == std::ssize(outputs)) {
+      const auto known = [&](int64_t k) { return outputText(fusion, k); };
+      throwUserError(fmt::format("[command line] --expect {}={}: the program has no output {}{}", text, file, text,
+                                 suggestion(text, outputs, fusion.outputNames(), known)));
+    }
     Tensor t = readNpy(file);
     check(t.dtype() == outputs[i]->dtype(),
           "[command line] output {} has type {}, the file {} holds {}; save it with that type", text,

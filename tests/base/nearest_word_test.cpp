@@ -14,6 +14,7 @@ TEST(NearestWord, IsSuggestedIfItIsNear) {
   EXPECT_EQ(nearestWord("compile", words), "");
   EXPECT_EQ(nearestWord("w", std::vector<std::string>{"x", "w0", "w1"}), "; did you mean w0?");
   EXPECT_EQ(nearestWord("run", {}), "");
+  EXPECT_EQ(nearestWord("x", std::vector<std::string>{"", "weights"}), "") << "inputs without a name";
   EXPECT_EQ(nearestWord(std::string(100000, 'a'), std::vector{std::string(100000, 'b')}), "");
 }
 

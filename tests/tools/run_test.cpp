@@ -217,9 +217,11 @@ TEST(ToolRun, RefusesBadInput) {
   expectRunRefused("run {dir}/sharded_sum.fir --ranks -1", "--ranks is -1");
   expectRunRefused("run {dir}/scaled_embedding.fir --input S2=half", "S2 is \"half\", expected a number");
   expectRunRefused("run {dir}/scaled_embedding.fir --input T9=x.npy", "the program has no input T9");
-  expectRunRefused("run {dir}/named.fir --size i0=2 --input z=1", "no input z; it has: input x (T0), input scale (S1)");
+  expectRunRefused("run {dir}/named.fir --size i0=2 --input scal=1",
+                   "no input scal; did you mean scale?; it has: input x (T0), input scale (S1)");
   expectRunRefused("run {dir}/named.fir --size i0=2 --input scale=1 --input S1=2", "gives input scale (S1) twice");
-  expectRunRefused("run {dir}/named.fir --size i0=2 --expect x=y.npy", "no output x; it has: output y (T2)");
+  expectRunRefused("run {dir}/named.fir --size i0=2 --expect x=y.npy",
+                   "no output x; did you mean y?; it has: output y (T2)");
   expectRunRefused("run {dir}/softmax.fir --input T0={dir}/softmax.fir", "softmax.fir");
   expectRunRefused("run {dir}/softmax.fir --expect T3=x.npy --size i0=4 --size i1=4", "the program has no output T3");
 }
