@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
+#include <vector>
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -92,23 +94,41 @@ class ExprVerifier : Verifier {
     }
   }
 
-  // "; operand 1 is from input w (T1)": the operands that are inputs with names, or that copies, casts and moves make of these.
+  // "; operand 1 is from input w (T1)": the operands that are inputs with names, or that copies, casts, moves and elementwise ops make of one.
   std::string namedOperands() const {
     std::string list;
     for (const int64_t k : e_.tensorPositions()) {
-      const Val* source = e_.input(k);
-      while (source->definition() != nullptr && (source->definition()->kind() == ExprKind::Cast ||
-                                                 ruleOf(*source->definition()).elements == Elements::Moved)) {
-        source = source->definition()->input(0);
-      }
-      const Fusion& fusion = source->fusion();
-      const auto at = std::ranges::find(fusion.inputs(), source);
-      if (const int64_t input = at - fusion.inputs().begin();
-          at != fusion.inputs().end() && !fusion.inputNames()[input].empty()) {
+      const Val* source = sourceOf(e_.input(k));
+      const Fusion& fusion = e_.output()->fusion();
+      const int64_t input = positionIn(fusion.inputs(), source);
+      if (input < std::ssize(fusion.inputs()) && !fusion.inputNames()[input].empty()) {
         list += fmt::format("{} operand {} is from {}", list.empty() ? ";" : ",", k, inputText(fusion, input));
       }
     }
     return list;
+  }
+
+  // The tensor from which such ops make `val`; null if there are several.
+  static const Val* sourceOf(const Val* val) {
+    std::set<const Val*> seen = {val};
+    std::set<const Val*> sources;
+    for (std::vector<const Val*> left = {val}; !left.empty();) {
+      const Val* v = left.back();
+      left.pop_back();
+      const Expr* e = v->definition();
+      const bool isMade = e != nullptr && (e->kind() == ExprKind::Cast || e->kind() == ExprKind::Point ||
+                                           ruleOf(*e).elements == Elements::Moved);
+      if (!isMade) {
+        sources.insert(v);
+        continue;
+      }
+      for (const int64_t k : e->tensorPositions()) {
+        if (seen.insert(e->input(k)).second) {
+          left.push_back(e->input(k));
+        }
+      }
+    }
+    return sources.size() == 1 ? *sources.begin() : nullptr;
   }
 
   // A dim of symbolic structure stretches if its size is 1.

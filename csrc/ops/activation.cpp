@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "ops/builder_call.h"
 #include "ops/pointwise.h"
 #include "ops/shape_rules.h"
 
@@ -37,6 +38,7 @@ TensorView* relu(TensorView* x) {
 }
 
 TensorView* relu_backward(TensorView* dy, TensorView* x) {
+  const BuilderCall call("relu_backward", dy);
   checkTensor("relu_backward", dy, "dy");
   checkTensor("relu_backward", x, "x");
   checkStretchesTo("relu_backward", "dy", dy, "x", x);
@@ -49,6 +51,7 @@ TensorView* gelu(TensorView* x) {
 }
 
 TensorView* gelu_backward(TensorView* dy, TensorView* x) {
+  const BuilderCall call("gelu_backward", dy);
   x = floatingOperand("gelu_backward", x, "x");
   dy = gradientOperand("gelu_backward", dy, "x", x);
   TensorView* density = mul(exp(mul(mul(x, x), -0.5)), kSqrtTwoOverPi * 0.5);
@@ -61,6 +64,7 @@ TensorView* tanh_gelu(TensorView* x) {
 }
 
 TensorView* tanh_gelu_backward(TensorView* dy, TensorView* x) {
+  const BuilderCall call("tanh_gelu_backward", dy);
   x = floatingOperand("tanh_gelu_backward", x, "x");
   dy = gradientOperand("tanh_gelu_backward", dy, "x", x);
   TensorView* t = tanh(tanhGeluArgument(x, 1));
@@ -76,6 +80,7 @@ TensorView* silu(TensorView* x) {
 }
 
 TensorView* silu_backward(TensorView* dy, TensorView* x) {
+  const BuilderCall call("silu_backward", dy);
   x = floatingOperand("silu_backward", x, "x");
   dy = gradientOperand("silu_backward", dy, "x", x);
   TensorView* s = sigmoid(x);
@@ -83,6 +88,7 @@ TensorView* silu_backward(TensorView* dy, TensorView* x) {
 }
 
 TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
+  const BuilderCall call("softplus", x);
   x = floatingOperand("softplus", x);
   checkParameter("softplus", "beta", beta, x);
   checkParameter("softplus", "threshold", threshold, x);
@@ -93,6 +99,7 @@ TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
 }
 
 TensorView* softplus_backward(TensorView* dy, TensorView* x, Operand beta, Operand threshold) {
+  const BuilderCall call("softplus_backward", dy);
   x = floatingOperand("softplus_backward", x, "x");
   dy = gradientOperand("softplus_backward", dy, "x", x);
   checkParameter("softplus_backward", "beta", beta, x);
@@ -102,12 +109,14 @@ TensorView* softplus_backward(TensorView* dy, TensorView* x, Operand beta, Opera
 }
 
 TensorView* leaky_relu(TensorView* x, Operand negative_slope) {
+  const BuilderCall call("leaky_relu", x);
   x = floatingOperand("leaky_relu", x);
   checkParameter("leaky_relu", "negative_slope", negative_slope, x);
   return where(ge(x, 0), x, mul(x, negative_slope));
 }
 
 TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_slope) {
+  const BuilderCall call("leaky_relu_backward", dy);
   x = floatingOperand("leaky_relu_backward", x, "x");
   dy = gradientOperand("leaky_relu_backward", dy, "x", x);
   checkParameter("leaky_relu_backward", "negative_slope", negative_slope, x);
@@ -115,6 +124,7 @@ TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_
 }
 
 TensorView* threshold(TensorView* x, Operand limit, Operand value) {
+  const BuilderCall call("threshold", x);
   checkTensor("threshold", x, "x");
   checkParameter("threshold", "limit", limit, x);
   checkParameter("threshold", "value", value, x);
@@ -122,6 +132,7 @@ TensorView* threshold(TensorView* x, Operand limit, Operand value) {
 }
 
 TensorView* threshold_backward(TensorView* dy, TensorView* x, Operand limit) {
+  const BuilderCall call("threshold_backward", dy);
   checkTensor("threshold_backward", dy, "dy");
   checkTensor("threshold_backward", x, "x");
   checkStretchesTo("threshold_backward", "dy", dy, "x", x);
@@ -130,6 +141,7 @@ TensorView* threshold_backward(TensorView* dy, TensorView* x, Operand limit) {
 }
 
 TensorView* clamp(TensorView* x, Operand low, Operand high) {
+  const BuilderCall call("clamp", x);
   checkTensor("clamp", x, "x");
   checkParameter("clamp", "low", low, x);
   checkParameter("clamp", "high", high, x);
@@ -140,6 +152,7 @@ TensorView* clamp(TensorView* x, Operand low, Operand high) {
 }
 
 TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand high) {
+  const BuilderCall call("clamp_backward", dy);
   checkTensor("clamp_backward", dy, "dy");
   checkTensor("clamp_backward", x, "x");
   checkStretchesTo("clamp_backward", "dy", dy, "x", x);
@@ -152,12 +165,14 @@ TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand h
 }
 
 TensorView* tanh_backward(TensorView* dy, TensorView* y) {
+  const BuilderCall call("tanh_backward", dy);
   y = floatingOperand("tanh_backward", y, "y");
   dy = gradientOperand("tanh_backward", dy, "y", y);
   return mul(dy, sub(1.0, mul(y, y)));
 }
 
 TensorView* sigmoid_backward(TensorView* dy, TensorView* y) {
+  const BuilderCall call("sigmoid_backward", dy);
   y = floatingOperand("sigmoid_backward", y, "y");
   dy = gradientOperand("sigmoid_backward", dy, "y", y);
   return mul(dy, mul(y, sub(1.0, y)));

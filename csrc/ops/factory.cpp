@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ops/builder_call.h"
 #include "ops/pointwise.h"
 #include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
@@ -224,6 +225,7 @@ ForwardDropoutResult dropout(TensorView* x, Operand drop) {
 }
 
 TensorView* dropout_backward(TensorView* dy, TensorView* mask, Operand scale) {
+  const BuilderCall call("dropout_backward", dy);
   checkTensor("dropout_backward", dy, "dy");
   checkTensor("dropout_backward", mask, "mask");
   checkStretchesTo("dropout_backward", "mask", mask, "dy", dy);
