@@ -1,5 +1,7 @@
 #include "autoplan/roles.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "autoplan/strategies.h"
@@ -11,14 +13,18 @@ namespace meshfuse {
 
 namespace {
 
-// Whether the result is the operand in other words: a cast, a copy, a view.
-bool passesThrough(const Expr& e) { return isView(e) || e.kind() == ExprKind::Set || e.kind() == ExprKind::Cast; }
+// Whether the result has elements of the operand only: a cast, a copy, a view, a row of a table.
+bool passesThrough(const Expr& e) {
+  using enum ExprKind;
+  return isView(e) || e.kind() == Set || e.kind() == Cast || e.kind() == Slice;
+}
 
 }  // namespace
 
 Roles::Roles(const Fusion& fusion) {
-  std::map<int64_t, int64_t> origin;  // of a tensor that is an input in other words
+  std::map<int64_t, int64_t> origin;  // of a tensor that has elements of an input only
   std::set<int64_t> stretched;        // a broadcast dim was added
+  std::set<int64_t> overRows;         // stretched operands of elementwise ops
   std::set<int64_t> data;             // first operands of products, and indices
   for (const Val* in : fusion.inputs()) {
     origin[in->id()] = in->id();
@@ -43,10 +49,12 @@ Roles::Roles(const Fusion& fusion) {
           data.insert(from->second);
         }
       } else if (form == OpForm::Pointwise && stretched.contains(from->second)) {
-        parameters_.insert(from->second);
+        overRows.insert(from->second);
       }
     }
   }
+  // tokens that choose rows of a table are data, although their mask stretches
+  std::ranges::set_difference(overRows, data, std::inserter(parameters_, parameters_.end()));
   for (const auto& [output, input] : fusion.aliases()) {
     const bool isRead = parameters_.contains(input->id()) || data.contains(input->id());
     (isRead ? parameters_ : state_).insert(input->id());

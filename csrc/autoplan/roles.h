@@ -14,7 +14,7 @@ class Roles {
  public:
   explicit Roles(const Fusion& fusion);
 
-  // A weight of a product, a table, a vector that stretches over rows, or an input that is updated in place.
+  // A weight of a product, a table, a vector that stretches over rows and is no data, or an input that is updated in place.
   bool isParameter(const Val* input) const { return parameters_.contains(input->id()) || isOptimizerState(input); }
   // Updated in place, and read by nothing but elementwise ops and reductions.
   bool isOptimizerState(const Val* input) const { return state_.contains(input->id()); }
