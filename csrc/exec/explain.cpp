@@ -9,6 +9,7 @@
 
 #include "base/ranges.h"
 #include "exec/compile.h"
+#include "host/build.h"
 #include "host/program.h"
 #include "host/replay.h"
 #include "ir/fusion.h"
@@ -118,8 +119,8 @@ ExplainedEdge explainEdge(const Expr* e, int64_t operand, const HaloExchanges& h
 }
 
 std::string_view nameOf(SegmentKind kind) {
-  constexpr std::string_view kNames[] = {"kernel", "library", "communicate", "view", "reference"};
-  return kNames[static_cast<int64_t>(kind)];
+  const std::optional<HostStepKind> step = stepKindOf(kind);
+  return step ? name(*step) : "view";
 }
 
 // Ops that stand alone, by id: no kernel grows over them.

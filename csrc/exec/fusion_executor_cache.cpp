@@ -36,26 +36,10 @@ namespace meshfuse {
 
 namespace {
 
-std::string kindOf(const Step& step) {
-  switch (step.kind) {
-    case HostStepKind::Launch:
-      return "kernel";
-    case HostStepKind::Routine:
-      return "library";
-    case HostStepKind::Communicate:
-      return "communicate";
-    case HostStepKind::Copy:
-      return "copy";
-    case HostStepKind::Reference:
-      return "reference";
-  }
-  return "";
-}
-
 StepTime timeOf(const StepRecord& record, const ProgramSizes& sizes) {
   const auto bytesOf = [&](int64_t tensor) { return sizes.tensors[tensor].bytes; };
   return {.name = record.step->name,
-          .kind = kindOf(*record.step),
+          .kind = std::string(name(record.step->kind)),
           .seconds = record.seconds(),
           .bytesRead = sumOf(record.step->reads, bytesOf),
           .bytesWritten = sumOf(record.step->writes, bytesOf),

@@ -142,10 +142,11 @@ class HostBuilder {
     // tensors that are only on other ranks need no step
     const bool makesNothing =
         std::ranges::all_of(s.group.outputs, [](const TensorView* tv) { return contains(tv->shape(), IntExpr(0)); });
-    if (s.kind == SegmentKind::View || (s.kind == SegmentKind::Reference && makesNothing)) {
+    const std::optional<HostStepKind> kind = stepKindOf(s.kind);
+    if (!kind || (kind == HostStepKind::Reference && makesNothing)) {
       return;
     }
-    Step step{.reads = tensors(s.group.inputs), .writes = tensors(s.group.outputs)};
+    Step step{.kind = *kind, .reads = tensors(s.group.inputs), .writes = tensors(s.group.outputs)};
     std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
     if (s.kind == SegmentKind::Communicate && step.writes.empty()) {  // of a rank that only sends
       step.writes.push_back(tensor(s.group.exprs[0]->tensorOutput()));
@@ -153,7 +154,6 @@ class HostBuilder {
     }
     switch (s.kind) {
       case SegmentKind::Kernel:
-        step.kind = HostStepKind::Launch;
         step.name = fmt::format("{} {}", s.plan.kind, result);
         launch(step, s.plan, kernels_[launches_++]);
         break;
@@ -162,14 +162,12 @@ class HostBuilder {
         call(step, s.call);
         break;
       case SegmentKind::Communicate:
-        step.kind = HostStepKind::Communicate;
         communicate(step, *s.group.exprs[0]);
         step.name = fmt::format("{} {}", step.comm.name(), result);
         step.comm.program = programNumber(options_.identity, s.group.exprs[0]->attributes().comm.number);
         program_.communicates = true;
         break;
       case SegmentKind::Reference:
-        step.kind = HostStepKind::Reference;
         step.name = fmt::format("reference {}", result);
         break;
       case SegmentKind::View:
@@ -183,7 +181,6 @@ class HostBuilder {
 
   // A step that calls a library or another existing routine.
   void call(Step& step, const LibraryCall& call) {
-    step.kind = HostStepKind::Routine;
     step.operands = tensors(call.op->tensorInputs());
     step.routine = {
         .op = call.op, .layouts = call.layouts, .coordinates = options_.coordinates, .activation = call.activation};
@@ -370,6 +367,22 @@ class HostBuilder {
 };
 
 }  // namespace
+
+std::optional<HostStepKind> stepKindOf(SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::Kernel:
+      return HostStepKind::Launch;
+    case SegmentKind::Library:
+      return HostStepKind::Routine;
+    case SegmentKind::Communicate:
+      return HostStepKind::Communicate;
+    case SegmentKind::Reference:
+      return HostStepKind::Reference;
+    case SegmentKind::View:
+      break;
+  }
+  return std::nullopt;
+}
 
 std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion,
                                                     std::span<const Segment> segments, const BuildOptions& options) {

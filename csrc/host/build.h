@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct BuildOptions {
   bool communicates = false;                                // some rank of the plan does
   Overlap overlap;                                          // the same on all ranks
 };
+
+// The kind of the step of a segment; nothing for a view, which needs no step.
+[[nodiscard]] std::optional<HostStepKind> stepKindOf(SegmentKind kind);
 
 // `fusion`: the local fusion of the segments; the program keeps it alive.
 [[nodiscard]] std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion,

@@ -14,6 +14,11 @@
 
 namespace meshfuse {
 
+std::string_view name(HostStepKind kind) {
+  constexpr std::string_view kNames[] = {"kernel", "library", "communicate", "copy", "reference"};
+  return kNames[static_cast<int64_t>(kind)];
+}
+
 namespace {
 
 void addSymbols(std::map<std::string, SymbolFacts>& symbols, const IntExpr& e) {

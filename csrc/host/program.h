@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.h"
@@ -33,6 +34,8 @@ class Fusion;
 class Val;
 
 enum class HostStepKind : uint8_t { Launch, Routine, Communicate, Copy, Reference };
+// kernel, library, communicate, copy, reference
+[[nodiscard]] std::string_view name(HostStepKind kind);
 
 enum class Place : uint8_t { Input, Output, Arena };
 
