@@ -123,6 +123,29 @@ double secondsOfAwaitedCall(const Case& c, Shape s) {
   return secondsOfSeries([&] { program.cache->run(program.arguments, outputs); }, [] {});
 }
 
+// x [rows, columns] through a layer of 4 times the columns and back, as the MLP of a transformer.
+double secondsOfMlp(DataType type) {
+  const auto [rows, columns] = isSimulated() ? Shape{8, 16} : Shape{8192, 4096};
+  const std::vector<std::vector<int64_t>> shapes = {
+      {rows, columns}, {4 * columns, columns}, {4 * columns}, {columns, 4 * columns}, {columns}};
+  auto fusion = std::make_unique<Fusion>();
+  std::vector<Argument> arguments;
+  {
+    FusionGuard guard(fusion.get());
+    std::vector<TensorView*> in;
+    for (const std::vector<int64_t>& shape : shapes) {
+      in.push_back(makeContigConcreteTensor(shape, type));
+      fusion->addInput(in.back());
+      arguments.emplace_back(randomTensor(shape, type, in.size(), -0.1, 0.1).to(DeviceId::cuda(0)));
+    }
+    TensorView* hidden = castOp(type, tanh_gelu(linear(in[0], in[1], in[2])));
+    fusion->addOutput(linear(hidden, in[3], in[4]));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.verify = Verify::Off});
+  std::vector<Tensor> outputs = cache.runFusionWithInputs(arguments);
+  return secondsOfSeries([&] { cache.run(arguments, outputs, GpuStream{}); }, [&] { cache.wait(); });
+}
+
 void measure(benchmark::State& state) {
   for (auto _ : state) {
     const Shape small{1, 64};
@@ -145,6 +168,10 @@ void measure(benchmark::State& state) {
                 .unit = "",
                 .better = "higher"});
       }
+      record({.name = named(fmt::format("mlp of {}", name(type))),
+              .figure = 1e3 * secondsOfMlp(type),
+              .unit = "ms",
+              .better = "lower"});
     }
   }
 }

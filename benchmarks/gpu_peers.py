@@ -62,6 +62,14 @@ def with_torch():
             seconds = min(seconds_of_series(lambda f=f: f(a, b), end) for f in (compiled, function))
             yield f"{case} of {name}, of the copy", MOVED[case] * a.nbytes / seconds / copy
 
+        def mlp(x, w1, b1, w2, b2):
+            return functional.linear(functional.gelu(functional.linear(x, w1, b1), approximate="tanh"), w2, b2)
+
+        shapes = [(8192, 4096), (16384, 4096), (16384,), (4096, 16384), (4096,)]
+        arguments = [(torch.rand(shape, device="cuda") * 0.2 - 0.1).to(dtype) for shape in shapes]
+        seconds = min(seconds_of_series(lambda f=f: f(*arguments), end) for f in (torch.compile(mlp, dynamic=False), mlp))
+        yield f"mlp of {name}", 1e3 * seconds
+
 
 def with_jax(copy):
     import os
