@@ -190,8 +190,8 @@ class Binding {
     std::vector<int64_t> at;  // by step: number of the piece that begins with it, or -1
   };
   std::unique_ptr<ArenaRegistration> registration_;  // of an asynchronous device
-  Replays replays_;              // of this rank; empty if the queue does not capture
-  Replays joint_;                // of all ranks; empty if collectives are not work of queues
+  Replays replays_;                                  // of this rank; empty if the queue does not capture
+  Replays joint_;                                    // of all ranks; empty if collectives are not work of queues
   int64_t jointNumber_ = 0;      // of the recording of all these pieces, which all ranks made together; 0: none
   bool replaysJointly_ = false;  // in this call
   bool isForked_ = false;        // the queue of collectives has work that the other one does not follow

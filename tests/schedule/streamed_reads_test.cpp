@@ -58,6 +58,16 @@ TEST(StreamedReads, AreOfLargeTensorsWhoseElementsOneThreadReads) {
   EXPECT_EQ(onGpu({{1024, 512}, {1024, 512}}, sumOfBoth), (std::vector<bool>{false, false})) << "fit in the last cache";
 }
 
+TEST(StreamedReads, AreNotOfElementsAtSeveralPositions) {
+  const Build repeated = [](const auto& in) {
+    return reshape(expand(unsqueeze(in[0], 1), {8192, 2, 4096}), {16384, 4096});
+  };
+  EXPECT_EQ(onGpu({{8192, 4096}}, repeated), (std::vector<bool>{false})) << "each row twice";
+  const Build batch = [](const auto& in) { return add(permute(in[0], {0, 2, 1}), in[1]); };
+  EXPECT_EQ(onGpu({{4, 4096, 4096}, {4096, 4096}}, batch), (std::vector<bool>{true, false}))
+      << "a matrix for each of a batch";
+}
+
 TEST(StreamedReads, AreOfRowsThatStayInRegisters) {
   const Build rows = [](const auto& in) { return softmax(in[0], 1); };
   EXPECT_EQ(onGpu({{16384, 4096}}, rows), (std::vector<bool>{true}));
