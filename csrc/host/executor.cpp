@@ -432,7 +432,8 @@ Tensor Binding::view(int64_t tensor) const {
 std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {
   auto arguments = mapped<Argument>(step.reads, [this](int64_t t) {
     const Tensor read = view(t);
-    return program_->device->isHostMemory() ? read.clone() : read.to(DeviceId::cpu());  // the plan counts no copies
+    const bool isOnHost = program_->device->isHostMemory() || !read.defined();  // without elements it has no memory
+    return isOnHost ? read.clone() : read.to(DeviceId::cpu());                  // the plan counts no copies
   });
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
     if (!program_->fusion->inputs()[i]->isTensor()) {

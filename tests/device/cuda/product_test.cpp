@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -208,6 +209,16 @@ TEST_F(GpuProducts, WithAnActivation) {
     expectOne("linear+relu", {x, w, bias}, [&](const auto& in) { return maybeCastOp(type, relu(rows(in))); });
     expectOne("matmul+relu", {x, random({20, 9}, 4, type)},
               [&](const auto& in) { return maybeCastOp(type, relu(product(in))); });
+  }
+}
+
+TEST_F(GpuProducts, ReluKeepsNaN) {
+  for (const DataType type : {DataType::Float, DataType::Half, DataType::BFloat16}) {
+    SCOPED_TRACE(name(type));
+    Tensor x = random({12, 20}, 1, type);
+    x.set(std::vector<int64_t>{3, 5}, NAN);
+    expectOne("linear+relu", {x, random({9, 20}, 2, type), random({9}, 3, type)},
+              [&](const auto& in) { return maybeCastOp(type, relu(rows(in))); });
   }
 }
 
