@@ -11,7 +11,8 @@
 //   compiles  compiles               they exchange hashes of their plans; different plans are one UserError on both
 //   refuses   compiles or refuses    one UserError on both; another call may follow
 //   runs      runs                   no exchange
-//   runs      compiles or refuses    one DisagreementError on both, as the transport sees two different calls; the group is closed
+//   runs      compiles or refuses    one DisagreementError on both, as the transport sees two different calls; the group is closed. On GPUs
+//                                    with NCCL a refusal of arguments or results is one UserError on both; another call may follow
 //   fails     runs                   rank 0 aborts, DeviceError on both; the group is closed
 //
 // A program whose collectives run beside kernels is aborted by any error within it but a refused index: peers may wait in lanes.

@@ -348,12 +348,17 @@ void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& na
   }
 }
 
-void checkBorrowedMemory(const Fusion& fusion, std::span<const Argument> inputs) {
-  for (const int64_t i : indices(inputs)) {
-    if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
-      checkBorrowedMemory(*t, [&] { return inputText(fusion, i); });
+std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs) {
+  try {
+    for (int64_t i = 0; i < std::min(std::ssize(inputs), std::ssize(fusion.inputs())); i++) {
+      if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
+        checkBorrowedMemory(*t, [&] { return inputText(fusion, i); });
+      }
     }
+  } catch (const UserError& e) {
+    return e.what();
   }
+  return "";
 }
 
 std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs) {

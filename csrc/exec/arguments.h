@@ -46,7 +46,8 @@ void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 
 // UserError if memory of a device that a tensor has without an owner, see Tensor::wrap, has been freed: to be called in each call.
 void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& name);
-void checkBorrowedMemory(const Fusion& fusion, std::span<const Argument> inputs);
+// The text of such an error for an argument; empty if there is none. To be called before the call allocates memory, which may be that of the argument.
+[[nodiscard]] std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs);
 
 // Layouts of tensor inputs of constant sizes, by Val id.
 [[nodiscard]] std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);

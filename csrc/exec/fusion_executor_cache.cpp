@@ -286,18 +286,31 @@ std::vector<Tensor> FusionExecutorCache::run(const NamedArguments& inputs) {
   return runFusionWithInputs(ordered);
 }
 
+template <class Body>
+void FusionExecutorCache::checkCall(Binding& binding, const Body& body) {
+  try {
+    body();
+  } catch (const UserError& why) {
+    binding.refuse(*state_->communicator, why);
+    throw;
+  }
+}
+
 std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, Profile* profile) {
   const Agreement::Call call = state_->agreement.call();
+  const std::string freed = freedMemoryIn(*fusion_, inputs);
   PlanCache::Use use(state_->plans, inputs, call);
   Plan& plan = use.plan();
   std::vector<Tensor> outputs;
   std::vector<StepRecord> records;
   const auto begin = std::chrono::steady_clock::now();
   call.afterAgreement(plan.agreed(), [&] {
-    checkBorrowedMemory(*fusion_, inputs);
-    if (plan.writesInputs()) {
-      (void)checkOverlaps(plan.host().aliasOf, inputs, {});
-    }
+    checkCall(use.binding(), [&] {
+      check(freed.empty(), "{}", freed);
+      if (plan.writesInputs()) {
+        (void)checkOverlaps(plan.host().aliasOf, inputs, {});
+      }
+    });
     outputs = makeOutputs(*state_->communicator, plan, inputs);
     execute(plan, use.binding(), inputs, outputs, {.profile = profile != nullptr ? &records : nullptr});
   });
@@ -324,12 +337,13 @@ void FusionExecutorCache::wait() {
 
 void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tensor> outputs, const StreamOrder* order) {
   const Agreement::Call call = state_->agreement.call();
+  const std::string freed = freedMemoryIn(*fusion_, inputs);
   PlanCache::Use use(state_->plans, inputs, call);
   call.afterAgreement(use.plan().agreed(), [&] {
     if (order != nullptr) {
       order->late->rethrow();
     }
-    checkBorrowedMemory(*fusion_, inputs);
+    checkCall(use.binding(), [&] { check(freed.empty(), "{}", freed); });
     runInto(use.plan(), use.binding(), inputs, outputs, order);
   });
 }
@@ -337,21 +351,23 @@ void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tens
 void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                   std::span<Tensor> outputs, const StreamOrder* order) {
   const HostProgram& host = plan.host();
-  check(outputs.size() == host.outputs.size(),
-        "[run] the fusion has {} outputs, got {} tensors for them; give one for each output, in order",
-        host.outputs.size(), outputs.size());
   bool direct = true;
-  for (int64_t i = 0; i < std::ssize(outputs); i++) {
-    if (!host.aliasOf[i]) {
-      checkBorrowedMemory(outputs[i], [&] { return outputText(*fusion_, i); });
-      direct = isAsPlanned(plan, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
+  checkCall(binding, [&] {
+    check(outputs.size() == host.outputs.size(),
+          "[run] the fusion has {} outputs, got {} tensors for them; give one for each output, in order",
+          host.outputs.size(), outputs.size());
+    for (int64_t i = 0; i < std::ssize(outputs); i++) {
+      if (!host.aliasOf[i]) {
+        checkBorrowedMemory(outputs[i], [&] { return outputText(*fusion_, i); });
+        direct = isAsPlanned(plan, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
+      }
     }
-  }
-  if (plan.writesInputs() || outputs.size() != 1) {
-    direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
-  } else {
-    direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], sizesOf(plan, 0).bytes);
-  }
+    if (plan.writesInputs() || outputs.size() != 1) {
+      direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
+    } else {
+      direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], sizesOf(plan, 0).bytes);
+    }
+  });
   if (direct) {
     return execute(plan, binding, inputs, outputs, {.order = order});
   }

@@ -120,6 +120,9 @@ class FusionExecutorCache {
     std::vector<StepRecord>* profile = nullptr;
     const StreamOrder* order = nullptr;
   };
+  // Calls body(), which checks a call before it runs. If it throws a UserError, all ranks do where they can.
+  template <class Body>
+  void checkCall(Binding& binding, const Body& body);
   void runOn(std::span<const Argument> inputs, std::span<Tensor> outputs, const StreamOrder* order);
   void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
                const StreamOrder* order);

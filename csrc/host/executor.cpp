@@ -185,6 +185,9 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       meet(communicator, "the end of a program");
     }
   } catch (const std::exception& why) {
+    if (std::exchange(isRefused_, false)) {
+      throw;
+    }
     noteFailure();
     abandon(communicator, why.what());
     if (options.profile != nullptr) {

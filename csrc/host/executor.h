@@ -32,6 +32,7 @@ namespace meshfuse {
 
 class ArenaPool;
 class ArenaRegistration;
+struct UserError;
 
 // One step of a run, for profiles and traces.
 struct StepRecord {
@@ -93,6 +94,9 @@ class Binding {
   // end together, a rank that gets a UserError must tell the others, see Agreement: they wait for it.
   void run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
            const ExecuteOptions& options = {});
+  // In place of run(), on a rank that cannot make the call. If collectives are work of the device, all ranks throw a UserError with this text,
+  // and the program can be run again. Else it returns, and the peers notice that this rank makes another call.
+  void refuse(Communicator& communicator, const UserError& why);
   // Copies elements between tensors of the device; returns as run() does.
   void copy(const Tensor& to, const Tensor& from, const StreamOrder* order = nullptr);
   // Returns when the work of all calls has ended; throws a failure of a call that has returned.
@@ -194,6 +198,7 @@ class Binding {
   Replays joint_;                                    // of all ranks; empty if collectives are not work of queues
   int64_t jointNumber_ = 0;      // of the recording of all these pieces, which all ranks made together; 0: none
   bool replaysJointly_ = false;  // in this call
+  bool isRefused_ = false;       // this call, by some rank: none has begun it
   bool isForked_ = false;        // the queue of collectives has work that the other one does not follow
   int64_t joinedSteps_ = 0;      // what comes follows the first so many steps
   std::vector<std::unique_ptr<Event>> events_;              // by step: after it, if another queue waits for it

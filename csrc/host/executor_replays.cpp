@@ -6,8 +6,11 @@
 //   has recording 3               has recording 3             replay it
 //   could record these addresses  has recording 3             record
 //   has new addresses             has recording 3             run step by step
+//   cannot make the call          any                         throw its error
+#include <algorithm>
 #include <limits>
 
+#include "base/error.h"
 #include "base/ranges.h"
 #include "host/arena_registration.h"
 #include "host/executor.h"
@@ -17,9 +20,18 @@ namespace meshfuse {
 namespace {
 
 // Proposals; recording number n is proposed as kRecord + n.
+constexpr int64_t kRefuse = -1;
 constexpr int64_t kStepByStep = 0;
 constexpr int64_t kRecord = 1;
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+
+// The error of the first rank that refuses a call. `own`: that of this rank, or empty.
+std::string refusalOf(Communicator& communicator, std::string_view own) {
+  const std::vector<std::string> texts = communicator.exchange(own);
+  const auto first = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
+  return fmt::format("{}; rank {} of {} refuses the call with this error", *first, first - texts.begin(),
+                     texts.size());
+}
 
 }  // namespace
 
@@ -58,6 +70,11 @@ void Binding::meetAtBegin(Communicator& communicator, std::span<const Argument> 
   meet(communicator, "the begin of a program", bounds);
   const int64_t least = bounds[0];
   const int64_t most = -bounds[1];
+  if (least == kRefuse) {
+    std::string why = refusalOf(communicator, "");
+    isRefused_ = true;
+    throwUserError(std::move(why));
+  }
   carrier().begin();
   if (registration_->agree(bounds[2], -bounds[3], carrier())) {
     registerJointly(communicator);
@@ -66,6 +83,14 @@ void Binding::meetAtBegin(Communicator& communicator, std::span<const Argument> 
     replaysJointly_ = true;
   } else if (least != kStepByStep && least != kAny) {
     recordJointly(communicator, inputs);
+  }
+}
+
+void Binding::refuse(Communicator& communicator, const UserError& why) {
+  if (isAsynchronous_) {
+    int64_t bounds[] = {kRefuse, -kRefuse, 0, 0};
+    meet(communicator, "the begin of a program", bounds);
+    throwUserError(refusalOf(communicator, why.what()));
   }
 }
 
