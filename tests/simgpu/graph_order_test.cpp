@@ -68,23 +68,26 @@ TEST(SimulatedGraphOrder, IsRandomAmongThoseAllowed) {
   setenv("SIMGPU_DELAY", "4000", 1);
   expectFine([](Simulated& gpu) {
     const Streams s(gpu);
-    auto* const host = reinterpret_cast<volatile unsigned char*>(gpu.pinned(2));
-    const GraphExec executable =
-        instantiate(gpu, capture(gpu, s.first, [&] {
-                      order(gpu, s.first, s.second);
-                      gpu.expect(gpu.copyToHostAsync(const_cast<unsigned char*>(host), s.a, 1, s.first), "copy");
-                      gpu.expect(gpu.copyToHostAsync(const_cast<unsigned char*>(host + 1), s.b, 1, s.second), "copy");
-                      order(gpu, s.second, s.first);
-                    }));
+    const cuda::Event ofFirst = gpu.event();
+    const cuda::Event ofSecond = gpu.event();
+    const auto record = [&](cuda::Event event, cuda::Stream stream) {
+      gpu.expect(gpu.eventRecordWithFlags(event, stream, cuda::kExternalRecord), "cuEventRecordWithFlags");
+    };
+    const GraphExec executable = instantiate(gpu, capture(gpu, s.first, [&] {
+                                               order(gpu, s.first, s.second);
+                                               record(ofFirst, s.first);
+                                               record(ofSecond, s.second);
+                                               order(gpu, s.second, s.first);
+                                             }));
     std::set<bool> seen;
     for (int i = 0; i < 100 && seen.size() < 2; i++) {
-      host[0] = 1;
-      host[1] = 1;
       launch(gpu, executable, s.first);
-      while (host[0] == 1 && host[1] == 1) {
+      bool first = false;
+      bool second = false;
+      while (!first && !second) {
+        second = gpu.eventQuery(ofSecond) == cuda::Result::Success;
+        first = gpu.eventQuery(ofFirst) == cuda::Result::Success;
       }
-      const bool second = host[1] == 0;
-      const bool first = host[0] == 0;
       if (first != second) {
         seen.insert(second);
       }

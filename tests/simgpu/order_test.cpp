@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 #include <ratio>
+#include <thread>
 #include <vector>
 
 #include "simgpu/simulated.h"
@@ -149,21 +150,79 @@ TEST(SimulatedOrder, ReadersNeedNoOrderAmongThemselves) {
   });
 }
 
-// Work proceeds by itself, after random delays: a host that does not wait sees old bytes sooner or later.
-TEST(SimulatedOrder, AHostThatDoesNotWaitSeesOldBytes) {
-  expectFine([](Simulated& gpu) {
-    const DevicePointer a = gpu.allocate(kOrderedBytes);
-    const Stream stream = gpu.stream();
-    gpu.expect(gpu.fillAsync(a, 1, kOrderedBytes, stream), "fill");
-    auto* const host = reinterpret_cast<volatile unsigned char*>(gpu.pinned(kOrdered));
-    for (bool isOld = false; !isOld;) {
-      *host = 0;
-      gpu.expect(gpu.copyToHostAsync(const_cast<unsigned char*>(host), a, 1, stream), "copy");
-      isOld = *host == 0;
+// The host reads pinned memory after it has waited for the work that writes it, even if that has ended.
+TEST(SimulatedOrder, PinnedMemoryIsReadAfterAWait) {
+  const auto copied = [](bool waits, bool isLate) {
+    return [=](Simulated& gpu) {
+      const DevicePointer a = gpu.allocate(kOrderedBytes);
+      const Stream stream = gpu.stream();
+      float* const host = gpu.pinned(kOrdered);
+      host[0] = 1;
+      gpu.expect(gpu.fillAsync(a, 0, kOrderedBytes, stream), "fill");
+      gpu.expect(gpu.copyToHostAsync(host, a, kOrderedBytes, stream), "copy");
+      if (isLate) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      if (waits) {
+        gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+        require(host[0] == 0, "the copy has ended");
+      }
+      require(host[1] == 0, "no value at all");
       gpu.expect(gpu.streamSynchronize(stream), "synchronize");
-      require(*host == 1, "the copy has ended");
-    }
-  });
+    };
+  };
+  expectFine(copied(true, false));
+  expectReport("the host reads pinned memory that cuMemcpyDtoHAsync", copied(false, false));
+  expectReport("the host reads pinned memory that cuMemcpyDtoHAsync", copied(false, true));
+}
+
+// A kernel may write where a parameter points.
+TEST(SimulatedOrder, PinnedMemoryOfAKernelIsReadAfterAWait) {
+  const auto launched = [](bool waits) {
+    return [=](Simulated& gpu) {
+      const cuda::Function one = gpu.kernel(R"(//@ kernel
+struct Arguments {
+  float* z;
+};
+extern "C" __global__ void __launch_bounds__(64) one(const __grid_constant__ Arguments args) {
+  if (threadIndex() == 0) *args.z = 1;
+}
+)",
+                                            "one");
+      const float* const z = gpu.pinned(1);
+      const Stream stream = gpu.stream();
+      gpu.launch(one, 1, 64, z, stream);
+      if (waits) {
+        gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+      }
+      require(*z == 1, "the kernel writes 1");
+    };
+  };
+  expectFine(launched(true));
+  expectReport("the host reads pinned memory that cuLaunchKernelEx of one", launched(false));
+}
+
+// The host may read what the device reads, and writes it after a wait.
+TEST(SimulatedOrder, PinnedMemoryThatIsCopiedIsWrittenAfterAWait) {
+  const auto program = [](bool writes, bool waits) {
+    return [=](Simulated& gpu) {
+      float* const host = counted(gpu);
+      const DevicePointer a = gpu.allocate(kOrderedBytes);
+      const Stream stream = gpu.stream();
+      gpu.expect(gpu.copyToDeviceAsync(a, host, kOrderedBytes, stream), "copy");
+      if (waits) {
+        gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+      }
+      require(host[1] == 1, "as before");
+      if (writes) {
+        host[1] = 2;
+      }
+      gpu.expect(gpu.streamSynchronize(stream), "synchronize");
+    };
+  };
+  expectFine(program(false, false));
+  expectFine(program(true, true));
+  expectReport("the host writes pinned memory that cuMemcpyHtoDAsync", program(true, false));
 }
 
 TEST(SimulatedOrder, QueriesSayWhenWorkHasEnded) {

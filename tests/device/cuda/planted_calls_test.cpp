@@ -73,7 +73,8 @@ class GpuPlantedCalls : public GpuPlanted {
   // Of the n-th calls of a kind that are left out, some are reported with one of these phrases; the others change nothing.
   static void expectSomeNamed(const std::string& kind, int calls, const std::vector<std::string>& phrases,
                               const std::function<bool()>& body) {
-    EXPECT_EQ(run("", body).end, End::Right);
+    const Ended right = run("", body);
+    EXPECT_EQ(right.end, End::Right) << right.text;
     int named = 0;
     for (int n = 1; n <= calls; n++) {
       const Ended ended = run(kind + ":" + std::to_string(n), body);
@@ -201,6 +202,26 @@ TEST_F(GpuPlantedCalls, AMissingWaitOfTheHostIsNamed) {
     EXPECT_EQ(ended.end, End::Reported) << n << ": " << ended.text;
     EXPECT_NE(ended.text.find("nothing orders the two"), std::string::npos) << n << ": " << ended.text;
   }
+}
+
+// A kernel writes an index that it refuses to pinned memory, which the host reads when its queue has waited.
+TEST_F(GpuPlantedCalls, AWaitOfAQueueThatDoesNotWaitIsNamed) {
+  expectSomeNamed("synchronize", 8, {"the host reads pinned memory that cuLaunchKernelEx"}, [] {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* i = makeContigConcreteTensor({5}, DataType::Int);
+      TensorView* w = makeContigConcreteTensor({8, 4});
+      fusion->addInput(i);
+      fusion->addInput(w);
+      fusion->addOutput(embedding_fwd(i, w));
+    }
+    FusionExecutorCache cache(std::move(fusion));
+    const DeviceId gpu = DeviceId::cuda(0);
+    const std::vector<Argument> in = {Tensor::of({0, 1, 2, 3, 4}, {5}, DataType::Int).to(gpu),
+                                      Tensor::zeros({8, 4}, DataType::Float).to(gpu)};
+    return cache.runFusionWithInputs(in)[0].toVector() == std::vector<double>(20, 0);
+  });
 }
 
 // The blocks that two ranks exchange are messages of one group. Without the group each rank waits for the other one.

@@ -6,9 +6,12 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,7 +33,12 @@ struct Process {
   int connection = -1;  // open until the process ends: the threads that use a GPU may all end before
   int pinned = -1;  // descriptor
   uint64_t pinnedBase = 0;
-  std::map<uint64_t, size_t> allocations;              // of pinned memory
+  struct Pinned {
+    size_t bytes = 0;
+    Owner owner = Owner::Program;
+  };
+  std::map<uint64_t, Pinned> allocations;              // of pinned memory
+  uint64_t pinnedEnd = 0;                              // of all allocations so far
   std::map<std::string, uint64_t, std::less<>> calls;  // for SIMGPU_FAULT
 };
 
@@ -183,6 +191,8 @@ void mapDevices() {
   }
 }
 
+void watchPinned();
+
 // Says on a connection to which process it belongs; returns the number of the process.
 uint64_t greet(int socket) {
   if (socket < 0) {
@@ -207,6 +217,7 @@ void startProcess() {
   }
   if (isFirst) {
     mapDevices();
+    watchPinned();
   }
   process.pinnedBase = kPinnedBase + greet(process.connection) * kPinnedStride;
   void* const at = reinterpret_cast<void*>(process.pinnedBase);
@@ -240,8 +251,20 @@ void endProgram(std::string_view call, std::string_view what) {
 namespace {
 
 bool reachesDevice(Call call) {
-  return call != Call::Hello && call != Call::DeviceCount && (call < Call::CommunicatorId || call > Call::CommunicatorDeregister);
+  return call != Call::Hello && call != Call::DeviceCount && call != Call::HostAccess && (call < Call::CommunicatorId || call > Call::CommunicatorDeregister);
 }
+
+constexpr uint64_t kPage = 4096;
+
+// Until the host accesses pinned memory again.
+void hidePinned() {
+  const std::lock_guard lock(mutex);
+  if (process.pinnedEnd > process.pinnedBase) {
+    mprotect(reinterpret_cast<void*>(process.pinnedBase), process.pinnedEnd - process.pinnedBase, PROT_NONE);
+  }
+}
+
+bool mayUsePinned(Call call) { return call == Call::Launch || call == Call::Copy || call == Call::GraphLaunch; }
 
 ReplyWithBytes exchange(Request& request, std::string_view payload) {
   if (connection.pid != getpid()) {
@@ -252,7 +275,57 @@ ReplyWithBytes exchange(Request& request, std::string_view payload) {
   request.findsItLost = reachesDevice(request.call) && isToFail("lost") ? 1 : 0;
   sendAll(connection.socket, reinterpret_cast<const char*>(&request), sizeof request);
   sendAll(connection.socket, payload.data(), payload.size());
-  return receiveReply(connection.socket, request);
+  ReplyWithBytes reply = receiveReply(connection.socket, request);
+  if (mayUsePinned(request.call)) {
+    hidePinned();
+  }
+  return reply;
+}
+
+struct sigaction afterOurs;  // what a fault did before
+
+// An access to pinned memory since hidePinned().
+void onFault(int signal, siginfo_t* info, void* context) {
+  const auto at = reinterpret_cast<uint64_t>(info->si_addr);
+  uint64_t begin = 0;
+  Process::Pinned pinned;
+  if (process.pid == getpid()) {
+    const std::lock_guard lock(mutex);  // who holds it touches no pinned memory
+    if (auto it = process.allocations.upper_bound(at); it != process.allocations.begin()) {
+      --it;
+      if (at < it->first + it->second.bytes) {
+        begin = it->first;
+        pinned = it->second;
+      }
+    }
+  }
+  if (begin == 0) {  // another fault: it comes again
+    sigaction(signal, &afterOurs, nullptr);
+    return;
+  }
+#ifdef __x86_64__
+  constexpr greg_t kWrite = 2;
+  const bool writes = (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
+#else
+  const bool writes = true;
+#endif
+  if (pinned.owner == Owner::Program) {
+    const int error = errno;
+    ask({.call = Call::HostAccess,
+         .a = begin,
+         .b = writes ? 1U : 0U,
+         .bytes = pinned.bytes,
+         .name = "an access of the host"});
+    errno = error;
+  }
+  mprotect(reinterpret_cast<void*>(begin), pinned.bytes, writes ? PROT_READ | PROT_WRITE : PROT_READ);
+}
+
+void watchPinned() {
+  struct sigaction action {};
+  action.sa_sigaction = onFault;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(SIGSEGV, &action, &afterOurs);
 }
 
 }  // namespace
@@ -261,21 +334,22 @@ Reply ask(Request request, std::string_view payload) { return exchange(request, 
 
 ReplyWithBytes askForBytes(Request request) { return exchange(request, {}); }
 
-void* allocatePinned(size_t bytes) {
+void* allocatePinned(size_t bytes, Owner owner) {
   const std::lock_guard lock(mutex);
   const uint64_t end = process.pinnedBase + kPinnedStride;
-  const size_t needed = (bytes + 4095) / 4096 * 4096 + 4096;  // a page that nobody owns between two
+  const size_t needed = (bytes + kPage - 1) / kPage * kPage + kPage;  // a page that nobody owns between two
   uint64_t at = process.pinnedBase;
-  for (const auto& [begin, size] : process.allocations) {
+  for (const auto& [begin, pinned] : process.allocations) {
     if (needed <= begin - at) {
       break;
     }
-    at = begin + (size + 4095) / 4096 * 4096 + 4096;
+    at = begin + (pinned.bytes + kPage - 1) / kPage * kPage + kPage;
   }
   if (needed > end - at) {
     return nullptr;
   }
-  process.allocations[at] = bytes;
+  process.allocations[at] = {bytes, owner};
+  process.pinnedEnd = std::max(process.pinnedEnd, at + needed);
   return reinterpret_cast<void*>(at);
 }
 
@@ -292,7 +366,7 @@ bool isPinned(const void* memory, size_t bytes) {
     return false;
   }
   --it;
-  return begin + bytes <= it->first + it->second;
+  return begin + bytes <= it->first + it->second.bytes;
 }
 
 namespace {

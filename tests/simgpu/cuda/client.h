@@ -24,7 +24,11 @@ ReplyWithBytes askForBytes(Request request);
 [[noreturn]] void endProgram(std::string_view call, std::string_view what);
 
 // Pinned memory, which host and devices reach at the same address. Null if none is left.
-void* allocatePinned(size_t bytes);
+//
+// From a call that may use it on a device until the next access of the host the process has no right to it. At this access the engine is asked
+// whether the host has waited for the work that uses the memory. Memory of the driver itself has no such check.
+enum class Owner : uint8_t { Program, Driver };
+void* allocatePinned(size_t bytes, Owner owner);
 bool freePinned(void* memory);
 bool isPinned(const void* memory, size_t bytes);
 

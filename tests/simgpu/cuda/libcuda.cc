@@ -138,7 +138,7 @@ class Staging {
     const std::lock_guard lock(mutex_);
     const auto it = free_.lower_bound(bytes);
     if (it == free_.end()) {
-      return allocatePinned(bytes);
+      return allocatePinned(bytes, Owner::Driver);
     }
     void* const memory = it->second;
     free_.erase(it);
@@ -173,7 +173,7 @@ int copyWithHost(const char* name, Address deviceSide, void* host, size_t bytes,
   }
   const bool staged = !isPinned(host, bytes);
   static Staging staging;
-  void* const own = !staged ? host : toDevice ? staging.take(bytes) : allocatePinned(bytes);
+  void* const own = !staged ? host : toDevice ? staging.take(bytes) : allocatePinned(bytes, Owner::Driver);
   if (own == nullptr) {
     return kOutOfMemory;
   }
@@ -593,7 +593,7 @@ int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
   if (const int status = unsafeCall("cuMemHostAlloc", true); status != kSuccess) {
     return status;
   }
-  *memory = isToFail("pinned") ? nullptr : allocatePinned(bytes);
+  *memory = isToFail("pinned") ? nullptr : allocatePinned(bytes, Owner::Program);
   return *memory == nullptr ? kOutOfMemory : kSuccess;
 }
 

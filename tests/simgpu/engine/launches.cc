@@ -67,6 +67,7 @@ int32_t Devices::launchGraph(const Request& r, uint64_t process) {
     operation->launchStream = launch->stream;
     operation->launchNumber = launch->number;
     operation->name = node.name + " in " + launch->name;
+    notePinned(process, launch, node.work);
     if (node.work.kind == Work::Kind::Record) {
       Event& event = events_.at(node.work.event);
       event = {.device = event.device, .measures = event.measures, .mark = operation};

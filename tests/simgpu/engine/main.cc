@@ -400,6 +400,9 @@ class Engine {
         a.value = owner != nullptr && !owner->isFreed ? 1 : 0;
         break;
       }
+      case HostAccess:
+        devices_.accessPinned(r, c.process);
+        break;
       case CommunicatorId:
         a.value = devices_.communicators().newId();
         break;

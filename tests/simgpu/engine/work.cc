@@ -129,9 +129,50 @@ std::shared_ptr<Operation> Devices::append(uint64_t stream, uint64_t process, co
   operation->number = ++s.enqueued;
   operation->name = name + " (operation " + std::to_string(s.enqueued) + " of stream " + std::to_string(stream) + ")";
   const Time start = s.queue.empty() ? std::chrono::steady_clock::now() : s.queue.back().due;
+  notePinned(process, operation, work);
   s.queue.push_back({{operation, std::move(work)}, awaited, hosts_[process], start + delay()});
   s.last = operation;
   return operation;
+}
+
+bool Devices::isKnownToHost(uint64_t process, const PinnedUse& use) const {
+  const auto host = hosts_.find(process);
+  return !isStream(use.by->stream) || (host != hosts_.end() && host->second.knows(use.by->stream, use.by->number));
+}
+
+void Devices::notePinned(uint64_t process, const std::shared_ptr<Operation>& operation, const Work& work) {
+  std::vector<PinnedUse>& uses = pinnedUses_[process];
+  const auto note = [&](uint64_t at, uint64_t bytes, bool writes) {
+    if (isPinned(at, bytes, process)) {
+      uses.push_back({at, at + bytes, writes, operation});
+    }
+  };
+  if (work.kind == Work::Kind::Copy) {
+    note(work.from, work.bytes, false);
+    note(work.to, work.bytes, true);
+  } else if (work.kind == Work::Kind::Launch) {  // a kernel may write where a parameter points
+    for (size_t at = 0; at + sizeof(uint64_t) <= work.parameters.size(); at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, work.parameters.data() + at, sizeof word);
+      note(word, 1, true);
+    }
+  }
+  constexpr size_t kWorthwhile = 256;
+  if (uses.size() > kWorthwhile) {
+    std::erase_if(uses, [&](const PinnedUse& use) { return isKnownToHost(process, use); });
+  }
+}
+
+void Devices::accessPinned(const Request& r, uint64_t process) {
+  std::vector<PinnedUse>& uses = pinnedUses_[process];
+  std::erase_if(uses, [&](const PinnedUse& use) { return isKnownToHost(process, use); });
+  for (const PinnedUse& use : uses) {
+    if (use.begin < r.a + r.bytes && r.a < use.end && (use.writes || r.b != 0)) {
+      reports_.push_back(std::string("the host ") + (r.b != 0 ? "writes" : "reads") + " pinned memory that " +
+                         use.by->name + " uses, and has not waited for it");
+      return;
+    }
+  }
 }
 
 std::chrono::microseconds Devices::delay() {
@@ -262,6 +303,7 @@ std::vector<uint64_t> Devices::streamsOf(uint64_t process, uint32_t device) cons
 }
 
 std::vector<std::string> Devices::forget(uint64_t process) {
+  pinnedUses_.erase(process);
   std::vector<std::string> left = communicators_.forget(process);
   std::ranges::copy(graphs_.forget(process), std::back_inserter(left));
   std::erase_if(captures_, [&](const auto& c) { return c.second->caller.process == process; });

@@ -75,6 +75,8 @@ class Devices {
   bool waitsNow() { return random_() % 100 < options_.synchronizePercent; }
   // Of such a call: reports it, if that is asked for and the process has not waited for its last collective on the device.
   void checkWait(const Request& request, uint64_t process);
+  // An access of the host to pinned memory: reports work that uses the memory and for which the host has not waited.
+  void accessPinned(const Request& request, uint64_t process);
   std::vector<uint64_t> streamsOf(uint64_t process, uint32_t device) const;
 
   const Memory& memory(uint32_t device) const { return *memories_[device]; }
@@ -156,6 +158,8 @@ class Devices {
   std::shared_ptr<Operation> append(uint64_t stream, uint64_t process, const std::string& name, Work work,
                                     const Mark& awaited);
   std::chrono::microseconds delay();
+  // The operation uses the pinned memory of this work, its own or that of a node of a graph.
+  void notePinned(uint64_t process, const std::shared_ptr<Operation>& operation, const Work& work);
   // Drops what is kept of streams that have ended, where all that comes is ordered after them.
   void forgetEndedStreams();
   // When the next operation of a stream may go on; nothing if it waits for another stream.
@@ -223,6 +227,14 @@ class Devices {
   std::map<uint64_t, Kernel> functions_;
   std::map<std::string, uint64_t> functionsByText_;
   std::map<uint64_t, Clock> hosts_;  // by process: what it knows to have ended
+  struct PinnedUse {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    bool writes = false;
+    std::shared_ptr<const Operation> by;
+  };
+  bool isKnownToHost(uint64_t process, const PinnedUse& use) const;
+  std::map<uint64_t, std::vector<PinnedUse>> pinnedUses_;  // by process: that the host may not know to have ended
   Accesses accesses_;
   Communicators communicators_;
   Graphs graphs_;
