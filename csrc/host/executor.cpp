@@ -434,9 +434,11 @@ Tensor Binding::view(int64_t tensor) const {
 
 std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {
   auto arguments = mapped<Argument>(step.reads, [this](int64_t t) {
-    const Tensor read = view(t);
-    const bool isOnHost = program_->device->isHostMemory() || !read.defined();  // without elements it has no memory
-    return isOnHost ? read.clone() : read.to(DeviceId::cpu());                  // the plan counts no copies
+    const Tensor there = view(t);
+    const std::vector<int64_t>& sizes = sizes_->tensors[t].sizes;
+    Tensor copy = Tensor::empty(sizes, there.dtype(), DeviceId::cpu());  // the plan of a GPU's memory counts no copies
+    copy.copyFrom(there);
+    return copy;
   });
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
     if (!program_->fusion->inputs()[i]->isTensor()) {
