@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "autoplan/annotate.h"
+#include "autoplan/least_memory.h"
 #include "autoplan/plan_files.h"
 #include "autoplan/plan_graph.h"
 #include "autoplan/roles.h"
@@ -30,7 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr double kForbidden = std::numeric_limits<double>::infinity();
 constexpr double kBetter = 1e-4;  // part of the time by which a mesh with more axes must be faster
 constexpr int64_t kMostAxes = 3;
-constexpr int64_t kNamedTensors = 5;  // in an error about memory
+constexpr int64_t kNamedTensors = 5;                // in an error about memory
+constexpr auto kRefusal = std::chrono::seconds(5);  // that the least memory is searched for that error
 
 // The mesh of the user's annotations, or none.
 DeviceMesh annotatedMesh(const Fusion& fusion) {
@@ -54,9 +56,9 @@ std::vector<DeviceMesh> meshesFor(const DeviceMesh& annotated, const std::vector
   }
   check(mesh.numDevices() == machines.devices(),
         "[autoplan] mesh {} has {} devices, the machines have {}: {} of {}; make the product of the axes {}",
-        mesh.toString(), mesh.numDevices(), machines.devices(), machines.machines, machines.devicesPerMachine,
+        meshText(mesh), mesh.numDevices(), machines.devices(), machines.machines, machines.devicesPerMachine,
         machines.devices());
-  check(mesh.numAxes() <= kMostAxes, "[autoplan] mesh {} has {} axes, expected at most {}", mesh.toString(),
+  check(mesh.numAxes() <= kMostAxes, "[autoplan] mesh {} has {} axes, expected at most {}", meshText(mesh),
         mesh.numAxes(), kMostAxes);
   return {mesh};
 }
@@ -144,18 +146,15 @@ class Planner {
 
   Candidate best(const std::vector<DeviceMesh>& meshes) {
     std::optional<Candidate> best;
-    std::optional<PlanGraph> first;
     for (const DeviceMesh& mesh : meshes) {
       PlanGraph graph = graphFor(mesh);
       std::optional<FoundPlan> found = searchPlan(graph, machines_.memoryPerDevice, deadline_);
       if (found && (!best || found->seconds < best->plan.seconds * (1 - kBetter))) {
         best = Candidate{std::move(graph), std::move(*found)};
-      } else if (!first) {
-        first = std::move(graph);
       }
     }
     if (!best) {
-      refuse(*first);
+      refuse(meshes);
     }
     return std::move(*best);
   }
@@ -228,7 +227,8 @@ class Planner {
   }
 
   PlanGraph graphFor(const DeviceMesh& mesh) const {
-    PlanGraph graph = planGraph(concrete_, machines_, mesh, wishes_.allowUneven ? Blocks::Uneven : Blocks::Even);
+    PlanGraph graph = planGraph(concrete_, machines_, mesh, wishes_.allowUneven ? Blocks::Uneven : Blocks::Even,
+                                wishes_.reduceInFloat ? SumType::Accumulated : SumType::Result);
     if (!wishes_.shardOptimizerState) {
       graph =
           *restricted(graph, concrete_, [&](auto* tv, auto& p) { return !roles_.isOptimizerState(tv) || isWhole(p); });
@@ -236,8 +236,21 @@ class Planner {
     return graph;
   }
 
-  [[noreturn]] void refuse(const PlanGraph& graph) const {
-    const FoundPlan least = smallestPlan(graph);
+  // Names the least memory that would do.
+  [[noreturn]] void refuse(const std::vector<DeviceMesh>& meshes) const {
+    PlanGraph graph;
+    LeastMemory least{.peak = kForbidden};
+    double bound = kForbidden;
+    const Deadline deadline = Clock::now() + kRefusal;
+    for (const DeviceMesh& mesh : meshes) {
+      PlanGraph other = graphFor(mesh);
+      LeastMemory found = leastMemory(other, deadline);
+      bound = std::min(bound, found.bound);
+      if (found.peak < least.peak) {
+        least = std::move(found);
+        graph = std::move(other);
+      }
+    }
     const std::vector<double> memory = graph.memoryOf(least.choices);
     const int64_t step = std::ranges::max_element(memory) - memory.begin();
     std::vector<std::pair<double, std::string>> held;
@@ -251,13 +264,14 @@ class Planner {
     }
     std::ranges::stable_sort(held, std::greater<>(), [](const auto& entry) { return entry.first; });
     held.resize(std::min<size_t>(held.size(), kNamedTensors));
-    throwUserError(
-        fmt::format("[autoplan] no plan fits in memoryPerDevice, {:.4g} bytes: the smallest plan that was found takes "
-                    "{:.4g} on mesh {}; "
-                    "the largest tensors at its peak, in bytes on a device: {}; add devices or memory, or make these "
-                    "tensors smaller",
-                    machines_.memoryPerDevice, least.peak, graph.mesh.toString(),
-                    joined(held, ", ", [](const auto& entry) { return entry.second; })));
+    const double gap = least.peak / std::max(bound, 1.0) - 1;
+    throwUserError(fmt::format(
+        "[autoplan] no plan fits in memoryPerDevice, {:.4g} bytes: the least that would do is {:.4g}{}, on mesh {}; "
+        "the largest tensors at its peak, in bytes on a device: {}; add devices or memory, or make these tensors "
+        "smaller",
+        machines_.memoryPerDevice, least.peak,
+        gap > kEnoughGap ? fmt::format(", or up to {:.2f}% less", 100 * (1 - bound / least.peak)) : "",
+        meshText(graph.mesh), joined(held, ", ", [](const auto& entry) { return entry.second; })));
   }
 
   const Fusion& concrete_;

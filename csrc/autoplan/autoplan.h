@@ -28,6 +28,7 @@ struct OptimizationConfig {
   double maxSeconds = 10;           // time limit of the search under a memory limit; the best plan so far is taken then
   bool allowUneven = false;         // also blocks that do not divide a dim: some ranks hold less
   bool shardOptimizerState = true;  // false: inputs that are only read to update them in place are whole on every rank
+  bool reduceInFloat = false;       // the program will run with PassSettings::reduceInFloat
   // The axes of the mesh, outermost first, with sizes. Empty: the mesh of the user's annotations; without annotations one or two axes, as
   // many as make the fastest plan. If the annotations have axes of symbolic size, these are the sizes for which the plan is made; the number
   // of devices determines one that is not given, and the annotated program keeps the symbols.

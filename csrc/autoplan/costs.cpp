@@ -11,7 +11,8 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kBlock = 8;  // elements along a dim in each block of the small tensor
+constexpr int64_t kLargeMesh = 1024;  // ranks, from which on a transfer is not planned message by message
+constexpr int64_t kBlock = 8;         // elements along a dim in each block of the small tensor
 
 double elementsOf(const PlanState& state) {
   return productOf(state.dims, [](const PlanDim& dim) { return static_cast<double>(localExtent(dim)); });
@@ -48,9 +49,20 @@ RedistributionCosts::Steps RedistributionCosts::plan(const Placement& from, cons
                                                      const Placement& to, const Sizes& shape) {
   ShardState before = stateOf(from, shape, mesh_);
   before.partial = summed;
-  const RedistributionPlan found = planRedistribution(before, stateOf(to, shape, mesh_), options_);
+  PlanOptions options = options_;
+  const bool isLarge = mesh_.numDevices() > kLargeMesh;
+  options.transfers = options_.transfers && !isLarge;
+  const RedistributionPlan found = planRedistribution(before, stateOf(to, shape, mesh_), options);
   const double elements = productOf(shape, [](int64_t extent) { return static_cast<double>(extent); });
   Steps steps;
+  if (isLarge && options_.transfers &&
+      !found.note.empty()) {  // no chain: the tiles that a rank needs are sent directly
+    const auto slower = [&](int64_t a, int64_t b) { return links_[a].bandwidth < links_[b].bandwidth; };
+    const auto moved = filtered(indices(from), [&](int64_t a) { return from[a] != to[a] || contains(summed, a); });
+    const int64_t axis = *std::ranges::min_element(moved, slower);
+    return {{Collective::Transfer, axes_[axis], localElements(to, shape, axes_) / std::max(1.0, elements), axis,
+             !summed.empty()}};
+  }
   for (const CommStep& step : found.steps) {
     if (!step.communicates()) {
       continue;
@@ -69,15 +81,15 @@ RedistributionCosts::Steps RedistributionCosts::plan(const Placement& from, cons
     const int64_t ranks = step.on.atoms.teamSize(team);
     const double received =
         step.kind == Collective::Transfer ? out : amountReceived(step.kind, in, out, static_cast<double>(ranks));
-    steps.push_back({step.kind, ranks, received / std::max(1.0, elements), axis});
+    steps.push_back({step.kind, ranks, received / std::max(1.0, elements), axis, !step.before.partial.empty()});
   }
   return steps;
 }
 
-CommCost RedistributionCosts::of(const Placement& from, const std::vector<int64_t>& summed, const Placement& to,
-                                 const Sizes& shape, int64_t size) {
+CommCost RedistributionCosts::of(const Placement& from, const Summed& summed, const Placement& to, const Sizes& shape,
+                                 int64_t size) {
   const bool isEmpty = std::ranges::any_of(shape, [](int64_t extent) { return extent == 0; });
-  if (isEmpty || (summed.empty() && from == to)) {
+  if (isEmpty || (summed.axes.empty() && from == to)) {
     return {};
   }
   // The pattern: dims by number in order of appearance, and the axes summed; of uneven blocks also the shape.
@@ -97,7 +109,7 @@ CommCost RedistributionCosts::of(const Placement& from, const std::vector<int64_
     smallTo[axis] = rename(to[axis]);
     key.push_back(smallFrom[axis]);
     key.push_back(smallTo[axis]);
-    key.push_back(contains(summed, axis) ? 1 : 0);
+    key.push_back(contains(summed.axes, axis) ? 1 : 0);
   }
   const bool isEven = fits(from, shape, axes_, Blocks::Even) && fits(to, shape, axes_, Blocks::Even);
   if (!isEven) {
@@ -108,12 +120,12 @@ CommCost RedistributionCosts::of(const Placement& from, const std::vector<int64_
   const auto [entry, isNew] = patterns_.try_emplace(std::move(key));
   if (isNew) {
     const Sizes small(dims, kBlock * productOf(axes_));
-    entry->second = isEven ? plan(smallFrom, summed, smallTo, small) : plan(from, summed, to, shape);
+    entry->second = isEven ? plan(smallFrom, summed.axes, smallTo, small) : plan(from, summed.axes, to, shape);
   }
-  const double bytes = static_cast<double>(size) * productOf(shape, [](int64_t n) { return static_cast<double>(n); });
+  const double elements = productOf(shape, [](int64_t n) { return static_cast<double>(n); });
   CommCost cost;
   for (const Step& step : entry->second) {
-    const double received = step.part * bytes;
+    const double received = step.part * elements * static_cast<double>(step.isOfSum ? summed.size : size);
     cost += {links_[step.axis].seconds(step.kind, step.ranks, received), received};
   }
   return cost;

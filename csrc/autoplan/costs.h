@@ -38,9 +38,12 @@ class RedistributionCosts {
   // `settings`: those of the annotated program.
   RedistributionCosts(const DistributedConfig& machines, const DeviceMesh& mesh, const PlannerSettings& settings);
 
-  // Moving a tensor of this shape, with elements of `size` bytes. `summed`: axes over which it is a partial sum before; they cut no dim.
-  CommCost of(const Placement& from, const std::vector<int64_t>& summed, const Placement& to, const Sizes& shape,
-              int64_t size);
+  struct Summed {
+    std::vector<int64_t> axes;  // over which the tensor is a partial sum before; they cut no dim
+    int64_t size = 0;           // bytes of an element until it is combined
+  };
+  // Moving a tensor of this shape, with elements of `size` bytes.
+  CommCost of(const Placement& from, const Summed& summed, const Placement& to, const Sizes& shape, int64_t size);
   CommCost of(const Placement& from, const Placement& to, const Sizes& shape, int64_t size) {
     return of(from, {}, to, shape, size);
   }
@@ -53,6 +56,7 @@ class RedistributionCosts {
     int64_t ranks;  // of a team
     double part;    // of the elements of the tensor that a rank receives
     int64_t axis;   // whose link is used
+    bool isOfSum;   // that is not combined yet
   };
   using Steps = std::vector<Step>;
 

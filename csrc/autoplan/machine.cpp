@@ -14,6 +14,7 @@ namespace meshfuse {
 namespace {
 
 constexpr int64_t kMostDevices = int64_t{1} << 20;
+constexpr int64_t kListedDevices = 256;
 
 void checkPositive(double value, const std::string& field) {
   check(std::isfinite(value) && value > 0, "[autoplan] {} is {}, expected a positive number", field, value);
@@ -168,6 +169,13 @@ std::vector<DeviceMesh> candidateMeshes(int64_t devices) {
     }
   }
   return meshes;
+}
+
+std::string meshText(const DeviceMesh& mesh) {
+  const std::string text = mesh.toString();
+  return mesh.numDevices() <= kListedDevices
+             ? text
+             : fmt::format("{} of {} devices", text.substr(0, text.find('[')), mesh.numDevices());
 }
 
 }  // namespace meshfuse

@@ -103,4 +103,7 @@ void checkMachines(const DistributedConfig& machines);
 // The meshes that a search considers: all devices on one axis, and in row-major order on two.
 [[nodiscard]] std::vector<DeviceMesh> candidateMeshes(int64_t devices);
 
+// {dp: 2, tp: 2}[0, 1, 2, 3]; of more than 256 devices the axes and the number of devices.
+[[nodiscard]] std::string meshText(const DeviceMesh& mesh);
+
 }  // namespace meshfuse

@@ -39,7 +39,7 @@ std::string bytesText(double bytes) {
 }  // namespace
 
 std::string AutoPlan::text() const {
-  std::string text = fmt::format("plan on mesh {}\n", mesh.toString());
+  std::string text = fmt::format("plan on mesh {}\n", meshText(mesh));
   text +=
       fmt::format("  time of a call      {}, at most {:.2f}% above the best plan\n", timeText(seconds), 100 * gap());
   if (timeLimitReached) {

@@ -43,11 +43,12 @@ bool canBecome(const Strategy& s, const Placement& to) {
 
 class Builder {
  public:
-  Builder(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks)
+  Builder(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks, SumType sums)
       : fusion_(fusion),
         machines_(machines),
         axes_(mesh.axisSizes()),
         blocks_(blocks),
+        sums_(sums),
         redistributions_(machines, mesh, withLinkCosts(fusion.planner(), machines, mesh)),
         exprs_(fusion.exprs()) {
     graph_.mesh = mesh;
@@ -359,6 +360,7 @@ class Builder {
                                                  const std::vector<Placement>& placements, bool any) {
     const Sizes shape = result.constantShape();
     const int64_t size = dataTypeSize(result.dtype());
+    const int64_t sumSize = sums_ == SumType::Accumulated ? dataTypeSize(accumulateType(result.dtype())) : size;
     const auto rows = std::ssize(choices);
     const auto columns = std::ssize(placements);
     auto tables = std::make_shared<EdgeTables>();
@@ -373,11 +375,12 @@ class Builder {
           tables->seconds.costs[at] = std::numeric_limits<double>::infinity();
           continue;
         }
-        const CommCost cost = redistributions_.of(s.result, s.summed, placements[column], shape, size);
+        const CommCost cost = redistributions_.of(s.result, {s.summed, sumSize}, placements[column], shape, size);
         tables->seconds.costs[at] = cost.seconds;
         tables->bytes.costs[at] = cost.bytes;
         if (cost.bytes > 0) {
-          tables->copied.costs[at] = localElements(s.result, shape, axes_) * static_cast<double>(size);
+          tables->copied.costs[at] =
+              localElements(s.result, shape, axes_) * static_cast<double>(s.summed.empty() ? size : sumSize);
         }
       }
     }
@@ -527,6 +530,7 @@ class Builder {
   const DistributedConfig& machines_;
   const Sizes axes_;
   const Blocks blocks_;
+  const SumType sums_;
   RedistributionCosts redistributions_;
   const std::vector<Expr*> exprs_;
   PlanGraph graph_;
@@ -547,8 +551,9 @@ class Builder {
 
 }  // namespace
 
-PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks) {
-  return Builder(fusion, machines, mesh, blocks).build();
+PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks,
+                    SumType sums) {
+  return Builder(fusion, machines, mesh, blocks, sums).build();
 }
 
 std::vector<double> PlanGraph::memoryOf(const std::vector<int64_t>& choices) const {

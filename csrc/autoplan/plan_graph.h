@@ -80,9 +80,13 @@ struct PlanGraph {
   double bytesOf(const std::vector<int64_t>& choices) const;  // received by a rank
 };
 
+// The type in which partial sums are combined: that of the result, or the one in which it is accumulated, as with
+// PassSettings::reduceInFloat.
+enum class SumType : uint8_t { Result, Accumulated };
+
 // All sizes of the fusion are constants. Errors as autoParallelize().
 [[nodiscard]] PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh,
-                                  Blocks blocks);
+                                  Blocks blocks, SumType sums = SumType::Result);
 
 // The costs with multipliers: memory at each of these steps costs so many seconds a byte.
 [[nodiscard]] CostGraph withMemory(const PlanGraph& graph, const std::map<int64_t, double>& secondsPerByte);

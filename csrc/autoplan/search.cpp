@@ -1,13 +1,14 @@
 #include "autoplan/search.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 
-#include "autoplan/window.h"
+#include "autoplan/least_memory.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -19,7 +20,6 @@ constexpr int64_t kRaises = 12;  // of a price until its step fits
 constexpr double kRaise = 16;
 constexpr int64_t kIntersections = 30;
 constexpr double kRounding = 1e-9;
-constexpr int64_t kSmallGraph = 48;       // nodes of a graph that is one window
 constexpr int64_t kGraphTries = 200'000;  // choices of single nodes in its search
 constexpr int64_t kCore = 16;             // nodes of the core of a large graph
 constexpr int64_t kCoreTries = 20'000;
@@ -54,7 +54,7 @@ class Search {
       at = *next;
     }
     if (!best_) {  // no price was high enough, or the time was too short
-      consider(smallestPlan(graph_).choices);
+      consider(leastMemory(graph_, deadline_).choices);
     }
     if (best_ && !isDone()) {
       crossOver();
@@ -271,8 +271,12 @@ class Search {
 
   void improveInCore() {
     for (bool changed = true; changed && !isDone();) {
-      const WindowResult found = searchWindow(
-          graph_, {.nodes = core(), .plan = best_->choices, .prices = prices_, .memory = memory_, .most = kCoreTries});
+      const WindowResult found = searchWindow(graph_, {.nodes = core(),
+                                                       .plan = best_->choices,
+                                                       .prices = prices_,
+                                                       .memory = memory_,
+                                                       .most = kCoreTries,
+                                                       .deadline = deadline_});
       changed = found.choices.has_value();
       if (changed) {
         consider(*found.choices);
@@ -288,7 +292,8 @@ class Search {
                                                      .plan = best_ ? best_->choices : any,
                                                      .prices = prices_,
                                                      .memory = memory_,
-                                                     .most = kGraphTries});
+                                                     .most = kGraphTries,
+                                                     .deadline = deadline_});
     if (found.choices) {
       consider(*found.choices);
     }
@@ -311,24 +316,6 @@ class Search {
 
 std::optional<FoundPlan> searchPlan(const PlanGraph& graph, double memory, Deadline deadline) {
   return Search(graph, memory, deadline).run();
-}
-
-FoundPlan smallestPlan(const PlanGraph& graph) {
-  std::map<int64_t, double> weights;
-  FoundPlan smallest{.peak = std::numeric_limits<double>::infinity()};
-  std::vector<int64_t> at = minimize(graph.costs).choices;
-  for (int64_t round = 0; round < kRounds; round++) {
-    const std::vector<double> memory = graph.memoryOf(at);
-    const int64_t step = fullestStep(memory);
-    if (memory[step] < smallest.peak) {
-      smallest = {.choices = at, .seconds = graph.costs.costOf(at), .peak = memory[step]};
-    }
-    if (!weights.emplace(step, 1.0).second) {  // a second a byte: time no longer counts
-      break;
-    }
-    at = minimize(withMemory(graph, weights)).choices;
-  }
-  return smallest;
 }
 
 }  // namespace meshfuse

@@ -10,15 +10,16 @@
 // or the time run out, no plan that fits is faster than its plan by more than kEnoughGap. The bound says how much faster one may be.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "autoplan/plan_graph.h"
+#include "autoplan/window.h"
 
 namespace meshfuse {
 
+inline constexpr int64_t kSmallGraph = 48;  // nodes of a graph in which an exact search may take all nodes
 inline constexpr double kEnoughGap = 1e-4;  // a search ends when (seconds - bound) / seconds is at most this
 
 struct FoundPlan {
@@ -29,12 +30,7 @@ struct FoundPlan {
   bool isLate = false;  // the deadline ended the search
 };
 
-using Deadline = std::chrono::steady_clock::time_point;
-
 // Nothing if no plan was found that fits.
 [[nodiscard]] std::optional<FoundPlan> searchPlan(const PlanGraph& graph, double memory, Deadline deadline);
-
-// The plan with the smallest peak that was found.
-[[nodiscard]] FoundPlan smallestPlan(const PlanGraph& graph);
 
 }  // namespace meshfuse

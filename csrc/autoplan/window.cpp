@@ -10,8 +10,9 @@ namespace meshfuse {
 
 namespace {
 
-constexpr double kSumError = 1e-12;  // part of the limit that sums of memory may be off
-constexpr double kFaster = 1e-9;     // part of the time by which another plan must be faster
+constexpr double kSumError = 1e-12;    // part of the limit that sums of memory may be off
+constexpr int64_t kClockPeriod = 256;  // choices between two looks at the clock
+constexpr double kFaster = 1e-9;       // part of the time by which another plan must be faster
 constexpr EliminationLimits kTables{.entries = int64_t{1} << 18};  // 2 MB each, one or few for each node of a window
 
 class WindowSearch : public ChoiceVisitor {
@@ -28,10 +29,13 @@ class WindowSearch : public ChoiceVisitor {
   WindowResult run() {
     const CostGraph costs = windowCosts();
     const bool isComplete = visitBelow(costs, startingBound(), window_.most, *this, kTables);
-    return {std::move(best_), isComplete};
+    return {std::move(best_), isComplete && !isLate_};
   }
 
   bool enter(int64_t variable, int64_t choice) override {
+    if (entered_++ % kClockPeriod == 0) {
+      isLate_ |= std::chrono::steady_clock::now() > window_.deadline;
+    }
     std::vector<double> memory = memory_.back();
     const int64_t node = window_.nodes[variable];
     plan_[node] = choice;
@@ -48,7 +52,7 @@ class WindowSearch : public ChoiceVisitor {
       }
     }
     memory_.push_back(std::move(memory));
-    return std::ranges::max(memory_.back()) <= window_.memory * (1 + kSumError);
+    return !isLate_ && std::ranges::max(memory_.back()) <= window_.memory * (1 + kSumError);
   }
 
   void leave(int64_t variable) override {
@@ -213,6 +217,8 @@ class WindowSearch : public ChoiceVisitor {
   double paid_ = 0;                                         // for the memory that the others leave
   double least_ = std::numeric_limits<double>::infinity();  // seconds around the window
   std::optional<std::vector<int64_t>> best_;
+  int64_t entered_ = 0;
+  bool isLate_ = false;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 // leave few of them. A plan is also left out as soon as the choices that it has need too much memory, whatever follows.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,6 +15,8 @@
 
 namespace meshfuse {
 
+using Deadline = std::chrono::steady_clock::time_point;
+
 struct Window {
   std::vector<int64_t> nodes;  // ascending
   // A plan with finite costs. If it fits, only faster plans are searched for.
@@ -21,11 +24,12 @@ struct Window {
   std::map<int64_t, double> prices;  // seconds a byte, by step
   double memory = 0;                 // limit in bytes
   int64_t most = 0;                  // choices of single nodes that are tried
+  Deadline deadline = Deadline::max();
 };
 
 struct WindowResult {
   std::optional<std::vector<int64_t>> choices;  // of the fastest plan, if there is one
-  bool isComplete = false;  // no other one is faster; false if tries ran out, or a table would be too large
+  bool isComplete = false;  // no other one is faster; false if tries or the time ran out, or a table would be too large
 };
 
 [[nodiscard]] WindowResult searchWindow(const PlanGraph& graph, const Window& window);

@@ -122,8 +122,7 @@ std::string ideasSection(const AutoPlan& plan) {
 std::string planPage(std::string_view title, const AutoPlan& plan, const DistributedConfig& machines) {
   const std::string figures =
       "<div class=\"figures\">\n" +
-      figure("devices", std::to_string(plan.mesh.numDevices()),
-             escaped(plan.mesh.toString().substr(0, plan.mesh.toString().find('[')))) +
+      figure("devices", std::to_string(plan.mesh.numDevices()), escaped(meshText(plan.mesh))) +
       figure("time of a call", timeOf(plan.seconds),
              fmt::format("at most {:.2f}% above the best plan", 100 * plan.gap())) +
       figure("received by a device", shortBytes(plan.commBytes), "in a call") +

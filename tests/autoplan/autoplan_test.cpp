@@ -111,6 +111,27 @@ TEST(AutoPlan, AnnotatesResultsIfTheUserAnnotatedAllInputs) {
   EXPECT_EQ(shardingOf(p.y).substr(0, 4), "S0(x");
 }
 
+// x and w are cut along the contracted dim: ranks receive the sum, of 4 bytes an element in place of 2.
+TEST(AutoPlan, SumsOf16BitsArePricedAsFloatIfTheyAreCombinedSo) {
+  const auto bytes = [](bool reduceInFloat) {
+    Fusion fusion;
+    TensorView* x = makeContigConcreteTensor(fusion, {16, 64}, DataType::BFloat16);
+    TensorView* w = makeContigConcreteTensor(fusion, {16, 64}, DataType::BFloat16);
+    fusion.addInput(x);
+    fusion.addInput(w);
+    TensorView* y = linear(x, w);
+    fusion.addOutput(y);
+    for (TensorView* tv : {x, w, y}) {
+      tv->setDeviceMesh(DeviceMesh::createForNumDevices(4));
+    }
+    x->outer_split(1, 4)->axis(1)->parallelize(ParallelType::DIDx);
+    w->outer_split(1, 4)->axis(1)->parallelize(ParallelType::DIDx);
+    return autoParallelize(fusion, kFour, {.reduceInFloat = reduceInFloat}).commBytes;
+  };
+  EXPECT_EQ(bytes(false), 2 * 0.75 * 16 * 16 * 2);
+  EXPECT_EQ(bytes(true), 2 * bytes(false));
+}
+
 TEST(AutoPlan, MeasuredTimesReplaceTheSpeeds) {
   const auto seconds = [](const DistributedConfig& machines) {
     Product p({64, 64, 64});
@@ -253,7 +274,8 @@ TEST(AutoPlan, ErrorsLeaveTheFusionAsItWas) {
   DistributedConfig small = kFour;
   small.memoryPerDevice = 100;
   expectRefused(p.fusion, small, {},
-                {"no plan fits in memoryPerDevice, 100 bytes", "takes 1536", "T1 1024", "add devices"});
+                {"no plan fits in memoryPerDevice, 100 bytes", "the least that would do is 1280, on mesh {y: 2, x: 2}",
+                 "T0 512, T1 512, T2 256", "add devices"});
 }
 
 TEST(AutoPlan, AnAnnotationThatNoStrategyHasIsAUserError) {

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "autoplan/enumeration.h"
+#include "autoplan/least_memory.h"
 #include "autoplan/plan_graph.h"
 #include "autoplan/window.h"
 #include "base/ranges.h"
@@ -91,6 +92,13 @@ TEST(SearchPlan, AgreesWithTheEnumerationOfAllPlansOfRandomPrograms) {
     ASSERT_NEAR(fastest->seconds, least, kRounding * least) << seed << "\n" << program->toString();
     ASSERT_NEAR(fastest->bound, least, kRounding * least) << seed;
 
+    const LeastMemory smallest = leastMemory(graph, kNever);
+    ASSERT_EQ(std::ranges::max(graph.memoryOf(smallest.choices)), smallest.peak) << seed;
+    ASSERT_TRUE(std::isfinite(graph.costs.costOf(smallest.choices))) << seed;
+    ASSERT_LE(smallest.bound, smallest.peak) << seed;
+    ASSERT_GE(smallest.bound, smallest.peak * (1 - 1e-5)) << seed << "\n" << program->toString();
+    ASSERT_EQ(Enumeration(graph, smallest.peak * (1 - 1e-5)).least(), infinite) << seed << "\n" << program->toString();
+
     const double memory = (0.4 + 0.05 * static_cast<double>(rng() % 12)) * fastest->peak;
     const double leastThatFits = Enumeration(graph, memory).least();
     const std::optional<FoundPlan> found = searchPlan(graph, memory, kNever);
@@ -123,6 +131,14 @@ PlanGraph clique(int64_t nodes) {
     }
   }
   return graph;
+}
+
+TEST(SearchWindow, EndsAtItsDeadline) {
+  const PlanGraph graph = clique(6);
+  Window window{.nodes = {0, 1, 2, 3, 4, 5}, .plan = std::vector<int64_t>(6, 1), .memory = 5, .most = 1'000'000};
+  EXPECT_TRUE(searchWindow(graph, window).isComplete);
+  window.deadline = Deadline::min();
+  EXPECT_FALSE(searchWindow(graph, window).isComplete);
 }
 
 // Its tables stay small, whatever the time limit: 7^6 costs are fewer than 2^18, and 7^7 are more.
