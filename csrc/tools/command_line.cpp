@@ -204,7 +204,9 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->add_option("--seconds", o.seconds, "time limit of the search")->capture_default_str();
   c->add_flag("--uneven", o.uneven, "also blocks that do not divide a dim");
   c->add_flag("--whole-state", o.wholeState, "optimizer state is whole on every rank");
-  c->add_flag("--json", o.json, "as JSON");
+  CLI::Option* simulate =
+      c->add_flag("--simulate", o.simulate, "compile the plan for rank 0 and predict the time of each of its steps");
+  c->add_flag("--json", o.json, "as JSON")->excludes(simulate);
   c->add_option("-o", o.directory,
                 "folder for plan.fir, the annotated program, and the report as plan.txt, plan.json and plan.html");
   c->footer(std::string("Examples:\n"

@@ -86,6 +86,7 @@ struct AutoPlanOptions {
   double seconds = 10;             // time limit
   bool uneven = false;
   bool wholeState = false;
+  bool simulate = false;  // also the times of the steps of rank 0
   bool json = false;
   std::string directory;  // for plan.fir, plan.txt, plan.json and plan.html; empty: none
 };

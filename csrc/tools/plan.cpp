@@ -10,12 +10,18 @@
 
 #include "autoplan/autoplan.h"
 #include "base/error.h"
+#include "device/open.h"
+#include "exec/compile.h"
+#include "host/program.h"
 #include "ir/fusion.h"
+#include "tools/abstract_inputs.h"
+#include "tools/assumed_ranks.h"
 #include "tools/machine_file.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/plan_page.h"
 #include "tools/program.h"
+#include "tools/step_times.h"
 
 namespace meshfuse {
 
@@ -45,7 +51,7 @@ double bytesOf(std::string_view text, std::string_view flag) {
 nlohmann::ordered_json reportOf(const AutoPlan& plan) {
   using Json = nlohmann::ordered_json;
   const auto orNull = [](const std::optional<double>& value) { return value ? Json(*value) : Json(); };
-  Json json{{"mesh", plan.mesh.toString()},
+  Json json{{"mesh", meshText(plan.mesh)},
             {"seconds", plan.seconds},
             {"bound", plan.bound},
             {"gap", plan.gap()},
@@ -81,6 +87,14 @@ nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
   return json;
 }
 
+// Of rank 0 alone, whatever the number of ranks.
+StepTimes simulate(const Fusion& planned, const ProgramOptions& program, const DistributedConfig& machines) {
+  AssumedRanks ranks(machines.devices());
+  const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false});
+  const CompiledProgram compiled = compile(planned, abstractInputs(planned, program), Agreement(ranks).call(), device);
+  return predictTimes(*compiled.host, machines);
+}
+
 }  // namespace
 
 int64_t planProgram(const AutoPlanOptions& options) {
@@ -114,6 +128,14 @@ int64_t planProgram(const AutoPlanOptions& options) {
     return kSuccess;
   }
   fmt::print("{}", plan.text());
+  if (options.simulate) {
+    const StepTimes times = simulate(*fusion, options.program, machines);
+    fmt::print("simulation of rank 0: {} steps, {:.4g} ms\n", times.steps.size(), times.call.predicted * 1e3);
+    if (!options.directory.empty()) {
+      writeOutputFile(options.directory + "/steps.txt", timesText(times));
+      fmt::print("wrote {}/steps.txt\n", options.directory);
+    }
+  }
   if (!options.directory.empty()) {
     fmt::print("wrote {}/plan.fir, plan.txt, plan.json and plan.html\n", options.directory);
   }

@@ -97,6 +97,32 @@ TEST(ToolPlan, WritesAPage) {
   EXPECT_EQ(fileText(folder + "/plan.html"), page);
 }
 
+// The steps that explain predicts for rank 0 of the annotated program.
+TEST(ToolPlan, SimulatesRankZero) {
+  const std::string folder = temporaryDirectory() + "/simulated";
+  const std::string size = " --size i0=4096";
+  const ToolRun run = tool("plan {dir}/plain_mlp.fir --machine h100 --simulate -o " + folder + size);
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "simulation of rank 0: 3 steps, ");
+  const std::string steps = fileText(folder + "/steps.txt");
+  expectContains(steps, "  call\n");
+  expectContains(tool("explain " + folder + "/plan.fir --machine h100" + size).out, steps);
+  expectContains(tool("plan {dir}/plain_mlp.fir --simulate --json --devices 4" + size).err, "excludes");
+}
+
+// No list of all ranks, and no work for each of them.
+TEST(ToolPlan, PlansForManyRanks) {
+  const std::string folder = temporaryDirectory() + "/many";
+  const ToolRun run = tool(
+      "plan {dir}/plain_mlp.fir --machine h100 --machines 2048 --mesh pp=16,dp=64,tp=16 --simulate "
+      "--size i0=1048576 -o " +
+      folder);
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "plan on mesh {pp: 16, dp: 64, tp: 16} of 16384 devices\n");
+  expectContains(run.out, "simulation of rank 0: ");
+  EXPECT_EQ(fileText(folder + "/plan.html").find("16383"), std::string::npos);
+}
+
 // Without the text from ` mesh M0` on, in the line of a tensor.
 std::string withoutAnnotation(std::string program, const std::string& tensor) {
   const size_t line = program.find("  " + tensor + " = ");
