@@ -83,6 +83,7 @@ const Row kRows[] = {
      "Siblings.AKernelThatWaitsForTheOtherStaysAfterIt:Siblings.KernelsBesideALibraryCallJoin"},
     {"test_stress", kCpuKernels, "*"},
     {"test_tools", kCpuKernels,
+     "ToolCalibrate.WritesA*:ToolCalibrate.MeasuresThe*:ToolExplain.PrintsPredicted*:"
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
      "ToolCompile.RefusesWhatItCannotDo:ToolCompile.PrintsEachStep:ToolCompile.PrintsViewsAndStepsWithoutElements:"
      "ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:ToolPlan.WritesAProgram*:ToolPlan.AnEditedPlan*:ToolPlan."

@@ -29,23 +29,30 @@ void write(const std::string& path, const DistributedConfig& machine) {
              counted(machine.devicesPerMachine, "device"));
 }
 
-// If one rank fails, every rank throws; rank 0 alone prints the error.
 int64_t calibrateProcesses(const CalibrateOptions& options) {
   std::unique_ptr<Communicator> world = openWorld();
+  DistributedConfig machine;
   try {
-    const DistributedConfig machine = calibrate(*world, options.calibration);
-    if (world->rank() == 0) {
-      write(options.file, machine);
-    }
+    machine = calibrate(*world, options.calibration);
+  } catch (
+      const UserError&) {  // the same on all ranks: rank 0 says it, and no other exit code makes the launcher end rank 0 before
     world->close();
+    if (world->rank() == 0) {
+      throw;
+    }
     return kSuccess;
   } catch (const Error& e) {
     world->abort(e.what());
     if (world->rank() == 0) {
       throw;
     }
-    return dynamic_cast<const UserError*>(&e) != nullptr ? kBadInput : kFailure;
+    return kFailure;
   }
+  world->close();
+  if (world->rank() == 0) {
+    write(options.file, machine);
+  }
+  return kSuccess;
 }
 
 }  // namespace
