@@ -221,6 +221,10 @@ std::vector<Case> cases() {
        0.80},
       {"softmax", {matrix}, [](const auto& t) { return softmax(t[0], 1); }, 0.80},
       {"inner_sum", {matrix}, [](const auto& t) { return sum(t[0], {1}); }, 0.85, true},
+      {"inner_scan", {matrix}, [](const auto& t) { return cumsum(t[0], 1); }, 0.50},
+      {"outer_scan", {matrix}, [](const auto& t) { return cumsum(t[0], 0); }, 0.50},
+      {"sort", {{1024, kColumns}}, [](const auto& t) { return argsort(t[0], 1); }, 0.50},
+      {"top_k", {matrix}, [](const auto& t) { return topk(t[0], 32, 1).indices; }, 0.50},
       {"outer_sum", {matrix}, [](const auto& t) { return sum(t[0], {0}); }, 0.85, true},
   };
 }

@@ -23,7 +23,7 @@ class Lines {
  public:
   using Offsets = std::array<int64_t, kTensors>;  // by tensor, in elements
   using Strides = std::array<std::vector<int64_t>, kTensors>;
-  static constexpr int64_t kMostAdjacent = 16;  // lines of a group
+  static constexpr int64_t kMostAdjacent = 256;  // lines of a group
 
   Lines(const std::vector<int64_t>& shape, int64_t dim, const Strides& strides) {
     for (const int64_t d : indices(shape)) {
@@ -52,11 +52,9 @@ class Lines {
     return at;
   }
 
-  // Calls visit(begins) for all lines. Adjacent lines are processed together, so memory is read in order if the dim is not the last one of
-  // `tensor`. elements: of a line.
+  // Calls visit(begins) for all lines, `side` adjacent ones at a time, the last ones fewer. elements: of a line.
   template <class Visit>
-  void forEachGroup(ThreadPool& pool, size_t tensor, int64_t elements, const Visit& visit) const {
-    const int64_t side = steps_[tensor] == 1 ? 1 : kMostAdjacent;
+  void forEachGroup(ThreadPool& pool, int64_t side, int64_t elements, const Visit& visit) const {
     const auto range = [&](int64_t begin, int64_t end, int64_t) {
       for (int64_t first = begin * side; first < std::min(count_, end * side); first += side) {
         Offsets begins[kMostAdjacent];

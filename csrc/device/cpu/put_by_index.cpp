@@ -102,7 +102,9 @@ class LineScatter : public CpuRoutine {
         }
       }
     };
-    lines_.forEachGroup(pool, kOut, extent_ + count_, visit);
+    // Adjacent lines are processed together, so memory is written in order if the dim is not the last one of the result.
+    constexpr int64_t kAdjacent = 16;
+    lines_.forEachGroup(pool, lines_.step(kOut) == 1 ? 1 : kAdjacent, extent_ + count_, visit);
   }
 
   const DataType dtype_;

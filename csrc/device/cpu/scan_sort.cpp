@@ -1,16 +1,20 @@
 // Scan and argsort on a CPU, line by line along one dim.
 //
 // Lines run on the caller's pool, each by one thread in the order of its elements, so the bits do not depend on the number of threads.
-// Sums and products of Float are kept in Double on the way. Equal elements stay in their order, and so do NaNs, which are the largest.
+// Several lines are scanned together, because an element waits only for the one before it in its line. Sums and products of Float are
+// kept in Double on the way. Equal elements stay in their order, and so do NaNs, which are the largest.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/rounding.h"
 #include "device/cpu/lines.h"
 #include "device/cpu/routine.h"
@@ -27,8 +31,10 @@ template <std::floating_point T>
 auto keyOf(T v) {
   using Key = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
   constexpr Key kSign = ~(std::numeric_limits<Key>::max() >> 1);
-  const auto bits = std::bit_cast<Key>(v == 0 ? T{0} : v);
-  return std::isnan(v) ? std::numeric_limits<Key>::max() : (bits & kSign) != 0 ? ~bits : bits | kSign;
+  const auto bits = std::bit_cast<Key>(v + T{0});  // -0 becomes 0
+  const Key turned =
+      (Key{0} - (bits >> (std::numeric_limits<Key>::digits - 1))) | kSign;  // all bits of a negative number
+  return std::isnan(v) ? std::numeric_limits<Key>::max() : bits ^ turned;
 }
 uint64_t keyOf(int64_t v) { return static_cast<uint64_t>(v) ^ (uint64_t{1} << 63); }
 uint32_t keyOf(std::signed_integral auto v) { return static_cast<uint32_t>(v) ^ 0x80000000U; }
@@ -39,6 +45,9 @@ uint32_t keyOf(bool v) { return v ? 1 : 0; }
 struct Placed {
   uint64_t key;
   int64_t position;
+  Placed(uint64_t k, int64_t at) : key(k), position(at) {}
+  uint64_t keyOf() const { return key; }
+  static Placed last() { return {std::numeric_limits<uint64_t>::max(), std::numeric_limits<int64_t>::max()}; }
   int64_t place() const { return position; }
   bool operator<(const Placed& other) const { return key != other.key ? key < other.key : position < other.position; }
 };
@@ -46,20 +55,82 @@ struct Placed {
 // The same in one number, for 32-bit keys of lines that are not too long.
 struct Packed {
   Packed(uint64_t key, int64_t place) : bits(key << 32 | static_cast<uint64_t>(place)) {}
+  uint64_t keyOf() const { return bits >> 32; }
+  static Packed last() { return {0xFFFFFFFFU, 0xFFFFFFFF}; }
   int64_t place() const { return static_cast<int64_t>(bits & 0xFFFFFFFFU); }
   bool operator<(const Packed& other) const { return bits < other.bits; }
   uint64_t bits;
 };
-constexpr int64_t kPackedLine = int64_t{1} << 32;
+constexpr int64_t kPackedLine = (int64_t{1} << 32) - 1;
 
-template <class Item>
-void firstInOrder(Item* items, int64_t count, int64_t wanted) {
-  if (wanted < count / 4) {
-    std::nth_element(items, items + wanted, items + count);
-    count = wanted;
+constexpr int64_t kLeastByDigits = 256;  // fewer are sorted sooner by comparing them
+
+// Sorts items that are in the order of their places, by one byte of the keys after the other, the lowest first. The memory after the
+// items has room for as many.
+void sortByDigits(Packed* items, int64_t count) {
+  constexpr int kDigits = 4;
+  constexpr int64_t kValues = 256;
+  int64_t begins[kDigits][kValues] = {};
+  const auto digitOf = [](const Packed& item, int digit) { return item.bits >> (32 + 8 * digit) & (kValues - 1); };
+  for (int64_t k = 0; k < count; k++) {
+    for (int d = 0; d < kDigits; d++) {
+      begins[d][digitOf(items[k], d)]++;
+    }
   }
-  std::sort(items, items + count);
+  Packed* from = items;
+  Packed* to = items + count;
+  for (int d = 0; d < kDigits; d++) {
+    if (std::ranges::find(begins[d], count) != std::end(begins[d])) {
+      continue;  // all have the same
+    }
+    std::exclusive_scan(std::begin(begins[d]), std::end(begins[d]), std::begin(begins[d]), int64_t{0});
+    for (int64_t k = 0; k < count; k++) {
+      to[begins[d][digitOf(from[k], d)]++] = from[k];
+    }
+    std::swap(from, to);
+  }
+  if (from != items) {
+    std::copy_n(from, count, items);
+  }
 }
+
+// The first `wanted` of the `added` items, in order. If they are few, items that follow as many others are dropped now and then.
+template <class Item>
+class First {
+ public:
+  First(Item* items, int64_t wanted, int64_t added)
+      : items_(items), wanted_(wanted), room_(wanted < added / 4 ? 2 * wanted : added) {}
+
+  void add(Item item) {
+    if (item < bound_) {
+      items_[size_++] = item;
+      if (size_ == room_ && wanted_ < size_) {
+        hasDropped_ = true;
+        std::nth_element(items_, items_ + wanted_ - 1, items_ + size_);
+        size_ = wanted_;
+        bound_ = items_[wanted_ - 1];
+      }
+    }
+  }
+  // Whether an item of this key could be added.
+  bool mayTake(uint64_t key) const { return key <= bound_.keyOf(); }
+  void sort() {
+    if constexpr (std::is_same_v<Item, Packed>) {
+      if (size_ >= kLeastByDigits && !hasDropped_) {
+        return sortByDigits(items_, size_);
+      }
+    }
+    std::sort(items_, items_ + size_);
+  }
+
+ private:
+  Item* items_;
+  int64_t wanted_;
+  int64_t room_;
+  int64_t size_ = 0;
+  bool hasDropped_ = false;    // else items are in the order of their places
+  Item bound_ = Item::last();  // follows all wanted items
+};
 
 constexpr int64_t kCacheLine = 64;
 
@@ -78,7 +149,7 @@ class ScanOrSort : public CpuRoutine {
         workers_(std::max<int64_t>(threads, 1)) {}
 
   int64_t workspaceBytes() const override {
-    const int64_t line = extent_ * static_cast<int64_t>(sizeof(Placed));
+    const int64_t line = extent_ * static_cast<int64_t>(std::max(sizeof(Placed), 2 * sizeof(Packed)));
     return sorts_ ? roundUp(line, kCacheLine) * workers_ : 0;
   }
 
@@ -99,21 +170,77 @@ class ScanOrSort : public CpuRoutine {
 
  private:
   enum Tensors : uint8_t { kOperand, kResult, kTensors };
+  static constexpr int64_t kTogether = 4;   // lines, each with an addition under way
+  static constexpr int64_t kVector = 16;    // adjacent lines of which the sums are in registers
+  static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
+
   using Offsets = Lines<kTensors>::Offsets;
+
+  // Lines whose elements are neighbours in memory. A result may overwrite the operand.
+  template <class Wide, class T, class Combine>
+  void scanAdjacent(const T* in, T* out, Wide identity, int64_t lines, Combine combine) const {
+    Wide sums[Lines<kTensors>::kMostAdjacent];
+    std::fill_n(sums, lines, identity);
+    for (int64_t j = 0; j < extent_; j++, in += lines_.step(kOperand), out += lines_.step(kResult)) {
+      const int64_t ahead = std::min(kRowsAhead, extent_ - 1 - j);
+      int64_t k = 0;
+      for (; k + kVector <= lines; k += kVector) {
+        __builtin_prefetch(in + ahead * lines_.step(kOperand) + k);
+        __builtin_prefetch(out + ahead * lines_.step(kResult) + k, 1);
+        T row[kVector];
+        std::copy_n(in + k, kVector, row);
+        for (int64_t i = 0; i < kVector; i++) {
+          sums[k + i] = combine(sums[k + i], static_cast<Wide>(row[i]));
+          row[i] = static_cast<T>(sums[k + i]);
+        }
+        std::copy_n(row, kVector, out + k);
+      }
+      for (; k < lines; k++) {
+        sums[k] = combine(sums[k], static_cast<Wide>(in[k]));
+        out[k] = static_cast<T>(sums[k]);
+      }
+    }
+  }
+
+  template <class Wide, class T, class Combine, size_t... k>
+  void scanTogether(const T* in, T* out, const Offsets* lines, Wide identity, Combine combine,
+                    std::index_sequence<k...> /*lines*/) const {
+    const T* from[] = {in + lines[k][kOperand]...};
+    T* to[] = {out + lines[k][kResult]...};
+    Wide sums[] = {(static_cast<void>(k), identity)...};
+    const int64_t step[] = {lines_.step(kOperand), lines_.step(kResult)};
+    for (int64_t j = 0; j < extent_; j++) {
+      ((sums[k] = combine(sums[k], static_cast<Wide>(from[k][j * step[kOperand]])),
+        to[k][j * step[kResult]] = static_cast<T>(sums[k])),
+       ...);
+    }
+  }
 
   template <class Wide, class T, class Combine>
   void scanLines(ThreadPool& pool, const T* in, T* out, Wide identity, Combine combine) const {
+    const auto areAdjacent = [](std::span<const Offsets> lines) {
+      return std::ranges::all_of(indices(lines), [&](int64_t k) {
+        return lines[k][kOperand] == lines[0][kOperand] + k && lines[k][kResult] == lines[0][kResult] + k;
+      });
+    };
     const auto visit = [&](std::span<const Offsets> lines) {
-      Wide sums[Lines<kTensors>::kMostAdjacent];
-      std::fill_n(sums, lines.size(), identity);
-      for (int64_t j = 0; j < extent_; j++) {
-        for (int64_t k = 0; k < std::ssize(lines); k++) {
-          sums[k] = combine(sums[k], static_cast<Wide>(in[lines[k][kOperand] + j * lines_.step(kOperand)]));
-          out[lines[k][kResult] + j * lines_.step(kResult)] = static_cast<T>(sums[k]);
-        }
+      if (areAdjacent(lines)) {
+        scanAdjacent(in + lines[0][kOperand], out + lines[0][kResult], identity, std::ssize(lines), combine);
+        return;
+      }
+      int64_t k = 0;
+      for (; k + kTogether <= std::ssize(lines); k += kTogether) {
+        scanTogether(in, out, &lines[k], identity, combine, std::make_index_sequence<kTogether>());
+      }
+      for (; k < std::ssize(lines); k++) {
+        scanTogether(in, out, &lines[k], identity, combine, std::make_index_sequence<1>());
       }
     };
-    lines_.forEachGroup(pool, kResult, extent_, visit);
+    // Adjacent lines are many, so that a row of them is long; all threads have groups.
+    const int64_t share = roundUp(divideUp(std::max<int64_t>(lines_.count(), 1), 4 * workers_), kVector);
+    const int64_t side = lines_.step(kResult) == 1 ? std::clamp<int64_t>(lines_.count() / workers_, 1, kTogether)
+                                                   : std::min(share, Lines<kTensors>::kMostAdjacent);
+    lines_.forEachGroup(pool, side, extent_, visit);
   }
 
   template <class T, class Wide>
@@ -162,10 +289,29 @@ class ScanOrSort : public CpuRoutine {
       auto* items = static_cast<Item*>(own);
       for (int64_t k = begin; k < end; k++) {
         const Offsets at = lines_.begin(k);
-        for (int64_t j = 0; j < extent_; j++) {
-          items[j] = Item{static_cast<uint64_t>(key(in[at[kOperand] + j * lines_.step(kOperand)])), j};
+        First<Item> first(items, wanted_, extent_);
+        const T* line = in + at[kOperand];
+        const int64_t step = lines_.step(kOperand);
+        int64_t j = 0;
+        for (; j + kVector <= extent_; j += kVector) {  // most have none of the first
+          T some[kVector];
+          for (int64_t i = 0; i < kVector; i++) {
+            some[i] = line[(j + i) * step];
+          }
+          Key keys[kVector];
+          Key least = std::numeric_limits<Key>::max();
+          for (int64_t i = 0; i < kVector; i++) {
+            keys[i] = key(some[i]);
+            least = std::min(least, keys[i]);
+          }
+          for (int64_t i = 0; first.mayTake(least) && i < kVector; i++) {
+            first.add(Item(keys[i], j + i));
+          }
         }
-        firstInOrder(items, extent_, wanted_);
+        for (; j < extent_; j++) {
+          first.add(Item(key(line[j * step]), j));
+        }
+        first.sort();
         for (int64_t j = 0; j < wanted_; j++) {
           out[at[kResult] + j * lines_.step(kResult)] = items[j].place();
         }
