@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "exec/refused_position.h"
 #include "host/arena_pool.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
@@ -43,6 +44,10 @@ PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agre
   std::unique_ptr<Binding> binding;
   call.afterAgreement(plan->agreed(), [&] {
     binding = std::make_unique<Binding>(plan->compiled()->host, call.communicator(), plan->sizes(), arenasOf(*plan));
+    binding->tellRefusals([program = plan->compiled()](const RefusedIndexError& refusal) {
+      throw withPosition(refusal, *program, nullptr,
+                         {});  // only devices whose programs have constant sizes refuse late
+    });
   });
   return {std::move(plan), std::move(binding)};
 }

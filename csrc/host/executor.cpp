@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/refused_index.h"
 #include "host/accesses.h"
 #include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
@@ -237,7 +238,14 @@ void Binding::copy(const Tensor& to, const Tensor& from, const StreamOrder* orde
 
 void Binding::wait() {
   carrier().finishCalls();
-  queue_.wait();
+  try {
+    queue_.wait();
+  } catch (const RefusedIndexError& refusal) {
+    if (tell_) {
+      tell_(refusal);
+    }
+    throw;
+  }
   late_ = nullptr;
 }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,7 @@ namespace meshfuse {
 
 class ArenaPool;
 class ArenaRegistration;
+struct RefusedIndexError;
 struct UserError;
 
 // One step of a run, for profiles and traces.
@@ -101,6 +103,8 @@ class Binding {
   void copy(const Tensor& to, const Tensor& from, const StreamOrder* order = nullptr);
   // Returns when the work of all calls has ended; throws a failure of a call that has returned.
   void wait();
+  // `tell` throws what wait() shall throw in place of the refusal of an index.
+  void tellRefusals(std::function<void(const RefusedIndexError&)> tell) { tell_ = std::move(tell); }
   // Whether the next call may throw the failure of a call that has returned.
   bool mayFailLate() const { return late_ != nullptr; }
   // After a call that has failed: a tensor of the local fusion, by the number of its value, in the memory of the call. Nothing if no step of the call
@@ -222,9 +226,10 @@ class Binding {
   ScalarSteps scalars_;
   std::vector<std::vector<int64_t>> scalarOf_;  // by step: number in scalars_ of each scalar argument
   bool hasRunTimeScalars_ = false;
-  bool isAsynchronous_ = false;        // collectives are work of queues of the device
-  bool failsTogether_ = false;         // a rank that fails ends the group, because peers may wait in collectives
-  bool endsTogether_ = false;          // ranks meet at the end of a call
+  bool isAsynchronous_ = false;  // collectives are work of queues of the device
+  bool failsTogether_ = false;   // a rank that fails ends the group, because peers may wait in collectives
+  bool endsTogether_ = false;    // ranks meet at the end of a call
+  std::function<void(const RefusedIndexError&)> tell_;
   std::shared_ptr<LateFailure> late_;  // of the last call that returned before its end; null: all have ended
 };
 

@@ -121,7 +121,8 @@ void expectRefused(const std::function<void()>& call) {
     call();
     FAIL() << "no error";
   } catch (const RefusedIndexError& error) {
-    EXPECT_NE(std::string(error.what()).find("index 8 is out of range for an extent of 8"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("embedding_fwd: index 8 is out of range for an extent of 8"),
+              std::string::npos)
         << error.what();
   }
 }
