@@ -29,8 +29,7 @@ constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 std::string refusalOf(Communicator& communicator, std::string_view own) {
   const std::vector<std::string> texts = communicator.exchange(own);
   const auto first = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
-  return fmt::format("{}; rank {} of {} refuses the call with this error", *first, first - texts.begin(),
-                     texts.size());
+  return fmt::format("{}; rank {} of {} refuses the call with this error", *first, first - texts.begin(), texts.size());
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ enum class Call : uint32_t {
   DeviceWait,       // the reply comes when all work of the process on the device has ended
   MemoryInfo,       // reply: value free, more total bytes
   IsAllocated,      // a: an address of the device. Reply: value 1 if it lies in memory that has not been freed
-  HostAccess,  // the host reads pinned memory, a: address, bytes; b: 1 if it writes. Not a call of the program
+  HostAccess,       // the host reads pinned memory, a: address, bytes; b: 1 if it writes. Not a call of the program
   // of communicators (communicator_protocol.h); a: the handle of a rank. Reply: value a CommunicatorResult unless it says otherwise
   CommunicatorId,     // reply: value, which no other communicator has
   CommunicatorInit,   // payload: NewRank. Reply: value the handle

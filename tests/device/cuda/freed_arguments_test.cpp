@@ -43,8 +43,7 @@ class GpuFreedArguments : public FourGpus {
         errors[comm.rank()] = std::string("DeviceError: ") + e.what();
         return;
       }
-      FusionExecutorCache stepwise(sumsBesideWork(2),
-                                   {.communicator = &comm, .threads = 1, .verify = Verify::Always});
+      FusionExecutorCache stepwise(sumsBesideWork(2), {.communicator = &comm, .threads = 1, .verify = Verify::Always});
       const std::vector<Tensor> results = cache.runFusionWithInputs(good);
       const std::vector<Tensor> expected = stepwise.runFusionWithInputs(good);
       for (const int64_t i : indices(results)) {
