@@ -1,17 +1,37 @@
 // Arenas that are registered with NCCL, on the simulated GPU, which reports what NCCL leaves undefined. Each program runs in a process of its own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/ranges.h"
 #include "device/cuda/planted.h"
+#include "device/open.h"
 #include "host/program.h"
 #include "host/program_sizes.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 namespace {
+
+// The sums of the columns of a matrix with a row on each rank, computed in an arena.
+std::unique_ptr<Fusion> columnSums(int64_t ranks, int64_t columns) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  const DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
+  TensorView* x = makeContigConcreteTensor({ranks, columns});
+  fusion->addInput(x);
+  x->setDeviceMesh(mesh);
+  x->outer_split(0, ranks)->axis(0)->parallelize(ParallelType::DIDx);
+  TensorView* y = neg(sum(add(x, 1.0), {0}));
+  y->setDeviceMesh(mesh);
+  fusion->addOutput(y);
+  return fusion;
+}
 
 class GpuPlantedArenas : public GpuPlanted {
  protected:
@@ -70,6 +90,34 @@ TEST_F(GpuPlantedArenas, AreOfThePoolIfNcclHasNone) {
     const Ended ended = withFault("nccl-memory:" + std::to_string(n));
     EXPECT_EQ(ended.end, End::Right) << n << ": " << ended.text;
   }
+}
+
+// A cache ends while its group lives on. NCCL still has its arena, which must not count as used, and makes room for a tensor.
+TEST_F(GpuPlantedArenas, MakeRoomWhenTheyHaveBeenGivenBack) {
+  const Ended ended = run("", [] {
+    constexpr int64_t kMemory = 1 << 20;
+    constexpr int64_t kColumns = kMemory / 32;
+    setenv("SIMGPU_MEMORY", std::to_string(kMemory).c_str(), 1);
+    std::array<bool, kPlantedRanks> isRight = {};
+    runLoopback(kPlantedRanks, [&](Communicator& comm) {
+      const DeviceId gpu = DeviceId::cuda(comm.rank());
+      const auto takesMost = [&] { (void)Tensor::empty({kMemory / 8 * 7}, DataType::Char, gpu); };
+      const std::shared_ptr<Device> device = openDevice(gpu);
+      const int64_t before = device->memoryUse()->now;
+      std::string refusal;
+      {
+        FusionExecutorCache cache(columnSums(kPlantedRanks, kColumns), {.communicator = &comm, .threads = 1});
+        const Tensor x = Tensor::zeros({1, kColumns}, DataType::Float).to(gpu);
+        (void)cache.runFusionWithInputs({x});
+        refusal = errorOf(takesMost);
+      }
+      const int64_t after = device->memoryUse()->now;
+      takesMost();
+      isRight[comm.rank()] = refusal.find("has no memory for") != std::string::npos && after == before;
+    });
+    return std::ranges::all_of(isRight, std::identity());
+  });
+  EXPECT_EQ(ended.end, End::Right) << ended.text;
 }
 
 }  // namespace

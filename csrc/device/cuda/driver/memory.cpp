@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "device/cuda/driver/library.h"
@@ -55,6 +56,12 @@ std::shared_ptr<void> CudaMemory::allocate(int64_t bytes) {
   cuda::Result status = d.memoryAllocateAsync(&memory, size, pool_, allocating_.get());
   if (status == cuda::Result::OutOfMemory) {  // what is being given back may suffice
     freeing_.synchronize(context_.name());
+    {
+      const std::lock_guard lock(reclaimMutex_);
+      for (const std::function<void()>& reclaim : reclaims_) {
+        reclaim();
+      }
+    }
     status = d.memoryAllocateAsync(&memory, size, pool_, allocating_.get());
   }
   if (status == cuda::Result::OutOfMemory) {
@@ -68,6 +75,15 @@ std::shared_ptr<void> CudaMemory::allocate(int64_t bytes) {
   succeed(status, "cuMemAllocFromPoolAsync", "{} bytes on {}", bytes, context_.name());
   allocating_.synchronize(context_.name());  // so that every stream may use it
   return {std::bit_cast<void*>(memory), [this](void* m) { free(m); }};
+}
+
+std::shared_ptr<void> CudaMemory::reclaimWith(std::function<void()> reclaim) {
+  const std::lock_guard lock(reclaimMutex_);
+  const auto at = reclaims_.insert(reclaims_.end(), std::move(reclaim));
+  return {nullptr, [this, at](void*) {
+            const std::lock_guard removing(reclaimMutex_);
+            reclaims_.erase(at);
+          }};
 }
 
 void CudaMemory::free(void* memory) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 
@@ -23,6 +25,9 @@ class CudaMemory {
   // 256-byte aligned; for any stream. Its last owner gives it back to the pool once the work has ended that the queues have at that time. The
   // pool keeps it for later allocations. UserError with the bytes that are free if there is not enough.
   std::shared_ptr<void> allocate(int64_t bytes);
+  // While the result lives, allocate() calls reclaim() before it refuses, on its thread: it frees memory of the GPU that is not of the pool and
+  // that nobody uses. It does not throw. Thread-safe.
+  [[nodiscard]] std::shared_ptr<void> reclaimWith(std::function<void()> reclaim);
   // Begin when the work that the queues have so far has ended; complete on return.
   void read(void* host, const void* memory, int64_t bytes);
   void write(void* memory, const void* host, int64_t bytes);
@@ -50,6 +55,8 @@ class CudaMemory {
   const CudaStream allocating_;
   const CudaStream freeing_;
   const CudaStream copying_;
+  std::mutex reclaimMutex_;
+  std::list<std::function<void()>> reclaims_;
   mutable std::mutex countMutex_;
   int64_t other_ = 0;         // bytes that are not of the pool
   mutable int64_t most_ = 0;  // before the pool counted anew

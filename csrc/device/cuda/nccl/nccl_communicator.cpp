@@ -252,7 +252,8 @@ NcclCommunicator::NcclCommunicator(Communicator& over, Device& device, const Cud
       registered_(std::make_shared<RegisteredMemory>(context, memory)),
       own_(context),
       stream_(own_.get()),
-      uncaught_(std::uncaught_exceptions()) {}
+      uncaught_(std::uncaught_exceptions()),
+      reclaims_(memory.reclaimWith([this] { reclaim(); })) {}
 
 NcclCommunicator::~NcclCommunicator() {
   if (std::uncaught_exceptions() == uncaught_) {  // else this rank has failed, and its peers do not end in order
@@ -312,6 +313,7 @@ void NcclCommunicator::forgetCalls() {
 }
 
 void NcclCommunicator::use(Queue* queue) {
+  caller_ = std::this_thread::get_id();
   if (queue != nullptr && !underWay_.empty()) {
     const CurrentContext current(context_);
     if (queue != lastQueue_ || std::ssize(underWay_) >= kMostUnderWay ||
@@ -340,6 +342,15 @@ std::shared_ptr<void> NcclCommunicator::allocateArena(int64_t bytes) {
   finish();
   std::shared_ptr<void> arena = ncclRegistersMemory() ? registered_->allocate(bytes) : nullptr;
   return arena != nullptr ? arena : device_.allocate(bytes);
+}
+
+void NcclCommunicator::reclaim() noexcept {
+  const auto areCallsOver = [this] {
+    return underWay_.empty() || underWay_.back()->ended.query() == cuda::Result::Success;
+  };
+  if (caller_.load() == std::this_thread::get_id() && recording_ == nullptr && areCallsOver()) {
+    registered_->freeGivenBack();
+  }
 }
 
 // Not messages, whose sender and receiver may have memory of different kinds: an all-to-all is made of them.
@@ -637,6 +648,7 @@ void NcclCommunicator::post(const Team& team, nccl::Communicator communicator, s
 }
 
 void NcclCommunicator::finish() {
+  caller_ = std::this_thread::get_id();
   if (underWay_.empty()) {
     return;
   }

@@ -4,6 +4,7 @@
 // tells all of a failure. NCCL moves the data, from GPU to GPU.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "device/cuda/api/nccl.h"
@@ -93,6 +95,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   void meet(std::span<const Transfer> transfers);
   // Destroys the communicators, after their peers have what they were sent; or ends them after a failure.
   void close() noexcept;
+  // Frees memory that has been given back, if this thread is that of the calls and none is under way.
+  void reclaim() noexcept;
   // Ends all that NCCL does for this rank; the communicators cannot be used afterwards.
   void end() noexcept;
 
@@ -113,6 +117,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   Recorded* recording_ = nullptr;                             // while calls are recorded
   int64_t step_ = -1;
   std::string what_;
+  std::atomic<std::thread::id> caller_;   // the thread of the last call
+  const std::shared_ptr<void> reclaims_;  // while it lives, reclaim() is called if memory runs out
 };
 
 }  // namespace meshfuse

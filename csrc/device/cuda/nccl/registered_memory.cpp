@@ -6,11 +6,9 @@
 namespace meshfuse {
 
 std::shared_ptr<void> RegisteredMemory::allocate(int64_t bytes) {
+  freeGivenBack();
   const CurrentContext current(context_);
   const std::lock_guard lock(mutex_);
-  for (auto it = pieces_.begin(); it != pieces_.end();) {
-    it = it->second.isGivenBack ? freeLocked(it) : std::next(it);
-  }
   void* memory = nullptr;
   if (ncclLibrary().memoryAllocate(&memory, static_cast<size_t>(bytes)) != nccl::Result::Success) {
     return nullptr;
@@ -18,6 +16,13 @@ std::shared_ptr<void> RegisteredMemory::allocate(int64_t bytes) {
   device_.countOther(bytes);
   pieces_[memory].bytes = bytes;
   return {memory, [self = shared_from_this()](void* m) { self->giveBack(m); }};
+}
+
+void RegisteredMemory::freeGivenBack() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto it = pieces_.begin(); it != pieces_.end();) {
+    it = it->second.isGivenBack ? freeLocked(it) : std::next(it);
+  }
 }
 
 bool RegisteredMemory::enroll(void* memory, nccl::Communicator communicator) {
@@ -53,7 +58,6 @@ RegisteredMemory::Pieces::iterator RegisteredMemory::freeLocked(Pieces::iterator
     const CurrentContext current(context_);
     withdrawLocked(piece->second);
     ncclLibrary().memoryFree(piece->first);
-    device_.countOther(-piece->second.bytes);
   } catch (const DeviceError&) {  // the device is gone, and the memory with it
   }
   return pieces_.erase(piece);
@@ -63,6 +67,10 @@ void RegisteredMemory::giveBack(void* memory) noexcept {
   const std::lock_guard lock(mutex_);
   const auto piece = pieces_.find(memory);
   piece->second.isGivenBack = true;
+  try {
+    device_.countOther(-piece->second.bytes);
+  } catch (const DeviceError&) {  // the device is gone, and the memory with it
+  }
   if (isClosed_) {
     freeLocked(piece);
   }

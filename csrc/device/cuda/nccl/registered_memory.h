@@ -2,7 +2,7 @@
 //
 // NCCL moves the elements of registered memory without copies to buffers of its own. It expects that the calls that use the memory end before
 // it is registered no more, and that it is registered no more before it is freed; both may wait for the device. So memory whose last owner is
-// gone is kept until no call is under way.
+// gone is kept until no call is under way. It does not count as used: CudaMemory lets it be freed before it refuses an allocation.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,8 @@ class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
 
   // Null if NCCL has none. Frees what has been given back before: no call is under way.
   std::shared_ptr<void> allocate(int64_t bytes);
+  // No call is under way.
+  void freeGivenBack() noexcept;
   // Whether it is registered with this communicator now. False if NCCL refuses, or the memory is not of allocate(). No call is under way.
   bool enroll(void* memory, nccl::Communicator communicator);
   // It is registered with no communicator afterwards.
