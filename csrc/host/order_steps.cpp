@@ -1,23 +1,68 @@
 #include "host/order_steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/ranges.h"
 #include "device/device.h"
 #include "host/step_schedule.h"
+#include "ir/fusion.h"
 #include "tensor/dtype.h"
 
 namespace meshfuse {
 
 namespace {
 
+// Numbers of the values from which `last` are computed, these included, up to `first`.
+std::set<int64_t> valuesBetween(const Fusion& fusion, const std::set<int64_t>& first, std::vector<int64_t> last) {
+  std::set<int64_t> values;
+  while (!last.empty()) {
+    const int64_t v = last.back();
+    last.pop_back();
+    const Expr* const e = fusion.val(v)->definition();
+    if (values.insert(v).second && !first.contains(v) && e != nullptr) {
+      append(last, mapped(e->inputs(), &Val::id));
+    }
+  }
+  return values;
+}
+
+// The integers that a step reads and from which it computes the indices that it may refuse.
+std::vector<int64_t> readForIndices(const HostProgram& program, const Step& step) {
+  const auto valOf = [&](int64_t t) { return program.tensors[t].val; };
+  const auto read = mapped(step.reads, valOf);
+  const std::set<int64_t> first(read.begin(), read.end());
+  std::vector<int64_t> refused;
+  for (const int64_t v : valuesBetween(*program.fusion, first, mapped(step.writes, valOf))) {
+    const Expr* const e = program.fusion->val(v)->definition();
+    if (!first.contains(v) && e != nullptr && e->kind() == ExprKind::Point && mayRefuse(e->attributes().point)) {
+      refused.push_back(e->input(0)->id());
+    }
+  }
+  const std::set<int64_t> needed = valuesBetween(*program.fusion, first, refused);
+  std::vector<int64_t> tensors;
+  std::ranges::copy_if(step.reads, std::back_inserter(tensors),
+                       [&](int64_t t) { return needed.contains(valOf(t)) && isIntegral(program.tensors[t].dtype); });
+  return tensors;
+}
+
 class StepOrdering {
  public:
-  explicit StepOrdering(HostProgram& program) : program_(program) {}
+  explicit StepOrdering(HostProgram& program) : program_(program) {
+    for (const Step& s : program.steps) {
+      if (s.launch.checksIndices && refusesLate()) {
+        for (const int64_t t : readForIndices(program, s)) {
+          kept_.insert(program.storageOf(t));
+        }
+      }
+    }
+  }
 
   void run(bool overlaps) {
     StepSchedule schedule = overlaps ? beside() : inOrder();
@@ -127,9 +172,7 @@ class StepOrdering {
           if (isNew) {
             add({.bytes = program_.tensors[r].bytes, .firstStep = i, .tensor = r});
           }
-          const bool isKept = step.launch.checksIndices && isIntegral(program_.tensors[r].dtype) && refusesLate();
-          arena[it->second].lastStep =
-              isKept ? std::ssize(schedule.steps) - 1 : std::max(i, arena[it->second].lastStep);
+          arena[it->second].lastStep = kept_.contains(r) ? std::ssize(schedule.steps) - 1 : i;
           uses[it->second].push_back(i);
         }
       }
@@ -140,7 +183,8 @@ class StepOrdering {
     return arena;
   }
 
-  // Whether steps run after one that refuses an index. The error tells where the index is, so what the step has read must remain.
+  // Whether steps run after one that refuses an index. The error tells where the index is, so what the step has computed it from
+  // must remain.
   bool refusesLate() const {
     return (program_.overlap.allowed && program_.overlap.endsTogether) || !program_.device->isHostMemory();
   }
@@ -189,6 +233,7 @@ class StepOrdering {
   }
 
   HostProgram& program_;
+  std::set<int64_t> kept_;  // storages that live until the end
 };
 
 }  // namespace

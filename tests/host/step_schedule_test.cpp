@@ -10,6 +10,7 @@
 #include "host/accesses.h"
 #include "host/order_steps.h"
 #include "host/verify_program.h"
+#include "meshfuse/meshfuse.h"
 
 namespace meshfuse {
 namespace {
@@ -225,6 +226,40 @@ TEST(StepSchedule, WhatIsAwaitedAtOnceRunsOnTheCaller) {
   orderSteps(together, {.allowed = true});
   EXPECT_EQ(namesOf(together, false), (std::vector<std::string>{"c1", "c2", "e", "d"}));
   EXPECT_EQ(std::ranges::count_if(together.steps, &Step::runsBeside), 2) << "e runs beside both";
+}
+
+// The error about an index names its position after all steps. `found` is the result of the step that may refuse one, `table` is what it reads.
+TEST(StepSchedule, OnlyWhatAnIndexIsComputedFromLivesUntilTheEnd) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* in = makeContigConcreteTensor({8}, DataType::Int);
+  fusion->addInput(in);
+  TensorView* index = neg(in);
+  TensorView* table = abs(in);
+  TensorView* found = add(checked_index(add(index, 1), 8), table);
+  TensorView* next = neg(found);
+  TensorView* out = neg(next);
+  fusion->addOutput(out);
+  const std::vector<TensorView*> all = {in, index, table, found, next, out};
+  HostProgram program;
+  program.tensors = mapped(
+      all, [](const TensorView* tv) { return TensorPlan{.val = tv->id(), .dtype = DataType::Int, .bytes = 64}; });
+  program.tensors[0].place = Place::Input;
+  program.tensors[5].place = Place::Output;
+  program.steps = {{.name = "index", .reads = {0}, .writes = {1}},
+                   {.name = "table", .reads = {0}, .writes = {2}},
+                   {.name = "found", .reads = {1, 2}, .writes = {3}, .launch = {.checksIndices = true}},
+                   {.name = "next", .reads = {3}, .writes = {4}},
+                   {.name = "out", .reads = {4}, .writes = {5}}};
+  program.fusion = std::move(fusion);
+  orderSteps(program, {.allowed = true, .endsTogether = true});
+  const auto lastStepOf = [&](int64_t tensor) {
+    return std::ranges::find(program.arena, tensor, &ArenaBlock::tensor)->lastStep;
+  };
+  EXPECT_EQ(lastStepOf(1), 4) << "index";
+  EXPECT_EQ(lastStepOf(2), 2) << "table";
+  EXPECT_EQ(lastStepOf(3), 3) << "found";
+  EXPECT_EQ(lastStepOf(4), 4) << "next";
 }
 
 // Against an arena whose bytes know the tensor that was written there last.
