@@ -189,7 +189,6 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     if (std::exchange(isRefused_, false)) {
       throw;
     }
-    noteFailure();
     abandon(communicator, why.what());
     if (options.profile != nullptr) {
       try {
@@ -204,28 +203,16 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     readTimes(*options.profile);
   }
   if (refusal_ != nullptr) {
-    noteFailure();
     std::rethrow_exception(std::exchange(refusal_, nullptr));
   }
 }
 
-void Binding::noteFailure() {
-  begun_ = std::min(next_ + 1, std::ssize(program_->steps));
-  unfinished_ = delayed_;
-  if (next_ < begun_) {
-    unfinished_.push_back(next_);
-  }
-  for (const int64_t i : indices(inFlight_)) {
-    if (inFlight_[i]) {
-      unfinished_.push_back(i);
-    }
-  }
-}
-
 std::optional<Tensor> Binding::remaining(int64_t val) const {
-  const int64_t tensor = positionIn(mapped(program_->tensors, &TensorPlan::val), val);
-  if (tensor == std::ssize(program_->tensors) || !isIntact(*program_, *sizes_, tensor, begun_) ||
-      std::ranges::any_of(unfinished_, [&](int64_t i) { return contains(program_->steps[i].writes, tensor); })) {
+  const HostProgram& p = *program_;
+  const int64_t tensor = positionIn(mapped(p.tensors, &TensorPlan::val), val);
+  const bool hasFailedWithin = next_ < std::ssize(p.steps);
+  if (tensor == std::ssize(p.tensors) || !isIntact(p, *sizes_, tensor, hasFailedWithin ? next_ + 1 : next_) ||
+      (hasFailedWithin && contains(p.steps[next_].writes, p.storageOf(tensor)))) {
     return std::nullopt;
   }
   return view(tensor);

@@ -107,8 +107,8 @@ class Binding {
   void tellRefusals(std::function<void(const RefusedIndexError&)> tell) { tell_ = std::move(tell); }
   // Whether the next call may throw the failure of a call that has returned.
   bool mayFailLate() const { return late_ != nullptr; }
-  // After a call that has failed: a tensor of the local fusion, by the number of its value, in the memory of the call. Nothing if no step of the call
-  // has computed it, if it is in no memory, or if a later step may have written over it.
+  // After a call that has failed because of an index: a tensor of the local fusion, by the number of its value, in the memory of the call.
+  // Nothing if no step of the call has computed it, if it is in no memory, or if a later step may have written over it.
   [[nodiscard]] std::optional<Tensor> remaining(int64_t val) const;
 
  private:
@@ -159,8 +159,6 @@ class Binding {
   int64_t putInOrder(int64_t number, const Put& put);
   // The path of asynchronous collectives.
   CommPath& carrier() { return isAsynchronous_ && !lanes_.empty() ? lanes_[0] : direct_; }
-  // Notes which steps a failed call has begun, and which of them it may not have ended.
-  void noteFailure();
   // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
   void abandon(Communicator& communicator, std::string_view why) noexcept;
   void executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs, const ExecuteOptions& options);
@@ -210,9 +208,8 @@ class Binding {
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none
   std::vector<int64_t> delayed_;                            // steps, in order
   std::exception_ptr refusal_;                              // of this call
-  int64_t next_ = 0;                                        // the step that this call begins next
-  int64_t begun_ = 0;                                       // of a failed call: it has begun only steps before this one
-  std::vector<int64_t> unfinished_;                         // of a failed call: begun steps that may not have ended
+  // The step that this call begins next. Of a failed call: the step in which it has failed, or the number of steps if all have ended.
+  int64_t next_ = 0;
   // A tensor that is argument or result number `index` of the call.
   struct Bound {
     int64_t tensor = 0;

@@ -10,7 +10,11 @@
 #include <vector>
 
 #include "base/ranges.h"
+#include "base/refused_index.h"
+#include "device/device.h"
 #include "fuzz/random.h"
+#include "host/executor.h"
+#include "host/program.h"
 #include "interpret/interpret.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -201,6 +205,41 @@ TEST(RefusedPosition, IsKnownOfAnIndexThatHasMoved) {
       }
     }
   }
+}
+
+// A view of the result of the step that refuses an index has no elements either.
+TEST(RefusedPosition, WhatTheRefusingStepComputesDoesNotRemain) {
+  runLoopback(1, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    FusionGuard guard(fusion.get());
+    TensorView* ids = makeContigConcreteTensor({3}, DataType::Int);
+    TensorView* table = makeContigConcreteTensor({5, 4});
+    fusion->addInput(ids);
+    fusion->addInput(table);
+    fusion->addOutput(embedding_fwd(ids, table));
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Off});
+    const Tensor rows = Tensor::zeros({5, 4}, DataType::Float);
+    std::vector<Tensor> out = cache.runFusionWithInputs({Tensor::of({0, 1, 2}, {3}, DataType::Int), rows});
+    HostProgram host = *cache.hostProgram();
+    if (!host.device->isHostMemory()) {
+      GTEST_SKIP() << "the device tells of the index when all steps have ended";
+    }
+    ASSERT_EQ(host.steps.size(), 1);
+    const int64_t result = host.outputs[0];
+    TensorPlan view = host.tensors[result];
+    view.val = host.fusion->numVals();
+    view.storage = result;
+    host.tensors.push_back(view);
+    ProgramSizes sizes = *host.constant;
+    sizes.tensors.push_back(sizes.tensors[result]);
+    host.constant = std::make_shared<const ProgramSizes>(sizes);
+    Binding binding(std::make_shared<const HostProgram>(host), comm);
+    const std::vector<Argument> bad = {Tensor::of({0, 1, 9}, {3}, DataType::Int), rows};
+    EXPECT_THROW(binding.run(comm, bad, out), RefusedIndexError);
+    EXPECT_TRUE(binding.remaining(host.tensors[host.inputs[0]].val));
+    EXPECT_FALSE(binding.remaining(host.tensors[result].val));
+    EXPECT_FALSE(binding.remaining(view.val));
+  });
 }
 
 }  // namespace
