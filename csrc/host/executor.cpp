@@ -147,6 +147,9 @@ Binding::~Binding() {
 
 void Binding::run(Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
                   const ExecuteOptions& options) {
+  if (options.profile != nullptr) {
+    options.profile->clear();
+  }
   if (late_ != nullptr) {
     queue_.poll();
   }

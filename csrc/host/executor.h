@@ -73,7 +73,7 @@ struct StreamOrder {
 
 struct ExecuteOptions {
   bool verify = false;                         // compare each step with the reference interpreter
-  std::vector<StepRecord>* profile = nullptr;  // receives one entry for each step; the call returns when all has ended
+  std::vector<StepRecord>* profile = nullptr;  // receives the steps that have run; the call returns when all has ended
   int64_t skipStep = -1;                       // fault injection: a communication step that is not run
   CollectivesRun collectives = CollectivesRun::AtOnce;  // each rank decides for itself
   const StreamOrder* order = nullptr;                   // null: the call returns when all its work has ended

@@ -213,6 +213,25 @@ TEST(Overlap, ARankThatLeavesIsNamedAndTheOthersGoOn) {
   EXPECT_EQ(survivors, (std::vector<std::vector<int64_t>>{{0, 1}, {0, 1}})) << errors[0] << errors[1] << errors[2];
 }
 
+// The ranks meet before the first step. The caller's vector may have records of another program.
+TEST(Overlap, ACallThatFailsBeforeItsStepsHasAnEmptyProfile) {
+  runLoopback(2, [](Communicator& comm) {
+    FusionExecutorCache cache(backwardProgram(2), {.communicator = &comm, .threads = 1});
+    const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
+    std::vector<Tensor> results = cache.runFusionWithInputs(arguments);
+    ASSERT_TRUE(cache.hostProgram()->overlap.allowed);
+    Binding binding(cache.hostProgram(), comm);
+    comm.barrier(comm.world());
+    if (comm.rank() == 0) {
+      comm.abort("for a test");
+    }
+    const Step ofAnother;
+    std::vector<StepRecord> profile = {{.step = &ofAnother}};
+    EXPECT_THROW(binding.run(comm, arguments, results, {.profile = &profile}), DeviceError);
+    EXPECT_TRUE(profile.empty());
+  });
+}
+
 TEST(Overlap, RanksWithOtherProgramsGetOneErrorAtOnce) {
   for (const int64_t ranks : {2, 4}) {
     const std::vector<std::string> errors = errorsOf(ranks, [ranks](Communicator& comm) {
