@@ -140,8 +140,9 @@ TracedCall::~TracedCall() {
     }
   }
   for (const Wait& w : waits_) {
-    const auto during =
-        std::ranges::find_if(records_, [&](const StepRecord& r) { return r.begin <= w.begin && w.end <= r.end; });
+    const auto during = std::ranges::find_if(records_, [&](const StepRecord& r) {
+      return r.step->kind == HostStepKind::Communicate && r.begin <= w.begin && w.end <= r.end;
+    });
     const bool known = during != records_.end();
     add({.row = TraceRow::Waits,
          .name = known ? "wait in " + during->step->name : "wait",

@@ -6,9 +6,9 @@
 //   std::string json = chromeTrace({{trace.events(zero)}});   // for https://ui.perfetto.dev and chrome://tracing
 //
 // A rank is a process in the trace viewer. Concurrent calls are in lanes of four rows: the call, its kernels (with library calls and
-// copies), its collectives, and the waits for peers inside the collectives. Collectives of several queues have a row for each queue. Spans of
-// a row do not overlap; spans of the last three rows lie inside the call. On a GPU, kernels and collectives have the times of their streams, and
-// the host waits for them and for its peers at other times.
+// copies), its collectives, and the waits for peers, each with the name of the collective during which it was, if any. Collectives of several
+// queues have a row for each queue. Spans of a row do not overlap; spans of the last three rows lie inside the call. On a GPU, kernels and
+// collectives have the times of their streams, and the host waits for them and for its peers at other times.
 #pragma once
 
 #include <chrono>

@@ -163,6 +163,29 @@ TEST(Trace, NamesAreEscaped) {
   EXPECT_EQ(j["traceEvents"].back()["name"], "a \"b\" \\ \n c");
 }
 
+// On a GPU the host waits at a time of its own, and kernels run then.
+TEST(Trace, AWaitHasTheNameOfACollectiveOrOfNoStep) {
+  const TracedCall::Clock::time_point zero = TracedCall::Clock::now();
+  const auto at = [&](int64_t ms) { return zero + std::chrono::milliseconds(ms); };
+  Trace trace(0);
+  HostProgram program;
+  program.steps.push_back({.kind = HostStepKind::Launch, .name = "kernel"});
+  program.steps.push_back({.kind = HostStepKind::Communicate, .name = "all-reduce"});
+  {
+    TracedCall call(trace, program);
+    call.records().push_back({.step = &program.steps[0], .begin = at(0), .end = at(9)});
+    call.records().push_back({.step = &program.steps[1], .begin = at(1), .end = at(4)});
+    call.waited(at(2), at(3));
+    call.waited(at(3), at(5));
+  }
+  const std::vector<TraceSpan> waits = ofRow(trace.spans(), TraceRow::Waits);
+  ASSERT_EQ(waits.size(), 2u);
+  EXPECT_EQ(waits[0].name, "wait in all-reduce");
+  EXPECT_EQ(waits[0].step, 1);
+  EXPECT_EQ(waits[1].name, "wait");
+  EXPECT_EQ(waits[1].step, -1);
+}
+
 TEST(Trace, AFailedCallIsTraced) {
   runLoopback(2, [](Communicator& comm) {
     Trace trace(comm.rank());
