@@ -286,8 +286,46 @@ TEST_F(CollectiveCalls, MemoryIsRegisteredOnAllRanksOrNone) {
     });
   };
   expectFine(program(true));
-  expectReport("ncclAllReduce of rank 0 of 2 has registered memory and ncclAllReduce of rank 1 of 2 has not",
-               program(false));
+  expectReport(
+      "ncclAllReduce of rank 0 of 2 has its operand in registered memory and ncclAllReduce of rank 1 of 2 has not",
+      program(false));
+}
+
+// The operand, the result, or both are registered on a rank.
+TEST_F(CollectiveCalls, OneOfTwoBuffersIsRegisteredOnAllRanksOrNone) {
+  struct Registered {
+    bool in = false;
+    bool out = false;
+  };
+  const auto program = [](Registered first, Registered second, DevicePointer secondOffset = 0) {
+    return onRanks(2, [=](Rank& rank) {
+      const DevicePointer x = rank.buffer(kOnes);
+      const DevicePointer y = rank.buffer(kOnes);
+      const Registered own = rank.number == 0 ? first : second;
+      for (const auto& [memory, isRegistered] : {std::pair(x, own.in), std::pair(y, own.out)}) {
+        void* handle = nullptr;
+        if (isRegistered) {
+          rank.expect(rank.nccl.memoryRegister(rank.communicator, bufferAt(memory), 32, &handle), "ncclCommRegister");
+        }
+      }
+      const DevicePointer offset = rank.number == 0 ? 0 : secondOffset;
+      rank.expect(rank.allReduce(x + offset, y + offset, 4), "ncclAllReduce");
+    });
+  };
+  const Registered none;
+  const Registered in{.in = true};
+  const Registered out{.out = true};
+  const Registered both{.in = true, .out = true};
+  for (const Registered& same : {in, out, both}) {
+    expectFine(program(same, same));
+  }
+  expectReport("has its operand in registered memory and", program(in, out));
+  expectReport("has its operand in registered memory and", program(in, none));
+  expectReport("has its operand in registered memory and", program(both, out));
+  expectReport("has its result in registered memory and", program(both, in));
+  expectReport("has its result in registered memory and", program(out, none));
+  expectReport("the offset of the operand in registered memory is", program(in, in, 8));
+  expectReport("the offset of the result in registered memory is", program(out, out, 8));
 }
 
 TEST_F(CollectiveCalls, MemoryIsRegisteredOnce) {

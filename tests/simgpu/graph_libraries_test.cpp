@@ -243,7 +243,8 @@ TEST_F(SimulatedGraphCollectives, OfMemoryThatIsRegisteredNoMoreAreFound) {
     });
   };
   expectFine(program(true));
-  expectReport("was captured with registered memory, and now it is not registered", program(false));
+  expectReport("was captured with its operand at offset 0 of registered memory, and now it is not in registered memory",
+               program(false));
 }
 
 // A kernel beside the collective touches its buffer.

@@ -65,19 +65,26 @@ std::string differenceOf(const RankCall& a, const RankCall& b) {
   if (!isTransfer && a.call.root != b.call.root) {
     return differ("the root", a.call.root, b.call.root);
   }
-  if (a.isRegistered != b.isRegistered) {
-    return (a.isRegistered ? a : b).name() + " has registered memory and " + (a.isRegistered ? b : a).name() +
-           " has not";
-  }
-  if (!isTransfer && a.isRegistered) {
-    if (a.call.in != 0 && b.call.in != 0 && a.inOffset != b.inOffset) {
-      return differ("the offset of the operand in registered memory", a.inOffset, b.inOffset);
+  const auto differInRegistration = [&](const char* what, const auto& first, const auto& second) -> std::string {
+    if (first.has_value() != second.has_value()) {
+      return (first ? a : b).name() + " has its " + what + " in registered memory and " + (first ? b : a).name() +
+             " has not";
     }
-    if (a.call.out != 0 && b.call.out != 0 && a.outOffset != b.outOffset) {
-      return differ("the offset of the result in registered memory", a.outOffset, b.outOffset);
-    }
+    return "";
+  };
+  if (isTransfer) {
+    const auto offsetOf = [](const RankCall& c) { return c.call.kind == Collective::Send ? c.inOffset : c.outOffset; };
+    return differInRegistration("message", offsetOf(a), offsetOf(b));
   }
-  return "";
+  const auto differInMemory = [&](const char* what, const auto& first, const auto& second) {
+    return first && second && *first != *second
+               ? differ((std::string("the offset of the ") + what + " in registered memory").c_str(), *first, *second)
+               : differInRegistration(what, first, second);
+  };
+  const bool bothRead = a.call.in != 0 && b.call.in != 0;
+  const bool bothWrite = a.call.out != 0 && b.call.out != 0;
+  const std::string ofOperands = bothRead ? differInMemory("operand", a.inOffset, b.inOffset) : "";
+  return !ofOperands.empty() || !bothWrite ? ofOperands : differInMemory("result", a.outOffset, b.outOffset);
 }
 
 }  // namespace
@@ -493,12 +500,12 @@ uint64_t registeredOf(const Communicators::Rank& rank, uint64_t begin, uint64_t 
 }  // namespace
 
 void Communicators::findRegistered(const Rank& rank, RankCall& call) {
-  const CollectiveCall& c = call.call;
-  const uint64_t in = registeredOf(rank, c.in, c.inBytes);
-  const uint64_t out = registeredOf(rank, c.out, c.outBytes);
-  call.isRegistered = (c.in == 0 || in != 0) && (c.out == 0 || out != 0);
-  call.inOffset = in == 0 ? 0 : c.in - rank.registered.at(in).begin;
-  call.outOffset = out == 0 ? 0 : c.out - rank.registered.at(out).begin;
+  const auto offsetOf = [&](uint64_t begin, uint64_t bytes) -> std::optional<uint64_t> {
+    const uint64_t registered = registeredOf(rank, begin, bytes);
+    return registered == 0 ? std::nullopt : std::optional(begin - rank.registered.at(registered).begin);
+  };
+  call.inOffset = offsetOf(call.call.in, call.call.inBytes);
+  call.outOffset = offsetOf(call.call.out, call.call.outBytes);
 }
 
 void Communicators::noteUse(uint64_t handle, const RankCall& call, const Operation& operation) {

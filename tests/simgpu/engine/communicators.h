@@ -37,15 +37,14 @@ struct RankCall {
   CollectiveCall call;
   int rank = 0;
   int ranks = 0;
-  bool isRegistered = false;  // all of its memory
-  uint64_t inOffset = 0;      // in the registered memory
-  uint64_t outOffset = 0;
-  bool fails = false;            // it never ends, and the rank gets an error
-  bool isCaptured = false;       // it becomes a part of a graph and does not run
-  uint64_t capture = 0;          // that of the exchange in which it was captured; 0: it is no call of a graph
-  uint64_t part = 0;             // of Split: the handle of the rank in its part
-  Posted* posted = nullptr;      // null: a Split, or aborted
-  Exchange* exchange = nullptr;  // null: carried out
+  std::optional<uint64_t> inOffset;   // of the operand in registered memory; nothing: it is not registered
+  std::optional<uint64_t> outOffset;  // of the result
+  bool fails = false;                 // it never ends, and the rank gets an error
+  bool isCaptured = false;            // it becomes a part of a graph and does not run
+  uint64_t capture = 0;               // that of the exchange in which it was captured; 0: it is no call of a graph
+  uint64_t part = 0;                  // of Split: the handle of the rank in its part
+  Posted* posted = nullptr;           // null: a Split, or aborted
+  Exchange* exchange = nullptr;       // null: carried out
   std::shared_ptr<Operation> operation;
   std::string result;       // what it writes
   std::optional<Time> due;  // carried out, it ends then
@@ -152,7 +151,7 @@ class Communicators {
   std::string abort(uint64_t handle);
 
   uint64_t registerMemory(uint64_t handle, uint64_t begin, uint64_t end);
-  // Fills in whether the memory of the call is registered, and where it lies there.
+  // Fills in where the operand and the result lie in registered memory.
   static void findRegistered(const Rank& rank, RankCall& call);
   // An operation of a stream uses the registered memory of the call.
   void noteUse(uint64_t handle, const RankCall& call, const Operation& operation);

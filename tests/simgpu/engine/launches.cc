@@ -99,10 +99,16 @@ void Devices::postCalls(const std::shared_ptr<GraphRun>& run, size_t step, const
     call->rank = c->rank;
     call->ranks = c->ranks;
     Communicators::findRegistered(*rank, *call);
-    if (call->isRegistered != c->isRegistered) {
-      report(*operation, c->name() + " was captured " + (c->isRegistered ? "with" : "without") +
-                             " registered memory, and now " + (c->isRegistered ? "it is not registered" : "it is"));
-    }
+    const auto expectSame = [&](const char* what, std::optional<uint64_t> captured, std::optional<uint64_t> now) {
+      const auto place = [](std::optional<uint64_t> offset) {
+        return offset ? "at offset " + std::to_string(*offset) + " of registered memory" : "not in registered memory";
+      };
+      if (captured != now) {
+        report(*operation, c->name() + " was captured with its " + what + " " + place(captured) + ", and now it is " + place(now));
+      }
+    };
+    expectSame("operand", c->inOffset, call->inOffset);
+    expectSame("result", c->outOffset, call->outOffset);
     communicators_.noteUse(captured.rank, *call, *streams_.at(run->stream).last);
     call->capture = c->capture;
     call->posted = posted.get();
