@@ -195,7 +195,9 @@ void predict(benchmark::State& state) {
   for (auto _ : state) {
     runLoopback(ranks, [&](Communicator& comm) {
       const DistributedConfig own = calibrate(comm, {.seconds = 8});
-      machines = comm.rank() == 0 ? own : machines;
+      if (comm.rank() == 0) {
+        machines = own;
+      }
     });
     std::vector<double> stepErrors;
     std::vector<double> planErrors;
