@@ -10,6 +10,7 @@
 
 #include "base/ranges.h"
 #include "ir/op_rule.h"
+#include "ir/point_work.h"
 
 namespace meshfuse {
 
@@ -40,7 +41,7 @@ void RowWriter::chooseSpills() {
     if (!canBe || !c_.isSpread(out) || uses.size() < 2) {
       continue;
     }
-    const bool costly = e->kind() == ExprKind::Point && isCostly(e->attributes().point);
+    const bool costly = e->kind() == ExprKind::Point && isFunction(e->attributes().point);
     const bool inTime = !pipeline || *uses.rbegin() == *uses.begin() + 1;
     if (inTime && (costly || (!pipeline && isExpensive(out)))) {
       spilled_[out->id()] = {out, *uses.begin(), *uses.rbegin()};

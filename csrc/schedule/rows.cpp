@@ -6,6 +6,7 @@
 #include "base/ranges.h"
 #include "base/rounding.h"
 #include "ir/fusion.h"
+#include "ir/point_work.h"
 #include "schedule/elementwise.h"
 #include "schedule/eligibility.h"
 #include "schedule/extents.h"
@@ -13,15 +14,9 @@
 
 namespace meshfuse {
 
-bool isCostly(PointOp op) {
-  using enum PointOp;
-  constexpr PointOp kCostly[] = {Exp, Exp2, Erf, Log, Sigmoid, Tanh};
-  return contains(kCostly, op) || info(op).scalarCall;
-}
-
 bool isCostly(const Group& group) {
   return std::ranges::any_of(
-      group.exprs, [](const Expr* e) { return e->kind() == ExprKind::Point && isCostly(e->attributes().point); });
+      group.exprs, [](const Expr* e) { return e->kind() == ExprKind::Point && isFunction(e->attributes().point); });
 }
 
 // The terms of one sum, where `sums` such sums are added up: b terms of one sign add b / (3 sums) to the squared error, terms of both

@@ -32,8 +32,7 @@ struct RowDigits {
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 
-// Ops that cost much more than a load.
-[[nodiscard]] bool isCostly(PointOp op);
+// Whether some op of the group is a function.
 [[nodiscard]] bool isCostly(const Group& group);
 
 // Serial digits, outermost first, of an axis along which a sum accumulates in steps of `each` additions. Each step over a digit but the
