@@ -157,6 +157,8 @@ struct MemoryUse {
 class Device : public DeviceMemory {
  public:
   virtual const DeviceInfo& info() const = 0;
+  // Bytes of memory that the device has. Nothing if it is not on this machine.
+  virtual std::optional<int64_t> memoryBytes() const { return std::nullopt; }
   // Nothing if the device does not count.
   virtual std::optional<MemoryUse> memoryUse() const { return std::nullopt; }
   virtual void resetMost() {}

@@ -14,6 +14,7 @@ class ForwardingDevice : public Device {
   explicit ForwardingDevice(std::shared_ptr<Device> to) : to_(std::move(to)) {}
   DeviceId id() const override { return to_->id(); }
   const DeviceInfo& info() const override { return to_->info(); }
+  std::optional<int64_t> memoryBytes() const override { return to_->memoryBytes(); }
   std::optional<MemoryUse> memoryUse() const override { return to_->memoryUse(); }
   void resetMost() override { to_->resetMost(); }
   bool isHostMemory() const override { return to_->isHostMemory(); }

@@ -66,6 +66,7 @@ class CudaDevice final : public Device {
   DeviceId id() const override { return DeviceId::cuda(context_.index()); }
   const DeviceInfo& info() const override { return info_; }
   bool isHostMemory() const override { return false; }
+  std::optional<int64_t> memoryBytes() const override { return memory_->totalBytes(); }
   std::optional<MemoryUse> memoryUse() const override { return memory_->use(); }
   void resetMost() override { memory_->resetMost(); }
   std::shared_ptr<void> allocate(int64_t bytes) override { return memory_->allocate(bytes); }

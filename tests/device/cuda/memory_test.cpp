@@ -144,5 +144,12 @@ TEST_F(GpuMemory, OfACallIsWhatItsPlanSays) {
   }
 }
 
+TEST_F(GpuMemory, HasASize) {
+  const std::shared_ptr<Device> device = openDevice(gpu());
+  const int64_t bytes = device->memoryBytes().value();
+  EXPECT_GT(bytes, device->memoryUse()->now);
+  EXPECT_THROW((void)device->allocate(bytes + 1), UserError);
+}
+
 }  // namespace
 }  // namespace meshfuse

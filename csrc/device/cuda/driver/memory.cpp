@@ -10,6 +10,14 @@
 
 namespace meshfuse {
 
+// Bytes of the GPU, whose context is current.
+static std::pair<size_t, size_t> freeAndTotal(const CudaContext& context) {
+  size_t free = 0;
+  size_t total = 0;
+  succeed(loadedDriver().memoryInfo(&free, &total), "cuMemGetInfo", "{}", context.name());
+  return {free, total};
+}
+
 CudaMemory::CudaMemory(const CudaContext& context, CudaStreams& queues)
     : context_(context), queues_(queues), allocating_(context), freeing_(context), copying_(context) {
   const DriverLibrary& d = loadedDriver();
@@ -65,9 +73,7 @@ std::shared_ptr<void> CudaMemory::allocate(int64_t bytes) {
     status = d.memoryAllocateAsync(&memory, size, pool_, allocating_.get());
   }
   if (status == cuda::Result::OutOfMemory) {
-    size_t free = 0;
-    size_t total = 0;
-    succeed(d.memoryInfo(&free, &total), "cuMemGetInfo", "{}", context_.name());
+    const auto [free, total] = freeAndTotal(context_);
     throwUserError(
         fmt::format("[cuda] {} has no memory for {} bytes: {} of {} are free; use smaller tensors or more devices",
                     context_.name(), bytes, free, total));
@@ -139,6 +145,11 @@ int64_t CudaMemory::takeMost() const {
   succeed(loadedDriver().poolSetAttribute(pool_, cuda::PoolAttribute::UsedMost, &zero), "cuMemPoolSetAttribute", "{}",
           context_.name());
   return most_;
+}
+
+int64_t CudaMemory::totalBytes() const {
+  const CurrentContext current(context_);
+  return static_cast<int64_t>(freeAndTotal(context_).second);
 }
 
 MemoryUse CudaMemory::use() const {

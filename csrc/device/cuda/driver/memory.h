@@ -35,6 +35,8 @@ class CudaMemory {
   void expectOwn(const void* address) const;
   // Returns when all work of the context has ended.
   void settle() const;
+  // Of the GPU.
+  int64_t totalBytes() const;
   // When the memory that is being given back is in the pool again.
   MemoryUse use() const;
   void resetMost();
