@@ -1,7 +1,5 @@
 #include "exec/calibrate.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,14 +7,18 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "device/device.h"
+#include "device/open.h"
 #include "exec/fusion_executor_cache.h"
 #include "exec/local_device.h"
+#include "exec/shared_machine.h"
 #include "exec/timed_steps.h"
 #include "host/program.h"
 #include "ir/fusion.h"
@@ -59,6 +61,16 @@ int64_t machinesOf(Communicator& comm) {
   return comm.size() / first;
 }
 
+// The memory of the rank that has least.
+double memoryOf(Communicator& comm, DeviceId device) {
+  const std::optional<int64_t> own = openDevice(device, {.threads = 1})->memoryBytes();
+  deviceCheck(own.has_value(), "[calibrate] {} does not say how much memory it has", device.toString());
+  const std::vector<std::string> places = comm.exchange(hostIdentity() + " " + device.toString());
+  const std::vector<std::string> bytes = comm.exchange(std::to_string(*own));
+  return rounded(leastShare(mapped(
+      indices(places), [&](int64_t k) { return MemoryOfRank{.place = places[k], .bytes = std::stoll(bytes[k])}; })));
+}
+
 enum class Resharding : uint8_t { Gather, Scatter, Reduce, Exchange };
 
 class Calibration {
@@ -67,15 +79,13 @@ class Calibration {
       : comm_(comm), device_(localDevice(options.device, comm)), seconds_(options.seconds / kMeasurements) {
     result_.machines = machinesOf(comm);
     result_.devicesPerMachine = comm.size() / result_.machines;
+    result_.memoryPerDevice = memoryOf(comm, device_);
   }
 
   DistributedConfig run() {
     measureDevice();
     measureLinks();
-    const double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
-    result_.memoryPerDevice =
-        rounded(pages * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / static_cast<double>(result_.devicesPerMachine));
-    return result_;
+    return ofFirstRank(comm_, result_);
   }
 
  private:

@@ -19,7 +19,8 @@ struct CalibrationOptions {
   double seconds = 20;         // that the measurement takes, about, besides compiling
 };
 
-// The same on all ranks, with three digits of each number. Collective. UserError on all ranks: hosts that do not have equally many ranks
+// The same on all ranks: what rank 0 has measured, with three digits of each measured number, and the memory of the rank that has least. Ranks
+// that share a device have equal parts of its memory. Collective. UserError on all ranks: hosts that do not have equally many ranks
 // with consecutive numbers; seconds that are not positive; errors of localDevice().
 [[nodiscard]] DistributedConfig calibrate(Communicator& comm, const CalibrationOptions& options);
 
