@@ -164,7 +164,7 @@ class Calibration {
   void measureDevice() {
     const auto times = [](double factor) { return [factor](int64_t n) { return factor * static_cast<double>(n); }; };
     DeviceSpeed& d = result_.device;
-    d.memory = tableOf({1 << 8, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24}, times(8),
+    d.memory = tableOf(movedElements(result_.memoryPerDevice), times(8),
                        [&](int64_t n) { return secondsOfKernel(n, [](TensorView* x) { return neg(x); }); });
     d.points = tableOf({1 << 8, 1 << 12, 1 << 15, 1 << 18}, times(kPoints), [&](int64_t n) {
       return secondsOfKernel(n, [](TensorView* x) {
@@ -261,6 +261,14 @@ class Calibration {
 };
 
 }  // namespace
+
+std::vector<int64_t> movedElements(double memory) {
+  constexpr double kBytes = 10;        // that an element takes: of the product, of the result and of the input
+  constexpr int64_t kLeast = 1 << 16;  // elements that any rank has room for
+  std::vector<int64_t> sizes{1 << 8, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
+  std::erase_if(sizes, [&](int64_t n) { return n > kLeast && kBytes * static_cast<double>(n) > memory / 4; });
+  return sizes;
+}
 
 DistributedConfig calibrate(Communicator& comm, const CalibrationOptions& options) {
   check(std::isfinite(options.seconds) && options.seconds > 0, "[calibrate] got {} seconds, expected a positive number",

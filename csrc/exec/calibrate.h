@@ -6,7 +6,9 @@
 // programs that this library compiles; collectives are calls of the communicator, for every number of ranks that divides their number.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "autoplan/machine.h"
 
@@ -23,5 +25,8 @@ struct CalibrationOptions {
 // that share a device have equal parts of its memory. Collective. UserError on all ranks: hosts that do not have equally many ranks
 // with consecutive numbers; seconds that are not positive; errors of localDevice().
 [[nodiscard]] DistributedConfig calibrate(Communicator& comm, const CalibrationOptions& options);
+
+// Sizes of the kernels that only move elements, ascending. Those over 65,536 elements need at most a quarter of the memory of a rank.
+[[nodiscard]] std::vector<int64_t> movedElements(double memory);
 
 }  // namespace meshfuse

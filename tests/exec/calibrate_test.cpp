@@ -1,11 +1,12 @@
 // What ranks that calibrate agree on.
-#include "exec/shared_machine.h"
+#include "exec/calibrate.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
 
+#include "exec/shared_machine.h"
 #include "multidevice/transport/loopback/loopback.h"
 
 namespace meshfuse {
@@ -16,6 +17,13 @@ TEST(Calibrate, RanksOfOneDeviceShareItsMemory) {
   EXPECT_EQ(least({{"a cuda:0", 80}, {"a cuda:1", 100}}), 80) << "each has its own";
   EXPECT_EQ(least({{"a cuda:0", 80}, {"a cuda:0", 80}, {"b cuda:0", 50}}), 40);
   EXPECT_EQ(least({{"a cpu", 90}, {"a cpu", 90}, {"a cpu", 90}, {"b cpu", 20}}), 20);
+}
+
+TEST(Calibrate, TheLargestKernelLeavesMostOfTheMemory) {
+  EXPECT_EQ(movedElements(1e12).back(), 1 << 24);
+  EXPECT_EQ(movedElements(100e6).back(), 1 << 20) << "of one of 256 ranks";
+  EXPECT_EQ(movedElements(1).back(), 1 << 16);
+  EXPECT_GE(movedElements(1).size(), 2U) << "a table has two points at least";
 }
 
 // Every field reaches the other ranks.
