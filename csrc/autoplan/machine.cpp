@@ -124,12 +124,13 @@ void checkMachines(const DistributedConfig& m) {
         m.devicesPerMachine, kMostDevices);
   checkLink(m.within, "within");
   checkLink(m.between, "between");
-  check(m.machines == 1 || m.between.bandwidth <= m.within.bandwidth,
+  const bool hasBothLinks = m.machines > 1 && m.devicesPerMachine > 1;
+  check(!hasBothLinks || m.between.bandwidth <= m.within.bandwidth,
         "[autoplan] between.bandwidth is {}, more than within.bandwidth, {}: a link between machines is at most as "
         "fast as "
         "one inside a machine; exchange them, or describe all devices as one machine",
         m.between.bandwidth, m.within.bandwidth);
-  check(m.machines == 1 || m.between.latency >= m.within.latency,
+  check(!hasBothLinks || m.between.latency >= m.within.latency,
         "[autoplan] between.latency is {}, less than within.latency, {}; exchange them, or describe all devices as one "
         "machine",
         m.between.latency, m.within.latency);

@@ -76,6 +76,15 @@ TEST(Machine, ACollectiveTakesTheTimeOfTheNextLargerTeam) {
   EXPECT_EQ(link.seconds(Collective::AllGather, 2, 100), 2);
   EXPECT_EQ(link.seconds(Collective::AllGather, 4, 100), 8);
   EXPECT_EQ(link.seconds(Collective::AllGather, 16, 100), 8);
+// No link inside a machine counts then, so a file need not describe it.
+TEST(Machine, LinksOfMachinesOfOneDeviceAreNotCompared) {
+  EXPECT_EQ(errorOf([](auto& m) {
+              m.devicesPerMachine = 1;
+              m.between = {.bandwidth = 1e12, .latency = 1e-6};
+            }),
+            "");
+}
+
   EXPECT_EQ(link.seconds(Collective::AllReduce, 2, 100), 4);
   EXPECT_DOUBLE_EQ(link.seconds(Collective::AllToAll, 2, 1000), 1e-6 + 1e-6) << "not listed";
 }

@@ -204,7 +204,7 @@ TEST(ToolPlan, RefusesMachineFilesThatSayNothingOrTooMuch) {
       {R"({"within": 3e9})", "within is 3000000000.0, expected an object"},
       {R"({"within": {"bandwidth": "fast"}})", "within.bandwidth is \"fast\", expected a number"},
       {R"({"device": {"flops8": 1e15}})", "there is no field device.flops8, expected one of flops, flops16"},
-      {R"({"machines": 2, "between": {"bandwidth": 1e12}})",
+      {R"({"machines": 2, "devicesPerMachine": 2, "between": {"bandwidth": 1e12}})",
        "between.bandwidth is 1000000000000, more than within.bandwidth"},
   };
   for (const auto& [text, words] : cases) {
