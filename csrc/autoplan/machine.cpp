@@ -16,26 +16,31 @@ namespace {
 constexpr int64_t kMostDevices = int64_t{1} << 20;
 constexpr int64_t kListedDevices = 256;
 
-void checkPositive(double value, const std::string& field) {
-  check(std::isfinite(value) && value > 0, "[autoplan] {} is {}, expected a positive number", field, value);
+// The times of a plan stay finite: the search takes infinite ones for choices that are not possible.
+constexpr double kMostSeconds = 1e6;
+
+void checkAmount(double value, const std::string& field) {
+  check(std::isfinite(value) && value >= 1, "[autoplan] {} is {}, expected a number, at least 1", field, value);
 }
 
 void checkLatency(double value, const std::string& field) {
-  check(std::isfinite(value) && value >= 0, "[autoplan] {} is {}, expected a number of seconds, at least 0", field,
-        value);
+  check(value >= 0 && value <= kMostSeconds, "[autoplan] {} is {}, expected a number of seconds, 0 to {}", field, value,
+        kMostSeconds);
 }
 
 void checkTable(const TimeTable& table, const std::string& field) {
   double last = 0;
   for (const auto& [size, seconds] : table.points) {
-    check(std::isfinite(size) && size > last && std::isfinite(seconds) && seconds > 0,
-          "[autoplan] {} has the point [{}, {}], expected ascending sizes and positive seconds", field, size, seconds);
+    check(std::isfinite(size) && size >= 1 && size > last && seconds > 0 && seconds <= kMostSeconds,
+          "[autoplan] {} has the point [{}, {}], expected ascending sizes, at least 1, and positive seconds, at most "
+          "{}",
+          field, size, seconds, kMostSeconds);
     last = size;
   }
 }
 
 void checkLink(const LinkSpeed& link, const std::string& field) {
-  checkPositive(link.bandwidth, field + ".bandwidth");
+  checkAmount(link.bandwidth, field + ".bandwidth");
   checkLatency(link.latency, field + ".latency");
   for (const CollectiveSpeed& c : link.collectives) {
     const std::string name = fmt::format("{}.collectives, {} of {} ranks,", field, identifier(c.kind), c.ranks);
@@ -134,10 +139,10 @@ void checkMachines(const DistributedConfig& m) {
         "[autoplan] between.latency is {}, less than within.latency, {}; exchange them, or describe all devices as one "
         "machine",
         m.between.latency, m.within.latency);
-  checkPositive(m.memoryPerDevice, "memoryPerDevice");
-  checkPositive(m.device.flops, "device.flops");
-  checkPositive(m.device.flops16, "device.flops16");
-  checkPositive(m.device.bandwidth, "device.bandwidth");
+  checkAmount(m.memoryPerDevice, "memoryPerDevice");
+  checkAmount(m.device.flops, "device.flops");
+  checkAmount(m.device.flops16, "device.flops16");
+  checkAmount(m.device.bandwidth, "device.bandwidth");
   checkLatency(m.device.launch, "device.launch");
   for (const ProductSpeed& p : m.device.products) {
     const std::string field =

@@ -92,8 +92,9 @@ struct DistributedConfig {
   int64_t devices() const { return machines * devicesPerMachine; }
 };
 
-// UserError naming the field if a number is not positive, if the links between machines are faster than those inside, if there are
-// more devices than 64-bit numbers or ranks can count, or if a table has sizes that do not ascend or seconds that are not positive.
+// UserError naming the field if a speed or a size is below 1, if a time is negative or over 1e6 seconds, if the links between machines of
+// several devices are faster than those inside, if there are more devices than 64-bit numbers or ranks can count, or if a table has sizes
+// that do not ascend or seconds that are not positive, or is there twice.
 void checkMachines(const DistributedConfig& machines);
 
 // The link that a collective along an axis uses: ranks are numbered machine by machine, so an axis crosses machines if the ranks of

@@ -267,7 +267,7 @@ TEST(AutoPlan, ErrorsLeaveTheFusionAsItWas) {
   Product p;
   DistributedConfig wrong = kFour;
   wrong.within.bandwidth = -1;
-  expectRefused(p.fusion, wrong, {}, {"within.bandwidth is -1", "positive"});
+  expectRefused(p.fusion, wrong, {}, {"within.bandwidth is -1", "at least 1"});
   expectRefused(p.fusion, kFour, {.mesh = {{"x", 8}}}, {"has 8 devices", "the machines have 4"});
   expectRefused(p.fusion, kFour, {.mesh = {{"x"}}}, {"mesh axis x has no size"});
   expectRefused(p.fusion, kFour, {.maxSeconds = 0}, {"maxSeconds is 0"});

@@ -34,6 +34,17 @@ TEST(Machine, ContradictionsAreUserErrorsNamingTheField) {
       {[](auto& m) { m.within.latency = 1; }, "less than within.latency"},
       {[](auto& m) { m.memoryPerDevice = 0.0 / 0.0; }, "memoryPerDevice"},
       {[](auto& m) { m.device.flops = 0; }, "device.flops"},
+      {[](auto& m) { m.device.flops = 1e-300; }, "device.flops is 1e-300, expected a number, at least 1"},
+      {[](auto& m) { m.memoryPerDevice = 0.5; }, "memoryPerDevice is 0.5, expected a number, at least 1"},
+      {[](auto& m) { m.device.launch = 1e308; }, "device.launch is 1e+308, expected a number of seconds, 0 to 1000000"},
+      {[](auto& m) {
+         m.device.memory.points = {{1e-9, 1e-6}};
+       },
+       "device.memory has the point [1e-09, 1e-06], expected ascending sizes, at least 1"},
+      {[](auto& m) {
+         m.device.memory.points = {{1, 1e7}};
+       },
+       "device.memory has the point [1, 10000000], expected"},
       {[](auto& m) {
          m.device.memory.points = {{2, 1e-6}, {1, 1e-6}};
        },
