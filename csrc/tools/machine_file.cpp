@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -47,13 +49,42 @@ const std::vector<std::pair<std::string, DistributedConfig>>& namedMachines() {
 
 // Sets the fields that an object of the file has.
 class Fields {
+std::string cut(std::string text) {
+  constexpr size_t kLength = 60;
+  return text.size() <= kLength ? text : text.substr(0, kLength) + "...";
+}
+
+// A value, for errors. Lists and objects are not written out: they may be deep and long.
+std::string shown(const Json& value) {
+  return value.is_array()    ? fmt::format("a list of length {}", value.size())
+         : value.is_object() ? "an object"
+                             : cut(value.dump(-1, ' ', true));  // ASCII, so that it may be cut anywhere
+}
+
+// The text of a library's error, without its name.
+std::string reasonOf(const Json::exception& e) {
+  const std::string_view what = e.what();
+  return cut(std::string(what.substr(std::min(what.size(), what.find(']') + 2))));
+}
+
+Json parsed(const std::string& path, std::ifstream& file) {
+  try {
+    return Json::parse(file);
+  } catch (const Json::out_of_range& e) {
+    throwUserError(fmt::format("[machine] {} has a number that no 64-bit floating type holds: {}", path, reasonOf(e)));
+  } catch (const Json::parse_error& e) {
+    throwUserError(fmt::format("[machine] {} is not JSON: {}; write {{\"machines\": 2, \"devicesPerMachine\": 8}}",
+                               path, reasonOf(e)));
+  }
+}
+
  public:
   Fields(const std::string& path, const Json& object, std::string prefix)
       : path_(path), object_(object), prefix_(std::move(prefix)) {
     if (!object.is_object()) {
       throwUserError(fmt::format("[machine] {}: {} is {}, expected an object with fields", path,
                                  prefix_.empty() ? "the description" : prefix_.substr(0, prefix_.size() - 1),
-                                 object.dump()));
+                                 shown(object)));
     }
   }
 
@@ -68,7 +99,7 @@ class Fields {
       const bool isTooLarge =
           given->is_number_unsigned() && given->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
       check(given->is_number_integer() && !isTooLarge, "[machine] {}: {}{} is {}, expected an integer of 64 bits",
-            path_, prefix_, name, given->dump());
+            path_, prefix_, name, shown(*given));
       value = given->get<int64_t>();
     }
   }
@@ -103,7 +134,8 @@ class Fields {
       value.points.clear();
       for (const Json& point : list(name, *given)) {
         check(point.is_array() && point.size() == 2 && point[0].is_number() && point[1].is_number(),
-              "[machine] {}: {}{} has the point {}, expected [size, seconds]", path_, prefix_, name, point.dump());
+              "[machine] {}: {}{} has a point that is {}, expected [size, seconds]", path_, prefix_, name,
+              shown(point));
         value.points.emplace_back(point[0].get<double>(), point[1].get<double>());
       }
     }
@@ -138,7 +170,7 @@ class Fields {
 
   void set(const std::string& name, std::string& value) {
     if (const Json* given = find(name)) {
-      check(given->is_string(), "[machine] {}: {}{} is {}, expected a text", path_, prefix_, name, given->dump());
+      check(given->is_string(), "[machine] {}: {}{} is {}, expected a text", path_, prefix_, name, shown(*given));
       value = given->get<std::string>();
     }
   }
@@ -147,7 +179,8 @@ class Fields {
     std::string text(meshfuse::name(value));
     set(name, text);
     const std::optional<DataType> type = parseDataType(text);
-    check(type.has_value(), "[machine] {}: {}{} is \"{}\", expected a type, such as Float", path_, prefix_, name, text);
+    check(type.has_value(), "[machine] {}: {}{} is \"{}\", expected a type, such as Float", path_, prefix_, name,
+          cut(text));
     value = *type;
   }
 
@@ -156,21 +189,21 @@ class Fields {
       const std::optional<Collective> kind =
           given->is_string() ? parseCollective(given->get<std::string>()) : std::nullopt;
       check(kind && traits(*kind).inPlans, "[machine] {}: {}{} is {}, expected one of {}", path_, prefix_, name,
-            given->dump(), identifiersOf([](const CollectiveTraits& t) { return t.inPlans; }));
+            shown(*given), identifiersOf([](const CollectiveTraits& t) { return t.inPlans; }));
       value = *kind;
     }
   }
 
   void refuseOthers() const {
     for (const auto& [name, value] : object_.items()) {
-      check(contains(known_, name), "[machine] {}: there is no field {}{}, expected one of {}", path_, prefix_, name,
-            joined(known_, ", ", std::identity()));
+      check(contains(known_, name), "[machine] {}: there is no field {}{}, expected one of {}", path_, prefix_,
+            cut(name), joined(known_, ", ", std::identity()));
     }
   }
 
  private:
   const Json& list(const std::string& name, const Json& given) const {
-    check(given.is_array(), "[machine] {}: {}{} is {}, expected a list", path_, prefix_, name, given.dump());
+    check(given.is_array(), "[machine] {}: {}{} is {}, expected a list", path_, prefix_, name, shown(given));
     return given;
   }
 
@@ -181,7 +214,7 @@ class Fields {
   }
 
   double number(const std::string& name, const Json& given) const {
-    check(given.is_number(), "[machine] {}: {}{} is {}, expected a number", path_, prefix_, name, given.dump());
+    check(given.is_number(), "[machine] {}: {}{} is {}, expected a number", path_, prefix_, name, shown(given));
     return given.get<double>();
   }
 
@@ -242,9 +275,7 @@ DistributedConfig machineOf(const std::string& nameOrPath) {
   std::ifstream file(nameOrPath, std::ios::binary);
   check(file.good(), "[machine] {} is neither a file that can be read nor a known machine; known are {}", nameOrPath,
         joined(namedMachines(), ", ", [](const auto& entry) { return entry.first; }));
-  const Json json = Json::parse(file, nullptr, false);
-  check(!json.is_discarded(), "[machine] {} is not JSON; write {{\"machines\": 2, \"devicesPerMachine\": 8}}",
-        nameOrPath);
+  const Json json = parsed(nameOrPath, file);
   DistributedConfig machine;
   Fields fields(nameOrPath, json, "");
   fields.set("machines", machine.machines);

@@ -196,8 +196,16 @@ TEST(ToolPlan, MachinesAreDescribedByNameOrFile) {
 TEST(ToolPlan, RefusesMachineFilesThatSayNothingOrTooMuch) {
   const std::string path = temporaryDirectory() + "/bad_machine.json";
   const std::pair<std::string, std::string> cases[] = {
-      {"{", "is not JSON"},
-      {"[1]", "the description is [1], expected an object"},
+      {"{", "is not JSON: parse error at line 1, column 2"},
+      {R"({"machines": 1e999})", "has a number that no 64-bit floating type holds: number overflow parsing '1e999'"},
+      {"[" + std::string(300'000, '[') + std::string(300'000, ']') + "]", "the description is a list of length 1"},
+      {R"({"memoryPerDevice": )" + std::string(300'000, '[') + std::string(300'000, ']') + "}",
+       "memoryPerDevice is a list of length 1, expected a number"},
+      {R"({"memoryPerDevice": {"a": 1}})", "memoryPerDevice is an object, expected a number"},
+      {R"({"memoryPerDevice": ")" + std::string(300'000, 'x') + "\"}",
+       "memoryPerDevice is \"" + std::string(59, 'x') + "..., expected a number"},
+      {R"({"device": {"memory": [[1]]}})", "device.memory has a point that is a list of length 1, expected"},
+      {"[1]", "the description is a list of length 1, expected an object"},
       {R"({"machine": 2})", "there is no field machine, expected one of machines, devicesPerMachine, within"},
       {R"({"machines": 1.5})", "machines is 1.5, expected an integer of 64 bits"},
       {R"({"machines": 18446744073709551615})", "machines is 18446744073709551615, expected an integer of 64 bits"},
