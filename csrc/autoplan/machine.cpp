@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <set>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -42,9 +43,11 @@ void checkTable(const TimeTable& table, const std::string& field) {
 void checkLink(const LinkSpeed& link, const std::string& field) {
   checkAmount(link.bandwidth, field + ".bandwidth");
   checkLatency(link.latency, field + ".latency");
+  std::set<std::string> names;
   for (const CollectiveSpeed& c : link.collectives) {
     const std::string name = fmt::format("{}.collectives, {} of {} ranks,", field, identifier(c.kind), c.ranks);
     check(c.ranks >= 2 && !c.times.empty(), "[autoplan] {} expected at least 2 ranks and one point", name);
+    check(names.insert(name).second, "[autoplan] {} has two tables; remove one", name);
     checkTable(c.times, name);
   }
 }
@@ -144,10 +147,12 @@ void checkMachines(const DistributedConfig& m) {
   checkAmount(m.device.flops16, "device.flops16");
   checkAmount(m.device.bandwidth, "device.bandwidth");
   checkLatency(m.device.launch, "device.launch");
+  std::set<std::string> forms;
   for (const ProductSpeed& p : m.device.products) {
     const std::string field =
         fmt::format("device.products, {} of {} with {} contracted,", p.form.op, name(p.form.type), p.form.contracted);
     check(p.form.contracted >= 1 && !p.times.empty(), "[autoplan] {} expected at least 1 and one point", field);
+    check(forms.insert(field).second, "[autoplan] {} has two tables; remove one", field);
     checkTable(p.times, field);
   }
   checkTable(m.device.functions, "device.functions");

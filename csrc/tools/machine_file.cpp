@@ -8,13 +8,15 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <utility>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
@@ -47,8 +49,6 @@ const std::vector<std::pair<std::string, DistributedConfig>>& namedMachines() {
   return all;
 }
 
-// Sets the fields that an object of the file has.
-class Fields {
 std::string cut(std::string text) {
   constexpr size_t kLength = 60;
   return text.size() <= kLength ? text : text.substr(0, kLength) + "...";
@@ -78,6 +78,8 @@ Json parsed(const std::string& path, std::ifstream& file) {
   }
 }
 
+// Sets the fields that an object of the file has.
+class Fields {
  public:
   Fields(const std::string& path, const Json& object, std::string prefix)
       : path_(path), object_(object), prefix_(std::move(prefix)) {
@@ -146,9 +148,9 @@ Json parsed(const std::string& path, std::ifstream& file) {
       for (const Json& entry : list(name, *given)) {
         Fields fields(path_, entry, prefix_ + name + ".");
         CollectiveSpeed& speed = value.emplace_back();
-        fields.set("collective", speed.kind);
-        fields.set("ranks", speed.ranks);
-        fields.set("times", speed.times);
+        fields.require("collective", speed.kind);
+        fields.require("ranks", speed.ranks);
+        fields.require("times", speed.times);
         fields.refuseOthers();
       }
     }
@@ -159,10 +161,14 @@ Json parsed(const std::string& path, std::ifstream& file) {
       for (const Json& entry : list(name, *given)) {
         Fields fields(path_, entry, prefix_ + name + ".");
         ProductSpeed& speed = value.emplace_back();
-        fields.set("op", speed.form.op);
-        fields.set("dtype", speed.form.type);
-        fields.set("contracted", speed.form.contracted);
-        fields.set("times", speed.times);
+        fields.require("op", speed.form.op);
+        const std::optional<ExprKind> kind = parseExprKind(speed.form.op);
+        check(kind && ruleOf(*kind).form == OpForm::Contract,
+              "[machine] {}: {}{}.op is {}, expected a product, such as linear or matmul", path_, prefix_, name,
+              cut(speed.form.op));
+        fields.require("dtype", speed.form.type);
+        fields.require("contracted", speed.form.contracted);
+        fields.require("times", speed.times);
         fields.refuseOthers();
       }
     }
@@ -192,6 +198,14 @@ Json parsed(const std::string& path, std::ifstream& file) {
             shown(*given), identifiersOf([](const CollectiveTraits& t) { return t.inPlans; }));
       value = *kind;
     }
+  }
+
+  // Of an entry of a list: nothing that it leaves out has a default.
+  template <class T>
+  void require(const std::string& name, T& value) {
+    check(object_.contains(name), "[machine] {}: an entry of {} has no field {}", path_,
+          prefix_.substr(0, prefix_.size() - 1), name);
+    set(name, value);
   }
 
   void refuseOthers() const {

@@ -15,7 +15,8 @@ namespace meshfuse {
 //   "device": {"memory": [[2048, 2e-6], [32768, 4e-6]],
 //              "products": [{"op": "linear", "dtype": "Float", "contracted": 128, "times": [[8192, 2e-6], [65536, 4e-6]]}]}
 //   "within": {"collectives": [{"collective": "all_gather", "ranks": 2, "times": [[1024, 4e-6], [1048576, 2e-4]]}]}
-// UserError: a path that cannot be read, text that is not JSON, a field that does not exist or is not a number.
+// All fields of an entry must be there.
+// UserError: a path that cannot be read, text that is not JSON, a field that does not exist or is not a number, an entry without a field.
 [[nodiscard]] DistributedConfig machineOf(const std::string& nameOrPath);
 
 // The file of a description that calibrate() has measured, without the links that were not measured.

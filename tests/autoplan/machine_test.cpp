@@ -58,6 +58,14 @@ TEST(Machine, ContradictionsAreUserErrorsNamingTheField) {
        },
        "device.products, linear of Float with 64 contracted, expected at least 1 and one point"},
       {[](auto& m) {
+         m.device.products = {2, {{"linear", DataType::Float, 64}, {{{1, 1e-6}}}}};
+       },
+       "device.products, linear of Float with 64 contracted, has two tables; remove one"},
+      {[](auto& m) {
+         m.between.collectives = {2, {Collective::AllGather, 2, {{{1, 1e-6}}}}};
+       },
+       "between.collectives, all_gather of 2 ranks, has two tables; remove one"},
+      {[](auto& m) {
          m.within.collectives = {{Collective::AllGather, 1, {{{1, 1e-6}}}}};
        },
        "within.collectives, all_gather of 1 ranks, expected at least 2"},
@@ -66,6 +74,15 @@ TEST(Machine, ContradictionsAreUserErrorsNamingTheField) {
   for (const auto& [change, words] : cases) {
     EXPECT_NE(errorOf(change).find(words), std::string::npos) << words << "\n" << errorOf(change);
   }
+}
+
+// No link inside a machine counts then, so a file need not describe it.
+TEST(Machine, LinksOfMachinesOfOneDeviceAreNotCompared) {
+  EXPECT_EQ(errorOf([](auto& m) {
+              m.devicesPerMachine = 1;
+              m.between = {.bandwidth = 1e12, .latency = 1e-6};
+            }),
+            "");
 }
 
 TEST(Machine, ATableIsReadAlongItsLines) {
@@ -87,15 +104,6 @@ TEST(Machine, ACollectiveTakesTheTimeOfTheNextLargerTeam) {
   EXPECT_EQ(link.seconds(Collective::AllGather, 2, 100), 2);
   EXPECT_EQ(link.seconds(Collective::AllGather, 4, 100), 8);
   EXPECT_EQ(link.seconds(Collective::AllGather, 16, 100), 8);
-// No link inside a machine counts then, so a file need not describe it.
-TEST(Machine, LinksOfMachinesOfOneDeviceAreNotCompared) {
-  EXPECT_EQ(errorOf([](auto& m) {
-              m.devicesPerMachine = 1;
-              m.between = {.bandwidth = 1e12, .latency = 1e-6};
-            }),
-            "");
-}
-
   EXPECT_EQ(link.seconds(Collective::AllReduce, 2, 100), 4);
   EXPECT_DOUBLE_EQ(link.seconds(Collective::AllToAll, 2, 1000), 1e-6 + 1e-6) << "not listed";
 }
