@@ -343,9 +343,17 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
     const int64_t node = best.graph.nodeOf.at(tv->id());
     const Placement& placement = best.graph.nodes[node].placements[best.plan.choices[node]];
     const ShardState state = stateOf(placement, tv->constantShape(), best.graph.mesh);
-    plan.pins.push_back({tv->id(), fmt::format("T{}", tv->id()),
-                         joined(indices(state.dims), " ", [&](int64_t k) { return state.dimText(k); }), byUser,
-                         byUser || !wishes.alternatives ? std::nullopt : planner.nextBest(best, node)});
+    PlannedTensor& pin = plan.pins.emplace_back();
+    pin.id = tv->id();
+    pin.name = fmt::format("T{}", tv->id());
+    pin.sharding = joined(indices(state.dims), " ", [&](int64_t k) { return state.dimText(k); });
+    for (const int64_t axis : indices(placement)) {
+      if (placement[axis] != kUncut) {
+        pin.axes.push_back(axis);
+      }
+    }
+    pin.byUser = byUser;
+    pin.nextBest = byUser || !wishes.alternatives ? std::nullopt : planner.nextBest(best, node);
   }
   if (wishes.alternatives) {
     plan.ideas = planner.ideas(best.graph);

@@ -40,9 +40,10 @@ struct OptimizationConfig {
 // The sharding of a tensor that the plan annotates.
 struct PlannedTensor {
   int64_t id = 0;
-  std::string name;      // T3
-  std::string sharding;  // S0(x) R
-  bool byUser = false;   // annotated before, and left as it was
+  std::string name;           // T3
+  std::string sharding;       // S0(x) R
+  std::vector<int64_t> axes;  // of the mesh, that cut it
+  bool byUser = false;        // annotated before, and left as it was
   // Seconds of the best plan in which this tensor has another sharding; none: there is no other, or it was not computed.
   std::optional<double> nextBest;
 };

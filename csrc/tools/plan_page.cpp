@@ -56,14 +56,9 @@ std::string meshSection(const AutoPlan& plan, const DistributedConfig& machines)
   std::string rows;
   for (int64_t axis = 0; axis < plan.mesh.numAxes(); axis++) {
     const LinkSpeed link = linkOf(machines, plan.mesh, axis);
-    const std::string_view marks = plan.mesh.axisName(axis);
-    const auto cut = std::ranges::count_if(plan.pins, [&](const PlannedTensor& t) {
-      return t.sharding.find(fmt::format("({})", marks)) != std::string::npos ||
-             t.sharding.find(fmt::format("({},", marks)) != std::string::npos ||
-             t.sharding.find(fmt::format(",{})", marks)) != std::string::npos;
-    });
-    rows += row({chip(marks), std::to_string(plan.mesh.axisSizes()[axis]), shortBytes(link.bandwidth) + "/s",
-                 timeOf(link.latency), counted(static_cast<size_t>(cut), "tensor")});
+    const auto cut = std::ranges::count_if(plan.pins, [&](const PlannedTensor& t) { return contains(t.axes, axis); });
+    rows += row({chip(plan.mesh.axisName(axis)), std::to_string(plan.mesh.axisSizes()[axis]),
+                 shortBytes(link.bandwidth) + "/s", timeOf(link.latency), counted(static_cast<size_t>(cut), "tensor")});
   }
   const std::string picture = plan.mesh.numDevices() <= kDrawnRanks
                                   ? "<div class=\"meshes\">" + meshPicture(explained(plan.mesh)) + "</div>\n"

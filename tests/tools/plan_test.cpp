@@ -123,6 +123,25 @@ TEST(ToolPlan, PlansForManyRanks) {
   EXPECT_EQ(fileText(folder + "/plan.html").find("16383"), std::string::npos);
 }
 
+TEST(ToolPlan, ThePageCountsTheTensorsThatAnAxisCuts) {
+  const std::string folder = temporaryDirectory() + "/planned_numbers";
+  std::filesystem::create_directories(folder);
+  const std::string machine = folder + "/machine.json";
+  std::ofstream(machine) << R"({"machines": 2, "devicesPerMachine": 4, "memoryPerDevice": 5e11,
+    "within": {"bandwidth": 450e9, "latency": 1e-10}, "between": {"bandwidth": 50e9, "latency": 1e6}})";
+  const std::string program = "plan {dir}/plain_mlp.fir --size i0=65536 --mesh a=2,b=2,c=2 -o " + folder;
+  const ToolRun run = tool(program + " --machine " + machine);
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "  T0     S0(a,b,c) R ");
+  const std::string page = fileText(folder + "/plan.html");
+  for (const std::string axis : {"a", "b", "c"}) {
+    const size_t begin = page.find("<td><span class=\"chip\">" + axis + "</span></td>");
+    ASSERT_NE(begin, std::string::npos) << axis;
+    const std::string row = page.substr(begin, page.find("</tr>", begin) - begin);
+    expectContains(row, "<td>1 tensor</td>");
+  }
+}
+
 // Without the text from ` mesh M0` on, in the line of a tensor.
 std::string withoutAnnotation(std::string program, const std::string& tensor) {
   const size_t line = program.find("  " + tensor + " = ");
@@ -205,6 +224,16 @@ TEST(ToolPlan, RefusesMachineFilesThatSayNothingOrTooMuch) {
       {R"({"memoryPerDevice": ")" + std::string(300'000, 'x') + "\"}",
        "memoryPerDevice is \"" + std::string(59, 'x') + "..., expected a number"},
       {R"({"device": {"memory": [[1]]}})", "device.memory has a point that is a list of length 1, expected"},
+      {R"({"device": {"products": [{"dtype": "Float", "contracted": 1, "times": [[1, 1]]}]}})",
+       "an entry of device.products has no field op"},
+      {R"({"device": {"products": [{"op": "linear", "dtype": "Float", "times": [[1, 1]]}]}})",
+       "an entry of device.products has no field contracted"},
+      {R"({"device": {"products": [{"op": "lineer", "dtype": "Float", "contracted": 1, "times": [[1, 1]]}]}})",
+       "device.products.op is lineer, expected a product, such as linear or matmul"},
+      {R"({"within": {"collectives": [{"ranks": 2, "times": [[1, 1]]}]}})",
+       "an entry of within.collectives has no field collective"},
+      {R"({"within": {"collectives": [{"collective": "all_gather", "times": [[1, 1]]}]}})",
+       "an entry of within.collectives has no field ranks"},
       {"[1]", "the description is a list of length 1, expected an object"},
       {R"({"machine": 2})", "there is no field machine, expected one of machines, devicesPerMachine, within"},
       {R"({"machines": 1.5})", "machines is 1.5, expected an integer of 64 bits"},
@@ -230,16 +259,6 @@ TEST(ToolPlan, RefusesWhatItCannotDo) {
       {"plain_mlp.fir --devices 4 --size i0=64 --memory 1GO", "--memory is \"1GO\", expected bytes"},
       {"plain_mlp.fir --devices 4 --size i0=64 --memory 10B", "no plan fits in memoryPerDevice, 10 bytes"},
       {"plain_mlp.fir --devices 0 --size i0=64", "devicesPerMachine is 0"},
-      {R"({"device": {"products": [{"dtype": "Float", "contracted": 1, "times": [[1, 1]]}]}})",
-       "an entry of device.products has no field op"},
-      {R"({"device": {"products": [{"op": "linear", "dtype": "Float", "times": [[1, 1]]}]}})",
-       "an entry of device.products has no field contracted"},
-      {R"({"device": {"products": [{"op": "lineer", "dtype": "Float", "contracted": 1, "times": [[1, 1]]}]}})",
-       "device.products.op is lineer, expected a product, such as linear or matmul"},
-      {R"({"within": {"collectives": [{"ranks": 2, "times": [[1, 1]]}]}})",
-       "an entry of within.collectives has no field collective"},
-      {R"({"within": {"collectives": [{"collective": "all_gather", "times": [[1, 1]]}]}})",
-       "an entry of within.collectives has no field ranks"},
       {"plain_mlp.fir --devices 4 --size i0=64 --mesh dp=3", "has 3 devices, the machines have 4"},
       {"plain_mlp.fir --devices 4 --size i9=64", "no input has the symbol i9"},
       {"plain_mlp.fir --machines 2 --devices 2 --size i0=64 --between 1TB", "more than within.bandwidth"},
