@@ -26,32 +26,34 @@ void writeFile(const std::filesystem::path& path, std::string_view text) {
   check(file.good(), "[autoplan] cannot write {}; give a folder that can be written", path.string());
 }
 
-std::string timeText(double seconds) {
-  return seconds < 1e-3 ? fmt::format("{:.4g} us", seconds * 1e6) : fmt::format("{:.4g} ms", seconds * 1e3);
+}  // namespace
+
+std::string planTime(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.4g} us", seconds * 1e6)
+         : seconds < 1  ? fmt::format("{:.4g} ms", seconds * 1e3)
+                        : fmt::format("{:.4g} s", seconds);
 }
 
-std::string bytesText(double bytes) {
+std::string planBytes(double bytes) {
   return bytes < 1e6   ? fmt::format("{:.4g} kB", bytes / 1e3)
          : bytes < 1e9 ? fmt::format("{:.4g} MB", bytes / 1e6)
                        : fmt::format("{:.4g} GB", bytes / 1e9);
 }
 
-}  // namespace
-
 std::string AutoPlan::text() const {
   std::string text = fmt::format("plan on mesh {}\n", meshText(mesh));
   text +=
-      fmt::format("  time of a call      {}, at most {:.2f}% above the best plan\n", timeText(seconds), 100 * gap());
+      fmt::format("  time of a call      {}, at most {:.2f}% above the best plan\n", planTime(seconds), 100 * gap());
   if (timeLimitReached) {
     text += "                      the time limit ended the search; a longer one may find a better plan\n";
   }
-  text += fmt::format("  bytes received      {} on a device\n", bytesText(commBytes));
-  text += fmt::format("  peak memory         {} on a device\n", bytesText(peakMemory));
+  text += fmt::format("  bytes received      {} on a device\n", planBytes(commBytes));
+  text += fmt::format("  peak memory         {} on a device\n", planBytes(peakMemory));
   text += "shardings\n";
   for (const PlannedTensor& t : pins) {
     text += fmt::format("  {:<6} {:<24}{}\n", t.name, t.sharding,
                         t.byUser     ? "as annotated"
-                        : t.nextBest ? fmt::format("next best {}, {:+.2f}%", timeText(*t.nextBest),
+                        : t.nextBest ? fmt::format("next best {}, {:+.2f}%", planTime(*t.nextBest),
                                                    100 * (*t.nextBest / std::max(seconds, 1e-30) - 1))
                                      : "");
   }
@@ -60,15 +62,15 @@ std::string AutoPlan::text() const {
   const int64_t shown = std::min(kShownOps, std::ssize(byTime));
   text += fmt::format("ops that take longest, {} of {}\n", shown, byTime.size());
   for (const PlannedOp& op : byTime | std::views::take(shown)) {
-    text += fmt::format("  {:<28} compute {:<12} communication {:<12} {}\n", op.name, timeText(op.compute),
-                        timeText(op.communication), op.strategy);
+    text += fmt::format("  {:<28} compute {:<12} communication {:<12} {}\n", op.name, planTime(op.compute),
+                        planTime(op.communication), op.strategy);
   }
   if (!ideas.empty()) {
     text += "best plan if inputs are sharded in one way only\n";
   }
   for (const PlannedIdea& idea : ideas) {
     text += fmt::format("  {:<10} {}\n", idea.name,
-                        idea.seconds ? timeText(*idea.seconds) : "none that is possible and fits");
+                        idea.seconds ? planTime(*idea.seconds) : "none that is possible and fits");
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autoplan/autoplan.h"
+#include "autoplan/plan_files.h"
 #include "base/ranges.h"
 #include "tools/page.h"
 #include "tools/page_markup.h"
@@ -19,8 +20,7 @@ namespace {
 constexpr int64_t kDrawnRanks = 256;  // a larger mesh is told in words
 
 std::string timeOf(double seconds) {
-  return fmt::format("<span class=\"bytes\" title=\"{:.6g} s\">{}</span>", seconds,
-                     shortTime(static_cast<int64_t>(seconds * 1e9)));
+  return fmt::format("<span class=\"bytes\" title=\"{:.6g} s\">{}</span>", seconds, planTime(seconds));
 }
 
 // The time beside that of the plan: +3.5%
@@ -58,7 +58,7 @@ std::string meshSection(const AutoPlan& plan, const DistributedConfig& machines)
     const LinkSpeed link = linkOf(machines, plan.mesh, axis);
     const auto cut = std::ranges::count_if(plan.pins, [&](const PlannedTensor& t) { return contains(t.axes, axis); });
     rows += row({chip(plan.mesh.axisName(axis)), std::to_string(plan.mesh.axisSizes()[axis]),
-                 shortBytes(link.bandwidth) + "/s", timeOf(link.latency), counted(static_cast<size_t>(cut), "tensor")});
+                 planBytes(link.bandwidth) + "/s", timeOf(link.latency), counted(static_cast<size_t>(cut), "tensor")});
   }
   const std::string picture = plan.mesh.numDevices() <= kDrawnRanks
                                   ? "<div class=\"meshes\">" + meshPicture(explained(plan.mesh)) + "</div>\n"
@@ -89,7 +89,7 @@ std::string opsSection(const AutoPlan& plan) {
   for (const PlannedOp& op : ops) {
     rows += row({withTensors(op.name, TensorScope::OfRank), escaped(op.strategy),
                  timeOf(op.compute) + bar("kernel", op.compute / longest),
-                 timeOf(op.communication) + bar("comm", op.communication / longest), shortBytes(op.bytes)});
+                 timeOf(op.communication) + bar("comm", op.communication / longest), planBytes(op.bytes)});
   }
   return section("ops", "Ops", "Each with the elementwise ops that follow it, longest first.",
                  table({"op", "strategy", "compute", "communication", "received"}, rows));
@@ -120,8 +120,8 @@ std::string planPage(std::string_view title, const AutoPlan& plan, const Distrib
       figure("devices", std::to_string(plan.mesh.numDevices()), escaped(meshText(plan.mesh))) +
       figure("time of a call", timeOf(plan.seconds),
              fmt::format("at most {:.2f}% above the best plan", 100 * plan.gap())) +
-      figure("received by a device", shortBytes(plan.commBytes), "in a call") +
-      figure("peak memory of a device", shortBytes(plan.peakMemory), "of " + shortBytes(machines.memoryPerDevice)) +
+      figure("received by a device", planBytes(plan.commBytes), "in a call") +
+      figure("peak memory of a device", planBytes(plan.peakMemory), "of " + planBytes(machines.memoryPerDevice)) +
       figure("search", plan.timeLimitReached ? "cut off" : "complete",
              plan.timeLimitReached ? "a longer one may find a better plan" : "before the time limit") +
       "</div>\n";

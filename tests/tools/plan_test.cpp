@@ -123,7 +123,7 @@ TEST(ToolPlan, PlansForManyRanks) {
   EXPECT_EQ(fileText(folder + "/plan.html").find("16383"), std::string::npos);
 }
 
-TEST(ToolPlan, ThePageCountsTheTensorsThatAnAxisCuts) {
+TEST(ToolPlan, ThePageHasTheNumbersOfTheReport) {
   const std::string folder = temporaryDirectory() + "/planned_numbers";
   std::filesystem::create_directories(folder);
   const std::string machine = folder + "/machine.json";
@@ -139,7 +139,13 @@ TEST(ToolPlan, ThePageCountsTheTensorsThatAnAxisCuts) {
     ASSERT_NE(begin, std::string::npos) << axis;
     const std::string row = page.substr(begin, page.find("</tr>", begin) - begin);
     expectContains(row, "<td>1 tensor</td>");
+    expectContains(row, axis == "a" ? ">1e+06 s<" : ">0.0001 us<");
+    expectContains(row, axis == "a" ? "<td>50 GB/s</td>" : "<td>450 GB/s</td>");
   }
+  const std::string label = "  peak memory         ";
+  const size_t peak = run.out.find(label) + label.size();
+  expectContains(page, "<b>" + run.out.substr(peak, run.out.find(" on a device", peak) - peak) + "</b>");
+  expectContains(page, "<small>of 500 GB</small>");
 }
 
 // Without the text from ` mesh M0` on, in the line of a tensor.
