@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include "autoplan/autoplan.h"
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -21,9 +21,9 @@ namespace {
 constexpr int64_t kShownOps = 20;
 
 void writeFile(const std::filesystem::path& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  check(file.good(), "[autoplan] cannot write {}; give a folder that can be written", path.string());
+  AtomicFile file("autoplan", path.string());
+  file.write(text.data(), std::ssize(text));
+  file.commit();
 }
 
 }  // namespace

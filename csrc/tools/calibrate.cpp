@@ -4,29 +4,23 @@
 #include <fmt/core.h>
 
 #include <cstdint>
-#include <string_view>
 
-#include "base/atomic_file.h"
 #include "base/error.h"
 #include "multidevice/transport/host/world.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "tools/machine_file.h"
 #include "tools/options.h"
+#include "tools/output_file.h"
+#include "tools/page_markup.h"
 
 namespace meshfuse {
 
 namespace {
 
 void write(const std::string& path, const DistributedConfig& machine) {
-  const std::string text = machineText(machine);
-  AtomicFile file("calibrate", path);
-  file.write(text.data(), std::ssize(text));
-  file.commit();
-  const auto counted = [](int64_t n, std::string_view what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
-  fmt::print("wrote {}: {} of {}\n", path, counted(machine.machines, "machine"),
-             counted(machine.devicesPerMachine, "device"));
+  writeWhole("calibrate", path, machineText(machine));
+  fmt::print("wrote {}: {} of {}\n", path, counted(static_cast<size_t>(machine.machines), "machine"),
+             counted(static_cast<size_t>(machine.devicesPerMachine), "device"));
 }
 
 int64_t calibrateProcesses(const CalibrateOptions& options) {

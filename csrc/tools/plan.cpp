@@ -119,9 +119,9 @@ int64_t planProgram(const AutoPlanOptions& options) {
                                   .alternatives = !options.json || !options.directory.empty()};
   const AutoPlan plan = autoParallelize(*fusion, machines, wishes, options.directory);
   if (!options.directory.empty()) {
-    writeOutputFile(options.directory + "/plan.json", reportOf(plan).dump(2) + "\n");
+    writeWhole("plan", options.directory + "/plan.json", reportOf(plan).dump(2) + "\n");
     const std::string title = std::filesystem::path(options.program.file).filename().string();
-    writeOutputFile(options.directory + "/plan.html", planPage(title, plan, machines));
+    writeWhole("plan", options.directory + "/plan.html", planPage(title, plan, machines));
   }
   if (options.json) {
     fmt::print("{}\n", jsonOf(plan).dump(2));
@@ -132,7 +132,7 @@ int64_t planProgram(const AutoPlanOptions& options) {
     const StepTimes times = simulate(*fusion, options.program, machines);
     fmt::print("simulation of rank 0: {} steps, {:.4g} ms\n", times.steps.size(), times.call.predicted * 1e3);
     if (!options.directory.empty()) {
-      writeOutputFile(options.directory + "/steps.txt", timesText(times));
+      writeWhole("plan", options.directory + "/steps.txt", timesText(times));
       fmt::print("wrote {}/steps.txt\n", options.directory);
     }
   }
