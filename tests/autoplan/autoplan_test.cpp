@@ -98,7 +98,6 @@ TEST(AutoPlan, KeepsWhatTheUserAnnotated) {
   EXPECT_FALSE(pin->nextBest.has_value());
 }
 
-// Redistributions of the annotated program are planned with the costs of the links for which the plan is made.
 // Results are sharded although no input is.
 TEST(AutoPlan, AnnotatesResultsIfTheUserAnnotatedAllInputs) {
   Product p;
@@ -155,6 +154,7 @@ TEST(AutoPlan, MeasuredTimesReplaceTheSpeeds) {
   EXPECT_GT(seconds(machines), 1);
 }
 
+// Redistributions of the annotated program are planned with the costs of the links for which the plan is made.
 TEST(AutoPlan, ThePlannerKnowsWhichAxesAreSlow) {
   const auto betaOf = [](const DistributedConfig& machines, const PlannerSettings& settings) {
     Product p;
