@@ -171,7 +171,7 @@ class ScanOrSort : public CpuRoutine {
  private:
   enum Tensors : uint8_t { kOperand, kResult, kTensors };
   static constexpr int64_t kTogether = 4;   // lines, each with an addition under way
-  static constexpr int64_t kVector = 16;    // adjacent lines of which the sums are in registers
+  static constexpr int64_t kVector = 16;    // adjacent lines whose sums are in registers
   static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
 
   using Offsets = Lines<kTensors>::Offsets;
