@@ -46,7 +46,6 @@ class Routine {
 struct RoutineOptions {
   const std::map<int64_t, Layout>& layouts;        // by Val id: of operands that are not row-major
   std::function<int64_t(const IntExpr&)> valueOf;  // of an offset, on this rank
-  Activation activation = Activation::None;  // of the results of a contraction; DeviceInfo::refuseActivation takes it
 };
 
 struct Launch {

@@ -22,16 +22,6 @@ Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layou
   return {contiguousStrides(sizes)};
 }
 
-std::string_view name(Activation activation) {
-  switch (activation) {
-    case Activation::None:
-      return "none";
-    case Activation::Relu:
-      return "relu";
-  }
-  return "";
-}
-
 namespace {
 
 constexpr int64_t operator""_KiB(unsigned long long n) { return static_cast<int64_t>(n) << 10; }

@@ -39,10 +39,6 @@ struct GpuFacts {
   friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
 };
 
-// What a library applies to each element x of a product before it stores it: relu is max(x, 0).
-enum class Activation : uint8_t { None, Relu };
-[[nodiscard]] std::string_view name(Activation activation);
-
 // A collective, as far as it decides whether a library carries it out.
 struct CollectiveOfElements {
   Collective kind = Collective::AllReduce;
@@ -63,9 +59,6 @@ struct DeviceInfo {
   // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
   // nothing if it accepts it. Null: there is no library.
   std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int64_t, Layout>&) = nullptr;
-  // Returns the reason why the library does not apply the activation to the results of a matmul or linear that it accepts; nothing if it
-  // does. Null: it applies none.
-  std::optional<std::string> (*refuseActivation)(const Expr&, Activation) = nullptr;
 
   // Returns the reason why a collective cannot be recorded with the work of the queues; nothing if it can. Null: none can.
   std::optional<std::string> (*refuseCollective)(const CollectiveOfElements&) = nullptr;

@@ -31,9 +31,8 @@ struct MatrixProduct {
   int64_t m = 1, n = 1, k = 1;
   std::vector<int64_t> batch;  // extents
   Operand a, b;
-  bool hasBias = false;                      // a vector of n elements, added to each row of C
-  int64_t biasAlignment = 64;                // as Operand::alignment
-  Activation activation = Activation::None;  // applied to each element, before it is rounded
+  bool hasBias = false;        // a vector of n elements, added to each row of C
+  int64_t biasAlignment = 64;  // as Operand::alignment
 
   int64_t products() const;
   // Of each product, in elements.

@@ -158,7 +158,7 @@ class HostBuilder {
         launch(step, s.plan, kernels_[launches_++]);
         break;
       case SegmentKind::Library:
-        step.name = fmt::format("{} {}", s.call.name(), result);
+        step.name = fmt::format("{} {}", s.call.op->opName(), result);
         call(step, s.call);
         break;
       case SegmentKind::Communicate:
@@ -182,8 +182,7 @@ class HostBuilder {
   // A step that calls a library or another existing routine.
   void call(Step& step, const LibraryCall& call) {
     step.operands = tensors(call.op->tensorInputs());
-    step.routine = {
-        .op = call.op, .layouts = call.layouts, .coordinates = options_.coordinates, .activation = call.activation};
+    step.routine = {.op = call.op, .layouts = call.layouts, .coordinates = options_.coordinates};
     const auto isConstant = [](const TensorView* tv) {
       return std::ranges::all_of(tv->shape(), [](const IntExpr& e) { return e.isConst(); });
     };

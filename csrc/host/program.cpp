@@ -94,7 +94,7 @@ std::shared_ptr<const Routine> routineFor(const Device& device, const RoutineCal
   const auto valueOf = [&](const IntExpr& offset) {
     return offset.substitute(valuesIn(call.coordinates)).constValue();
   };
-  return device.routine(op, {.layouts = call.layouts, .valueOf = valueOf, .activation = call.activation});
+  return device.routine(op, {.layouts = call.layouts, .valueOf = valueOf});
 }
 
 BlockForm CommCall::form() const {

@@ -67,7 +67,6 @@ struct RoutineCall {
   const Expr* op = nullptr;                                 // of the program's fusion
   std::map<int64_t, Layout> layouts;                        // by Val id: of operands that are not row-major
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol
-  Activation activation = Activation::None;
   std::shared_ptr<const Routine> ofConstants;  // if the op has constant sizes; else each set of numbers has its own
 };
 

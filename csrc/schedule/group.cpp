@@ -23,9 +23,4 @@ std::vector<TensorView*> tensorsOf(const Group& group) {
   return tensors;
 }
 
-std::string LibraryCall::name() const {
-  return fmt::format("{}{}{}", op->opName(), activation == Activation::None ? "" : "+",
-                     activation == Activation::None ? "" : meshfuse::name(activation));
-}
-
 }  // namespace meshfuse

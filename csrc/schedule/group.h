@@ -55,9 +55,7 @@ struct KernelPlan {
 // A call of a library, or of a routine of our own.
 struct LibraryCall {
   const Expr* op = nullptr;
-  std::map<int64_t, Layout> layouts;         // as Group::layouts
-  Activation activation = Activation::None;  // that a contraction's call applies to its results
-  [[nodiscard]] std::string name() const;    // "linear", "linear+relu"
+  std::map<int64_t, Layout> layouts;  // as Group::layouts
 };
 
 }  // namespace meshfuse

@@ -66,6 +66,4 @@ bool takesUnjudged(std::span<Expr* const> exprs, const Expr& next) {
          std::ranges::none_of(exprs, [](const Expr* e) { return e->kind() == ExprKind::Reduce; });
 }
 
-bool mayFollowCall(const Expr& e) { return isPointOrCast(e); }
-
 }  // namespace meshfuse

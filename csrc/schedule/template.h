@@ -33,8 +33,6 @@ struct Cost {
 // The largest number of ops in one kernel. Compilers take more than linear time for straight code, and next to that much arithmetic the
 // cost of another round trip through memory is small.
 inline constexpr size_t kMaxKernelOps = 512;
-// Ops after a library call that are tried as a part of it: those of an activation.
-inline constexpr size_t kMostOpsAfterCall = 12;
 // The largest number of tensors of a kernel that computes groups which do not read each other.
 inline constexpr size_t kMaxKernelTensors = 64;
 
@@ -50,8 +48,7 @@ class Judgement {
   [[nodiscard]] virtual std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const = 0;
 
   Group group;
-  bool callsLibrary = false;  // else a kernel
-  bool mayGrow = false;  // a library call that may also compute ops after it (mayFollowCall): worth a judgement of both
+  bool callsLibrary = false;    // else a kernel
   bool writesAnyLayout = true;  // of its results; else row-major ones only
   std::string_view kind;        // of step, as dumps and explain name it: "reduction"
   Cost cost;
@@ -82,7 +79,5 @@ struct Template {
 // is needed: `next` is elementwise, has one shape and reads only the last op, which is such an op too, and inputs of the fusion. No
 // op may be a reduction, because sweeps recompute the values between two reductions.
 [[nodiscard]] bool takesUnjudged(std::span<Expr* const> exprs, const Expr& next);
-// Whether a library call may compute this op after its own, if its template accepts both.
-[[nodiscard]] bool mayFollowCall(const Expr& e);
 
 }  // namespace meshfuse

@@ -139,9 +139,6 @@ class Segmenter {
     } else if (ruleOf(*e).executor != Executor::Kernel) {
       alone = context_.judgementOf(graph_.groupOf({e}));
       kind = alone->callsLibrary ? SegmentKind::Library : SegmentKind::Kernel;
-      if (alone->callsLibrary && alone->mayGrow) {
-        extend(exprs, alone);
-      }
     }
     std::set<int64_t> producers = graph_.producersOf(e);
     if (kind == SegmentKind::Communicate) {
@@ -174,38 +171,6 @@ class Segmenter {
     n.judgement = alone != nullptr ? std::move(alone) : context_.judgementOf(graph_.groupOf(n.exprs));
     for (int64_t p : joinable) {
       graph_.noteBoundary(p, e->output(), refusal);
-    }
-  }
-
-  // Adds to a library call the ops after it, as far as a template takes them in the same call: the largest group that it takes.
-  void extend(std::vector<Expr*>& call, std::unique_ptr<const Judgement>& judgement) {
-    std::vector<Expr*> exprs = call;
-    const auto isInside = [&](const Val* v) { return std::ranges::find(exprs, v->definition()) != exprs.end(); };
-    while (exprs.size() <= kMostOpsAfterCall) {
-      Expr* next = nullptr;
-      for (const Expr* e : exprs) {
-        for (Expr* use : fusion_.uses(e->output())) {
-          if (mayFollowCall(*use) && !contains(exprs, use) && std::ranges::all_of(use->tensorInputs(), isInside) &&
-              (next == nullptr || use->id() < next->id())) {
-            next = use;
-          }
-        }
-      }
-      if (next == nullptr) {
-        return;
-      }
-      exprs.push_back(next);
-      const Group group = graph_.groupOf(exprs);
-      if (group.outputs.size() != 1) {
-        continue;
-      }
-      if (Verdict verdict = context_.judge(group); verdict.judgement != nullptr && verdict.judgement->callsLibrary) {
-        call = exprs;
-        judgement = std::move(verdict.judgement);
-        for (const Expr* e : exprs) {
-          placed_.insert(e->id());
-        }
-      }
     }
   }
 

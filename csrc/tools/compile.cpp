@@ -54,7 +54,7 @@ std::string stepText(const Segment& step, const Device& device) {
   const CommAttributes& comm = op.attributes().comm;
   switch (step.kind) {
     case SegmentKind::Library:
-      return fmt::format("{} {} {}", device.routineName(op).value_or("no"), step.call.name(),
+      return fmt::format("{} {} {}", device.routineName(op).value_or("no"), op.opName(),
                          step.group.outputs[0]->toString());
     case SegmentKind::Communicate:
       return fmt::format("collective {} {}", callName(comm.kind, comm.form()), result);

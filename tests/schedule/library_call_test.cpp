@@ -3,15 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-
-#include "ops/activation.h"
 #include "ops/contraction.h"
 #include "ops/pointwise.h"
 #include "ops/scan_sort.h"
 #include "ops/shape_ops.h"
 #include "ops/tensors.h"
-#include "schedule/fused_activation.h"
 #include "schedule/kernel_check.h"
 
 namespace meshfuse {
@@ -86,81 +82,6 @@ TEST_F(LibraryCalls, ComputeOneOp) {
   const Verdict verdict = judged(neg(c), withLibrary());
   EXPECT_EQ(verdict.judgement, nullptr);
   EXPECT_EQ(verdict.refusal, "matmul is a library call");
-}
-
-struct FusedActivations : LibraryCalls {
-  static DeviceInfo withActivations() {
-    DeviceInfo device = withLibrary();
-    device.refuseActivation = [](const Expr&, Activation) { return std::optional<std::string>(); };
-    return device;
-  }
-  Activation appliedTo(TensorView* output) {
-    const Verdict verdict = judged(output, withActivations());
-    return verdict.judgement == nullptr ? Activation::None
-                                        : std::get<LibraryCall>(verdict.judgement->write()).activation;
-  }
-  std::string refusalOf(TensorView* output, const DeviceInfo& device, std::map<int64_t, Layout> layouts = {}) {
-    return judged(output, device, std::move(layouts)).refusal;
-  }
-};
-
-TEST_F(FusedActivations, AreAppliedByTheCall) {
-  const Verdict verdict = judged(relu(c), withActivations());
-  ASSERT_NE(verdict.judgement, nullptr) << verdict.refusal;
-  const auto call = std::get<LibraryCall>(verdict.judgement->write());
-  EXPECT_EQ(call.activation, Activation::Relu);
-  EXPECT_EQ(call.name(), "matmul+relu");
-  EXPECT_EQ(call.op, c->definition());
-  EXPECT_EQ(verdict.judgement->cost.bytes, 4 * (6 * 20 + 20 * 8 + 6 * 8)) << "the product itself is not written";
-}
-
-TEST_F(FusedActivations, AreRefusedForTheReasonOfTheLibrary) {
-  DeviceInfo device = withLibrary();
-  device.refuseActivation = [](const Expr&, Activation) { return std::optional<std::string>("not today"); };
-  EXPECT_NE(refusalOf(relu(c), device).find("not today"), std::string::npos);
-}
-
-TEST(FusedActivation, IsReluOfTheProductInItsType) {
-  const auto activation = [](const std::function<TensorView*(TensorView*)>& after) {
-    Fusion fusion;
-    FusionGuard guard(&fusion);
-    TensorView* x = makeContigConcreteTensor({6, 20});
-    fusion.addInput(x);
-    fusion.addOutput(after(matmul(x, transpose(x, 0, 1))));
-    Group group = wholeGroup(fusion);
-    std::erase_if(group.exprs, [](const Expr* e) { return e->kind() == ExprKind::Permute; });
-    return activationOf(group);
-  };
-  EXPECT_EQ(activation([](TensorView* c) { return relu(c); }), Activation::Relu);
-  EXPECT_EQ(activation([](TensorView* c) { return tanh_gelu(c); }), std::nullopt) << "a library's is less exact";
-  EXPECT_EQ(activation([](TensorView* c) { return relu(neg(c)); }), std::nullopt);
-  EXPECT_EQ(activation([](TensorView* c) { return neg(relu(c)); }), std::nullopt);
-  EXPECT_EQ(activation([](TensorView* c) { return castOp(DataType::Half, relu(c)); }), std::nullopt) << "another type";
-}
-
-TEST_F(FusedActivations, AreRefusedByALibraryThatAppliesNone) {
-  EXPECT_NE(refusalOf(relu(c), withLibrary()).find("the library applies no relu"), std::string::npos);
-}
-
-TEST_F(FusedActivations, AreFunctionsOfTheProductAlone) { EXPECT_EQ(appliedTo(maximum(c, 0.5)), Activation::None); }
-
-TEST_F(FusedActivations, MayHaveTheirOperandsInAnyOrder) { EXPECT_EQ(appliedTo(maximum(0, c)), Activation::Relu); }
-
-TEST_F(FusedActivations, AreOfResultsInRowMajorOrder) {
-  TensorView* y = relu(c);
-  EXPECT_NE(refusalOf(y, withActivations(), {{y->id(), {{1, 6}, 64}}}).find("another order in memory"),
-            std::string::npos);
-}
-
-TEST_F(FusedActivations, DoNotServeAKernelThatReadsTheResult) {
-  TensorView* y = relu(c);
-  fusion.addOutput(exp(y));
-  Group group = wholeGroup(fusion);
-  group.exprs = {c->definition(), y->definition()};
-  group.outputs = {y};
-  const Verdict verdict = judge(group, withActivations(), allTemplates());
-  EXPECT_EQ(verdict.judgement, nullptr);
-  EXPECT_NE(verdict.refusal.find("a kernel reads"), std::string::npos) << verdict.refusal;
 }
 
 TEST(Routines, NeedNoLibrary) {

@@ -51,7 +51,6 @@ class CudaDevice final : public Device {
       info_.library = fmt::format("cuBLASLt {}", products.version());
       info_.mostWorkspaceBytes = advisedWorkspaceBytes(info_.architecture);
       info_.refuseContraction = CublasLtProduct::refuse;
-      info_.refuseActivation = CublasLtProduct::refuseActivation;
     }
     info_.refuseCollective = NcclCommunicator::refuse;
   }
@@ -96,7 +95,7 @@ class CudaDevice final : public Device {
   void expectRoutine(const Expr& op) const override { expectCudaRoutine(op); }
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
     const CurrentContext current(context_);
-    return std::make_shared<CublasLtProduct>(products(), op, options.layouts, options.activation);
+    return std::make_shared<CublasLtProduct>(products(), op, options.layouts);
   }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
 

@@ -45,7 +45,6 @@ class NamedCudaDevice final : public Device {
     info_.mostWorkspaceBytes = advisedWorkspaceBytes(architecture);
     info_.knowsWorkspaces = false;
     info_.refuseContraction = CublasLtProduct::refuse;
-    info_.refuseActivation = CublasLtProduct::refuseActivation;
     info_.refuseCollective = NcclCommunicator::refuse;
   }
 

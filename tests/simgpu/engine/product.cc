@@ -170,13 +170,13 @@ std::string overlapIn(const MatrixProduct& p, const std::vector<Operand>& operan
 }
 
 // The documentation says "x := max(x, 0)" and "x := GELU(x)". It does not say what max gives for NaN, or which form of GELU is meant: here
-// NaN stays, as on an H200, and the form is that with tanh.
+// NaN is lost, as on an H200, and the form is that with tanh.
 static double activated(double x, Activation activation) {
   switch (activation) {
     case Activation::None:
       return x;
     case Activation::Relu:
-      return x < 0 ? 0 : x;
+      return std::fmax(x, 0.0);
     case Activation::Gelu:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   }

@@ -40,23 +40,6 @@ union Scale {
 
 bool computesInDouble(const MatrixProduct& p) { return p.operands == DataType::Double; }
 
-MatrixProduct productOf(const Expr& op, const std::map<int64_t, Layout>& layouts, Activation activation) {
-  MatrixProduct product = matrixProductOf(op, layouts);
-  product.activation = activation;
-  return product;
-}
-
-cublaslt::Epilogue epilogueOf(const MatrixProduct& p) {
-  using enum cublaslt::Epilogue;
-  switch (p.activation) {
-    case Activation::None:
-      return p.hasBias ? Bias : None;
-    case Activation::Relu:
-      return p.hasBias ? ReluBias : Relu;
-  }
-  return None;
-}
-
 // A batch of products as loops around one batch at equal distances, which is one call.
 struct Batch {
   int64_t count = 1;                      // products of a call
@@ -162,19 +145,9 @@ std::optional<std::string> CublasLtProduct::refuse(const Expr& op, const std::ma
   return refuseMatrixProduct(op, layouts);
 }
 
-// Relu and rounding may change places, because rounding keeps the order of numbers and zero.
-std::optional<std::string> CublasLtProduct::refuseActivation(const Expr& op, Activation activation) {
-  const DataType result = op.tensorOutput()->dtype();
-  if (activation != Activation::None && result == DataType::Double) {
-    return fmt::format("the library applies no {} to results of type Double", meshfuse::name(activation));
-  }
-  return std::nullopt;
-}
-
-CublasLtProduct::CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts,
-                                 Activation activation)
+CublasLtProduct::CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts)
     : handle_(handle),
-      p_(productOf(op, layouts, activation)),
+      p_(matrixProductOf(op, layouts)),
       name_(fmt::format("{} {}x{}x{} of {}", op.opName(), p_.m, p_.n, p_.k, meshfuse::name(p_.operands))) {
   try {
     describe();
@@ -215,8 +188,8 @@ void CublasLtProduct::describe() {
   const auto transpose = [](bool t) { return t ? cublaslt::Transpose::Yes : cublaslt::Transpose::No; };
   set(product_, TransposeA, transpose(p_.b.transposed));
   set(product_, TransposeB, transpose(p_.a.transposed));
-  if (const cublaslt::Epilogue epilogue = epilogueOf(p_); epilogue != cublaslt::Epilogue::None) {
-    set(product_, Epilogue, epilogue);
+  if (p_.hasBias) {
+    set(product_, Epilogue, cublaslt::Epilogue::Bias);
   }
   a_ = layoutOf({.type = p_.operands,
                  .rows = p_.m,
@@ -260,12 +233,11 @@ std::string CublasLtProduct::problemOf(const ProductAlignments& alignments) cons
   const auto operand = [](const MatrixProduct::Operand& o, int64_t stride) {
     return fmt::format("{} {} {}", o.transposed ? "t" : "n", o.leading, stride);
   };
-  return fmt::format(
-      "{} {} {}x{}x{} a {} b {} batch {} bias {} {} activation {} aligned {} {} {} workspace {} reductions {}",
-      meshfuse::name(p_.operands), meshfuse::name(p_.result), p_.m, p_.n, p_.k, operand(p_.a, batch.aStride),
-      operand(p_.b, batch.bStride), batch.count, p_.hasBias, p_.hasBias ? p_.biasAlignment : 0,
-      meshfuse::name(p_.activation), alignments.a, alignments.b, alignments.c, handle_.mostWorkspaceBytes(),
-      static_cast<uint32_t>(kReductions));
+  return fmt::format("{} {} {}x{}x{} a {} b {} batch {} bias {} {} aligned {} {} {} workspace {} reductions {}",
+                     meshfuse::name(p_.operands), meshfuse::name(p_.result), p_.m, p_.n, p_.k,
+                     operand(p_.a, batch.aStride), operand(p_.b, batch.bStride), batch.count, p_.hasBias,
+                     p_.hasBias ? p_.biasAlignment : 0, alignments.a, alignments.b, alignments.c,
+                     handle_.mostWorkspaceBytes(), static_cast<uint32_t>(kReductions));
 }
 
 // The library knows the algorithm, for this product and on this device.

@@ -26,11 +26,8 @@ class CublasLtProduct final : public Routine {
  public:
   // The reason why the library does not take the op: the types, a layout without unit stride. Nothing if it takes the op.
   static std::optional<std::string> refuse(const Expr& op, const std::map<int64_t, Layout>& layouts);
-  // The reason why the library does not apply the activation to the results of an op that it takes.
-  static std::optional<std::string> refuseActivation(const Expr& op, Activation activation);
   // InternalError if refused; DeviceError if this version of the library has no algorithm for it. The handle outlives the product.
-  CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts,
-                  Activation activation = Activation::None);
+  CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts);
   ~CublasLtProduct() override;
 
   const std::string& name() const { return name_; }  // "linear 64x128x512 of Half", for errors
