@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kExtent = 400;  // of the dim that indices choose from
 
-void cut(TensorView* tv, int64_t dim, int64_t ranks) {
+void placeOn(TensorView* tv, int64_t dim, int64_t ranks) {
   tv->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
   if (dim >= 0) {
     tv->outer_split(dim, ranks)->axis(dim)->parallelize(ParallelType::DIDx);
@@ -51,8 +51,8 @@ struct Case {
     TensorView* table = makeContigConcreteTensor({kExtent, 4});
     fusion->addInput(ids, "ids");
     fusion->addInput(table, "table");
-    cut(ids, random.between(-1, 2), ranks);
-    cut(table, random.chance(30) ? 0 : -1, ranks);
+    placeOn(ids, random.between(-1, 2), ranks);
+    placeOn(table, random.chance(30) ? 0 : -1, ranks);
     for (int64_t n = isWhole || random.chance(70) ? 1 : 2; n > 0; n--) {
       TensorView* const index = indexFrom(ids, random);
       TensorView* const rows = rowsBy(index, table, random);
@@ -68,7 +68,7 @@ struct Case {
       index = step(index, random);
       if (random.chance(40)) {  // it moves
         index = set(index);
-        cut(index, random.between(-1, 1), ranks);
+        placeOn(index, random.between(-1, 1), ranks);
       }
     }
     if (random.chance(30)) {
@@ -76,7 +76,7 @@ struct Case {
     }
     if (isWhole) {
       index = set(index);
-      cut(index, -1, ranks);
+      placeOn(index, -1, ranks);
     }
     return index;
   }
@@ -85,10 +85,10 @@ struct Case {
     TensorView* rows =
         index->nDims() == 1 && random.chance(50) ? index_select(table, 0, index) : embedding_fwd(index, table);
     if (isWhole) {
-      cut(rows, -1, ranks);
+      placeOn(rows, -1, ranks);
     }
     for (int64_t n = isWhole ? 0 : random.below(4); n > 0; n--) {  // later steps may use the memory of earlier ones
-      cut(rows, random.between(-1, 0), ranks);
+      placeOn(rows, random.between(-1, 0), ranks);
       rows = set(mul(rows, 2.0));
     }
     return rows;
