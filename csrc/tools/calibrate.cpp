@@ -28,10 +28,13 @@ int64_t calibrateProcesses(const CalibrateOptions& options) {
   DistributedConfig machine;
   try {
     machine = calibrate(*world, options.calibration);
-  } catch (
-      const UserError&) {  // the same on all ranks: rank 0 says it, and no other exit code makes the launcher end rank 0 before
+  } catch (const UserError&) {
+    // The same on all ranks. Rank 0 says it, and no other exit code makes the launcher end rank 0 before. The world ends here, because one that
+    // an exception ends fails for peers that have not left it yet.
+    const bool speaks = world->rank() == 0;
     world->close();
-    if (world->rank() == 0) {
+    world.reset();
+    if (speaks) {
       throw;
     }
     return kSuccess;

@@ -69,7 +69,7 @@ std::vector<Case> cases() {
        [](const auto& t) {
          return add(permute(t[0], {1, 0}), 1.0);
        },
-       {.elements = 12800, .written = 12800, .cpuScratch = 1}},
+       {.elements = 12800, .written = 12800}},
       {"permute of three",
        {{8, 10, 48}},
        [](const auto& t) {
