@@ -280,7 +280,7 @@ class Builder {
     return key;
   }
 
-  // The part of the work of the rank with the longest block of each factor; of all factors, or of those that are summed.
+  // The share of the work that the busiest rank does: it has the longest block of each factor. With onlySummed, other factors count as whole.
   double partOfLongest(const Expr& e, const Strategy& s, bool onlySummed = false) const {
     const std::vector<Factor> all = factors(e);
     double part = 1;
