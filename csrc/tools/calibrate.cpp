@@ -29,12 +29,9 @@ int64_t calibrateProcesses(const CalibrateOptions& options) {
   try {
     machine = calibrate(*world, options.calibration);
   } catch (const UserError&) {
-    // The same on all ranks. Rank 0 says it, and no other exit code makes the launcher end rank 0 before. The world ends here, because one that
-    // an exception ends fails for peers that have not left it yet.
-    const bool speaks = world->rank() == 0;
+    // The same on all ranks. Rank 0 says it, and no other exit code makes the launcher end rank 0 before.
     world->close();
-    world.reset();
-    if (speaks) {
+    if (world->rank() == 0) {
       throw;
     }
     return kSuccess;

@@ -190,7 +190,10 @@ void Communicator::reduce(const Team& t, const void* in, void* out, int64_t coun
        in, out);
 }
 void Communicator::barrier(const Team& t) { call(t, {.kind = Collective::Barrier}, nullptr, nullptr); }
-void Communicator::close() { call(world_, {.kind = Collective::Close}, nullptr, nullptr); }
+void Communicator::close() {
+  call(world_, {.kind = Collective::Close}, nullptr, nullptr);
+  isClosed_ = true;
+}
 
 void Communicator::allGatherV(const Team& t, const void* in, void* out, Counts counts, DataType type) {
   call(t, raggedRecord({.kind = Collective::AllGather, .type = type}, t, counts), in, out, counts, counts);

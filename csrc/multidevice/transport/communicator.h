@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -226,6 +227,9 @@ class Communicator {
   std::mutex& sequence() { return sequence_; }
 
  protected:
+  // True while an exception destroys this communicator of a world that has not been closed: the peers would wait for this rank.
+  bool isLeftByException() const { return !isLane_ && !isClosed_ && std::uncaught_exceptions() > uncaught_; }
+
   // The new world of shrink(), which sets its share of cores.
   virtual Survivors survivors();
 
@@ -258,6 +262,8 @@ class Communicator {
   void call(const Team& team, const CallRecord& record, const void* in, void* out, Counts sent = {},
             Counts received = {});
 
+  int64_t uncaught_ = std::uncaught_exceptions();  // when it was made
+  bool isClosed_ = false;                          // close() has returned
   uint64_t program_ = 0;
   double coreShare_ = 0;  // 0: not set
   std::optional<OnDevice> onDevice_;

@@ -242,6 +242,34 @@ TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
   }
 }
 
+// Nothing has failed for a world that was closed before: no rank writes records.
+TEST_F(FlightRecorderTest, AnExceptionAfterCloseIsNoFailureOfTheWorld) {
+  for (bool messagesOnly : {false, true}) {
+    if (messagesOnly && !whyNoNetwork().empty()) {
+      GTEST_SKIP() << whyNoNetwork();
+    }
+    const SharedCounters left(1);
+    RankProcesses processes(2, [&](int rank) -> std::string {
+      try {
+        const std::unique_ptr<Communicator> comm =
+            openWorld({.deadline = kFailureDeadline, .flightDirectory = directory_, .messagesOnly = messagesOnly});
+        comm->close();
+        check(rank != 0, "[test] had enough");
+        if (!messagesOnly) {  // where there are only messages, the destructors wait for each other
+          left.await(0, 1);
+        }
+      } catch (const UserError& e) {
+        left.add(0);
+        return e.what();
+      }
+      return "done";
+    });
+    expectSay(processes.await(), {0}, {"had enough"});
+    expectSay(processes.outcomes(), {1}, {"done"});
+    EXPECT_EQ(files(), 0u);
+  }
+}
+
 // Another thread of the rank that aborts is in a call, or none is and the rank makes no other call.
 TEST_F(FlightRecorderTest, AnAbortLeavesTheRecordsToTheCalls) {
   for (bool messagesOnly : {false, true}) {

@@ -19,8 +19,8 @@ HostCommunicator::HostCommunicator(std::shared_ptr<Bootstrap> bootstrap, const T
 
 HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world)
     : options_(options),
-      group_(bootstrap, options, world),
       algorithms_(AlgorithmTable::parse(options.algorithms)),
+      group_(bootstrap, options, world),
       peers_(group_.size()) {
   world_.ranks = firstRanks(size());
   group_.explainBy(*this);
@@ -28,12 +28,19 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
 
 HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& team)
     : options_(whole.options_),
-      group_(whole.group_, team),
       algorithms_(whole.algorithms_),
+      group_(whole.group_, team),
       peers_(whole.peers_.size()) {
   world_ = team;
   isLane_ = true;
   group_.showLane(team);
+}
+
+HostCommunicator::~HostCommunicator() {
+  if (isLeftByException()) {
+    group_.recordFailure(
+        {fmt::format("[host] {} closed its communicator because of an exception", group_.place(rank()))});
+  }
 }
 
 Communicator* HostCommunicator::lane(const Team& team) {

@@ -29,6 +29,8 @@ class HostCommunicator final : public Communicator {
   HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world);
   // The lane of a team.
   HostCommunicator(const HostCommunicator& whole, const Team& team);
+  // Reports that this rank has left; or that it failed, if an exception destroys it before close().
+  ~HostCommunicator() override;
 
   int64_t rank() const override { return group_.rank(); }
   int64_t size() const override { return group_.size(); }
@@ -205,8 +207,8 @@ class HostCommunicator final : public Communicator {
 
   std::shared_ptr<Bootstrap> bootstrap_;
   TransportOptions options_;
-  HostGroup group_;
   AlgorithmTable algorithms_;
+  HostGroup group_;
   std::vector<PeerState> peers_;
   std::array<uint8_t, 3> nextOf_{};     // which of the two areas of a kind comes next
   std::array<bool, kAreas> used_{};     // by the call under way

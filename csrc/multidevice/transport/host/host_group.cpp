@@ -11,7 +11,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <mutex>
 #include <optional>
 
@@ -37,9 +36,6 @@ constexpr int64_t kStaleBeat = 2000;  // milliseconds
 }  // namespace
 
 HostGroup::~HostGroup() {
-  if (!isLane() && std::uncaught_exceptions() > uncaught_) {
-    recordFailure({fmt::format("[host] {} closed its communicator because of an exception", place(rank_))});
-  }
   if (hasFailed()) {
     writeRecords(failure().text);
   }

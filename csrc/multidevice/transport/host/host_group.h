@@ -32,7 +32,7 @@ class HostGroup {
   // A lane of a group: it fails with the whole group, which outlives it, and has its own blocks for its calls. Peers find it after
   // showLane().
   HostGroup(const HostGroup& whole, const Team& team);
-  // Reports that this rank has left; or that it failed, if the stack is unwound by an exception.
+  // Reports that this rank has left.
   ~HostGroup();
   HostGroup(const HostGroup&) = delete;
   HostGroup& operator=(const HostGroup&) = delete;
@@ -191,8 +191,7 @@ class HostGroup {
   bool canReadProcesses_ = false;
   int64_t spins_ = 0;
   const Communicator* explains_ = nullptr;
-  int64_t stolen_ = 0;  // remaining waits that sleep at once, because a yield took a time slice
-  int64_t uncaught_;
+  int64_t stolen_ = 0;                // remaining waits that sleep at once, because a yield took a time slice
   std::vector<SharedMemory> memory_;  // blocks, then heaps, of the peers; and this rank's own block
   std::vector<ControlBlock> blocks_;
   std::vector<std::span<std::byte>> heaps_;

@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <ranges>
 
 #include "base/error.h"
@@ -49,11 +48,7 @@ size_t number(const std::string& text) {
 }  // namespace
 
 HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world)
-    : rank_(bootstrap.rank()),
-      size_(bootstrap.size()),
-      deadline_(options.deadline),
-      busyLimit_(options.busyLimit),
-      uncaught_(std::uncaught_exceptions()) {
+    : rank_(bootstrap.rank()), size_(bootstrap.size()), deadline_(options.deadline), busyLimit_(options.busyLimit) {
   meet(bootstrap);
   mapPeers(bootstrap, options);
   calls_ = blocks_;
@@ -71,7 +66,6 @@ HostGroup::HostGroup(const HostGroup& whole, const Team& team)
       deadline_(whole.deadline_),
       busyLimit_(whole.busyLimit_),
       canReadProcesses_(whole.canReadProcesses_),
-      uncaught_(whole.uncaught_),
       blocks_(whole.blocks_),
       heaps_(whole.heaps_),
       heap_(whole.heap_),

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <optional>
 #include <thread>
 
@@ -64,8 +63,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, c
       ownWatch_(std::make_unique<NetworkWatch>(*bootstrap_, options.deadline)),
       watch_(*ownWatch_),
       link_(openUcxLink()),
-      calls_(size_),
-      uncaught_(std::uncaught_exceptions()) {
+      calls_(size_) {
   check(size_ <= 1 << kSourceBits, "[network] {} ranks, expected at most {}", size_, 1 << kSourceBits);
   world_.ranks = firstRanks(size_);
   watch_.whereThisRankIs([this] { return place(); });
@@ -104,8 +102,7 @@ NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team&
       link_(whole.link_),
       lane_(1 + static_cast<uint32_t>(teamHash(team) % ((1U << kLaneBits) - 1))),
       sharesLink_(true),
-      calls_(size_),
-      uncaught_(whole.uncaught_) {
+      calls_(size_) {
   world_ = team;
   isLane_ = true;
   recorder_.isOfLaneOf(whole.recorder_);
@@ -129,7 +126,7 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
 }
 
 NetworkCommunicator::~NetworkCommunicator() {
-  if (!isLane_ && std::uncaught_exceptions() > uncaught_) {
+  if (isLeftByException()) {
     watch_.recordFailure({fmt::format("[network] {} closed its communicator because of an exception", place())});
   }
   // The library moves messages only while their sender calls it, so this rank waits until its last messages have arrived.

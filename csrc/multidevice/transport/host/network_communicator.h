@@ -190,9 +190,8 @@ class NetworkCommunicator final : public Communicator {
   std::shared_ptr<NetworkLink> link_;  // closed after a failure
   uint32_t lane_ = 0;                  // the lane bits of a tag
   std::atomic<bool> sharesLink_ = false;
-  std::vector<uint32_t> calls_;   // with each peer
-  std::vector<std::byte> heads_;  // sent and received, of the call under way
-  int64_t uncaught_;
+  std::vector<uint32_t> calls_;     // with each peer
+  std::vector<std::byte> heads_;    // sent and received, of the call under way
   bool leaving_ = false;            // this rank leaves, without a failure
   std::map<uint32_t, Team> teams_;  // of the lanes
   Lanes lanes_;

@@ -23,7 +23,6 @@ class LoopbackCommunicator final : public Communicator {
       : rendezvous_(std::move(rendezvous)),
         rank_(rank),
         options_(std::move(options)),
-        uncaught_(std::uncaught_exceptions()),
         recorder_(rendezvous_->flightOf(rank), {.directory = options_.flightDirectory,
                                                 .world = rendezvous_->world(),
                                                 .transport = "loopback",
@@ -46,7 +45,7 @@ class LoopbackCommunicator final : public Communicator {
   }
   // A body that has ended has reported it already; a world of survivors ends with its communicator.
   ~LoopbackCommunicator() override {
-    if (!isLane_ && std::uncaught_exceptions() > uncaught_) {
+    if (isLeftByException()) {
       rendezvous_->fail(
           fmt::format("[loopback] {} closed its communicator because of an exception", rendezvous_->place(rank_)));
     }
@@ -255,7 +254,6 @@ class LoopbackCommunicator final : public Communicator {
   std::shared_ptr<LoopbackRendezvous> rendezvous_;
   int64_t rank_;
   LoopbackOptions options_;
-  int64_t uncaught_;
   FlightRecorder recorder_;
   uint64_t random_;
   std::vector<PeerBuffers> peers_;  // of the call under way
