@@ -11,7 +11,7 @@ namespace meshfuse {
 
 Terminal::Terminal(int64_t fileDescriptor) {
   const char* term = std::getenv("TERM");
-  colours_ = isatty(fileDescriptor) == 1 && std::getenv("NO_COLOR") == nullptr &&
+  colours_ = isatty(fileDescriptor) == 1 && std::getenv("NO_COLOR") == nullptr && std::getenv("PMIX_RANK") == nullptr &&
              (term == nullptr || std::string_view(term) != "dumb");
 }
 

@@ -8,7 +8,8 @@
 
 namespace meshfuse {
 
-// Colours are on if the stream is a terminal, NO_COLOR is not set and TERM is not "dumb".
+// Colours are on if the stream is a terminal, NO_COLOR is not set and TERM is not "dumb"; not under mpirun, which gives each process a
+// terminal, wherever its output then goes.
 class Terminal {
  public:
   explicit Terminal(int64_t fileDescriptor);

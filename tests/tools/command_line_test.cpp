@@ -135,11 +135,12 @@ TEST(ToolCommandLine, RefusesUnevenPartsOfTooManyBlocks) {
 TEST(ToolCommandLine, ColoursOnATerminalOnly) {
   const std::string terminal = "python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)'";
   const std::string command = "explain {dir}/sharded_sum.fir";
-  const ToolRun coloured = tool(command, "env -u NO_COLOR TERM=xterm " + terminal);
+  const ToolRun coloured = tool(command, "env -u NO_COLOR -u PMIX_RANK TERM=xterm " + terminal);
   EXPECT_EQ(coloured.code, 0) << coloured.err;
   expectContains(coloured.out, "\033[1mtensors of the planned program\033[0m");
-  for (const std::string& plain : {"env NO_COLOR=1 TERM=xterm " + terminal, "env -u NO_COLOR TERM=dumb " + terminal,
-                                   std::string("env -u NO_COLOR TERM=xterm")}) {
+  for (const std::string& plain :
+       {"env NO_COLOR=1 TERM=xterm " + terminal, "env -u NO_COLOR TERM=dumb " + terminal,
+        "env -u NO_COLOR PMIX_RANK=0 TERM=xterm " + terminal, std::string("env -u NO_COLOR TERM=xterm")}) {
     const ToolRun run = tool(command, plain);
     EXPECT_EQ(run.code, 0) << run.err;
     EXPECT_EQ(run.out.find('\033'), std::string::npos) << plain;
