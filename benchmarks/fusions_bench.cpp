@@ -22,7 +22,12 @@ constexpr int64_t kRows = 8192;
 constexpr int64_t kColumns = 4096;
 constexpr int kRounds = 15;
 
-using Build = std::function<TensorView*(const std::vector<TensorView*>&)>;
+struct Outputs : std::vector<TensorView*> {
+  Outputs(TensorView* one) : Outputs({one}) {}
+  Outputs(std::initializer_list<TensorView*> all) : std::vector<TensorView*>(all) {}
+};
+
+using Build = std::function<Outputs(const std::vector<TensorView*>&)>;
 
 struct Case {
   std::string name;
@@ -32,6 +37,7 @@ struct Case {
   bool readsOnly = false;
   double copies = 1;  // of the first tensor that cost as much traffic
   DataType type = DataType::Float;
+  int64_t classes = 0;  // if not 0, the last tensor has numbers of classes
 };
 
 ThreadPool& pool() {
@@ -121,11 +127,16 @@ void run(benchmark::State& state, const Case& c) {
     FusionGuard guard(fusion.get());
     std::vector<TensorView*> ins;
     for (size_t i = 0; i < c.shapes.size(); i++) {
-      ins.push_back(makeContigTensor(std::ssize(c.shapes[i]), c.type));
+      const bool ofClasses = c.classes > 0 && i + 1 == c.shapes.size();
+      const DataType type = ofClasses ? DataType::Int : c.type;
+      ins.push_back(makeContigConcreteTensor(c.shapes[i], type));
       fusion->addInput(ins.back());
-      inputs.emplace_back(randomTensor(c.shapes[i], c.type, i + 1));
+      inputs.emplace_back(ofClasses ? randomTensor(c.shapes[i], type, i + 1, 0, static_cast<double>(c.classes - 1))
+                                    : randomTensor(c.shapes[i], type, i + 1));
     }
-    fusion->addOutput(c.build(ins));
+    for (TensorView* out : c.build(ins)) {
+      fusion->addOutput(out);
+    }
   }
   FusionExecutorCache cache(std::move(fusion), {.threads = 2});
   std::vector<Tensor> out = cache.runFusionWithInputs(inputs);
@@ -208,6 +219,22 @@ std::vector<Case> transposes() {
   };
 }
 
+Outputs layerNormBackward(const std::vector<TensorView*>& t) {
+  const BackwardNormResult g = layer_norm_backward(t[0], t[1], std::vector<int64_t>{kColumns}, t[2], t[3], t[4], t[4]);
+  return {g.grad_input, g.grad_weight, g.grad_bias};
+}
+
+Outputs softmax16(TensorView* x) { return castOp(DataType::BFloat16, softmax(x, 1)); }
+
+// Twelve ops that a processor computes in about as many instructions.
+Outputs chainOf12(const std::vector<TensorView*>& t) {
+  TensorView* x = t[0];
+  for (int i = 0; i < 3; i++) {
+    x = abs(sub(mul(relu(x), 1.5), 0.25));
+  }
+  return x;
+}
+
 std::vector<Case> cases() {
   std::vector<int64_t> matrix = {kRows, kColumns};
   std::vector<int64_t> row = {kColumns};
@@ -226,6 +253,31 @@ std::vector<Case> cases() {
       {"sort", {{1024, kColumns}}, [](const auto& t) { return argsort(t[0], 1); }, 0.50},
       {"top_k", {matrix}, [](const auto& t) { return topk(t[0], 32, 1).indices; }, 0.50},
       {"outer_sum", {matrix}, [](const auto& t) { return sum(t[0], {0}); }, 0.85, true},
+      {"sum_of_few_rows", {{4, kRows * kColumns / 4}}, [](const auto& t) { return sum(t[0], {1}); }, 0.85, true},
+      {"variance", {matrix}, [](const auto& t) { return variance(t[0], {1}); }, 0.85, true},
+      {"argmax", {matrix}, [](const auto& t) { return argmax(t[0], 1); }, 0.85, true},
+      {"cross_entropy",
+       {matrix, {kRows}},
+       [](const auto& t) { return cross_entropy(t[0], t[1]); },
+       0.70,
+       true,
+       1,
+       DataType::Float,
+       kColumns},
+      {"softmax_long", {{kRows / 32, kColumns * 32}}, [](const auto& t) { return softmax(t[0], 1); }, 0.70},
+      {"softmax_of_few_rows", {{4, kRows * kColumns / 4}}, [](const auto& t) { return softmax(t[0], 1); }, 0.50},
+      {"softmax_bfloat16", {matrix}, [](const auto& t) { return softmax16(t[0]); }, 0.60, false, 1, DataType::BFloat16},
+      {"layer_norm_backward", {matrix, matrix, {kRows, 1}, {kRows, 1}, row}, layerNormBackward, 0.70, false, 1.5},
+      {"bias_gelu_bfloat16",
+       {matrix, row},
+       [](const auto& t) { return castOp(DataType::BFloat16, tanh_gelu(add(t[0], t[1]))); },
+       0.60,
+       false,
+       1,
+       DataType::BFloat16},
+      {"chain_of_12", {matrix}, chainOf12, 0.85},
+      {"sin", {matrix}, [](const auto& t) { return sin(t[0]); }, 0.80},
+      {"cos", {matrix}, [](const auto& t) { return cos(t[0]); }, 0.80},
   };
 }
 
