@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "base/disk_cache.h"
 #include "base/error.h"
@@ -25,6 +26,8 @@ namespace meshfuse {
 namespace {
 
 constexpr int64_t kPage = 4096;  // each thread's scratch starts on a page of its own
+// Times the second caches. A virtual machine of a few cores reports the last cache of the whole socket, which others use too.
+constexpr int64_t kMostLastCache = 16;
 
 // A data cache of the first processor, as the kernel reports it; else what the C library says, which may be the caches of all processors
 // of the socket together.
@@ -51,7 +54,8 @@ DeviceInfo infoOfThisMachine() {
   d.target = tile::Target::Cpu;
   d.l1Bytes = cacheBytes(1, _SC_LEVEL1_DCACHE_SIZE, d.l1Bytes);
   d.l2Bytes = cacheBytes(2, _SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
-  d.lastCacheBytes = cacheBytes(3, _SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
+  d.lastCacheBytes = std::min(cacheBytes(3, _SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes),
+                              kMostLastCache * d.l2Bytes * std::max<int64_t>(1, std::thread::hardware_concurrency()));
   d.library = kHasOneDnn ? "oneDNN" : "";
   d.refuseContraction = Contraction::refuse;
   return d;
