@@ -2,8 +2,11 @@
 
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/MDBuilder.h>
 
 #include <algorithm>
+
+#include "base/ranges.h"
 
 namespace meshfuse {
 
@@ -188,8 +191,39 @@ std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const s
   static constexpr Row kRows[] = {{PointOp::Exp, &VectorMath::exp}, {PointOp::Exp2, &VectorMath::exp2},
                                   {PointOp::Log, &VectorMath::log}, {PointOp::Tanh, &VectorMath::tanh},
                                   {PointOp::Erf, &VectorMath::erf}, {PointOp::Sigmoid, &VectorMath::sigmoid}};
+  if (dtype == DataType::Float && (op == PointOp::Sin || op == PointOp::Cos) && math_.reducesAngles()) {
+    return sineGroup(op, operands);
+  }
   const Row* row = dtype == DataType::Float ? rowOf(kRows, op) : nullptr;
   return row == nullptr ? std::vector<Value*>{} : (math_.*row->function)(operands);
+}
+
+// In line, and a rarely taken branch that calls the scalar function if a number is too large.
+std::vector<Value*> PointEmitter::sineGroup(PointOp op, const std::vector<Value*>& operands) {
+  const std::vector<Value*> inLine = op == PointOp::Sin ? math_.sin(operands) : math_.cos(operands);
+  Value* any = nullptr;
+  for (Value* x : operands) {
+    Value* magnitude = b_.CreateUnaryIntrinsic(Intrinsic::fabs, x);
+    Value* large = b_.CreateAnd(b_.CreateFCmpOGT(magnitude, number(x, VectorMath::kMostReduced)),
+                                b_.CreateFCmpOLT(magnitude, ConstantFP::getInfinity(x->getType())));
+    any = any == nullptr ? large : b_.CreateOr(any, large);
+  }
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* called = BasicBlock::Create(b_.getContext(), "large", before->getParent());
+  BasicBlock* after = BasicBlock::Create(b_.getContext(), "", before->getParent());
+  b_.CreateCondBr(any->getType()->isVectorTy() ? b_.CreateOrReduce(any) : any, called, after,
+                  MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20));
+  b_.SetInsertPoint(called);
+  const std::vector<Value*> exact =
+      mapped(operands, [&](Value* x) { return call_(op, DataType::Float, std::span<Value* const>(&x, 1)); });
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+  return mapped<Value*>(indices(operands), [&](int64_t i) {
+    PHINode* result = b_.CreatePHI(operands[i]->getType(), 2);
+    result->addIncoming(inLine[i], before);
+    result->addIncoming(exact[i], called);
+    return result;
+  });
 }
 
 Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const> operands) {

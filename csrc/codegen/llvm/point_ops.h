@@ -28,6 +28,7 @@ class PointEmitter {
 
  private:
   llvm::Value* floating(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
+  std::vector<llvm::Value*> sineGroup(PointOp op, const std::vector<llvm::Value*>& operands);
   llvm::Value* floatingTest(PointOp op, llvm::Value* x);
   llvm::Value* integer(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   llvm::Value* logical(PointOp op, std::span<llvm::Value* const> operands);

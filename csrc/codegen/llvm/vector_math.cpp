@@ -253,6 +253,36 @@ Group VectorMath::sigmoid(const Group& x) {
   return selectBelow(x, 0, times(e, r), r);
 }
 
+Group VectorMath::sine(const Group& x, int64_t quarters) {
+  // pi/2 in three parts. An integer below 2^17 times the first leaves a difference to x that is exact.
+  constexpr double kHalfPi[] = {1.57079637, -4.37113883e-08, -1.71512489e-15};
+  const Group a = absolute(x);
+  const Group shifted = multiplyAdd(a, 0.636619772367581343, kRounder);
+  const Group n = subtract(shifted, kRounder);
+  Group r = a;
+  for (double part : kHalfPi) {
+    r = multiplyAdd(n, -part, r);
+  }
+  const Group square = times(r, r);
+  const Group odd = multiplyAdd(times(r, square),
+                                polynomial(square, {-0.166666672, 0.00833332911, -0.000198391877, 2.7169167e-06}), r);
+  const Group even = polynomial(square, {1, -0.5, 0.0416666195, -0.00138866017, 2.43751438e-05});
+  // The low bits of `shifted` hold n: the lowest chooses the polynomial, the next one the sign.
+  Type* type = x[0]->getType();
+  auto ofQuarter = [&](Value* v, Value* s, Value* o, Value* e) {
+    Value* quarter = b_.CreateAdd(b_.CreateBitCast(s, integerType(type)), integer(type, quarters));
+    Value* isOdd = b_.CreateICmpEQ(b_.CreateAnd(quarter, integer(type, 1)), integer(type, 0));
+    Value* sign = b_.CreateShl(b_.CreateLShr(quarter, integer(type, 1)), integer(type, 31));
+    if (quarters == 0) {
+      Value* own = b_.CreateAnd(b_.CreateBitCast(v, integerType(type)), integer(type, INT32_MIN));
+      sign = b_.CreateXor(sign, own);
+    }
+    return b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(b_.CreateSelect(isOdd, o, e), integerType(type)), sign),
+                            type);
+  };
+  return each(ofQuarter, x, shifted, odd, even);
+}
+
 Value* VectorMath::maximum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOGT(a, b), a, b), a); }
 
 Value* VectorMath::minimum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOLT(a, b), a, b), a); }

@@ -8,6 +8,7 @@
 //   tanh      2.5            h / (h + 1), h = (exp(2x) - 1) / 2 = 2^n q + (2^n - 1) / 2
 //   erf       2.0            x + x Q(x^2) below 0.95, else 1 - exp(x R(x)), R fitted to log(erfc)
 //   sigmoid   2.5            1 / (1 + e) or e / (1 + e), e = exp(-|x|)
+//   sin, cos  1.5            x = n pi/2 + r, degree 9 and 8 on |r| <= pi/4; for |x| <= kMostReduced, with fused multiply-add
 //   rsqrt     1.0            1 / sqrt(x), both correctly rounded
 // Without fused multiply-add the first three lose about half an ULP.
 //
@@ -15,6 +16,7 @@
 // takes a chain of forty: without interleaving, the chains of several vectors would hardly overlap.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "codegen/llvm/emit.h"
@@ -39,6 +41,11 @@ class VectorMath {
   Group tanh(const Group& x);
   Group erf(const Group& x);
   Group sigmoid(const Group& x);
+  // Beyond kMostReduced the three parts of pi/2 do not suffice, and results are wrong; infinities give NaN.
+  static constexpr double kMostReduced = 131072;
+  bool reducesAngles() const { return fma_; }
+  Group sin(const Group& x) { return sine(x, 0); }
+  Group cos(const Group& x) { return sine(x, 1); }
 
   // Of floats, doubles or vectors of them. NaN if one is NaN.
   llvm::Value* maximum(llvm::Value* a, llvm::Value* b);
@@ -65,6 +72,7 @@ class VectorMath {
   Group reciprocal(const Group& x);  // of normal numbers whose reciprocals are normal
   // exp(scale * x) within 2^-22, scale a power of two, for -87 < scale * x < 88: for use in a sum with a larger number.
   Group coarseExp(const Group& x, double scale);
+  Group sine(const Group& x, int64_t quarters);  // of x + quarters * pi/2, quarters 0 or 1
   Group scale(const Group& p, const Group& n, const Group& shifted);
 
   llvm::IRBuilderBase& b_;
