@@ -91,6 +91,7 @@ TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
                          "collectives_mpi_bench cuda_host_bench "),
             std::string::npos)
       << run.err;
+  EXPECT_TRUE(run.err.ends_with(" peers\n")) << run.err;
   EXPECT_EQ(shellInSources("tools/dev frobnicate").code, 2);
 }
 
