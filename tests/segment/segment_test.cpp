@@ -264,14 +264,14 @@ TEST(Segmentation, UpdatesOfOneShapeAndOfMany) {
   EXPECT_EQ(t.writtenBytes, t.readBytes / 2);
 }
 
-TEST(Segmentation, DoubleContractionIsOneReductionKernel) {
+TEST(Segmentation, ContractionOfIntegersIsOneReductionKernel) {
   ProgramTraffic t = measure(
       [](Fusion& f) {
-        TensorView* x = input(f, {5, 7}, DataType::Double);
-        TensorView* y = input(f, {7, 6}, DataType::Double);
-        f.addOutput(tanh(matmul(x, y)));
+        TensorView* x = input(f, {5, 7}, DataType::Int);
+        TensorView* y = input(f, {7, 6}, DataType::Int);
+        f.addOutput(neg(matmul(x, y)));
       },
-      {random({5, 7}, 1, DataType::Double), random({7, 6}, 1, DataType::Double)});
+      {random({5, 7}, 1, DataType::Int), random({7, 6}, 1, DataType::Int)});
   EXPECT_EQ(t.steps, (Steps{"reduction"}));
   EXPECT_EQ(t.readBytes, (5 * 7 + 7 * 6) * 8);
   EXPECT_EQ(t.writtenBytes, 5 * 6 * 8);

@@ -18,6 +18,7 @@
 #include "device/cpu/orc/cpu_compiler.h"
 #include "device/cpu/routine.h"
 #include "device/device.h"
+#include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "meshfuse_config.h"
 
@@ -187,7 +188,7 @@ class CpuDevice final : public Device {
   }
 
   std::optional<std::string_view> routineName(const Expr& op) const override {
-    return isContraction(op) ? "oneDNN" : "C++ routine";
+    return isContraction(op) && op.tensorInputs()[0]->dtype() != DataType::Double ? "oneDNN" : "C++ routine";
   }
 
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<CpuQueue>(pool_); }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/rounding.h"
 #include "base/thread_pool.h"
+#include "device/cpu/onednn/double_product.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "tensor/half.h"
@@ -75,7 +76,8 @@ std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int
     return "it is no contraction";
   }
   DataType type = e.tensorInputs()[0]->dtype();
-  if (type != DataType::Float && !isHalfPrecision(type)) {
+  const bool isOurs = type == DataType::Double && multipliesDoubles();
+  if (type != DataType::Float && !isHalfPrecision(type) && !isOurs) {
     return fmt::format("the library has no matrix product of {}", name(type));
   }
   return refuseMatrixProduct(e, layouts);
@@ -92,6 +94,9 @@ Contraction::Contraction(const Expr& e, const std::map<int64_t, Layout>& layouts
 int64_t Contraction::workspaceBytes() const {
   if (p_.operands == DataType::Float) {
     return 0;
+  }
+  if (p_.operands == DataType::Double) {
+    return threads_ * inLines(doubleProductScratchBytes());
   }
   if (native_ != nullptr) {
     return threads_ * inLines(native_->scratchBytes());
@@ -113,6 +118,22 @@ void Contraction::floatProduct(ThreadPool& pool, const float* a, const float* b,
                    bias != nullptr ? 1.0f : 0.0f, out, p_.n);
     deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", block.rows, block.columns,
                 p_.k, static_cast<int64_t>(status));
+  });
+}
+
+void Contraction::doubleProduct(ThreadPool& pool, const double* a, const double* b, double* c, const double* bias,
+                                char* workspace) const {
+  eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t worker) {
+    double* out = c + (block.product * p_.m + block.row) * p_.n + block.column;
+    for (int64_t r = 0; r < block.rows; r++) {
+      if (bias != nullptr) {
+        std::copy_n(bias + block.column, block.columns, out + r * p_.n);
+      } else {
+        std::fill_n(out + r * p_.n, block.columns, 0.0);
+      }
+    }
+    multiplyDoubles(p_, block, a + aOffsets_[block.product], b + bOffsets_[block.product], out,
+                    workspace + worker * inLines(doubleProductScratchBytes()));
   });
 }
 
@@ -140,6 +161,10 @@ void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* o
       native_->run(block, operands[0], operands[1], p_.hasBias ? operands[2] : nullptr, out,
                    static_cast<char*>(workspace) + worker * inLines(native_->scratchBytes()));
     });
+  } else if (p_.operands == DataType::Double) {
+    doubleProduct(pool, static_cast<const double*>(operands[0]), static_cast<const double*>(operands[1]),
+                  static_cast<double*>(out), p_.hasBias ? static_cast<const double*>(operands[2]) : nullptr,
+                  static_cast<char*>(workspace));
   } else if (p_.operands != DataType::Float) {
     widenedProduct(pool, operands, out, workspace);
   } else {

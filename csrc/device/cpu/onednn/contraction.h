@@ -1,6 +1,6 @@
 // Contraction: matmul and linear on a CPU through oneDNN.
 //
-// It takes Float and 16-bit types. BFloat16 is multiplied as it is where the processor can; else 16-bit types are widened to Float, and the
+// It takes Float, Double (double_product.h) and 16-bit types. BFloat16 is multiplied as it is where the processor can; else 16-bit types are widened to Float, and the
 // result is rounded once unless its type is Float. The result is cut into blocks; a block is one library call on one thread of our
 // pool. So the bits do not depend on the number of threads, and the library needs no pool.
 #pragma once
@@ -37,13 +37,15 @@ class Contraction {
  private:
   bool isWide() const { return isHalfPrecision(p_.operands) && p_.result == DataType::Float; }
   void floatProduct(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
+  void doubleProduct(ThreadPool& pool, const double* a, const double* b, double* c, const double* bias,
+                     char* workspace) const;
   void widenedProduct(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;
 
   MatrixProduct p_;
   std::vector<int64_t> aOffsets_, bOffsets_;  // of each product of the batch, in elements
   ResultBlocks blocks_;
   int64_t threads_;
-  std::shared_ptr<const NativeProduct> native_;  // null: Float, or widened to it
+  std::shared_ptr<const NativeProduct> native_;  // null: Float, widened to it, or Double
 };
 
 }  // namespace meshfuse

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
 #include "meshfuse_config.h"
@@ -26,7 +28,7 @@ int64_t libraryCalls(FusionExecutorCache& cache) {
 
 class Contractions : public ::testing::TestWithParam<DataType> {
  protected:
-  static bool library() { return kHasOneDnn && (GetParam() == DataType::Float || isHalfPrecision(GetParam())); }
+  static bool library() { return kHasOneDnn && isFloatingPoint(GetParam()); }
   static TensorView* input(Fusion& f, const Tensor& t) {
     TensorView* x = makeConcreteTensor({t.sizes().begin(), t.sizes().end()}, t.dtype());
     f.addInput(x);
@@ -197,6 +199,41 @@ TEST_P(Contractions, TheSameBitsForAnyNumberOfThreads) {
   }
 }
 
+// Whatever the blocks, tiles and parts of k are.
+TEST(Contraction, DoublesAreChainsOfFusedMultiplyAdds) {
+  if (!kHasOneDnn || !__builtin_cpu_supports("fma")) {
+    GTEST_SKIP() << "no library, or no fused multiply-add";
+  }
+  const int64_t m = 301, n = 77, k = 530;
+  for (const bool aTransposed : {false, true}) {
+    for (const bool bTransposed : {false, true}) {
+      Tensor a =
+          aTransposed ? random({k, m}, 1, DataType::Double).transpose(0, 1) : random({m, k}, 1, DataType::Double);
+      Tensor b =
+          bTransposed ? random({n, k}, 2, DataType::Double).transpose(0, 1) : random({k, n}, 2, DataType::Double);
+      CheckedCache checked([&](Fusion& f) {
+        TensorView* x = makeConcreteTensor({m, k}, DataType::Double);
+        TensorView* y = makeConcreteTensor({k, n}, DataType::Double);
+        f.addInput(x);
+        f.addInput(y);
+        f.addOutput(matmul(x, y));
+      });
+      ASSERT_EQ(checked.call({a, b}), "");
+      ASSERT_EQ(libraryCalls(checked.cache()), 1);
+      const std::vector<double> x = a.toVector();
+      const std::vector<double> y = b.toVector();
+      const std::vector<double> got = checked.results()[0].toVector();
+      for (int64_t i = 0; i < m * n; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < k; j++) {
+          sum = std::fma(x[i / n * k + j], y[j * n + i % n], sum);
+        }
+        ASSERT_EQ(got[i], sum) << i;
+      }
+    }
+  }
+}
+
 // Of 16-bit operands, more threads need more memory only where the library multiplies them as they are.
 TEST(Contraction, MultipliesBFloat16AsItIs) {
   if (!kHasOneDnn || !__builtin_cpu_supports("avx512bf16")) {
@@ -220,8 +257,8 @@ TEST(Contraction, SaysWhatItDoesNotTake) {
   FusionGuard guard(&fusion);
   TensorView* x = makeContigConcreteTensor({4, 6});
   TensorView* y = makeContigConcreteTensor({6, 4});
-  TensorView* d = makeContigConcreteTensor({6, 6}, DataType::Double);
-  for (TensorView* tv : {x, y, d}) {
+  TensorView* i = makeContigConcreteTensor({6, 6}, DataType::Int);
+  for (TensorView* tv : {x, y, i}) {
     fusion.addInput(tv);
   }
   const Expr& product = *matmul(x, y)->definition();
@@ -232,7 +269,7 @@ TEST(Contraction, SaysWhatItDoesNotTake) {
   EXPECT_EQ(Contraction::refuse(product, {}), std::nullopt);
   EXPECT_EQ(Contraction::refuse(product, {{x->id(), {{1, 4}, 4}}}), std::nullopt);
   EXPECT_NE(Contraction::refuse(product, {{x->id(), {{12, 2}, 4}}}).value_or("").find("stride 1"), std::string::npos);
-  EXPECT_NE(Contraction::refuse(*matmul(d, d)->definition(), {}).value_or("").find("Double"), std::string::npos);
+  EXPECT_NE(Contraction::refuse(*matmul(i, i)->definition(), {}).value_or("").find("Int"), std::string::npos);
   EXPECT_NE(Contraction::refuse(*neg(x)->definition(), {}).value_or("").find("no contraction"), std::string::npos);
 }
 
