@@ -26,9 +26,6 @@ struct Operands {
   std::vector<int64_t> n;  // a list as its elements
 };
 
-// In the type of the first operand, as the other sides give it: softmax and norms of 16-bit tensors are Float
-TensorView* typed(const Operands& o, TensorView* result) { return maybeCastOp(o.t[0]->dtype(), result); }
-
 const std::map<std::string, std::function<Tensors(const Operands&)>>& operations() {
   static const std::map<std::string, std::function<Tensors(const Operands&)>> table = {
       {"add", [](const Operands& o) { return Tensors{add(o.t[0], o.t[1])}; }},
@@ -39,8 +36,8 @@ const std::map<std::string, std::function<Tensors(const Operands&)>>& operations
       {"sin", [](const Operands& o) { return Tensors{sin(o.t[0])}; }},
       {"cos", [](const Operands& o) { return Tensors{cos(o.t[0])}; }},
       {"relu", [](const Operands& o) { return Tensors{relu(o.t[0])}; }},
-      {"gelu", [](const Operands& o) { return Tensors{typed(o, tanh_gelu(o.t[0]))}; }},
-      {"softmax", [](const Operands& o) { return Tensors{typed(o, softmax(o.t[0], o.n[0]))}; }},
+      {"gelu", [](const Operands& o) { return Tensors{tanh_gelu(o.t[0])}; }},
+      {"softmax", [](const Operands& o) { return Tensors{softmax(o.t[0], o.n[0])}; }},
       {"sum", [](const Operands& o) { return Tensors{sum(o.t[0], {o.n[0]})}; }},
       {"variance", [](const Operands& o) { return Tensors{variance(o.t[0], {o.n[0]})}; }},
       {"argmax", [](const Operands& o) { return Tensors{argmax(o.t[0], o.n[0])}; }},
@@ -58,9 +55,8 @@ const std::map<std::string, std::function<Tensors(const Operands&)>>& operations
       {"attention", [](const Operands& o) { return Tensors{sdpfa_fwd(o.t[0], o.t[1], o.t[2]).output}; }},
       {"causal_attention",
        [](const Operands& o) { return Tensors{sdpfa_fwd(o.t[0], o.t[1], o.t[2], 0.0, true).output}; }},
-      {"layer_norm",
-       [](const Operands& o) { return Tensors{typed(o, layer_norm(o.t[0], 1, o.t[1], o.t[2], 1e-5).output)}; }},
-      {"rms_norm", [](const Operands& o) { return Tensors{typed(o, rms_norm(o.t[0], 1, o.t[1], 1e-5).output)}; }},
+      {"layer_norm", [](const Operands& o) { return Tensors{layer_norm(o.t[0], 1, o.t[1], o.t[2], 1e-5).output}; }},
+      {"rms_norm", [](const Operands& o) { return Tensors{rms_norm(o.t[0], 1, o.t[1], 1e-5).output}; }},
       {"layer_norm_backward",
        [](const Operands& o) {
          const std::vector<int64_t> shape = {o.t[1]->shape().back().constValue()};
@@ -105,7 +101,12 @@ class Workload {
           operands.n.insert(operands.n.end(), numbers.begin(), numbers.end());
         }
       }
-      values[step[0]] = operations().at(step[1])(operands);
+      Tensors& results = values[step[0]] = operations().at(step[1])(operands);
+      for (TensorView*& tv : results) {  // of 16-bit tensors they are Float, on the other sides of the same type
+        if (isHalfPrecision(operands.t[0]->dtype()) && isFloatingPoint(tv->dtype())) {
+          tv = maybeCastOp(operands.t[0]->dtype(), tv);
+        }
+      }
     }
     for (TensorView* tv : values.at(request["result"])) {
       fusion->addOutput(tv);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace meshfuse {
@@ -14,7 +15,10 @@ TEST(ResultBlocks, CoverEachElementOnce) {
   std::mt19937 rng(3);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); };
   for (int round = 0; round < 300; round++) {
-    MatrixProduct p{.m = below(round % 3 == 0 ? 40 : 1500), .n = below(round % 2 == 0 ? 30 : 1200), .k = below(2000)};
+    MatrixProduct p{.operands = round % 5 == 0 ? DataType::BFloat16 : DataType::Float,
+                    .m = below(round % 3 == 0 ? 40 : 1500),
+                    .n = below(round % 2 == 0 ? 30 : 1200),
+                    .k = below(2000)};
     p.batch = {1 + below(3)};
     const ResultBlocks blocks(p);
     std::vector<int64_t> covered(p.m * p.n * p.products(), 0);
@@ -40,6 +44,21 @@ TEST(ResultBlocks, FollowFromTheShapes) {
   EXPECT_EQ(countOf(64, 64, 64), 1);
   EXPECT_EQ(countOf(128, 128, 32, 96), 96);
   EXPECT_EQ(countOf(0, 8, 8), 0);
+}
+
+// The blocks of BFloat16 are larger, and whole rows if the results take longer to store than to compute.
+TEST(ResultBlocks, OfBFloat16) {
+  using Extents = std::pair<int64_t, int64_t>;
+  const auto first = [](int64_t m, int64_t n, int64_t k, int64_t products = 1) {
+    MatrixProduct p{.operands = DataType::BFloat16, .m = m, .n = n, .k = k, .batch = {products}};
+    const ResultBlock b = ResultBlocks(p).at(0);
+    return Extents{b.rows, b.columns};
+  };
+  EXPECT_EQ(first(1024, 1024, 64, 64), (Extents{512, 1024}));
+  EXPECT_EQ(first(4096, 1024, 1024), (Extents{512, 512}));
+  EXPECT_EQ(first(1024, 1024, 1024), (Extents{256, 256}));
+  EXPECT_EQ(first(256, 256, 256), (Extents{128, 256}));
+  EXPECT_EQ(first(64, 4096, 64), (Extents{64, 2048}));
 }
 
 }  // namespace
