@@ -181,7 +181,8 @@ class Device : public DeviceMemory {
   // carries what they tell each other. Null: this device has none. DeviceError on all ranks if their devices do not fit.
   virtual std::shared_ptr<DeviceCommunicator> communicator(Communicator& /*over*/) { return nullptr; }
 
-  // The outputs of emitters and compilers for a kernel, as files. `missing`: the outputs that cannot be made, and why.
+  // The outputs of emitters and compilers for a kernel, as files. `missing`: the outputs that cannot be made, and why. `launch`: of a GPU's
+  // kernel, "16 blocks of 256 threads, 128 bytes of shared memory".
   struct Listing {
     std::string suffix;  // ".ll"
     std::string bytes;
@@ -189,6 +190,7 @@ class Device : public DeviceMemory {
   struct Listings {
     std::vector<Listing> files;
     std::string missing;
+    std::string launch;
   };
   virtual Listings listings(const tile::Program& program) = 0;
   // The work of the compiler so far, in words; may be empty.

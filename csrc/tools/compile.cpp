@@ -102,8 +102,11 @@ int64_t compileProgram(const EmitOptions& options) {
     }
     const std::string base = fmt::format("{:02}_{}_T{}", kernels++, s.plan.kind, s.group.outputs[0]->id());
     files.push_back({fmt::format("kernel {}: {}", base, joined(s.group.exprs, ", ", &Expr::opName))});
-    files.push_back({base + ".tile", tile::toString(s.plan.program)});
     Device::Listings listings = device->listings(s.plan.program);
+    if (!listings.launch.empty()) {
+      files.push_back({"  " + listings.launch});
+    }
+    files.push_back({base + ".tile", tile::toString(s.plan.program)});
     for (Device::Listing& l : listings.files) {
       files.push_back({base + l.suffix, std::move(l.bytes)});
     }

@@ -117,6 +117,7 @@ TEST(ToolCompile, AGpuCallsALibraryForAMatrixProduct) {
     GTEST_SKIP() << "no NVRTC";
   }
   ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "kernel 00_reduction_T5: reduce\n  1 blocks of 256 threads, 128 bytes of shared memory\n");
   std::vector<std::string> lines = stepLines(run.out);
   lines.pop_back();  // the compiler's report
   const std::vector<std::string> expected = {"cuBLASLt matmul T3[8, 6, r{4}]", "kernel 00_reduction_T5: reduce",

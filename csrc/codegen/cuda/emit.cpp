@@ -19,6 +19,12 @@ CudaSource emitCuda(const tile::Program& program) {
   return cuda::Emitter(program).emit();
 }
 
+std::string launchText(const CudaSource& source) {
+  const std::string clusters = source.cluster > 1 ? fmt::format(" in clusters of {}", source.cluster) : "";
+  return fmt::format("{} blocks of {} threads{}, {} bytes of shared memory", source.blocks.toString(), source.threads,
+                     clusters, source.sharedBytes.toString());
+}
+
 namespace cuda {
 
 using namespace tile;

@@ -48,6 +48,9 @@ struct CudaSource {
 // InternalError if the program is for a CPU or violates a rule of tile.h that the emitter relies on.
 [[nodiscard]] CudaSource emitCuda(const tile::Program& program);
 
+// "16 blocks of 256 threads, 128 bytes of shared memory", over the sizes.
+[[nodiscard]] std::string launchText(const CudaSource& source);
+
 // The part of the text after the runtime functions.
 [[nodiscard]] std::string_view kernelText(std::string_view text);
 

@@ -196,7 +196,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Timer> makeTimer(int64_t points) override { return std::make_unique<CpuTimer>(points); }
 
   Listings listings(const tile::Program& program) override {
-    return {{{".ll", compiler().irText(program)}, {".s", compiler().assemblyText(program)}}, ""};
+    return {{{".ll", compiler().irText(program)}, {".s", compiler().assemblyText(program)}}, "", ""};
   }
 
  private:

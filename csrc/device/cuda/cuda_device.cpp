@@ -133,7 +133,9 @@ class CudaDevice final : public Device {
 
   Listings listings(const tile::Program& program) override {
     const CudaSource source = emitCuda(program);
-    return {{{".cu", source.text}, {".cubin", compiler_.compileCubin(source.text, info_.architecture).bytes}}, ""};
+    return {{{".cu", source.text}, {".cubin", compiler_.compileCubin(source.text, info_.architecture).bytes}},
+            "",
+            launchText(source)};
   }
 
  private:

@@ -53,7 +53,7 @@ class NamedCudaDevice final : public Device {
 
   Listings listings(const tile::Program& program) override {
     const CudaSource source = emitCuda(program);
-    Listings result{{{".cu", source.text}}, ""};
+    Listings result{{{".cu", source.text}}, "", launchText(source)};
     if (capabilities_.nvrtc) {
       result.files.push_back({".cubin", compiler_.compileCubin(source.text, info_.architecture).bytes});
     } else {
