@@ -13,9 +13,9 @@
 #include "base/ranges.h"
 #include "device/device.h"
 #include "device/open.h"
+#include "exec/abstract_inputs.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/communicator.h"
-#include "tools/abstract_inputs.h"
 #include "tools/output_file.h"
 #include "tools/program.h"
 #include "tools/terminal.h"
@@ -88,7 +88,7 @@ void checkRoutines(const std::vector<Segment>& steps, const Device& device, cons
 int64_t compileProgram(const EmitOptions& options) {
   const std::shared_ptr<Device> device = namedDevice(options.arch);
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, std::nullopt);
-  const std::vector<Argument> arguments = abstractInputs(*fusion, options.program);
+  const std::vector<Argument> arguments = abstractInputs(*fusion, inputShapes(*fusion, options.program));
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
   const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device->info());
   std::vector<Entry> files{{"planned.fir", program.planned->toString()}, {"local.fir", program.local->toString()}};

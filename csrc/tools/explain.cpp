@@ -14,11 +14,11 @@
 
 #include "base/error.h"
 #include "device/open.h"
+#include "exec/abstract_inputs.h"
 #include "exec/compile.h"
 #include "exec/symbolic_costs.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/loopback/loopback.h"
-#include "tools/abstract_inputs.h"
 #include "tools/explanation_text.h"
 #include "tools/machine_file.h"
 #include "tools/output_file.h"
@@ -77,7 +77,7 @@ int64_t explainProgram(const ExplainOptions& options) {
   std::vector<Explanation> ofRank(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
-    const std::vector<Argument> arguments = abstractInputs(*own, options.program, comm.rank());
+    const std::vector<Argument> arguments = abstractInputs(*own, inputShapes(*own, options.program), comm.rank());
     const CompiledProgram compiled = compile(*own, arguments, Agreement(comm).call(), deviceToExplain(options.device));
     ofRank[comm.rank()] = explain(compiled, comm.rank());
     if (comm.rank() == 0 && !open.empty()) {

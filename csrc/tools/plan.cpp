@@ -11,11 +11,11 @@
 #include "autoplan/autoplan.h"
 #include "base/error.h"
 #include "device/open.h"
+#include "exec/abstract_inputs.h"
+#include "exec/assumed_ranks.h"
 #include "exec/compile.h"
 #include "host/program.h"
 #include "ir/fusion.h"
-#include "tools/abstract_inputs.h"
-#include "tools/assumed_ranks.h"
 #include "tools/machine_file.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
@@ -91,7 +91,8 @@ nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
 StepTimes simulate(const Fusion& planned, const ProgramOptions& program, const DistributedConfig& machines) {
   AssumedRanks ranks(machines.devices());
   const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false});
-  const CompiledProgram compiled = compile(planned, abstractInputs(planned, program), Agreement(ranks).call(), device);
+  const CompiledProgram compiled =
+      compile(planned, abstractInputs(planned, inputShapes(planned, program)), Agreement(ranks).call(), device);
   return predictTimes(*compiled.host, machines);
 }
 

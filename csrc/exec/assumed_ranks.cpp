@@ -1,4 +1,4 @@
-#include "tools/assumed_ranks.h"
+#include "exec/assumed_ranks.h"
 
 #include "base/error.h"
 #include "multidevice/transport/call.h"
@@ -11,7 +11,7 @@ namespace {
 
 }  // namespace
 
-AssumedRanks::AssumedRanks(int64_t size) : size_(size) { world_.ranks = firstRanks(size); }
+AssumedRanks::AssumedRanks(int64_t size, int64_t rank) : size_(size), rank_(rank) { world_.ranks = firstRanks(size); }
 
 void AssumedRanks::run(const CollectiveCall& /*call*/) { refuse(); }
 void AssumedRanks::transfer(std::span<const Transfer> /*transfers*/) { refuse(); }

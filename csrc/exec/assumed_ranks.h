@@ -1,4 +1,4 @@
-// Rank 0 of ranks that do not exist, to compile a program for more ranks than there are.
+// A rank of ranks that do not exist, to compile a program for more ranks than there are.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace meshfuse {
 
-// All ranks send the messages of rank 0. InternalError for calls that move data.
+// All ranks send the messages of this one. InternalError for calls that move data.
 class AssumedRanks final : public Communicator {
  public:
-  explicit AssumedRanks(int64_t size);
+  explicit AssumedRanks(int64_t size, int64_t rank = 0);
 
-  int64_t rank() const override { return 0; }
+  int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   std::string_view transport() const override { return "assumed"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
@@ -26,6 +26,7 @@ class AssumedRanks final : public Communicator {
 
  private:
   const int64_t size_;
+  const int64_t rank_;
 };
 
 }  // namespace meshfuse

@@ -2,17 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tensor/argument.h"
-#include "tools/options.h"
 
 namespace meshfuse {
 
 class Fusion;
 
-// In the local sizes of a rank, contiguous, aligned to 64 bytes. UserError as inputShapes and checkAnnotations.
-[[nodiscard]] std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions& options,
+// In the local sizes of a rank, contiguous, aligned to 64 bytes. `sizes`: one entry for each input, as concretize() takes them. UserError as
+// concretize() and checkAnnotations().
+[[nodiscard]] std::vector<Argument> abstractInputs(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes,
                                                    int64_t rank = 0);
 
 }  // namespace meshfuse

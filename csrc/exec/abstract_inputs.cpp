@@ -1,4 +1,4 @@
-#include "tools/abstract_inputs.h"
+#include "exec/abstract_inputs.h"
 
 #include "analysis/pass_context.h"
 #include "base/ranges.h"
@@ -6,15 +6,13 @@
 #include "multidevice/sharding/held_part.h"
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/concretize.h"
-#include "tools/program.h"
 
 namespace meshfuse {
 
-std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions& options, int64_t rank) {
+std::vector<Argument> abstractInputs(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes, int64_t rank) {
   // compiling reads the address only
   alignas(64) static char placeholder[64] = {};
-  const std::vector<std::vector<int64_t>> shapes = inputShapes(fusion, options);
-  std::unique_ptr<Fusion> sized = concretize(fusion, shapes);
+  std::unique_ptr<Fusion> sized = concretize(fusion, sizes);
   PassContext context(*sized);
   checkAnnotations(*sized, context);
   return mapped(indices(sized->inputs()), [&](int64_t i) -> Argument {
@@ -22,12 +20,12 @@ std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions&
     if (!in->isTensor()) {
       return in->dtype() == DataType::Bool ? Argument(false)
              : !isIntegral(in->dtype())    ? Argument(0.0)
-                                           : Argument(shapes[i].empty() ? int64_t{0} : shapes[i][0]);
+                                           : Argument(sizes[i].empty() ? int64_t{0} : sizes[i][0]);
     }
     const ShardState state = shardState(in->asTensor());
-    const std::vector<int64_t> sizes = heldPart(state, rank).sizes();
-    const Tensor shard = Tensor::wrap(placeholder, sizes, contiguousStrides(sizes), in->dtype());
-    return isRagged(state) ? shard.withGlobalShape(shapes[i]) : shard;
+    const std::vector<int64_t> held = heldPart(state, rank).sizes();
+    const Tensor shard = Tensor::wrap(placeholder, held, contiguousStrides(held), in->dtype());
+    return isRagged(state) ? shard.withGlobalShape(sizes[i]) : shard;
   });
 }
 
