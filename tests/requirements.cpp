@@ -79,6 +79,7 @@ const Row kRows[] = {
     {"test_nvfuser_shape", kCpuKernels, "PortsOf*", "PortsOfCollectives.*"},
     {"test_nvfuser_shape", kLibraryMatmul, "PortsOfSharding.ALinearAndAViewOfItsHeads"},
     {"test_segment", kLibraryMatmul,
+     "Segmentation.ResultsBetweenKernelsAreWrittenOnceInTheirNarrowType:"
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"
      "Segmentation.ViewsOfResultsCostNothing:Segmentation.NothingWaitsForItself:"
      "Siblings.AKernelThatWaitsForTheOtherStaysAfterIt:Siblings.KernelsBesideALibraryCallJoin"},

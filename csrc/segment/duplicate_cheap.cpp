@@ -19,6 +19,22 @@ bool readsReduction(const Expr& e) {
   });
 }
 
+// Whether the op, or one that reads it through views, is in no kernel: its operand must be in memory.
+bool readsMemory(const Expr& e) {
+  const View view = ruleOf(e).view;
+  return ruleOf(e).executor != Executor::Kernel ||
+         (view != View::No && view != View::SameType &&
+          std::ranges::any_of(e.fusion().uses(e.output()), [](const Expr* use) { return readsMemory(*use); }));
+}
+
+// Whether reading the result takes no more bytes than computing it again from an operand in memory.
+bool isNoLarger(const Expr& e) {
+  const TensorView* out = e.tensorOutput();
+  return std::ranges::any_of(e.tensorInputs(), [&](const TensorView* in) {
+    return in->shape() == out->shape() && dataTypeSize(out->dtype()) <= dataTypeSize(in->dtype());
+  });
+}
+
 }  // namespace
 
 bool duplicateCheap(Fusion& fusion, LocalContext&) {
@@ -32,16 +48,29 @@ bool duplicateCheap(Fusion& fusion, LocalContext&) {
     if (uses.size() < 2 || readsReduction(*e)) {
       continue;
     }
-    for (int64_t u = 1; u < std::ssize(uses); u++) {
-      FusionCloner cloner(fusion, fusion);
-      for (Val* in : e->inputs()) {
-        cloner.set(in, in);
+    const bool isStored = std::ranges::any_of(uses, [](const Expr* use) { return readsMemory(*use); });
+    Val* stored = nullptr;  // the one that is read from memory
+    for (int64_t u = 0; u < std::ssize(uses); u++) {
+      const bool fromMemory = isStored && (isNoLarger(*e) || readsMemory(*uses[u]));
+      Val* own = e->output();
+      if (fromMemory && stored != nullptr) {
+        own = stored;
+      } else if (u > 0) {
+        FusionCloner cloner(fusion, fusion);
+        for (Val* in : e->inputs()) {
+          cloner.set(in, in);
+        }
+        own = cloner.clone(e)->output();
       }
-      Expr* copy = cloner.clone(e);
+      if (fromMemory) {
+        stored = own;
+      }
       for (const int64_t operand : uses[u]->positionsOf(e->output())) {
-        fusion.replaceInput(uses[u], operand, copy->output());
+        if (own != e->output()) {
+          fusion.replaceInput(uses[u], operand, own);
+          changed = true;
+        }
       }
-      changed = true;
     }
   }
   return changed;

@@ -55,7 +55,7 @@ class Segmenter {
 
   std::vector<Segment> run() {
     for (Expr* e : inAgreedOrder()) {
-      if (e->output()->isTensor() && !placed_.contains(e->id())) {
+      if (e->output()->isTensor()) {
         place(e);
       }
     }
@@ -126,21 +126,67 @@ class Segmenter {
     return order;
   }
 
+  // Kernel: a template judges whether it is a library call.
+  SegmentKind kindOf(const Expr& e) const {
+    if (e.kind() == ExprKind::Communicate) {
+      return SegmentKind::Communicate;
+    }
+    if (touchesEmpty(e)) {
+      return SegmentKind::Reference;
+    }
+    return e.kind() == ExprKind::BitCast || context_.views.contains(e.output()->id()) ? SegmentKind::View
+                                                                                      : SegmentKind::Kernel;
+  }
+
+  // A cast to a wider type of a kernel's result is placed with the only op that reads it: memory between two kernels then holds the narrow
+  // type.
+  bool waitsForReader(Expr* e) const {
+    const Val* out = e->output();
+    if (e->kind() != ExprKind::Cast || dataTypeSize(out->dtype()) <= dataTypeSize(e->input(0)->dtype()) ||
+        out->isFusionOutput() || kindOf(*e) != SegmentKind::Kernel) {
+      return false;
+    }
+    const Expr* made = e->input(0)->definition();
+    const std::vector<Expr*> uses = fusion_.uses(out);
+    if (made == nullptr || waiting_.contains(made->id()) || uses.size() != 1) {
+      return false;
+    }
+    const bool isOfKernel = std::ranges::all_of(graph_.producersOf({&e, 1}),
+                                                [&](int64_t p) { return graph_.at(p).kind == SegmentKind::Kernel; });
+    return isOfKernel && ruleOf(*uses[0]).executor == Executor::Kernel && kindOf(*uses[0]) == SegmentKind::Kernel;
+  }
+
   void place(Expr* e) {
-    SegmentKind kind = SegmentKind::Kernel;
-    std::vector<Expr*> exprs = {e};
+    if (waitsForReader(e)) {
+      waiting_.insert(e->id());
+      return;
+    }
+    std::vector<Expr*> exprs;
+    for (const TensorView* in : e->tensorInputs()) {
+      if (in->definition() != nullptr && waiting_.erase(in->definition()->id()) > 0) {
+        exprs.push_back(in->definition());
+      }
+    }
+    exprs.push_back(e);
+    if (exprs.size() > 1 && context_.judge(graph_.groupOf(exprs)).judgement == nullptr) {
+      for (Expr* one : exprs) {
+        placeTogether({one});
+      }
+      return;
+    }
+    placeTogether(std::move(exprs));
+  }
+
+  // The last op reads the others.
+  void placeTogether(std::vector<Expr*> exprs) {
+    Expr* e = exprs.back();
+    SegmentKind kind = kindOf(*e);
     std::unique_ptr<const Judgement> alone;
-    if (e->kind() == ExprKind::Communicate) {
-      kind = SegmentKind::Communicate;
-    } else if (touchesEmpty(*e)) {
-      kind = SegmentKind::Reference;
-    } else if (e->kind() == ExprKind::BitCast || context_.views.contains(e->output()->id())) {
-      kind = SegmentKind::View;
-    } else if (ruleOf(*e).executor != Executor::Kernel) {
+    if (kind == SegmentKind::Kernel && ruleOf(*e).executor != Executor::Kernel) {
       alone = context_.judgementOf(graph_.groupOf({e}));
       kind = alone->callsLibrary ? SegmentKind::Library : SegmentKind::Kernel;
     }
-    std::set<int64_t> producers = graph_.producersOf(e);
+    std::set<int64_t> producers = graph_.producersOf(exprs);
     if (kind == SegmentKind::Communicate) {
       if (lastCollective_ >= 0) {
         producers.insert(lastCollective_);
@@ -156,18 +202,18 @@ class Segmenter {
     std::vector<int64_t> joinable;
     std::ranges::copy_if(producers, std::back_inserter(joinable), isKernel);
     std::string refusal;
-    if (!joinable.empty() && join(e, producers, joinable, refusal)) {
+    if (!joinable.empty() && join(exprs, producers, joinable, refusal)) {
       return;
     }
     if (joinable.size() > 1) {
       std::ranges::stable_sort(joinable, std::greater<>(), [&](int64_t node) { return size(node); });
       for (int64_t p : joinable) {
-        if (join(e, producers, {p}, refusal)) {
+        if (join(exprs, producers, {p}, refusal)) {
           return;
         }
       }
     }
-    StepNode& n = graph_.at(graph_.add({e}, producers, kind));
+    StepNode& n = graph_.at(graph_.add(std::move(exprs), producers, kind));
     n.judgement = alone != nullptr ? std::move(alone) : context_.judgementOf(graph_.groupOf(n.exprs));
     for (int64_t p : joinable) {
       graph_.noteBoundary(p, e->output(), refusal);
@@ -176,22 +222,24 @@ class Segmenter {
 
   size_t size(int64_t node) const { return graph_.at(node).exprs.size(); }
 
-  bool join(Expr* e, const std::set<int64_t>& producers, const std::vector<int64_t>& with, std::string& refusal) {
+  bool join(const std::vector<Expr*>& more, const std::set<int64_t>& producers, const std::vector<int64_t>& with,
+            std::string& refusal) {
     if ((producers.size() > with.size() || with.size() > 1) && graph_.makesCycle(with, producers)) {
       refusal = "the group would depend on itself";
       return false;
     }
-    const size_t ops = 1 + sumOf(with, [&](int64_t node) { return size(node); });
+    const size_t ops = more.size() + sumOf(with, [&](int64_t node) { return size(node); });
     if (ops > kMaxKernelOps) {
       refusal = fmt::format("{} ops are more than the limit of a kernel, {}", ops, kMaxKernelOps);
       return false;
     }
-    if (with.size() == 1 && producers.size() == 1 && takesUnjudged(graph_.at(with[0]).exprs, *e)) {
-      graph_.append(with[0], e);
+    if (more.size() == 1 && with.size() == 1 && producers.size() == 1 &&
+        takesUnjudged(graph_.at(with[0]).exprs, *more[0])) {
+      graph_.append(with[0], more[0]);
       return true;
     }
     std::vector<Expr*> exprs = graph_.exprsOf(with);
-    exprs.push_back(e);
+    append(exprs, more);
     graph_.inTopologicalOrder(exprs);
     Verdict verdict = context_.judge(graph_.groupOf(exprs));
     if (verdict.judgement == nullptr) {
@@ -213,7 +261,7 @@ class Segmenter {
   const Fusion& fusion_;
   const LocalContext& context_;
   StepGraph graph_;
-  std::set<int64_t> placed_;     // ops that came into a library call before their turn, by id
+  std::set<int64_t> waiting_;    // casts that are placed with their reader, by id
   int64_t lastCollective_ = -1;  // node: the next one waits for it
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -15,11 +16,13 @@ StepGraph::StepGraph(const Fusion& fusion, const LocalContext& context) : fusion
   }
 }
 
-std::set<int64_t> StepGraph::producersOf(const Expr* e) const {
+std::set<int64_t> StepGraph::producersOf(std::span<Expr* const> exprs) const {
   std::set<int64_t> result;
-  for (const TensorView* tv : e->tensorInputs()) {
-    if (tv->definition() != nullptr) {
-      result.insert(nodeOf_.at(tv->definition()->id()));
+  for (const Expr* e : exprs) {
+    for (const TensorView* tv : e->tensorInputs()) {
+      if (tv->definition() != nullptr && !contains(exprs, tv->definition())) {
+        result.insert(nodeOf_.at(tv->definition()->id()));
+      }
     }
   }
   return result;

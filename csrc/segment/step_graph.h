@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,13 @@ class StepGraph {
   const StepNode& at(int64_t node) const { return nodes_[node]; }
   int64_t size() const { return std::ssize(nodes_); }
 
-  // The nodes that compute the operands of an op.
-  std::set<int64_t> producersOf(const Expr* e) const;
+  // The nodes that compute the operands of ops, apart from these ops.
+  std::set<int64_t> producersOf(std::span<Expr* const> exprs) const;
   int64_t add(std::vector<Expr*> exprs, const std::set<int64_t>& producers, SegmentKind kind);
   void append(int64_t node, Expr* e);  // an op that depends on no other node
   // Notes why a node does not compute `result` too: the first reason is kept.
   void noteBoundary(int64_t node, const Val* result, const std::string& refusal);
-  // Merges the nodes `with` into the first of them. It then computes `exprs`, all of their ops and at most one more, and depends on
+  // Merges the nodes `with` into the first of them. It then computes `exprs`, all of their ops and more, and depends on
   // `producers`.
   void merge(const std::vector<int64_t>& with, const std::set<int64_t>& producers, std::vector<Expr*> exprs);
   // True if a node of `merged` and an op that depends on `producers` would depend on itself.

@@ -240,6 +240,23 @@ TEST(Segmentation, SmallSharedTensorsAreNotWrittenForTheirReaders) {
   EXPECT_EQ(t.readBytes, 2 * (kBytes + kColumns * 2));
 }
 
+// Both products and the sum read the one tensor that the first kernel writes, in 16 bits.
+TEST(Segmentation, ResultsBetweenKernelsAreWrittenOnceInTheirNarrowType) {
+  constexpr DataType kType = DataType::BFloat16;
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = castOp(kType, mul(input(f, {kRows, kColumns}, kType), 2.0));
+        TensorView* a = linear(x, input(f, {kColumns, kColumns}, kType));
+        TensorView* b = linear(x, input(f, {kColumns, kColumns}, kType));
+        f.addOutput(add(add(x, a), b));
+      },
+      {random({kRows, kColumns}, 1, kType), random({kColumns, kColumns}, 2, kType),
+       random({kColumns, kColumns}, 3, kType)});
+  EXPECT_EQ(t.steps, (Steps{"pointwise", "linear", "linear", "pointwise"}));
+  EXPECT_EQ(t.writtenBytes, kBytes / 2 + kBytes);  // of kernels
+  EXPECT_EQ(t.readBytes, 4 * kBytes / 2);
+}
+
 TEST(Segmentation, UpdatesOfOneShapeAndOfMany) {
   ProgramTraffic t = measure(
       [](Fusion& f) {
