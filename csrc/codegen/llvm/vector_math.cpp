@@ -4,6 +4,8 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <utility>
+
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -283,11 +285,27 @@ Group VectorMath::sine(const Group& x, int64_t quarters) {
   return each(ofQuarter, x, shifted, odd, even);
 }
 
-Value* VectorMath::maximum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOGT(a, b), a, b), a); }
+Value* VectorMath::maximum(Value* a, Value* b) { return better(PointOp::Maximum, a, b); }
 
-Value* VectorMath::minimum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOLT(a, b), a, b), a); }
+Value* VectorMath::minimum(Value* a, Value* b) { return better(PointOp::Minimum, a, b); }
 
-// The machine's minimum and maximum give the second operand where one is NaN, so only a NaN in the first is handled here.
+// The machine's minimum and maximum give the second operand where one is NaN, so only a NaN in the first is handled here. A number that is
+// written in the program comes first: it is none.
+Value* VectorMath::better(PointOp op, Value* a, Value* b) {
+  const auto isNumber = [](Value* v) {
+    const auto* vector = dyn_cast<Constant>(v);
+    const auto* number = dyn_cast_or_null<ConstantFP>(
+        vector != nullptr && v->getType()->isVectorTy() ? vector->getSplatValue() : vector);
+    return number != nullptr && !number->isNaN();
+  };
+  if (isNumber(b)) {
+    std::swap(a, b);
+  }
+  Value* isBetter = op == PointOp::Maximum ? b_.CreateFCmpOGT(a, b) : b_.CreateFCmpOLT(a, b);
+  Value* better = b_.CreateSelect(isBetter, a, b);
+  return isNumber(a) ? better : orNaN(better, a);
+}
+
 Value* VectorMath::orNaN(Value* better, Value* a) {
   if (!avx512_ || !isMachineVector(a->getType()) || !a->getType()->getScalarType()->isFloatTy()) {
     return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, better);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "codegen/llvm/emit.h"
+#include "ir/point_op.h"
 
 namespace llvm {
 class IRBuilderBase;
@@ -52,6 +53,7 @@ class VectorMath {
   llvm::Value* minimum(llvm::Value* a, llvm::Value* b);
 
  private:
+  llvm::Value* better(PointOp op, llvm::Value* a, llvm::Value* b);
   llvm::Value* orNaN(llvm::Value* better, llvm::Value* a);
   llvm::Value* number(const Group& like, double value);
   Group spread(const Group& like, double value);  // a number for each vector of `like`

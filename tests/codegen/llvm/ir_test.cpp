@@ -77,6 +77,26 @@ TEST(CpuIr, BlocksAreTurnedByShufflesWithoutConstants) {
   EXPECT_EQ(count(ir, collect) * 4, all);
 }
 
+// The machine's maximum keeps a NaN in its second operand, so with a number that is written in the program nothing else is needed.
+TEST(CpuIr, AMaximumWithAWrittenNumberIsOneInstruction) {
+  const auto maximum = [](bool ofTwoTensors) {
+    Builder b("maximum", Target::Cpu);
+    const IntExpr n = b.size("N", {.lower = 1, .divisor = 16});
+    const int x = b.tensor({"X", DataType::Float, Memory::Input, {n}, {1}, 64});
+    const int y = b.tensor({"Y", DataType::Float, Memory::Output, {n}, {1}, 64});
+    const int s = b.space("s", {{"n", n, {{Level::Serial, 0}, {Level::Vector, 16}}}});
+    b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
+      const ValueId v = b.load(x, {{b.coord(s, 0)}}, s);
+      const ValueId other = ofTwoTensors ? b.point(PointOp::Neg, {v}) : b.constant(DataType::Float, 0);
+      b.store(y, {{b.coord(s, 0)}}, b.point(PointOp::Maximum, {v, other}));
+      return std::vector<ValueId>{};
+    });
+    return wide().irText(b.take());
+  };
+  EXPECT_EQ(count(maximum(false), "call <16 x float> @llvm.x86.avx512.mask.fixupimm"), 0);
+  EXPECT_EQ(count(maximum(true), "call <16 x float> @llvm.x86.avx512.mask.fixupimm"), 1);
+}
+
 TEST(CpuIr, AProvenDivisibleSizeHasNoTail) {
   std::string ir = wide().irText(rows({.lower = 1, .divisor = 64}, Cache::Keep));
   EXPECT_EQ(count(ir, "masked"), 0);
