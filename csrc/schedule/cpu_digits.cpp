@@ -22,7 +22,6 @@ constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
-constexpr int64_t kCachedRow = 32768;   // elements of a row; several such rows stay in the second cache
 constexpr int64_t kPipelineStages = 2;  // more of them have more sums and rows in hand than there are registers
 constexpr int64_t kPipelineRows = 64;   // of a part: two or three more rows are computed and not stored
 constexpr int64_t kAhead = 2048;        // elements by which a flat loop prefetches
@@ -63,6 +62,9 @@ Specs inSummedParts(RowDigits& d, const IntExpr& extent, const SummedParts& part
   return prefixed(prefixed({{Level::Part, count, "p0"}}, sums), inner);
 }
 
+// Several rows of at most as many elements stay in the second cache.
+int64_t cachedRow(const DeviceInfo& device) { return device.l2Bytes / 8 / dataTypeSize(DataType::Float); }
+
 // Data that fits the second cache is often there already; prefetching would then cost a tenth of the time.
 bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
   return elements > device.l2Bytes / dataTypeSize(DataType::Float);
@@ -83,7 +85,7 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const Devi
   }
   d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, columns)), 1, {});
   d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
-  d.prefetchRows = ahead && columns >= 512 && columns <= kCachedRow;
+  d.prefetchRows = ahead && columns >= 512 && columns <= cachedRow(device);
 }
 
 // Few long rows, each part a share of all of them.
@@ -115,7 +117,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     return;
   }
   bool pipelined = !simple && c.stages <= kPipelineStages && isCostly(group) && a.K.isConst(1) && row >= 512 &&
-                   row <= kCachedRow && rows >= 4 * kPipelineRows && !c.earlyOutputs;
+                   row <= 2 * cachedRow(device) && rows >= 4 * kPipelineRows && !c.earlyOutputs;
   if (pipelined) {
     d.pipelineRows = kPipelineRows;
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
@@ -137,8 +139,8 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.k = summing(usualExtent(a.K), steps, lanes);
   }
   d.n = prefixed(summing(steps, 1, lanes), vectors(interleave));
-  d.spill = row <= 65536;
-  d.prefetchRows = row <= kCachedRow && row >= 512 && outgrowsCache(rows * row, device);
+  d.spill = row <= 2 * cachedRow(device);
+  d.prefetchRows = row <= cachedRow(device) && row >= 512 && outgrowsCache(rows * row, device);
 }
 
 void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t interleave) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/ranges.h"
 #include "base/rounding.h"
 #include "ir/fusion.h"
 #include "schedule/row_writer.h"
@@ -23,12 +24,13 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const 
       return it != c_.index.end() && std::ranges::any_of(axis, [&](int64_t d) { return runsOver(it->second, d); });
     };
     if (runsOverOne(axes_.n) && (along.empty() || runsOverOne(along))) {
-      std::string n = coord(n_).toString();
-      bool oneRun =
-          std::ranges::all_of(position(in), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
-      if (oneRun) {  // else the reads of a step are scattered
-        int64_t lines = divideUp(width * dataTypeSize(in->dtype()), 64);
-        builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
+      const int64_t param = lowering_.tensorParam(in);
+      const Lowering::Position at = position(in);
+      const IntExpr offset =
+          sumOf(indices(at), [&](int64_t d) { return at[d].expr * builder_.program().tensors[param].strides[d]; });
+      if (offset.linearIn(coord(n_).toString())) {  // else the reads of a step are scattered
+        const int64_t lines = divideUp(width * dataTypeSize(in->dtype()), 64);
+        builder_.prefetch(param, positionOf(c_, in, dims), lines);
       }
     }
   }

@@ -14,7 +14,8 @@ namespace meshfuse {
 namespace {
 
 constexpr int64_t kColumns = 5000;
-constexpr DeviceInfo kNoCache{.l2Bytes = 0};
+constexpr int64_t kRows = 12;
+constexpr DeviceInfo kSmallCache{.l2Bytes = 10 * kColumns * 4};  // holds several rows, not all
 
 struct Sweep {
   const tile::Stmt* loop;
@@ -43,10 +44,10 @@ void sweepsOf(const tile::Program& p, const std::vector<tile::Stmt>& body, std::
 KernelCheck check(const std::function<TensorView*(TensorView*)>& build, DeviceInfo device) {
   Fusion fusion;
   FusionGuard guard(&fusion);
-  TensorView* x = makeContigConcreteTensor({6, kColumns});
+  TensorView* x = makeContigConcreteTensor({kRows, kColumns});
   fusion.addInput(x);
   fusion.addOutput(build(x));
-  KernelCheck c = checkKernel(fusion, device, {randomTensor({6, kColumns}, DataType::Float, 1, -2, 2)});
+  KernelCheck c = checkKernel(fusion, device, {randomTensor({kRows, kColumns}, DataType::Float, 1, -2, 2)});
   EXPECT_EQ(c.difference, "");
   return c;
 }
@@ -101,7 +102,7 @@ TEST(Prefetch, TheLastTwoSweepsShareTheNextRow) {
        2},
   };
   for (const Case& c : cases) {
-    Brought b = broughtDuringRow2(check(c.build, kNoCache).plan.program);
+    Brought b = broughtDuringRow2(check(c.build, kSmallCache).plan.program);
     EXPECT_EQ(b.sweeps, c.sweeps);
     int64_t total = 0;
     for (size_t e = 0; e < b.times.size(); e++) {
@@ -113,8 +114,8 @@ TEST(Prefetch, TheLastTwoSweepsShareTheNextRow) {
 }
 
 TEST(Prefetch, NotOfWhatTheSecondCacheHolds) {
-  KernelCheck c =
-      check([](TensorView* x) { return rms_norm(x, {kColumns}, nullptr, 1e-5).output; }, {.l2Bytes = 6 * kColumns * 4});
+  KernelCheck c = check([](TensorView* x) { return rms_norm(x, {kColumns}, nullptr, 1e-5).output; },
+                        {.l2Bytes = kRows * kColumns * 4});
   EXPECT_EQ(broughtDuringRow2(c.plan.program).sweeps, 0);
 }
 
