@@ -29,10 +29,9 @@ TEST(ScanOrSort, AsTheStandardLibraryOrders) {
   for (DataType type :
        {DataType::Float, DataType::Double, DataType::Half, DataType::Int, DataType::Int32, DataType::Bool}) {
     for (bool descending : {false, true}) {
-      for (int64_t n : {1, 7, 1000}) {
-        const int64_t k = (n + 4) / 5;
+      for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {7, 2}, {1000, 200}, {1000, 3}, {4099, 40}}) {
         Tensor x = repeating({3, n}, type);
-        CheckedCache checked([&](Fusion& f) {
+        CheckedCache checked([&, k = k](Fusion& f) {
           TensorView* t = makeContigTensor(2, type);
           f.addInput(t);
           SortResult all = sort(t, 1, descending);
@@ -78,6 +77,34 @@ TEST(ScanOrSort, OfEveryDimAndLayout) {
             f.addOutput(select(topk(add(t, 1), 3, dim).indices, dim, 1));
           },
           {{x}, {turned}});
+    }
+  }
+}
+
+// Results that are stored past the caches, whole lines of them and the rest of each row.
+TEST(ScanOrSort, LargeResults) {
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{17, 500'000}, {500'000, 17}}) {
+    const Tensor x = randomTensor(sizes, DataType::Float, 3, -1, 1);
+    for (int64_t dim : {0, 1}) {
+      auto fusion = std::make_unique<Fusion>();
+      {
+        FusionGuard guard(fusion.get());
+        TensorView* t = makeContigConcreteTensor(sizes);
+        fusion->addInput(t);
+        fusion->addOutput(cumsum(t, dim));
+      }
+      FusionExecutorCache cache(std::move(fusion), {.threads = 2});
+      const std::vector<Tensor> out = cache.runFusionWithInputs({x});
+      const std::vector<double> in = x.toVector();
+      const std::vector<double> scanned = out[0].toVector();
+      std::vector<double> sums(sizes[1 - dim], 0.0);
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < sizes[0] * sizes[1]; i++) {
+        double& sum = sums[dim == 0 ? i % sizes[1] : i / sizes[1]];
+        sum += in[i];
+        wrong += std::abs(scanned[i] - sum) <= std::abs(sum) * 0x1p-24 ? 0 : 1;  // rounded once
+      }
+      EXPECT_EQ(wrong, 0) << sizes[0] << " x " << sizes[1] << " along " << dim;
     }
   }
 }

@@ -3,6 +3,8 @@
 // Lines run on the caller's pool, each by one thread in the order of its elements, so the bits do not depend on the number of threads.
 // Several lines are scanned together, because an element waits only for the one before it in its line. Sums and products of Float are
 // kept in Double on the way. Equal elements stay in their order, and so do NaNs, which are the largest.
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -26,15 +28,18 @@ namespace meshfuse {
 
 namespace {
 
-// An element as an unsigned number that orders as it does: NaN after all others, both zeros the same.
+// An element as an unsigned number that orders as it does: NaN after all others, both zeros the same. No branches: compilers make vectors of
+// it.
 template <std::floating_point T>
 auto keyOf(T v) {
   using Key = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
   constexpr Key kSign = ~(std::numeric_limits<Key>::max() >> 1);
+  constexpr Key kInfinity = std::bit_cast<Key>(std::numeric_limits<T>::infinity());
   const auto bits = std::bit_cast<Key>(v + T{0});  // -0 becomes 0
   const Key turned =
       (Key{0} - (bits >> (std::numeric_limits<Key>::digits - 1))) | kSign;  // all bits of a negative number
-  return std::isnan(v) ? std::numeric_limits<Key>::max() : bits ^ turned;
+  const Key ofNaN = Key{0} - static_cast<Key>((bits & ~kSign) > kInfinity);
+  return (bits ^ turned) | ofNaN;
 }
 uint64_t keyOf(int64_t v) { return static_cast<uint64_t>(v) ^ (uint64_t{1} << 63); }
 uint32_t keyOf(std::signed_integral auto v) { return static_cast<uint32_t>(v) ^ 0x80000000U; }
@@ -46,8 +51,6 @@ struct Placed {
   uint64_t key;
   int64_t position;
   Placed(uint64_t k, int64_t at) : key(k), position(at) {}
-  uint64_t keyOf() const { return key; }
-  static Placed last() { return {std::numeric_limits<uint64_t>::max(), std::numeric_limits<int64_t>::max()}; }
   int64_t place() const { return position; }
   bool operator<(const Placed& other) const { return key != other.key ? key < other.key : position < other.position; }
 };
@@ -55,13 +58,33 @@ struct Placed {
 // The same in one number, for 32-bit keys of lines that are not too long.
 struct Packed {
   Packed(uint64_t key, int64_t place) : bits(key << 32 | static_cast<uint64_t>(place)) {}
-  uint64_t keyOf() const { return bits >> 32; }
-  static Packed last() { return {0xFFFFFFFFU, 0xFFFFFFFF}; }
   int64_t place() const { return static_cast<int64_t>(bits & 0xFFFFFFFFU); }
   bool operator<(const Packed& other) const { return bits < other.bits; }
   uint64_t bits;
 };
 constexpr int64_t kPackedLine = (int64_t{1} << 32) - 1;
+
+// Runs `body` in code for the widest vectors of this processor: all that it calls is compiled into it.
+template <class Body>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"), gnu::flatten]] void on512Bits(
+    const Body& body) {
+  body();
+}
+template <class Body>
+[[gnu::target("avx2"), gnu::flatten]] void on256Bits(const Body& body) {
+  body();
+}
+template <class Body>
+void onWidestVectors(const Body& body) {
+  if (__builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+      __builtin_cpu_supports("avx512vl") != 0) {
+    on512Bits(body);
+  } else if (__builtin_cpu_supports("avx2") != 0) {
+    on256Bits(body);
+  } else {
+    body();
+  }
+}
 
 constexpr int64_t kLeastByDigits = 256;  // fewer are sorted sooner by comparing them
 
@@ -94,43 +117,19 @@ void sortByDigits(Packed* items, int64_t count) {
   }
 }
 
-// The first `wanted` of the `added` items, in order. If they are few, items that follow as many others are dropped now and then.
+// Puts the first `wanted` of the items in order. The items are in the order of their places.
 template <class Item>
-class First {
- public:
-  First(Item* items, int64_t wanted, int64_t added)
-      : items_(items), wanted_(wanted), room_(wanted < added / 4 ? 2 * wanted : added) {}
-
-  void add(Item item) {
-    if (item < bound_) {
-      items_[size_++] = item;
-      if (size_ == room_ && wanted_ < size_) {
-        hasDropped_ = true;
-        std::nth_element(items_, items_ + wanted_ - 1, items_ + size_);
-        size_ = wanted_;
-        bound_ = items_[wanted_ - 1];
-      }
+void sortFirst(Item* items, int64_t count, int64_t wanted) {
+  if (count > 2 * wanted) {
+    std::nth_element(items, items + wanted, items + count);
+    count = wanted;
+  } else if constexpr (std::is_same_v<Item, Packed>) {
+    if (count >= kLeastByDigits) {
+      return sortByDigits(items, count);
     }
   }
-  // Whether an item of this key could be added.
-  bool mayTake(uint64_t key) const { return key <= bound_.keyOf(); }
-  void sort() {
-    if constexpr (std::is_same_v<Item, Packed>) {
-      if (size_ >= kLeastByDigits && !hasDropped_) {
-        return sortByDigits(items_, size_);
-      }
-    }
-    std::sort(items_, items_ + size_);
-  }
-
- private:
-  Item* items_;
-  int64_t wanted_;
-  int64_t room_;
-  int64_t size_ = 0;
-  bool hasDropped_ = false;    // else items are in the order of their places
-  Item bound_ = Item::last();  // follows all wanted items
-};
+  std::sort(items, items + count);
+}
 
 constexpr int64_t kCacheLine = 64;
 
@@ -149,7 +148,8 @@ class ScanOrSort : public CpuRoutine {
         workers_(std::max<int64_t>(threads, 1)) {}
 
   int64_t workspaceBytes() const override {
-    const int64_t line = extent_ * static_cast<int64_t>(std::max(sizeof(Placed), 2 * sizeof(Packed)));
+    // One item more: the one after the last is written before it is known whether it belongs to them.
+    const int64_t line = (extent_ + 1) * static_cast<int64_t>(std::max(sizeof(Placed), 2 * sizeof(Packed)));
     return sorts_ ? roundUp(line, kCacheLine) * workers_ : 0;
   }
 
@@ -170,35 +170,64 @@ class ScanOrSort : public CpuRoutine {
 
  private:
   enum Tensors : uint8_t { kOperand, kResult, kTensors };
-  static constexpr int64_t kTogether = 4;   // lines, each with an addition under way
+  static constexpr int64_t kTogether = 8;   // lines, each with an addition under way
   static constexpr int64_t kVector = 16;    // adjacent lines whose sums are in registers
   static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
+  static constexpr int64_t kStreamedBytes = 32 << 20;  // larger results need not be in the caches
 
   using Offsets = Lines<kTensors>::Offsets;
+
+  // Whether a run of kVector elements of the result is whole cache lines that need not be in the caches.
+  template <class T>
+  bool streams(const T* out, int64_t step) const {
+    constexpr int64_t kSize = sizeof(T);
+    const auto isWhole = [](int64_t bytes) { return bytes % kCacheLine == 0; };
+    return isWhole(kVector * kSize) && isWhole(reinterpret_cast<int64_t>(out)) && isWhole(step * kSize) &&
+           lines_.count() * extent_ * kSize >= kStreamedBytes;
+  }
+
+  template <class T>
+  static void put(const T* row, T* out, bool streams) {
+    if (!streams) {
+      std::copy_n(row, kVector, out);
+      return;
+    }
+    for (int64_t i = 0; i < static_cast<int64_t>(kVector * sizeof(T) / sizeof(__m128i)); i++) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(out) + i, reinterpret_cast<const __m128i*>(row)[i]);
+    }
+  }
 
   // Lines whose elements are neighbours in memory. A result may overwrite the operand.
   template <class Wide, class T, class Combine>
   void scanAdjacent(const T* in, T* out, Wide identity, int64_t lines, Combine combine) const {
     Wide sums[Lines<kTensors>::kMostAdjacent];
     std::fill_n(sums, lines, identity);
-    for (int64_t j = 0; j < extent_; j++, in += lines_.step(kOperand), out += lines_.step(kResult)) {
-      const int64_t ahead = std::min(kRowsAhead, extent_ - 1 - j);
-      int64_t k = 0;
-      for (; k + kVector <= lines; k += kVector) {
-        __builtin_prefetch(in + ahead * lines_.step(kOperand) + k);
-        __builtin_prefetch(out + ahead * lines_.step(kResult) + k, 1);
-        T row[kVector];
-        std::copy_n(in + k, kVector, row);
-        for (int64_t i = 0; i < kVector; i++) {
-          sums[k + i] = combine(sums[k + i], static_cast<Wide>(row[i]));
-          row[i] = static_cast<T>(sums[k + i]);
+    const bool past = streams(out, lines_.step(kResult));
+    onWidestVectors([&] {
+      for (int64_t j = 0; j < extent_; j++, in += lines_.step(kOperand), out += lines_.step(kResult)) {
+        const int64_t ahead = std::min(kRowsAhead, extent_ - 1 - j);
+        int64_t k = 0;
+        for (; k + kVector <= lines; k += kVector) {
+          __builtin_prefetch(in + ahead * lines_.step(kOperand) + k);
+          if (!past) {
+            __builtin_prefetch(out + ahead * lines_.step(kResult) + k, 1);
+          }
+          alignas(kCacheLine) T row[kVector];
+          std::copy_n(in + k, kVector, row);
+          for (int64_t i = 0; i < kVector; i++) {
+            sums[k + i] = combine(sums[k + i], static_cast<Wide>(row[i]));
+            row[i] = static_cast<T>(sums[k + i]);
+          }
+          put(row, out + k, past);
         }
-        std::copy_n(row, kVector, out + k);
+        for (; k < lines; k++) {
+          sums[k] = combine(sums[k], static_cast<Wide>(in[k]));
+          out[k] = static_cast<T>(sums[k]);
+        }
       }
-      for (; k < lines; k++) {
-        sums[k] = combine(sums[k], static_cast<Wide>(in[k]));
-        out[k] = static_cast<T>(sums[k]);
-      }
+    });
+    if (past) {
+      _mm_sfence();
     }
   }
 
@@ -209,10 +238,34 @@ class ScanOrSort : public CpuRoutine {
     T* to[] = {out + lines[k][kResult]...};
     Wide sums[] = {(static_cast<void>(k), identity)...};
     const int64_t step[] = {lines_.step(kOperand), lines_.step(kResult)};
-    for (int64_t j = 0; j < extent_; j++) {
+    const bool areRuns = step[kOperand] == 1 && step[kResult] == 1;
+    const bool past = areRuns && (streams(to[k], kVector) && ...);
+    int64_t j = 0;
+    if (areRuns) {
+      onWidestVectors([&] {
+        for (; j + kVector <= extent_; j += kVector) {
+          // Conversions are of whole vectors, additions of one element of each line.
+          Wide wide[sizeof...(k)][kVector];
+          ((std::copy_n(from[k] + j, kVector, wide[k])), ...);
+          for (int64_t i = 0; i < kVector; i++) {
+            ((wide[k][i] = sums[k] = combine(sums[k], wide[k][i])), ...);
+          }
+          const auto convert = [&](size_t line) {
+            alignas(kCacheLine) T row[kVector];
+            std::transform(wide[line], wide[line] + kVector, row, [](Wide v) { return static_cast<T>(v); });
+            put(row, to[line] + j, past);
+          };
+          (convert(k), ...);
+        }
+      });
+    }
+    for (; j < extent_; j++) {
       ((sums[k] = combine(sums[k], static_cast<Wide>(from[k][j * step[kOperand]])),
         to[k][j * step[kResult]] = static_cast<T>(sums[k])),
        ...);
+    }
+    if (past) {
+      _mm_sfence();
     }
   }
 
@@ -280,38 +333,98 @@ class ScanOrSort : public CpuRoutine {
     }
   }
 
+  // Turns the order of keys.
+  template <class Key>
+  Key turn() const {
+    return descending_ ? std::numeric_limits<Key>::max() : 0;
+  }
+
+  // The keys of kVector elements of a line, from element j on.
+  template <class T, class Key>
+  void keysOf(const T* line, int64_t j, Key* keys) const {
+    const auto flip = turn<Key>();
+    const int64_t step = lines_.step(kOperand);
+    T some[kVector];
+    if (step == 1) {
+      std::copy_n(line + j, kVector, some);
+    } else {
+      for (int64_t i = 0; i < kVector; i++) {
+        some[i] = line[(j + i) * step];
+      }
+    }
+    for (int64_t i = 0; i < kVector; i++) {
+      keys[i] = keyOf(some[i]) ^ flip;
+    }
+  }
+
+  // A key that at least as many elements as are wanted do not exceed. Of four times as many groups of elements the least keys are found, and
+  // of these as many as are wanted; few other elements are below the last of them. The least keys go to `memory`.
+  template <class T, class Key>
+  Key boundOf(const T* line, Key* memory) const {
+    const int64_t vectors = extent_ / kVector;
+    const int64_t chunks = divideUp(4 * wanted_, kVector);  // of each, a group in each lane
+    if (wanted_ == 0 || vectors < 4 * chunks) {
+      return std::numeric_limits<Key>::max();
+    }
+    onWidestVectors([&] {
+      for (int64_t c = 0; c < chunks; c++) {
+        Key least[kVector];
+        std::fill_n(least, kVector, std::numeric_limits<Key>::max());
+        for (int64_t v = vectors * c / chunks; v < vectors * (c + 1) / chunks; v++) {
+          Key keys[kVector];
+          keysOf(line, v * kVector, keys);
+          for (int64_t i = 0; i < kVector; i++) {
+            least[i] = std::min(least[i], keys[i]);
+          }
+        }
+        std::copy_n(least, kVector, memory + c * kVector);
+      }
+    });
+    std::nth_element(memory, memory + wanted_ - 1, memory + chunks * kVector);
+    return memory[wanted_ - 1];
+  }
+
+  // The elements whose keys are at most the bound, in the order of their places; returns their number.
+  template <class Item, class T, class Key>
+  int64_t collect(const T* line, Key bound, Item* items) const {
+    int64_t count = 0;
+    int64_t j = 0;
+    onWidestVectors([&] {
+      for (; j + kVector <= extent_; j += kVector) {
+        Key keys[kVector];
+        keysOf(line, j, keys);
+        Key least = std::numeric_limits<Key>::max();
+        for (int64_t i = 0; i < kVector; i++) {
+          least = std::min(least, keys[i]);
+        }
+        if (least <= bound) {
+          for (int64_t i = 0; i < kVector; i++) {
+            items[count] = Item(keys[i], j + i);
+            count += keys[i] <= bound ? 1 : 0;
+          }
+        }
+      }
+    });
+    for (; j < extent_; j++) {
+      const Key k = keyOf(line[j * lines_.step(kOperand)]) ^ turn<Key>();
+      if (k <= bound) {
+        items[count++] = Item(k, j);
+      }
+    }
+    return count;
+  }
+
   template <class Item, class T>
   void orderAs(ThreadPool& pool, const T* in, int64_t* out, void* workspace) const {
     using Key = decltype(keyOf(T{}));
-    auto key = [this](T v) { return descending_ ? static_cast<Key>(~keyOf(v)) : keyOf(v); };
     auto range = [&](int64_t begin, int64_t end, int64_t worker) {
       void* own = static_cast<char*>(workspace) + workspaceBytes() / workers_ * worker;
       auto* items = static_cast<Item*>(own);
       for (int64_t k = begin; k < end; k++) {
         const Offsets at = lines_.begin(k);
-        First<Item> first(items, wanted_, extent_);
         const T* line = in + at[kOperand];
-        const int64_t step = lines_.step(kOperand);
-        int64_t j = 0;
-        for (; j + kVector <= extent_; j += kVector) {  // most have none of the first
-          T some[kVector];
-          for (int64_t i = 0; i < kVector; i++) {
-            some[i] = line[(j + i) * step];
-          }
-          Key keys[kVector];
-          Key least = std::numeric_limits<Key>::max();
-          for (int64_t i = 0; i < kVector; i++) {
-            keys[i] = key(some[i]);
-            least = std::min(least, keys[i]);
-          }
-          for (int64_t i = 0; first.mayTake(least) && i < kVector; i++) {
-            first.add(Item(keys[i], j + i));
-          }
-        }
-        for (; j < extent_; j++) {
-          first.add(Item(key(line[j * step]), j));
-        }
-        first.sort();
+        const Key bound = boundOf(line, static_cast<Key*>(own));
+        sortFirst(items, collect(line, bound, items), wanted_);
         for (int64_t j = 0; j < wanted_; j++) {
           out[at[kResult] + j * lines_.step(kResult)] = items[j].place();
         }
