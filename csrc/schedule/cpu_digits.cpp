@@ -112,7 +112,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   int64_t rows = usualExtent(a.M);
   int64_t row = usualExtent(a.K) * usualExtent(a.N);
   bool simple = c.stages == 1 && !c.spreadOutputs();
-  if (simple && rows < kFewRows && row >= 4 * kPartElements) {
+  if (c.stages == 1 && !c.lateOutputs && rows < kFewRows && row >= 4 * kPartElements) {
     innerInParts(d, a, interleave);
     return;
   }

@@ -182,7 +182,9 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
       }
       std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
       for (const TensorView* out : group_.outputs) {
-        storeOutput(out, positionOf(c_, out, dims), tile::Cache::Keep);
+        if (isRowOutput(out)) {
+          storeOutput(out, positionOf(c_, out, dims), tile::Cache::Keep);
+        }
       }
     });
     space_ = outerSpace;

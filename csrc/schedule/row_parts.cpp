@@ -16,6 +16,7 @@ namespace {
 // Limit of the tensors outside the caches, out of the kMaxKernelTensors of a kernel: prefetchers and write buffers cannot track more.
 constexpr size_t kMaxMemoryStreams = 16;
 constexpr int64_t kMostRegisters = 255;  // of a thread on a GPU
+constexpr int64_t kFewRows = 16;         // fewer than threads, it may be
 
 bool isSerial(const std::vector<tile::Builder::DigitSpec>& axis) {
   return std::ranges::any_of(axis, [](const auto& d) { return d.level == tile::Level::Serial; });
@@ -128,6 +129,15 @@ std::optional<std::string> lacksRoom(const RowsJudgement& a, const RowsJudgement
 }
 
 }  // namespace
+
+std::optional<std::string> refuseFewRows(const RowsJudgement& j) {
+  const int64_t rows = usualExtent(j.choices[0].M);
+  if (j.device.target != tile::Target::Cpu || !keepsRows(j) || !j.choices[0].innerReduced || rows >= kFewRows ||
+      rowBytes(j) <= j.device.l2Bytes / 2) {
+    return std::nullopt;
+  }
+  return fmt::format("{} rows of {} bytes are shared out to threads in parts", rows, rowBytes(j));
+}
 
 std::optional<std::string> RowsJudgement::refuseParts(const Judgement& first, const Judgement& second) const {
   const auto* a = dynamic_cast<const RowsJudgement*>(&first);

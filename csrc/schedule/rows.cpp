@@ -101,7 +101,11 @@ Verdict judgeRows(const Group& group, const DeviceInfo& device) {
   if (!found.coordinates) {
     return {nullptr, std::move(found.reason)};
   }
-  return {std::make_unique<const RowsJudgement>(group, std::move(*found.coordinates), device), {}};
+  auto judgement = std::make_unique<const RowsJudgement>(group, std::move(*found.coordinates), device);
+  if (std::optional<std::string> refused = refuseFewRows(*judgement)) {
+    return {nullptr, std::move(*refused)};
+  }
+  return {std::move(judgement), {}};
 }
 
 }  // namespace meshfuse

@@ -7,6 +7,7 @@
 // An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,10 @@ struct RowsJudgement final : Judgement {
   std::vector<KernelAxes> choices;  // the longest vector axis first
   RowDigits digits;                 // of the first choice
 };
+
+// Why a CPU computes the group in several kernels: its rows are few, so a kernel of whole rows would leave threads without work, and too long
+// for the second cache, so such a kernel would read them again as often as several do.
+[[nodiscard]] std::optional<std::string> refuseFewRows(const RowsJudgement& judgement);
 
 [[nodiscard]] Verdict judgeRows(const Group& group, const DeviceInfo& device);
 

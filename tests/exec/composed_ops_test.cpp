@@ -36,6 +36,22 @@ TEST(ComposedOps, StatisticsAndExtremes) {
   }
 }
 
+// Rows that no thread computes alone: they are fewer than threads may be, and longer than a second cache.
+TEST(ComposedOps, FewLongRows) {
+  for (int64_t rows : {1, 3}) {
+    expectAgrees(
+        [](Fusion& f) {
+          TensorView* x = makeContigTensor(2);
+          f.addInput(x);
+          f.addOutput(softmax(x, 1));
+          f.addOutput(layer_norm(x, 1, nullptr, nullptr, 1e-5).output);
+          f.addOutput(variance(x, {1}));
+          f.addOutput(argmax(x, 1));
+        },
+        {{randomTensor({rows, 300'001}, DataType::Float, 3, -4, 4)}});
+  }
+}
+
 TEST(ComposedOps, ChannelNorms) {
   for (DataType type : {DataType::Float, DataType::Half}) {
     for (std::vector<int64_t> sizes : {std::vector<int64_t>{4, 6, 40}, {3, 6, 5, 4}, {2, 6, 1}, {1, 6, 3}}) {

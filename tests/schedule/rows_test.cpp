@@ -160,6 +160,39 @@ TEST_P(Rows, StridedInputs) {
   }
 }
 
+// A CPU has no kernel of whole rows for them: it would run on one thread for each row.
+TEST(RowsRefuse, FewRowsThatDoNotStayInTheCache) {
+  const DeviceInfo cpu{.l2Bytes = 1 << 20};
+  const auto refusalOf = [&](std::vector<int64_t> shape) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor(std::move(shape));
+    fusion.addInput(x);
+    fusion.addOutput(softmax(x, 1));
+    return refusal(fusion, cpu);
+  };
+  EXPECT_NE(refusalOf({2, 1 << 18}).find("2 rows of 1048576 bytes are shared out"), std::string::npos);
+  EXPECT_EQ(refusalOf({2, 1 << 17}), "");
+  EXPECT_EQ(refusalOf({16, 1 << 18}), "");
+}
+
+// All parts store what they sum; the last one stores the sums.
+TEST(RowsOnCpu, PartsOfFewRowsStoreTheirElements) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 70'001}, {3, 100'000}}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor(shape);
+    fusion.addInput(x);
+    TensorView* e = exp(x);
+    fusion.addOutput(e);
+    fusion.addOutput(sum(e, {1}));
+    const KernelCheck c = checkKernel(fusion, {}, {randomTensor(shape, DataType::Float, 1, -2, 2)});
+    EXPECT_EQ(c.difference, "");
+    ASSERT_EQ(c.plan.program.grid.size(), 1);
+    EXPECT_GT(c.plan.program.grid[0].count.constValue(), shape[0]);
+  }
+}
+
 TEST(RowsRefuse, SayWhy) {
   Fusion fusion;
   FusionGuard guard(&fusion);
