@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMost = 512;  // rows or columns
 constexpr int64_t kLeast = 64;  // rows or columns of a block that is cut
-// Elements of k up to which whole rows of BFloat16 are faster than parts of rows: their results are stored in the order of memory.
+// The library has faster products of BFloat16 for results without gaps: whole rows. Few rows are cut into columns if k is longer than this.
 constexpr int64_t kShort = 768;
 // Multiplications of a block that is worth a thread. Instructions for BFloat16 do sixteen times as many as those for Float.
 int64_t leastWork(DataType type) { return int64_t{1} << (type == DataType::BFloat16 ? 23 : 19); }
@@ -31,14 +31,14 @@ int64_t evened(int64_t n, int64_t most) {
 
 ResultBlocks::ResultBlocks(const MatrixProduct& p)
     : m_(p.m), n_(p.n), products_(p.products()), rows_(std::min(p.m, kMost)), columns_(std::min(p.n, kMost)) {
-  const bool wholeRows = p.operands == DataType::BFloat16 && p.k <= kShort && p.n <= 8 * kMost;
+  const bool wholeRows = p.operands == DataType::BFloat16 && !p.a.transposed && (p.m >= kMost || p.k <= kShort);
   if (wholeRows) {
     columns_ = p.n;
   }
   for (;;) {
-    int64_t& longer = rows_ > columns_ || (wholeRows && rows_ > 2 * kLeast) ? rows_ : columns_;
+    int64_t& longer = wholeRows || rows_ > columns_ ? rows_ : columns_;
     const int64_t blocks = quotient(m_, rows_) * quotient(n_, columns_) * products_;
-    if (longer <= kLeast || rows_ * columns_ * p.k < 2 * leastWork(p.operands) ||
+    if (longer <= (wholeRows ? 2 : 1) * kLeast || rows_ * columns_ * p.k < 2 * leastWork(p.operands) ||
         blocks >= enoughBlocks(longer, std::min(rows_, columns_))) {
       break;
     }

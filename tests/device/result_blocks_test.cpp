@@ -46,19 +46,26 @@ TEST(ResultBlocks, FollowFromTheShapes) {
   EXPECT_EQ(countOf(0, 8, 8), 0);
 }
 
-// The blocks of BFloat16 are larger, and whole rows if the results take longer to store than to compute.
+// The blocks of BFloat16 are whole rows if there are many, or if k is short.
 TEST(ResultBlocks, OfBFloat16) {
   using Extents = std::pair<int64_t, int64_t>;
-  const auto first = [](int64_t m, int64_t n, int64_t k, int64_t products = 1) {
-    MatrixProduct p{.operands = DataType::BFloat16, .m = m, .n = n, .k = k, .batch = {products}};
+  MatrixProduct p{.operands = DataType::BFloat16};
+  const auto first = [&](int64_t m, int64_t n, int64_t k, int64_t products = 1) {
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.batch = {products};
     const ResultBlock b = ResultBlocks(p).at(0);
     return Extents{b.rows, b.columns};
   };
   EXPECT_EQ(first(1024, 1024, 64, 64), (Extents{512, 1024}));
-  EXPECT_EQ(first(4096, 1024, 1024), (Extents{512, 512}));
-  EXPECT_EQ(first(1024, 1024, 1024), (Extents{256, 256}));
+  EXPECT_EQ(first(4096, 1024, 1024), (Extents{256, 1024}));
+  EXPECT_EQ(first(1024, 1024, 1024), (Extents{128, 1024}));
   EXPECT_EQ(first(256, 256, 256), (Extents{128, 256}));
-  EXPECT_EQ(first(64, 4096, 64), (Extents{64, 2048}));
+  EXPECT_EQ(first(64, 4096, 64), (Extents{64, 4096}));
+  EXPECT_EQ(first(8, 4096, 4096), (Extents{8, 256}));
+  p.a.transposed = true;
+  EXPECT_EQ(first(1024, 1024, 1024), (Extents{256, 256}));
 }
 
 }  // namespace

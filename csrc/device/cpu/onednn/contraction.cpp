@@ -51,16 +51,22 @@ void narrow(ThreadPool& pool, const float* from, void* to, int64_t elements, Dat
   }
 }
 
+// Parts that call the library
 template <class Fn>
-void eachBlock(ThreadPool& pool, const ResultBlocks& blocks, Fn fn) {
-  pool.run(blocks.count(), [&](int64_t begin, int64_t end, int64_t worker) {
+void eachPart(ThreadPool& pool, int64_t parts, Fn fn) {
+  pool.run(parts, [&](int64_t begin, int64_t end, int64_t worker) {
     if (omp_set_num_threads != nullptr) {
       omp_set_num_threads(1);
     }
     for (int64_t i = begin; i < end; i++) {
-      fn(blocks.at(i), worker);
+      fn(i, worker);
     }
   });
+}
+
+template <class Fn>
+void eachBlock(ThreadPool& pool, const ResultBlocks& blocks, Fn fn) {
+  eachPart(pool, blocks.count(), [&](int64_t i, int64_t worker) { fn(blocks.at(i), worker); });
 }
 
 MatrixProduct acceptedProduct(const Expr& e, const std::map<int64_t, Layout>& layouts) {
@@ -99,7 +105,7 @@ int64_t Contraction::workspaceBytes() const {
     return threads_ * inLines(doubleProductScratchBytes());
   }
   if (native_ != nullptr) {
-    return threads_ * inLines(native_->scratchBytes());
+    return inLines(native_->packedBytes()) + threads_ * inLines(native_->scratchBytes());
   }
   const int64_t results = isWide() ? 0 : p_.m * p_.n * p_.products();
   return 4 * (inLines(p_.a.elements) + inLines(p_.b.elements) + inLines(results) + (p_.hasBias ? inLines(p_.n) : 0));
@@ -155,12 +161,18 @@ void Contraction::widenedProduct(ThreadPool& pool, std::span<void* const> operan
   }
 }
 
+void Contraction::nativeProduct(ThreadPool& pool, std::span<void* const> operands, void* out, char* workspace) const {
+  const NativeProduct::Operands o{operands[0], operands[1], p_.hasBias ? operands[2] : nullptr, workspace};
+  eachPart(pool, native_->packParts(), [&](int64_t part, int64_t) { native_->pack(part, o.a, o.b, workspace); });
+  char* const scratch = workspace + inLines(native_->packedBytes());
+  eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t worker) {
+    native_->run(block, o, out, scratch + worker * inLines(native_->scratchBytes()));
+  });
+}
+
 void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
   if (native_ != nullptr) {
-    eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t worker) {
-      native_->run(block, operands[0], operands[1], p_.hasBias ? operands[2] : nullptr, out,
-                   static_cast<char*>(workspace) + worker * inLines(native_->scratchBytes()));
-    });
+    nativeProduct(pool, operands, out, static_cast<char*>(workspace));
   } else if (p_.operands == DataType::Double) {
     doubleProduct(pool, static_cast<const double*>(operands[0]), static_cast<const double*>(operands[1]),
                   static_cast<double*>(out), p_.hasBias ? static_cast<const double*>(operands[2]) : nullptr,

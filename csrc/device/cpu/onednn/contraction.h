@@ -37,6 +37,7 @@ class Contraction {
  private:
   bool isWide() const { return isHalfPrecision(p_.operands) && p_.result == DataType::Float; }
   void floatProduct(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
+  void nativeProduct(ThreadPool& pool, std::span<void* const> operands, void* out, char* workspace) const;
   void doubleProduct(ThreadPool& pool, const double* a, const double* b, double* c, const double* bias,
                      char* workspace) const;
   void widenedProduct(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/rounding.h"
 
 namespace meshfuse {
 
@@ -22,6 +23,16 @@ Type typeOf(DataType type) { return type == DataType::Float ? Type::f32 : Type::
 const dnnl::engine& engine() {
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;
+}
+
+constexpr int64_t kPanel = 64;      // columns of B that are packed together
+constexpr int64_t kStep = 32;       // elements of k of an instruction
+constexpr int64_t kRowPart = 64;    // rows of A that are packed together
+constexpr int64_t kManyRows = 512;  // that make packing pay
+
+// Columns of B, packed: all pairs of k of 64 columns side by side, one panel of columns after the other
+dnnl::memory::desc panels(int64_t k, int64_t columns) {
+  return {{k, columns}, Type::bf16, dnnl::memory::format_tag::BA16a64b2a};
 }
 
 // A matrix as it lies in memory
@@ -39,8 +50,11 @@ T* at(T* base, int64_t elements, DataType type) {
 }  // namespace
 
 struct NativeProduct::Call {
-  Call(const MatrixProduct& p, int64_t rows, int64_t columns)
-      : a(matrix(rows, p.k, p.a)), b(matrix(p.k, columns, p.b)), result({rows, columns}, typeOf(p.result), {p.n, 1}) {
+  // `k` is more than that of p if A is packed.
+  Call(const MatrixProduct& p, int64_t rows, int64_t columns, int64_t k, bool packsA, bool packsB)
+      : a(packsA ? dnnl::memory::desc({rows, k}, Type::bf16, {k, 1}) : matrix(rows, k, p.a)),
+        b(packsB ? panels(k, columns) : matrix(k, columns, p.b)),
+        result({rows, columns}, typeOf(p.result), {p.n, 1}) {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.hasBias) {
@@ -61,9 +75,46 @@ struct NativeProduct::Call {
   dnnl::primitive product;
 };
 
-NativeProduct::NativeProduct(const MatrixProduct& p) : p_(p), aOffsets_(p.offsets(p.a)), bOffsets_(p.offsets(p.b)) {}
+struct NativeProduct::Panel {
+  Panel(const MatrixProduct& p, int64_t columns)
+      : from(matrix(p.k, columns, p.b)), to(panels(p.k, columns)), pack({engine(), from, engine(), to}) {}
+
+  dnnl::memory::desc from, to;
+  dnnl::reorder pack;
+};
+
+NativeProduct::NativeProduct(const MatrixProduct& p, Packing packing)
+    : p_(p), aOffsets_(p.offsets(p.a)), bOffsets_(p.offsets(p.b)) {
+  if (packing == Packing::InEachCall || p.m < kManyRows || p.a.transposed) {
+    return;
+  }
+  // The library's fast products take rows without gaps; of a B whose columns lie in memory they pack as fast as its reorder does.
+  const bool isRagged = p.k % kStep != 0;
+  packsA_ = isRagged || p.a.leading != p.k;
+  packsB_ = isRagged || !p.b.transposed || p.b.leading != p.k;
+}
 
 NativeProduct::~NativeProduct() = default;
+
+bool NativeProduct::plan(const ResultBlocks& blocks) {
+  for (int64_t i = 0; i < blocks.count(); i++) {
+    const ResultBlock block = blocks.at(i);
+    std::unique_ptr<Call>& call = calls_[{block.rows, block.columns}];
+    if (call == nullptr) {
+      call = std::make_unique<Call>(p_, block.rows, block.columns, depth(), packsA_, packsB_);
+      if (!call->isFast) {
+        return false;
+      }
+      scratchBytes_ = std::max<int64_t>(scratchBytes_, call->scratch.get_size());
+    }
+  }
+  for (const int64_t columns : {std::min(kPanel, p_.n), p_.n % kPanel}) {
+    if (packsB_ && columns > 0) {
+      panels_[columns] = std::make_unique<Panel>(p_, columns);
+    }
+  }
+  return true;
+}
 
 std::shared_ptr<const NativeProduct> NativeProduct::make(const MatrixProduct& p, const ResultBlocks& blocks) {
   constexpr int64_t kFew =
@@ -71,33 +122,75 @@ std::shared_ptr<const NativeProduct> NativeProduct::make(const MatrixProduct& p,
   if (p.operands != DataType::BFloat16 || p.m * p.n * p.k <= kFew) {
     return nullptr;
   }
-  std::shared_ptr<NativeProduct> made(new NativeProduct(p));
-  try {
-    for (int64_t i = 0; i < blocks.count(); i++) {
-      const ResultBlock block = blocks.at(i);
-      std::unique_ptr<Call>& call = made->calls_[{block.rows, block.columns}];
-      if (call == nullptr) {
-        call = std::make_unique<Call>(p, block.rows, block.columns);
-        if (!call->isFast) {
-          return nullptr;
-        }
-        made->scratchBytes_ = std::max<int64_t>(made->scratchBytes_, call->scratch.get_size());
+  for (const Packing packing : {Packing::Once, Packing::InEachCall}) {
+    std::shared_ptr<NativeProduct> made(new NativeProduct(p, packing));
+    try {
+      if (made->plan(blocks)) {
+        return made;
       }
+    } catch (
+        const dnnl::error&) {  // of this processor, or with panels of this width, the library takes no such product
     }
-  } catch (const dnnl::error&) {
-    return nullptr;  // of this processor the library takes no such product
   }
-  return made;
+  return nullptr;
 }
 
-void NativeProduct::run(const ResultBlock& block, const void* a, const void* b, const void* bias, void* result,
-                        void* scratch) const {
+int64_t NativeProduct::depth() const { return packsA_ ? roundUp(p_.k, kStep) : p_.k; }
+
+int64_t NativeProduct::packedABytes() const { return packsA_ ? p_.products() * p_.m * depth() * 2 : 0; }
+
+int64_t NativeProduct::packedBBytes() const {
+  return packsB_ ? p_.products() * roundUp(p_.n, kPanel) * roundUp(p_.k, kStep) * 2 : 0;
+}
+
+int64_t NativeProduct::packedRowParts() const { return packsA_ ? divideUp(p_.m, kRowPart) : 0; }
+int64_t NativeProduct::packedPanels() const { return packsB_ ? divideUp(p_.n, kPanel) : 0; }
+
+void NativeProduct::pack(int64_t part, const void* a, const void* b, void* packed) const {
+  const int64_t parts = packedRowParts() + packedPanels();
+  const int64_t product = part / parts;
+  if (part % parts < packedPanels()) {
+    packPanel(product, part % parts, b, packed);
+  } else {
+    packRows(product, part % parts - packedPanels(), a, at(packed, packedBBytes() / 2, DataType::BFloat16));
+  }
+}
+
+void NativeProduct::packPanel(int64_t product, int64_t panel, const void* b, void* to) const {
+  const int64_t column = panel * kPanel;
+  const Panel& p = *panels_.at(std::min(kPanel, p_.n - column));
+  const int64_t at64 = (product * roundUp(p_.n, kPanel) + column) * roundUp(p_.k, kStep);
+  dnnl::memory from(p.from, engine(),
+                    const_cast<void*>(at(b, bOffsets_[product] + p_.b.offsetOf(0, column), p_.operands)));
+  dnnl::memory packed(p.to, engine(), at(to, at64, p_.operands));
+  try {
+    dnnl::stream stream(engine());
+    p.pack.execute(stream, from, packed);
+  } catch (const dnnl::error& error) {
+    throwDeviceError(fmt::format("[contraction] the library did not pack {}x{} elements of BFloat16: {}", p_.k,
+                                 std::min(kPanel, p_.n - column), error.message));
+  }
+}
+
+void NativeProduct::packRows(int64_t product, int64_t part, const void* a, void* to) const {
+  for (int64_t row = part * kRowPart; row < std::min(p_.m, (part + 1) * kRowPart); row++) {
+    const auto* from = static_cast<const uint16_t*>(a) + aOffsets_[product] + p_.a.offsetOf(row, 0);
+    auto* packed = static_cast<uint16_t*>(to) + (product * p_.m + row) * depth();
+    std::fill(std::copy_n(from, p_.k, packed), packed + depth(), uint16_t{0});
+  }
+}
+
+void NativeProduct::run(const ResultBlock& block, const Operands& operands, void* result, void* scratch) const {
   const Call& call = *calls_.at({block.rows, block.columns});
   const auto memory = [](const dnnl::memory::desc& desc, const void* data) {
     return dnnl::memory(desc, engine(), const_cast<void*>(data));
   };
-  const int64_t aAt = aOffsets_[block.product] + p_.a.offsetOf(block.row, 0);
-  const int64_t bAt = bOffsets_[block.product] + p_.b.offsetOf(0, block.column);
+  const void* a = packsA_ ? at(operands.packed, packedBBytes() / 2, p_.operands) : operands.a;
+  const void* b = packsB_ ? operands.packed : operands.b;
+  const int64_t aAt =
+      packsA_ ? (block.product * p_.m + block.row) * depth() : aOffsets_[block.product] + p_.a.offsetOf(block.row, 0);
+  const int64_t bAt = packsB_ ? (block.product * roundUp(p_.n, kPanel) + block.column) * roundUp(p_.k, kStep)
+                              : bOffsets_[block.product] + p_.b.offsetOf(0, block.column);
   const int64_t resultAt = (block.product * p_.m + block.row) * p_.n + block.column;
   try {
     std::unordered_map<int, dnnl::memory> arguments{
@@ -106,7 +199,7 @@ void NativeProduct::run(const ResultBlock& block, const void* a, const void* b, 
         {DNNL_ARG_DST, memory(call.result, at(result, resultAt, p_.result))},
         {DNNL_ARG_SCRATCHPAD, memory(call.scratch, scratch)}};
     if (call.bias) {
-      arguments.insert({DNNL_ARG_BIAS, memory(*call.bias, at(bias, block.column, p_.operands))});
+      arguments.insert({DNNL_ARG_BIAS, memory(*call.bias, at(operands.bias, block.column, p_.operands))});
     }
     dnnl::stream stream(engine());
     call.product.execute(stream, arguments);

@@ -142,6 +142,21 @@ TEST_P(ContractionsOf16Bits, SumsThatStayInFloat) {
   }
 }
 
+// Operands of BFloat16 are packed before the library reads them.
+TEST_P(ContractionsOf16Bits, ManyRows) {
+  DataType t = GetParam();
+  for (const int64_t k : {32, 37}) {
+    for (const Tensor& a : {random({513, k}, 1, t), random({513, k + 9}, 2, t).slice(1, 3, k + 3),
+                            random({k, 513}, 3, t).transpose(0, 1), random({2, 513, k}, 4, t)}) {
+      for (const Tensor& b :
+           {random({k, 70}, 5, t), random({70, k}, 6, t).transpose(0, 1),
+            random({70, k + 8}, 7, t).slice(1, 0, k).transpose(0, 1), random({2, k, 64}, 8, t), random({k, 5}, 9, t)}) {
+        expectProduct(a, b);
+      }
+    }
+  }
+}
+
 // Some processors take subnormal operands as zeros: 1e-39 * 1e38 is then 0.
 TEST_P(ContractionsOf16Bits, SubnormalOperands) {
   const DataType t = GetParam();
@@ -182,20 +197,22 @@ TEST_P(Contractions, OfIntermediatesTransposedBothWays) {
 
 TEST_P(Contractions, TheSameBitsForAnyNumberOfThreads) {
   DataType t = GetParam();
-  Tensor a = random({150, 90}, 1, t);
-  Tensor b = random({90, 110}, 2, t);
-  std::vector<double> expected;
-  for (int threads : {1, 2, 3}) {
-    CheckedCache checked(
-        [&](Fusion& f) {
-          TensorView* x = input(f, a);
-          TensorView* y = input(f, b);
-          f.addOutput(matmul(x, y));
-        },
-        {.threads = threads, .verify = Verify::Off});
-    std::vector<double> got = checked.cache().runFusionWithInputs({a, b})[0].toVector();
-    expected = expected.empty() ? got : expected;
-    EXPECT_EQ(got, expected) << threads;
+  for (const int64_t rows : {150, 600}) {
+    Tensor a = random({rows, 90}, 1, t);
+    Tensor b = random({90, 110}, 2, t);
+    std::vector<double> expected;
+    for (int threads : {1, 2, 3}) {
+      CheckedCache checked(
+          [&](Fusion& f) {
+            TensorView* x = input(f, a);
+            TensorView* y = input(f, b);
+            f.addOutput(matmul(x, y));
+          },
+          {.threads = threads, .verify = Verify::Off});
+      std::vector<double> got = checked.cache().runFusionWithInputs({a, b})[0].toVector();
+      expected = expected.empty() ? got : expected;
+      EXPECT_EQ(got, expected) << threads;
+    }
   }
 }
 
