@@ -1,5 +1,5 @@
 //@ thread_index device
-__device__ __forceinline__ int threadIndex() { return (int)threadIdx.x; }
+__device__ __forceinline__ unsigned threadIndex() { return threadIdx.x; }
 //@ block_index device
 __device__ __forceinline__ unsigned blockIndex() { return blockIdx.x; }
 //@ barrier device

@@ -49,6 +49,10 @@ bool isNarrow(DataType t) { return isIntegral(t) && dataTypeSize(t) < 4; }
 std::string_view storageType(DataType t) { return spellingOf(t).storage; }
 std::string_view registerType(DataType t) { return spellingOf(t).inRegister; }
 
+std::string_view counterType(const IntExpr& count) {
+  return count.isConst() && count.constValue() <= INT32_MAX ? "int" : "i64";
+}
+
 DataType accumulatorType(DataType t) {
   return isNarrow(t) || t == DataType::Bool ? DataType::Int32 : accumulateType(t);
 }
@@ -188,8 +192,48 @@ std::string atomText(const IntAtom& atom, Sections& uses) {
   throwInternalError("[codegen cuda] unknown atom " + atom.key);
 }
 
-// Thread and register digits are int: a coefficient that may leave its range makes the product 64 bits wide.
-std::string coefficientText(int64_t c) { return c < 1 << 20 ? fmt::format("{}", c) : fmt::format("{}ll", c); }
+bool isInt(int64_t size) { return size <= INT32_MAX; }
+
+std::string literalText(int64_t c) { return isInt(c) ? fmt::format("{}", c) : fmt::format("{}ll", c); }
+
+// The largest size that the term can have, if int holds it.
+std::optional<int64_t> magnitude(const IntTerm& t) {
+  int64_t size = std::abs(t.coefficient);
+  for (const IntAtomPtr& a : t.factors) {
+    if (a->facts.lower < 0 || !isInt(a->facts.upper) || !isInt(size * a->facts.upper)) {
+      return std::nullopt;
+    }
+    size *= a->facts.upper;
+  }
+  return isInt(size) ? std::optional(size) : std::nullopt;
+}
+
+bool fitsInt(const IntExpr& e) {
+  int64_t sum = std::abs(e.constantTerm());
+  for (const IntTerm& t : e.terms()) {
+    const std::optional<int64_t> size = magnitude(t);
+    if (!size || !isInt(sum)) {
+      return false;
+    }
+    sum += *size;
+  }
+  return isInt(sum);
+}
+
+bool isWide(const IntExpr& e);
+
+// Whether C++ computes the atom in 64 bits: symbols of bounded size are int, divisions are as wide as their operands, functions are wide.
+bool isWide(const IntAtom& a) {
+  const bool isOperator =
+      (a.kind == AtomKind::FloorDiv || a.kind == AtomKind::Mod) && a.args[0].lower().value_or(-1) >= 0;
+  return a.kind == AtomKind::Symbol ? !isInt(a.facts.upper) : !isOperator || isWide(a.args[0]) || isWide(a.args[1]);
+}
+
+bool isWide(const IntExpr& e) {
+  return !fitsInt(e) || std::ranges::any_of(e.terms(), [](const IntTerm& t) {
+    return std::ranges::any_of(t.factors, [](const IntAtomPtr& a) { return isWide(*a); });
+  });
+}
 
 }  // namespace
 
@@ -199,17 +243,27 @@ std::string exprText(const IntExpr& e, Sections& uses) {
     text += signedAs < 0 ? (text.empty() ? "-" : " - ") : (text.empty() ? "" : " + ");
     text += term;
   };
+  int64_t most = 0;   // of the int sum so far
+  bool wide = false;  // so far
   for (const IntTerm& t : e.terms()) {
     std::string term = joined(t.factors, "*", [&](const IntAtomPtr& a) { return atomText(*a, uses); });
+    const std::optional<int64_t> size = magnitude(t);
+    if (!isWide(*t.factors[0]) && (!size || (!wide && !isInt(most + *size)))) {
+      uses.insert("types");
+      term = "(i64)" + term;
+      wide = true;
+    }
+    wide = wide || std::ranges::any_of(t.factors, [](const IntAtomPtr& a) { return isWide(*a); });
+    most += wide ? 0 : *size;
     int64_t c = std::abs(t.coefficient);
-    add(t.coefficient, c == 1 ? term : term + "*" + coefficientText(c));
+    add(t.coefficient, c == 1 ? term : term + "*" + literalText(c));
   }
   int64_t c = e.constantTerm();
   if (text.empty()) {
-    return c < 1 << 30 ? fmt::format("{}", c) : fmt::format("{}ll", c);
+    return literalText(c);
   }
   if (c != 0) {
-    add(c, coefficientText(std::abs(c)));
+    add(c, isInt(most + std::abs(c)) ? literalText(std::abs(c)) : fmt::format("{}ll", std::abs(c)));
   }
   return text;
 }
@@ -217,7 +271,8 @@ std::string exprText(const IntExpr& e, Sections& uses) {
 std::string parenthesized(const IntExpr& e, Sections& uses) {
   std::string text = exprText(e, uses);
   bool isAtom = e.terms().size() == 1 && e.constantTerm() == 0 && e.terms()[0].coefficient == 1 &&
-                e.terms()[0].factors.size() == 1;  // a name, a call, or parenthesized already
+                e.terms()[0].factors.size() == 1 &&
+                !text.starts_with("(i64)");  // a name, a call, or parenthesized already
   bool isNumber = e.isConst() && e.constantTerm() >= 0;
   return isAtom || isNumber ? text : "(" + text + ")";
 }

@@ -35,7 +35,11 @@ using Sections = std::set<std::string, std::less<>>;  // runtime functions used 
 
 [[nodiscard]] std::string identityText(tile::Combiner combiner, DataType t);
 
-// An expression without spaces at its ends; parenthesized() is safe as an operand.
+// Of a variable that counts up to `count`.
+[[nodiscard]] std::string_view counterType(const IntExpr& count);
+
+// An expression without spaces at its ends; parenthesized() is safe as an operand. It is computed in 64 bits where int may not hold its value:
+// symbols of bounded size are int.
 [[nodiscard]] std::string exprText(const IntExpr& e, Sections& uses);
 [[nodiscard]] std::string parenthesized(const IntExpr& e, Sections& uses);
 

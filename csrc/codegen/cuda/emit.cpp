@@ -155,8 +155,9 @@ std::vector<Emitter::Definition> Emitter::gridDims() {
   for (int64_t d = std::ssize(p_.grid) - 1; d >= 0; d--) {
     const std::string& name = geometry_.cName(p_.grid[d].symbol);
     std::string count = parenthesized(geometry_.resolve(p_.grid[d].count), s_.uses);
-    list.push_back({name, d == 0 ? fmt::format("const i64 {} = {};", name, rest)
-                                 : fmt::format("const i64 {} = {} % (unsigned){};", name, rest, count)});
+    const std::string_view type = counterType(geometry_.resolve(p_.grid[d].count));
+    list.push_back({name, d == 0 ? fmt::format("const {} {} = {};", type, name, rest)
+                                 : fmt::format("const {} {} = {} % (unsigned){};", type, name, rest, count)});
     rest += fmt::format(" / (unsigned){}", count);
   }
   return list;

@@ -103,7 +103,7 @@ std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int64_t, int64
     guards.insert({s.space, s.axis});
   }
   use("types");
-  return fmt::format("for (i64 {0} = 0; {1}; ++{0})", symbol, condition);
+  return fmt::format("for ({0} {1} = 0; {2}; ++{1})", counterType(size), symbol, condition);
 }
 
 void Emitter::loop(const Stmt& s) {

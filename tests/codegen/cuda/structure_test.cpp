@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "codegen/cuda/c_text.h"
 #include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "simt/compare.h"
@@ -323,6 +324,28 @@ TEST(CudaStructure, DividesIndices) {
   b.store(y, {{i}}, b.load(x, {{floorDiv(i, n)}, {mod(i, n)}}, s));
   Program p = b.take();
   expectRight({{{p, {7, 40}, {}}, 0}, {{p, {1, 5}, {}}, 0}});
+}
+
+// Symbols of bounded size are int variables; unbounded ones are i64 and make a sum wide from there on.
+TEST(CudaStructure, IndicesThatIntMayNotHoldAreWide) {
+  const IntExpr a = IntExpr::symbol("a", {.lower = 0, .upper = 1023});
+  const IntExpr b = IntExpr::symbol("b", {.lower = 0, .upper = 1 << 20});
+  const IntExpr n = IntExpr::symbol("n", {.lower = 0});
+  const auto textOf = [](const IntExpr& e) {
+    cuda::Sections uses;
+    return cuda::exprText(e, uses);
+  };
+  EXPECT_EQ(textOf(a * 4 + b * 1024), "a*4 + b*1024");
+  EXPECT_EQ(textOf(a * 4 + b * 4096), "a*4 + (i64)b*4096");
+  EXPECT_EQ(textOf(a * (1 << 20) + b * 1025), "a*1048576 + (i64)b*1025");
+  EXPECT_EQ(textOf(a * b), "a*b");
+  EXPECT_EQ(textOf(a * b * 4), "(i64)a*b*4");
+  EXPECT_EQ(textOf(a * 4 + n), "a*4 + n");
+  EXPECT_EQ(textOf(a * n + b * 4096), "(i64)a*n + (i64)b*4096");
+  EXPECT_EQ(textOf(n * a), "(i64)a*n");
+  EXPECT_EQ(textOf(a + 2147482624), "a + 2147482624");
+  EXPECT_EQ(textOf(a + 2147482625), "a + 2147482625ll");
+  EXPECT_EQ(textOf(floorDiv(b * 4096, 3) + a), "a + (((i64)b*4096) / 3)");
 }
 
 TEST(CudaStructure, RunsNothingForAnEmptyGrid) {

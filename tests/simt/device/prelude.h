@@ -170,7 +170,7 @@ T remoteLoad(int offset, int rank, int site) {
 }
 
 // -- threads.cuh ------------------------------------------------------------------------------------------------------
-inline int threadIndex() { return simt::thread; }
+inline unsigned threadIndex() { return (unsigned)simt::thread; }
 inline unsigned blockIndex() { return simt::block; }
 inline void barrier(int site) { simt::barrier(site); }
 template <class T>

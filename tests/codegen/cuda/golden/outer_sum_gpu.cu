@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
       c1[m_r*8 + n_v] = 0.0f;
     }
   }
-  for (i64 m_s = 0; m_s < 2 && m_s*32 + pm*64 < M; ++m_s) {
+  for (int m_s = 0; m_s < 2 && m_s*32 + pm*64 < M; ++m_s) {
     u32 x2[8];
     const u16* p = X + (N*m_l + N*m_s*32 + N*m_w*4 + N*pm*64 + n_l*8 + pn*64);
     #pragma unroll
