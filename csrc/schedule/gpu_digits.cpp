@@ -37,24 +37,38 @@ Specs within(Specs outer, const Step& step) {
   return outer;
 }
 
-// Bytes of an element of the widest type that carries traffic.
-int64_t widestOf(const Group& group) {
-  int64_t widest = 1;
+// Whether the accesses of a tensor are known to move along n and from row to row: it is neither an index or a mean of a row, nor a bias of
+// all rows, which caches hold.
+bool carriesTraffic(const Coordinates& c, const KernelAxes& a, const TensorView* tv) {
+  const auto position = c.index.find(tv->id());
+  const auto movesAlong = [&](const std::vector<int64_t>& axis) {
+    return std::ranges::any_of(axis, [&](int64_t d) { return runsOver(position->second, d); });
+  };
+  return position != c.index.end() && movesAlong(a.n) &&
+         (movesAlong(a.m) || movesAlong(a.k) || (a.m.empty() && a.k.empty()));
+}
+
+// Bytes of an element of the widest type that carries traffic; of all types if none does.
+int64_t widestOf(const Group& group, const Coordinates& c, const KernelAxes& a) {
+  int64_t widest = 0;
+  int64_t widestOfAll = 1;
   for (const TensorView* tv : tensorsOf(group)) {
-    widest = std::max(widest, dataTypeSize(tv->dtype()));
+    const int64_t bytes = dataTypeSize(tv->dtype());
+    widestOfAll = std::max(widestOfAll, bytes);
+    widest = carriesTraffic(c, a, tv) ? std::max(widest, bytes) : widest;
   }
-  return widest;
+  return widest > 0 ? widest : widestOfAll;
 }
 
 // Elements of the widest access of the widest type, as far as N is divisible. Wider accesses than 16 bytes need memory that is aligned to
 // them: in two halves, each would leave out half of the bytes that a warp fetches.
-int64_t vectorOf(const Group& group, const KernelAxes& a, const GpuFacts& gpu) {
+int64_t vectorOf(const Group& group, const KernelAxes& a, int64_t widest, const GpuFacts& gpu) {
   int64_t bytes = gpu.accessBytes;
   for (const TensorView* tv : tensorsOf(group)) {
     const auto layout = group.layouts.find(tv->id());
     bytes = layout != group.layouts.end() && layout->second.alignment < bytes ? 16 : bytes;
   }
-  int64_t v = bytes / widestOf(group);
+  int64_t v = bytes / widest;
   while (v > 1 && !a.N.divisibleBy(v)) {
     v /= 2;
   }
@@ -136,15 +150,14 @@ bool innerInParts(RowDigits& d, const KernelAxes& a, int64_t v, const GpuFacts& 
 // Elements of a row of each input that a thread takes: 32 bytes, since more leave fewer rows on their way to a multiprocessor; more in rows for
 // which the largest block has too few threads. Rows of 16-bit types that need more than 32 bytes are read once more instead: on an H200 a
 // softmax of 32768 bfloat16 was 12 % faster so, one of 32768 Floats 21 % slower.
-int64_t elementsOfThread(const Group& group, int64_t row) {
-  const int64_t widest = widestOf(group);
+int64_t elementsOfThread(const Group& group, int64_t widest, int64_t row) {
   const int64_t usual = std::max<int64_t>(1, 32 / widest);
   const int64_t most = widest < 4 ? usual : group.inputs.size() > 2 ? 16 : 32;
   return std::clamp(powerAtLeast(divideUp(row, kMostThreads)), usual, std::max(usual, most));
 }
 
-void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v, const GpuFacts& gpu) {
-  int64_t perThread = elementsOfThread(group, usualExtent(a.N));
+void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t widest, int64_t v, const GpuFacts& gpu) {
+  int64_t perThread = elementsOfThread(group, widest, usualExtent(a.N));
   int64_t vectors = divideUp(std::max<int64_t>(1, usualExtent(a.N)), v);
   const auto threadsFor = [&](int64_t elements) {
     return std::min(kMostThreads, powerAtLeast(divideUp(vectors, std::max<int64_t>(1, elements / v))));
@@ -193,14 +206,15 @@ void outer(RowDigits& d, const KernelAxes& a, int64_t v, bool isSimple, const Gp
 RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
   RowDigits d;
   const GpuFacts& gpu = device.gpu;
-  const int64_t v = vectorOf(group, a, gpu);
+  const int64_t widest = widestOf(group, c, a);
+  const int64_t v = vectorOf(group, a, widest, gpu);
   const bool isSimple = c.stages == 1 && !c.spreadOutputs();
   if (!c.hasReduction()) {
     pointwise(d, a, v, gpu);
   } else if (!a.innerReduced) {
     outer(d, a, v, isSimple, gpu);
   } else if (!isSimple || !innerInParts(d, a, v, gpu)) {
-    inner(d, group, a, v, gpu);
+    inner(d, group, a, widest, v, gpu);
   }
   return d;
 }
