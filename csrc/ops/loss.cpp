@@ -54,8 +54,9 @@ TensorView* cross_entropy(TensorView* input, TensorView* target, const CrossEntr
   TensorView* largest = max(c.logits, {c.dim}, true);
   TensorView* below = sub(c.logits, largest);  // the logits without their common part
   TensorView* logSum = log(sum(exp(below), {c.dim}));
-  // of the logits themselves, so that ranks with parts of the classes send one number of each row
-  TensorView* ofTarget = takeAlongAxis(c.logits, unsqueeze(c.target, c.dim), c.dim);
+  // of the logits themselves, so that ranks with parts of the classes send one number of each row; of those in memory, which no cast has to
+  // write there
+  TensorView* ofTarget = maybeCastOp(c.logits->dtype(), takeAlongAxis(input, unsqueeze(c.target, c.dim), c.dim));
   TensorView* picked = squeeze(sub(ofTarget, largest), c.dim);
   TensorView* loss = sub(logSum, picked);
   if (smoothing > 0) {
