@@ -28,10 +28,6 @@ __device__ __forceinline__ T signOf(T a) {
 }
 //@ sigmoid
 // Without overflow of exp for negative arguments.
-__device__ __forceinline__ float sigmoid(float a) {
-  const float e = expf(-fabsf(a));
-  return (a >= 0.f ? 1.f : e) / (1.f + e);
-}
 __device__ __forceinline__ double sigmoid(double a) {
   const double e = exp(-fabs(a));
   return (a >= 0.0 ? 1.0 : e) / (1.0 + e);
@@ -67,28 +63,40 @@ __device__ __forceinline__ float coarseDiv(float a, float b) {
   asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
-//@ coarse_exp ex2_approx
-// 2^(a log2(e)). Rounding the exponent t to a float changes the result by up to |a| units of the last place; `lost` is what of a it
+//@ exp_float ex2_approx
+// 2^(a log2(e)), at most 3 units of the last place off; results below 2^-126 are 0. Rounding the exponent t to a float changes the result by up to |a| units of the last place; `lost` is what of a it
 // lost, a - t ln(2), and e^lost is 1 + lost.
-__device__ __forceinline__ float coarseExp(float a) {
+__device__ __forceinline__ float expFloat(float a) {
   const float t = a * 1.44269504f;
   const float e = ex2Approx(t);
   const float lost = fmaf(t, 1.90465430e-9f, fmaf(t, -0.693147182f, a));
   return fabsf(t) < 128.f ? fmaf(e, lost, e) : e;
 }
-//@ coarse_inverse rcp_approx
+//@ inverse rcp_approx
 // For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the
 // ends of the range.
-__device__ __forceinline__ float coarseScale(float b) {
+__device__ __forceinline__ float inverseScale(float b) {
   const float size = fabsf(b);
   return size < 1e-30f ? 1.8446744073709552e19f : size > 1e30f ? 5.421010862427522e-20f : 1.f;
 }
 __device__ __forceinline__ float coarseInverse(float scaled) { return rcpApprox(scaled); }
-//@ coarse_tanh coarse_exp rcp_approx
+//@ quotient inverse
+// The inverse with all its digits, and the quotient with the digits that its remainder corrects. Of 0 and of infinite numbers a remainder is NaN.
+__device__ __forceinline__ float fineInverse(float scaled) {
+  const float r = rcpApprox(scaled);
+  const float rest = fmaf(-scaled, r, 1.f);
+  return fabsf(rest) < 1.f ? fmaf(r, rest, r) : r;
+}
+__device__ __forceinline__ float quotient(float a, float scale, float scaled, float inverse) {
+  const float q = a * scale * inverse;
+  const float corrected = fmaf(fmaf(-q, scaled, a * scale), inverse, q);
+  return corrected == corrected ? corrected : q;
+}
+//@ tanh_float exp_float rcp_approx
 // Not by tanh.approx, whose error of 2^-11 shows in results of 16 bits. Near 0 a polynomial, because 1 - 2 / (e^2a + 1) cancels there.
-__device__ __forceinline__ float coarseTanh(float a) {
+__device__ __forceinline__ float tanhFloat(float a) {
   const float size = fabsf(a);
-  const float far = fmaf(-2.f, rcpApprox(coarseExp(2.f * size) + 1.f), 1.f);
+  const float far = fmaf(-2.f, rcpApprox(expFloat(2.f * size) + 1.f), 1.f);
   const float s = size * size;
   float p = fmaf(-0.00654254202f, s, 0.0212727487f);
   p = fmaf(p, s, -0.0539033487f);
@@ -96,9 +104,13 @@ __device__ __forceinline__ float coarseTanh(float a) {
   p = fmaf(p, s, -0.333333313f);
   return copysignf(size < 0.55f ? fmaf(size * s, p, size) : far, a);
 }
-//@ coarse_sigmoid coarse_exp rcp_approx
+//@ coarse_sigmoid exp_float rcp_approx
 // Not by tanh: near 0 the sigmoid of a negative number would be a difference of two numbers near 1.
-__device__ __forceinline__ float coarseSigmoid(float a) {
-  const float e = coarseExp(-fabsf(a));
-  return (a >= 0.f ? 1.f : e) * rcpApprox(1.f + e);
+__device__ __forceinline__ float coarseSigmoid(float a) { return rcpApprox(1.f + expFloat(-a)); }
+//@ sigmoid_float exp_float rcp_approx minimum_float
+// The remainder corrects the inverse: sigmoid(0) is 0.5 and no result is above 1. Of exp(88) the inverse is 0, that of infinity has no remainder.
+__device__ __forceinline__ float sigmoidFloat(float a) {
+  const float b = 1.f + expFloat(minimumFloat(-a, 88.f));
+  const float r = rcpApprox(b);
+  return fmaf(r, fmaf(-b, r, 1.f), r);
 }

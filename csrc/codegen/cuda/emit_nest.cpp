@@ -39,19 +39,22 @@ size_t Emitter::Nest::loopsOf(ValueId id) const {
   return std::ranges::find_if(registers_.rbegin(), registers_.rend(), known).base() - registers_.begin();
 }
 
-// A coarse division by a value that is constant in the innermost loop.
+// A division by a value that is the same in the whole innermost loop. The compiler itself knows how to divide by a constant exactly.
 bool Emitter::Nest::dividesByInverse(ValueId id) const {
   const Value& v = e_.value(id);
   uint64_t innermost = registers_.empty() ? 0 : registers_.back().bit;
-  return v.kind == ValueKind::Point && v.op == PointOp::Div && v.dtype == DataType::Float && e_.usage_.coarse[id] &&
-         (v.digits & innermost) != 0 && (e_.value(v.operands[1]).digits & innermost) == 0;
+  return v.kind == ValueKind::Point && v.op == PointOp::Div && v.dtype == DataType::Float &&
+         (v.digits & innermost) != 0 && (e_.value(v.operands[1]).digits & innermost) == 0 &&
+         (e_.usage_.coarse[id] || e_.value(v.operands[1]).kind != ValueKind::Const);
 }
 
 std::string Emitter::Nest::textOf(ValueId id) const {
   const Value& v = e_.value(id);
   if (dividesByInverse(id)) {
-    const auto& [scale, inverse] = inverses_.at(v.operands[1]);
-    return fmt::format("({} * {} * {})", e_.valueText(v.operands[0], known_), scale, inverse);
+    const std::string dividend = e_.valueText(v.operands[0], known_);
+    const auto& [scale, scaled, inverse] = inverses_.at({v.operands[1], e_.usage_.coarse[id]});
+    return e_.usage_.coarse[id] ? fmt::format("({} * {} * {})", dividend, scale, inverse)
+                                : fmt::format("quotient({}, {}, {}, {})", unwrapped(dividend), scale, scaled, inverse);
   }
   return e_.valueText(id, known_);
 }
@@ -75,16 +78,19 @@ void Emitter::Nest::evaluate(size_t level) {
   }
   for (ValueId id : values_) {
     ValueId by = dividesByInverse(id) ? e_.value(id).operands[1] : kNone;
-    if (by == kNone || inverses_.contains(by) || std::max(loopsOf(by), level_.contains(by) ? level_[by] : 0) != level) {
+    const bool coarse = e_.usage_.coarse[id];
+    if (by == kNone || inverses_.contains({by, coarse}) ||
+        std::max(loopsOf(by), level_.contains(by) ? level_[by] : 0) != level) {
       continue;
     }
-    e_.use("coarse_inverse");
-    std::string divisor = e_.valueText(by, known_);
-    std::string scale = e_.s_.names.fresh("scale");
-    std::string inverse = e_.s_.names.fresh("inverse");
-    e_.line(fmt::format("const float {} = coarseScale({});", scale, unwrapped(divisor)));
-    e_.line(fmt::format("const float {} = coarseInverse({} * {});", inverse, divisor, scale));
-    inverses_[by] = {scale, inverse};
+    e_.use(coarse ? "inverse" : "quotient");
+    const std::string divisor = e_.valueText(by, known_);
+    const Inverse names = {e_.s_.names.fresh("scale"), e_.s_.names.fresh("scaled"), e_.s_.names.fresh("inverse")};
+    e_.line(fmt::format("const float {} = inverseScale({});", names.scale, unwrapped(divisor)));
+    e_.line(fmt::format("const float {} = {} * {};", names.scaled, divisor, names.scale));
+    e_.line(
+        fmt::format("const float {} = {}({});", names.inverse, coarse ? "coarseInverse" : "fineInverse", names.scaled));
+    inverses_[{by, coarse}] = names;
   }
 }
 

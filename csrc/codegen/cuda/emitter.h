@@ -161,7 +161,10 @@ class Emitter {
     std::map<tile::ValueId, size_t> userLevel_;  // and when its last user is
     std::map<tile::ValueId, int64_t> uses_;
     std::map<tile::ValueId, std::string> known_;
-    std::map<tile::ValueId, std::pair<std::string, std::string>> inverses_;  // scale and inverse of a divisor
+    struct Inverse {
+      std::string scale, scaled, inverse;  // names
+    };
+    std::map<std::pair<tile::ValueId, bool>, Inverse> inverses_;  // of a divisor; coarse or not
   };
   // Loops over the registers of `digits`; hooks get the texts of `wanted` at the innermost element.
   void nest(int64_t space, uint64_t digits, std::span<const tile::ValueId> wanted, const Hooks& hooks);

@@ -25,15 +25,15 @@ constexpr std::array kReserved = std::to_array<std::string_view>(
      "unsigned", "using", "virtual", "void", "volatile", "warp", "warpSize", "while", "xor", "xor_eq",
      // the runtime functions
      "Access", "addWrap", "arena", "barrier", "bf16ToFloat", "bitsAt", "blockIndex", "ceilDiv", "ceilDivide",
-     "clusterBarrier", "clusterRank", "coarseDiv", "coarseExp", "coarseInverse", "coarseScale", "coarseSigmoid",
-     "coarseTanh", "divide", "ex2Approx", "f16ToFloat", "fence", "fill", "floatToBf16", "floatToF16", "floorDiv",
-     "floorMod", "fromWords", "gcdOf", "greatest", "i64", "kKeep", "kOnce", "kRanks0", "kRanks1", "kReadOnly",
-     "kShared", "kTicket", "kTile0", "kTile1", "kWarps0", "kWarps1", "least", "loadEight", "loadOne", "loadVector",
-     "loadWide", "maximum", "maximumFloat", "minimum", "minimumFloat", "modFloor", "modTrunc", "mulWrap", "packBf16",
-     "packF16", "packWordsBf16", "packWordsF16", "philox", "powInt", "putBits", "rcpApprox", "remainderFloor",
+     "clusterBarrier", "clusterRank", "coarseDiv", "coarseInverse", "coarseSigmoid", "divide", "ex2Approx", "expFloat",
+     "f16ToFloat", "fence", "fill", "fineInverse", "floatToBf16", "floatToF16", "floorDiv", "floorMod", "fromWords",
+     "gcdOf", "greatest", "i64", "inverseScale", "kKeep", "kOnce", "kRanks0", "kRanks1", "kReadOnly", "kShared",
+     "kTicket", "kTile0", "kTile1", "kWarps0", "kWarps1", "least", "loadEight", "loadOne", "loadVector", "loadWide",
+     "maximum", "maximumFloat", "minimum", "minimumFloat", "modFloor", "modTrunc", "mulWrap", "packBf16", "packF16",
+     "packWordsBf16", "packWordsF16", "philox", "powInt", "putBits", "quotient", "rcpApprox", "remainderFloor",
      "remoteLoad", "sharedLoad", "sharedLoadVector", "sharedStore", "sharedStoreVector", "shiftLeft", "shiftRight",
-     "shuffleXor", "sigmoid", "signOf", "storeEight", "storeOne", "storeVector", "storeWide", "subWrap", "threadIndex",
-     "ticket", "toWords", "u16", "u32", "u64",
+     "shuffleXor", "sigmoid", "sigmoidFloat", "signOf", "storeEight", "storeOne", "storeVector", "storeWide", "subWrap",
+     "tanhFloat", "threadIndex", "ticket", "toWords", "u16", "u32", "u64",
      // mathematical functions whose name is no elementwise op
      "fabs", "rint"});
 

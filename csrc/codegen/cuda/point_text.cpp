@@ -76,7 +76,7 @@ std::string opText(PointOp op, const Writer& w) {
                           : (w.uses.insert("wrap"), fmt::format("({} < 0 ? subWrap({}, {}) : {})", w.a(), w.literal(0),
                                                                 unwrapped(w.a()), w.a()));
     case Exp:
-      return w.coarse ? w.runtime("coarse_exp", "coarseExp") : w.math("exp");
+      return w.single() ? w.runtime("exp_float", "expFloat") : w.math("exp");
     case Frac:
       return fmt::format("({} - {})", w.a(), w.math("trunc"));
     case Neg:
@@ -88,7 +88,9 @@ std::string opText(PointOp op, const Writer& w) {
     case Round:
       return w.math("rint");
     case Sigmoid:
-      return w.coarse ? w.runtime("coarse_sigmoid", "coarseSigmoid") : w.runtime("sigmoid", "sigmoid");
+      return w.coarse     ? w.runtime("coarse_sigmoid", "coarseSigmoid")
+             : w.single() ? w.runtime("sigmoid_float", "sigmoidFloat")
+                          : w.runtime("sigmoid", "sigmoid");
     case Sign:
       return w.runtime("sign", "signOf");
     case Signbit:
@@ -96,7 +98,7 @@ std::string opText(PointOp op, const Writer& w) {
              : w.floating() ? fmt::format("(__double2hiint({}) < 0)", unwrapped(w.a()))
                             : fmt::format("({} < 0)", w.a());
     case Tanh:
-      return w.coarse ? w.runtime("coarse_tanh", "coarseTanh") : w.math("tanh");
+      return w.single() ? w.runtime("tanh_float", "tanhFloat") : w.math("tanh");
     case BitwiseNot:
       return fmt::format("({}{})", w.t == DataType::Bool ? '!' : '~', w.a());
     case LogicalNot:

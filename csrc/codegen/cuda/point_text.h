@@ -9,7 +9,7 @@
 
 namespace meshfuse::cuda {
 
-// Coarse: the result only reaches 16-bit values, so an error of a few units in the last place of a float is allowed.
+// Coarse: the result only reaches 16-bit values, so a quotient may be a few units in the last place of a float off.
 enum class Precision : uint8_t { Full, Coarse };
 
 // The op on operands of type `t` (for Where: the type of the second operand). The texts of operands and result need no parentheses as

@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
   for (int n_r = 0; n_r < 3; ++n_r) {
     #pragma unroll
     for (int n_v = 0; n_v < 4; ++n_v) {
-      v3[n_r*4 + n_v] = expf(x0[n_r*4 + n_v] - r1);
+      v3[n_r*4 + n_v] = expFloat(x0[n_r*4 + n_v] - r1);
     }
   }
   float r4 = 0.0f;
@@ -75,12 +75,15 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
     r4 = r4 + sharedLoad<float>(kWarps1 + w_1*4, 11);
   }
   float* p_1 = Y + (N*pm + n_l*4 + n_w*128);
+  const float scale = inverseScale(r4);
+  const float scaled = r4 * scale;
+  const float inverse = fineInverse(scaled);
   #pragma unroll
   for (int n_r = 0; n_r < 3; ++n_r) {
     float q[4];
     #pragma unroll
     for (int n_v = 0; n_v < 4; ++n_v) {
-      q[n_v] = v3[n_r*4 + n_v] / r4;
+      q[n_v] = quotient(v3[n_r*4 + n_v], scale, scaled, inverse);
     }
     if (n_l*4 + n_r*512 + n_w*128 < N) storeVector<4, kKeep>(p_1 + n_r*512, q, 12);
   }
