@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How good is the machine code of kernels for sm_90, next to that of Triton? Needs no GPU: gpu_static.py [--meshfuse FILE] [--nvdisasm FILE] [NAME...]
+"""How good is the machine code of kernels for sm_90, next to that of Triton? Needs no GPU: gpu_static.py [NAME...]
 
 For each program of programs/*.fir, or those whose names begin with a NAME, a row for our kernels and one for each number of warps of the
 twin in twins.py:

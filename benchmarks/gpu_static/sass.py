@@ -2,8 +2,9 @@
 
 The count of a thread that takes no rare path: each instruction once, those of a loop as often as the loop runs, those that a predicate
 switches off included, because their warp spends the time. Rare paths are not counted: functions beside the kernel, such as the slow
-path of a division, and blocks that a branch skips and that call one. How often loops run cannot be read off the code:
-it is given, in the order of the loops' first instructions.
+path of a division, and blocks that a branch skips and that call one, or exchange a word of memory, as a thread does that refuses an index.
+Code that some threads skip otherwise counts for all, also after an EXIT under a condition.
+How often loops run cannot be read off the code: it is given, in the order of the loops' first instructions.
 """
 import dataclasses
 import re
@@ -63,14 +64,17 @@ def target(instruction, labels):
 
 
 def rare_blocks(code, labels):
-    """[first, end) of the blocks that a conditional branch forward skips and that call a function."""
-    blocks = []
-    for i, branch in enumerate(code):
+    """[first, end) of the smallest blocks that a conditional branch forward skips and that call a function or exchange a word of memory."""
+    skipped = []
+    for branch in code:
         end = target(branch, labels) if branch.jumps() else None
-        if end is None or end <= branch.address or not (branch.guard or "P" in branch.operands.split("`")[0]):
-            continue
-        if any(c.opcode.startswith("CALL") for c in code[i + 1 :] if c.address < end):
-            blocks.append((branch.address + 1, end))
+        if end is not None and end > branch.address and (branch.guard or "P" in branch.operands.split("`")[0]):
+            skipped.append((branch.address + 1, end))
+    blocks = []
+    for first, end in sorted(skipped, key=lambda block: block[1] - block[0]):
+        marks = (c.address for c in code if first <= c.address < end and c.opcode.startswith(("CALL", "ATOMG.E.EXCH")))
+        if any(not any(f <= mark < e for f, e in blocks) for mark in marks):
+            blocks.append((first, end))
     return blocks
 
 

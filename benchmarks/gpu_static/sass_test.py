@@ -58,6 +58,12 @@ class Counter(unittest.TestCase):
         padded = "/*0000*/ EXIT ;\n.L_x_0:\n/*0010*/ BRA `(.L_x_0);\n/*0020*/ NOP;\n"
         self.assertEqual(sass.count(padded).instructions, 1)
 
+    def test_an_index_that_is_refused_is_rare(self):
+        checked = "/*0000*/ @!P0 BRA `(.L_0) ;\n/*0010*/ ATOMG.E.EXCH.64 PT, R10, desc[UR4][R6.64], R10 ;\n"
+        checked += "/*0020*/ @!P0 STG.E.64 desc[UR4][R6.64], R4 ;\n.L_0:\n/*0030*/ EXIT ;\n"
+        counts = sass.count(checked)
+        self.assertEqual((counts.instructions, counts.stores), (2, {}))
+
     def test_loops_inside_loops_multiply(self):
         nested = ".L_0:\n/*0000*/ FADD R1, R1, R1 ;\n.L_1:\n/*0010*/ FADD R2, R2, R2 ;\n/*0020*/ @P0 BRA `(.L_1) ;\n"
         nested += "/*0030*/ @P1 BRA `(.L_0) ;\n/*0040*/ EXIT ;\n"

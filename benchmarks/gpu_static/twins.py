@@ -10,6 +10,7 @@ from triton.compiler import ASTSource
 ROWS, COLUMNS = 8192, 4096
 BLOCK = 1024  # elements of a block of pointwise kernels
 PARTS = 64  # of the rows, where columns are summed
+NORM_PARTS = 512  # the same, of a norm's backward
 
 
 @triton.jit
@@ -151,16 +152,21 @@ def cumsum(x, out, N: tl.constexpr):
 # kernel, arguments ("*t" is the type of the data), constants, blocks, how often each loop of its machine code runs
 _N = {"N": COLUMNS}
 _SUM_OF_PARTS = (sum_of_parts, ["*fp32", "*t"], {**_N, "PARTS": PARTS, "BLOCK_N": 64}, COLUMNS // 64, [])
+_NORM_BACKWARD = (
+    layer_norm_backward,
+    ["*t", "*t", "*fp32", "*fp32", "*t", "*t", "*fp32", "*fp32"],
+    {"M": ROWS, **_N, "PARTS": NORM_PARTS},
+    NORM_PARTS,
+    [ROWS // NORM_PARTS],
+)
+_SUM_OF_NORM_PARTS = (sum_of_parts, ["*fp32", "*t"], {**_N, "PARTS": NORM_PARTS, "BLOCK_N": 16}, COLUMNS // 16, [])
 _COLUMN_PARTS = {"M": ROWS, **_N, "PARTS": PARTS, "BLOCK_M": 32, "BLOCK_N": 128}
 TWINS = {
     "add": [(add, ["*t", "*t", "*t"], {"BLOCK": BLOCK}, ROWS * COLUMNS // BLOCK, [])],
     "bias_gelu": [(bias_gelu, ["*t", "*t", "*t"], {**_N, "BLOCK": BLOCK}, ROWS * COLUMNS // BLOCK, [])],
     "softmax": [(softmax, ["*t", "*t"], _N, ROWS, [])],
     "layer_norm": [(layer_norm, ["*t", "*t", "*t", "*t"], _N, ROWS, [])],
-    "layer_norm_backward": [
-        (layer_norm_backward, ["*t", "*t", "*fp32", "*fp32", "*t", "*t", "*fp32", "*fp32"], {"M": ROWS, **_N, "PARTS": 8 * PARTS}, 8 * PARTS, [ROWS // PARTS // 8]),
-        *[(sum_of_parts, ["*fp32", "*t"], {**_N, "PARTS": 8 * PARTS, "BLOCK_N": 16}, COLUMNS // 16, [])] * 2,
-    ],
+    "layer_norm_backward": [_NORM_BACKWARD, _SUM_OF_NORM_PARTS, _SUM_OF_NORM_PARTS],
     "rms_norm": [(rms_norm, ["*t", "*t", "*t"], _N, ROWS, [])],
     "cross_entropy": [(cross_entropy, ["*t", "*i64", "*t"], _N, ROWS, [])],
     "outer_sum": [(column_parts, ["*t", "*fp32"], _COLUMN_PARTS, COLUMNS // 128 * PARTS, [ROWS // PARTS // 32]), _SUM_OF_PARTS],
