@@ -179,6 +179,9 @@ std::vector<std::string> Emitter::threadLines(const std::string& body) {
   }
   std::string needs = body + concatenated(digits);
   std::vector<std::string> lines;
+  if (mentions(needs, "thread")) {
+    lines.push_back("const int thread = threadIndex();");
+  }
   if (mentions(needs, "lane")) {
     lines.push_back("const int lane = threadIndex() % 32;");
   }

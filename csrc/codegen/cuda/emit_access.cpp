@@ -228,7 +228,7 @@ std::string Emitter::pointerTo(const Access& a, Direction direction) {
   }
   std::string pointer = s_.names.fresh("p");
   line(fmt::format("{}{}* {} = {} + {};", direction == Direction::Store ? "" : "const ", storageType(t.dtype), pointer,
-                   name, parenthesized(a.base, s_.uses)));
+                   name, parenthesized(withThreads(a.base), s_.uses)));
   return pointer;
 }
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+
 #include "base/error.h"
 #include "codegen/cuda/emitter.h"
 
@@ -13,6 +16,30 @@ void Emitter::open(const std::string& text) {
 void Emitter::close() {
   s_.indent--;
   line("}");
+}
+
+IntExpr Emitter::withThreads(const IntExpr& e) const {
+  IntExpr result = e;
+  for (int64_t s = 0; s < std::ssize(p_.spaces); s++) {
+    const auto spansAll = [&](tile::Level level, int64_t size) {
+      const auto found = std::ranges::find_if(geometry_.digits(s), [&](const DigitInfo& d) {
+        return d.level == level && d.size == size && d.weight == 1 && size > 1;
+      });
+      return found != geometry_.digits(s).end() ? &*found : nullptr;
+    };
+    const DigitInfo* lane = spansAll(tile::Level::Lane, 32);
+    const DigitInfo* warp = spansAll(tile::Level::Warp, p_.threads() / 32);
+    if (lane == nullptr || warp == nullptr) {
+      continue;
+    }
+    const std::optional<LinearForm> ofLane = result.linearIn(lane->symbol);
+    const std::optional<LinearForm> ofWarp = result.linearIn(warp->symbol);
+    if (ofLane && ofWarp && !ofLane->slope.isConst(0) && ofWarp->slope == ofLane->slope * 32) {
+      result = ofLane->slope * IntExpr::symbol("thread", {0, p_.threads() - 1, 1}) + ofWarp->rest -
+               ofLane->slope * lane->value();
+    }
+  }
+  return result;
 }
 
 void Emitter::openLoop(const DigitInfo& d, int64_t step) {

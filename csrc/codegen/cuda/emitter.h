@@ -110,7 +110,9 @@ class Emitter {
   void open(const std::string& text);
   void close();
   std::string nextSite() { return std::to_string(++s_.site); }
-  std::string text(const IntExpr& e) { return exprText(e, s_.uses); }
+  std::string text(const IntExpr& e) { return exprText(withThreads(e), s_.uses); }
+  // A lane and a warp whose terms make the number of the thread, as that number: the compiler does not find it.
+  IntExpr withThreads(const IntExpr& e) const;
   void use(std::string_view section) { s_.uses.emplace(section); }
   void openLoop(const DigitInfo& d, int64_t step = 1);
   void declare(const Tile& tile);

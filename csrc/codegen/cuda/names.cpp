@@ -21,8 +21,8 @@ constexpr std::array kReserved = std::to_array<std::string_view>(
      "for", "friend", "goto", "gridDim", "half", "if", "inline", "int", "lane", "long", "main", "mask", "mutable",
      "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "part", "private",
      "protected", "public", "rank", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch",
-     "template", "this", "threadIdx", "threads", "throw", "true", "try", "typedef", "typeid", "typename", "union",
-     "unsigned", "using", "virtual", "void", "volatile", "warp", "warpSize", "while", "xor", "xor_eq",
+     "template", "this", "thread", "threadIdx", "threads", "throw", "true", "try", "typedef", "typeid", "typename",
+     "union", "unsigned", "using", "virtual", "void", "volatile", "warp", "warpSize", "while", "xor", "xor_eq",
      // the runtime functions
      "Access", "addWrap", "arena", "barrier", "bf16ToFloat", "bitsAt", "blockIndex", "ceilDiv", "ceilDivide",
      "clusterBarrier", "clusterRank", "coarseDiv", "coarseInverse", "coarseSigmoid", "divide", "ex2Approx", "expFloat",

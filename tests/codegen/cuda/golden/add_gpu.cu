@@ -12,25 +12,22 @@ extern "C" __global__ void __launch_bounds__(128) add_bf16(const __grid_constant
   const i64 N = args.N;
   const unsigned part = blockIndex();
   const i64 pn = part;
-  const int lane = threadIndex() % 32;
-  const int warp = threadIndex() / 32;
-  const int n_w = warp;
-  const int n_l = lane;
+  const int thread = threadIndex();
   u32 x0[16];
-  const u16* p = X + (n_l*8 + n_w*256 + pn*4096);
+  const u16* p = X + (pn*4096 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 4; ++n_r) {
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) loadVector<8, kOnce>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
+    if (n_r*1024 + pn*4096 + thread*8 < N) loadVector<8, kOnce>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
     else fill<4>(x0 + (n_r*8) / 2, 0u);
   }
   u32 y2[16];
-  const u16* p_1 = Y + (n_l*8 + n_w*256 + pn*4096);
+  const u16* p_1 = Y + (pn*4096 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 4; ++n_r) {
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) loadVector<8, kOnce>(y2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
+    if (n_r*1024 + pn*4096 + thread*8 < N) loadVector<8, kOnce>(y2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
     else fill<4>(y2 + (n_r*8) / 2, 0u);
   }
-  u16* p_2 = Z + (n_l*8 + n_w*256 + pn*4096);
+  u16* p_2 = Z + (pn*4096 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 4; ++n_r) {
     u32 words[4];
@@ -40,6 +37,6 @@ extern "C" __global__ void __launch_bounds__(128) add_bf16(const __grid_constant
       q[n_v] = bf16ToFloat(bitsAt(x0, n_r*8 + n_v)) + bf16ToFloat(bitsAt(y2, n_r*8 + n_v));
     }
     packWordsBf16<8>(words, q);
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) storeVector<8, kOnce>(p_2 + n_r*1024, words, 3);
+    if (n_r*1024 + pn*4096 + thread*8 < N) storeVector<8, kOnce>(p_2 + n_r*1024, words, 3);
   }
 }

@@ -14,25 +14,22 @@ extern "C" __global__ void __launch_bounds__(128) bias_gelu_f16(const __grid_con
   const unsigned part = blockIndex();
   const i64 pn = part % (unsigned)ceilDiv(N, 2048);
   const i64 pm = part / (unsigned)ceilDiv(N, 2048);
-  const int lane = threadIndex() % 32;
-  const int warp = threadIndex() / 32;
-  const int n_w = warp;
-  const int n_l = lane;
+  const int thread = threadIndex();
   u32 x0[8];
-  const u16* p = X + (N*pm + n_l*8 + n_w*256 + pn*2048);
+  const u16* p = X + (N*pm + pn*2048 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
+    if (n_r*1024 + pn*2048 + thread*8 < N) loadVector<8, kReadOnly>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
     else fill<4>(x0 + (n_r*8) / 2, 0u);
   }
   u32 b2[8];
-  const u16* p_1 = B + (n_l*8 + n_w*256 + pn*2048);
+  const u16* p_1 = B + (pn*2048 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(b2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
+    if (n_r*1024 + pn*2048 + thread*8 < N) loadVector<8, kReadOnly>(b2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
     else fill<4>(b2 + (n_r*8) / 2, 0u);
   }
-  u16* p_2 = Y + (N*pm + n_l*8 + n_w*256 + pn*2048);
+  u16* p_2 = Y + (N*pm + pn*2048 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
     u32 words[4];
@@ -43,6 +40,6 @@ extern "C" __global__ void __launch_bounds__(128) bias_gelu_f16(const __grid_con
       q[n_v] = (v4 * 0.5f) * (erff(v4 * 0.70710677f) + 1.0f);
     }
     packWordsF16<8>(words, q);
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) storeVector<8, kKeep>(p_2 + n_r*1024, words, 3);
+    if (n_r*1024 + pn*2048 + thread*8 < N) storeVector<8, kKeep>(p_2 + n_r*1024, words, 3);
   }
 }

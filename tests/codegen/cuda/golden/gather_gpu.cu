@@ -15,23 +15,20 @@ extern "C" __global__ void __launch_bounds__(128) gather_bf16(const __grid_const
   const unsigned part = blockIndex();
   const i64 pn = part % (unsigned)ceilDiv(N, 2048);
   const i64 pm = part / (unsigned)ceilDiv(N, 2048);
-  const int lane = threadIndex() % 32;
-  const int warp = threadIndex() / 32;
-  const int n_w = warp;
-  const int n_l = lane;
+  const int thread = threadIndex();
   i64 i0;
   const i64* p = I + pm;
   i0 = loadOne<kReadOnly>(p, 1);
   u32 x1[8];
-  const u16* p_1 = X + (n_l*8 + n_w*256 + pn*2048);
+  const u16* p_1 = X + (pn*2048 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(x1 + (n_r*8) / 2, p_1 + n_r*1024 + i0*N, 2);
+    if (n_r*1024 + pn*2048 + thread*8 < N) loadVector<8, kReadOnly>(x1 + (n_r*8) / 2, p_1 + n_r*1024 + i0*N, 2);
     else fill<4>(x1 + (n_r*8) / 2, 0u);
   }
-  u16* p_2 = Y + (N*pm + n_l*8 + n_w*256 + pn*2048);
+  u16* p_2 = Y + (N*pm + pn*2048 + thread*8);
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) storeVector<8, kKeep>(p_2 + n_r*1024, x1 + (n_r*8) / 2, 3);
+    if (n_r*1024 + pn*2048 + thread*8 < N) storeVector<8, kKeep>(p_2 + n_r*1024, x1 + (n_r*8) / 2, 3);
   }
 }

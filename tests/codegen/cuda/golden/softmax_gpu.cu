@@ -13,15 +13,16 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
   const i64 pm = part;
   constexpr int kWarps0 = 0;
   constexpr int kWarps1 = 16;
+  const int thread = threadIndex();
   const int lane = threadIndex() % 32;
   const int warp = threadIndex() / 32;
   const int n_w = warp;
   const int n_l = lane;
   float x0[12];
-  const float* p = X + (N*pm + n_l*4 + n_w*128);
+  const float* p = X + (N*pm + thread*4);
   #pragma unroll
   for (int n_r = 0; n_r < 3; ++n_r) {
-    if (n_l*4 + n_r*512 + n_w*128 < N) loadVector<4, kReadOnly>(x0 + n_r*4, p + n_r*512, 1);
+    if (n_r*512 + thread*4 < N) loadVector<4, kReadOnly>(x0 + n_r*4, p + n_r*512, 1);
     else fill<4>(x0 + n_r*4, __int_as_float(0xff800000));
   }
   float r1 = __int_as_float(0xff800000);
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
   for (int w_1 = 1; w_1 < 4; ++w_1) {
     r4 = r4 + sharedLoad<float>(kWarps1 + w_1*4, 11);
   }
-  float* p_1 = Y + (N*pm + n_l*4 + n_w*128);
+  float* p_1 = Y + (N*pm + thread*4);
   const float scale = inverseScale(r4);
   const float scaled = r4 * scale;
   const float inverse = fineInverse(scaled);
@@ -85,6 +86,6 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
     for (int n_v = 0; n_v < 4; ++n_v) {
       q[n_v] = quotient(v3[n_r*4 + n_v], scale, scaled, inverse);
     }
-    if (n_l*4 + n_r*512 + n_w*128 < N) storeVector<4, kKeep>(p_1 + n_r*512, q, 12);
+    if (n_r*512 + thread*4 < N) storeVector<4, kKeep>(p_1 + n_r*512, q, 12);
   }
 }
