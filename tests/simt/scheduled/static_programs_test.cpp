@@ -1,5 +1,5 @@
 // The programs of benchmarks/gpu_static with fewer rows under the emulator, which has the addresses that machine code does not show: global memory
-// in whole sectors, and transposes without conflicts in shared memory.
+// in whole sectors and in accesses of 16 bytes, and transposes without conflicts in shared memory.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -42,7 +42,7 @@ std::vector<Argument> inputsOf(const Fusion& fusion) {
 }
 
 // Those of one kernel that compute no index of an element.
-TEST(StaticPrograms, TouchFewSectors) {
+TEST(StaticPrograms, TouchFewSectorsInWideAccesses) {
   std::vector<std::unique_ptr<Fusion>> fusions;
   std::vector<ScheduledCase> cases;
   for (const std::string name : {"add", "bias_gelu", "softmax", "layer_norm", "rms_norm", "dropout_norm", "outer_sum",
@@ -64,9 +64,15 @@ TEST(StaticPrograms, TouchFewSectors) {
     EXPECT_TRUE(v.right()) << v.describe();
     int64_t sectors = 0;
     int64_t ideal = 0;
-    for (const TensorTraffic& t : v.result.tensors) {
+    for (size_t k = 0; k < v.result.tensors.size(); k++) {
+      const TensorTraffic& t = v.result.tensors[k];
       sectors += t.sectors;
       ideal += t.idealSectors;
+      const TensorView* tensor = v.plan.slots[k].tensor;
+      if (tensor != nullptr && tensor->shape().size() == 2) {
+        EXPECT_EQ(t.requests * 32 * 16, t.readBytes + t.writtenBytes) << "an access is not 16 bytes wide\n"
+                                                                      << v.describe();
+      }
     }
     EXPECT_LE(static_cast<double>(sectors), 1.05 * static_cast<double>(ideal)) << v.describe();
     EXPECT_TRUE(v.plan.kind != "transpose" || v.result.sharedConflicts == 0) << v.describe();
