@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <map>
 
 #include "base/exact.h"
 #include "base/ranges.h"
@@ -12,9 +14,10 @@ int64_t MemoryBlock::end() const {
   return addExact(offset, addExact(bytes, kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
 }
 
-int64_t planMemory(std::vector<MemoryBlock>& blocks) {
-  std::vector<MemoryBlock*> order = mapped(blocks, [](MemoryBlock& block) { return &block; });
-  std::ranges::stable_sort(order, std::greater(), &MemoryBlock::bytes);
+namespace {
+
+// Each block at the lowest free offset, in this order.
+int64_t placeInOrder(const std::vector<MemoryBlock*>& order) {
   std::vector<MemoryBlock*> placed;  // by offset
   int64_t size = 0;
   for (MemoryBlock* block : order) {
@@ -31,6 +34,54 @@ int64_t planMemory(std::vector<MemoryBlock>& blocks) {
     placed.insert(std::ranges::upper_bound(placed, block->offset, {}, &MemoryBlock::offset), block);
   }
   return size;
+}
+
+// The bytes of the blocks that are alive in the fullest step.
+int64_t fullestStep(const std::vector<MemoryBlock>& blocks) {
+  std::map<int64_t, int64_t> change;
+  for (MemoryBlock block : blocks) {
+    block.offset = 0;
+    change[block.firstStep] += block.end();
+    change[block.lastStep + 1] -= block.end();
+  }
+  int64_t alive = 0;
+  int64_t most = 0;
+  for (const auto& [step, bytes] : change) {
+    most = std::max(most, alive += bytes);
+  }
+  return most;
+}
+
+}  // namespace
+
+int64_t planMemory(std::vector<MemoryBlock>& blocks) {
+  using Key = double (*)(const MemoryBlock&);
+  constexpr Key kKeys[] = {
+      [](const MemoryBlock& b) { return static_cast<double>(b.bytes); },
+      [](const MemoryBlock& b) {
+        return static_cast<double>(b.bytes) * static_cast<double>(b.lastStep - b.firstStep + 1);
+      },
+      [](const MemoryBlock& b) { return static_cast<double>(b.firstStep); },
+  };
+  const int64_t least = fullestStep(blocks);
+  int64_t best = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> offsets;
+  for (const Key key : kKeys) {
+    std::vector<MemoryBlock*> order = mapped(blocks, [](MemoryBlock& block) { return &block; });
+    std::ranges::stable_sort(order, std::greater(), [&](const MemoryBlock* b) { return key(*b); });
+    const int64_t size = placeInOrder(order);
+    if (size < best) {
+      best = size;
+      offsets = mapped(blocks, &MemoryBlock::offset);
+    }
+    if (best == least) {
+      break;
+    }
+  }
+  for (const int64_t k : indices(blocks)) {
+    blocks[k].offset = offsets[k];
+  }
+  return best;
 }
 
 }  // namespace meshfuse

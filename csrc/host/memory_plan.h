@@ -1,4 +1,5 @@
-// Offsets in one arena for blocks with lifetimes: the largest first, each at the lowest offset free during its whole life.
+// Offsets in one arena for blocks with lifetimes: one block after the other, each at the lowest offset free during its whole life. Of three
+// orders, the one with the smallest arena counts: the largest blocks first, those with most bytes times steps, the last ones of the program.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ struct MemoryBlock {
 };
 
 // Fills in offsets, multiples of kArenaAlignment; returns the arena's size. Two blocks with overlapping lifetimes do not overlap in
-// memory. Deterministic: ties are resolved by position. UserError if the size does not fit in 64 bits.
+// memory. Deterministic: ties are resolved by position, then by order. UserError if the size does not fit in 64 bits.
 int64_t planMemory(std::vector<MemoryBlock>& blocks);
 
 }  // namespace meshfuse

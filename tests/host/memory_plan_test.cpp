@@ -116,6 +116,17 @@ TEST(MemoryPlan, SmallProgramsAgainstTheOptimum) {
   }
 }
 
+// With the largest block first, both take 8 units.
+TEST(MemoryPlan, OtherOrdersTakeLess) {
+  constexpr int64_t kUnit = kArenaAlignment;
+  const auto expectUnits = [](std::vector<MemoryBlock> blocks, int64_t units) {
+    EXPECT_EQ(planMemory(blocks), units * kUnit);
+    expectValid(blocks, units * kUnit);
+  };
+  expectUnits({{3 * kUnit, 4, 4}, {2 * kUnit, 0, 1}, {3 * kUnit, 1, 4}, {2 * kUnit, 0, 1}}, 7);
+  expectUnits({{2 * kUnit, 0, 1}, {3 * kUnit, 2, 2}, {4 * kUnit, 0, 0}, {3 * kUnit, 1, 2}}, 6);
+}
+
 TEST(MemoryPlan, ChainTakesTheMemoryOfTwo) {
   std::vector<MemoryBlock> blocks;
   for (int64_t i = 0; i < 50; i++) {
