@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "autoplan/program_steps.h"
 #include "autoplan/work.h"
 #include "base/error.h"
 #include "base/ranges.h"
@@ -29,12 +30,6 @@ double elementsOf(const Sizes& shape) {
   return productOf(shape, [](int64_t n) { return static_cast<double>(n); });
 }
 
-// Whether tensors that the op reads or writes reach memory: it is no part of a kernel with other ops.
-bool isAlone(const Expr& e) {
-  const OpForm form = ruleOf(e).form;
-  return ruleOf(e).executor == Executor::Library || form == OpForm::Line || form == OpForm::Put;
-}
-
 // Whether the result of a strategy can have this placement: a partial sum can be combined to any.
 bool canBecome(const Strategy& s, const Placement& to) {
   return std::ranges::all_of(indices(to),
@@ -50,25 +45,25 @@ class Builder {
         blocks_(blocks),
         sums_(sums),
         redistributions_(machines, mesh, withLinkCosts(fusion.planner(), machines, mesh)),
-        exprs_(fusion.exprs()) {
+        steps_(programSteps(fusion)) {
     graph_.mesh = mesh;
-    graph_.steps = std::ssize(exprs_) + 1;
+    graph_.steps = steps_.count + 1;
   }
 
   PlanGraph build() {
-    findStored();
+    findLives();
     for (const Val* in : fusion_.inputs()) {
       if (in->isTensor()) {
         addInput(in->asTensor());
       }
     }
-    for (step_ = 0; step_ < std::ssize(exprs_); step_++) {
-      addOp(*exprs_[step_]);
+    for (const Expr* e : fusion_.exprs()) {
+      addOp(*e);
     }
     for (const auto& [output, input] : fusion_.aliases()) {
       const int64_t from = graph_.nodeOf.at(output->id());
       const int64_t to = graph_.nodeOf.at(input->id());
-      addReader(output, from, to, std::ssize(exprs_), graph_.nodes[to].placements);
+      addReader(output, from, to, steps_.count, graph_.nodes[to].placements);
     }
     shareCopies();
     for (const Reader& r : readers_) {
@@ -101,54 +96,39 @@ class Builder {
   };
 
   // -- what reaches memory ----------------------------------------------------------------------------------------------
-  void findStored() {
-    std::map<int64_t, int64_t> last;  // by tensor that owns memory
-    for (int64_t step = 0; step < std::ssize(exprs_); step++) {
-      const Expr& e = *exprs_[step];
-      for (const TensorView* in : e.tensorInputs()) {
-        last[ownerOf(in)] = step;
-        if (isAlone(e)) {
-          stored_.insert(ownerOf(in));
-        }
+  void findLives() {
+    for (const Expr* e : fusion_.exprs()) {
+      if (!e->output()->isTensor() || steps_.owner.contains(e->output()->id())) {
+        continue;
       }
-      const int64_t out = e.output()->id();
-      if (isView(e)) {
-        owner_[out] = ownerOf(e.input(0));
-      } else if (isAlone(e)) {
-        stored_.insert(out);
+      const int64_t step = stepOf(*e);
+      lives_[e->output()->id()] = {step, step};
+      for (const TensorView* in : e->tensorInputs()) {
+        int64_t& last = lives_[steps_.ownerOf(in->id())].second;
+        last = std::max(last, step);
       }
-      defined_[out] = step;
     }
-    for (const Val* in : fusion_.inputs()) {
-      stored_.insert(in->id());
-      defined_[in->id()] = 0;
-      last[in->id()] = std::ssize(exprs_);
-    }
-    for (const Val* out : fusion_.outputs()) {
-      stored_.insert(ownerOf(out));
-      last[ownerOf(out)] = std::ssize(exprs_);
+    for (const auto* list : {&fusion_.inputs(), &fusion_.outputs()}) {
+      for (const Val* val : *list) {
+        lives_[steps_.ownerOf(val->id())] = {0, steps_.count};
+      }
     }
     for (const auto& [output, input] : fusion_.aliases()) {
-      if (ownerOf(output) == output->id()) {
+      if (steps_.ownerOf(output->id()) == output->id()) {
         inPlace_.insert(output->id());
       }
     }
-    last_ = std::move(last);
   }
 
-  int64_t ownerOf(const Val* val) const {
-    const auto it = owner_.find(val->id());
-    return it == owner_.end() ? val->id() : it->second;
-  }
-  bool isStored(const Val* val) const { return stored_.contains(ownerOf(val)); }
+  int64_t stepOf(const Expr& e) const { return steps_.stepOf.at(e.output()->id()); }
+  bool isStored(const Val* val) const { return steps_.isStored(val->id()); }
 
   void addTensor(int64_t node, const TensorView* tv) {
     graph_.nodeOf[tv->id()] = node;
     graph_.nodes[node].tensors.push_back(tv->id());
-    if (ownerOf(tv) == tv->id() && stored_.contains(tv->id()) && !inPlace_.contains(tv->id())) {
-      graph_.nodes[node].stored.push_back({tv->id(), defined_.at(tv->id()),
-                                           last_.contains(tv->id()) ? last_.at(tv->id()) : defined_.at(tv->id()),
-                                           dataTypeSize(tv->dtype())});
+    if (steps_.stored.contains(tv->id()) && !inPlace_.contains(tv->id())) {
+      const auto& [first, last] = lives_.at(tv->id());
+      graph_.nodes[node].stored.push_back({tv->id(), first, last, dataTypeSize(tv->dtype())});
     }
   }
 
@@ -228,14 +208,14 @@ class Builder {
     if (table.combine != nullptr) {
       result.placements = table.combined;
       addTensor(addNode(std::move(result)), e.tensorOutput());
-      graph_.edges.push_back({to, to + 1, step_, table.combine});
+      graph_.edges.push_back({to, to + 1, stepOf(e), table.combine});
     } else {
       addTensor(to, e.tensorOutput());
     }
     for (const int64_t operand : e.tensorPositions()) {
       const Val* in = e.input(operand);
-      readers_.push_back({graph_.nodeOf.at(in->id()), to, step_, in->id(), dataTypeSize(in->dtype()), isContraction(e),
-                          table.needed[operand]});
+      readers_.push_back({graph_.nodeOf.at(in->id()), to, stepOf(e), in->id(), dataTypeSize(in->dtype()),
+                          isContraction(e), table.needed[operand]});
     }
   }
 
@@ -255,7 +235,7 @@ class Builder {
         return mapped<int8_t>(p, [&](int8_t dim) { return dim == kUncut ? kUncut : all[dim].operands[operand]; });
       };
       const Val* in = e.input(operand);
-      addReader(in, graph_.nodeOf.at(in->id()), node, step_, mapped(graph_.nodes[node].placements, neededOf));
+      addReader(in, graph_.nodeOf.at(in->id()), node, stepOf(e), mapped(graph_.nodes[node].placements, neededOf));
     }
     followers_.emplace_back(&e, node);
   }
@@ -273,7 +253,10 @@ class Builder {
     }
     const TensorView* out = e.tensorOutput();
     key += fmt::format(") {}{}{}{}", name(out->dtype()), joined(out->getLogicalDomain(), " ", &IterDomain::toString),
-                       rootText(*out, text), isStored(out) ? "m" : "");
+                       rootText(*out, text),
+                       steps_.owner.contains(out->id()) ? "v"
+                       : isStored(out)                  ? "m"
+                                                        : "");
     if (pin) {
       key += " pinned" + listText(mapped<int64_t>(*pin, std::identity()));
     }
@@ -303,10 +286,10 @@ class Builder {
   }
 
   double secondsOf(const Expr& e, const Strategy& s) const {
-    if (isView(e)) {
+    const TensorView* out = e.tensorOutput();
+    if (steps_.owner.contains(out->id()) || (isView(e) && !isStored(out))) {
       return 0;
     }
-    const TensorView* out = e.tensorOutput();
     const double share = partOfLongest(e, s);
     Work work = workOf(e);
     work.flops *= share;
@@ -427,7 +410,8 @@ class Builder {
 
   std::shared_ptr<const EdgeTables> tablesOf(const Reader& r) {
     const PlanNode& from = graph_.nodes[r.from];
-    auto& entry = edgeTables_[std::tuple(listOf(r.from), r.needed, from.shape, r.size)];
+    const bool isMade = !steps_.isStored(r.tensor);  // it is in memory since kernels end at a change of sharding
+    auto& entry = edgeTables_[std::tuple(listOf(r.from), r.needed, from.shape, r.size, r.isProduct, isMade)];
     if (entry != nullptr) {
       return entry;
     }
@@ -453,9 +437,10 @@ class Builder {
         const int64_t at = row * columns + column;
         tables->seconds.costs[at] = cost->second.seconds;
         tables->bytes.costs[at] = cost->second.bytes;
-        if (cost->second.bytes > 0) {
-          tables->copied.costs[at] = localElements(wanted, from.shape, axes_) * static_cast<double>(r.size);
-        }
+        const bool isCopied = cost->second.bytes > 0 || r.isProduct;  // kernels read slices where they are
+        const double elements = (isCopied ? localElements(wanted, from.shape, axes_) : 0) +
+                                (isMade ? localElements(held, from.shape, axes_) : 0);
+        tables->copied.costs[at] = elements * static_cast<double>(r.size);
       }
     }
     entry = tables;
@@ -532,21 +517,17 @@ class Builder {
   const Blocks blocks_;
   const SumType sums_;
   RedistributionCosts redistributions_;
-  const std::vector<Expr*> exprs_;
+  const ProgramSteps steps_;
   PlanGraph graph_;
-  int64_t step_ = 0;
-  std::map<int64_t, int64_t> owner_;    // of a view: the tensor whose memory it shares
-  std::map<int64_t, int64_t> defined_;  // by tensor: the step of its op
-  std::map<int64_t, int64_t> last_;     // by tensor that owns memory: the last step that reads it
-  std::set<int64_t> stored_;
-  std::set<int64_t> inPlace_;  // outputs in the memory of an input
+  std::map<int64_t, std::pair<int64_t, int64_t>> lives_;  // by tensor that owns memory: first and last step
+  std::set<int64_t> inPlace_;                             // outputs in the memory of an input
   std::vector<Reader> readers_;
   std::vector<std::pair<const Expr*, int64_t>> followers_;
   std::map<std::string, OpTable> opTables_;
   std::map<std::vector<Placement>, int64_t> numbers_;  // of lists of placements
   std::vector<const std::vector<Placement>*> lists_;   // by number
   std::vector<int64_t> nodeLists_;
-  std::map<std::tuple<int64_t, int64_t, Sizes, int64_t>, std::shared_ptr<const EdgeTables>> edgeTables_;
+  std::map<std::tuple<int64_t, int64_t, Sizes, int64_t, bool, bool>, std::shared_ptr<const EdgeTables>> edgeTables_;
 };
 
 }  // namespace

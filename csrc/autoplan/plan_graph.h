@@ -8,8 +8,9 @@
 //
 // Choices and tables are shared by ops of equal kind, attributes, shapes and types: repeated layers cost as much as one.
 //
-// Memory, in steps of Fusion::exprs(): inputs and outputs live all the time, other tensors that reach memory from their op to their last
-// reader, redistributed copies during the op that reads them. Results of ops that fuse into kernels, and views, take none.
+// Memory, in the steps of program_steps.h: inputs and outputs live all the time, other tensors that reach memory from the step that makes them
+// to the last one that reads them, redistributed copies during the step that reads them. Results that no other step reads, and views, take
+// none.
 #pragma once
 
 #include <cstdint>
