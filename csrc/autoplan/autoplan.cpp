@@ -265,13 +265,14 @@ class Planner {
     std::ranges::stable_sort(held, std::greater<>(), [](const auto& entry) { return entry.first; });
     held.resize(std::min<size_t>(held.size(), kNamedTensors));
     const double gap = least.peak / std::max(bound, 1.0) - 1;
-    throwUserError(fmt::format(
+    const std::string text = fmt::format(
         "[autoplan] no plan fits in memoryPerDevice, {:.4g} bytes: the least that would do is {:.4g}{}, on mesh {}; "
         "the largest tensors at its peak, in bytes on a device: {}; add devices or memory, or make these tensors "
         "smaller",
         machines_.memoryPerDevice, least.peak,
         gap > kEnoughGap ? fmt::format(", or up to {:.2f}% less", 100 * (1 - bound / least.peak)) : "",
-        meshText(graph.mesh), joined(held, ", ", [](const auto& entry) { return entry.second; })));
+        meshText(graph.mesh), joined(held, ", ", [](const auto& entry) { return entry.second; }));
+    throw NoPlanFits(text, least.peak);
   }
 
   const Fusion& concrete_;
@@ -352,29 +353,34 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
         pin.axes.push_back(axis);
       }
     }
+    pin.placement = placement;
     pin.byUser = byUser;
     pin.nextBest = byUser || !wishes.alternatives ? std::nullopt : planner.nextBest(best, node);
   }
   if (wishes.alternatives) {
     plan.ideas = planner.ideas(best.graph);
   }
-  const DeviceMesh mesh = isOpen ? annotatedMesh(fusion) : best.graph.mesh;
-  std::unique_ptr<Fusion> trial = fusion.clone();  // an error leaves `fusion` as it is
-  for (Fusion* target : {trial.get(), &fusion}) {
-    for (const int64_t id : annotated) {
-      const int64_t node = best.graph.nodeOf.at(id);
-      annotate(target->val(id)->asTensor(), best.graph.nodes[node].placements[best.plan.choices[node]], mesh);
-    }
-    if (!plan.pins.empty()) {
-      target->setPlanner(withLinkCosts(fusion.planner(), machines, best.graph.mesh));
-    }
-    if (target == trial.get() && !outDir.empty()) {
-      plan.search = std::chrono::duration<double>(Clock::now() - start).count();
-      writePlan(outDir, *trial, plan);
-    }
+  const std::unique_ptr<Fusion> trial = fusion.clone();  // an error leaves `fusion` as it is
+  applyPlan(*trial, plan, machines);
+  plan.search = std::chrono::duration<double>(Clock::now() - start).count();
+  if (!outDir.empty()) {
+    writePlan(outDir, *trial, plan);
   }
+  applyPlan(fusion, plan, machines);
   plan.search = std::chrono::duration<double>(Clock::now() - start).count();
   return plan;
+}
+
+void applyPlan(Fusion& fusion, const AutoPlan& plan, const DistributedConfig& machines) {
+  const DeviceMesh mesh = openAxes(fusion).empty() ? plan.mesh : annotatedMesh(fusion);
+  for (const PlannedTensor& pin : plan.pins) {
+    if (!pin.byUser) {
+      annotate(fusion.val(pin.id)->asTensor(), pin.placement, mesh);
+    }
+  }
+  if (!plan.pins.empty()) {
+    fusion.setPlanner(withLinkCosts(fusion.planner(), machines, plan.mesh));
+  }
 }
 
 }  // namespace meshfuse

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "autoplan/machine.h"
+#include "autoplan/placement.h"
+#include "base/error.h"
 #include "multidevice/mesh/device_mesh.h"
 #include "preseg_passes/concretize.h"
 
@@ -43,6 +45,7 @@ struct PlannedTensor {
   std::string name;           // T3
   std::string sharding;       // S0(x) R
   std::vector<int64_t> axes;  // of the mesh, that cut it
+  Placement placement;        // the dim that each axis of the mesh cuts
   bool byUser = false;        // annotated before, and left as it was
   // Seconds of the best plan in which this tensor has another sharding; none: there is no other, or it was not computed.
   std::optional<double> nextBest;
@@ -81,12 +84,21 @@ struct AutoPlan {
   std::string text() const;  // the report
 };
 
+// No plan of the model fits in memoryPerDevice.
+struct NoPlanFits : UserError {
+  NoPlanFits(const std::string& message, double bytes) : UserError(message), least(bytes) {}
+  double least;  // bytes of a device that would do
+};
+
 // Annotates `fusion`. `outDir`: receives plan.fir, the annotated program, and plan.txt, the report; created if needed; empty: no files.
 // Deterministic, unless the time limit ends the search.
 // UserError, with `fusion` unchanged: a machine description that contradicts itself; a mesh of another number of devices, or with
 // several axes without a size; a user's annotation that no strategy allows; an op without a rule, such as a collective; a symbol without a
-// size; a memory limit that no plan meets.
+// size; NoPlanFits. The memory limit holds for the model; exec/plan_within_memory.h has one that holds for the compiled program.
 [[nodiscard]] AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines,
                                        const OptimizationConfig& wishes = {}, const std::filesystem::path& outDir = {});
+
+// Annotates a copy of the fusion for which the plan was made.
+void applyPlan(Fusion& fusion, const AutoPlan& plan, const DistributedConfig& machines);
 
 }  // namespace meshfuse

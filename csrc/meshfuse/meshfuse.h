@@ -7,6 +7,7 @@
 #include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
 #include "exec/local_device.h"
+#include "exec/plan_within_memory.h"
 #include "exec/profile.h"
 #include "exec/symbolic_costs.h"
 #include "exec/symbolic_program.h"

@@ -14,6 +14,7 @@
 #include "exec/abstract_inputs.h"
 #include "exec/assumed_ranks.h"
 #include "exec/compile.h"
+#include "exec/plan_within_memory.h"
 #include "host/program.h"
 #include "ir/fusion.h"
 #include "tools/machine_file.h"
@@ -118,7 +119,7 @@ int64_t planProgram(const AutoPlanOptions& options) {
                                   .mesh = meshAxes(options.program),
                                   .sizes = symbolSizes(*fusion, options.program),
                                   .alternatives = !options.json || !options.directory.empty()};
-  const AutoPlan plan = autoParallelize(*fusion, machines, wishes, options.directory);
+  const AutoPlan plan = planWithinMemory(*fusion, machines, wishes, options.directory);
   if (!options.directory.empty()) {
     writeWhole("plan", options.directory + "/plan.json", reportOf(plan).dump(2) + "\n");
     const std::string title = std::filesystem::path(options.program.file).filename().string();

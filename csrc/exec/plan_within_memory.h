@@ -1,0 +1,22 @@
+// planWithinMemory: autoParallelize() with a memory limit that holds for the compiled program.
+//
+//   AutoPlan plan = planWithinMemory(fusion, {.devicesPerMachine = 4, .memoryPerDevice = 80e9}, {}, "out");
+//   // plan.peakMemory is the memory planner's: arguments, results, and the arena with workspaces and packing buffers
+//
+// The plan is compiled for the CPU without making kernels. If it takes more memory than the machines have, the limit of the model is made
+// smaller by the same factor, and the plan is made anew, until it fits or no plan of the model is smaller.
+#pragma once
+
+#include <filesystem>
+
+#include "autoplan/autoplan.h"
+
+namespace meshfuse {
+
+// Arguments, files and errors as of autoParallelize(); of the result, `bound` is for all plans of the model that fit in memoryPerDevice. UserError,
+// with `fusion` unchanged, if no compiled plan fits: it names the least memory that a compiled plan took, and its largest tensors.
+[[nodiscard]] AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines,
+                                        const OptimizationConfig& wishes = {},
+                                        const std::filesystem::path& outDir = {});
+
+}  // namespace meshfuse

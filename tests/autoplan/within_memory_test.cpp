@@ -1,0 +1,123 @@
+// The limit of planWithinMemory() holds for compiled programs, on every rank.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "autoplan/models.h"
+#include "autoplan/programs.h"
+#include "base/error.h"
+#include "base/ranges.h"
+#include "device/open.h"
+#include "exec/abstract_inputs.h"
+#include "exec/compile.h"
+#include "exec/plan_within_memory.h"
+#include "host/program.h"
+#include "ir/fusion.h"
+#include "ir/text.h"
+#include "multidevice/transport/loopback/loopback.h"
+#include "preseg_passes/specialize.h"
+
+namespace meshfuse {
+namespace {
+
+// Of the fullest rank of a group that exists.
+double compiledPeak(const Fusion& annotated, int64_t ranks) {
+  const auto shapes = mapped(annotated.inputs(), [](const Val* in) { return in->asTensor()->constantShape(); });
+  std::vector<int64_t> peaks(ranks);
+  runLoopback(ranks, [&](Communicator& comm) {
+    const CompiledProgram compiled =
+        compile(annotated, abstractInputs(annotated, shapes, comm.rank()), Agreement(comm).call(),
+                openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false}));
+    peaks[comm.rank()] = compiled.host->sizes().peakBytes;
+  });
+  return static_cast<double>(std::ranges::max(peaks));
+}
+
+double leastIn(const UserError& error) {
+  const std::string text = error.what();
+  const std::string words = "compiled, the smallest takes ";
+  const size_t at = text.find(words);
+  EXPECT_NE(at, std::string::npos) << text;
+  return at == std::string::npos ? 0 : std::stod(text.substr(at + words.size()));
+}
+
+// Limits between the fastest plan and less than the smallest one.
+void expectLimitsHold(const Fusion& program, int64_t ranks, Blocks blocks, const std::vector<double>& parts) {
+  DistributedConfig machines{.devicesPerMachine = ranks, .memoryPerDevice = 1e18};
+  const OptimizationConfig wishes{.allowUneven = blocks == Blocks::Uneven, .alternatives = false};
+  const std::unique_ptr<Fusion> fastest = program.clone();
+  const AutoPlan unlimited = planWithinMemory(*fastest, machines, wishes);
+  EXPECT_EQ(unlimited.peakMemory, compiledPeak(*fastest, ranks));
+  for (const double part : parts) {
+    machines.memoryPerDevice = part * unlimited.peakMemory;
+    const auto planned = [&] {
+      const std::unique_ptr<Fusion> annotated = program.clone();
+      const AutoPlan plan = planWithinMemory(*annotated, machines, wishes);
+      EXPECT_EQ(plan.peakMemory, compiledPeak(*annotated, ranks));
+      EXPECT_LE(plan.peakMemory, machines.memoryPerDevice);
+      EXPECT_GE(plan.seconds, plan.bound);
+    };
+    try {
+      planned();
+    } catch (const UserError& error) {
+      const double least = leastIn(error);
+      EXPECT_GT(least, machines.memoryPerDevice) << error.what();
+      machines.memoryPerDevice = least * 1.001;  // rounded to four digits
+      planned();
+    }
+  }
+}
+
+class WithinMemory : public testing::TestWithParam<int64_t> {};
+
+TEST_P(WithinMemory, ProgramsFit) {
+  for (const PlannedProgram& program : plannedPrograms()) {
+    for (const Blocks blocks : {Blocks::Even, Blocks::Uneven}) {
+      SCOPED_TRACE(program.name + (blocks == Blocks::Even ? "" : ", uneven"));
+      expectLimitsHold(*program.build(), GetParam(), blocks, {0.9, 0.6});
+    }
+  }
+}
+
+TEST_P(WithinMemory, ModelsFit) {
+  for (const Model& model : plannedModels()) {
+    SCOPED_TRACE(model.name);
+    expectLimitsHold(*model.build(), GetParam(), Blocks::Even, {0.7});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, WithinMemory, testing::Values(1, 2, 3, 4, 5, 6, 7, 8));
+
+TEST(PlanWithinMemory, AnErrorNamesTheLargestTensorsAndLeavesTheProgram) {
+  const std::unique_ptr<Fusion> fusion = gpt({});
+  const std::string before = fusion->toString();
+  try {
+    (void)planWithinMemory(*fusion, {.devicesPerMachine = 2, .memoryPerDevice = 1000});
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_GT(leastIn(error), 1000);
+    EXPECT_NE(std::string(error.what()).find("its largest tensors, in bytes on a device: T"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(fusion->toString(), before);
+}
+
+TEST(PlanWithinMemory, KeepsSymbolsOfSizesAndAxes) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(
+      "fusion {\n"
+      "  mesh M0 {tp: tp} []\n"
+      "  T0 = input() : Float[i0, 16]\n"
+      "  T1 = input() : Float[32, 16] mesh M0 outer_split(0, tp) parallelize(0, DIDx)\n"
+      "  T2 = linear(T0, T1) : Float[i0, 32, r{16}]\n"
+      "  output T2\n"
+      "}\n");
+  const AutoPlan plan = planWithinMemory(*fusion, {.devicesPerMachine = 4}, {.sizes = {{"i0", 64}}});
+  EXPECT_EQ(plan.peakMemory, (64 * 16 + 8 * 16 + 64 * 8) * 4);
+  EXPECT_EQ(fusion->inputs()[0]->asTensor()->shape()[0].toString(), "i0");
+  EXPECT_EQ(openAxes(*fusion), std::vector<std::string>{"tp"});
+}
+
+}  // namespace
+}  // namespace meshfuse
