@@ -37,15 +37,17 @@ Specs within(Specs outer, const Step& step) {
   return outer;
 }
 
+// Whether the position of a tensor is known to change along dims of an axis.
+bool movesAlong(const std::vector<int64_t>& axis, const Coordinates& c, const TensorView* tv) {
+  const auto position = c.index.find(tv->id());
+  return position != c.index.end() &&
+         std::ranges::any_of(axis, [&](int64_t d) { return runsOver(position->second, d); });
+}
+
 // Whether the accesses of a tensor are known to move along n and from row to row: it is neither an index or a mean of a row, nor a bias of
 // all rows, which caches hold.
 bool carriesTraffic(const Coordinates& c, const KernelAxes& a, const TensorView* tv) {
-  const auto position = c.index.find(tv->id());
-  const auto movesAlong = [&](const std::vector<int64_t>& axis) {
-    return std::ranges::any_of(axis, [&](int64_t d) { return runsOver(position->second, d); });
-  };
-  return position != c.index.end() && movesAlong(a.n) &&
-         (movesAlong(a.m) || movesAlong(a.k) || (a.m.empty() && a.k.empty()));
+  return movesAlong(a.n, c, tv) && (movesAlong(a.m, c, tv) || movesAlong(a.k, c, tv) || (a.m.empty() && a.k.empty()));
 }
 
 // Bytes of an element of the widest type that carries traffic; of all types if none does.
@@ -90,16 +92,26 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, co
   return within({{Level::Part, count, symbol}}, step);
 }
 
-void pointwise(RowDigits& d, const KernelAxes& a, int64_t v, const GpuFacts& gpu) {
+// Whether rows have values of their own, such as an index, and share none, such as a bias: a thread then takes its vectors from one row.
+bool rowsShareNothing(const Group& group, const Coordinates& c, const KernelAxes& a) {
+  const std::vector<TensorView*> tensors = tensorsOf(group);
+  return std::ranges::any_of(tensors, [&](const TensorView* tv) { return !movesAlong(a.n, c, tv); }) &&
+         std::ranges::none_of(tensors,
+                              [&](const TensorView* tv) { return movesAlong(a.n, c, tv) && !movesAlong(a.m, c, tv); });
+}
+
+void pointwise(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t v,
+               const GpuFacts& gpu) {
   int64_t vectors = divideUp(usualExtent(a.N), v);
   int64_t lanes = std::min<int64_t>(32, powerAtLeast(vectors));
   int64_t warps = std::min<int64_t>(4, powerAtLeast(divideUp(vectors, lanes)));
   const int64_t repeats = pointwiseRepeats(usualExtent(a.M) * vectors, gpu);
+  const bool inOneRow = a.M.isConst(1) || (vectors % (repeats * warps * lanes) == 0 && rowsShareNothing(group, c, a));
   if (!a.M.isConst(1)) {
-    const int64_t rowRepeats = std::min(repeats, powerAtMost(usualExtent(a.M)));
+    const int64_t rowRepeats = inOneRow ? 1 : std::min(repeats, powerAtMost(usualExtent(a.M)));
     d.m = inParts(d, "p0", a.M, {.repeats = rowRepeats, .warps = 4 / warps, .lanes = 32 / lanes});
   }
-  d.n = inParts(d, "p1", a.N, {.repeats = a.M.isConst(1) ? repeats : 1, .warps = warps, .lanes = lanes, .vector = v});
+  d.n = inParts(d, "p1", a.N, {.repeats = inOneRow ? repeats : 1, .warps = warps, .lanes = lanes, .vector = v});
 }
 
 constexpr int64_t kMostThreads = 1024;   // of a block
@@ -210,7 +222,7 @@ RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   const int64_t v = vectorOf(group, a, widest, gpu);
   const bool isSimple = c.stages == 1 && !c.spreadOutputs();
   if (!c.hasReduction()) {
-    pointwise(d, a, v, gpu);
+    pointwise(d, group, c, a, v, gpu);
   } else if (!a.innerReduced) {
     outer(d, a, v, isSimple, gpu);
   } else if (!isSimple || !innerInParts(d, a, v, gpu)) {
