@@ -140,9 +140,9 @@ TEST_F(Nvrtc, MovesSixteenBytesAtOnceWhereTheyAreProven) {
 TEST_F(Nvrtc, MovesSingleElementsWhereNothingIsKnown) {
   std::string ptx = ptxOf(biasGeluProgram(Target::Gpu, Float, 3, 1027));
   // The bias alone has aligned rows: a whole vector for each of two repeats, or its elements where the bound cuts
-  // through.
+  // through. The last one of these is outside then: the compiler sees it in the first repeat.
   EXPECT_EQ(count(ptx, ".v4."), 2) << ptx;
-  EXPECT_EQ(count(ptx, "ld.global.nc.f32"), 16);
+  EXPECT_EQ(count(ptx, "ld.global.nc.f32"), 8 + 8 - 1) << ptx;
   EXPECT_EQ(count(ptx, "st.global.f32"), 8);
 }
 
