@@ -25,6 +25,7 @@ Roles::Roles(const Fusion& fusion) {
   std::map<int64_t, int64_t> origin;  // of a tensor that has elements of an input only
   std::set<int64_t> stretched;        // a broadcast dim was added
   std::set<int64_t> overRows;         // stretched operands of elementwise ops
+  std::set<int64_t> second;           // operands of products, but the first
   std::set<int64_t> data;             // first operands of products, and indices
   for (const Val* in : fusion.inputs()) {
     origin[in->id()] = in->id();
@@ -44,7 +45,7 @@ Roles::Roles(const Fusion& fusion) {
       } else if (form == OpForm::Contract || form == OpForm::Index) {
         const int64_t parameter = form == OpForm::Index ? tableOf(*e) : 1;
         if (operand >= parameter && operand != indexOf(*e)) {
-          parameters_.insert(from->second);
+          (form == OpForm::Index ? parameters_ : second).insert(from->second);
         } else {
           data.insert(from->second);
         }
@@ -53,8 +54,11 @@ Roles::Roles(const Fusion& fusion) {
       }
     }
   }
-  // tokens that choose rows of a table are data, although their mask stretches
-  std::ranges::set_difference(overRows, data, std::inserter(parameters_, parameters_.end()));
+  // tokens that choose rows of a table are data, although their mask stretches, and so are rows from which a backward pass makes the
+  // gradient of a weight
+  for (const std::set<int64_t>& read : {overRows, second}) {
+    std::ranges::set_difference(read, data, std::inserter(parameters_, parameters_.end()));
+  }
   for (const auto& [output, input] : fusion.aliases()) {
     const bool isRead = parameters_.contains(input->id()) || data.contains(input->id());
     (isRead ? parameters_ : state_).insert(input->id());

@@ -31,5 +31,24 @@ TEST(Roles, OfAnEncodersInputs) {
   EXPECT_TRUE(roles.isParameter(types));
 }
 
+// The rows of a batch are an operand of the gradient of a weight, as weights are of products.
+TEST(Roles, OfATrainingStepsInputs) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigTensor(2);
+  TensorView* dy = makeContigTensor(2);
+  TensorView* weight = makeContigTensor(2);
+  for (TensorView* in : {x, dy, weight}) {
+    fusion.addInput(in);
+  }
+  fusion.addOutput(linear(x, weight));
+  fusion.addOutput(matmul(dy, weight));
+  fusion.addOutput(matmul(transpose(dy), x));
+  const Roles roles(fusion);
+  EXPECT_FALSE(roles.isParameter(x));
+  EXPECT_FALSE(roles.isParameter(dy));
+  EXPECT_TRUE(roles.isParameter(weight));
+}
+
 }  // namespace
 }  // namespace meshfuse
