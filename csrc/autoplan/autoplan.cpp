@@ -13,6 +13,7 @@
 
 #include "autoplan/annotate.h"
 #include "autoplan/least_memory.h"
+#include "autoplan/pipeline.h"
 #include "autoplan/plan_files.h"
 #include "autoplan/plan_graph.h"
 #include "autoplan/roles.h"
@@ -183,6 +184,38 @@ class Planner {
     return result;
   }
 
+  PlannedPipeline pipeline() const {
+    check(machines_.devices() >= 2, "[autoplan] a pipeline needs at least 2 devices, the machines have 1");
+    for (const TensorView* tv : concrete_.tensors()) {
+      check(!tv->hasDeviceMesh(),
+            "[autoplan] {} is annotated, and a pipeline has a mesh for each stage; remove the annotations, or ask for "
+            "no micro-batches",
+            tv->toString());
+    }
+    const MicroBatches micro = microBatches(concrete_, *wishes_.microBatches);
+    const ProgramParts parts = programParts(micro);
+    const int64_t stages = wishes_.stages.value_or(2);
+    check(stages >= 2, "[autoplan] stages is {}, expected at least 2", stages);
+    check(stages <= machines_.devices(),
+          "[autoplan] stages is {}, the machines have {} devices; ask for at most so many", stages,
+          machines_.devices());
+    check(stages <= parts.count,
+          "[autoplan] stages is {}, but the program has {} part{} among which a pipeline can be cut; ask for {}",
+          stages, parts.count, parts.count == 1 ? "" : "s",
+          parts.count < 2 ? "no micro-batches" : fmt::format("at most {} stages", parts.count));
+    const auto graphOf = [&](const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh) {
+      return graphFor(fusion, machines, mesh);
+    };
+    StageCosts costs(micro, parts, machines_, graphOf, deadline_);
+    const auto found = searchPipeline(costs, parts, machines_,
+                                      {.microBatches = micro.count, .groups = wishes_.stages, .deadline = deadline_});
+    PlannedPipeline result{.microBatches = micro.count, .hasBackward = parts.hasBackward};
+    if (found) {
+      describe(*found, parts, result);
+    }
+    return result;
+  }
+
   // Seconds of the best plan in which a node has another placement; of nodes with the same edges in repeated layers that of the first.
   std::optional<double> nextBest(const Candidate& candidate, int64_t node) {
     const auto [known, isNew] = nextBest_.try_emplace(surroundings(candidate, node));
@@ -194,6 +227,39 @@ class Planner {
 
  private:
   using Surroundings = std::vector<std::pair<const void*, int64_t>>;
+
+  void describe(const FoundPipeline& found, const ProgramParts& parts, PlannedPipeline& result) const {
+    result.virtualStages = found.schedule.virtualStages;
+    result.seconds = found.seconds;
+    result.bound = found.bound;
+    result.timeLimitReached = found.isLate;
+    double busy = 0;
+    for (const int64_t k : indices(found.stages)) {
+      const StageOfParts& stage = found.stages[k];
+      const StagePlan& plan = found.plans[k];
+      if (k < found.schedule.groups) {
+        result.stages.push_back({.firstDevice = found.firstDevices[k], .mesh = plan.mesh});
+      }
+      PlannedStage& group = result.stages[k % found.schedule.groups];
+      group.forward += plan.seconds.forward;
+      group.backward += plan.seconds.backward;
+      group.update += plan.seconds.update;
+      group.memory += plan.peak;
+      std::vector<int64_t> forward;
+      for (const int64_t step : indices(parts.exprs)) {
+        if (parts.parts[step] >= stage.begin && parts.parts[step] < stage.end) {
+          group.numOps++;
+          if (parts.passes[step] == PassOfProgram::Forward) {
+            forward.push_back(parts.exprs[step]->output()->id());
+          }
+        }
+      }
+      group.ops.push_back(fmt::format("T{} to T{}", forward.front(), forward.back()));
+      busy += static_cast<double>(stage.devices) *
+              (static_cast<double>(result.microBatches) * plan.ofMicroBatch() + plan.seconds.update);
+    }
+    result.idle = 1 - busy / (found.seconds * static_cast<double>(machines_.devices()));
+  }
 
   static Surroundings surroundings(const Candidate& c, int64_t node) {
     Surroundings result;
@@ -226,12 +292,14 @@ class Planner {
     return found ? std::optional(found->seconds) : std::nullopt;
   }
 
-  PlanGraph graphFor(const DeviceMesh& mesh) const {
-    PlanGraph graph = planGraph(concrete_, machines_, mesh, wishes_.allowUneven ? Blocks::Uneven : Blocks::Even,
+  PlanGraph graphFor(const DeviceMesh& mesh) const { return graphFor(concrete_, machines_, mesh); }
+
+  // `fusion`: with the inputs of the program, maybe of other sizes.
+  PlanGraph graphFor(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh) const {
+    PlanGraph graph = planGraph(fusion, machines, mesh, wishes_.allowUneven ? Blocks::Uneven : Blocks::Even,
                                 wishes_.reduceInFloat ? SumType::Accumulated : SumType::Result);
     if (!wishes_.shardOptimizerState) {
-      graph =
-          *restricted(graph, concrete_, [&](auto* tv, auto& p) { return !roles_.isOptimizerState(tv) || isWhole(p); });
+      graph = *restricted(graph, fusion, [&](auto* tv, auto& p) { return !roles_.isOptimizerState(tv) || isWhole(p); });
     }
     return graph;
   }
@@ -317,6 +385,9 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
                          const std::filesystem::path& outDir) {
   const auto start = Clock::now();
   checkMachines(machines);
+  check(wishes.microBatches.has_value() || !wishes.stages.has_value(),
+        "[autoplan] stages is {} without microBatches, which a pipeline needs; say in how many a call runs",
+        wishes.stages.value_or(0));
   check(wishes.maxSeconds > 0, "[autoplan] maxSeconds is {}, expected a positive number", wishes.maxSeconds);
   const Deadline deadline = start + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(std::min(wishes.maxSeconds, 1e6)));
@@ -359,6 +430,10 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
   }
   if (wishes.alternatives) {
     plan.ideas = planner.ideas(best.graph);
+  }
+  if (wishes.microBatches) {
+    plan.pipeline = planner.pipeline();
+    plan.timeLimitReached |= plan.pipeline->timeLimitReached;
   }
   const std::unique_ptr<Fusion> trial = fusion.clone();  // an error leaves `fusion` as it is
   applyPlan(*trial, plan, machines);

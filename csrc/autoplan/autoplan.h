@@ -37,6 +37,10 @@ struct OptimizationConfig {
   std::vector<DeviceMesh::Axis> mesh = {};
   SymbolValues sizes = {};   // values of the symbols in the extents of inputs, for which the plan is made
   bool alternatives = true;  // compute AutoPlan::ideas and PlannedTensor::nextBest
+  // A call may run the batch in so many equal parts, one after the other: AutoPlan::pipeline is the best pipeline with them. The batch is
+  // dim 0 of the first input that is no parameter, and of the others with that extent.
+  std::optional<int64_t> microBatches = std::nullopt;
+  std::optional<int64_t> stages = std::nullopt;  // of the pipeline: groups of devices; nothing: as many as are fastest
 };
 
 // The sharding of a tensor that the plan annotates.
@@ -66,6 +70,35 @@ struct PlannedIdea {
   std::optional<double> seconds;  // none: it is not possible, or it does not fit in memory
 };
 
+// A group of devices of a pipeline, with the ops that it runs.
+struct PlannedStage {
+  int64_t firstDevice = 0;
+  DeviceMesh mesh;               // of as many devices
+  std::vector<std::string> ops;  // "T4 to T19", by virtual stage: of the forward pass
+  int64_t numOps = 0;            // of all passes
+  double forward = 0;            // seconds, of a micro-batch; with the transfers that the devices receive
+  double backward = 0;           // the same
+  double update = 0;             // seconds, once in a call
+  double memory = 0;             // bytes of a device
+
+  std::string devicesText() const;  // 8 to 15 as 2x4
+};
+
+// A call in micro-batches, which several groups of devices run at the same time. Execution does not follow it yet.
+struct PlannedPipeline {
+  int64_t microBatches = 0;
+  int64_t virtualStages = 1;  // of a group: 1F1B, or above 1 an interleaved schedule
+  bool hasBackward = false;
+  double seconds = 0;  // of a call, by the model
+  double bound = 0;    // no pipeline of the model that fits in memory is faster
+  double idle = 0;     // share of the time that devices wait, on average
+  bool timeLimitReached = false;
+  std::vector<PlannedStage> stages;  // none: no pipeline fits in memory
+
+  double gap() const { return seconds > 0 ? (seconds - bound) / seconds : 0; }
+  std::string scheduleText() const;  // 1F1B
+};
+
 struct AutoPlan {
   DeviceMesh mesh;
   double seconds = 0;             // of a call, by the model
@@ -77,6 +110,7 @@ struct AutoPlan {
   std::vector<PlannedTensor> pins;
   std::vector<PlannedOp> ops;
   std::vector<PlannedIdea> ideas;
+  std::optional<PlannedPipeline> pipeline = std::nullopt;  // if micro-batches were asked for
 
   double gap() const {
     return seconds > 0 ? (seconds - bound) / seconds : 0;
@@ -92,9 +126,11 @@ struct NoPlanFits : UserError {
 
 // Annotates `fusion`. `outDir`: receives plan.fir, the annotated program, and plan.txt, the report; created if needed; empty: no files.
 // Deterministic, unless the time limit ends the search.
+// With micro-batches the program is annotated with the best plan without a pipeline.
 // UserError, with `fusion` unchanged: a machine description that contradicts itself; a mesh of another number of devices, or with
 // several axes without a size; a user's annotation that no strategy allows; an op without a rule, such as a collective; a symbol without a
-// size; NoPlanFits. The memory limit holds for the model; exec/plan_within_memory.h has one that holds for the compiled program.
+// size; micro-batches that do not divide the batch, or a program that cannot run in them or in so many stages; NoPlanFits. The memory limit
+// holds for the model; exec/plan_within_memory.h has one that holds for the compiled program.
 [[nodiscard]] AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines,
                                        const OptimizationConfig& wishes = {}, const std::filesystem::path& outDir = {});
 

@@ -40,6 +40,42 @@ std::string planBytes(double bytes) {
                        : fmt::format("{:.4g} GB", bytes / 1e9);
 }
 
+std::string PlannedPipeline::scheduleText() const {
+  const std::string order = !hasBackward ? "forward" : virtualStages == 1 ? "1F1B" : "interleaved 1F1B";
+  return virtualStages == 1 ? order : fmt::format("{}, {} virtual stages each", order, virtualStages);
+}
+
+std::string PlannedStage::devicesText() const {
+  const int64_t last = firstDevice + mesh.numDevices() - 1;
+  const std::string sizes = joined(mesh.axisSizes(), "x", [](int64_t n) { return std::to_string(n); });
+  return mesh.numDevices() == 1 ? fmt::format("{}", firstDevice)
+                                : fmt::format("{} to {} as {}", firstDevice, last, sizes);
+}
+
+namespace {
+
+// `plan`: seconds without a pipeline.
+std::string textOf(const PlannedPipeline& p, double plan) {
+  if (p.stages.empty()) {
+    return fmt::format("pipeline of {} micro-batches: none fits in memory\n", p.microBatches);
+  }
+  std::string text =
+      fmt::format("pipeline of {} micro-batches: {} stages, {}\n", p.microBatches, p.stages.size(), p.scheduleText());
+  text += fmt::format(
+      "  time of a call      {}, {:+.2f}% against the plan above, at most {:.2f}% above the best pipeline\n",
+      planTime(p.seconds), 100 * (p.seconds / std::max(plan, 1e-30) - 1), 100 * p.gap());
+  text += fmt::format("  idle                {:.2f}% of the time of all devices\n", 100 * p.idle);
+  for (const int64_t k : indices(p.stages)) {
+    const PlannedStage& s = p.stages[k];
+    text += fmt::format("  stage {:<3} devices {:<18} forward {:<12}", k, s.devicesText(), planTime(s.forward));
+    text += p.hasBackward ? fmt::format("backward {:<12}update {:<12}", planTime(s.backward), planTime(s.update)) : "";
+    text += fmt::format("memory {:<10} {} ops, {}\n", planBytes(s.memory), s.numOps, joined(s.ops, ", "));
+  }
+  return text + "  not executed yet: the annotated program is the plan above, without a pipeline\n";
+}
+
+}  // namespace
+
 std::string AutoPlan::text() const {
   std::string text = fmt::format("plan on mesh {}\n", meshText(mesh));
   text +=
@@ -72,7 +108,7 @@ std::string AutoPlan::text() const {
     text += fmt::format("  {:<10} {}\n", idea.name,
                         idea.seconds ? planTime(*idea.seconds) : "none that is possible and fits");
   }
-  return text;
+  return text + (pipeline ? textOf(*pipeline, seconds) : "");
 }
 
 void writePlan(const std::filesystem::path& folder, const Fusion& annotated, const AutoPlan& plan) {

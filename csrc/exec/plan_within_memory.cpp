@@ -129,11 +129,15 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   const auto start = Clock::now();
   const auto sinceStart = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const CompiledPeaks peaks(machines, wishes);
-  const auto attempt = [&](double limit, bool alternatives) {
+  const bool reportsMore = wishes.alternatives || wishes.microBatches;
+  const auto attempt = [&](double limit, bool withReport) {
     DistributedConfig limited = machines;
     limited.memoryPerDevice = limit;
     OptimizationConfig own = wishes;
-    own.alternatives = alternatives;
+    if (!withReport) {
+      own.alternatives = false;
+      own.microBatches = own.stages = std::nullopt;
+    }
     own.maxSeconds = std::max(wishes.maxSeconds - sinceStart(), wishes.maxSeconds * 1e-3);
     Attempt result{.annotated = fusion.clone()};
     result.plan = autoParallelize(*result.annotated, limited, own);
@@ -148,6 +152,9 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     try {
       next = attempt(limit, false);
     } catch (const NoPlanFits& refusal) {
+      if (isLast && !least) {
+        throw;
+      }
       if (isLast) {
         break;
       }
@@ -158,7 +165,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     bound = bound == 0 ? next.plan.bound : std::min(bound, next.plan.bound);
     next.peak = peaks.of(*next.annotated);
     const bool fits = next.peak.bytes <= machines.memoryPerDevice;
-    if (fits && wishes.alternatives && !next.plan.timeLimitReached) {
+    if (fits && reportsMore && (wishes.microBatches || !next.plan.timeLimitReached)) {
       next.plan = attempt(limit, true).plan;
     }
     if (!least || next.peak.bytes < least->peak.bytes) {
@@ -169,7 +176,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     }
     limit = std::min(limit, next.plan.peakMemory) * machines.memoryPerDevice / next.peak.bytes;
   }
-  if (!least || least->peak.bytes > machines.memoryPerDevice) {
+  if (least->peak.bytes > machines.memoryPerDevice) {
     refuse(*least, machines.memoryPerDevice);
   }
   AutoPlan plan = std::move(least->plan);

@@ -204,6 +204,11 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->add_option("--seconds", o.seconds, "time limit of the search")->capture_default_str();
   c->add_flag("--uneven", o.uneven, "also blocks that do not divide a dim");
   c->add_flag("--whole-state", o.wholeState, "optimizer state is whole on every rank");
+  c->add_option("--micro-batches", o.microBatches,
+                "also the best pipeline, if a call runs its batch in so many equal parts one after the other")
+      ->check(kNumber);
+  c->add_option("--stages", o.stages, "of the pipeline, each on devices of its own; without it as many as are fastest")
+      ->check(kNumber);
   CLI::Option* simulate =
       c->add_flag("--simulate", o.simulate, "compile the plan for rank 0 and predict the time of each of its steps");
   c->add_flag("--json", o.json, "as JSON")->excludes(simulate);
@@ -212,6 +217,7 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->footer(std::string("Examples:\n"
                         "  meshfuse plan mlp.fir --machines 2 --devices 4 --memory 80GB -o out\n"
                         "  meshfuse plan mlp.fir --machines 2 --devices 4 --mesh dp=2,tp=4 --size i0=1024 --json\n"
+                        "  meshfuse plan gpt.fir --machines 4 --devices 8 --micro-batches 16 -o out\n"
                         "  meshfuse run out/plan.fir --verify\n") +
             kExitCodes);
 }

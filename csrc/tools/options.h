@@ -86,7 +86,9 @@ struct AutoPlanOptions {
   double seconds = 10;             // time limit
   bool uneven = false;
   bool wholeState = false;
-  bool simulate = false;  // also the times of the steps of rank 0
+  std::optional<int64_t> microBatches;  // also the best pipeline with so many
+  std::optional<int64_t> stages;        // of it
+  bool simulate = false;                // also the times of the steps of rank 0
   bool json = false;
   std::string directory;  // for plan.fir, plan.txt, plan.json and plan.html; empty: none
 };

@@ -48,6 +48,33 @@ double bytesOf(std::string_view text, std::string_view flag) {
   return value * unit;
 }
 
+// Without stages if no pipeline fits in memory. `ops`: of the forward pass, by virtual stage.
+nlohmann::ordered_json pipelineOf(const PlannedPipeline& p) {
+  using Json = nlohmann::ordered_json;
+  Json stages = Json::array();
+  for (const PlannedStage& s : p.stages) {
+    stages.push_back({{"firstDevice", s.firstDevice},
+                      {"mesh", s.mesh.axisSizes()},
+                      {"ops", s.ops},
+                      {"numOps", s.numOps},
+                      {"forward", s.forward},
+                      {"backward", s.backward},
+                      {"update", s.update},
+                      {"memory", s.memory}});
+  }
+  Json json{{"microBatches", p.microBatches}};
+  if (!p.stages.empty()) {
+    json.update({{"schedule", p.scheduleText()},
+                 {"virtualStages", p.virtualStages},
+                 {"seconds", p.seconds},
+                 {"bound", p.bound},
+                 {"gap", p.gap()},
+                 {"idle", p.idle}});
+  }
+  json["stages"] = std::move(stages);
+  return json;
+}
+
 // plan.json: times in seconds, memory in bytes.
 nlohmann::ordered_json reportOf(const AutoPlan& plan) {
   using Json = nlohmann::ordered_json;
@@ -74,6 +101,9 @@ nlohmann::ordered_json reportOf(const AutoPlan& plan) {
   for (const PlannedIdea& idea : plan.ideas) {
     json["ideas"].push_back({{"idea", idea.name}, {"seconds", orNull(idea.seconds)}});
   }
+  if (plan.pipeline) {
+    json["pipeline"] = pipelineOf(*plan.pipeline);
+  }
   return json;
 }
 
@@ -84,6 +114,9 @@ nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
       {"commBytes", plan.commBytes}, {"peakMemory", plan.peakMemory}, {"pins", nlohmann::ordered_json::object()}};
   for (const PlannedTensor& t : plan.pins) {
     json["pins"][t.name] = t.sharding;
+  }
+  if (plan.pipeline) {
+    json["pipeline"] = pipelineOf(*plan.pipeline);
   }
   return json;
 }
@@ -118,7 +151,9 @@ int64_t planProgram(const AutoPlanOptions& options) {
                                   .shardOptimizerState = !options.wholeState,
                                   .mesh = meshAxes(options.program),
                                   .sizes = symbolSizes(*fusion, options.program),
-                                  .alternatives = !options.json || !options.directory.empty()};
+                                  .alternatives = !options.json || !options.directory.empty(),
+                                  .microBatches = options.microBatches,
+                                  .stages = options.stages};
   const AutoPlan plan = planWithinMemory(*fusion, machines, wishes, options.directory);
   if (!options.directory.empty()) {
     writeWhole("plan", options.directory + "/plan.json", reportOf(plan).dump(2) + "\n");

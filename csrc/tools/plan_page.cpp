@@ -112,6 +112,39 @@ std::string ideasSection(const AutoPlan& plan) {
                  table({"inputs", "time of a call", ""}, rows));
 }
 
+std::string pipelineSection(const AutoPlan& plan) {
+  if (!plan.pipeline) {
+    return {};
+  }
+  const PlannedPipeline& p = *plan.pipeline;
+  const std::string head = fmt::format("A call in {} micro-batches. ", p.microBatches);
+  if (p.stages.empty()) {
+    return section("pipeline", "Pipeline", head + "No pipeline fits in memory.", "");
+  }
+  double longest = 1e-30;
+  for (const PlannedStage& s : p.stages) {
+    longest = std::max(longest, s.forward + s.backward);
+  }
+  std::string rows;
+  for (const PlannedStage& s : p.stages) {
+    rows += row({s.devicesText(), withTensors(joined(s.ops, ", "), TensorScope::OfRank), std::to_string(s.numOps),
+                 timeOf(s.forward) + bar("kernel", s.forward / longest),
+                 timeOf(s.backward) + bar("kernel", s.backward / longest), timeOf(s.update), planBytes(s.memory)});
+  }
+  const std::string figures =
+      "<div class=\"figures\">\n" + figure("schedule", escaped(p.scheduleText()), counted(p.stages.size(), "stage")) +
+      figure("time of a call", timeOf(p.seconds),
+             fmt::format("{:+.2f}% against the plan without a pipeline",
+                         100 * (p.seconds / std::max(1e-30, plan.seconds) - 1))) +
+      figure("idle", fmt::format("{:.2f}%", 100 * p.idle), "of the time of all devices") + "</div>\n";
+  return section(
+      "pipeline", "Pipeline",
+      head +
+          "Times of a stage are those of a micro-batch, of its update those of a call. Not executed yet: the "
+          "annotated program is the plan without a pipeline.",
+      figures + table({"devices", "forward ops", "ops", "forward", "backward", "update", "memory"}, rows));
+}
+
 }  // namespace
 
 std::string planPage(std::string_view title, const AutoPlan& plan, const DistributedConfig& machines) {
@@ -129,12 +162,14 @@ std::string planPage(std::string_view title, const AutoPlan& plan, const Distrib
   if (plan.mesh.numDevices() <= kDrawnRanks) {
     ranks.meshes.push_back(explained(plan.mesh));
   }
-  return pageOf(
-      {.title = title,
-       .by = "planned by meshfuse",
-       .style = rankColours(ranks),
-       .sections = {"mesh", "shardings", "ops", "ideas"},
-       .body = figures + meshSection(plan, machines) + shardingsSection(plan) + opsSection(plan) + ideasSection(plan)});
+  return pageOf({.title = title,
+                 .by = "planned by meshfuse",
+                 .style = rankColours(ranks),
+                 .sections = plan.pipeline
+                                 ? std::vector<std::string_view>{"mesh", "shardings", "ops", "ideas", "pipeline"}
+                                 : std::vector<std::string_view>{"mesh", "shardings", "ops", "ideas"},
+                 .body = figures + meshSection(plan, machines) + shardingsSection(plan) + opsSection(plan) +
+                         ideasSection(plan) + pipelineSection(plan)});
 }
 
 }  // namespace meshfuse

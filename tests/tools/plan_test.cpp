@@ -27,14 +27,57 @@ TEST(ToolPlan, WritesAProgramThatRunsWithTheSameResult) {
   EXPECT_EQ(verified.code, 0) << verified.err << verified.out;
 }
 
-TEST(ToolPlan, PrintsWhatTheDocumentShows) {
+// What docs/autoplan.md shows below this command.
+std::string shownBelow(const std::string& command) {
   const std::string document = fileText(MESHFUSE_SOURCE_DIR "/docs/autoplan.md");
-  const std::string command = "$ meshfuse plan tests/tools/plain_mlp.fir --devices 4 --size i0=4096\n";
-  const size_t begin = document.find(command);
-  ASSERT_NE(begin, std::string::npos);
-  const size_t shown = begin + command.size();
-  EXPECT_EQ(tool("plan {dir}/plain_mlp.fir --devices 4 --size i0=4096").out,
-            document.substr(shown, document.find("```", shown) - shown));
+  const std::string line = "$ meshfuse plan tests/tools/" + command + "\n";
+  const size_t begin = document.find(line);
+  if (begin == std::string::npos) {
+    return "";
+  }
+  const size_t shown = begin + line.size();
+  return document.substr(shown, document.find("```", shown) - shown);
+}
+
+TEST(ToolPlan, PrintsWhatTheDocumentShows) {
+  const std::string plain = "plain_mlp.fir --devices 4 --size i0=4096";
+  EXPECT_EQ(tool("plan {dir}/" + plain).out, shownBelow(plain));
+  const std::string deep = "deep_mlp.fir --machines 2 --devices 2 --between 10GB --size i0=2048 --micro-batches 8";
+  const std::string report = tool("plan {dir}/" + deep).out;
+  const size_t pipeline = report.find("pipeline of 8");
+  ASSERT_NE(pipeline, std::string::npos) << report;
+  EXPECT_EQ(report.substr(pipeline), shownBelow(deep));
+}
+
+TEST(ToolPlan, HasAPipelineInTheReportAndOnThePage) {
+  const std::string folder = temporaryDirectory() + "/pipeline";
+  const ToolRun run = tool(
+      "plan {dir}/deep_mlp.fir --machines 2 --devices 2 --size i0=64 --micro-batches 4 --stages 2 --json -o " + folder);
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto pipeline = nlohmann::ordered_json::parse(run.out)["pipeline"];
+  EXPECT_EQ(pipeline["microBatches"], 4);
+  ASSERT_EQ(pipeline["stages"].size(), 2U);
+  EXPECT_EQ(pipeline["stages"][0]["firstDevice"], 0);
+  EXPECT_EQ(pipeline["stages"][0]["ops"].size(), pipeline["virtualStages"]);
+  EXPECT_GT(pipeline["seconds"], 0.0);
+  EXPECT_LE(pipeline["bound"], pipeline["seconds"]);
+  EXPECT_GT(pipeline["idle"], 0.0);
+  for (const char* field : {"forward", "backward", "update", "memory", "numOps"}) {
+    EXPECT_GT(pipeline["stages"][1][field], 0.0) << field;
+  }
+  EXPECT_EQ(nlohmann::ordered_json::parse(fileText(folder + "/plan.json"))["pipeline"], pipeline);
+  const std::string page = fileText(folder + "/plan.html");
+  expectContains(page, "id=\"pipeline\"");
+  expectContains(page, "Not executed yet");
+  expectContains(fileText(folder + "/plan.txt"), "not executed yet");
+}
+
+TEST(ToolPlan, MicroBatchesThatDoNotDivideTheBatchAreAUserError) {
+  const ToolRun run = tool("plan {dir}/deep_mlp.fir --devices 4 --size i0=64 --micro-batches 7");
+  EXPECT_NE(run.code, 0);
+  expectContains(run.err,
+                 "[autoplan] 7 micro-batches do not divide the batch, dim 0 of T0, which has 64 elements; "
+                 "ask for a number");
 }
 
 TEST(ToolPlan, Json) {
