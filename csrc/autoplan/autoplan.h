@@ -90,7 +90,7 @@ struct PlannedPipeline {
   int64_t virtualStages = 1;  // of a group: 1F1B, or above 1 an interleaved schedule
   bool hasBackward = false;
   double seconds = 0;  // of a call, by the model
-  double bound = 0;    // no pipeline of the model that fits in memory is faster
+  double bound = 0;    // no pipeline that fits in memory is faster, if each stage has its own fastest plan
   double idle = 0;     // share of the time that devices wait, on average
   bool timeLimitReached = false;
   std::vector<PlannedStage> stages;  // none: no pipeline fits in memory

@@ -34,7 +34,7 @@ struct FoundPipeline {
   std::vector<StagePlan> plans;       // by stage
   std::vector<int64_t> firstDevices;  // by stage
   double seconds = 0;                 // of a call
-  double bound = 0;                   // no pipeline is faster; 0 if the deadline ended the search
+  double bound = 0;                   // no pipeline of the stages' plans is faster; 0 if the deadline ended the search
   bool isLate = false;
 };
 
