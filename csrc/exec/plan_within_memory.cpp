@@ -129,7 +129,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   const auto start = Clock::now();
   const auto sinceStart = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const CompiledPeaks peaks(machines, wishes);
-  const bool reportsMore = wishes.alternatives || wishes.microBatches;
+  const bool reportsMore = wishes.alternatives || wishes.microBatches || wishes.stages;
   const auto attempt = [&](double limit, bool withReport) {
     DistributedConfig limited = machines;
     limited.memoryPerDevice = limit;
@@ -168,13 +168,13 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     if (fits && reportsMore && (wishes.microBatches || !next.plan.timeLimitReached)) {
       next.plan = attempt(limit, true).plan;
     }
+    limit = std::min(limit, next.plan.peakMemory) * machines.memoryPerDevice / next.peak.bytes;
     if (!least || next.peak.bytes < least->peak.bytes) {
       least = std::move(next);
     }
     if (fits || isLast) {
       break;
     }
-    limit = std::min(limit, next.plan.peakMemory) * machines.memoryPerDevice / next.peak.bytes;
   }
   if (least->peak.bytes > machines.memoryPerDevice) {
     refuse(*least, machines.memoryPerDevice);
