@@ -12,6 +12,8 @@ constexpr int64_t kMost = 512;  // rows or columns
 constexpr int64_t kLeast = 64;  // rows or columns of a block that is cut
 // The library has faster products of BFloat16 for results without gaps: whole rows. Few rows are cut into columns if k is longer than this.
 constexpr int64_t kShort = 768;
+// Elements of k up to which few long rows of Float are stored faster than square blocks.
+constexpr int64_t kShortOfFloat = 128;
 // Multiplications of a block that is worth a thread. Instructions for BFloat16 do sixteen times as many as those for Float.
 int64_t leastWork(DataType type) { return int64_t{1} << (type == DataType::BFloat16 ? 23 : 19); }
 
@@ -34,6 +36,10 @@ ResultBlocks::ResultBlocks(const MatrixProduct& p)
   const bool wholeRows = p.operands == DataType::BFloat16 && !p.a.transposed && (p.m >= kMost || p.k <= kShort);
   if (wholeRows) {
     columns_ = p.n;
+  }
+  if (p.operands == DataType::Float && p.k <= kShortOfFloat && p.n > kMost) {
+    rows_ = std::min(p.m, kLeast);
+    columns_ = std::min(p.n, 2 * kMost);
   }
   for (;;) {
     int64_t& longer = wholeRows || rows_ > columns_ ? rows_ : columns_;

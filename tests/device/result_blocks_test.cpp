@@ -43,6 +43,7 @@ TEST(ResultBlocks, FollowFromTheShapes) {
   EXPECT_EQ(countOf(1024, 1024, 1024), 16);
   EXPECT_EQ(countOf(64, 64, 64), 1);
   EXPECT_EQ(countOf(128, 128, 32, 96), 96);
+  EXPECT_EQ(countOf(1024, 1024, 64, 64), 64 * 16) << "results take longer to store than to compute: few long rows";
   EXPECT_EQ(countOf(0, 8, 8), 0);
 }
 
