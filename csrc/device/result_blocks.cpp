@@ -34,6 +34,7 @@ int64_t evened(int64_t n, int64_t most) {
 ResultBlocks::ResultBlocks(const MatrixProduct& p)
     : m_(p.m), n_(p.n), products_(p.products()), rows_(std::min(p.m, kMost)), columns_(std::min(p.n, kMost)) {
   const bool wholeRows = p.operands == DataType::BFloat16 && !p.a.transposed && (p.m >= kMost || p.k <= kShort);
+  const int64_t least = kLeast * (!wholeRows ? 1 : p.m >= kMost ? 4 : 2);  // each block reads all of B
   if (wholeRows) {
     columns_ = p.n;
   }
@@ -44,7 +45,7 @@ ResultBlocks::ResultBlocks(const MatrixProduct& p)
   for (;;) {
     int64_t& longer = wholeRows || rows_ > columns_ ? rows_ : columns_;
     const int64_t blocks = quotient(m_, rows_) * quotient(n_, columns_) * products_;
-    if (longer <= (wholeRows ? 2 : 1) * kLeast || rows_ * columns_ * p.k < 2 * leastWork(p.operands) ||
+    if (longer <= least || rows_ * columns_ * p.k < 2 * leastWork(p.operands) ||
         blocks >= enoughBlocks(longer, std::min(rows_, columns_))) {
       break;
     }

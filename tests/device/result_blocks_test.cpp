@@ -61,7 +61,7 @@ TEST(ResultBlocks, OfBFloat16) {
   };
   EXPECT_EQ(first(1024, 1024, 64, 64), (Extents{512, 1024}));
   EXPECT_EQ(first(4096, 1024, 1024), (Extents{256, 1024}));
-  EXPECT_EQ(first(1024, 1024, 1024), (Extents{128, 1024}));
+  EXPECT_EQ(first(1024, 1024, 1024), (Extents{256, 1024}));
   EXPECT_EQ(first(256, 256, 256), (Extents{128, 256}));
   EXPECT_EQ(first(64, 4096, 64), (Extents{64, 4096}));
   EXPECT_EQ(first(8, 4096, 4096), (Extents{8, 256}));
