@@ -64,7 +64,13 @@ class Steps {
     Kind kind = Kind::Kernel;
     std::vector<const Expr*> exprs;
     std::set<int64_t> producers;
+    std::vector<bool> reduced;  // dims of the operands of its reductions; empty: it has none
   };
+
+  static std::vector<bool> reducedDims(const Expr& e) {
+    return e.kind() == ExprKind::Reduce ? mapped<bool>(e.tensorOutput()->getRootDomain(), &IterDomain::isReduction)
+                                        : std::vector<bool>();
+  }
 
   void place(const Expr& e) {
     if (waitsForReader(e) && !waiting_.contains(e.input(0)->definition()->id())) {
@@ -103,15 +109,24 @@ class Steps {
     for (const Expr* x : exprs) {
       nodeOf_[x->id()] = std::ssize(nodes_);
     }
-    nodes_.push_back({kind, exprs, std::move(producers)});
+    nodes_.push_back({kind, exprs, std::move(producers), reducedDims(e)});
   }
 
   bool join(const std::vector<const Expr*>& exprs, const std::set<int64_t>& producers,
             const std::vector<int64_t>& with) {
+    std::vector<bool> reduced = reducedDims(*exprs.back());
+    for (const int64_t p : with) {
+      const std::vector<bool>& own = nodes_[p].reduced;
+      if (!own.empty() && !reduced.empty() && own != reduced) {
+        return false;
+      }
+      reduced = own.empty() ? reduced : own;
+    }
     if ((producers.size() > with.size() || with.size() > 1) && waitsForItself(with, producers)) {
       return false;
     }
     Node& first = nodes_[with[0]];
+    first.reduced = std::move(reduced);
     for (const int64_t p : with | std::views::drop(1)) {
       append(first.exprs, nodes_[p].exprs);
       first.producers.merge(nodes_[p].producers);

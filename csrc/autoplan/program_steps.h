@@ -6,8 +6,8 @@
 //   T5 = matmul(T4, T1)     step 2
 //
 // Ops are placed in the order of the program, as by segment/segment.h: an op joins the kernels of its operands, unless the kernel would then
-// wait for itself. Templates may refuse a kernel, such as one that reduces both rows and columns; and a redistribution between two ops ends a
-// kernel, but shardings are not known here. Both make more steps.
+// wait for itself, or reduce other dims too. Templates may refuse other kernels, and a redistribution between two ops ends a kernel, but
+// shardings are not known here: both make more steps.
 #pragma once
 
 #include <cstdint>

@@ -45,6 +45,21 @@ TEST(ProgramSteps, AResidualIsInMemoryInItsNarrowType) {
   EXPECT_EQ(steps.stored, (Stored{0, 1, 2, 3, 6}));
 }
 
+TEST(ProgramSteps, SumsOverOtherDimsAreOtherKernels) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(
+      "fusion {\n"
+      "  T0 = input() : Float[8, 8]\n"
+      "  T1 = exp(T0) : Float[8, 8]\n"
+      "  T2 = reduce(T1, op=sum) : Float[8, r{8}]\n"
+      "  T3 = reduce(T1, op=sum) : Float[r{8}, 8]\n"
+      "  output T2\n"
+      "  output T3\n"
+      "}\n");
+  const ProgramSteps steps = programSteps(*fusion);
+  EXPECT_EQ(steps.count, 2);
+  EXPECT_EQ(steps.stored, (Stored{0, 1, 2, 3}));
+}
+
 TEST(ProgramSteps, ViewsShareMemoryAndTakeNoStep) {
   const std::unique_ptr<Fusion> fusion = parseFusion(
       "fusion {\n"
