@@ -1,5 +1,5 @@
-// How long planWithinMemory takes, with compiling, for 48 transformer layers, without and with a memory limit, on meshes of one to three
-// axes, and with the best pipeline.
+// How long autoParallelize takes for 48 transformer layers, without and with a memory limit, on meshes of one to three axes, and with
+// the best pipeline.
 #include <benchmark/benchmark.h>
 
 #include <fmt/core.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-#include "exec/plan_within_memory.h"
+#include "autoplan/autoplan.h"
 #include "figures.h"
 #include "ir/fusion.h"
 #include "ops/activation.h"
@@ -90,13 +90,13 @@ void planTransformer(benchmark::State& state) {
   const OptimizationConfig wishes{.maxSeconds = 60, .mesh = grid.mesh, .alternatives = false};
   machines.memoryPerDevice = 1e15;
   machines.memoryPerDevice = state.range(1) == 100 ? 1e15
-                                                   : planWithinMemory(*model->clone(), machines, wishes).peakMemory *
+                                                   : autoParallelize(*model->clone(), machines, wishes).peakMemory *
                                                          static_cast<double>(state.range(1)) / 100;
   double least = 1e30;
   double gap = 0;
   for (auto _ : state) {
     const std::unique_ptr<Fusion> copy = model->clone();
-    const AutoPlan plan = planWithinMemory(*copy, machines, wishes);
+    const AutoPlan plan = autoParallelize(*copy, machines, wishes);
     least = std::min(least, plan.search);
     gap = std::max(gap, plan.gap());
   }
