@@ -296,7 +296,7 @@ class Planner {
 
   // `fusion`: with the inputs of the program, maybe of other sizes.
   PlanGraph graphFor(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh) const {
-    PlanGraph graph = planGraph(fusion, machines, mesh, wishes_.allowUneven ? Blocks::Uneven : Blocks::Even,
+    PlanGraph graph = planGraph(fusion, machines, mesh, wishes_.allowUneven ? Division::Uneven : Division::Even,
                                 wishes_.reduceInFloat ? SumType::Accumulated : SumType::Result);
     if (!wishes_.shardOptimizerState) {
       graph = *restricted(graph, fusion, [&](auto* tv, auto& p) { return !roles_.isOptimizerState(tv) || isWhole(p); });

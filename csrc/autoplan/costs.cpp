@@ -111,7 +111,7 @@ CommCost RedistributionCosts::of(const Placement& from, const Summed& summed, co
     key.push_back(smallTo[axis]);
     key.push_back(contains(summed.axes, axis) ? 1 : 0);
   }
-  const bool isEven = fits(from, shape, axes_, Blocks::Even) && fits(to, shape, axes_, Blocks::Even);
+  const bool isEven = fits(from, shape, axes_, Division::Even) && fits(to, shape, axes_, Division::Even);
   if (!isEven) {
     append(key, shape);
     append(key, mapped<int64_t>(from, std::identity()));

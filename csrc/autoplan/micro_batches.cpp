@@ -148,7 +148,7 @@ class Cutter {
   Strategy strategyOf(const Expr& e) const {
     std::optional<Strategy> best;
     int64_t fewest = 0;
-    for (Strategy& s : strategiesOf(e, mesh_, Blocks::Even)) {
+    for (Strategy& s : strategiesOf(e, mesh_, Division::Even)) {
       bool fits = true;
       int64_t others = 0;
       for (const int64_t k : e.tensorPositions()) {

@@ -22,17 +22,17 @@ Sizes blocksOf(const Placement& placement, const Sizes& shape, const Sizes& axes
 
 }  // namespace
 
-bool fits(const Placement& placement, const Sizes& shape, const Sizes& axes, Blocks blocks) {
+bool fits(const Placement& placement, const Sizes& shape, const Sizes& axes, Division division) {
   const Sizes counts = blocksOf(placement, shape, axes);
   return std::ranges::all_of(indices(shape), [&](int64_t dim) {
     const int64_t n = counts[dim];
     const int64_t extent = shape[dim];
     return n == 1 || (extent >= n && extent % n == 0) ||
-           (blocks == Blocks::Uneven && divideUp(extent, n) * (n - 1) < extent);
+           (division == Division::Uneven && divideUp(extent, n) * (n - 1) < extent);
   });
 }
 
-std::vector<Placement> placementsOf(const Sizes& shape, const Sizes& axes, Blocks blocks) {
+std::vector<Placement> placementsOf(const Sizes& shape, const Sizes& axes, Division division) {
   std::vector<Placement> all{Placement(axes.size(), kUncut)};
   for (int64_t axis = 0; axis < std::ssize(axes); axis++) {
     std::vector<Placement> longer;
@@ -40,7 +40,7 @@ std::vector<Placement> placementsOf(const Sizes& shape, const Sizes& axes, Block
       for (int64_t dim = kUncut; dim < std::ssize(shape); dim++) {
         Placement next = shorter;
         next[axis] = static_cast<int8_t>(dim);
-        if (fits(next, shape, axes, blocks)) {
+        if (fits(next, shape, axes, division)) {
           longer.push_back(std::move(next));
         }
       }

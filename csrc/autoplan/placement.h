@@ -17,12 +17,12 @@ inline constexpr int8_t kUncut = -1;
 using Placement = std::vector<int8_t>;  // by axis: a dim of noReductions(), or kUncut
 using Sizes = std::vector<int64_t>;
 
-enum class Blocks : uint8_t { Even, Uneven };
+enum class Division : uint8_t { Even, Uneven };
 
-// Whether the axes on each dim divide it; with Blocks::Uneven, whether no rank is without elements.
-[[nodiscard]] bool fits(const Placement& placement, const Sizes& shape, const Sizes& axes, Blocks blocks);
+// Whether the axes on each dim divide it; with Division::Uneven, whether no rank is without elements.
+[[nodiscard]] bool fits(const Placement& placement, const Sizes& shape, const Sizes& axes, Division division);
 // All that fit, in lexicographic order: whole first.
-[[nodiscard]] std::vector<Placement> placementsOf(const Sizes& shape, const Sizes& axes, Blocks blocks);
+[[nodiscard]] std::vector<Placement> placementsOf(const Sizes& shape, const Sizes& axes, Division division);
 // Elements of the largest part.
 [[nodiscard]] double localElements(const Placement& placement, const Sizes& shape, const Sizes& axes);
 

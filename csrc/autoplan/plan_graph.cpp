@@ -38,11 +38,12 @@ bool canBecome(const Strategy& s, const Placement& to) {
 
 class Builder {
  public:
-  Builder(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks, SumType sums)
+  Builder(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Division division,
+          SumType sums)
       : fusion_(fusion),
         machines_(machines),
         axes_(mesh.axisSizes()),
-        blocks_(blocks),
+        division_(division),
         sums_(sums),
         redistributions_(machines, mesh, withLinkCosts(fusion.planner(), machines, mesh)),
         steps_(programSteps(fusion)) {
@@ -149,7 +150,7 @@ class Builder {
         "[autoplan] {} has the sharding {}, which no strategy has: expected blocks of whole mesh axes, the outer axis "
         "outside; remove the annotation, or shard it in blocks",
         tv->toString(), state.toString());
-    check(fits(*pin, tv->constantShape(), axes_, Blocks::Uneven),
+    check(fits(*pin, tv->constantShape(), axes_, Division::Uneven),
           "[autoplan] {} has the sharding {}, which leaves ranks without elements; remove the annotation",
           tv->toString(), state.toString());
     return pin;
@@ -166,7 +167,7 @@ class Builder {
     const Sizes shape = tv->constantShape();
     const std::optional<Placement> pin = pinOf(tv);
     PlanNode node{.head = tv->id(), .shape = shape};
-    node.placements = pin ? std::vector<Placement>{*pin} : placementsOf(shape, axes_, blocks_);
+    node.placements = pin ? std::vector<Placement>{*pin} : placementsOf(shape, axes_, division_);
     addTensor(addNode(std::move(node)), tv);
   }
 
@@ -319,7 +320,7 @@ class Builder {
     }
     std::vector<OpChoice> choices;
     bool sums = false;
-    for (Strategy& s : strategiesOf(e, graph_.mesh, blocks_)) {
+    for (Strategy& s : strategiesOf(e, graph_.mesh, division_)) {
       sums |= !s.summed.empty();
       const double compute = secondsOf(e, s);
       choices.push_back({std::move(s), compute});
@@ -331,7 +332,7 @@ class Builder {
     }
     if (sums || pin) {
       table.combined =
-          pin ? std::vector<Placement>{*pin} : placementsOf(e.tensorOutput()->constantShape(), axes_, blocks_);
+          pin ? std::vector<Placement>{*pin} : placementsOf(e.tensorOutput()->constantShape(), axes_, division_);
       table.combine = combinations(*e.tensorOutput(), choices, table.combined, pin.has_value());
     }
     table.choices = std::make_shared<const std::vector<OpChoice>>(std::move(choices));
@@ -385,8 +386,8 @@ class Builder {
       }
       const Reader first = readers_[all[0]];
       const Sizes shape = graph_.nodes[first.from].shape;
-      const int64_t copy =
-          addNode({.head = tensor, .isCopy = true, .shape = shape, .placements = placementsOf(shape, axes_, blocks_)});
+      const int64_t copy = addNode(
+          {.head = tensor, .isCopy = true, .shape = shape, .placements = placementsOf(shape, axes_, division_)});
       readers_.push_back({first.from, copy, first.step, tensor, first.size, false, listOf(copy)});
       for (const int64_t k : all) {
         readers_[k].from = copy;
@@ -514,7 +515,7 @@ class Builder {
   const Fusion& fusion_;
   const DistributedConfig& machines_;
   const Sizes axes_;
-  const Blocks blocks_;
+  const Division division_;
   const SumType sums_;
   RedistributionCosts redistributions_;
   const ProgramSteps steps_;
@@ -532,9 +533,9 @@ class Builder {
 
 }  // namespace
 
-PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Blocks blocks,
+PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh, Division division,
                     SumType sums) {
-  return Builder(fusion, machines, mesh, blocks, sums).build();
+  return Builder(fusion, machines, mesh, division, sums).build();
 }
 
 std::vector<double> PlanGraph::memoryOf(const std::vector<int64_t>& choices) const {

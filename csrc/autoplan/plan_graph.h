@@ -87,7 +87,7 @@ enum class SumType : uint8_t { Result, Accumulated };
 
 // All sizes of the fusion are constants. Errors as autoParallelize().
 [[nodiscard]] PlanGraph planGraph(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh,
-                                  Blocks blocks, SumType sums = SumType::Result);
+                                  Division division, SumType sums = SumType::Result);
 
 // The costs with multipliers: memory at each of these steps costs so many seconds a byte.
 [[nodiscard]] CostGraph withMemory(const PlanGraph& graph, const std::map<int64_t, double>& secondsPerByte);

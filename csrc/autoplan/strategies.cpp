@@ -109,10 +109,10 @@ class ResultPlacements {
 
 class Strategies {
  public:
-  Strategies(const Expr& e, const DeviceMesh& mesh, Blocks blocks)
+  Strategies(const Expr& e, const DeviceMesh& mesh, Division division)
       : e_(e),
         axes_(mesh.axisSizes()),
-        blocks_(blocks),
+        division_(division),
         factors_(factors(e)),
         combines_(contributionsOf(e).has_value()),
         results_(e.tensorOutput(), mesh) {
@@ -171,7 +171,7 @@ class Strategies {
       for (int64_t axis = 0; axis < std::ssize(choice); axis++) {
         needed[axis] = choice[axis] < 0 ? kUncut : static_cast<int8_t>(factors_[choice[axis]].operands[operand]);
       }
-      if (!fits(needed, shape, axes_, blocks_)) {
+      if (!fits(needed, shape, axes_, division_)) {
         return;
       }
     }
@@ -186,11 +186,11 @@ class Strategies {
         root[axis] = static_cast<int8_t>(f.result);
       }
     }
-    if (!fits(root, root_, axes_, blocks_)) {
+    if (!fits(root, root_, axes_, division_)) {
       return;
     }
     std::optional<Placement> result = results_.of(root);
-    if (result && fits(*result, e_.tensorOutput()->constantShape(), axes_, blocks_)) {
+    if (result && fits(*result, e_.tensorOutput()->constantShape(), axes_, division_)) {
       s.result = std::move(*result);
       found_.push_back(std::move(s));
     }
@@ -198,7 +198,7 @@ class Strategies {
 
   const Expr& e_;
   const Sizes axes_;
-  const Blocks blocks_;
+  const Division division_;
   const std::vector<Factor> factors_;
   const bool combines_;
   const ResultPlacements results_;
@@ -222,7 +222,7 @@ std::string nameOf(const Expr& e, const Factor& f) {
 
 }  // namespace
 
-std::vector<Strategy> strategiesOf(const Expr& expr, const DeviceMesh& mesh, Blocks blocks) {
+std::vector<Strategy> strategiesOf(const Expr& expr, const DeviceMesh& mesh, Division division) {
   const bool hasRule = ruleOf(expr).form != OpForm::Ranks && expr.outputs().size() == 1 && expr.output()->isTensor() &&
                        (ruleOf(expr).dims != nullptr || expr.tensorInputs().empty());
   check(hasRule,
@@ -230,7 +230,7 @@ std::vector<Strategy> strategiesOf(const Expr& expr, const DeviceMesh& mesh, Blo
         "it "
         "was written, before passes run",
         expr.opName());
-  return Strategies(expr, mesh, blocks).all();
+  return Strategies(expr, mesh, division).all();
 }
 
 std::string describe(const Expr& expr, const Strategy& strategy, const DeviceMesh& mesh) {

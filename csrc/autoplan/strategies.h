@@ -29,7 +29,7 @@ struct Strategy {
 };
 
 // At least one: no axis cuts anything. All sizes are constants. UserError if the op has no rule.
-[[nodiscard]] std::vector<Strategy> strategiesOf(const Expr& expr, const DeviceMesh& mesh, Blocks blocks);
+[[nodiscard]] std::vector<Strategy> strategiesOf(const Expr& expr, const DeviceMesh& mesh, Division division);
 
 // rows over dp, contracted over tp; replicated if no axis cuts anything.
 [[nodiscard]] std::string describe(const Expr& expr, const Strategy& strategy, const DeviceMesh& mesh);

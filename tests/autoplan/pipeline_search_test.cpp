@@ -24,7 +24,7 @@ constexpr int64_t kRandomPipelines = kSanitized ? 10 : 100;
 constexpr double kNoPipeline = std::numeric_limits<double>::infinity();
 
 PlanGraph graphOfEvenBlocks(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh) {
-  return planGraph(fusion, machines, mesh, Blocks::Even);
+  return planGraph(fusion, machines, mesh, Division::Even);
 }
 
 // All cuts, devices, and schedules.

@@ -33,7 +33,7 @@ namespace {
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 PlanGraph evenGraphOf(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh) {
-  return planGraph(fusion, machines, mesh, Blocks::Even);
+  return planGraph(fusion, machines, mesh, Division::Even);
 }
 
 // The program of a micro-batch is the program that is built for fewer rows.

@@ -160,7 +160,7 @@ TEST_P(Referee, FindsNoFasterPlan) {
   const DistributedConfig machines{.devicesPerMachine = 4,
                                    .within = {.bandwidth = 1e9, .latency = 1e-6},
                                    .device = {.flops = 1e9, .flops16 = 1e9, .bandwidth = 1e9, .launch = 1e-6}};
-  const PlanGraph graph = planGraph(*fusion, machines, DeviceMesh::createForShape({4}), Blocks::Even);
+  const PlanGraph graph = planGraph(*fusion, machines, DeviceMesh::createForShape({4}), Division::Even);
   const Deadline never = Deadline::max();
   const double peak = searchPlan(graph, 1e30, never)->peak;
   for (const double part : {2.0, 0.9, 0.7}) {

@@ -30,7 +30,7 @@ std::map<std::string, int64_t> strategiesOfProducts(const AutoPlan& plan) {
 TEST(PlannedScenario, AnMlpOnTwoByTwoIsTheBestOfAllPlans) {
   const std::unique_ptr<Fusion> mlp = plannedPrograms()[0].build();
   const DistributedConfig machines{.machines = 2, .devicesPerMachine = 2};
-  const PlanGraph graph = planGraph(*mlp, machines, DeviceMesh::createForShape({2, 2}), Blocks::Even);
+  const PlanGraph graph = planGraph(*mlp, machines, DeviceMesh::createForShape({2, 2}), Division::Even);
   const std::optional<FoundPlan> found = searchPlan(graph, 1e30, Deadline::max());
   ASSERT_TRUE(found.has_value());
   EXPECT_NEAR(found->seconds, Enumeration(graph, 1e30).least(), 1e-12);

@@ -79,7 +79,7 @@ TEST(SearchPlan, AgreesWithTheEnumerationOfAllPlansOfRandomPrograms) {
     std::mt19937 rng(seed);
     const std::unique_ptr<Fusion> program = randomProgram(rng);
     const DeviceMesh mesh = rng() % 2 == 0 ? DeviceMesh::createForShape({4}) : DeviceMesh::createForShape({2, 2});
-    const PlanGraph graph = planGraph(*program, randomMachines(rng, 4), mesh, Blocks::Even);
+    const PlanGraph graph = planGraph(*program, randomMachines(rng, 4), mesh, Division::Even);
     if (productOf(graph.nodes, [](const PlanNode& n) { return static_cast<double>(n.placements.size()); }) >
         kMostPlans) {
       continue;

@@ -112,13 +112,13 @@ class Oracle {
     return true;
   }
 
-  std::set<std::string> all(Blocks blocks) {
+  std::set<std::string> all(Division division) {
     std::set<std::string> found;
     std::vector<std::vector<Placement>> placements;
     for (const Sizes& shape : op_.operands) {
-      placements.push_back(placementsOf(shape, axes_, blocks));
+      placements.push_back(placementsOf(shape, axes_, division));
     }
-    const std::vector<Placement> results = placementsOf(op_.result, axes_, blocks);
+    const std::vector<Placement> results = placementsOf(op_.result, axes_, division);
     for (int64_t mask = 0; mask < (int64_t{1} << axes_.size()); mask++) {
       std::vector<int64_t> summed;
       for (int64_t axis = 0; axis < std::ssize(axes_); axis++) {
@@ -180,17 +180,18 @@ std::string difference(const std::set<std::string>& a, const std::set<std::strin
   return text;
 }
 
-void expectSame(const OpWithTerms& op, const Expr& expr, const Sizes& axes, Blocks blocks, const std::string& where) {
+void expectSame(const OpWithTerms& op, const Expr& expr, const Sizes& axes, Division division,
+                const std::string& where) {
   const DeviceMesh mesh = DeviceMesh::createForShape(axes);
   std::set<std::string> got;
-  for (const Strategy& s : strategiesOf(expr, mesh, blocks)) {
+  for (const Strategy& s : strategiesOf(expr, mesh, division)) {
     std::vector<Placement> operands;
     for (const int64_t k : expr.tensorPositions()) {
       operands.push_back(s.operands[k]);
     }
     got.insert(strategyText(operands, s.result, s.summed));
   }
-  const std::set<std::string> expected = Oracle(op, axes).all(blocks);
+  const std::set<std::string> expected = Oracle(op, axes).all(division);
   EXPECT_EQ(difference(got, expected), "") << where << ": of the rule only";
   EXPECT_EQ(difference(expected, got), "") << where << ": by enumeration only";
 }
@@ -203,8 +204,8 @@ TEST(Strategies, AreThoseOfAnEnumerationOfIndexSets) {
     const OpWithTerms op = randomOpWithTerms(rng, fusion);
     const Expr& expr = *fusion.outputs()[0]->definition();
     const Sizes axes = seed % 2 == 0 ? Sizes{2} : seed % 4 == 1 ? Sizes{2, 2} : Sizes{3};
-    const Blocks blocks = rng() % 4 == 0 ? Blocks::Uneven : Blocks::Even;
-    expectSame(op, expr, axes, blocks, "seed " + std::to_string(seed) + " " + fusion.toString());
+    const Division division = rng() % 4 == 0 ? Division::Uneven : Division::Even;
+    expectSame(op, expr, axes, division, "seed " + std::to_string(seed) + " " + fusion.toString());
     if (HasFailure()) {
       return;
     }

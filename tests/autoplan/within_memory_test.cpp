@@ -44,9 +44,9 @@ double leastIn(const UserError& error) {
 }
 
 // Limits between the fastest plan and less than the smallest one.
-void expectLimitsHold(const Fusion& program, int64_t ranks, Blocks blocks, const std::vector<double>& parts) {
+void expectLimitsHold(const Fusion& program, int64_t ranks, Division division, const std::vector<double>& parts) {
   DistributedConfig machines{.devicesPerMachine = ranks, .memoryPerDevice = 1e18};
-  const OptimizationConfig wishes{.allowUneven = blocks == Blocks::Uneven, .alternatives = false};
+  const OptimizationConfig wishes{.allowUneven = division == Division::Uneven, .alternatives = false};
   const std::unique_ptr<Fusion> fastest = program.clone();
   const AutoPlan unlimited = planWithinMemory(*fastest, machines, wishes);
   EXPECT_EQ(unlimited.peakMemory, compiledPeak(*fastest, ranks));
@@ -74,9 +74,9 @@ class WithinMemory : public testing::TestWithParam<int64_t> {};
 
 TEST_P(WithinMemory, ProgramsFit) {
   for (const PlannedProgram& program : plannedPrograms()) {
-    for (const Blocks blocks : {Blocks::Even, Blocks::Uneven}) {
-      SCOPED_TRACE(program.name + (blocks == Blocks::Even ? "" : ", uneven"));
-      expectLimitsHold(*program.build(), GetParam(), blocks, {0.9, 0.6});
+    for (const Division division : {Division::Even, Division::Uneven}) {
+      SCOPED_TRACE(program.name + (division == Division::Even ? "" : ", uneven"));
+      expectLimitsHold(*program.build(), GetParam(), division, {0.9, 0.6});
     }
   }
 }
@@ -84,7 +84,7 @@ TEST_P(WithinMemory, ProgramsFit) {
 TEST_P(WithinMemory, ModelsFit) {
   for (const Model& model : plannedModels()) {
     SCOPED_TRACE(model.name);
-    expectLimitsHold(*model.build(), GetParam(), Blocks::Even, {0.7});
+    expectLimitsHold(*model.build(), GetParam(), Division::Even, {0.7});
   }
 }
 
