@@ -2,6 +2,7 @@
 #pragma once
 
 #include "host/program.h"
+#include "preseg_passes/concretize.h"
 
 namespace meshfuse {
 
@@ -11,6 +12,8 @@ struct DeviceInfo;
 // Allowed, if `wanted`, where some redistribution of the planned global program writes at least 256 KiB (4 KiB on a GPU), and ops that write
 // as much neither lead to it nor follow from it. The same on all ranks: then all make their collectives in the lanes of teams.
 // They end together, if ranks may be ahead of their collectives, where some kernel may refuse an index.
-[[nodiscard]] Overlap overlapOf(const Fusion& planned, bool wanted, const DeviceInfo& device);
+// `values`: of size symbols, in the call for which it was planned.
+[[nodiscard]] Overlap overlapOf(const Fusion& planned, const SymbolValues& values, bool wanted,
+                                const DeviceInfo& device);
 
 }  // namespace meshfuse

@@ -6,23 +6,25 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <ranges>
 #include <utility>
 
 #include "exec/refused_position.h"
+#include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
 
-PlanCache::PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make)
+PlanCache::PlanCache(const Fusion& fusion, const Communicator& communicator, size_t most, bool sharesPlans, Make make)
     : fusion_(fusion),
       most_(most),
       sharesPlans_(sharesPlans),
       make_(std::move(make)),
       ownArenas_(std::make_shared<ArenaPool>()),
       sharedArenas_(std::make_shared<ArenaPool>()),
-      history_(fusion) {}
+      history_(fusion, communicator.rank(), communicator.size()) {}
 
 PlanCache::~PlanCache() = default;
 
@@ -97,36 +99,108 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
   return last_;
 }
 
+PlanCache::OfClass PlanCache::classLocked(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
+                                          const std::optional<CallSizes>& sizes,
+                                          const std::map<std::string, std::string>& layouts) const {
+  if (!sharesPlans_) {
+    return {.sizes = {.whyConstant = "plans are not shared"}};
+  }
+  OfClass result{.sizes = history_.classOf(inputs, sizes, layouts)};
+  result.program = programLocked(facts, result.sizes);
+  result.isAccepted = result.program != nullptr && isAcceptedLocked(*result.program, result.sizes.values);
+  return result;
+}
+
+PlanCache::OfClass PlanCache::knownClass(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
+                                         const CallSizes& sizes, OfClass own) const {
+  const auto known =
+      std::ranges::find_if(agreed_, [&](const AgreedProgram& a) { return haveSameShapes(a.shapes, facts); });
+  if (known == agreed_.end()) {
+    return own;
+  }
+  if (known->program == nullptr) {
+    return {.sizes = {.whyConstant = "the ranks have agreed on constant sizes"}};
+  }
+  OfClass result{.sizes = known->program->program.sizes, .isAccepted = true, .agreed = known->program};
+  result.sizes.values = result.sizes.valuesFor(sizes.values);
+  if (history_.layoutReasons(inputs).empty()) {
+    result.program = result.agreed;
+  }
+  return result;
+}
+
+PlanCache::OfClass PlanCache::agreedClass(std::span<const Argument> inputs, const Agreement::Call& call,
+                                          const std::vector<ArgumentFacts>& facts, const CallSizes& sizes,
+                                          OfClass own) {
+  std::map<std::string, std::string> layouts = history_.layoutReasons(inputs);
+  std::string remark = own.program == nullptr ? "compiles" : "binds";
+  for (const auto& [symbol, why] : layouts) {
+    remark += fmt::format("\t{}\t{}", symbol, why);
+  }
+  const PlanProposal proposal{fusion_, inputs, sizes.global, sizes.assumed};
+  const std::vector<std::string> remarks = call.compareSizes(proposal, remark);
+  for (const std::string& of : remarks) {
+    std::vector<std::string_view> words;
+    for (const auto word : of | std::views::split('\t')) {
+      words.emplace_back(word.begin(), word.end());
+    }
+    own.program = words[0] == "binds" ? own.program : nullptr;
+    for (size_t k = 1; k + 1 < words.size(); k += 2) {
+      layouts.try_emplace(std::string(words[k]), words[k + 1]);
+    }
+  }
+  if (!layouts.empty()) {  // of some rank, which may have no program of this class
+    own.program = nullptr;
+    const std::lock_guard lock(mutex_);
+    own.sizes = classLocked(inputs, facts, sizes, layouts).sizes;
+  }
+  return own;
+}
+
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  const std::optional<SymbolValues> values = sharesPlans_ ? history_.valuesOf(inputs) : std::nullopt;
-  ShapeClass sizes =
-      sharesPlans_ ? history_.classOf(inputs, values) : ShapeClass{.whyConstant = "plans are not shared"};
   std::promise<PlanPtr> promise;
-  auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
-  std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
-  const bool compiles = program == nullptr;
-  const bool isAccepted = !compiles && isAcceptedLocked(*program, sizes.values);
-  if (compiles) {
-    missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  const std::vector<ArgumentFacts> facts = factsOf(fusion_, inputs);
+  const auto entry = pending_.insert(pending_.end(), {facts, promise.get_future().share()});
+  const std::optional<CallSizes> ofCall = sharesPlans_ ? history_.sizesOf(inputs) : std::nullopt;
+  OfClass made = classLocked(inputs, facts, ofCall, history_.layoutReasons(inputs));
+  const std::string miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  const bool isNew = !call.use(facts);  // to the ranks
+  // on some rank, whose arguments may have other layouts
+  const bool mayShare = ofCall && !history_.classOf(inputs, ofCall, {}).isConstant();
+  if (!isNew && ofCall) {
+    made = knownClass(inputs, facts, *ofCall, std::move(made));
   }
-  const std::string missReason = missReason_;
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;
+  bool compiles = false;
+  const ShapeClass wanted = made.sizes;
   try {
-    if (compiles) {
-      sizes = sizes.isConstant() ? sizes : history_.plannable(std::move(sizes));
-      if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", missReason, fmt::join(sizes.toLines(), ", "));
-      }
-      program = std::make_shared<const CompiledProgram>(make_(inputs, call, sizes));
+    if (mayShare && call.comparesSizes(facts)) {
+      made = agreedClass(inputs, call, facts, *ofCall, std::move(made));
     }
-    call.afterAgreement(program->program.agreed, [&] {
-      if (!compiles && !isAccepted) {
-        (void)concretize(fusion_, *values);
+    compiles = made.program == nullptr;
+    if (compiles) {
+      made.program = std::make_shared<const CompiledProgram>(make_(inputs, call, made.sizes, made.agreed.get()));
+      made.sizes = made.program->program.sizes;
+      if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
+        fmt::print(stderr, "[meshfuse] compiled: {}; {}\n", miss, fmt::join(made.sizes.toLines(), ", "));
       }
-      plan = std::make_shared<Plan>(entry->facts, program, sizes.values, call.communicator());
+    }
+    const CompiledProgram& program = *made.program;
+    call.afterAgreement(program.program.agreed, [&] {
+      if (!compiles && !made.isAccepted) {
+        (void)concretize(fusion_, ofCall->values);
+      }
+      const SymbolValues& values = made.sizes.values;
+      AgreedPlan agreed = program.program.agreed;
+      if (!values.empty() && made.program->host->constant == nullptr) {
+        agreed = call.forSizes(agreed, {fusion_, inputs, ofCall->global}, values);
+      }
+      plan = std::make_shared<Plan>(
+          facts, made.program, std::move(agreed), values,
+          isNew ? agreedSizes(*program.host, values, call.communicator()) : sizesFor(*program.host, values));
     });
   } catch (...) {
     failure = std::current_exception();
@@ -134,13 +208,20 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   lock.lock();
   pending_.erase(entry);
   forgetLocked(call.takeEvicted());
+  missReason_ = compiles ? miss : "";
+  if (compiles && plan != nullptr && !wanted.isConstant() && made.sizes.isConstant()) {
+    history_.refuse(wanted, made.sizes.whyConstant);
+  }
   if (failure) {
     promise.set_exception(failure);
     std::rethrow_exception(failure);
   }
   compiled_ += compiles ? 1 : 0;
-  if (values) {
-    history_.note(*values);
+  if (ofCall) {
+    history_.note(ofCall->values);
+  }
+  if (isNew) {
+    agreed_.push_back({facts, made.sizes.isConstant() ? nullptr : made.program});
   }
   keepLocked(plan);
   promise.set_value(plan);
@@ -170,6 +251,7 @@ void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
   for (const Agreement::Shapes& shapes : evicted) {
     const auto isOfThese = [&](const PlanPtr& p) { return haveSameShapes(p->facts(), shapes); };
     std::erase_if(plans_, isOfThese);
+    std::erase_if(agreed_, [&](const AgreedProgram& a) { return haveSameShapes(a.shapes, shapes); });
     if (last_ != nullptr && isOfThese(last_)) {
       last_ = nullptr;
     }

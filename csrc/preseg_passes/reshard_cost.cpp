@@ -37,8 +37,9 @@ ReshardCost costOf(PlanMemo& plans, const Expr* redistribute) {
   return costOf(plans, shardState(from), shardState(redistribute->tensorOutput()), from);
 }
 
-int64_t localBytes(const ShardState& state, DataType type) {
-  return dataTypeSize(type) * productOf(state.dims, [](const DigitList& dim) { return dim.localSize().constValue(); });
+int64_t localBytes(const PlanMemo& plans, const ShardState& state, DataType type) {
+  return dataTypeSize(type) *
+         productOf(state.dims, [&](const DigitList& dim) { return plans.atSizes(dim.localSize()).constValue(); });
 }
 
 bool usesWholeAxes(const ShardState& state) {
