@@ -163,7 +163,8 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   const std::vector<ArgumentFacts> facts = factsOf(fusion_, inputs);
   const auto entry = pending_.insert(pending_.end(), {facts, promise.get_future().share()});
   const std::optional<CallSizes> ofCall = sharesPlans_ ? history_.sizesOf(inputs) : std::nullopt;
-  OfClass made = classLocked(inputs, facts, ofCall, history_.layoutReasons(inputs));
+  OfClass made =
+      classLocked(inputs, facts, ofCall, ofCall ? history_.layoutReasons(inputs) : std::map<std::string, std::string>());
   const std::string miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
   const bool isNew = !call.use(facts);  // to the ranks
   // on some rank, whose arguments may have other layouts
@@ -185,7 +186,7 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
       made.program = std::make_shared<const CompiledProgram>(make_(inputs, call, made.sizes, made.agreed.get()));
       made.sizes = made.program->program.sizes;
       if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-        fmt::print(stderr, "[meshfuse] compiled: {}; {}\n", miss, fmt::join(made.sizes.toLines(), ", "));
+        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", miss, fmt::join(made.sizes.toLines(), ", "));
       }
     }
     const CompiledProgram& program = *made.program;
