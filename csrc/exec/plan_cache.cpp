@@ -163,8 +163,8 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   const std::vector<ArgumentFacts> facts = factsOf(fusion_, inputs);
   const auto entry = pending_.insert(pending_.end(), {facts, promise.get_future().share()});
   const std::optional<CallSizes> ofCall = sharesPlans_ ? history_.sizesOf(inputs) : std::nullopt;
-  OfClass made =
-      classLocked(inputs, facts, ofCall, ofCall ? history_.layoutReasons(inputs) : std::map<std::string, std::string>());
+  OfClass made = classLocked(inputs, facts, ofCall,
+                             ofCall ? history_.layoutReasons(inputs) : std::map<std::string, std::string>());
   const std::string miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
   const bool isNew = !call.use(facts);  // to the ranks
   // on some rank, whose arguments may have other layouts
