@@ -5,7 +5,7 @@ For each program of programs/*.fir, or those whose names begin with a NAME, a ro
 twin in twins.py:
   instr      instructions that all threads execute, over the elements of the largest input (sass.py says how they are counted)
   ratio      ours over the twin marked *: of those without spills and with at least our occupancy the one with the fewest instructions,
-             or if there is none, the one with the highest occupancy
+             or if there is none, the one with the highest occupancy, where possible without spills
   occup      the lowest occupancy of the kernels: the part of the warps of a multiprocessor that can be resident
   regs, spill  registers of a thread, the most of the kernels; accesses of a thread to memory that stands in for registers
   moved      bytes that the accesses of the code move, over those of the inputs and outputs once; it shows wrong counts of loops
@@ -119,9 +119,7 @@ def main():
         kernels = our_kernels(tools, program, twins.OUR_TRIPS.get(name))
         ours = None if isinstance(kernels, str) else Row(kernels, tensors)
         theirs = {w: Row(twin_kernels(tools, name, {"float": "fp32"}.get(dtype, dtype), w), tensors) for w in (2, 4, 8, 16)}
-        whole = [w for w in theirs if not theirs[w].spills]
-        needed = min(ours.occupancy if ours else 0, max(theirs[w].occupancy for w in whole))
-        best = min((w for w in whole if theirs[w].occupancy >= needed), key=lambda w: theirs[w].instructions)
+        best = sass.best(theirs, ours.occupancy if ours else 0)
         if ours is None:
             print(f"{program.stem:24} none: {kernels}")
         else:

@@ -101,10 +101,10 @@ def count(listing, trips=(), parts=1):
     arrived, share = False, 1
     for c in code:
         kind = c.opcode.split(".")[0]
-        arrived = arrived or kind == "ATOMG"
         if is_rare(c.address):
             result.slow_calls += kind == "CALL"
             continue
+        arrived = arrived or kind == "ATOMG"
         times = share
         for first, last, n in result.loops:
             times *= n if first <= c.address <= last else 1
@@ -117,6 +117,15 @@ def count(listing, trips=(), parts=1):
         if arrived and kind == "EXIT" and c.guard:
             share = 1 / parts
     return result
+
+
+def best(twins, needed):
+    """The key of the twin without spills and with the needed occupancy that has the fewest instructions; if there is none, of that with the
+    highest occupancy, where possible without spills.
+    """
+    whole = {key: twin for key, twin in twins.items() if not twin.spills} or twins
+    highest = max(twin.occupancy for twin in whole.values())
+    return min((key for key in whole if whole[key].occupancy >= min(needed, highest)), key=lambda key: whole[key].instructions)
 
 
 def occupancy(threads, registers, shared):

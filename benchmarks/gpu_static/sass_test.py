@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The counts of sass.py for a listing written by hand."""
+import types
 import unittest
 
 import sass
@@ -64,10 +65,31 @@ class Counter(unittest.TestCase):
         counts = sass.count(checked)
         self.assertEqual((counts.instructions, counts.stores), (2, {}))
 
+    def test_a_word_exchanged_on_a_rare_path_is_no_arrival(self):
+        checked = "/*0000*/ @!P0 BRA `(.L_0) ;\n/*0010*/ ATOMG.E.EXCH.64 PT, R10, desc[UR4][R6.64], R10 ;\n"
+        checked += ".L_0:\n/*0020*/ @P1 EXIT ;\n/*0030*/ STG.E.64 desc[UR4][R6.64], R4 ;\n/*0040*/ EXIT ;\n"
+        counts = sass.count(checked, parts=4)
+        self.assertEqual((counts.instructions, counts.stores), (4, {8: 1}))
+
     def test_loops_inside_loops_multiply(self):
         nested = ".L_0:\n/*0000*/ FADD R1, R1, R1 ;\n.L_1:\n/*0010*/ FADD R2, R2, R2 ;\n/*0020*/ @P0 BRA `(.L_1) ;\n"
         nested += "/*0030*/ @P1 BRA `(.L_0) ;\n/*0040*/ EXIT ;\n"
         self.assertEqual(sass.count(nested, trips=[5, 7]).instructions, 5 * (2 + 2 * 7) + 1)
+
+
+class Twin(unittest.TestCase):
+    def best(self, needed, **rows):
+        return sass.best({name: types.SimpleNamespace(instructions=i, occupancy=o, spills=s) for name, (i, o, s) in rows.items()}, needed)
+
+    def test_has_the_fewest_instructions_of_those_with_our_occupancy(self):
+        self.assertEqual(self.best(0.5, few=(10, 0.25, 0), spills=(11, 1, 1), good=(12, 0.5, 0), more=(13, 1, 0)), "good")
+
+    def test_has_the_highest_occupancy_if_none_has_ours(self):
+        self.assertEqual(self.best(1, few=(10, 0.25, 0), spills=(11, 1, 1), more=(13, 0.5, 0), good=(12, 0.5, 0)), "good")
+
+    def test_may_spill_where_all_do(self):
+        self.assertEqual(self.best(0.5, low=(9, 0.25, 2), good=(10, 0.5, 1), more=(11, 1, 1)), "good")
+        self.assertEqual(self.best(1, low=(9, 0.25, 2), good=(10, 0.5, 1)), "good")
 
 
 class Occupancy(unittest.TestCase):
