@@ -200,7 +200,7 @@ std::string literalText(int64_t c) { return isInt(c) ? fmt::format("{}", c) : fm
 std::optional<int64_t> magnitude(const IntTerm& t) {
   int64_t size = std::abs(t.coefficient);
   for (const IntAtomPtr& a : t.factors) {
-    if (a->facts.lower < 0 || !isInt(a->facts.upper) || !isInt(size * a->facts.upper)) {
+    if (a->facts.lower < 0 || !isInt(a->facts.upper) || !isInt(size)) {
       return std::nullopt;
     }
     size *= a->facts.upper;

@@ -346,6 +346,10 @@ TEST(CudaStructure, IndicesThatIntMayNotHoldAreWide) {
   EXPECT_EQ(textOf(a + 2147482624), "a + 2147482624");
   EXPECT_EQ(textOf(a + 2147482625), "a + 2147482625ll");
   EXPECT_EQ(textOf(floorDiv(b * 4096, 3) + a), "a + (((i64)b*4096) / 3)");
+  const IntExpr i = IntExpr::symbol("i", {.lower = 0, .upper = 1 << 30});
+  const IntExpr j = IntExpr::symbol("j", {.lower = 0, .upper = 1 << 30});
+  EXPECT_EQ(textOf(i * j * (int64_t{1} << 34)),
+            "(i64)i*j*17179869184ll");  // the most of i times the coefficient is 2^64
 }
 
 TEST(CudaStructure, RunsNothingForAnEmptyGrid) {
