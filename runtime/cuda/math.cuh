@@ -73,24 +73,27 @@ __device__ __forceinline__ float expFloat(float a) {
   return fabsf(t) < 128.f ? fmaf(e, lost, e) : e;
 }
 //@ inverse rcp_approx
-// For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the
-// ends of the range.
+// For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the ends of the range.
+// It has the sign of b, and the inverse none.
 __device__ __forceinline__ float inverseScale(float b) {
   const float size = fabsf(b);
-  return size < 1e-30f ? 1.8446744073709552e19f : size > 1e30f ? 5.421010862427522e-20f : 1.f;
+  return copysignf(size < 1e-30f ? 1.8446744073709552e19f : size > 1e30f ? 5.421010862427522e-20f : 1.f, b);
 }
 __device__ __forceinline__ float coarseInverse(float scaled) { return rcpApprox(scaled); }
 //@ quotient inverse
-// The inverse with all its digits, and the quotient with the digits that its remainder corrects. Of 0 and of infinite numbers a remainder is NaN.
+// The inverse with all its digits; that of 0 and of infinity has no remainder.
 __device__ __forceinline__ float fineInverse(float scaled) {
   const float r = rcpApprox(scaled);
   const float rest = fmaf(-scaled, r, 1.f);
   return fabsf(rest) < 1.f ? fmaf(r, rest, r) : r;
 }
+// The quotient with the digits that its remainder corrects: at most 1 unit of the last place off, or 2^-149 where that is more. Zeros have
+// the sign of a division, because the remainder is subtracted. An infinity would have no remainder; the largest number has one, which makes
+// the quotient infinite where it must be.
 __device__ __forceinline__ float quotient(float a, float scale, float scaled, float inverse) {
-  const float q = a * scale * inverse;
-  const float corrected = fmaf(fmaf(-q, scaled, a * scale), inverse, q);
-  return corrected == corrected ? corrected : q;
+  const float largest = 3.40282347e38f;
+  const float q = fmaxf(fminf(a * scale * inverse, largest), -largest);
+  return fmaf(fmaf(q, fminf(scaled, largest), -(a * scale)), -inverse, q);
 }
 //@ tanh_float exp_float rcp_approx
 // Not by tanh.approx, whose error of 2^-11 shows in results of 16 bits. Near 0 a polynomial, because 1 - 2 / (e^2a + 1) cancels there.

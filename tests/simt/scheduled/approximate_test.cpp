@@ -2,6 +2,8 @@
 // allows, and the results must still be within the bounds of the interpreter, for every operand of 16 bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "ops/activation.h"
@@ -112,6 +114,28 @@ TEST(ApproximateFloat, DivisionsByRowsAreWithinTheirBounds) {
   }
   batch.cases.back().inputs[1] = divisors;
   batch.add({{64, 1000}}, [](const Tensors& t) { return div(exp(t[0]), sum(exp(t[0]), {1}, true)); });
+  for (const ScheduledVerdict& v : runScheduled(batch.cases)) {
+    EXPECT_TRUE(v.right()) << v.describe();
+    EXPECT_NE(v.source.text.find("quotient("), std::string::npos);
+  }
+}
+
+// Zeros have the sign of a true division, and quotients below the largest number stay finite.
+TEST(ApproximateFloat, DivisionsByRowsHaveTheSignsAndInfinitiesOfDivisions) {
+  ScheduledBatch batch;
+  const auto add = [&](float dividend, const std::array<float, 4>& divisors, const ScheduledBatch::Build& build) {
+    batch.add({{4, 64}, {4, 1}}, build);
+    const std::vector<Argument>& inputs = batch.cases.back().inputs;
+    std::fill_n(std::get<Tensor>(inputs[0]).data_as<float>(), 256, dividend);
+    std::ranges::copy(divisors, std::get<Tensor>(inputs[1]).data_as<float>());
+  };
+  for (float zero : {0.f, -0.f}) {
+    add(zero, {5.f, -5.f, 1e-35f, -1e35f}, [](const Tensors& t) { return signbit(div(t[0], t[1])); });
+  }
+  for (float sign : {1.f, -1.f}) {
+    add(sign * 0x1.f1cd7p+127f, {0x1.f1cd72p-1f, 1.f, -0x1.f1cd72p-1f, 0.5f},
+        [](const Tensors& t) { return isfinite(div(t[0], t[1])); });
+  }
   for (const ScheduledVerdict& v : runScheduled(batch.cases)) {
     EXPECT_TRUE(v.right()) << v.describe();
     EXPECT_NE(v.source.text.find("quotient("), std::string::npos);
