@@ -326,7 +326,7 @@ class PipelineSearch {
   double bound_ = kNever;
 };
 
-// 1, 2, 6 of 6: each divides the next.
+// 1, 3, 6 of 6: each divides the next.
 std::vector<int64_t> divisorChain(int64_t n) {
   std::vector<int64_t> chain{n};
   for (int64_t prime = 2; chain.back() > 1; prime++) {

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <ranges>
 #include <set>
 #include <utility>
 
+#include "autoplan/program_steps.h"
 #include "autoplan/search.h"
 #include "autoplan/strategies.h"
 #include "base/ranges.h"
@@ -18,7 +22,7 @@ namespace {
 
 using enum PassOfProgram;
 
-constexpr double kSharedCosts = 1 - 1e-3;
+constexpr double kRounding = 1 - 1e-12;
 constexpr int64_t kInput = -1;  // the step of an input
 
 DistributedConfig machinesOf(const DistributedConfig& all, int64_t devices) {
@@ -26,14 +30,6 @@ DistributedConfig machinesOf(const DistributedConfig& all, int64_t devices) {
   some.machines = std::max<int64_t>(1, devices / all.devicesPerMachine);
   some.devicesPerMachine = std::min(devices, all.devicesPerMachine);
   return some;
-}
-
-// The tensor in whose memory the elements lie.
-const TensorView* viewed(const TensorView* tv) {
-  while (tv->definition() != nullptr && isView(*tv->definition())) {
-    tv = tv->definition()->input(0)->asTensor();
-  }
-  return tv;
 }
 
 }  // namespace
@@ -48,16 +44,18 @@ struct StageCosts::StageGraph {
 StageCosts::StageCosts(const MicroBatches& micro, const ProgramParts& parts, const DistributedConfig& machines,
                        GraphOf graphOf, Deadline deadline)
     : micro_(micro), parts_(parts), machines_(machines), graphOf_(std::move(graphOf)), deadline_(deadline) {
+  const ProgramSteps kernels = programSteps(*micro.program);
   const int64_t count = micro.program->numVals();
   stepOf_.assign(count, kInput);
   owner_.assign(count, 0);
   roles_.assign(count, MicroBatchRole::Whole);
   for (const auto& [id, role] : micro.roles) {
     roles_[id] = role;
-    owner_[id] = viewed(micro.program->val(id)->asTensor())->id();
+    owner_[id] = kernels.ownerOf(id);
   }
   for (const int64_t step : indices(parts.exprs)) {
     stepOf_[parts.exprs[step]->output()->id()] = step;
+    kernelOf_.push_back(kernels.stepOf.at(parts.exprs[step]->output()->id()));
     operands_.push_back(mapped(parts.exprs[step]->tensorInputs(), &TensorView::id));
   }
 }
@@ -110,24 +108,33 @@ StageCosts::StageGraph StageCosts::stageGraph(Graph& from, const StageOfParts& s
       isNeeded[operands_[step][k]] = true;
     }
   }
-  std::vector<int64_t> before(steps + 2, 0);  // by step: ops of the stage before it
-  for (int64_t step = 0; step < steps; step++) {
-    before[step + 1] = before[step] + (isIn[step] ? 1 : 0);
+  // Memory is counted by kernels.
+  const int64_t kernels = all.steps - 1;
+  std::vector<std::optional<PassOfProgram>> passes(kernels);  // of the kernels that the stage has
+  for (int64_t step = steps - 1; step >= 0; step--) {
+    if (isIn[step]) {
+      passes[kernelOf_[step]] = parts_.passes[step];
+    }
   }
-  before[steps + 1] = before[steps] + 1;
-  const int64_t end = before[steps];
-  const auto first = [&](int64_t step) { return before[step]; };
-  const auto last = [&](int64_t step) { return std::max<int64_t>(0, before[step + 1] - 1); };
-  int64_t backward = end;                                        // the first step of the backward pass
+  std::vector<int64_t> before(kernels + 2, 0);  // by kernel: kernels of the stage before it
+  for (int64_t kernel = 0; kernel < kernels; kernel++) {
+    before[kernel + 1] = before[kernel] + (passes[kernel] ? 1 : 0);
+  }
+  before[kernels + 1] = before[kernels] + 1;
+  const int64_t end = before[kernels];
+  const auto first = [&](int64_t kernel) { return before[kernel]; };
+  const auto last = [&](int64_t kernel) { return std::max<int64_t>(0, before[kernel + 1] - 1); };
+  int64_t backward = end;                                        // the first kernel of the backward pass
   std::vector<int64_t> lastReader(stepOf_.size(), 0);            // by tensor that owns memory
   std::map<int64_t, std::map<int64_t, PassOfProgram>> received;  // by node: tensors, in which pass
   for (int64_t step = steps - 1; step >= 0; step--) {
     if (!isIn[step]) {
       continue;
     }
-    backward = parts_.passes[step] == Backward ? first(step) : backward;
+    const int64_t kernel = first(kernelOf_[step]);
+    backward = parts_.passes[step] == Backward ? std::min(backward, kernel) : backward;
     for (const int64_t in : operands_[step]) {
-      lastReader[owner_[in]] = std::max(lastReader[owner_[in]], first(step));
+      lastReader[owner_[in]] = std::max(lastReader[owner_[in]], kernel);
       const int64_t made = stepOf_[in];
       if (made != kInput && !isIn[made]) {
         received[from.nodeOf[in]][in] = parts_.passes[made];
@@ -160,7 +167,7 @@ StageCosts::StageGraph StageCosts::stageGraph(Graph& from, const StageOfParts& s
   const auto sizeOf = [&](int64_t id) { return dataTypeSize(micro_.program->val(id)->dtype()); };
   std::vector<bool> isReadHere(all.nodes.size(), false);
   for (const PlanEdge& edge : all.edges) {
-    isReadHere[edge.from] = isReadHere[edge.from] || (edge.step < steps && isIn[edge.step]);
+    isReadHere[edge.from] = isReadHere[edge.from] || (edge.step < kernels && passes[edge.step]);
   }
   std::vector<bool> isStored(stepOf_.size(), false);
   for (const int64_t k : indices(all.nodes)) {
@@ -207,13 +214,13 @@ StageCosts::StageGraph StageCosts::stageGraph(Graph& from, const StageOfParts& s
         continue;
       }
       isStored[t.id] = true;
-      const bool isOfCall = isRows && (made == kInput || t.lastStep >= steps);
+      const bool isOfCall = isRows && (made == kInput || t.lastStep >= kernels);
       if (isOfCall) {
         copy.stored.push_back({t.id, 0, end, t.size * micro_.count});
         continue;
       }
       const int64_t since = made == kInput ? 0 : first(t.firstStep);
-      const StoredTensor here{t.id, since, std::max(since, last(std::min(t.lastStep, steps))), t.size};
+      const StoredTensor here{t.id, since, std::max(since, last(std::min(t.lastStep, kernels))), t.size};
       if (isRows && parts_.passes[made] == Forward) {
         store(copy, here);
       } else {
@@ -239,18 +246,21 @@ StageCosts::StageGraph StageCosts::stageGraph(Graph& from, const StageOfParts& s
       if (made != kInput && isIn[made] && parts_.passes[made] == Forward && node >= 0 &&
           roles_[id] == MicroBatchRole::Rows && !isStored[id]) {
         isStored[id] = true;
-        store(result.graph.nodes[node], {id, first(made), lastReader[id], sizeOf(id)});
+        store(result.graph.nodes[node], {id, first(kernelOf_[made]), lastReader[id], sizeOf(id)});
       }
     }
   }
   for (const PlanEdge& edge : all.edges) {
-    const bool isAlias = edge.step == steps;
-    if (numbers[edge.from] < 0 || numbers[edge.to] < 0 || !(isAlias || isIn[edge.step] || all.nodes[edge.to].isCopy)) {
+    const bool isAlias = edge.step == kernels;
+    const PlanNode& reader = all.nodes[edge.to];
+    if (numbers[edge.from] < 0 || numbers[edge.to] < 0 || !(isAlias || passes[edge.step] || reader.isCopy)) {
       continue;
     }
     const bool combinesSum =
         all.nodes[edge.to].strategies == edge.from && roles_[all.nodes[edge.to].head] == MicroBatchRole::Sum;
-    const PassOfProgram pass = isAlias || combinesSum ? Update : parts_.passes[edge.step];
+    const PassOfProgram pass = isAlias || combinesSum   ? Update
+                               : reader.expr != nullptr ? parts_.passes[stepOf_[reader.head]]
+                                                        : passes[edge.step].value_or(Forward);
     const int64_t step = std::min(end, first(edge.step));
     result.graph.edges.push_back({numbers[edge.from], numbers[edge.to], step, edge.tables});
     result.edgePasses.push_back(pass);
@@ -285,7 +295,32 @@ StageCosts::StageGraph StageCosts::stageGraph(Graph& from, const StageOfParts& s
   return result;
 }
 
-// Parts that share an input count twice what it costs to hold it.
+// What the ops of one part cost: inputs and ops in every part cost nothing, as other parts of a stage may share them.
+CostGraph StageCosts::ownCosts(PlanGraph graph) const {
+  const auto withoutFinite = [](std::vector<double> costs) {
+    std::ranges::replace_if(
+        costs, [](double c) { return std::isfinite(c); }, 0);
+    return costs;
+  };
+  const auto isShared = [&](int64_t node) {
+    const int64_t step = stepOf_[graph.nodes[node].head];
+    return step == kInput || parts_.parts[step] == kEveryPart;
+  };
+  for (const int64_t node : indices(graph.nodes)) {
+    if (isShared(node)) {
+      graph.costs.costs[node] = withoutFinite(std::move(graph.costs.costs[node]));
+    }
+  }
+  for (PairCost& pair : graph.costs.pairs) {
+    if (isShared(pair.first) && isShared(pair.second)) {
+      PairTable table = *pair.table;
+      table.costs = withoutFinite(std::move(table.costs));
+      pair.table = std::make_shared<const PairTable>(std::move(table));
+    }
+  }
+  return std::move(graph.costs);
+}
+
 double StageCosts::leastOf(Graph& g, const StageOfParts& stage) {
   if (g.leastOfParts.empty()) {
     const std::vector<int64_t>& classes = classesOf(stage.devices);
@@ -293,8 +328,8 @@ double StageCosts::leastOf(Graph& g, const StageOfParts& stage) {
     for (int64_t part = 0; part < parts_.count; part++) {
       const auto [entry, isNew] = known.try_emplace(classes[part]);
       if (isNew) {
-        const StageGraph alone = stageGraph(g, {.begin = part, .end = part + 1, .devices = stage.devices});
-        entry->second = kSharedCosts * minimize(alone.graph.costs).bound;
+        StageGraph alone = stageGraph(g, {.begin = part, .end = part + 1, .devices = stage.devices});
+        entry->second = kRounding * minimize(ownCosts(std::move(alone.graph))).bound;
       }
       g.leastOfParts.push_back(entry->second);
     }
@@ -375,8 +410,10 @@ const std::vector<int64_t>& StageCosts::classesOf(int64_t devices) {
   }
   std::map<std::vector<int64_t>, int64_t> known;
   for (int64_t part = 0; part < parts_.count; part++) {
-    std::vector<int64_t> key =
-        stageGraph(graphsOf(devices).front(), {.begin = part, .end = part + 1, .devices = devices}).key;
+    std::vector<int64_t> key;
+    for (Graph& g : graphsOf(devices)) {  // parts may be equal on one mesh alone
+      append(key, stageGraph(g, {.begin = part, .end = part + 1, .devices = devices}).key);
+    }
     for (const int64_t node : read[part]) {
       const int64_t from = partOf(node);
       const bool isShared = from == kEveryPart && partsOf.at(node).size() > 1;

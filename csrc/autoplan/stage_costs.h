@@ -76,6 +76,7 @@ class StageCosts {
   std::vector<Graph>& graphsOf(int64_t devices);
   const std::vector<int64_t>& classesOf(int64_t devices);
   StageGraph stageGraph(Graph& from, const StageOfParts& stage) const;
+  CostGraph ownCosts(PlanGraph graph) const;
   double leastOf(Graph& g, const StageOfParts& stage);
   std::optional<StagePlan> search(const StageOfParts& stage);
 
@@ -89,6 +90,7 @@ class StageCosts {
   std::vector<int64_t> owner_;   // the tensor in whose memory it lies
   std::vector<MicroBatchRole> roles_;
   std::vector<std::vector<int64_t>> operands_;       // by step: tensors
+  std::vector<int64_t> kernelOf_;                    // by step
   std::map<int64_t, std::vector<Graph>> graphs_;     // by number of devices; one for each mesh
   std::map<int64_t, std::vector<int64_t>> classes_;  // by number of devices: of parts
   std::map<std::array<int64_t, 7>, const std::optional<StagePlan>*> byStage_;
