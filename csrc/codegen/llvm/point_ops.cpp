@@ -198,15 +198,18 @@ std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const s
   return row == nullptr ? std::vector<Value*>{} : (math_.*row->function)(operands);
 }
 
-// In line, and a rarely taken branch that calls the scalar function if a number is too large.
+// In line, and a rarely taken branch that calls the scalar function if a number is too large. Each lane takes what its own number asks for, so
+// its bits do not depend on the other lanes.
 std::vector<Value*> PointEmitter::sineGroup(PointOp op, const std::vector<Value*>& operands) {
   const std::vector<Value*> inLine = op == PointOp::Sin ? math_.sin(operands) : math_.cos(operands);
-  Value* any = nullptr;
-  for (Value* x : operands) {
+  const std::vector<Value*> large = mapped(operands, [&](Value* x) {
     Value* magnitude = b_.CreateUnaryIntrinsic(Intrinsic::fabs, x);
-    Value* large = b_.CreateAnd(b_.CreateFCmpOGT(magnitude, number(x, VectorMath::kMostReduced)),
-                                b_.CreateFCmpOLT(magnitude, ConstantFP::getInfinity(x->getType())));
-    any = any == nullptr ? large : b_.CreateOr(any, large);
+    return b_.CreateAnd(b_.CreateFCmpOGT(magnitude, number(x, VectorMath::kMostReduced)),
+                        b_.CreateFCmpOLT(magnitude, ConstantFP::getInfinity(x->getType())));
+  });
+  Value* any = large[0];
+  for (size_t i = 1; i < large.size(); i++) {
+    any = b_.CreateOr(any, large[i]);
   }
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* called = BasicBlock::Create(b_.getContext(), "large", before->getParent());
@@ -214,14 +217,16 @@ std::vector<Value*> PointEmitter::sineGroup(PointOp op, const std::vector<Value*
   b_.CreateCondBr(any->getType()->isVectorTy() ? b_.CreateOrReduce(any) : any, called, after,
                   MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20));
   b_.SetInsertPoint(called);
-  const std::vector<Value*> exact =
-      mapped(operands, [&](Value* x) { return call_(op, DataType::Float, std::span<Value* const>(&x, 1)); });
+  const std::vector<Value*> chosen = mapped<Value*>(indices(operands), [&](int64_t i) {
+    Value* x = operands[i];
+    return b_.CreateSelect(large[i], call_(op, DataType::Float, std::span<Value* const>(&x, 1)), inLine[i]);
+  });
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
   return mapped<Value*>(indices(operands), [&](int64_t i) {
     PHINode* result = b_.CreatePHI(operands[i]->getType(), 2);
     result->addIncoming(inLine[i], before);
-    result->addIncoming(exact[i], called);
+    result->addIncoming(chosen[i], called);
     return result;
   });
 }

@@ -1,5 +1,5 @@
-// Elementary functions as straight-line IR over a float or a vector of floats. No tables, no branches, full range: infinities,
-// NaN, overflow and subnormal results are correct.
+// Elementary functions as straight-line IR over a float or a vector of floats. No tables, no branches. The range is full but for sin
+// and cos: infinities, NaN, overflow and subnormal results are correct.
 //
 //   function  error in ULP   method
 //   exp       1.1            x = n ln2 + r, degree 6 on |r| <= ln2/2, scaled by 2^n

@@ -511,6 +511,66 @@ TEST(PointOps, AllTypesAndWidths) {
   }
 }
 
+// Numbers up to 131072, for which sin and cos are in line on processors with fused multiply-adds.
+std::vector<float> anglesOfOrdinarySize() {
+  constexpr float kMost = 131072;
+  std::vector<float> x{kMost, std::nextafter(kMost, 0.0F), 0, 1e-45F, 1e-30F, 1e-4F};
+  for (int64_t n = 1; n <= 83443; n += n < 2000 ? 1 : 97) {  // where the reduced angle is close to 0
+    const auto angle = static_cast<float>(static_cast<Real>(n) * 1.57079632679489661923L);
+    x.insert(x.end(), {std::nextafter(angle, 0.0F), angle, std::nextafter(angle, kMost)});
+  }
+  std::mt19937_64 random(11);
+  std::uniform_real_distribution<float> unit(-1, 1);
+  for (int64_t i = 0; i < 20'000; i++) {
+    x.push_back(unit(random) * std::ldexp(1.0F, static_cast<int>(random() % 40) - 22));
+  }
+  for (size_t i = 0; i < x.size(); i += 2) {
+    x[i] = -x[i];
+  }
+  return x;
+}
+
+TEST(PointOps, SinesOfOrdinarySizeDoNotDependOnLargeNeighbours) {
+  const std::vector<float> angles = anglesOfOrdinarySize();
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  const float large[] = {std::nextafter(131072.0F, kInfinite), -1e6F, 3e38F, kInfinite, std::nanf("")};
+  std::vector<Column> alone;
+  std::vector<Column> mixed;
+  alone.emplace_back(DataType::Float, angles.size());
+  mixed.emplace_back(DataType::Float, angles.size());
+  for (size_t i = 0; i < angles.size(); i++) {
+    alone[0].put<float>(i, angles[i]);
+    mixed[0].put<float>(i, i % 7 == 3 ? large[i % std::size(large)] : angles[i]);
+  }
+  for (const CpuTarget& target : testedTargets()) {
+    for (const PointOp op : {PointOp::Sin, PointOp::Cos}) {
+      SCOPED_TRACE(std::string(info(op).name) + ", vector bytes " + std::to_string(target.vectorBytes));
+      CpuCompiler compiler({.target = target});
+      const auto kernel = compiler.compile(
+          std::vector{elementwise("sine", {DataType::Float}, DataType::Float,
+                                  [op](Builder& b, const std::vector<ValueId>& x) { return b.point(op, x); })})[0];
+      Column y(DataType::Float, angles.size());
+      Column besideLarge(DataType::Float, angles.size());
+      run(*kernel, alone, y);
+      run(*kernel, mixed, besideLarge);
+      Real worst = 0;
+      size_t where = 0;
+      for (size_t i = 0; i < angles.size(); i++) {
+        const Real error = ulps(y.real(i), expectedReal(op, true, alone[0].real(i), 0, 0), true);
+        where = error > worst ? i : where;
+        worst = std::max(worst, error);
+        if (i % 7 == 3) {
+          EXPECT_LE(ulps(besideLarge.real(i), expectedReal(op, true, mixed[0].real(i), 0, 0), true), bound(op, true))
+              << mixed[0].real(i);
+        } else {
+          ASSERT_EQ(besideLarge.at<uint32_t>(i), y.at<uint32_t>(i)) << alone[0].real(i);
+        }
+      }
+      EXPECT_LE(worst, bound(op, true)) << "at " << alone[0].real(where);
+    }
+  }
+}
+
 TEST(PointOps, GiveTheValuesThatAreWrittenDown) {
   for (const CpuTarget& target : testedTargets()) {
     std::vector<tile::Program> programs;
