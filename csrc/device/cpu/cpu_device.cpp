@@ -15,6 +15,7 @@
 #include "base/rounding.h"
 #include "base/thread_pool.h"
 #include "device/cpu/onednn/contraction.h"
+#include "device/cpu/onednn/double_product.h"
 #include "device/cpu/orc/cpu_compiler.h"
 #include "device/cpu/routine.h"
 #include "device/device.h"
@@ -57,7 +58,8 @@ DeviceInfo infoOfThisMachine() {
   d.l2Bytes = cacheBytes(2, _SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
   d.lastCacheBytes = std::min(cacheBytes(3, _SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes),
                               kMostLastCache * d.l2Bytes * std::max<int64_t>(1, std::thread::hardware_concurrency()));
-  d.library = kHasOneDnn ? "oneDNN" : "";
+  // Ranks compare it: plans differ where Double is left to kernels.
+  d.library = !kHasOneDnn ? "" : multipliesDoubles() ? "oneDNN" : "oneDNN, those of Double by kernels";
   d.refuseContraction = Contraction::refuse;
   return d;
 }

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "device/cpu/onednn/contraction.h"
+#include "device/cpu/onednn/double_product.h"
 
 namespace meshfuse {
 
@@ -13,5 +14,6 @@ Contraction::Contraction(const Expr&, const std::map<int64_t, Layout>&, int64_t)
 
 int64_t Contraction::workspaceBytes() const { return 0; }
 void Contraction::run(ThreadPool&, std::span<void* const>, void*, void*) const {}
+bool multipliesDoubles() { return false; }
 
 }  // namespace meshfuse

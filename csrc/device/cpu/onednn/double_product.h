@@ -1,5 +1,5 @@
 // Products of Double matrices in C++, as the library has none. Each element is one chain of fused multiply-adds in the order of k, so its bits
-// are the same for all blocks, threads and processors.
+// are the same for all blocks, threads and processors that have fused multiply-adds.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace meshfuse {
 
-// False if the processor has no fused multiply-add on vectors.
+// False if the processor has no fused multiply-add on vectors, or in a build without the library.
 [[nodiscard]] bool multipliesDoubles();
 // Of a call of multiplyDoubles.
 [[nodiscard]] int64_t doubleProductScratchBytes();

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "device/cpu/onednn/double_product.h"
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
 #include "meshfuse_config.h"
@@ -28,7 +29,9 @@ int64_t libraryCalls(FusionExecutorCache& cache) {
 
 class Contractions : public ::testing::TestWithParam<DataType> {
  protected:
-  static bool library() { return kHasOneDnn && isFloatingPoint(GetParam()); }
+  static bool library() {
+    return kHasOneDnn && (GetParam() == DataType::Double ? multipliesDoubles() : isFloatingPoint(GetParam()));
+  }
   static TensorView* input(Fusion& f, const Tensor& t) {
     TensorView* x = makeConcreteTensor({t.sizes().begin(), t.sizes().end()}, t.dtype());
     f.addInput(x);
@@ -218,7 +221,7 @@ TEST_P(Contractions, TheSameBitsForAnyNumberOfThreads) {
 
 // Whatever the blocks, tiles and parts of k are.
 TEST(Contraction, DoublesAreChainsOfFusedMultiplyAdds) {
-  if (!kHasOneDnn || !__builtin_cpu_supports("fma")) {
+  if (!multipliesDoubles()) {
     GTEST_SKIP() << "no library, or no fused multiply-add";
   }
   const int64_t m = 301, n = 77, k = 530;
