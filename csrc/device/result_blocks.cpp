@@ -23,6 +23,21 @@ int64_t enoughBlocks(int64_t longer, int64_t shorter) { return longer >= 16 * sh
 
 int64_t quotient(int64_t n, int64_t by) { return divideUp(n, std::max<int64_t>(1, by)); }
 
+constexpr int64_t kFewWholeRows = 2 * kLeast;  // of a block, where rows are not many
+constexpr int64_t kManyBlocks = 16;
+
+// Whole rows without gaps are faster unless they leave few blocks with much work.
+bool hasWholeRows(const MatrixProduct& p) {
+  if (p.operands != DataType::BFloat16 || p.a.transposed) {
+    return false;
+  }
+  if (p.m >= ResultBlocks::kManyRows) {
+    return true;
+  }
+  return p.k <= kShort && (quotient(p.m, kFewWholeRows) * p.products() >= kManyBlocks ||
+                           std::min(p.m, kFewWholeRows) * p.n * p.k <= kManyBlocks * leastWork(p.operands));
+}
+
 // n in as many equal blocks as blocks of `most` need; a multiple of the library's own vectors.
 int64_t evened(int64_t n, int64_t most) {
   constexpr int64_t kVector = 16;
@@ -33,8 +48,8 @@ int64_t evened(int64_t n, int64_t most) {
 
 ResultBlocks::ResultBlocks(const MatrixProduct& p)
     : m_(p.m), n_(p.n), products_(p.products()), rows_(std::min(p.m, kMost)), columns_(std::min(p.n, kMost)) {
-  const bool wholeRows = p.operands == DataType::BFloat16 && !p.a.transposed && (p.m >= kMost || p.k <= kShort);
-  const int64_t least = kLeast * (!wholeRows ? 1 : p.m >= kMost ? 4 : 2);  // each block reads all of B
+  const bool wholeRows = hasWholeRows(p);
+  const int64_t least = !wholeRows ? kLeast : p.m >= kManyRows ? 4 * kLeast : kFewWholeRows;  // each reads all of B
   if (wholeRows) {
     columns_ = p.n;
   }

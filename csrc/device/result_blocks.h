@@ -20,6 +20,9 @@ struct ResultBlock {
 // depend on the number of threads.
 class ResultBlocks {
  public:
+  // Of BFloat16: blocks are whole rows, and packing both operands pays.
+  static constexpr int64_t kManyRows = 512;
+
   explicit ResultBlocks(const MatrixProduct& p);
 
   int64_t count() const { return rowBlocks_ * columnBlocks_ * products_; }

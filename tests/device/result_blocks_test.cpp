@@ -64,9 +64,23 @@ TEST(ResultBlocks, OfBFloat16) {
   EXPECT_EQ(first(1024, 1024, 1024), (Extents{256, 1024}));
   EXPECT_EQ(first(256, 256, 256), (Extents{128, 256}));
   EXPECT_EQ(first(64, 4096, 64), (Extents{64, 4096}));
+  EXPECT_EQ(first(256, 4096, 64, 16), (Extents{256, 4096}));
   EXPECT_EQ(first(8, 4096, 4096), (Extents{8, 256}));
   p.a.transposed = true;
   EXPECT_EQ(first(1024, 1024, 1024), (Extents{256, 256}));
+}
+
+// Few whole rows would leave threads without work.
+TEST(ResultBlocks, OfFewLongRowsOfBFloat16) {
+  const auto countOf = [](int64_t m, int64_t n, int64_t k, int64_t products = 1) {
+    MatrixProduct p{.operands = DataType::BFloat16, .m = m, .n = n, .k = k};
+    p.batch = {products};
+    return ResultBlocks(p).count();
+  };
+  EXPECT_EQ(countOf(128, 50257, 768), 99);
+  EXPECT_EQ(countOf(8, 50257, 768), 99);
+  EXPECT_EQ(countOf(256, 2304, 768), 18);
+  EXPECT_EQ(countOf(128, 50257, 768, 16), 16);
 }
 
 }  // namespace
