@@ -25,10 +25,9 @@ const dnnl::engine& engine() {
   return cpu;
 }
 
-constexpr int64_t kPanel = 64;      // columns of B that are packed together
-constexpr int64_t kStep = 32;       // elements of k of an instruction
-constexpr int64_t kRowPart = 64;    // rows of A that are packed together
-constexpr int64_t kManyRows = 512;  // that make packing pay
+constexpr int64_t kPanel = 64;    // columns of B that are packed together
+constexpr int64_t kStep = 32;     // elements of k of an instruction
+constexpr int64_t kRowPart = 64;  // rows of A that are packed together
 
 // Columns of B, packed: all pairs of k of 64 columns side by side, one panel of columns after the other
 dnnl::memory::desc panels(int64_t k, int64_t columns) {
@@ -76,16 +75,33 @@ struct NativeProduct::Call {
 };
 
 struct NativeProduct::Panel {
-  Panel(const MatrixProduct& p, int64_t columns)
-      : from(matrix(p.k, columns, p.b)), to(panels(p.k, columns)), pack({engine(), from, engine(), to}) {}
+  Panel(const MatrixProduct& p, int64_t columns) : from(matrix(p.k, columns, p.b)), to(panels(p.k, columns)) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::reorder::primitive_desc made(engine(), from, engine(), to, attributes);
+    needsScratch = made.scratchpad_desc().get_size() > 0;
+    pack = dnnl::reorder(made);
+  }
 
   dnnl::memory::desc from, to;
+  bool needsScratch = false;
   dnnl::reorder pack;
 };
 
+NativeProduct::Copies::Copies(const std::vector<int64_t>& ofProducts) {
+  std::map<int64_t, int64_t> copies;  // by offset
+  for (const int64_t offset : ofProducts) {
+    const auto [copy, isNew] = copies.try_emplace(offset, std::ssize(copies));
+    if (isNew) {
+      offsets.push_back(offset);
+    }
+    ofProduct.push_back(copy->second);
+  }
+}
+
 NativeProduct::NativeProduct(const MatrixProduct& p, Packing packing)
-    : p_(p), aOffsets_(p.offsets(p.a)), bOffsets_(p.offsets(p.b)) {
-  if (packing == Packing::InEachCall || p.m < kManyRows || p.a.transposed) {
+    : p_(p), aCopies_(p.offsets(p.a)), bCopies_(p.offsets(p.b)) {
+  if (packing == Packing::InEachCall || p.m < ResultBlocks::kManyRows || p.a.transposed) {
     return;
   }
   // The library's fast products take rows without gaps; of a B whose columns lie in memory they pack as fast as its reorder does.
@@ -99,6 +115,9 @@ NativeProduct::~NativeProduct() = default;
 bool NativeProduct::plan(const ResultBlocks& blocks) {
   for (int64_t i = 0; i < blocks.count(); i++) {
     const ResultBlock block = blocks.at(i);
+    if (packsB_ && block.column % kPanel != 0) {
+      return false;  // a call reads whole panels
+    }
     std::unique_ptr<Call>& call = calls_[{block.rows, block.columns}];
     if (call == nullptr) {
       call = std::make_unique<Call>(p_, block.rows, block.columns, depth(), packsA_, packsB_);
@@ -110,7 +129,10 @@ bool NativeProduct::plan(const ResultBlocks& blocks) {
   }
   for (const int64_t columns : {std::min(kPanel, p_.n), p_.n % kPanel}) {
     if (packsB_ && columns > 0) {
-      panels_[columns] = std::make_unique<Panel>(p_, columns);
+      const Panel& panel = *(panels_[columns] = std::make_unique<Panel>(p_, columns));
+      if (panel.needsScratch) {
+        return false;
+      }
     }
   }
   return true;
@@ -137,31 +159,32 @@ std::shared_ptr<const NativeProduct> NativeProduct::make(const MatrixProduct& p,
 
 int64_t NativeProduct::depth() const { return packsA_ ? roundUp(p_.k, kStep) : p_.k; }
 
-int64_t NativeProduct::packedABytes() const { return packsA_ ? p_.products() * p_.m * depth() * 2 : 0; }
+int64_t NativeProduct::packedABytes() const { return packsA_ ? aCopies_.count() * p_.m * depth() * 2 : 0; }
 
 int64_t NativeProduct::packedBBytes() const {
-  return packsB_ ? p_.products() * roundUp(p_.n, kPanel) * roundUp(p_.k, kStep) * 2 : 0;
+  return packsB_ ? bCopies_.count() * roundUp(p_.n, kPanel) * roundUp(p_.k, kStep) * 2 : 0;
 }
 
-int64_t NativeProduct::packedRowParts() const { return packsA_ ? divideUp(p_.m, kRowPart) : 0; }
-int64_t NativeProduct::packedPanels() const { return packsB_ ? divideUp(p_.n, kPanel) : 0; }
+int64_t NativeProduct::packedRowParts() const { return packsA_ ? aCopies_.count() * divideUp(p_.m, kRowPart) : 0; }
+int64_t NativeProduct::packedPanels() const { return packsB_ ? bCopies_.count() * divideUp(p_.n, kPanel) : 0; }
 
 void NativeProduct::pack(int64_t part, const void* a, const void* b, void* packed) const {
-  const int64_t parts = packedRowParts() + packedPanels();
-  const int64_t product = part / parts;
-  if (part % parts < packedPanels()) {
-    packPanel(product, part % parts, b, packed);
+  if (part < packedPanels()) {
+    const int64_t panels = divideUp(p_.n, kPanel);
+    packPanel(part / panels, part % panels, b, packed);
   } else {
-    packRows(product, part % parts - packedPanels(), a, at(packed, packedBBytes() / 2, DataType::BFloat16));
+    const int64_t rowParts = divideUp(p_.m, kRowPart);
+    part -= packedPanels();
+    packRows(part / rowParts, part % rowParts, a, at(packed, packedBBytes() / 2, DataType::BFloat16));
   }
 }
 
-void NativeProduct::packPanel(int64_t product, int64_t panel, const void* b, void* to) const {
+void NativeProduct::packPanel(int64_t copy, int64_t panel, const void* b, void* to) const {
   const int64_t column = panel * kPanel;
   const Panel& p = *panels_.at(std::min(kPanel, p_.n - column));
-  const int64_t at64 = (product * roundUp(p_.n, kPanel) + column) * roundUp(p_.k, kStep);
+  const int64_t at64 = (copy * roundUp(p_.n, kPanel) + column) * roundUp(p_.k, kStep);
   dnnl::memory from(p.from, engine(),
-                    const_cast<void*>(at(b, bOffsets_[product] + p_.b.offsetOf(0, column), p_.operands)));
+                    const_cast<void*>(at(b, bCopies_.offsets[copy] + p_.b.offsetOf(0, column), p_.operands)));
   dnnl::memory packed(p.to, engine(), at(to, at64, p_.operands));
   try {
     dnnl::stream stream(engine());
@@ -172,10 +195,10 @@ void NativeProduct::packPanel(int64_t product, int64_t panel, const void* b, voi
   }
 }
 
-void NativeProduct::packRows(int64_t product, int64_t part, const void* a, void* to) const {
+void NativeProduct::packRows(int64_t copy, int64_t part, const void* a, void* to) const {
   for (int64_t row = part * kRowPart; row < std::min(p_.m, (part + 1) * kRowPart); row++) {
-    const auto* from = static_cast<const uint16_t*>(a) + aOffsets_[product] + p_.a.offsetOf(row, 0);
-    auto* packed = static_cast<uint16_t*>(to) + (product * p_.m + row) * depth();
+    const auto* from = static_cast<const uint16_t*>(a) + aCopies_.offsets[copy] + p_.a.offsetOf(row, 0);
+    auto* packed = static_cast<uint16_t*>(to) + (copy * p_.m + row) * depth();
     std::fill(std::copy_n(from, p_.k, packed), packed + depth(), uint16_t{0});
   }
 }
@@ -187,10 +210,12 @@ void NativeProduct::run(const ResultBlock& block, const Operands& operands, void
   };
   const void* a = packsA_ ? at(operands.packed, packedBBytes() / 2, p_.operands) : operands.a;
   const void* b = packsB_ ? operands.packed : operands.b;
+  const int64_t aCopy = aCopies_.ofProduct[block.product];
+  const int64_t bCopy = bCopies_.ofProduct[block.product];
   const int64_t aAt =
-      packsA_ ? (block.product * p_.m + block.row) * depth() : aOffsets_[block.product] + p_.a.offsetOf(block.row, 0);
-  const int64_t bAt = packsB_ ? (block.product * roundUp(p_.n, kPanel) + block.column) * roundUp(p_.k, kStep)
-                              : bOffsets_[block.product] + p_.b.offsetOf(0, block.column);
+      packsA_ ? (aCopy * p_.m + block.row) * depth() : aCopies_.offsets[aCopy] + p_.a.offsetOf(block.row, 0);
+  const int64_t bAt = packsB_ ? (bCopy * roundUp(p_.n, kPanel) + block.column) * roundUp(p_.k, kStep)
+                              : bCopies_.offsets[bCopy] + p_.b.offsetOf(0, block.column);
   const int64_t resultAt = (block.product * p_.m + block.row) * p_.n + block.column;
   try {
     std::unordered_map<int, dnnl::memory> arguments{

@@ -25,7 +25,7 @@ class NativeProduct {
 
   int64_t scratchBytes() const { return scratchBytes_; }                   // of a call
   int64_t packedBytes() const { return packedABytes() + packedBBytes(); }  // of all calls together
-  int64_t packParts() const { return p_.products() * (packedRowParts() + packedPanels()); }
+  int64_t packParts() const { return packedPanels() + packedRowParts(); }
   // One of packParts() parts of the operands, to `packed`, 64-byte aligned. All are packed before the first block is run.
   void pack(int64_t part, const void* a, const void* b, void* packed) const;
 
@@ -42,6 +42,14 @@ class NativeProduct {
   struct Call;   // for blocks of one size
   struct Panel;  // for panels of one width
 
+  // Products with the same matrix share its packed copy.
+  struct Copies {
+    explicit Copies(const std::vector<int64_t>& offsets);
+    int64_t count() const { return std::ssize(offsets); }
+    std::vector<int64_t> offsets;    // of each copy's matrix, in elements
+    std::vector<int64_t> ofProduct;  // its copy
+  };
+
   enum class Packing : uint8_t { Once, InEachCall };
 
   NativeProduct(const MatrixProduct& p, Packing packing);
@@ -49,14 +57,14 @@ class NativeProduct {
   int64_t depth() const;                  // k of the calls
   int64_t packedABytes() const;
   int64_t packedBBytes() const;
-  int64_t packedRowParts() const;  // of a product
+  int64_t packedRowParts() const;  // of all copies
   int64_t packedPanels() const;
-  void packRows(int64_t product, int64_t part, const void* a, void* to) const;
-  void packPanel(int64_t product, int64_t panel, const void* b, void* to) const;
+  void packRows(int64_t copy, int64_t part, const void* a, void* to) const;
+  void packPanel(int64_t copy, int64_t panel, const void* b, void* to) const;
 
   MatrixProduct p_;
   bool packsA_ = false, packsB_ = false;
-  std::vector<int64_t> aOffsets_, bOffsets_;                            // of each product, in elements
+  Copies aCopies_, bCopies_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Call>> calls_;  // by rows and columns of the block
   std::map<int64_t, std::unique_ptr<Panel>> panels_;                    // by columns
   int64_t scratchBytes_ = 0;

@@ -272,6 +272,33 @@ TEST(Contraction, MultipliesBFloat16AsItIs) {
   }
 }
 
+// Operands with gaps or a ragged k, and B of many rows of A: one copy of each matrix, however many products it is in.
+TEST(Contraction, PacksAMatrixOnce) {
+  if (!kHasOneDnn || !__builtin_cpu_supports("avx512bf16")) {
+    GTEST_SKIP() << "no library, or no instructions for BFloat16";
+  }
+  const auto bytesOf = [](std::vector<int64_t> a, std::vector<int64_t> b) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor(std::move(a), DataType::BFloat16);
+    TensorView* y = makeContigConcreteTensor(std::move(b), DataType::BFloat16);
+    fusion.addInput(x);
+    fusion.addInput(y);
+    return Contraction(*matmul(x, y)->definition(), {}, 1).workspaceBytes();
+  };
+  const int64_t packedA = 512 * 1024 * 2;  // k is 1024 after packing
+  const int64_t packedB = 1024 * 256 * 2;
+  const auto expectPacked = [](int64_t bytes, int64_t packed) {
+    EXPECT_GE(bytes, packed);
+    EXPECT_LT(bytes, packed + 512 * 1024) << "a copy more";
+  };
+  expectPacked(bytesOf({512, 1023}, {1023, 256}), packedA + packedB);
+  expectPacked(bytesOf({8, 512, 1024}, {1024, 256}), packedB);
+  expectPacked(bytesOf({8, 512, 1023}, {1023, 256}), 8 * packedA + packedB);
+  expectPacked(bytesOf({512, 1023}, {8, 1023, 256}), packedA + 8 * packedB);
+  EXPECT_LT(bytesOf({511, 1024}, {1024, 256}), packedB) << "few rows are not packed";
+}
+
 TEST(Contraction, SaysWhatItDoesNotTake) {
   Fusion fusion;
   FusionGuard guard(&fusion);
