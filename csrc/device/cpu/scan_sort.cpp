@@ -148,8 +148,7 @@ class ScanOrSort : public CpuRoutine {
         workers_(std::max<int64_t>(threads, 1)) {}
 
   int64_t workspaceBytes() const override {
-    // One item more: the one after the last is written before it is known whether it belongs to them.
-    const int64_t line = (extent_ + 1) * static_cast<int64_t>(std::max(sizeof(Placed), 2 * sizeof(Packed)));
+    const int64_t line = extent_ * static_cast<int64_t>(std::max(sizeof(Placed), 2 * sizeof(Packed)));
     return sorts_ ? roundUp(line, kCacheLine) * workers_ : 0;
   }
 
@@ -173,7 +172,6 @@ class ScanOrSort : public CpuRoutine {
   static constexpr int64_t kTogether = 8;   // lines, each with an addition under way
   static constexpr int64_t kVector = 16;    // adjacent lines whose sums are in registers
   static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
-  static constexpr int64_t kStreamedBytes = 32 << 20;  // larger results need not be in the caches
 
   using Offsets = Lines<kTensors>::Offsets;
 
@@ -183,7 +181,7 @@ class ScanOrSort : public CpuRoutine {
     constexpr int64_t kSize = sizeof(T);
     const auto isWhole = [](int64_t bytes) { return bytes % kCacheLine == 0; };
     return isWhole(kVector * kSize) && isWhole(reinterpret_cast<int64_t>(out)) && isWhole(step * kSize) &&
-           lines_.count() * extent_ * kSize >= kStreamedBytes;
+           lines_.count() * extent_ * kSize >= streamedBytes_;
   }
 
   template <class T>
@@ -441,6 +439,7 @@ class ScanOrSort : public CpuRoutine {
   const int64_t wanted_;  // and of the result
   const Lines<kTensors> lines_;
   const int64_t workers_;
+  const int64_t streamedBytes_ = DeviceInfo().lastCacheBytes;  // larger results need not be in the caches
 };
 
 }  // namespace
