@@ -17,7 +17,6 @@ using Specs = std::vector<tile::Builder::DigitSpec>;
 
 constexpr int64_t kVector = 16;
 constexpr int64_t kPartElements = 16384;
-constexpr int64_t kFewRows = 16;           // fewer than threads, it may be: long ones are shared out
 constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction

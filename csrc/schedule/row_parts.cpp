@@ -16,7 +16,6 @@ namespace {
 // Limit of the tensors outside the caches, out of the kMaxKernelTensors of a kernel: prefetchers and write buffers cannot track more.
 constexpr size_t kMaxMemoryStreams = 16;
 constexpr int64_t kMostRegisters = 255;  // of a thread on a GPU
-constexpr int64_t kFewRows = 16;         // fewer than threads, it may be
 
 bool isSerial(const std::vector<tile::Builder::DigitSpec>& axis) {
   return std::ranges::any_of(axis, [](const auto& d) { return d.level == tile::Level::Serial; });

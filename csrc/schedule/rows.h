@@ -33,6 +33,9 @@ struct RowDigits {
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 
+// Fewer than threads, it may be: long ones are shared out on a CPU.
+inline constexpr int64_t kFewRows = 16;
+
 // Whether some op of the group is a function.
 [[nodiscard]] bool isCostly(const Group& group);
 
