@@ -28,7 +28,7 @@ namespace meshfuse {
 namespace {
 
 constexpr int64_t kPage = 4096;  // each thread's scratch starts on a page of its own
-// Times the second caches. A virtual machine of a few cores reports the last cache of the whole socket, which others use too.
+// Times the second caches of all logical processors of the machine. A virtual machine of a few cores reports the last cache of the whole socket, which others use too.
 constexpr int64_t kMostLastCache = 16;
 
 // A data cache of the first processor, as the kernel reports it; else what the C library says, which may be the caches of all processors
