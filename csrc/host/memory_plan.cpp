@@ -41,13 +41,15 @@ int64_t fullestStep(const std::vector<MemoryBlock>& blocks) {
   std::map<int64_t, int64_t> change;
   for (MemoryBlock block : blocks) {
     block.offset = 0;
-    change[block.firstStep] += block.end();
-    change[block.lastStep + 1] -= block.end();
+    const auto add = [&](int64_t step, int64_t bytes) { change[step] = addExact(change[step], bytes); };
+    add(block.firstStep, block.end());
+    add(block.lastStep + 1, -block.end());
   }
   int64_t alive = 0;
   int64_t most = 0;
   for (const auto& [step, bytes] : change) {
-    most = std::max(most, alive += bytes);
+    alive = addExact(alive, bytes);
+    most = std::max(most, alive);
   }
   return most;
 }

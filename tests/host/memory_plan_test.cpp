@@ -158,8 +158,13 @@ TEST(MemoryPlan, ManyBlocksArePlannedFast) {
 }
 
 TEST(MemoryPlan, ASumOfBytesThatDoesNotFitIsAUserError) {
-  std::vector<MemoryBlock> together(3, MemoryBlock{.bytes = int64_t{1} << 62, .firstStep = 0, .lastStep = 1});
-  EXPECT_THROW((void)planMemory(together), UserError);
+  for (const size_t count : {2, 3}) {
+    std::vector<MemoryBlock> together(count, MemoryBlock{.bytes = int64_t{1} << 62, .firstStep = 0, .lastStep = 1});
+    EXPECT_THROW((void)planMemory(together), UserError);
+  }
+  std::vector<MemoryBlock> apart{{.bytes = int64_t{1} << 62, .firstStep = 0, .lastStep = 0},
+                                 {.bytes = int64_t{1} << 62, .firstStep = 1, .lastStep = 1}};
+  EXPECT_EQ(planMemory(apart), int64_t{1} << 62);
   std::vector<MemoryBlock> one{{.bytes = INT64_MAX, .firstStep = 0, .lastStep = 1}};
   EXPECT_THROW((void)planMemory(one), UserError);
 }
