@@ -35,6 +35,8 @@ double compiledPeak(const Fusion& annotated, int64_t ranks) {
   return static_cast<double>(std::ranges::max(peaks));
 }
 
+constexpr double kRoundedUp = 1.001;  // errors name four digits
+
 double leastIn(const UserError& error) {
   const std::string text = error.what();
   const std::string words = "compiled, the smallest takes ";
@@ -63,8 +65,8 @@ void expectLimitsHold(const Fusion& program, int64_t ranks, Division division, c
       planned();
     } catch (const UserError& error) {
       const double least = leastIn(error);
-      EXPECT_GT(least, machines.memoryPerDevice) << error.what();
-      machines.memoryPerDevice = least * 1.001;  // rounded to four digits
+      EXPECT_GT(least * kRoundedUp, machines.memoryPerDevice) << error.what();
+      machines.memoryPerDevice = least * kRoundedUp;
       planned();
     }
   }
