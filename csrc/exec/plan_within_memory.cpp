@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "exec/explain.h"
 #include "host/program.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/held_part.h"
 #include "preseg_passes/specialize.h"
 
 namespace meshfuse {
@@ -40,8 +42,8 @@ struct Peak {
   std::vector<ExplainedBuffer> largest;  // in the fullest step
 };
 
-// Whether the program of another rank may have other sizes: blocks that differ are sent.
-bool ranksMayDiffer(const HostProgram& program) {
+// Whether a rank may send or receive other blocks than another one with parts of the same sizes.
+bool sendsUnlikeBlocks(const HostProgram& program) {
   return std::ranges::any_of(program.steps, [](const Step& s) {
     return s.kind == HostStepKind::Communicate && (s.comm.kind == Collective::Transfer || !s.comm.received.empty());
   });
@@ -61,6 +63,36 @@ std::vector<ExplainedBuffer> largestBuffers(const CompiledProgram& compiled, int
   return alive;
 }
 
+struct RanksToCompile {
+  std::vector<int64_t> order;
+  int64_t numUnlike = 0;  // the first ones: each holds parts of other sizes
+};
+
+// Of equal parts, the lowest rank comes first.
+RanksToCompile ranksToCompile(const Fusion& planned, int64_t devices) {
+  std::vector<ShardState> unlike;  // ranks hold parts of different sizes, or none
+  for (const TensorView* tv : planned.tensors()) {
+    if (tv->hasDeviceMesh()) {
+      ShardState state = shardState(tv);
+      if (state.mesh.numDevices() < devices || isRagged(state)) {
+        unlike.push_back(std::move(state));
+      }
+    }
+  }
+  std::set<std::vector<std::vector<int64_t>>> seen;
+  const auto isAlike = [&](int64_t rank) {
+    return !seen.insert(mapped(unlike, [&](const ShardState& s) { return heldPart(s, rank).sizes(); })).second;
+  };
+  RanksToCompile result;
+  std::vector<int64_t> alike;
+  for (int64_t rank = 0; rank < devices; rank++) {
+    (isAlike(rank) ? alike : result.order).push_back(rank);
+  }
+  result.numUnlike = std::ssize(result.order);
+  append(result.order, alike);
+  return result;
+}
+
 // Of the fullest rank.
 class CompiledPeaks {
  public:
@@ -73,16 +105,21 @@ class CompiledPeaks {
       return in->isTensor() ? in->asTensor()->constantShape() : std::vector<int64_t>();
     });
     Peak peak;
+    RanksToCompile ranks{.order = {0}, .numUnlike = 1};
     bool differ = false;
-    for (int64_t rank = 0; rank == 0 || (differ && rank < std::min(devices_, kMostRanks)); rank++) {
-      AssumedRanks ranks(devices_, rank);
+    for (int64_t k = 0; k < std::min(differ ? devices_ : ranks.numUnlike, kMostRanks); k++) {
+      const int64_t rank = ranks.order[k];
+      AssumedRanks assumed(devices_, rank);
       const CompiledProgram compiled =
-          compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(ranks).call(), device_);
+          compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(assumed).call(), device_);
       const auto bytes = static_cast<double>(compiled.host->sizes().peakBytes);
       if (bytes > peak.bytes) {
         peak = {bytes, rank, largestBuffers(compiled, rank)};
       }
-      differ = differ || ranksMayDiffer(*compiled.host);
+      if (k == 0) {
+        ranks = ranksToCompile(*compiled.program.planned, devices_);
+      }
+      differ = differ || sendsUnlikeBlocks(*compiled.host);
     }
     return peak;
   }

@@ -3,8 +3,9 @@
 //   AutoPlan plan = planWithinMemory(fusion, {.devicesPerMachine = 4, .memoryPerDevice = 80e9}, {}, "out");
 //   // plan.peakMemory is the memory planner's: arguments, results, and the arena with workspaces and packing buffers
 //
-// The plan is compiled for the CPU without making kernels. If it takes more memory than the machines have, the limit of the model is made
-// smaller by the same factor, and the plan is made anew, until it fits or no plan of the model is smaller.
+// The plan is compiled for the CPU without making kernels, for one rank of those that hold parts of equal sizes; if ranks send or receive
+// blocks of different sizes, for other ranks too; for at most 8 ranks. If a rank takes more memory than a device has, the limit of the model
+// is made smaller by the same factor, and the plan is made anew, until it fits or no plan of the model is smaller.
 #pragma once
 
 #include <filesystem>

@@ -121,5 +121,22 @@ TEST(PlanWithinMemory, KeepsSymbolsOfSizesAndAxes) {
   EXPECT_EQ(openAxes(*fusion), std::vector<std::string>{"tp"});
 }
 
+// Of 10 rows, rank 3 holds 3 and rank 0 holds 1.
+TEST(PlanWithinMemory, TheFullestRankIsAnyRank) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(
+      "fusion {\n"
+      "  mesh M0 {x: 4} [3, 2, 1, 0]\n"
+      "  T0 = input() : Float[10, 16] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+      "  T1 = exp(T0) : Float[10, 16] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+      "  output T1\n"
+      "}\n");
+  const DistributedConfig machines{.devicesPerMachine = 4, .memoryPerDevice = 300};
+  const OptimizationConfig wishes{.allowUneven = true};
+  EXPECT_THROW((void)planWithinMemory(*fusion, machines, wishes), UserError);
+  const AutoPlan plan = planWithinMemory(*fusion, {.devicesPerMachine = 4}, wishes);
+  EXPECT_EQ(plan.peakMemory, compiledPeak(*fusion, 4));
+  EXPECT_EQ(plan.peakMemory, 2 * 3 * 16 * 4);
+}
+
 }  // namespace
 }  // namespace meshfuse
