@@ -143,6 +143,19 @@ class CompiledPeaks {
   const std::shared_ptr<Device> device_ = openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false});
 };
 
+// `again`: of a search that reports more. If the time ended it at another plan, its alternatives are not those of `plan`.
+void addReport(AutoPlan& plan, AutoPlan again) {
+  const auto isSame = [](const PlannedTensor& a, const PlannedTensor& b) {
+    return a.id == b.id && a.placement == b.placement;
+  };
+  if (again.mesh == plan.mesh && std::ranges::equal(again.pins, plan.pins, isSame)) {
+    plan.pins = std::move(again.pins);
+    plan.ideas = std::move(again.ideas);
+  }
+  plan.pipeline = std::move(again.pipeline);
+  plan.timeLimitReached |= plan.pipeline && plan.pipeline->timeLimitReached;
+}
+
 struct Attempt {
   std::unique_ptr<Fusion> annotated;
   AutoPlan plan;
@@ -203,7 +216,10 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     next.peak = peaks.of(*next.annotated);
     const bool fits = next.peak.bytes <= machines.memoryPerDevice;
     if (fits && reportsMore && (wishes.microBatches || !next.plan.timeLimitReached)) {
-      next.plan = attempt(limit, true).plan;
+      try {
+        addReport(next.plan, attempt(limit, true).plan);
+      } catch (const NoPlanFits&) {  // the time was too short to find the plan again
+      }
     }
     limit = std::min(limit, next.plan.peakMemory) * machines.memoryPerDevice / next.peak.bytes;
     if (!least || next.peak.bytes < least->peak.bytes) {

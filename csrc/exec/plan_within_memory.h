@@ -14,7 +14,9 @@
 
 namespace meshfuse {
 
-// Arguments, files and errors as of autoParallelize(); of the result, `bound` is for all plans of the model that fit in memoryPerDevice. UserError,
+// Arguments, files and errors as of autoParallelize(); of the result, `bound` is for all plans of the model that fit in memoryPerDevice. The
+// alternatives and the pipeline are searched under the last limit of the model, after the plan; alternatives are left out, as without the
+// wish, if maxSeconds ends that search at another plan, and both if it ends before a plan. UserError,
 // with `fusion` unchanged, if no compiled plan fits: it names the least memory that a compiled plan took, and its largest tensors.
 [[nodiscard]] AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines,
                                         const OptimizationConfig& wishes = {},

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "autoplan/models.h"
@@ -119,6 +122,22 @@ TEST(PlanWithinMemory, KeepsSymbolsOfSizesAndAxes) {
   EXPECT_EQ(plan.peakMemory, (64 * 16 + 8 * 16 + 64 * 8) * 4);
   EXPECT_EQ(fusion->inputs()[0]->asTensor()->shape()[0].toString(), "i0");
   EXPECT_EQ(openAxes(*fusion), std::vector<std::string>{"tp"});
+}
+
+// However early the time ends the searches: the files, the annotations and the memory are those of one plan.
+TEST(PlanWithinMemory, OnePlanIsReportedAndApplied) {
+  const double fastest = planWithinMemory(*gpt({})->clone(), {.devicesPerMachine = 4}).peakMemory;
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "one_plan";
+  for (const double seconds : {1e-4, 3e-3, 0.01, 0.03, 0.1, 10.0}) {
+    SCOPED_TRACE(seconds);
+    const std::unique_ptr<Fusion> fusion = gpt({});
+    const AutoPlan plan = planWithinMemory(*fusion, {.devicesPerMachine = 4, .memoryPerDevice = 0.7 * fastest},
+                                           {.maxSeconds = seconds}, folder);
+    EXPECT_EQ(plan.peakMemory, compiledPeak(*fusion, 4));
+    std::stringstream written;
+    written << std::ifstream(folder / "plan.fir").rdbuf();
+    EXPECT_EQ(parseFusion(written.str())->toString(), fusion->toString());
+  }
 }
 
 // Of 10 rows, rank 3 holds 3 and rank 0 holds 1.
