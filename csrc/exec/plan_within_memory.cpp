@@ -31,10 +31,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kTries = 8;         // limits of the model
+constexpr int64_t kTries = 8;         // limits of the model, before the least one
 constexpr int64_t kMostRanks = 8;     // that are compiled, if ranks differ
 constexpr int64_t kNamedTensors = 5;  // in an error
 constexpr double kRounding = 1e-9;
+constexpr double kLastSeconds = 5;  // at least, for the plan of least memory
 
 struct Peak {
   double bytes = 0;
@@ -180,6 +181,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   const auto sinceStart = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const CompiledPeaks peaks(machines, wishes);
   const bool reportsMore = wishes.alternatives || wishes.microBatches || wishes.stages;
+  bool isLast = false;
   const auto attempt = [&](double limit, bool withReport) {
     DistributedConfig limited = machines;
     limited.memoryPerDevice = limit;
@@ -188,7 +190,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
       own.alternatives = false;
       own.microBatches = own.stages = std::nullopt;
     }
-    own.maxSeconds = std::max(wishes.maxSeconds - sinceStart(), wishes.maxSeconds * 1e-3);
+    own.maxSeconds = std::max(wishes.maxSeconds - sinceStart(), isLast ? kLastSeconds : wishes.maxSeconds * 1e-3);
     Attempt result{.annotated = fusion.clone()};
     result.plan = autoParallelize(*result.annotated, limited, own);
     return result;
@@ -196,8 +198,12 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   std::optional<Attempt> least;  // in memory
   double bound = 0;
   double limit = machines.memoryPerDevice;
-  bool isLast = false;
-  for (int64_t k = 0; k < kTries; k++) {
+  bool isCutShort = false;
+  for (int64_t k = 0; k < kTries + 2; k++) {
+    isCutShort |= k > 0 && !isLast && sinceStart() > wishes.maxSeconds;
+    if (!isLast && (isCutShort || k >= kTries)) {
+      limit = 1;  // byte: the refusal says what the least plan takes
+    }
     Attempt next;
     try {
       next = attempt(limit, false);
@@ -235,6 +241,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   AutoPlan plan = std::move(least->plan);
   plan.peakMemory = least->peak.bytes;
   plan.bound = bound;
+  plan.timeLimitReached |= isCutShort;
   plan.search = sinceStart();
   if (!outDir.empty()) {
     writePlan(outDir, *least->annotated, plan);

@@ -5,7 +5,9 @@
 //
 // The plan is compiled for the CPU without making kernels, for one rank of those that hold parts of equal sizes; if ranks send or receive
 // blocks of different sizes, for other ranks too; for at most 8 ranks. If a rank takes more memory than a device has, the limit of the model
-// is made smaller by the same factor, and the plan is made anew, until it fits or no plan of the model is smaller.
+// is made smaller by the same factor, and the plan is made anew, until it fits or no plan of the model is smaller: the last try is the plan
+// of least memory of the model. If no plan has fit when OptimizationConfig::maxSeconds are over, it is the next try, and its searches may take
+// 10 seconds more. Compiling counts in maxSeconds, but nothing interrupts it.
 #pragma once
 
 #include <filesystem>

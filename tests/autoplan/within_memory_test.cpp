@@ -140,6 +140,24 @@ TEST(PlanWithinMemory, OnePlanIsReportedAndApplied) {
   }
 }
 
+TEST(PlanWithinMemory, TheLastPlanIsThatOfLeastMemory) {
+  for (const Model& model : plannedModels()) {
+    DistributedConfig machines{.devicesPerMachine = 4, .memoryPerDevice = 1000};
+    try {
+      (void)planWithinMemory(*model.build(), machines);
+      FAIL() << model.name;
+    } catch (const UserError& error) {
+      machines.memoryPerDevice = leastIn(error) * kRoundedUp;
+    }
+    for (const double seconds : {1e-6, 0.1, 10.0}) {
+      SCOPED_TRACE(fmt::format("{}, {} seconds", model.name, seconds));
+      const std::unique_ptr<Fusion> fusion = model.build();
+      const AutoPlan plan = planWithinMemory(*fusion, machines, {.maxSeconds = seconds, .alternatives = false});
+      EXPECT_LE(plan.peakMemory, machines.memoryPerDevice);
+    }
+  }
+}
+
 // Of 10 rows, rank 3 holds 3 and rank 0 holds 1.
 TEST(PlanWithinMemory, TheFullestRankIsAnyRank) {
   const std::unique_ptr<Fusion> fusion = parseFusion(
