@@ -4,10 +4,14 @@
 //   // plan.peakMemory is the memory planner's: arguments, results, and the arena with workspaces and packing buffers
 //
 // The plan is compiled for the CPU without making kernels, for one rank of those that hold parts of equal sizes; if ranks send or receive
-// blocks of different sizes, for other ranks too; for at most 8 ranks. If a rank takes more memory than a device has, the limit of the model
-// is made smaller by the same factor, and the plan is made anew, until it fits or no plan of the model is smaller: the last try is the plan
-// of least memory of the model. If no plan has fit when OptimizationConfig::maxSeconds are over, it is the next try, and its searches may take
-// 10 seconds more. Compiling counts in maxSeconds, but nothing interrupts it.
+// blocks of different sizes, for other ranks too; for at most 8 ranks. If a rank takes more memory than a device has, the limit of the
+// model is made smaller by the same factor, and the plan is made anew, until it fits or no plan of the model is smaller: the last try is
+// the plan of least memory of the model. If no plan has fit when OptimizationConfig::maxSeconds are over, it is the next try, and its
+// searches may take 10 seconds more. Compiling counts in maxSeconds, but nothing interrupts it.
+//
+// Counted are arguments, results and the arena of a call, with the workspaces of a CPU with one thread. Not counted are workspaces of more
+// threads, scratch memory of kernels, buffers of transports, and what a GPU's kernels and libraries take instead. The processor that plans
+// decides on workspaces and, by its caches, on kernels: on another processor the peak, and so the plan, may be another one.
 #pragma once
 
 #include <filesystem>
@@ -16,10 +20,10 @@
 
 namespace meshfuse {
 
-// Arguments, files and errors as of autoParallelize(); of the result, `bound` is for all plans of the model that fit in memoryPerDevice. The
-// alternatives and the pipeline are searched under the last limit of the model, after the plan; alternatives are left out, as without the
-// wish, if maxSeconds ends that search at another plan, and both if it ends before a plan. UserError,
-// with `fusion` unchanged, if no compiled plan fits: it names the least memory that a compiled plan took, and its largest tensors.
+// Arguments, files and errors as of autoParallelize(); of the result, `bound` is for all plans of the model that fit in memoryPerDevice.
+// Alternatives and the pipeline are searched after the plan, under the last limit of the model. Alternatives are left out if maxSeconds
+// ends that search at another plan, and both if it ends before any. UserError, with `fusion` unchanged, if no compiled plan fits: it names
+// the least memory that a compiled plan took, and its largest tensors.
 [[nodiscard]] AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines,
                                         const OptimizationConfig& wishes = {},
                                         const std::filesystem::path& outDir = {});
