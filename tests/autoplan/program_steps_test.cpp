@@ -76,5 +76,26 @@ TEST(ProgramSteps, ViewsShareMemoryAndTakeNoStep) {
   EXPECT_EQ(steps.stored, (Stored{0, 1, 2, 4}));
 }
 
+// The kernels of T3 and T5 become one before T7 and T8 are placed, and these are views of the product T4 all the same.
+TEST(ProgramSteps, AViewOfAViewSharesTheMemoryOfItsFirstTensor) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(
+      "fusion {\n"
+      "  T0 = input() : Float[8, 8]\n"
+      "  T1 = input() : Float[8, 8]\n"
+      "  T3 = exp(T0) : Float[8, 8]\n"
+      "  T4 = matmul(T0, T1) : Float[8, 8, r{8}]\n"
+      "  T5 = exp(T4) : Float[8, 8]\n"
+      "  T6 = add(T3, T5) : Float[8, 8]\n"
+      "  T7 = set(T4) : Float[8, 8]\n"
+      "  T8 = permute(T7, order=[1, 0]) : Float[8, 8]\n"
+      "  T9 = matmul(T8, T6) : Float[8, 8, r{8}]\n"
+      "  output T9\n"
+      "}\n");
+  const ProgramSteps steps = programSteps(*fusion);
+  EXPECT_EQ(steps.count, 3);
+  EXPECT_EQ(steps.owner, (std::map<int64_t, int64_t>{{7, 4}, {8, 4}}));
+  EXPECT_EQ(steps.stored, (Stored{0, 1, 4, 6, 9}));
+}
+
 }  // namespace
 }  // namespace meshfuse
