@@ -126,8 +126,11 @@ class StepOrdering {
     });
     if (inOneQueue) {
       const auto most = static_cast<int64_t>(static_cast<double>(*inOneQueue) * (1 + kMostArenaGrowth));
-      for (const int64_t ahead : {256, 32, 4, 0}) {
-        StepSchedule schedule = scheduleSteps(uses, ahead);
+      const int64_t all = std::ssize(uses);
+      const std::pair<int64_t, int64_t> reaches[] = {{256, all}, {32, all}, {4, all}, {0, all},
+                                                     {0, 64},    {0, 16},   {0, 4}};
+      for (const auto& [ahead, early] : reaches) {
+        StepSchedule schedule = scheduleSteps(uses, ahead, early);
         if (bytesOf(arenaOf(schedule)) <= most) {
           return schedule;
         }

@@ -52,9 +52,10 @@ std::vector<int64_t> nextCollectives(std::span<const StepUse> steps, const std::
 
 class Scheduler {
  public:
-  Scheduler(std::span<const StepUse> steps, int64_t ahead)
+  Scheduler(std::span<const StepUse> steps, int64_t ahead, int64_t early)
       : steps_(steps),
         ahead_(ahead),
+        early_(early),
         before_(dependencies(steps)),
         next_(nextCollectives(steps, before_)),
         issued_(steps.size(), -1) {
@@ -65,7 +66,7 @@ class Scheduler {
 
   StepSchedule run() {
     while (std::ssize(schedule_.steps) < std::ssize(steps_)) {
-      if (!collectives_.empty() && isReady(collectives_.front())) {
+      if (!collectives_.empty() && isNear(collectives_.front()) && isReady(collectives_.front())) {
         issue(collectives_.front());
         collectives_.erase(collectives_.begin());
         continue;
@@ -79,6 +80,8 @@ class Scheduler {
   }
 
  private:
+  bool isNear(int64_t collective) const { return work_.empty() || collective <= work_.front() + early_; }
+
   bool isReady(int64_t step) const {
     return std::ranges::all_of(before_[step], [this](int64_t earlier) { return issued_[earlier] >= 0; });
   }
@@ -109,7 +112,11 @@ class Scheduler {
   void issue(int64_t step) {
     issued_[step] = std::ssize(schedule_.steps);
     schedule_.steps.push_back(step);
-    const auto positions = mapped(before_[step], [this](int64_t earlier) { return issued_[earlier]; });
+    auto positions = mapped(before_[step], [this](int64_t earlier) { return issued_[earlier]; });
+    if (steps_[step].queue != 0 && early_ < std::ssize(steps_) && lastWork_ >= 0) {
+      // it could begin earlier, so that blocks of work that has ended would not be free for later work
+      positions.push_back(lastWork_);
+    }
     schedule_.orders.push_back(happens_.appendAfter(steps_[step].queue, positions));
     if (steps_[step].queue == 0) {
       lastWork_ = issued_[step];
@@ -118,6 +125,7 @@ class Scheduler {
 
   const std::span<const StepUse> steps_;
   const int64_t ahead_;
+  const int64_t early_;
   const std::vector<std::vector<int64_t>> before_;
   const std::vector<int64_t> next_;
   std::vector<int64_t> issued_;       // by step: its position in the schedule
@@ -131,6 +139,8 @@ class Scheduler {
 
 }  // namespace
 
-StepSchedule scheduleSteps(std::span<const StepUse> steps, int64_t ahead) { return Scheduler(steps, ahead).run(); }
+StepSchedule scheduleSteps(std::span<const StepUse> steps, int64_t ahead, int64_t early) {
+  return Scheduler(steps, ahead, early).run();
+}
 
 }  // namespace meshfuse

@@ -170,12 +170,12 @@ TEST(StepSchedule, WorkRunsWhileACollectiveIsInFlight) {
                                       {.reads = {10}, .writes = {11}},
                                       {.reads = {1}, .writes = {12}},
                                       {.reads = {12, 11}, .writes = {13}}};
-  const StepSchedule schedule = scheduleSteps(steps, 256);
+  const StepSchedule schedule = scheduleSteps(steps, 256, 256);
   EXPECT_EQ(schedule.steps, (std::vector<int64_t>{0, 2, 1, 3}));
   EXPECT_EQ(schedule.orders[1], (StepOrder{0, {}}));
   EXPECT_EQ(schedule.orders[2], (StepOrder{0, {0}}));
   EXPECT_EQ(schedule.orders[3], (StepOrder{0, {}}));
-  EXPECT_EQ(scheduleSteps(steps, 0).steps, (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(scheduleSteps(steps, 0, 256).steps, (std::vector<int64_t>{0, 1, 2, 3}));
 }
 
 TEST(StepSchedule, WhatTheNextCollectiveNeedsComesFirst) {
@@ -184,7 +184,19 @@ TEST(StepSchedule, WhatTheNextCollectiveNeedsComesFirst) {
                                       {.reads = {10}, .writes = {11}},
                                       {.reads = {0}, .writes = {12}},
                                       {.queue = 1, .reads = {12}, .writes = {13}}};
-  EXPECT_EQ(scheduleSteps(steps, 256).steps, (std::vector<int64_t>{2, 3, 0, 1}));
+  EXPECT_EQ(scheduleSteps(steps, 256, 256).steps, (std::vector<int64_t>{2, 3, 0, 1}));
+}
+
+TEST(StepSchedule, WeightsAreGatheredAtMostSoEarly) {
+  // for each layer: all-gather of a weight, the product with it
+  std::vector<StepUse> steps;
+  for (int64_t layer = 0; layer < 4; layer++) {
+    steps.push_back({.queue = 1, .reads = {100 + layer}, .writes = {200 + layer}});
+    steps.push_back({.reads = {layer, 200 + layer}, .writes = {layer + 1}});
+  }
+  EXPECT_EQ(scheduleSteps(steps, 0, 256).steps, (std::vector<int64_t>{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(scheduleSteps(steps, 0, 2).steps, (std::vector<int64_t>{0, 2, 1, 4, 3, 6, 5, 7}));
+  EXPECT_EQ(scheduleSteps(steps, 0, 0).steps, (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
 TEST(StepSchedule, GradientsAreReducedWhileTheBackwardPassGoesOn) {
@@ -195,7 +207,7 @@ TEST(StepSchedule, GradientsAreReducedWhileTheBackwardPassGoesOn) {
     steps.push_back({.reads = {layer}, .writes = {100 + layer}});
     steps.push_back({.queue = 1, .reads = {100 + layer}, .writes = {200 + layer}});
   }
-  const StepSchedule schedule = scheduleSteps(steps, 256);
+  const StepSchedule schedule = scheduleSteps(steps, 256, 256);
   for (const int64_t i : indices(schedule.steps)) {
     EXPECT_TRUE(steps[schedule.steps[i]].queue != 0 || schedule.orders[i].waits.empty()) << "a layer waits";
   }
