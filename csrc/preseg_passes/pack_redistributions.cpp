@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <queue>
 #include <ranges>
+#include <set>
 #include <span>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
+#include "ir/moved_inputs.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/sized_steps.h"
 #include "preseg_passes/reshard_cost.h"
@@ -141,6 +144,29 @@ class Order {
       }
     }
     return order;
+  }
+
+  // The same order, but what only moves inputs stands right before its first reader.
+  std::vector<int64_t> nodesByReaders() const {
+    const std::set<int64_t> moved = movedInputs(exprs_);
+    const auto waits = [&](int64_t n) {
+      return std::ranges::all_of(at(n).members, [&](int64_t k) { return moved.contains(exprs_[k]->id()); });
+    };
+    std::vector<int64_t> result;
+    std::vector<bool> placed(nodes_.size(), false);
+    const std::function<void(int64_t)> place = [&](int64_t n) {
+      if (!placed[n]) {
+        placed[n] = true;
+        std::ranges::for_each(at(n).before, [&](int64_t k) { place(nodeOf_[k]); });
+        result.push_back(n);
+      }
+    };
+    for (const int64_t n : nodesInOrder()) {
+      if (!waits(n)) {
+        place(n);
+      }
+    }
+    return result;
   }
   std::vector<Expr*> exprsOf(int64_t n) const {
     std::vector<int64_t> members = at(n).members;
@@ -332,7 +358,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
       order.join(k, it->second.first);
     }
   }
-  auto steps = mapped(order.nodesInOrder(), [&](int64_t n) { return order.exprsOf(n); });
+  auto steps = mapped(order.nodesByReaders(), [&](int64_t n) { return order.exprsOf(n); });
   check(sumOf(steps, [](const std::vector<Expr*>& step) { return step.size(); }) == order.exprs().size(),
         "[pack-redistributions] redistributions with one pack number depend on each other; leave it out");
   return steps;

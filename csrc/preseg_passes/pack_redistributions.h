@@ -26,8 +26,8 @@ class PassContext;
 
 bool packRedistributions(Fusion& fusion, PassContext& context);
 
-// All exprs, each after its producers; the exprs of one collective are neighbours. UserError if the exprs of one pack number cannot be
-// one collective.
+// All exprs, each after its producers; the exprs of one collective are neighbours, and what only moves inputs (ir/moved_inputs.h) stands right
+// before its first reader. UserError if the exprs of one pack number cannot be one collective.
 [[nodiscard]] std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion);
 
 }  // namespace meshfuse

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
+#include "ir/moved_inputs.h"
 #include "ir/op_rule.h"
 #include "segment/in_place.h"
 #include "segment/join_siblings.h"
@@ -90,14 +91,11 @@ class Segmenter {
 
  private:
   // Topological, with the collectives in the order of their ids: ops that one rank adds for its own layouts may delay an op, but
-  // must not change the order of collectives, which is equal on all ranks. No op is moved forward without need: the result of a gather
-  // occupies memory from that point.
+  // must not change the order of collectives, which is equal on all ranks. What only moves inputs stands right before its first reader or
+  // the next collective: the result of a gather occupies memory from that point.
   std::vector<Expr*> inAgreedOrder() const {
     const std::vector<Expr*> all = fusion_.exprs();
     std::vector<Expr*> collectives = filtered(all, [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
-    if (collectives.size() < 2) {
-      return all;
-    }
     std::ranges::sort(collectives, {}, &Expr::id);
     std::map<int64_t, Expr*> before;  // by id of a collective
     for (int64_t k = 1; k < std::ssize(collectives); k++) {
@@ -122,7 +120,8 @@ class Segmenter {
       order.push_back(e);
       placed[e->id()] = true;
     };
-    std::ranges::for_each(all, place);
+    const std::set<int64_t> moved = movedInputs(all);
+    std::ranges::for_each(filtered(all, [&](const Expr* e) { return !moved.contains(e->id()); }), place);
     return order;
   }
 
