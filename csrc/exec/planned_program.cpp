@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -27,13 +28,15 @@ void plan(SegmentedProgram& result, std::shared_ptr<Fusion> global, const PassSe
   result.reasons = context.reasons();
 }
 
-// UserError if a symbolic dim has parts that differ in size, or that are not known.
+// UserError if a tensor with a symbolic dim has parts that differ in size, or that are not known: parts that are lists of runs have constant
+// sizes in all dims.
 void checkEvenParts(const Fusion& planned) {
   for (const TensorView* tv : filtered(planned.tensors(), &TensorView::hasDeviceMesh)) {
     const ShardState state = shardState(tv);
     const std::vector<IterDomain*> dims = stateDims(tv);
+    const bool isConstant = std::ranges::all_of(dims, [](const IterDomain* id) { return id->extent().isConst(); });
     for (const int64_t k : indices(dims)) {
-      check(dims[k]->extent().isConst() || !(state.dims[k].isOpaque() || state.dims[k].isRagged()),
+      check(isConstant || !(state.dims[k].isOpaque() || state.dims[k].isRagged()),
             "dim {} of T{}, {} elements, is in uneven parts", k, tv->id(), dims[k]->extent().toString());
     }
   }
@@ -62,6 +65,7 @@ std::shared_ptr<Fusion> planProgram(SegmentedProgram& result, const Fusion& fusi
                                     int64_t rank, const PassSettings& passes) {
   if (!result.sizes.isConstant()) {
     const ShapeClass wanted = result.sizes;
+    std::string why;
     try {
       std::shared_ptr<Fusion> ofClass = concretize(fusion, wanted.sizes);
       result.acceptsBetween = acceptsBetween(*ofClass);
@@ -76,8 +80,12 @@ std::shared_ptr<Fusion> planProgram(SegmentedProgram& result, const Fusion& fusi
       }
       return localize(*result.planned, rank);
     } catch (const UserError& e) {
-      result = {.sizes = {.whyConstant = e.what()}};
+      why = e.what();
+    } catch (const InternalError&
+                 e) {  // some pass takes a size for a constant; if it fails for constants too, the call fails
+      why = e.what();
     }
+    result = {.sizes = {.whyConstant = why.substr(0, why.find('\n'))}};
   }
   plan(result, std::move(constant), passes);
   return localize(*result.planned, rank);

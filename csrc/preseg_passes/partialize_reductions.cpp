@@ -65,7 +65,8 @@ IntExpr ownedParts(const DigitList& dim) {
 
 // Whether the parts are the uneven ones of one split by the product of the axes.
 bool isBlock(const DigitList& dim) {
-  if (!dim.extent().isConst()) {
+  const auto isConstant = [](const Digit& d) { return d.stride.isConst() && d.size.isConst(); };
+  if (!dim.extent().isConst() || !std::ranges::all_of(dim.digits(), isConstant)) {
     return false;
   }
   int64_t below = 1;

@@ -3,10 +3,24 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
+
+namespace {
+
+// UserError if expressions of sizes leave parts unknown.
+void checkParts(const ShardState& state) {
+  if (std::ranges::any_of(state.dims, &DigitList::isOpaque)) {
+    throwUserError(
+        fmt::format("[reshard-cost] the parts of {} are not known for all sizes of a class; give constant sizes",
+                    state.toString()));
+  }
+}
+
+}  // namespace
 
 ReshardCost& ReshardCost::operator+=(const ReshardCost& more) {
   bytes += more.bytes;
@@ -23,6 +37,8 @@ ReshardCost& ReshardCost::operator-=(const ReshardCost& less) {
 }
 
 ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to, const TensorView* tv) {
+  checkParts(from);
+  checkParts(to);
   const bool empty = std::ranges::any_of(to.dims, [](const DigitList& dim) { return dim.extent().isConst(0); });
   if (from.mesh.empty() || empty) {
     return {};
@@ -38,6 +54,7 @@ ReshardCost costOf(PlanMemo& plans, const Expr* redistribute) {
 }
 
 int64_t localBytes(const PlanMemo& plans, const ShardState& state, DataType type) {
+  checkParts(state);
   return dataTypeSize(type) *
          productOf(state.dims, [&](const DigitList& dim) { return plans.atSizes(dim.localSize()).constValue(); });
 }
