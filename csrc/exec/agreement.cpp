@@ -184,8 +184,8 @@ CallDescriptor Agreement::Call::describe(const PlanProposal& proposal) const {
   return descriptor;
 }
 
-bool Agreement::Call::comparesSizes(const Shapes& shapes) const {
-  return hasPeers() && agreement_.redistributes_.value_or(true) && !use(shapes);
+bool Agreement::Call::comparesSizes(const PlanProposal& proposal) const {
+  return peersCompare(proposal) && !use(factsOf(proposal.fusion, proposal.inputs));
 }
 
 std::vector<std::string> Agreement::Call::compareSizes(const PlanProposal& proposal, std::string_view remark) const {
@@ -262,8 +262,9 @@ void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor
   const std::vector<int64_t> different =
       filtered(indices(answers), [&](int64_t r) { return answers[r] != answers[0]; });
   if (!different.empty()) {
-    throwDifference(exchange(fmt::format("call {}\n{}{}{}{}", number_, platform, proposal.assumedSizes,
-                                         textOfSizes(proposal.fusion, proposal.sizes), program)),
+    // sizes first, as in the message of a rank that compares sizes alone
+    throwDifference(exchange(fmt::format("call {}\n{}{}{}{}", number_, proposal.assumedSizes,
+                                         textOfSizes(proposal.fusion, proposal.sizes), platform, program)),
                     different);
   }
 }

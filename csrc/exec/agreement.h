@@ -114,9 +114,9 @@ class Agreement::Call {
   // refuses.
   [[nodiscard]] AgreedPlan agree(const PlanProposal& proposal, const Fusion& global, const DeviceInfo& device) const;
 
-  // Whether ranks compare the sizes of a call with these shapes before they plan it: the ranks have not agreed on them, and may have a plan
-  // for other sizes.
-  bool comparesSizes(const Shapes& shapes) const;
+  // Whether ranks compare the sizes of this call before they plan it: the ranks have not agreed on its shapes, and may have a plan for other
+  // sizes.
+  bool comparesSizes(const PlanProposal& proposal) const;
   // Compares the global sizes of such a call, which are `proposal.sizes`. The remarks of all ranks: one line each. UserError on every rank if
   // one refuses the call, or the sizes differ.
   [[nodiscard]] std::vector<std::string> compareSizes(const PlanProposal& proposal, std::string_view remark) const;

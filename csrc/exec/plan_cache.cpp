@@ -9,6 +9,7 @@
 #include <ranges>
 #include <utility>
 
+#include "exec/arguments.h"
 #include "exec/refused_position.h"
 #include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
@@ -111,8 +112,8 @@ PlanCache::OfClass PlanCache::classLocked(std::span<const Argument> inputs, cons
   return result;
 }
 
-PlanCache::OfClass PlanCache::knownClass(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
-                                         const CallSizes& sizes, OfClass own) const {
+PlanCache::OfClass PlanCache::knownClass(const std::vector<ArgumentFacts>& facts, const CallSizes& sizes,
+                                         OfClass own) const {
   const auto known =
       std::ranges::find_if(agreed_, [&](const AgreedProgram& a) { return haveSameShapes(a.shapes, facts); });
   if (known == agreed_.end()) {
@@ -123,7 +124,7 @@ PlanCache::OfClass PlanCache::knownClass(std::span<const Argument> inputs, const
   }
   OfClass result{.sizes = known->program->program.sizes, .isAccepted = true, .agreed = known->program};
   result.sizes.values = result.sizes.valuesFor(sizes.values);
-  if (history_.layoutReasons(inputs).empty()) {
+  if (haveSameFactsBesideSizes(known->shapes, facts)) {  // as when this rank took the program
     result.program = result.agreed;
   }
   return result;
@@ -133,7 +134,10 @@ PlanCache::OfClass PlanCache::agreedClass(std::span<const Argument> inputs, cons
                                           const std::vector<ArgumentFacts>& facts, const CallSizes& sizes,
                                           OfClass own) {
   std::map<std::string, std::string> layouts = history_.layoutReasons(inputs);
-  std::string remark = own.program == nullptr ? "compiles" : "binds";
+  const std::string does = own.program == nullptr ? "compiles"
+                                                  : fmt::format("binds {:x}, overlap {}", own.program->host->identity,
+                                                                own.program->host->overlap.allowed);
+  std::string remark = does;
   for (const auto& [symbol, why] : layouts) {
     remark += fmt::format("\t{}\t{}", symbol, why);
   }
@@ -144,7 +148,7 @@ PlanCache::OfClass PlanCache::agreedClass(std::span<const Argument> inputs, cons
     for (const auto word : of | std::views::split('\t')) {
       words.emplace_back(word.begin(), word.end());
     }
-    own.program = words[0] == "binds" ? own.program : nullptr;
+    own.program = words[0] == does ? own.program : nullptr;
     for (size_t k = 1; k + 1 < words.size(); k += 2) {
       layouts.try_emplace(std::string(words[k]), words[k + 1]);
     }
@@ -170,19 +174,29 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   // on some rank, whose arguments may have other layouts
   const bool mayShare = ofCall && !history_.classOf(inputs, ofCall, {}).isConstant();
   if (!isNew && ofCall) {
-    made = knownClass(inputs, facts, *ofCall, std::move(made));
+    made = knownClass(facts, *ofCall, std::move(made));
   }
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;
   bool compiles = false;
-  const ShapeClass wanted = made.sizes;
+  ShapeClass wanted;  // by all ranks
   try {
-    if (mayShare && call.comparesSizes(facts)) {
+    const bool compares = mayShare && call.comparesSizes({fusion_, inputs, ofCall->global, ofCall->assumed});
+    if (made.program != nullptr && isNew) {
+      const auto checkShapes = [&] { checkLocalShapes(*made.program->program.local, inputs, made.sizes.values); };
+      if (compares) {
+        call.beforeAgreement({fusion_, inputs, ofCall->global, ofCall->assumed}, checkShapes);
+      } else {
+        checkShapes();
+      }
+    }
+    if (compares) {
       made = agreedClass(inputs, call, facts, *ofCall, std::move(made));
     }
     compiles = made.program == nullptr;
     if (compiles) {
+      wanted = made.agreed == nullptr ? made.sizes : ShapeClass();
       made.program = std::make_shared<const CompiledProgram>(make_(inputs, call, made.sizes, made.agreed.get()));
       made.sizes = made.program->program.sizes;
       if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
@@ -214,6 +228,9 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
     history_.refuse(wanted, made.sizes.whyConstant);
   }
   if (failure) {
+    if (isNew && ofCall && call.use(facts)) {  // the ranks have agreed: peers may have a plan
+      history_.note(ofCall->values);
+    }
     promise.set_exception(failure);
     std::rethrow_exception(failure);
   }

@@ -97,9 +97,8 @@ class PlanCache {
   OfClass classLocked(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
                       const std::optional<CallSizes>& sizes, const std::map<std::string, std::string>& layouts) const;
   // The same for shapes on which the ranks have agreed.
-  OfClass knownClass(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts, const CallSizes& sizes,
-                     OfClass own) const;
-  // The same on all ranks: of a call whose sizes they compare. Ranks compile if one of them has no program.
+  OfClass knownClass(const std::vector<ArgumentFacts>& facts, const CallSizes& sizes, OfClass own) const;
+  // The same on all ranks: of a call whose sizes they compare. Ranks compile if one of them has no program, or another.
   OfClass agreedClass(std::span<const Argument> inputs, const Agreement::Call& call,
                       const std::vector<ArgumentFacts>& facts, const CallSizes& sizes, OfClass own);
   // The program of the class of these sizes; null if there is none.
