@@ -163,9 +163,7 @@ PlanCache::OfClass PlanCache::agreedClass(std::span<const Argument> inputs, cons
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  std::promise<PlanPtr> promise;
   const std::vector<ArgumentFacts> facts = factsOf(fusion_, inputs);
-  const auto entry = pending_.insert(pending_.end(), {facts, promise.get_future().share()});
   const std::optional<CallSizes> ofCall = sharesPlans_ ? history_.sizesOf(inputs) : std::nullopt;
   OfClass made = classLocked(inputs, facts, ofCall,
                              ofCall ? history_.layoutReasons(inputs) : std::map<std::string, std::string>());
@@ -176,6 +174,8 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   if (!isNew && ofCall) {
     made = knownClass(facts, *ofCall, std::move(made));
   }
+  std::promise<PlanPtr> promise;
+  const auto entry = pending_.insert(pending_.end(), {facts, promise.get_future().share()});
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;

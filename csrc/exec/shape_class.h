@@ -15,8 +15,9 @@
 // Sizes that vary and are equal are one symbol of the plan.
 //
 // On a mesh of n devices the classes are: multiples of 16*n, multiples of n from 2*n on, and all other numbers from 2 on. The redistributions
-// of a class are those for the sizes of the call that is compiled. If no redistributions hold for the class, or constant sizes have others,
-// the sizes are constants.
+// of a class are those for the sizes of the call that is compiled; for other sizes of the class a plan alone may choose other ones, which give
+// the same results. If no redistributions hold for the class, or constant sizes of that call have others, the sizes are constants. So are they
+// if a tensor with a symbolic dim is in uneven parts.
 #pragma once
 
 #include <cstdint>
