@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "autoplan/machine.h"
-#include "autoplan/placement.h"
 #include "base/error.h"
 #include "multidevice/mesh/device_mesh.h"
 #include "preseg_passes/concretize.h"
@@ -46,11 +45,11 @@ struct OptimizationConfig {
 // The sharding of a tensor that the plan annotates.
 struct PlannedTensor {
   int64_t id = 0;
-  std::string name;           // T3
-  std::string sharding;       // S0(x) R
-  std::vector<int64_t> axes;  // of the mesh, that cut it
-  Placement placement;        // the dim that each axis of the mesh cuts
-  bool byUser = false;        // annotated before, and left as it was
+  std::string name;               // T3
+  std::string sharding;           // S0(x) R
+  std::vector<int64_t> axes;      // of the mesh, that cut it
+  std::vector<int8_t> placement;  // by axis of the mesh: the dim that it cuts, or -1
+  bool byUser = false;            // annotated before, and left as it was
   // Seconds of the best plan in which this tensor has another sharding; none: there is no other, or it was not computed.
   std::optional<double> nextBest;
 };

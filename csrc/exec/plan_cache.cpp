@@ -171,6 +171,9 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   const bool isNew = !call.use(facts);  // to the ranks
   // on some rank, whose arguments may have other layouts
   const bool mayShare = ofCall && !history_.classOf(inputs, ofCall, {}).isConstant();
+  if (isNew && !mayShare && !made.sizes.isConstant()) {  // a class that only this rank's layouts leave
+    made = {.sizes = {.whyConstant = "the other ranks take constant sizes"}};
+  }
   if (!isNew && ofCall) {
     made = knownClass(facts, *ofCall, std::move(made));
   }

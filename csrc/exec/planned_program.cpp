@@ -66,7 +66,7 @@ std::shared_ptr<Fusion> planProgram(SegmentedProgram& result, const Fusion& fusi
   if (!result.sizes.isConstant()) {
     const ShapeClass wanted = result.sizes;
     std::string why;
-    try {
+    try {  // only what is the same on all ranks
       std::shared_ptr<Fusion> ofClass = concretize(fusion, wanted.sizes);
       result.acceptsBetween = acceptsBetween(*ofClass);
       plan(result, std::move(ofClass), passes);
@@ -78,12 +78,13 @@ std::shared_ptr<Fusion> planProgram(SegmentedProgram& result, const Fusion& fusi
         check(redistributionsOf(*result.planned) == redistributionsOf(*ofConstants.planned),
               "the redistributions for constant sizes are others");
       }
-      return localize(*result.planned, rank);
     } catch (const UserError& e) {
       why = e.what();
-    } catch (const InternalError&
-                 e) {  // some pass takes a size for a constant; if it fails for constants too, the call fails
-      why = e.what();
+    } catch (const InternalError& e) {
+      why = e.what();  // some pass takes a size for a constant; if it fails for constants too, the call fails
+    }
+    if (why.empty()) {
+      return localize(*result.planned, rank);
     }
     result = {.sizes = {.whyConstant = why.substr(0, why.find('\n'))}};
   }

@@ -37,12 +37,12 @@ ReshardCost& ReshardCost::operator-=(const ReshardCost& less) {
 }
 
 ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to, const TensorView* tv) {
-  checkParts(from);
-  checkParts(to);
   const bool empty = std::ranges::any_of(to.dims, [](const DigitList& dim) { return dim.extent().isConst(0); });
   if (from.mesh.empty() || empty) {
     return {};
   }
+  checkParts(from);
+  checkParts(to);
   const RedistributionPlan& plan = plans.plan(tv->fusion(), from, to);
   return {.bytes = plan.elements * dataTypeSize(tv->dtype()),
           .calls = std::ranges::count_if(plan.steps, &CommStep::communicates)};

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "autoplan/models.h"
+#include "autoplan/placement.h"
 #include "autoplan/programs.h"
 #include "base/error.h"
 #include "base/ranges.h"

@@ -325,6 +325,8 @@ TEST(FuzzSizes, EachCallIsThatOfItsSizesAlone) {
       "{} calls: {} with programs of classes ({} communicate), {} refused, {} with other bytes than for constant "
       "sizes\n",
       calls, seen.ofClasses, seen.communicating, seen.refused, seen.otherBytes);
+  EXPECT_GT(seen.ofClasses, 0);
+  EXPECT_GT(seen.communicating, 0);
   for (const auto& [why, count] : seen.whyConstant) {
     fmt::print("  {} {}\n", count, why);
   }
