@@ -83,7 +83,7 @@ run_on_simulated_gpus_under_mpirun() {
   local job
   job=$(mktemp -d)
   MESHFUSE_TEST_DEVICE=cuda MESHFUSE_CUDA_LIBRARIES=$PWD/build/release/simgpu SIMGPU_DEVICES=$1 SIMGPU_JOB=$job SIMGPU_REPORT_WAITS=1 \
-    GTEST_FILTER='-VocabularyOnRanks.GradientOfAnEmbedding*' run_under_mpirun "$1" build/release/bin/test_multidevice _on_simulated_gpu
+    GTEST_FILTER="-$(awk '$1 == "multidevice" { print $2 }' tests/not_on_gpus.txt | paste -sd:)" run_under_mpirun "$1" build/release/bin/test_multidevice _on_simulated_gpu
   rm -rf "$job"
 }
 

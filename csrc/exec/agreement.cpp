@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/ranges.h"
-#include "host/program.h"
+#include "exec/call_descriptor.h"
 #include "ir/fusion.h"
 #include "meshfuse_config.h"
 #include "multidevice/transport/disagreement.h"
@@ -158,9 +158,10 @@ AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& gl
   if (!hasPeers()) {
     return plan;
   }
-  const auto descriptor = std::make_shared<PlanDescriptor>(PlanDescriptor{
-      .call = describe(proposal), .identity = plan.identity, .communications = kMostStepsOfAnOp * global.numExprs()});
-  descriptor->call.plan = hashText(program).hex();
+  const auto descriptor = std::make_shared<const PlanDescriptor>(
+      PlanDescriptor{.call = descriptorOf(proposal.fusion, proposal.inputs, proposal.sizes, program),
+                     .identity = plan.identity,
+                     .communications = kMostStepsOfAnOp * global.numExprs()});
   // If only this rank's shard has another size, it compares alone: no peer makes the call, and the deadline ends it.
   const Shapes shapes = factsOf(proposal.fusion, proposal.inputs);
   if (!use(shapes) && (peersCompare(proposal) || plan.communicates)) {
@@ -168,63 +169,6 @@ AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& gl
   }
   keep(shapes, plan);
   if (plan.communicates) {
-    PlanDescriptors::add(communicator(), descriptor);
-    plan.descriptor = descriptor;
-  }
-  return plan;
-}
-
-CallDescriptor Agreement::Call::describe(const PlanProposal& proposal) const {
-  std::optional<CallDescriptor>& ofFusion = agreement_.ofFusion_;
-  if (!ofFusion) {
-    ofFusion = descriptorOf(proposal.fusion);
-  }
-  CallDescriptor descriptor = *ofFusion;
-  descriptor.arguments = argumentDescriptors(proposal.fusion, proposal.inputs, proposal.sizes);
-  return descriptor;
-}
-
-bool Agreement::Call::comparesSizes(const PlanProposal& proposal) const {
-  return peersCompare(proposal) && !use(factsOf(proposal.fusion, proposal.inputs));
-}
-
-std::vector<std::string> Agreement::Call::compareSizes(const PlanProposal& proposal, std::string_view remark) const {
-  const std::string sizes = textOfSizes(proposal.fusion, proposal.sizes);
-  const std::string hash = hashText(fmt::format("sizes of call {}\n{}", number_, sizes)).hex();
-  communicator().setStep(-1, "compares sizes");
-  const std::vector<std::string> answers =
-      exchange(fmt::format("{}{}\t{}\n{}", kNewPlan, hash, remark, describe(proposal).toString(kMostOfADescriptor)));
-  communicator().setStep(-1, "");
-  if (std::string refusal = refusalOf(answers); !refusal.empty()) {
-    throwUserError(std::move(refusal));
-  }
-  const size_t begin = kNewPlan.size() + hash.size();
-  const std::vector<int64_t> different =
-      filtered(indices(answers), [&](int64_t r) { return answers[r].substr(0, begin) != answers[0].substr(0, begin); });
-  if (!different.empty()) {
-    throwDifference(exchange(fmt::format("call {}\n{}{}", number_, proposal.assumedSizes, sizes)), different);
-  }
-  return mapped(answers, [&](const std::string& answer) {
-    const std::string line = answer.substr(0, answer.find('\n'));
-    return line.substr(std::min(begin + 1, line.size()));
-  });
-}
-
-AgreedPlan Agreement::Call::forSizes(const AgreedPlan& ofClass, const PlanProposal& proposal,
-                                     const std::map<std::string, int64_t>& values) const {
-  if (values.empty()) {
-    return ofClass;
-  }
-  AgreedPlan plan = ofClass;
-  plan.identity = identityFor(ofClass.identity, values);
-  if (!hasPeers()) {
-    return plan;
-  }
-  keep(factsOf(proposal.fusion, proposal.inputs), plan);
-  if (ofClass.descriptor != nullptr) {
-    const auto descriptor = std::make_shared<PlanDescriptor>(*ofClass.descriptor);
-    descriptor->call.arguments = argumentDescriptors(proposal.fusion, proposal.inputs, proposal.sizes);
-    descriptor->identity = plan.identity;
     PlanDescriptors::add(communicator(), descriptor);
     plan.descriptor = descriptor;
   }
@@ -262,9 +206,8 @@ void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor
   const std::vector<int64_t> different =
       filtered(indices(answers), [&](int64_t r) { return answers[r] != answers[0]; });
   if (!different.empty()) {
-    // sizes first, as in the message of a rank that compares sizes alone
-    throwDifference(exchange(fmt::format("call {}\n{}{}{}{}", number_, proposal.assumedSizes,
-                                         textOfSizes(proposal.fusion, proposal.sizes), platform, program)),
+    throwDifference(exchange(fmt::format("call {}\n{}{}{}{}", number_, platform, proposal.assumedSizes,
+                                         textOfSizes(proposal.fusion, proposal.sizes), program)),
                     different);
   }
 }

@@ -23,7 +23,6 @@
 
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,7 +32,6 @@
 #include <vector>
 
 #include "exec/argument_facts.h"
-#include "exec/call_descriptor.h"
 #include "multidevice/transport/communicator.h"
 
 namespace meshfuse {
@@ -41,6 +39,7 @@ namespace meshfuse {
 class Error;
 class Fusion;
 struct DeviceInfo;
+struct PlanDescriptor;
 
 // The first words of a line about a global size that a rank assumes, because it takes the shards of all ranks to have the same size.
 inline constexpr std::string_view kAssumedSizes = "assuming even shards, ";
@@ -89,7 +88,6 @@ class Agreement {
   // on what a rank does after the agreement either: a rank that fails there has agreed as its peers have.
   std::list<Shapes> agreed_;
   std::vector<Shapes> evicted_;
-  std::optional<CallDescriptor> ofFusion_;  // of all calls: without arguments and plan
 };
 
 // One call of this rank.
@@ -113,16 +111,6 @@ class Agreement::Call {
   // may differ. UserError on every rank, with one text: the ranks that differ and the first differing line, or the error of a rank that
   // refuses.
   [[nodiscard]] AgreedPlan agree(const PlanProposal& proposal, const Fusion& global, const DeviceInfo& device) const;
-
-  // Whether ranks compare the sizes of this call before they plan it: the ranks have not agreed on its shapes, and may have a plan for other
-  // sizes.
-  bool comparesSizes(const PlanProposal& proposal) const;
-  // Compares the global sizes of such a call, which are `proposal.sizes`. The remarks of all ranks: one line each. UserError on every rank if
-  // one refuses the call, or the sizes differ.
-  [[nodiscard]] std::vector<std::string> compareSizes(const PlanProposal& proposal, std::string_view remark) const;
-  // The plan that ranks agree on if they take the plan of a class for the values of its symbols.
-  [[nodiscard]] AgreedPlan forSizes(const AgreedPlan& ofClass, const PlanProposal& proposal,
-                                    const std::map<std::string, int64_t>& values) const;
 
   // Compiles or runs an agreed plan. If that fails and the plan communicates, tells the peers: a UserError is a refusal, since all ranks
   // may refuse the same call; any other error aborts the group.
@@ -148,7 +136,6 @@ class Agreement::Call {
   bool peersCompare(const PlanProposal& proposal) const;
   std::vector<std::string> exchange(std::string_view message) const;
   void keep(const Shapes& shapes, const AgreedPlan& plan) const;
-  CallDescriptor describe(const PlanProposal& proposal) const;
   void compare(const PlanProposal& proposal, const PlanDescriptor& plan, const std::string& program,
                const DeviceInfo& device) const;
   // Handle the current exception and throw it again, or the error of the group.

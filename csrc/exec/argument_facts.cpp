@@ -91,8 +91,7 @@ bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<Argum
 bool haveSameFactsBesideSizes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
   return std::ranges::equal(a, b, [](const ArgumentFacts& x, const ArgumentFacts& y) {
     return x.kind == y.kind && x.device == y.device && x.dtype == y.dtype && x.alignment == y.alignment &&
-           x.elements == y.elements && x.globalShape.empty() == y.globalShape.empty() &&
-           (x.sizes != y.sizes || x.strides == y.strides);
+           x.elements == y.elements && x.globalShape == y.globalShape && (x.sizes != y.sizes || x.strides == y.strides);
   });
 }
 

@@ -1,23 +1,24 @@
 // The order of all stages.
 #include "exec/compile.h"
 
+#include "analysis/pass_context.h"
 #include "device/device.h"
 #include "exec/arguments.h"
 #include "exec/check_routines.h"
 #include "exec/dumped_passes.h"
 #include "exec/overlap.h"
-#include "exec/planned_program.h"
 #include "host/build.h"
 #include "ir/fusion.h"
+#include "localize/localize.h"
 #include "multidevice/sharding/coordinates.h"
+#include "preseg_passes/table.h"
 #include "segment/local_context.h"
 #include "segment/table.h"
 
 namespace meshfuse {
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                                   const DeviceInfo& device, const PassSettings& passes, const ShapeClass& sizes,
-                                   const CompiledProgram* ofClass) {
+                                   const DeviceInfo& device, const PassSettings& passes, const ShapeClass& sizes) {
   const int64_t rank = call.communicator().rank();
   SegmentedProgram result{.sizes = sizes};
   std::shared_ptr<Fusion> local;
@@ -28,15 +29,19 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, rank, &proposal.assumedSizes);
     checkDevice(fusion, inputs);
-    std::shared_ptr<Fusion> constant =
-        sayingSizes(proposal.assumedSizes, [&] { return concretize(fusion, proposal.sizes); });
-    // and the program of this rank
-    local = ofClass == nullptr ? planProgram(result, fusion, std::move(constant), rank, passes)
-                               : programFor(result, ofClass->program, rank);
-    checkLocalShapes(*local, inputs, result.sizes.values);
+    const std::shared_ptr<Fusion> global =
+        sayingSizes(proposal.assumedSizes, [&] { return concretizeFor(sizes, fusion, proposal.sizes); });
+    result.acceptsBetween = acceptsBetween(*global);
+    PassContext context(*global, passes);
+    runPresegPasses(*global, context);
+    result.planned = global;
+    result.remarks = context.remarks();
+    result.reasons = context.reasons();
+    // the program of this rank
+    local = localize(*global, rank);
+    checkLocalShapes(*local, inputs, sizes.values);
   });
-  result.agreed = ofClass == nullptr ? call.agree(proposal, *result.planned, device)
-                                     : call.forSizes(ofClass->program.agreed, proposal, sizes.values);
+  result.agreed = call.agree(proposal, *result.planned, device);
   call.afterAgreement(result.agreed, [&] {
     LocalContext context{.layouts = inputLayouts(*local, inputs), .device = device};
     runLocalPasses(*local, context);
@@ -50,11 +55,10 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
 }
 
 CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                        const std::shared_ptr<Device>& device, const PassSettings& passes, const ShapeClass& sizes,
-                        const CompiledProgram* ofClass) {
+                        const std::shared_ptr<Device>& device, const PassSettings& passes, const ShapeClass& sizes) {
   const Agreement::Busy busy(call);
   call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
-  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, sizes, ofClass), nullptr};
+  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, sizes), nullptr};
   const SegmentedProgram& program = result.program;
   call.afterAgreement(program.agreed, [&] {
     checkRoutines(*program.planned, *device);
@@ -67,9 +71,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
                           .coordinates = CoordinateSymbols(*program.planned).valuesOn(call.communicator().rank()),
                           .identity = program.agreed.identity,
                           .communicates = program.agreed.communicates,
-                          .overlap = ofClass != nullptr ? ofClass->host->overlap
-                                                        : overlapOf(*program.planned, program.sizes.values,
-                                                                    passes.overlapCommunication, device->info())});
+                          .overlap = overlapOf(*program.planned, passes.overlapCommunication, device->info())});
   });
   return result;
 }

@@ -39,18 +39,15 @@ struct CompiledProgram {
 };
 
 // The steps for arguments like `inputs` on `device`; matmul and linear are library calls only if it has a library. `sizes`: of the arguments;
-// without symbols, the program holds for their sizes alone. `ofClass`: a program for sizes.values on which the ranks have agreed already; the
-// result then has its redistributions, and constant sizes. Otherwise collective; throws the errors of compile().
+// without symbols, the program holds for their sizes alone. Collective; throws the errors of compile().
 [[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
                                                  const Agreement::Call& call, const DeviceInfo& device,
-                                                 const PassSettings& passes = {}, const ShapeClass& sizes = {},
-                                                 const CompiledProgram* ofClass = nullptr);
+                                                 const PassSettings& passes = {}, const ShapeClass& sizes = {});
 
 // A program of `device` for arguments like `inputs` on this rank; compiling reads their sizes and layouts, and elements that are sizes.
 // Collective: every rank compiles in the same call. UserError for arguments that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
 [[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs,
                                       const Agreement::Call& call, const std::shared_ptr<Device>& device,
-                                      const PassSettings& passes = {}, const ShapeClass& sizes = {},
-                                      const CompiledProgram* ofClass = nullptr);
+                                      const PassSettings& passes = {}, const ShapeClass& sizes = {});
 
 }  // namespace meshfuse

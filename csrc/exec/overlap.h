@@ -2,7 +2,6 @@
 #pragma once
 
 #include "host/program.h"
-#include "preseg_passes/concretize.h"
 
 namespace meshfuse {
 
@@ -12,8 +11,6 @@ struct DeviceInfo;
 // Allowed, if `wanted`, where some redistribution of the planned global program writes at least 256 KiB (4 KiB on a GPU), and ops that write
 // as much neither lead to it nor follow from it. The same on all ranks: then all make their collectives in the lanes of teams.
 // They end together, if ranks may be ahead of their collectives, where some kernel may refuse an index.
-// `values`: of size symbols, in the call for which it was planned.
-[[nodiscard]] Overlap overlapOf(const Fusion& planned, const SymbolValues& values, bool wanted,
-                                const DeviceInfo& device);
+[[nodiscard]] Overlap overlapOf(const Fusion& planned, bool wanted, const DeviceInfo& device);
 
 }  // namespace meshfuse

@@ -6,26 +6,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <ranges>
 #include <utility>
 
-#include "exec/arguments.h"
 #include "exec/refused_position.h"
-#include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
 
-PlanCache::PlanCache(const Fusion& fusion, const Communicator& communicator, size_t most, bool sharesPlans, Make make)
+PlanCache::PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make)
     : fusion_(fusion),
       most_(most),
       sharesPlans_(sharesPlans),
       make_(std::move(make)),
       ownArenas_(std::make_shared<ArenaPool>()),
       sharedArenas_(std::make_shared<ArenaPool>()),
-      history_(fusion, communicator.rank(), communicator.size()) {}
+      history_(fusion) {}
 
 PlanCache::~PlanCache() = default;
 
@@ -100,125 +97,36 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
   return last_;
 }
 
-PlanCache::OfClass PlanCache::classLocked(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
-                                          const std::optional<CallSizes>& sizes,
-                                          const std::map<std::string, std::string>& layouts) const {
-  if (!sharesPlans_) {
-    return {.sizes = {.whyConstant = "plans are not shared"}};
-  }
-  OfClass result{.sizes = history_.classOf(inputs, sizes, layouts)};
-  result.program = programLocked(facts, result.sizes);
-  result.isAccepted = result.program != nullptr && isAcceptedLocked(*result.program, result.sizes.values);
-  return result;
-}
-
-PlanCache::OfClass PlanCache::knownClass(const std::vector<ArgumentFacts>& facts, const CallSizes& sizes,
-                                         OfClass own) const {
-  const auto known =
-      std::ranges::find_if(agreed_, [&](const AgreedProgram& a) { return haveSameShapes(a.shapes, facts); });
-  if (known == agreed_.end()) {
-    return own;
-  }
-  if (known->program == nullptr) {
-    return {.sizes = {.whyConstant = "the ranks have agreed on constant sizes"}};
-  }
-  OfClass result{.sizes = known->program->program.sizes, .isAccepted = true, .agreed = known->program};
-  result.sizes.values = result.sizes.valuesFor(sizes.values);
-  if (haveSameFactsBesideSizes(known->shapes, facts)) {  // as when this rank took the program
-    result.program = result.agreed;
-  }
-  return result;
-}
-
-PlanCache::OfClass PlanCache::agreedClass(std::span<const Argument> inputs, const Agreement::Call& call,
-                                          const std::vector<ArgumentFacts>& facts, const CallSizes& sizes,
-                                          OfClass own) {
-  std::map<std::string, std::string> layouts = history_.layoutReasons(inputs);
-  const std::string does = own.program == nullptr ? "compiles"
-                                                  : fmt::format("binds {:x}, overlap {}", own.program->host->identity,
-                                                                own.program->host->overlap.allowed);
-  std::string remark = does;
-  for (const auto& [symbol, why] : layouts) {
-    remark += fmt::format("\t{}\t{}", symbol, why);
-  }
-  const PlanProposal proposal{fusion_, inputs, sizes.global, sizes.assumed};
-  const std::vector<std::string> remarks = call.compareSizes(proposal, remark);
-  for (const std::string& of : remarks) {
-    std::vector<std::string_view> words;
-    for (const auto word : of | std::views::split('\t')) {
-      words.emplace_back(word.begin(), word.end());
-    }
-    own.program = words[0] == does ? own.program : nullptr;
-    for (size_t k = 1; k + 1 < words.size(); k += 2) {
-      layouts.try_emplace(std::string(words[k]), words[k + 1]);
-    }
-  }
-  if (!layouts.empty()) {  // of some rank, which may have no program of this class
-    own.program = nullptr;
-    const std::lock_guard lock(mutex_);
-    own.sizes = classLocked(inputs, facts, sizes, layouts).sizes;
-  }
-  return own;
-}
-
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  const std::vector<ArgumentFacts> facts = factsOf(fusion_, inputs);
-  const std::optional<CallSizes> ofCall = sharesPlans_ ? history_.sizesOf(inputs) : std::nullopt;
-  OfClass made = classLocked(inputs, facts, ofCall,
-                             ofCall ? history_.layoutReasons(inputs) : std::map<std::string, std::string>());
-  const std::string miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
-  const bool isNew = !call.use(facts);  // to the ranks
-  // on some rank, whose arguments may have other layouts
-  const bool mayShare = ofCall && !history_.classOf(inputs, ofCall, {}).isConstant();
-  if (isNew && !mayShare && !made.sizes.isConstant()) {  // a class that only this rank's layouts leave
-    made = {.sizes = {.whyConstant = "the other ranks take constant sizes"}};
-  }
-  if (!isNew && ofCall) {
-    made = knownClass(facts, *ofCall, std::move(made));
-  }
+  const std::optional<SymbolValues> values = sharesPlans_ ? history_.valuesOf(inputs) : std::nullopt;
+  ShapeClass sizes =
+      sharesPlans_ ? history_.classOf(inputs, values) : ShapeClass{.whyConstant = "plans are not shared"};
   std::promise<PlanPtr> promise;
-  const auto entry = pending_.insert(pending_.end(), {facts, promise.get_future().share()});
+  auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
+  std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
+  const bool compiles = program == nullptr;
+  const bool isAccepted = !compiles && isAcceptedLocked(*program, sizes.values);
+  if (compiles) {
+    missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  }
+  const std::string missReason = missReason_;
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;
-  bool compiles = false;
-  ShapeClass wanted;  // by all ranks
   try {
-    const bool compares = mayShare && call.comparesSizes({fusion_, inputs, ofCall->global, ofCall->assumed});
-    if (made.program != nullptr && isNew) {
-      const auto checkShapes = [&] { checkLocalShapes(*made.program->program.local, inputs, made.sizes.values); };
-      if (compares) {
-        call.beforeAgreement({fusion_, inputs, ofCall->global, ofCall->assumed}, checkShapes);
-      } else {
-        checkShapes();
-      }
-    }
-    if (compares) {
-      made = agreedClass(inputs, call, facts, *ofCall, std::move(made));
-    }
-    compiles = made.program == nullptr;
     if (compiles) {
-      wanted = made.agreed == nullptr ? made.sizes : ShapeClass();
-      made.program = std::make_shared<const CompiledProgram>(make_(inputs, call, made.sizes, made.agreed.get()));
-      made.sizes = made.program->program.sizes;
+      sizes = sizes.isConstant() ? sizes : history_.plannable(std::move(sizes));
       if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", miss, fmt::join(made.sizes.toLines(), ", "));
+        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", missReason, fmt::join(sizes.toLines(), ", "));
       }
+      program = std::make_shared<const CompiledProgram>(make_(inputs, call, sizes));
     }
-    const CompiledProgram& program = *made.program;
-    call.afterAgreement(program.program.agreed, [&] {
-      if (!compiles && !made.isAccepted) {
-        (void)concretize(fusion_, ofCall->values);
+    call.afterAgreement(program->program.agreed, [&] {
+      if (!compiles && !isAccepted) {
+        (void)concretize(fusion_, *values);
       }
-      const SymbolValues& values = made.sizes.values;
-      AgreedPlan agreed = program.program.agreed;
-      if (!values.empty() && made.program->host->constant == nullptr) {
-        agreed = call.forSizes(agreed, {fusion_, inputs, ofCall->global}, values);
-      }
-      plan = std::make_shared<Plan>(
-          facts, made.program, std::move(agreed), values,
-          isNew ? agreedSizes(*program.host, values, call.communicator()) : sizesFor(*program.host, values));
+      plan = std::make_shared<Plan>(entry->facts, program, sizes.values, call.communicator());
     });
   } catch (...) {
     failure = std::current_exception();
@@ -226,23 +134,13 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   lock.lock();
   pending_.erase(entry);
   forgetLocked(call.takeEvicted());
-  missReason_ = compiles ? miss : "";
-  if (compiles && plan != nullptr && !wanted.isConstant() && made.sizes.isConstant()) {
-    history_.refuse(wanted, made.sizes.whyConstant);
-  }
   if (failure) {
-    if (isNew && ofCall && call.use(facts)) {  // the ranks have agreed: peers may have a plan
-      history_.note(ofCall->values);
-    }
     promise.set_exception(failure);
     std::rethrow_exception(failure);
   }
   compiled_ += compiles ? 1 : 0;
-  if (ofCall) {
-    history_.note(ofCall->values);
-  }
-  if (isNew) {
-    agreed_.push_back({facts, made.sizes.isConstant() ? nullptr : made.program});
+  if (values) {
+    history_.note(*values);
   }
   keepLocked(plan);
   promise.set_value(plan);
@@ -272,7 +170,6 @@ void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
   for (const Agreement::Shapes& shapes : evicted) {
     const auto isOfThese = [&](const PlanPtr& p) { return haveSameShapes(p->facts(), shapes); };
     std::erase_if(plans_, isOfThese);
-    std::erase_if(agreed_, [&](const AgreedProgram& a) { return haveSameShapes(a.shapes, shapes); });
     if (last_ != nullptr && isOfThese(last_)) {
       last_ = nullptr;
     }

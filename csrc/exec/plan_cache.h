@@ -32,15 +32,13 @@ class ArenaPool;
 
 class PlanCache {
  public:
-  // `ofClass`: not null if ranks have agreed on this program of a class, but the arguments of this rank are not those of the class. The
-  // program then has its redistributions, for constant sizes.
   using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call,
-                                             const ShapeClass& sizes, const CompiledProgram* ofClass)>;
+                                             const ShapeClass& sizes)>;
   static constexpr int64_t kMostShapesOfAClass = 8;
   static constexpr int64_t kMostIdleShapes = 4;
   class Use;
 
-  PlanCache(const Fusion& fusion, const Communicator& communicator, size_t most, bool sharesPlans, Make make);
+  PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make);
   ~PlanCache();
   PlanCache(const PlanCache&) = delete;
   PlanCache& operator=(const PlanCache&) = delete;
@@ -66,21 +64,6 @@ class PlanCache {
     std::shared_future<PlanPtr> plan;
   };
 
-  // A program for a call of a class.
-  struct OfClass {
-    ShapeClass sizes;
-    std::shared_ptr<const CompiledProgram> program;  // null: it must be compiled
-    bool isAccepted = false;                         // the fusion is known to accept the sizes
-    std::shared_ptr<const CompiledProgram> agreed =
-        {};  // on which ranks have agreed; `program` takes its redistributions
-  };
-
-  // What the ranks have agreed to take for these shapes: the program of a class, or, if null, one for constant sizes.
-  struct AgreedProgram {
-    Agreement::Shapes shapes;
-    std::shared_ptr<const CompiledProgram> program;
-  };
-
   // A plan and a binding of it that no other call uses.
   struct BoundPlan {
     PlanPtr plan;
@@ -94,13 +77,6 @@ class PlanCache {
   // If `make` throws, every thread that waits for the plan gets the exception. `idle` is released.
   BoundPlan get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle);
   PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
-  OfClass classLocked(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
-                      const std::optional<CallSizes>& sizes, const std::map<std::string, std::string>& layouts) const;
-  // The same for shapes on which the ranks have agreed.
-  OfClass knownClass(const std::vector<ArgumentFacts>& facts, const CallSizes& sizes, OfClass own) const;
-  // The same on all ranks: of a call whose sizes they compare. Ranks compile if one of them has no program, or another.
-  OfClass agreedClass(std::span<const Argument> inputs, const Agreement::Call& call,
-                      const std::vector<ArgumentFacts>& facts, const CallSizes& sizes, OfClass own);
   // The program of the class of these sizes; null if there is none.
   std::shared_ptr<const CompiledProgram> programLocked(const std::vector<ArgumentFacts>& facts,
                                                        const ShapeClass& sizes) const;
@@ -134,7 +110,6 @@ class PlanCache {
   mutable std::mutex mutex_;  // guards the members below
   std::list<PlanPtr> plans_;  // most recently used first
   std::list<Pending> pending_;
-  std::list<AgreedProgram> agreed_;
   ShapeHistory history_;
   PlanPtr last_;
   std::string missReason_;
