@@ -1,5 +1,5 @@
 // Pipelines: micro-batches, parts, schedules, costs of stages, whole plans. pipeline_search_test.cpp has the search.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
