@@ -82,7 +82,7 @@ class StageCosts {
 
   const MicroBatches& micro_;
   const ProgramParts& parts_;
-  const DistributedConfig& machines_;
+  const DistributedConfig machines_;
   const GraphOf graphOf_;
   const Deadline deadline_;
   // By tensor:
