@@ -1,5 +1,5 @@
-// Ops that only move inputs: what waits for them may as well compute them, because inputs occupy memory in any case, and results only from
-// the op on.
+// Ops that only move inputs. The best place of such an op is right before its first reader: the input occupies memory in any case, and the
+// result only from the op on.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace meshfuse {
 
 class Expr;
 
-// Of exprs in topological order, the ids of those that may stand right before their first reader: communications that move an input, and the
-// casts and ops without arithmetic before and after them, if something reads their results.
+// The ids of the exprs that may stand right before their first reader: redistributions of inputs, and the casts and layout ops before and
+// after these redistributions. An expr whose result has no reader is not among them. `exprs` are in topological order.
 [[nodiscard]] std::set<int64_t> movedInputs(std::span<Expr* const> exprs);
 
 }  // namespace meshfuse
