@@ -66,8 +66,7 @@ constexpr int64_t kPackedLine = (int64_t{1} << 32) - 1;
 
 // Runs `body` in code for the widest vectors of this processor: all that it calls is compiled into it.
 template <class Body>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"), gnu::flatten]] void on512Bits(
-    const Body& body) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::flatten]] void on512Bits(const Body& body) {
   body();
 }
 template <class Body>
