@@ -20,7 +20,7 @@
 namespace meshfuse {
 namespace {
 
-constexpr int64_t kRandomPipelines = kSanitized ? 10 : 100;
+constexpr int64_t kRandomPipelines = kSanitized ? 10 : 50;
 constexpr double kNoPipeline = std::numeric_limits<double>::infinity();
 
 PlanGraph graphOfEvenBlocks(const Fusion& fusion, const DistributedConfig& machines, const DeviceMesh& mesh) {
