@@ -10,6 +10,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <type_traits>
@@ -64,7 +65,8 @@ struct Packed {
 };
 constexpr int64_t kPackedLine = (int64_t{1} << 32) - 1;
 
-// Runs `body` in code for the widest vectors of this processor: all that it calls is compiled into it.
+// Runs `body` in code for the widest vectors of this processor: all that it calls is compiled into it, for each width, which takes long where
+// there are many types and operations.
 template <class Body>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::flatten]] void on512Bits(const Body& body) {
   body();
@@ -73,10 +75,12 @@ template <class Body>
 [[gnu::target("avx2"), gnu::flatten]] void on256Bits(const Body& body) {
   body();
 }
-template <class Body>
+template <bool kWorthIt = true, class Body>
 void onWidestVectors(const Body& body) {
-  if (__builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-      __builtin_cpu_supports("avx512vl") != 0) {
+  if constexpr (!kWorthIt) {
+    body();
+  } else if (__builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+             __builtin_cpu_supports("avx512vl") != 0) {
     on512Bits(body);
   } else if (__builtin_cpu_supports("avx2") != 0) {
     on256Bits(body);
@@ -84,6 +88,33 @@ void onWidestVectors(const Body& body) {
     body();
   }
 }
+
+// What a scan does with two elements, or with what came of those before and the next
+template <class Wide>
+struct Added {
+  Wide operator()(Wide a, Wide b) const { return static_cast<Wide>(a + b); }
+};
+template <class Wide>
+struct Multiplied {
+  Wide operator()(Wide a, Wide b) const { return static_cast<Wide>(a * b); }
+};
+// NaN propagates.
+template <class T>
+struct Extreme {
+  bool max;
+  T operator()(T a, T b) const { return a != a || (b == b && (max ? a >= b : a <= b)) ? a : b; }
+};
+template <class Wide, class Whole, class Operation>
+struct Bitwise {
+  Wide operator()(Wide a, Wide b) const {
+    return static_cast<Wide>(Operation()(static_cast<Whole>(a), static_cast<Whole>(b)));
+  }
+};
+// Whether such elements, and scans of them by such an operation, are worth code for each width of vectors
+template <class T, class Combine = void>
+constexpr bool kIsCommon = sizeof(T) >= sizeof(float);
+template <class T, class Wide, class Whole, class Operation>
+constexpr bool kIsCommon<T, Bitwise<Wide, Whole, Operation>> = false;
 
 constexpr int64_t kLeastByDigits = 256;  // fewer are sorted sooner by comparing them
 
@@ -200,7 +231,7 @@ class ScanOrSort : public CpuRoutine {
     Wide sums[Lines<kTensors>::kMostAdjacent];
     std::fill_n(sums, lines, identity);
     const bool past = streams(out, lines_.step(kResult));
-    onWidestVectors([&] {
+    onWidestVectors<kIsCommon<T, Combine>>([&] {
       for (int64_t j = 0; j < extent_; j++, in += lines_.step(kOperand), out += lines_.step(kResult)) {
         const int64_t ahead = std::min(kRowsAhead, extent_ - 1 - j);
         int64_t k = 0;
@@ -239,7 +270,7 @@ class ScanOrSort : public CpuRoutine {
     const bool past = areRuns && (streams(to[k], kVector) && ...);
     int64_t j = 0;
     if (areRuns) {
-      onWidestVectors([&] {
+      onWidestVectors<kIsCommon<T, Combine> && sizeof...(k) != 1>([&] {
         for (; j + kVector <= extent_; j += kVector) {
           // Conversions are of whole vectors, additions of one element of each line.
           Wide wide[sizeof...(k)][kVector];
@@ -295,29 +326,27 @@ class ScanOrSort : public CpuRoutine {
 
   template <class T, class Wide>
   void scan(ThreadPool& pool, const T* in, T* out) const {
-    auto lines = [&](Wide identity, auto combine) { scanLines<Wide>(pool, in, out, identity, combine); };
-    auto whole = [](Wide v) { return static_cast<std::conditional_t<std::is_integral_v<T>, T, int64_t>>(v); };
+    auto lines = [&](Wide identity, auto combine) { scanLines(pool, in, out, identity, combine); };
+    using Whole = std::conditional_t<std::is_integral_v<T>, T, int64_t>;
     switch (reduce_) {
       case ReduceOp::Sum:
-        return lines(0, [](Wide a, Wide b) { return static_cast<Wide>(a + b); });
+        return lines(0, Added<Wide>());
       case ReduceOp::Prod:
-        return lines(1, [](Wide a, Wide b) { return static_cast<Wide>(a * b); });
+        return lines(1, Multiplied<Wide>());
       case ReduceOp::Max:
       case ReduceOp::Min: {
-        // NaN propagates. The accumulator has the type T of the elements.
         const bool max = reduce_ == ReduceOp::Max;
         using Limits = std::numeric_limits<T>;
         const T least = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
         const T most = Limits::has_infinity ? Limits::infinity() : Limits::max();
-        auto combine = [max](T a, T b) { return a != a || (b == b && (max ? a >= b : a <= b)) ? a : b; };
-        return scanLines<T>(pool, in, out, max ? least : most, combine);
+        return scanLines<T>(pool, in, out, max ? least : most, Extreme<T>{max});
       }
       case ReduceOp::And:
-        return lines(static_cast<Wide>(-1), [=](Wide a, Wide b) { return static_cast<Wide>(whole(a) & whole(b)); });
+        return lines(static_cast<Wide>(-1), Bitwise<Wide, Whole, std::bit_and<>>());
       case ReduceOp::Or:
-        return lines(0, [=](Wide a, Wide b) { return static_cast<Wide>(whole(a) | whole(b)); });
+        return lines(0, Bitwise<Wide, Whole, std::bit_or<>>());
       case ReduceOp::Xor:
-        return lines(0, [=](Wide a, Wide b) { return static_cast<Wide>(whole(a) ^ whole(b)); });
+        return lines(0, Bitwise<Wide, Whole, std::bit_xor<>>());
     }
   }
 
@@ -363,7 +392,7 @@ class ScanOrSort : public CpuRoutine {
     if (wanted_ == 0 || vectors < 4 * chunks) {
       return std::numeric_limits<Key>::max();
     }
-    onWidestVectors([&] {
+    onWidestVectors<kIsCommon<T>>([&] {
       for (int64_t c = 0; c < chunks; c++) {
         Key least[kVector];
         std::fill_n(least, kVector, std::numeric_limits<Key>::max());
@@ -386,7 +415,7 @@ class ScanOrSort : public CpuRoutine {
   int64_t collect(const T* line, Key bound, Item* items) const {
     int64_t count = 0;
     int64_t j = 0;
-    onWidestVectors([&] {
+    onWidestVectors<kIsCommon<T>>([&] {
       for (; j + kVector <= extent_; j += kVector) {
         Key keys[kVector];
         keysOf(line, j, keys);
