@@ -10,6 +10,7 @@ namespace meshfuse {
 
 NcclSimulated::NcclSimulated() : VendorLibrary({"libnccl.so.2"}) {
   MESHFUSE_NCCL_CALLS(MESHFUSE_VENDOR_FIND);
+  MESHFUSE_FURTHER_NCCL_CALLS(MESHFUSE_VENDOR_FIND);
   require(usable(), reason().c_str());
 }
 

@@ -22,6 +22,7 @@ namespace meshfuse {
 struct NcclSimulated : VendorLibrary {
   NcclSimulated();
   MESHFUSE_NCCL_CALLS(MESHFUSE_VENDOR_MEMBER);
+  MESHFUSE_FURTHER_NCCL_CALLS(MESHFUSE_VENDOR_MEMBER);
 };
 
 nccl::UniqueId uniqueId();

@@ -46,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(64) twice(const __grid_constant__ A
 
 Simulated::Simulated() : VendorLibrary({std::string(useStandIns()) + "libcuda.so.1"}) {
   MESHFUSE_CUDA_DRIVER_CALLS(MESHFUSE_VENDOR_FIND);
+  MESHFUSE_FURTHER_DRIVER_CALLS(MESHFUSE_VENDOR_FIND);
   require(usable(), reason().c_str());
   expect(init(0), "cuInit");
   cuda::Context context = nullptr;

@@ -14,6 +14,7 @@
 #include "device/cuda/api/driver.h"
 #include "device/cuda/api/nvrtc.h"
 #include "device/cuda/api/vendor_library.h"
+#include "simgpu/further_calls.h"
 
 namespace meshfuse {
 
@@ -21,6 +22,7 @@ namespace meshfuse {
 class Simulated : public VendorLibrary {
  public:
   MESHFUSE_CUDA_DRIVER_CALLS(MESHFUSE_VENDOR_MEMBER);
+  MESHFUSE_FURTHER_DRIVER_CALLS(MESHFUSE_VENDOR_MEMBER);
 
   Simulated();
 

@@ -56,17 +56,6 @@ enum class PointerAttribute : int { MemoryType = 2, DeviceOrdinal = 9 };
 enum class MemoryType : int { Host = 1, Device = 2 };
 enum class CaptureMode : int { Global = 0, ThreadLocal = 1, Relaxed = 2 };
 enum class CaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
-enum class NodeType : int { Kernel = 0, Copy = 1, Fill = 2, EventRecord = 7 };
-enum class UpdateResult : int {
-  Success = 0,
-  Error = 1,
-  TopologyChanged = 2,
-  NodeTypeChanged = 3,
-  ParametersChanged = 5,
-  NotSupported = 6,
-  FunctionChanged = 7,
-  AttributesChanged = 8
-};
 inline constexpr unsigned kNonBlockingStream = 1;  // is not ordered with the default stream
 inline constexpr unsigned kEventWithoutTiming = 2;
 inline constexpr unsigned kExternalRecord = 1;  // of a captured stream: each launch of the graph records the event
@@ -83,7 +72,6 @@ using MemoryPool = struct MemoryPoolObject*;
 using Graph = struct GraphObject*;
 using GraphNode = struct GraphNodeObject*;
 using GraphExec = struct GraphExecObject*;
-using Array = struct ArrayObject*;
 using Kernel = struct KernelObject*;
 
 struct LaunchAttribute {
@@ -137,39 +125,6 @@ struct KernelNodeParameters {
   Context context;  // of the kernel
 };
 
-// A copy of one dimension has the height and depth 1 and the width in bytes.
-struct CopyNodeParameters {
-  size_t fromX, fromY, fromZ, fromLevel;
-  MemoryType fromType;
-  const void* fromHost;
-  DevicePointer fromDevice;
-  Array fromArray;
-  void* reserved0;
-  size_t fromPitch, fromHeight;
-  size_t toX, toY, toZ, toLevel;
-  MemoryType toType;
-  void* toHost;
-  DevicePointer toDevice;
-  Array toArray;
-  void* reserved1;
-  size_t toPitch, toHeight;
-  size_t width, height, depth;
-};
-
-struct FillNodeParameters {
-  DevicePointer to;
-  size_t pitch;
-  unsigned value;
-  unsigned elementBytes;
-  size_t width, height;  // in elements, and 1
-};
-
-struct UpdateInfo {
-  UpdateResult result;
-  GraphNode node;  // that cannot be updated
-  GraphNode from;  // whose edge to it differs
-};
-
 // call(member, exported function, result, parameters). Exported names are those to which the macros of cuda.h expand: without _v2 the library
 // has versions with 32-bit sizes.
 #define MESHFUSE_CUDA_DRIVER_CALLS(call)                                                                               \
@@ -206,8 +161,6 @@ struct UpdateInfo {
        (void* value, cuda::PointerAttribute attribute, cuda::DevicePointer pointer));                                  \
   call(pinnedAllocate, cuMemHostAlloc, cuda::Result, (void** memory, size_t bytes, unsigned flags));                   \
   call(pinnedFree, cuMemFreeHost, cuda::Result, (void* memory));                                                       \
-  call(copyToDevice, cuMemcpyHtoD_v2, cuda::Result, (cuda::DevicePointer to, const void* from, size_t bytes));         \
-  call(copyToHost, cuMemcpyDtoH_v2, cuda::Result, (void* to, cuda::DevicePointer from, size_t bytes));                 \
   call(copyToDeviceAsync, cuMemcpyHtoDAsync_v2, cuda::Result,                                                          \
        (cuda::DevicePointer to, const void* from, size_t bytes, cuda::Stream stream));                                 \
   call(copyToHostAsync, cuMemcpyDtoHAsync_v2, cuda::Result,                                                            \
@@ -239,29 +192,15 @@ struct UpdateInfo {
        (const cuda::LaunchConfig* config, cuda::Function function, void** parameters, void** extra));                  \
   call(streamBeginCapture, cuStreamBeginCapture_v2, cuda::Result, (cuda::Stream stream, cuda::CaptureMode mode));      \
   call(streamEndCapture, cuStreamEndCapture, cuda::Result, (cuda::Stream stream, cuda::Graph * graph));                \
-  call(streamIsCapturing, cuStreamIsCapturing, cuda::Result, (cuda::Stream stream, cuda::CaptureStatus * status));     \
   call(streamGetCaptureInfo, cuStreamGetCaptureInfo_v2, cuda::Result,                                                  \
        (cuda::Stream stream, cuda::CaptureStatus * status, unsigned long long* id, cuda::Graph* graph,                 \
         const cuda::GraphNode** dependencies, size_t* count));                                                         \
-  call(threadExchangeCaptureMode, cuThreadExchangeStreamCaptureMode, cuda::Result, (cuda::CaptureMode * mode));        \
   call(graphDestroy, cuGraphDestroy, cuda::Result, (cuda::Graph graph));                                               \
-  call(graphGetNodes, cuGraphGetNodes, cuda::Result, (cuda::Graph graph, cuda::GraphNode * nodes, size_t * count));    \
-  call(graphNodeGetType, cuGraphNodeGetType, cuda::Result, (cuda::GraphNode node, cuda::NodeType * type));             \
-  call(graphKernelNodeGetParameters, cuGraphKernelNodeGetParams_v2, cuda::Result,                                      \
-       (cuda::GraphNode node, cuda::KernelNodeParameters * parameters));                                               \
   call(graphInstantiate, cuGraphInstantiateWithFlags, cuda::Result,                                                    \
        (cuda::GraphExec * executable, cuda::Graph graph, unsigned long long flags));                                   \
   call(graphLaunch, cuGraphLaunch, cuda::Result, (cuda::GraphExec executable, cuda::Stream stream));                   \
   call(graphExecDestroy, cuGraphExecDestroy, cuda::Result, (cuda::GraphExec executable));                              \
   call(graphSetKernelNode, cuGraphExecKernelNodeSetParams_v2, cuda::Result,                                            \
-       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::KernelNodeParameters* parameters));              \
-  call(graphSetCopyNode, cuGraphExecMemcpyNodeSetParams, cuda::Result,                                                 \
-       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::CopyNodeParameters* parameters,                  \
-        cuda::Context context));                                                                                       \
-  call(graphSetFillNode, cuGraphExecMemsetNodeSetParams, cuda::Result,                                                 \
-       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::FillNodeParameters* parameters,                  \
-        cuda::Context context));                                                                                       \
-  call(graphUpdate, cuGraphExecUpdate_v2, cuda::Result,                                                                \
-       (cuda::GraphExec executable, cuda::Graph graph, cuda::UpdateInfo * info))
+       (cuda::GraphExec executable, cuda::GraphNode node, const cuda::KernelNodeParameters* parameters))
 
 }  // namespace meshfuse::cuda

@@ -51,8 +51,6 @@ struct Config {
   int splitShare = kDefault;
 };
 
-inline constexpr int kNoColor = -1;  // of split: this rank gets no communicator
-
 // call(member, exported function, result, parameters). Counts are of elements; buffers are in the memory of the communicator's device.
 #define MESHFUSE_NCCL_CALLS(call)                                                                                   \
   call(version, ncclGetVersion, nccl::Result, (int* version));                                                      \
@@ -61,8 +59,6 @@ inline constexpr int kNoColor = -1;  // of split: this rank gets no communicator
   call(uniqueId, ncclGetUniqueId, nccl::Result, (nccl::UniqueId * id));                                             \
   call(create, ncclCommInitRankConfig, nccl::Result,                                                                \
        (nccl::Communicator * communicator, int ranks, nccl::UniqueId id, int rank, nccl::Config* config));          \
-  call(split, ncclCommSplit, nccl::Result,                                                                          \
-       (nccl::Communicator communicator, int color, int key, nccl::Communicator* part, nccl::Config* config));      \
   call(finalize, ncclCommFinalize, nccl::Result, (nccl::Communicator communicator));                                \
   call(destroy, ncclCommDestroy, nccl::Result, (nccl::Communicator communicator));                                  \
   call(abort, ncclCommAbort, nccl::Result, (nccl::Communicator communicator));                                      \

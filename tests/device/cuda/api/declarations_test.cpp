@@ -12,6 +12,7 @@
 #include "device/cuda/api/nccl.h"
 #include "device/cuda/api/nvrtc.h"
 #include "device/cuda/api/vendor_library.h"
+#include "simgpu/further_calls.h"
 
 namespace meshfuse {
 namespace {
@@ -49,6 +50,7 @@ namespace {
 
 MESHFUSE_NVRTC_CALLS(EXPECT_CALLS_AS);
 MESHFUSE_CUDA_DRIVER_CALLS(EXPECT_CALLS_AS);
+MESHFUSE_FURTHER_DRIVER_CALLS(EXPECT_CALLS_AS);
 
 EXPECT_VALUE(nvrtc::Result::Success, NVRTC_SUCCESS);
 EXPECT_VALUE(nvrtc::Result::OutOfMemory, NVRTC_ERROR_OUT_OF_MEMORY);
@@ -274,6 +276,7 @@ namespace meshfuse {
 namespace {
 
 MESHFUSE_NCCL_CALLS(EXPECT_CALLS_AS);
+MESHFUSE_FURTHER_NCCL_CALLS(EXPECT_CALLS_AS);
 EXPECT_VALUE(nccl::Result::Success, ncclSuccess);
 EXPECT_VALUE(nccl::Result::CudaError, ncclUnhandledCudaError);
 EXPECT_VALUE(nccl::Result::SystemError, ncclSystemError);
@@ -344,6 +347,7 @@ TEST(CudaDeclarations, NameFunctionsOfNvrtc) {
 TEST(CudaDeclarations, NameFunctionsOfTheDriver) {
   std::vector<std::string> symbols;
   MESHFUSE_CUDA_DRIVER_CALLS(LIST_SYMBOL);
+  MESHFUSE_FURTHER_DRIVER_CALLS(LIST_SYMBOL);
   expectAll({"libcuda.so.1", "/usr/local/cuda/lib64/stubs/libcuda.so"}, symbols);
 }
 
@@ -356,6 +360,7 @@ TEST(CudaDeclarations, NameFunctionsOfCublasLt) {
 TEST(CudaDeclarations, NameFunctionsOfNccl) {
   std::vector<std::string> symbols;
   MESHFUSE_NCCL_CALLS(LIST_SYMBOL);
+  MESHFUSE_FURTHER_NCCL_CALLS(LIST_SYMBOL);
   expectAll({"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}, symbols);
 }
 
