@@ -36,7 +36,7 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(const void* data, int64_t bytes) {
   const auto* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t n = ::write(descriptor_, at, static_cast<size_t>(bytes));
+    const ssize_t n = ::write(descriptor_, at, bytes);
     if (n < 0 && errno != EINTR) {
       fail(errno);
     }

@@ -16,9 +16,8 @@ namespace meshfuse {
 int64_t availableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  const int64_t cores = sched_getaffinity(0, sizeof set, &set) == 0
-                            ? CPU_COUNT(&set)
-                            : static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t cores =
+      sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
   return std::max<int64_t>(std::min(cores, coreQuota()), 1);
 }
 

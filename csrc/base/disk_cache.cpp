@@ -63,7 +63,7 @@ class File {
         return false;
       }
       at += n;
-      bytes -= static_cast<size_t>(n);
+      bytes -= n;
     }
     return true;
   }

@@ -42,7 +42,7 @@ RegularFile::~RegularFile() { close(descriptor_); }
 void RegularFile::read(void* to, int64_t bytes) const {
   auto* at = static_cast<char*>(to);
   for (int64_t left = bytes; left > 0;) {
-    const ssize_t n = ::read(descriptor_, at, static_cast<size_t>(left));
+    const ssize_t n = ::read(descriptor_, at, left);
     const int error = errno;
     if (n < 0 && error == EINTR) {
       continue;
@@ -57,20 +57,19 @@ void RegularFile::read(void* to, int64_t bytes) const {
 
 std::shared_ptr<char> RegularFile::map() const {
   // MAP_NORESERVE: a file may be larger than the memory
-  void* begin =
-      mmap(nullptr, static_cast<size_t>(size_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_, 0);
+  void* begin = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_, 0);
   const int error = errno;
   check(begin != MAP_FAILED,
         "[{}] cannot map {}, {} bytes: {}; allow more address space (ulimit -v), or copy it to a local disk", what_,
         path_, size_, std::strerror(error));
-  return {static_cast<char*>(begin), [size = size_](char* p) { munmap(p, static_cast<size_t>(size)); }};
+  return {static_cast<char*>(begin), [size = size_](char* p) { munmap(p, size); }};
 }
 
 std::string readRegularFile(std::string_view what, const std::string& path, int64_t most) {
   const RegularFile file(what, path);
   check(file.size() <= most, "[{}] {} has {} bytes, expected at most {}; give a smaller file", what, path, file.size(),
         most);
-  std::string bytes(static_cast<size_t>(file.size()), '\0');
+  std::string bytes(file.size(), '\0');
   file.read(bytes.data(), file.size());
   return bytes;
 }

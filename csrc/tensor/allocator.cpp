@@ -85,14 +85,14 @@ void* PooledAllocator::allocate(size_t bytes) {
   int64_t index = classOf(bytes);
   size_t size = classBytes(index);
   allocations_.fetch_add(1, std::memory_order_relaxed);
-  countInUse(static_cast<int64_t>(bytes));
+  countInUse(bytes);
   SizeClass& c = classes_[index];
   {
     SpinGuard guard(c.locked);
     if (!c.free.empty()) {
       void* block = c.free.back();
       c.free.pop_back();
-      bytesCached_.fetch_sub(static_cast<int64_t>(size), std::memory_order_relaxed);
+      bytesCached_.fetch_sub(size, std::memory_order_relaxed);
       return block;
     }
   }
@@ -129,7 +129,7 @@ void PooledAllocator::deallocate(void* block, size_t bytes) {
     unmapPages(block, size);
     return;
   }
-  bytesCached_.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed);
+  bytesCached_.fetch_add(size, std::memory_order_relaxed);
   SizeClass& c = classes_[index];
   SpinGuard guard(c.locked);
   c.free.push_back(block);
@@ -148,7 +148,7 @@ void PooledAllocator::trim() {
       blocks.swap(c.free);
     }
     for (void* block : blocks) {
-      bytesCached_.fetch_sub(static_cast<int64_t>(size), std::memory_order_relaxed);
+      bytesCached_.fetch_sub(size, std::memory_order_relaxed);
       unmapPages(block, size);
     }
   }

@@ -162,9 +162,7 @@ class CpuDevice final : public Device {
 
   DeviceId id() const override { return DeviceId::cpu(); }
   const DeviceInfo& info() const override { return info_; }
-  std::optional<int64_t> memoryBytes() const override {
-    return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  }
+  std::optional<int64_t> memoryBytes() const override { return sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE); }
   bool isHostMemory() const override { return true; }
   std::shared_ptr<void> allocate(int64_t bytes) override {
     return Tensor::empty({bytes}, DataType::Bool, DeviceId::cpu()).storage();

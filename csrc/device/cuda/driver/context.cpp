@@ -34,7 +34,7 @@ CudaContext::CudaContext(int64_t index) : index_(index), name_("cuda:" + std::to
   succeed(d.deviceGetCount(&count), "cuDeviceGetCount", "the driver");
   deviceCheck(index >= 0 && index < count, "[cuda] there is no device cuda:{}; the driver has {}, numbered from 0",
               index, count);
-  succeed(d.deviceGet(&device_, static_cast<int>(index)), "cuDeviceGet", "device {}", index);
+  succeed(d.deviceGet(&device_, index), "cuDeviceGet", "device {}", index);
   place_ = fmt::format("{:04x}:{:02x}:{:02x}", attributeOf(device_, cuda::DeviceAttribute::PciDomain),
                        attributeOf(device_, cuda::DeviceAttribute::PciBus),
                        attributeOf(device_, cuda::DeviceAttribute::PciDevice));

@@ -136,7 +136,7 @@ void CudaMemory::expectOwn(const void* address) const {
 int64_t CudaMemory::bytes(cuda::PoolAttribute attribute) const {
   uint64_t value = 0;
   succeed(loadedDriver().poolGetAttribute(pool_, attribute, &value), "cuMemPoolGetAttribute", "{}", context_.name());
-  return static_cast<int64_t>(value);
+  return value;
 }
 
 int64_t CudaMemory::takeMost() const {
@@ -149,7 +149,7 @@ int64_t CudaMemory::takeMost() const {
 
 int64_t CudaMemory::totalBytes() const {
   const CurrentContext current(context_);
-  return static_cast<int64_t>(freeAndTotal(context_).second);
+  return freeAndTotal(context_).second;
 }
 
 MemoryUse CudaMemory::use() const {

@@ -15,8 +15,7 @@ void loadKernel(const DriverLibrary& d, cuda::Module module, const std::string& 
                 cuda::Function* function) {
   succeed(d.moduleGetFunction(function, module, entry.c_str()), "cuModuleGetFunction", "kernel {}", entry);
   if (sharedBytes > kSharedWithoutAsking) {
-    succeed(d.functionSetAttribute(*function, cuda::FunctionAttribute::MaxDynamicSharedBytes,
-                                   static_cast<int>(sharedBytes)),
+    succeed(d.functionSetAttribute(*function, cuda::FunctionAttribute::MaxDynamicSharedBytes, sharedBytes),
             "cuFuncSetAttribute", "kernel {}: {} bytes of shared memory a block", entry, sharedBytes);
   }
 }

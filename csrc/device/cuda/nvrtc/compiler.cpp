@@ -43,7 +43,7 @@ class Program {
       options.emplace_back("--ptxas-options=-v");
     }
     std::vector<const char*> pointers = mapped(options, &std::string::c_str);
-    nvrtc::Result status = nvrtc_.compileProgram(program_, static_cast<int>(pointers.size()), pointers.data());
+    nvrtc::Result status = nvrtc_.compileProgram(program_, pointers.size(), pointers.data());
     size_t size = 0;
     nvrtc_.getProgramLogSize(program_, &size);
     log_.resize(size);

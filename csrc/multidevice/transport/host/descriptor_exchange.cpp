@@ -88,7 +88,7 @@ class DescriptorExchange {
       : bootstrap_(bootstrap), mine_(mine), lines_(bootstrap.size()) {
     exchanged_.byRank.resize(bootstrap.size());
     const std::string name = "meshfuse." + hexadecimal(randomBytes());
-    const bool listens = listener_.listenLocal(name, static_cast<int>(std::min<int64_t>(bootstrap.size(), 4096)));
+    const bool listens = listener_.listenLocal(name, std::min<int64_t>(bootstrap.size(), 4096));
     const int error = errno;
     deviceCheck(listens, "[host] this process cannot listen for others of its host: {}", std::strerror(error));
     const std::string_view word(reinterpret_cast<const char*>(word_.data()), word_.size());
@@ -188,7 +188,7 @@ class DescriptorExchange {
   void awaitVisitors() const {
     std::vector<pollfd> polled = mapped(visitors_, [](const Socket& s) { return pollfd{s.get(), POLLIN, 0}; });
     polled.push_back({listener_.get(), POLLIN, 0});
-    poll(polled.data(), polled.size(), static_cast<int>(kGiftPoll.count()));
+    poll(polled.data(), polled.size(), kGiftPoll.count());
   }
 
   int64_t missing() const {

@@ -154,7 +154,7 @@ Door::Step Door::advance(Visitor& visitor, Notice& notice) {
     visitor.bytes.resize(bytes);
     const ssize_t n = recv(visitor.socket.get(), visitor.bytes.data() + have, bytes - have, MSG_DONTWAIT);
     const bool mayCome = n < 0 && (errno == EAGAIN || errno == EINTR);
-    visitor.bytes.resize(have + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    visitor.bytes.resize(have + std::max<ssize_t>(n, 0));
     if (visitor.bytes.size() < bytes) {
       if (n > 0) {
         continue;
@@ -199,7 +199,7 @@ std::optional<Door::Arrival> Door::next(Clock::time_point limit) {
     }
     polled.push_back({listener_.get(), POLLIN, 0});
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(soonest - Clock::now()).count();
-    poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, Clock::kLongestLook.count() / 2)));
+    poll(polled.data(), polled.size(), std::clamp<int64_t>(left, 0, Clock::kLongestLook.count() / 2));
   }
 }
 

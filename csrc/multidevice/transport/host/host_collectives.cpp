@@ -173,8 +173,7 @@ void HostCommunicator::copyOwnBlock(const HostCall& c, OwnPart part) {
     return;
   }
   const int64_t before = c.blocks.begin(c.position) * c.elementBytes();
-  copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, to - from,
-              static_cast<size_t>(c.ownBytes()), c.order);
+  copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, to - from, c.ownBytes(), c.order);
 }
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share

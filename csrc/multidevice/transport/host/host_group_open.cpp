@@ -97,7 +97,7 @@ void HostGroup::showLane(const Team& team) {
   deviceCheck(lanes < LaneEntry::kLanes, "[host] rank {} has posted calls for {} teams, the limit; use fewer teams",
               rank_, lanes);
   LaneEntry& entry = own().lane(lanes);
-  entry.heapOffset = heap_->offsetOf(laneBlock_.get(), static_cast<int64_t>(ControlBlock::bytes(size_)));
+  entry.heapOffset = heap_->offsetOf(laneBlock_.get(), ControlBlock::bytes(size_));
   entry.team.store(team_, std::memory_order_seq_cst);
   for (int64_t p : team.ranks) {
     ring(p);
@@ -196,7 +196,7 @@ void HostGroup::mapPeers(Bootstrap& bootstrap, const TransportOptions& options) 
     if (theirBlock.bytes() != ControlBlock::bytes(size_) || !theirHeap.valid()) {
       problem = fmt::format("rank {} cannot map the memory of [rank {}/{}]", rank_, r, size_);
     }
-    peer.descriptor = process == 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+    peer.descriptor = process == 0 ? -1 : syscall(SYS_pidfd_open, process, 0);
     blocks_.emplace_back(theirBlock.data(), size_);
     heaps_.emplace_back(theirHeap.data(), theirHeap.bytes());
     memory_.push_back(std::move(theirBlock));

@@ -117,7 +117,7 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
     auto lane = std::make_unique<NetworkCommunicator>(*this, team);
     const auto [known, isNew] = teams_.try_emplace(lane->lane_, team);
     deviceCheck(isNew || known->second == team,
-                "[network] the messages of two teams, {} and {}, cannot be distinguished", worldName(),
+                "[network] the messages of two teams, {} and {}, cannot be distinguished; use fewer teams", worldName(),
                 lane->worldName());
     sharesLink_ = true;
     return lane;
@@ -172,9 +172,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     std::memcpy(headTo(i), &announced, sizeof(record));
     const int64_t appended = isShort(parcel.outBytes) ? parcel.outBytes : 0;
     moveBytes(headTo(i) + sizeof(record), parcel.out, appended);
-    heads.push_back(
-        {link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(appended), tag(Tag::Head, sequence, rank_)), p,
-         -1});
+    heads.push_back({link_->send(p, headTo(i), sizeof(record) + appended, tag(Tag::Head, sequence, rank_)), p, -1});
     if (!isShort(parcel.outBytes)) {
       data.push_back({link_->send(p, parcel.out, parcel.outBytes, tag(Tag::Data, sequence, rank_)), p, -1});
     }

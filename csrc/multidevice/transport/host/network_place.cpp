@@ -124,7 +124,7 @@ std::string ownNetworkAddress(Bootstrap& bootstrap) {
 }
 
 NetworkPlace listenAt(const Socket& listener, const std::string& host, int64_t backlog) {
-  const bool listens = listener.listen(host, "0", static_cast<int>(backlog));
+  const bool listens = listener.listen(host, "0", backlog);
   const int error = errno;
   deviceCheck(listens, "[network] this process cannot listen at any port of {}: {}", host, std::strerror(error));
   return {host, std::to_string(listener.port())};

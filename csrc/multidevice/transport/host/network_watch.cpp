@@ -118,7 +118,7 @@ void NetworkWatch::look(const std::stop_token& stop) {
     for (int64_t i = 0; i < std::ssize(sockets_); ++i) {
       polled[i] = {gone_[i] != 0 ? -1 : sockets_[i].get(), POLLIN, 0};
     }
-    poll(polled.data(), polled.size(), static_cast<int64_t>(kPollInterval.count()));
+    poll(polled.data(), polled.size(), kPollInterval.count());
     const auto polledAt = Clock::now();  // reading from one rank may take long
     for (int64_t i = 0; i < std::ssize(polled); ++i) {
       if (polled[i].revents != 0) {

@@ -61,7 +61,7 @@ class PmixSession {
     PMIX_LOAD_PROCID(&job, self_.nspace, PMIX_RANK_WILDCARD);
     pmix_value_t* value = nullptr;
     pmixCheck(PMIx_Get(&job, PMIX_JOB_SIZE, nullptr, 0, &value), "PMIx_Get of the job size");
-    size_ = static_cast<int64_t>(value->data.uint32);
+    size_ = value->data.uint32;
     PMIX_VALUE_RELEASE(value);
     pmix_status_t lost[] = {PMIX_ERR_LOST_CONNECTION};
     PMIx_Register_event_handler(lost, std::size(lost), nullptr, 0, serverEnded, nullptr, nullptr);
@@ -77,7 +77,7 @@ class PmixBootstrap final : public Bootstrap {
  public:
   explicit PmixBootstrap(std::chrono::milliseconds deadline) : session_(PmixSession::get()), deadline_(deadline) {}
 
-  int64_t rank() const override { return static_cast<int64_t>(session_.self().rank); }
+  int64_t rank() const override { return session_.self().rank; }
   int64_t size() const override { return session_.size(); }
 
   std::vector<std::string> allGather(std::string_view mine) override {
@@ -135,7 +135,7 @@ bool pmixOffered() { return std::getenv("PMIX_RANK") != nullptr && std::getenv("
 
 RankOfLauncher pmixPlace() {
   const PmixSession& session = PmixSession::get();
-  return {static_cast<int64_t>(session.self().rank), session.size()};
+  return {session.self().rank, session.size()};
 }
 
 bool launcherHasEnded() { return serverHasEnded; }

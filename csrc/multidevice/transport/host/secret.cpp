@@ -33,7 +33,7 @@ std::string readSecret(const std::string& path) {
         path);
   std::string text(kLongestSecret + 1, '\0');
   const ssize_t length = read(file.get(), text.data(), text.size());
-  text.resize(length > 0 ? static_cast<size_t>(length) : 0);
+  text.resize(length > 0 ? length : 0);
   return text.substr(0, text.find_last_not_of("\r\n") + 1);
 }
 

@@ -39,7 +39,7 @@ SharedMemory SharedMemory::open(const Descriptor& descriptor, Access access) {
   struct stat about {};
   if (seals >= 0 && (seals & kSealedSize) == kSealedSize && fstat(fd, &about) == 0) {
     const int protection = access == Access::ReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
-    m.map(fd, static_cast<size_t>(about.st_size), protection);
+    m.map(fd, about.st_size, protection);
   }
   return m;
 }

@@ -75,7 +75,7 @@ bool isMoved(const Socket& s, short event, size_t bytes, Socket::Clock::time_poi
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
       return false;
     }
-    moved += static_cast<size_t>(std::max<ssize_t>(n, 0));
+    moved += std::max<ssize_t>(n, 0);
   }
   return true;
 }
@@ -109,7 +109,7 @@ Socket::Peer Socket::peer() const {
   return known ? Peer{found.pid, found.uid} : Peer{0, -1};
 }
 
-bool Socket::isOfThisUser() const { return peer().user == static_cast<int64_t>(geteuid()); }
+bool Socket::isOfThisUser() const { return peer().user == geteuid(); }
 
 std::string Socket::numericHost(const std::string& host) {
   return textOf(*reinterpret_cast<const sockaddr_in*>(resolve(host, "0")->ai_addr));
@@ -137,7 +137,7 @@ bool Socket::waitFor(short events, Clock::time_point limit) const {
   pollfd p{get(), events, 0};
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now()).count();
-    const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, WaitingClock::kLongestLook.count() / 2)));
+    const int n = poll(&p, 1, std::clamp<int64_t>(left, 0, WaitingClock::kLongestLook.count() / 2));
     if (n > 0) {
       return (p.revents & events) != 0;
     }

@@ -48,9 +48,8 @@ class LaunchedStar final : public Star {
   void listen() {
     const auto limit = Clock::now() + deadline();
     const Socket listener = trust_ ? Socket::create() : Socket::createLocal();
-    const auto backlog = static_cast<int>(size_);
-    const bool listens = size_ == 1 || (trust_ ? listener.listen(host_, std::to_string(port_), backlog)
-                                               : listener.listenLocal(localName(), backlog));
+    const bool listens = size_ == 1 || (trust_ ? listener.listen(host_, std::to_string(port_), size_)
+                                               : listener.listenLocal(localName(), size_));
     const int error = errno;
     deviceCheck(listens, "[host] rank 0 cannot listen at {} port {}: {}; choose another {}", host_, port_,
                 std::strerror(error), error == EADDRNOTAVAIL ? "MASTER_ADDR, an address of its host" : "MASTER_PORT");

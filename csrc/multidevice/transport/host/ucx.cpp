@@ -219,7 +219,7 @@ class UcxLink final : public NetworkLink {
     require(status, "ucp_worker_arm");
     lock.unlock();
     pollfd descriptor{events_, POLLIN, 0};
-    poll(&descriptor, 1, static_cast<int64_t>(limit.count()));
+    poll(&descriptor, 1, limit.count());
   }
 
  private:
