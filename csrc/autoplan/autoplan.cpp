@@ -185,7 +185,8 @@ class Planner {
   }
 
   PlannedPipeline pipeline() const {
-    check(machines_.devices() >= 2, "[autoplan] a pipeline needs at least 2 devices, the machines have 1");
+    check(machines_.devices() >= 2,
+          "[autoplan] a pipeline needs at least 2 devices, the machines have 1; ask for no micro-batches");
     for (const TensorView* tv : concrete_.tensors()) {
       check(!tv->hasDeviceMesh(),
             "[autoplan] {} is annotated, and a pipeline has a mesh for each stage; remove the annotations, or ask for "
@@ -386,7 +387,8 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
   const auto start = Clock::now();
   checkMachines(machines);
   check(wishes.microBatches.has_value() || !wishes.stages.has_value(),
-        "[autoplan] stages is {} without microBatches, which a pipeline needs; say in how many a call runs",
+        "[autoplan] stages is {} without microBatches, which a pipeline needs; set microBatches, the number of parts "
+        "of a batch",
         wishes.stages.value_or(0));
   check(wishes.maxSeconds > 0, "[autoplan] maxSeconds is {}, expected a positive number", wishes.maxSeconds);
   const Deadline deadline = start + std::chrono::duration_cast<Clock::duration>(

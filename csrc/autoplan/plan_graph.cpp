@@ -145,11 +145,11 @@ class Builder {
         tv->toString(), tv->getDeviceMesh().toString(), graph_.mesh.toString());
     const ShardState state = shardState(tv);
     const std::optional<Placement> pin = placementOf(state);
-    check(
-        pin.has_value(),
-        "[autoplan] {} has the sharding {}, which no strategy has: expected blocks of whole mesh axes, the outer axis "
-        "outside; remove the annotation, or shard it in blocks",
-        tv->toString(), state.toString());
+    check(pin.has_value(),
+          "[autoplan] {} has the sharding {}, which automatic plans do not have: expected blocks of whole mesh axes, "
+          "the outer axis "
+          "outside; remove the annotation, or shard it in blocks",
+          tv->toString(), state.toString());
     check(fits(*pin, tv->constantShape(), axes_, Division::Uneven),
           "[autoplan] {} has the sharding {}, which leaves ranks without elements; remove the annotation",
           tv->toString(), state.toString());

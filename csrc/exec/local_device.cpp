@@ -44,7 +44,9 @@ std::vector<DeviceId> assignGpus(std::span<const GpusOfRank> ranks, bool share) 
   std::map<std::string, std::set<int64_t>> chosen;      // by host: GPUs
   std::vector<DeviceId> gpus(ranks.size());
   for (const int64_t r : indices(ranks)) {
-    deviceCheck(ranks[r].count > 0, "[device] rank {} has no GPU: {}", r, ranks[r].missing);
+    deviceCheck(ranks[r].count > 0,
+                "[device] rank {} has no GPU: {}; start it on a machine with one, or run on the CPU", r,
+                ranks[r].missing);
     if (ranks[r].chosen.empty()) {
       waiting[ranks[r].host].push_back(r);
     } else {
@@ -83,7 +85,9 @@ DeviceId localDevice(std::string_view name, Communicator& communicator) {
                                         oneLine(environmentText(kVariable)), oneLine(here.missing)));
   const std::vector<GpusOfRank> ranks = mapped(all, [](const std::string& text) {
     const std::vector<std::string> lines = linesOf(text);
-    deviceCheck(lines.size() >= 4, "[device] a rank said of its GPUs: {}", text);
+    deviceCheck(lines.size() >= 4,
+                "[device] a rank described its GPUs as '{}', expected 4 lines; start the same build on all ranks",
+                text);
     return GpusOfRank{.host = lines[0], .count = std::stoll(lines[1]), .missing = lines[3], .chosen = lines[2]};
   });
   return assignGpus(ranks, communicator.transport() == "loopback")[communicator.rank()];

@@ -32,7 +32,8 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
   void transfer(void* data, size_t bytes) {
-    deviceCheck(bytes <= text_.size(), "[calibrate] the description of rank 0 ends early");
+    deviceCheck(bytes <= text_.size(),
+                "[calibrate] the description of rank 0 ends early; start the same build on all ranks");
     std::memcpy(data, text_.data(), bytes);
     text_.remove_prefix(bytes);
   }

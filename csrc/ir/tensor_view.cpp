@@ -274,7 +274,7 @@ void TensorView::dimsOfLoops(std::vector<IterDomain*>& ids, std::vector<bool>& c
   std::string before;
   for (const int64_t k : indices(ids)) {
     const LoopOfDim loop = loopOfDim(ids[k], logical_);
-    check(loop.dim != nullptr, "[setAllocationDomain] loop {} of {} is merged of several dims; give the logical dims",
+    check(loop.dim != nullptr, "[setAllocationDomain] loop {} of {} is a merge of several dims; give the logical dims",
           ids[k]->toString(), toString());
     const auto isOfThisDim = [&](int64_t other) { return loopOfDim(ids[other], logical_).dim == loop.dim; };
     const bool isBound = ids[k]->parallelType().isDevice();

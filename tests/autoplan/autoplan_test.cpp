@@ -284,7 +284,7 @@ TEST(AutoPlan, AnAnnotationThatNoStrategyHasIsAUserError) {
   p.x->inner_split(0, 4);
   p.x->axis(1)->parallelize(ParallelType::DIDx);
   expectRefused(p.fusion, kFour, {},
-                {"T0", "which no strategy has", "blocks of whole mesh axes", "remove the annotation"});
+                {"T0", "which automatic plans do not have", "blocks of whole mesh axes", "remove the annotation"});
 }
 
 TEST(AutoPlan, ASizeWithoutAValueIsAUserError) {

@@ -263,7 +263,8 @@ TEST(AutoPlanPipeline, RefusesWhatNoPipelineCanDo) {
   EXPECT_EQ(refusal(*program, {.microBatches = 0}, machines),
             "[autoplan] microBatches is 0, expected at least 2: a pipeline runs several at the same time");
   EXPECT_EQ(refusal(*program, {.stages = 2}, machines),
-            "[autoplan] stages is 2 without microBatches, which a pipeline needs; say in how many a call runs");
+            "[autoplan] stages is 2 without microBatches, which a pipeline needs; set microBatches, the number of "
+            "parts of a batch");
   EXPECT_EQ(refusal(*program, {.microBatches = 2}, {}),
             "[autoplan] a pipeline needs at least 2 devices, the machines have 1");
   (void)autoParallelize(*program, machines);

@@ -266,8 +266,8 @@ ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) 
   check(whole.isConst(), "[mesh] the size of axis {} is a symbol; only an axis of constant size can be cut in parts",
         name);
   check(pre >= 1 && size >= 1 && whole.constValue() % pre == 0 && whole.constValue() / pre % size == 0,
-        "[mesh] axis {} of {} has no part of size {} below {}; their product must divide its size", name,
-        whole.constValue(), size, pre);
+        "[mesh] axis {} has size {}, got {} parts of {} parts each; give numbers whose product divides the size", name,
+        whole.constValue(), pre, size);
   return typeOf(position, whole.constValue() / pre / size, size);
 }
 

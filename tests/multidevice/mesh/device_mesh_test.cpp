@@ -181,7 +181,7 @@ TEST(DeviceMesh, PartsOfAnAxis) {
   EXPECT_TRUE(mesh.overlap(half, mesh.axis("tp")));
   EXPECT_FALSE(mesh.overlap(half, mesh.axis("dp")));
   EXPECT_EQ(errorOf([&] { (void)mesh.axis("tp", 3, 2); }),
-            "[mesh] axis tp of 8 has no part of size 2 below 3; their product must divide its size");
+            "[mesh] axis tp has size 8, got 3 parts of 2 parts each; give numbers whose product divides the size");
   EXPECT_EQ(errorOf([&] { (void)DeviceMesh::create({{"tp"}}).axis("tp", 1, 2); }),
             "[mesh] the size of axis tp is a symbol; only an axis of constant size can be cut in parts");
 }
