@@ -146,7 +146,7 @@ std::string fixedNeighbours(const Segment& s, const FixedOps& fixed) {
     if (it != fixed.end()) {
       texts.push_back(it->second == SegmentKind::Communicate
                           ? fmt::format("{} {} communication", tv->toString(), how)
-                          : fmt::format("{} {} a {} {}", tv->toString(), how, nameOf(it->second), e->opName()));
+                          : fmt::format("{} {} the {} step {}", tv->toString(), how, nameOf(it->second), e->opName()));
     }
   };
   for (const TensorView* in : s.group.inputs) {

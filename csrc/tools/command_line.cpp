@@ -207,7 +207,8 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->add_option("--micro-batches", o.microBatches,
                 "also the best pipeline, if a call runs its batch in so many equal parts one after the other")
       ->check(kNumber);
-  c->add_option("--stages", o.stages, "of the pipeline, each on devices of its own; without it as many as are fastest")
+  c->add_option("--stages", o.stages,
+                "number of stages of the pipeline, each on devices of its own; default: as many as are fastest")
       ->check(kNumber);
   CLI::Option* simulate =
       c->add_flag("--simulate", o.simulate, "compile the plan for rank 0 and predict the time of each of its steps");
@@ -230,7 +231,7 @@ void addCalibrate(CLI::App& app, CalibrateOptions& o) {
                            ->capture_default_str();
   c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher")->excludes(ranks);
   addDevice(*c, o.calibration.device);
-  c->add_option("--seconds", o.calibration.seconds, "that the measurement takes, about, besides compiling")
+  c->add_option("--seconds", o.calibration.seconds, "about how long the measurement takes, without compiling")
       ->capture_default_str();
   c->add_option("-o", o.file, "file to write, JSON")->required();
   c->footer(std::string("Examples:\n"
@@ -242,12 +243,15 @@ void addCalibrate(CLI::App& app, CalibrateOptions& o) {
 }
 
 void addCapabilities(CLI::App& app) {
-  CLI::App* c =
-      app.add_subcommand("capabilities", "list what this build can use on this machine, and why not the rest");
-  c->footer(std::string("A part that is absent costs features or speed; programs that need it say so.\n"
-                        "Example:\n"
-                        "  meshfuse capabilities\n") +
-            kExitCodes);
+  CLI::App* c = app.add_subcommand(
+      "capabilities",
+      "list the libraries and GPUs that this build can use on this machine, and why it cannot use the others");
+  c->footer(
+      std::string(
+          "Without a part, features are missing or slower; a program that needs it ends with an error that names it.\n"
+          "Example:\n"
+          "  meshfuse capabilities\n") +
+      kExitCodes);
 }
 
 void expectSubcommand(const CLI::App& app, std::string_view word) {

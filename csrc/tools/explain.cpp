@@ -61,7 +61,8 @@ int64_t explainProgram(const ExplainOptions& options) {
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, options.ranks, &open);
   const int64_t ranks = virtualRankCount(*fusion, options.ranks);
   check(!options.json || options.html.empty(), "[explain] got --json and --html, expected one of them");
-  check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
+  check(!options.run || options.json || !options.html.empty(),
+        "[explain] --run needs --html or --json; add one of them");
   check(!options.run || options.device == "cpu",
         "[explain] --run runs on the CPU, --device is {}; leave out one of them", options.device);
   check(options.machine.empty() || options.html.empty(), "[explain] got --machine and --html, expected one of them");

@@ -99,7 +99,7 @@ std::string graphsText(const Explanation& e, const Terminal& terminal) {
   if (e.graphs.empty()) {
     return "";
   }
-  return terminal.heading("graphs of a call whose tensors stay where they were") + "\n" +
+  return terminal.heading("CUDA graphs of a call whose tensors have the addresses of the call before") + "\n" +
          joined(e.graphs, "", [](const ExplainedGraph& g) {
            if (!g.reason.empty()) {
              return fmt::format("  no graph: {}: {}\n", g.first, g.reason);

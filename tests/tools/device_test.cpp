@@ -92,7 +92,8 @@ TEST(ToolDevice, ExplainsAProgramForAGpu) {
 TEST(ToolDevice, ExplainsTheGraphsOfACall) {
   const std::string nothing = "env MESHFUSE_CUDA_LIBRARIES=/nothing";
   const ToolRun whole = tool("explain {dir}/sharded_sum.fir --device sm_90a", nothing);
-  expectContains(whole.out, "graphs of a call whose tensors stay where they were\n  graph of 2 steps: ");
+  expectContains(whole.out,
+                 "CUDA graphs of a call whose tensors have the addresses of the call before\n  graph of 2 steps: ");
   EXPECT_EQ(whole.out.find("no graph"), std::string::npos) << whole.out;
   const ToolRun combined = tool("explain {dir}/sum_and_maximum.fir --device sm_90a", nothing);
   expectContains(combined.out, "\n  graph of 4 steps: reduction T4[r{2}, 3] to pointwise T3[3]\n");

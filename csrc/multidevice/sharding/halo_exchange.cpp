@@ -226,14 +226,14 @@ void HaloExchanges::add(const Expr* expr, int64_t k) {
     place.isFirst = isFirst;
     place.number = at->second.first;
     if (at->second.second != input) {
-      refuse(
-          fmt::format("has the number of an exchange of {}: expected another number", at->second.second->toString()));
+      refuse(fmt::format("has the number of an exchange of {}: give it a number of its own",
+                         at->second.second->toString()));
     }
   }
   if (!place.isFirst) {
     exchange = together(input, exchanges_[place.number], *exchange);
     if (!exchange) {
-      refuse("cannot share the exchange of the steps before it: expected another number");
+      refuse("cannot share the exchange of the steps before it: give it a number of its own");
     }
     exchanges_[place.number] = *std::move(exchange);
   } else {
