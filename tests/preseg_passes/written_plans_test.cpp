@@ -46,11 +46,19 @@ TEST(WrittenPlans, AreTakenAsTheyAre) {
 }
 
 TEST(WrittenPlans, EachDistinctRedistributionIsPlannedOnce) {
-  const std::unique_ptr<Fusion> fusion = parseFusion(program("", ""));
+  // T3 and T4 are as T0 and T1
+  std::string text = program("", "");
+  const std::string_view end = "  output T1\n";
+  text.insert(text.find(end),
+              "  T3 = input() : Float[8, 4] contiguity[t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx)\n"
+              "  T4 = redistribute(T3) : Float[8, 4] mesh M0 outer_split(1, 2) parallelize(1, DIDx)\n"
+              "  output T4\n");
+  const std::unique_ptr<Fusion> fusion = parseFusion(text);
   PassContext context(*fusion);
   EXPECT_TRUE(planRedistributions(*fusion, context));
   EXPECT_EQ(context.memo<PlanMemo>().size(), 2);
-  EXPECT_NE(fusion->toString().find(kExchange), std::string::npos) << fusion->toString();
+  EXPECT_NE(fusion->toString().find("redistribute(T0" + kExchange), std::string::npos) << fusion->toString();
+  EXPECT_NE(fusion->toString().find("redistribute(T3" + kExchange), std::string::npos) << fusion->toString();
   EXPECT_NE(fusion->toString().find(kGather), std::string::npos) << fusion->toString();
 }
 

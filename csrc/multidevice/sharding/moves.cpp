@@ -51,8 +51,8 @@ bool LinkCosts::uniform() const {
   return std::ranges::all_of(byAtom, [&](double cost) { return cost == byAtom.front(); });
 }
 
-MoveMaker::MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed, bool spareSlices)
-    : space_(space), prices_(std::move(prices)), allowed_(std::move(allowed)), spareSlices_(spareSlices) {}
+MoveMaker::MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed)
+    : space_(space), prices_(std::move(prices)), allowed_(std::move(allowed)) {}
 
 void MoveMaker::add(Collective kind, AtomSet group, const SearchState& after, bool plain) {
   if (allowed_.has(kind)) {
@@ -102,7 +102,7 @@ const std::vector<Move>& MoveMaker::moves(const SearchState& state) {
 }
 
 void MoveMaker::addSlices(const SearchState& state, AtomSet used, AtomSet combined) {
-  const bool spread = spareSlices_ || combined != 0;
+  const bool spread = allowed_.spareSlices || combined != 0;
   for (int64_t atom = 0; atom < space_.numAtoms(); atom++) {
     if (((used | state.partial) & atomBit(atom)) != 0 || space_.atomSize(atom) == 1) {
       continue;

@@ -38,6 +38,8 @@ struct MovePrices {
 struct AllowedMoves {
   PartialSums sums = PartialSums::Moved;
   std::vector<Collective> forbidden = {};  // moves that communicate; Transfer stands for permutations
+  // Also slices over atoms that the destination does not use: this can be cheaper if links have different costs.
+  bool spareSlices = false;
 
   bool has(Collective kind) const { return !contains(forbidden, kind); }
 };
@@ -47,8 +49,7 @@ inline constexpr double kTieCost = 1e-3;
 
 class MoveMaker {
  public:
-  // `spareSlices`: also slice over atoms that the destination does not use; this can be cheaper if links have different costs.
-  MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed, bool spareSlices);
+  MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed);
 
   // All moves from `state` except the closing gathers, in a fixed order. The next call overwrites them.
   const std::vector<Move>& moves(const SearchState& state);
@@ -78,7 +79,6 @@ class MoveMaker {
   PlanSpace& space_;
   MovePrices prices_;
   AllowedMoves allowed_;
-  bool spareSlices_;
   std::vector<Move> moves_;
 };
 

@@ -53,7 +53,7 @@ struct Problem {
 
 // Adjacent slices over several atoms remain separate steps: each is one index map; the executor composes them.
 void append(RedistributionPlan& plan, Problem& problem, const std::vector<Move>& chain) {
-  MoveMaker maker(problem.space, problem.prices, {}, false);
+  MoveMaker maker(problem.space, problem.prices, {});
   SearchState at = problem.space.from();
   plan.peakState = std::max(plan.peakState, problem.space.localSize(at));
   for (const Move& move : chain) {
@@ -110,7 +110,7 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
   }
   append(plan, gather, chain);
   Problem slices(nestedAtoms(ShardState::replicated(to.mesh, extents), to), shape, options);
-  MoveMaker maker(slices.space, slices.prices, {}, false);
+  MoveMaker maker(slices.space, slices.prices, {});
   std::optional<std::vector<Move>> cuts = maker.slicesToGoal(slices.space.from());
   if (!cuts) {  // blocks are larger than the axes require: one slice for all atoms
     cuts = {{Collective::Local, slices.space.goalAtoms(), slices.space.to()}};
@@ -143,11 +143,13 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
       limits.maxStates = std::min(kRefinedStates, options.maxStates);
       limits.below = best->cost;
     }
-    const bool spare = !next->prices.alpha.uniform() || !next->prices.beta.uniform();
-    MoveMaker maker(next->space, next->prices, allowedMoves(options), spare);
+    AllowedMoves allowed = allowedMoves(options);
+    allowed.spareSlices = !next->prices.alpha.uniform() || !next->prices.beta.uniform();
+    MoveMaker maker(next->space, next->prices, allowed);
     std::optional<FoundChain> found = searchChain(next->space, maker, limits);
-    if (!found && !best && !spare) {
-      MoveMaker wider(next->space, next->prices, allowedMoves(options), true);
+    if (!found && !best && !allowed.spareSlices) {
+      allowed.spareSlices = true;
+      MoveMaker wider(next->space, next->prices, allowed);
       found = searchChain(next->space, wider, limits);
     }
     if (found || !best) {
