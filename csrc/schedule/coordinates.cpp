@@ -9,6 +9,7 @@
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
+#include "schedule/elementwise.h"
 #include "schedule/propagation.h"
 #include "schedule/reads.h"
 
@@ -356,6 +357,15 @@ CoordinatesOrReason findCoordinates(const Group& group) {
     return {std::nullopt, "the group has no output"};
   }
   return CoordinateFinder(group, reference).find();
+}
+
+bool sharePositions(const Group& group, const Coordinates& c, const TensorView* a, const TensorView* b) {
+  if (c.conflicted || !std::ranges::all_of(group.exprs, [](const Expr* e) { return isElementwise(*e); })) {
+    return false;
+  }
+  const auto indexOfA = c.index.find(a->id());
+  const auto indexOfB = c.index.find(b->id());
+  return indexOfA != c.index.end() && indexOfB != c.index.end() && indexOfA->second == indexOfB->second;
 }
 
 }  // namespace meshfuse

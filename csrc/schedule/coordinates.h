@@ -62,4 +62,7 @@ struct CoordinatesOrReason {
 };
 [[nodiscard]] CoordinatesOrReason findCoordinates(const Group& group);
 
+// Whether a kernel of elementwise ops accesses both tensors at the same index only.
+[[nodiscard]] bool sharePositions(const Group& group, const Coordinates& c, const TensorView* a, const TensorView* b);
+
 }  // namespace meshfuse

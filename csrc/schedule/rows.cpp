@@ -7,7 +7,6 @@
 #include "base/rounding.h"
 #include "ir/fusion.h"
 #include "ir/point_work.h"
-#include "schedule/elementwise.h"
 #include "schedule/eligibility.h"
 #include "schedule/extents.h"
 #include "schedule/row_writer.h"
@@ -88,12 +87,7 @@ std::variant<KernelPlan, LibraryCall> RowsJudgement::write() const {
 }
 
 bool RowsJudgement::readsWhereItWrites(const TensorView* output, const TensorView* input) const {
-  if (coordinates.conflicted || !std::ranges::all_of(group.exprs, [](const Expr* e) { return isElementwise(*e); })) {
-    return false;
-  }
-  const auto in = coordinates.index.find(input->id());
-  const auto out = coordinates.index.find(output->id());
-  return in != coordinates.index.end() && out != coordinates.index.end() && in->second == out->second;
+  return sharePositions(group, coordinates, output, input);
 }
 
 Verdict judgeRows(const Group& group, const DeviceInfo& device) {

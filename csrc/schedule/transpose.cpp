@@ -6,7 +6,6 @@
 
 #include "base/ranges.h"
 #include "ir/fusion.h"
-#include "schedule/elementwise.h"
 #include "schedule/eligibility.h"
 #include "schedule/extents.h"
 #include "schedule/transpose_writer.h"
@@ -40,12 +39,7 @@ std::variant<KernelPlan, LibraryCall> TransposeJudgement::write() const {
 
 // Results along n are stored before other inputs along m are read.
 bool TransposeJudgement::readsWhereItWrites(const TensorView* output, const TensorView* input) const {
-  if (coordinates.conflicted || !std::ranges::all_of(group.exprs, [](const Expr* e) { return isElementwise(*e); })) {
-    return false;
-  }
-  const auto in = coordinates.index.find(input->id());
-  const auto out = coordinates.index.find(output->id());
-  return in != coordinates.index.end() && out != coordinates.index.end() && in->second == out->second &&
+  return sharePositions(group, coordinates, output, input) &&
          contains(axes.outputsAlongN, output) == contains(axes.inputsAlongN, input);
 }
 
