@@ -32,8 +32,11 @@ const TensorView* chooseReference(const Group& group) {
   return best;
 }
 
+constexpr int64_t kAfterColumns = INT32_MAX;  // what follows from sums of columns waits for all stages
+
 // The number of reduction stages before each tensor of the group.
-std::map<int64_t, int64_t> stagesBefore(const Group& group, std::map<int64_t, int64_t>& stageOf) {
+std::map<int64_t, int64_t> stagesBefore(const Group& group, const std::set<int64_t>& columns,
+                                        std::map<int64_t, int64_t>& stageOf) {
   std::map<int64_t, int64_t> before;
   for (const Expr* e : group.exprs) {
     int64_t n = 0;
@@ -42,7 +45,9 @@ std::map<int64_t, int64_t> stagesBefore(const Group& group, std::map<int64_t, in
         n = std::max(n, it->second);
       }
     }
-    if (e->kind() == ExprKind::Reduce) {
+    if (e->kind() == ExprKind::Reduce && columns.contains(e->output()->id())) {
+      n = std::max(n + 1, kAfterColumns);
+    } else if (e->kind() == ExprKind::Reduce) {
       stageOf[e->output()->id()] = n++;
     }
     for (const Val* out : e->outputs()) {
@@ -90,6 +95,7 @@ class CoordinateFinder {
   CoordinatesOrReason find() {
     std::string reason = placeReference();
     reason = reason.empty() ? findReduced() : reason;
+    findStages();
     reason = reason.empty() ? checkWhatFollowsReductions() : reason;
     if (reason.empty()) {
       collect();
@@ -114,10 +120,6 @@ class CoordinateFinder {
     propagation_.run();
     placeApart();
     c_.conflicted = propagation_.anyConflict();
-    c_.waits = stagesBefore(group_, c_.stage);
-    for (const auto& [id, stage] : c_.stage) {
-      c_.stages = std::max(c_.stages, stage + 1);
-    }
     const Expr* overgrown = propagation_.overgrown();
     return overgrown == nullptr ? std::string() : overgrownReason(*overgrown);
   }
@@ -196,9 +198,16 @@ class CoordinateFinder {
     return order;
   }
 
-  // The reduced dims: those of the first reduction; every other one must run over the same.
+  void findStages() {
+    c_.waits = stagesBefore(group_, c_.columns, c_.stage);
+    for (const auto& [id, stage] : c_.stage) {
+      c_.stages = std::max(c_.stages, stage + 1);
+    }
+  }
+
+  // The reduced dims: those of all reductions, or of those that combine the innermost dim while all others combine the remaining dims.
   std::string findReduced() {
-    bool first = true;
+    std::vector<std::vector<bool>> reducedBy;  // in the order of the reductions
     for (const Expr* e : reductionsOf(group_)) {
       const TensorView* p = e->tensorInputs()[0];
       const TensorView* c = e->tensorOutput();
@@ -221,13 +230,29 @@ class CoordinateFinder {
         }
         reduced[*dim] = true;
       }
-      if (!first && reduced != c_.reduced) {
+      if (!reducedBy.empty() && reduced != reducedBy[0] && !complements(reduced, reducedBy[0])) {
         return fmt::format("{} reduces other dims than the reductions before it", c->toString());
       }
-      c_.reduced = reduced;
-      first = false;
+      reducedBy.push_back(std::move(reduced));
+    }
+    const auto dims = filtered(c_.order, [&](int64_t d) { return !c_.extents[d].isConst(1); });
+    const auto ofRows = std::ranges::find_if(reducedBy, [&](const auto& r) { return !dims.empty() && r[dims.back()]; });
+    if (!reducedBy.empty()) {
+      c_.reduced = ofRows == reducedBy.end() ? reducedBy[0] : *ofRows;
+    }
+    const std::vector<const Expr*> reductions = reductionsOf(group_);
+    for (int64_t i = 0; i < std::ssize(reductions); i++) {
+      if (reducedBy[i] != c_.reduced) {
+        c_.columns.insert(reductions[i]->output()->id());
+      }
     }
     return {};
+  }
+
+  // Each dim of more than one position is in one of the two sets.
+  bool complements(const std::vector<bool>& a, const std::vector<bool>& b) const {
+    return std::ranges::all_of(indices(c_.extents),
+                               [&](int64_t d) { return c_.extents[d].isConst(1) || a[d] != b[d]; });
   }
 
   // A reduction's result exists at one position of the space only, and so do the values computed from it.
@@ -287,7 +312,7 @@ class CoordinateFinder {
           return readsElsewhere(*e) || !c_.index.contains(e->output()->id());
         });
     for (const TensorView* out : group_.outputs) {
-      if (c_.isSpread(out)) {
+      if (c_.isSpread(out) && !c_.followsColumns(out)) {
         (c_.waitsFor(out) > 0 ? c_.lateOutputs : c_.earlyOutputs) = true;
       }
     }
@@ -299,7 +324,22 @@ class CoordinateFinder {
         return fmt::format("the result T{} of a reduction has no index of its own", id);
       }
     }
+    for (const Expr* e : group_.exprs) {
+      const TensorView* out = e->tensorOutput();
+      if (c_.followsColumns(out) &&
+          (c_.stage.contains(out->id()) || c_.waitsFor(out) > kAfterColumns || !isColumn(out))) {
+        return fmt::format("{} combines sums over other dims with whole rows", out->toString());
+      }
+    }
     return {};
+  }
+
+  // The tensor runs over no dims but the reduced ones.
+  bool isColumn(const TensorView* tensor) const {
+    const auto index = c_.index.find(tensor->id());
+    return index != c_.index.end() && std::ranges::none_of(indices(c_.extents), [&](int64_t d) {
+             return !c_.reduced[d] && runsOver(index->second, d);
+           });
   }
 
   // Each element of an output is written once.
@@ -309,20 +349,20 @@ class CoordinateFinder {
       return fmt::format("output {} has no index over the dims of {}", out->toString(), reference_->toString());
     }
     bool full = true;
-    bool row = c_.hasReduction();
+    bool part = c_.hasReduction();  // rows have one element each, columns too
     IntExpr positions = 1;
     for (int64_t d = 0; d < std::ssize(c_.extents); d++) {
       const bool used = runsOver(it->second, d);
       positions *= used ? c_.extents[d] : IntExpr(1);
       bool trivial = c_.extents[d].isConst(1);
       full = full && (used || trivial);
-      row = row && (used != c_.reduced[d] || trivial);
+      part = part && ((used == c_.reduced[d]) == c_.followsColumns(out) || trivial);
     }
     if (!(positions == product(out->shape()))) {  // [d0, d0]: an outer product of a dim with itself
       return fmt::format("output {} has more elements than the dims of {} it runs over", out->toString(),
                          reference_->toString());
     }
-    if (!full && !row) {
+    if (!full && !part) {
       return fmt::format("output {} covers only a part of the dims of {}", out->toString(), reference_->toString());
     }
     return {};
@@ -350,6 +390,8 @@ int64_t Coordinates::waitsFor(const TensorView* tensor) const {
   auto it = waits.find(tensor->id());
   return it == waits.end() ? 0 : it->second;
 }
+
+bool Coordinates::followsColumns(const TensorView* tensor) const { return waitsFor(tensor) >= kAfterColumns; }
 
 CoordinatesOrReason findCoordinates(const Group& group) {
   const TensorView* reference = chooseReference(group);

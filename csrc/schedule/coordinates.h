@@ -8,7 +8,8 @@
 // If some ops of the group are not connected with the reference, one of their tensors with the extents of the reference gets the index of
 // the reference, and the indices of their other tensors follow from that.
 //
-// A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
+// A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims. Other reductions may
+// run over exactly the remaining dims, if only columns follow from them (norm backward: dx needs sums of rows, dweight is sums of columns).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ namespace meshfuse {
 
 struct Coordinates {
   std::vector<IntExpr> extents;  // of the reference dims
-  std::vector<bool> reduced;     // the dims that the group's reductions combine
+  std::vector<bool> reduced;     // the dims that the group's reductions combine, but for those of `columns`
   std::vector<int64_t>
       order;  // the dims as a kernel runs through them, innermost last: as the reference lies in memory
   // Index of a tensor's stored dims over the symbols of the reference dims; by Val id. A reduction's result has no reduced symbols.
@@ -33,6 +34,9 @@ struct Coordinates {
   // Reduction stages: a reduction of stage k depends on results of stages < k only. By Val id of the result.
   std::map<int64_t, int64_t> stage;
   int64_t stages = 0;
+  // Val ids of results of reductions over all other dims: the reduced dims include the innermost one, so these are sums of columns. What
+  // follows from them runs over reduced dims only.
+  std::set<int64_t> columns;
   bool conflicted = false;  // some tensor is needed at two positions
   bool readsMove = false;   // some tensor may be read at another index, or at its index written in another way
   bool hasReduction() const { return stages > 0; }
@@ -43,7 +47,9 @@ struct Coordinates {
   std::map<int64_t, int64_t> waits;
   bool isSpread(const TensorView* tensor) const;
   int64_t waitsFor(const TensorView* tensor) const;
-  // True if some spread output waits for no reduction (early: the first sweep can store it), and if some waits for a reduction (late).
+  bool followsColumns(const TensorView* tensor) const;  // or is the sum of columns itself
+  // True if some spread output that follows no columns waits for no reduction (early: the first sweep can store it), and if some waits for
+  // a reduction (late).
   bool earlyOutputs = false;
   bool lateOutputs = false;
   bool spreadOutputs() const { return earlyOutputs || lateOutputs; }

@@ -21,6 +21,11 @@ constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
+// Of kernels of rows that sum columns too: the last part adds up the sums of all parts.
+constexpr int64_t kRowsOfColumns = 16;  // at least, of a part
+constexpr int64_t kMinColumnParts = 16;
+constexpr int64_t kMaxColumnParts = 64;
+
 constexpr int64_t kPipelineStages = 2;  // more of them have more sums and rows in hand than there are registers
 constexpr int64_t kPipelineRows = 64;   // of a part: two or three more rows are computed and not stored
 constexpr int64_t kAhead = 2048;        // elements by which a flat loop prefetches
@@ -125,7 +130,12 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.prefetchRows = outgrowsCache(rows * row, device);
     return;
   }
-  if (!a.M.isConst(1)) {
+  if (!c.columns.empty()) {
+    const int64_t few = std::min(kPartElements / std::max<int64_t>(1, row), rows / kMinColumnParts);
+    const int64_t chunk = std::max({kRowsOfColumns, few, divideUp(rows, kMaxColumnParts)});
+    d.scratchRow = d.split = true;
+    d.m = inSummedParts(d, a.M, {.chunk = chunk}, {});
+  } else if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, row)), 1, {});
   }
   if (usualExtent(a.N) <= kRegisterRow && a.K.isConst(1)) {

@@ -113,7 +113,8 @@ std::string refuseSweeps(const Group& group, const Coordinates& c) {
   for (const Expr* e : group.exprs | std::views::reverse) {
     const int64_t id = e->output()->id();
     const bool reduces = e->kind() == ExprKind::Reduce;
-    const uint64_t uses = reduces ? uint64_t{1} << c.stage.at(id) : sweeps[id];
+    const bool ofRows = reduces && c.stage.contains(id);
+    const uint64_t uses = ofRows ? uint64_t{1} << c.stage.at(id) : reduces ? uint64_t{1} << c.stages : sweeps[id];
     work += e->kind() == ExprKind::Point && c.spread.contains(id) ? std::popcount(uses) : 0;
     for (const Val* in : e->inputs()) {
       sweeps[in->id()] |= uses;

@@ -54,34 +54,37 @@ void RowWriter::addRows(const std::vector<const Expr*>& exprs, const std::vector
   });
 }
 
-// Sums over the serial digits of k, kept in `rows`. Each block of all but the outermost digit has rows of its own, named `block`.
-void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, std::span<const int64_t> digits,
-                             const std::vector<int64_t>& rows, const std::string& block) {
+// Adds the operands at one position of n, over the digits of k, to the sums in `rows`.
+void RowWriter::addToRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows) {
+  for (int64_t i = 0; i < std::ssize(exprs); i++) {
+    ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
+    ValueId part = reduced(exprs[i], x, digitSet(k_));
+    builder_.store(rows[i], inScratch(), combine(exprs[i], builder_.load(rows[i], inScratch(), space_), part));
+  }
+}
+
+// Sums over serial digits of an axis, kept in `rows`, to which each `step` adds. Each block of all but the outermost digit has rows of its
+// own, named `block`.
+void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, int64_t axis, std::span<const int64_t> digits,
+                             const std::vector<int64_t>& rows, const std::string& block, const AddTo& step) {
   startRows(exprs, rows);
   if (digits.size() > 1) {
     const std::vector<int64_t> ofBlock = scratchRows(exprs, block);
-    over(k_, digits.first(1), [&] {
-      sumInScratch(exprs, digits.subspan(1), ofBlock, block + "b");
+    over(axis, digits.first(1), [&] {
+      sumInScratch(exprs, axis, digits.subspan(1), ofBlock, block + "b", step);
       addRows(exprs, rows, ofBlock);
     });
     return;
   }
-  over(k_, digits, [&] {
-    over(n_, [&] {
-      for (int64_t i = 0; i < std::ssize(exprs); i++) {
-        ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
-        ValueId part = reduced(exprs[i], x, digitSet(k_));
-        builder_.store(rows[i], inScratch(), combine(exprs[i], builder_.load(rows[i], inScratch(), space_), part));
-      }
-    });
-  });
+  over(axis, digits, [&] { step(rows); });
 }
 
 void RowWriter::outerInScratch() {
   const std::vector<const Expr*> exprs = ofStage(0);
   const std::vector<int64_t> rows = scratchRows(exprs, "e");
   over(m_, [&] {
-    sumInScratch(exprs, serialDigits(k_), rows, "b");
+    sumInScratch(exprs, k_, serialDigits(k_), rows, "b",
+                 [&](const std::vector<int64_t>& to) { over(n_, [&] { addToRows(exprs, to); }); });
     if (digits_.split) {
       combineRows(exprs, rows);
       return;
@@ -150,8 +153,9 @@ std::vector<tile::Builder::DigitSpec> RowWriter::partDigits() const {
   return digits;
 }
 
-// The last part to arrive combines the results of all parts, in their order, and stores the row outputs. `columns`: the axis of the
-// outputs, if there are several. If a second grid dim cuts it, the last part of each column block combines these columns.
+// The last part to arrive combines the results of all parts, in their order, and stores the outputs that follow from them: of columns, if
+// the kernel has any, else of rows. `columns`: the axis of the outputs, if there are several. If a second grid dim cuts it, the last part
+// of each column block combines these columns.
 void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
                        const std::vector<tile::Builder::AxisSpec>& columns) {
   const bool hasBlocks = digits_.grid.size() > 1;
@@ -180,9 +184,10 @@ void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<
       for (int64_t i = 0; i < std::ssize(exprs); i++) {
         bindResult(exprs[i], reduced(exprs[i], total[i], digitSet(0)));
       }
-      std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
+      const bool alongN = !columns_.empty() || !axes_.innerReduced;
+      const std::vector<IntExpr> dims = alongN ? axes_.dims(c_, 0, 0, column) : axes_.dims(c_, column, 0, 0);
       for (const TensorView* out : group_.outputs) {
-        if (isRowOutput(out)) {
+        if (columns_.empty() ? isRowOutput(out) : isColumnOutput(out)) {
           storeOutput(out, positionOf(c_, out, dims), tile::Cache::Keep);
         }
       }

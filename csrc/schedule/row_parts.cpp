@@ -15,6 +15,8 @@ namespace {
 
 // Limit of the tensors outside the caches, out of the kMaxKernelTensors of a kernel: prefetchers and write buffers cannot track more.
 constexpr size_t kMaxMemoryStreams = 16;
+constexpr int64_t kManyRows = 256;       // parts of them, which sum columns too, are as many as the threads of a CPU
+constexpr int64_t kNarrowRow = 128;      // elements of rows that two kernels sum faster along both dims
 constexpr int64_t kMostRegisters = 255;  // of a thread on a GPU
 
 bool isSerial(const std::vector<tile::Builder::DigitSpec>& axis) {
@@ -72,7 +74,8 @@ std::optional<std::string> losesStructure(const RowsJudgement& part, const RowsJ
   }
   const IntExpr before = parts(part);
   const IntExpr after = parts(joint);
-  if (before.isConst() && after.isConst() && before.constValue() > 2 * after.constValue()) {
+  const bool hasEnough = !joint.coordinates.columns.empty();  // see refuseColumns
+  if (!hasEnough && before.isConst() && after.isConst() && before.constValue() > 2 * after.constValue()) {
     return fmt::format("it has {} parallel parts, the joint kernel has {}", before.constValue(), after.constValue());
   }
   return std::nullopt;
@@ -136,6 +139,21 @@ std::optional<std::string> refuseFewRows(const RowsJudgement& j) {
     return std::nullopt;
   }
   return fmt::format("{} rows of {} bytes are shared out to threads in parts", rows, rowBytes(j));
+}
+
+std::optional<std::string> refuseColumns(const RowsJudgement& j) {
+  const KernelAxes& axes = j.choices[0];
+  const std::set<int64_t>& columns = j.coordinates.columns;
+  const bool isFast = j.device.target == tile::Target::Cpu && axes.K.isConst(1) && j.digits.scratchRow &&
+                      usualExtent(axes.M) >= kManyRows && usualExtent(axes.N) > kNarrowRow &&
+                      rowBytes(j) <= j.device.l2Bytes / 2;
+  if (columns.empty() || isFast) {
+    return std::nullopt;
+  }
+  const std::vector<const Expr*> all = reductionsOf(j.group);
+  const auto isOfColumns = [&](const Expr* e) { return columns.contains(e->output()->id()); };
+  const auto other = std::ranges::find(all, !isOfColumns(all[0]), isOfColumns);
+  return fmt::format("{} reduces other dims than the reductions before it", (*other)->tensorOutput()->toString());
 }
 
 std::optional<std::string> RowsJudgement::refuseParts(const Judgement& first, const Judgement& second) const {

@@ -114,13 +114,15 @@ bool RowWriter::isExpensive(const TensorView* tensor) const {
 std::map<int64_t, std::set<int64_t>> RowWriter::sweepsOfAll() const {
   std::map<int64_t, std::set<int64_t>> sweeps;
   for (const TensorView* out : group_.outputs) {
-    sweeps[out->id()].insert(isRowOutput(out) ? c_.stages : storeSweep_);
+    if (!isColumnOutput(out)) {
+      sweeps[out->id()].insert(isRowOutput(out) ? c_.stages : storeSweep_);
+    }
   }
   for (const Expr* e : group_.exprs | std::views::reverse) {
     const int64_t id = e->output()->id();
     std::set<int64_t> uses = sweeps[id];
     if (e->kind() == ExprKind::Reduce) {
-      uses = {c_.stage.at(id)};
+      uses = {c_.columns.contains(id) ? columnSweep_ : c_.stage.at(id)};
     } else if (spilled_.contains(id) && !uses.empty()) {
       uses = {*uses.begin()};
     }

@@ -57,7 +57,9 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
       c_(renamed_ ? *renamed_ : coordinates),
       axes_(renamed(axes, lowering_)),
       digits_(renamed(digits, lowering_)),
-      reductions_(reductionsOf(group)) {
+      reductions_(
+          filtered(reductionsOf(group), [&](const Expr* e) { return !c_.columns.contains(e->output()->id()); })),
+      columns_(filtered(reductionsOf(group), [&](const Expr* e) { return c_.columns.contains(e->output()->id()); })) {
   for (const tile::GridDim& g : digits_.grid) {
     builder_.gridDim(g.symbol, g.count);
   }
@@ -76,6 +78,12 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
   n_ = add("n", axes_.N, digits_.n);
   space_ = builder_.space("s", std::move(specs));
   storeSweep_ = c_.lateOutputs || !sweepsAreLoops() ? c_.stages : 0;
+  if (!columns_.empty()) {
+    const bool isLate = storeSweep_ == c_.stages || std::ranges::any_of(columns_, [&](const Expr* e) {
+                          return c_.waitsFor(e->tensorInputs()[0]) == c_.stages;
+                        });
+    columnSweep_ = isLate ? c_.stages : c_.stages - 1;
+  }
   sweeps_ = sweepsOfAll();
 }
 
@@ -90,7 +98,7 @@ KernelPlan RowWriter::write() {
   } else if (digits_.pipelineRows > 0) {
     pipelined();
   } else if (axes_.innerReduced) {
-    digits_.split ? split() : inner();
+    digits_.split&& columns_.empty() ? split() : inner();
   } else if (digits_.scratchRow) {
     outerInScratch();
   } else if (digits_.split) {
@@ -143,7 +151,7 @@ bool RowWriter::storesLast() const { return storeSweep_ == c_.stages && c_.sprea
 
 void RowWriter::storeOutputs(Outputs which) {
   const std::vector<TensorView*> outputs = filtered(group_.outputs, [&](const TensorView* out) {
-    return which == Outputs::All || isRowOutput(out) == (which == Outputs::OfRows);
+    return which == Outputs::All || (!isColumnOutput(out) && isRowOutput(out) == (which == Outputs::OfRows));
   });
   if (!group_.aliases.empty()) {  // a store may overwrite an input: all results read it before
     for (const TensorView* out : outputs) {
@@ -257,26 +265,42 @@ void RowWriter::sweep(int64_t stage, const std::function<void()>& alongside) {
 
 void RowWriter::inner() {
   chooseSpills();
-  over(m_, [&] {
-    const int64_t sweeps = storesLast() ? c_.stages + 1 : c_.stages;
-    for (int64_t stage = 0; stage < c_.stages; stage++) {
-      sweep(stage, [&] {
-        spill(stage);
-        prefetchShare(stage, sweeps);
-      });
-      useSpills(stage);
-      hoistRows(stage);
-    }
-    storeOutputs(Outputs::OfRows);
-    if (storesLast()) {
-      over(k_, [&] {
-        over(n_, [&] {
+  if (columns_.empty()) {
+    over(m_, [&] { sweepRow({}); });
+    return;
+  }
+  const std::vector<int64_t> rows = scratchRows(columns_, "c");
+  sumInScratch(columns_, m_, serialDigits(m_), rows, "b", [&](const std::vector<int64_t>& to) { sweepRow(to); });
+  combineRows(columns_, rows);
+}
+
+// All sweeps over one row; the last one adds to the sums of columns.
+void RowWriter::sweepRow(const std::vector<int64_t>& columnRows) {
+  const bool hasLast = storesLast() || columnSweep_ == c_.stages;
+  const int64_t sweeps = hasLast ? c_.stages + 1 : c_.stages;
+  for (int64_t stage = 0; stage < c_.stages; stage++) {
+    sweep(stage, [&] {
+      if (stage == columnSweep_) {
+        addToRows(columns_, columnRows);
+      }
+      spill(stage);
+      prefetchShare(stage, sweeps);
+    });
+    useSpills(stage);
+    hoistRows(stage);
+  }
+  storeOutputs(Outputs::OfRows);
+  if (hasLast) {
+    over(k_, [&] {
+      over(n_, [&] {
+        if (storesLast()) {
           storeOutputs(Outputs::Spread);
-          prefetchShare(c_.stages, sweeps);
-        });
+        }
+        addToRows(columns_, columnRows);
+        prefetchShare(c_.stages, sweeps);
       });
-    }
-  });
+    });
+  }
 }
 
 void RowWriter::outer() {

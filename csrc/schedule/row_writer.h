@@ -44,6 +44,7 @@ class RowWriter {
 
   // -- outputs ------------------------------------------------------------------------------------------------------------
   bool isRowOutput(const TensorView* out) const;
+  bool isColumnOutput(const TensorView* out) const { return c_.followsColumns(out); }
   bool storesLast() const;
   bool sweepsAreLoops() const { return isLooped(k_) || isLooped(n_); }
   enum class Outputs : uint8_t { All, OfRows, Spread };
@@ -66,6 +67,7 @@ class RowWriter {
   std::vector<ValueId> accumulated(int64_t stage, const std::function<void()>& alongside);
   void sweep(int64_t stage, const std::function<void()>& alongside);
   void inner();
+  void sweepRow(const std::vector<int64_t>& columnRows);
   void outer();
   void hoistRows(int64_t stage, std::optional<int64_t> sweep = std::nullopt);
 
@@ -105,8 +107,10 @@ class RowWriter {
   std::vector<tile::Index> inScratch() const;
   void startRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
   void addRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& to, const std::vector<int64_t>& from);
-  void sumInScratch(const std::vector<const Expr*>& exprs, std::span<const int64_t> digits,
-                    const std::vector<int64_t>& rows, const std::string& block);
+  void addToRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
+  using AddTo = std::function<void(const std::vector<int64_t>& rows)>;
+  void sumInScratch(const std::vector<const Expr*>& exprs, int64_t axis, std::span<const int64_t> digits,
+                    const std::vector<int64_t>& rows, const std::string& block, const AddTo& step);
   void outerInScratch();
 
   // -- partial results of parts, combined in part order by the last to arrive --------------------------------------------------
@@ -140,9 +144,11 @@ class RowWriter {
   int64_t m_ = -1;
   int64_t k_ = -1;
   int64_t n_ = -1;
-  std::vector<const Expr*> reductions_;
+  const std::vector<const Expr*> reductions_;  // but for those of columns
+  const std::vector<const Expr*> columns_;
   // The sweep that stores the spread outputs: the first if none of them waits for a reduction, else number `stages`, the last.
   int64_t storeSweep_ = 0;
+  int64_t columnSweep_ = -1;                     // the last, which adds to the sums of columns; -1 without such sums
   std::map<int64_t, Spilled> spilled_;           // by Val id
   std::map<int64_t, std::set<int64_t>> sweeps_;  // of sweepsOfAll
 };

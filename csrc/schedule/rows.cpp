@@ -65,6 +65,9 @@ static RowDigits digitsOf(const RowsJudgement& j, const KernelAxes& axes) {
 
 RowsJudgement::RowsJudgement(const Group& g, Coordinates c, const DeviceInfo& d)
     : Judgement(g), device(d), coordinates(std::move(c)), choices(axesChoices(coordinates)) {
+  if (!coordinates.columns.empty()) {
+    choices.resize(1);  // others have k
+  }
   const KernelAxes& axes = choices[0];
   digits = digitsOf(*this, axes);
   const bool simple = coordinates.stages == 1 && !coordinates.spreadOutputs();
@@ -96,7 +99,9 @@ Verdict judgeRows(const Group& group, const DeviceInfo& device) {
     return {nullptr, std::move(found.reason)};
   }
   auto judgement = std::make_unique<const RowsJudgement>(group, std::move(*found.coordinates), device);
-  if (std::optional<std::string> refused = refuseFewRows(*judgement)) {
+  std::optional<std::string> refused = refuseFewRows(*judgement);
+  refused = refused ? refused : refuseColumns(*judgement);
+  if (refused) {
     return {nullptr, std::move(*refused)};
   }
   return {std::move(judgement), {}};

@@ -2,7 +2,8 @@
 //
 // A target chooses the digits of the axes m, k, n; the structure follows from them:
 //   pointwise           for m: for n: store every output
-//   inner (n reduced)   for m: one sweep over k and n for each reduction stage, then stores of outputs over n
+//   inner (n reduced)   for m: one sweep over k and n for each reduction stage, then stores of outputs over n. The last sweep adds to sums
+//                       of columns, if there are any, in a scratch row
 //   outer (k reduced)   for m: for n: one sweep over k for each stage, then stores
 // An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
 #pragma once
@@ -28,7 +29,8 @@ struct RowDigits {
   int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
   int64_t prefetchAhead = 0;  // pointwise: distance in elements of n, if rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
-  // The first grid dim cuts the reduced axes: partial results are combined by the last arriver, for each part of a second grid dim.
+  // The first grid dim cuts the reduced axes, or m if the kernel sums columns too: partial results are combined by the last arriver, for
+  // each part of a second grid dim.
   bool split = false;
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
@@ -72,6 +74,10 @@ struct RowsJudgement final : Judgement {
 // Why a CPU computes the group in several kernels: its rows are few, so a kernel of whole rows would leave threads without work, and too long
 // for the second cache, so such a kernel would read them again as often as several do.
 [[nodiscard]] std::optional<std::string> refuseFewRows(const RowsJudgement& judgement);
+
+// Why a kernel of rows does not sum columns too: the rows are few, narrow or longer than the second cache, or sums of rows alone have a
+// faster structure.
+[[nodiscard]] std::optional<std::string> refuseColumns(const RowsJudgement& judgement);
 
 [[nodiscard]] Verdict judgeRows(const Group& group, const DeviceInfo& device);
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/ranges.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 #include "stress/on_ranks.h"
@@ -49,6 +50,39 @@ TEST(ComposedOps, FewLongRows) {
           f.addOutput(argmax(x, 1));
         },
         {{randomTensor({rows, 300'001}, DataType::Float, 3, -4, 4)}});
+  }
+}
+
+// Sums of rows and of columns that a CPU makes in one kernel, with the same bits on any number of threads.
+TEST(ComposedOps, SumsOfRowsAndColumns) {
+  for (DataType type : {DataType::Float, DataType::BFloat16}) {
+    for (const auto& size : {std::pair<int64_t, int64_t>{300, 200}, {600, 150}}) {
+      const int64_t m = size.first;
+      const int64_t n = size.second;
+      const std::vector<Argument> inputs = {randomTensor({m, n}, type, 1, -2, 2), randomTensor({m, n}, type, 2, -2, 2),
+                                            randomTensor({m, 1}, type, 3, -1, 1), randomTensor({m, 1}, type, 4, 1, 2),
+                                            randomTensor({n}, type, 5, -1, 1)};
+      const auto build = [&](Fusion& f) {
+        std::vector<TensorView*> t;
+        for (const Argument& in : inputs) {
+          const std::span<const int64_t> sizes = std::get<Tensor>(in).sizes();
+          t.push_back(makeSymbolicTensor(std::vector<int64_t>(sizes.begin(), sizes.end()), type));
+          f.addInput(t.back());
+        }
+        const BackwardNormResult g = layer_norm_backward(t[0], t[1], std::vector<int64_t>{n}, t[2], t[3], t[4], t[4]);
+        for (TensorView* out : {g.grad_input, g.grad_weight, g.grad_bias}) {
+          f.addOutput(castOp(type, out));
+        }
+      };
+      std::vector<std::vector<double>> ofOneThread;
+      for (int64_t threads : {1, 2, 3}) {
+        CheckedCache checked(build, {.threads = threads});
+        EXPECT_EQ(checked.call(inputs), "") << threads << " threads";
+        const auto values = mapped(checked.results(), [](const Tensor& r) { return r.toVector(); });
+        ofOneThread = threads == 1 ? values : ofOneThread;
+        EXPECT_EQ(values, ofOneThread) << threads << " threads";
+      }
+    }
   }
 }
 

@@ -90,24 +90,34 @@ TEST(Siblings, ColumnSumsOfSeveralTensorsAreOneKernel) {
   EXPECT_EQ(t.writtenBytes, 2 * kColumns * 4);
 }
 
-TEST(Siblings, LayerNormBackwardIsARowKernelAndAColumnKernel) {
-  ProgramTraffic t = measure(
-      [](Fusion& f) {
-        TensorView* dy = input(f, {kRows, kColumns});
-        TensorView* x = input(f, {kRows, kColumns});
-        TensorView* mean = input(f, {kRows, 1});
-        TensorView* invstd = input(f, {kRows, 1});
-        TensorView* w = input(f, {kColumns});
-        TensorView* b = input(f, {kColumns});
-        BackwardNormResult r = layer_norm_backward(dy, x, {kColumns}, mean, invstd, w, b, {true, true, true});
+ProgramTraffic ofLayerNormBackward(int64_t rows, int64_t columns) {
+  return measure(
+      [&](Fusion& f) {
+        TensorView* dy = input(f, {rows, columns});
+        TensorView* x = input(f, {rows, columns});
+        TensorView* mean = input(f, {rows, 1});
+        TensorView* invstd = input(f, {rows, 1});
+        TensorView* w = input(f, {columns});
+        TensorView* b = input(f, {columns});
+        BackwardNormResult r = layer_norm_backward(dy, x, {columns}, mean, invstd, w, b, {true, true, true});
         f.addOutput(r.grad_input);
         f.addOutput(r.grad_weight);
         f.addOutput(r.grad_bias);
       },
-      {random({kRows, kColumns}), random({kRows, kColumns}), random({kRows, 1}), random({kRows, 1}), random({kColumns}),
-       random({kColumns})});
+      {random({rows, columns}), random({rows, columns}), random({rows, 1}), random({rows, 1}), random({columns}),
+       random({columns})});
+}
+
+TEST(Siblings, LayerNormBackwardOfFewRowsIsARowKernelAndAColumnKernel) {
+  const ProgramTraffic t = ofLayerNormBackward(kRows, kColumns);
   EXPECT_EQ(t.steps, (Steps{"normalization", "reduction"}));
   EXPECT_EQ(t.readBytes, 4 * kBytes + (2 * kRows + kColumns) * 4);
+}
+
+TEST(Siblings, LayerNormBackwardOfManyRowsIsOneKernel) {
+  const ProgramTraffic t = ofLayerNormBackward(256, 200);
+  EXPECT_EQ(t.steps, (Steps{"normalization"}));
+  EXPECT_EQ(t.readBytes, (2 * 256 * 200 + 2 * 256 + 200) * 4);
 }
 
 TEST(Siblings, ATransposedCopyIsNotWrittenAcrossRows) {

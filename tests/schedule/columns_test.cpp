@@ -1,0 +1,136 @@
+// Sums of rows and of columns in one kernel, against the reference interpreter.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "ops/factory.h"
+#include "ops/normalization.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/shape_ops.h"
+#include "ops/tensors.h"
+#include "schedule/kernel_check.h"
+
+namespace meshfuse {
+
+namespace {
+
+using BuildOutputs = std::function<std::vector<TensorView*>(const std::vector<TensorView*>&)>;
+using InputShapes = std::vector<std::vector<int64_t>>;
+
+void defineOutputs(Fusion& fusion, const InputShapes& shapes, const BuildOutputs& build, DataType type) {
+  FusionGuard guard(&fusion);
+  std::vector<TensorView*> ins;
+  for (const std::vector<int64_t>& shape : shapes) {
+    ins.push_back(makeContigConcreteTensor(shape, type));
+    fusion.addInput(ins.back());
+  }
+  for (TensorView* out : build(ins)) {
+    fusion.addOutput(out);
+  }
+}
+
+KernelCheck checkColumns(const InputShapes& shapes, const BuildOutputs& build, DataType type = DataType::Float) {
+  Fusion fusion;
+  defineOutputs(fusion, shapes, build, type);
+  std::vector<Argument> arguments;
+  for (size_t i = 0; i < shapes.size(); i++) {
+    arguments.emplace_back(randomTensor(shapes[i], type, i + 1, -2, 2));
+  }
+  KernelCheck result = checkKernel(fusion, {}, arguments);
+  EXPECT_EQ(result.difference, "");
+  return result;
+}
+
+std::string refusedColumns(const InputShapes& shapes, const BuildOutputs& build, const DeviceInfo& device = {}) {
+  Fusion fusion;
+  defineOutputs(fusion, shapes, build, DataType::Float);
+  return refusal(fusion, device);
+}
+
+std::vector<TensorView*> normBackward(const std::vector<TensorView*>& t, const std::vector<int64_t>& shape) {
+  const BackwardNormResult g = layer_norm_backward(t[0], t[1], shape, t[2], t[3], t[4], t[4]);
+  return {g.grad_input, g.grad_weight, g.grad_bias};
+}
+
+std::vector<TensorView*> bothSums(const std::vector<TensorView*>& t) { return {sum(t[0], {1}), sum(t[0], {0})}; }
+
+TEST(Columns, NormBackwardIsOneKernel) {
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{256, 129}, {300, 200}, {1025, 144}, {260, 1500}}) {
+    const KernelCheck c =
+        checkColumns({{m, n}, {m, n}, {m, 1}, {m, 1}, {n}}, [n = n](const auto& t) { return normBackward(t, {n}); });
+    EXPECT_EQ(c.plan.kind, "normalization");
+    EXPECT_EQ(c.traffic.tensors[0].readBytes, 2 * m * n * 4);  // a sweep that sums, and one that stores
+  }
+}
+
+TEST(Columns, RowsAndColumnsOfSeveralDims) {
+  checkColumns({{5, 60, 12, 20}, {5, 60, 12, 20}, {5, 60, 1, 1}, {5, 60, 1, 1}, {12, 20}}, [](const auto& t) {
+    return normBackward(t, {12, 20});
+  });
+}
+
+TEST(Columns, SumsAloneReadOnce) {
+  const KernelCheck c = checkColumns({{512, 300}}, bothSums);
+  EXPECT_EQ(c.plan.kind, "reduction");
+  EXPECT_EQ(c.traffic.tensors[0].readBytes, 512 * 300 * 4);
+  checkColumns({{512, 300}}, [](const auto& t) -> std::vector<TensorView*> {  // in the other order, of other ops
+    return {max(t[0], {0}), sum(mul(t[0], t[0]), {0}), neg(min(t[0], {1})), add(t[0], 1.0)};
+  });
+}
+
+TEST(Columns, OfWhatWaitsForRows) {
+  checkColumns({{300, 200}}, [](const auto& t) -> std::vector<TensorView*> {
+    return {sum(sub(t[0], unsqueeze(max(t[0], {1}), 1)), {0})};
+  });
+  checkColumns({{300, 200}, {200}, {200}}, [](const auto& t) -> std::vector<TensorView*> {
+    TensorView* y = layer_norm(t[0], {200}, t[1], t[2], 1e-5).output;
+    return {y, sum(y, {0})};
+  });
+}
+
+TEST(Columns, OpsAfterThem) {
+  checkColumns(
+      {{300, 200}, {200}},
+      [](const auto& t) -> std::vector<TensorView*> {
+        TensorView* columns = castOp(DataType::BFloat16, add(mul(sum(t[0], {0}), 0.5), t[1]));
+        return {columns, castOp(DataType::BFloat16, sub(t[0], unsqueeze(sum(t[0], {1}), 1)))};
+      },
+      DataType::BFloat16);
+}
+
+TEST(Columns, OfATensorWithOneElementARow) {
+  checkColumns({{300, 1}, {300, 200}}, [](const auto& t) -> std::vector<TensorView*> {
+    return {sum(expand(t[0], {300, 200}), {0}), sum(t[1], {1})};
+  });
+}
+
+TEST(ColumnsRefuse, RowsThatAreFewNarrowOrLong) {
+  const InputShapes taken = {{256, 200}};
+  EXPECT_EQ(refusedColumns(taken, bothSums), "");
+  const std::string gpu = refusedColumns(taken, bothSums, DeviceInfo::hopper());
+  EXPECT_NE(gpu.find("reduces other dims than the reductions before it"), std::string::npos) << gpu;
+  for (const std::vector<int64_t>& shape : InputShapes{{100, 200}, {4096, 64}, {256, 1 << 18}}) {
+    const std::string cpu = refusedColumns({shape}, bothSums);
+    EXPECT_NE(cpu.find("reduces other dims than the reductions before it"), std::string::npos) << cpu;
+  }
+}
+
+TEST(ColumnsRefuse, WhatGoesBackToRows) {
+  const std::string refusal = refusedColumns({{256, 200}}, [](const auto& t) -> std::vector<TensorView*> {
+    return {sub(t[0], sum(t[0], {0})), sum(t[0], {1})};
+  });
+  EXPECT_NE(refusal.find("combines sums over other dims with whole rows"), std::string::npos) << refusal;
+}
+
+TEST(ColumnsRefuse, ASumOfTheirs) {
+  const std::string refusal = refusedColumns({{256, 200}}, [](const auto& t) -> std::vector<TensorView*> {
+    return {sum(sum(t[0], {0}), {0}), sum(t[0], {1})};
+  });
+  EXPECT_FALSE(refusal.empty());
+}
+
+}  // namespace
+
+}  // namespace meshfuse
