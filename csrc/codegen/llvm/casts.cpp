@@ -3,6 +3,7 @@
 // or 1.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <cmath>
 
@@ -102,8 +103,26 @@ Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
   return b_.CreateBitCast(half, withElement(value, b_.getInt16Ty()));
 }
 
-// In integers: the machine's own instruction takes subnormal numbers for zero.
+// The machine's instruction takes subnormal numbers for zero. It rounds the digits of a normal number with the same fraction instead, and
+// the difference of the exponents is taken away.
+Value* PointEmitter::machineBFloat16(Value* value) {
+  constexpr int kSubnormal = 0x20;      // class of vfpclassps
+  constexpr int64_t kOne = 0x3f800000;  // 1.0
+  Value* subnormal = b_.CreateIntrinsic(Intrinsic::x86_avx512_fpclass_ps_512, {}, {value, b_.getInt32(kSubnormal)});
+  Value* pattern = b_.CreateBitCast(value, withElement(value, b_.getInt32Ty()));
+  Value* normal = b_.CreateSelect(subnormal, b_.CreateOr(pattern, bits(pattern->getType(), kOne)), pattern);
+  Value* rounded =
+      b_.CreateIntrinsic(Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {}, {b_.CreateBitCast(normal, value->getType())});
+  Type* halves = withElement(value, b_.getInt16Ty());
+  rounded = b_.CreateBitCast(rounded, halves);
+  return b_.CreateSelect(subnormal, b_.CreateSub(rounded, bits(halves, kOne >> 16)), rounded);
+}
+
 Value* PointEmitter::floatBitsToBFloat16(Value* value) {
+  const auto* vector = dyn_cast<FixedVectorType>(value->getType());
+  if (bf16_ && vector != nullptr && vector->getNumElements() == 16) {
+    return machineBFloat16(value);
+  }
   Type* type = withElement(value, b_.getInt32Ty());
   Value* pattern = b_.CreateBitCast(value, type);
   Value* high = b_.CreateLShr(pattern, bits(type, 16));

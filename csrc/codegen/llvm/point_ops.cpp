@@ -67,7 +67,11 @@ const Row* rowOf(const Row (&rows)[n], PointOp op) {
 }  // namespace
 
 PointEmitter::PointEmitter(IRBuilderBase& builder, const CpuTarget& target, Call call)
-    : b_(builder), f16c_(target.has("f16c")), math_(builder, target), call_(std::move(call)) {}
+    : b_(builder),
+      f16c_(target.has("f16c")),
+      bf16_(target.has("avx512bf16") && target.vectorBytes == 64),
+      math_(builder, target),
+      call_(std::move(call)) {}
 
 Value* PointEmitter::isTrue(Value* x) {
   return x->getType()->getScalarType()->isIntegerTy(1) ? x

@@ -41,10 +41,12 @@ class PointEmitter {
   llvm::Value* floatBitsToHalf(llvm::Value* value);
   llvm::Value* halfBitsToFloat(llvm::Value* value);
   llvm::Value* floatBitsToBFloat16(llvm::Value* value);
+  llvm::Value* machineBFloat16(llvm::Value* value);
   llvm::Value* roundToOddFloat(llvm::Value* value);
 
   llvm::IRBuilderBase& b_;
   bool f16c_;
+  bool bf16_;
   VectorMath math_;
   Call call_;
 };

@@ -686,5 +686,26 @@ TEST(Casts, OneRoundingAndTruncation) {
   }
 }
 
+// All signs, exponents and fractions that stay, with the digits after them below, at and above the half.
+TEST(Casts, EveryBFloat16IsRoundedToFromFloats) {
+  const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  std::vector<Column> x;
+  x.emplace_back(DataType::Float, 65536 * std::size(rests));
+  for (size_t i = 0; i < x[0].size(); i++) {
+    x[0].put<uint32_t>(i, static_cast<uint32_t>(i / std::size(rests)) << 16 | rests[i % std::size(rests)]);
+  }
+  const auto make = [](Builder& b, const std::vector<ValueId>& in) { return b.cast(in[0], DataType::BFloat16); };
+  const tile::Program program = elementwise("cast", {DataType::Float}, DataType::BFloat16, make);
+  for (const CpuTarget& target : testedTargets()) {
+    CpuCompiler compiler({.target = target});
+    Column y(DataType::BFloat16, x[0].size());
+    run(*compiler.compile({&program, 1})[0], x, y);
+    for (size_t i = 0; i < x[0].size(); i++) {
+      ASSERT_EQ(y.at<uint16_t>(i), floatToBFloat16(x[0].at<float>(i)))
+          << x[0].real(i) << ", vector bytes " << target.vectorBytes;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse
