@@ -68,21 +68,6 @@ std::string stepText(const Segment& step, const Device& device) {
   return "";
 }
 
-// UserError for ops that neither a kernel nor a routine of the device executes.
-void checkRoutines(const std::vector<Segment>& steps, const Device& device, const std::string& arch) {
-  std::vector<std::string> refused;
-  for (const Segment& s : steps) {
-    const Expr& op = *s.group.exprs[0];
-    if (s.kind == SegmentKind::Library && !device.routineName(op)) {
-      refused.push_back(fmt::format("{} {}", op.opName(), op.tensorOutput()->toString()));
-    }
-  }
-  check(refused.empty(),
-        "[compile] {} has no kernel for {}; scans, sorts and writes by index run on CPUs only: use --arch cpu, or take "
-        "them out of the program",
-        arch, joined(refused, ", "));
-}
-
 }  // namespace
 
 int64_t compileProgram(const EmitOptions& options) {
@@ -92,7 +77,11 @@ int64_t compileProgram(const EmitOptions& options) {
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
   const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device->info());
   std::vector<Entry> files{{"planned.fir", program.planned->toString()}, {"local.fir", program.local->toString()}};
-  checkRoutines(program.segments, *device, options.arch);
+  for (const Segment& step : program.segments) {
+    if (step.kind == SegmentKind::Library) {
+      device->expectRoutine(*step.call.op);
+    }
+  }
   int64_t kernels = 0;
   std::string missing;
   for (const Segment& s : program.segments) {

@@ -20,8 +20,9 @@ struct Section {
 };
 
 // In an order in which every section follows the sections that it uses.
-constexpr std::string_view kFiles[] = {"types.cuh",   "half.cuh",    "memory.cuh", "shared.cuh", "threads.cuh",
-                                       "cluster.cuh", "integer.cuh", "math.cuh",   "random.cuh"};
+constexpr std::string_view kFiles[] = {"types.cuh",   "half.cuh",    "memory.cuh",  "shared.cuh",
+                                       "threads.cuh", "cluster.cuh", "integer.cuh", "math.cuh",
+                                       "random.cuh",  "scan.cuh",    "sort.cuh",    "put.cuh"};
 
 std::vector<Section> allSections() {
   std::vector<Section> sections;

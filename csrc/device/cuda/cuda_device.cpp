@@ -18,8 +18,9 @@
 #include "device/cuda/nccl/nccl_communicator.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "device/cuda/nvrtc/library.h"
-#include "device/cuda/routines.h"
+#include "device/cuda/routines/routine.h"
 #include "device/device.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
@@ -95,7 +96,12 @@ class CudaDevice final : public Device {
   void expectRoutine(const Expr& op) const override { expectCudaRoutine(op); }
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
     const CurrentContext current(context_);
-    return std::make_shared<CublasLtProduct>(products(), op, options.layouts);
+    if (isContraction(op)) {
+      return std::make_shared<CublasLtProduct>(products(), op, options.layouts);
+    }
+    return std::make_shared<KernelRoutine>(context_, routineProgram(op, options), [this](const CudaSource& source) {
+      return compiler_.compileCubin(source.text, info_.architecture).bytes;
+    });
   }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
 
@@ -169,7 +175,7 @@ class CudaDevice final : public Device {
   CudaStreams queues_;
   std::unique_ptr<CudaMemory> memory_;
   DeviceInfo info_ = DeviceInfo::hopper();
-  NvrtcCompiler compiler_{kernelDiskCache().get()};
+  mutable NvrtcCompiler compiler_{kernelDiskCache().get()};
   mutable std::mutex productsMutex_;
   mutable std::unique_ptr<const CublasLtHandle> products_;
   std::mutex copyMutex_;

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/refused_index.h"
-#include "device/cuda/cublaslt/product.h"
+#include "device/cuda/api/routine.h"
 #include "device/cuda/driver/library.h"
 
 namespace meshfuse {
@@ -69,10 +69,10 @@ void CudaQueue::launch(const Launch& l) {
 }
 
 void CudaQueue::call(const Routine& routine, std::span<void* const> operands, void* out, void* workspace) {
-  const auto& product = static_cast<const CublasLtProduct&>(routine);
+  const auto& own = static_cast<const CudaRoutine&>(routine);
   const CurrentContext current(context_);
-  last_ = product.name();
-  product.run(operands, out, workspace, stream_.get());
+  last_ = own.name();
+  own.run(operands, out, workspace, stream_.get());
 }
 
 void CudaQueue::clear(void* memory, int64_t bytes) {

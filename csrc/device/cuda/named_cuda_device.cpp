@@ -11,18 +11,17 @@
 #include "device/cuda/cublaslt/product.h"
 #include "device/cuda/nccl/nccl_communicator.h"
 #include "device/cuda/nvrtc/compiler.h"
-#include "device/cuda/routines.h"
+#include "device/cuda/routines/routine_program.h"
 #include "device/device.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
 namespace {
 
-// What it needs is known on a GPU only: it gets the most that a plan allows.
-class PlannedProduct final : public Routine {
+class PlannedRoutine final : public Routine {
  public:
-  explicit PlannedProduct(const DeviceInfo& device)
-      : workspaceBytes_(CublasLtProduct::plannedWorkspaceBytes(device.mostWorkspaceBytes)) {}
+  explicit PlannedRoutine(int64_t workspaceBytes) : workspaceBytes_(workspaceBytes) {}
   int64_t workspaceBytes() const override { return workspaceBytes_; }
 
  private:
@@ -79,8 +78,11 @@ class NamedCudaDevice final : public Device {
   }
   int64_t scratchBytes(const Kernel&, std::span<const uint64_t>) const override { return 0; }
   void expectRoutine(const Expr& op) const override { expectCudaRoutine(op); }
-  std::shared_ptr<const Routine> routine(const Expr&, const RoutineOptions&) const override {
-    return std::make_shared<const PlannedProduct>(info_);
+  // What a product needs is known on a GPU only: it gets the most that a plan allows.
+  std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
+    return std::make_shared<const PlannedRoutine>(isContraction(op)
+                                                      ? CublasLtProduct::plannedWorkspaceBytes(info_.mostWorkspaceBytes)
+                                                      : routineProgram(op, options).workspaceBytes);
   }
   std::optional<std::string_view> routineName(const Expr& op) const override { return cudaRoutineName(op); }
   std::unique_ptr<Queue> makeQueue() override { throwNothingRuns(); }

@@ -307,4 +307,10 @@ int ticket(int* counter, int site) {
   return (*counter)++;
 }
 
+void latest(unsigned* at, unsigned value, int site) {
+  global(at, sizeof *at, Touch::Shared, site);
+  global(at, sizeof *at, Touch::Store, site);
+  *at = std::max(*at, value);
+}
+
 }  // namespace simt

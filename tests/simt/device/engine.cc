@@ -192,6 +192,12 @@ int ticket(int* counter, int site) {
   return (*counter)++;
 }
 
+void latest(unsigned* at, unsigned value, int site) {
+  global(at, sizeof *at, Touch::Shared, site);
+  noteStore();
+  *at = std::max(*at, value);
+}
+
 namespace {
 
 void countSectors() {

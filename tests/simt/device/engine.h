@@ -22,5 +22,6 @@ void clusterBarrier(int site);
 uint64_t shuffle(uint64_t bits, int mask, int site);
 void fence();
 int ticket(int* counter, int site);
+void latest(unsigned* at, unsigned value, int site);  // *at becomes the larger one, in one step
 
 }  // namespace simt

@@ -183,6 +183,7 @@ T shuffleXor(T value, int mask, int site) {
 }
 inline void fence() { simt::fence(); }
 inline int ticket(int* counter, int site) { return simt::ticket(counter, site); }
+inline void latest(unsigned* p, unsigned value, int site) { simt::latest(p, value, site); }
 
 // -- math.cuh ---------------------------------------------------------------------------------------------------------
 inline float maximumFloat(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }

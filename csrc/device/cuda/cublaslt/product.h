@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/cuda/api/cublaslt.h"
+#include "device/cuda/api/routine.h"
 #include "device/cuda/cublaslt/algorithms.h"
 #include "device/cuda/cublaslt/library.h"
 #include "device/device.h"
@@ -22,7 +23,7 @@ struct ProductAlignments {
   uint32_t a = 1, b = 1, c = 1;
 };
 
-class CublasLtProduct final : public Routine {
+class CublasLtProduct final : public CudaRoutine {
  public:
   // The reason why the library does not take the op: the types, a layout without unit stride. Nothing if it takes the op.
   static std::optional<std::string> refuse(const Expr& op, const std::map<int64_t, Layout>& layouts);
@@ -30,15 +31,13 @@ class CublasLtProduct final : public Routine {
   CublasLtProduct(const CublasLtHandle& handle, const Expr& op, const std::map<int64_t, Layout>& layouts);
   ~CublasLtProduct() override;
 
-  const std::string& name() const { return name_; }  // "linear 64x128x512 of Half", for errors
+  const std::string& name() const override { return name_; }  // "linear 64x128x512 of Half"
   // A text of all that the choice of its algorithm depends on, besides the device and the library.
   const std::string& problem() const { return problem_; }
   int64_t workspaceBytes() const override;
   // The same of a product whose algorithm needs `bytes`.
   static int64_t plannedWorkspaceBytes(int64_t bytes);
-  // Asynchronous. operands: device addresses in the order of the op's operands; out: contiguous; out and workspace: 64-byte aligned. Threads may
-  // call it at the same time.
-  void run(std::span<void* const> operands, void* out, void* workspace, cuda::Stream stream) const;
+  void run(std::span<void* const> operands, void* out, void* workspace, cuda::Stream stream) const override;
 
  private:
   // A call of the library: a batch at equal distances. Offsets are in bytes.

@@ -1,0 +1,273 @@
+// Kernels of routines: their texts under the emulator, against loops, with planted faults; and what NVRTC makes of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "architectures.h"
+#include "base/ranges.h"
+#include "device/cuda/capabilities.h"
+#include "device/cuda/nvrtc/compiler.h"
+#include "device/cuda/routines/routine_program.h"
+#include "inputs.h"
+#include "ir/fusion.h"
+#include "ops/indexing.h"
+#include "ops/scan_sort.h"
+#include "ops/tensors.h"
+#include "simt/emulator.h"
+
+namespace meshfuse {
+namespace {
+
+using Views = std::vector<TensorView*>;
+using Build = std::function<TensorView*(const Views&)>;
+
+RoutineProgram programOf(const std::vector<Tensor>& inputs, const Build& build) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  Views views;
+  for (const Tensor& t : inputs) {
+    views.push_back(makeConcreteTensor({t.sizes().begin(), t.sizes().end()}, t.dtype()));
+    fusion.addInput(views.back());
+  }
+  fusion.addOutput(build(views));
+  const std::map<int64_t, Layout> rowMajor;
+  return routineProgram(*fusion.outputs()[0]->definition(),
+                        {.layouts = rowMajor, .valueOf = [](const IntExpr& e) { return e.constValue(); }});
+}
+
+tile::TensorParam parameterOf(const char* name, tile::Memory memory, const Tensor& t) {
+  return {.name = name,
+          .dtype = t.dtype(),
+          .memory = memory,
+          .extents = {t.sizes().begin(), t.sizes().end()},
+          .strides = {t.strides().begin(), t.strides().end()},
+          .alignment = dataTypeSize(t.dtype())};
+}
+
+// A kernel of one operand and the result; `replace` in its text becomes `by`.
+struct Emulation {
+  Emulation(const RoutineProgram& program, const Tensor& x, const std::vector<int64_t>& sizes, DataType type,
+            const std::string& replace = "", const std::string& by = "")
+      : x(x), z(Tensor::empty(sizes, type)), source(program.kernels[0]) {
+    EXPECT_EQ(program.launches.size(), 1);
+    tensors.name = "routine";
+    tensors.tensors = {parameterOf("x", tile::Memory::Input, x), parameterOf("z", tile::Memory::Output, z)};
+    source.blocks = program.launches[0].blocks;
+    if (!replace.empty()) {
+      const size_t at = source.text.find(replace);
+      EXPECT_NE(at, std::string::npos) << replace;
+      source.text.replace(at, replace.size(), by);
+    }
+  }
+
+  Tensor x;
+  Tensor z;
+  tile::Program tensors;
+  CudaSource source;
+  std::vector<std::string> faults = {};
+};
+
+void run(std::vector<std::unique_ptr<Emulation>>& all) {
+  const std::vector<simt::Launch> launches = mapped(all, [](const std::unique_ptr<Emulation>& e) {
+    return simt::Launch{.kernel = {&e->tensors, e->source},
+                        .slots = {std::bit_cast<uint64_t>(e->x.data()), std::bit_cast<uint64_t>(e->z.data())},
+                        .seed = 3};
+  });
+  const std::vector<simt::Result> results = simt::run(launches);
+  for (size_t i = 0; i < results.size(); i++) {
+    all[i]->faults = results[i].faults;
+  }
+}
+
+template <class T>
+std::vector<T> elementsOf(const Tensor& t) {
+  const T* const data = static_cast<const T*>(t.data());
+  return {data, data + t.numel()};
+}
+
+// Along `dim`, in the order of the elements, in Double.
+template <class T>
+std::vector<T> scanned(const Tensor& x, int64_t dim, ReduceOp op) {
+  const std::vector<T> in = elementsOf<T>(x);
+  std::vector<T> out(in.size());
+  int64_t inner = 1;
+  for (int64_t d = dim + 1; d < x.dim(); d++) {
+    inner *= x.size(d);
+  }
+  for (int64_t line = 0; line < x.numel() / x.size(dim); line++) {
+    double total = floatingIdentity(op);
+    for (int64_t j = 0; j < x.size(dim); j++) {
+      const int64_t at = (line / inner * x.size(dim) + j) * inner + line % inner;
+      const double v = in[at];
+      total = op == ReduceOp::Sum ? total + v : op == ReduceOp::Prod ? total * v : std::max(total, v);
+      out[at] = static_cast<T>(total);
+    }
+  }
+  return out;
+}
+
+Build scanOf(int64_t dim, ReduceOp op) {
+  return [=](const Views& in) { return scan(in[0], dim, op); };
+}
+
+Build descending() {
+  return [](const Views& in) { return argsort(in[0], -1, true); };
+}
+
+using Emulations = std::vector<std::unique_ptr<Emulation>>;
+const std::vector<std::string> kNone;
+
+// Lines of one tile, of several, and of a part of one; alone, adjacent, and more than a block has.
+TEST(RoutineTexts, ScansHaveTheBitsOfALoop) {
+  struct Case {
+    std::vector<int64_t> sizes;
+    int64_t dim;
+    ReduceOp op;
+  };
+  std::vector<Case> cases;
+  Emulations all;
+  for (const auto& [sizes, dim] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
+           {{1, 1}, 1}, {{3, 16}, 1}, {{70, 17}, 1}, {{2, 9000}, 1}, {{600, 3}, 0}, {{300, 40}, 0}, {{3, 130, 5}, 1}}) {
+    for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Max}) {
+      const Tensor x = random(sizes, 5);
+      cases.push_back({sizes, dim, op});
+      all.push_back(std::make_unique<Emulation>(programOf({x}, scanOf(dim, op)), x, sizes, DataType::Float));
+    }
+  }
+  run(all);
+  for (size_t i = 0; i < all.size(); i++) {
+    EXPECT_EQ(all[i]->faults, kNone);
+    EXPECT_EQ(elementsOf<float>(all[i]->z), scanned<float>(all[i]->x, cases[i].dim, cases[i].op)) << i;
+  }
+}
+
+// Products of a segment that leave the range of Double, where those from the start of the line do not.
+TEST(RoutineTexts, ProductsLeaveTheRangeWhereALoopDoes) {
+  std::vector<double> factors(128, 1.5);
+  std::fill_n(factors.begin(), 32, 1e-30);
+  std::fill_n(factors.begin() + 32, 32, 1e30);
+  std::fill_n(factors.begin() + 80, 16, 1e-25);
+  const Tensor x = Tensor::of(factors, {128}, DataType::Float);
+  const RoutineProgram program = programOf({x}, scanOf(0, ReduceOp::Prod));
+  Emulations all;
+  for (const char* replace : {"", "Combine::standsFor(ofSegment)"}) {
+    all.push_back(std::make_unique<Emulation>(program, x, std::vector<int64_t>{128}, DataType::Float, replace, "true"));
+  }
+  run(all);
+  EXPECT_EQ(all[0]->faults, kNone);
+  EXPECT_EQ(elementsOf<float>(all[0]->z), scanned<float>(x, 0, ReduceOp::Prod));
+  EXPECT_NE(elementsOf<float>(all[1]->z), elementsOf<float>(all[0]->z));
+}
+
+// The bits of a sum of Double do not depend on the lines beside it, as these may be on other ranks.
+TEST(RoutineTexts, SumsDoNotDependOnTheLinesBesideThem) {
+  const Tensor x = random({700, 40}, 5, DataType::Double);
+  Emulations all;
+  for (const int64_t columns : {40, 1}) {
+    const Tensor part = x.slice(1, 0, columns, 1).clone();
+    all.push_back(std::make_unique<Emulation>(programOf({part}, scanOf(0, ReduceOp::Sum)), part,
+                                              std::vector<int64_t>{700, columns}, DataType::Double));
+  }
+  run(all);
+  EXPECT_EQ(all[0]->faults, kNone);
+  EXPECT_EQ(all[1]->faults, kNone);
+  EXPECT_EQ(elementsOf<double>(all[0]->z.slice(1, 0, 1, 1).clone()), elementsOf<double>(all[1]->z));
+}
+
+TEST(RoutineTexts, OrdersHaveThePlacesOfAStableSort) {
+  Emulations all;
+  for (const int64_t n : {1, 2, 33, 1000}) {
+    std::vector<double> values(3 * n);
+    for (int64_t i = 0; i < 3 * n; i++) {
+      values[i] = i % 11 == 3 ? kNan : static_cast<double>(i * 37 % 20 - 10);
+    }
+    for (const DataType type : {DataType::Float, DataType::Double}) {
+      const Tensor x = Tensor::of(values, {3, n}, type);
+      all.push_back(
+          std::make_unique<Emulation>(programOf({x}, descending()), x, std::vector<int64_t>{3, n}, DataType::Int));
+    }
+  }
+  run(all);
+  for (const auto& e : all) {
+    const int64_t n = e->x.size(1);
+    const std::vector<double> values = e->x.toVector();
+    std::vector<int64_t> expected;
+    for (int64_t line = 0; line < 3; line++) {
+      std::vector<int64_t> places(n);
+      std::iota(places.begin(), places.end(), 0);
+      std::ranges::stable_sort(places, [&](int64_t a, int64_t b) {
+        const double va = values[line * n + a];
+        const double vb = values[line * n + b];
+        return std::isnan(va) ? !std::isnan(vb) : va > vb;
+      });
+      expected.insert(expected.end(), places.begin(), places.end());
+    }
+    EXPECT_EQ(e->faults, kNone);
+    EXPECT_EQ(elementsOf<int64_t>(e->z), expected) << n << " of " << name(e->x.dtype());
+  }
+}
+
+TEST(RoutineTexts, EachBarrierIsNeeded) {
+  const Tensor x = random({2, 9000}, 5);
+  const RoutineProgram scans = programOf({x}, scanOf(1, ReduceOp::Sum));
+  const Tensor line = random({200}, 5);
+  const RoutineProgram sorts = programOf({line}, descending());
+  const std::vector<std::string> ofScan = {"barrier(3);", "barrier(6);", "barrier(10);", "barrier(14);"};
+  const std::vector<std::string> ofSort = {"barrier(2);", "barrier(7);"};
+  Emulations all;
+  for (const std::string& b : ofScan) {
+    all.push_back(std::make_unique<Emulation>(scans, x, std::vector<int64_t>{2, 9000}, DataType::Float, b));
+  }
+  for (const std::string& b : ofSort) {
+    all.push_back(std::make_unique<Emulation>(sorts, line, std::vector<int64_t>{200}, DataType::Int, b));
+  }
+  run(all);
+  for (size_t i = 0; i < all.size(); i++) {
+    ASSERT_FALSE(all[i]->faults.empty()) << i;
+    // a race, or a read before the write
+    EXPECT_NE(all[i]->faults[0].find("shared "), std::string::npos) << i << ": " << all[i]->faults[0];
+  }
+}
+
+class RoutineArchitectures : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Gpu, RoutineArchitectures, testing::ValuesIn(kArchitectures),
+                         [](const auto& p) { return std::string(p.param); });
+
+TEST_P(RoutineArchitectures, KernelsStayInRegisters) {
+  if (const CudaCapabilities c = cudaCapabilities(); !c.nvrtc) {
+    GTEST_SKIP() << "no NVRTC: " << c.nvrtcNote;
+  }
+  for (const DataType type : {DataType::Float, DataType::Double}) {
+    const Tensor x = Tensor::empty({64, 9000}, type);
+    const Tensor index = Tensor::empty({300, 9000}, DataType::Int);
+    const Tensor values = Tensor::empty({300, 9000}, type);
+    const Tensor positions = Tensor::empty({9000}, DataType::Int32);
+    const Tensor rows = Tensor::empty({9000, 9000}, type);
+    for (const RoutineProgram& program :
+         {programOf({x}, scanOf(0, ReduceOp::Sum)), programOf({x}, scanOf(1, ReduceOp::Prod)),
+          programOf({x}, scanOf(1, ReduceOp::Min)), programOf({x}, [](const Views& in) { return argsort(in[0], 1); }),
+          programOf({x}, [](const Views& in) { return topk(in[0], 40, 1).indices; }),
+          programOf({x, index, values}, [](const Views& in) { return scatter(in[0], 0, in[1], in[2]); }),
+          programOf({x, positions, rows}, [](const Views& in) { return indexPutAccumulate(in[0], in[1], in[2]); })}) {
+      for (const CudaSource& kernel : program.kernels) {
+        const KernelResources r = NvrtcCompiler::resources(kernel.text, GetParam());
+        EXPECT_LE(r.registers * kernel.threads, 65536) << program.name;
+        EXPECT_EQ(r.spilledBytes, 0) << program.name << "\n" << kernelText(kernel.text);
+        EXPECT_EQ(r.stackBytes, 0) << program.name << "\n" << kernelText(kernel.text);
+        EXPECT_LE(kernel.sharedBytes.constValue(), 48 << 10) << "needs no permission of the driver";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
