@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "architectures.h"
+#include "base/error.h"
 #include "base/ranges.h"
 #include "device/cuda/capabilities.h"
 #include "device/cuda/nvrtc/compiler.h"
@@ -30,18 +31,26 @@ namespace {
 using Views = std::vector<TensorView*>;
 using Build = std::function<TensorView*(const Views&)>;
 
-RoutineProgram programOf(const std::vector<Tensor>& inputs, const Build& build) {
+struct Operand {
+  std::vector<int64_t> sizes;
+  DataType type = DataType::Float;
+};
+
+RoutineProgram programOf(const std::vector<Operand>& operands, const Build& build) {
   Fusion fusion;
   FusionGuard guard(&fusion);
   Views views;
-  for (const Tensor& t : inputs) {
-    views.push_back(makeConcreteTensor({t.sizes().begin(), t.sizes().end()}, t.dtype()));
-    fusion.addInput(views.back());
+  for (const Operand& o : operands) {
+    views.push_back(input(fusion, o.sizes, o.type));
   }
   fusion.addOutput(build(views));
   const std::map<int64_t, Layout> rowMajor;
   return routineProgram(*fusion.outputs()[0]->definition(),
                         {.layouts = rowMajor, .valueOf = [](const IntExpr& e) { return e.constValue(); }});
+}
+
+RoutineProgram programOf(const Tensor& x, const Build& build) {
+  return programOf({{{x.sizes().begin(), x.sizes().end()}, x.dtype()}}, build);
 }
 
 tile::TensorParam parameterOf(const char* name, tile::Memory memory, const Tensor& t) {
@@ -140,7 +149,7 @@ TEST(RoutineTexts, ScansHaveTheBitsOfALoop) {
     for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Max}) {
       const Tensor x = random(sizes, 5);
       cases.push_back({sizes, dim, op});
-      all.push_back(std::make_unique<Emulation>(programOf({x}, scanOf(dim, op)), x, sizes, DataType::Float));
+      all.push_back(std::make_unique<Emulation>(programOf(x, scanOf(dim, op)), x, sizes, DataType::Float));
     }
   }
   run(all);
@@ -157,7 +166,7 @@ TEST(RoutineTexts, ProductsLeaveTheRangeWhereALoopDoes) {
   std::fill_n(factors.begin() + 32, 32, 1e30);
   std::fill_n(factors.begin() + 80, 16, 1e-25);
   const Tensor x = Tensor::of(factors, {128}, DataType::Float);
-  const RoutineProgram program = programOf({x}, scanOf(0, ReduceOp::Prod));
+  const RoutineProgram program = programOf(x, scanOf(0, ReduceOp::Prod));
   Emulations all;
   for (const char* replace : {"", "Combine::standsFor(ofSegment)"}) {
     all.push_back(std::make_unique<Emulation>(program, x, std::vector<int64_t>{128}, DataType::Float, replace, "true"));
@@ -174,7 +183,7 @@ TEST(RoutineTexts, SumsDoNotDependOnTheLinesBesideThem) {
   Emulations all;
   for (const int64_t columns : {40, 1}) {
     const Tensor part = x.slice(1, 0, columns, 1).clone();
-    all.push_back(std::make_unique<Emulation>(programOf({part}, scanOf(0, ReduceOp::Sum)), part,
+    all.push_back(std::make_unique<Emulation>(programOf(part, scanOf(0, ReduceOp::Sum)), part,
                                               std::vector<int64_t>{700, columns}, DataType::Double));
   }
   run(all);
@@ -193,7 +202,7 @@ TEST(RoutineTexts, OrdersHaveThePlacesOfAStableSort) {
     for (const DataType type : {DataType::Float, DataType::Double}) {
       const Tensor x = Tensor::of(values, {3, n}, type);
       all.push_back(
-          std::make_unique<Emulation>(programOf({x}, descending()), x, std::vector<int64_t>{3, n}, DataType::Int));
+          std::make_unique<Emulation>(programOf(x, descending()), x, std::vector<int64_t>{3, n}, DataType::Int));
     }
   }
   run(all);
@@ -218,9 +227,9 @@ TEST(RoutineTexts, OrdersHaveThePlacesOfAStableSort) {
 
 TEST(RoutineTexts, EachBarrierIsNeeded) {
   const Tensor x = random({2, 9000}, 5);
-  const RoutineProgram scans = programOf({x}, scanOf(1, ReduceOp::Sum));
+  const RoutineProgram scans = programOf(x, scanOf(1, ReduceOp::Sum));
   const Tensor line = random({200}, 5);
-  const RoutineProgram sorts = programOf({line}, descending());
+  const RoutineProgram sorts = programOf(line, descending());
   const std::vector<std::string> ofScan = {"barrier(3);", "barrier(6);", "barrier(10);", "barrier(14);"};
   const std::vector<std::string> ofSort = {"barrier(2);", "barrier(7);"};
   Emulations all;
@@ -238,6 +247,43 @@ TEST(RoutineTexts, EachBarrierIsNeeded) {
   }
 }
 
+TensorView* put(const Views& in) { return scatter(in[0], 0, in[1], in[2]); }
+TensorView* accumulate(const Views& in) { return indexPutAccumulate(in[0], in[1], in[2]); }
+
+TEST(RoutinePrograms, WithoutElementsLaunchNothing) {
+  EXPECT_TRUE(programOf({{{0, 3}}}, scanOf(0, ReduceOp::Sum)).launches.empty());
+  EXPECT_TRUE(programOf({{{3, 0}}}, descending()).launches.empty());
+  EXPECT_TRUE(programOf({{{3, 4}}}, [](const Views& in) { return topk(in[0], 0, 1).indices; }).launches.empty());
+  EXPECT_TRUE(programOf({{{4, 0}}, {{5, 0}, DataType::Int}, {{5, 0}}}, put).launches.empty());
+  EXPECT_TRUE(programOf({{{4, 0}}, {{5}, DataType::Int}, {{5, 0}}}, accumulate).launches.empty());
+}
+
+// The number of a write has 32 bits.
+TEST(RoutinePrograms, RefuseAScatterOfTooManyElementsByName) {
+  const int64_t most = (int64_t{1} << 32) - 2;
+  EXPECT_EQ(programOf({{{4}}, {{most}, DataType::Int}, {{most}}}, put).launches.size(), 3);
+  try {
+    (void)programOf({{{4}}, {{most + 1}, DataType::Int}, {{most + 1}}}, put);
+    ADD_FAILURE() << "is not refused";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("[cuda] scatter of 4294967295 elements along one dim has no kernel on a GPU"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+// Two buffers of items in turn, each as large as its largest pass; kept items only.
+TEST(RoutinePrograms, SortsTakeTheWorkspaceOfTheirRuns) {
+  const auto workspaceOf = [](std::vector<int64_t> sizes, DataType type, int64_t k) {
+    return programOf({{std::move(sizes), type}}, [k](const Views& in) { return topk(in[0], k, 1).indices; })
+        .workspaceBytes;
+  };
+  EXPECT_EQ(workspaceOf({3, 4096}, DataType::Float, 4096), 0);
+  EXPECT_EQ(workspaceOf({3, 8192}, DataType::Float, 8192), 3 * 8192 * 8);
+  EXPECT_EQ(workspaceOf({3, 8192}, DataType::Float, 10), 3 * 2 * 10 * 8 + 32) << "padded to 64 bytes";
+  EXPECT_EQ(workspaceOf({3, 8192}, DataType::Double, 8192), 2 * 3 * 8192 * 16);
+}
+
 class RoutineArchitectures : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Gpu, RoutineArchitectures, testing::ValuesIn(kArchitectures),
                          [](const auto& p) { return std::string(p.param); });
@@ -247,17 +293,13 @@ TEST_P(RoutineArchitectures, KernelsStayInRegisters) {
     GTEST_SKIP() << "no NVRTC: " << c.nvrtcNote;
   }
   for (const DataType type : {DataType::Float, DataType::Double}) {
-    const Tensor x = Tensor::empty({64, 9000}, type);
-    const Tensor index = Tensor::empty({300, 9000}, DataType::Int);
-    const Tensor values = Tensor::empty({300, 9000}, type);
-    const Tensor positions = Tensor::empty({9000}, DataType::Int32);
-    const Tensor rows = Tensor::empty({9000, 9000}, type);
+    const Operand x = {{64, 9000}, type};
     for (const RoutineProgram& program :
          {programOf({x}, scanOf(0, ReduceOp::Sum)), programOf({x}, scanOf(1, ReduceOp::Prod)),
-          programOf({x}, scanOf(1, ReduceOp::Min)), programOf({x}, [](const Views& in) { return argsort(in[0], 1); }),
+          programOf({x}, scanOf(1, ReduceOp::Min)), programOf({x}, descending()),
           programOf({x}, [](const Views& in) { return topk(in[0], 40, 1).indices; }),
-          programOf({x, index, values}, [](const Views& in) { return scatter(in[0], 0, in[1], in[2]); }),
-          programOf({x, positions, rows}, [](const Views& in) { return indexPutAccumulate(in[0], in[1], in[2]); })}) {
+          programOf({x, {{300, 9000}, DataType::Int}, {{300, 9000}, type}}, put),
+          programOf({x, {{9000}, DataType::Int32}, {{9000, 9000}, type}}, accumulate)}) {
       for (const CudaSource& kernel : program.kernels) {
         const KernelResources r = NvrtcCompiler::resources(kernel.text, GetParam());
         EXPECT_LE(r.registers * kernel.threads, 65536) << program.name;
