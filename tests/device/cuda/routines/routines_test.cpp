@@ -62,15 +62,20 @@ tile::TensorParam parameterOf(const char* name, tile::Memory memory, const Tenso
           .alignment = dataTypeSize(t.dtype())};
 }
 
-// A kernel of one operand and the result; `replace` in its text becomes `by`.
+// A kernel that reads x and writes z; `replace` in its text becomes `by`.
 struct Emulation {
+  // The only kernel of a program.
   Emulation(const RoutineProgram& program, const Tensor& x, const std::vector<int64_t>& sizes, DataType type,
             const std::string& replace = "", const std::string& by = "")
-      : x(x), z(Tensor::empty(sizes, type)), source(program.kernels[0]) {
+      : Emulation(program, 0, x, tile::Memory::Output, Tensor::empty(sizes, type), replace, by) {
     EXPECT_EQ(program.launches.size(), 1);
+  }
+  Emulation(const RoutineProgram& program, int64_t launch, const Tensor& x, tile::Memory memory, Tensor z,
+            const std::string& replace, const std::string& by)
+      : x(x), z(std::move(z)), source(program.kernels[program.launches[launch].kernel]) {
     tensors.name = "routine";
-    tensors.tensors = {parameterOf("x", tile::Memory::Input, x), parameterOf("z", tile::Memory::Output, z)};
-    source.blocks = program.launches[0].blocks;
+    tensors.tensors = {parameterOf("x", tile::Memory::Input, x), parameterOf("z", memory, this->z)};
+    source.blocks = program.launches[launch].blocks;
     if (!replace.empty()) {
       const size_t at = source.text.find(replace);
       EXPECT_NE(at, std::string::npos) << replace;
@@ -225,6 +230,33 @@ TEST(RoutineTexts, OrdersHaveThePlacesOfAStableSort) {
   }
 }
 
+TensorView* put(const Views& in) { return scatter(in[0], 0, in[1], in[2]); }
+TensorView* accumulate(const Views& in) { return indexPutAccumulate(in[0], in[1], in[2]); }
+
+// The last one of several writes to a position has the largest number, in any order of threads; a plain store would give the number of any.
+TEST(RoutineTexts, TheLastWriteHasTheLargestNumber) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kWrites = 40;
+  constexpr int64_t kColumns = 7;
+  const Tensor index = randomTensor({kWrites, kColumns}, DataType::Int, 5, 0, kRows);
+  const RoutineProgram program =
+      programOf({{{kRows, kColumns}}, {{kWrites, kColumns}, DataType::Int}, {{kWrites, kColumns}}}, put);
+  Emulations all;
+  for (const char* by : {"latest(last", "storeOne<kKeep>(last"}) {
+    all.push_back(std::make_unique<Emulation>(program, 1, index, tile::Memory::InOut,
+                                              Tensor::zeros({kRows, kColumns}, DataType::Int32), "latest(last", by));
+  }
+  run(all);
+  std::vector<int32_t> expected(kRows * kColumns, 0);
+  for (int64_t i = 0; i < index.numel(); i++) {
+    expected[elementsOf<int64_t>(index)[i] * kColumns + i % kColumns] = static_cast<int32_t>(i / kColumns + 1);
+  }
+  EXPECT_EQ(all[0]->faults, kNone);
+  EXPECT_EQ(elementsOf<int32_t>(all[0]->z), expected);
+  ASSERT_FALSE(all[1]->faults.empty());
+  EXPECT_NE(all[1]->faults[0].find("two threads write"), std::string::npos) << all[1]->faults[0];
+}
+
 TEST(RoutineTexts, EachBarrierIsNeeded) {
   const Tensor x = random({2, 9000}, 5);
   const RoutineProgram scans = programOf(x, scanOf(1, ReduceOp::Sum));
@@ -246,9 +278,6 @@ TEST(RoutineTexts, EachBarrierIsNeeded) {
     EXPECT_NE(all[i]->faults[0].find("shared "), std::string::npos) << i << ": " << all[i]->faults[0];
   }
 }
-
-TensorView* put(const Views& in) { return scatter(in[0], 0, in[1], in[2]); }
-TensorView* accumulate(const Views& in) { return indexPutAccumulate(in[0], in[1], in[2]); }
 
 TEST(RoutinePrograms, WithoutElementsLaunchNothing) {
   EXPECT_TRUE(programOf({{{0, 3}}}, scanOf(0, ReduceOp::Sum)).launches.empty());
