@@ -63,6 +63,10 @@ struct DeviceInfo {
   // Returns the reason why a collective cannot be recorded with the work of the queues; nothing if it can. Null: none can.
   std::optional<std::string> (*refuseCollective)(const CollectiveOfElements&) = nullptr;
 
+  // Bytes of the arena that such a reduction of `ranks` ranks takes beside its operand and its result; `elements`: of an all-reduce all, of a
+  // reduce-scatter those of the largest block. The same on all ranks. Null: none takes any.
+  int64_t (*combinedBytes)(const CollectiveOfElements&, int64_t elements, int64_t ranks) = nullptr;
+
   // A GPU by the name of its architecture, sm_80 or later: the largest one. An architecture without a row of its own has the facts of the row before
   // it. Nothing if the name has another form. There is no library.
   static std::optional<DeviceInfo> ofArchitecture(std::string_view architecture);

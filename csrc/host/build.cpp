@@ -231,11 +231,13 @@ class HostBuilder {
     }
     append(c.team.ranks, mesh.team(options_.rank, a.axes));
     if (a.isUneven()) {
-      return communicateUneven(step, e);
+      communicateUneven(step, e);
+      return combine(step);
     }
     const IntExpr in = elementsOf(e.tensorInputs()[0]);
     const auto n = std::ssize(c.team.ranks);
     c.count = traits(a.kind).operandHasBlocks ? floorDiv(in, n) : in;
+    combine(step);
     const IntExpr inBytes = in * dataTypeSize(c.dtype);
     const IntExpr outBytes = elementsOf(e.tensorOutput()) * dataTypeSize(c.dtype);
     const bool isRoot = c.root.isConst() && c.team.ranks.at(c.root.constValue()) == options_.rank;
@@ -243,6 +245,24 @@ class HostBuilder {
                           ? amountReceived(a.kind, inBytes, outBytes, IntExpr(n))
                       : isRoot ? 0
                                : inBytes;
+  }
+
+  // Memory for the operands of a reduction that a kernel of the device combines. Its bytes are known if those of the reduction are; else each
+  // set of numbers has its own.
+  void combine(Step& step) const {
+    CommCall& c = step.comm;
+    const auto bytesFor = options_.device->info().combinedBytes;
+    const CollectiveOfElements call{c.kind, c.dtype, c.reduce};
+    const auto ranks = std::ssize(c.team.ranks);
+    c.isCombined = bytesFor != nullptr && bytesFor(call, 1, ranks) > 0;
+    if (c.isCombined) {
+      const std::vector<IntExpr> counts = c.counts.empty() ? std::vector{c.count} : c.counts;
+      int64_t most = 0;
+      for (const IntExpr& count : counts) {
+        most = std::max(most, count.isConst() ? count.constValue() : 0);
+      }
+      step.workspaces.push_back({bytesFor(call, most, ranks)});
+    }
   }
 
   // What one rank sends or receives in a transfer.

@@ -27,8 +27,7 @@ std::shared_ptr<DeviceCommunicator> communicatorOf(const HostProgram& program, C
 
 }  // namespace
 
-CommPath::CommPath(Communicator& communicator, const HostProgram& program, const ProgramSizes& sizes,
-                   bool mayBeOfDevice)
+CommPath::CommPath(Communicator& communicator, const HostProgram& program, bool mayBeOfDevice)
     : communicator_(communicator), queue_(program.device->makeQueue()) {
   if (!program.device->isHostMemory() && program.communicates) {
     onDevice_ = mayBeOfDevice ? communicatorOf(program, communicator) : nullptr;
@@ -37,12 +36,9 @@ CommPath::CommPath(Communicator& communicator, const HostProgram& program, const
       onDevice_ = std::make_shared<StagedCommunicator>(communicator, *program.device);
     }
     isAsynchronous_ = onDevice_->isAsynchronous();
-    for (const int64_t i : indices(program.steps)) {
-      const Step& s = program.steps[i];
+    for (const Step& s : program.steps) {
       if (s.kind == HostStepKind::Communicate && s.comm.kind != Collective::Transfer) {
-        const CommSizes& c = sizes.steps[i].comm;
-        onDevice_->prepare(s.comm.team, {s.comm.kind, s.comm.dtype, s.comm.reduce},
-                           c.counts.empty() ? c.count : std::ranges::max(c.counts));
+        onDevice_->prepare(s.comm.team, {s.comm.kind, s.comm.dtype, s.comm.reduce});
       }
     }
   }
@@ -116,6 +112,9 @@ void CommPath::run(const Call& call) {
   comm().setStep(call.number, call.step.name);
   comm().setProgram(call.step.comm.program);
   settle();
+  if (call.step.comm.isCombined) {
+    onDevice_->lend(workspace(call, std::ssize(call.sizes.workspaces) - 1));
+  }
   if (!call.step.comm.counts.empty()) {
     uneven(call);
   } else if (call.step.comm.kind == Collective::Transfer) {

@@ -20,7 +20,7 @@ class CommPath {
   // Addresses are those of the program's device. If the host cannot access them, the device's own communicator carries the calls; without
   // one, or unless `mayBeOfDevice`, `communicator` gets copies in host memory. If the program communicates, all ranks make their paths in the
   // same order. The communicator and the device outlive the path.
-  CommPath(Communicator& communicator, const HostProgram& program, const ProgramSizes& sizes, bool mayBeOfDevice);
+  CommPath(Communicator& communicator, const HostProgram& program, bool mayBeOfDevice);
 
   struct Call {
     const Step& step;

@@ -49,7 +49,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
                  std::shared_ptr<const ProgramSizes> sizes, ArenaPool* arenas)
     : program_(std::move(program)),
       sizes_(std::move(sizes)),
-      direct_(communicator, *program_, *sizes_, true),
+      direct_(communicator, *program_, true),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
       lastPosted_(program_->teams.size(), -1) {

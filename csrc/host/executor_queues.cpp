@@ -23,12 +23,12 @@ void Binding::openLanes(Communicator& communicator) {
       if (lane != nullptr) {
         calls_ = &communicator.calls();
       }
-      lanes_.emplace_back(lane != nullptr ? *lane : communicator, p, *sizes_, direct_.isOfDevice());
+      lanes_.emplace_back(lane != nullptr ? *lane : communicator, p, direct_.isOfDevice());
     }
     return;
   }
   if (!p.teams.empty()) {
-    lanes_.emplace_back(communicator, p, *sizes_, true);
+    lanes_.emplace_back(communicator, p, true);
     meeting_ = p.device->makeEvent();
   }
   events_.resize(p.steps.size());

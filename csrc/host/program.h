@@ -96,7 +96,8 @@ struct CommCall {
   std::vector<Message> receives;
   TensorBlocks keptFrom;
   TensorBlocks keptTo;
-  uint64_t program = 0;  // identifies the plan and the step among its communications: the same on all ranks
+  bool isCombined = false;  // a reduction that DeviceInfo::combinedBytes gives memory: the last workspace of the step
+  uint64_t program = 0;     // identifies the plan and the step among its communications: the same on all ranks
   // By this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time.
   IntExpr bytesReceived = 0;
 

@@ -109,9 +109,18 @@ class Evaluation {
                     }
                     if (s.kind == HostStepKind::Communicate) {
                       result.comm = communication(s.comm);
+                      if (s.comm.isCombined) {
+                        result.workspaces.back().bytes = combinedBytes(s.comm, result.comm);
+                      }
                     }
                     return result;
                   });
+  }
+
+  int64_t combinedBytes(const CommCall& c, const CommSizes& sizes) const {
+    return program_.device->info().combinedBytes({c.kind, c.dtype, c.reduce},
+                                                 sizes.counts.empty() ? sizes.count : std::ranges::max(sizes.counts),
+                                                 std::ssize(c.team.ranks));
   }
 
   // Made for the op with these sizes.

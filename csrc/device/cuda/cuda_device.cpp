@@ -15,6 +15,7 @@
 #include "device/cuda/driver/context.h"
 #include "device/cuda/driver/library.h"
 #include "device/cuda/driver/memory.h"
+#include "device/cuda/nccl/library.h"
 #include "device/cuda/nccl/nccl_communicator.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "device/cuda/nvrtc/library.h"
@@ -45,6 +46,9 @@ class CudaDevice final : public Device {
     memory_ = std::make_unique<CudaMemory>(context_, queues_);
     NvrtcCompiler::expectArchitecture(context_.architecture());
     expectDriverFor(nvrtcLibrary());
+    info_.combinedBytes = [](const CollectiveOfElements& call, int64_t elements, int64_t ranks) {
+      return ncclLibrary().usable() ? NcclCommunicator::combinedBytes(call, elements, ranks) : 0;
+    };
     info_.architecture = context_.architecture();
     info_.lastCacheBytes = context_.lastCacheBytes();
     info_.gpu = context_.facts();

@@ -45,6 +45,7 @@ class NamedCudaDevice final : public Device {
     info_.knowsWorkspaces = false;
     info_.refuseContraction = CublasLtProduct::refuse;
     info_.refuseCollective = NcclCommunicator::refuse;
+    info_.combinedBytes = NcclCommunicator::combinedBytes;
   }
 
   DeviceId id() const override { return DeviceId::cuda(0); }

@@ -31,9 +31,9 @@ class DeviceCommunicator : public Communicator {
   // Calls from now on are work of this queue; null: they block. Ranks that set queues have met before and run the same program, because their
   // calls are not compared. Calls that are under way on another queue end before.
   virtual void use(Queue* /*queue*/) {}
-  // Makes what such collectives of this team need; this rank's result has at most `elements` elements. All ranks of the team call it, and
-  // each rank calls it for its teams in the same order. It may wait for the device.
-  virtual void prepare(const Team& /*team*/, const CollectiveOfElements& /*call*/, int64_t /*elements*/) {}
+  // Makes what such collectives of this team need. All ranks of the team call it, and each rank calls it for its teams in the same order. It
+  // may wait for the device.
+  virtual void prepare(const Team& /*team*/, const CollectiveOfElements& /*call*/) {}
   // Memory for operands and results. May wait for the device, after the calls so far have ended.
   virtual std::shared_ptr<void> allocateArena(int64_t bytes) { return device_.allocate(bytes); }
   // Whether such a call of a team is faster with memory that is registered.
@@ -42,6 +42,8 @@ class DeviceCommunicator : public Communicator {
   // results are registered on one rank has them registered on all, at the same place. Both return when the calls so far have ended.
   virtual bool enroll(void* /*arena*/, std::span<const Team> /*teams*/) { return false; }
   virtual void withdraw(void* /*arena*/) {}
+  // Gives the next call memory that it uses until it has ended: DeviceInfo::combinedBytes bytes, 16-byte aligned.
+  virtual void lend(void* /*memory*/) {}
   // Returns when the calls so far have ended. DeviceError if a peer fails, which names the step of the first call that has not ended.
   virtual void finish() {}
   // As Queue::capture() of `queue`; the calls of this communicator in work() are recorded too. The ranks of a team record the same calls, in

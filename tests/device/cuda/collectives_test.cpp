@@ -92,6 +92,7 @@ TEST_F(GpuCollectives, AreThoseOfHosts) {
     const std::shared_ptr<DeviceCommunicator> onGpus = gpu->communicator(comm);
     ASSERT_NE(onGpus, nullptr);
     EXPECT_EQ(onGpus->transport(), "nccl");
+    const Tensor lent = Tensor::empty({1 << 16}, DataType::Char, gpu->id());  // more than any of the calls takes
     for (const DataType type :
          {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32,
           DataType::Short, DataType::Char, DataType::UInt16, DataType::Byte, DataType::Bool}) {
@@ -107,6 +108,7 @@ TEST_F(GpuCollectives, AreThoseOfHosts) {
           t.call(comm, in.data(), expected.data());
           const TransferCounters ofHosts = comm.counters();
           const Tensor inOnGpu = in.to(gpu->id());
+          onGpus->lend(lent.data());
           const Tensor got = before.to(gpu->id());
           comm.resetCounters();
           t.call(*onGpus, inOnGpu.data(), got.data());

@@ -1,4 +1,4 @@
-// Reductions that NCCL does not have as meshfuse defines them: memory for the operands of all ranks, and the kernels that combine them.
+// The kernels that combine the operands of reductions that NCCL does not have as meshfuse defines them.
 #pragma once
 
 #include <cstddef>
@@ -23,21 +23,18 @@ class Combiner {
   // The device outlives it.
   Combiner(Device& device, LaunchOnStream launch) : device_(device), launch_(launch) {}
 
-  // Whether combine() for this combination and so many bytes of operands makes no call that may wait for the device.
-  [[nodiscard]] bool isReady(const Combination& of, int64_t bytes) const;
-  // Compiles and allocates what is missing.
-  void prepare(const Combination& of, int64_t bytes);
-  // The memory of the operands; prepare() may take other memory.
-  const std::shared_ptr<void>& operands() const { return memory_; }
+  // Whether prepare() has compiled its kernel.
+  [[nodiscard]] bool isReady(const Combination& of) const { return kernels_.contains(of); }
+  // May wait for the device.
+  void prepare(const Combination& of);
   // The operands, each `count` elements, `distance` elements apart, to `result`: work of the stream. The context is current.
-  void combine(const Combination& of, int64_t count, int64_t distance, std::byte* result, cuda::Stream stream) const;
+  void combine(const Combination& of, const std::byte* operands, int64_t count, int64_t distance, std::byte* result,
+               cuda::Stream stream) const;
 
  private:
   Device& device_;
   const LaunchOnStream launch_;
   std::map<Combination, std::shared_ptr<const Kernel>> kernels_;
-  std::shared_ptr<void> memory_;
-  int64_t bytes_ = 0;
 };
 
 }  // namespace meshfuse

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/exact.h"
 #include "base/hash.h"
 #include "base/ranges.h"
 #include "base/rounding.h"
@@ -115,8 +116,8 @@ std::vector<Part> partsOf(const CollectiveCall& call) {
 }
 
 // Of two ranks' operands, in elements.
-int64_t distanceOf(const Combination& of, int64_t elements) {
-  return roundUp(elements, kOperandAlignment / dataTypeSize(of.type));
+int64_t distanceOf(DataType type, int64_t elements) {
+  return roundUp(elements, kOperandAlignment / dataTypeSize(type));
 }
 
 // Bytes that arrive from other ranks; of an all-reduce as if each rank combined one part.
@@ -180,7 +181,6 @@ class NcclCommunicator::Recorded final : public Recording {
     }
   }
 
-  std::shared_ptr<void> operands;   // of its combinations
   std::unique_ptr<Recording> work;  // of the queue; null while it is recorded
   std::vector<std::unique_ptr<Call>> calls;
   TransferCounters counters;  // of one replay
@@ -326,15 +326,21 @@ void NcclCommunicator::use(Queue* queue) {
   stream_ = queue != nullptr ? static_cast<StreamQueue&>(*queue).stream() : own_.get();
 }
 
-void NcclCommunicator::prepare(const Team& team, const CollectiveOfElements& call, int64_t elements) {
+int64_t NcclCommunicator::combinedBytes(const CollectiveOfElements& call, int64_t elements, int64_t ranks) {
+  if (carrierOf(call) != Carrier::Kernel) {
+    return 0;
+  }
+  const int64_t bytes = dataTypeSize(call.type);
+  const int64_t own = call.kind == Collective::AllReduce ? combinedOf(elements, bytes, ranks) : elements;
+  return mulExact(ranks, distanceOf(call.type, own) * bytes);
+}
+
+void NcclCommunicator::prepare(const Team& team, const CollectiveOfElements& call) {
   finish();
   const CurrentContext current(context_);
   (void)of(team);
   if (carrierOf(call) == Carrier::Kernel) {
-    const auto ranks = std::ssize(team.ranks);
-    const bool isAllReduce = call.kind == Collective::AllReduce;
-    prepare({ranks, call.type, call.op, kOperandAlignment},
-            isAllReduce ? combinedOf(elements, dataTypeSize(call.type), ranks) : elements);
+    prepare({std::ssize(team.ranks), call.type, call.op, kOperandAlignment});
   }
 }
 
@@ -371,13 +377,12 @@ void NcclCommunicator::withdraw(void* arena) {
   registered_->withdraw(arena);
 }
 
-void NcclCommunicator::prepare(const Combination& combination, int64_t elements) {
-  const int64_t bytes = combination.ranks * distanceOf(combination, elements) * dataTypeSize(combination.type);
-  if (elements > 0 && !combiner_.isReady(combination, bytes)) {
-    invariant(recording_ == nullptr, "[nccl] a {} of {} {} is recorded that was not prepared", name(combination.op),
-              elements, name(combination.type));
+void NcclCommunicator::prepare(const Combination& combination) {
+  if (!combiner_.isReady(combination)) {
+    invariant(recording_ == nullptr, "[nccl] a {} of {} is recorded that was not prepared", name(combination.op),
+              name(combination.type));
     finish();  // what follows may wait for the device
-    orEnd([&] { combiner_.prepare(combination, bytes); });
+    orEnd([&] { combiner_.prepare(combination); });
   }
 }
 
@@ -471,11 +476,11 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
   std::byte* const result = isAllReduce ? call.out + own.begin * bytes : call.out;
   const bool isAligned = std::bit_cast<uint64_t>(result) % kOperandAlignment == 0;
   const Combination combination{call.ranks(), call.record.type, call.record.op, isAligned ? kOperandAlignment : 1};
-  const int64_t distance = distanceOf(combination, own.count);
-  prepare(combination, own.count);
-  auto* const operands = static_cast<std::byte*>(combiner_.operands().get());
-  if (recording_ != nullptr) {
-    recording_->operands = combiner_.operands();
+  const int64_t distance = distanceOf(combination.type, own.count);
+  std::byte* const operands = std::exchange(lent_, nullptr);
+  invariant(own.count == 0 || operands != nullptr, "[nccl] {} has no memory for its operands", describe(call.record));
+  if (own.count > 0) {
+    prepare(combination);
   }
   const auto done = [&](nccl::Result status) { succeed(status, name(call.record.kind), "{}", describe(call.record)); };
   constexpr auto kByte = nccl::ElementType::Int8;
@@ -492,7 +497,7 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
   });
   post(call.team, communicator, name(call.record.kind), [&] {
     if (own.count > 0) {
-      combiner_.combine(combination, own.count, distance, result, stream_);
+      combiner_.combine(combination, operands, own.count, distance, result, stream_);
     }
     for (const int64_t i : indices(call.team.ranks)) {
       const Part part = parts[i];

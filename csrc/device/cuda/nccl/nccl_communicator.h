@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -35,10 +36,14 @@ class NcclCommunicator final : public DeviceCommunicator {
   // Why a collective is no call of NCCL alone, which a queue could record; nothing if it is. The same on all ranks.
   static std::optional<std::string> refuse(const CollectiveOfElements& call);
 
+  // As DeviceInfo::combinedBytes.
+  static int64_t combinedBytes(const CollectiveOfElements& call, int64_t elements, int64_t ranks);
+
   std::string_view transport() const override { return "nccl"; }
   bool isAsynchronous() const override { return true; }
   void use(Queue* queue) override;
-  void prepare(const Team& team, const CollectiveOfElements& call, int64_t elements) override;
+  void prepare(const Team& team, const CollectiveOfElements& call) override;
+  void lend(void* memory) override { lent_ = static_cast<std::byte*>(memory); }
   std::shared_ptr<void> allocateArena(int64_t bytes) override;
   bool usesRegistered(const CollectiveOfElements& call) const override;
   bool enroll(void* arena, std::span<const Team> teams) override;
@@ -70,10 +75,10 @@ class NcclCommunicator final : public DeviceCommunicator {
   // NCCL's communicator of a team, made by its ranks at the first call.
   nccl::Communicator of(const Team& team);
   void enqueue(const CollectiveCall& call, nccl::Communicator team);
-  // A reduction that NCCL does not have: the ranks exchange their operands, and a kernel combines them.
+  // A reduction that NCCL does not have: the ranks exchange their operands in memory that was lent, and a kernel combines them.
   void combine(const CollectiveCall& call, nccl::Communicator communicator);
-  // Makes what such a combination of so many elements of each rank needs.
-  void prepare(const Combination& combination, int64_t elements);
+  // Makes the kernel of such a combination.
+  void prepare(const Combination& combination);
   // Enqueues `calls` as one group. Returns when they have ended, or with a queue when the stream has them. `what`: for errors.
   void post(const Team& team, nccl::Communicator communicator, std::string_view what,
             const std::function<void()>& calls);
@@ -115,6 +120,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   int64_t freeCalls_ = 0;                                     // of calls_
   std::vector<Recorded*> recorded_;                           // all that live
   Recorded* recording_ = nullptr;                             // while calls are recorded
+  std::byte* lent_ = nullptr;                                 // memory for the next call
   int64_t step_ = -1;
   std::string what_;
   std::atomic<std::thread::id> caller_;   // the thread of the last call
