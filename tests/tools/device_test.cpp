@@ -114,17 +114,60 @@ TEST(ToolDevice, ExplainsNothingForAGpuThatCannotRunIt) {
   expectContains(timeline.err, "--run runs on the CPU, --device is sm_90");
 }
 
-// A kernel is compiled for the host when it first runs: half a second each.
+// Kernels of CUDA 13 for a driver of CUDA 12, an NCCL without the functions that are called: the rows say so, and what a program does instead.
+TEST(ToolDevice, CapabilitiesNameWhatIsTooOld) {
+  if (kSanitized) {
+    GTEST_SKIP() << "the release build runs it";
+  }
+  const std::string simulated = "MESHFUSE_CUDA_LIBRARIES=" MESHFUSE_BINARY_DIR "/simgpu";
+  const std::string tooNew = "the driver has CUDA 12.4 and cannot load kernels that NVRTC 13.900";
+  const std::string remedy = "install a driver with CUDA 13 or later, or NVRTC of CUDA 12 in its place";
+  const ToolRun oldDriver = tool("capabilities", "env SIMGPU_DRIVER=12040 " + simulated);
+  EXPECT_EQ(oldDriver.code, 0) << oldDriver.err;
+  expectContains(oldDriver.out, "\nGPU kernels          no   " + tooNew);
+  expectContains(oldDriver.out, remedy);
+  const ToolRun refused =
+      tool("run {dir}/softmax.fir --size i0=4 --size i1=4 --device cuda", "env SIMGPU_DRIVER=12040 " + simulated);
+  EXPECT_EQ(refused.code, 3) << refused.err;
+  expectContains(refused.err, tooNew);
+  expectContains(refused.err, remedy);
+  const std::string oldNccl = "env SIMGPU_DEVICES=4 SIMGPU_NCCL_VERSION=21800 " + simulated;
+  expectContains(tool("capabilities", oldNccl).out,
+                 "\nGPU collectives      no   NCCL 21800 is older than 2.19: they go through host memory\n");
+  const ToolRun staged = tool("run {dir}/sum_and_maximum.fir --device cuda --verify", oldNccl);
+  EXPECT_EQ(staged.code, 0) << staged.out << staged.err;
+  expectContains(staged.out, "the outputs agree with the reference interpreter");
+}
+
+// A kernel is compiled for the host when it first runs: half a second each. Each rank has a GPU.
 TEST(ToolDevice, RunsProgramsOnTheSimulatedGpu) {
   if (kSanitized) {
     GTEST_SKIP() << "the release build runs them";
   }
-  const std::string simulated = std::string("env MESHFUSE_CUDA_LIBRARIES=") + MESHFUSE_BINARY_DIR + "/simgpu";
-  for (const char* program :
-       {"softmax.fir --size i0=37 --size i1=130", "column_and_row_sums.fir", "updated_in_place.fir", "sharded_sum.fir",
-        "rows_to_columns.fir", "view_and_no_elements.fir", "scaled_embedding.fir", "product_and_sum.fir",
-        "two_meshes.fir", "neighbours.fir", "mlp_of_any_size.fir --mesh tp=2", "steps_of_all_kinds.fir"}) {
-    const ToolRun r = tool(std::string("run {dir}/") + program + " --verify --device cuda:0", simulated);
+  const std::string simulated =
+      std::string("env SIMGPU_DEVICES=4 MESHFUSE_CUDA_LIBRARIES=") + MESHFUSE_BINARY_DIR + "/simgpu";
+  for (const char* program : {"softmax.fir --size i0=37 --size i1=130",
+                              "column_and_row_sums.fir",
+                              "updated_in_place.fir",
+                              "sharded_sum.fir",
+                              "rows_to_columns.fir",
+                              "view_and_no_elements.fir",
+                              "scaled_embedding.fir",
+                              "product_and_sum.fir",
+                              "two_meshes.fir",
+                              "neighbours.fir",
+                              "mlp_of_any_size.fir --mesh tp=2",
+                              "plain_mlp.fir --size i0=8",
+                              "named.fir --size i0=8",
+                              "overlapped.fir",
+                              "rows_of_experts.fir",
+                              "rows_of_the_last_ranks.fir",
+                              "rows_on_two_ranks.fir",
+                              "sum_and_maximum.fir",
+                              "uneven_rows.fir",
+                              "joined_rows_of_any_size.fir --size i0=8",
+                              "steps_of_all_kinds.fir"}) {
+    const ToolRun r = tool(std::string("run {dir}/") + program + " --ranks 4 --verify --device cuda", simulated);
     EXPECT_EQ(r.code, 0) << program << "\n" << r.out << r.err;
     expectContains(r.out, "the outputs agree with the reference interpreter");
   }
@@ -164,8 +207,10 @@ TEST(ToolDevice, SaysWhatAProgramTakesIfMemoryRunsOut) {
   const ToolRun r = tool("run {dir}/softmax.fir --size i0=1000 --size i1=1000 --device cuda",
                          "env SIMGPU_MEMORY=6000000 MESHFUSE_CUDA_LIBRARIES=" MESHFUSE_BINARY_DIR "/simgpu");
   EXPECT_EQ(r.code, 2) << r.out << r.err;
-  expectContains(r.err, "[cuda] cuda:0 has no memory for 4000000 bytes");
-  expectContains(r.err, "the program takes 8000000 bytes");
+  expectContains(r.err, "[cuda] cuda:0 has no memory for 4000000 bytes: ");
+  expectContains(r.err, " of 6000000 are free");
+  expectContains(r.err, "the program takes 8000000 bytes: arguments, results and an arena of ");
+  expectContains(r.err, "; its largest tensor is ");
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "device/open.h"
 
+#include <optional>
+#include <string>
+
 #include "base/error.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/capabilities.h"
@@ -51,11 +54,12 @@ std::vector<Capability> deviceCapabilities() {
   const CudaCapabilities cuda = cudaCapabilities();
   const CublasLtLibrary& products = cublasLtLibrary();
   const NcclLibrary& collectives = ncclLibrary();
+  const std::optional<std::string> refusal = cuda.driver && cuda.nvrtc ? refusalOfKernels() : std::nullopt;
   return {
       {"CPU kernels", kHasLlvm, kHasLlvm ? "LLVM" : "built without LLVM"},
       {"CPU matrix products", kHasOneDnn, kHasOneDnn ? "oneDNN" : "built without oneDNN: kernels compute them"},
       {"GPUs", cuda.driver, cuda.driverNote},
-      {"GPU kernels", cuda.nvrtc, cuda.nvrtcNote},
+      {"GPU kernels", cuda.nvrtc && !refusal, refusal.value_or(cuda.nvrtcNote)},
       {"GPU matrix products", products.usable(),
        products.usable() ? fmt::format("cuBLASLt {} from {}", products.version(), products.name())
                          : fmt::format("{}: kernels compute them", products.reason())},

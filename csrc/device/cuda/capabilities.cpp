@@ -34,4 +34,19 @@ CudaCapabilities cudaCapabilities() {
   return c;
 }
 
+// A driver loads kernels that were compiled for its major version of CUDA or an earlier one.
+std::optional<std::string> refusalOfKernels() {
+  const NvrtcLibrary& nvrtc = nvrtcLibrary();
+  int version = 0;
+  succeed(loadedDriver().driverGetVersion(&version), "cuDriverGetVersion", "the driver");
+  const int major = version / 1000;
+  if (nvrtc.major <= major) {
+    return std::nullopt;
+  }
+  return fmt::format(
+      "the driver has CUDA {}.{} and cannot load kernels that NVRTC {}.{} ({}) compiles; install a driver with CUDA {} "
+      "or later, or NVRTC of CUDA {} in its place",
+      major, version % 1000 / 10, nvrtc.major, nvrtc.minor, nvrtc.name(), nvrtc.major, major);
+}
+
 }  // namespace meshfuse

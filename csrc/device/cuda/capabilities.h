@@ -1,6 +1,7 @@
 // The parts of CUDA that this process can use, and the reason why each other part is unavailable.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,5 +16,8 @@ struct CudaCapabilities {
 };
 
 [[nodiscard]] CudaCapabilities cudaCapabilities();
+
+// Why the driver does not load what NVRTC compiles; nothing if it does. DeviceError without a driver.
+[[nodiscard]] std::optional<std::string> refusalOfKernels();
 
 }  // namespace meshfuse

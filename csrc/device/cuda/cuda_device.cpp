@@ -2,11 +2,14 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/disk_cache.h"
 #include "base/error.h"
 #include "base/ranges.h"
+#include "device/cuda/capabilities.h"
 #include "device/cuda/copy_program.h"
 #include "device/cuda/cublaslt/product.h"
 #include "device/cuda/cuda_kernel.h"
@@ -18,7 +21,6 @@
 #include "device/cuda/nccl/library.h"
 #include "device/cuda/nccl/nccl_communicator.h"
 #include "device/cuda/nvrtc/compiler.h"
-#include "device/cuda/nvrtc/library.h"
 #include "device/cuda/routines/routine.h"
 #include "device/device.h"
 #include "ir/op_rule.h"
@@ -27,28 +29,14 @@ namespace meshfuse {
 
 namespace {
 
-// A driver loads kernels that were compiled for its major version of CUDA or an earlier one.
-void expectDriverFor(const NvrtcLibrary& nvrtc) {
-  int version = 0;
-  succeed(loadedDriver().driverGetVersion(&version), "cuDriverGetVersion", "the driver");
-  const int major = version / 1000;
-  deviceCheck(
-      nvrtc.major <= major,
-      "[cuda] the driver has CUDA {}.{} and cannot load kernels that NVRTC {}.{} ({}) compiles; install a driver "
-      "with CUDA {} or later, or NVRTC of CUDA {} in its place",
-      major, version % 1000 / 10, nvrtc.major, nvrtc.minor, nvrtc.name(), nvrtc.major, major);
-}
-
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int64_t index) : context_(index), queues_(context_) {
     const CurrentContext current(context_);
     memory_ = std::make_unique<CudaMemory>(context_, queues_);
     NvrtcCompiler::expectArchitecture(context_.architecture());
-    expectDriverFor(nvrtcLibrary());
-    info_.combinedBytes = [](const CollectiveOfElements& call, int64_t elements, int64_t ranks) {
-      return ncclLibrary().usable() ? NcclCommunicator::combinedBytes(call, elements, ranks) : 0;
-    };
+    const std::optional<std::string> refusal = refusalOfKernels();
+    deviceCheck(!refusal, "[cuda] {}", refusal.value_or(""));
     info_.architecture = context_.architecture();
     info_.lastCacheBytes = context_.lastCacheBytes();
     info_.gpu = context_.facts();
@@ -58,6 +46,9 @@ class CudaDevice final : public Device {
       info_.refuseContraction = CublasLtProduct::refuse;
     }
     info_.refuseCollective = NcclCommunicator::refuse;
+    info_.combinedBytes = [](const CollectiveOfElements& call, int64_t elements, int64_t ranks) {
+      return ncclLibrary().usable() ? NcclCommunicator::combinedBytes(call, elements, ranks) : 0;
+    };
   }
   ~CudaDevice() override {
     try {
