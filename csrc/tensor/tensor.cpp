@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -229,6 +230,11 @@ Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t>
   checkStrides(memory, strides);
   if (memory != nullptr && count > 0) {
     memory->expectOwn(data);
+    check(
+        std::bit_cast<uintptr_t>(data) % dataTypeSize(dtype) == 0,
+        "[tensor] wrap: the address {} of {} is no multiple of the {} bytes of a {}; copy the elements to memory that "
+        "is aligned",
+        data, memory->id().toString(), dataTypeSize(dtype), name(dtype));
   }
   return {std::move(owner), data, dtype, std::move(sizes), std::move(strides), memory};
 }

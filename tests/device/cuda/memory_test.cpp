@@ -62,6 +62,32 @@ TEST_F(GpuMemory, IsNotThatOfTheHost) {
   EXPECT_TRUE(errorOf([&] { (void)fromDlpack(handle); }).starts_with("UserError: [cuda] the address"));
 }
 
+// A GPU refuses such accesses while a kernel runs, and then all that follows.
+TEST_F(GpuMemory, IsAlignedToItsElements) {
+  const Tensor owner = random({64}, 1).to(gpu());
+  char* const memory = static_cast<char*>(owner.data());
+  EXPECT_NE(errorOf([&] {
+              (void)Tensor::wrap(memory + 2, {8}, {1}, DataType::Float, nullptr, gpu());
+            }).find("is no multiple of the 4 bytes of a Float; copy the elements to memory that is aligned"),
+            std::string::npos);
+  dlpack::ManagedTensor* const handle = toDlpack(owner.slice(0, 0, 8));
+  handle->tensor.byteOffset = 1;
+  EXPECT_TRUE(errorOf([&] { (void)fromDlpack(handle); }).starts_with("UserError: [tensor] wrap: the address"));
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* x = makeContigConcreteTensor({60});
+    fusion->addInput(x);
+    fusion->addOutput(neg(x));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.verify = Verify::Always});
+  for (const int64_t offset : {0, 1, 2, 3, 4}) {  // elements: 4, 8 and 16 bytes
+    const Tensor x = Tensor::wrap(memory + 4 * offset, {60}, {1}, DataType::Float, nullptr, gpu());
+    const Tensor y = cache.runFusionWithInputs({x})[0];
+    EXPECT_EQ(y.at({59}), -x.at({59})) << offset;
+  }
+}
+
 // The simulated GPU ends a program that reads bytes which nobody has written.
 TEST_F(GpuMemory, TakesElementsOfATensorWithoutValues) {
   for (const DataType type : {DataType::Bool, DataType::BFloat16, DataType::Double}) {
