@@ -15,6 +15,7 @@
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
+#include "multidevice/transport/call.h"
 
 namespace meshfuse {
 
@@ -151,7 +152,7 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     options.profile->clear();
   }
   if (late_ != nullptr) {
-    queue_.poll();
+    locating([this] { queue_.poll(); });
   }
   for (const Bound& b : arguments_) {
     pointers_[b.tensor] = std::get<Tensor>(inputs[b.index]).data();
@@ -192,6 +193,10 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     if (std::exchange(isRefused_, false)) {
       throw;
     }
+    const bool isOfDevice = dynamic_cast<const DeviceFailure*>(&why) != nullptr;
+    if (isOfDevice && !program_->steps.empty()) {
+      communicator.setStep(stepOfFailure(), describe(program_->steps[stepOfFailure()]));
+    }
     abandon(communicator, why.what());
     if (options.profile != nullptr) {
       try {
@@ -200,13 +205,38 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
         options.profile->clear();
       }
     }
-    throw;
+    if (isOfDevice && (failsTogether_ || !program_->communicates)) {
+      throwDeviceError(located(why.what()));
+    }
+    throw;  // the caller ends the group, whose error names the rank and the step
   }
   if (options.profile != nullptr) {
     readTimes(*options.profile);
   }
   if (refusal_ != nullptr) {
     std::rethrow_exception(std::exchange(refusal_, nullptr));
+  }
+}
+
+int64_t Binding::stepOfFailure() const { return std::min(next_, std::ssize(program_->steps) - 1); }
+
+std::string Binding::located(std::string_view failure) const {
+  if (program_->steps.empty()) {
+    return std::string(failure);
+  }
+  const std::string what = describe(program_->steps[stepOfFailure()]);
+  return fmt::format("{}: {}; without verification, an earlier step may be the cause",
+                     program_->ranks > 1 ? describeRank(program_->rank, program_->ranks, stepOfFailure(), what)
+                                         : fmt::format("[run] at step {} ({})", stepOfFailure(), what),
+                     failure);
+}
+
+template <class Work>
+void Binding::locating(const Work& work) const {
+  try {
+    work();
+  } catch (const DeviceFailure& why) {
+    throwDeviceError(located(why.what()));
   }
 }
 
@@ -227,9 +257,11 @@ void Binding::copy(const Tensor& to, const Tensor& from, const StreamOrder* orde
 }
 
 void Binding::wait() {
-  carrier().finishCalls();
   try {
-    queue_.wait();
+    locating([this] {
+      carrier().finishCalls();
+      queue_.wait();
+    });
   } catch (const RefusedIndexError& refusal) {
     if (tell_) {
       tell_(refusal);

@@ -159,6 +159,13 @@ class Binding {
   int64_t putInOrder(int64_t number, const Put& put);
   // The path of asynchronous collectives.
   CommPath& carrier() { return isAsynchronous_ && !lanes_.empty() ? lanes_[0] : direct_; }
+  // The step of the call at which a failure of the device is noticed.
+  int64_t stepOfFailure() const;
+  // The text of such a failure, with the rank and that step.
+  std::string located(std::string_view failure) const;
+  // Calls work(), with located failures of the device.
+  template <class Work>
+  void locating(const Work& work) const;
   // Ends the calls in flight and the work of the device after a failure. If collectives run in lanes, the group ends.
   void abandon(Communicator& communicator, std::string_view why) noexcept;
   void executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs, const ExecuteOptions& options);

@@ -129,6 +129,7 @@ void Binding::recordJointly(Communicator& communicator, std::span<const Argument
     joinedSteps_ = piece.begin();
     std::unique_ptr<Recording> recording = carrier().capture(queue_, [&] {
       for (int64_t i = piece.begin(); i < piece.end(); i++) {
+        next_ = i;
         putInOrder(i, [&](CommPath& path) {
           execute(i, path, inputs);
           return i + 1;
@@ -138,6 +139,7 @@ void Binding::recordJointly(Communicator& communicator, std::span<const Argument
     piece.take(queue_, std::move(recording), [this](int64_t i) { return launchOf(i); });
     isRecorded = piece.isRecorded() ? isRecorded : 0;
   }
+  next_ = 0;
   jointNumber_ = carrier().countRecording();
   meet(communicator, "the recording of a program", {&isRecorded, 1});
   replaysJointly_ = isRecorded != 0;

@@ -127,6 +127,7 @@ int64_t Binding::put(int64_t number, CommPath& path, std::span<const Argument> i
   const auto launchOfStep = [this](int64_t i) { return launchOf(i); };
   const auto steps = [&] {
     for (int64_t i = replay.begin(); i < replay.end(); i++) {
+      next_ = i;
       execute(i, direct_, inputs);
     }
   };

@@ -97,6 +97,14 @@ std::shared_ptr<const Routine> routineFor(const Device& device, const RoutineCal
   return device.routine(op, {.layouts = call.layouts, .valueOf = valueOf});
 }
 
+std::string describe(const Step& step) {
+  if (step.reference == nullptr || step.kind == HostStepKind::Communicate) {
+    return step.name;
+  }
+  return fmt::format("{}: {}", step.name,
+                     joined(step.reference->exprs(), ", ", [](const Expr* e) { return std::string(e->opName()); }));
+}
+
 BlockForm CommCall::form() const {
   return isPermutation ? BlockForm::Permutation : counts.empty() ? BlockForm::Equal : BlockForm::Counted;
 }

@@ -135,6 +135,9 @@ struct Step {
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
 
+// "pointwise T4[8, 32]: tanh, add": the name of a step, and the ops that it computes if it is no communication.
+[[nodiscard]] std::string describe(const Step& step);
+
 // How collectives run beside other steps.
 struct Overlap {
   bool allowed = false;  // on some rank they may

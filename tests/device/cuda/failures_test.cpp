@@ -317,18 +317,21 @@ TEST_F(GpuFailures, MemoryRunsOut) {
   expectTold(outcomesOf({.before = takesAll}), {"has no memory for"});
 }
 
-// The n-th call of the driver or of a library fails: in the first call of the program, or while the second one is captured.
+// The n-th call of the driver or of a library fails: in the first call of the program, or while the second one is captured. Both ranks hear of the
+// rank, the step with its ops, and the call.
 TEST_F(GpuFailures, ALaunchFails) {
   for (const int n : {1, 3}) {
     SCOPED_TRACE(n);
-    expectTold(outcomesOf({.fault = "launch:" + std::to_string(n)}), {"cuLaunchKernelEx"});
+    expectTold(outcomesOf({.fault = "launch:" + std::to_string(n)}),
+               {"[rank 1/2] at step 0 (pointwise T3[4, 8]: checked_index, embedding)", "cuLaunchKernelEx"});
   }
 }
 
 TEST_F(GpuFailures, AProductFails) {
   for (const int n : {1, 2}) {
     SCOPED_TRACE(n);
-    expectTold(outcomesOf({.fault = "product:" + std::to_string(n)}), {"cublasLtMatmul"});
+    expectTold(outcomesOf({.fault = "product:" + std::to_string(n)}),
+               {"[rank 1/2] at step 1 (linear ", ": linear)", "cublasLtMatmul"});
   }
 }
 

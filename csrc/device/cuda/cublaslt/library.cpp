@@ -1,7 +1,7 @@
 #include "device/cuda/cublaslt/library.h"
 
-#include "base/error.h"
 #include "device/cuda/cublaslt/algorithms.h"
+#include "device/device.h"
 #include "device/device_info.h"
 
 namespace meshfuse {
@@ -18,8 +18,8 @@ const CublasLtLibrary& cublasLtLibrary() {
 
 void throwCublasLtError(cublaslt::Status status, std::string_view call, std::string_view purpose) {
   const char* const text = cublasLtLibrary().statusString(status);
-  throwDeviceError(fmt::format("[cuda] {} of {} failed: {} ({})", call, purpose, text != nullptr ? text : "unknown",
-                               static_cast<int>(status)));
+  throw DeviceFailure(fmt::format("[cuda] {} of {} failed: {} ({})", call, purpose, text != nullptr ? text : "unknown",
+                                  static_cast<int>(status)));
 }
 
 int64_t advisedWorkspaceBytes(std::string_view architecture) {

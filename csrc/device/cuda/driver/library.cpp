@@ -1,6 +1,6 @@
 #include "device/cuda/driver/library.h"
 
-#include "base/error.h"
+#include "device/device.h"
 
 namespace meshfuse {
 
@@ -36,7 +36,7 @@ const DriverLibrary& loadedDriver() {
 }
 
 void throwDriverError(cuda::Result status, std::string_view call, std::string_view purpose) {
-  throwDeviceError(fmt::format("[cuda] {} of {} failed: {}", call, purpose, described(driverLibrary(), status)));
+  throw DeviceFailure(fmt::format("[cuda] {} of {} failed: {}", call, purpose, described(driverLibrary(), status)));
 }
 
 }  // namespace meshfuse
