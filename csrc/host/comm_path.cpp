@@ -1,7 +1,5 @@
 #include "host/comm_path.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/ranges.h"
 #include "multidevice/transport/staged.h"
