@@ -21,15 +21,18 @@ namespace meshfuse {
 
 namespace {
 
-// What a rank receives in a step. Between processes a small all-reduce reads whole inputs instead of parts: of n - 1 ranks all they have,
-// where the plan counts 2 (n - 1) / n of that, rounded down.
-int64_t bytesReceived(const CommRecord& c, const Communicator& comm) {
+// What a rank receives in a step. Between processes a small all-reduce reads whole inputs instead of parts: of n - 1 ranks all they have, where
+// the plan counts 2 (n - 1) / n of that, rounded down. NCCL counts that without rounding: here as if some ranks received a byte more.
+int64_t bytesReceived(const CommRecord& c, Communicator& comm) {
   const auto others = std::ssize(c.team) - 1;
+  const bool isOfDevice = comm.onDevice() && comm.onDevice()->communicator != nullptr;
   if (c.kind != "all-reduce" || comm.transport() == "loopback" || others == 0) {
     return c.bytesReceived;
   }
   const int64_t input = (c.bytesReceived * (others + 1) + 2 * others - 1) / (2 * others);
-  return others * input;
+  const int64_t ofAll = 2 * others * input;
+  const int64_t position = std::ranges::find(c.team, comm.rank()) - c.team.begin();
+  return isOfDevice ? ofAll / (others + 1) + (position < ofAll % (others + 1) ? 1 : 0) : others * input;
 }
 
 // What differs between the calls that the ranks of a team made in it; empty if nothing does.
