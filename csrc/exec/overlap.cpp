@@ -76,6 +76,7 @@ bool mayRefuse(const Expr& e) { return e.kind() == ExprKind::Point && meshfuse::
 Overlap overlapOf(const Fusion& planned, bool wanted, const DeviceInfo& device) {
   const std::vector<Expr*> exprs = planned.exprs();
   return {.allowed = wanted && isWorthwhile(exprs, leastOverlapBytes(device.target)),
+          .memory = planned.planner().memory,
           .endsTogether = std::ranges::any_of(exprs, [](const Expr* e) { return mayRefuse(*e); })};
 }
 

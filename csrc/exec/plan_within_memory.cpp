@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,9 +19,9 @@
 #include "exec/assumed_ranks.h"
 #include "exec/compile.h"
 #include "exec/explain.h"
+#include "exec/rank_classes.h"
 #include "host/program.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/held_part.h"
 #include "preseg_passes/specialize.h"
 
 namespace meshfuse {
@@ -40,23 +39,17 @@ constexpr double kLastSeconds = 5;  // at least, for the plan of least memory
 struct Peak {
   double bytes = 0;
   int64_t rank = 0;
-  std::vector<ExplainedBuffer> largest;  // in the fullest step
+  std::shared_ptr<const CompiledProgram> program;
 };
 
-// Whether a rank may send or receive other blocks than another one with parts of the same sizes.
-bool sendsUnlikeBlocks(const HostProgram& program) {
-  return std::ranges::any_of(program.steps, [](const Step& s) {
-    return s.kind == HostStepKind::Communicate && (s.comm.kind == Collective::Transfer || !s.comm.received.empty());
-  });
-}
-
-std::vector<ExplainedBuffer> largestBuffers(const CompiledProgram& compiled, int64_t rank) {
-  const std::vector<ExplainedBuffer> buffers = explain(compiled, rank).buffers;
+// In the fullest step.
+std::vector<ExplainedBuffer> largestBuffers(const Peak& peak) {
+  const std::vector<ExplainedBuffer> buffers = explain(*peak.program, peak.rank).buffers;
   const auto bytesIn = [&](int64_t step) {
     return sumOf(buffers,
                  [&](const ExplainedBuffer& b) { return b.firstStep <= step && step <= b.lastStep ? b.bytes : 0; });
   };
-  const int64_t fullest = *std::ranges::max_element(indices(compiled.host->steps), {}, bytesIn);
+  const int64_t fullest = *std::ranges::max_element(indices(peak.program->host->steps), {}, bytesIn);
   std::vector<ExplainedBuffer> alive =
       filtered(buffers, [&](const ExplainedBuffer& b) { return b.firstStep <= fullest && fullest <= b.lastStep; });
   std::ranges::stable_sort(alive, std::greater(), &ExplainedBuffer::bytes);
@@ -64,34 +57,15 @@ std::vector<ExplainedBuffer> largestBuffers(const CompiledProgram& compiled, int
   return alive;
 }
 
-struct RanksToCompile {
-  std::vector<int64_t> order;
-  int64_t numUnlike = 0;  // the first ones: each holds parts of other sizes
-};
-
-// Of equal parts, the lowest rank comes first.
-RanksToCompile ranksToCompile(const Fusion& planned, int64_t devices) {
-  std::vector<ShardState> unlike;  // ranks hold parts of different sizes, or none
-  for (const TensorView* tv : planned.tensors()) {
-    if (tv->hasDeviceMesh()) {
-      ShardState state = shardState(tv);
-      if (state.mesh.numDevices() < devices || isRagged(state)) {
-        unlike.push_back(std::move(state));
-      }
+// The first rank of each class, then the others.
+std::vector<int64_t> inOrder(const RankClasses& classes) {
+  std::vector<int64_t> order = classes.firstRanks;
+  for (const int64_t rank : indices(classes.classOf)) {
+    if (!contains(classes.firstRanks, rank)) {
+      order.push_back(rank);
     }
   }
-  std::set<std::vector<std::vector<int64_t>>> seen;
-  const auto isAlike = [&](int64_t rank) {
-    return !seen.insert(mapped(unlike, [&](const ShardState& s) { return heldPart(s, rank).sizes(); })).second;
-  };
-  RanksToCompile result;
-  std::vector<int64_t> alike;
-  for (int64_t rank = 0; rank < devices; rank++) {
-    (isAlike(rank) ? alike : result.order).push_back(rank);
-  }
-  result.numUnlike = std::ssize(result.order);
-  append(result.order, alike);
-  return result;
+  return order;
 }
 
 // Of the fullest rank.
@@ -106,21 +80,24 @@ class CompiledPeaks {
       return in->isTensor() ? in->asTensor()->constantShape() : std::vector<int64_t>();
     });
     Peak peak;
-    RanksToCompile ranks{.order = {0}, .numUnlike = 1};
+    std::vector<int64_t> ranks{0};
+    int64_t classes = 1;
     bool differ = false;
-    for (int64_t k = 0; k < std::min(differ ? devices_ : ranks.numUnlike, kMostRanks); k++) {
-      const int64_t rank = ranks.order[k];
+    for (int64_t k = 0; k < std::min(differ ? devices_ : classes, kMostRanks); k++) {
+      const int64_t rank = ranks[k];
       AssumedRanks assumed(devices_, rank);
-      const CompiledProgram compiled =
-          compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(assumed).call(), device_);
-      const auto bytes = static_cast<double>(compiled.host->sizes().peakBytes);
+      const auto compiled = std::make_shared<const CompiledProgram>(
+          compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(assumed).call(), device_, {.verify = false}));
+      const auto bytes = static_cast<double>(compiled->host->sizes().peakBytes);
       if (bytes > peak.bytes) {
-        peak = {bytes, rank, largestBuffers(compiled, rank)};
+        peak = {bytes, rank, compiled};
       }
       if (k == 0) {
-        ranks = ranksToCompile(*compiled.program.planned, devices_);
+        const RankClasses all = rankClasses(*compiled->program.planned, devices_);
+        classes = std::ssize(all.firstRanks);
+        ranks = inOrder(all);
       }
-      differ = differ || sendsUnlikeBlocks(*compiled.host);
+      differ = differ || mayExchangeUnlikeBlocks(*compiled->host);
     }
     return peak;
   }
@@ -157,6 +134,14 @@ void addReport(AutoPlan& plan, AutoPlan again) {
   plan.timeLimitReached |= plan.pipeline && plan.pipeline->timeLimitReached;
 }
 
+// The order of steps of the compiled program keeps it.
+void setMemory(Fusion& fusion, double bytes) {
+  constexpr double kMost = 1e18;
+  PlannerSettings settings = fusion.planner();
+  settings.memory = static_cast<int64_t>(std::min(bytes, kMost));
+  fusion.setPlanner(std::move(settings));
+}
+
 struct Attempt {
   std::unique_ptr<Fusion> annotated;
   AutoPlan plan;
@@ -169,7 +154,7 @@ struct Attempt {
       "mesh "
       "{}; its largest tensors, in bytes on a device: {}; add devices or memory, or make these tensors smaller",
       memory, least.peak.bytes, least.peak.rank, meshText(least.plan.mesh),
-      joined(least.peak.largest, ", ",
+      joined(largestBuffers(least.peak), ", ",
              [](const ExplainedBuffer& b) { return fmt::format("{} {}", b.tensor, b.bytes); })));
 }
 
@@ -192,6 +177,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     }
     own.maxSeconds = std::max(wishes.maxSeconds - sinceStart(), isLast ? kLastSeconds : wishes.maxSeconds * 1e-3);
     Attempt result{.annotated = fusion.clone()};
+    setMemory(*result.annotated, machines.memoryPerDevice);
     result.plan = autoParallelize(*result.annotated, limited, own);
     return result;
   };
@@ -246,6 +232,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   if (!outDir.empty()) {
     writePlan(outDir, *least->annotated, plan);
   }
+  setMemory(fusion, machines.memoryPerDevice);
   applyPlan(fusion, plan, machines);
   return plan;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/exact.h"
 #include "base/ranges.h"
 #include "device/device.h"
 #include "host/step_schedule.h"
@@ -125,7 +126,7 @@ class StepOrdering {
       return StepUse{.queue = queueOf(s), .reads = memoriesOf(s.reads), .writes = memoriesOf(s.writes)};
     });
     if (inOneQueue) {
-      const auto most = static_cast<int64_t>(static_cast<double>(*inOneQueue) * (1 + kMostArenaGrowth));
+      const int64_t most = mostArenaBytes(*inOneQueue);
       const int64_t all = std::ssize(uses);
       const std::pair<int64_t, int64_t> reaches[] = {{256, all}, {32, all}, {4, all}, {0, all},
                                                      {0, 64},    {0, 16},   {0, 4}};
@@ -137,6 +138,22 @@ class StepOrdering {
       }
     }
     return oneByOne(uses);
+  }
+
+  int64_t mostArenaBytes(int64_t inOneQueue) const {
+    const auto grown = static_cast<int64_t>(static_cast<double>(inOneQueue) * (1 + kMostArenaGrowth));
+    if (!program_.overlap.memory) {
+      return grown;
+    }
+    const auto given = filtered(program_.inputs, [](int64_t t) { return t >= 0; });
+    const auto made = filtered(indices(program_.outputs), [this](int64_t i) { return !program_.aliasOf[i]; });
+    std::vector<IntExpr> others = mapped(given, [this](int64_t t) { return program_.tensors[t].bytes; });
+    append(others, mapped(made, [this](int64_t i) { return program_.tensors[program_.outputs[i]].bytes; }));
+    if (!std::ranges::all_of(others, [](const IntExpr& bytes) { return bytes.isConst(); })) {
+      return inOneQueue;
+    }
+    const int64_t taken = sumExact(others, [](const IntExpr& bytes) { return bytes.constValue(); });
+    return std::clamp(*program_.overlap.memory - taken, inOneQueue, grown);
   }
 
   // Nothing if some block has no constant size.

@@ -5,11 +5,12 @@
 
 namespace meshfuse {
 
-// The arena of a program whose collectives run beside other steps is at most this share larger than on one queue.
+// The arena of a program whose collectives run beside other steps is at most this share larger than on one queue, and no larger if arguments,
+// results and arena then take more than Overlap::memory.
 inline constexpr double kMostArenaGrowth = 0.25;
 
 // Puts the steps into the order of issue, with the queue and the waits of each; fills in the teams and the blocks of the arena.
-// overlap.allowed: collectives get queues of their own and run beside other steps, as far as kMostArenaGrowth allows, which takes a constant
+// overlap.allowed: collectives get queues of their own and run beside other steps, as far as these two allow, which takes a constant
 // arena: else each step waits for the one before. Without overlap all steps stay on queue 0 in their order. Collectives stay in their order.
 void orderSteps(HostProgram& program, const Overlap& overlap);
 

@@ -140,7 +140,8 @@ struct Step {
 
 // How collectives run beside other steps.
 struct Overlap {
-  bool allowed = false;  // on some rank they may
+  bool allowed = false;                // on some rank they may
+  std::optional<int64_t> memory = {};  // bytes that arguments, results and arena of a rank may have for it
   bool endsTogether =
       false;  // ranks that were ahead of collectives meet at the end of a call: all fail if one has refused an index
 };

@@ -42,6 +42,9 @@ std::string toString(const PlannerSettings& settings) {
   if (settings.betaBetween != PlannerSettings().betaBetween) {
     parts.push_back(fmt::format("between: {}", settings.betaBetween));
   }
+  if (settings.memory) {
+    parts.push_back(fmt::format("memory: {}", *settings.memory));
+  }
   return joined(parts, ", ");
 }
 
@@ -57,14 +60,17 @@ void readPlannerSetting(std::string_view part, PlannerSettings& settings) {
     settings.forbid.emplace_back(value);
   } else if (key == "between") {
     settings.betaBetween = numberOf<double>(value, key);
+  } else if (key == "memory") {
+    settings.memory = numberOf<int64_t>(value, key);
   } else if (key.starts_with("alpha ")) {
     settings.alpha[std::string(trimmed(key.substr(6)))] = numberOf<double>(value, key);
   } else if (key.starts_with("beta ")) {
     settings.beta[std::string(trimmed(key.substr(5)))] = numberOf<double>(value, key);
   } else {
-    throwUserError(fmt::format(
-        "the planner has bound, direct, forbid, alpha AXIS, beta AXIS and between, each with ': VALUE'; got '{}'",
-        part));
+    throwUserError(
+        fmt::format("the planner has bound, direct, forbid, alpha AXIS, beta AXIS, between and memory, each with ': "
+                    "VALUE'; got '{}'",
+                    part));
   }
 }
 

@@ -30,6 +30,8 @@ struct PlannerSettings {
   std::map<std::string, double> beta = {};   // cost of an element along it; 1 where absent
   // Cost of an element between two meshes of different ranks: a link between meshes is assumed to be slower than a link inside a mesh.
   double betaBetween = 1.25;
+  // Bytes that arguments, results and arena of a rank may have: collectives begin early only as far as these fit.
+  std::optional<int64_t> memory = {};
 
   friend bool operator==(const PlannerSettings&, const PlannerSettings&) = default;
 };

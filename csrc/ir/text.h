@@ -28,7 +28,7 @@
 //   loop[..]       the result of the transforms, for the reader; a file is rejected if the two differ
 //   symbol i0 {lower: 1, upper: 64, divisor: 4}     if more is known than i0 >= 0 (for the size of a mesh axis: >= 1)
 //   mesh M0 {dp: 2, tp: tp} []                      the size of tp is the symbol tp; `tp: tp hint 4` has a cost hint
-//   planner {bound: 64, direct: fallback, forbid: all_to_all, alpha x: 2, beta x: 8, between: 4}     see planner_settings.h
+//   planner {bound: 64, direct: fallback, forbid: all_to_all, alpha x: 2, beta x: 8, between: 4, memory: 4096}     see planner_settings.h
 //   undefined()    instead of input(): the value is neither an input nor computed; the verifier reports it
 //   # ...          a comment, to the end of the line
 #pragma once

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -55,6 +56,8 @@ bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
   if (context.settings().planner) {
     fusion.setPlanner(*context.settings().planner);
   }
+  PassOptions options = PassOptions::fromEnvironment();
+  options.verify = context.settings().verify;
   const PassRunner<Fusion, PassContext> runner{
       .stage = "preseg",
       .print = [](const Fusion& f) { return f.toString(); },
@@ -68,6 +71,7 @@ bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
             }
             return violations;
           },
+      .options = std::move(options),
       .reproduce = [rows](std::string_view pass,
                           const std::string& text) { return writeReproducer(passNames(rows), pass, text); },
   };

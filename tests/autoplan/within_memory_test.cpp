@@ -22,6 +22,9 @@
 #include "ir/fusion.h"
 #include "ir/text.h"
 #include "multidevice/transport/loopback/loopback.h"
+#include "ops/activation.h"
+#include "ops/contraction.h"
+#include "ops/tensors.h"
 #include "preseg_passes/specialize.h"
 #include "sanitized.h"
 
@@ -160,6 +163,33 @@ TEST(PlanWithinMemory, TheLastPlanIsThatOfLeastMemory) {
       const AutoPlan plan = planWithinMemory(*fusion, machines, {.maxSeconds = seconds, .alternatives = false});
       EXPECT_LE(plan.peakMemory, machines.memoryPerDevice);
     }
+  }
+}
+
+// Gathers that begin early take memory: under a limit they do so as far as it allows, and the plan is the one that the model chooses.
+TEST(PlanWithinMemory, EarlyCollectivesDoNotCostAPlan) {
+  Fusion program;
+  const FusionGuard guard(&program);
+  const auto input = [&](std::vector<int64_t> shape) {
+    TensorView* tv = makeContigConcreteTensor(std::move(shape));
+    program.addInput(tv);
+    return tv;
+  };
+  TensorView* x = input({4096, 1024});
+  for (int64_t layer = 0; layer < 8; layer++) {
+    x = relu(linear(x, input({1024, 1024})));
+  }
+  program.addOutput(x);
+  const OptimizationConfig wishes{.alternatives = false};
+  DistributedConfig machines{.devicesPerMachine = 4, .memoryPerDevice = 1e18};
+  const double fastest = planWithinMemory(*program.clone(), machines, wishes).peakMemory;
+  for (const double part : {0.9, 0.8, 0.7, 0.6}) {
+    machines.memoryPerDevice = part * fastest;
+    const std::unique_ptr<Fusion> annotated = program.clone();
+    const AutoPlan plan = planWithinMemory(*annotated, machines, wishes);
+    EXPECT_EQ(plan.seconds, autoParallelize(*program.clone(), machines, wishes).seconds) << part;
+    EXPECT_EQ(annotated->planner().memory, static_cast<int64_t>(machines.memoryPerDevice));
+    EXPECT_LE(compiledPeak(*annotated, 4), machines.memoryPerDevice);
   }
 }
 

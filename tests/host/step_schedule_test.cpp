@@ -164,6 +164,28 @@ TEST(StepSchedule, RandomProgramsStayOrderedAndEachEdgeIsNeeded) {
   EXPECT_GT(needed, removed * 9 / 10) << "most edges order accesses that nothing else orders";
 }
 
+TEST(StepSchedule, CollectivesBeginEarlyOnlyAsFarAsMemoryAllows) {
+  std::mt19937 random(2);
+  int64_t larger = 0;
+  for (int64_t round = 0; round < 60; round++) {
+    HostProgram given = randomProgram(random, 20);
+    given.inputs = {0, 1, 2};
+    const auto arenaWith = [&](const Overlap& overlap) {
+      HostProgram program = given;
+      orderSteps(program, overlap);
+      return sizesOf(program).arenaBytes;
+    };
+    const int64_t inOneQueue = arenaWith({.allowed = false});
+    const int64_t inputs = sumOf(given.inputs, [&](int64_t t) { return given.tensors[t].bytes.constValue(); });
+    larger += arenaWith({.allowed = true}) > inOneQueue ? 1 : 0;
+    for (const int64_t more : {-1000, 0, 64, 256}) {
+      EXPECT_LE(arenaWith({.allowed = true, .memory = inputs + inOneQueue + more}),
+                inOneQueue + std::max<int64_t>(more, 0));
+    }
+  }
+  EXPECT_GT(larger, 10);
+}
+
 TEST(StepSchedule, WorkRunsWhileACollectiveIsInFlight) {
   // all-reduce of 0; 1, 2 independent; 3 needs the all-reduce and 2
   const std::vector<StepUse> steps = {{.queue = 1, .reads = {0}, .writes = {10}},

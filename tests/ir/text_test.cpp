@@ -84,14 +84,15 @@ TEST(Text, SettingsOfThePlanner) {
   const std::string text =
       "fusion {\n  planner {bound: 64, direct: fallback, forbid: all_to_all, forbid: permute, alpha x: 2.5, beta x: 8, "
       "beta "
-      "y: 0.1, between: 3}\n  T0 = input() : Float[4] contiguity[t]\n  output T0\n}\n";
+      "y: 0.1, between: 3, memory: 4096}\n  T0 = input() : Float[4] contiguity[t]\n  output T0\n}\n";
   const std::unique_ptr<Fusion> fusion = parseFusion(text);
   const PlannerSettings expected{.bound = 64,
                                  .direct = DirectChoice::Fallback,
                                  .forbid = {"all_to_all", "permute"},
                                  .alpha = {{"x", 2.5}},
                                  .beta = {{"x", 8}, {"y", 0.1}},
-                                 .betaBetween = 3};
+                                 .betaBetween = 3,
+                                 .memory = 4096};
   EXPECT_EQ(fusion->planner(), expected);
   EXPECT_EQ(fusion->toString(), text);
   EXPECT_EQ(fusion->clone()->toString(), text);

@@ -64,6 +64,9 @@ std::vector<std::string> wrongPlannerSettings(const Fusion& fusion) {
     wrong.push_back(
         fmt::format("planner: the bound is {}; expected a number of elements, at least 1", *settings.bound));
   }
+  if (settings.memory && *settings.memory < 1) {
+    wrong.push_back(fmt::format("planner: the memory is {}; expected a number of bytes, at least 1", *settings.memory));
+  }
   std::set<std::string> axes;
   for (const TensorView* tv : fusion.tensors()) {
     for (int64_t axis = 0; axis < tv->getDeviceMesh().numAxes(); axis++) {

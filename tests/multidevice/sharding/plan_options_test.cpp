@@ -122,14 +122,17 @@ TEST_F(PlannerSettingsTest, WhatThereIsNotIsNamedWithWhatThereIs) {
   x->setDeviceMesh(grid);
   fusion.addOutput(set(x));
   EXPECT_EQ(wrongPlannerSettings(fusion), std::vector<std::string>{});
-  fusion.setPlanner({.bound = 5, .forbid = {"permute"}, .alpha = {{"x", 0}}, .beta = {{"y", 2.5}}, .betaBetween = 3});
+  fusion.setPlanner(
+      {.bound = 5, .forbid = {"permute"}, .alpha = {{"x", 0}}, .beta = {{"y", 2.5}}, .betaBetween = 3, .memory = 1});
   EXPECT_EQ(wrongPlannerSettings(fusion), std::vector<std::string>{});
-  fusion.setPlanner({.bound = 0, .forbid = {"slice"}, .alpha = {{"z", 1}}, .beta = {{"y", -1}}, .betaBetween = -2});
+  fusion.setPlanner(
+      {.bound = 0, .forbid = {"slice"}, .alpha = {{"z", 1}}, .beta = {{"y", -1}}, .betaBetween = -2, .memory = 0});
   EXPECT_EQ(wrongPlannerSettings(fusion),
             (std::vector<std::string>{
                 "planner: it has no move 'slice' to forbid; it has all_gather, all_reduce, all_to_all, permute, "
                 "reduce_scatter, transfer",
                 "planner: the bound is 0; expected a number of elements, at least 1",
+                "planner: the memory is 0; expected a number of bytes, at least 1",
                 "planner: alpha is given for an axis 'z'; the meshes have x, y",
                 "planner: beta y is -1; expected a cost in elements, at least 0",
                 "planner: the cost between two meshes is -2; expected a cost in elements, at least 0"}));
