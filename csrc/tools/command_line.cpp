@@ -184,6 +184,17 @@ void addBlame(CLI::App& app, BlameOptions& o) {
             kExitCodes);
 }
 
+void addMachine(CLI::App& command, MachineOptions& o) {
+  command.add_option(
+      "--machine", o.machine,
+      "a100, h100, h200, or a JSON file with the fields of DistributedConfig; the flags below replace fields");
+  command.add_option("--machines", o.machines, "number of machines")->check(kNumber);
+  command.add_option("--devices", o.devices, "devices of a machine")->check(kNumber);
+  command.add_option("--memory", o.memory, "memory of a device: 80GB, 512MB, or bytes");
+  command.add_option("--within", o.within, "bytes per second between devices of a machine: 300GB");
+  command.add_option("--between", o.between, "bytes per second between machines: 25GB");
+}
+
 void addPlan(CLI::App& app, AutoPlanOptions& o) {
   CLI::App* c = app.add_subcommand("plan", "choose the sharding of every tensor for a description of machines");
   c->add_option("FILE", o.program.file, "program in the text form, .fir")->required();
@@ -193,14 +204,7 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
       "axes of the mesh, outermost first: dp=2,tp=4; default: those of the program, or the one or two axes of the "
       "fastest plan; if the program has axes without sizes, their sizes")
       ->delimiter(',');
-  c->add_option(
-      "--machine", o.machine,
-      "a100, h100, h200, or a JSON file with the fields of DistributedConfig; the flags below replace fields");
-  c->add_option("--machines", o.machines, "number of machines")->check(kNumber);
-  c->add_option("--devices", o.devices, "devices of a machine")->check(kNumber);
-  c->add_option("--memory", o.memory, "memory of a device: 80GB, 512MB, or bytes");
-  c->add_option("--within", o.within, "bytes per second between devices of a machine: 300GB");
-  c->add_option("--between", o.between, "bytes per second between machines: 25GB");
+  addMachine(*c, o.machine);
   c->add_option("--seconds", o.seconds, "time limit of the search")->capture_default_str();
   c->add_flag("--uneven", o.uneven, "also blocks that do not divide a dim");
   c->add_flag("--whole-state", o.wholeState, "optimizer state is whole on every rank");
@@ -210,9 +214,7 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   c->add_option("--stages", o.stages,
                 "number of stages of the pipeline, each on devices of its own; default: as many as are fastest")
       ->check(kNumber);
-  CLI::Option* simulate =
-      c->add_flag("--simulate", o.simulate, "compile the plan for rank 0 and predict the time of each of its steps");
-  c->add_flag("--json", o.json, "as JSON")->excludes(simulate);
+  c->add_flag("--json", o.json, "as JSON");
   c->add_option("-o", o.directory,
                 "folder for plan.fir, the annotated program, and the report as plan.txt, plan.json and plan.html");
   c->footer(std::string("Examples:\n"
@@ -220,6 +222,22 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
                         "  meshfuse plan mlp.fir --machines 2 --devices 4 --mesh dp=2,tp=4 --size i0=1024 --json\n"
                         "  meshfuse plan gpt.fir --machines 4 --devices 8 --micro-batches 16 -o out\n"
                         "  meshfuse run out/plan.fir --verify\n") +
+            kExitCodes);
+}
+
+void addSimulate(CLI::App& app, SimulateOptions& o) {
+  CLI::App* c = app.add_subcommand(
+      "simulate", "predict a call of an annotated program on all ranks of a description of machines, step by step");
+  c->add_option("FILE", o.program.file, "program in the text form, .fir, with annotations: plan.fir")->required();
+  addRepeated(*c, "--size", o.program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated");
+  addRepeated(*c, "--mesh", o.program.mesh, "size of a mesh axis whose size is a symbol: tp=4; may be repeated");
+  addMachine(*c, o.machine);
+  c->add_flag("--json", o.json, "as JSON");
+  c->add_option("-o", o.directory, "folder for simulation.html, the timeline, and steps.txt, the times of all steps");
+  c->footer(std::string("Examples:\n"
+                        "  meshfuse plan gpt.fir --machines 128 --devices 8 -o out\n"
+                        "  meshfuse simulate out/plan.fir --machines 128 --devices 8 -o out\n"
+                        "Ranks that hold parts of equal sizes are compiled once. Nothing runs.\n") +
             kExitCodes);
 }
 
@@ -300,6 +318,8 @@ Command readCommandLine(int argc, const char* const* argv) {
   addCompile(app, emit);
   addBlame(app, blame);
   addPlan(app, plan);
+  SimulateOptions simulate;
+  addSimulate(app, simulate);
   CalibrateOptions calibrate;
   addCalibrate(app, calibrate);
   addCapabilities(app);
@@ -333,6 +353,9 @@ Command readCommandLine(int argc, const char* const* argv) {
   }
   if (app.got_subcommand("plan")) {
     return plan;
+  }
+  if (app.got_subcommand("simulate")) {
+    return simulate;
   }
   if (app.got_subcommand("calibrate")) {
     return calibrate;

@@ -14,7 +14,7 @@ struct PrintedText {
 };
 
 using Command = std::variant<RunOptions, ExplainOptions, OptOptions, EmitOptions, BlameOptions, AutoPlanOptions,
-                             CalibrateOptions, CapabilitiesOptions, PrintedText>;
+                             SimulateOptions, CalibrateOptions, CapabilitiesOptions, PrintedText>;
 
 // The subcommand with its options. `argv[0]` is the name of the program. UserError for an unknown subcommand or flag, a missing or
 // malformed value, a number beyond 64 bits and a negative seed.

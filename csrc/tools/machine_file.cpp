@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/op_rule.h"
+#include "tools/options.h"
 
 namespace meshfuse {
 
@@ -250,6 +252,26 @@ Json jsonOf(const LinkSpeed& link) {
            })}};
 }
 
+// 80GB, 512MB, 1.5kB, or a number of bytes.
+double bytesOf(std::string_view text, std::string_view flag) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}};
+  std::string_view number = text;
+  double unit = 1;
+  for (const auto& [name, size] : kUnits) {
+    if (number.ends_with(name)) {
+      number.remove_suffix(name.size());
+      unit = size;
+      break;
+    }
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  check(error == std::errc() && end == number.data() + number.size() && value > 0,
+        "[command line] {} is \"{}\", expected bytes, such as 80GB or 512MB", flag, text);
+  return value * unit;
+}
+
 }  // namespace
 
 std::string machineText(const DistributedConfig& machine) {
@@ -300,6 +322,21 @@ DistributedConfig machineOf(const std::string& nameOrPath) {
   fields.set("device", machine.device);
   fields.refuseOthers();
   return machine;
+}
+
+DistributedConfig machineOf(const MachineOptions& options) {
+  DistributedConfig machines = options.machine.empty() ? DistributedConfig() : machineOf(options.machine);
+  machines.machines = options.machines.value_or(machines.machines);
+  machines.devicesPerMachine = options.devices.value_or(machines.devicesPerMachine);
+  const auto replace = [](double& field, const std::string& text, std::string_view flag) {
+    if (!text.empty()) {
+      field = bytesOf(text, flag);
+    }
+  };
+  replace(machines.memoryPerDevice, options.memory, "--memory");
+  replace(machines.within.bandwidth, options.within, "--within");
+  replace(machines.between.bandwidth, options.between, "--between");
+  return machines;
 }
 
 }  // namespace meshfuse

@@ -7,6 +7,8 @@
 
 namespace meshfuse {
 
+struct MachineOptions;
+
 // A name, such as h100, or the path of a JSON file. The file has the fields of DistributedConfig by name; one that is not there has its
 // default:
 //   {"machines": 2, "devicesPerMachine": 8, "memoryPerDevice": 80e9, "within": {"bandwidth": 450e9, "latency": 5e-6},
@@ -18,6 +20,9 @@ namespace meshfuse {
 // All fields of an entry must be there.
 // UserError: a path that cannot be read, text that is not JSON, a field that does not exist or is not a number, an entry without a field.
 [[nodiscard]] DistributedConfig machineOf(const std::string& nameOrPath);
+
+// The description that flags name, with the fields that they replace.
+[[nodiscard]] DistributedConfig machineOf(const MachineOptions& options);
 
 // The file of a description that calibrate() has measured, without the links that were not measured.
 [[nodiscard]] std::string machineText(const DistributedConfig& machine);

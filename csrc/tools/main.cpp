@@ -26,6 +26,7 @@ struct Execution {
   int64_t operator()(const EmitOptions& o) const { return compileProgram(o); }
   int64_t operator()(const BlameOptions& o) const { return blameRanks(o); }
   int64_t operator()(const AutoPlanOptions& o) const { return planProgram(o); }
+  int64_t operator()(const SimulateOptions& o) const { return simulateRanks(o); }
   int64_t operator()(const CalibrateOptions& o) const { return calibrateMachine(o); }
   int64_t operator()(const CapabilitiesOptions& o) const { return listCapabilities(o); }
   int64_t operator()(const PrintedText& o) const {

@@ -74,23 +74,33 @@ struct BlameOptions {
   std::string directory;
 };
 
-struct AutoPlanOptions {
-  ProgramOptions program;  // `mesh`: the axes in the order given, each with its size
-  std::string machine;     // a name or a file, see tools/machine_file.h; empty: the defaults of DistributedConfig
+struct MachineOptions {
+  std::string machine;  // a name or a file, see tools/machine_file.h; empty: the defaults of DistributedConfig
   // Instead of those of the description:
   std::optional<int64_t> machines;
   std::optional<int64_t> devices;  // of a machine
   std::string memory;              // "80GB"
   std::string within;              // bandwidth of a device inside a machine, bytes per second: "300GB"
   std::string between;             // the same between machines
-  double seconds = 10;             // time limit
+};
+
+struct AutoPlanOptions {
+  ProgramOptions program;  // `mesh`: the axes in the order given, each with its size
+  MachineOptions machine;
+  double seconds = 10;  // time limit
   bool uneven = false;
   bool wholeState = false;
   std::optional<int64_t> microBatches;  // also the best pipeline with so many
   std::optional<int64_t> stages;        // of it
-  bool simulate = false;                // also the times of the steps of rank 0
   bool json = false;
   std::string directory;  // for plan.fir, plan.txt, plan.json and plan.html; empty: none
+};
+
+struct SimulateOptions {
+  ProgramOptions program;
+  MachineOptions machine;
+  bool json = false;
+  std::string directory;  // for simulation.html and steps.txt; empty: none
 };
 
 struct CalibrateOptions {
@@ -108,6 +118,7 @@ struct CapabilitiesOptions {};
 [[nodiscard]] int64_t compileProgram(const EmitOptions& options);
 [[nodiscard]] int64_t blameRanks(const BlameOptions& options);
 [[nodiscard]] int64_t planProgram(const AutoPlanOptions& options);
+[[nodiscard]] int64_t simulateRanks(const SimulateOptions& options);
 [[nodiscard]] int64_t calibrateMachine(const CalibrateOptions& options);
 [[nodiscard]] int64_t listCapabilities(const CapabilitiesOptions& options);
 

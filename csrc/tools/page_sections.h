@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "exec/explain.h"
 #include "tools/traced_run.h"
@@ -14,6 +16,9 @@ namespace meshfuse {
 [[nodiscard]] std::string stepsSection(
     const Explanation& e);  // kernels and collectives, and why kernels are not larger
 [[nodiscard]] std::string memorySection(const Explanation& e);  // the arena, step by step
-[[nodiscard]] std::string timelineSection(const Timeline& timeline);
+// `groups`: names of the groups of rows; empty: rank 0, rank 1, ... `lead`: markup before the length of the call.
+[[nodiscard]] std::string timelineSection(const Timeline& timeline,
+                                          std::string_view lead = "One warm call on virtual ranks of this machine",
+                                          const std::vector<std::string>& groups = {});
 
 }  // namespace meshfuse

@@ -69,7 +69,7 @@ std::string ticks(const Window& window) {
 
 }  // namespace
 
-std::string timelineSection(const Timeline& timeline) {
+std::string timelineSection(const Timeline& timeline, std::string_view lead, const std::vector<std::string>& groups) {
   Window window;
   for (const TraceSpan& s : timeline | std::views::join) {
     window.begin = std::min(window.begin, s.begin);
@@ -85,7 +85,8 @@ std::string timelineSection(const Timeline& timeline) {
       R"(<div class="zoom"><label>zoom <input type="range" id="zoom" min="0" max="6" step="0.1" value="0"/>)"
       R"(</label></div><div class="ranks">)";
   for (const int64_t rank : indices(timeline)) {
-    body += fmt::format("<div class=\"rank\"><span class=\"dot k{0}\"></span>rank {0}</div>", rank);
+    body += fmt::format("<div class=\"rank\"><span class=\"dot k{}\"></span>{}</div>", rank,
+                        groups.empty() ? fmt::format("rank {}", rank) : escaped(groups[rank]));
   }
   body += "</div><div class=\"window\"><div class=\"wide\" id=\"wide\">\n";
   for (const std::vector<TraceSpan>& spans : timeline) {
@@ -102,9 +103,9 @@ std::string timelineSection(const Timeline& timeline) {
   body += ticks(window) + "</div></div></div>\n";
   return section(
       "timeline", "Timeline",
-      fmt::format("One warm call on virtual ranks of this machine, {} long: <span class=\"key kernel\">kernels</span> "
+      fmt::format("{}, {} long: <span class=\"key kernel\">kernels</span> "
                   "<span class=\"key comm\">collectives</span> <span class=\"key wait\">waits for peers</span>",
-                  shortTime(window.end - window.begin)),
+                  lead, shortTime(window.end - window.begin)),
       body);
 }
 

@@ -1,52 +1,23 @@
 // meshfuse plan: chooses the sharding of every tensor, prints the report, and writes the annotated program.
 #include <fmt/core.h>
 
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string_view>
-#include <utility>
 
 #include "autoplan/autoplan.h"
 #include "base/error.h"
-#include "device/open.h"
-#include "exec/abstract_inputs.h"
-#include "exec/assumed_ranks.h"
-#include "exec/compile.h"
 #include "exec/plan_within_memory.h"
-#include "host/program.h"
 #include "ir/fusion.h"
 #include "tools/machine_file.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/plan_page.h"
 #include "tools/program.h"
-#include "tools/step_times.h"
 
 namespace meshfuse {
 
 namespace {
-
-// 80GB, 512MB, 1.5kB, or a number of bytes.
-double bytesOf(std::string_view text, std::string_view flag) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}};
-  std::string_view number = text;
-  double unit = 1;
-  for (const auto& [name, size] : kUnits) {
-    if (number.ends_with(name)) {
-      number.remove_suffix(name.size());
-      unit = size;
-      break;
-    }
-  }
-  double value = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  check(error == std::errc() && end == number.data() + number.size() && value > 0,
-        "[command line] {} is \"{}\", expected bytes, such as 80GB or 512MB", flag, text);
-  return value * unit;
-}
 
 // Without stages if no pipeline fits in memory. `ops`: of the forward pass, by virtual stage.
 nlohmann::ordered_json pipelineOf(const PlannedPipeline& p) {
@@ -121,31 +92,11 @@ nlohmann::ordered_json jsonOf(const AutoPlan& plan) {
   return json;
 }
 
-// Of rank 0 alone, whatever the number of ranks.
-StepTimes simulate(const Fusion& planned, const ProgramOptions& program, const DistributedConfig& machines) {
-  AssumedRanks ranks(machines.devices());
-  const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false});
-  const CompiledProgram compiled =
-      compile(planned, abstractInputs(planned, inputShapes(planned, program)), Agreement(ranks).call(), device);
-  return predictTimes(*compiled.host, machines);
-}
-
 }  // namespace
 
 int64_t planProgram(const AutoPlanOptions& options) {
   const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
-  DistributedConfig machines = options.machine.empty() ? DistributedConfig() : machineOf(options.machine);
-  machines.machines = options.machines.value_or(machines.machines);
-  machines.devicesPerMachine = options.devices.value_or(machines.devicesPerMachine);
-  if (!options.memory.empty()) {
-    machines.memoryPerDevice = bytesOf(options.memory, "--memory");
-  }
-  if (!options.within.empty()) {
-    machines.within.bandwidth = bytesOf(options.within, "--within");
-  }
-  if (!options.between.empty()) {
-    machines.between.bandwidth = bytesOf(options.between, "--between");
-  }
+  const DistributedConfig machines = machineOf(options.machine);
   const OptimizationConfig wishes{.maxSeconds = options.seconds,
                                   .allowUneven = options.uneven,
                                   .shardOptimizerState = !options.wholeState,
@@ -165,14 +116,6 @@ int64_t planProgram(const AutoPlanOptions& options) {
     return kSuccess;
   }
   fmt::print("{}", plan.text());
-  if (options.simulate) {
-    const StepTimes times = simulate(*fusion, options.program, machines);
-    fmt::print("simulation of rank 0: {} steps, {:.4g} ms\n", times.steps.size(), times.call.predicted * 1e3);
-    if (!options.directory.empty()) {
-      writeWhole("plan", options.directory + "/steps.txt", timesText(times));
-      fmt::print("wrote {}/steps.txt\n", options.directory);
-    }
-  }
   if (!options.directory.empty()) {
     fmt::print("wrote {}/plan.fir, plan.txt, plan.json and plan.html\n", options.directory);
   }

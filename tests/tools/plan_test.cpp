@@ -141,17 +141,32 @@ TEST(ToolPlan, WritesAPage) {
   EXPECT_EQ(fileText(folder + "/plan.html"), page);
 }
 
-// The steps that explain predicts for rank 0 of the annotated program.
-TEST(ToolPlan, SimulatesRankZero) {
+// On one queue: the steps that explain predicts for rank 0 of the annotated program.
+TEST(ToolPlan, ThePlanIsSimulated) {
   const std::string folder = temporaryDirectory() + "/simulated";
-  const std::string size = " --size i0=4096";
-  const ToolRun run = tool("plan {dir}/plain_mlp.fir --machine h100 --simulate -o " + folder + size);
+  const std::string arguments = folder + "/plan.fir --machine h100 --size i0=4096";
+  ASSERT_EQ(tool("plan {dir}/plain_mlp.fir --machine h100 --size i0=4096 -o " + folder).code, 0);
+  const ToolRun run = tool("simulate " + arguments + " -o " + folder);
   ASSERT_EQ(run.code, 0) << run.err;
-  expectContains(run.out, "simulation of rank 0: 3 steps, ");
+  expectContains(run.out, "simulation of 8 ranks: 1 class, ");
+  expectContains(run.out, "  idle                0.00% of the time of all ranks\n");
+  expectContains(run.out, "  collectives         none\n");
+  expectContains(tool("simulate {dir}/tensor_parallel_mlp.fir --devices 2 --size i0=64").out,
+                 "  collectives         1 collective in one order on all ranks: none waits for another one forever\n");
   const std::string steps = fileText(folder + "/steps.txt");
-  expectContains(steps, "  call\n");
-  expectContains(tool("explain " + folder + "/plan.fir --machine h100" + size).out, steps);
-  expectContains(tool("plan {dir}/plain_mlp.fir --simulate --json --devices 4" + size).err, "excludes");
+  expectContains(steps, "rank 0 and 7 like it\n");
+  expectContains(steps, "linear T3");
+  expectContains(fileText(folder + "/simulation.html"), "8 ranks like 0");
+  const auto json = nlohmann::json::parse(tool("simulate " + arguments + " --json").out);
+  EXPECT_EQ(json["classes"].size(), 1u);
+  EXPECT_EQ(json["classes"][0]["ranks"], 8);
+  EXPECT_EQ(json["blocked"].size(), 0u);
+  const ToolRun predicted = tool("explain " + arguments);
+  const size_t call = predicted.out.rfind('\n', predicted.out.find("  call\n"));
+  EXPECT_NEAR(json["seconds"].get<double>() * 1e6, std::stod(predicted.out.substr(call)), 0.006);
+  expectContains(tool("simulate {dir}/plain_mlp.fir --devices 4 --size i0=4096").err, "no tensor is placed on a mesh");
+  expectContains(tool("simulate " + arguments + " --devices 16").out, "rank 8 and 7 like it ");
+  expectContains(tool("simulate " + arguments + " --devices 4").err, "rank");
 }
 
 // No list of all ranks, and no work for each of them.
@@ -161,12 +176,14 @@ TEST(ToolPlan, PlansForManyRanks) {
   }
   const std::string folder = temporaryDirectory() + "/many";
   const ToolRun run = tool(
-      "plan {dir}/plain_mlp.fir --machine h100 --machines 2048 --mesh pp=16,dp=64,tp=16 --simulate "
+      "plan {dir}/plain_mlp.fir --machine h100 --machines 2048 --mesh pp=16,dp=64,tp=16 "
       "--size i0=1048576 -o " +
       folder);
   ASSERT_EQ(run.code, 0) << run.err;
   expectContains(run.out, "plan on mesh {pp: 16, dp: 64, tp: 16} of 16384 devices\n");
-  expectContains(run.out, "simulation of rank 0: ");
+  const ToolRun simulated = tool("simulate " + folder + "/plan.fir --machine h100 --machines 2048 --size i0=1048576");
+  ASSERT_EQ(simulated.code, 0) << simulated.err;
+  expectContains(simulated.out, "simulation of 16384 ranks: 1 class, ");
   EXPECT_EQ(fileText(folder + "/plan.html").find("16383"), std::string::npos);
 }
 
