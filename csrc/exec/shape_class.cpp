@@ -34,23 +34,15 @@ bool addSymbols(Reasons& reasons, const std::vector<IntExpr>& sizes, const std::
   return added;
 }
 
-// Whether a permute is a transpose of blocks, whose kernel is written for constant sizes: the innermost dim moves.
-bool movesInnermost(const Expr& e) {
-  const std::vector<int64_t>& order = e.attributes().order;
-  return !order.empty() && order.back() != std::ssize(order) - 1;
-}
-
 // A permute that only matrix products read is a view. Its strides are constants, which the outermost size does not change.
 void addPermute(Reasons& reasons, const Expr& e) {
   const std::vector<Expr*> uses = e.fusion().uses(e.output());
   const bool isView =
       !e.output()->isFusionOutput() && std::ranges::all_of(uses, [](const Expr* use) { return isContraction(*use); });
-  std::vector<IntExpr> sizes = e.tensorInputs()[0]->shape();
   if (isView) {
+    std::vector<IntExpr> sizes = e.tensorInputs()[0]->shape();
     sizes.erase(sizes.begin());
     addSymbols(reasons, sizes, fmt::format("T{} is a view with constant strides", e.output()->id()));
-  } else if (movesInnermost(e)) {
-    addSymbols(reasons, sizes, fmt::format("T{} is a transpose of constant sizes", e.output()->id()));
   }
 }
 

@@ -128,6 +128,19 @@ IntExpr Lowering::size(const IntExpr& expr, std::span<const std::string> others)
   });
 }
 
+Coordinates Lowering::withNames(Coordinates c) {
+  if (std::ranges::all_of(c.extents, [](const IntExpr& e) { return e.isConst(); })) {
+    return c;
+  }
+  const auto dims = mapped(indices(c.extents), dimSymbol);
+  const auto rename = [&](IntExpr& e) { e = size(e, dims); };
+  for (auto& [id, index] : c.index) {
+    std::ranges::for_each(index, rename);
+  }
+  std::ranges::for_each(c.extents, rename);
+  return c;
+}
+
 int64_t Lowering::tensorParam(const TensorView* tensor) const {
   auto it = params_.find(tensor->id());
   if (it == params_.end()) {  // formats the description only on failure

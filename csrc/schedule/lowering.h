@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "schedule/coordinates.h"
 #include "schedule/group.h"
 #include "schedule/reads.h"
 #include "tile/builder.h"
@@ -28,6 +29,8 @@ class Lowering {
   // The program's name for an extent or offset: constants stay, symbols of the fusion become size parameters. `others` are no symbols of the
   // fusion and stay.
   IntExpr size(const IntExpr& expr, std::span<const std::string> others = {});
+  // The coordinates with the program's names of their extents' symbols.
+  Coordinates withNames(Coordinates c);
 
   // The tile of `tensor` at `position`, spread over `space`.
   tile::ValueId value(const TensorView* tensor, const Position& position, int64_t space);

@@ -12,21 +12,7 @@ namespace meshfuse {
 
 namespace {
 
-bool hasConstExtents(const Coordinates& c) {
-  return std::ranges::all_of(c.extents, [](const IntExpr& e) { return e.isConst(); });
-}
-
 // With the kernel's names of sizes.
-Coordinates renamed(Coordinates c, Lowering& lowering) {
-  const auto dims = mapped(indices(c.extents), dimSymbol);
-  const auto rename = [&](IntExpr& e) { e = lowering.size(e, dims); };
-  for (auto& [id, index] : c.index) {
-    std::ranges::for_each(index, rename);
-  }
-  std::ranges::for_each(c.extents, rename);
-  return c;
-}
-
 KernelAxes renamed(KernelAxes axes, Lowering& lowering) {
   for (IntExpr* extent : {&axes.M, &axes.K, &axes.N}) {
     *extent = lowering.size(*extent);
@@ -53,8 +39,7 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
     : group_(group),
       builder_(name, target),
       lowering_(group, builder_, plan_),
-      renamed_(hasConstExtents(coordinates) ? std::nullopt : std::optional(renamed(coordinates, lowering_))),
-      c_(renamed_ ? *renamed_ : coordinates),
+      c_(lowering_.withNames(coordinates)),
       axes_(renamed(axes, lowering_)),
       digits_(renamed(digits, lowering_)),
       reductions_(

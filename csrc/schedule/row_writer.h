@@ -134,9 +134,7 @@ class RowWriter {
   KernelPlan plan_;
   tile::Builder builder_;
   Lowering lowering_;
-  const std::optional<Coordinates>
-      renamed_;  // if some size is known at run time only: with the kernel's names of sizes
-  const Coordinates& c_;
+  const Coordinates c_;     // with the kernel's names
   const KernelAxes axes_;   // with the kernel's names
   const RowDigits digits_;  // with the kernel's names
   int64_t space_ = 0;

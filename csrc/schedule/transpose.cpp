@@ -64,9 +64,6 @@ Verdict judgeTranspose(const Group& group, const DeviceInfo& device) {
   if (!axes) {
     return {};
   }
-  if (!std::ranges::all_of(found.coordinates->extents, [](const IntExpr& e) { return e.isConst(); })) {
-    return {};  // rows computes groups of any size
-  }
   const bool onCpu = device.target == tile::Target::Cpu;
   const int64_t m = usualExtent(axes->M);
   const int64_t n = usualExtent(axes->N);

@@ -39,13 +39,21 @@ struct Access {
   const TensorView* tensor;
   int64_t node;
   bool isOutput;
-  std::vector<std::optional<int64_t>> steps;  // nothing: no fixed step
-  int64_t offset = 0;                         // the constant part
+  std::vector<std::optional<IntExpr>> steps;  // nothing: no fixed step
+  IntExpr offset = 0;                         // where all dims are 0
 
   bool runsOver(const std::vector<int64_t>& axis) const {
-    return std::ranges::any_of(axis, [&](int64_t d) { return steps[d] != 0; });
+    return std::ranges::any_of(axis, [&](int64_t d) { return steps[d] != IntExpr(0); });
   }
 };
+
+// Whether positions a step of `a` apart are nearer than those of `b`. Of steps with symbols one is if it divides the other.
+bool isShorter(const IntExpr& a, const IntExpr& b) {
+  if (a.isConst() || b.isConst()) {
+    return a.isConst() && (!b.isConst() || std::abs(a.constValue()) < std::abs(b.constValue()));
+  }
+  return divideExactly(b, a).has_value() && !divideExactly(a, b).has_value();
+}
 
 class AxesFinder {
  public:
@@ -116,10 +124,16 @@ class AxesFinder {
       const std::vector<IntExpr> strides = rowMajorStrides(tensor->shape());
       offset = sumOf(indices(at), [&](int64_t d) { return at[d] * strides[d]; });
     }
-    Access a{tensor, node, isOutput, {}, offset.constantTerm()};
-    for (int64_t d : indices(c_.extents)) {
-      const std::optional<LinearForm> form = offset.linearIn(dimSymbol(d));
-      a.steps.push_back(form && form->slope.isConst() ? std::optional(form->slope.constValue()) : std::nullopt);
+    const auto dims = mapped(indices(c_.extents), dimSymbol);
+    const auto zeroDims = [&](std::string_view s) {
+      return contains(dims, s) ? std::optional<IntExpr>(0) : std::nullopt;
+    };
+    Access a{tensor, node, isOutput, {}, offset.substitute(zeroDims)};
+    for (const std::string& dim : dims) {
+      const std::optional<LinearForm> form = offset.linearIn(dim);
+      const bool isFixed =
+          form && std::ranges::none_of(dims, [&](const std::string& d) { return form->slope.contains(d); });
+      a.steps.push_back(isFixed ? std::optional(form->slope) : std::nullopt);
     }
     accesses_.push_back(std::move(a));
   }
@@ -130,8 +144,8 @@ class AxesFinder {
   std::optional<int64_t> innermostDim(const Access& a) const {
     std::optional<int64_t> best;
     for (int64_t d : indices(c_.extents)) {
-      const int64_t step = std::abs(a.steps[d].value_or(0));
-      if (isLong(d) && step != 0 && (!best || step < std::abs(*a.steps[*best]))) {
+      const IntExpr step = a.steps[d].value_or(0);
+      if (isLong(d) && !step.isConst(0) && (!best || isShorter(step, *a.steps[*best]))) {
         best = d;
       }
     }
@@ -148,7 +162,7 @@ class AxesFinder {
       const std::optional<int64_t> m = innermostDim(*written);
       for (const Access* read : byBytes) {
         const std::optional<int64_t> n = innermostDim(*read);
-        const bool whole = m && read->steps[*m] != 0;  // else it is a row that all read
+        const bool whole = m && read->steps[*m] != IntExpr(0);  // else it is a row that all read
         if (written->isOutput && m && n && *m != *n && whole && tried.insert({*m, *n}).second) {
           found.emplace_back(written, read);
         }
@@ -166,9 +180,9 @@ class AxesFinder {
              std::ranges::any_of(conditions_, [&](const IntExpr& e) { return e.contains(symbol); });
     };
     const auto follows = [&](const Access& a, int64_t outer) {
-      const std::optional<int64_t> step = a.steps[dims.front()];
+      const std::optional<IntExpr> step = a.steps[dims.front()];
       const IntExpr& extent = c_.extents[dims.front()];
-      return step && a.steps[outer] && extent.isConst() && *a.steps[outer] == *step * extent.constValue();
+      return step && a.steps[outer] && extent.isConst() && *a.steps[outer] == *step * extent;
     };
     while (!isFixed(dims.front())) {
       const auto all = indices(c_.extents);
@@ -218,9 +232,7 @@ class AxesFinder {
         return false;
       }
       const bool isWhole = a.runsOver(axes.m) && a.runsOver(axes.n);
-      const int64_t stepM = std::abs(*a.steps[axes.m.back()]);
-      const int64_t stepN = std::abs(*a.steps[axes.n.back()]);
-      const bool alongN = isWhole && stepN < stepM;
+      const bool alongN = isWhole && isShorter(*a.steps[axes.n.back()], *a.steps[axes.m.back()]);
       if (!isWhole) {
         continue;
       }
@@ -232,9 +244,9 @@ class AxesFinder {
       }
       int64_t& divisor = divisors[alongN ? 1 : 0];
       const std::vector<int64_t>& own = alongN ? axes.n : axes.m;
-      divisor = std::gcd(divisor, a.offset);
+      divisor = std::gcd(divisor, a.offset.divisor());
       for (int64_t d : indices(a.steps)) {
-        divisor = contains(own, d) ? divisor : std::gcd(divisor, a.steps[d].value_or(1));
+        divisor = contains(own, d) ? divisor : std::gcd(divisor, a.steps[d].value_or(1).divisor());
       }
     }
     axes.divisorAlongM = std::max<int64_t>(divisors[0], 1);

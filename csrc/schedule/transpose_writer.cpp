@@ -57,13 +57,16 @@ TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_
 TransposeWriter::TransposeWriter(const Group& group, const Coordinates& coordinates, const TransposeAxes& axes,
                                  const DeviceInfo& device)
     : group_(group),
-      c_(coordinates),
-      axes_(axes),
       device_(device),
       builder_("transpose", device.target),
-      lowering_(group, builder_, plan_) {
-  if (!axes.B.isConst(1)) {
-    batch_ = builder_.gridDim("p0", axes.B);
+      lowering_(group, builder_, plan_),
+      c_(lowering_.withNames(coordinates)),
+      axes_(axes) {
+  for (IntExpr* extent : {&axes_.M, &axes_.N, &axes_.B}) {
+    *extent = lowering_.size(*extent);
+  }
+  if (!axes_.B.isConst(1)) {
+    batch_ = builder_.gridDim("p0", axes_.B);
   }
 }
 
@@ -79,8 +82,7 @@ KernelPlan TransposeWriter::write() {
 TransposeWriter::Space TransposeWriter::space(const char* name, const char* m, const IntExpr& rows, Specs ofM,
                                               const char* n, Specs ofN) {
   Space s;
-  s.id =
-      builder_.space(name, {{m, lowering_.size(rows), std::move(ofM)}, {n, lowering_.size(axes_.N), std::move(ofN)}});
+  s.id = builder_.space(name, {{m, rows, std::move(ofM)}, {n, axes_.N, std::move(ofN)}});
   s.m = builder_.coord(s.id, 0);
   s.n = builder_.coord(s.id, 1);
   return s;
@@ -191,10 +193,8 @@ void TransposeWriter::makeSpaces() {
     const int64_t together = std::clamp<int64_t>(kStoredTogether / rowSteps, 1, 4);
     // n first: the vectors of a run of m are stored one after the other
     write_.id = builder_.space(
-        "t",
-        {{"nt", lowering_.size(axes_.N), within(outerN, {{Level::Serial, v / together}, {Level::Repeat, together}})},
-         {"mt", lowering_.size(rows),
-          within(outerM, {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
+        "t", {{"nt", axes_.N, within(outerN, {{Level::Serial, v / together}, {Level::Repeat, together}})},
+              {"mt", rows, within(outerM, {{Level::Serial, 1}, {Level::Repeat, rowSteps}, {Level::Vector, v}})}});
     write_.axisOfM = 1;
     write_.n = builder_.coord(write_.id, 0);
     write_.m = builder_.coord(write_.id, 1);

@@ -50,12 +50,12 @@ class TransposeWriter {
   void prefetchNext();
 
   const Group& group_;
-  const Coordinates& c_;
-  const TransposeAxes& axes_;
   const DeviceInfo& device_;
   KernelPlan plan_;
   tile::Builder builder_;
   Lowering lowering_;
+  const Coordinates c_;
+  TransposeAxes axes_;
   IntExpr batch_ = 0;
   TransposeBlocks blocks_;
   Space read_, convert_, write_;

@@ -126,6 +126,53 @@ TEST(AnySize, ReductionsAndANormalization) {
   expectAsInterpreted([](Fusion& f) { f.addOutput(softmax(matrix(f), 1)); }, kMatrices, {"normalization"});
 }
 
+const std::vector<Shapes> kArrays = {{{5, 7, 9}},     {{2, 64, 100}}, {{1, 1, 1}},   {{3, 33, 17}}, {{100, 3, 40}},
+                                     {{7, 300, 270}}, {{0, 7, 3}},    {{3, 0, 256}}, {{2, 5, 0}}};
+
+TEST(AnySize, Transposes) {
+  const auto permuted = [](std::vector<int64_t> order) {
+    return [order](Fusion& f) {
+      TensorView* x = makeContigTensor(static_cast<int64_t>(order.size()));
+      f.addInput(x);
+      f.addOutput(permute(x, order));
+    };
+  };
+  const std::vector<std::string> kind = {"transpose"};
+  expectAsInterpreted(permuted({1, 0}), kMatrices, kind);
+  expectAsInterpreted(permuted({0, 2, 1}), kArrays, kind);
+  expectAsInterpreted(permuted({2, 0, 1}), kArrays, kind);
+  expectAsInterpreted(permuted({1, 2, 0}), kArrays, kind);
+  expectAsInterpreted(permuted({2, 1, 0}), kArrays, kind);
+  expectAsInterpreted(
+      [](Fusion& f) {
+        TensorView* x = matrix(f);
+        TensorView* row = makeContigTensor(1);
+        f.addInput(row);
+        f.addOutput(castOp(DataType::BFloat16, add(transpose(exp(x), 0, 1), row)));
+        f.addOutput(neg(x));
+      },
+      {{{5, 7}, {5}}, {{64, 1000}, {64}}, {{1, 1}, {1}}, {{301, 270}, {301}}, {{0, 7}, {0}}}, kind);
+}
+
+// Dims that follow one another in the memory of all tensors are one axis, also if the outermost one is a symbol.
+TEST(AnySize, TransposesWithOneSymbol) {
+  for (const std::vector<int64_t>& constants : {std::vector<int64_t>{-1, 24, 40}, {8, -1, 40}, {8, 24, -1}}) {
+    for (const std::vector<int64_t>& order : {std::vector<int64_t>{2, 0, 1}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}}) {
+      std::vector<Shapes> calls;
+      for (const int64_t n : {1, 2, 16, 37, 300}) {
+        calls.push_back({mapped(constants, [n](int64_t c) { return c < 0 ? n : c; })});
+      }
+      expectAsInterpreted(
+          [&](Fusion& f) {
+            TensorView* x = TensorViewBuilder().shape(constants).contiguity(true).dtype(DataType::Float).build();
+            f.addInput(x);
+            f.addOutput(permute(x, order));
+          },
+          calls, {"transpose"});
+    }
+  }
+}
+
 // The softmax is kept in the arena.
 void threeKernels(Fusion& f) {
   TensorView* x = softmax(matrix(f), 1);
