@@ -49,8 +49,8 @@ bool ArgumentFacts::holdFor(const Argument& argument) const {
   }
   if (const Tensor* t = std::get_if<Tensor>(&argument)) {
     return alignmentOf(t->data()) == alignment && t->dtype() == dtype && t->device() == device &&
-           std::ranges::equal(sizes, t->sizes()) && std::ranges::equal(globalShape, t->globalShape()) &&
-           (elements.empty() || elements == elementsOf(*t)) && std::ranges::equal(strides, t->strides());
+           areEqual(sizes, t->sizes()) && areEqual(globalShape, t->globalShape()) &&
+           (elements.empty() || elements == elementsOf(*t)) && areEqual(strides, t->strides());
   }
   const int64_t* value = std::get_if<int64_t>(&argument);
   return sizes.empty() || (value != nullptr && *value == sizes[0]);
@@ -78,7 +78,7 @@ std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argumen
 }
 
 bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
-  return std::ranges::equal(facts, inputs, &ArgumentFacts::holdFor);
+  return std::ranges::equal(facts, inputs, [](const ArgumentFacts& f, const Argument& a) { return f.holdFor(a); });
 }
 
 bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {

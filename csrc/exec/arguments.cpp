@@ -336,7 +336,7 @@ void checkDevice(const Fusion& fusion, std::span<const Argument> inputs) {
 }
 
 void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& name) {
-  if (t.storage() != nullptr || t.device() == DeviceId::cpu() || t.numel() == 0) [[likely]] {
+  if (!isBorrowed(t) || t.numel() == 0) {
     return;
   }
   try {
@@ -348,10 +348,10 @@ void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& na
   }
 }
 
-std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs) {
+std::string freedMemoryOf(const Fusion& fusion, std::span<const Argument> inputs) {
   try {
     for (int64_t i = 0; i < std::min(std::ssize(inputs), std::ssize(fusion.inputs())); i++) {
-      if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
+      if (const Tensor* t = std::get_if<Tensor>(&inputs[i]); t != nullptr && isBorrowed(*t)) {
         checkBorrowedMemory(*t, [&] { return inputText(fusion, i); });
       }
     }

@@ -1,6 +1,7 @@
 // Checks the arguments of a call against the fusion's inputs, and derives global sizes and layouts from them.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "schedule/group.h"
@@ -44,10 +46,21 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs,
 // UserError that names two inputs on different devices.
 void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 
-// UserError if memory of a device that a tensor has without an owner, see Tensor::wrap, has been freed: to be called in each call.
+// Whether a tensor has memory of a device without an owner, see Tensor::wrap.
+[[nodiscard]] inline bool isBorrowed(const Tensor& t) {
+  return t.storage() == nullptr && t.device() != DeviceId::cpu();
+}
+// UserError if a tensor's borrowed memory has been freed: to be called in each call.
 void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& name);
 // The text of such an error for an argument; empty if there is none. To be called before the call allocates memory, which may be that of the argument.
-[[nodiscard]] std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs);
+[[nodiscard]] std::string freedMemoryOf(const Fusion& fusion, std::span<const Argument> inputs);
+[[nodiscard]] inline std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs) {
+  const auto isOfBorrowed = [](const Argument& a) {
+    const Tensor* t = std::get_if<Tensor>(&a);
+    return t != nullptr && isBorrowed(*t);
+  };
+  return std::ranges::any_of(inputs, isOfBorrowed) ? freedMemoryOf(fusion, inputs) : std::string();
+}
 
 // Layouts of tensor inputs of constant sizes, by Val id.
 [[nodiscard]] std::map<int64_t, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);

@@ -62,9 +62,9 @@ const TensorSizes& sizesOf(const Plan& plan, int64_t output) {
 
 // The stride of a dim of one element does not matter.
 bool hasPlannedStrides(const TensorSizes& plan, const Tensor& tensor) {
-  return contains(plan.sizes, 0) || std::ranges::all_of(indices(plan.sizes), [&](int64_t d) {
-           return plan.sizes[d] == 1 || plan.strides[d] == tensor.strides()[d];
-         });
+  return areEqual(plan.strides, tensor.strides()) || contains(plan.sizes, 0) ||
+         std::ranges::all_of(indices(plan.sizes),
+                             [&](int64_t d) { return plan.sizes[d] == 1 || plan.strides[d] == tensor.strides()[d]; });
 }
 
 // Other strides than planned are allowed if the output has no memory order: the result is then computed in other memory and copied.
@@ -87,7 +87,7 @@ bool isAsPlanned(const Plan& plan, int64_t output, const Tensor& out) {
   const HostProgram& host = plan.host();
   const TensorSizes& planned = sizesOf(plan, output);
   const DataType dtype = typeOf(host, output);
-  if (!out.defined() || out.dtype() != dtype || !std::ranges::equal(planned.sizes, out.sizes())) {
+  if (!out.defined() || out.dtype() != dtype || !areEqual(planned.sizes, out.sizes())) {
     // without its elements, which may be on another device and not yet written
     const std::string got =
         out.defined() ? fmt::format("{}[{}]", name(out.dtype()), fmt::join(out.sizes(), ", ")) : "an undefined tensor";
@@ -358,7 +358,9 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
           host.outputs.size(), outputs.size());
     for (int64_t i = 0; i < std::ssize(outputs); i++) {
       if (!host.aliasOf[i]) {
-        checkBorrowedMemory(outputs[i], [&] { return outputText(*fusion_, i); });
+        if (isBorrowed(outputs[i])) {
+          checkBorrowedMemory(outputs[i], [&] { return outputText(*fusion_, i); });
+        }
         direct = isAsPlanned(plan, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
       }
     }

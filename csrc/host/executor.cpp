@@ -174,7 +174,9 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       meetAtBegin(communicator, inputs, options);
     }
     joinedSteps_ = 0;
-    fork(0);  // this call's collectives follow earlier calls
+    if (isAsynchronous_) {
+      fork(0);  // this call's collectives follow earlier calls
+    }
     if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
       while (next_ < std::ssize(program_->steps)) {
         next_ = next_ == options.skipStep ? next_ + 1
