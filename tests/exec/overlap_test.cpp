@@ -16,6 +16,7 @@
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "stress/checked_cache.h"
+#include "tensor/allocator.h"
 
 namespace meshfuse {
 namespace {
@@ -90,6 +91,29 @@ TEST(Overlap, EachEdgeOfTheProgramIsNeeded) {
       }
     }
     EXPECT_GE(edges, kBackwardLayers);
+  });
+}
+
+// The system clears each new page, which would take as long as the sums of an all-reduce.
+TEST(Overlap, ResultsTakeTheMemoryOfEarlierOnes) {
+  runLoopback(2, [](Communicator& comm) {
+    constexpr size_t kBytes = 3 << 20;
+    constexpr int kResults = 10;
+    const auto useOnce = [&] {
+      const std::shared_ptr<void> result = comm.allocate(kBytes);
+      comm.barrier(comm.world());
+    };
+    useOnce();
+    comm.barrier(comm.world());
+    const AllocatorStatistics before = hostPool().statistics();
+    comm.barrier(comm.world());
+    for (int k = 0; k < kResults; k++) {
+      useOnce();
+      comm.barrier(comm.world());
+    }
+    const AllocatorStatistics after = hostPool().statistics();
+    EXPECT_GE(after.allocations, before.allocations + 2 * kResults);
+    EXPECT_EQ(after.systemCalls, before.systemCalls);
   });
 }
 

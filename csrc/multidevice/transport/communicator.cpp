@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <new>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "base/error.h"
 #include "base/exact.h"
 #include "base/hash.h"
-#include "base/limits.h"
 #include "base/ranges.h"
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/call_queue.h"
@@ -21,8 +19,6 @@
 namespace meshfuse {
 
 namespace {
-
-constexpr std::align_val_t kAlignment{256};
 
 class SelfCommunicator final : public Communicator {
  public:
@@ -257,20 +253,7 @@ void Communicator::count(std::span<const Transfer> transfers) {
 }
 
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {
-  check(std::cmp_less_equal(bytes, kMostTensorBytes), "[allocate] got a request for {} bytes, expected at most {}",
-        bytes, kMostTensorBytes);
-  void* block = nullptr;
-  try {
-    block = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
-  } catch (const std::bad_alloc&) {
-    throwUserError(fmt::format("[allocate] no memory for {} bytes; free tensors or use smaller ones", bytes));
-  }
-  const auto counted = static_cast<int64_t>(bytes);
-  hostPool().countInUse(counted);
-  return {block, [counted](void* p) {
-            ::operator delete(p, kAlignment);
-            hostPool().countInUse(-counted);
-          }};
+  return {hostPool().allocate(bytes), [bytes](void* p) { hostPool().deallocate(p, bytes); }};
 }
 
 std::unique_ptr<Communicator> makeSelfCommunicator() { return std::make_unique<SelfCommunicator>(); }
