@@ -266,7 +266,7 @@ TEST(AutoPlanPipeline, RefusesWhatNoPipelineCanDo) {
             "[autoplan] stages is 2 without microBatches, which a pipeline needs; set microBatches, the number of "
             "parts of a batch");
   EXPECT_EQ(refusal(*program, {.microBatches = 2}, {}),
-            "[autoplan] a pipeline needs at least 2 devices, the machines have 1");
+            "[autoplan] a pipeline needs at least 2 devices, the machines have 1; ask for no micro-batches");
   (void)autoParallelize(*program, machines);
   EXPECT_EQ(refusal(*program, {.microBatches = 2}, machines).substr(0, 66),
             "[autoplan] T0[8, 8] is annotated, and a pipeline has a mesh for ea");

@@ -68,6 +68,7 @@ struct FlagReader {
   void operator()(const OptOptions& o) const { readProgramFlags(o.program, std::nullopt, {}); }
   void operator()(const EmitOptions& o) const { readProgramFlags(o.program, std::nullopt, {}); }
   void operator()(const AutoPlanOptions& o) const { readProgramFlags(o.program, std::nullopt, {}); }
+  void operator()(const SimulateOptions& o) const { readProgramFlags(o.program, std::nullopt, {}); }
   void operator()(const BlameOptions&) const {}  // its directory may have any name
   void operator()(const CalibrateOptions& o) const { require(o.ranks > 0, "no ranks"); }
   void operator()(const CapabilitiesOptions&) const {}
