@@ -1,11 +1,13 @@
 //@ scan_lines load_one store_one shared_load shared_store thread_index block_index barrier
 // Running totals of lines of T: element j of a line of z is the total of the elements 0 to j of that line of x. A block scans kLines lines,
-// tile by tile; a thread scans kSegment neighbours of a line. The totals of segments are combined one after the other from the start of the
-// line, so a result depends on its position in the line only, not on kLines and kThreads. z may be x.
+// tile by tile; a thread scans kSegment neighbours of a line. The carry, the total before a segment, is combined with the totals of the
+// segment's first elements, and the last of these results is the next carry. So a result depends on its position in the line only, not on
+// kLines and kThreads, and sums of non-negative elements never decrease.
 //
 //   Lines    kCount lines of kExtent elements, kFromStep and kToStep apart; from(line), to(line): offsets of their first elements
-//   Combine  Wide, the type of totals; first(), its identity; with(a, b); rounded<T>(total); standsFor(total): whether the total of a
-//            segment may stand for its elements, as it may not where it has left the range of Wide
+//   Combine  Wide, the type of totals; first(), its identity; with(a, b); rounded<T>(total). Whether results may be combined so, or must be
+//            totals of one element after the other, lest one leaves the range of Wide: standsIn(total), for each total in a segment,
+//            refused(), a total that does not, and carries(carry)
 constexpr int kSegment = 16;
 template <class T, class Lines, class Combine, int kLines, int kThreads>
 __device__ __forceinline__ void scanLines(const T* x, T* z) {
@@ -30,25 +32,31 @@ __device__ __forceinline__ void scanLines(const T* x, T* z) {
     const int first = segment * kSegment;
     const int end = first + kSegment < rows ? first + kSegment : rows;
     Wide total = Combine::first();
-    for (int row = first; row < end; ++row) total = Combine::with(total, (Wide)sharedLoad<T>(place(row, own), 4));
-    sharedStore<Wide>(kTotals + thread * (int)sizeof(Wide), total, 5);
+    bool stands = true;
+    for (int row = first; row < end; ++row) {
+      total = Combine::with(total, (Wide)sharedLoad<T>(place(row, own), 4));
+      stands = stands && Combine::standsIn(total);
+    }
+    sharedStore<Wide>(kTotals + thread * (int)sizeof(Wide), stands ? total : Combine::refused(), 5);
     barrier(6);
     if (thread < kLines)
       for (int s = 0; s < kSegments && s * kSegment < rows; ++s) {
         const int at = kTotals + (s * kLines + thread) * (int)sizeof(Wide);
         const Wide ofSegment = sharedLoad<Wide>(at, 7);
         sharedStore<Wide>(at, carry, 8);
-        if (Combine::standsFor(ofSegment))
+        if (Combine::standsIn(ofSegment) && Combine::carries(carry))
           carry = Combine::with(carry, ofSegment);
         else
           for (int row = s * kSegment; row < (s + 1) * kSegment && row < rows; ++row)
             carry = Combine::with(carry, (Wide)sharedLoad<T>(place(row, thread), 9));
       }
     barrier(10);
-    total = sharedLoad<Wide>(kTotals + thread * (int)sizeof(Wide), 11);
+    const Wide before = sharedLoad<Wide>(kTotals + thread * (int)sizeof(Wide), 11);
+    const bool isWhole = stands && Combine::carries(before);
+    total = isWhole ? Combine::first() : before;
     for (int row = first; row < end; ++row) {
       total = Combine::with(total, (Wide)sharedLoad<T>(place(row, own), 12));
-      sharedStore<T>(place(row, own), Combine::template rounded<T>(total), 13);
+      sharedStore<T>(place(row, own), Combine::template rounded<T>(isWhole ? Combine::with(before, total) : total), 13);
     }
     barrier(14);
     // each thread frees the places that it fills with the next tile

@@ -3,6 +3,7 @@
 // Sums and products of Float are kept in Double on the way, as on a CPU.
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -58,28 +59,43 @@ std::string withText(ReduceOp op) {
   return "";
 }
 
-// A sum that has overflowed may be finite with what comes before; a product may also have lost digits, or vanished.
-std::string standsForText(ReduceOp op, DataType t) {
-  if (!isFloatingPoint(t) || (op != ReduceOp::Sum && op != ReduceOp::Prod)) {
-    return "true";
+// When a segment's totals may be combined with the carry: if no result can be out of range, infinite or for products subnormal, where one of
+// the elements one after the other would stay so. `e` is the exponent of a Double plus 1023.
+struct Ranges {
+  std::string_view stands = "true";   // of each total in a segment
+  std::string_view carries = "true";  // of the carry; with 0, infinity and NaN results stay what they are
+};
+Ranges rangesOf(ReduceOp op, DataType t) {
+  if (isFloatingPoint(t) && op == ReduceOp::Sum) {
+    return {.stands = "e < 2045", .carries = "e < 2045 || e == 2047"};  // below 2^1022
   }
-  constexpr std::string_view kLargest = "1.7976931348623157e308";
-  constexpr std::string_view kSmallestNormal = "2.2250738585072014e-308";
-  return op == ReduceOp::Sum ? fmt::format("total >= -{0} && total <= {0}", kLargest)
-                             : fmt::format("(total >= {0} && total <= {1}) || (total <= -{0} && total >= -{1})",
-                                           kSmallestNormal, kLargest);
+  if (isFloatingPoint(t) && op == ReduceOp::Prod) {
+    // from 2^-256 to 2^256, and from 2^-766 to 2^767
+    return {.stands = "e >= 767 && e < 1279", .carries = "(e >= 257 && e < 1790) || e == 2047 || total == 0"};
+  }
+  return {};
 }
 
 std::string combineText(ReduceOp op, DataType t, cuda::Sections& uses) {
+  const Ranges ranges = rangesOf(op, t);
+  const auto rangeText = [](std::string_view name, std::string_view condition) {
+    return fmt::format("  static __device__ __forceinline__ bool {}(Wide total) {{ {}return {}; }}\n", name,
+                       condition == "true" ? "" : "const int e = __double2hiint(total) >> 20 & 2047; ", condition);
+  };
+  const std::string first = firstOf(op, t, uses);
   return fmt::format(
       "struct Combine {{\n"
       "  typedef {0} Wide;\n"
       "  static __device__ __forceinline__ Wide first() {{ return (Wide){1}; }}\n"
       "  static __device__ __forceinline__ Wide with(Wide a, Wide b) {{ return {2}; }}\n"
-      "  static __device__ __forceinline__ bool standsFor(Wide total) {{ return {3}; }}\n"
+      "{3}{4}"
+      "  static __device__ __forceinline__ Wide refused() {{ return (Wide){5}; }}\n"
       "  template <class T> static __device__ __forceinline__ T rounded(Wide total) {{ return (T)total; }}\n"
       "}};\n",
-      wideOf(op, t).type, firstOf(op, t, uses), withText(op), standsForText(op, t));
+      wideOf(op, t).type, first, withText(op), rangeText("standsIn", ranges.stands),
+      rangeText("carries", ranges.carries),
+      ranges.stands == "true" ? first
+                              : cuda::floatLiteral(std::numeric_limits<double>::infinity(), DataType::Double, uses));
 }
 
 int64_t powerFrom(int64_t n, int64_t most) {

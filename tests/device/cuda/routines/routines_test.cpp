@@ -129,6 +129,22 @@ std::vector<T> scanned(const Tensor& x, int64_t dim, ReduceOp op) {
   return out;
 }
 
+// Sums of one line of Double: each is the last one of the segment before plus the sum of the segment so far.
+std::vector<double> summedInSegments(const std::vector<double>& in) {
+  std::vector<double> out;
+  double before = 0;
+  double own = 0;
+  for (const double v : in) {
+    if (out.size() % 16 == 0) {
+      before = out.empty() ? 0 : out.back();
+      own = 0;
+    }
+    own += v;
+    out.push_back(before + own);
+  }
+  return out;
+}
+
 Build scanOf(int64_t dim, ReduceOp op) {
   return [=](const Views& in) { return scan(in[0], dim, op); };
 }
@@ -164,22 +180,93 @@ TEST(RoutineTexts, ScansHaveTheBitsOfALoop) {
   }
 }
 
-// Products of a segment that leave the range of Double, where those from the start of the line do not.
-TEST(RoutineTexts, ProductsLeaveTheRangeWhereALoopDoes) {
-  std::vector<double> factors(128, 1.5);
-  std::fill_n(factors.begin(), 32, 1e-30);
-  std::fill_n(factors.begin() + 32, 32, 1e30);
-  std::fill_n(factors.begin() + 80, 16, 1e-25);
-  const Tensor x = Tensor::of(factors, {128}, DataType::Float);
-  const RoutineProgram program = programOf(x, scanOf(0, ReduceOp::Prod));
+// `values` at the begin of 96 elements, the others are `rest`.
+Tensor lineOf(std::vector<double> values, double rest, DataType type = DataType::Double) {
+  values.resize(96, rest);
+  return Tensor::of(values, {96}, type);
+}
+
+std::vector<double> repeated(int64_t count, double value, const std::vector<double>& after) {
+  std::vector<double> values(count, value);
+  values.insert(values.end(), after.begin(), after.end());
+  return values;
+}
+
+// Totals that are subnormal or infinite where those of a segment, or those of the line before and after it, are not.
+TEST(RoutineTexts, TotalsLeaveTheRangeWhereALoopLeavesIt) {
+  struct Case {
+    Tensor x;
+    ReduceOp op;
+  };
+  const std::vector<Case> cases = {
+      // in a segment
+      {lineOf(repeated(16, 1e10, {1e-160, 1.5e-160, 1e100}), 1), ReduceOp::Prod},
+      {lineOf(repeated(16, 1e10, {1e160, 1e160, 1e-300}), 1), ReduceOp::Prod},
+      {lineOf(repeated(16, -1e307, {1e308, 1e308, -1e308}), 0), ReduceOp::Sum},
+      // from the begin of the line only
+      {lineOf(repeated(15, 1, {1e-300, 1e-20, 1e20}), 1), ReduceOp::Prod},
+      {lineOf(repeated(15, 1, {1e300, 1e20, 1e-20}), 1), ReduceOp::Prod},
+      {lineOf(repeated(15, 1, {1.7e308, 4e307, -4e307}), 0), ReduceOp::Sum},
+      // of Float
+      {lineOf(repeated(32, 1e-30, std::vector<double>(32, 1e30)), 1.5, DataType::Float), ReduceOp::Prod},
+      {lineOf(repeated(16, 1e19,
+                       repeated(8, 1e-38,
+                                {1e-16, 1e38, 1e38, 1e38, 1e38, 1e38, 1e38, 1e38, 1e-38, 1e-38, 1e-38, 1e-38, 1e-38,
+                                 1e-38})),
+              1, DataType::Float),
+       ReduceOp::Prod}};
   Emulations all;
-  for (const char* replace : {"", "Combine::standsFor(ofSegment)"}) {
-    all.push_back(std::make_unique<Emulation>(program, x, std::vector<int64_t>{128}, DataType::Float, replace, "true"));
+  const std::vector<std::string> conditions = {"", "stands && Combine::standsIn(total)", "Combine::standsIn(ofSegment)",
+                                               "Combine::carries(carry)", "Combine::carries(before)"};
+  for (const std::string& condition : conditions) {
+    for (const Case& c : cases) {
+      all.push_back(std::make_unique<Emulation>(programOf(c.x, scanOf(0, c.op)), c.x, std::vector<int64_t>{96},
+                                                c.x.dtype(), condition, "true"));
+    }
   }
   run(all);
-  EXPECT_EQ(all[0]->faults, kNone);
-  EXPECT_EQ(elementsOf<float>(all[0]->z), scanned<float>(x, 0, ReduceOp::Prod));
-  EXPECT_NE(elementsOf<float>(all[1]->z), elementsOf<float>(all[0]->z));
+  const auto isAsALoop = [&](size_t i) {
+    const Case& c = cases[i % cases.size()];
+    return c.x.dtype() == DataType::Float ? elementsOf<float>(all[i]->z) == scanned<float>(c.x, 0, c.op)
+                                          : elementsOf<double>(all[i]->z) == scanned<double>(c.x, 0, c.op);
+  };
+  for (size_t i = 0; i < cases.size(); i++) {
+    EXPECT_EQ(all[i]->faults, kNone);
+    EXPECT_TRUE(isAsALoop(i)) << i;
+  }
+  for (size_t k = 1; k < conditions.size(); k++) {
+    int64_t wrong = 0;
+    for (size_t i = 0; i < cases.size(); i++) {
+      wrong += isAsALoop(k * cases.size() + i) ? 0 : 1;
+    }
+    EXPECT_GT(wrong, 0) << "without " << conditions[k];
+  }
+}
+
+TEST(RoutineTexts, SumsOfDoubleHaveTheBitsOfSegments) {
+  std::vector<double> small(16, 0);  // each is lost beside 1, together they are not
+  small[0] = 1;
+  small.resize(32, 1.2e-16);
+  std::vector<std::vector<double>> lines = {lineOf(small, 0).toVector()};
+  for (const int64_t n : {1, 16, 17, 1000, 9000}) {
+    lines.push_back(random({n}, 5, DataType::Double).toVector());
+    lines.push_back(randomTensor({n}, DataType::Double, 5, 0, 1).toVector());
+  }
+  Emulations all;
+  for (const std::vector<double>& line : lines) {
+    const std::vector<int64_t> sizes = {std::ssize(line)};
+    const Tensor x = Tensor::of(line, sizes, DataType::Double);
+    all.push_back(std::make_unique<Emulation>(programOf(x, scanOf(0, ReduceOp::Sum)), x, sizes, DataType::Double));
+  }
+  run(all);
+  for (size_t i = 0; i < all.size(); i++) {
+    const std::vector<double> sums = elementsOf<double>(all[i]->z);
+    EXPECT_EQ(all[i]->faults, kNone);
+    EXPECT_EQ(sums, summedInSegments(lines[i])) << i;
+    if (std::ranges::min(lines[i]) >= 0) {
+      EXPECT_TRUE(std::ranges::is_sorted(sums)) << i;
+    }
+  }
 }
 
 // The bits of a sum of Double do not depend on the lines beside it, as these may be on other ranks.
