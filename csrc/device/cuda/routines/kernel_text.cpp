@@ -54,6 +54,9 @@ std::vector<PositionDim> merged(const std::vector<PositionDim>& dims) {
 std::string offsetText(std::string_view variable, std::vector<PositionDim> dims) {
   dims = merged(dims);
   const int64_t count = productOf(dims, &PositionDim::extent);
+  if (count == 0) {
+    return "0";
+  }
   // division of 32 bits is cheaper
   const std::string position = count <= INT32_MAX ? fmt::format("(u32){}", variable) : fmt::format("(u64){}", variable);
   std::vector<std::string> terms;

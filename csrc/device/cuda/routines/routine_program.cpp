@@ -47,6 +47,11 @@ RoutineProgram routineProgram(const Expr& op, const RoutineOptions& options) {
       throwInternalError(fmt::format("[cuda] {} has no kernels written by hand", ruleOf(op).name));
   }
   program.name = fmt::format("{} {}", op.opName(), op.tensorOutput()->toString());
+  for (const RoutineLaunch& l : program.launches) {
+    check(l.blocks <= INT32_MAX,
+          "[cuda] {} needs {} blocks of threads, a GPU has at most 2147483647; run it on the CPU", program.name,
+          l.blocks);
+  }
   return program;
 }
 

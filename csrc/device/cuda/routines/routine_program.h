@@ -48,7 +48,8 @@ void expectCudaRoutine(const Expr& op);
 
 // Of an op of constant sizes for which cudaRoutineName() is not a library. Results have the bits that a CPU gives, except scans with sums
 // and products of floating numbers: a CPU combines one element after the other, a GPU segments of 16 elements first, both in Double.
-// UserError for a scatter of 2^32 - 1 or more elements along its dim.
+// UserError for a scatter of 2^32 - 1 or more elements along its dim, and for an op of more than 2^31 - 1 blocks, such as a sort of as many
+// lines.
 [[nodiscard]] RoutineProgram routineProgram(const Expr& op, const RoutineOptions& options);
 
 // Parts of routineProgram(), by kind of op.

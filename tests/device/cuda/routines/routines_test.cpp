@@ -388,6 +388,28 @@ TEST(RoutinePrograms, RefuseAScatterOfTooManyElementsByName) {
   }
 }
 
+TEST(RoutinePrograms, RefuseMoreLinesThanAGridHasBlocksByName) {
+  const int64_t most = (int64_t{1} << 31) - 1;
+  EXPECT_EQ(programOf({{{most, 2}}}, descending()).launches[0].blocks, most);
+  try {
+    (void)programOf({{{most + 1, 2}}}, descending());
+    ADD_FAILURE() << "is not refused";
+  } catch (const UserError& e) {
+    EXPECT_TRUE(std::string(e.what()).starts_with("[cuda] argsort T1[2147483648, 2] needs")) << e.what();
+  }
+}
+
+TEST(RoutinePrograms, OfAnEmptyIndexDivideByNothing) {
+  for (const std::vector<int64_t>& index : std::vector<std::vector<int64_t>>{{0}, {3, 0}, {0, 3}}) {
+    std::vector<int64_t> values = index;
+    values.push_back(5);
+    for (const CudaSource& kernel : programOf({{{4, 5}}, {index, DataType::Int}, {values}}, accumulate).kernels) {
+      EXPECT_EQ(kernel.text.find("/ 0"), std::string::npos) << kernelText(kernel.text);
+      EXPECT_EQ(kernel.text.find("% 0"), std::string::npos) << kernelText(kernel.text);
+    }
+  }
+}
+
 // Two buffers of items in turn, each as large as its largest pass; kept items only.
 TEST(RoutinePrograms, SortsTakeTheWorkspaceOfTheirRuns) {
   const auto workspaceOf = [](std::vector<int64_t> sizes, DataType type, int64_t k) {
@@ -422,6 +444,36 @@ TEST_P(RoutineArchitectures, KernelsStayInRegisters) {
         EXPECT_EQ(r.spilledBytes, 0) << program.name << "\n" << kernelText(kernel.text);
         EXPECT_EQ(r.stackBytes, 0) << program.name << "\n" << kernelText(kernel.text);
         EXPECT_LE(kernel.sharedBytes.constValue(), 48 << 10) << "needs no permission of the driver";
+      }
+    }
+  }
+}
+
+TEST(RoutinePrograms, OfEveryTypeCompile) {
+  if (const CudaCapabilities c = cudaCapabilities(); !c.nvrtc) {
+    GTEST_SKIP() << "no NVRTC: " << c.nvrtcNote;
+  }
+  NvrtcCompiler compiler;
+  const std::vector<int64_t> sizes = {2, 40};
+  for (const DataType type :
+       {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32,
+        DataType::Short, DataType::Char, DataType::UInt16, DataType::Byte, DataType::Bool}) {
+    const Operand x = {sizes, type};
+    std::vector<RoutineProgram> programs = {programOf({x, {sizes, DataType::Int}, x}, put)};
+    if (type != DataType::Bool) {
+      programs.push_back(programOf({x, {{30}, DataType::Int}, {{30, 40}, type}}, accumulate));
+    }
+    if (!isHalfPrecision(type)) {
+      programs.push_back(programOf({x}, descending()));
+      for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Xor}) {
+        if (accepts(op, type)) {
+          programs.push_back(programOf({x}, scanOf(1, op)));
+        }
+      }
+    }
+    for (const RoutineProgram& program : programs) {
+      for (const CudaSource& kernel : program.kernels) {
+        EXPECT_NO_THROW((void)compiler.compileCubin(kernel.text, "sm_90a")) << program.name;
       }
     }
   }
