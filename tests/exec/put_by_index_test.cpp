@@ -201,6 +201,14 @@ TEST(IndexPutAccumulate, InEveryLayout) {
   EXPECT_EQ(resultOf({x, index, every}, kAdds, false), accumulated(x, index, every.clone()));
 }
 
+// On a GPU an index of so many elements is sorted in chunks, and these merged.
+TEST(IndexPutAccumulate, AtManyPlaces) {
+  const Tensor x = randomOperand({30, 3}, DataType::Float);
+  const Tensor index = positions({5000}, 30);
+  const Tensor value = randomOperand({5000, 3}, DataType::Float, 2);
+  EXPECT_EQ(resultOf({x, index, value}, kAdds), accumulated(x, index, value));
+}
+
 TEST(IndexPutAccumulate, WithoutRowsOrElements) {
   for (const Sizes& sizes : std::vector<Sizes>{{0, 3}, {4, 0}}) {
     const Tensor x = randomOperand(sizes, DataType::Float);

@@ -61,6 +61,20 @@ TEST(ScanOrSort, AsTheStandardLibraryOrders) {
   }
 }
 
+// On a GPU lines of so many elements are sorted in three chunks, and these merged twice.
+TEST(ScanOrSort, LinesOfSeveralChunks) {
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* all = makeContigTensor(2, DataType::Double);
+        TensorView* few = makeContigTensor(2, DataType::Float);
+        f.addInput(all);
+        f.addInput(few);
+        f.addOutput(argsort(all, 1, false));
+        f.addOutput(topk(few, 10, 1, true).indices);
+      },
+      {{repeating({1, 4100}, DataType::Double), repeating({1, 8200}, DataType::Float)}});
+}
+
 TEST(ScanOrSort, OfEveryDimAndLayout) {
   for (DataType type : {DataType::Float, DataType::Double, DataType::Int, DataType::Int32}) {
     Tensor x = repeating({5, 20, 33}, type);
