@@ -250,6 +250,9 @@ class DelayingDevice final : public TestDevice {
     }
   }
   std::shared_ptr<const Routine> routine(const Expr& op, const RoutineOptions& options) const override {
+    if (options_.beforeRoutine) {
+      options_.beforeRoutine(op);
+    }
     return cpu_->routine(op, options);
   }
   std::unique_ptr<Queue> makeQueue() override { return std::make_unique<DelayingQueue>(*this); }

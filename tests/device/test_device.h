@@ -27,6 +27,7 @@ struct TestDeviceOptions {
   int64_t mostDelay = 20;                                  // microseconds before a piece of work begins
   int64_t failingLaunch = -1;                              // the number of the launch that throws a DeviceError
   std::function<void(const Expr& op)> expectRoutine = {};  // as that of Device
+  std::function<void(const Expr& op)> beforeRoutine = {};  // called before one is made
 };
 
 class TestDevice : public Device {

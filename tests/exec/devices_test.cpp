@@ -359,33 +359,66 @@ TEST(Devices, EachRankHasItsOwn) {
   }
 }
 
+// Rows of 6 elements in parts on the ranks; their scans, or the sum of these on each rank.
+std::unique_ptr<Fusion> scansOfRows(int64_t rows, int64_t ranks, bool communicates) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* x = makeContigConcreteTensor({rows, 6});
+  fusion->addInput(x);
+  TensorView* y = cumsum(x, 1);
+  fusion->addOutput(communicates ? sum(y, {0}) : y);
+  x->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
+  x->outer_split(0, ranks);
+  x->axis(0)->parallelize(ParallelType::DIDx);
+  return fusion;
+}
+
 // 5 rows on 4 ranks are 2, 2, 1 and none: the rank without rows has no scan to refuse, and must not go on alone.
 TEST(Devices, ARankWithoutElementsRefusesAnOpLikeTheOthers) {
   constexpr int64_t kRanks = 4;
   for (const bool communicates : {false, true}) {
     std::array<std::string, kRanks> errors;
     runLoopback(kRanks, [&](Communicator& comm) {
-      auto fusion = std::make_unique<Fusion>();
-      {
-        FusionGuard guard(fusion.get());
-        TensorView* x = makeContigConcreteTensor({5, 6});
-        fusion->addInput(x);
-        TensorView* y = cumsum(x, 1);
-        fusion->addOutput(communicates ? sum(y, {0}) : y);
-        x->setDeviceMesh(DeviceMesh::createForNumDevices(kRanks));
-        x->outer_split(0, kRanks);
-        x->axis(0)->parallelize(ParallelType::DIDx);
-      }
       const TestDeviceOptions refusesScans{.expectRoutine = [](const Expr& op) {
         check(op.kind() != ExprKind::Scan, "[device] there is no scan here");
       }};
       const DeviceId mine = testDevice(DeviceId::extension(40 + comm.rank()), refusesScans).id();
-      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+      FusionExecutorCache cache(scansOfRows(5, kRanks, communicates), {.communicator = &comm});
       const int64_t rows = std::array{2, 2, 1, 0}[comm.rank()];
       errors[comm.rank()] = errorOf([&] { (void)cache.runFusionWithInputs({random({rows, 6}, 1).to(mine)}); });
     });
     for (const std::string& e : errors) {
       EXPECT_EQ(e, "UserError: [device] there is no scan here");
+    }
+  }
+}
+
+// Rank 1 cannot compile a scan of the program on which all ranks have agreed.
+TEST(Devices, ARoutineThatOneRankCannotMakeIsToldToAll) {
+  constexpr int64_t kRanks = 3;
+  int64_t number = 300;
+  for (const auto fail : {throwUserError, throwInternalError, throwDeviceError}) {
+    std::array<std::string, kRanks> errors;
+    (void)errorOf([&] {
+      runLoopback(
+          kRanks,
+          [&](Communicator& comm) {
+            const auto failOnRank1 = [fail, rank = comm.rank()](const Expr&) {
+              if (rank == 1) {
+                fail("[test] no such kernel");
+              }
+            };
+            const DeviceId mine =
+                testDevice(DeviceId::extension(number + comm.rank()), {.beforeRoutine = failOnRank1}).id();
+            FusionExecutorCache cache(scansOfRows(2 * kRanks, kRanks, true), {.communicator = &comm});
+            errors[comm.rank()] = errorOf([&] { (void)cache.runFusionWithInputs({random({2, 6}, 1).to(mine)}); });
+          },
+          {.deadline = std::chrono::milliseconds(20'000)});
+    });
+    number += kRanks;
+    for (const std::string& e : errors) {
+      EXPECT_NE(e.find("[test] no such kernel"), std::string::npos) << e;
+      EXPECT_EQ(e.find("deadline of"), std::string::npos) << e;
     }
   }
 }
