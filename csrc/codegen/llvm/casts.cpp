@@ -104,13 +104,15 @@ Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
 }
 
 // The machine's instruction takes subnormal numbers for zero. It rounds the digits of a normal number with the same fraction instead, and
-// the difference of the exponents is taken away.
+// the difference of the exponents is taken away; zeros go the same way. Only integers are compared, because the machine may be set to take
+// subnormal numbers for zero in all instructions.
 Value* PointEmitter::machineBFloat16(Value* value) {
-  constexpr int kSubnormal = 0x20;      // class of vfpclassps
+  constexpr int64_t kExponent = 0x7f800000;
   constexpr int64_t kOne = 0x3f800000;  // 1.0
-  Value* subnormal = b_.CreateIntrinsic(Intrinsic::x86_avx512_fpclass_ps_512, {}, {value, b_.getInt32(kSubnormal)});
-  Value* pattern = b_.CreateBitCast(value, withElement(value, b_.getInt32Ty()));
-  Value* normal = b_.CreateSelect(subnormal, b_.CreateOr(pattern, bits(pattern->getType(), kOne)), pattern);
+  Type* type = withElement(value, b_.getInt32Ty());
+  Value* pattern = b_.CreateBitCast(value, type);
+  Value* subnormal = b_.CreateICmpEQ(b_.CreateAnd(pattern, bits(type, kExponent)), bits(type, 0));
+  Value* normal = b_.CreateSelect(subnormal, b_.CreateOr(pattern, bits(type, kOne)), pattern);
   Value* rounded =
       b_.CreateIntrinsic(Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {}, {b_.CreateBitCast(normal, value->getType())});
   Type* halves = withElement(value, b_.getInt16Ty());

@@ -1,6 +1,7 @@
 // Every elementwise op and cast, in every type it takes and for every vector width, against <cmath> in long double and against
 // integer arithmetic in 128 bits.
 #include <gtest/gtest.h>
+#include <pmmintrin.h>
 
 #include <cmath>
 #include <cstdint>
@@ -686,7 +687,8 @@ TEST(Casts, OneRoundingAndTruncation) {
   }
 }
 
-// All signs, exponents and fractions that stay, with the digits after them below, at and above the half.
+// All signs, exponents and fractions that stay, with the digits after them below, at and above the half. Also where a caller has set the
+// machine to take subnormal numbers for zero.
 TEST(Casts, EveryBFloat16IsRoundedToFromFloats) {
   const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
   std::vector<Column> x;
@@ -698,11 +700,16 @@ TEST(Casts, EveryBFloat16IsRoundedToFromFloats) {
   const tile::Program program = elementwise("cast", {DataType::Float}, DataType::BFloat16, make);
   for (const CpuTarget& target : testedTargets()) {
     CpuCompiler compiler({.target = target});
-    Column y(DataType::BFloat16, x[0].size());
-    run(*compiler.compile({&program, 1})[0], x, y);
-    for (size_t i = 0; i < x[0].size(); i++) {
-      ASSERT_EQ(y.at<uint16_t>(i), floatToBFloat16(x[0].at<float>(i)))
-          << x[0].real(i) << ", vector bytes " << target.vectorBytes;
+    const std::shared_ptr<const CpuKernel> kernel = compiler.compile({&program, 1})[0];
+    for (const unsigned zeroes : {_MM_DENORMALS_ZERO_OFF, _MM_DENORMALS_ZERO_ON}) {
+      Column y(DataType::BFloat16, x[0].size());
+      _MM_SET_DENORMALS_ZERO_MODE(zeroes);
+      run(*kernel, x, y);
+      _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_OFF);
+      for (size_t i = 0; i < x[0].size(); i++) {
+        ASSERT_EQ(y.at<uint16_t>(i), floatToBFloat16(x[0].at<float>(i)))
+            << x[0].real(i) << ", vector bytes " << target.vectorBytes << ", mode " << zeroes;
+      }
     }
   }
 }
