@@ -327,11 +327,18 @@ class CoordinateFinder {
     for (const Expr* e : group_.exprs) {
       const TensorView* out = e->tensorOutput();
       if (c_.followsColumns(out) &&
-          (c_.stage.contains(out->id()) || c_.waitsFor(out) > kAfterColumns || !isColumn(out))) {
+          (c_.stage.contains(out->id()) || c_.waitsFor(out) > kAfterColumns || !isColumn(out) || joinsRows(*e))) {
         return fmt::format("{} combines sums over other dims with whole rows", out->toString());
       }
     }
     return {};
+  }
+
+  // An op after sums of columns reads what follows from sums of rows, which no longer exists then: also sum(w * w) of one row w.
+  bool joinsRows(const Expr& e) const {
+    return !c_.columns.contains(e.output()->id()) && std::ranges::any_of(e.tensorInputs(), [&](const TensorView* p) {
+      return c_.waitsFor(p) > 0 && !c_.followsColumns(p);
+    });
   }
 
   // The tensor runs over no dims but the reduced ones.

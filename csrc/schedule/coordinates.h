@@ -35,7 +35,7 @@ struct Coordinates {
   std::map<int64_t, int64_t> stage;
   int64_t stages = 0;
   // Val ids of results of reductions over all other dims: the reduced dims include the innermost one, so these are sums of columns. What
-  // follows from them runs over reduced dims only.
+  // follows from them runs over reduced dims only, and reads no result of a stage.
   std::set<int64_t> columns;
   bool conflicted = false;  // some tensor is needed at two positions
   bool readsMove = false;   // some tensor may be read at another index, or at its index written in another way
