@@ -130,6 +130,44 @@ std::optional<std::string> lacksRoom(const RowsJudgement& a, const RowsJudgement
   return std::nullopt;
 }
 
+// Scratch of a thread for sums of columns: a row for each level of blocks of rows.
+int64_t columnBytes(const RowsJudgement& j) {
+  const int64_t levels = std::ranges::count(j.digits.m, tile::Level::Serial, &tile::Builder::DigitSpec::level);
+  return sumOf(reductionsOf(j.group), [&](const Expr* e) {
+    const bool isOfColumns = j.coordinates.columns.contains(e->output()->id());
+    return isOfColumns ? levels * rowElements(j) * dataTypeSize(accumulateType(e->input(0)->dtype())) : 0;
+  });
+}
+
+// What a kernel of sums of rows needs to sum columns too, if it lacks something. Sizes that vary would bound neither the scratch rows of
+// each thread nor the parts, whose sums the last one adds up.
+std::string lackForColumns(const RowsJudgement& j) {
+  const KernelAxes& axes = j.choices[0];
+  if (!axes.M.isConst() || !axes.N.isConst()) {
+    return "constant sizes";
+  }
+  if (axes.M.constValue() < kManyRows) {
+    return fmt::format("a CPU and at least {} rows", kManyRows);
+  }
+  if (axes.N.constValue() <= kNarrowRow) {
+    return fmt::format("a CPU and rows of more than {} elements", kNarrowRow);
+  }
+  if (j.device.target != tile::Target::Cpu) {
+    return "a CPU";
+  }
+  if (!axes.K.isConst(1)) {
+    return "rows of dims that are neighbours";
+  }
+  if (!j.digits.scratchRow) {
+    return "rows that are not pipelined";
+  }
+  if (const int64_t room = j.device.l2Bytes / 2; rowBytes(j) + columnBytes(j) > room) {
+    return fmt::format("{} bytes of cache for a row and the sums, more than {}", rowBytes(j) + columnBytes(j), room);
+  }
+  const bool mayCross = j.choices.size() > 1;  // only rows of several dims
+  return mayCross && !runsThrough(j.writeChoice(0).program, "n") ? "operands that all lie along the rows" : "";
+}
+
 }  // namespace
 
 std::optional<std::string> refuseFewRows(const RowsJudgement& j) {
@@ -142,18 +180,16 @@ std::optional<std::string> refuseFewRows(const RowsJudgement& j) {
 }
 
 std::optional<std::string> refuseColumns(const RowsJudgement& j) {
-  const KernelAxes& axes = j.choices[0];
   const std::set<int64_t>& columns = j.coordinates.columns;
-  const bool isFast = j.device.target == tile::Target::Cpu && axes.K.isConst(1) && j.digits.scratchRow &&
-                      usualExtent(axes.M) >= kManyRows && usualExtent(axes.N) > kNarrowRow &&
-                      rowBytes(j) <= j.device.l2Bytes / 2;
-  if (columns.empty() || isFast) {
+  const std::string lack = columns.empty() ? std::string() : lackForColumns(j);
+  if (lack.empty()) {
     return std::nullopt;
   }
   const std::vector<const Expr*> all = reductionsOf(j.group);
   const auto isOfColumns = [&](const Expr* e) { return columns.contains(e->output()->id()); };
   const auto other = std::ranges::find(all, !isOfColumns(all[0]), isOfColumns);
-  return fmt::format("{} reduces other dims than the reductions before it", (*other)->tensorOutput()->toString());
+  return fmt::format("{} reduces other dims than the reductions before it, and one kernel of both needs {}",
+                     (*other)->tensorOutput()->toString(), lack);
 }
 
 std::optional<std::string> RowsJudgement::refuseParts(const Judgement& first, const Judgement& second) const {

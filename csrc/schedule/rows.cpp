@@ -65,9 +65,6 @@ static RowDigits digitsOf(const RowsJudgement& j, const KernelAxes& axes) {
 
 RowsJudgement::RowsJudgement(const Group& g, Coordinates c, const DeviceInfo& d)
     : Judgement(g), device(d), coordinates(std::move(c)), choices(axesChoices(coordinates)) {
-  if (!coordinates.columns.empty()) {
-    choices.resize(1);  // others have k
-  }
   const KernelAxes& axes = choices[0];
   digits = digitsOf(*this, axes);
   const bool simple = coordinates.stages == 1 && !coordinates.spreadOutputs();
@@ -77,13 +74,18 @@ RowsJudgement::RowsJudgement(const Group& g, Coordinates c, const DeviceInfo& d)
   positions = usualExtent(axes.M) * usualExtent(axes.K) * usualExtent(axes.N);
 }
 
+KernelPlan RowsJudgement::writeChoice(size_t i) const {
+  const RowDigits cut = i == 0 ? digits : digitsOf(*this, choices[i]);
+  KernelPlan plan = RowWriter(group, coordinates, choices[i], cut, device.target, std::string(kind)).write();
+  plan.kind = kind;
+  return plan;
+}
+
 // The longest vector axis that every access runs through.
 std::variant<KernelPlan, LibraryCall> RowsJudgement::write() const {
   for (size_t i = 0;; i++) {
-    const RowDigits cut = i == 0 ? digits : digitsOf(*this, choices[i]);
-    KernelPlan plan = RowWriter(group, coordinates, choices[i], cut, device.target, std::string(kind)).write();
+    KernelPlan plan = writeChoice(i);
     if (i + 1 == choices.size() || runsThrough(plan.program, "n")) {
-      plan.kind = kind;
       return plan;
     }
   }

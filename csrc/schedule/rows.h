@@ -62,6 +62,7 @@ inline constexpr int64_t kFewRows = 16;
 struct RowsJudgement final : Judgement {
   RowsJudgement(const Group& group, Coordinates coordinates, const DeviceInfo& device);
   [[nodiscard]] std::variant<KernelPlan, LibraryCall> write() const override;
+  [[nodiscard]] KernelPlan writeChoice(size_t i) const;
   [[nodiscard]] bool readsWhereItWrites(const TensorView* output, const TensorView* input) const override;
   [[nodiscard]] std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const override;
 
@@ -75,8 +76,8 @@ struct RowsJudgement final : Judgement {
 // for the second cache, so such a kernel would read them again as often as several do.
 [[nodiscard]] std::optional<std::string> refuseFewRows(const RowsJudgement& judgement);
 
-// Why a kernel of rows does not sum columns too: the rows are few, narrow or longer than the second cache, or sums of rows alone have a
-// faster structure.
+// Why a kernel of rows does not sum columns too: sizes vary; the rows are few, narrow or, with their sums, longer than the second cache; sums
+// of rows alone have a faster structure. If it does, all accesses run along the rows, so write() takes the first of the choices.
 [[nodiscard]] std::optional<std::string> refuseColumns(const RowsJudgement& judgement);
 
 [[nodiscard]] Verdict judgeRows(const Group& group, const DeviceInfo& device);

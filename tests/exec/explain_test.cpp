@@ -80,7 +80,9 @@ TEST(Explain, WhatStandsInOneKernelAndWhatDoesNot) {
   ASSERT_EQ(e.steps.size(), 2u);
   EXPECT_EQ(e.steps[0].ops, (std::vector<std::string>{"exp", "reduce"}));
   EXPECT_EQ(e.steps[0].joins, (std::vector<std::string>{"T2[8, r{6}] beside T1[8, 6]: both read T0[8, 6]"}));
-  EXPECT_EQ(e.steps[0].boundary, "T3 does not join: T3[r{8}, 6] reduces other dims than the reductions before it");
+  EXPECT_EQ(e.steps[0].boundary,
+            "T3 does not join: T3[r{8}, 6] reduces other dims than the reductions before it, and one kernel of both "
+            "needs a CPU and at least 256 rows");
   EXPECT_EQ(e.steps[1].joins, std::vector<std::string>{});
 }
 

@@ -106,22 +106,82 @@ TEST(Columns, OfATensorWithOneElementARow) {
   });
 }
 
+// Two stages, an output of the first sweep, and columns of the last.
+TEST(Columns, LateOnesBesideEarlyOutputs) {
+  const KernelCheck c = checkColumns({{300, 200}}, [](const auto& t) -> std::vector<TensorView*> {
+    TensorView* centered = sub(t[0], max(t[0], {1}, true));
+    TensorView* scale = sum(mul(centered, centered), {1}, true);
+    return {add(t[0], 1.0), sum(div(centered, scale), {0})};
+  });
+  EXPECT_EQ(c.plan.kind, "normalization");
+}
+
+TEST(Columns, ASumOfSumsOfRowsBesideThem) {
+  checkColumns({{300, 200}}, [](const auto& t) -> std::vector<TensorView*> {
+    return {add(sum(t[0], {0}), sum(sum(t[0], {1}), {0}))};
+  });
+}
+
+void expectHas(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
 TEST(ColumnsRefuse, RowsThatAreFewNarrowOrLong) {
-  const InputShapes taken = {{256, 200}};
-  EXPECT_EQ(refusedColumns(taken, bothSums), "");
-  const std::string gpu = refusedColumns(taken, bothSums, DeviceInfo::hopper());
-  EXPECT_NE(gpu.find("reduces other dims than the reductions before it"), std::string::npos) << gpu;
-  for (const std::vector<int64_t>& shape : InputShapes{{100, 200}, {4096, 64}, {256, 1 << 18}}) {
-    const std::string cpu = refusedColumns({shape}, bothSums);
-    EXPECT_NE(cpu.find("reduces other dims than the reductions before it"), std::string::npos) << cpu;
+  const std::string both = "reduces other dims than the reductions before it, and one kernel of both needs ";
+  EXPECT_EQ(refusedColumns({{256, 200}}, bothSums), "");
+  expectHas(refusedColumns({{256, 200}}, bothSums, DeviceInfo::hopper()), both + "a CPU");
+  expectHas(refusedColumns({{100, 200}}, bothSums), both + "a CPU and at least 256 rows");
+  expectHas(refusedColumns({{4096, 64}}, bothSums), both + "a CPU and rows of more than 128 elements");
+  const std::string cache = " bytes of cache for a row and the sums, more than 524288";
+  expectHas(refusedColumns({{256, 1 << 18}}, bothSums), cache);
+  expectHas(refusedColumns({{256, 100'000}}, bothSums), cache);  // the row alone would have room
+}
+
+TEST(ColumnsRefuse, SizesThatVary) {
+  for (const std::vector<int64_t>& shape : InputShapes{{-1, -1}, {256, -1}, {-1, 200}}) {
+    expectHas(refusedColumns({shape}, bothSums), "one kernel of both needs constant sizes");
   }
+}
+
+// The first choice of axes would read the permuted operand across its rows, and others have rows in two pieces.
+TEST(ColumnsRefuse, RowsOfSeveralDimsWithAPermutedOperand) {
+  const auto sums = [](TensorView* x) -> std::vector<TensorView*> { return {sum(x, {1, 2}), sum(x, {0})}; };
+  EXPECT_EQ(refusedColumns({{300, 12, 20}}, [&](const auto& t) { return sums(t[0]); }), "");
+  expectHas(refusedColumns({{300, 12, 20}, {300, 20, 12}},
+                           [&](const auto& t) {
+                             return sums(add(t[0], permute(t[1], {0, 2, 1})));
+                           }),
+            "one kernel of both needs operands that all lie along the rows");
 }
 
 TEST(ColumnsRefuse, WhatGoesBackToRows) {
   const std::string refusal = refusedColumns({{256, 200}}, [](const auto& t) -> std::vector<TensorView*> {
     return {sub(t[0], sum(t[0], {0})), sum(t[0], {1})};
   });
-  EXPECT_NE(refusal.find("combines sums over other dims with whole rows"), std::string::npos) << refusal;
+  expectHas(refusal, "combines sums over other dims with whole rows");
+  const auto ofASquare = [](const auto& t) -> std::vector<TensorView*> {
+    return {add(sum(t[0], {1}), sum(t[0], {0}))};
+  };
+  EXPECT_NE(refusedColumns({{300, 300}}, ofASquare), "");
+}
+
+// The sum of one row w exists while rows are read; what follows from columns is computed after them.
+TEST(ColumnsRefuse, WhatAlsoReadsASumOfOneRow) {
+  const std::vector<BuildOutputs> programs = {
+      [](const auto& t) -> std::vector<TensorView*> {
+        return {mul(sum(mul(t[0], t[1]), {0}), sum(mul(t[1], t[1]), {0}))};
+      },
+      [](const auto& t) -> std::vector<TensorView*> {
+        return {div(sum(mul(t[0], t[1]), {0}), sqrt(sum(mul(t[1], t[1]), {0})))};
+      },
+      [](const auto& t) -> std::vector<TensorView*> {
+        TensorView* p = div(t[1], sum(t[1], {0}));
+        return {mul(sum(mul(t[0], p), {0}), p)};
+      },
+  };
+  for (const BuildOutputs& program : programs) {
+    expectHas(refusedColumns({{300, 200}, {200}}, program), "combines sums over other dims with whole rows");
+  }
 }
 
 TEST(ColumnsRefuse, ASumOfTheirs) {
