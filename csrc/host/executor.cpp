@@ -25,6 +25,10 @@ namespace {
 int64_t beginOf(int64_t step) { return 2 * step; }
 int64_t endOf(int64_t step) { return 2 * step + 1; }
 
+std::string withHint(std::string_view failure) {
+  return fmt::format("{}; without verification, an earlier step may be the cause", failure);
+}
+
 }  // namespace
 
 void LateFailure::keep(std::exception_ptr failure) {
@@ -199,7 +203,7 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     if (isOfDevice && !program_->steps.empty()) {
       communicator.setStep(stepOfFailure(), describe(program_->steps[stepOfFailure()]));
     }
-    abandon(communicator, why.what());
+    abandon(communicator, isOfDevice ? withHint(why.what()) : why.what());
     if (options.profile != nullptr) {
       try {
         readTimes(*options.profile);
@@ -207,10 +211,10 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
         options.profile->clear();
       }
     }
-    if (isOfDevice && (failsTogether_ || !program_->communicates)) {
+    if (isOfDevice && !program_->communicates) {
       throwDeviceError(located(why.what()));
     }
-    throw;  // the caller ends the group, whose error names the rank and the step
+    throw;  // the caller throws the error of the group, which names the rank and the step and has this text
   }
   if (options.profile != nullptr) {
     readTimes(*options.profile);
@@ -227,10 +231,10 @@ std::string Binding::located(std::string_view failure) const {
     return std::string(failure);
   }
   const std::string what = describe(program_->steps[stepOfFailure()]);
-  return fmt::format("{}: {}; without verification, an earlier step may be the cause",
+  return fmt::format("{}: {}",
                      program_->ranks > 1 ? describeRank(program_->rank, program_->ranks, stepOfFailure(), what)
                                          : fmt::format("[run] at step {} ({})", stepOfFailure(), what),
-                     failure);
+                     withHint(failure));
 }
 
 template <class Work>
