@@ -96,8 +96,8 @@ class CompiledPeaks {
         const RankClasses all = rankClasses(*compiled->program.planned, devices_);
         classes = std::ssize(all.firstRanks);
         ranks = inOrder(all);
+        differ = mayExchangeUnlikeBlocks(*compiled->program.planned);
       }
-      differ = differ || mayExchangeUnlikeBlocks(*compiled->host);
     }
     return peak;
   }

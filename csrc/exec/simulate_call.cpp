@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -22,6 +23,8 @@ namespace meshfuse {
 
 namespace {
 
+constexpr int64_t kMostClasses = 256;
+
 // Seconds that some of these spans cover.
 double covered(std::vector<SimulatedStep> spans) {
   std::ranges::sort(spans, {}, &SimulatedStep::begin);
@@ -39,8 +42,13 @@ class Events {
   Events(std::span<const std::shared_ptr<const HostProgram>> programs, const std::vector<int64_t>& classOf,
          const DistributedConfig& machines)
       : classOf_(classOf) {
-    for (const auto& program : programs) {
-      ranks_.push_back({.program = program.get(), .seconds = predictSteps(*program, machines)});
+    for (const int64_t c : indices(programs)) {
+      ranks_.push_back({.program = programs[c].get(), .seconds = predictSteps(*programs[c], machines)});
+      for (const Step& step : programs[c]->steps) {
+        if (step.kind == HostStepKind::Communicate) {
+          meetings_[step.comm.program].expected.insert(c);
+        }
+      }
     }
   }
 
@@ -65,10 +73,7 @@ class Events {
         continue;
       }
       const Step& step = r.program->steps[std::ssize(r.steps)];
-      const auto& arrived = meetings_.at(step.comm.program);
-      const auto absent = std::ranges::find_if(step.comm.team.ranks,
-                                               [&](int64_t rank) { return !arrived.contains(classOf_.at(rank)); });
-      result.push_back(fmt::format("rank {} waits in {} for rank {}", r.program->rank, step.name, *absent));
+      result.push_back(fmt::format("rank {} waits in {} for rank {}", r.program->rank, step.name, absentIn(step)));
     }
     return result;
   }
@@ -81,9 +86,27 @@ class Events {
     std::map<int64_t, double> queues = {};  // end of the last step of each
   };
 
+  struct Rendezvous {
+    std::set<int64_t> expected;         // classes with a step for this collective
+    std::map<int64_t, double> arrived;  // when a class comes to it
+  };
+
+  // Of the team, else of a class that meets others in the same collective.
+  int64_t absentIn(const Step& step) const {
+    const Rendezvous& here = meetings_.at(step.comm.program);
+    for (const int64_t rank : step.comm.team.ranks) {
+      if (!here.arrived.contains(classOf_.at(rank))) {
+        return rank;
+      }
+    }
+    const auto absent = std::ranges::find_if(here.expected, [&](int64_t c) { return !here.arrived.contains(c); });
+    invariant(absent != here.expected.end(), "[simulate] all ranks have come to {}, which does not begin", step.name);
+    return ranks_[*absent].program->rank;
+  }
+
   static bool isAtEnd(const Rank& r) { return r.steps.size() == r.program->steps.size(); }
 
-  // Ends the next step; false if there is none, or if another class has not come to it.
+  // Comes to the next step or ends it; false if there is none, or if the class has come to it and another one has not.
   bool advance(int64_t c) {
     Rank& r = ranks_[c];
     if (isAtEnd(r)) {
@@ -96,11 +119,16 @@ class Events {
       begin = std::max(begin, r.steps.at(before).end);
     }
     if (step.kind == HostStepKind::Communicate) {
-      std::map<int64_t, double>& arrived = meetings_[step.comm.program];
-      arrived.emplace(c, begin);
+      Rendezvous& here = meetings_.at(step.comm.program);
+      if (here.arrived.emplace(c, begin).second) {
+        return true;
+      }
+      if (here.arrived.size() < here.expected.size()) {
+        return false;
+      }
       for (const int64_t rank : step.comm.team.ranks) {
-        const auto other = arrived.find(classOf_.at(rank));
-        if (other == arrived.end()) {
+        const auto other = here.arrived.find(classOf_.at(rank));
+        if (other == here.arrived.end()) {
           return false;
         }
         begin = std::max(begin, other->second);
@@ -113,8 +141,8 @@ class Events {
   }
 
   const std::vector<int64_t>& classOf_;
-  std::vector<Rank> ranks_;                                 // the first one of each class
-  std::map<uint64_t, std::map<int64_t, double>> meetings_;  // by collective: when a class comes to it
+  std::vector<Rank> ranks_;                  // the first one of each class
+  std::map<uint64_t, Rendezvous> meetings_;  // by collective
 };
 
 }  // namespace
@@ -144,7 +172,6 @@ Simulation simulatePrograms(std::span<const std::shared_ptr<const HostProgram>> 
   }
   for (const SimulatedClass& of : result.classes) {
     result.idle += of.idle(result.seconds) * static_cast<double>(of.ranks) / static_cast<double>(classOf.size());
-    result.isOfFirstRanks |= of.ranks > 1 && mayExchangeUnlikeBlocks(*of.program);
   }
   return result;
 }
@@ -156,17 +183,24 @@ Simulation simulateCall(const Fusion& annotated, const std::vector<std::vector<i
   const std::unique_ptr<Fusion> sized = concretize(annotated, shapes);
   const auto compiledFor = [&](int64_t rank) {
     AssumedRanks assumed(machines.devices(), rank);
-    return compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(assumed).call(), device, {.verify = false});
+    return compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(assumed).call(), device,
+                   {.verify = rank == 0});  // the global program is the same on all
   };
   const CompiledProgram first = compiledFor(0);
   const RankClasses classes = rankClasses(*first.program.planned, machines.devices());
+  check(std::ssize(classes.firstRanks) <= kMostClasses,
+        "[simulate] the {} ranks are of {} kinds, by their parts and transfers, and each kind is compiled; expected at "
+        "most {}: describe fewer ranks, or divide tensors evenly",
+        machines.devices(), classes.firstRanks.size(), kMostClasses);
   std::vector<std::shared_ptr<const HostProgram>> programs{first.host};
   for (const int64_t rank : classes.firstRanks) {
     if (rank > 0) {
       programs.push_back(compiledFor(rank).host);
     }
   }
-  return simulatePrograms(programs, classes.classOf, machines);
+  Simulation result = simulatePrograms(programs, classes.classOf, machines);
+  result.isOfFirstRanks = std::ssize(programs) < machines.devices() && mayExchangeUnlikeBlocks(*first.program.planned);
+  return result;
 }
 
 }  // namespace meshfuse

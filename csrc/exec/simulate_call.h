@@ -1,14 +1,14 @@
 // A call of an annotated program on all ranks of a description of machines, as discrete events with the times of the cost model: nothing
-// runs, and ranks that hold parts of equal sizes are one class, compiled once.
+// runs, and ranks that hold parts of equal sizes and take part in the same transfers are one class, compiled once.
 //
 //   const Simulation s = simulateCall(fusion, shapes, {.machines = 128, .devicesPerMachine = 8});
 //   s.seconds                     of the call
 //   s.classes[0].idle(s.seconds)  share of the time in which neither kernels nor collectives of such a rank run
 //
 // A step begins when the step before it on its queue and the steps that it waits for have ended; a collective also not before the ranks of
-// its team have come to theirs. A rank comes to its collectives one after the other, even if the program would let a later one begin. If
-// all ranks come to their end so, there is one order of all collectives that each rank follows, and none waits for another one forever. Else
-// `blocked` names the steps at which ranks stay.
+// its team have come to theirs. A rank comes to its collectives one after the other, even if the program would let a later one begin, and
+// passes one only when all classes that have it have come to it, in whatever team. If all ranks come to their end so, there is one order of
+// all collectives that each rank follows, and none waits for another one forever. Else `blocked` names the steps at which ranks stay.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +52,11 @@ struct Simulation {
 };
 
 // `shapes`: one entry for each input, as concretize() takes them. Ranks outside of all meshes run nothing. UserErrors as of concretize() and
-// compile().
+// compile(), and for more than 256 classes.
 [[nodiscard]] Simulation simulateCall(const Fusion& annotated, const std::vector<std::vector<int64_t>>& shapes,
                                       const DistributedConfig& machines);
 
-// Programs of the first rank of each class, all with constant sizes. `classOf`: by rank.
+// Programs of the first rank of each class, all with constant sizes. `classOf`: by rank. isOfFirstRanks stays false.
 [[nodiscard]] Simulation simulatePrograms(std::span<const std::shared_ptr<const HostProgram>> programs,
                                           const std::vector<int64_t>& classOf, const DistributedConfig& machines);
 

@@ -39,6 +39,10 @@ std::string ranksText(const SimulatedClass& c) {
   return c.ranks == 1 ? fmt::format("rank {}", c.rank) : fmt::format("rank {} and {} like it", c.rank, c.ranks - 1);
 }
 
+bool fits(const SimulatedClass& c, double memoryPerDevice) {
+  return static_cast<double>(c.peakBytes()) <= memoryPerDevice;
+}
+
 std::string orderText(const Simulation& s) {
   if (s.collectives == 0) {
     return "none";
@@ -48,7 +52,9 @@ std::string orderText(const Simulation& s) {
                            : fmt::format("ranks wait for each other forever: {}", joined(s.blocked, ", "));
 }
 
-std::string reportOf(const Simulation& s, int64_t ranks) {
+double shareOf(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+std::string reportOf(const Simulation& s, int64_t ranks, double memoryPerDevice) {
   std::string text = fmt::format(
       "simulation of {}: {}, {}\n  time of a call      {}\n  idle                {} of the time of all ranks\n"
       "  collectives         {}\n",
@@ -62,8 +68,16 @@ std::string reportOf(const Simulation& s, int64_t ranks) {
       break;
     }
     text += fmt::format("  {:<27} kernels {:<8} only collectives {:<8} idle {:<8} memory {}\n", ranksText(c),
-                        percentText(c.kernels / s.seconds), percentText((c.busy - c.kernels) / s.seconds),
+                        percentText(shareOf(c.kernels, s.seconds)), percentText(shareOf(c.busy - c.kernels, s.seconds)),
                         percentText(c.idle(s.seconds)), planBytes(static_cast<double>(c.peakBytes())));
+  }
+  if (const auto full = filtered(s.classes, [&](const SimulatedClass& c) { return !fits(c, memoryPerDevice); });
+      !full.empty()) {
+    text += fmt::format(
+        "  {} {} more memory than the {} of a device: {}\n",
+        counted(static_cast<size_t>(sumOf(full, &SimulatedClass::ranks)), "rank"),
+        full.size() == 1 && full[0].ranks == 1 ? "takes" : "take", planBytes(memoryPerDevice),
+        joined(std::span(full).first(std::min<size_t>(full.size(), size_t{kShownClasses})), ", ", ranksText));
   }
   if (s.isOfFirstRanks) {
     text += "  ranks of a class exchange blocks of different sizes: times and memory are those of its first rank\n";
@@ -83,7 +97,7 @@ std::string stepsOf(const Simulation& s) {
   return text;
 }
 
-nlohmann::ordered_json jsonOf(const Simulation& s) {
+nlohmann::ordered_json jsonOf(const Simulation& s, double memoryPerDevice) {
   using Json = nlohmann::ordered_json;
   return {{"seconds", s.seconds},
           {"idle", s.idle},
@@ -91,8 +105,13 @@ nlohmann::ordered_json jsonOf(const Simulation& s) {
           {"blocked", s.blocked},
           {"isOfFirstRanks", s.isOfFirstRanks},
           {"classes", mapped(s.classes, [&](const SimulatedClass& c) {
-             return Json{{"rank", c.rank}, {"ranks", c.ranks},          {"kernels", c.kernels},
-                         {"busy", c.busy}, {"idle", c.idle(s.seconds)}, {"peakMemory", c.peakBytes()}};
+             return Json{{"rank", c.rank},
+                         {"ranks", c.ranks},
+                         {"kernels", c.kernels},
+                         {"busy", c.busy},
+                         {"idle", c.idle(s.seconds)},
+                         {"peakMemory", c.peakBytes()},
+                         {"fits", fits(c, memoryPerDevice)}};
            })}};
 }
 
@@ -124,15 +143,15 @@ std::string pageOfSimulation(std::string_view title, const Simulation& s, int64_
       figure("collectives", std::to_string(s.collectives),
              s.blocked.empty() ? "in one order on all ranks" : "ranks wait for each other forever") +
       "</div>\n";
-  return pageOf({.title = title,
-                 .by = "simulated by meshfuse",
-                 .sections = {"timeline"},
-                 .body = figures + timelineSection(mapped(shown, spansOf), "One call by the cost model",
-                                                   mapped(shown, [](const SimulatedClass& c) {
-                                                     return c.ranks == 1
-                                                                ? fmt::format("rank {}", c.rank)
-                                                                : fmt::format("{} ranks like {}", c.ranks, c.rank);
-                                                   }))});
+  PageParts page{.title = title, .by = "simulated by meshfuse", .body = figures};
+  if (std::ranges::any_of(shown, [](const SimulatedClass& c) { return !c.steps.empty(); })) {
+    page.sections = {"timeline"};
+    page.body += timelineSection(
+        mapped(shown, spansOf), "One call by the cost model", mapped(shown, [](const SimulatedClass& c) {
+          return c.ranks == 1 ? fmt::format("rank {}", c.rank) : fmt::format("{} ranks like {}", c.ranks, c.rank);
+        }));
+  }
+  return pageOf(page);
 }
 
 }  // namespace
@@ -155,7 +174,8 @@ int64_t simulateRanks(const SimulateOptions& options) {
     writeWhole("simulate", options.directory + "/simulation.html", pageOfSimulation(title, s, ranks));
     writeWhole("simulate", options.directory + "/steps.txt", stepsOf(s));
   }
-  fmt::print("{}", options.json ? jsonOf(s).dump(2) + "\n" : reportOf(s, ranks));
+  fmt::print("{}", options.json ? jsonOf(s, machines.memoryPerDevice).dump(2) + "\n"
+                                : reportOf(s, ranks, machines.memoryPerDevice));
   if (!options.directory.empty() && !options.json) {
     fmt::print("wrote {}/simulation.html and steps.txt\n", options.directory);
   }

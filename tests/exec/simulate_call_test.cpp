@@ -4,9 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "device/open.h"
+#include "exec/abstract_inputs.h"
+#include "exec/assumed_ranks.h"
+#include "exec/compile.h"
 #include "host/program.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
@@ -113,6 +119,101 @@ TEST(SimulateCall, ARankThatDoesNotTakePartIsNamed) {
   const auto other = Steps(1, 2).copy(1).done();
   const Simulation s = simulatePrograms(std::vector{one, other}, {0, 1}, kMachine);
   EXPECT_EQ(s.blocked, std::vector<std::string>{"rank 0 waits in all-gather 1 for rank 1"});
+}
+
+// Rank 0 meets rank 1 alone, but rank 2 of its class meets rank 3: in X first, while rank 3 comes to Y first.
+TEST(SimulateCall, RanksOfAClassThatMeetOthersAreNotForgotten) {
+  const auto one = Steps(0, 4).meet(1, {0, 1}, 1).meet(2, {0, 1}, 1).done();
+  const auto other = Steps(3, 4).meet(2, {2, 3}, 1).meet(1, {2, 3}, 1).done();
+  EXPECT_EQ(
+      simulatePrograms(std::vector{one, other}, {0, 0, 0, 1}, kMachine).blocked,
+      (std::vector<std::string>{"rank 0 waits in all-gather 1 for rank 3", "rank 3 waits in all-gather 2 for rank 2"}));
+  const auto inOrder = Steps(3, 4).meet(1, {2, 3}, 1).meet(2, {2, 3}, 1).done();
+  EXPECT_EQ(simulatePrograms(std::vector{one, inOrder}, {0, 0, 0, 1}, kMachine).blocked.size(), 0u);
+}
+
+// Teams that ranks do not agree on: the last rank to come is the last one in the list.
+TEST(SimulateCall, ARankThatComesLastIsHeard) {
+  const auto a = Steps(0, 3).meet(1, {0, 1}, 1).meet(2, {0, 2}, 1).done();
+  const auto b = Steps(1, 3).meet(1, {0, 1, 2}, 1).done();
+  const auto c = Steps(2, 3).meet(2, {0, 2}, 1).meet(1, {1, 2}, 1).done();
+  EXPECT_EQ(
+      simulatePrograms(std::vector{a, b, c}, {0, 1, 2}, kMachine).blocked,
+      (std::vector<std::string>{"rank 0 waits in all-gather 1 for rank 2", "rank 1 waits in all-gather 1 for rank 2",
+                                "rank 2 waits in all-gather 2 for rank 0"}));
+}
+
+// Each rank is a class of its own.
+Simulation ofEachRank(const Fusion& fusion, const std::vector<std::vector<int64_t>>& shapes,
+                      const DistributedConfig& machines) {
+  std::vector<std::shared_ptr<const HostProgram>> programs;
+  for (int64_t rank = 0; rank < machines.devices(); rank++) {
+    AssumedRanks assumed(machines.devices(), rank);
+    programs.push_back(compile(fusion, abstractInputs(fusion, shapes, rank), Agreement(assumed).call(),
+                               openDevice(DeviceId::cpu(), {.threads = 1, .compiles = false}))
+                           .host);
+  }
+  std::vector<int64_t> classOf(programs.size());
+  std::iota(classOf.begin(), classOf.end(), int64_t{0});
+  return simulatePrograms(programs, classOf, machines);
+}
+
+// Ranks 0 and 1 keep their parts, ranks 2 and 3 exchange theirs; a tensor whose last part is smaller makes rank 3 a class of its own.
+TEST(SimulateCall, RanksThatKeepTheirPartsAreAnotherClass) {
+  const std::string moved =
+      "  mesh M0 {x: 4} [0, 1, 2, 3]\n"
+      "  mesh M1 {x: 4} [0, 1, 3, 2]\n"
+      "  T0 = input() : Float[8] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+      "  T1 = set(T0) : Float[8] mesh M1 outer_split(0, 4) parallelize(0, DIDx)\n"
+      "  output T1\n";
+  const std::string uneven =
+      "  T2 = input() : Float[10] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+      "  T3 = exp(T2) : Float[10] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+      "  output T3\n";
+  const DistributedConfig machines{.devicesPerMachine = 4};
+  for (const bool isUneven : {false, true}) {
+    SCOPED_TRACE(isUneven);
+    const std::unique_ptr<Fusion> fusion = parseFusion("fusion {\n" + moved + (isUneven ? uneven : "") + "}\n");
+    std::vector<std::vector<int64_t>> shapes{{8}};
+    if (isUneven) {
+      shapes.push_back({10});
+    }
+    const Simulation s = simulateCall(*fusion, shapes, machines);
+    const Simulation each = ofEachRank(*fusion, shapes, machines);
+    EXPECT_EQ(s.blocked, std::vector<std::string>{});
+    EXPECT_EQ(s.collectives, 1);
+    EXPECT_EQ(s.classes.size(), isUneven ? 3u : 2u);
+    EXPECT_EQ(s.isOfFirstRanks, true);
+    EXPECT_GT(s.seconds, 0);
+    EXPECT_EQ(s.seconds, each.seconds);
+    EXPECT_NEAR(s.idle, each.idle, 1e-12);
+    for (const SimulatedClass& c : s.classes) {
+      EXPECT_EQ(c.busy, each.classes[c.rank].busy);
+    }
+  }
+}
+
+// Of 300 ranks each holds one row more than the one before.
+TEST(SimulateCall, ManyClassesAreRefused) {
+  std::string ranks = "0";
+  std::string parts = "1";
+  for (int64_t r = 1; r < 300; r++) {
+    ranks += ", " + std::to_string(r);
+    parts += ", " + std::to_string(r + 1);
+  }
+  const std::unique_ptr<Fusion> fusion = parseFusion("fusion {\n  mesh M0 {x: 300} [" + ranks +
+                                                     "]\n"
+                                                     "  T0 = input() : Float[45150] mesh M0 partition(0, [" +
+                                                     parts +
+                                                     "]) parallelize(0, DIDx)\n"
+                                                     "  output T0\n"
+                                                     "}\n");
+  try {
+    (void)simulateCall(*fusion, {{45150}}, {.devicesPerMachine = 300});
+    FAIL();
+  } catch (const UserError& refusal) {
+    EXPECT_NE(std::string(refusal.what()).find("the 300 ranks are of 300 kinds"), std::string::npos) << refusal.what();
+  }
 }
 
 // Of 10 rows on 4 ranks, three ranks hold 3 and the last one 1. The weight is gathered.

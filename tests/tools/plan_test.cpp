@@ -161,12 +161,32 @@ TEST(ToolPlan, ThePlanIsSimulated) {
   EXPECT_EQ(json["classes"].size(), 1u);
   EXPECT_EQ(json["classes"][0]["ranks"], 8);
   EXPECT_EQ(json["blocked"].size(), 0u);
+  EXPECT_EQ(json["classes"][0]["fits"], true);
+  EXPECT_EQ(run.out.find("more memory"), std::string::npos) << run.out;
+  const std::string small = arguments + " --memory 1000";
+  expectContains(tool("simulate " + small).out, "  8 ranks take more memory than the ");
+  EXPECT_EQ(nlohmann::json::parse(tool("simulate " + small + " --json").out)["classes"][0]["fits"], false);
   const ToolRun predicted = tool("explain " + arguments);
   const size_t call = predicted.out.rfind('\n', predicted.out.find("  call\n"));
   EXPECT_NEAR(json["seconds"].get<double>() * 1e6, std::stod(predicted.out.substr(call)), 0.006);
   expectContains(tool("simulate {dir}/plain_mlp.fir --devices 4 --size i0=4096").err, "no tensor is placed on a mesh");
   expectContains(tool("simulate " + arguments + " --devices 16").out, "rank 8 and 7 like it ");
   expectContains(tool("simulate " + arguments + " --devices 4").err, "rank");
+}
+
+TEST(ToolPlan, ACallWithoutStepsIsSimulated) {
+  const std::string folder = temporaryDirectory() + "/without_steps";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/empty.fir") << "fusion {\n"
+                                          "  mesh M0 {x: 2} [0, 1]\n"
+                                          "  T0 = input() : Float[0] mesh M0\n"
+                                          "  T1 = exp(T0) : Float[0] mesh M0\n"
+                                          "  output T1\n"
+                                          "}\n";
+  const ToolRun run = tool("simulate " + folder + "/empty.fir --devices 2 -o " + folder);
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "kernels 0.00%    only collectives 0.00%    idle 0.00%    memory 0 kB\n");
+  EXPECT_EQ(fileText(folder + "/simulation.html").find("Timeline"), std::string::npos);
 }
 
 // No list of all ranks, and no work for each of them.
