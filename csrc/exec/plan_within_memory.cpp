@@ -134,11 +134,12 @@ void addReport(AutoPlan& plan, AutoPlan again) {
   plan.timeLimitReached |= plan.pipeline && plan.pipeline->timeLimitReached;
 }
 
-// The order of steps of the compiled program keeps it.
+// The order of steps of the compiled program keeps it, and a smaller one that the program has.
 void setMemory(Fusion& fusion, double bytes) {
   constexpr double kMost = 1e18;
   PlannerSettings settings = fusion.planner();
-  settings.memory = static_cast<int64_t>(std::min(bytes, kMost));
+  const auto most = static_cast<int64_t>(std::min(bytes, kMost));
+  settings.memory = std::min(settings.memory.value_or(most), most);
   fusion.setPlanner(std::move(settings));
 }
 
@@ -162,6 +163,7 @@ struct Attempt {
 
 AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, const OptimizationConfig& wishes,
                           const std::filesystem::path& outDir) {
+  checkMachines(machines);
   const auto start = Clock::now();
   const auto sinceStart = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const CompiledPeaks peaks(machines, wishes);

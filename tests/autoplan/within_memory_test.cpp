@@ -132,6 +132,18 @@ TEST(PlanWithinMemory, KeepsSymbolsOfSizesAndAxes) {
   EXPECT_EQ(openAxes(*fusion), std::vector<std::string>{"tp"});
 }
 
+// The order of steps keeps the smaller one of the program's limit and that of the machines.
+TEST(PlanWithinMemory, KeepsASmallerLimitOfTheProgram) {
+  for (const double memory : {1e10, 1e12}) {
+    const std::unique_ptr<Fusion> fusion = gpt({});
+    PlannerSettings settings = fusion->planner();
+    settings.memory = 100'000'000'000;
+    fusion->setPlanner(settings);
+    (void)planWithinMemory(*fusion, {.devicesPerMachine = 2, .memoryPerDevice = memory}, {.alternatives = false});
+    EXPECT_EQ(fusion->planner().memory, std::min<int64_t>(settings.memory.value(), static_cast<int64_t>(memory)));
+  }
+}
+
 // However early the time ends the searches: the files, the annotations and the memory are those of one plan.
 TEST(PlanWithinMemory, OnePlanIsReportedAndApplied) {
   const double fastest = planWithinMemory(*gpt({})->clone(), {.devicesPerMachine = 4}).peakMemory;
