@@ -11,9 +11,9 @@ namespace meshfuse {
 namespace {
 
 template <class Number>
-Number numberOf(std::string_view text, std::string_view what) {
+Number numberOf(std::string_view text, std::string_view what, std::string_view expected = "a number") {
   const std::optional<Number> value = numberIn<Number>(text);
-  check(value.has_value(), "{} of the planner is '{}'; expected a number", what, text);
+  check(value.has_value(), "{} of the planner is '{}'; expected {}", what, text, expected);
   return *value;
 }
 
@@ -61,7 +61,7 @@ void readPlannerSetting(std::string_view part, PlannerSettings& settings) {
   } else if (key == "between") {
     settings.betaBetween = numberOf<double>(value, key);
   } else if (key == "memory") {
-    settings.memory = numberOf<int64_t>(value, key);
+    settings.memory = numberOf<int64_t>(value, key, "a whole number of bytes");
   } else if (key.starts_with("alpha ")) {
     settings.alpha[std::string(trimmed(key.substr(6)))] = numberOf<double>(value, key);
   } else if (key.starts_with("beta ")) {

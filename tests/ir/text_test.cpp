@@ -162,6 +162,8 @@ TEST(Text, ErrorsNameTheirPlace) {
       {"fusion {\n  T0 = input() : Float[4]\n", "f:3:1: expected '}'"},
       {"fusion {\n  planner {bound: 64, forbit: permute}\n}", "f:2:23: the planner has bound, direct, forbid"},
       {"fusion {\n  planner {beta x: high}\n}", "f:2:12: beta x of the planner is 'high'"},
+      {"fusion {\n  planner {memory: 80e9}\n}",
+       "f:2:12: memory of the planner is '80e9'; expected a whole number of bytes"},
       {"fusion {\n  planner {direct: never}\n}", "f:2:12: direct of the planner is 'never'"},
       {"fusion {\n  output S0\n}", "f:2:10: S0 is not defined above"},
       {"fusion {\n  T99999999 = input() : Float[4]\n}", "f:2:3: value number 99999999 is too large"},
