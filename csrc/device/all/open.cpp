@@ -23,6 +23,15 @@ std::shared_ptr<DeviceMemory> openCuda(DeviceId id) {
 
 [[maybe_unused]] const bool kOpensCuda = (openDevicesWith(openCuda), true);
 
+// Why GPUs run no kernels of this build, if they have what it takes.
+std::optional<std::string> refusalOf(const CudaCapabilities& cuda) {
+  try {
+    return cuda.driver && cuda.nvrtc ? refusalOfKernels() : std::nullopt;
+  } catch (const DeviceError& why) {  // of the driver
+    return why.what();
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Device> openDevice(DeviceId id, const DeviceOptions& options) {
@@ -54,7 +63,7 @@ std::vector<Capability> deviceCapabilities() {
   const CudaCapabilities cuda = cudaCapabilities();
   const CublasLtLibrary& products = cublasLtLibrary();
   const NcclLibrary& collectives = ncclLibrary();
-  const std::optional<std::string> refusal = cuda.driver && cuda.nvrtc ? refusalOfKernels() : std::nullopt;
+  const std::optional<std::string> refusal = refusalOf(cuda);
   return {
       {"CPU kernels", kHasLlvm, kHasLlvm ? "LLVM" : "built without LLVM"},
       {"CPU matrix products", kHasOneDnn, kHasOneDnn ? "oneDNN" : "built without oneDNN: kernels compute them"},
