@@ -45,10 +45,10 @@ struct StepRecord {
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
-// When collectives run that other steps may run beside: on threads of their own; or on the caller's thread when a step, a later collective
-// or the end of the call waits for them. If no processor is free for the threads, the latter takes less time: ranks meet once after many
-// kernels, not after each, so the slower one of two kernels costs less. With verification or a skipped step they run at once.
-enum class CollectivesRun : uint8_t { OnThreads, WhenAwaited };
+// When collectives run that other steps may run beside: on threads of their own; on the caller's thread at once; or on the caller's thread
+// when a step, a later collective or the end of the call waits for them. The last one makes ranks meet fewer times, which takes less time
+// where they share processors; peers wait meanwhile. With verification or a skipped step they run at once.
+enum class CollectivesRun : uint8_t { OnThreads, AtOnce, WhenAwaited };
 
 // The first failure of work that ended after its call had returned. Thread-safe.
 class LateFailure {
@@ -75,8 +75,8 @@ struct ExecuteOptions {
   bool verify = false;                         // compare each step with the reference interpreter
   std::vector<StepRecord>* profile = nullptr;  // receives the steps that have run; the call returns when all has ended
   int64_t skipStep = -1;                       // fault injection: a communication step that is not run
-  CollectivesRun collectives = CollectivesRun::WhenAwaited;  // each rank decides for itself
-  const StreamOrder* order = nullptr;                        // null: the call returns when all its work has ended
+  CollectivesRun collectives = CollectivesRun::AtOnce;  // each rank decides for itself
+  const StreamOrder* order = nullptr;                   // null: the call returns when all its work has ended
 };
 
 class Binding {

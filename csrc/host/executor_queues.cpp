@@ -163,7 +163,7 @@ int64_t Binding::issue(int64_t number, std::span<const Argument> inputs, const E
   const bool beside = step.runsBeside && !options.verify && options.skipStep < 0;
   if (!beside || options.collectives != CollectivesRun::OnThreads || calls_ == nullptr) {
     delayed_.push_back(number);
-    if (!beside) {
+    if (!beside || options.collectives != CollectivesRun::WhenAwaited) {
       runDelayed(inputs, options, std::ssize(delayed_));
     }
     return number + 1;

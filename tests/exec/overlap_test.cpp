@@ -52,7 +52,7 @@ TEST(Overlap, GivesTheBitsOfOneQueue) {
 
 // Ranks need not agree on it.
 TEST(Overlap, GivesTheSameBitsWhereverAndWheneverCollectivesRun) {
-  constexpr std::array kAll = {CollectivesRun::OnThreads, CollectivesRun::WhenAwaited};
+  constexpr std::array kAll = {CollectivesRun::OnThreads, CollectivesRun::AtOnce, CollectivesRun::WhenAwaited};
   const auto body = [&](Communicator& comm) {
     FusionExecutorCache cache(backwardProgram(3), {.communicator = &comm, .threads = 1});
     const std::vector<Argument> arguments = argumentsOf(cache.fusion(), comm.rank());
@@ -62,8 +62,8 @@ TEST(Overlap, GivesTheSameBitsWhereverAndWheneverCollectivesRun) {
     const std::vector<Tensor> cleared = mapped(expected, [](const Tensor& t) {
       return Tensor::zeros({t.sizes().begin(), t.sizes().end()}, t.dtype()).to(t.device());
     });
-    for (size_t run = 0; run < 16; run++) {
-      const size_t choices[] = {run % 2, run / 2 % 2, run / 4 % 2};
+    for (size_t run = 0; run < 27; run++) {
+      const size_t choices[] = {run % 3, run / 3 % 3, run / 9};
       std::vector<Tensor> results = mapped(cleared, &Tensor::clone);
       binding.run(comm, arguments, results, {.collectives = kAll[choices[comm.rank()]]});
       for (const int64_t i : indices(results)) {
