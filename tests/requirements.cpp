@@ -94,7 +94,7 @@ const Row kRows[] = {
      "CompiledKernels.*",
      "ToolRun.Refuses*"},
     {"test_tools", kLibraryMatmul,
-     "ToolPlan.SimulatesRankZero:ToolOpt.PassesOverTheLocalProgram:ToolCompile.PrintsEachStep:ToolCompile."
+     "ToolPlan.ThePlanIsSimulated:ToolOpt.PassesOverTheLocalProgram:ToolCompile.PrintsEachStep:ToolCompile."
      "PrintsViewsAndStepsWithoutElements"},
 };
 

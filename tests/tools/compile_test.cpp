@@ -102,6 +102,9 @@ TEST(ToolCompile, PrintsViewsAndStepsWithoutElements) {
 
 TEST(ToolCompile, NamesTheRoutinesOfAGpu) {
   const ToolRun run = tool("compile {dir}/steps_of_all_kinds.fir --arch sm_90a -o {tmp}/routines");
+  if (!cudaCapabilities().nvrtc) {
+    GTEST_SKIP() << "no NVRTC";
+  }
   ASSERT_EQ(run.code, 0) << run.err;
   for (const char* step :
        {"scan T8[8, 6]", "argsort T9[8, 6]", "index_put_accumulate T10[8, 6]", "scatter T11[8, 6]"}) {
