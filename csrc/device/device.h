@@ -17,7 +17,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
 #include "device/device_info.h"
 #include "digits/int_expr.h"
 #include "tensor/tensor.h"
@@ -29,11 +28,6 @@ class Communicator;
 class DeviceCommunicator;
 class Expr;
 class Queue;
-
-// A call of the device of this rank failed, at once or because of earlier work. A failure of a peer is another DeviceError.
-struct DeviceFailure : DeviceError {
-  using DeviceError::DeviceError;
-};
 
 // The machine code of a tile program. The device that compiled it runs it.
 class Kernel {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/refused_index.h"
+#include "device/device_failure.h"
 #include "host/accesses.h"
 #include "host/agreed_sizes.h"
 #include "host/arena_pool.h"

@@ -1,7 +1,7 @@
 #include "device/cuda/cublaslt/library.h"
 
 #include "device/cuda/cublaslt/algorithms.h"
-#include "device/device.h"
+#include "device/device_failure.h"
 #include "device/device_info.h"
 
 namespace meshfuse {

@@ -1,6 +1,6 @@
 #include "device/cuda/driver/library.h"
 
-#include "device/device.h"
+#include "device/device_failure.h"
 
 namespace meshfuse {
 
