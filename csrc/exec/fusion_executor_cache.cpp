@@ -163,12 +163,13 @@ struct FusionExecutorCache::State {
       : communicator(std::move(world)),
         ofCpu(ofDevice),
         agreement(*communicator, {.maxPlans = mostPlans(options)}),
-        plans(fusion, mostPlans(options), options.sharePlans,
+        plans(fusion, *communicator, mostPlans(options), options.sharePlans,
               [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call,
-                                                       const ShapeClass& sizes) {
+                                                       const ShapeClass& sizes,
+                                                       const std::shared_ptr<const PlannedProgram>& known) {
                 std::shared_ptr<Device> device;
                 call.beforeAgreement({fusion, inputs}, [&] { device = openedFor(inputs); });
-                return compile(fusion, inputs, call, device, passes, sizes);
+                return compile(fusion, inputs, call, device, passes, sizes, known);
               }) {}
 
   std::shared_ptr<Device> openedFor(std::span<const Argument> inputs) {
