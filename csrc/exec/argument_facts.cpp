@@ -81,11 +81,17 @@ bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inp
   return std::ranges::equal(facts, inputs, [](const ArgumentFacts& f, const Argument& a) { return f.holdFor(a); });
 }
 
+bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
+  return std::ranges::equal(a, b, [](const ArgumentFacts& x, const ArgumentFacts& y) {
+    return x.areOfTensor() == y.areOfTensor() && x.dtype == y.dtype && x.sizes == y.sizes && x.elements == y.elements &&
+           x.globalShape == y.globalShape;
+  });
+}
+
 bool haveSameFactsBesideSizes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
   return std::ranges::equal(a, b, [](const ArgumentFacts& x, const ArgumentFacts& y) {
     return x.kind == y.kind && x.device == y.device && x.dtype == y.dtype && x.alignment == y.alignment &&
-           x.elements == y.elements && x.globalShape.empty() == y.globalShape.empty() &&
-           (x.sizes != y.sizes || x.strides == y.strides);
+           x.elements == y.elements && x.globalShape == y.globalShape && (x.sizes != y.sizes || x.strides == y.strides);
   });
 }
 

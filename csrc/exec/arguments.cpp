@@ -268,19 +268,6 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
   return result;
 }
 
-bool mayAssumeSizes(const Fusion& fusion) {
-  return std::ranges::any_of(fusion.inputs(), [](const Val* in) {
-    if (!in->isTensor() || !in->asTensor()->hasDeviceMesh()) {
-      return false;
-    }
-    const ShardState state = shardState(in->asTensor());
-    const std::vector<IntExpr> shape = in->asTensor()->shape();
-    return std::ranges::any_of(indices(shape), [&](int64_t k) {
-      return !shape[k].isConst() && (state.dims[k].isOpaque() || state.dims[k].hasOwned());
-    });
-  });
-}
-
 std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,
                                     const std::function<std::unique_ptr<Fusion>()>& concretize) {
   try {

@@ -33,8 +33,6 @@ void checkMeshes(const Fusion& fusion, int64_t ranks);
 // shards are even. UserError if the size of an input without a shard on this rank does not follow.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
                                                             int64_t rank, std::string* assumed = nullptr);
-// Whether globalSizes() may assume sizes, of some arguments.
-[[nodiscard]] bool mayAssumeSizes(const Fusion& fusion);
 // The result of `concretize`. If sizes were assumed, its UserError says which: a whole tensor passed for a shard is such an error.
 [[nodiscard]] std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,
                                                   const std::function<std::unique_ptr<Fusion>()>& concretize);

@@ -163,13 +163,12 @@ struct FusionExecutorCache::State {
       : communicator(std::move(world)),
         ofCpu(ofDevice),
         agreement(*communicator, {.maxPlans = mostPlans(options)}),
-        plans(fusion, *communicator, mostPlans(options), options.sharePlans,
+        plans(fusion, mostPlans(options), options.sharePlans,
               [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call,
-                                                       const ShapeClass& sizes,
-                                                       const std::shared_ptr<const PlannedProgram>& known) {
+                                                       const ShapeClass& sizes) {
                 std::shared_ptr<Device> device;
                 call.beforeAgreement({fusion, inputs}, [&] { device = openedFor(inputs); });
-                return compile(fusion, inputs, call, device, passes, sizes, known);
+                return compile(fusion, inputs, call, device, passes, sizes);
               }) {}
 
   std::shared_ptr<Device> openedFor(std::span<const Argument> inputs) {

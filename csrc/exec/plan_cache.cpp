@@ -8,23 +8,21 @@
 #include <exception>
 #include <utility>
 
-#include "exec/arguments.h"
 #include "exec/refused_position.h"
-#include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
 
-PlanCache::PlanCache(const Fusion& fusion, const Communicator& communicator, size_t most, bool sharesPlans, Make make)
+PlanCache::PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make)
     : fusion_(fusion),
       most_(most),
       sharesPlans_(sharesPlans),
       make_(std::move(make)),
       ownArenas_(std::make_shared<ArenaPool>()),
       sharedArenas_(std::make_shared<ArenaPool>()),
-      history_(fusion, communicator.rank(), communicator.size()) {}
+      history_(fusion) {}
 
 PlanCache::~PlanCache() = default;
 
@@ -95,109 +93,63 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
   if (last_ != plans_.front()) {  // else copies nothing: a warm call counts no references
     last_ = plans_.front();
   }
-  call.use(last_->globalSizes());  // other shapes may have been agreed on since, of a plan that failed to compile
+  call.use(last_->facts());  // other shapes may have been agreed on since, of a plan that failed to compile
   return last_;
 }
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  const std::vector<ArgumentFacts> facts = factsOf(fusion_, inputs);
-  const std::optional<CallSizes> sizes = history_.sizesOf(inputs);
-  const ProgramChoice choice = sizes ? chooseLocked(inputs, *sizes, call) : ProgramChoice();
-  std::shared_ptr<const CompiledProgram> program = sizes ? compiledLocked(inputs, facts, choice, call) : nullptr;
-  const bool compiles = program == nullptr;
-  const bool isAccepted = compiles || isAcceptedLocked(*program, choice.sizes.values);
-  const std::string miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  const std::optional<SymbolValues> values = sharesPlans_ ? history_.valuesOf(inputs) : std::nullopt;
+  ShapeClass sizes =
+      sharesPlans_ ? history_.classOf(inputs, values) : ShapeClass{.whyConstant = "plans are not shared"};
   std::promise<PlanPtr> promise;
-  const auto entry = pending_.insert(pending_.end(), {facts, promise.get_future().share()});
+  auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
+  std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
+  const bool compiles = program == nullptr;
+  const bool isAccepted = !compiles && isAcceptedLocked(*program, sizes.values);
+  if (compiles) {
+    missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  }
+  const std::string missReason = missReason_;
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;
   try {
     if (compiles) {
-      program = std::make_shared<const CompiledProgram>(make_(inputs, call, choice.sizes, choice.program));
+      sizes = sizes.isConstant() ? sizes : history_.plannable(std::move(sizes));
       if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", miss, fmt::join(program->program.sizes.toLines(), ", "));
+        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", missReason, fmt::join(sizes.toLines(), ", "));
       }
+      program = std::make_shared<const CompiledProgram>(make_(inputs, call, sizes));
     }
-    plan = planFor(inputs, facts, *sizes, program, isAccepted, call);
+    call.afterAgreement(program->program.agreed, [&] {
+      if (!compiles && !isAccepted) {
+        (void)concretize(fusion_, *values);
+      }
+      plan = std::make_shared<Plan>(entry->facts, program, sizes.values, call.communicator());
+    });
   } catch (...) {
     failure = std::current_exception();
   }
   lock.lock();
   pending_.erase(entry);
   forgetLocked(call.takeEvicted());
-  missReason_ = compiles ? miss : "";
-  if (sizes) {
-    // with peers, what they remember too, whether this rank has failed or not
-    const auto agreed = call.hasPeers() ? call.agreed(sizes->global) : failure ? nullptr : program->program.agreedOn;
-    noteLocked(*sizes, choice, agreed.get());
-  }
   if (failure) {
     promise.set_exception(failure);
     std::rethrow_exception(failure);
   }
   compiled_ += compiles ? 1 : 0;
+  if (values) {
+    history_.note(*values);
+  }
   keepLocked(plan);
   promise.set_value(plan);
   return plan;
 }
 
-ProgramChoice PlanCache::chooseLocked(std::span<const Argument> inputs, const CallSizes& sizes,
-                                      const Agreement::Call& call) const {
-  if (!sharesPlans_) {
-    return call.choose(sizes.global, {.whyConstant = "plans are not shared"}, sizes.values);
-  }
-  const auto layouts = call.hasPeers() ? std::map<std::string, std::string>() : layoutReasons(fusion_, inputs);
-  return call.choose(sizes.global, history_.classOf(inputs, sizes, layouts), sizes.values);
-}
-
-void PlanCache::noteLocked(const CallSizes& sizes, const ProgramChoice& choice, const PlannedProgram* agreed) {
-  if (agreed == nullptr) {
-    return;
-  }
-  history_.note(sizes.values);
-  if (!choice.sizes.isConstant() && agreed->sizes.isConstant()) {
-    history_.refuse(choice.sizes, agreed->sizes.whyConstant);
-  }
-}
-
-PlanCache::PlanPtr PlanCache::planFor(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
-                                      const CallSizes& ofCall, const std::shared_ptr<const CompiledProgram>& compiled,
-                                      bool isAccepted, const Agreement::Call& call) const {
-  const SegmentedProgram& program = compiled->program;
-  const std::shared_ptr<const PlannedProgram>& agreedOn = program.agreedOn;
-  if (agreedOn->sizes.isConstant()) {
-    return std::make_shared<Plan>(facts, ofCall.global, compiled, program.agreed, SymbolValues(),
-                                  compiled->host->constant);
-  }
-  const PlanProposal proposal{fusion_, inputs, ofCall.global, ofCall.assumed};
-  const SymbolValues values = agreedOn->sizes.valuesFor(ofCall.values);
-  const SymbolValues ofProgram = program.sizes.isConstant() ? SymbolValues() : values;
-  std::shared_ptr<const ProgramSizes> sizes;
-  call.afterPlanning(proposal, *agreedOn, [&] {
-    checkLocalShapes(*program.local, inputs, ofProgram);
-    if (!isAccepted) {
-      (void)concretize(fusion_, ofCall.values);
-    }
-    sizes = sizesFor(*compiled->host, ofProgram);
-  });
-  return std::make_shared<Plan>(facts, ofCall.global, compiled, call.agreeOnSizes(proposal, agreedOn, values),
-                                ofProgram, sizes);
-}
-
-std::shared_ptr<const CompiledProgram> PlanCache::compiledLocked(std::span<const Argument> inputs,
-                                                                 const std::vector<ArgumentFacts>& facts,
-                                                                 const ProgramChoice& choice,
-                                                                 const Agreement::Call& call) const {
-  if (call.hasPeers() &&
-      (choice.program == nullptr || !choice.sizes.whyNotFor(layoutReasons(fusion_, inputs)).empty())) {
-    return nullptr;
-  }
-  const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) {
-    return p->isOfClass(facts, choice.sizes) &&
-           (choice.program == nullptr || p->compiled()->program.agreedOn == choice.program);
-  });
+std::shared_ptr<const CompiledProgram> PlanCache::programLocked(const std::vector<ArgumentFacts>& facts,
+                                                                const ShapeClass& sizes) const {
+  const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return p->isOfClass(facts, sizes); });
   return like == plans_.end() ? nullptr : (*like)->compiled();
 }
 
@@ -216,7 +168,7 @@ bool PlanCache::isAcceptedLocked(const CompiledProgram& compiled, const SymbolVa
 
 void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
   for (const Agreement::Shapes& shapes : evicted) {
-    const auto isOfThese = [&](const PlanPtr& p) { return p->globalSizes() == shapes; };
+    const auto isOfThese = [&](const PlanPtr& p) { return haveSameShapes(p->facts(), shapes); };
     std::erase_if(plans_, isOfThese);
     if (last_ != nullptr && isOfThese(last_)) {
       last_ = nullptr;

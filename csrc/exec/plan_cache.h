@@ -32,15 +32,13 @@ class ArenaPool;
 
 class PlanCache {
  public:
-  // As compile().
-  using Make =
-      std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call,
-                                    const ShapeClass& sizes, const std::shared_ptr<const PlannedProgram>& known)>;
+  using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call,
+                                             const ShapeClass& sizes)>;
   static constexpr int64_t kMostShapesOfAClass = 8;
   static constexpr int64_t kMostIdleShapes = 4;
   class Use;
 
-  PlanCache(const Fusion& fusion, const Communicator& communicator, size_t most, bool sharesPlans, Make make);
+  PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make);
   ~PlanCache();
   PlanCache(const PlanCache&) = delete;
   PlanCache& operator=(const PlanCache&) = delete;
@@ -79,19 +77,9 @@ class PlanCache {
   // If `make` throws, every thread that waits for the plan gets the exception. `idle` is released.
   BoundPlan get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle);
   PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
-  // The same on all ranks.
-  ProgramChoice chooseLocked(std::span<const Argument> inputs, const CallSizes& sizes,
-                             const Agreement::Call& call) const;
-  // A program that this rank has compiled, of the class that was chosen, for arguments like these; null if there is none.
-  std::shared_ptr<const CompiledProgram> compiledLocked(std::span<const Argument> inputs,
-                                                        const std::vector<ArgumentFacts>& facts,
-                                                        const ProgramChoice& choice, const Agreement::Call& call) const;
-  // That the ranks have agreed on a program for these sizes; null: they have not.
-  void noteLocked(const CallSizes& sizes, const ProgramChoice& choice, const PlannedProgram* agreed);
-  // The plan of a compiled program for the sizes of a call. `isAccepted`: the fusion accepts these.
-  PlanPtr planFor(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts, const CallSizes& sizes,
-                  const std::shared_ptr<const CompiledProgram>& compiled, bool isAccepted,
-                  const Agreement::Call& call) const;
+  // The program of the class of these sizes; null if there is none.
+  std::shared_ptr<const CompiledProgram> programLocked(const std::vector<ArgumentFacts>& facts,
+                                                       const ShapeClass& sizes) const;
   // Whether the fusion accepts a shape of the program's class, because it has accepted a smaller and a larger one.
   bool isAcceptedLocked(const CompiledProgram& compiled, const SymbolValues& values) const;
   void keepLocked(const PlanPtr& plan);
