@@ -205,7 +205,8 @@ class CoordinateFinder {
     }
   }
 
-  // The reduced dims: those of all reductions, or of those that combine the innermost dim while all others combine the remaining dims.
+  // Finds the reduced dims. Either all reductions combine the same dims; or some combine the innermost dim and others the remaining dims: then
+  // the former are the reductions of rows, and the latter those of columns.
   std::string findReduced() {
     std::vector<std::vector<bool>> reducedBy;  // in the order of the reductions
     for (const Expr* e : reductionsOf(group_)) {

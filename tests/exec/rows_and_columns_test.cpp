@@ -73,7 +73,7 @@ TEST(RowsAndColumns, FormsOfPrograms) {
   }
 }
 
-// The first plan is of constant sizes; a later one holds for sizes far from those that digits assume.
+// The first call has constant sizes in its plan. The next sizes share a plan with symbols: it must be right also for few rows and columns.
 TEST(RowsAndColumns, SizesThatVary) {
   const auto build = [](Fusion& f) {
     TensorView* x = makeContigTensor(2);
