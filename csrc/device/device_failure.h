@@ -1,6 +1,12 @@
 // DeviceFailure: the error of a device itself.
 #pragma once
 
+#include <fmt/core.h>
+
+#include <exception>
+#include <string>
+#include <string_view>
+
 #include "base/error.h"
 
 namespace meshfuse {
@@ -9,5 +15,15 @@ namespace meshfuse {
 struct DeviceFailure : DeviceError {
   using DeviceError::DeviceError;
 };
+
+// The text of such a failure, which may be told at a later call than the one that has caused it.
+inline std::string withHint(std::string_view failure) {
+  return fmt::format("{}; without verification, an earlier step may be the cause", failure);
+}
+
+// What peers are told of an exception.
+inline std::string explained(const std::exception& why) {
+  return dynamic_cast<const DeviceFailure*>(&why) != nullptr ? withHint(why.what()) : why.what();
+}
 
 }  // namespace meshfuse

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/ranges.h"
+#include "device/device_failure.h"
 #include "exec/call_descriptor.h"
 #include "ir/fusion.h"
 #include "meshfuse_config.h"
@@ -230,7 +231,7 @@ void Agreement::Call::failAfter(const AgreedPlan& plan) const {
   } catch (const UserError& why) {
     refuse(why);
   } catch (const DeviceError& why) {
-    communicator().abort(why.what());
+    communicator().abort(explained(why));
     try {
       communicator().barrier(communicator().world());
     } catch (const DeviceError& ofGroup) {

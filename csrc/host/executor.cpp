@@ -26,10 +26,6 @@ namespace {
 int64_t beginOf(int64_t step) { return 2 * step; }
 int64_t endOf(int64_t step) { return 2 * step + 1; }
 
-std::string withHint(std::string_view failure) {
-  return fmt::format("{}; without verification, an earlier step may be the cause", failure);
-}
-
 }  // namespace
 
 void LateFailure::keep(std::exception_ptr failure) {
@@ -204,7 +200,7 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     if (isOfDevice && !program_->steps.empty()) {
       communicator.setStep(stepOfFailure(), describe(program_->steps[stepOfFailure()]));
     }
-    abandon(communicator, isOfDevice ? withHint(why.what()) : why.what());
+    abandon(communicator, explained(why));
     if (options.profile != nullptr) {
       try {
         readTimes(*options.profile);

@@ -4,6 +4,7 @@
 
 #include "base/ranges.h"
 #include "base/refused_index.h"
+#include "device/device_failure.h"
 #include "host/arena_registration.h"
 #include "host/executor.h"
 
@@ -175,7 +176,7 @@ int64_t Binding::issue(int64_t number, std::span<const Argument> inputs, const E
     try {
       watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
     } catch (const std::exception& why) {
-      direct_.abort(why.what());  // also after a failure of the device, which the communicator has not seen
+      direct_.abort(explained(why));  // also after a failure of the device, which the communicator has not seen
       throw;
     }
   });

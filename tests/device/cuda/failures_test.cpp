@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -80,19 +81,38 @@ class GpuFailures : public testing::Test {
     setenv("SIMGPU_MEMORY", std::to_string(kMemory).c_str(), 1);
   }
 
+  // A folder of the simulated libraries without NCCL.
+  std::string librariesWithoutNccl() const {
+    const std::filesystem::path libraries = std::getenv("MESHFUSE_CUDA_LIBRARIES");
+    const std::filesystem::path without = std::filesystem::path(job_) / "without_nccl";
+    if (!std::filesystem::create_directory(without)) {
+      return without;
+    }
+    for (const std::string name : {"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "simgpu_engine", "kernels"}) {
+      std::filesystem::create_symlink(libraries / name, without / name);
+    }
+    return without;
+  }
+
   // How the victim fails.
   struct Failure {
     std::string fault = {};                     // of its process, see SIMGPU_FAULT
     std::function<void(int call)> before = {};  // what it does before a call
     int signal = 0;                             // that it gets
     bool hasWrongIndex = false;                 // in its later calls
+    bool isStaged = false;                      // the ranks have no NCCL
+    std::optional<Verify> verify = {};
   };
 
   // Two ranks call a program until one fails.
   std::vector<ProcessOutcome> outcomesOf(const Failure& failure) {
     const SharedCounters underWay(1);
+    const std::string without = failure.isStaged ? librariesWithoutNccl() : "";
     RankProcesses processes(2, [&](int rank) {
       joinJob();
+      if (failure.isStaged) {
+        setenv("MESHFUSE_CUDA_LIBRARIES", without.c_str(), 1);
+      }
       if (rank == kVictim && !failure.fault.empty()) {
         setenv("SIMGPU_FAULT", failure.fault.c_str(), 1);
       }
@@ -164,7 +184,7 @@ class GpuFailures : public testing::Test {
     const DeviceId gpu = DeviceId::cuda(world->rank());
     std::string error;
     {
-      FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1});
+      FusionExecutorCache cache(program(2), {.communicator = world.get(), .threads = 1, .verify = failure.verify});
       try {
         const std::vector<Argument> right = arguments(gpu);
         const std::vector<Argument> wrong = arguments(gpu, 1000);
@@ -222,13 +242,7 @@ TEST_F(GpuFailures, ARankGetsNoGraph) {
 
 // A rank cannot know what the others have: all of them say it.
 TEST_F(GpuFailures, ARankHasNoNccl) {
-  const std::filesystem::path libraries = std::getenv("MESHFUSE_CUDA_LIBRARIES");
-  const std::filesystem::path without = std::filesystem::path(job()) / "without_nccl";
-  std::filesystem::create_directory(without);
-  for (const std::string name : {"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "simgpu_engine", "kernels"}) {
-    std::filesystem::create_symlink(libraries / name, without / name);
-  }
-  for (const ProcessOutcome& outcome : outcomesWith("MESHFUSE_CUDA_LIBRARIES", without)) {
+  for (const ProcessOutcome& outcome : outcomesWith("MESHFUSE_CUDA_LIBRARIES", librariesWithoutNccl())) {
     EXPECT_NE(outcome.text.find("have the versions 29900, 0 of NCCL, 0 for none; install one version for all of them"),
               std::string::npos)
         << outcome.text;
@@ -316,7 +330,8 @@ TEST_F(GpuFailures, MemoryRunsOut) {
       }
     }
   };
-  expectTold(outcomesOf({.before = takesAll}), {"has no memory for"});
+  expectTold(outcomesOf({.before = takesAll}), {"has no memory for", "are free", "the program takes 1312 bytes",
+                                                "its largest tensor is T2 Float[16, 8] of 512 bytes"});
 }
 
 constexpr const char* kHint = "; without verification, an earlier step may be the cause";
@@ -343,21 +358,37 @@ TEST_F(GpuFailures, AProductFails) {
 TEST_F(GpuFailures, AKernelFailsWhileItRuns) {
   for (const int n : {1, 6}) {
     SCOPED_TRACE(n);
-    expectTold(outcomesOf({.fault = "sticky:" + std::to_string(n)}), {"(719)"});
+    expectTold(outcomesOf({.fault = "sticky:" + std::to_string(n)}), {"(719)", kHint});
   }
 }
 
-TEST_F(GpuFailures, TheDeviceIsLost) { expectTold(outcomesOf({.fault = "lost:400"}), {"(46)"}); }
+// With verification, each step is awaited: the step is that of the kernel.
+TEST_F(GpuFailures, AVerifiedKernelFailsWhileItRuns) {
+  expectTold(outcomesOf({.fault = "sticky:1", .verify = Verify::Always}),
+             {"[rank 1/2] at step 0 (pointwise T3[4, 8]: checked_index, embedding)", "(719)"});
+}
+
+TEST_F(GpuFailures, TheDeviceIsLost) { expectTold(outcomesOf({.fault = "lost:400"}), {"(46)", kHint}); }
 
 // In the first call, or while the second one is captured.
 TEST_F(GpuFailures, ACollectiveFails) {
-  for (const int n : {3, 4, 5, 6}) {
+  for (const int n : {1, 2, 3, 4, 5, 6}) {
     SCOPED_TRACE(n);
-    expectTold(outcomesOf({.fault = "nccl:" + std::to_string(n)}), {"nccl"});
+    expectTold(outcomesOf({.fault = "nccl:" + std::to_string(n)}), {"nccl", "NCCL_DEBUG=WARN"});
   }
 }
 
-TEST_F(GpuFailures, ACollectiveFailsWhileItRuns) { expectTold(outcomesOf({.fault = "nccl-async:3"}), {"nccl"}); }
+TEST_F(GpuFailures, ACollectiveFailsWhileItRuns) {
+  expectTold(outcomesOf({.fault = "nccl-async:3"}), {"nccl", "NCCL_DEBUG=WARN"});
+}
+
+// Collectives go through host memory, and a step of them waits for the kernels.
+TEST_F(GpuFailures, ARankThatStagesFails) {
+  for (const std::string fault : {"launch:1", "sticky:1", "sticky:3", "sticky:6", "lost:400"}) {
+    SCOPED_TRACE(fault);
+    expectTold(outcomesOf({.fault = fault, .isStaged = true}), {kHint});
+  }
+}
 
 }  // namespace
 }  // namespace meshfuse

@@ -232,7 +232,7 @@ TEST_F(GpuPlantedCalls, AMissingGroupIsAnErrorWithTheCollective) {
   EXPECT_EQ(ended("").end, End::Right);
   const Ended wrong = ended("group:1");
   EXPECT_EQ(wrong.end, End::Error) << wrong.text;
-  EXPECT_NE(wrong.text.find("all-to-all"), std::string::npos) << wrong.text;
+  EXPECT_NE(wrong.text.find("all-to-all of 12 Float in team {0, 1} failed"), std::string::npos) << wrong.text;
 }
 
 // Kernels that this NVRTC compiles are not for this driver.

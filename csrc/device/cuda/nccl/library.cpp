@@ -33,8 +33,9 @@ bool ncclRegistersMemory() { return environmentText("NCCL_LOCAL_REGISTER") != "0
 
 void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose) {
   const NcclLibrary& library = ncclLibrary();
-  throwDeviceError(fmt::format("[nccl] {} of {} failed: {} ({}); {}", call, purpose, library.errorString(status),
-                               static_cast<int>(status), library.lastError(nullptr)));
+  throwDeviceError(fmt::format("[nccl] {} of {} failed: {} ({}); {}; with NCCL_DEBUG=WARN, NCCL prints why", call,
+                               purpose, library.errorString(status), static_cast<int>(status),
+                               library.lastError(nullptr)));
 }
 
 }  // namespace meshfuse

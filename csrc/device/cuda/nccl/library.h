@@ -27,10 +27,14 @@ const NcclLibrary& ncclLibrary();
 
 [[noreturn]] void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose);
 
+inline bool hasFailed(nccl::Result status) {
+  return status != nccl::Result::Success && status != nccl::Result::InProgress;
+}
+
 // DeviceError unless the call succeeded or is under way, with the call, its purpose, and the library's message and number.
 template <class... Args>
 void succeed(nccl::Result status, std::string_view call, fmt::format_string<Args...> purpose, Args&&... args) {
-  if (status != nccl::Result::Success && status != nccl::Result::InProgress) [[unlikely]] {
+  if (hasFailed(status)) [[unlikely]] {
     throwNcclError(status, call, fmt::format(purpose, std::forward<Args>(args)...));
   }
 }

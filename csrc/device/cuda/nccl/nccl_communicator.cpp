@@ -18,6 +18,7 @@
 #include "device/cuda/driver/library.h"
 #include "device/cuda/driver/stream_queue.h"
 #include "device/cuda/nccl/library.h"
+#include "device/device_failure.h"
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/host/bootstrap.h"
 
@@ -134,6 +135,12 @@ int64_t receivedBytes(const CollectiveCall& call) {
       return call.record.root == call.position ? 0 : all * call.elementBytes();
     default:
       return (all - call.result.of(call.position)) * call.elementBytes();
+  }
+}
+
+void succeed(nccl::Result status, const CollectiveCall& call) {
+  if (hasFailed(status)) [[unlikely]] {
+    throwNcclError(status, "a call", describe(stamped(call.record, call.team, 0)));
   }
 }
 
@@ -397,7 +404,7 @@ void NcclCommunicator::orEnd(const Body& body) {
   try {
     body();
   } catch (const std::exception& why) {
-    over_.abort(why.what());
+    over_.abort(explained(why));
     end();  // else the stream would wait for its peers for ever
     throw;
   }
@@ -482,7 +489,7 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
   if (own.count > 0) {
     prepare(combination);
   }
-  const auto done = [&](nccl::Result status) { succeed(status, name(call.record.kind), "{}", describe(call.record)); };
+  const auto done = [&](nccl::Result status) { succeed(status, call); };
   constexpr auto kByte = nccl::ElementType::Int8;
   post(call.team, communicator, name(call.record.kind), [&] {
     for (const int64_t i : indices(call.team.ranks)) {
@@ -513,7 +520,7 @@ void NcclCommunicator::enqueue(const CollectiveCall& call, nccl::Communicator co
   const NcclLibrary& n = ncclLibrary();
   const cuda::Stream stream = stream_;
   const int64_t bytes = call.elementBytes();
-  const auto done = [&](nccl::Result status) { succeed(status, name(call.record.kind), "{}", describe(call.record)); };
+  const auto done = [&](nccl::Result status) { succeed(status, call); };
   constexpr auto kByte = nccl::ElementType::Int8;
   switch (call.record.kind) {
     case Collective::AllGather:
