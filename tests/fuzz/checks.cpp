@@ -16,6 +16,7 @@
 #include "exec/local_device.h"
 #include "host/program.h"
 #include "ir/text.h"
+#include "memory_of_call.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/loopback/loopback.h"
 
@@ -201,6 +202,14 @@ class RankCheck {
     return wrong;
   }
 
+  // Of one more call, on a device that counts.
+  std::optional<std::string> otherMemory() {
+    const int64_t planned = cache_.hostProgram()->sizes().peakBytes;
+    const int64_t bytes = memoryOfCall(comm_, cache_.hostProgram(), arguments_, results_).value_or(planned);
+    return bytes == planned ? std::nullopt
+                            : std::optional(fmt::format("bytes of memory: {}, {} planned", bytes, planned));
+  }
+
   // Of the last call.
   std::optional<std::string> otherCollectives(Bytes& bytes) const {
     return fuzz::otherCollectives(*cache_.hostProgram(), made_, bytes);
@@ -243,7 +252,11 @@ std::optional<Failure> checkRanks(const Program& program, const Reference& refer
               first = Failure{"ranks", fmt::format("call {}: {}\n{}", call + 1, *wrong, plan)};
             }
           }
+          const std::optional<std::string> wrong = rank.otherMemory();
           std::lock_guard lock(mutex);
+          if (wrong && !first) {
+            first = Failure{"ranks", fmt::format("{}\n{}", *wrong, plan)};
+          }
           if (observed != nullptr && comm.rank() == 0) {
             for (const CommRecord& c : rank.cache().commSteps()) {
               observed->communication.push_back(c.kind);

@@ -9,9 +9,9 @@
 #include "base/ranges.h"
 #include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
-#include "host/executor.h"
 #include "host/program.h"
 #include "interpret/bounds.h"
+#include "memory_of_call.h"
 #include "multidevice/device_of_rank.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -124,28 +124,10 @@ void checkCopies(Communicator& comm, const Fusion& planned, const std::vector<Te
 // On a device that counts, a call takes the memory that its plan says, to the byte. `results`: of an earlier call.
 void checkMemory(Communicator& comm, const FusionExecutorCache& cache, const std::vector<Argument>& arguments,
                  std::vector<Tensor>& results) {
-  const HostProgram& host = *cache.hostProgram();
-  std::vector<std::string> devices = comm.exchange(host.deviceId.toString());
-  std::ranges::sort(devices);
-  if (!host.device->memoryUse() || std::ranges::adjacent_find(devices) != devices.end()) {  // or ranks share one
-    return;
+  const std::shared_ptr<const HostProgram> host = cache.hostProgram();
+  if (const std::optional<int64_t> bytes = memoryOfCall(comm, host, arguments, results)) {
+    EXPECT_EQ(*bytes, host->sizes().peakBytes) << host->toString();
   }
-  std::map<const void*, int64_t> held;  // by address: bytes of arguments and results
-  for (const Argument& a : arguments) {
-    if (const auto* t = std::get_if<Tensor>(&a)) {
-      held[t->data()] = t->nbytes();
-    }
-  }
-  for (const Tensor& t : results) {
-    held[t.data()] = t.nbytes();
-  }
-  host.device->resetMost();
-  const int64_t before = host.device->memoryUse()->now;
-  Binding binding(cache.hostProgram(), comm);
-  binding.run(comm, arguments, results);
-  const int64_t most =
-      sumOf(held, [](const auto& entry) { return entry.second; }) + host.device->memoryUse()->most - before;
-  EXPECT_EQ(most, host.sizes().peakBytes) << host.toString();
 }
 
 void runAsRank(Communicator& comm, const Scenario& scenario) {
