@@ -23,6 +23,19 @@ __device__ __forceinline__ u32 packF16(float low, float high) {
 }
 //@ float_to_f16 pack_f16
 __device__ __forceinline__ u32 floatToF16(float value) { return packF16(value, 0.f) & 0xffffu; }
+//@ fma_pair_bf16 device types
+// a * b + c of the two bfloat16 in each word, rounded once.
+__device__ __forceinline__ u32 fmaPairBf16(u32 a, u32 b, u32 c) {
+  u32 word;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(c));
+  return word;
+}
+//@ fma_pair_f16 device types
+__device__ __forceinline__ u32 fmaPairF16(u32 a, u32 b, u32 c) {
+  u32 word;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(c));
+  return word;
+}
 //@ bits_at types
 // Element i of a register tile that holds two 16-bit elements in a word.
 __device__ __forceinline__ u32 bitsAt(const u32* words, int i) { return (words[i >> 1] >> (i & 1) * 16) & 0xffffu; }
@@ -40,4 +53,15 @@ __device__ __forceinline__ void packWordsBf16(u32* words, const float* values) {
 template <int V>
 __device__ __forceinline__ void packWordsF16(u32* words, const float* values) {
   for (int i = 0; i < V / 2; ++i) words[i] = packF16(values[2 * i], values[2 * i + 1]);
+}
+//@ sum_words_bf16 fma_pair_bf16
+// a + Sign * b of packed vectors, Sign 1 or -1: what the sum in float, which has more than twice the digits, is rounded to.
+template <int V, int Sign>
+__device__ __forceinline__ void sumWordsBf16(u32* words, const u32* a, const u32* b) {
+  for (int i = 0; i < V / 2; ++i) words[i] = fmaPairBf16(b[i], Sign > 0 ? 0x3f803f80u : 0xbf80bf80u, a[i]);
+}
+//@ sum_words_f16 fma_pair_f16
+template <int V, int Sign>
+__device__ __forceinline__ void sumWordsF16(u32* words, const u32* a, const u32* b) {
+  for (int i = 0; i < V / 2; ++i) words[i] = fmaPairF16(b[i], Sign > 0 ? 0x3c003c00u : 0xbc00bc00u, a[i]);
 }

@@ -102,6 +102,16 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
          {.element = [&](Texts texts) { storeFrom(s, a, pointer, from, texts); }});
     return;
   }
+  if (const auto sum = packedSum(s.value, vector)) {
+    use("types");
+    const std::string words = s_.names.fresh("words");
+    nest(a.space, a.digits & ~vector.bit, accessValues(a), {.element = [&](Texts texts) {
+           line(fmt::format("u32 {}[{}];", words, vector.size / 2));
+           sumVector(words, *sum, vector.size);
+           storeFrom(s, a, pointer, words, texts);
+         }});
+    return;
+  }
   ValueId source = half ? packedSource(s.value) : kNone;
   std::string q = s_.names.fresh("q");
   std::string words = source != kNone ? s_.names.fresh("words") : q;

@@ -94,6 +94,31 @@ ValueId Emitter::packedSource(ValueId id) const {
   return rounds && !s_.tiles.contains(id) ? v.operands[0] : kNone;
 }
 
+std::optional<Emitter::PackedSum> Emitter::packedSum(ValueId id, const DigitInfo& vector) const {
+  const ValueId source = packedSource(id);
+  const bool isSum = source != kNone && value(source).kind == ValueKind::Point &&
+                     (value(source).op == PointOp::Add || value(source).op == PointOp::Sub);
+  if (!isSum) {
+    return std::nullopt;
+  }
+  std::vector<Tile> packed;
+  for (ValueId o : value(source).operands) {
+    const ValueId from = value(o).kind == ValueKind::Cast ? value(o).operands[0] : kNone;
+    const auto tile = s_.tiles.find(from);
+    if (tile == s_.tiles.end() || value(from).dtype != value(id).dtype || (tile->second.digits & vector.bit) == 0) {
+      return std::nullopt;
+    }
+    packed.push_back(tile->second);
+  }
+  return PackedSum{packed[0], packed[1], value(source).op == PointOp::Add ? 1 : -1};
+}
+
+void Emitter::sumVector(const std::string& destination, const PackedSum& sum, int64_t width) {
+  use(fmt::format("sum_words_{}", info(sum.a.dtype).token));
+  line(fmt::format("sumWords{}<{}, {}>({}, {}, {});", capitalToken(sum.a.dtype), width, sum.sign, destination,
+                   vectorAddress(sum.a), vectorAddress(sum.b)));
+}
+
 void Emitter::packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width) {
   use(fmt::format("pack_words_{}", info(dtype).token));
   line(fmt::format("packWords{}<{}>({}, {});", capitalToken(dtype), width, destination, floats));
@@ -105,8 +130,10 @@ void Emitter::materialise(ValueId id) {
   ValueId source = tile.packed ? packedSource(id) : kNone;
   if (source == kNone) {
     fill(tile, id);
+  } else if (const DigitInfo vector = *geometry_.vector(v.space, v.digits); const auto sum = packedSum(id, vector)) {
+    nest(v.space, v.digits & ~vector.bit, {},
+         {.element = [&](Texts) { sumVector(vectorAddress(tile), *sum, vector.size); }});
   } else {
-    const DigitInfo vector = *geometry_.vector(v.space, v.digits);
     std::string q = s_.names.fresh("q");
     nest(v.space, v.digits, std::span(&source, 1),
          {.beforeVector = [&] { line(fmt::format("float {}[{}];", q, vector.size)); },

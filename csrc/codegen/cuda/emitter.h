@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -178,6 +179,14 @@ class Emitter {
   void materialise(tile::ValueId id);
   // The float that is rounded to a 16-bit value, if two values can be rounded at once.
   tile::ValueId packedSource(tile::ValueId id) const;
+  // The sum or difference of two packed tiles, if a value is one that is rounded to their 16-bit type.
+  struct PackedSum {
+    Tile a;
+    Tile b;
+    int64_t sign = 1;  // of b
+  };
+  std::optional<PackedSum> packedSum(tile::ValueId id, const DigitInfo& vector) const;
+  void sumVector(const std::string& destination, const PackedSum& sum, int64_t width);
   void packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width);
   const tile::Value& value(tile::ValueId id) const { return p_.values[id]; }
   const tile::Space& space(int64_t id) const { return p_.spaces[id]; }

@@ -100,6 +100,17 @@ inline unsigned toF16(float value) {
 }  // namespace simt
 inline unsigned packBf16(float low, float high) { return simt::toBf16(low) | simt::toBf16(high) << 16; }
 inline unsigned packF16(float low, float high) { return simt::toF16(low) | simt::toF16(high) << 16; }
+// Kernels multiply by 1 and -1 only: a sum of two 16-bit floats may be rounded to float first.
+inline unsigned fmaPairBf16(unsigned a, unsigned b, unsigned c) {
+  const auto low = [](unsigned word) { return __uint_as_float(word << 16); };
+  const auto high = [](unsigned word) { return __uint_as_float(word & 0xffff0000u); };
+  return packBf16(low(a) * low(b) + low(c), high(a) * high(b) + high(c));
+}
+inline unsigned fmaPairF16(unsigned a, unsigned b, unsigned c) {
+  const auto low = [](unsigned word) { return f16ToFloat(word & 0xffffu); };
+  const auto high = [](unsigned word) { return f16ToFloat(word >> 16); };
+  return packF16(low(a) * low(b) + low(c), high(a) * high(b) + high(c));
+}
 
 // -- memory.cuh -------------------------------------------------------------------------------------------------------
 namespace simt {

@@ -31,12 +31,7 @@ extern "C" __global__ void __launch_bounds__(128) add_bf16(const __grid_constant
   #pragma unroll
   for (int n_r = 0; n_r < 4; ++n_r) {
     u32 words[4];
-    float q[8];
-    #pragma unroll
-    for (int n_v = 0; n_v < 8; ++n_v) {
-      q[n_v] = bf16ToFloat(bitsAt(x0, n_r*8 + n_v)) + bf16ToFloat(bitsAt(y2, n_r*8 + n_v));
-    }
-    packWordsBf16<8>(words, q);
+    sumWordsBf16<8, 1>(words, x0 + (n_r*8) / 2, y2 + (n_r*8) / 2);
     if (n_r*1024 + pn*4096 + thread*8 < N) storeVector<8, kOnce>(p_2 + n_r*1024, words, 3);
   }
 }
