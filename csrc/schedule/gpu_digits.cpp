@@ -6,7 +6,9 @@
 
 #include "base/ranges.h"
 #include "base/rounding.h"
+#include "ir/expr.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
 
@@ -105,8 +107,12 @@ void pointwise(RowDigits& d, const Group& group, const Coordinates& c, const Ker
   int64_t vectors = divideUp(usualExtent(a.N), v);
   int64_t lanes = std::min<int64_t>(32, powerAtLeast(vectors));
   int64_t warps = std::min<int64_t>(4, powerAtLeast(divideUp(vectors, lanes)));
-  const int64_t repeats = pointwiseRepeats(usualExtent(a.M) * vectors, gpu);
-  const bool inOneRow = a.M.isConst(1) || (vectors % (repeats * warps * lanes) == 0 && rowsShareNothing(group, c, a));
+  int64_t repeats = pointwiseRepeats(usualExtent(a.M) * vectors, gpu);
+  const auto fillRow = [&](int64_t r) { return vectors % (r * warps * lanes) == 0 && rowsShareNothing(group, c, a); };
+  if (repeats == 2 && fillRow(4) && std::ranges::any_of(group.exprs, [](const Expr* e) { return isIndexing(*e); })) {
+    repeats = 4;  // a row waits for its index: then all its loads are on their way at once
+  }
+  const bool inOneRow = a.M.isConst(1) || fillRow(repeats);
   if (!a.M.isConst(1)) {
     const int64_t rowRepeats = inOneRow ? 1 : std::min(repeats, powerAtMost(usualExtent(a.M)));
     d.m = inParts(d, "p0", a.M, {.repeats = rowRepeats, .warps = 4 / warps, .lanes = 32 / lanes});

@@ -9,6 +9,7 @@
 
 #include "architectures.h"
 #include "base/ranges.h"
+#include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
@@ -23,17 +24,23 @@ DeviceInfo gpu(const char* architecture) { return DeviceInfo::ofArchitecture(arc
 
 using Unary = std::function<TensorView*(TensorView*)>;
 
-// The digits of m, k and n of a fusion of one input, and its parts: "n p512 r4 w4 l32 v4; 512 parts".
-std::string digitsOf(const std::vector<int64_t>& shape, const Unary& build, const DeviceInfo& device,
-                     DataType type = DataType::Float, int64_t alignment = 64) {
-  Fusion fusion;
+// The verdict about a fusion with an input of this shape, which `build` may give more inputs.
+Verdict judged(Fusion& fusion, const std::vector<int64_t>& shape, const Unary& build, const DeviceInfo& device,
+               DataType type, int64_t alignment) {
   FusionGuard guard(&fusion);
   TensorView* x = makeContigConcreteTensor(shape, type);
   fusion.addInput(x);
   fusion.addOutput(build(x));
   Group group = wholeGroup(fusion);
   group.layouts[x->id()] = {contiguousStrides(shape), alignment};
-  const Verdict verdict = judge(group, device, allTemplates());
+  return judge(group, device, allTemplates());
+}
+
+// The digits of m, k and n of a fusion of one input, and its parts: "n p512 r4 w4 l32 v4; 512 parts".
+std::string digitsOf(const std::vector<int64_t>& shape, const Unary& build, const DeviceInfo& device,
+                     DataType type = DataType::Float, int64_t alignment = 64) {
+  Fusion fusion;
+  const Verdict verdict = judged(fusion, shape, build, device, type, alignment);
   const auto* rows = dynamic_cast<const RowsJudgement*>(verdict.judgement.get());
   if (rows == nullptr) {
     return verdict.refusal;
@@ -106,6 +113,25 @@ TEST(GpuDigits, AThreadTakesFewElementsOfARow) {
   EXPECT_TRUE(isHeld(digits(32768, DataType::Float)));
   EXPECT_TRUE(isHeld(digits(16384, DataType::BFloat16)));
   EXPECT_FALSE(isHeld(digits(32768, DataType::BFloat16)));
+}
+
+// A thread takes four vectors of a row that waits for its index, where blocks of such threads fill the row; else two.
+TEST(GpuDigits, RowsWithAnIndexAreTakenInLargerShares) {
+  const auto repeats = [&](int64_t columns, const Unary& rows) {
+    Fusion fusion;
+    const Verdict verdict = judged(fusion, {8192, columns}, rows, gpu("sm_90a"), DataType::Float, 64);
+    const std::string text = toString(std::get<KernelPlan>(verdict.judgement->write()).program);
+    const size_t axis = text.find("n <");
+    return sizeOf(text.substr(axis, text.find('\n', axis) - axis), 'r');
+  };
+  const Unary indexed = [](TensorView* table) {
+    TensorView* index = makeContigConcreteTensor({8192}, DataType::Int);
+    table->fusion().addInput(index);
+    return embedding_fwd(index, table);
+  };
+  EXPECT_EQ(repeats(4096, indexed), 4);
+  EXPECT_EQ(repeats(3072, indexed), 2);
+  EXPECT_EQ(repeats(4096, twice), 2);
 }
 
 TEST(GpuDigits, PartsFillTheMultiprocessors) {
