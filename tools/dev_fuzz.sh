@@ -2,6 +2,7 @@
 
 # fuzz SECONDS [NAME...]: each decoder for so long, as many at a time as there are cores. Counts those without a finding whose inputs
 # reach 90% of the lines that read them.
+# fuzz --build: only builds them
 # fuzz --keep [NAME...]: adds to tests/decoders/corpus what reaches lines that its files do not reach
 fuzz() {
   local what=${1:-30} name reached passed=0 failed=0
@@ -11,6 +12,7 @@ fuzz() {
   command -v clang++-19 >/dev/null && [ -e /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-x86_64.a ] ||
     install_packages clang-19 libclang-rt-19-dev || exit 2
   build fuzz fuzz_decoders
+  [ "$what" != --build ] || return 0
   mkdir -p build/fuzz/findings build/fuzz/profiles
   collect_programs build/fuzz/programs
   export ASAN_OPTIONS=detect_leaks=0  # compiled once for all inputs, and looked for in the tests
