@@ -109,6 +109,37 @@ TEST(SimulatedGraphOrder, OtherWorkOfItsStreamIsOrdered) {
   });
 }
 
+// The simulation forgets streams that have ended when there are many of them, with the graphs that were launched there.
+TEST(SimulatedGraphOrder, HoldsAfterItsStreamHasEnded) {
+  const auto program = [](bool waits) {
+    return [=](Simulated& gpu) {
+      const Streams s(gpu);
+      const auto destroy = [&](Stream stream) { gpu.expect(gpu.streamDestroy(stream), "cuStreamDestroy"); };
+      const Stream ofGraph = gpu.stream();
+      launch(gpu,
+             instantiate(
+                 gpu, capture(gpu, ofGraph, [&] { gpu.expect(gpu.fillAsync(s.a, 1, kNodeBytes, ofGraph), "fill"); })),
+             ofGraph);
+      if (waits) {
+        gpu.expect(gpu.streamSynchronize(ofGraph), "cuStreamSynchronize");
+      }
+      destroy(ofGraph);
+      for (int i = 0; i < 300; i++) {
+        const Stream other = gpu.stream();
+        gpu.expect(gpu.fillAsync(s.b, 1, 1, other), "fill");
+        gpu.expect(gpu.streamSynchronize(other), "cuStreamSynchronize");
+        destroy(other);
+      }
+      gpu.expect(gpu.fillAsync(s.a, 2, kNodeBytes, s.second), "fill");
+      gpu.expect(gpu.streamSynchronize(s.second), "cuStreamSynchronize");
+    };
+  };
+  expectFine(program(true));
+  expectReport("cuMemsetD8Async .*writes bytes of cuMemsetD8Async .node 1 of graph .* in cuGraphLaunch" +
+                   std::string(kUnordered),
+               program(false));
+}
+
 TEST(SimulatedGraphOrder, AMissingWaitForALaunchIsFound) {
   const auto program = [](bool waits, bool isBefore) {
     return [=](Simulated& gpu) {

@@ -63,7 +63,7 @@ void Accesses::forget(uint64_t begin, uint64_t end) {
 }
 
 void Accesses::forget(const std::set<uint64_t>& streams) {
-  const auto isForgotten = [&](const auto& operation) { return operation && streams.contains(operation->stream); };
+  const auto isForgotten = [&](const auto& operation) { return operation && streams.contains(operation->outerStream()); };
   for (auto it = bytes_.begin(); it != bytes_.end();) {
     Bytes& bytes = it->second;
     if (isForgotten(bytes.writer)) {

@@ -31,6 +31,8 @@ class Clock {
 // A node of a graph has a stream of its own, on which the launches of the graph are numbered, and lies within the operation that launches it.
 struct Operation {
   bool isBefore(const Operation& other) const;
+  // The stream by which others know of it.
+  uint64_t outerStream() const { return launchStream != 0 ? launchStream : stream; }
 
   uint64_t stream = 0;
   uint64_t number = 0;
@@ -51,7 +53,7 @@ class Accesses {
 
   // Nobody has touched these bytes: they are a new allocation. The driver orders it after the free of the one before.
   void forget(uint64_t begin, uint64_t end);
-  // All that comes is ordered after the operations of these streams.
+  // All that comes is ordered after the operations of these streams, and after the graphs that were launched there.
   void forget(const std::set<uint64_t>& streams);
 
  private:
