@@ -152,7 +152,7 @@ TEST(TrainLm, LossOnGpusIsThatOnCpus) {
   if (const Gpus gpus = gpusOfThisMachine(); gpus.count == 0) {
     GTEST_SKIP() << "no GPU: " << gpus.missing;
   }
-  for (const int ranks : {1, 2}) {
+  for (const int ranks : {1, 2, 4}) {
     const std::vector<double> onCpus = lossCurve(ranks, 5), onGpus = lossCurve(ranks, 5, "cuda");
     ASSERT_EQ(onCpus.size(), onGpus.size());
     for (size_t i = 0; i < onCpus.size(); i++) {
