@@ -62,6 +62,32 @@ TEST(ScanOrSort, AsTheStandardLibraryOrders) {
 }
 
 // On a GPU lines of so many elements are sorted in three chunks, and these merged twice.
+// Few candidates for the first places, all different: along lines of neighbours and across them, in whole vectors and not, up to more of
+// them than are placed by their ranks.
+TEST(ScanOrSort, FirstOfDifferentElements) {
+  for (DataType type : {DataType::Float, DataType::Double, DataType::Int32}) {
+    for (auto [n, k] :
+         {std::pair<int64_t, int64_t>{256, 1}, {1024, 15}, {4096, 32}, {4111, 33}, {20000, 100}, {20000, 130}}) {
+      for (int64_t dim : {0, 1}) {
+        std::vector<double> values(n);
+        for (int64_t j = 0; j < n; j++) {
+          values[j] = static_cast<double>((j * 7919 + 13) % n - n / 2);
+        }
+        const std::vector<int64_t> shape = dim == 1 ? std::vector<int64_t>{1, n} : std::vector<int64_t>{n, 1};
+        CheckedCache checked([&, k = k](Fusion& f) {
+          TensorView* t = makeContigTensor(2, type);
+          f.addInput(t);
+          f.addOutput(topk(t, k, dim).values);
+        });
+        ASSERT_EQ(checked.call({Tensor::of(values, shape, type)}), "");
+        std::ranges::sort(values, std::greater());
+        values.resize(k);
+        EXPECT_EQ(checked.results()[0].toVector(), values) << n << " " << k << " " << dim;
+      }
+    }
+  }
+}
+
 TEST(ScanOrSort, LinesOfSeveralChunks) {
   expectAgrees(
       [](Fusion& f) {

@@ -3,7 +3,7 @@
 // Lines run on the caller's pool, each by one thread in the order of its elements, so the bits do not depend on the number of threads.
 // Several lines are scanned together, because an element waits only for the one before it in its line. Sums and products of Float are
 // kept in Double on the way. Equal elements stay in their order, and so do NaNs, which are the largest.
-#include <emmintrin.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <bit>
@@ -65,27 +65,27 @@ struct Packed {
 };
 constexpr int64_t kPackedLine = (int64_t{1} << 32) - 1;
 
-// Runs `body` in code for the widest vectors of this processor: all that it calls is compiled into it, for each width, which takes long where
-// there are many types and operations.
+// Runs body(whether vectors have 512 bits) in code for the widest vectors of this processor: all that it calls is compiled into it, for each
+// width, which takes long where there are many types and operations.
 template <class Body>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::flatten]] void on512Bits(const Body& body) {
-  body();
+  body(std::true_type());
 }
 template <class Body>
 [[gnu::target("avx2"), gnu::flatten]] void on256Bits(const Body& body) {
-  body();
+  body(std::false_type());
 }
 template <bool kWorthIt = true, class Body>
 void onWidestVectors(const Body& body) {
   if constexpr (!kWorthIt) {
-    body();
+    body(std::false_type());
   } else if (__builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
              __builtin_cpu_supports("avx512vl") != 0) {
     on512Bits(body);
   } else if (__builtin_cpu_supports("avx2") != 0) {
     on256Bits(body);
   } else {
-    body();
+    body(std::false_type());
   }
 }
 
@@ -147,6 +147,32 @@ void sortByDigits(Packed* items, int64_t count) {
   }
 }
 
+constexpr int64_t kMostByRanks = 128;  // more are sorted sooner by exchanges
+
+// Puts items in order, each at the place that is the number of those before it, without a branch that depends on them. The memory after the
+// items has room for as many.
+void sortByRanks(Packed* items, int64_t count) {
+  constexpr int64_t kTogether = 8;
+  uint64_t all[kMostByRanks];
+  for (int64_t k = 0; k < count; k++) {
+    all[k] = items[k].bits;
+  }
+  std::fill(all + count, all + roundUp(count, kTogether), ~uint64_t{0});  // the place of these is after the last item
+  onWidestVectors([&](auto) {
+    for (int64_t k = 0; k < count; k += kTogether) {
+      uint64_t ranks[kTogether] = {};
+      for (int64_t j = 0; j < count; j++) {
+        for (int64_t i = 0; i < kTogether; i++) {
+          ranks[i] += all[j] < all[k + i] ? 1 : 0;
+        }
+      }
+      for (int64_t i = 0; i < kTogether; i++) {
+        items[ranks[i]].bits = all[k + i];
+      }
+    }
+  });
+}
+
 // Puts the first `wanted` of the items in order. The items are in the order of their places.
 template <class Item>
 void sortFirst(Item* items, int64_t count, int64_t wanted) {
@@ -157,8 +183,71 @@ void sortFirst(Item* items, int64_t count, int64_t wanted) {
     if (count >= kLeastByDigits) {
       return sortByDigits(items, count);
     }
+    if (count <= kMostByRanks) {
+      return sortByRanks(items, count);
+    }
   }
   std::sort(items, items + count);
+}
+
+constexpr int64_t kVector = 16;  // elements that are handled at once
+
+// A bound that at least n of the keys do not exceed, and few more: the nth least, found from the highest bit to the lowest, or one that
+// exactly n do not exceed. They are whole vectors.
+template <class Key>
+Key boundOfLeast(const Key* keys, int64_t count, int64_t n) {
+  Key found = 0;
+  for (int bit = std::numeric_limits<Key>::digits - 1; bit >= 0; bit--) {
+    const Key most = found | ((Key{1} << bit) - 1);
+    Key below[kVector] = {};
+    for (int64_t k = 0; k < count; k += kVector) {
+      for (int64_t i = 0; i < kVector; i++) {
+        below[i] += keys[k + i] <= most ? 1 : 0;
+      }
+    }
+    const auto total = static_cast<int64_t>(std::accumulate(below, below + kVector, Key{0}));
+    if (total == n) {
+      return most;
+    }
+    found |= total < n ? Key{1} << bit : 0;
+  }
+  return found;
+}
+
+// Writes those of kVector keys, the first at `place`, that are at most the bound; returns their number. There may be written more.
+template <class Item, class Key>
+int64_t append(const Key* keys, Key bound, int64_t place, Item* items) {
+  Key least = std::numeric_limits<Key>::max();
+  for (int64_t i = 0; i < kVector; i++) {
+    least = std::min(least, keys[i]);
+  }
+  int64_t count = 0;
+  for (int64_t i = 0; least <= bound && i < kVector; i++) {
+    items[count] = Item(keys[i], place + i);
+    count += keys[i] <= bound ? 1 : 0;
+  }
+  return count;
+}
+
+// The same with vectors of 512 bits
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] inline int64_t appendOn512Bits(const uint32_t* keys,
+                                                                                     uint32_t bound, int64_t place,
+                                                                                     Packed* items) {
+  const __m512i all = _mm512_loadu_si512(keys);
+  const __mmask16 wanted = _mm512_cmple_epu32_mask(all, _mm512_set1_epi32(static_cast<int>(bound)));
+  if (wanted == 0) {
+    return 0;
+  }
+  const auto half = [&](__m256i of, int64_t first) __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) {
+    const __m512i places = _mm512_add_epi64(_mm512_set1_epi64(first), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+    return _mm512_or_si512(_mm512_slli_epi64(_mm512_cvtepu32_epi64(of), 32), places);
+  };
+  const auto low = static_cast<__mmask8>(wanted);
+  const auto high = static_cast<__mmask8>(wanted >> 8);
+  _mm512_storeu_si512(items, _mm512_maskz_compress_epi64(low, half(_mm512_castsi512_si256(all), place)));
+  items += std::popcount(low);
+  _mm512_storeu_si512(items, _mm512_maskz_compress_epi64(high, half(_mm512_extracti64x4_epi64(all, 1), place + 8)));
+  return std::popcount(wanted);
 }
 
 constexpr int64_t kCacheLine = 64;
@@ -199,8 +288,10 @@ class ScanOrSort : public CpuRoutine {
 
  private:
   enum Tensors : uint8_t { kOperand, kResult, kTensors };
-  static constexpr int64_t kTogether = 8;   // lines, each with an addition under way
-  static constexpr int64_t kVector = 16;    // adjacent lines whose sums are in registers
+  static constexpr int64_t kTogether = 8;  // lines, each with an addition under way
+  static constexpr int64_t kGroups =
+      4 * kVector;  // whose least keys are found together, since each waits for the one before it
+  static constexpr int64_t kAhead = 1024;   // elements of a line between one that is read and one that is fetched
   static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
 
   using Offsets = Lines<kTensors>::Offsets;
@@ -231,7 +322,7 @@ class ScanOrSort : public CpuRoutine {
     Wide sums[Lines<kTensors>::kMostAdjacent];
     std::fill_n(sums, lines, identity);
     const bool past = streams(out, lines_.step(kResult));
-    onWidestVectors<kIsCommon<T, Combine>>([&] {
+    onWidestVectors<kIsCommon<T, Combine>>([&](auto) {
       for (int64_t j = 0; j < extent_; j++, in += lines_.step(kOperand), out += lines_.step(kResult)) {
         const int64_t ahead = std::min(kRowsAhead, extent_ - 1 - j);
         int64_t k = 0;
@@ -270,7 +361,7 @@ class ScanOrSort : public CpuRoutine {
     const bool past = areRuns && (streams(to[k], kVector) && ...);
     int64_t j = 0;
     if (areRuns) {
-      onWidestVectors<kIsCommon<T, Combine> && sizeof...(k) != 1>([&] {
+      onWidestVectors<kIsCommon<T, Combine> && sizeof...(k) != 1>([&](auto) {
         for (; j + kVector <= extent_; j += kVector) {
           // Conversions are of whole vectors, additions of one element of each line.
           Wide wide[sizeof...(k)][kVector];
@@ -352,10 +443,13 @@ class ScanOrSort : public CpuRoutine {
 
   template <class T>
   void order(ThreadPool& pool, const T* in, int64_t* out, void* workspace) const {
-    if (sizeof(keyOf(T{})) == sizeof(uint32_t) && extent_ < kPackedLine) {
-      orderAs<Packed>(pool, in, out, workspace);
+    const bool isPacked = sizeof(keyOf(T{})) == sizeof(uint32_t) && extent_ < kPackedLine;
+    if (isPacked && lines_.step(kOperand) == 1) {
+      orderAs<true, Packed>(pool, in, out, workspace);
+    } else if (isPacked) {
+      orderAs<false, Packed>(pool, in, out, workspace);
     } else {
-      orderAs<Placed>(pool, in, out, workspace);
+      orderAs<false, Placed>(pool, in, out, workspace);
     }
   }
 
@@ -366,17 +460,13 @@ class ScanOrSort : public CpuRoutine {
   }
 
   // The keys of kVector elements of a line, from element j on.
-  template <class T, class Key>
+  template <bool kAreNeighbours, class T, class Key>
   void keysOf(const T* line, int64_t j, Key* keys) const {
     const auto flip = turn<Key>();
-    const int64_t step = lines_.step(kOperand);
+    const int64_t step = kAreNeighbours ? 1 : lines_.step(kOperand);
     T some[kVector];
-    if (step == 1) {
-      std::copy_n(line + j, kVector, some);
-    } else {
-      for (int64_t i = 0; i < kVector; i++) {
-        some[i] = line[(j + i) * step];
-      }
+    for (int64_t i = 0; i < kVector; i++) {
+      some[i] = line[(j + i) * step];
     }
     for (int64_t i = 0; i < kVector; i++) {
       keys[i] = keyOf(some[i]) ^ flip;
@@ -385,49 +475,54 @@ class ScanOrSort : public CpuRoutine {
 
   // A key that at least as many elements as are wanted do not exceed. Of four times as many groups of elements the least keys are found, and
   // of these as many as are wanted; few other elements are below the last of them. The least keys go to `memory`.
-  template <class T, class Key>
+  template <bool kAreNeighbours, class T, class Key>
   Key boundOf(const T* line, Key* memory) const {
-    const int64_t vectors = extent_ / kVector;
-    const int64_t chunks = divideUp(4 * wanted_, kVector);  // of each, a group in each lane
-    if (wanted_ == 0 || vectors < 4 * chunks) {
+    const int64_t rows = extent_ / kGroups;
+    const int64_t chunks = divideUp(4 * wanted_, kGroups);  // of each, a group in each column
+    if (wanted_ == 0 || rows < 4 * chunks) {
       return std::numeric_limits<Key>::max();
     }
-    onWidestVectors<kIsCommon<T>>([&] {
+    Key bound = 0;
+    onWidestVectors<kIsCommon<T>>([&](auto) {
       for (int64_t c = 0; c < chunks; c++) {
-        Key least[kVector];
-        std::fill_n(least, kVector, std::numeric_limits<Key>::max());
-        for (int64_t v = vectors * c / chunks; v < vectors * (c + 1) / chunks; v++) {
-          Key keys[kVector];
-          keysOf(line, v * kVector, keys);
-          for (int64_t i = 0; i < kVector; i++) {
+        Key least[kGroups];
+        std::fill_n(least, kGroups, std::numeric_limits<Key>::max());
+        for (int64_t row = rows * c / chunks; row < rows * (c + 1) / chunks; row++) {
+          Key keys[kGroups];
+          for (int64_t i = 0; i < kGroups; i += kVector) {
+            const int64_t j = row * kGroups + i;
+            keysOf<kAreNeighbours>(line, j, keys + i);
+            if (kAreNeighbours) {
+              __builtin_prefetch(line + std::min(j + kAhead, extent_ - 1));
+            }
+          }
+          for (int64_t i = 0; i < kGroups; i++) {
             least[i] = std::min(least[i], keys[i]);
           }
         }
-        std::copy_n(least, kVector, memory + c * kVector);
+        std::copy_n(least, kGroups, memory + c * kGroups);
       }
+      bound = boundOfLeast(memory, chunks * kGroups, wanted_);
     });
-    std::nth_element(memory, memory + wanted_ - 1, memory + chunks * kVector);
-    return memory[wanted_ - 1];
+    return bound;
   }
 
-  // The elements whose keys are at most the bound, in the order of their places; returns their number.
-  template <class Item, class T, class Key>
-  int64_t collect(const T* line, Key bound, Item* items) const {
+  // The elements whose keys are at most the bound, in the order of their places; returns their number. Meanwhile the beginning of the next line is fetched.
+  template <bool kAreNeighbours, class Item, class T, class Key>
+  int64_t collect(const T* line, const T* next, Key bound, Item* items) const {
     int64_t count = 0;
     int64_t j = 0;
-    onWidestVectors<kIsCommon<T>>([&] {
+    onWidestVectors<kIsCommon<T>>([&](auto has512Bits) {
       for (; j + kVector <= extent_; j += kVector) {
         Key keys[kVector];
-        keysOf(line, j, keys);
-        Key least = std::numeric_limits<Key>::max();
-        for (int64_t i = 0; i < kVector; i++) {
-          least = std::min(least, keys[i]);
+        keysOf<kAreNeighbours>(line, j, keys);
+        if (kAreNeighbours && j < kAhead) {
+          __builtin_prefetch(next + j);
         }
-        if (least <= bound) {
-          for (int64_t i = 0; i < kVector; i++) {
-            items[count] = Item(keys[i], j + i);
-            count += keys[i] <= bound ? 1 : 0;
-          }
+        if constexpr (has512Bits && std::is_same_v<Key, uint32_t> && std::is_same_v<Item, Packed>) {
+          count += appendOn512Bits(keys, bound, j, items + count);
+        } else {
+          count += append(keys, bound, j, items + count);
         }
       }
     });
@@ -440,7 +535,7 @@ class ScanOrSort : public CpuRoutine {
     return count;
   }
 
-  template <class Item, class T>
+  template <bool kAreNeighbours, class Item, class T>
   void orderAs(ThreadPool& pool, const T* in, int64_t* out, void* workspace) const {
     using Key = decltype(keyOf(T{}));
     auto range = [&](int64_t begin, int64_t end, int64_t worker) {
@@ -449,8 +544,9 @@ class ScanOrSort : public CpuRoutine {
       for (int64_t k = begin; k < end; k++) {
         const Offsets at = lines_.begin(k);
         const T* line = in + at[kOperand];
-        const Key bound = boundOf(line, static_cast<Key*>(own));
-        sortFirst(items, collect(line, bound, items), wanted_);
+        const T* next = in + lines_.begin(std::min(k + 1, end - 1))[kOperand];
+        const Key bound = boundOf<kAreNeighbours>(line, static_cast<Key*>(own));
+        sortFirst(items, collect<kAreNeighbours>(line, next, bound, items), wanted_);
         for (int64_t j = 0; j < wanted_; j++) {
           out[at[kResult] + j * lines_.step(kResult)] = items[j].place();
         }
