@@ -29,7 +29,8 @@ TEST(ScanOrSort, AsTheStandardLibraryOrders) {
   for (DataType type :
        {DataType::Float, DataType::Double, DataType::Half, DataType::Int, DataType::Int32, DataType::Bool}) {
     for (bool descending : {false, true}) {
-      for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {7, 2}, {1000, 200}, {1000, 3}, {4099, 40}}) {
+      for (auto [n, k] :
+           {std::pair<int64_t, int64_t>{1, 1}, {7, 2}, {1000, 200}, {1000, 3}, {4099, 40}, {20000, 9000}}) {
         Tensor x = repeating({3, n}, type);
         CheckedCache checked([&, k = k](Fusion& f) {
           TensorView* t = makeContigTensor(2, type);

@@ -117,14 +117,17 @@ template <class T, class Wide, class Whole, class Operation>
 constexpr bool kIsCommon<T, Bitwise<Wide, Whole, Operation>> = false;
 
 constexpr int64_t kLeastByDigits = 256;  // fewer are sorted sooner by comparing them
+constexpr int64_t kMostInCaches =
+    16 * 1024;  // more are spread to so many places at a time that these are not in the caches
 
-// Sorts items that are in the order of their places, by one byte of the keys after the other, the lowest first. The memory after the
-// items has room for as many.
-void sortByDigits(Packed* items, int64_t count) {
-  constexpr int kDigits = 4;
-  constexpr int64_t kValues = 256;
-  int64_t begins[kDigits][kValues] = {};
-  const auto digitOf = [](const Packed& item, int digit) { return item.bits >> (32 + 8 * digit) & (kValues - 1); };
+// Sorts items that are in the order of their places, by `kBits` of the keys after the others, the lowest first. The memory after the items
+// has room for as many; they end there or where they were.
+template <int kBits>
+const Packed* sortByDigits(Packed* items, int64_t count) {
+  constexpr int kDigits = (32 + kBits - 1) / kBits;
+  constexpr int64_t kValues = int64_t{1} << kBits;
+  uint32_t begins[kDigits][kValues] = {};
+  const auto digitOf = [](const Packed& item, int digit) { return item.bits >> (32 + kBits * digit) & (kValues - 1); };
   for (int64_t k = 0; k < count; k++) {
     for (int d = 0; d < kDigits; d++) {
       begins[d][digitOf(items[k], d)]++;
@@ -133,18 +136,16 @@ void sortByDigits(Packed* items, int64_t count) {
   Packed* from = items;
   Packed* to = items + count;
   for (int d = 0; d < kDigits; d++) {
-    if (std::ranges::find(begins[d], count) != std::end(begins[d])) {
+    if (begins[d][digitOf(items[0], d)] == count) {
       continue;  // all have the same
     }
-    std::exclusive_scan(std::begin(begins[d]), std::end(begins[d]), std::begin(begins[d]), int64_t{0});
+    std::exclusive_scan(std::begin(begins[d]), std::end(begins[d]), std::begin(begins[d]), uint32_t{0});
     for (int64_t k = 0; k < count; k++) {
       to[begins[d][digitOf(from[k], d)]++] = from[k];
     }
     std::swap(from, to);
   }
-  if (from != items) {
-    std::copy_n(from, count, items);
-  }
+  return from;
 }
 
 constexpr int64_t kMostByRanks = 128;  // more are sorted sooner by exchanges
@@ -173,21 +174,23 @@ void sortByRanks(Packed* items, int64_t count) {
   });
 }
 
-// Puts the first `wanted` of the items in order. The items are in the order of their places.
+// The first `wanted` of the items in order. The items are in the order of their places; the memory after them has room for as many Packed.
 template <class Item>
-void sortFirst(Item* items, int64_t count, int64_t wanted) {
+const Item* sortedFirst(Item* items, int64_t count, int64_t wanted) {
   if (count > 2 * wanted) {
     std::nth_element(items, items + wanted, items + count);
     count = wanted;
   } else if constexpr (std::is_same_v<Item, Packed>) {
     if (count >= kLeastByDigits) {
-      return sortByDigits(items, count);
+      return count <= kMostInCaches ? sortByDigits<11>(items, count) : sortByDigits<8>(items, count);
     }
     if (count <= kMostByRanks) {
-      return sortByRanks(items, count);
+      sortByRanks(items, count);
+      return items;
     }
   }
   std::sort(items, items + count);
+  return items;
 }
 
 constexpr int64_t kVector = 16;  // elements that are handled at once
@@ -546,9 +549,9 @@ class ScanOrSort : public CpuRoutine {
         const T* line = in + at[kOperand];
         const T* next = in + lines_.begin(std::min(k + 1, end - 1))[kOperand];
         const Key bound = boundOf<kAreNeighbours>(line, static_cast<Key*>(own));
-        sortFirst(items, collect<kAreNeighbours>(line, next, bound, items), wanted_);
+        const Item* sorted = sortedFirst(items, collect<kAreNeighbours>(line, next, bound, items), wanted_);
         for (int64_t j = 0; j < wanted_; j++) {
-          out[at[kResult] + j * lines_.step(kResult)] = items[j].place();
+          out[at[kResult] + j * lines_.step(kResult)] = sorted[j].place();
         }
       }
     };
