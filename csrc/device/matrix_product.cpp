@@ -28,12 +28,29 @@ void insert(Strided& o, int64_t at, int64_t stride) {
   o.strides.insert(o.strides.begin() + at, stride);
 }
 
-// Stands for a size that is a symbol while the op is judged: no stride is a multiple of it by chance.
-constexpr int64_t kAnySize = 65521;
+std::vector<int64_t> sizesWith(const TensorView* tv, int64_t anySize) {
+  return mapped(tv->shape(), [=](const IntExpr& e) { return e.isConst() ? e.constValue() : anySize; });
+}
 
-Strided stridedOf(const TensorView* tv, const std::map<int64_t, Layout>& layouts) {
-  std::vector<int64_t> sizes =
-      mapped(tv->shape(), [](const IntExpr& e) { return e.isConst() ? e.constValue() : kAnySize; });
+// Stands for a size that is a symbol while the op is judged: no stride is a multiple of a prime by chance. The largest one with which the
+// elements of each operand can be counted.
+int64_t anySizeFor(const Expr& e) {
+  constexpr int64_t kLeast = 31;
+  for (const int64_t anySize : {int64_t{65521}, int64_t{1021}, kLeast}) {
+    const auto canBeCounted = [&](const TensorView* tv) {
+      int64_t elements = 1;
+      return std::ranges::none_of(sizesWith(tv, anySize),
+                                  [&](int64_t n) { return __builtin_mul_overflow(elements, n, &elements); });
+    };
+    if (std::ranges::all_of(e.tensorInputs(), canBeCounted)) {
+      return anySize;
+    }
+  }
+  return kLeast;
+}
+
+Strided stridedOf(const TensorView* tv, int64_t anySize, const std::map<int64_t, Layout>& layouts) {
+  std::vector<int64_t> sizes = sizesWith(tv, anySize);
   const auto known = layouts.find(tv->id());
   const Layout layout = known != layouts.end() ? known->second : Layout{contiguousStrides(sizes)};
   return {std::move(sizes), layout.strides, layout.alignment};
@@ -41,7 +58,8 @@ Strided stridedOf(const TensorView* tv, const std::map<int64_t, Layout>& layouts
 
 Operands operandsOf(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   std::vector<TensorView*> in = e.tensorInputs();
-  Operands p{stridedOf(in[0], layouts), stridedOf(in[1], layouts)};
+  const int64_t anySize = anySizeFor(e);
+  Operands p{stridedOf(in[0], anySize, layouts), stridedOf(in[1], anySize, layouts)};
   if (p.a.shape.size() == 1) {
     insert(p.a, 0, p.a.shape[0]);
   }
@@ -125,7 +143,8 @@ std::optional<std::string> refuseMatrixProduct(const Expr& e, const std::map<int
   if (e.kind() == ExprKind::Linear && p.a.shape.size() > 2) {
     return "the leading dims of x are not contiguous";
   }
-  if (e.tensorInputs().size() > 2 && stridedOf(e.tensorInputs()[2], layouts).strides != std::vector<int64_t>{1}) {
+  if (e.tensorInputs().size() > 2 &&
+      stridedOf(e.tensorInputs()[2], anySizeFor(e), layouts).strides != std::vector<int64_t>{1}) {
     return "the bias is not contiguous";
   }
   return std::nullopt;

@@ -55,6 +55,19 @@ class ShapeClassTest : public testing::Test {
   }
 };
 
+// Each operand has so many symbols that a large number in place of each would make too many elements.
+TEST_F(ShapeClassTest, AProductOfFourSizesThatVary) {
+  std::vector<Shapes> calls;
+  for (const int64_t n : {3, 4, 5, 6}) {
+    calls.push_back({{n, n + 1, n + 2, n + 3}, {n + 4, n + 3}});
+  }
+  const BuildFusion build = [](Fusion& f) {
+    TensorView* x = input(f, 4);
+    f.addOutput(linear(x, input(f, 2)));
+  };
+  EXPECT_EQ(plansOf(build, calls), 2);
+}
+
 TEST_F(ShapeClassTest, RowCountsShareTwoPlansBesideTheFirst) {
   std::vector<Shapes> calls;
   for (int64_t rows = 2; rows < 100; rows += 3) {
