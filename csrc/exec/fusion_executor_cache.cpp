@@ -198,7 +198,7 @@ struct FusionExecutorCache::State {
   Agreement agreement;
   PlanCache plans;
   std::atomic<int64_t> skip{-1};
-  CollectivesRun collectives = CollectivesRun::AtOnce;
+  CollectivesRun collectives = CollectivesRun::InFiber;
   Trace* trace = nullptr;
   const std::shared_ptr<LateFailure> late = std::make_shared<LateFailure>();
 };
@@ -232,9 +232,7 @@ void FusionExecutorCache::start(const ExecutorOptions& options, const std::share
   const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, static_cast<int64_t>(cores));
   const auto used = static_cast<double>(threads);
   state_ = std::make_unique<State>(*fusion_, options, world, DeviceOptions{.threads = threads, .spin = used <= cores});
-  state_->collectives = used < cores || world->sparesProcessor() ? CollectivesRun::OnThreads
-                        : cores < 1                              ? CollectivesRun::WhenAwaited
-                                                                 : CollectivesRun::AtOnce;
+  state_->collectives = used < cores || world->sparesProcessor() ? CollectivesRun::OnThreads : CollectivesRun::InFiber;
   state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world->rank());
 }
 

@@ -54,7 +54,8 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       direct_(communicator, *program_, true),
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
-      lastPosted_(program_->teams.size(), -1) {
+      lastPosted_(program_->teams.size(), -1),
+      fiber_([this] { runPending(); }) {
   const HostProgram& p = *program_;
   isAsynchronous_ = direct_.isAsynchronous();
   failsTogether_ = p.overlap.allowed || isAsynchronous_;
@@ -99,7 +100,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   slots_.resize(p.steps.size());
   operands_.resize(p.steps.size());
   scalarOf_.resize(p.steps.size());
-  delayed_.reserve(p.teams.empty() ? 0 : p.steps.size());
+  pending_.reserve(p.teams.empty() ? 0 : p.steps.size() + 1);
   for (int64_t i = 0; i < std::ssize(p.steps); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
@@ -168,6 +169,10 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     queue_.orderAfter(options.order->stream);
   }
   next_ = 0;
+  const bool isPlain = !program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr;
+  if (!isPlain) {
+    call_ = {.communicator = &communicator, .inputs = inputs, .options = &options};
+  }
   try {
     if (failsTogether_) {
       // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only, and those of a device
@@ -178,7 +183,7 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
     if (isAsynchronous_) {
       fork(0);  // this call's collectives follow earlier calls
     }
-    if (!program_->overlap.allowed && !endsTogether_ && !options.verify && options.profile == nullptr) [[likely]] {
+    if (isPlain) [[likely]] {
       while (next_ < std::ssize(program_->steps)) {
         next_ = next_ == options.skipStep ? next_ + 1
                 : beginsJointPiece(next_) ? replayJointly(next_)
@@ -331,12 +336,19 @@ void Binding::joinForked() {
 
 void Binding::abandon(Communicator& communicator, std::string_view why) noexcept {
   refusal_ = nullptr;
-  delayed_.clear();
   if (failsTogether_) {
     communicator.abort(why);  // peers may wait in collectives, where they would not notice what this rank does next
     carrier().giveUp();
     carrier().end();
   }
+  if (fiber_.isPaused()) {
+    try {
+      fiber_.finish();
+    } catch (const std::exception&) {
+      // the first failure is reported
+    }
+  }
+  pending_.clear();
   for (const int64_t i : indices(inFlight_)) {
     try {
       waitForPosted(i);

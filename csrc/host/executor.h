@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fiber.h"
 #include "host/comm_path.h"
 #include "host/program.h"
 #include "host/replay.h"
@@ -45,10 +46,10 @@ struct StepRecord {
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
-// When collectives run that other steps may run beside: on threads of their own; on the caller's thread at once; or on the caller's thread
-// when a step, a later collective or the end of the call waits for them. The last one makes ranks meet fewer times, which takes less time
-// where they share processors; peers wait meanwhile. With verification or a skipped step they run at once.
-enum class CollectivesRun : uint8_t { OnThreads, AtOnce, WhenAwaited };
+// Where collectives run that other steps may run beside: on threads of their own; or on the caller's thread, in a fiber that pauses where it
+// would wait for peers, and goes on between the caller's steps. The latter takes no processor from the steps. With verification or a skipped
+// step each collective runs to its end.
+enum class CollectivesRun : uint8_t { OnThreads, InFiber };
 
 // The first failure of work that ended after its call had returned. Thread-safe.
 class LateFailure {
@@ -75,8 +76,8 @@ struct ExecuteOptions {
   bool verify = false;                         // compare each step with the reference interpreter
   std::vector<StepRecord>* profile = nullptr;  // receives the steps that have run; the call returns when all has ended
   int64_t skipStep = -1;                       // fault injection: a communication step that is not run
-  CollectivesRun collectives = CollectivesRun::AtOnce;  // each rank decides for itself
-  const StreamOrder* order = nullptr;                   // null: the call returns when all its work has ended
+  CollectivesRun collectives = CollectivesRun::InFiber;  // each rank decides for itself
+  const StreamOrder* order = nullptr;                    // null: the call returns when all its work has ended
 };
 
 class Binding {
@@ -112,6 +113,8 @@ class Binding {
   [[nodiscard]] std::optional<Tensor> remaining(int64_t val) const;
 
  private:
+  static constexpr std::string_view kBegin = "the begin of a program";
+  static constexpr int64_t kRendezvous = -1;  // a pending rendezvous of the ranks
   // Waits for all ranks, which must run the same program. Each number of `least` becomes the least that a rank has there.
   void meet(Communicator& communicator, std::string_view where, std::span<int64_t> least = {}) const;
   // Before the collectives of a call: the ranks meet, and agree whether they replay the pieces with collectives.
@@ -128,14 +131,21 @@ class Binding {
   int64_t replayJointly(int64_t number);
   void runSteps(std::span<const Argument> inputs, const ExecuteOptions& options);
   // Puts a step where it runs on a device whose collectives the host makes. Returns the number of the next step.
-  int64_t issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
+  int64_t issue(int64_t number);
+  // Whether collectives pause in this call.
+  bool pausesCollectives() const;
   // Work of the device. If it refuses an index in a program whose ranks end together, the program goes on with index 0, because the other
   // ranks wait for its collectives; the error follows at the end.
   template <class Work>
   void heed(Work&& work);
-  // Waits for a posted collective; runs a delayed one, and those delayed before it.
-  void await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options);
-  void runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count);
+  // Returns when a posted collective has ended; ends a pending one, and those pending before it.
+  void await(int64_t number);
+  // Goes on with the pending ones until one waits for peers.
+  void advancePending();
+  // Runs so many pending ones to their ends.
+  void endPending(int64_t count);
+  // Runs the first pending one.
+  void runPending();
   void waitForPosted(int64_t number);
   void openLanes(Communicator& communicator);
   void prepareSteps();
@@ -213,8 +223,17 @@ class Binding {
   std::vector<std::unique_ptr<Event>> events_;              // by step: after it, if another queue waits for it
   std::vector<std::optional<CallQueue::Handle>> inFlight_;  // by step: posted and not waited for
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none
-  std::vector<int64_t> delayed_;                            // steps, in order
-  std::exception_ptr refusal_;                              // of this call
+  // Collectives of the caller's thread that have not ended: steps, in order; kRendezvous.
+  std::vector<int64_t> pending_;
+  Fiber fiber_;  // of the first one
+  // The arguments of the call that runs step by step.
+  struct Call {
+    Communicator* communicator = nullptr;
+    std::span<const Argument> inputs;
+    const ExecuteOptions* options = nullptr;
+  };
+  Call call_;
+  std::exception_ptr refusal_;  // of this call
   // The step that this call begins next. Of a failed call: the step in which it has failed, or the number of steps if all have ended.
   int64_t next_ = 0;
   // A tensor that is argument or result number `index` of the call.

@@ -67,10 +67,10 @@ void Binding::runSteps(std::span<const Argument> inputs, const ExecuteOptions& o
     if (next_ == options.skipStep) {  // its events are recorded: other queues wait for them
       next_ = isAsynchronous_ ? putInOrder(next_, [this](CommPath&) { return next_ + 1; }) : next_ + 1;
     } else {
-      next_ = isAsynchronous_ ? post(next_, inputs, options) : issue(next_, inputs, options);
+      next_ = isAsynchronous_ ? post(next_, inputs, options) : issue(next_);
     }
   }
-  runDelayed(inputs, options, std::ssize(delayed_));
+  endPending(std::ssize(pending_));
   for (const int64_t i : indices(inFlight_)) {
     waitForPosted(i);
   }
@@ -151,56 +151,87 @@ void Binding::recordJointly(Communicator& communicator, std::span<const Argument
   }
 }
 
-int64_t Binding::issue(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
+bool Binding::pausesCollectives() const {
+  const ExecuteOptions& options = *call_.options;
+  return calls_ != nullptr && options.collectives == CollectivesRun::InFiber && !options.verify && options.skipStep < 0;
+}
+
+int64_t Binding::issue(int64_t number) {
   const Step& step = program_->steps[number];
+  const ExecuteOptions& options = *call_.options;
   for (const int64_t earlier : step.order.waits) {
-    await(earlier, inputs, options);
+    await(earlier);
   }
   const bool watched = options.verify || options.profile != nullptr;
   if (step.order.queue == 0) {
-    heed([&] { watched ? executeWatched(number, direct_, inputs, options) : execute(number, direct_, inputs); });
-    return number + 1;
-  }
-  const bool beside = step.runsBeside && !options.verify && options.skipStep < 0;
-  if (!beside || options.collectives != CollectivesRun::OnThreads || calls_ == nullptr) {
-    delayed_.push_back(number);
-    if (!beside || options.collectives != CollectivesRun::WhenAwaited) {
-      runDelayed(inputs, options, std::ssize(delayed_));
-    }
+    heed([&] {
+      watched ? executeWatched(number, direct_, call_.inputs, options) : execute(number, direct_, call_.inputs);
+    });
+    advancePending();
     return number + 1;
   }
   heed([this] { queue_.wait(); });  // its operand is complete
+  const bool beside = step.runsBeside && !options.verify && options.skipStep < 0;
+  if (!beside || options.collectives != CollectivesRun::OnThreads || calls_ == nullptr) {
+    pending_.push_back(number);
+    if (beside && pausesCollectives()) {
+      advancePending();
+    } else {
+      endPending(std::ssize(pending_));
+    }
+    return number + 1;
+  }
   CommPath& lane = lanes_[step.order.queue - 1];
   lastPosted_[step.order.queue - 1] = number;
-  inFlight_[number] = calls_->post(program_->teams[step.order.queue - 1], [=, this, &lane](Communicator&) {
-    try {
-      watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
-    } catch (const std::exception& why) {
-      direct_.abort(explained(why));  // also after a failure of the device, which the communicator has not seen
-      throw;
-    }
-  });
+  inFlight_[number] = calls_->post(
+      program_->teams[step.order.queue - 1], [=, this, &lane, &options, inputs = call_.inputs](Communicator&) {
+        try {
+          watched ? executeWatched(number, lane, inputs, options) : execute(number, lane, inputs);
+        } catch (const std::exception& why) {
+          direct_.abort(explained(why));  // also after a failure of the device, which the communicator has not seen
+          throw;
+        }
+      });
   return number + 1;
 }
 
-void Binding::runDelayed(std::span<const Argument> inputs, const ExecuteOptions& options, int64_t count) {
-  if (count > 0) {
-    heed([this] { queue_.wait(); });  // their operands are complete
-  }
-  for (const int64_t number : std::span(delayed_).first(count)) {
-    const int64_t team = program_->steps[number].order.queue - 1;
-    if (lastPosted_[team] >= 0) {  // calls of a lane run in order
-      waitForPosted(lastPosted_[team]);
+void Binding::advancePending() {
+  while (!pending_.empty()) {
+    if (!(fiber_.isPaused() ? fiber_.resume() : fiber_.start())) {
+      return;
     }
-    const bool watched = options.verify || options.profile != nullptr;
-    watched ? executeWatched(number, lanes_[team], inputs, options) : execute(number, lanes_[team], inputs);
+    pending_.erase(pending_.begin());
   }
-  delayed_.erase(delayed_.begin(), delayed_.begin() + count);
 }
 
-void Binding::await(int64_t number, std::span<const Argument> inputs, const ExecuteOptions& options) {
-  if (const auto it = std::ranges::find(delayed_, number); it != delayed_.end()) {
-    return runDelayed(inputs, options, it - delayed_.begin() + 1);
+void Binding::endPending(int64_t count) {
+  for (; count > 0; count--) {
+    if (fiber_.isPaused()) {
+      fiber_.finish();
+    } else {
+      runPending();
+    }
+    pending_.erase(pending_.begin());
+  }
+}
+
+void Binding::runPending() {
+  const int64_t number = pending_.front();
+  if (number == kRendezvous) {
+    return meet(*call_.communicator, kBegin);
+  }
+  const int64_t team = program_->steps[number].order.queue - 1;
+  if (lastPosted_[team] >= 0) {  // calls of a lane run in order
+    waitForPosted(lastPosted_[team]);
+  }
+  const ExecuteOptions& options = *call_.options;
+  const bool watched = options.verify || options.profile != nullptr;
+  watched ? executeWatched(number, lanes_[team], call_.inputs, options) : execute(number, lanes_[team], call_.inputs);
+}
+
+void Binding::await(int64_t number) {
+  if (const auto it = std::ranges::find(pending_, number); it != pending_.end()) {
+    return endPending(it - pending_.begin() + 1);
   }
   waitForPosted(number);
 }

@@ -61,12 +61,16 @@ void Binding::meet(Communicator& communicator, std::string_view where, std::span
 void Binding::meetAtBegin(Communicator& communicator, std::span<const Argument> inputs, const ExecuteOptions& options) {
   replaysJointly_ = false;
   if (!isAsynchronous_) {
-    return meet(communicator, "the begin of a program");
+    if (!pausesCollectives() || std::ranges::none_of(program_->steps, &Step::runsBeside)) {
+      return meet(communicator, kBegin);
+    }
+    pending_.push_back(kRendezvous);
+    return advancePending();
   }
   const int64_t own = proposal(options);
   const int64_t ofArena = registration_->proposal();
   int64_t bounds[] = {own, own == kAny ? own : -own, ofArena, -ofArena};
-  meet(communicator, "the begin of a program", bounds);
+  meet(communicator, kBegin, bounds);
   const int64_t least = bounds[0];
   const int64_t most = -bounds[1];
   if (least == kRefuse) {
@@ -88,7 +92,7 @@ void Binding::meetAtBegin(Communicator& communicator, std::span<const Argument> 
 void Binding::refuse(Communicator& communicator, const UserError& why) {
   if (isAsynchronous_) {
     int64_t bounds[] = {kRefuse, -kRefuse, 0, 0};
-    meet(communicator, "the begin of a program", bounds);
+    meet(communicator, kBegin, bounds);
     throwUserError(refusalOf(communicator, why.what()));
   }
 }

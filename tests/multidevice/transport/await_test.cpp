@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fiber.h"
 #include "multidevice/multidevice_test.h"
 #include "multidevice/transport/failure_cases.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -91,6 +92,29 @@ TEST_P(AwaitTest, EndsWhenTheWorkHasEnded) {
       },
       kFailureDeadline);
   EXPECT_EQ(texts, std::vector<std::string>(3, "done"));
+}
+
+// On a network it does not pause: it fails when it starts.
+TEST_P(AwaitTest, APausedCallEndsWhenARankFails) {
+  const std::vector<std::string> texts = GetParam().run(
+      3,
+      [](Communicator& comm) -> std::string {
+        comm.barrier(comm.world());
+        if (comm.rank() == 1) {
+          std::this_thread::sleep_for(20ms);
+          throwUserError("cannot go on");
+        }
+        Fiber call([&] { comm.barrier(comm.world()); });
+        for (bool ended = call.start(); !ended; ended = call.resume()) {
+          std::this_thread::sleep_for(1ms);
+        }
+        return "no error";
+      },
+      kFailureDeadline);
+  for (const int rank : {0, 2}) {
+    EXPECT_NE(texts[rank].find("rank 1/3"), std::string::npos) << texts[rank];
+    EXPECT_EQ(texts[rank].find("deadline"), std::string::npos) << texts[rank];
+  }
 }
 
 TEST_P(AwaitTest, EndsWhenARankFails) {

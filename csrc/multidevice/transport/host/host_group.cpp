@@ -105,6 +105,7 @@ void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
 
 void HostGroup::awaitLong(const Wait& wait) {
   recorder_->waits();
+  Fiber::pauseUntil([&] { return wait.ready() || hasFailed(); });
   const ObservedWait observed;
   const auto begin = Clock::now();
   auto limit = begin + deadline_;

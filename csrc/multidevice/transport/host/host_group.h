@@ -2,7 +2,8 @@
 //
 // Waiting: if every rank has its own core, a rank spins for about 50 us, then sleeps. If ranks share cores, it never spins: it yields
 // the core, and sleeps as soon as a yield takes a whole time slice (another thread computes) or the peer is slow. After every sleep of
-// at most 5 ms it checks whether a rank has failed, a process has died, ranks are in a deadlock, or the deadline has passed.
+// at most 5 ms it checks whether a rank has failed, a process has died, ranks are in a deadlock, or the deadline has passed. In a fiber that
+// pauses, it does none of this before the fiber must end: its thread has other work.
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fiber.h"
 #include "multidevice/transport/disagreement.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/control.h"
@@ -155,6 +157,9 @@ class HostGroup {
     for (int64_t i = 0; i < spins_; ++i) {
       if (ready()) {
         return true;
+      }
+      if (i == 0 && Fiber::pauses()) {
+        return false;
       }
       __builtin_ia32_pause();
     }

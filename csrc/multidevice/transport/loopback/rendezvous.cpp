@@ -9,6 +9,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/fiber.h"
 #include "base/ranges.h"
 #include "multidevice/transport/lanes.h"
 #include "multidevice/transport/wait_observer.h"
@@ -220,7 +221,18 @@ void LoopbackRendezvous::transfer(int64_t rank, std::span<const Communicator::Tr
 
 void LoopbackRendezvous::wait(Lock& lock, int64_t rank, const std::function<bool()>& ready,
                               const std::function<void(std::vector<int64_t>&)>& awaited) {
-  if (ready() || readySoon(lock, ready)) {
+  if (ready()) {
+    return;
+  }
+  if (Fiber::pauses()) {
+    lock.unlock();
+    Fiber::pauseUntil([&] {
+      const Lock look(mutex_);
+      return ready() || failure_.has_value();
+    });
+    lock.lock();
+  }
+  if (readySoon(lock, ready)) {
     return;
   }
   const ObservedWait observed;
