@@ -170,22 +170,39 @@ std::vector<Expr*> Fusion::exprs(ExprSet set) const {
   std::vector<bool> needed = mapped(exprs_, [&](const auto& e) { return e != nullptr && set == ExprSet::All; });
   if (set == ExprSet::Needed) {
     std::vector<Expr*> open;
-    auto visit = [&](const Val* v) {
-      if (Expr* e = v->definition(); e != nullptr && !needed[e->id()]) {
-        needed[e->id()] = true;
-        open.push_back(e);
+    bool readsEarlier = true;  // each expr reads results of exprs with smaller ids
+    auto visit = [&](const Val* v, int64_t reader) {
+      if (Expr* e = v->definition(); e != nullptr) {
+        readsEarlier = readsEarlier && e->id() < reader;
+        if (!needed[e->id()]) {
+          needed[e->id()] = true;
+          open.push_back(e);
+        }
       }
     };
-    std::ranges::for_each(outputs_, visit);
+    for (const Val* out : outputs_) {
+      visit(out, numExprs());
+    }
     for (const std::unique_ptr<Expr>& e : exprs_) {
       if (e != nullptr && isAwaited(*e)) {
-        visit(e->output());
+        visit(e->output(), numExprs());
       }
     }
     while (!open.empty()) {
       Expr* e = open.back();
       open.pop_back();
-      std::ranges::for_each(e->inputs(), visit);
+      for (const Val* in : e->inputs()) {
+        visit(in, e->id());
+      }
+    }
+    if (readsEarlier) {
+      std::vector<Expr*> order;
+      for (int64_t k = 0; k < numExprs(); k++) {
+        if (needed[k]) {
+          order.push_back(exprs_[k].get());
+        }
+      }
+      return order;
     }
   }
 
