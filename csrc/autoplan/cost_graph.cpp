@@ -1,6 +1,7 @@
 #include "autoplan/cost_graph.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -12,6 +13,8 @@
 namespace meshfuse {
 
 namespace {
+
+constexpr int64_t kLanes = 4;  // sums that the compiler forms at once
 
 using Costs = std::shared_ptr<const std::vector<double>>;
 
@@ -220,9 +223,36 @@ class Elimination {
   }
 
   static void addTo(std::vector<double>& sum, const double* costs) {
-    for (double& cost : sum) {
-      cost += *costs++;
+    const auto n = std::ssize(sum);
+    int64_t k = 0;
+    for (; k + kLanes <= n; k += kLanes) {
+      std::array<double, kLanes> lanes;
+      for (int64_t l = 0; l < kLanes; l++) {
+        lanes[l] = sum[k + l] + costs[k + l];
+      }
+      for (int64_t l = 0; l < kLanes; l++) {
+        sum[k + l] = lanes[l];
+      }
     }
+    for (; k < n; k++) {
+      sum[k] += costs[k];
+    }
+  }
+
+  static int64_t firstLeast(const double* costs, int64_t n) {
+    std::array<double, kLanes> lanes;
+    lanes.fill(costs[0]);
+    int64_t k = 0;
+    for (; k + kLanes <= n; k += kLanes) {
+      for (int64_t l = 0; l < kLanes; l++) {
+        lanes[l] = costs[k + l] < lanes[l] ? costs[k + l] : lanes[l];
+      }
+    }
+    for (; k < n; k++) {
+      lanes[0] = std::min(lanes[0], costs[k]);
+    }
+    const double least = std::ranges::min(lanes);
+    return std::find_if(costs, costs + n, [&](double cost) { return !(cost > least); }) - costs;
   }
 
   // Minimizes the sum of tables over the choices of `v`. Of the tables that do not depend on the last variable of the scope, the sum is
@@ -242,26 +272,22 @@ class Elimination {
     std::vector<int32_t> best(entries);
     std::vector<int64_t> index(scope.size(), 0);
     std::vector<double> base(n);
-    std::vector<double> sum(n);
+    std::vector<double> sums(lastChoices * n);  // of all choices of the last variable: contiguous in the tables too
     for (int64_t entry = 0; entry < entries; entry += lastChoices) {
       std::ranges::fill(base, 0.0);
       for (const Operand& t : fixed) {
         addTo(base, t.costs + t.offset * n);
       }
       for (int64_t last = 0; last < lastChoices; last++) {
-        sum = base;
-        for (const Operand& t : moving) {
-          addTo(sum, t.costs + (t.offset + last) * n);
-        }
-        int64_t least = 0;
-        double cost = sum[0];
-        for (int64_t s = 1; s < n; s++) {
-          if (sum[s] < cost) {
-            cost = sum[s];
-            least = s;
-          }
-        }
-        out[entry + last] = cost;
+        std::ranges::copy(base, sums.begin() + last * n);
+      }
+      for (const Operand& t : moving) {
+        addTo(sums, t.costs + t.offset * n);
+      }
+      for (int64_t last = 0; last < lastChoices; last++) {
+        const double* row = sums.data() + last * n;
+        const int64_t least = firstLeast(row, n);
+        out[entry + last] = row[least];
         best[entry + last] = static_cast<int32_t>(least);
       }
       for (int64_t k = std::ssize(index) - 2; k >= 0; k--) {
