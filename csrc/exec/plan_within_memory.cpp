@@ -75,8 +75,10 @@ class CompiledPeaks {
       : devices_(machines.devices()), wishes_(wishes) {}
 
   Peak of(const Fusion& annotated) const {
-    const std::unique_ptr<Fusion> sized = withSizes(annotated);
-    const auto shapes = mapped(sized->inputs(), [](const Val* in) {
+    const bool hasSizes = wishes_.sizes.empty() && openAxes(annotated).empty();
+    const std::unique_ptr<Fusion> made = hasSizes ? nullptr : withSizes(annotated);
+    const Fusion& sized = hasSizes ? annotated : *made;
+    const auto shapes = mapped(sized.inputs(), [](const Val* in) {
       return in->isTensor() ? in->asTensor()->constantShape() : std::vector<int64_t>();
     });
     Peak peak;
@@ -87,7 +89,7 @@ class CompiledPeaks {
       const int64_t rank = ranks[k];
       AssumedRanks assumed(devices_, rank);
       const auto compiled = std::make_shared<const CompiledProgram>(
-          compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(assumed).call(), device_, {.verify = false}));
+          compile(sized, abstractInputs(sized, shapes, rank), Agreement(assumed).call(), device_, {.verify = false}));
       const auto bytes = static_cast<double>(compiled->host->sizes().peakBytes);
       if (bytes > peak.bytes) {
         peak = {bytes, rank, compiled};
