@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "analysis/pass_context.h"
+#include "base/hash.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
+#include "ir/fusion_cloner.h"
 #include "preseg_passes/table.h"
 
 namespace meshfuse {
@@ -17,6 +19,7 @@ namespace meshfuse {
 namespace {
 
 constexpr int64_t kSmallProgram = 1000;  // tensors of a program in which annotations to leave out are searched
+constexpr int64_t kSurroundings = 8;     // ops of a path between an op and what makes it unlike another one
 
 const Placement& placementIn(const PlanGraph& graph, const std::vector<int64_t>& choices, int64_t tensor) {
   const int64_t node = graph.nodeOf.at(tensor);
@@ -48,12 +51,14 @@ struct Difference {
   }
 };
 
-// In order of definition, if these tensors are annotated.
-std::vector<Difference> differences(const Fusion& concrete, const PlanGraph& graph, const std::vector<int64_t>& choices,
+// In order of definition, if these tensors, and inputs without a mesh, are annotated. `program`: the planned one, or a part of it.
+std::vector<Difference> differences(const Fusion& program, const PlanGraph& graph, const std::vector<int64_t>& choices,
                                     const std::set<int64_t>& annotated) {
-  const std::unique_ptr<Fusion> copy = concrete.clone();
-  for (const int64_t id : annotated) {
-    annotate(copy->val(id)->asTensor(), placementIn(graph, choices, id), graph.mesh);
+  const std::unique_ptr<Fusion> copy = program.clone();
+  for (TensorView* tv : copy->tensors()) {
+    if (annotated.contains(tv->id()) || (tv->isFusionInput() && !tv->hasDeviceMesh())) {
+      annotate(tv, placementIn(graph, choices, tv->id()), graph.mesh);
+    }
   }
   PassContext context(*copy, {.verify = false});
   runPassesBeforeSizes(*copy, context);
@@ -66,7 +71,7 @@ std::vector<Difference> differences(const Fusion& concrete, const PlanGraph& gra
     const Placement& planned = placementIn(graph, choices, tv->id());
     std::optional<Placement> got = placementOf(shardState(tv));
     if (got != planned) {
-      const TensorView* original = concrete.val(tv->id())->asTensor();
+      const TensorView* original = program.val(tv->id())->asTensor();
       found.push_back({tv->id(), original->definition(), planned, std::move(got), kindOf(graph, original)});
     }
   }
@@ -102,6 +107,122 @@ std::vector<int64_t> causes(const std::vector<Difference>& all) {
     }
   }
   return ids;
+}
+
+// Equal numbers for tensors that are planned alike, as are all tensors up to kSurroundings ops away.
+std::map<int64_t, uint64_t> kindsBySurroundings(const Fusion& concrete, const std::vector<Expr*>& exprs,
+                                                const PlanGraph& graph, const std::vector<int64_t>& choices) {
+  std::map<const void*, uint64_t> numbers;  // of strategies, in order of appearance
+  std::vector<uint64_t> kinds(concrete.numVals(), 0);
+  for (const TensorView* tv : concrete.tensors()) {
+    const Expr* e = tv->definition();
+    uint64_t kind = e == nullptr ? 0 : hash64(e->opName(), static_cast<uint64_t>(tv->dtype()));
+    for (const int64_t extent : tv->constantShape()) {
+      kind = hashCombine(kind, extent);
+    }
+    const PlanNode& node = graph.nodes[graph.nodeOf.at(tv->id())];
+    for (const int8_t dim : placementIn(graph, choices, tv->id())) {
+      kind = hashCombine(kind, static_cast<uint64_t>(dim));
+    }
+    if (node.head == tv->id() && node.strategies >= 0) {
+      const auto* strategies = graph.nodes[node.strategies].choices.get();
+      kind = hashCombine(kind, numbers.try_emplace(strategies, numbers.size()).first->second);
+    }
+    kinds[tv->id()] = kind;
+  }
+  for (int64_t round = 0; round < kSurroundings; round++) {
+    std::vector<uint64_t> next = kinds;
+    for (const Expr* e : exprs) {
+      uint64_t all = 0;
+      for (const Val* in : e->inputs()) {
+        all = hashCombine(all, kinds[in->id()]);
+      }
+      for (const Val* out : e->outputs()) {
+        all = hashCombine(all, kinds[out->id()]);
+      }
+      for (const int64_t k : indices(e->outputs())) {
+        uint64_t& kind = next[e->outputs()[k]->id()];
+        kind = hashCombine(hashCombine(kind, all), k);
+      }
+      for (const int64_t k : indices(e->inputs())) {
+        next[e->inputs()[k]->id()] += hashCombine(all, k);  // whatever the order of its readers
+      }
+    }
+    kinds = std::move(next);
+  }
+  std::map<int64_t, uint64_t> result;
+  for (const TensorView* tv : concrete.tensors()) {
+    result[tv->id()] = kinds[tv->id()];
+  }
+  return result;
+}
+
+// The ops of a program that are like no earlier one: of repeated layers, the first. Tensors keep their ids; what other ops make is input.
+struct UnlikeOps {
+  std::unique_ptr<Fusion> program = std::make_unique<Fusion>();
+  std::set<int64_t> whole;  // tensors all of whose readers are there
+};
+
+UnlikeOps unlikeOps(const Fusion& concrete, const std::vector<Expr*>& exprs, const std::map<int64_t, uint64_t>& kinds) {
+  UnlikeOps result;
+  std::set<uint64_t> seen;
+  std::set<const Expr*> taken;
+  for (const Expr* e : exprs) {
+    if (!e->output()->isTensor() || seen.insert(kinds.at(e->output()->id())).second) {
+      taken.insert(e);
+    }
+  }
+  Fusion& to = *result.program;
+  to.setPlanner(concrete.planner());
+  FusionCloner cloner(concrete, to, {}, FusionCloner::Numbers::Kept);
+  for (const Expr* e : exprs) {
+    if (!taken.contains(e)) {
+      continue;
+    }
+    for (Val* in : e->inputs()) {
+      const bool isMade = in->definition() != nullptr && taken.contains(in->definition());
+      if (!isMade && (in->isTensor() || in->isFusionInput()) && cloner.find(in) == nullptr) {
+        to.addInput(cloner.clone(in));
+      }
+    }
+    cloner.clone(e);
+    for (Val* out : e->outputs()) {
+      const std::vector<Expr*> uses = concrete.uses(out);
+      const auto isTaken = [&](const Expr* use) { return taken.contains(use); };
+      if (std::ranges::all_of(uses, isTaken)) {
+        result.whole.insert(out->id());
+      }
+      if (out->isTensor() && (uses.empty() || !std::ranges::all_of(uses, isTaken))) {
+        to.addOutput(cloner.find(out));
+      }
+    }
+  }
+  return result;
+}
+
+// Tensors among which propagation decides otherwise if all that it reaches from other layers is as planned.
+std::set<int64_t> annotatedInLayers(const Fusion& concrete, const PlanGraph& graph, const std::vector<int64_t>& choices,
+                                    const std::set<int64_t>& fixed) {
+  const std::vector<Expr*> exprs = concrete.exprs();
+  const std::map<int64_t, uint64_t> kinds = kindsBySurroundings(concrete, exprs, graph, choices);
+  const UnlikeOps ops = unlikeOps(concrete, exprs, kinds);
+  std::set<uint64_t> annotatedKinds;
+  std::set<int64_t> annotated;
+  for (bool grows = true; grows;) {
+    std::vector<Difference> all = differences(*ops.program, graph, choices, annotated);
+    std::erase_if(all, [&](const Difference& d) { return fixed.contains(d.id) || !ops.whole.contains(d.id); });
+    const size_t before = annotatedKinds.size();
+    for (const int64_t id : all.empty() ? std::vector<int64_t>() : causes(all)) {
+      annotatedKinds.insert(kinds.at(id));
+    }
+    for (const auto& [id, kind] : kinds) {
+      if (annotatedKinds.contains(kind) && !fixed.contains(id)) {
+        annotated.insert(id);
+      }
+    }
+    grows = annotatedKinds.size() != before;
+  }
+  return annotated;
 }
 
 }  // namespace
@@ -153,6 +274,9 @@ std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& 
     std::erase_if(all, [&](const Difference& d) { return fixed.contains(d.id); });
     return all;
   };
+  if (std::ssize(graph.nodeOf) > kSmallProgram) {
+    annotated.merge(annotatedInLayers(concrete, graph, choices, fixed));
+  }
   std::vector<Difference> all = left(annotated);
   for (bool grows = true; !all.empty() && grows;) {
     const size_t before = annotated.size();

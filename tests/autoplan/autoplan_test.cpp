@@ -11,7 +11,10 @@
 #include <sstream>
 
 #include "analysis/pass_context.h"
+#include "autoplan/annotate.h"
+#include "autoplan/plan_graph.h"
 #include "autoplan/programs.h"
+#include "autoplan/search.h"
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
@@ -375,6 +378,35 @@ TEST(AutoPlan, NoAnnotationOfAResultFollowsFromTheOthers) {
     }
   }
   EXPECT_GT(annotated, 3);
+}
+
+// In programs of more than 1000 tensors annotations are searched in one layer of each kind. In half of the memory layers have shardings that
+// no input implies.
+TEST(AutoPlan, AnnotationsOfManyLayersGiveThePlanThatWasChosen) {
+  const std::unique_ptr<Fusion> model = gpt({.layers = 32, .batch = 8, .tokens = 64, .features = 256, .heads = 8});
+  const DeviceMesh mesh = DeviceMesh::createForShape({2, 2});
+  const PlanGraph graph = planGraph(*model, kFour, mesh, Division::Even);
+  ASSERT_GT(graph.nodeOf.size(), 1000U);
+  const std::optional<FoundPlan> fastest = searchPlan(graph, 1e30, Deadline::max());
+  const std::optional<FoundPlan> plan = searchPlan(graph, 0.5 * fastest->peak, Deadline::max());
+  ASSERT_TRUE(plan.has_value());
+  const auto planned = [&](int64_t id) {
+    const int64_t node = graph.nodeOf.at(id);
+    return graph.nodes[node].placements[plan->choices[node]];
+  };
+  const std::vector<int64_t> annotated = tensorsToAnnotate(*model, graph, plan->choices);
+  EXPECT_GT(annotated.size(), model->inputs().size());
+  const std::unique_ptr<Fusion> copy = model->clone();
+  for (const int64_t id : annotated) {
+    annotate(copy->val(id)->asTensor(), planned(id), mesh);
+  }
+  PassContext context(*copy);
+  runPassesBeforeSizes(*copy, context);
+  for (const TensorView* tv : copy->tensors()) {
+    if (graph.nodeOf.contains(tv->id())) {
+      EXPECT_EQ(placementOf(shardState(tv)), planned(tv->id())) << tv->toString();
+    }
+  }
 }
 
 TEST(AutoPlan, EveryRunGivesTheSamePlan) {
