@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "inputs.h"
@@ -62,33 +63,70 @@ TEST(ScanOrSort, AsTheStandardLibraryOrders) {
   }
 }
 
-// On a GPU lines of so many elements are sorted in three chunks, and these merged twice.
 // Few candidates for the first places, all different: along lines of neighbours and across them, in whole vectors and not, up to more of
-// them than are placed by their ranks.
+// them than are placed by their ranks. The other lines hold the same values in another order.
 TEST(ScanOrSort, FirstOfDifferentElements) {
+  constexpr int64_t kLines = 3;
   for (DataType type : {DataType::Float, DataType::Double, DataType::Int32}) {
     for (auto [n, k] :
          {std::pair<int64_t, int64_t>{256, 1}, {1024, 15}, {4096, 32}, {4111, 33}, {20000, 100}, {20000, 130}}) {
       for (int64_t dim : {0, 1}) {
-        std::vector<double> values(n);
-        for (int64_t j = 0; j < n; j++) {
-          values[j] = static_cast<double>((j * 7919 + 13) % n - n / 2);
+        for (bool largest : {false, true}) {
+          std::vector<double> rows;
+          for (int64_t j = 0; j < kLines * n; j++) {
+            rows.push_back(static_cast<double>((j * 7919 + 13 * (j / n)) % n - n / 2));
+          }
+          Tensor x = Tensor::of(rows, {kLines, n}, type);
+          CheckedCache checked([&, k = k](Fusion& f) {
+            TensorView* t = makeContigTensor(2, type);
+            f.addInput(t);
+            f.addOutput(topk(t, k, dim, largest).values);
+          });
+          ASSERT_EQ(checked.call({dim == 1 ? x : x.transpose(0, 1).contiguous()}), "");
+          std::vector<double> first(rows.begin(), rows.begin() + n);
+          std::ranges::sort(first);
+          if (largest) {
+            std::ranges::reverse(first);
+          }
+          first.resize(k);
+          std::vector<double> expected;
+          for (int64_t j = 0; j < k * kLines; j++) {
+            expected.push_back(first[dim == 1 ? j % k : j / kLines]);
+          }
+          EXPECT_EQ(checked.results()[0].toVector(), expected) << n << " " << k << " " << dim << " " << largest;
         }
-        const std::vector<int64_t> shape = dim == 1 ? std::vector<int64_t>{1, n} : std::vector<int64_t>{n, 1};
-        CheckedCache checked([&, k = k](Fusion& f) {
-          TensorView* t = makeContigTensor(2, type);
-          f.addInput(t);
-          f.addOutput(topk(t, k, dim).values);
-        });
-        ASSERT_EQ(checked.call({Tensor::of(values, shape, type)}), "");
-        std::ranges::sort(values, std::greater());
-        values.resize(k);
-        EXPECT_EQ(checked.results()[0].toVector(), values) << n << " " << k << " " << dim;
       }
     }
   }
 }
 
+// Lines around the lengths at which another way of sorting begins, of values that use all digits of their keys.
+TEST(ScanOrSort, LengthsAtWhichTheWayChanges) {
+  for (DataType type : {DataType::Float, DataType::Int32}) {
+    for (int64_t n : {128, 129, 255, 256, 2047, 2048, 16384, 16385}) {
+      std::vector<double> values = randomTensor({n}, DataType::Double, n, -1, 1).toVector();
+      const bool isFloat = type == DataType::Float;
+      for (double& v : values) {
+        v = isFloat ? static_cast<float>(std::exp2(v * 100) * v) : std::round(v * std::numeric_limits<int32_t>::max());
+      }
+      values[n / 2] = isFloat ? -std::numeric_limits<double>::infinity() : std::numeric_limits<int32_t>::min();
+      values[n / 3] = isFloat ? std::numeric_limits<double>::infinity() : std::numeric_limits<int32_t>::max();
+      values[n / 4] = values[n / 3];
+      CheckedCache checked([&](Fusion& f) {
+        TensorView* t = makeContigTensor(1, type);
+        f.addInput(t);
+        f.addOutput(argsort(t, 0, false));
+      });
+      ASSERT_EQ(checked.call({Tensor::of(values, {n}, type)}), "");
+      std::vector<double> places(n);
+      std::iota(places.begin(), places.end(), 0);
+      std::ranges::stable_sort(places, {}, [&](double k) { return values[static_cast<int64_t>(k)]; });
+      EXPECT_EQ(checked.results()[0].toVector(), places) << n;
+    }
+  }
+}
+
+// On a GPU lines of so many elements are sorted in three chunks, and these merged twice.
 TEST(ScanOrSort, LinesOfSeveralChunks) {
   expectAgrees(
       [](Fusion& f) {

@@ -116,12 +116,13 @@ constexpr bool kIsCommon = sizeof(T) >= sizeof(float);
 template <class T, class Wide, class Whole, class Operation>
 constexpr bool kIsCommon<T, Bitwise<Wide, Whole, Operation>> = false;
 
-constexpr int64_t kLeastByDigits = 256;  // fewer are sorted sooner by comparing them
+constexpr int64_t kLeastByDigits = 256;       // fewer are sorted sooner by comparing them
+constexpr int64_t kLeastByLongDigits = 2048;  // fewer take less time than the counters of long digits
 constexpr int64_t kMostInCaches =
     16 * 1024;  // more are spread to so many places at a time that these are not in the caches
 
-// Sorts items that are in the order of their places, by `kBits` of the keys after the others, the lowest first. The memory after the items
-// has room for as many; they end there or where they were.
+// Sorts items that are in the order of their places by digits of `kBits` bits of their keys, the lowest first. Returns the sorted items: at
+// `items` or directly after them, where the memory has room for as many.
 template <int kBits>
 const Packed* sortByDigits(Packed* items, int64_t count) {
   constexpr int kDigits = (32 + kBits - 1) / kBits;
@@ -182,7 +183,8 @@ const Item* sortedFirst(Item* items, int64_t count, int64_t wanted) {
     count = wanted;
   } else if constexpr (std::is_same_v<Item, Packed>) {
     if (count >= kLeastByDigits) {
-      return count <= kMostInCaches ? sortByDigits<11>(items, count) : sortByDigits<8>(items, count);
+      const bool byLongDigits = count >= kLeastByLongDigits && count <= kMostInCaches;
+      return byLongDigits ? sortByDigits<11>(items, count) : sortByDigits<8>(items, count);
     }
     if (count <= kMostByRanks) {
       sortByRanks(items, count);
@@ -196,7 +198,7 @@ const Item* sortedFirst(Item* items, int64_t count, int64_t wanted) {
 constexpr int64_t kVector = 16;  // elements that are handled at once
 
 // A bound that at least n of the keys do not exceed, and few more: the nth least, found from the highest bit to the lowest, or one that
-// exactly n do not exceed. They are whole vectors.
+// exactly n do not exceed. `count` is a multiple of kVector.
 template <class Key>
 Key boundOfLeast(const Key* keys, int64_t count, int64_t n) {
   Key found = 0;
@@ -217,7 +219,7 @@ Key boundOfLeast(const Key* keys, int64_t count, int64_t n) {
   return found;
 }
 
-// Writes those of kVector keys, the first at `place`, that are at most the bound; returns their number. There may be written more.
+// Writes those of kVector keys, the first at `place`, that are at most the bound; returns their number. More elements may be written.
 template <class Item, class Key>
 int64_t append(const Key* keys, Key bound, int64_t place, Item* items) {
   Key least = std::numeric_limits<Key>::max();
@@ -294,7 +296,7 @@ class ScanOrSort : public CpuRoutine {
   static constexpr int64_t kTogether = 8;  // lines, each with an addition under way
   static constexpr int64_t kGroups =
       4 * kVector;  // whose least keys are found together, since each waits for the one before it
-  static constexpr int64_t kAhead = 1024;   // elements of a line between one that is read and one that is fetched
+  static constexpr int64_t kAhead = 1024;   // elements that are fetched ahead: of this line, then of the next
   static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
 
   using Offsets = Lines<kTensors>::Offsets;
@@ -446,11 +448,17 @@ class ScanOrSort : public CpuRoutine {
 
   template <class T>
   void order(ThreadPool& pool, const T* in, int64_t* out, void* workspace) const {
-    const bool isPacked = sizeof(keyOf(T{})) == sizeof(uint32_t) && extent_ < kPackedLine;
-    if (isPacked && lines_.step(kOperand) == 1) {
-      orderAs<true, Packed>(pool, in, out, workspace);
-    } else if (isPacked) {
-      orderAs<false, Packed>(pool, in, out, workspace);
+    const bool areNeighbours = lines_.step(kOperand) == 1;
+    if constexpr (sizeof(keyOf(T{})) == sizeof(uint32_t)) {
+      if (extent_ >= kPackedLine) {
+        orderAs<false, Placed>(pool, in, out, workspace);
+      } else if (areNeighbours) {
+        orderAs<true, Packed>(pool, in, out, workspace);
+      } else {
+        orderAs<false, Packed>(pool, in, out, workspace);
+      }
+    } else if (areNeighbours) {
+      orderAs<true, Placed>(pool, in, out, workspace);
     } else {
       orderAs<false, Placed>(pool, in, out, workspace);
     }
@@ -476,7 +484,7 @@ class ScanOrSort : public CpuRoutine {
     }
   }
 
-  // A key that at least as many elements as are wanted do not exceed. Of four times as many groups of elements the least keys are found, and
+  // A key that at least as many elements as are wanted do not exceed. Of at least four times as many groups of elements the least keys are found, and
   // of these as many as are wanted; few other elements are below the last of them. The least keys go to `memory`.
   template <bool kAreNeighbours, class T, class Key>
   Key boundOf(const T* line, Key* memory) const {
@@ -510,7 +518,8 @@ class ScanOrSort : public CpuRoutine {
     return bound;
   }
 
-  // The elements whose keys are at most the bound, in the order of their places; returns their number. Meanwhile the beginning of the next line is fetched.
+  // The elements whose keys are at most the bound, in the order of their places; returns their number. Meanwhile the beginning of the next
+  // line is fetched.
   template <bool kAreNeighbours, class Item, class T, class Key>
   int64_t collect(const T* line, const T* next, Key bound, Item* items) const {
     int64_t count = 0;
@@ -547,7 +556,7 @@ class ScanOrSort : public CpuRoutine {
       for (int64_t k = begin; k < end; k++) {
         const Offsets at = lines_.begin(k);
         const T* line = in + at[kOperand];
-        const T* next = in + lines_.begin(std::min(k + 1, end - 1))[kOperand];
+        const T* next = in + lines_.begin(std::min(k + 1, lines_.count() - 1))[kOperand];
         const Key bound = boundOf<kAreNeighbours>(line, static_cast<Key*>(own));
         const Item* sorted = sortedFirst(items, collect<kAreNeighbours>(line, next, bound, items), wanted_);
         for (int64_t j = 0; j < wanted_; j++) {
