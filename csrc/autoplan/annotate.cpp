@@ -18,8 +18,9 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kSmallProgram = 1000;  // tensors of a program in which annotations to leave out are searched
-constexpr int64_t kSurroundings = 8;     // ops of a path between an op and what makes it unlike another one
+// Tensors of a program in which annotations to leave out are searched. In larger ones annotations are searched in one layer of each kind.
+constexpr int64_t kSmallProgram = 1000;
+constexpr int64_t kSurroundings = 8;  // tensors whose surroundings are equal up to so many ops away count as alike
 
 const Placement& placementIn(const PlanGraph& graph, const std::vector<int64_t>& choices, int64_t tensor) {
   const int64_t node = graph.nodeOf.at(tensor);
@@ -109,14 +110,16 @@ std::vector<int64_t> causes(const std::vector<Difference>& all) {
   return ids;
 }
 
-// Equal numbers for tensors that are planned alike, as are all tensors up to kSurroundings ops away.
+// Equal numbers for tensors that are planned alike, as are all tensors up to kSurroundings ops away. Aliases of outputs are not compared: the
+// check of the whole program finds what that misses, with another propagation.
 std::map<int64_t, uint64_t> kindsBySurroundings(const Fusion& concrete, const std::vector<Expr*>& exprs,
                                                 const PlanGraph& graph, const std::vector<int64_t>& choices) {
   std::map<const void*, uint64_t> numbers;  // of strategies, in order of appearance
   std::vector<uint64_t> kinds(concrete.numVals(), 0);
   for (const TensorView* tv : concrete.tensors()) {
     const Expr* e = tv->definition();
-    uint64_t kind = e == nullptr ? 0 : hash64(e->opName(), static_cast<uint64_t>(tv->dtype()));
+    uint64_t kind = hash64(e == nullptr ? "" : e->opName(), static_cast<uint64_t>(tv->dtype()));
+    kind = hashCombine(kind, tv->hasDeviceMesh());
     for (const int64_t extent : tv->constantShape()) {
       kind = hashCombine(kind, extent);
     }

@@ -388,6 +388,7 @@ TEST(AutoPlan, AnnotationsOfManyLayersGiveThePlanThatWasChosen) {
   const PlanGraph graph = planGraph(*model, kFour, mesh, Division::Even);
   ASSERT_GT(graph.nodeOf.size(), 1000U);
   const std::optional<FoundPlan> fastest = searchPlan(graph, 1e30, Deadline::max());
+  ASSERT_TRUE(fastest.has_value());
   const std::optional<FoundPlan> plan = searchPlan(graph, 0.5 * fastest->peak, Deadline::max());
   ASSERT_TRUE(plan.has_value());
   const auto planned = [&](int64_t id) {

@@ -55,7 +55,7 @@ class ShapeClassTest : public testing::Test {
   }
 };
 
-// Each operand has so many symbols that a large number in place of each would make too many elements.
+// The first operand has so many symbols that a large number in place of each would make too many elements.
 TEST_F(ShapeClassTest, AProductOfFourSizesThatVary) {
   std::vector<Shapes> calls;
   for (const int64_t n : {3, 4, 5, 6}) {
