@@ -2,6 +2,8 @@
 // enough for all multiprocessors.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <ranges>
 #include <utility>
 
 #include "base/ranges.h"
@@ -10,6 +12,7 @@
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "schedule/extents.h"
+#include "schedule/reads.h"
 #include "schedule/rows.h"
 
 namespace meshfuse {
@@ -82,16 +85,27 @@ int64_t vectorOf(const Group& group, const KernelAxes& a, int64_t widest, const 
 // Steps of a thread beside its vector, of a reduction: four, but at most 32 elements in all (vectors of bytes have 16).
 int64_t repeatsBeside(int64_t v) { return std::clamp<int64_t>(32 / v, 1, 4); }
 
-// Steps of a thread beside its vector, of a pointwise kernel: two, where `vectors` are enough for all threads that the GPU runs at a time. With
-// four an addition was 6 % slower on an H200, with one a gelu of 16 bits 1 %.
-int64_t pointwiseRepeats(int64_t vectors, const GpuFacts& gpu) {
-  return vectors >= 2 * gpu.processors * gpu.threads ? 2 : 1;
-}
-
 Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, const Step& step) {
   IntExpr count = ceilDiv(extent, step.width());
   d.grid.push_back({symbol, count});
   return within({{Level::Part, count, symbol}}, step);
+}
+
+// With the positions of indices and of what they are computed from, and of tables as far as they move: along the dims of the result.
+Coordinates withIndices(const Group& group, Coordinates c) {
+  for (const Expr* e : std::views::reverse(group.exprs)) {
+    const auto result = c.index.find(e->output()->id());
+    if (result == c.index.end() || (readsElsewhere(*e) && !isIndexing(*e))) {
+      continue;
+    }
+    for (int64_t k : indices(e->tensorInputs())) {
+      const TensorView* tv = e->tensorInputs()[k];
+      c.index.insert({tv->id(), !isIndexing(*e)    ? readBy(*e, k, result->second, std::identity()).at
+                                : k == tableOf(*e) ? result->second
+                                                   : stretched(tv->shape(), positionOfIndex(*e, result->second))});
+    }
+  }
+  return c;
 }
 
 // Whether rows have values of their own, such as an index, and share none, such as a bias: a thread then takes its vectors from one row.
@@ -102,17 +116,38 @@ bool rowsShareNothing(const Group& group, const Coordinates& c, const KernelAxes
                               [&](const TensorView* tv) { return movesAlong(a.n, c, tv) && !movesAlong(a.m, c, tv); });
 }
 
+// Whether nothing of a row but an index can be read at once: all else is read where that index says. `all` has the positions of indices too.
+bool rowsWaitForIndex(const Group& group, const Coordinates& c, const Coordinates& all, const KernelAxes& a,
+                      const std::vector<Expr*>& indexing) {
+  const auto waits = [&](const Expr* e) {
+    const TensorView* index = e->input(indexOf(*e))->asTensor();
+    return movesAlong(a.m, all, index) && !movesAlong(a.n, all, index);
+  };
+  const auto isTable = [&](const TensorView* tv) {
+    return std::ranges::any_of(indexing, [&](const Expr* e) { return e->input(tableOf(*e)) == tv; });
+  };
+  const auto isReadAtOnce = [&](const TensorView* tv) {
+    return movesAlong(a.n, c, tv) || (!isTable(tv) && usualElements(*tv) > usualExtent(a.M));
+  };
+  return !indexing.empty() && std::ranges::all_of(indexing, waits) && std::ranges::none_of(group.inputs, isReadAtOnce);
+}
+
+// Steps of a thread beside its vector: two, where the vectors are enough for all threads that the GPU runs at a time. With four an addition
+// was 6 % slower on an H200, with one a gelu of 16 bits 1 %. A row that waits for its index has four, so that all its loads are on their way
+// at once.
 void pointwise(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t v,
                const GpuFacts& gpu) {
+  const std::vector<Expr*> indexing = filtered(group.exprs, [](const Expr* e) { return isIndexing(*e); });
   int64_t vectors = divideUp(usualExtent(a.N), v);
   int64_t lanes = std::min<int64_t>(32, powerAtLeast(vectors));
   int64_t warps = std::min<int64_t>(4, powerAtLeast(divideUp(vectors, lanes)));
-  int64_t repeats = pointwiseRepeats(usualExtent(a.M) * vectors, gpu);
-  const auto fillRow = [&](int64_t r) { return vectors % (r * warps * lanes) == 0 && rowsShareNothing(group, c, a); };
-  if (repeats == 2 && fillRow(4) && std::ranges::any_of(group.exprs, [](const Expr* e) { return isIndexing(*e); })) {
-    repeats = 4;  // a row waits for its index: then all its loads are on their way at once
-  }
-  const bool inOneRow = a.M.isConst(1) || fillRow(repeats);
+  const Coordinates all = indexing.empty() ? c : withIndices(group, c);
+  const bool shareNothing = rowsShareNothing(group, all, a);
+  const auto fillsGpu = [&](int64_t r) { return usualExtent(a.M) * vectors >= r * gpu.processors * gpu.threads; };
+  const auto fillsRow = [&](int64_t r) { return shareNothing && vectors % (r * warps * lanes) == 0; };
+  const bool takesFour = fillsGpu(4) && fillsRow(4) && rowsWaitForIndex(group, c, all, a, indexing);
+  const int64_t repeats = takesFour ? 4 : fillsGpu(2) ? 2 : 1;
+  const bool inOneRow = a.M.isConst(1) || fillsRow(repeats);
   if (!a.M.isConst(1)) {
     const int64_t rowRepeats = inOneRow ? 1 : std::min(repeats, powerAtMost(usualExtent(a.M)));
     d.m = inParts(d, "p0", a.M, {.repeats = rowRepeats, .warps = 4 / warps, .lanes = 32 / lanes});

@@ -13,6 +13,7 @@
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
 #include "schedule/rows.h"
@@ -23,6 +24,13 @@ namespace {
 DeviceInfo gpu(const char* architecture) { return DeviceInfo::ofArchitecture(architecture).value(); }
 
 using Unary = std::function<TensorView*(TensorView*)>;
+
+// One more input of the fusion of `x`.
+TensorView* newInput(TensorView* x, const std::vector<int64_t>& shape, DataType type = DataType::Float) {
+  TensorView* input = makeContigConcreteTensor(shape, type);
+  x->fusion().addInput(input);
+  return input;
+}
 
 // The verdict about a fusion with an input of this shape, which `build` may give more inputs.
 Verdict judged(Fusion& fusion, const std::vector<int64_t>& shape, const Unary& build, const DeviceInfo& device,
@@ -115,23 +123,47 @@ TEST(GpuDigits, AThreadTakesFewElementsOfARow) {
   EXPECT_FALSE(isHeld(digits(32768, DataType::BFloat16)));
 }
 
-// A thread takes four vectors of a row that waits for its index, where blocks of such threads fill the row; else two.
+// A thread takes four vectors of a row that waits for its index, where blocks of such threads fill the row and the GPU; else two.
 TEST(GpuDigits, RowsWithAnIndexAreTakenInLargerShares) {
-  const auto repeats = [&](int64_t columns, const Unary& rows) {
+  using Share = std::pair<int64_t, int64_t>;  // of so many rows, so many vectors of each
+  const Share four(1, 4), two(1, 2), twoRows(2, 1);
+  const auto expectShare = [](const Share& expected, const char* why, const Unary& rows,
+                              const std::vector<int64_t>& shape = {8192, 4096}) {
     Fusion fusion;
-    const Verdict verdict = judged(fusion, {8192, columns}, rows, gpu("sm_90a"), DataType::Float, 64);
+    const Verdict verdict = judged(fusion, shape, rows, gpu("sm_90a"), DataType::Float, 64);
     const std::string text = toString(std::get<KernelPlan>(verdict.judgement->write()).program);
-    const size_t axis = text.find("n <");
-    return sizeOf(text.substr(axis, text.find('\n', axis) - axis), 'r');
+    const auto repeats = [&](const char* axis) {
+      const size_t at = text.find(fmt::format("{} <", axis));
+      return at == std::string::npos ? 1 : sizeOf(text.substr(at, text.find('\n', at) - at), 'r');
+    };
+    EXPECT_EQ(Share(repeats("m"), repeats("n")), expected) << why;
   };
-  const Unary indexed = [](TensorView* table) {
-    TensorView* index = makeContigConcreteTensor({8192}, DataType::Int);
-    table->fusion().addInput(index);
-    return embedding_fwd(index, table);
+  const Unary embedded = [](TensorView* table) {
+    return embedding_fwd(newInput(table, {table->shape()[0].constValue()}, DataType::Int), table);
   };
-  EXPECT_EQ(repeats(4096, indexed), 4);
-  EXPECT_EQ(repeats(3072, indexed), 2);
-  EXPECT_EQ(repeats(4096, twice), 2);
+  const auto index = [](TensorView* x, std::vector<int64_t> shape) { return newInput(x, shape, DataType::Int); };
+  expectShare(four, "an embedding", embedded);
+  expectShare(two, "an embedding of 6 warps' vectors", embedded, {8192, 3072});
+  expectShare(four, "an embedding that fills the GPU", embedded, {1056, 4096});
+  expectShare(two, "an embedding for half of the GPU's threads", embedded, {1056, 2048});
+  expectShare(four, "rows at an index", [&](TensorView* x) { return index_select(x, 0, index(x, {8192})); });
+  expectShare(four, "an index for each row", [&](TensorView* x) { return takeAlongAxis(x, index(x, {8192, 1}), 0); });
+  expectShare(four, "a factor for each row", [&](TensorView* x) { return mul(embedded(x), newInput(x, {8192, 1})); });
+  expectShare(two, "no index", [](TensorView* x) { return add(x, newInput(x, {8192, 1})); });
+  expectShare(two, "no index and no rows", twice);
+  expectShare(two, "a tensor that waits for nothing", [&](TensorView* x) {
+    return add(x, embedding_fwd(index(x, {8192}), newInput(x, {512, 4096})));
+  });
+  expectShare(two, "a table that is read at once too", [&](TensorView* x) { return add(x, embedded(x)); });
+  expectShare(two, "a window that waits for nothing", [&](TensorView* x) {
+    return add(slice(newInput(x, {8192, 4100}), {0, 4}, {8192, 4100}), embedded(x));
+  });
+  expectShare(twoRows, "an index for each element", [&](TensorView* x) {
+    return takeAlongAxis(x, index(x, {8192, 4096}), 1);
+  });
+  expectShare(twoRows, "an index of all rows", [&](TensorView* x) { return index_select(x, 1, index(x, {4096})); });
+  expectShare(twoRows, "an index of all rows that is computed",
+              [&](TensorView* x) { return index_select(x, 1, neg(index(x, {4096}))); });
 }
 
 TEST(GpuDigits, PartsFillTheMultiprocessors) {
@@ -186,7 +218,8 @@ TEST(GpuDigits, ALaunchCostsWhatMemoryMovesMeanwhile) {
 // Every structure that differs, against the reference interpreter.
 class OnEachGpu : public testing::TestWithParam<const char*> {
  protected:
-  static void expectRight(const std::vector<int64_t>& shape, const Unary& build, DataType type = DataType::Float) {
+  static void expectRight(const std::vector<int64_t>& shape, const Unary& build, DataType type = DataType::Float,
+                          const std::vector<Argument>& more = {}) {
     SCOPED_TRACE(fmt::format("{} elements", productOf(shape)));
     Fusion fusion;
     FusionGuard guard(&fusion);
@@ -195,7 +228,9 @@ class OnEachGpu : public testing::TestWithParam<const char*> {
     fusion.addOutput(build(x));
     DeviceInfo device = gpu(GetParam());
     device.gpu.processors = 3;  // so that small tensors are cut too
-    EXPECT_EQ(checkKernel(fusion, device, {randomTensor(shape, type, 1, -2, 2)}).difference, "");
+    std::vector<Argument> arguments{randomTensor(shape, type, 1, -2, 2)};
+    append(arguments, more);
+    EXPECT_EQ(checkKernel(fusion, device, arguments).difference, "");
   }
 };
 
@@ -231,6 +266,17 @@ TEST_P(OnEachGpu, PointwiseIsRight) {
     expectRight({1000}, twice, type);
     expectRight({70, 96}, twice, type);
   }
+}
+
+TEST_P(OnEachGpu, RowsOfATableAreRight) {
+  const auto indexed = [](int64_t count, int64_t below,
+                          const std::function<TensorView*(TensorView*, TensorView*)>& op) {
+    expectRight({32, 4096}, [&](TensorView* x) { return op(x, newInput(x, {count}, DataType::Int)); }, DataType::Float,
+                {randomTensor({count}, DataType::Int, 2, 0, static_cast<double>(below))});
+  };
+  indexed(40, 32, [](TensorView* x, TensorView* index) { return embedding_fwd(index, x); });
+  indexed(32, 32, [](TensorView* x, TensorView* index) { return add(x, embedding_fwd(index, x)); });
+  indexed(4096, 4096, [](TensorView* x, TensorView* index) { return index_select(x, 1, index); });
 }
 
 }  // namespace
