@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -229,6 +230,64 @@ TEST(CudaPointOp, CastsOfEveryTypeToEveryOther) {
     }
   }
   expectSame(cases);
+}
+
+// Zeros, subnormals, the least normal, the largest, infinities, NaN, 1, its next, and halves of units in the last place, one with more bits.
+std::vector<uint16_t> awkward16(DataType t) {
+  return t == Half ? std::vector<uint16_t>{0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00,
+                                           0xfc00, 0x7e01, 0x3c00, 0x3c01, 0x1000, 0x1001, 0x8c00, 0x4c00}
+                   : std::vector<uint16_t>{0x0000, 0x8000, 0x0001, 0x807f, 0x0080, 0x7f7f, 0xff7f, 0x7f80,
+                                           0xff80, 0x7fc1, 0x3f80, 0x3f81, 0x3b80, 0x3b81, 0xbb00, 0x7b00};
+}
+
+// A sum of packed 16-bit floats has the bits of the sum in float that is rounded to their type: of all pairs, packed or not.
+TEST(CudaPointOp, PackedSumsHaveTheBitsOfRoundedFloats) {
+  std::vector<Case> cases;
+  std::vector<simt::Launch> launches;
+  for (DataType t : {Half, BFloat16}) {
+    const std::vector<uint16_t> values = awkward16(t);
+    for (PointOp op : {PointOp::Add, PointOp::Sub}) {
+      for (bool packed : {true, false}) {
+        Case c = makeCase(fmt::format("{}_{}", info(op).name, info(t).token), {t, t},
+                          [&](Builder& b, std::vector<ValueId> x) {
+                            const ValueId first = b.cast(x[0], Float);
+                            const ValueId second = b.cast(x[1], Float);
+                            const ValueId same = b.point(PointOp::Mul, {second, b.constant(Float, 1)});
+                            return b.cast(b.point(op, {first, packed ? second : same}), t);
+                          });
+        c.expected = c.buffers;
+        for (size_t i = 0; i < kCount; i++) {
+          const uint16_t x = values[i % values.size()];
+          const uint16_t y = values[i / values.size()];
+          const float b = float16ToFloat(t, y);
+          const float sum = float16ToFloat(t, x) + (op == PointOp::Add ? b : -b);
+          const uint16_t z = std::isnan(sum) ? 0x7fff : floatToFloat16(t, sum);  // a GPU has one NaN as a result
+          std::memcpy(c.buffers[0].data() + 2 * i, &x, 2);
+          std::memcpy(c.buffers[1].data() + 2 * i, &y, 2);
+          std::memcpy(c.expected[2].data() + 2 * i, &z, 2);
+        }
+        EXPECT_EQ(kernelText(emitCuda(c.program).text).find("sumWords") != std::string::npos, packed);
+        cases.push_back(std::move(c));
+      }
+    }
+  }
+  for (Case& c : cases) {
+    launches.push_back({simt::kernelOf(c.program), slotsOf(c.buffers)});
+  }
+  const std::vector<simt::Result> results = simt::run(launches);
+  for (size_t k = 0; k < cases.size(); k++) {
+    const auto bits = [&](const std::vector<char>& buffer, size_t i) {
+      uint16_t word = 0;
+      std::memcpy(&word, buffer.data() + 2 * i, 2);
+      return fmt::format("{:04x}", word);
+    };
+    const Case& c = cases[k];
+    ASSERT_EQ(results[k].faults, std::vector<std::string>{}) << c.name;
+    for (size_t i = 0; i < kCount; i++) {
+      EXPECT_EQ(bits(c.buffers[2], i), bits(c.expected[2], i))
+          << c.name << " of " << bits(c.buffers[0], i) << " and " << bits(c.buffers[1], i);
+    }
+  }
 }
 
 TEST(CudaPointOp, RandomWordsAreThePublishedOnes) {

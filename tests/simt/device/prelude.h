@@ -97,19 +97,26 @@ inline unsigned toF16(float value) {
   if (unit == -24) return sign | steps;  // a carry into 0x400 is the smallest normal number
   return sign | ((unsigned)(unit + 25) << 10) + (steps - 0x400u);
 }
+// A sum that is rounded to 16 bits next, which gives the exact sum rounded once: if a float cannot hold it, the last digit is odd.
+inline float oddSum(float a, float b) {
+  const float sum = a + b, part = sum - a;
+  const float rest = (a - (sum - part)) + (b - part);
+  const bool isOdd = __float_as_uint(sum) & 1;
+  return rest == 0 || isOdd || !std::isfinite(sum) ? sum : std::nextafter(sum, std::copysign(INFINITY, rest));
+}
 }  // namespace simt
 inline unsigned packBf16(float low, float high) { return simt::toBf16(low) | simt::toBf16(high) << 16; }
 inline unsigned packF16(float low, float high) { return simt::toF16(low) | simt::toF16(high) << 16; }
-// Kernels multiply by 1 and -1 only: a sum of two 16-bit floats may be rounded to float first.
+// Kernels multiply by 1 and -1 only.
 inline unsigned fmaPairBf16(unsigned a, unsigned b, unsigned c) {
   const auto low = [](unsigned word) { return __uint_as_float(word << 16); };
   const auto high = [](unsigned word) { return __uint_as_float(word & 0xffff0000u); };
-  return packBf16(low(a) * low(b) + low(c), high(a) * high(b) + high(c));
+  return packBf16(simt::oddSum(low(a) * low(b), low(c)), simt::oddSum(high(a) * high(b), high(c)));
 }
 inline unsigned fmaPairF16(unsigned a, unsigned b, unsigned c) {
   const auto low = [](unsigned word) { return f16ToFloat(word & 0xffffu); };
   const auto high = [](unsigned word) { return f16ToFloat(word >> 16); };
-  return packF16(low(a) * low(b) + low(c), high(a) * high(b) + high(c));
+  return packF16(simt::oddSum(low(a) * low(b), low(c)), simt::oddSum(high(a) * high(b), high(c)));
 }
 
 // -- memory.cuh -------------------------------------------------------------------------------------------------------
