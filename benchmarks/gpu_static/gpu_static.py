@@ -48,8 +48,9 @@ def our_kernels(tools, program, trips):
         text = subprocess.run([tools["meshfuse"], "compile", program, "--arch", "sm_90a", "-o", out], capture_output=True, text=True)
         if text.returncode:
             return text.stderr.split("; ")[0].strip()
-        if routine := re.search(r"^CUDA routine (.*)", text.stdout, re.M):
-            return f"the CUDA routine {routine[1]}"
+        steps = re.findall(r"^(?:CUDA routine .*|kernel \w+)", text.stdout, re.M)
+        if any(step.startswith("CUDA") for step in steps):  # whose instructions are not counted
+            return ", ".join(f"the {step}" for step in steps)
         kernels = []
         launches = re.findall(r"^kernel (\w+):.*\n\s+(\d+) blocks of (\d+) threads.*?, (\d+) bytes", text.stdout, re.M)
         for (name, blocks, threads, shared), loops in zip(launches, trips or [[]] * len(launches), strict=True):
