@@ -19,15 +19,17 @@ struct Digit {
 };
 
 // Of a dim that splits made; a partial reduction's logical dims are such.
-Digit digitOf(const IterDomain* id, const std::vector<IterDomain*>& root) {
+Digit digitOf(const TensorView* out, const IterDomain* id, const std::vector<IterDomain*>& root) {
   const int64_t place = positionIn(root, id);
   if (place < std::ssize(root)) {
     return {place, 1};
   }
   const IdExpr* definition = id->definition();
-  invariant(definition != nullptr && definition->kind == IdExprKind::Split,
-            "[interpret] a reduced dim results from a merge or a resize");
-  Digit digit = digitOf(definition->in[0], root);
+  check(definition != nullptr && definition->kind == IdExprKind::Split,
+        "[{}] a dim of T{} results from a merge or a resize, expected dims that result from splits; interpret the "
+        "program before its sums are partial",
+        out->definition()->opName(), out->id());
+  Digit digit = digitOf(out, definition->in[0], root);
   if (definition->out[0] == id) {
     digit.stride *= definition->out[1]->extent();
   }
@@ -43,7 +45,7 @@ std::vector<Loop> loopsOf(const Program& program, const TensorView* out, std::sp
   std::vector<Loop> loops;
   size_t next = 0;
   for (const IterDomain* id : out->getLogicalDomain()) {
-    Digit digit = digitOf(id, root);
+    Digit digit = digitOf(out, id, root);
     int64_t stride = program.evaluate(digit.stride);
     int64_t extent = program.evaluate(id->extent());
     covered[digit.root] *= extent;

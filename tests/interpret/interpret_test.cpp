@@ -103,6 +103,29 @@ fusion {
   EXPECT_THROW((void)interpret(*fusion, inputs), UserError);
 }
 
+// A rank's part of 10 rows, as its place on two mesh axes says.
+TEST(Interpret, PartialSumsOverTwoMeshAxesAreRefused) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(R"(
+fusion {
+  mesh M0 {y: 2, x: 2} [0, 1, 2, 3]
+  T0 = input() : Float[10, 4] contiguity[t, t] mesh M0 outer_split(0, 4) outer_split(0, 2) parallelize(0, DIDy) parallelize(1, DIDx) loop[DIDy{2}, DIDx{2}, 3, 4]
+  T2 = reduce(T0, op=sum) : Float[p{4}, r{3}, 4] root[r{10}, 4; outer_split(0, 4), outer_split(0, 2), merge(0)] mesh M0 outer_split(0, 2) parallelize(0, DIDy) parallelize(1, DIDx) loop[DIDy{2}, DIDx{2}, r{3}, 4]
+  T1 = redistribute(T2, op=sum, dim=0) : Float[r{4}, 4] mesh M0
+  output T1
+}
+)");
+  EXPECT_EQ(verify(*fusion), std::vector<std::string>());
+  try {
+    (void)interpret(*fusion, {randomTensor({10, 4}, DataType::Float, 1)});
+    FAIL() << "no error";
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(),
+                 "[reduce] a dim of T2 results from a merge or a resize, expected dims that result from splits; "
+                 "interpret the program "
+                 "before its sums are partial");
+  }
+}
+
 // Sizes that differ only at run time: what follows a tensor in memory is not read.
 TEST(Interpret, ReadsNothingOutsideOfATensor) {
   const auto error = [](const char* text, const std::vector<Argument>& inputs) -> std::string {
