@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "base/ranges.h"
+#include "device/open.h"
 #include "exec/fusion_executor_cache.h"
 #include "exec/local_device.h"
 #include "host/program.h"
@@ -169,10 +170,14 @@ class RankCheck {
         reference_(reference),
         comm_(comm),
         own_(localDevice(how.device, comm)),
+        measuresMemory_(how.measuresMemory),
         cache_(program.fusion->clone(),
                {.communicator = &comm, .threads = 1, .verify = how.verify ? Verify::Always : Verify::Off}) {}
 
   const FusionExecutorCache& cache() const { return cache_; }
+  std::string plan() const {
+    return fmt::format("planned:\n{}{}", cache_.planText(), cache_.hostProgram()->toString());
+  }
 
   // With tensors of its own. Those of the call before are kept until this one has ended, so addresses change from call to call.
   std::optional<std::string> call() {
@@ -202,12 +207,18 @@ class RankCheck {
     return wrong;
   }
 
-  // Of one more call, on a device that counts.
+  // Of one more call.
   std::optional<std::string> otherMemory() {
     const int64_t planned = cache_.hostProgram()->sizes().peakBytes;
-    const int64_t bytes = memoryOfCall(comm_, cache_.hostProgram(), arguments_, results_).value_or(planned);
-    return bytes == planned ? std::nullopt
-                            : std::optional(fmt::format("bytes of memory: {}, {} planned", bytes, planned));
+    const std::optional<int64_t> bytes = memoryOfCall(comm_, cache_.hostProgram(), arguments_, results_);
+    if (!bytes) {
+      return measuresMemory_ ? std::optional(fmt::format("rank {}: the memory of {} is shared or is not counted",
+                                                         comm_.rank(), own_.toString()))
+                             : std::nullopt;
+    }
+    return *bytes == planned
+               ? std::nullopt
+               : std::optional(fmt::format("rank {}: bytes of memory: {}, {} planned", comm_.rank(), *bytes, planned));
   }
 
   // Of the last call.
@@ -220,6 +231,7 @@ class RankCheck {
   const Reference& reference_;
   Communicator& comm_;
   const DeviceId own_;
+  const bool measuresMemory_;
   FusionExecutorCache cache_;
   TransferCounters made_;
   std::vector<Argument> arguments_;
@@ -247,7 +259,7 @@ std::optional<Failure> checkRanks(const Program& program, const Reference& refer
             if (call > 0 && !wrong) {  // the first one also agrees on the plan
               wrong = rank.otherCollectives(ofCalls[call]);
             }
-            plan = fmt::format("planned:\n{}{}", rank.cache().planText(), rank.cache().hostProgram()->toString());
+            plan = rank.plan();
             if (wrong && !first) {
               first = Failure{"ranks", fmt::format("call {}: {}\n{}", call + 1, *wrong, plan)};
             }
@@ -255,7 +267,7 @@ std::optional<Failure> checkRanks(const Program& program, const Reference& refer
           const std::optional<std::string> wrong = rank.otherMemory();
           std::lock_guard lock(mutex);
           if (wrong && !first) {
-            first = Failure{"ranks", fmt::format("{}\n{}", *wrong, plan)};
+            first = Failure{"ranks", fmt::format("{}\n{}", *wrong, rank.plan())};
           }
           if (observed != nullptr && comm.rank() == 0) {
             for (const CommRecord& c : rank.cache().commSteps()) {
@@ -364,7 +376,9 @@ std::optional<Failure> checkInChild(const Program& program, bool verify) {
 std::optional<Failure> checkOnDevicesInChild(const Program& program, std::string_view device) {
   return inChild(300, [&] {
     return guarded("ranks", [&] {
-      return checkRanks(program, referenceOf(program), {.device = device, .calls = kCallsOnDevices});
+      const bool measuresMemory = device == "cuda" && gpusOfThisMachine().count >= program.ranks;
+      return checkRanks(program, referenceOf(program),
+                        {.device = device, .calls = kCallsOnDevices, .measuresMemory = measuresMemory});
     });
   });
 }

@@ -59,6 +59,8 @@ struct RanksCheck {
   bool verify = false;              // every step of every rank
   std::string_view device = "cpu";  // of each rank, see localDevice()
   int64_t calls = 1;  // each with tensors of its own; all but the first communicate as planned, in calls and bytes
+  // Each rank has a device of its own that counts its memory: a call more takes the bytes of the plan. Else only where that is so.
+  bool measuresMemory = false;
 };
 // FusionExecutorCache on program.ranks loopback ranks, each with its shards.
 [[nodiscard]] std::optional<Failure> checkRanks(const Program& program, const Reference& reference,
@@ -68,7 +70,7 @@ struct RanksCheck {
 [[nodiscard]] std::optional<Failure> checkProgram(const Program& program, bool verify, Observed* observed = nullptr);
 // The same in a process of its own, so that a crash or a hang is a failure like others.
 [[nodiscard]] std::optional<Failure> checkInChild(const Program& program, bool verify);
-// The ranks of a program on the devices of this name, in a process of its own.
+// The ranks of a program on the devices of this name, in a process of its own. On as many GPUs as ranks, each rank measures its memory.
 [[nodiscard]] std::optional<Failure> checkOnDevicesInChild(const Program& program, std::string_view device);
 
 }  // namespace meshfuse::fuzz

@@ -255,6 +255,22 @@ TEST(Fuzz, KernelsAgree) {
   }
 }
 
+// Ranks on one CPU share it: what the plan says of memory is not taken for measured.
+TEST(Fuzz, FindsRanksWhoseMemoryIsNotMeasured) {
+  prepare();
+  uint64_t seed = kFirstSeed;
+  Program program = randomProgram(seed);
+  while (program.ranks == 1) {
+    program = randomProgram(++seed);
+  }
+  const Reference reference = referenceOf(program);
+  EXPECT_FALSE(checkRanks(program, reference, {}));
+  const std::optional<Failure> failure = checkRanks(program, reference, {.measuresMemory = true});
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure->message.find(": the memory of cpu is shared or is not counted\nplanned:\n"), std::string::npos)
+      << failure->message;
+}
+
 // Each bug is looked for in program after program until the fuzzer sees it; there, the same without the bug agrees.
 TEST(Fuzz, FindsPlantedBugs) {
   prepare();

@@ -2,8 +2,8 @@
 //
 //   tools/dev fuzz_gpus 300 5     300 programs in 5 orders each
 //
-// Each program is called several times with tensors of its own, so its graphs are made and replayed; its collectives and their bytes are those
-// of its plan.
+// Each program is called three times with tensors of its own, so its graphs are made and replayed; its collectives and their bytes are those
+// of its plan. Where each rank has a GPU of its own, a fourth call takes the memory of the plan, to the byte.
 //
 // Then each kernel of random programs: a GPU gives what the emulator gives.
 #include <fmt/core.h>
