@@ -1,5 +1,7 @@
 #include "device/cuda/nccl/library.h"
 
+#include <string_view>
+
 #include "base/environment.h"
 #include "base/error.h"
 
@@ -33,9 +35,11 @@ bool ncclRegistersMemory() { return environmentText("NCCL_LOCAL_REGISTER") != "0
 
 void throwNcclError(nccl::Result status, std::string_view call, std::string_view purpose) {
   const NcclLibrary& library = ncclLibrary();
-  throwDeviceError(fmt::format("[nccl] {} of {} failed: {} ({}); {}; with NCCL_DEBUG=WARN, NCCL prints why", call,
-                               purpose, library.errorString(status), static_cast<int>(status),
-                               library.lastError(nullptr)));
+  const char* const last = library.lastError(nullptr);
+  const std::string_view details = last != nullptr ? last : "";
+  throwDeviceError(fmt::format("[nccl] {} of {} failed: {} ({}){}{}; set NCCL_DEBUG=WARN and run again to see why",
+                               call, purpose, library.errorString(status), static_cast<int>(status),
+                               details.empty() ? "" : "; ", details));
 }
 
 }  // namespace meshfuse

@@ -138,9 +138,11 @@ int64_t receivedBytes(const CollectiveCall& call) {
   }
 }
 
-void succeed(nccl::Result status, const CollectiveCall& call) {
+std::string describe(const CollectiveCall& call) { return describe(stamped(call.record, call.team, 0)); }
+
+void succeed(nccl::Result status, std::string_view function, const CollectiveCall& call) {
   if (hasFailed(status)) [[unlikely]] {
-    throwNcclError(status, "a call", describe(stamped(call.record, call.team, 0)));
+    throwNcclError(status, function, describe(call));
   }
 }
 
@@ -485,20 +487,22 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
   const Combination combination{call.ranks(), call.record.type, call.record.op, isAligned ? kOperandAlignment : 1};
   const int64_t distance = distanceOf(combination.type, own.count);
   std::byte* const operands = std::exchange(lent_, nullptr);
-  invariant(own.count == 0 || operands != nullptr, "[nccl] {} has no memory for its operands", describe(call.record));
+  invariant(own.count == 0 || operands != nullptr, "[nccl] {} has no memory for its operands", describe(call));
   if (own.count > 0) {
     prepare(combination);
   }
-  const auto done = [&](nccl::Result status) { succeed(status, call); };
+  const auto done = [&](nccl::Result status, std::string_view function) { succeed(status, function, call); };
   constexpr auto kByte = nccl::ElementType::Int8;
   post(call.team, communicator, name(call.record.kind), [&] {
     for (const int64_t i : indices(call.team.ranks)) {
       const auto peer = static_cast<int>(i);
       if (const Part theirs = parts[i]; theirs.count > 0) {
-        done(n.send(call.in + theirs.begin * bytes, theirs.count * bytes, kByte, peer, communicator, stream_));
+        done(n.send(call.in + theirs.begin * bytes, theirs.count * bytes, kByte, peer, communicator, stream_),
+             "ncclSend");
       }
       if (own.count > 0) {
-        done(n.receive(operands + i * distance * bytes, own.count * bytes, kByte, peer, communicator, stream_));
+        done(n.receive(operands + i * distance * bytes, own.count * bytes, kByte, peer, communicator, stream_),
+             "ncclRecv");
       }
     }
   });
@@ -510,7 +514,8 @@ void NcclCommunicator::combine(const CollectiveCall& call, nccl::Communicator co
       const Part part = parts[i];
       if (isAllReduce && part.count > 0 && part.count < call.result.total()) {
         std::byte* const block = call.out + part.begin * bytes;
-        done(n.broadcast(block, block, part.count * bytes, kByte, static_cast<int>(i), communicator, stream_));
+        done(n.broadcast(block, block, part.count * bytes, kByte, static_cast<int>(i), communicator, stream_),
+             "ncclBroadcast");
       }
     }
   });
@@ -520,37 +525,43 @@ void NcclCommunicator::enqueue(const CollectiveCall& call, nccl::Communicator co
   const NcclLibrary& n = ncclLibrary();
   const cuda::Stream stream = stream_;
   const int64_t bytes = call.elementBytes();
-  const auto done = [&](nccl::Result status) { succeed(status, call); };
+  const auto done = [&](nccl::Result status, std::string_view function) { succeed(status, function, call); };
   constexpr auto kByte = nccl::ElementType::Int8;
   switch (call.record.kind) {
     case Collective::AllGather:
       if (!call.record.ragged) {
-        return done(n.allGather(call.in, call.out, call.operand.total() * bytes, kByte, communicator, stream));
+        return done(n.allGather(call.in, call.out, call.operand.total() * bytes, kByte, communicator, stream),
+                    "ncclAllGather");
       }
       for (const int64_t i : indices(call.team.ranks)) {
         std::byte* const block = call.out + call.result.begin(i) * bytes;
         const void* const in = i == call.position ? call.in : block;
         if (call.result.of(i) > 0) {
-          done(n.broadcast(in, block, call.result.of(i) * bytes, kByte, static_cast<int>(i), communicator, stream));
+          done(n.broadcast(in, block, call.result.of(i) * bytes, kByte, static_cast<int>(i), communicator, stream),
+               "ncclBroadcast");
         }
       }
       return;
     case Collective::Broadcast:
       return done(
-          n.broadcast(call.out, call.out, call.result.total() * bytes, kByte, call.record.root, communicator, stream));
+          n.broadcast(call.out, call.out, call.result.total() * bytes, kByte, call.record.root, communicator, stream),
+          "ncclBroadcast");
     case Collective::AllReduce:
       return done(n.allReduce(call.in, call.out, call.result.total(), *reducedType(call.record.type),
-                              *operationOf(call.record.op, call.record.type), communicator, stream));
+                              *operationOf(call.record.op, call.record.type), communicator, stream),
+                  "ncclAllReduce");
     case Collective::ReduceScatter:
       if (!call.record.ragged) {
         return done(n.reduceScatter(call.in, call.out, call.result.total(), *reducedType(call.record.type),
-                                    *operationOf(call.record.op, call.record.type), communicator, stream));
+                                    *operationOf(call.record.op, call.record.type), communicator, stream),
+                    "ncclReduceScatter");
       }
       for (const int64_t i : indices(call.team.ranks)) {
         if (call.operand.of(i) > 0) {
           done(n.reduce(call.in + call.operand.begin(i) * bytes, call.out, call.operand.of(i),
                         *reducedType(call.record.type), *operationOf(call.record.op, call.record.type),
-                        static_cast<int>(i), communicator, stream));
+                        static_cast<int>(i), communicator, stream),
+               "ncclReduce");
         }
       }
       return;
@@ -558,16 +569,18 @@ void NcclCommunicator::enqueue(const CollectiveCall& call, nccl::Communicator co
       for (const int64_t i : indices(call.team.ranks)) {
         if (call.operand.of(i) > 0) {
           done(n.send(call.in + call.operand.begin(i) * bytes, call.operand.of(i) * bytes, kByte, static_cast<int>(i),
-                      communicator, stream));
+                      communicator, stream),
+               "ncclSend");
         }
         if (call.result.of(i) > 0) {
           done(n.receive(call.out + call.result.begin(i) * bytes, call.result.of(i) * bytes, kByte, static_cast<int>(i),
-                         communicator, stream));
+                         communicator, stream),
+               "ncclRecv");
         }
       }
       return;
     default:
-      throwInternalError(fmt::format("[nccl] {} is staged", describe(call.record)));
+      throwInternalError(fmt::format("[nccl] {} is staged", describe(call)));
   }
 }
 
