@@ -1,4 +1,4 @@
-// DeviceFailure: the error of a device itself.
+// DeviceFailure: the error of a device itself, and its texts for this rank and for its peers.
 #pragma once
 
 #include <fmt/core.h>
@@ -21,7 +21,7 @@ inline std::string withHint(std::string_view failure) {
   return fmt::format("{}; without verification, an earlier step may be the cause", failure);
 }
 
-// What peers are told of an exception.
+// What peers are told of an exception, once steps have been issued.
 inline std::string explained(const std::exception& why) {
   return dynamic_cast<const DeviceFailure*>(&why) != nullptr ? withHint(why.what()) : why.what();
 }

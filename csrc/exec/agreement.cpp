@@ -231,7 +231,8 @@ void Agreement::Call::failAfter(const AgreedPlan& plan) const {
   } catch (const UserError& why) {
     refuse(why);
   } catch (const DeviceError& why) {
-    communicator().abort(explained(why));
+    // A binding gives the hint to what fails in its steps. What else fails in the first call fails before them.
+    communicator().abort(number_ > 1 ? explained(why) : why.what());
     try {
       communicator().barrier(communicator().world());
     } catch (const DeviceError& ofGroup) {

@@ -213,10 +213,10 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
         options.profile->clear();
       }
     }
-    if (isOfDevice && !program_->communicates) {
-      throwDeviceError(located(why.what()));
+    if (isOfDevice) {  // the caller throws the error of the group, which names the rank and the step and has this text
+      throwDeviceError(program_->communicates ? withHint(why.what()) : located(why.what()));
     }
-    throw;  // the caller throws the error of the group, which names the rank and the step and has this text
+    throw;
   }
   if (options.profile != nullptr) {
     readTimes(*options.profile);

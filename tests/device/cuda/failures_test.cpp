@@ -51,6 +51,26 @@ std::unique_ptr<Fusion> program(int64_t ranks) {
   return fusion;
 }
 
+// A sum over all ranks, 8 KiB, beside a product of 16 KiB.
+std::unique_ptr<Fusion> programWithALane(int64_t ranks) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  const DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
+  TensorView* parts = makeContigConcreteTensor({ranks, 64, 32});
+  TensorView* other = makeContigConcreteTensor({64, 32});
+  for (TensorView* tv : {parts, other}) {
+    fusion->addInput(tv);
+    tv->setDeviceMesh(mesh);
+  }
+  parts->outer_split(0, ranks);
+  parts->axis(0)->parallelize(ParallelType::DIDx);
+  TensorView* y = sum(relu(parts), {0});
+  y->setDeviceMesh(mesh);
+  fusion->addOutput(y);
+  fusion->addOutput(linear(other, other));
+  return fusion;
+}
+
 std::vector<Argument> arguments(DeviceId gpu, int64_t lastIndex = 3) {
   return {Tensor::of({0, 1, 2, static_cast<double>(lastIndex)}, {4}, DataType::Int).to(gpu),
           random({kWords, 8}, 1).to(gpu), random({16, 8}, 2).to(gpu)};
@@ -336,6 +356,21 @@ TEST_F(GpuFailures, MemoryRunsOut) {
 
 constexpr const char* kHint = "; without verification, an earlier step may be the cause";
 
+// Before the first step of all: no step can be the cause.
+TEST_F(GpuFailures, AModuleCannotBeLoaded) {
+  for (const bool isStaged : {false, true}) {
+    for (const int n : {1, 2}) {
+      SCOPED_TRACE(n);
+      const std::vector<ProcessOutcome> outcomes =
+          outcomesOf({.fault = "module:" + std::to_string(n), .isStaged = isStaged});
+      expectTold(outcomes, {"cuModuleLoadData", "(719)"});
+      for (const ProcessOutcome& outcome : outcomes) {
+        EXPECT_EQ(outcome.text.find(kHint), std::string::npos) << outcome.text;
+      }
+    }
+  }
+}
+
 // The n-th call of the driver or of a library fails: in the first call of the program, or while the second one is captured. Both ranks hear of the
 // rank, the step with its ops, and the call.
 TEST_F(GpuFailures, ALaunchFails) {
@@ -374,12 +409,14 @@ TEST_F(GpuFailures, TheDeviceIsLost) { expectTold(outcomesOf({.fault = "lost:400
 TEST_F(GpuFailures, ACollectiveFails) {
   for (const int n : {1, 2, 3, 4, 5, 6}) {
     SCOPED_TRACE(n);
-    expectTold(outcomesOf({.fault = "nccl:" + std::to_string(n)}), {"nccl", "NCCL_DEBUG=WARN"});
+    const std::vector<ProcessOutcome> outcomes = outcomesOf({.fault = "nccl:" + std::to_string(n)});
+    expectTold(outcomes, {"nccl", "; set NCCL_DEBUG=WARN and run again to see why"});
+    EXPECT_EQ(outcomes[0].text.find("; ;"), std::string::npos) << outcomes[0].text;
   }
 }
 
 TEST_F(GpuFailures, ACollectiveFailsWhileItRuns) {
-  expectTold(outcomesOf({.fault = "nccl-async:3"}), {"nccl", "NCCL_DEBUG=WARN"});
+  expectTold(outcomesOf({.fault = "nccl-async:3"}), {"nccl", "; set NCCL_DEBUG=WARN and run again to see why"});
 }
 
 // Collectives go through host memory, and a step of them waits for the kernels.
@@ -388,6 +425,37 @@ TEST_F(GpuFailures, ARankThatStagesFails) {
     SCOPED_TRACE(fault);
     expectTold(outcomesOf({.fault = fault, .isStaged = true}), {kHint});
   }
+}
+
+// The collective runs in a lane of the host beside a product. There the second call fails to read the operand.
+TEST_F(GpuFailures, ALaneThatStagesFails) {
+  const std::string without = librariesWithoutNccl();
+  RankProcesses processes(2, [&](int rank) -> std::string {
+    joinJob();
+    setenv("MESHFUSE_CUDA_LIBRARIES", without.c_str(), 1);
+    if (rank == kVictim) {
+      setenv("SIMGPU_FAULT", "read:2", 1);
+    }
+    const std::unique_ptr<Communicator> world = openWorld({.deadline = kSilenceDeadline});
+    const DeviceId gpu = DeviceId::cuda(rank);
+    FusionExecutorCache cache(programWithALane(2), {.communicator = world.get(), .threads = 1});
+    const std::vector<Argument> in = {random({1, 64, 32}, 1).to(gpu), random({64, 32}, 2).to(gpu)};
+    std::vector<Tensor> out = cache.runFusionWithInputs(in);
+    invariant(world->onDevice().has_value() && world->onDevice()->communicator == nullptr, "it is not staged");
+    invariant(std::ranges::any_of(cache.hostProgram()->steps, &Step::runsBeside), "there is no lane:\n{}",
+              cache.hostProgram()->toString());
+    try {
+      Binding(cache.hostProgram(), *world).run(*world, in, out, {.collectives = CollectivesRun::OnThreads});
+    } catch (const DeviceError& e) {
+      return e.what();
+    }
+    return "no error";
+  });
+  for (const ProcessOutcome& outcome : processes.await()) {
+    EXPECT_NE(outcome.text.find("cuMemcpyDtoHAsync"), std::string::npos) << outcome.text;
+    EXPECT_NE(outcome.text.find(kHint), std::string::npos) << outcome.text;
+  }
+  EXPECT_NE(processes.outcomes()[0].text.find("[rank 1/2]"), std::string::npos) << processes.outcomes()[0].text;
 }
 
 }  // namespace

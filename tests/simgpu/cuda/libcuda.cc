@@ -619,7 +619,7 @@ int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* strea
 }
 
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
-  return copyWithHost("cuMemcpyDtoHAsync", from, to, bytes, stream, false);
+  return isToFail("read") ? kLaunchFailed : copyWithHost("cuMemcpyDtoHAsync", from, to, bytes, stream, false);
 }
 
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* stream) {
@@ -773,6 +773,9 @@ int cuModuleLoadData(Module** module, const void* image) {
   }
   if (const int status = unsafeCall("cuModuleLoadData", true); status != kSuccess) {
     return status;
+  }
+  if (isToFail("module")) {
+    return kLaunchFailed;
   }
   *module =
       new Module{.device = device, .text = std::string(static_cast<const char*>(image) + sizeof header, header.bytes)};

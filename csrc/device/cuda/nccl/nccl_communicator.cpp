@@ -406,7 +406,8 @@ void NcclCommunicator::orEnd(const Body& body) {
   try {
     body();
   } catch (const std::exception& why) {
-    over_.abort(explained(why));
+    const bool hasIssuedSteps = step_ >= 0;
+    over_.abort(hasIssuedSteps ? explained(why) : why.what());
     end();  // else the stream would wait for its peers for ever
     throw;
   }
