@@ -409,14 +409,15 @@ TEST_F(GpuFailures, TheDeviceIsLost) { expectTold(outcomesOf({.fault = "lost:400
 TEST_F(GpuFailures, ACollectiveFails) {
   for (const int n : {1, 2, 3, 4, 5, 6}) {
     SCOPED_TRACE(n);
-    const std::vector<ProcessOutcome> outcomes = outcomesOf({.fault = "nccl:" + std::to_string(n)});
-    expectTold(outcomes, {"nccl", "; set NCCL_DEBUG=WARN and run again to see why"});
-    EXPECT_EQ(outcomes[0].text.find("; ;"), std::string::npos) << outcomes[0].text;
+    expectTold(outcomesOf({.fault = "nccl:" + std::to_string(n)}),
+               {"nccl", "; set NCCL_DEBUG=WARN and run again to see why"});
   }
 }
 
 TEST_F(GpuFailures, ACollectiveFailsWhileItRuns) {
-  expectTold(outcomesOf({.fault = "nccl-async:3"}), {"nccl", "; set NCCL_DEBUG=WARN and run again to see why"});
+  const std::vector<ProcessOutcome> outcomes = outcomesOf({.fault = "nccl-async:3"});
+  expectTold(outcomes, {"nccl", "; set NCCL_DEBUG=WARN and run again to see why"});
+  EXPECT_EQ(outcomes[0].text.find("; ;"), std::string::npos) << outcomes[0].text;
 }
 
 // Collectives go through host memory, and a step of them waits for the kernels.
