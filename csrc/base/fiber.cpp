@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
+#include <cfenv>
+#include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -43,10 +45,12 @@ struct Fiber::Stack {
 
   Stack() : guard(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
     memory = mmap(nullptr, guard + kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (memory == MAP_FAILED) {
-      throw std::system_error(errno, std::generic_category(), "a stack of 1 MiB");
+    deviceCheck(memory != MAP_FAILED, "[fiber] mmap of a stack of 1 MiB failed: {}", std::strerror(errno));
+    if (mprotect(memory, guard, PROT_NONE) != 0) {  // an overflow ends the process
+      const int why = errno;
+      munmap(memory, guard + kStackBytes);
+      throwDeviceError(fmt::format("[fiber] mprotect below a stack failed: {}", std::strerror(why)));
     }
-    mprotect(memory, guard, PROT_NONE);  // an overflow ends the process
     work.bottom = static_cast<char*>(memory) + guard;
     work.bytes = kStackBytes;
     work.threadSanitizer = __tsan_create_fiber != nullptr ? __tsan_create_fiber(0) : nullptr;
@@ -83,6 +87,7 @@ struct Fiber::Stack {
   void* memory = nullptr;
   Side caller;
   Side work;
+  std::fenv_t modes{};  // of the caller, for the work
 };
 
 Fiber::Fiber(std::function<void()> work) : work_(std::move(work)) {}
@@ -99,6 +104,7 @@ bool Fiber::start() {
 }
 
 bool Fiber::resume() {
+  invariant(isPaused(), "[fiber] resumed while it is not paused");
   if ((*waitsFor_)()) {
     switchToWork();
   }
@@ -106,6 +112,7 @@ bool Fiber::resume() {
 }
 
 void Fiber::finish() {
+  invariant(isPaused(), "[fiber] finished while it is not paused");
   mustEnd_ = true;
   switchToWork();
 }
@@ -123,6 +130,8 @@ void Fiber::pauseUntil(const std::function<bool()>& ready) {
 void Fiber::switchToWork() {
   waitsFor_ = nullptr;
   Fiber* const outer = std::exchange(fiberOfThread, this);
+  pthread_sigmask(SIG_SETMASK, nullptr, &stack_->work.registers.uc_sigmask);
+  std::fegetenv(&stack_->modes);
   stack_->caller.threadSanitizer = __tsan_get_current_fiber != nullptr ? __tsan_get_current_fiber() : nullptr;
   Stack::change(stack_->caller, stack_->work);
   fiberOfThread = outer;
@@ -131,13 +140,17 @@ void Fiber::switchToWork() {
   }
 }
 
-void Fiber::switchToCaller() { Stack::change(stack_->work, stack_->caller); }
+void Fiber::switchToCaller() {
+  Stack::change(stack_->work, stack_->caller);
+  std::fesetenv(&stack_->modes);  // the switch restores those of the work's last run
+}
 
 void Fiber::run() {
   Fiber& own = *fiberOfThread;
   if (__sanitizer_finish_switch_fiber != nullptr) {
     __sanitizer_finish_switch_fiber(nullptr, &own.stack_->caller.bottom, &own.stack_->caller.bytes);
   }
+  std::fesetenv(&own.stack_->modes);
   for (;;) {  // never returns: the next start() goes on here
     own.enter();
     own.switchToCaller();

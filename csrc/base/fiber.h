@@ -9,7 +9,8 @@
 //
 // The work runs on a stack of its own, on the thread that called start(), resume() or finish(). All calls for one run of the work come from one
 // thread. The code that waits takes part: it calls pauseUntil() before it blocks, with no lock held and no exception being handled. Code that
-// does not blocks the thread.
+// does not blocks the thread. At each switch to the work it takes over the floating-point modes and the signal mask of its caller, and the
+// caller keeps its own. A thread is not cancelled while it runs the work.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ class Fiber {
   static constexpr size_t kStackBytes = size_t{1} << 20;
 
   // Each runs the work until it pauses or ends, and throws what it throws. True if it has ended; then it can be started again. The first start
-  // allocates the stack.
+  // allocates the stack; DeviceError if there is none. InternalError if start() is called while it is paused, or the others while it is not.
   bool start();
   bool resume();
   // Runs the paused work to its end.

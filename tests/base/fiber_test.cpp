@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cfenv>
+#include <csignal>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/error.h"
 
 namespace meshfuse {
 namespace {
@@ -77,6 +82,54 @@ TEST(Fiber, ThrowsWhatItsWorkThrows) {
   fails = false;
   EXPECT_FALSE(fiber.start());
   fiber.finish();
+}
+
+bool isBlocked(int signal) {
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  return sigismember(&mask, signal) == 1;
+}
+
+// The modes of the caller at each switch, not those of the fiber's last one; the work's own modes are not the caller's.
+TEST(Fiber, ComputesInTheModesOfItsCaller) {
+  std::vector<int> roundings;
+  std::vector<bool> blocked;
+  const auto note = [&] {
+    roundings.push_back(std::fegetround());
+    blocked.push_back(isBlocked(SIGUSR2));
+  };
+  Fiber fiber([&] {
+    note();
+    Fiber::pauseUntil([first = true]() mutable { return !std::exchange(first, false); });
+    note();
+    std::fesetround(FE_TOWARDZERO);
+  });
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGUSR2);
+  EXPECT_FALSE(fiber.start());
+  std::fesetround(FE_UPWARD);
+  EXPECT_TRUE(fiber.resume());
+  EXPECT_EQ(std::fegetround(), FE_UPWARD);
+  std::fesetround(FE_DOWNWARD);
+  pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+  EXPECT_FALSE(fiber.start());
+  pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);
+  std::fesetround(FE_TONEAREST);
+  fiber.finish();
+  EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+  EXPECT_EQ(roundings, (std::vector{FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TONEAREST}));
+  EXPECT_EQ(blocked, (std::vector{false, false, true, false}));
+}
+
+TEST(Fiber, GoesOnOnlyIfItIsPaused) {
+  Fiber fiber([] { Fiber::pauseUntil([] { return false; }); });
+  EXPECT_THROW(fiber.resume(), InternalError);
+  EXPECT_THROW(fiber.finish(), InternalError);
+  EXPECT_FALSE(fiber.start());
+  EXPECT_THROW(fiber.start(), InternalError);
+  fiber.finish();
+  EXPECT_THROW(fiber.finish(), InternalError);
 }
 
 TEST(Fiber, ManyArePausedAtATime) {
