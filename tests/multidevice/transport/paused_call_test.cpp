@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -43,8 +44,10 @@ TEST_F(PausedCall, OtherCallsOfTheRankGoOn) {
         }
         EXPECT_EQ(sums, std::vector<float>(count, static_cast<float>(comm.size()))) << count;
         comm.barrier(comm.world());  // some ranks end their sums by finish() in the next round
+        std::ranges::fill(sums, -1);
         if (comm.rank() != late) {
           ended = sum.start();
+          EXPECT_FALSE(ended) << count;
         }
         comm.barrier(comm.world());
         if (comm.rank() == late) {
