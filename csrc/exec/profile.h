@@ -9,7 +9,8 @@
 //          45.7    0.18         8192         8192         8192  all-reduce T5[128, 16]
 //
 // The calls run the plan and the steps that run() runs. Steps that run beside each other are timed side by side, so the times of all steps may
-// exceed that of the call. On a GPU the times of steps are those between events on their streams, and no graph is replayed: the call takes
+// exceed that of the call. Where a collective has paused in a fiber, its time lasts until it has gone on and ended, with the kernels that ran
+// meanwhile. On a GPU the times of steps are those between events on their streams, and no graph is replayed: the call takes
 // longer than run().
 #pragma once
 

@@ -101,6 +101,10 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   operands_.resize(p.steps.size());
   scalarOf_.resize(p.steps.size());
   pending_.reserve(p.teams.empty() ? 0 : p.steps.size() + 1);
+  const auto writesArgument = [&p](const Step& s) {
+    return std::ranges::any_of(s.writes, [&p](int64_t t) { return p.tensors[t].place == Place::Input; });
+  };
+  firstInPlace_ = std::ranges::find_if(p.steps, writesArgument) - p.steps.begin();
   for (int64_t i = 0; i < std::ssize(p.steps); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
@@ -175,8 +179,9 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
   }
   try {
     if (failsTogether_) {
-      // Ranks that run other programs are noticed here: calls of a lane are compared with calls of the same lane only, and those of a device
-      // with none.
+      // Ranks that run other programs are noticed where they meet: calls of a lane are compared with calls of the same lane only, and those of
+      // a device with none. In a fiber that is before the first step that writes an argument, the first collective that a step waits for, or
+      // the end.
       meetAtBegin(communicator, inputs, options);
     }
     joinedSteps_ = 0;
@@ -202,9 +207,7 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       throw;
     }
     const bool isOfDevice = dynamic_cast<const DeviceFailure*>(&why) != nullptr;
-    if (isOfDevice && !program_->steps.empty()) {
-      communicator.setStep(stepOfFailure(), describe(program_->steps[stepOfFailure()]));
-    }
+    placeFailure(communicator, isOfDevice);
     abandon(communicator, explained(why));
     if (options.profile != nullptr) {
       try {
@@ -217,6 +220,9 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
       throwDeviceError(program_->communicates ? withHint(why.what()) : located(why.what()));
     }
     throw;
+  } catch (...) {  // the thread is cancelled: a paused collective must not outlive the call
+    abandon(communicator, "the thread of the call ends");
+    throw;
   }
   if (options.profile != nullptr) {
     readTimes(*options.profile);
@@ -226,7 +232,17 @@ void Binding::run(Communicator& communicator, std::span<const Argument> inputs, 
   }
 }
 
-int64_t Binding::stepOfFailure() const { return std::min(next_, std::ssize(program_->steps) - 1); }
+int64_t Binding::stepOfFailure() const {
+  return runsPending_ ? pending_.front() : std::min(next_, std::ssize(program_->steps) - 1);
+}
+
+void Binding::placeFailure(Communicator& communicator, bool isOfDevice) const {
+  const int64_t step = stepOfFailure();
+  const bool isWithinSteps = failsTogether_ && !isAsynchronous_ && next_ < std::ssize(program_->steps);
+  if (step >= 0 && (isOfDevice || isWithinSteps || runsPending_)) {
+    communicator.setStep(step, describe(program_->steps[step]));
+  }
+}
 
 std::string Binding::located(std::string_view failure) const {
   if (program_->steps.empty()) {
@@ -336,6 +352,7 @@ void Binding::joinForked() {
 
 void Binding::abandon(Communicator& communicator, std::string_view why) noexcept {
   refusal_ = nullptr;
+  runsPending_ = false;
   if (failsTogether_) {
     communicator.abort(why);  // peers may wait in collectives, where they would not notice what this rank does next
     carrier().giveUp();

@@ -117,7 +117,8 @@ class Binding {
   static constexpr int64_t kRendezvous = -1;  // a pending rendezvous of the ranks
   // Waits for all ranks, which must run the same program. Each number of `least` becomes the least that a rank has there.
   void meet(Communicator& communicator, std::string_view where, std::span<int64_t> least = {}) const;
-  // Before the collectives of a call: the ranks meet, and agree whether they replay the pieces with collectives.
+  // Before the collectives of a call: the ranks meet, and agree whether they replay the pieces with collectives. If collectives pause, the
+  // rendezvous may be pending afterwards; it ends before a step writes an argument.
   void meetAtBegin(Communicator& communicator, std::span<const Argument> inputs, const ExecuteOptions& options);
   // What this rank proposes for these pieces.
   int64_t proposal(const ExecuteOptions& options);
@@ -144,8 +145,11 @@ class Binding {
   void advancePending();
   // Runs so many pending ones to their ends.
   void endPending(int64_t count);
-  // Runs the first pending one.
+  // Runs the first pending one: in the fiber, or to its end.
   void runPending();
+  // Calls run(), which runs the first pending one. If it has ended, it is no longer pending. Returns what run() does: whether it has ended.
+  template <class Run>
+  bool goOn(const Run& run);
   void waitForPosted(int64_t number);
   void openLanes(Communicator& communicator);
   void prepareSteps();
@@ -169,8 +173,10 @@ class Binding {
   int64_t putInOrder(int64_t number, const Put& put);
   // The path of asynchronous collectives.
   CommPath& carrier() { return isAsynchronous_ && !lanes_.empty() ? lanes_[0] : direct_; }
-  // The step of the call at which a failure of the device is noticed.
+  // The step of the call at which a failure is noticed.
   int64_t stepOfFailure() const;
+  // Tells the peers where this rank has failed. Where ranks meet, and in a call of the device's communicator, they know.
+  void placeFailure(Communicator& communicator, bool isOfDevice) const;
   // The text of such a failure, with the rank and that step.
   std::string located(std::string_view failure) const;
   // Calls work(), with located failures of the device.
@@ -225,7 +231,9 @@ class Binding {
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none
   // Collectives of the caller's thread that have not ended: steps, in order; kRendezvous.
   std::vector<int64_t> pending_;
-  Fiber fiber_;  // of the first one
+  bool runsPending_ = false;  // the first one is running; after a failure: it has failed
+  int64_t firstInPlace_ = 0;  // the first step that writes an argument, or the number of steps
+  Fiber fiber_;               // of the first one
   // The arguments of the call that runs step by step.
   struct Call {
     Communicator* communicator = nullptr;

@@ -1,4 +1,5 @@
-// How the steps of a program are issued whose collectives may run beside other steps: on queues of the device, or in lanes of the host.
+// How the steps of a program are issued whose collectives may run beside other steps: on queues of the device, in lanes of the host, or in a
+// fiber of the caller's thread.
 #include <algorithm>
 #include <cstdint>
 
@@ -162,6 +163,9 @@ int64_t Binding::issue(int64_t number) {
   for (const int64_t earlier : step.order.waits) {
     await(earlier);
   }
+  if (number == firstInPlace_ && !pending_.empty() && pending_.front() == kRendezvous) {
+    endPending(1);  // a rank that refuses the call or makes another one leaves the arguments as they are
+  }
   const bool watched = options.verify || options.profile != nullptr;
   if (step.order.queue == 0) {
     heed([&] {
@@ -196,22 +200,27 @@ int64_t Binding::issue(int64_t number) {
 }
 
 void Binding::advancePending() {
-  while (!pending_.empty()) {
-    if (!(fiber_.isPaused() ? fiber_.resume() : fiber_.start())) {
-      return;
-    }
+  while (!pending_.empty() && goOn([this] { return fiber_.isPaused() ? fiber_.resume() : fiber_.start(); })) {
+  }
+}
+
+template <class Run>
+bool Binding::goOn(const Run& run) {
+  runsPending_ = true;
+  const bool hasEnded = run();
+  runsPending_ = false;
+  if (hasEnded) {
     pending_.erase(pending_.begin());
   }
+  return hasEnded;
 }
 
 void Binding::endPending(int64_t count) {
   for (; count > 0; count--) {
-    if (fiber_.isPaused()) {
-      fiber_.finish();
-    } else {
-      runPending();
-    }
-    pending_.erase(pending_.begin());
+    goOn([this] {
+      fiber_.isPaused() ? fiber_.finish() : runPending();
+      return true;
+    });
   }
 }
 

@@ -61,11 +61,9 @@ void Binding::meet(Communicator& communicator, std::string_view where, std::span
 void Binding::meetAtBegin(Communicator& communicator, std::span<const Argument> inputs, const ExecuteOptions& options) {
   replaysJointly_ = false;
   if (!isAsynchronous_) {
-    if (!pausesCollectives() || std::ranges::none_of(program_->steps, &Step::runsBeside)) {
-      return meet(communicator, kBegin);
-    }
     pending_.push_back(kRendezvous);
-    return advancePending();
+    const bool pauses = pausesCollectives() && std::ranges::any_of(program_->steps, &Step::runsBeside);
+    return pauses ? advancePending() : endPending(1);
   }
   const int64_t own = proposal(options);
   const int64_t ofArena = registration_->proposal();
