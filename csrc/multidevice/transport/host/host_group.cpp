@@ -105,10 +105,11 @@ void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
 
 void HostGroup::awaitLong(const Wait& wait) {
   recorder_->waits();
+  const auto deadline = Clock::now() + deadline_;
   Fiber::pauseUntil([&] { return wait.ready() || hasFailed(); });
   const ObservedWait observed;
   const auto begin = Clock::now();
-  auto limit = begin + deadline_;
+  auto limit = deadline;
   auto nextDeadlockCheck = begin + kDeadlockCheck;
   bool published = false;
   while (!wait.ready()) {

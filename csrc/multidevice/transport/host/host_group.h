@@ -3,7 +3,9 @@
 // Waiting: if every rank has its own core, a rank spins for about 50 us, then sleeps. If ranks share cores, it never spins: it yields
 // the core, and sleeps as soon as a yield takes a whole time slice (another thread computes) or the peer is slow. After every sleep of
 // at most 5 ms it checks whether a rank has failed, a process has died, ranks are in a deadlock, or the deadline has passed. In a fiber that
-// pauses, it does none of this before the fiber must end: its thread has other work.
+// pauses, it does none of this before the fiber must end, as its thread has other work: it goes on if the peers have come or a rank has
+// recorded a failure; a dead process, a deadlock and a deadline that has passed are noticed when the fiber must end. Peers do not see for whom
+// a paused rank waits.
 #pragma once
 
 #include <atomic>

@@ -224,6 +224,7 @@ void LoopbackRendezvous::wait(Lock& lock, int64_t rank, const std::function<bool
   if (ready()) {
     return;
   }
+  auto limit = Clock::now() + deadline_;
   if (Fiber::pauses()) {
     lock.unlock();
     Fiber::pauseUntil([&] {
@@ -241,7 +242,6 @@ void LoopbackRendezvous::wait(Lock& lock, int64_t rank, const std::function<bool
     Slot& own;
     ~Waiting() { own.ready = nullptr; }
   } const waiting{own};
-  auto limit = Clock::now() + deadline_;
   while (!ready()) {  // before the check for failures: a complete call succeeds, even if the world has failed since
     if (failure_) {
       throwFailure(lock, rank);

@@ -1,7 +1,8 @@
 // The rendezvous of the virtual ranks of one run: the call of each rank, the ranks that it waits for, and the failure of all ranks.
 //
 // One mutex guards everything; a rank sleeps on its own condition variable. Since every rank's condition can be evaluated
-// here, a deadlock is found as soon as it is complete, not when a deadline expires.
+// here, a deadlock is found as soon as it is complete, not when a deadline expires. A rank whose call has paused in a fiber does not wait here:
+// its deadline runs on, but is noticed, like a deadlock, when the fiber must end.
 #pragma once
 
 #include <chrono>
