@@ -103,15 +103,12 @@ CallDescriptor CallDescriptor::parse(std::string_view text) {
   return descriptor;
 }
 
-CallDescriptor descriptorOf(const Fusion& fusion) {
-  CallDescriptor descriptor{.text = fusion.toString()};
+CallDescriptor descriptorOf(const Fusion& fusion, std::span<const Argument> inputs,
+                            const std::vector<std::vector<int64_t>>& globalSizes, std::string_view plan) {
+  CallDescriptor descriptor;
+  descriptor.text = fusion.toString();
   descriptor.fusion = hashText(descriptor.text).hex();
-  return descriptor;
-}
-
-std::vector<ArgumentDescriptor> argumentDescriptors(const Fusion& fusion, std::span<const Argument> inputs,
-                                                    const std::vector<std::vector<int64_t>>& globalSizes) {
-  std::vector<ArgumentDescriptor> descriptors;
+  descriptor.plan = hashText(plan).hex();
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const std::string input = inputText(fusion, i);
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
@@ -121,14 +118,14 @@ std::vector<ArgumentDescriptor> argumentDescriptors(const Fusion& fusion, std::s
         global.erase(global.begin(), global.begin() + static_cast<ptrdiff_t>(local.size()));
         local = global;
       }
-      descriptors.push_back({input, std::string(name(t->dtype())), fmt::format("[{}]", fmt::join(local, ", ")),
-                             fmt::format("[{}]", fmt::join(global, ", "))});
+      descriptor.arguments.push_back({input, std::string(name(t->dtype())), fmt::format("[{}]", fmt::join(local, ", ")),
+                                      fmt::format("[{}]", fmt::join(global, ", "))});
     } else if (!globalSizes[i].empty()) {
       const std::string value = std::to_string(globalSizes[i][0]);
-      descriptors.push_back({input, "Int", value, value});
+      descriptor.arguments.push_back({input, "Int", value, value});
     }
   }
-  return descriptors;
+  return descriptor;
 }
 
 // The activity of one rank in a call.

@@ -1,47 +1,48 @@
 // The order of all stages.
 #include "exec/compile.h"
 
+#include "analysis/pass_context.h"
 #include "device/device.h"
 #include "exec/arguments.h"
 #include "exec/check_routines.h"
 #include "exec/dumped_passes.h"
 #include "exec/overlap.h"
-#include "exec/planned_program.h"
 #include "host/build.h"
 #include "ir/fusion.h"
 #include "localize/localize.h"
 #include "multidevice/sharding/coordinates.h"
+#include "preseg_passes/table.h"
 #include "segment/local_context.h"
 #include "segment/table.h"
 
 namespace meshfuse {
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                                   const DeviceInfo& device, const PassSettings& passes, const ProgramChoice& choice) {
-  SegmentedProgram result;
-  std::shared_ptr<PlannedProgram> made;
+                                   const DeviceInfo& device, const PassSettings& passes, const ShapeClass& sizes) {
+  const int64_t rank = call.communicator().rank();
+  SegmentedProgram result{.sizes = sizes};
   std::shared_ptr<Fusion> local;
   PlanProposal proposal{fusion, inputs};
-  call.beforeAgreement(proposal, choice, [&] {
+  call.beforeAgreement(proposal, [&] {
     // the global program: static structure, every edge aligned, local or a planned communication
     checkDumpedPasses();
     checkArguments(fusion, inputs);
-    proposal.sizes = globalSizes(fusion, inputs, call.communicator().rank(), &proposal.assumedSizes);
+    proposal.sizes = globalSizes(fusion, inputs, rank, &proposal.assumedSizes);
     checkDevice(fusion, inputs);
-    std::shared_ptr<Fusion> constant =
-        sayingSizes(proposal.assumedSizes, [&] { return concretize(fusion, proposal.sizes); });
-    if (choice.program == nullptr) {
-      made = planProgram(fusion, choice.sizes, constant, passes);
-    }
-    result.agreedOn = made == nullptr ? choice.program : made;
-    result.globalSizes = proposal.sizes;
-    static_cast<PlannedProgram&>(result) = programFor(*result.agreedOn, fusion, inputs, choice.sizes.values);
-    local = localize(*result.planned, call.communicator().rank());
-    checkLocalShapes(*local, inputs, result.sizes.values);
+    const std::shared_ptr<Fusion> global =
+        sayingSizes(proposal.assumedSizes, [&] { return concretizeFor(sizes, fusion, proposal.sizes); });
+    result.acceptsBetween = acceptsBetween(*global);
+    PassContext context(*global, passes);
+    runPresegPasses(*global, context);
+    result.planned = global;
+    result.remarks = context.remarks();
+    result.reasons = context.reasons();
+    // the program of this rank
+    local = localize(*global, rank);
+    checkLocalShapes(*local, inputs, sizes.values);
   });
-  call.agree(proposal, made, device);
-  result.agreed = agreedFor(*result.agreedOn, result.sizes.isConstant(), choice.sizes.values);
-  call.afterPlanning(proposal, *result.agreedOn, [&] {
+  result.agreed = call.agree(proposal, *result.planned, device);
+  call.afterAgreement(result.agreed, [&] {
     LocalContext context{.layouts = inputLayouts(*local, inputs), .device = device};
     runLocalPasses(*local, context);
     result.local = local;
@@ -54,13 +55,12 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
 }
 
 CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
-                        const std::shared_ptr<Device>& device, const PassSettings& passes,
-                        const ProgramChoice& choice) {
+                        const std::shared_ptr<Device>& device, const PassSettings& passes, const ShapeClass& sizes) {
   const Agreement::Busy busy(call);
-  call.beforeAgreement({fusion, inputs}, choice, [&] { checkMeshes(fusion, call.communicator().size()); });
-  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, choice), nullptr};
+  call.beforeAgreement({fusion, inputs}, [&] { checkMeshes(fusion, call.communicator().size()); });
+  CompiledProgram result{compileToSegments(fusion, inputs, call, device->info(), passes, sizes), nullptr};
   const SegmentedProgram& program = result.program;
-  call.afterPlanning({fusion, inputs, program.globalSizes}, *program.agreedOn, [&] {
+  call.afterAgreement(program.agreed, [&] {
     checkRoutines(*program.planned, *device);
     result.host =
         buildHostProgram(program.local, program.segments,
@@ -71,7 +71,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
                           .coordinates = CoordinateSymbols(*program.planned).valuesOn(call.communicator().rank()),
                           .identity = program.agreed.identity,
                           .communicates = program.agreed.communicates,
-                          .overlap = overlapOf(*program.agreedOn, passes.overlapCommunication, device->info())});
+                          .overlap = overlapOf(*program.planned, passes.overlapCommunication, device->info())});
   });
   return result;
 }

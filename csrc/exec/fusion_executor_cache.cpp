@@ -150,12 +150,6 @@ std::vector<Tensor> makeOutputs(Communicator& communicator, const Plan& plan, st
   return outputs;
 }
 
-std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call) {
-  std::string freed;
-  call.beforeAgreement({fusion, inputs}, [&] { freed = freedMemoryOf(fusion, inputs); });
-  return freed;
-}
-
 std::shared_ptr<Communicator> worldOf(const ExecutorOptions& options) {
   return options.communicator != nullptr ? std::shared_ptr<Communicator>(std::shared_ptr<void>(), options.communicator)
                                          : sharedDefaultWorld();
@@ -169,12 +163,12 @@ struct FusionExecutorCache::State {
       : communicator(std::move(world)),
         ofCpu(ofDevice),
         agreement(*communicator, {.maxPlans = mostPlans(options)}),
-        plans(fusion, *communicator, mostPlans(options), options.sharePlans,
+        plans(fusion, mostPlans(options), options.sharePlans,
               [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call,
-                                                       const ProgramChoice& choice) {
+                                                       const ShapeClass& sizes) {
                 std::shared_ptr<Device> device;
-                call.beforeAgreement({fusion, inputs}, choice, [&] { device = openedFor(inputs); });
-                return compile(fusion, inputs, call, device, passes, choice);
+                call.beforeAgreement({fusion, inputs}, [&] { device = openedFor(inputs); });
+                return compile(fusion, inputs, call, device, passes, sizes);
               }) {}
 
   std::shared_ptr<Device> openedFor(std::span<const Argument> inputs) {
@@ -302,7 +296,7 @@ void FusionExecutorCache::checkCall(Binding& binding, const Body& body) {
 
 std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, Profile* profile) {
   const Agreement::Call call = state_->agreement.call();
-  const std::string freed = areBorrowed(inputs) ? freedMemoryIn(*fusion_, inputs, call) : std::string();
+  const std::string freed = freedMemoryIn(*fusion_, inputs);
   PlanCache::Use use(state_->plans, inputs, call);
   Plan& plan = use.plan();
   std::vector<Tensor> outputs;
@@ -341,7 +335,7 @@ void FusionExecutorCache::wait() {
 
 void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tensor> outputs, const StreamOrder* order) {
   const Agreement::Call call = state_->agreement.call();
-  const std::string freed = areBorrowed(inputs) ? freedMemoryIn(*fusion_, inputs, call) : std::string();
+  const std::string freed = freedMemoryIn(*fusion_, inputs);
   PlanCache::Use use(state_->plans, inputs, call);
   call.afterAgreement(use.plan().agreed(), [&] {
     if (order != nullptr) {

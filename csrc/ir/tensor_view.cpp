@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/not_constant.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 
@@ -34,11 +33,8 @@ std::vector<IntExpr> TensorView::shape() const {
 
 std::vector<int64_t> TensorView::constantShape() const {
   return mapped(shape(), [this](const IntExpr& extent) {
-    if (!extent.isConst()) {
-      throw NotConstantError(
-          fmt::format("[constantShape] {} has the extent {}, which is not a constant; bind the sizes first", toString(),
-                      extent.toString()));
-    }
+    invariant(extent.isConst(), "[constantShape] {} has the extent {}, which is not a constant; bind the sizes first",
+              toString(), extent.toString());
     return extent.constValue();
   });
 }

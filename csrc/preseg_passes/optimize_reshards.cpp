@@ -6,7 +6,6 @@
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/halo_exchange.h"
-#include "multidevice/sharding/plan_memo.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/reshard_edges.h"
 #include "preseg_passes/reshard_partials.h"
@@ -17,20 +16,20 @@ namespace meshfuse {
 
 namespace {
 
-bool hasKnownSizes(const TensorView* tv, const PlanMemo& plans) {
+bool hasConstantSizes(const TensorView* tv) {
   return !tv->getDeviceMesh().isSymbolic() &&
-         std::ranges::all_of(tv->shape(), [&](const IntExpr& extent) { return plans.atSizes(extent).isConst(); });
+         std::ranges::all_of(tv->shape(), [](const IntExpr& extent) { return extent.isConst(); });
 }
 
 // Some tensor is redistributed, its cost is known, and no redistribution or window has a plan yet.
-bool canOptimize(const Fusion& fusion, const PlanMemo& plans) {
+bool canOptimize(const Fusion& fusion) {
   const std::vector<Expr*> exprs = fusion.exprs();
   const auto isReshard = [](const Expr* e) { return e->kind() == ExprKind::Redistribute; };
   const auto isPlanned = [](const Expr* e) {
     return e->attributes().plan || (exchangesHalo(e) && !e->attributes().haloSteps->empty());
   };
   return std::ranges::any_of(exprs, isReshard) && std::ranges::none_of(exprs, isPlanned) &&
-         std::ranges::all_of(fusion.tensors(), [&](const TensorView* tv) { return hasKnownSizes(tv, plans); });
+         std::ranges::all_of(fusion.tensors(), hasConstantSizes);
 }
 
 // Whether a window exchanges halos is a decision for the shardings at that time.
@@ -47,7 +46,7 @@ void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
 }  // namespace
 
 bool optimizeReshards(Fusion& fusion, PassContext& context) {
-  if (!context.settings().optimizeReshards || !canOptimize(fusion, context.memo<PlanMemo>())) {
+  if (!context.settings().optimizeReshards || !canOptimize(fusion)) {
     return false;
   }
   bool changed = false;

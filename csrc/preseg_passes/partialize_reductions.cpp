@@ -65,9 +65,6 @@ IntExpr ownedParts(const DigitList& dim) {
 
 // Whether the parts are the uneven ones of one split by the product of the axes.
 bool isBlock(const DigitList& dim) {
-  if (!dim.extent().isConst()) {
-    return false;
-  }
   int64_t below = 1;
   for (const Digit& d : dim.digits()) {
     below = d.owner.isDevice() ? d.stride.constValue() : below;
@@ -116,8 +113,7 @@ DataType partialType(const Expr* e, DataType result, const PassSettings& setting
 
 // Whether a product needs fewer bytes if the only operand that owns the axis is moved to the rows or columns that the result has of it: an
 // all-to-all of the operand receives a part of it, and a reduce-scatter of the partial sum as many parts of that as the axis has ranks.
-bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, int64_t axis, ShardStateMemo& states,
-                    const PlanMemo& plans) {
+bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, int64_t axis, ShardStateMemo& states) {
   if (!isContraction(*e)) {
     return false;
   }
@@ -133,16 +129,16 @@ bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, i
       owner = tv;
     }
   }
-  const auto isConst = [&](const DigitList& dim) { return plans.atSizes(dim.localSize()).isConst(); };
+  const auto isConst = [](const DigitList& dim) { return dim.localSize().isConst(); };
   return isShared && wanted.mesh.axisSize(axis).isConst() && std::ranges::all_of(wanted.dims, isConst) &&
          std::ranges::all_of(states.state(owner).dims, isConst) &&
-         localBytes(plans, states.state(owner), owner->dtype()) <
-             wanted.mesh.axisSize(axis).constValue() * localBytes(plans, wanted, partial);
+         localBytes(states.state(owner), owner->dtype()) <
+             wanted.mesh.axisSize(axis).constValue() * localBytes(wanted, partial);
 }
 
 // `partial`: the type of the terms.
 PartialAxes partialAxes(const Expr* e, const TensorView* result, DataType partial, const std::vector<Dim>& root,
-                        ShardStateMemo& states, const PlanMemo& plans) {
+                        ShardStateMemo& states) {
   const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
@@ -171,7 +167,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, DataType partia
     }
   }
   for (const int64_t axis : std::views::keys(axes)) {
-    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, partial, axis, states, plans);
+    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, partial, axis, states);
   }
   // a digit that is a part of an axis is gathered, because contributions are counted by whole axes
   for (const auto& [axis, pieces] : axes) {
@@ -295,7 +291,7 @@ std::string reductionText(const Expr* e, const TensorView* result) {
 
 using Combined = std::map<std::string, TensorView*>;  // by reductionText: the combined result
 
-bool partialize(Expr* e, PassContext& context, Combined& combinedBefore) {
+bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, Combined& combinedBefore) {
   if (!e->output()->isTensor() || !contributionsOf(*e)) {
     return false;
   }
@@ -315,9 +311,8 @@ bool partialize(Expr* e, PassContext& context, Combined& combinedBefore) {
     return false;  // the rank that holds the row sends it
   }
   const std::vector<Dim> root = partialRoot(e, result);
-  const DataType dtype = partialType(e, result->dtype(), context.settings());
-  const PartialAxes axes =
-      partialAxes(e, result, dtype, root, context.memo<ShardStateMemo>(), context.memo<PlanMemo>());
+  const DataType dtype = partialType(e, result->dtype(), settings);
+  const PartialAxes axes = partialAxes(e, result, dtype, root, states);
   if (axes.empty()) {
     return false;
   }
@@ -356,7 +351,7 @@ bool partializeReductions(Fusion& fusion, PassContext& context) {
   bool changed = false;
   Combined combinedBefore;
   for (Expr* e : fusion.exprs()) {
-    changed |= partialize(e, context, combinedBefore);
+    changed |= partialize(e, context.settings(), context.memo<ShardStateMemo>(), combinedBefore);
   }
   return changed;
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <span>
-#include <string>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -12,7 +10,6 @@
 #include "multidevice/sharding/halo_plan.h"
 #include "multidevice/sharding/plan_check.h"
 #include "multidevice/sharding/plan_memo.h"
-#include "multidevice/sharding/sized_steps.h"
 
 namespace meshfuse {
 
@@ -90,9 +87,9 @@ class HaloPlanner {
   std::map<Expr*, std::vector<HaloStep>> steps_;
 };
 
-bool hasKnownSizes(const ShardState& state, const PlanMemo& plans) {
+bool hasConstantSizes(const ShardState& state) {
   return !state.mesh.isSymbolic() &&
-         std::ranges::all_of(state.dims, [&](const DigitList& dim) { return plans.atSizes(dim.extent()).isConst(); });
+         std::ranges::all_of(state.dims, [](const DigitList& dim) { return dim.extent().isConst(); });
 }
 
 bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
@@ -103,26 +100,17 @@ bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
   }
   const ShardState held = shardState(from);
   const ShardState wanted = shardState(to);
-  PlanMemo& plans = context.memo<PlanMemo>();
-  if (!hasKnownSizes(held, plans) || !hasKnownSizes(wanted, plans)) {
-    return false;
-  }
-  const auto checkAnySize = [&](std::span<const CommStep> steps) {
-    const std::string why = whyOfOneSize(steps, mapped(wanted.dims, [](const DigitList& dim) { return dim.extent(); }));
-    check(why.empty(), "[plan-redistributions] {} -> {}: {}; give constant sizes", from->toString(), to->toString(),
-          why);
-  };
   if (e->attributes().plan) {
-    checkAnySize(*e->attributes().plan);
-    const std::optional<std::string> mistake =
-        mistakeOf(*e->attributes().plan, plans.atSizes(held), plans.atSizes(wanted));
+    const std::optional<std::string> mistake = mistakeOf(*e->attributes().plan, held, wanted);
     check(!mistake,
           "[plan-redistributions] the plan in the text of {} does not lead from {} to {}: {}; leave out plan=",
           to->toString(), held.toString(), wanted.toString(), mistake.value_or(""));
     return false;
   }
-  const RedistributionPlan& plan = plans.plan(fusion, held, wanted);
-  checkAnySize(plan.steps);
+  if (!hasConstantSizes(held) || !hasConstantSizes(wanted)) {
+    return false;
+  }
+  const RedistributionPlan& plan = context.memo<PlanMemo>().plan(fusion, held, wanted);
   if (!plan.note.empty()) {
     context.remark(fmt::format("{} -> {}: {}", from->toString(), to->toString(), plan.note));
   }
