@@ -221,7 +221,7 @@ Key boundOfLeast(const Key* keys, int64_t count, int64_t n) {
 
 // Writes those of kVector keys, the first at `place`, that are at most the bound; returns their number. More elements may be written.
 template <class Item, class Key>
-int64_t append(const Key* keys, Key bound, int64_t place, Item* items) {
+int64_t append(auto /*has512Bits*/, const Key* keys, Key bound, int64_t place, Item* items) {
   Key least = std::numeric_limits<Key>::max();
   for (int64_t i = 0; i < kVector; i++) {
     least = std::min(least, keys[i]);
@@ -235,9 +235,9 @@ int64_t append(const Key* keys, Key bound, int64_t place, Item* items) {
 }
 
 // The same with vectors of 512 bits
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] inline int64_t appendOn512Bits(const uint32_t* keys,
-                                                                                     uint32_t bound, int64_t place,
-                                                                                     Packed* items) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] inline int64_t append(std::true_type /*has512Bits*/,
+                                                                            const uint32_t* keys, uint32_t bound,
+                                                                            int64_t place, Packed* items) {
   const __m512i all = _mm512_loadu_si512(keys);
   const __mmask16 wanted = _mm512_cmple_epu32_mask(all, _mm512_set1_epi32(static_cast<int>(bound)));
   if (wanted == 0) {
@@ -531,11 +531,7 @@ class ScanOrSort : public CpuRoutine {
         if (kAreNeighbours && j < kAhead) {
           __builtin_prefetch(next + j);
         }
-        if constexpr (has512Bits && std::is_same_v<Key, uint32_t> && std::is_same_v<Item, Packed>) {
-          count += appendOn512Bits(keys, bound, j, items + count);
-        } else {
-          count += append(keys, bound, j, items + count);
-        }
+        count += append(has512Bits, keys, bound, j, items + count);
       }
     });
     for (; j < extent_; j++) {
