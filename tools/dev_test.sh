@@ -53,7 +53,7 @@ add_report() {
 # run_binary BUILD NAME FILTER: the tests of a binary; the results folder gets what it prints, its exit status and its report
 run_binary() {
   local status=0
-  GTEST_OUTPUT="json:$results/$2.json" timeout 300 "$1/bin/test_$2" --gtest_brief=1 --gtest_filter="$3" </dev/null >"$results/$2.log" 2>&1 || status=$?
+  GTEST_OUTPUT="json:$results/$2.json" timeout 600 "$1/bin/test_$2" --gtest_brief=1 --gtest_filter="$3" </dev/null >"$results/$2.log" 2>&1 || status=$?
   echo "$status" >"$results/$2.status"
 }
 
