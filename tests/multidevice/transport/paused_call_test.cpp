@@ -30,14 +30,17 @@ TEST_F(PausedCall, OtherCallsOfTheRankGoOn) {
         Fiber sum(
             [&] { lane.allReduce(comm.world(), ones.data(), sums.data(), count, DataType::Float, ReduceOp::Sum); });
         bool ended = false;
-        if (comm.rank() != late) {
-          ended = sum.start();
-          EXPECT_FALSE(ended) << count;
-        }
-        comm.barrier(comm.world());
-        if (comm.rank() == late) {
-          ended = sum.start();
-        }
+        const auto start = [&] {  // one rank after the others have paused
+          if (comm.rank() != late) {
+            ended = sum.start();
+            EXPECT_FALSE(ended) << count;
+          }
+          comm.barrier(comm.world());
+          if (comm.rank() == late) {
+            ended = sum.start();
+          }
+        };
+        start();
         while (!ended) {
           sched_yield();
           ended = sum.resume();
@@ -45,14 +48,7 @@ TEST_F(PausedCall, OtherCallsOfTheRankGoOn) {
         EXPECT_EQ(sums, std::vector<float>(count, static_cast<float>(comm.size()))) << count;
         comm.barrier(comm.world());  // some ranks end their sums by finish() in the next round
         std::ranges::fill(sums, -1);
-        if (comm.rank() != late) {
-          ended = sum.start();
-          EXPECT_FALSE(ended) << count;
-        }
-        comm.barrier(comm.world());
-        if (comm.rank() == late) {
-          ended = sum.start();
-        }
+        start();
         if (!ended) {
           sum.finish();
         }
