@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/fiber.h"
 #include "base/ranges.h"
 #include "base/refused_index.h"
 #include "device/device_failure.h"
@@ -55,7 +56,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       queue_(direct_.queue()),
       inFlight_(program_->steps.size()),
       lastPosted_(program_->teams.size(), -1),
-      fiber_([this] { runPending(); }) {
+      fiber_(std::make_unique<Fiber>([this] { runPending(); })) {
   const HostProgram& p = *program_;
   isAsynchronous_ = direct_.isAsynchronous();
   failsTogether_ = p.overlap.allowed || isAsynchronous_;
@@ -358,9 +359,9 @@ void Binding::abandon(Communicator& communicator, std::string_view why) noexcept
     carrier().giveUp();
     carrier().end();
   }
-  if (fiber_.isPaused()) {
+  if (fiber_->isPaused()) {
     try {
-      fiber_.finish();
+      fiber_->finish();
     } catch (const std::exception&) {
       // the first failure is reported
     }

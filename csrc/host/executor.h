@@ -21,7 +21,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fiber.h"
 #include "host/comm_path.h"
 #include "host/program.h"
 #include "host/replay.h"
@@ -34,6 +33,7 @@ namespace meshfuse {
 
 class ArenaPool;
 class ArenaRegistration;
+class Fiber;
 struct RefusedIndexError;
 struct UserError;
 
@@ -231,9 +231,9 @@ class Binding {
   std::vector<int64_t> lastPosted_;                         // by team: a step; -1: none
   // Collectives of the caller's thread that have not ended: steps, in order; kRendezvous.
   std::vector<int64_t> pending_;
-  bool runsPending_ = false;  // the first one is running; after a failure: it has failed
-  int64_t firstInPlace_ = 0;  // the first step that writes an argument, or the number of steps
-  Fiber fiber_;               // of the first one
+  bool runsPending_ = false;      // the first one is running; after a failure: it has failed
+  int64_t firstInPlace_ = 0;      // the first step that writes an argument, or the number of steps
+  std::unique_ptr<Fiber> fiber_;  // of the first one
   // The arguments of the call that runs step by step.
   struct Call {
     Communicator* communicator = nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/fiber.h"
 #include "base/ranges.h"
 #include "base/refused_index.h"
 #include "device/device_failure.h"
@@ -200,7 +201,7 @@ int64_t Binding::issue(int64_t number) {
 }
 
 void Binding::advancePending() {
-  while (!pending_.empty() && goOn([this] { return fiber_.isPaused() ? fiber_.resume() : fiber_.start(); })) {
+  while (!pending_.empty() && goOn([this] { return fiber_->isPaused() ? fiber_->resume() : fiber_->start(); })) {
   }
 }
 
@@ -218,7 +219,7 @@ bool Binding::goOn(const Run& run) {
 void Binding::endPending(int64_t count) {
   for (; count > 0; count--) {
     goOn([this] {
-      fiber_.isPaused() ? fiber_.finish() : runPending();
+      fiber_->isPaused() ? fiber_->finish() : runPending();
       return true;
     });
   }
