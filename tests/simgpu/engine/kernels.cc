@@ -226,7 +226,7 @@ std::pair<Kernel, std::string> compileKernel(const std::string& name, const std:
     std::ofstream(part + ".cc") << source;
     std::vector<std::string> words = {"g++", "-std=c++20", "-w", "-g0", "-O0", "-ffp-contract=off", "-pipe", "-fPIC"};
     const std::string prelude = compiledPrelude(words, folder);
-    words.insert(words.end(), {"-shared", "-I", prelude, part + ".cc", "-o", part});
+    words.insert(words.end(), {"-nostdlib", "-shared", "-I", prelude, part + ".cc", "-lgcc", "-o", part});  // the engine has the rest
     const int status = execute(words, part + ".log");
     const std::string log = readFile(part + ".log");
     fs::remove(part + ".cc");
