@@ -107,7 +107,7 @@ TEST_F(Loops, Mistakes) {
   EXPECT_THROW(t->split(0, 2), UserError);
   EXPECT_THROW(t->merge(0, 1), UserError);
   EXPECT_THROW(t->setContiguity({true, true}), UserError);  // one stored dim
-  EXPECT_THROW(t->setAllocationDomain({t->axis(0)}, {true}), UserError);
+  EXPECT_THROW(t->setAllocationDomain({t->axis(0)}, true), UserError);
 }
 
 TEST_F(Loops, Allocation) {

@@ -266,7 +266,7 @@ TEST_F(Layouts, DimsOfOneComeAndGoBesideAShard) {
                       DeviceMesh mesh = axisX(n);
                       TensorView* x = input(f, {1, 3 * n, 5}, mesh);
                       shardBlock(x, 1, mesh, "x");
-                      TensorView* rows = squeeze(neg(x), {0});
+                      TensorView* rows = squeeze(neg(x), 0);
                       TensorView* y = output(f, unsqueeze(exp(rows), 1), mesh);
                       shardBlock(y, 0, mesh, "x");
                     },

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kColumns = 5000;
 constexpr int64_t kRows = 12;
-constexpr DeviceInfo kSmallCache{.l2Bytes = 10 * kColumns * 4};  // holds several rows, not all
+const DeviceInfo kSmallCache{.l2Bytes = 10 * kColumns * 4};  // holds several rows, not all
 
 struct Sweep {
   const tile::Stmt* loop;

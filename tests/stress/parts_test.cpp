@@ -108,7 +108,7 @@ TEST(PartsOfGivenSizes, Shapes) {
         f.addOutput(cat({x, neg(x)}, 1));
         f.addOutput(add(broadcast(sum(x, {1}), {false, true}), x));
         f.addOutput(select(x, 0, 6));
-        f.addOutput(squeeze(slice(x, {5, 0}, {6, 6}), {0}));
+        f.addOutput(squeeze(slice(x, {5, 0}, {6, 6}), 0));
       },
       {{{random({14, 6})}}});
 }
