@@ -1,7 +1,6 @@
 # Flags of all our targets, as the interface target meshfuse_flags.
-option(MESHFUSE_FUZZERS "build the fuzzers of tests/decoders, with clang" OFF)
+option(MESHFUSE_FUZZERS "build the fuzzers of tests/decoders too: needs clang" OFF)
 
-# Coverage guides the fuzzers: they need clang.
 set(is_gcc OFF)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(is_gcc ON)
@@ -77,9 +76,26 @@ if(MESHFUSE_SANITIZE)
     # ThreadSanitizer does not know fences: the library has them only for memory that it shares with other processes
     target_compile_options(meshfuse_flags INTERFACE -Wno-tsan)
   endif()
+  if("address" IN_LIST sanitizers AND NOT is_gcc)
+    target_compile_options(meshfuse_flags INTERFACE -fsanitize-address-use-after-return=never)  # fibers change the stack
+  endif()
+  foreach(sanitizer IN LISTS sanitizers)
+    string(TOUPPER ${sanitizer} upper)
+    target_compile_definitions(meshfuse_flags INTERFACE MESHFUSE_SANITIZE_${upper})
+  endforeach()
   list(TRANSFORM sanitizers PREPEND "-fsanitize=")
   target_compile_options(meshfuse_flags INTERFACE ${sanitizers} -fno-omit-frame-pointer)
   target_link_options(meshfuse_flags INTERFACE "-fsanitize=${MESHFUSE_SANITIZE}")
+endif()
+if(MESHFUSE_FUZZERS)
+  # libFuzzer is guided by the counters of the library. Lines are counted in the sources whose coverage is asked for; a test writes no profile.
+  file(STRINGS "${CMAKE_SOURCE_DIR}/tests/decoders/reads.txt" rows REGEX "^[a-z]+ [a-z]")
+  list(TRANSFORM rows REPLACE "^[a-z]+ ([^ ]+).*" "source:*/csrc/\\1=allow")
+  list(JOIN rows "\n" rows)
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/counted_lines.txt" CONTENT "[clang]\ndefault:forbid\n${rows}\n")
+  list(APPEND MESHFUSE_LIBRARY_OPTIONS -fsanitize-coverage=inline-8bit-counters,pc-table
+    -fprofile-instr-generate=/dev/null -fcoverage-mapping "-fprofile-list=${CMAKE_BINARY_DIR}/counted_lines.txt")
+  target_link_options(meshfuse_flags INTERFACE -fprofile-instr-generate)
 endif()
 
 set(MESHFUSE_PCH_HEADERS <algorithm> <functional> <map> <memory> <optional> <span> <string> <vector> <fmt/core.h>)

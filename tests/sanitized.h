@@ -4,7 +4,7 @@
 
 namespace meshfuse {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(MESHFUSE_SANITIZE_ADDRESS) || defined(MESHFUSE_SANITIZE_THREAD)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;

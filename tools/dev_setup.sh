@@ -84,6 +84,12 @@ setup_numpy() {
     install_packages python3-numpy || echo "NumPy: off: no package; its tests are skipped"
 }
 
+# The compiler of the preset asan, with libFuzzer
+setup_clang() {
+  command -v clang++-19 >/dev/null && [ -e /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-x86_64.a ] ||
+    install_packages clang-19 libclang-rt-19-dev || exit 2
+}
+
 setup() {
   if command -v dpkg-query >/dev/null; then
     local missing=() package

@@ -111,6 +111,7 @@ run_tests() {
   mkdir -p "$results"
 
   export LSAN_OPTIONS="suppressions=$PWD/cmake/leaks_of_others.supp:print_suppressions=0"
+  export ASAN_SYMBOLIZER_PATH=/usr/lib/llvm-19/bin/llvm-symbolizer
   export ASAN_OPTIONS=${ASAN_OPTIONS-malloc_context_size=8}  # a fifth of the time went into stacks of 30 frames of each allocation
   local log=build/$preset/Testing/Temporary/LastTestsFailed.log
   rm -f "$log"

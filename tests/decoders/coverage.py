@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The share of the lines of reads.txt that the inputs of a decoder reach.
 
-  coverage.py BUILD DECODER      from BUILD/profiles/DECODER.profraw, that fuzz_decoders wrote
+  coverage.py BUILD PROFILES DECODER      from PROFILES/DECODER.profraw, that fuzz_decoders of this build wrote
 
 Prints one line: the share, and the functions that lack lines. Exit status: 1 below 90%, 2 if reads.txt names what is not there.
 """
@@ -47,13 +47,13 @@ def functions_of(lcov):
 
 
 def main():
-    build, decoder = pathlib.Path(sys.argv[1]), sys.argv[2]
+    build, profiles, decoder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     rows = [line.split() for line in (HERE / "reads.txt").read_text().splitlines() if not line.startswith("#")]
     rows = [row[1:] for row in rows if row[0] == decoder]
     if not rows:
         print("reads.txt has no row: reads no bytes of a file or a message")
         return 0
-    profile = build / "profiles" / decoder
+    profile = profiles / decoder
     printed(LLVM + "llvm-profdata", "merge", "-sparse", f"{profile}.profraw", "-o", f"{profile}.profdata")
     reached = total = 0
     lacking = collections.Counter()

@@ -26,7 +26,7 @@ namespace {
 constexpr double kSlack = 1.02;
 constexpr int64_t kRefinedStates = 60;
 
-#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+#if defined(MESHFUSE_SANITIZE_ADDRESS) || !defined(__OPTIMIZE__)
 constexpr bool kCheckPlans = true;
 #else
 constexpr bool kCheckPlans = false;
