@@ -100,7 +100,6 @@ run_tests() {
   if [ "$preset" = tsan ]; then  # where threads meet; all the others would build for long
     build tsan test_base test_exec test_multidevice_transport
     selection=(-L threads)
-    export UCX_MEM_EVENTS=no  # UCX and ThreadSanitizer would both take over mmap: a crash
   elif [ "$preset" = release ]; then
     build release all benchmarks  # benchmarks are run elsewhere, but they must compile
   else
@@ -110,6 +109,7 @@ run_tests() {
   rm -rf "$results"
   mkdir -p "$results"
 
+  [ "$preset" = release ] || export UCX_MEM_EVENTS=no  # UCX and a sanitizer would both take over mmap: a crash
   export LSAN_OPTIONS="suppressions=$PWD/cmake/leaks_of_others.supp:print_suppressions=0"
   export ASAN_SYMBOLIZER_PATH=/usr/lib/llvm-19/bin/llvm-symbolizer
   export ASAN_OPTIONS=${ASAN_OPTIONS-malloc_context_size=8}  # a fifth of the time went into stacks of 30 frames of each allocation
