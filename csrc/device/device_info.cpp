@@ -2,24 +2,34 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
+#include <ranges>
 
 #include "base/ranges.h"
+#include "digits/row_major.h"
 #include "ir/tensor_view.h"
-#include "tensor/tensor.h"
 
 namespace meshfuse {
 
 Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layouts) {
-  if (const auto known = layouts.find(tensor->id()); known != layouts.end()) {
-    return known->second;
+  const auto known = layouts.find(tensor->id());
+  return known != layouts.end()
+             ? known->second
+             : Layout{rowMajorStrides(mapped(tensor->shape(), [](const IntExpr& extent) { return max(extent, 1); }))};
+}
+
+std::vector<int64_t> constantStrides(const TensorView* tensor, const std::map<int64_t, Layout>& layouts) {
+  return mapped(layoutOf(tensor, layouts).strides, &IntExpr::constValue);
+}
+
+std::map<int64_t, Layout> substitute(std::map<int64_t, Layout> layouts,
+                                     const std::function<std::optional<IntExpr>(std::string_view)>& replacement) {
+  for (Layout& layout : std::views::values(layouts)) {
+    std::ranges::transform(layout.strides, layout.strides.begin(),
+                           [&](const IntExpr& stride) { return stride.substitute(replacement); });
   }
-  std::vector<int64_t> sizes;
-  for (const IntExpr& extent : tensor->shape()) {
-    const bool matters = !sizes.empty() || extent.isConst();  // no stride depends on the outermost size
-    sizes.push_back(matters ? extent.constValue() : 1);
-  }
-  return {contiguousStrides(sizes)};
+  return layouts;
 }
 
 namespace {

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "digits/int_expr.h"
 #include "multidevice/mesh/collective.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
@@ -18,14 +20,19 @@ namespace meshfuse {
 class Expr;
 class TensorView;
 
-// Where a tensor's elements lie: strides in elements of the stored shape, and a power of two (bytes, at most 64) that divides
-// the base address.
+// Where a tensor's elements lie: strides in elements of the stored shape, over the symbols of its sizes, and a power of two (bytes, at
+// most 64) that divides the base address.
 struct Layout {
-  std::vector<int64_t> strides;
+  std::vector<IntExpr> strides;
   int64_t alignment = 64;
 };
-// Of a tensor of constant sizes; `layouts`, by Val id, has those of tensors that are not row-major.
+// `layouts`, by Val id, has those of tensors that are not row-major.
 [[nodiscard]] Layout layoutOf(const TensorView* tensor, const std::map<int64_t, Layout>& layouts);
+// InternalError unless they are constants.
+[[nodiscard]] std::vector<int64_t> constantStrides(const TensorView* tensor, const std::map<int64_t, Layout>& layouts);
+// As IntExpr::substitute.
+[[nodiscard]] std::map<int64_t, Layout> substitute(
+    std::map<int64_t, Layout> layouts, const std::function<std::optional<IntExpr>(std::string_view)>& replacement);
 
 // What schedules of kernels depend on in a GPU. A multiprocessor runs blocks of threads; the numbers are those of an H100.
 struct GpuFacts {

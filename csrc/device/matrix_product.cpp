@@ -1,12 +1,12 @@
 #include "device/matrix_product.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "tensor/tensor.h"
 
 namespace meshfuse {
 
@@ -14,8 +14,8 @@ namespace {
 
 // An operand as a batch of matrices: shape and strides with at least two dims.
 struct Strided {
-  std::vector<int64_t> shape;
-  std::vector<int64_t> strides;
+  std::vector<IntExpr> shape;
+  std::vector<IntExpr> strides;
   int64_t alignment = 64;
 };
 
@@ -23,43 +23,19 @@ struct Operands {
   Strided a, b;  // [.., M, K], [.., K, N]
 };
 
-void insert(Strided& o, int64_t at, int64_t stride) {
+void insert(Strided& o, int64_t at, IntExpr stride) {
   o.shape.insert(o.shape.begin() + at, 1);
-  o.strides.insert(o.strides.begin() + at, stride);
+  o.strides.insert(o.strides.begin() + at, std::move(stride));
 }
 
-std::vector<int64_t> sizesWith(const TensorView* tv, int64_t anySize) {
-  return mapped(tv->shape(), [=](const IntExpr& e) { return e.isConst() ? e.constValue() : anySize; });
-}
-
-// Stands for a size that is a symbol while the op is judged: no stride is a multiple of a prime by chance. The largest one with which the
-// elements of each operand can be counted.
-int64_t anySizeFor(const Expr& e) {
-  constexpr int64_t kLeast = 31;
-  for (const int64_t anySize : {int64_t{65521}, int64_t{1021}, kLeast}) {
-    const auto canBeCounted = [&](const TensorView* tv) {
-      int64_t elements = 1;
-      return std::ranges::none_of(sizesWith(tv, anySize),
-                                  [&](int64_t n) { return __builtin_mul_overflow(elements, n, &elements); });
-    };
-    if (std::ranges::all_of(e.tensorInputs(), canBeCounted)) {
-      return anySize;
-    }
-  }
-  return kLeast;
-}
-
-Strided stridedOf(const TensorView* tv, int64_t anySize, const std::map<int64_t, Layout>& layouts) {
-  std::vector<int64_t> sizes = sizesWith(tv, anySize);
-  const auto known = layouts.find(tv->id());
-  const Layout layout = known != layouts.end() ? known->second : Layout{contiguousStrides(sizes)};
-  return {std::move(sizes), layout.strides, layout.alignment};
+Strided stridedOf(const TensorView* tv, const std::map<int64_t, Layout>& layouts) {
+  Layout layout = layoutOf(tv, layouts);
+  return {tv->shape(), std::move(layout.strides), layout.alignment};
 }
 
 Operands operandsOf(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   std::vector<TensorView*> in = e.tensorInputs();
-  const int64_t anySize = anySizeFor(e);
-  Operands p{stridedOf(in[0], anySize, layouts), stridedOf(in[1], anySize, layouts)};
+  Operands p{stridedOf(in[0], layouts), stridedOf(in[1], layouts)};
   if (p.a.shape.size() == 1) {
     insert(p.a, 0, p.a.shape[0]);
   }
@@ -83,26 +59,35 @@ Operands operandsOf(const Expr& e, const std::map<int64_t, Layout>& layouts) {
   return p;
 }
 
+// Whether a row of `size` elements, at least one, is proved to end before the next one begins.
+bool isRowApart(const IntExpr& stride, const IntExpr& size) {
+  const std::optional<IntExpr> rows = divideExactly(stride, size);
+  return provenLessEqual(size, stride) || (rows && provenLessEqual(1, *rows));
+}
+
 bool hasUnitStride(const Strided& o) {
   size_t r = o.shape.size() - 2;
   auto unit = [&](size_t d, size_t other) {
-    return (o.strides[d] == 1 || o.shape[d] == 1) && (o.strides[other] >= o.shape[d] || o.shape[other] == 1);
+    return (o.strides[d].isConst(1) || o.shape[d].isConst(1)) &&
+           (isRowApart(o.strides[other], o.shape[d]) || o.shape[other].isConst(1));
   };
   return unit(r, r + 1) || unit(r + 1, r);
 }
 
 MatrixProduct::Operand matrixOf(const Strided& o, size_t batchDims) {
   const size_t r = o.shape.size() - 2;
-  const bool transposed = o.strides[r + 1] != 1 && o.shape[r + 1] != 1;
+  const std::vector<int64_t> shape = mapped(o.shape, &IntExpr::constValue);
+  const std::vector<int64_t> strides = mapped(o.strides, &IntExpr::constValue);
+  const bool transposed = strides[r + 1] != 1 && shape[r + 1] != 1;
   MatrixProduct::Operand m{
       .transposed = transposed,
-      .leading = transposed ? std::max(o.strides[r + 1], o.shape[r]) : std::max(o.strides[r], o.shape[r + 1]),
+      .leading = transposed ? std::max(strides[r + 1], shape[r]) : std::max(strides[r], shape[r + 1]),
       .batchStrides = std::vector<int64_t>(batchDims - r, 0),
       .alignment = o.alignment};
   for (size_t d = 0; d < r; d++) {
-    m.batchStrides.push_back(o.shape[d] == 1 ? 0 : o.strides[d]);
+    m.batchStrides.push_back(shape[d] == 1 ? 0 : strides[d]);
   }
-  m.elements = 1 + sumOf(indices(o.shape), [&](int64_t d) { return (o.shape[d] - 1) * o.strides[d]; });
+  m.elements = 1 + sumOf(indices(shape), [&](int64_t d) { return (shape[d] - 1) * strides[d]; });
   return m;
 }
 
@@ -143,8 +128,7 @@ std::optional<std::string> refuseMatrixProduct(const Expr& e, const std::map<int
   if (e.kind() == ExprKind::Linear && p.a.shape.size() > 2) {
     return "the leading dims of x are not contiguous";
   }
-  if (e.tensorInputs().size() > 2 &&
-      stridedOf(e.tensorInputs()[2], anySizeFor(e), layouts).strides != std::vector<int64_t>{1}) {
+  if (e.tensorInputs().size() > 2 && !layoutOf(e.tensorInputs()[2], layouts).strides[0].isConst(1)) {
     return "the bias is not contiguous";
   }
   return std::nullopt;
@@ -163,15 +147,15 @@ MatrixProduct matrixProductOf(const Expr& e, const std::map<int64_t, Layout>& la
   const size_t rb = p.b.shape.size() - 2;
   MatrixProduct product{.operands = e.tensorInputs()[0]->dtype(),
                         .result = e.tensorOutput()->dtype(),
-                        .m = p.a.shape[ra],
-                        .n = p.b.shape[rb + 1],
-                        .k = p.a.shape[ra + 1],
+                        .m = p.a.shape[ra].constValue(),
+                        .n = p.b.shape[rb + 1].constValue(),
+                        .k = p.a.shape[ra + 1].constValue(),
                         .batch = std::vector<int64_t>(std::max(ra, rb), 1),
                         .hasBias = e.tensorInputs().size() > 2};
   for (const Strided& o : {p.a, p.b}) {
     for (size_t d = 0; d + 2 < o.shape.size(); d++) {
       int64_t& extent = product.batch[product.batch.size() + 2 - o.shape.size() + d];
-      extent = std::max(extent, o.shape[d]);
+      extent = std::max(extent, o.shape[d].constValue());
     }
   }
   if (product.hasBias) {

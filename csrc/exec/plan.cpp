@@ -42,7 +42,7 @@ std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, in
 }
 
 // A segment of a class, as explanations read it: with the tensors and ops of the local program of a shape.
-Segment segmentOf(const Segment& s, const Fusion& local) {
+Segment segmentOf(const Segment& s, const Fusion& local, const SymbolValues& values) {
   const auto tensors = [&](const std::vector<TensorView*>& tvs) {
     return mapped(tvs, [&](const TensorView* tv) { return local.val(tv->id())->asTensor(); });
   };
@@ -52,7 +52,7 @@ Segment segmentOf(const Segment& s, const Fusion& local) {
       .exprs = mapped(s.group.exprs, [&](const Expr* e) { return local.val(e->output()->id())->definition(); }),
       .inputs = tensors(s.group.inputs),
       .outputs = tensors(s.group.outputs),
-      .layouts = s.group.layouts,
+      .layouts = substitute(s.group.layouts, valuesIn(values)),
       .aliases = s.group.aliases};
   result.plan.kind = s.plan.kind;
   return result;
@@ -87,13 +87,13 @@ std::shared_ptr<const CompiledProgram> Plan::ofShape() const {
   std::shared_ptr<const Fusion> local = concretize(*program.local, values_);
   result->program = {.planned = concretize(*program.planned, values_),
                      .local = local,
-                     .layouts = program.layouts,
+                     .layouts = substitute(program.layouts, valuesIn(values_)),
                      .agreed = program.agreed,
                      .remarks = program.remarks,
                      .reasons = program.reasons,
                      .sizes = program.sizes};
   for (const Segment& s : program.segments) {
-    result->program.segments.push_back(segmentOf(s, *local));
+    result->program.segments.push_back(segmentOf(s, *local, values_));
   }
   auto host = std::make_shared<HostProgram>(*compiled_->host);
   host->constant = sizes_;

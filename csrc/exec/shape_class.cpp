@@ -34,18 +34,6 @@ bool addSymbols(Reasons& reasons, const std::vector<IntExpr>& sizes, const std::
   return added;
 }
 
-// A permute that only matrix products read is a view. Its strides are constants, which the outermost size does not change.
-void addPermute(Reasons& reasons, const Expr& e) {
-  const std::vector<Expr*> uses = e.fusion().uses(e.output());
-  const bool isView =
-      !e.output()->isFusionOutput() && std::ranges::all_of(uses, [](const Expr* use) { return isContraction(*use); });
-  if (isView) {
-    std::vector<IntExpr> sizes = e.tensorInputs()[0]->shape();
-    sizes.erase(sizes.begin());
-    addSymbols(reasons, sizes, fmt::format("T{} is a view with constant strides", e.output()->id()));
-  }
-}
-
 Reasons constantsOf(const Fusion& fusion) {
   Reasons reasons;
   const std::vector<bool> givesShapes = shapeInputs(fusion);
@@ -59,11 +47,6 @@ Reasons constantsOf(const Fusion& fusion) {
       }
     } else if (givesShapes[i]) {
       addSymbols(reasons, {in->intExpr()}, why);
-    }
-  }
-  for (const Expr* e : fusion.exprs()) {
-    if (e->kind() == ExprKind::Permute) {
-      addPermute(reasons, *e);
     }
   }
   for (const TensorView* tv : fusion.tensors()) {

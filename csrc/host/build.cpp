@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/exact.h"
 #include "base/ranges.h"
+#include "digits/row_major.h"
 #include "host/order_steps.h"
 #include "host/reference.h"
 #include "ir/fusion.h"
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 
@@ -82,10 +82,7 @@ class HostBuilder {
     return contains(sizes, IntExpr(0)) ? 0 : product(sizes);
   }
   std::vector<IntExpr> stridesOf(const TensorView* tv) const {
-    if (const auto known = options_.layouts.find(tv->id()); known != options_.layouts.end()) {
-      return mapped<IntExpr>(known->second.strides, std::identity());
-    }
-    return rowMajorStrides(mapped(sizesIn(tv), [](const IntExpr& n) { return max(n, 1); }));
+    return mapped(layoutOf(tv, options_.layouts).strides, [this](const IntExpr& e) { return bound(e); });
   }
 
   // Views share the memory of the viewed tensor; a result that is a view determines the memory of that tensor.

@@ -132,7 +132,9 @@ class Evaluation {
     FusionCloner cloner(
         *program_.fusion, sized, [this](const IntExpr& e) { return e.substitute(valuesIn(values_)); },
         FusionCloner::Numbers::Kept);
-    return routineFor(*program_.device, call, *cloner.clone(call.op));
+    const RoutineCall sizedCall{.layouts = substitute(call.layouts, valuesIn(values_)),
+                                .coordinates = call.coordinates};
+    return routineFor(*program_.device, sizedCall, *cloner.clone(call.op));
   }
 
   // Over the symbols of run-time integers, which each call gives.

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "digits/row_major.h"
 #include "ir/fusion.h"
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 

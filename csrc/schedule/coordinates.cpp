@@ -192,7 +192,7 @@ class CoordinateFinder {
     std::iota(order.begin(), order.end(), 0);
     auto layout = group_.layouts.find(reference_->id());
     if (layout != group_.layouts.end() && reductionsOf(group_).empty()) {
-      const std::vector<int64_t>& strides = layout->second.strides;
+      const std::vector<int64_t> strides = constantStrides(reference_, group_.layouts);
       std::ranges::stable_sort(order, std::greater<>(), [&](int64_t d) { return strides[d]; });
     }
     return order;

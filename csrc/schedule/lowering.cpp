@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "digits/row_major.h"
 #include "ir/fusion.h"
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 
@@ -80,7 +80,7 @@ void Lowering::declareTensors(const TensorView* flat) {
       param.strides = {1};
     } else if (auto layout = group_.layouts.find(tv->id()); layout != group_.layouts.end()) {
       param.alignment = layout->second.alignment;
-      param.strides.assign(layout->second.strides.begin(), layout->second.strides.end());
+      param.strides = mapped(layout->second.strides, [&](const IntExpr& e) { return size(e); });
     } else {
       param.alignment = 64;
       param.strides = rowMajorStrides(param.extents);

@@ -5,10 +5,10 @@
 #include <ranges>
 
 #include "base/ranges.h"
+#include "digits/row_major.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "schedule/reads.h"
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "digits/row_major.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 

@@ -6,8 +6,8 @@
 
 #include "base/ranges.h"
 #include "base/rounding.h"
+#include "digits/row_major.h"
 #include "schedule/extents.h"
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 

@@ -9,11 +9,11 @@
 #include <unordered_map>
 
 #include "base/ranges.h"
+#include "digits/row_major.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "schedule/extents.h"
 #include "schedule/reads.h"
-#include "schedule/row_major.h"
 
 namespace meshfuse {
 
@@ -79,8 +79,9 @@ class AxesFinder {
   bool mayLieInTwoOrders() const {
     const bool permutes =
         std::ranges::any_of(group_.exprs, [](const Expr* e) { return e->kind() == ExprKind::Permute; });
-    const auto isReordered = [](const auto& layout) {
-      return !std::ranges::is_sorted(layout.second.strides, std::greater<>());
+    const auto mayGrow = [](const IntExpr& outer, const IntExpr& inner) { return !provenLessEqual(inner, outer); };
+    const auto isReordered = [&](const auto& layout) {
+      return std::ranges::adjacent_find(layout.second.strides, mayGrow) != layout.second.strides.end();
     };
     const bool indexes = std::ranges::any_of(group_.exprs, [](const Expr* e) { return isIndexing(*e); });
     return (permutes || std::ranges::any_of(group_.layouts, isReordered)) && !indexes;
@@ -117,13 +118,9 @@ class AxesFinder {
   void access(const TensorView* tensor, int64_t node, bool isOutput) {
     const std::vector<IntExpr>& at = nodes_[node].at;
     const auto layout = group_.layouts.find(tensor->id());
-    IntExpr offset = 0;
-    if (layout != group_.layouts.end()) {
-      offset = sumOf(indices(at), [&](int64_t d) { return at[d] * layout->second.strides[d]; });
-    } else {
-      const std::vector<IntExpr> strides = rowMajorStrides(tensor->shape());
-      offset = sumOf(indices(at), [&](int64_t d) { return at[d] * strides[d]; });
-    }
+    const std::vector<IntExpr> strides =
+        layout != group_.layouts.end() ? layout->second.strides : rowMajorStrides(tensor->shape());
+    const IntExpr offset = sumOf(indices(at), [&](int64_t d) { return at[d] * strides[d]; });
     const auto dims = mapped(indices(c_.extents), dimSymbol);
     const auto zeroDims = [&](std::string_view s) {
       return contains(dims, s) ? std::optional<IntExpr>(0) : std::nullopt;

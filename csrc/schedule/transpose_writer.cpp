@@ -7,10 +7,10 @@
 
 #include "base/ranges.h"
 #include "base/rounding.h"
+#include "digits/row_major.h"
 #include "ir/fusion.h"
 #include "schedule/axes.h"
 #include "schedule/extents.h"
-#include "schedule/row_major.h"
 #include "schedule/streamed_reads.h"
 
 namespace meshfuse {

@@ -21,7 +21,7 @@ bool isContiguous(const TensorView* tv, const std::map<int64_t, Layout>& layouts
   std::vector<IntExpr> shape = tv->shape();
   IntExpr stride = 1;
   for (int64_t d = std::ssize(shape) - 1; d >= 0; d--) {
-    if (!shape[d].isConst(1) && !(IntExpr(it->second.strides[d]) == stride)) {
+    if (!shape[d].isConst(1) && !(it->second.strides[d] == stride)) {
       return false;
     }
     stride *= shape[d];

@@ -11,17 +11,6 @@
 
 namespace meshfuse {
 
-namespace {
-
-// Whether the strides of a tensor are known: all its sizes but the outermost one are.
-bool hasConstantStrides(const TensorView* tv, const std::map<int64_t, Layout>& layouts) {
-  const std::vector<IntExpr> shape = tv->shape();
-  return layouts.contains(tv->id()) ||
-         std::ranges::all_of(shape | std::views::drop(1), [](const IntExpr& e) { return e.isConst(); });
-}
-
-}  // namespace
-
 bool foldTransposes(Fusion& fusion, LocalContext& context) {
   std::map<int64_t, Layout>& layouts = context.layouts;
   bool changed = false;
@@ -31,7 +20,7 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
     }
     const TensorView* in = e->tensorInputs()[0];
     const std::vector<Expr*> uses = fusion.uses(e->output());
-    if (contains(std::views::values(fusion.aliases()), in) || !hasConstantStrides(in, layouts) ||
+    if (contains(std::views::values(fusion.aliases()), in) ||
         !std::ranges::all_of(uses, [](const Expr* use) { return isContraction(*use); })) {
       continue;
     }

@@ -15,14 +15,10 @@ namespace {
 bool reads(const Segment& s, const Val* val) { return contains(s.group.inputs, val); }
 bool writes(const Segment& s, const Val* val) { return contains(s.group.outputs, val); }
 
-// Tensors of the same sizes without a layout of their own are both row-major. Strides that follow from symbolic sizes are not compared.
+// Tensors of the same sizes without a layout of their own are both row-major.
 bool lieAlike(const TensorView* a, const TensorView* b, const std::map<int64_t, Layout>& layouts) {
   const auto isRowMajor = [&](const TensorView* tv) { return !layouts.contains(tv->id()); };
-  const auto hasNumbers = [&](const TensorView* tv) {
-    return !isRowMajor(tv) || std::ranges::all_of(tv->shape(), [](const IntExpr& e) { return e.isConst(); });
-  };
-  return (isRowMajor(a) && isRowMajor(b)) ||
-         (hasNumbers(a) && hasNumbers(b) && layoutOf(a, layouts).strides == layoutOf(b, layouts).strides);
+  return (isRowMajor(a) && isRowMajor(b)) || layoutOf(a, layouts).strides == layoutOf(b, layouts).strides;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "segment/local_context.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -50,8 +50,8 @@ std::unique_ptr<const Judgement> LocalContext::judgementOf(const Group& group) c
 std::string toText(const Fusion& fusion, const LocalContext& context) {
   std::string text = fusion.toString();
   for (const auto& [id, layout] : context.layouts) {
-    text += fmt::format("# T{} strides [{}] alignment {}{}\n", id, fmt::join(layout.strides, ", "), layout.alignment,
-                        context.views.contains(id) ? " view" : "");
+    text += fmt::format("# T{} strides [{}] alignment {}{}\n", id, joined(layout.strides, ", ", &IntExpr::toString),
+                        layout.alignment, context.views.contains(id) ? " view" : "");
   }
   return text;
 }

@@ -21,9 +21,9 @@ namespace {
 // The layout of `tv` in its memory order; none if that is row-major, dims of one element aside.
 std::optional<Layout> layoutInOrder(const TensorView* tv) {
   const std::vector<int64_t> sizes = tv->constantShape();
-  std::vector<int64_t> strides = contiguousStrides(sizes, tv->memoryOrder());
+  const std::vector<int64_t> strides = contiguousStrides(sizes, tv->memoryOrder());
   const std::vector<int64_t> rowMajor = mapped<int64_t>(indices(sizes), std::identity());
-  return liesInOrder(sizes, strides, rowMajor) ? std::nullopt : std::optional(Layout{std::move(strides)});
+  return liesInOrder(sizes, strides, rowMajor) ? std::nullopt : std::optional(Layout{{strides.begin(), strides.end()}});
 }
 
 // Stores `tv` in its order, or returns the reason why that is impossible.

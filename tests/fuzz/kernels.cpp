@@ -88,15 +88,15 @@ std::vector<int64_t> sizesOf(const TensorView* tv) {
 // Memory of the layout that a kernel was made for, without values.
 Tensor memoryOf(const TensorView* tv, const Group& group) {
   std::vector<int64_t> sizes = sizesOf(tv);
-  auto it = group.layouts.find(tv->id());
-  if (it == group.layouts.end()) {
+  if (!group.layouts.contains(tv->id())) {
     return Tensor::empty(sizes, tv->dtype());
   }
+  const std::vector<int64_t> strides = constantStrides(tv, group.layouts);
   int64_t span = 1;
   for (size_t d = 0; d < sizes.size(); d++) {
-    span += std::max<int64_t>(0, sizes[d] - 1) * it->second.strides[d];
+    span += std::max<int64_t>(0, sizes[d] - 1) * strides[d];
   }
-  return Tensor::empty({span}, tv->dtype()).asStrided(sizes, it->second.strides);
+  return Tensor::empty({span}, tv->dtype()).asStrided(sizes, strides);
 }
 
 std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& device, const Values& values,

@@ -15,6 +15,7 @@
 #include "interpret/bounds.h"
 #include "ir/text.h"
 #include "multidevice/transport/loopback/loopback.h"
+#include "ops/contraction.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
@@ -41,7 +42,8 @@ std::shared_ptr<const HostProgram> programOf(const std::shared_ptr<Fusion>& loca
     writeSteps(segments);
   }
   for (Segment& s : segments) {
-    s.kind = steps == Steps::Reference && s.kind == SegmentKind::Kernel ? SegmentKind::Reference : s.kind;
+    const bool computes = s.kind == SegmentKind::Kernel || s.kind == SegmentKind::Library;
+    s.kind = steps == Steps::Reference && computes ? SegmentKind::Reference : s.kind;
   }
   return buildHostProgram(local, segments,
                           {.device = device,
@@ -79,19 +81,18 @@ std::unique_ptr<Fusion> built(const std::function<void(Fusion&)>& build) {
   return fusion;
 }
 
-void expectAsInterpreted(const std::function<void(Fusion&)>& build, const std::vector<Shapes>& calls,
+void expectAsInterpreted(const Fusion& fusion, const std::vector<Shapes>& calls,
                          const std::vector<std::string>& kinds) {
   const std::unique_ptr<Communicator> self = makeSelfCommunicator();
-  const std::unique_ptr<Fusion> fusion = built(build);
   for (const Steps steps : {Steps::Reference, Steps::Kernels}) {
-    const std::shared_ptr<const HostProgram> program = programOf(fusion->clone(), *self, steps);
+    const std::shared_ptr<const HostProgram> program = programOf(fusion.clone(), *self, steps);
     EXPECT_EQ(program->constant, nullptr);
     if (steps == Steps::Kernels) {
       EXPECT_EQ(kindsOf(*program), kinds);
     }
     for (const Shapes& shapes : calls) {
       const std::vector<Argument> inputs = randomInputs(shapes);
-      const std::vector<BoundedTensor> expected = interpretWithBounds(*fusion, inputs);
+      const std::vector<BoundedTensor> expected = interpretWithBounds(fusion, inputs);
       const std::vector<Tensor> got = runBound(program, *self, inputs, shapes);
       for (const int64_t i : indices(got)) {
         EXPECT_EQ(compare(got[i], expected[i]), std::nullopt)
@@ -99,6 +100,11 @@ void expectAsInterpreted(const std::function<void(Fusion&)>& build, const std::v
       }
     }
   }
+}
+
+void expectAsInterpreted(const std::function<void(Fusion&)>& build, const std::vector<Shapes>& calls,
+                         const std::vector<std::string>& kinds) {
+  expectAsInterpreted(*built(build), calls, kinds);
 }
 
 TensorView* matrix(Fusion& fusion) {
@@ -128,6 +134,43 @@ TEST(AnySize, ReductionsAndANormalization) {
 
 const std::vector<Shapes> kArrays = {{{5, 7, 9}},     {{2, 64, 100}}, {{1, 1, 1}},   {{3, 33, 17}}, {{100, 3, 40}},
                                      {{7, 300, 270}}, {{0, 7, 3}},    {{3, 0, 256}}, {{2, 5, 0}}};
+
+// Permuted operands are views, whose strides are expressions.
+TEST(AnySize, ProductsOfPermutedOperands) {
+  const auto inputs = [](Fusion& f, int64_t first, int64_t second) {
+    const std::pair operands{makeContigTensor(first), makeContigTensor(second)};
+    f.addInput(operands.first);
+    f.addInput(operands.second);
+    return operands;
+  };
+  const auto expectOneCall = [](const std::function<void(Fusion&)>& build, const std::vector<std::string>& symbols,
+                                const std::vector<Shapes>& calls, const std::string& kind) {
+    SymbolSizes sizes;
+    for (const int64_t i : indices(symbols)) {
+      sizes[fmt::format("i{}", i)] = IntExpr::symbol(symbols[i], {.lower = 1});
+    }
+    expectAsInterpreted(*concretize(*built(build), sizes), calls, {kind});
+  };
+  expectOneCall(
+      [&](Fusion& f) {
+        const auto [a, b] = inputs(f, 2, 2);
+        f.addOutput(matmul(a, transpose(b, 0, 1)));
+      },
+      {"M", "K", "N", "K"}, {{{5, 7}, {3, 7}}, {{64, 100}, {33, 100}}, {{1, 1}, {1, 1}}, {{2, 1}, {4, 1}}}, "matmul");
+  expectOneCall(
+      [&](Fusion& f) {
+        const auto [a, b] = inputs(f, 2, 2);
+        f.addOutput(linear(transpose(a, 0, 1), transpose(b, 0, 1)));
+      },
+      {"K", "M", "K", "N"}, {{{7, 5}, {7, 3}}, {{100, 64}, {100, 33}}, {{1, 1}, {1, 1}}, {{1, 2}, {1, 4}}}, "linear");
+  expectOneCall(  // [B, S, H, D]: attention
+      [&](Fusion& f) {
+        const auto [a, b] = inputs(f, 4, 4);
+        f.addOutput(matmul(permute(a, {0, 2, 1, 3}), permute(b, {0, 2, 3, 1})));
+      },
+      {"B", "S", "H", "D", "B", "R", "H", "D"},
+      {{{2, 5, 3, 4}, {2, 6, 3, 4}}, {{3, 17, 2, 40}, {3, 70, 2, 40}}, {{1, 4, 1, 3}, {1, 2, 1, 3}}}, "matmul");
+}
 
 TEST(AnySize, Transposes) {
   const auto permuted = [](std::vector<int64_t> order) {

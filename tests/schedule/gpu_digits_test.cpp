@@ -9,6 +9,7 @@
 
 #include "architectures.h"
 #include "base/ranges.h"
+#include "digits/row_major.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
@@ -40,7 +41,7 @@ Verdict judged(Fusion& fusion, const std::vector<int64_t>& shape, const Unary& b
   fusion.addInput(x);
   fusion.addOutput(build(x));
   Group group = wholeGroup(fusion);
-  group.layouts[x->id()] = {contiguousStrides(shape), alignment};
+  group.layouts[x->id()] = {rowMajorStrides({shape.begin(), shape.end()}), alignment};
   return judge(group, device, allTemplates());
 }
 

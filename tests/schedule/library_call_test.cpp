@@ -53,7 +53,7 @@ TEST_F(LibraryCalls, OfAProductThatTheLibraryAccepts) {
   EXPECT_FALSE(judgement.readsWhereItWrites(c, a));
   const auto call = std::get<LibraryCall>(judgement.write());
   EXPECT_EQ(call.op, c->definition());
-  EXPECT_EQ(call.layouts.at(b->id()).strides, (std::vector<int64_t>{1, 20}));
+  EXPECT_EQ(call.layouts.at(b->id()).strides, (std::vector<IntExpr>{1, 20}));
 }
 
 TEST_F(LibraryCalls, CostTheirBytesALaunchAndArithmetic) {

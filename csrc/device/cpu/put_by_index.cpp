@@ -26,8 +26,6 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-Sizes stridesOf(const TensorView* tv, const RoutineOptions& options) { return layoutOf(tv, options.layouts).strides; }
-
 Sizes withoutFirst(const Sizes& sizes, int64_t dims) { return {sizes.begin() + dims, sizes.end()}; }
 
 int64_t firstRow(const Expr& e, const RoutineOptions& options) { return options.valueOf(e.attributes().starts.at(0)); }
@@ -68,10 +66,11 @@ class LineScatter : public CpuRoutine {
         first_(firstRow(e, options)),
         extent_(e.tensorOutput()->constantShape()[e.attributes().dim]),
         count_(e.input(1)->asTensor()->constantShape()[e.attributes().dim]),
-        lines_(
-            e.tensorOutput()->constantShape(), e.attributes().dim,
-            {stridesOf(e.input(kTable)->asTensor(), options), stridesOf(e.input(kIndex)->asTensor(), options),
-             stridesOf(e.input(kSource)->asTensor(), options), contiguousStrides(e.tensorOutput()->constantShape())}) {}
+        lines_(e.tensorOutput()->constantShape(), e.attributes().dim,
+               {constantStrides(e.input(kTable)->asTensor(), options.layouts),
+                constantStrides(e.input(kIndex)->asTensor(), options.layouts),
+                constantStrides(e.input(kSource)->asTensor(), options.layouts),
+                contiguousStrides(e.tensorOutput()->constantShape())}) {}
 
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* /*workspace*/) const override {
     withSize(dataTypeSize(dtype_), [&]<class T>() {
@@ -145,14 +144,14 @@ class RowSums : public CpuRoutine {
         indexType_(e.input(1)->dtype()),
         first_(firstRow(e, options)),
         counted_(e.input(1)->asTensor()->constantShape()),
-        indexStrides_(stridesOf(e.input(1)->asTensor(), options)),
-        valueStrides_(stridesOf(e.input(2)->asTensor(), options)),
+        indexStrides_(constantStrides(e.input(1)->asTensor(), options.layouts)),
+        valueStrides_(constantStrides(e.input(2)->asTensor(), options.layouts)),
         rows_(e.tensorOutput()->constantShape()[0]),
-        rowStride_(stridesOf(e.input(0)->asTensor(), options)[0]),
+        rowStride_(constantStrides(e.input(0)->asTensor(), options.layouts)[0]),
         row_(withoutFirst(e.tensorOutput()->constantShape(), 1)),
         width_(row_.empty() ? 1 : row_.back()),
         lines_(row_, std::ssize(row_) - 1,
-               {withoutFirst(stridesOf(e.input(0)->asTensor(), options), 1),
+               {withoutFirst(constantStrides(e.input(0)->asTensor(), options.layouts), 1),
                 withoutFirst(valueStrides_, std::ssize(counted_))}) {}
 
   // The end of the values of each row, and all values in the order of rows.

@@ -267,7 +267,7 @@ class ScanOrSort : public CpuRoutine {
         extent_(e.tensorInputs()[0]->constantShape()[e.attributes().dim]),
         wanted_(e.tensorOutput()->constantShape()[e.attributes().dim]),
         lines_(e.tensorInputs()[0]->constantShape(), e.attributes().dim,
-               {layoutOf(e.tensorInputs()[0], options.layouts).strides,
+               {constantStrides(e.tensorInputs()[0], options.layouts),
                 contiguousStrides(e.tensorOutput()->constantShape())}),
         workers_(std::max<int64_t>(threads, 1)) {}
 

@@ -23,8 +23,6 @@ using enum RoutineSlot::Kind;
 
 constexpr int64_t kThreads = 256;
 
-Sizes stridesOf(const TensorView* tv, const RoutineOptions& options) { return layoutOf(tv, options.layouts).strides; }
-
 std::string pointerTo(std::string_view element) { return fmt::format("const {}*", element); }
 
 // Dims [begin, end).
@@ -65,9 +63,11 @@ RoutineProgram scatterProgram(const Expr& e, const RoutineOptions& options) {
         put[dim]);
   const auto lineText = [&](int64_t operand) {
     return offsetText("line", linesOf(e.input(operand)->asTensor()->constantShape(),
-                                      stridesOf(e.input(operand)->asTensor(), options), dim));
+                                      constantStrides(e.input(operand)->asTensor(), options.layouts), dim));
   };
-  const auto stepOf = [&](int64_t operand) { return stridesOf(e.input(operand)->asTensor(), options)[dim]; };
+  const auto stepOf = [&](int64_t operand) {
+    return constantStrides(e.input(operand)->asTensor(), options.layouts)[dim];
+  };
   const std::string_view element = cuda::storageType(e.output()->dtype());
   const std::string_view indexElement = cuda::storageType(index->dtype());
   const std::string lines = fmt::format(
@@ -132,14 +132,14 @@ RoutineProgram addRowsProgram(const Expr& e, const RoutineOptions& options) {
   lines.item = fmt::format(
       "const i64 row = (i64)loadOne<kShared>(x + {}, 10) - {}; return Item::of(row >= 0 && row < {} ? (u64)row : "
       "{}ull, place);",
-      offsetText("place", dimsOf(counted, stridesOf(index, options), 0, dims)),
+      offsetText("place", dimsOf(counted, constantStrides(index, options.layouts), 0, dims)),
       options.valueOf(e.attributes().starts.at(0)), rows, rows);
   const int64_t items = count > 0 ? addSort(program, lines, 1, false) : 0;
   const int64_t begins = program.addWorkspace((rows + 1) * static_cast<int64_t>(sizeof(int64_t)));
 
-  const Sizes tableStrides = stridesOf(e.input(0)->asTensor(), options);
+  const Sizes tableStrides = constantStrides(e.input(0)->asTensor(), options.layouts);
   const TensorView* const value = e.input(2)->asTensor();
-  const Sizes valueStrides = stridesOf(value, options);
+  const Sizes valueStrides = constantStrides(value, options.layouts);
   const Sizes valueSizes = value->constantShape();
   const std::string_view element = cuda::storageType(type);
   cuda::Sections uses = {"add_rows"};

@@ -113,7 +113,7 @@ RoutineProgram scanProgram(const Expr& e, const RoutineOptions& options) {
   if (productOf(sizes) == 0) {
     return {};
   }
-  const std::vector<int64_t> from = layoutOf(x, options.layouts).strides;
+  const std::vector<int64_t> from = constantStrides(x, options.layouts);
   const std::vector<int64_t> to = contiguousStrides(sizes);
   const int64_t count = productOf(sizes) / sizes[dim];
   // lines that are neighbours in the result, so that threads access neighbours; and enough for the threads of a warp

@@ -106,7 +106,7 @@ RoutineProgram argSortProgram(const Expr& e, const RoutineOptions& options) {
   if (productOf(resultSizes) == 0) {
     return program;
   }
-  const std::vector<int64_t> from = layoutOf(x, options.layouts).strides;
+  const std::vector<int64_t> from = constantStrides(x, options.layouts);
   const std::vector<int64_t> to = contiguousStrides(resultSizes);
   const bool isDescending = e.attributes().flags.at(0);
   SortedLines lines{

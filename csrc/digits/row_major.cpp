@@ -1,4 +1,4 @@
-#include "schedule/row_major.h"
+#include "digits/row_major.h"
 
 #include <cstdint>
 #include <utility>
