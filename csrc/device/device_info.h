@@ -55,8 +55,9 @@ struct CollectiveOfElements {
 
 struct DeviceInfo {
   tile::Target target = tile::Target::Cpu;
-  int64_t l1Bytes = 32 << 10;  // CPU
-  int64_t l2Bytes = 1 << 20;   // CPU
+  int64_t l1Bytes = 32 << 10;   // CPU
+  int64_t l2Bytes = 1 << 20;    // CPU
+  int64_t followedStreams = 0;  // CPU: rows read side by side that it prefetches by itself; 0: unknown
   int64_t lastCacheBytes = 32 << 20;
   std::string architecture;        // GPU: "sm_90a"
   GpuFacts gpu;                    // GPU

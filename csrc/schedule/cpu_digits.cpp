@@ -16,6 +16,7 @@ using tile::Level;
 using Specs = std::vector<tile::Builder::DigitSpec>;
 
 constexpr int64_t kVector = 16;
+constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPartElements = 16384;
 constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
@@ -74,11 +75,22 @@ bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
   return elements > device.l2Bytes / dataTypeSize(DataType::Float);
 }
 
-void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const DeviceInfo& device) {
+// Vectors of a cache line.
+int64_t vectorsOfLine(const Group& group) {
+  const int64_t narrowest =
+      std::ranges::min(mapped(tensorsOf(group), [](const TensorView* tv) { return dataTypeSize(tv->dtype()); }));
+  return std::max<int64_t>(1, kLineBytes / (kVector * narrowest));
+}
+
+void pointwise(RowDigits& d, const Group& group, const KernelAxes& a, int64_t interleave, const DeviceInfo& device) {
   int64_t rows = usualExtent(a.M);
   int64_t columns = usualExtent(a.N);
-  int64_t step = kVector * interleave;
   const bool ahead = outgrowsCache(rows * columns, device);
+  if (ahead && !isCostly(group)) {
+    // The processor waits for memory only: reads and streaming stores that alternate line by line keep its line fill buffers in use.
+    interleave = std::min(interleave, vectorsOfLine(group));
+  }
+  const int64_t step = kVector * interleave;
   d.prefetchAhead = ahead ? kAhead : 0;
   if (a.M.isConst(1) || (rows < 8 && columns > 4 * kPartElements)) {
     if (!a.M.isConst(1)) {
@@ -188,7 +200,7 @@ RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   int64_t interleave = std::min<int64_t>(c.hasReduction() && isCostly(group) ? 2 : 4,
                                          std::max<int64_t>(1, divideUp(usualExtent(a.N), kVector)));
   if (!c.hasReduction()) {
-    pointwise(d, a, interleave, device);
+    pointwise(d, group, a, interleave, device);
   } else if (a.innerReduced) {
     inner(d, group, c, a, interleave, device);
   } else {

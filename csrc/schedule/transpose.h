@@ -24,7 +24,6 @@ struct TransposeBlocks {
   int64_t columns = 1;  // positions of n
   int64_t vector = 1;   // elements
   int64_t inPart = 1;   // blocks of a part, one after the other along m
-  bool prefetches = false;
 };
 
 // Blocks for elements of these sizes, of the results along m and of the tensors along n. streams: all results along m are stored past the

@@ -236,8 +236,8 @@ class AxesFinder {
       if (!a.isOutput) {
         nodes_[a.node].along = alongN ? kAlongN : kAlongM;
       }
-      if (alongN) {
-        (a.isOutput ? axes.outputsAlongN : axes.inputsAlongN).push_back(a.tensor);
+      if (alongN || !a.isOutput) {
+        (a.isOutput ? axes.outputsAlongN : alongN ? axes.inputsAlongN : axes.inputsAlongM).push_back(a.tensor);
       }
       int64_t& divisor = divisors[alongN ? 1 : 0];
       const std::vector<int64_t>& own = alongN ? axes.n : axes.m;

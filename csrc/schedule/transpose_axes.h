@@ -20,8 +20,9 @@ struct TransposeAxes {
   std::vector<int64_t> m, n, batch;  // reference dims, outermost first
   IntExpr M = 1, N = 1, B = 1;
 
-  // The tensors that lie along n: inputs and outputs. The others lie along m or are small.
+  // The tensors that lie along n and along m. Other outputs lie along m; other inputs are small.
   std::vector<const TensorView*> inputsAlongN;
+  std::vector<const TensorView*> inputsAlongM;
   std::vector<const TensorView*> outputsAlongN;
   // The tensors that are computed along n and read along m: each is exchanged once.
   std::vector<const TensorView*> exchanged;

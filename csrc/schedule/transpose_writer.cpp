@@ -50,7 +50,6 @@ TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_
   while (fewParts() && b.columns % (2 * b.vector) == 0) {
     b.columns /= 2;
   }
-  b.prefetches = streams && b.inPart > 1;
   return b;
 }
 
@@ -157,7 +156,9 @@ void TransposeWriter::chooseBlocks() {
     lead_ = kLineBytes / dataTypeSize(unaligned_->dtype());
     blocks_.rows = 2 * blocks_.rows - lead_;  // few rows are read twice
   }
+  fetchesRows_ = streaming && blocks_.inPart > 1 && blocks_.rows + lead_ > device_.followedStreams;
   isStaged_ = lead_ > 0 || (streaming && blocks_.vector * written < kLineBytes);
+  fetchesAlongM_ = streaming && !isStaged_;
 }
 
 // Three spaces share the loops over blocks and strips: a strip as it is read, turned in registers, and as it is written. A staged strip
@@ -293,8 +294,11 @@ void TransposeWriter::readStrip(const std::vector<int64_t>& scratch) {
     if (!isStaged_) {
       storeOutputs(write_, false);
     }
-    if (blocks_.prefetches) {
+    if (fetchesRows_) {
       prefetchNext();
+    }
+    if (fetchesAlongM_) {
+      prefetchAlongM();
     }
   });
 }
@@ -349,6 +353,20 @@ void TransposeWriter::prefetchNext() {
       const std::vector<IntExpr> dims = axes_.dims(c_, firstRow + k, from, batch_);
       // Lines of rows that are a power of two apart compete for few places in the first cache.
       builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), share, 2);
+    }
+  }
+}
+
+// Inputs along m have a line or two in each of many rows, which no processor foresees: the square of the next strip is fetched.
+void TransposeWriter::prefetchAlongM() {
+  const int64_t digit = serial(read_, 0, "ms");
+  const tile::Digit square = builder_.program().spaces[read_.id].axes[0].digits[digit];
+  const IntExpr m = corner_.m + IntExpr::symbol(square.symbol, factsBelow(square.size)) * square.stride;
+  for (const TensorView* in : axes_.inputsAlongM) {
+    for (int64_t k = 0; k < blocks_.vector && c_.index.contains(in->id()); k++) {
+      const std::vector<IntExpr> dims = axes_.dims(c_, m, corner_.n + blocks_.vector + k, batch_);
+      builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims),
+                        divideUp(blocks_.vector * dataTypeSize(in->dtype()), kLineBytes));
     }
   }
 }

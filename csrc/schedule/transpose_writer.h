@@ -48,6 +48,7 @@ class TransposeWriter {
   void writeStrip(const std::vector<int64_t>& scratch);
   void writeLines(const std::vector<int64_t>& scratch);
   void prefetchNext();
+  void prefetchAlongM();
 
   const Group& group_;
   const DeviceInfo& device_;
@@ -61,9 +62,11 @@ class TransposeWriter {
   Space read_, convert_, write_;
   const TensorView* unaligned_ = nullptr;  // CPU: the output whose rows begin within lines
   int64_t lead_ = 0;                       // the rows before a block that it also reads, for the lines that begin there
-  bool isStaged_ = false;                  // strips lie in scratch before they are written
-  std::vector<tile::Pred> ends_;           // conditions of the lines that reach beyond the ends of rows
-  Corner corner_;                          // of the current strip
+  bool fetchesRows_ = false;               // of the next block
+  bool fetchesAlongM_ = false;
+  bool isStaged_ = false;         // strips lie in scratch before they are written
+  std::vector<tile::Pred> ends_;  // conditions of the lines that reach beyond the ends of rows
+  Corner corner_;                 // of the current strip
 };
 
 }  // namespace meshfuse

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/normalization.h"
+#include "ops/pointwise.h"
 #include "ops/reduction.h"
 #include "ops/statistics.h"
 #include "ops/tensors.h"
@@ -111,6 +112,28 @@ TEST(Prefetch, TheLastTwoSweepsShareTheNextRow) {
     }
     EXPECT_LE(total, kColumns + 16 * c.sweeps * 4) << "lines are brought in again";
   }
+}
+
+// Reads and stores of a kernel that waits for memory alternate line by line. Costly ops need more vectors at a time, and so do loops in the
+// caches.
+TEST(Prefetch, CheapOpsTakeALineAtATime) {
+  const auto step = [](TensorView* (*op)(TensorView*), DataType type, const DeviceInfo& device) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor({kRows, kColumns}, type);
+    fusion.addInput(x);
+    fusion.addOutput(castOp(type, op(x)));
+    const KernelCheck c = checkKernel(fusion, device, {randomTensor({kRows, kColumns}, type, 1, -2, 2)});
+    EXPECT_EQ(c.difference, "");
+    const std::vector<tile::Digit>& digits = c.plan.program.spaces[0].axes.back().digits;
+    const auto serial = std::ranges::find(digits, tile::Level::Serial, &tile::Digit::level);
+    return serial->stride.constValue();
+  };
+  EXPECT_EQ(step(abs, DataType::Float, kSmallCache), 16);
+  EXPECT_EQ(step(abs, DataType::Double, kSmallCache), 16);
+  EXPECT_EQ(step(abs, DataType::BFloat16, kSmallCache), 32);
+  EXPECT_EQ(step(tanh, DataType::Float, kSmallCache), 64);
+  EXPECT_EQ(step(abs, DataType::Float, {.l2Bytes = kRows * kColumns * 4}), 64);
 }
 
 TEST(Prefetch, NotOfWhatTheSecondCacheHolds) {

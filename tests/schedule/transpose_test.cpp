@@ -196,6 +196,30 @@ TEST_P(Transpose, RowsThatBeginWithinLines) {
         [](const Tensors& t) { return Tensors{mul(add(turned(exp(t[0])), t[1]), t[2])}; });
 }
 
+// Rows that the processor follows by itself are not fetched by instructions; lines of an input along m, one in each of many rows, are.
+TEST_P(Transpose, FetchesWhatTheProcessorDoesNotFollow) {
+  if (GetParam() == tile::Target::Gpu) {
+    GTEST_SKIP() << "GPUs have no prefetches";
+  }
+  const auto fetched = [](const std::vector<Shape>& shapes, const BuildAll& build, int64_t streams, DataType type) {
+    DeviceInfo small;
+    small.lastCacheBytes = 64 << 10;
+    small.followedStreams = streams;
+    const std::string text = tile::toString(run(shapes, build, type, small).plan.program);
+    std::string tensors;
+    for (const char* tensor : {"x0", "x1"}) {
+      tensors += text.find(std::string("prefetch ") + tensor + "[") != std::string::npos ? tensor : "";
+    }
+    return tensors;
+  };
+  const auto added = [](const Tensors& t) { return Tensors{add(t[0], turned(t[1]))}; };
+  EXPECT_EQ(fetched({{256, 512}}, onlyTurned, 0, DataType::Float), "x0");
+  EXPECT_EQ(fetched({{256, 512}}, onlyTurned, 32, DataType::Float), "");
+  EXPECT_EQ(fetched({{1024, 128}}, onlyTurned, 32, DataType::BFloat16), "x0") << "blocks of 64 rows";
+  EXPECT_EQ(fetched({{512, 256}, {256, 512}}, added, 0, DataType::Float), "x0x1");
+  EXPECT_EQ(fetched({{512, 256}, {256, 512}}, added, 32, DataType::Float), "x0");
+}
+
 TEST_P(Transpose, LeavesOthersToRows) {
   const auto kindOf = [](const std::vector<Shape>& shapes, const BuildAll& build) {
     return std::string(run(shapes, build).plan.kind);

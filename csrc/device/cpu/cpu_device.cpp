@@ -31,6 +31,10 @@ constexpr int64_t kPage = 4096;  // each thread's scratch starts on a page of it
 // Times the second caches of all logical processors of the machine. A virtual machine of a few cores reports the last cache of the whole socket, which others use too.
 constexpr int64_t kMostLastCache = 16;
 
+// Intel's prefetcher of the second cache follows 32 streams, one in a page (Optimization Reference Manual, "Streamer"). Instructions that
+// prefetch the same lines only take line fill buffers from streaming stores.
+constexpr int64_t kStreamsOfIntel = 32;
+
 // A data cache of the first processor, as the kernel reports it; else what the C library says, which may be the caches of all processors
 // of the socket together.
 int64_t cacheBytes(int64_t level, int64_t name, int64_t otherwise) {
@@ -58,6 +62,7 @@ DeviceInfo infoOfThisMachine() {
   d.l2Bytes = cacheBytes(2, _SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
   d.lastCacheBytes = std::min(cacheBytes(3, _SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes),
                               kMostLastCache * d.l2Bytes * std::max<int64_t>(1, std::thread::hardware_concurrency()));
+  d.followedStreams = __builtin_cpu_is("intel") ? kStreamsOfIntel : 0;
   // Ranks compare it: plans differ where Double is left to kernels.
   d.library = !kHasOneDnn ? "" : multipliesDoubles() ? "oneDNN" : "oneDNN, those of Double by kernels";
   d.refuseContraction = Contraction::refuse;
