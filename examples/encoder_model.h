@@ -116,7 +116,8 @@ inline std::unique_ptr<Fusion> model(const SafetensorsFile& file, int64_t heads,
 
   const Weights w{*fusion, file, mesh};
   const std::string e = "embeddings.";
-  TensorView* positions = embedding_fwd(iota(size(tokens, 1)), w(e + "position_embeddings.weight"));
+  TensorView* ofPositions = w(e + "position_embeddings.weight");
+  TensorView* positions = embedding_fwd(iota(size(tokens, 1)), ofPositions);
   TensorView* words = embedding_fwd(tokens, w(e + "word_embeddings.weight", 0));
   TensorView* type = select(w(e + "token_type_embeddings.weight"), 0, 0);
   TensorView* x = w.norm(add(add(words, positions), type), e + "LayerNorm");

@@ -55,7 +55,8 @@ TensorView* gelu_backward(TensorView* dy, TensorView* x) {
   x = floatingOperand("gelu_backward", x, "x");
   dy = gradientOperand("gelu_backward", dy, "x", x);
   TensorView* density = mul(exp(mul(mul(x, x), -0.5)), kSqrtTwoOverPi * 0.5);
-  return mul(dy, add(cumulativeNormal(x), mul(x, density)));
+  TensorView* rising = mul(x, density);
+  return mul(dy, add(cumulativeNormal(x), rising));
 }
 
 TensorView* tanh_gelu(TensorView* x) {
@@ -70,7 +71,8 @@ TensorView* tanh_gelu_backward(TensorView* dy, TensorView* x) {
   TensorView* t = tanh(tanhGeluArgument(x, 1));
   TensorView* slope = mul(add(mul(mul(x, x), 3 * kTanhGeluCubic), 1.0), kSqrtTwoOverPi);
   TensorView* left = mul(add(t, 1.0), 0.5);
-  TensorView* right = mul(mul(mul(x, 0.5), sub(1.0, mul(t, t))), slope);
+  TensorView* slopeOfTanh = sub(1.0, mul(t, t));
+  TensorView* right = mul(mul(mul(x, 0.5), slopeOfTanh), slope);
   return mul(dy, add(left, right));
 }
 
@@ -105,14 +107,16 @@ TensorView* softplus_backward(TensorView* dy, TensorView* x, Operand beta, Opera
   checkParameter("softplus_backward", "beta", beta, x);
   checkParameter("softplus_backward", "threshold", threshold, x);
   TensorView* scaled = mul(x, beta);
-  return where(gt(scaled, threshold), dy, mul(dy, sigmoid(scaled)));
+  TensorView* below = mul(dy, sigmoid(scaled));
+  return where(gt(scaled, threshold), dy, below);
 }
 
 TensorView* leaky_relu(TensorView* x, Operand negative_slope) {
   const BuilderCall call("leaky_relu", x);
   x = floatingOperand("leaky_relu", x);
   checkParameter("leaky_relu", "negative_slope", negative_slope, x);
-  return where(ge(x, 0), x, mul(x, negative_slope));
+  TensorView* below = mul(x, negative_slope);
+  return where(ge(x, 0), x, below);
 }
 
 TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_slope) {
@@ -120,7 +124,8 @@ TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_
   x = floatingOperand("leaky_relu_backward", x, "x");
   dy = gradientOperand("leaky_relu_backward", dy, "x", x);
   checkParameter("leaky_relu_backward", "negative_slope", negative_slope, x);
-  return where(ge(x, 0), dy, mul(dy, negative_slope));
+  TensorView* below = mul(dy, negative_slope);
+  return where(ge(x, 0), dy, below);
 }
 
 TensorView* threshold(TensorView* x, Operand limit, Operand value) {

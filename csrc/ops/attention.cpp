@@ -281,7 +281,8 @@ SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView*
   if (a.emptyRows() == EmptyRows::GiveZeros) {
     log_sumexp = where(eq(log_sumexp, -kInf), 0.0, log_sumexp);
   }
-  TensorView* weights = exp(sub(scoresOf(a), asColumn(log_sumexp)));
+  log_sumexp = asColumn(log_sumexp);
+  TensorView* weights = exp(sub(scoresOf(a), log_sumexp));
   TensorView* gradWeights = floatingOperand("sdpfa_bwd", matmul(grad_output, transposed(a.value)), "grad_output");
   TensorView* used = weights;
   if (a.drop) {

@@ -88,7 +88,8 @@ void update(const Normed& n, std::string_view what, TensorView* running, TensorV
   Val* part = momentum.in(fusion);
   TensorView* before = checked(n.op, what, running, n.x, {n.channel});
   Val* rest = sub(1.0, part);
-  TensorView* next = add(mul(before, rest), mul(taken, part));
+  TensorView* added = mul(taken, part);
+  TensorView* next = add(mul(before, rest), added);
   TensorView* place = running;
   auto isCopy = [](const Expr* e) {
     return e != nullptr && (e->kind() == ExprKind::Cast || e->kind() == ExprKind::Set);
@@ -143,7 +144,8 @@ BackwardNormResult gradients(const Normed& n, TensorView* dy, TensorView* weight
       // dx = invstd * (g - mean(g) - normalized * mean(g * normalized))
       TensorView* meanG = div(sum(g, n.axes(), true), n.count());
       TensorView* meanGx = div(sum(mul(g, normalized), n.axes(), true), n.count());
-      g = sub(sub(g, meanG), mul(normalized, meanGx));
+      TensorView* alongNormalized = mul(normalized, meanGx);
+      g = sub(sub(g, meanG), alongNormalized);
     }
     result.grad_input = mul(g, statistics.invstd);
   }

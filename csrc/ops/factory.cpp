@@ -196,8 +196,8 @@ TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataTy
                    Operand offset) {
   Fusion& fusion = fusionOf({seed, offset}, shape);
   TensorView* random = randomOp({"normal", RandomKind::Normal, fusion, seed, offset}, shape, accumulateType(dtype));
-  return affine(random, scalarOf("normal", fusion, mean, DataType::Double),
-                scalarOf("normal", fusion, deviation, DataType::Double), dtype);
+  Val* scale = scalarOf("normal", fusion, deviation, DataType::Double);
+  return affine(random, scalarOf("normal", fusion, mean, DataType::Double), scale, dtype);
 }
 
 ForwardDropoutResult dropout(TensorView* x, Operand keep, Operand scale) {
@@ -230,7 +230,8 @@ TensorView* dropout_backward(TensorView* dy, TensorView* mask, Operand scale) {
   checkTensor("dropout_backward", mask, "mask");
   checkStretchesTo("dropout_backward", "mask", mask, "dy", dy);
   DataType type = dy->dtype() == DataType::Double ? DataType::Double : DataType::Float;
-  return mul(mul(dy, castOp(type, mask)), scalarOf("dropout_backward", dy->fusion(), scale, DataType::Double));
+  Val* factor = scalarOf("dropout_backward", dy->fusion(), scale, DataType::Double);
+  return mul(mul(dy, castOp(type, mask)), factor);
 }
 
 }  // namespace meshfuse

@@ -113,7 +113,8 @@ TensorView* select(TensorView* x, int64_t dim, Operand index) {
   // Where it is, or whether it is in range, only a run shows.
   TensorView* one = index.isTensor() ? reshape(index.val()->asTensor(), {1})
                                      : full(fusion, std::vector<int64_t>{1}, index, DataType::Int);
-  one = where(lt(one, 0), add(one, extent), one);
+  TensorView* fromEnd = add(one, extent);
+  one = where(lt(one, 0), fromEnd, one);
   return squeeze(calledAs("select", index_select(x, axis, one)), axis);
 }
 

@@ -61,7 +61,8 @@ TensorView* cross_entropy(TensorView* input, TensorView* target, const CrossEntr
   TensorView* loss = sub(logSum, picked);
   if (smoothing > 0) {
     TensorView* shared = sub(logSum, mean(below, {c.dim}));
-    loss = add(mul(loss, 1 - smoothing), mul(shared, smoothing));
+    shared = mul(shared, smoothing);
+    loss = add(mul(loss, 1 - smoothing), shared);
   }
   loss = where(c.counts, loss, 0.0);
   if (options.reduction == LossReduction::None) {
@@ -87,12 +88,14 @@ TensorView* cross_entropy_backward(TensorView* dy, TensorView* input, TensorView
   isNew[c.dim] = false;
   TensorView* classes = broadcast(iota(input->fusion(), c.count), isNew);
   TensorView* isTarget = castOp(c.logits->dtype(), eq(classes, unsqueeze(c.target, c.dim)));
-  TensorView* slope = sub(softmax(c.logits, c.dim), mul(isTarget, 1 - options.label_smoothing));
+  isTarget = mul(isTarget, 1 - options.label_smoothing);
+  TensorView* slope = sub(softmax(c.logits, c.dim), isTarget);
   if (options.label_smoothing > 0) {
     slope = sub(slope, div(Operand(options.label_smoothing).in(input->fusion()),
                            castOp(DataType::Double, input->fusion().intScalar(c.count))));
   }
-  return where(unsqueeze(c.counts, c.dim), mul(slope, isReduced ? dy : unsqueeze(dy, c.dim)), 0.0);
+  slope = mul(slope, isReduced ? dy : unsqueeze(dy, c.dim));
+  return where(unsqueeze(c.counts, c.dim), slope, 0.0);
 }
 
 }  // namespace meshfuse

@@ -82,7 +82,8 @@ TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
   y = floatingOperand("log_softmax_backward", y, "y");
   dy = gradientOperand("log_softmax_backward", dy, "y", y);
   Axes axis = {wrapAxis("log_softmax_backward", dim, rankOf(y))};
-  return sub(dy, mul(exp(y), sum(dy, axis, true)));
+  TensorView* total = sum(dy, axis, true);
+  return sub(dy, mul(exp(y), total));
 }
 
 ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps) {
@@ -130,7 +131,8 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
     IntExpr count = countOver(x, axes);
     TensorView* meanG = div(sum(g, axes, true), count);
     TensorView* meanGx = div(sum(mul(g, normalized), axes, true), count);
-    result.grad_input = mul(invstd, sub(sub(g, meanG), mul(normalized, meanGx)));
+    TensorView* alongNormalized = mul(normalized, meanGx);
+    result.grad_input = mul(invstd, sub(sub(g, meanG), alongNormalized));
   }
   result.grad_weight = output_mask[1] && weight != nullptr ? sumLeading(mul(dy, normalized), axes) : nullptr;
   result.grad_bias = output_mask[2] && bias != nullptr ? sumLeading(dy, axes) : nullptr;

@@ -35,7 +35,8 @@ TensorView* triangle(std::string_view op, PointOp compare, TensorView* x, const 
   const auto positions = [&](int64_t axis) { return iota(x->fusion(), x->shape()[axis]); };
   check(!diagonal.isMissing() && !diagonal.isTensor() && isIntegral(diagonal.dtype()),
         "[{}] the diagonal is a tensor, null or no integer; expected an Int scalar", op);
-  const Operand operands[] = {sub(positions(rank - 1), unsqueeze(positions(rank - 2), 1)), diagonal};
+  TensorView* rows = unsqueeze(positions(rank - 2), 1);
+  const Operand operands[] = {sub(positions(rank - 1), rows), diagonal};
   return maybeCastOp(x->dtype(), where(pointOp(compare, operands)->asTensor(), x, 0));
 }
 

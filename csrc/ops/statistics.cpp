@@ -125,7 +125,8 @@ WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, Ten
   TensorView* apart = sub(m.mean, init_avg);
   result.avg = add(init_avg, mul(apart, share));
   TensorView* weighted = mul(mul(apart, apart), share);
-  result.var_sum = add(add(init_var, m.squares), mul(weighted, init_N));
+  TensorView* between = mul(weighted, init_N);
+  result.var_sum = add(add(init_var, m.squares), between);
   return result;
 }
 

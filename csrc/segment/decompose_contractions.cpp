@@ -26,7 +26,8 @@ TensorView* matmulResult(const Expr& e) {
     a = unsqueeze(a, 0);
   }
   b = columnVector ? unsqueeze(b, 0) : transpose(b, -2, -1);  // [.., N, K]
-  TensorView* c = sumOfLast(mul(unsqueeze(a, -2), unsqueeze(b, -3)));
+  b = unsqueeze(b, -3);
+  TensorView* c = sumOfLast(mul(unsqueeze(a, -2), b));
   if (columnVector) {
     c = squeeze(c, -1);
   }

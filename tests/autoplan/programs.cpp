@@ -52,7 +52,8 @@ TensorView* block(Fusion& f, TensorView* x, const GptSizes& s) {
   TensorView* scores = castOp(s.dtype, softmax(matmul(q, transpose(k, 2, 3)), -1));
   TensorView* mixed = reshape(permute(matmul(scores, v), {0, 2, 1, 3}), {s.batch, s.tokens, e});
   x = castOp(s.dtype, add(x, linear(mixed, input(f, {e, e}, s.dtype))));
-  TensorView* hidden = castOp(s.dtype, tanh_gelu(linear(norm(x), input(f, {4 * e, e}, s.dtype))));
+  TensorView* up = input(f, {4 * e, e}, s.dtype);
+  TensorView* hidden = castOp(s.dtype, tanh_gelu(linear(norm(x), up)));
   return castOp(s.dtype, add(x, linear(hidden, input(f, {e, 4 * e}, s.dtype))));
 }
 
