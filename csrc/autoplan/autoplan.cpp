@@ -95,8 +95,10 @@ std::unique_ptr<Fusion> withSizes(const Fusion& fusion, const SymbolValues& size
   std::unique_ptr<Fusion> concrete = concretize(fusion, sizes);
   for (const TensorView* tv : concrete->tensors()) {
     for (const IntExpr& extent : tv->shape()) {
-      check(extent.isConst(), "[autoplan] {} has the size {}, which has no value; give OptimizationConfig::sizes",
-            tv->toString(), extent.toString());
+      if (!extent.isConst()) {
+        throwUserError(fmt::format("[autoplan] {} has the size {}, which has no value; give OptimizationConfig::sizes",
+                                   tv->toString(), extent.toString()));
+      }
     }
   }
   return concrete;
@@ -154,10 +156,7 @@ class Planner {
         best = Candidate{std::move(graph), std::move(*found)};
       }
     }
-    if (!best) {
-      refuse(meshes);
-    }
-    return std::move(*best);
+    return best ? std::move(*best) : leastThatFits(meshes);
   }
 
   std::vector<PlannedIdea> ideas(const PlanGraph& graph) const {
@@ -305,8 +304,8 @@ class Planner {
     return graph;
   }
 
-  // Names the least memory that would do.
-  [[noreturn]] void refuse(const std::vector<DeviceMesh>& meshes) const {
+  // The plan of least memory, found after the deadline. NoPlanFits if it does not fit.
+  Candidate leastThatFits(const std::vector<DeviceMesh>& meshes) const {
     PlanGraph graph;
     LeastMemory least{.peak = kForbidden};
     double bound = kForbidden;
@@ -320,6 +319,21 @@ class Planner {
         graph = std::move(other);
       }
     }
+    if (least.peak > machines_.memoryPerDevice) {
+      least.bound = bound;
+      refuse(graph, least);
+    }
+    const double seconds = graph.costs.costOf(least.choices);
+    FoundPlan plan{.choices = std::move(least.choices),
+                   .seconds = seconds,
+                   .bound = std::min(minimize(graph.costs).bound, seconds),
+                   .peak = least.peak,
+                   .isLate = true};
+    return {std::move(graph), std::move(plan)};
+  }
+
+  // Names the least memory that would do.
+  [[noreturn]] void refuse(const PlanGraph& graph, const LeastMemory& least) const {
     const std::vector<double> memory = graph.memoryOf(least.choices);
     const int64_t step = std::ranges::max_element(memory) - memory.begin();
     std::vector<std::pair<double, std::string>> held;
@@ -333,15 +347,25 @@ class Planner {
     }
     std::ranges::stable_sort(held, std::greater<>(), [](const auto& entry) { return entry.first; });
     held.resize(std::min<size_t>(held.size(), kNamedTensors));
-    const double gap = least.peak / std::max(bound, 1.0) - 1;
-    const std::string text = fmt::format(
-        "[autoplan] no plan fits in memoryPerDevice, {:.4g} bytes: the least that would do is {:.4g}{}, on mesh {}; "
-        "the largest tensors at its peak, in bytes on a device: {}; add devices or memory, or make these tensors "
-        "smaller",
-        machines_.memoryPerDevice, least.peak,
-        gap > kEnoughGap ? fmt::format(", or up to {:.2f}% less", 100 * (1 - bound / least.peak)) : "",
-        meshText(graph.mesh), joined(held, ", ", [](const auto& entry) { return entry.second; }));
-    throw NoPlanFits(text, least.peak);
+    const std::string tensors = joined(held, ", ", [](const auto& entry) { return entry.second; });
+    const double gap = least.peak / std::max(least.bound, 1.0) - 1;
+    const std::string text =
+        least.bound > machines_.memoryPerDevice
+            ? fmt::format(
+                  "[autoplan] no plan fits in memoryPerDevice, {:.4g} bytes: the least that would do is "
+                  "{:.4g}{}, on mesh {}; the largest tensors at its peak, in bytes on a device: {}; add "
+                  "devices or memory, or make these tensors smaller",
+                  machines_.memoryPerDevice, least.peak,
+                  gap > kEnoughGap ? fmt::format(", or up to {:.2f}% less", 100 * (1 - least.bound / least.peak)) : "",
+                  meshText(graph.mesh), tensors)
+            : fmt::format(
+                  "[autoplan] no plan that fits in memoryPerDevice, {:.4g} bytes, was found: the smallest one "
+                  "found takes {:.4g}, on mesh {}, and none takes less than {:.4g}; the largest tensors at its "
+                  "peak, in bytes on a device: {}; raise maxSeconds, {} s, add devices or memory, or make "
+                  "these tensors smaller",
+                  machines_.memoryPerDevice, least.peak, meshText(graph.mesh), least.bound, tensors,
+                  wishes_.maxSeconds);
+    throw NoPlanFits(text, least.peak, least.bound);
   }
 
   const Fusion& concrete_;

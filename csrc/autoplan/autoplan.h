@@ -117,10 +117,12 @@ struct AutoPlan {
   std::string text() const;  // the report
 };
 
-// No plan of the model fits in memoryPerDevice.
+// No plan of the model fits in memoryPerDevice, or none was found. The message says which.
 struct NoPlanFits : UserError {
-  NoPlanFits(const std::string& message, double bytes) : UserError(message), least(bytes) {}
+  NoPlanFits(const std::string& message, double bytes, double proven)
+      : UserError(message), least(bytes), bound(proven) {}
   double least;  // bytes of a device that would do
+  double bound;  // no plan takes fewer bytes
 };
 
 // Annotates `fusion`. `outDir`: receives plan.fir, the annotated program, and plan.txt, the report; created if needed; empty: no files.

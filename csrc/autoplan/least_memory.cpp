@@ -54,18 +54,23 @@ LeastMemory leastMemory(const PlanGraph& graph, Deadline deadline) {
       least.choices = choices;
       least.peak = *fullest;
     }
-    return fullest - memory.begin();
+    return filtered(indices(memory), [&](int64_t step) { return memory[step] >= *fullest * (1 - kSmaller); });
   };
   const auto isDone = [&] { return least.bound >= least.peak * (1 - kSmaller); };
   const PlanGraph untimed = withoutTimes(graph);
-  std::map<int64_t, double> named;  // by step: how often
+  std::map<int64_t, double> named;  // by step: the sum of its parts of all turns
   double turns = 0;
-  named[consider(minimize(graph.costs).choices)] += ++turns;
+  const auto name = [&](const std::vector<int64_t>& steps) {
+    for (const int64_t step : steps) {
+      named[step] += 1 / static_cast<double>(steps.size());
+    }
+    turns++;
+  };
+  name(consider(minimize(graph.costs).choices));
   while (turns <= kTurns && !isDone() && (turns <= kLeastTurns || !isLate())) {
     const Minimum found = minimize(withMemory(untimed, named));
     least.bound = std::max(least.bound, found.bound / turns);
-    named[consider(found.choices)] += 1;
-    turns++;
+    name(consider(found.choices));
   }
   std::vector<int64_t> nodes(graph.nodes.size());
   std::iota(nodes.begin(), nodes.end(), int64_t{0});

@@ -582,14 +582,19 @@ CostGraph withMemory(const PlanGraph& graph, const std::map<int64_t, double>& se
       result.costs[k][c] += perElement * graph.nodes[k].elements[c];
     }
   }
+  std::map<std::pair<const EdgeTables*, double>, std::shared_ptr<const PairTable>> priced;
   for (const PlanEdge& edge : graph.edges) {
     const auto price = secondsPerByte.find(edge.step);
     if (price != secondsPerByte.end()) {
-      PairTable t = edge.tables->copied;
-      for (double& c : t.costs) {
-        c *= price->second;
+      std::shared_ptr<const PairTable>& table = priced[{edge.tables.get(), price->second}];
+      if (table == nullptr) {
+        PairTable t = edge.tables->copied;
+        for (double& c : t.costs) {
+          c *= price->second;
+        }
+        table = std::make_shared<const PairTable>(std::move(t));
       }
-      result.pairs.push_back({edge.from, edge.to, std::make_shared<const PairTable>(std::move(t))});
+      result.pairs.push_back({edge.from, edge.to, table});
     }
   }
   return result;

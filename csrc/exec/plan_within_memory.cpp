@@ -34,7 +34,8 @@ constexpr int64_t kTries = 8;         // limits of the model, before the least o
 constexpr int64_t kMostRanks = 8;     // that are compiled, if ranks differ
 constexpr int64_t kNamedTensors = 5;  // in an error
 constexpr double kRounding = 1e-9;
-constexpr double kLastSeconds = 5;  // at least, for the plan of least memory
+constexpr double kLeastSeconds = 0.01;  // of a search after the time has ended
+constexpr double kLastSeconds = 5;      // at least, for the plan of least memory
 
 struct Peak {
   double bytes = 0;
@@ -151,14 +152,17 @@ struct Attempt {
   Peak peak;
 };
 
-[[noreturn]] void refuse(const Attempt& least, double memory) {
+// `bound`: no plan of the model takes fewer bytes. `isCutShort`: by the time limit.
+[[noreturn]] void refuse(const Attempt& least, double memory, double bound, bool isCutShort) {
   throwUserError(fmt::format(
-      "[autoplan] no plan fits in memoryPerDevice, {:.4g} bytes: compiled, the smallest takes {:.4g} on rank {}, on "
-      "mesh "
-      "{}; its largest tensors, in bytes on a device: {}; add devices or memory, or make these tensors smaller",
-      memory, least.peak.bytes, least.peak.rank, meshText(least.plan.mesh),
+      "[autoplan] no plan {}: compiled, the smallest takes {:.4g} on rank {}, on mesh {}; its largest tensors, in "
+      "bytes on a device: {}; {}add devices or memory, or make these tensors smaller",
+      bound > memory ? fmt::format("fits in memoryPerDevice, {:.4g} bytes", memory)
+                     : fmt::format("that fits in memoryPerDevice, {:.4g} bytes, was found", memory),
+      least.peak.bytes, least.peak.rank, meshText(least.plan.mesh),
       joined(largestBuffers(least.peak), ", ",
-             [](const ExplainedBuffer& b) { return fmt::format("{} {}", b.tensor, b.bytes); })));
+             [](const ExplainedBuffer& b) { return fmt::format("{} {}", b.tensor, b.bytes); }),
+      isCutShort && bound <= memory ? "raise maxSeconds, " : ""));
 }
 
 }  // namespace
@@ -179,7 +183,8 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
       own.alternatives = false;
       own.microBatches = own.stages = std::nullopt;
     }
-    own.maxSeconds = std::max(wishes.maxSeconds - sinceStart(), isLast ? kLastSeconds : wishes.maxSeconds * 1e-3);
+    own.maxSeconds =
+        std::max(wishes.maxSeconds - sinceStart(), isLast ? kLastSeconds : std::min(wishes.maxSeconds, kLeastSeconds));
     Attempt result{.annotated = fusion.clone()};
     setMemory(*result.annotated, machines.memoryPerDevice);
     result.plan = autoParallelize(*result.annotated, limited, own);
@@ -189,6 +194,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   double bound = 0;
   double limit = machines.memoryPerDevice;
   bool isCutShort = false;
+  std::optional<NoPlanFits> refused;
   for (int64_t k = 0; k < kTries + 2; k++) {
     isCutShort |= k > 0 && !isLast && sinceStart() > wishes.maxSeconds;
     if (!isLast && (isCutShort || k >= kTries)) {
@@ -199,12 +205,13 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
       next = attempt(limit, false);
     } catch (const NoPlanFits& refusal) {
       if (isLast && !least) {
-        throw;
+        throw *refused;
       }
       if (isLast) {
         break;
       }
       isLast = true;
+      refused = refusal;
       limit = refusal.least * (1 + kRounding);
       continue;
     }
@@ -226,7 +233,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     }
   }
   if (least->peak.bytes > machines.memoryPerDevice) {
-    refuse(*least, machines.memoryPerDevice);
+    refuse(*least, machines.memoryPerDevice, refused ? refused->bound : 0, isCutShort);
   }
   AutoPlan plan = std::move(least->plan);
   plan.peakMemory = least->peak.bytes;

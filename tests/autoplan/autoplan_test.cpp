@@ -12,6 +12,7 @@
 
 #include "analysis/pass_context.h"
 #include "autoplan/annotate.h"
+#include "autoplan/least_memory.h"
 #include "autoplan/plan_graph.h"
 #include "autoplan/programs.h"
 #include "autoplan/search.h"
@@ -279,6 +280,27 @@ TEST(AutoPlan, ErrorsLeaveTheFusionAsItWas) {
   expectRefused(p.fusion, small, {},
                 {"no plan fits in memoryPerDevice, 100 bytes", "the least that would do is 1280, on mesh {y: 2, x: 2}",
                  "T0 512, T1 512, T2 256", "add devices"});
+}
+
+TEST(AutoPlan, IfTheTimeEndsFirstThePlanOfLeastMemoryIsTriedAndOnlyABoundRefuses) {
+  const std::unique_ptr<Fusion> model = gpt({.layers = 16});
+  DistributedConfig machines = kFour;
+  const LeastMemory least =
+      leastMemory(planGraph(*model, machines, DeviceMesh::createForShape({2, 2}), Division::Even), Deadline::max());
+  const OptimizationConfig hurry{.maxSeconds = 1e-6, .mesh = {{"y", 2}, {"x", 2}}, .alternatives = false};
+  machines.memoryPerDevice = 1.001 * least.peak;
+  const AutoPlan plan = autoParallelize(*model->clone(), machines, hurry);
+  EXPECT_TRUE(plan.timeLimitReached);
+  EXPECT_LE(plan.peakMemory, machines.memoryPerDevice);
+  EXPECT_GE(plan.seconds, plan.bound);
+
+  machines.memoryPerDevice = 0.9 * least.bound;
+  expectRefused(*model, machines, hurry, {"no plan fits in memoryPerDevice", "the least that would do is"});
+  ASSERT_LT(least.bound, least.peak);
+  machines.memoryPerDevice = (least.bound + least.peak) / 2;
+  expectRefused(*model, machines, hurry,
+                {"no plan that fits in memoryPerDevice", "was found: the smallest one found takes",
+                 "none takes less than", "raise maxSeconds, 1e-06 s"});
 }
 
 TEST(AutoPlan, AnAnnotationThatNoStrategyHasIsAUserError) {

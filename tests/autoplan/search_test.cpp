@@ -13,6 +13,7 @@
 #include "autoplan/enumeration.h"
 #include "autoplan/least_memory.h"
 #include "autoplan/plan_graph.h"
+#include "autoplan/programs.h"
 #include "autoplan/window.h"
 #include "base/ranges.h"
 #include "ops/contraction.h"
@@ -114,6 +115,16 @@ TEST(SearchPlan, AgreesWithTheEnumerationOfAllPlansOfRandomPrograms) {
     ASSERT_LE(found->seconds - found->bound, kEnoughGap * found->seconds) << seed;
   }
   EXPECT_GT(limited, programs / 8);
+}
+
+// Layers are alike, and each has a fullest step of its own: eight turns do for all of them.
+TEST(LeastMemory, OfManyLayersIsNearAfterTheDeadline) {
+  const std::unique_ptr<Fusion> model = gpt({.layers = 16});
+  const PlanGraph graph =
+      planGraph(*model, {.devicesPerMachine = 4}, DeviceMesh::createForShape({2, 2}), Division::Even);
+  const LeastMemory hurried = leastMemory(graph, Deadline::min());
+  EXPECT_LE(hurried.peak, 1.05 * leastMemory(graph, kNever).bound);
+  EXPECT_GE(hurried.peak, hurried.bound);
 }
 
 // Nodes with an edge between any two. Each has seven choices, and the first costs least.

@@ -349,6 +349,7 @@ TEST(ToolPlan, RefusesWhatItCannotDo) {
       {"plain_mlp.fir --devices 4 --size i0=64 --memory 1GO", "--memory is \"1GO\", expected bytes"},
       {"plain_mlp.fir --devices 4 --size i0=64 --memory 10B", "no plan fits in memoryPerDevice, 10 bytes"},
       {"plain_mlp.fir --devices 0 --size i0=64", "devicesPerMachine is 0"},
+      {"plain_mlp.fir --devices 4 --size i0=64 --seconds -1", "maxSeconds is -1, expected a positive number"},
       {"plain_mlp.fir --devices 4 --size i0=64 --mesh dp=3", "has 3 devices, the machines have 4"},
       {"plain_mlp.fir --devices 4 --size i9=64", "no input has the symbol i9"},
       {"plain_mlp.fir --machines 2 --devices 2 --size i0=64 --between 1TB", "more than within.bandwidth"},
