@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -304,8 +305,9 @@ class Planner {
     return graph;
   }
 
-  // The plan of least memory, found after the deadline. NoPlanFits if it does not fit.
+  // The plan of least memory, where the search found none that fits. NoPlanFits if it does not fit either.
   Candidate leastThatFits(const std::vector<DeviceMesh>& meshes) const {
+    const bool isLate = Clock::now() > deadline_;
     PlanGraph graph;
     LeastMemory least{.peak = kForbidden};
     double bound = kForbidden;
@@ -319,21 +321,21 @@ class Planner {
         graph = std::move(other);
       }
     }
-    if (least.peak > machines_.memoryPerDevice) {
-      least.bound = bound;
-      refuse(graph, least);
-    }
     const double seconds = graph.costs.costOf(least.choices);
+    if (least.peak > machines_.memoryPerDevice || !std::isfinite(seconds)) {
+      least.bound = bound;
+      refuse(graph, least, isLate);
+    }
     FoundPlan plan{.choices = std::move(least.choices),
                    .seconds = seconds,
                    .bound = std::min(minimize(graph.costs).bound, seconds),
                    .peak = least.peak,
-                   .isLate = true};
+                   .isLate = isLate};
     return {std::move(graph), std::move(plan)};
   }
 
   // Names the least memory that would do.
-  [[noreturn]] void refuse(const PlanGraph& graph, const LeastMemory& least) const {
+  [[noreturn]] void refuse(const PlanGraph& graph, const LeastMemory& least, bool isLate) const {
     const std::vector<double> memory = graph.memoryOf(least.choices);
     const int64_t step = std::ranges::max_element(memory) - memory.begin();
     std::vector<std::pair<double, std::string>> held;
@@ -361,10 +363,9 @@ class Planner {
             : fmt::format(
                   "[autoplan] no plan that fits in memoryPerDevice, {:.4g} bytes, was found: the smallest one "
                   "found takes {:.4g}, on mesh {}, and none takes less than {:.4g}; the largest tensors at its "
-                  "peak, in bytes on a device: {}; raise maxSeconds, {} s, add devices or memory, or make "
-                  "these tensors smaller",
+                  "peak, in bytes on a device: {}; {}add devices or memory, or make these tensors smaller",
                   machines_.memoryPerDevice, least.peak, meshText(graph.mesh), least.bound, tensors,
-                  wishes_.maxSeconds);
+                  isLate ? fmt::format("raise maxSeconds, {} s, ", wishes_.maxSeconds) : "");
     throw NoPlanFits(text, least.peak, least.bound);
   }
 

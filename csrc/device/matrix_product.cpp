@@ -128,8 +128,11 @@ std::optional<std::string> refuseMatrixProduct(const Expr& e, const std::map<int
   if (e.kind() == ExprKind::Linear && p.a.shape.size() > 2) {
     return "the leading dims of x are not contiguous";
   }
-  if (e.tensorInputs().size() > 2 && !layoutOf(e.tensorInputs()[2], layouts).strides[0].isConst(1)) {
-    return "the bias is not contiguous";
+  if (e.tensorInputs().size() > 2) {
+    const std::vector<IntExpr> strides = layoutOf(e.tensorInputs()[2], layouts).strides;
+    if (strides.size() != 1 || !strides[0].isConst(1)) {
+      return "the bias is no contiguous vector";
+    }
   }
   return std::nullopt;
 }

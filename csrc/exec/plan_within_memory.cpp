@@ -211,6 +211,7 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
         break;
       }
       isLast = true;
+      isCutShort |= sinceStart() > wishes.maxSeconds;
       refused = refusal;
       limit = refusal.least * (1 + kRounding);
       continue;

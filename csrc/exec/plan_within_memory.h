@@ -6,7 +6,7 @@
 // The plan is compiled for the CPU, without kernels. Ranks with parts of equal sizes are compiled once. If ranks send or receive blocks of
 // different sizes, more ranks are compiled, at most 8 in all. If a rank takes more memory than a device has, the limit of the model becomes
 // smaller by the same factor, and a new plan is made. The last try is the plan of least memory of the model. It is also the next try after
-// OptimizationConfig::maxSeconds; its searches may then take 10 seconds more. Compiling counts in maxSeconds, but nothing interrupts it.
+// OptimizationConfig::maxSeconds; its searches may then take 20 seconds more. Compiling counts in maxSeconds, but nothing interrupts it.
 //
 // Counted are arguments, results and the arena of a call, with the workspaces of a CPU with one thread. Not counted are workspaces of more
 // threads, scratch memory of kernels, buffers of transports, and what a GPU's kernels and libraries take instead. The processor that plans

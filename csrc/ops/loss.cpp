@@ -91,8 +91,8 @@ TensorView* cross_entropy_backward(TensorView* dy, TensorView* input, TensorView
   isTarget = mul(isTarget, 1 - options.label_smoothing);
   TensorView* slope = sub(softmax(c.logits, c.dim), isTarget);
   if (options.label_smoothing > 0) {
-    slope = sub(slope, div(Operand(options.label_smoothing).in(input->fusion()),
-                           castOp(DataType::Double, input->fusion().intScalar(c.count))));
+    Val* count = castOp(DataType::Double, input->fusion().intScalar(c.count));
+    slope = sub(slope, div(Operand(options.label_smoothing).in(input->fusion()), count));
   }
   slope = mul(slope, isReduced ? dy : unsqueeze(dy, c.dim));
   return where(unsqueeze(c.counts, c.dim), slope, 0.0);

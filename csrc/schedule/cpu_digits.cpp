@@ -5,6 +5,7 @@
 #include "base/ranges.h"
 #include "base/rounding.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
 
@@ -82,12 +83,19 @@ int64_t vectorsOfLine(const Group& group) {
   return std::max<int64_t>(1, kLineBytes / (kVector * narrowest));
 }
 
+// Whether all it does with what it reads in order takes less time than the reads: no functions, random numbers or lookups.
+bool waitsForMemory(const Group& group) {
+  return !isCostly(group) && std::ranges::none_of(group.exprs, [](const Expr* e) {
+    return e->kind() == ExprKind::Random || isIndexing(*e);
+  });
+}
+
 void pointwise(RowDigits& d, const Group& group, const KernelAxes& a, int64_t interleave, const DeviceInfo& device) {
   int64_t rows = usualExtent(a.M);
   int64_t columns = usualExtent(a.N);
   const bool ahead = outgrowsCache(rows * columns, device);
-  if (ahead && !isCostly(group)) {
-    // The processor waits for memory only: reads and streaming stores that alternate line by line keep its line fill buffers in use.
+  if (ahead && waitsForMemory(group)) {
+    // Reads and streaming stores that alternate line by line keep the line fill buffers in use.
     interleave = std::min(interleave, vectorsOfLine(group));
   }
   const int64_t step = kVector * interleave;

@@ -156,7 +156,8 @@ void TransposeWriter::chooseBlocks() {
     lead_ = kLineBytes / dataTypeSize(unaligned_->dtype());
     blocks_.rows = 2 * blocks_.rows - lead_;  // few rows are read twice
   }
-  fetchesRows_ = streaming && blocks_.inPart > 1 && blocks_.rows + lead_ > device_.followedStreams;
+  fetchesRows_ = streaming && blocks_.inPart > 1 &&
+                 (blocks_.rows + lead_) * std::ssize(axes_.inputsAlongN) > device_.followedStreams;
   isStaged_ = lead_ > 0 || (streaming && blocks_.vector * written < kLineBytes);
   fetchesAlongM_ = streaming && !isStaged_;
 }

@@ -133,6 +133,7 @@ TEST(Prefetch, CheapOpsTakeALineAtATime) {
   EXPECT_EQ(step(abs, DataType::Double, kSmallCache), 16);
   EXPECT_EQ(step(abs, DataType::BFloat16, kSmallCache), 32);
   EXPECT_EQ(step(tanh, DataType::Float, kSmallCache), 64);
+  EXPECT_EQ(step([](TensorView* x) { return dropout(x, 0.5).output; }, DataType::Float, kSmallCache), 64);
   EXPECT_EQ(step(abs, DataType::Float, {.l2Bytes = kRows * kColumns * 4}), 64);
 }
 

@@ -120,6 +120,21 @@ TEST_P(Contractions, Linear) {
   }
 }
 
+TEST_P(Contractions, VectorWeightAndABiasOfNoDims) {
+  const DataType t = GetParam();
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{9}, {4, 9}}) {
+    Tensor x = random(shape, 1, t);
+    Tensor w = random({9}, 2, t);
+    Tensor b = random({}, 3, t);
+    CheckedCache checked([&](Fusion& f) {
+      TensorView* in = input(f, x);
+      TensorView* weight = input(f, w);
+      f.addOutput(linear(in, weight, input(f, b)));
+    });
+    EXPECT_EQ(checked.call({x, w, b}), "") << x.toString();
+  }
+}
+
 // What partial sums that travel as Float are made of.
 class ContractionsOf16Bits : public Contractions {};
 
