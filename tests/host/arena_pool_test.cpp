@@ -37,8 +37,8 @@ TEST(ArenaPool, GivesNoLargeMemoryForSmall) {
 }
 
 TEST(ArenaPool, KeepsTheTwoLargest) {
-  const auto pool = std::make_shared<ArenaPool>();
   int64_t live = 0;
+  const auto pool = std::make_shared<ArenaPool>();
   const ArenaPool::Allocate allocate = [&](int64_t bytes) {
     live++;
     return std::shared_ptr<void>(::operator new(bytes), [&](void* memory) {

@@ -15,6 +15,12 @@ namespace {
 
 constexpr int64_t kPieceMultiple = 64;  // elements: parts of whole pieces start at a cache line
 
+// Null if the call has no such buffer on this rank: no element is read or written there.
+template <class Byte>
+Byte* placeIn(Byte* buffer, int64_t offset) {
+  return buffer == nullptr ? nullptr : buffer + offset;
+}
+
 }  // namespace
 
 int64_t HostCommunicator::carry(const HostCall& c) {
@@ -247,7 +253,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
     const Source& s = sources_[i];
     PeerBuffers b;
     if (p == rank()) {
-      b.in = c.in + ownBlock + offset;
+      b.in = placeIn(c.in, ownBlock + offset);
     } else if (isArea(s.in)) {
       b.in = areaOf(p, areaOfPiece(s.in, piece)) + ownBlockOfPiece;
     } else if (s.in == kInLine) {
@@ -266,7 +272,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
       b.out = way_ == Algorithm::Push ? output : nullptr;
     }
     if (c.gathers()) {
-      b.out = c.out + c.blocks.begin(i) * c.elementBytes() + offset;
+      b.out = placeIn(c.out, c.blocks.begin(i) * c.elementBytes() + offset);
       b.bytes = p == rank() ? 0 : c.blocks.within(i, from, elements) * c.elementBytes();  // see copyOwnBlock
     }
     buffers_.push_back(b);
@@ -280,19 +286,20 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
     group_.readProcess(process, at, to, bytes);
   };
   const Source& own = sources_[c.position];
-  const PullCall call{.position = c.position,
-                      .peers = buffers_,
-                      .out = c.out + offset,
-                      .parts = isArea(own.parts) ? areaOf(rank(), areaOfPiece(own.parts, piece)) : c.out + offset,
-                      .count = c.blocks.within(c.inputHasBlocks() ? c.position : 0, from, elements),
-                      .type = c.record.type,
-                      .op = c.record.op,
-                      .order = c.order,
-                      .kind = c.record.kind,
-                      .root = c.record.root,
-                      .synchronize = &synchronizeTeam,
-                      .throwIfFailed = &throwIfFailed,
-                      .readProcess = &readProcess};
+  const PullCall call{
+      .position = c.position,
+      .peers = buffers_,
+      .out = placeIn(c.out, offset),
+      .parts = isArea(own.parts) ? areaOf(rank(), areaOfPiece(own.parts, piece)) : placeIn(c.out, offset),
+      .count = c.blocks.within(c.inputHasBlocks() ? c.position : 0, from, elements),
+      .type = c.record.type,
+      .op = c.record.op,
+      .order = c.order,
+      .kind = c.record.kind,
+      .root = c.record.root,
+      .synchronize = &synchronizeTeam,
+      .throwIfFailed = &throwIfFailed,
+      .readProcess = &readProcess};
   // A full reduction does with the whole tensor what a reduce-scatter does with its block.
   const bool reducesAll =
       c.record.kind == Collective::AllReduce && (way_ == Algorithm::Whole || way_ == Algorithm::Slots);
