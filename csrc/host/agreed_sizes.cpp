@@ -40,6 +40,11 @@ void checkSameValues(const std::vector<Message>& messages) {
 
 }  // namespace
 
+std::shared_ptr<const ProgramSizes> sizesFor(const HostProgram& program, const std::map<std::string, int64_t>& values) {
+  return program.constant != nullptr && values.empty() ? program.constant
+                                                       : std::make_shared<const ProgramSizes>(sizesOf(program, values));
+}
+
 std::shared_ptr<const ProgramSizes> agreedSizes(const HostProgram& program,
                                                 const std::map<std::string, int64_t>& values,
                                                 Communicator& communicator) {
@@ -47,7 +52,7 @@ std::shared_ptr<const ProgramSizes> agreedSizes(const HostProgram& program,
     return program.constant;
   }
   if (!program.communicates) {
-    return std::make_shared<const ProgramSizes>(sizesOf(program, values));
+    return sizesFor(program, values);
   }
   std::optional<ProgramSizes> sizes;
   std::string refusal;
