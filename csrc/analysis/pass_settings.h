@@ -21,9 +21,8 @@ struct PassSettings {
   // write and read each byte twice more; at the default, this costs no more than the saved call.
   int64_t bucketBytes = int64_t{16} << 10;
   bool overlapCommunication =
-      true;  // collectives may run beside kernels, on threads of their own; false: all steps on one queue
-  bool verify =
-      true;  // the global program after each pass; false: for a program that only answers a question, and never runs
+      true;            // collectives may run beside kernels, on threads of their own; false: all steps on one queue
+  bool verify = true;  // the program after each pass; false: for a program that only answers a question, and never runs
 };
 
 }  // namespace meshfuse

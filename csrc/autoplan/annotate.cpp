@@ -12,6 +12,7 @@
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/table.h"
 
 namespace meshfuse {
@@ -63,6 +64,7 @@ std::vector<Difference> differences(const Fusion& program, const PlanGraph& grap
   }
   PassContext context(*copy, {.verify = false});
   runPassesBeforeSizes(*copy, context);
+  ShardStateMemo states;
   std::vector<Difference> found;
   for (const TensorView* tv : copy->tensors()) {
     const auto node = graph.nodeOf.find(tv->id());
@@ -70,7 +72,7 @@ std::vector<Difference> differences(const Fusion& program, const PlanGraph& grap
       continue;
     }
     const Placement& planned = placementIn(graph, choices, tv->id());
-    std::optional<Placement> got = placementOf(shardState(tv));
+    std::optional<Placement> got = placementOf(states.state(tv));
     if (got != planned) {
       const TensorView* original = program.val(tv->id())->asTensor();
       found.push_back({tv->id(), original->definition(), planned, std::move(got), kindOf(graph, original)});

@@ -8,8 +8,8 @@
 //
 // A pass returns whether it changed the program. If it did, the context drops all analyses except the ones that the row's last column
 // names. MESHFUSE_DUMP=pass,pass or all writes the program after these passes (and, with all, before the first) to the sink; for a pass
-// that changed nothing it writes one line. With verification on, a pass that leaves a wrong program is an InternalError that names it. The
-// message of an InternalError from a pass begins with the stage and the pass.
+// that changed nothing it writes one line. With verification on, a pass that leaves a wrong program is an InternalError that names it, and an
+// InternalError from a pass names a reproducer. Its message begins with the stage and the pass.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,8 @@ struct PassRunner {
 
   // True if a pass changed the program.
   bool run(std::span<const PassRow<Program, Context>> rows, Program& program, Context& context) const {
-    std::string before = reproduce ? print(program) : "";
+    const bool reproduces = reproduce && options.verify;
+    const std::string before = reproduces ? print(program) : "";
     if (options.dumps("all") && !rows.empty()) {
       options.sink(fmt::format("// {}: before {}\n{}", stage, rows.front().name, print(program)));
     }
@@ -75,7 +76,7 @@ struct PassRunner {
       try {
         any = runOne(row, program, context) || any;
       } catch (const InternalError& e) {
-        std::string path = reproduce ? reproduce(row.name, before) : "";
+        const std::string path = reproduces ? reproduce(row.name, before) : "";
         throwInternalError(
             fmt::format("[{}, {}] {}{}{}", stage, row.name, e.what(), path.empty() ? "" : "\nreproducer: ", path));
       }

@@ -43,7 +43,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   });
   result.agreed = call.agree(proposal, *result.planned, device);
   call.afterAgreement(result.agreed, [&] {
-    LocalContext context{.layouts = inputLayouts(*local, inputs), .device = device};
+    LocalContext context{.layouts = inputLayouts(*local, inputs), .device = device, .verify = passes.verify};
     runLocalPasses(*local, context);
     result.local = local;
     result.segments = segment(*local, context);

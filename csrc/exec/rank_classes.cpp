@@ -9,6 +9,7 @@
 #include "ir/fusion.h"
 #include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/held_part.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "multidevice/sharding/tile_transfer.h"
 
 namespace meshfuse {
@@ -68,10 +69,11 @@ std::vector<std::set<int64_t>> exchangingRanks(const Fusion& planned) {
 }  // namespace
 
 RankClasses rankClasses(const Fusion& planned, int64_t ranks) {
+  ShardStateMemo states;
   std::vector<ShardState> unlike;  // ranks hold parts of different sizes, or none
   for (const TensorView* tv : planned.tensors()) {
     if (tv->hasDeviceMesh()) {
-      ShardState state = shardState(tv);
+      ShardState state = states.state(tv);
       if (state.mesh.numDevices() < ranks || isRagged(state)) {
         unlike.push_back(std::move(state));
       }

@@ -169,39 +169,39 @@ bool isAwaited(const Expr& e) { return e.kind() == ExprKind::Communicate; }
 std::vector<Expr*> Fusion::exprs(ExprSet set) const {
   std::vector<bool> needed = mapped(exprs_, [&](const auto& e) { return e != nullptr && set == ExprSet::All; });
   if (set == ExprSet::Needed) {
-    std::vector<Expr*> open;
-    bool readsEarlier = true;  // each expr reads results of exprs with smaller ids
-    auto visit = [&](const Val* v, int64_t reader) {
-      if (Expr* e = v->definition(); e != nullptr) {
+    bool readsEarlier = true;        // each expr reads results of exprs with smaller ids
+    std::vector<Expr*> order;        // the last first, if so
+    std::vector<const Expr*> later;  // with ids from `place` on
+    int64_t place = numExprs();
+    const auto need = [&](const Val* v, int64_t reader) {
+      if (const Expr* e = v->definition(); e != nullptr) {
         readsEarlier = readsEarlier && e->id() < reader;
-        if (!needed[e->id()]) {
-          needed[e->id()] = true;
-          open.push_back(e);
+        if (!needed[e->id()] && e->id() >= place) {
+          later.push_back(e);
         }
+        needed[e->id()] = true;
       }
     };
     for (const Val* out : outputs_) {
-      visit(out, numExprs());
+      need(out, numExprs());
     }
-    for (const std::unique_ptr<Expr>& e : exprs_) {
-      if (e != nullptr && isAwaited(*e)) {
-        visit(e->output(), numExprs());
+    while (--place >= 0) {
+      Expr* e = exprs_[place].get();
+      if (needed[place] || (e != nullptr && isAwaited(*e))) {
+        needed[place] = true;
+        order.push_back(e);
+        later.push_back(e);
       }
-    }
-    while (!open.empty()) {
-      Expr* e = open.back();
-      open.pop_back();
-      for (const Val* in : e->inputs()) {
-        visit(in, e->id());
+      while (!later.empty()) {
+        const Expr* reader = later.back();
+        later.pop_back();
+        for (const Val* in : reader->inputs()) {
+          need(in, reader->id());
+        }
       }
     }
     if (readsEarlier) {
-      std::vector<Expr*> order;
-      for (int64_t k = 0; k < numExprs(); k++) {
-        if (needed[k]) {
-          order.push_back(exprs_[k].get());
-        }
-      }
+      std::ranges::reverse(order);
       return order;
     }
   }

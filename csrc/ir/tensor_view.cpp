@@ -33,8 +33,11 @@ std::vector<IntExpr> TensorView::shape() const {
 
 std::vector<int64_t> TensorView::constantShape() const {
   return mapped(shape(), [this](const IntExpr& extent) {
-    invariant(extent.isConst(), "[constantShape] {} has the extent {}, which is not a constant; bind the sizes first",
-              toString(), extent.toString());
+    if (!extent.isConst()) {
+      throwInternalError(
+          fmt::format("[constantShape] {} has the extent {}, which is not a constant; bind the sizes first", toString(),
+                      extent.toString()));
+    }
     return extent.constValue();
   });
 }
@@ -306,13 +309,16 @@ void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<b
       std::ranges::is_permutation(ids, loop_)) {
     dimsOfLoops(ids, contiguity);
   }
-  check(std::ranges::is_permutation(ids, stored),
+  if (!std::ranges::is_permutation(ids, stored)) {
+    throwUserError(fmt::format(
         "[setAllocationDomain] got {} dims for {}; expected each of its {} logical dims once, without reductions, or "
         "all of its loops",
-        ids.size(), toString(), stored.size());
-  check(contiguity.size() == ids.size(),
-        "[setAllocationDomain] got {} contiguity flags for {} dims of {}; give one for each dim", contiguity.size(),
-        ids.size(), toString());
+        ids.size(), toString(), stored.size()));
+  }
+  if (contiguity.size() != ids.size()) {
+    throwUserError(fmt::format("[setAllocationDomain] got {} contiguity flags for {} dims of {}; give one for each dim",
+                               contiguity.size(), ids.size(), toString()));
+  }
   allocation_ = ids == stored ? std::vector<IterDomain*>() : std::move(ids);
   contiguity_ = std::move(contiguity);
 }
@@ -327,8 +333,10 @@ void TensorView::setContiguity(std::vector<bool> contiguity) {
 void TensorView::copyAllocation(const TensorView& from) {
   const std::vector<int64_t> theirs = from.memoryOrder();
   const std::vector<IterDomain*> stored = noReductions();
-  invariant(theirs.size() == stored.size(), "[copyAllocation] {} stores {} dims, {} stores {}", from.toString(),
-            theirs.size(), toString(), stored.size());
+  if (theirs.size() != stored.size()) {
+    throwInternalError(fmt::format("[copyAllocation] {} stores {} dims, {} stores {}", from.toString(), theirs.size(),
+                                   toString(), stored.size()));
+  }
   setAllocationDomain(mapped(theirs, [&](int64_t k) { return stored[k]; }), from.contiguity());
 }
 

@@ -105,7 +105,9 @@ TensorView* takePart(TensorView* in, const Part& positions) {
 
 std::vector<Dim> localDims(const TensorView* global, const ShardState& state, int64_t rank) {
   const std::vector<IterDomain*> stored = stateDims(global);  // a rank has one contribution
-  invariant(stored.size() == state.dims.size(), "[localize] {} has other dims than its sharding", global->toString());
+  if (stored.size() != state.dims.size()) {
+    throwInternalError(fmt::format("[localize] {} has other dims than its sharding", global->toString()));
+  }
   std::vector<Dim> dims;
   for (int64_t k = 0; k < std::ssize(stored); k++) {
     const DigitList& dim = state.dims[k];

@@ -12,6 +12,7 @@
 #include "localize/ops.h"
 #include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/pack_redistributions.h"
 
 namespace meshfuse {
@@ -91,7 +92,7 @@ class Localizer {
   TensorView* input(const TensorView* tv) {
     const bool here = isHere(tv);
     TensorView* out =
-        local_->tensor(tv->dtype(), here ? localDims(tv, shardState(tv), at_.rank) : localDims(emptyShapeOf(tv)));
+        local_->tensor(tv->dtype(), here ? localDims(tv, states_.state(tv), at_.rank) : localDims(emptyShapeOf(tv)));
     if (here) {
       out->copyAllocation(*tv);
     }
@@ -112,8 +113,8 @@ class Localizer {
 
   TensorView* redistribute(const Expr* e) {
     const TensorView* from = e->input(0)->asTensor();
-    const ShardState held = shardState(from);
-    const ShardState wanted = shardState(e->tensorOutput());
+    const ShardState held = states_.state(from);
+    const ShardState wanted = states_.state(e->tensorOutput());
     TensorView* at = values_.at(from->id());
     if (held.mesh.empty()) {
       return isHere(e->tensorOutput()) ? cut(at, held, wanted, at_) : nullptr;
@@ -160,7 +161,7 @@ class Localizer {
       }
       return cloner_.clone(e)->tensorOutput();
     }
-    LocalOp op{e, result, shardState(result), {}, {}, at_};
+    LocalOp op{e, result, states_.state(result), {}, {}, at_};
     for (int64_t k = 0; k < std::ssize(e->inputs()); k++) {
       Val* in = e->input(k);
       if (!in->isTensor()) {
@@ -168,10 +169,11 @@ class Localizer {
         op.needed.emplace_back();
         continue;
       }
-      Edge edge = edgeRelation(e, k, result);
-      invariant(edge.relation != EdgeRelation::Comm && edge.needed,
-                "[localize] the edge {} -> {} communicates: {}; run decompose-reshardings", in->toString(),
-                result->toString(), edge.reason);
+      Edge edge = edgeRelation(e, k, result, states_);
+      if (edge.relation == EdgeRelation::Comm || !edge.needed) {
+        throwInternalError(fmt::format("[localize] the edge {} -> {} communicates: {}; run decompose-reshardings",
+                                       in->toString(), result->toString(), edge.reason));
+      }
       TensorView* local = values_.at(in->id());
       if (edge.relation == EdgeRelation::Local) {
         TensorView*& sliced = slices_[{in->id(), edge.needed->toString()}];
@@ -192,6 +194,7 @@ class Localizer {
   std::unique_ptr<Fusion> local_;
   FusionCloner cloner_;
   WindowEmitter windows_;
+  ShardStateMemo states_;
   std::map<int64_t, TensorView*> values_;                          // by id of the global tensor
   std::map<int64_t, TensorView*> inputs_;                          // the same; also what is on other ranks
   int64_t communications_ = 0;                                     // of all ranks

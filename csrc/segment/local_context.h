@@ -22,6 +22,7 @@ struct LocalContext {
   std::set<int64_t>
       views;  // permutes that no kernel computes, by Val id: their operand's memory under the strides of `layouts`
   DeviceInfo device;
+  bool verify = true;  // the fusion after each pass
   std::span<const Template> templates = allTemplates();
   std::vector<std::string> remarks;  // decisions of passes with reasons, for explain
 

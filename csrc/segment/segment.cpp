@@ -283,8 +283,10 @@ void writeSteps(std::span<Segment> segments) {
     }
     s.plan = std::get<KernelPlan>(std::move(step));
     const std::vector<std::string> errors = tile::verify(s.plan.program);
-    invariant(errors.empty(), "[schedule] the tile program of a {} kernel is wrong: {}\n{}", s.plan.kind,
-              errors.empty() ? "" : errors[0], tile::toString(s.plan.program));
+    if (!errors.empty()) {
+      throwInternalError(fmt::format("[schedule] the tile program of a {} kernel is wrong: {}\n{}", s.plan.kind,
+                                     errors[0], tile::toString(s.plan.program)));
+    }
   }
 }
 

@@ -36,14 +36,29 @@ int64_t StepGraph::add(std::vector<Expr*> exprs, const std::set<int64_t>& produc
   for (int64_t p : producers) {
     at(p).consumers.insert(id);
   }
-  nodes_.push_back({.exprs = std::move(exprs), .producers = producers, .kind = kind});
+  now_++;
+  nodes_.push_back({.exprs = std::move(exprs), .producers = producers, .kind = kind, .begin = now_, .end = now_});
   return id;
+}
+
+void StepGraph::hasGrown(int64_t node) {
+  now_++;
+  std::vector<int64_t> work{node};
+  while (!work.empty()) {
+    StepNode& n = at(work.back());
+    work.pop_back();
+    if (n.end < now_) {
+      n.end = now_;
+      work.insert(work.end(), n.consumers.begin(), n.consumers.end());
+    }
+  }
 }
 
 void StepGraph::append(int64_t node, Expr* e) {
   at(node).exprs.push_back(e);
   at(node).judgement.reset();
   nodeOf_[e->id()] = node;
+  hasGrown(node);
 }
 
 void StepGraph::noteBoundary(int64_t node, const Val* result, const std::string& refusal) {
@@ -61,6 +76,7 @@ void StepGraph::merge(const std::vector<int64_t>& with, const std::set<int64_t>&
     before.insert(at(m).producers.begin(), at(m).producers.end());
     after.insert(at(m).consumers.begin(), at(m).consumers.end());
     at(m).dead = m != first;
+    at(first).begin = std::min(at(first).begin, at(m).begin);
   }
   for (int64_t m : merged) {
     before.erase(m);
@@ -84,15 +100,20 @@ void StepGraph::merge(const std::vector<int64_t>& with, const std::set<int64_t>&
   for (Expr* x : at(first).exprs) {
     nodeOf_[x->id()] = first;
   }
+  hasGrown(first);
 }
 
 bool StepGraph::makesCycle(const std::vector<int64_t>& merged, const std::set<int64_t>& producers) const {
   std::set<int64_t> inside(merged.begin(), merged.end());
   std::set<int64_t> seen;
   std::vector<int64_t> work;
+  int64_t begin = now_;
+  for (int64_t m : merged) {
+    begin = std::min(begin, at(m).begin);
+  }
   auto push = [&](const std::set<int64_t>& next) {
     for (int64_t p : next) {
-      if (!inside.contains(p) && seen.insert(p).second) {
+      if (at(p).end > begin && !inside.contains(p) && seen.insert(p).second) {
         work.push_back(p);
       }
     }

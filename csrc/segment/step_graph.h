@@ -22,6 +22,8 @@ struct StepNode {
   std::string boundary;                                  // as in Segment
   std::vector<std::string> joins;                        // as in Segment
   bool dead = false;                                     // merged into another node
+  int64_t begin = 0;  // when its first op was placed: nodes that depend on it have a larger `end`
+  int64_t end = 0;    // when the last op was placed of it and of the nodes that it depends on, or later
 };
 
 class StepGraph {
@@ -52,11 +54,15 @@ class StepGraph {
   std::vector<int64_t> inOrder() const;
 
  private:
+  // A node has changed: an op that is placed now may be of it.
+  void hasGrown(int64_t node);
+
   const Fusion& fusion_;
   const LocalContext& context_;
   std::vector<StepNode> nodes_;
   std::map<int64_t, int64_t> nodeOf_;    // expr id -> node
   std::map<int64_t, int64_t> position_;  // expr id -> place in the fusion's order
+  int64_t now_ = 0;                      // the number of changes
 };
 
 }  // namespace meshfuse

@@ -1,5 +1,7 @@
 #include "segment/table.h"
 
+#include <utility>
+
 #include "base/reproducer.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
@@ -33,10 +35,13 @@ const PassRow<Fusion, LocalContext> kPasses[] = {
 std::span<const PassRow<Fusion, LocalContext>> localPasses() { return kPasses; }
 
 void runLocalPasses(Fusion& fusion, LocalContext& context) {
+  PassOptions options = PassOptions::fromEnvironment();
+  options.verify = context.verify;
   const PassRunner<Fusion, LocalContext> runner{
       .stage = "segment",
       .print = [&](const Fusion& f) { return toText(f, context); },
       .verify = [](const Fusion& f) { return verify(f); },
+      .options = std::move(options),
       .reproduce = [](std::string_view pass,
                       const std::string& text) { return writeReproducer(passNames(localPasses()), pass, text); },
   };

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "analysis/id_graph.h"
 #include "base/error.h"
 #include "base/pass_runner.h"
@@ -71,6 +73,27 @@ TEST(PassRunner, DumpsVerifiesAndNames) {
     std::string what = e.what();
     EXPECT_EQ(what.find("[test, break-types] produced an invalid program:\n  T1: loop dim 0 is bound"), 0u) << what;
     EXPECT_NE(what.find("reproducer: /tmp/repro-break-types"), std::string::npos);
+  }
+}
+
+TEST(PassRunner, WithoutVerificationNoTextIsMade) {
+  using Row = PassRow<Fusion, PassContext>;
+  const Row failing[] = {{"break-types", breakTypes, "is not found"},
+                         {"fail", [](Fusion&, PassContext&) -> bool { throwInternalError("as always"); }, "is named"}};
+  const PassRunner<Fusion, PassContext> runner{
+      .stage = "test",
+      .print = [](const Fusion&) -> std::string { throw std::logic_error("printed"); },
+      .verify = [](const Fusion& f) { return verify(f); },
+      .options = {.verify = false},
+      .reproduce = [](std::string_view pass, const std::string&) { return "/tmp/repro-" + std::string(pass); }};
+  std::unique_ptr<Fusion> f =
+      parseFusion("fusion {\n  T0 = input() : Float[4]\n  T1 = neg(T0) : Float[4]\n  output T1\n}");
+  PassContext context(*f);
+  try {
+    runner.run(std::span<const Row>(failing), *f, context);
+    FAIL();
+  } catch (const InternalError& e) {
+    EXPECT_STREQ(e.what(), "[test, fail] as always");
   }
 }
 
