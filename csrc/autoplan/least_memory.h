@@ -2,8 +2,8 @@
 //
 // Two players take turns (fictitious play; Brown, 1951): one names the fullest step of the other's plan, the other makes the plan that takes
 // the least memory on average over all steps named so far. If several steps are as full, as in layers that are alike, each is named in part.
-// The average bounds the peak of every plan from below. Of a small graph, the exact
-// search among all nodes then looks for plans with a smaller peak until there is none.
+// The average bounds the peak of every plan from below. Of a small graph, the exact search among all nodes then looks for plans with a
+// smaller peak until there is none.
 #pragma once
 
 #include <cstdint>

@@ -184,7 +184,7 @@ Simulation simulateCall(const Fusion& annotated, const std::vector<std::vector<i
   const auto compiledFor = [&](int64_t rank) {
     AssumedRanks assumed(machines.devices(), rank);
     return compile(*sized, abstractInputs(*sized, shapes, rank), Agreement(assumed).call(), device,
-                   {.verify = rank == 0});  // those of the other ranks when they run
+                   {.verify = rank == 0});  // a run verifies those of the other ranks
   };
   const CompiledProgram first = compiledFor(0);
   const RankClasses classes = rankClasses(*first.program.planned, machines.devices());

@@ -17,7 +17,6 @@ using tile::Level;
 using Specs = std::vector<tile::Builder::DigitSpec>;
 
 constexpr int64_t kVector = 16;
-constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPartElements = 16384;
 constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep

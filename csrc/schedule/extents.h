@@ -1,4 +1,4 @@
-// The extents that the choice of digits assumes.
+// What the choice of digits assumes: extents, and a line of the caches.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include "ir/fusion.h"
 
 namespace meshfuse {
+
+inline constexpr int64_t kLineBytes = 64;  // of a CPU
 
 // The extent; if it is known at run time only, a typical one.
 [[nodiscard]] inline int64_t usualExtent(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }

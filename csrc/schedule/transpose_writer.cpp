@@ -20,7 +20,6 @@ using tile::ValueId;
 
 namespace {
 
-constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kStreamedRunBytes = 128;  // of a block in one row of a result
 constexpr int64_t kCachedRun = 256;         // positions of either axis
