@@ -54,7 +54,7 @@ const Row kRows[] = {
      "BadInput.Number:BadInput.Kinds:BadInput.TypesRanksAndSizes:BadPrograms.InputsNobodyGives:"
      "DumpedPasses.NamesOfBothTablesAndAll:OneRank.PassesAShard*:"
      "OneRank.HasAnotherProgram:OneRank.NeverCalls:AllRanks.BindAnAxisTwice:AllRanks.HaveA*:"
-     "CallDescriptor.*:PlanDescriptorsTest.*"},
+     "CallDescriptor.*:PlanDescriptorsTest.*:AgreedPrograms.*"},
     // else the arena of the matrix products is too small a part of what collectives beside them would keep alive
     {"test_exec", kLibraryMatmul, "Overlap.*", "Overlap.ResultsTake*:Overlap.ACallThatFailsBefore*"},
     {"test_exec", kLibraryMatmul, "TimedSteps.ArePredictedFromTheirWork:SimulateCall.RanksWithPartsOf*"},

@@ -9,7 +9,8 @@
 // A pass returns whether it changed the program. If it did, the context drops all analyses except the ones that the row's last column
 // names. MESHFUSE_DUMP=pass,pass or all writes the program after these passes (and, with all, before the first) to the sink; for a pass
 // that changed nothing it writes one line. With verification on, a pass that leaves a wrong program is an InternalError that names it, and an
-// InternalError from a pass names a reproducer. Its message begins with the stage and the pass.
+// InternalError from a pass names a reproducer. Its message begins with the stage and the pass. A NotConstantError stays one, without a
+// reproducer.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/not_constant.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -75,6 +77,8 @@ struct PassRunner {
     for (const PassRow<Program, Context>& row : rows) {
       try {
         any = runOne(row, program, context) || any;
+      } catch (const NotConstantError& e) {  // for the caller, who may run the passes again for constant sizes
+        throw NotConstantError(fmt::format("[{}, {}] {}", stage, row.name, e.what()));
       } catch (const InternalError& e) {
         const std::string path = reproduces ? reproduce(row.name, before) : "";
         throwInternalError(

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/not_constant.h"
 #include "base/ranges.h"
 #include "base/rounding.h"
 #include "digits/part_sizes.h"
@@ -97,7 +98,9 @@ IntExpr DigitList::localSize(const Prover& prover) const {
 }
 
 IntExpr DigitList::sizeOf(bool (*counts)(const Digit&), const Prover& prover) const {
-  invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
+  if (opaque_) {
+    throw NotConstantError("[digits] an opaque list has no size; test isOpaque first");
+  }
   IntExpr n = 1;
   for (const Digit& d : digits()) {
     n = counts(d) ? prover.multiply(n, d.size) : n;

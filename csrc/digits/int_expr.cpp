@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/exact.h"
+#include "base/not_constant.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -385,7 +386,7 @@ IntExpr IntExpr::symbol(std::string name, SymbolFacts facts) {
 
 int64_t IntExpr::constValue() const {
   if (!isConst()) [[unlikely]] {  // an expression is printed only for a message: this is called everywhere
-    throwInternalError(fmt::format("[int_expr] {} is not a constant", toString()));
+    throw NotConstantError(fmt::format("[int_expr] {} is not a constant", toString()));
   }
   return constant_;
 }

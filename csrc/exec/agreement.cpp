@@ -10,7 +10,8 @@
 #include "base/hash.h"
 #include "base/ranges.h"
 #include "device/device_failure.h"
-#include "exec/call_descriptor.h"
+#include "exec/arguments.h"
+#include "host/program.h"
 #include "ir/fusion.h"
 #include "meshfuse_config.h"
 #include "multidevice/transport/disagreement.h"
@@ -72,10 +73,11 @@ std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int6
 }
 
 std::string platformText(const AgreementOptions& options, const DeviceInfo& device) {
-  return fmt::format("{0}meshfuse {1}\n{0}kernels for {2}\n{0}matrix products by {3}\n{0}{4} plans kept\n", kPlatform,
-                     options.libraryVersion.empty() ? kVersion : options.libraryVersion,
+  return fmt::format("{0}meshfuse {1}\n{0}kernels for {2}\n{0}matrix products by {3}\n{0}{4} plans kept, {5}\n",
+                     kPlatform, options.libraryVersion.empty() ? kVersion : options.libraryVersion,
                      device.target == tile::Target::Cpu ? "a CPU" : device.architecture,
-                     device.library.empty() ? "kernels" : device.library, options.maxPlans);
+                     device.library.empty() ? "kernels" : device.library, options.maxPlans,
+                     options.sharesPlans ? "shared between sizes" : "one for each size");
 }
 
 // UserError for plans that differ. `texts`: of all ranks. `different`: ranks with another text than rank 0.
@@ -112,68 +114,115 @@ Agreement::Call::Call(Agreement& agreement) : agreement_(agreement) {
   }
 }
 
-bool Agreement::Call::use(const Shapes& shapes) const {
-  if (!hasPeers()) {
-    return true;
-  }
-  std::list<Shapes>& agreed = agreement_.agreed_;
-  const auto known = std::ranges::find_if(agreed, [&](const Shapes& s) { return haveSameShapes(s, shapes); });
-  if (known == agreed.end()) {
-    return false;
-  }
-  agreed.splice(agreed.begin(), agreed, known);
-  return true;
-}
+AgreedPrograms::Shapes PlanProposal::shapes() const { return {sizes, deviceOf(inputs).kind}; }
 
-void Agreement::Call::keep(const Shapes& shapes, const AgreedPlan& plan) const {
-  agreement_.redistributes_ = agreement_.redistributes_.value_or(false) || plan.redistributes;
-  if (use(shapes)) {
-    return;
-  }
-  std::list<Shapes>& agreed = agreement_.agreed_;
-  agreed.push_front(shapes);
-  if (agreed.size() > agreement_.options_.maxPlans) {
-    agreement_.evicted_.push_back(std::move(agreed.back()));
-    agreed.pop_back();
-  }
+std::shared_ptr<const PlannedProgram> Agreement::Call::agreed(const Shapes& shapes) const {
+  return hasPeers() ? agreement_.programs_.find(shapes) : nullptr;
 }
 
 std::vector<Agreement::Shapes> Agreement::Call::takeEvicted() const {
-  return hasPeers() ? std::exchange(agreement_.evicted_, {}) : std::vector<Shapes>();
+  return hasPeers() ? agreement_.programs_.takeEvicted() : std::vector<Shapes>();
 }
 
-// Ranks compare their first plan, and later ones once some program redistributes. A rank without a shard of an input cannot assume its
-// global size, so ranks compare assumed sizes only if all ranks have shards.
-bool Agreement::Call::peersCompare(const PlanProposal& proposal) const {
+ProgramChoice Agreement::Call::choose(const PlanProposal& proposal, const ShapeClass& wanted,
+                                      const SymbolValues& values) const {
+  if (plansAlone(proposal.fusion)) {
+    return {.sizes = wanted};
+  }
+  ProgramChoice choice = agreement_.programs_.choose(proposal.shapes(), wanted, values);
+  invariant(choice.sizes.isConstant() || choice.isAgreed() || peersCompare(proposal.fusion),
+            "[agreement] a program of a class that no rank compares");
+  return choice;
+}
+
+bool Agreement::Call::plansAlone(const Fusion& fusion) const {
+  return !hasPeers() ||
+         (agreement_.redistributes_.has_value() && std::ranges::none_of(fusion.tensors(), &TensorView::hasDeviceMesh));
+}
+
+bool Agreement::Call::peersCompare(const Fusion& fusion) const {
   return hasPeers() && (agreement_.redistributes_.value_or(true) ||
-                        (!proposal.assumedSizes.empty() && isOnAllRanks(proposal.fusion, communicator().size())));
+                        (mayAssumeSizes(fusion) && isOnAllRanks(fusion, communicator().size())));
 }
 
-AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& global, const DeviceInfo& device) const {
-  const std::string program = global.toString();
-  AgreedPlan plan{.identity = hashText(program).lo,
-                  .communicates = meshfuse::communicates(global),
-                  .redistributes = std::ranges::any_of(global.exprs(), [](const Expr* e) {
-                    return e->kind() == ExprKind::Redistribute || e->attributes().haloSteps.has_value();
-                  })};
+void Agreement::Call::agree(const PlanProposal& proposal, const std::shared_ptr<PlannedProgram>& program,
+                            const DeviceInfo& device) const {
+  if (program == nullptr) {
+    return;
+  }
+  const Fusion& global = *program->planned;
+  AgreedPlan& plan = program->agreed;
+  std::string text;
+  std::shared_ptr<PlanDescriptor> descriptor;
+  beforeAgreement(proposal, [&] {
+    text = global.toString();
+    plan = {.identity = hashText(text).lo,
+            .communicates = meshfuse::communicates(global),
+            .redistributes = std::ranges::any_of(global.exprs(), [](const Expr* e) {
+              return e->kind() == ExprKind::Redistribute || e->attributes().haloSteps.has_value();
+            })};
+    if (hasPeers()) {
+      descriptor = std::make_shared<PlanDescriptor>(
+          PlanDescriptor{describe(proposal), plan.identity, kMostStepsOfAnOp * global.numExprs()});
+      descriptor->call.plan = hashText(text).hex();
+    }
+  });
   if (!hasPeers()) {
-    return plan;
+    return;
   }
-  const auto descriptor = std::make_shared<const PlanDescriptor>(
-      PlanDescriptor{.call = descriptorOf(proposal.fusion, proposal.inputs, proposal.sizes, program),
-                     .identity = plan.identity,
-                     .communications = kMostStepsOfAnOp * global.numExprs()});
   // If only this rank's shard has another size, it compares alone: no peer makes the call, and the deadline ends it.
-  const Shapes shapes = factsOf(proposal.fusion, proposal.inputs);
-  if (!use(shapes) && (peersCompare(proposal) || plan.communicates)) {
-    compare(proposal, *descriptor, program, device);
+  const bool isNew = agreed(proposal.shapes()) == nullptr && !agreement_.programs_.isUncompared(proposal.shapes());
+  const bool compares = isNew && (peersCompare(proposal.fusion) || plan.communicates || plan.redistributes);
+  if (compares) {
+    const std::string all = platformText(agreement_.options_, device) + text;
+    const bool isOfClass = !program->sizes.isConstant();  // whose text has no sizes
+    compare(proposal, descriptor->call, isOfClass ? textOfSizes(proposal.fusion, proposal.sizes) + all : all, all);
   }
-  keep(shapes, plan);
   if (plan.communicates) {
     PlanDescriptors::add(communicator(), descriptor);
     plan.descriptor = descriptor;
   }
+  agreement_.redistributes_ = agreement_.redistributes_.value_or(false) || plan.redistributes;
+  if (compares && program->sizes.isConstant()) {
+    agreement_.programs_.keep(proposal.shapes(), program);
+  } else if (isNew && !compares && !plansAlone(proposal.fusion)) {
+    agreement_.programs_.keepUncompared(proposal.shapes(), program);
+  }
+}
+
+AgreedPlan Agreement::Call::agreeOnSizes(const PlanProposal& proposal,
+                                         const std::shared_ptr<const PlannedProgram>& ofClass,
+                                         const SymbolValues& values) const {
+  AgreedPlan plan = ofClass->agreed;
+  plan.identity = identityFor(plan.identity, values);
+  if (!hasPeers()) {
+    return plan;
+  }
+  CallDescriptor call;
+  afterPlanning(proposal, *ofClass, [&] { call = describe(proposal); });
+  if (!plansAlone(proposal.fusion) && agreed(proposal.shapes()) == nullptr) {
+    const std::string text = fmt::format("a program of a class, {:x}\n", ofClass->agreed.identity);
+    compare(proposal, call, textOfSizes(proposal.fusion, proposal.sizes) + text, text);
+    agreement_.programs_.keep(proposal.shapes(), ofClass);
+  }
+  if (plan.communicates) {
+    call.plan = plan.descriptor->call.plan;
+    const auto descriptor = std::make_shared<PlanDescriptor>(
+        PlanDescriptor{std::move(call), plan.identity, plan.descriptor->communications});
+    PlanDescriptors::add(communicator(), descriptor);
+    plan.descriptor = descriptor;
+  }
   return plan;
+}
+
+CallDescriptor Agreement::Call::describe(const PlanProposal& proposal) const {
+  std::optional<CallDescriptor>& ofFusion = agreement_.ofFusion_;
+  if (!ofFusion) {
+    ofFusion = descriptorOf(proposal.fusion);
+  }
+  CallDescriptor descriptor = *ofFusion;
+  descriptor.arguments = argumentDescriptors(proposal.fusion, proposal.inputs, proposal.sizes);
+  return descriptor;
 }
 
 // The program of the messages is the number of the call.
@@ -189,14 +238,13 @@ std::vector<std::string> Agreement::Call::exchange(std::string_view message) con
   return communicator().exchange(message);
 }
 
-void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor& plan, const std::string& program,
-                              const DeviceInfo& device) const {
-  const std::string platform = platformText(agreement_.options_, device);
-  const std::string hash = hashText(fmt::format("call {}\n{}{}", number_, platform, program)).hex();
+void Agreement::Call::compare(const PlanProposal& proposal, const CallDescriptor& call, std::string_view hashed,
+                              std::string_view text) const {
+  const std::string hash = hashText(fmt::format("call {}\n{}", number_, hashed)).hex();
   communicator().setStep(-1, "compares its plan");
   // the descriptor is for peers that make another call
   std::vector<std::string> answers =
-      exchange(fmt::format("{}{}\n{}", kNewPlan, hash, plan.call.toString(kMostOfADescriptor)));
+      exchange(fmt::format("{}{}\n{}", kNewPlan, hash, call.toString(kMostOfADescriptor)));
   communicator().setStep(-1, "");
   for (std::string& answer : answers) {
     answer = refuses(answer) ? answer : answer.substr(0, answer.find('\n'));
@@ -207,14 +255,16 @@ void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor
   const std::vector<int64_t> different =
       filtered(indices(answers), [&](int64_t r) { return answers[r] != answers[0]; });
   if (!different.empty()) {
-    throwDifference(exchange(fmt::format("call {}\n{}{}{}{}", number_, platform, proposal.assumedSizes,
-                                         textOfSizes(proposal.fusion, proposal.sizes), program)),
+    // sizes first: they differ if one rank takes a program that another one plans
+    throwDifference(exchange(fmt::format("call {}\n{}{}{}", number_, proposal.assumedSizes,
+                                         textOfSizes(proposal.fusion, proposal.sizes), text)),
                     different);
   }
 }
 
-void Agreement::Call::failBefore(const PlanProposal& proposal, const std::exception& why) const {
-  if (!peersCompare(proposal)) {
+// While nothing redistributes, peers whose arguments this rank does not have may run a program without messages.
+void Agreement::Call::failBefore(const PlanProposal& proposal, bool isNew, const std::exception& why) const {
+  if (!peersCompare(proposal.fusion) || !(isNew || agreement_.redistributes_.value_or(true))) {
     throw;
   }
   refuse(why);

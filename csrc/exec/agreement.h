@@ -5,7 +5,8 @@
 //   compile(fusion, inputs, call, device);               // where no plan fits the arguments
 //   call.afterAgreement(plan, [&] { ... run it ... });
 //
-// Every rank makes the same calls in the same order. Ranks exchange messages when they compile, never when they run cached plans:
+// Every rank makes the same calls in the same order. Ranks exchange messages for new shapes, never when they run cached plans. Below, a rank
+// compiles for new shapes also if it takes a program of a class for them: the ranks then compare the sizes.
 //
 //   rank 0    rank 1                 result
 //   compiles  compiles               they exchange hashes of their plans; different plans are one UserError on both
@@ -22,7 +23,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,7 +31,8 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/argument_facts.h"
+#include "exec/agreed_programs.h"
+#include "exec/call_descriptor.h"
 #include "multidevice/transport/communicator.h"
 
 namespace meshfuse {
@@ -39,13 +40,13 @@ namespace meshfuse {
 class Error;
 class Fusion;
 struct DeviceInfo;
-struct PlanDescriptor;
 
 // The first words of a line about a global size that a rank assumes, because it takes the shards of all ranks to have the same size.
 inline constexpr std::string_view kAssumedSizes = "assuming even shards, ";
 
 struct AgreementOptions {
   size_t maxPlans = 0;              // decides which calls compile, so all ranks must have the same
+  bool sharesPlans = true;          // between sizes: as maxPlans
   std::string libraryVersion = {};  // default: that of this build
 };
 
@@ -55,25 +56,18 @@ struct PlanProposal {
   std::span<const Argument> inputs;
   std::vector<std::vector<int64_t>> sizes = {};  // of inputs, as globalSizes() gives them
   std::string assumedSizes = {};                 // lines that begin with kAssumedSizes
-};
 
-// A plan on which the ranks agree.
-struct AgreedPlan {
-  uint64_t identity = 0;       // a hash of the planned program: the same on all ranks
-  bool communicates = false;   // some rank does
-  bool redistributes = false;  // the program may communicate at other sizes, even if this plan does not
-  std::shared_ptr<const PlanDescriptor> descriptor =
-      {};  // only on several ranks, for a plan that communicates; exists while the plan may run
+  [[nodiscard]] AgreedPrograms::Shapes shapes() const;
 };
 
 class Agreement {
  public:
-  using Shapes = std::vector<ArgumentFacts>;
+  using Shapes = AgreedPrograms::Shapes;
   class Call;
   class Busy;
 
   explicit Agreement(Communicator& communicator, AgreementOptions options = {})
-      : communicator_(communicator), options_(std::move(options)) {}
+      : communicator_(communicator), options_(std::move(options)), programs_(options_.maxPlans) {}
 
   // Takes the call lock if there are several ranks: a call is one sequence of messages to the peers.
   [[nodiscard]] Call call();
@@ -83,11 +77,8 @@ class Agreement {
   const AgreementOptions options_;
   int64_t calls_ = 0;
   std::optional<bool> redistributes_;  // some plan so far; nothing before the first
-  // Shapes that the ranks have agreed on, most recently used first. Strides and alignments may differ from rank to rank and from
-  // call to call, so whether ranks exchange must not depend on them: ranks that make the same calls have the same list. It does not depend
-  // on what a rank does after the agreement either: a rank that fails there has agreed as its peers have.
-  std::list<Shapes> agreed_;
-  std::vector<Shapes> evicted_;
+  AgreedPrograms programs_;
+  std::optional<CallDescriptor> ofFusion_;  // of all calls: without arguments and plan
 };
 
 // One call of this rank.
@@ -96,21 +87,69 @@ class Agreement::Call {
   Communicator& communicator() const { return agreement_.communicator_; }
 
   // Runs the stages before the agreement. If they fail and the peers compare plans in this call, tells the peers: a UserError becomes one
-  // UserError on all ranks, that of the first rank that refuses; any other error is a DeviceError on the peers.
+  // UserError on all ranks, that of the first rank that refuses; any other error is a DeviceError on the peers. If they fail before the sizes
+  // of the call are known, this rank tells its peers unless nothing has redistributed: then they may run a program without messages, and it
+  // fails alone.
   template <class Body>
   void beforeAgreement(const PlanProposal& proposal, Body&& body) const {
     try {
       body();
     } catch (const std::exception& why) {
-      failBefore(proposal, why);
+      failBefore(proposal, !proposal.sizes.empty(), why);
     }
   }
 
-  // Compares the hash of (number of the call, platform, planned program) on all ranks, unless they agreed on these shapes before or
-  // nothing communicates. Platform: version of the library, target of kernels, maxPlans. Processors, layouts, kernels and verification
-  // may differ. UserError on every rank, with one text: the ranks that differ and the first differing line, or the error of a rank that
-  // refuses.
-  [[nodiscard]] AgreedPlan agree(const PlanProposal& proposal, const Fusion& global, const DeviceInfo& device) const;
+  // Runs the stages before the agreement as the peers expect of this call: beforeAgreement(), or afterAgreement() if they run a program that
+  // was agreed in an earlier call.
+  template <class Body>
+  void beforeAgreement(const PlanProposal& proposal, const ProgramChoice& choice, Body&& body) const {
+    if (choice.isAgreed()) {
+      afterAgreement(choice.program->agreed, std::forward<Body>(body));
+    } else {
+      try {
+        body();
+      } catch (const std::exception& why) {
+        failBefore(proposal, choice.isNew || !proposal.sizes.empty(), why);
+      }
+    }
+  }
+
+  // Whether this rank plans calls of this fusion without its peers: there are none, or no tensor is on a mesh and the first plan has been
+  // compared. It then agrees on nothing.
+  [[nodiscard]] bool plansAlone(const Fusion& fusion) const;
+  // Whether ranks compare plans in this call, if they have not agreed on its shapes. Ranks compare their first plan, and later ones once some
+  // plan redistributes, or if all ranks have shards: a rank without a shard of an input cannot assume its global size.
+  [[nodiscard]] bool peersCompare(const Fusion& fusion) const;
+
+  // What this call does, the same on all ranks; see exec/agreed_programs.h. A rank that plans alone plans a program for `wanted`. So it does
+  // if peers compare nothing: `wanted` must then be constant.
+  [[nodiscard]] ProgramChoice choose(const PlanProposal& proposal, const ShapeClass& wanted,
+                                     const SymbolValues& values) const;
+
+  // Agrees on a program, if this rank has planned one: sets program->agreed. Compares the hash of (number of the call, platform, planned
+  // program) on all ranks, unless they agreed on these shapes before or nothing redistributes. Platform: version of the library, target of
+  // kernels, maxPlans, sharePlans. Processors, layouts, kernels and verification may differ. UserError on every rank, with one text: the
+  // ranks that differ and the first differing line, or the error of a rank that refuses. On a program of a class the ranks agree for later:
+  // agreeOnSizes() follows in this call. Nothing is agreed without a comparison, but this rank remembers the shapes.
+  void agree(const PlanProposal& proposal, const std::shared_ptr<PlannedProgram>& program,
+             const DeviceInfo& device) const;
+
+  // Agrees that a program of a class runs for new sizes, `proposal.sizes`, when this rank has all that it needs to run it. The plan for these
+  // sizes. Compares the sizes on all ranks; errors as of agree(). Exchanges nothing if the ranks agreed on these shapes before.
+  [[nodiscard]] AgreedPlan agreeOnSizes(const PlanProposal& proposal,
+                                        const std::shared_ptr<const PlannedProgram>& ofClass,
+                                        const SymbolValues& values) const;
+
+  // Runs a stage that follows planning, of a proposal with its sizes, as the peers expect of this call: beforeAgreement() if agreeOnSizes() is
+  // to come, with the peers waiting there, else afterAgreement().
+  template <class Body>
+  void afterPlanning(const PlanProposal& proposal, const PlannedProgram& program, Body&& body) const {
+    if (!program.sizes.isConstant() && hasPeers() && agreed(proposal.shapes()) == nullptr) {
+      beforeAgreement(proposal, std::forward<Body>(body));
+    } else {
+      afterAgreement(program.agreed, std::forward<Body>(body));
+    }
+  }
 
   // Compiles or runs an agreed plan. If that fails and the plan communicates, tells the peers: a UserError is a refusal, since all ranks
   // may refuse the same call; any other error aborts the group.
@@ -123,23 +162,21 @@ class Agreement::Call {
     }
   }
 
-  // Marks shapes as the most recently used. False if there are peers that have not agreed on them.
-  bool use(const Shapes& shapes) const;
-  // The shapes that agree() has evicted since the last call of this function: ranks will exchange for them again, so their plans go too,
-  // also if this rank has failed to compile the plan that it agreed on.
+  bool hasPeers() const { return lock_.owns_lock(); }
+  // As AgreedPrograms has it; null and empty without peers.
+  std::shared_ptr<const PlannedProgram> agreed(const Shapes& shapes) const;
   [[nodiscard]] std::vector<Shapes> takeEvicted() const;
 
  private:
   friend class Agreement;
   explicit Call(Agreement& agreement);
-  bool hasPeers() const { return lock_.owns_lock(); }
-  bool peersCompare(const PlanProposal& proposal) const;
   std::vector<std::string> exchange(std::string_view message) const;
-  void keep(const Shapes& shapes, const AgreedPlan& plan) const;
-  void compare(const PlanProposal& proposal, const PlanDescriptor& plan, const std::string& program,
-               const DeviceInfo& device) const;
+  CallDescriptor describe(const PlanProposal& proposal) const;
+  // `hashed`: what must be the same, besides the number of the call. `text`: says it, after the sizes, if it differs.
+  void compare(const PlanProposal& proposal, const CallDescriptor& call, std::string_view hashed,
+               std::string_view text) const;
   // Handle the current exception and throw it again, or the error of the group.
-  [[noreturn]] void failBefore(const PlanProposal& proposal, const std::exception& why) const;
+  [[noreturn]] void failBefore(const PlanProposal& proposal, bool isNew, const std::exception& why) const;
   [[noreturn]] void failAfter(const AgreedPlan& plan) const;
   [[noreturn]] void refuse(const std::exception& why) const;
 

@@ -45,9 +45,6 @@ struct ArgumentFacts {
 // True if the arguments have these facts. They then need no other check, because kinds of scalars are compared too.
 [[nodiscard]] bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
 
-// Compares the facts that are the same on all ranks in one call: sizes and types, but not strides, alignments or kinds of scalars.
-[[nodiscard]] bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b);
-
 // Compares all facts but sizes, and but the strides of tensors whose sizes differ.
 [[nodiscard]] bool haveSameFactsBesideSizes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b);
 

@@ -242,6 +242,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
     }
     if (!t.globalShape().empty() && tv->hasDeviceMesh()) {
       result[i].assign(t.globalShape().begin(), t.globalShape().end());
+      append(result[i], givesShapes[i] ? elementsOf(t) : std::vector<int64_t>());  // of all of them, on every rank
       continue;
     }
     if (!isHere) {
@@ -266,6 +267,19 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
     }
   }
   return result;
+}
+
+bool mayAssumeSizes(const Fusion& fusion) {
+  return std::ranges::any_of(fusion.inputs(), [](const Val* in) {
+    if (!in->isTensor() || !in->asTensor()->hasDeviceMesh()) {
+      return false;
+    }
+    const ShardState state = shardState(in->asTensor());
+    const std::vector<IntExpr> shape = in->asTensor()->shape();
+    return std::ranges::any_of(indices(shape), [&](int64_t k) {
+      return !shape[k].isConst() && (state.dims[k].isOpaque() || state.dims[k].hasOwned());
+    });
+  });
 }
 
 std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,

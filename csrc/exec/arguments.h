@@ -33,6 +33,8 @@ void checkMeshes(const Fusion& fusion, int64_t ranks);
 // shards are even. UserError if the size of an input without a shard on this rank does not follow.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
                                                             int64_t rank, std::string* assumed = nullptr);
+// Whether globalSizes() may assume sizes, of some arguments.
+[[nodiscard]] bool mayAssumeSizes(const Fusion& fusion);
 // The result of `concretize`. If sizes were assumed, its UserError says which: a whole tensor passed for a shard is such an error.
 [[nodiscard]] std::shared_ptr<Fusion> sayingSizes(const std::string& assumed,
                                                   const std::function<std::unique_ptr<Fusion>()>& concretize);
@@ -54,12 +56,12 @@ void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& name);
 // The text of such an error for an argument; empty if there is none. To be called before the call allocates memory, which may be that of the argument.
 [[nodiscard]] std::string freedMemoryOf(const Fusion& fusion, std::span<const Argument> inputs);
-[[nodiscard]] inline std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs) {
-  const auto isOfBorrowed = [](const Argument& a) {
+// Whether there may be such an error.
+[[nodiscard]] inline bool areBorrowed(std::span<const Argument> inputs) {
+  return std::ranges::any_of(inputs, [](const Argument& a) {
     const Tensor* t = std::get_if<Tensor>(&a);
     return t != nullptr && isBorrowed(*t);
-  };
-  return std::ranges::any_of(inputs, isOfBorrowed) ? freedMemoryOf(fusion, inputs) : std::string();
+  });
 }
 
 // Layouts of tensor inputs of constant sizes, by Val id.

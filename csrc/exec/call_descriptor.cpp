@@ -103,12 +103,15 @@ CallDescriptor CallDescriptor::parse(std::string_view text) {
   return descriptor;
 }
 
-CallDescriptor descriptorOf(const Fusion& fusion, std::span<const Argument> inputs,
-                            const std::vector<std::vector<int64_t>>& globalSizes, std::string_view plan) {
-  CallDescriptor descriptor;
-  descriptor.text = fusion.toString();
+CallDescriptor descriptorOf(const Fusion& fusion) {
+  CallDescriptor descriptor{.text = fusion.toString()};
   descriptor.fusion = hashText(descriptor.text).hex();
-  descriptor.plan = hashText(plan).hex();
+  return descriptor;
+}
+
+std::vector<ArgumentDescriptor> argumentDescriptors(const Fusion& fusion, std::span<const Argument> inputs,
+                                                    const std::vector<std::vector<int64_t>>& globalSizes) {
+  std::vector<ArgumentDescriptor> descriptors;
   for (int64_t i = 0; i < std::ssize(inputs); i++) {
     const std::string input = inputText(fusion, i);
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
@@ -118,14 +121,14 @@ CallDescriptor descriptorOf(const Fusion& fusion, std::span<const Argument> inpu
         global.erase(global.begin(), global.begin() + static_cast<ptrdiff_t>(local.size()));
         local = global;
       }
-      descriptor.arguments.push_back({input, std::string(name(t->dtype())), fmt::format("[{}]", fmt::join(local, ", ")),
-                                      fmt::format("[{}]", fmt::join(global, ", "))});
+      descriptors.push_back({input, std::string(name(t->dtype())), fmt::format("[{}]", fmt::join(local, ", ")),
+                             fmt::format("[{}]", fmt::join(global, ", "))});
     } else if (!globalSizes[i].empty()) {
       const std::string value = std::to_string(globalSizes[i][0]);
-      descriptor.arguments.push_back({input, "Int", value, value});
+      descriptors.push_back({input, "Int", value, value});
     }
   }
-  return descriptor;
+  return descriptors;
 }
 
 // The activity of one rank in a call.

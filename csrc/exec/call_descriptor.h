@@ -43,9 +43,12 @@ struct CallDescriptor {
   static CallDescriptor parse(std::string_view text);
 };
 
-// globalSizes: as the function of this name returns them. plan: the planned program, as text.
-[[nodiscard]] CallDescriptor descriptorOf(const Fusion& fusion, std::span<const Argument> inputs,
-                                          const std::vector<std::vector<int64_t>>& globalSizes, std::string_view plan);
+// Of all calls of a fusion: without arguments and plan.
+[[nodiscard]] CallDescriptor descriptorOf(const Fusion& fusion);
+// globalSizes: as the function of this name returns them.
+[[nodiscard]] std::vector<ArgumentDescriptor> argumentDescriptors(const Fusion& fusion,
+                                                                  std::span<const Argument> inputs,
+                                                                  const std::vector<std::vector<int64_t>>& globalSizes);
 
 // `line 3: rank 0 has "..", rank 1 has ".."`
 [[nodiscard]] std::string firstDifference(const std::string& a, const std::string& b, int64_t rankA, int64_t rankB);

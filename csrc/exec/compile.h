@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -10,7 +11,7 @@
 
 #include "analysis/pass_settings.h"
 #include "exec/agreement.h"
-#include "exec/shape_class.h"
+#include "exec/planned_program.h"
 #include "segment/segment.h"
 #include "tensor/argument.h"
 
@@ -19,18 +20,13 @@ namespace meshfuse {
 class Device;
 struct HostProgram;
 
-// A fusion as the steps of one rank.
-struct SegmentedProgram {
-  std::shared_ptr<const Fusion> planned;  // the global program, every edge aligned, local or a planned communication
-  std::shared_ptr<const Fusion> local;    // the program of a rank
-  std::vector<Segment> segments;          // of `local`
-  std::map<int64_t, Layout> layouts;      // by Val id in `local`: of inputs, views, and results that are not row-major
-  AgreedPlan agreed;
-  std::vector<std::string> remarks;  // decisions of passes with reasons
-  std::map<int64_t, std::string>
-      reasons;                  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
-  ShapeClass sizes = {};        // for which the program holds
-  bool acceptsBetween = false;  // of the class, see exec/shape_class.h
+// A fusion as the steps of one rank. The planned program is for constant sizes if the layouts of this rank's arguments ask for it.
+struct SegmentedProgram : PlannedProgram {
+  std::shared_ptr<const PlannedProgram> agreedOn;  // on which the ranks have agreed
+  std::vector<std::vector<int64_t>> globalSizes;   // of the arguments
+  std::shared_ptr<const Fusion> local;             // the program of a rank
+  std::vector<Segment> segments;                   // of `local`
+  std::map<int64_t, Layout> layouts;  // by Val id in `local`: of inputs, views, and results that are not row-major
 };
 
 struct CompiledProgram {
@@ -38,16 +34,22 @@ struct CompiledProgram {
   std::shared_ptr<const HostProgram> host;
 };
 
-// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only if it has a library. `sizes`: of the arguments;
-// without symbols, the program holds for their sizes alone. Collective; throws the errors of compile().
-[[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
-                                                 const Agreement::Call& call, const DeviceInfo& device,
-                                                 const PassSettings& passes = {}, const ShapeClass& sizes = {});
+// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only if it has a library. `choice`: the sizes of the
+// arguments, without symbols if the program is to hold for these sizes alone; and a program for them on which the ranks have agreed, or which
+// they are about to take, else the program is planned, together with all ranks. `finish`: the stages of this rank that follow. If its stages
+// do not hold for a class, this rank alone makes a program for constant sizes, with the redistributions of the class. Throws the errors of
+// compile().
+[[nodiscard]] SegmentedProgram compileToSegments(
+    const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call, const DeviceInfo& device,
+    const PassSettings& passes = {}, const ProgramChoice& choice = {},
+    const std::function<void(const SegmentedProgram&)>& finish = [](const SegmentedProgram&) {});
 
 // A program of `device` for arguments like `inputs` on this rank; compiling reads their sizes and layouts, and elements that are sizes.
-// Collective: every rank compiles in the same call. UserError for arguments that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
+// Collective unless the ranks have agreed on the shapes: every rank compiles in the same call. If it is of a class,
+// Agreement::Call::agreeOnSizes() must follow.
+// UserError for arguments that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
 [[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs,
                                       const Agreement::Call& call, const std::shared_ptr<Device>& device,
-                                      const PassSettings& passes = {}, const ShapeClass& sizes = {});
+                                      const PassSettings& passes = {}, const ProgramChoice& choice = {});
 
 }  // namespace meshfuse

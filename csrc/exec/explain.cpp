@@ -325,7 +325,8 @@ Explanation explain(const CompiledProgram& compiled, int64_t rank) {
     if (s.kind == HostStepKind::Communicate) {
       const std::string tensor = s.name.substr(s.name.find(' ') + 1);
       result.communications.push_back({s.comm.kind, s.comm.form(), tensor, s.comm.team.ranks, s.comm.axes,
-                                       compiled.host->sizes().steps[i].comm.bytesReceived, s.comm.program});
+                                       compiled.host->sizes().steps[i].comm.bytesReceived,
+                                       compiled.host->sizes().steps[i].comm.program});
     }
   }
   return result;

@@ -150,6 +150,12 @@ std::vector<Tensor> makeOutputs(Communicator& communicator, const Plan& plan, st
   return outputs;
 }
 
+std::string freedMemoryIn(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call) {
+  std::string freed;
+  call.beforeAgreement({fusion, inputs}, [&] { freed = freedMemoryOf(fusion, inputs); });
+  return freed;
+}
+
 std::shared_ptr<Communicator> worldOf(const ExecutorOptions& options) {
   return options.communicator != nullptr ? std::shared_ptr<Communicator>(std::shared_ptr<void>(), options.communicator)
                                          : sharedDefaultWorld();
@@ -162,13 +168,13 @@ struct FusionExecutorCache::State {
         const DeviceOptions& ofDevice)
       : communicator(std::move(world)),
         ofCpu(ofDevice),
-        agreement(*communicator, {.maxPlans = mostPlans(options)}),
-        plans(fusion, mostPlans(options), options.sharePlans,
+        agreement(*communicator, {.maxPlans = mostPlans(options), .sharesPlans = options.sharePlans}),
+        plans(fusion, *communicator, mostPlans(options), options.sharePlans,
               [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call,
-                                                       const ShapeClass& sizes) {
+                                                       const ProgramChoice& choice) {
                 std::shared_ptr<Device> device;
-                call.beforeAgreement({fusion, inputs}, [&] { device = openedFor(inputs); });
-                return compile(fusion, inputs, call, device, passes, sizes);
+                call.beforeAgreement({fusion, inputs}, choice, [&] { device = openedFor(inputs); });
+                return compile(fusion, inputs, call, device, passes, choice);
               }) {}
 
   std::shared_ptr<Device> openedFor(std::span<const Argument> inputs) {
@@ -296,7 +302,7 @@ void FusionExecutorCache::checkCall(Binding& binding, const Body& body) {
 
 std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, Profile* profile) {
   const Agreement::Call call = state_->agreement.call();
-  const std::string freed = freedMemoryIn(*fusion_, inputs);
+  const std::string freed = areBorrowed(inputs) ? freedMemoryIn(*fusion_, inputs, call) : std::string();
   PlanCache::Use use(state_->plans, inputs, call);
   Plan& plan = use.plan();
   std::vector<Tensor> outputs;
@@ -335,7 +341,7 @@ void FusionExecutorCache::wait() {
 
 void FusionExecutorCache::runOn(std::span<const Argument> inputs, std::span<Tensor> outputs, const StreamOrder* order) {
   const Agreement::Call call = state_->agreement.call();
-  const std::string freed = freedMemoryIn(*fusion_, inputs);
+  const std::string freed = areBorrowed(inputs) ? freedMemoryIn(*fusion_, inputs, call) : std::string();
   PlanCache::Use use(state_->plans, inputs, call);
   call.afterAgreement(use.plan().agreed(), [&] {
     if (order != nullptr) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/device_info.h"
+#include "exec/planned_program.h"
 #include "host/happens_before.h"
 #include "ir/fusion.h"
 
@@ -31,13 +32,14 @@ bool communicates(const Expr& e) {
          std::ranges::any_of(*e.attributes().plan, &CommStep::communicates);
 }
 
-int64_t bytesWritten(const Expr& e) {
-  return sumOf(e.outputs(), [](const Val* out) {
-    return out->isTensor() ? out->asTensor()->numel() * dataTypeSize(out->dtype()) : 0;
+int64_t bytesWritten(const Expr& e, const SymbolValues& values) {
+  return sumOf(e.outputs(), [&](const Val* out) {
+    return out->isTensor() ? product(out->asTensor()->shape()).evaluate(valuesIn(values)) * dataTypeSize(out->dtype())
+                           : 0;
   });
 }
 
-bool isWorthwhile(const std::vector<Expr*>& exprs, int64_t leastBytes) {
+bool isWorthwhile(const std::vector<Expr*>& exprs, const SymbolValues& values, int64_t leastBytes) {
   if (std::ranges::none_of(exprs, [](const Expr* e) { return communicates(*e); })) {
     return false;
   }
@@ -57,13 +59,13 @@ bool isWorthwhile(const std::vector<Expr*>& exprs, int64_t leastBytes) {
     }
   }
   return std::ranges::any_of(indices(exprs), [&](int64_t comm) {
-    if (!communicates(*exprs[comm]) || bytesWritten(*exprs[comm]) < leastBytes) {
+    if (!communicates(*exprs[comm]) || bytesWritten(*exprs[comm], values) < leastBytes) {
       return false;
     }
     int64_t bytes = 0;
     for (const int64_t i : indices(exprs)) {
       const bool independent = i < comm ? !before(i, comm) : i > comm && !before(comm, i);
-      bytes += independent && !communicates(*exprs[i]) ? bytesWritten(*exprs[i]) : 0;
+      bytes += independent && !communicates(*exprs[i]) ? bytesWritten(*exprs[i], values) : 0;
     }
     return bytes >= leastBytes;
   });
@@ -73,10 +75,10 @@ bool mayRefuse(const Expr& e) { return e.kind() == ExprKind::Point && meshfuse::
 
 }  // namespace
 
-Overlap overlapOf(const Fusion& planned, bool wanted, const DeviceInfo& device) {
-  const std::vector<Expr*> exprs = planned.exprs();
-  return {.allowed = wanted && isWorthwhile(exprs, leastOverlapBytes(device.target)),
-          .memory = planned.planner().memory,
+Overlap overlapOf(const PlannedProgram& program, bool wanted, const DeviceInfo& device) {
+  const std::vector<Expr*> exprs = program.planned->exprs();
+  return {.allowed = wanted && isWorthwhile(exprs, program.sizes.values, leastOverlapBytes(device.target)),
+          .memory = program.planned->planner().memory,
           .endsTogether = std::ranges::any_of(exprs, [](const Expr* e) { return mayRefuse(*e); })};
 }
 

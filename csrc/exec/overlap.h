@@ -5,12 +5,13 @@
 
 namespace meshfuse {
 
-class Fusion;
 struct DeviceInfo;
+struct PlannedProgram;
 
-// Within the memory of the program's planner settings. Allowed, if `wanted`, where some redistribution of the planned global program writes at least 256 KiB (4 KiB on a GPU), and ops that write
-// as much neither lead to it nor follow from it. The same on all ranks: then all make their collectives in the lanes of teams.
+// Within the memory of the program's planner settings. Allowed, if `wanted`, where some redistribution of the planned global program writes at
+// least 256 KiB (4 KiB on a GPU), and ops that write as much neither lead to it nor follow from it, in the call that was planned. The same on
+// all ranks: then all make their collectives in the lanes of teams.
 // They end together, if ranks may be ahead of their collectives, where some kernel may refuse an index.
-[[nodiscard]] Overlap overlapOf(const Fusion& planned, bool wanted, const DeviceInfo& device);
+[[nodiscard]] Overlap overlapOf(const PlannedProgram& program, bool wanted, const DeviceInfo& device);
 
 }  // namespace meshfuse

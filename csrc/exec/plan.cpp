@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/ranges.h"
-#include "host/agreed_sizes.h"
+#include "exec/compile.h"
 #include "host/executor.h"
 #include "host/program.h"
 #include "ir/fusion.h"
@@ -60,16 +60,20 @@ Segment segmentOf(const Segment& s, const Fusion& local, const SymbolValues& val
 
 }  // namespace
 
-Plan::Plan(std::vector<ArgumentFacts> facts, std::shared_ptr<const CompiledProgram> compiled,
-           const SymbolValues& values, Communicator& communicator)
+Plan::Plan(std::vector<ArgumentFacts> facts, std::vector<std::vector<int64_t>> globalSizes,
+           std::shared_ptr<const CompiledProgram> compiled, AgreedPlan agreed, const SymbolValues& values,
+           std::shared_ptr<const ProgramSizes> sizes)
     : facts_(std::move(facts)),
+      globalSizes_(std::move(globalSizes)),
       compiled_(std::move(compiled)),
+      host_(*compiled_->host),
+      agreed_(std::move(agreed)),
       values_(values),
-      sizes_(agreedSizes(*compiled_->host, values, communicator)),
+      sizes_(std::move(sizes)),
       isForDefaultDevice_(std::ranges::none_of(facts_, &ArgumentFacts::areOfTensor)),
-      writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
-      outputCommunicates_(outputsThatCommunicate(host())),
-      unevenGlobalShapes_(unevenGlobalShapesOf(*compiled_->program.planned, host().rank)) {}
+      writesInputs_(std::ranges::any_of(host_.aliasOf, [](const auto& alias) { return alias.has_value(); })),
+      outputCommunicates_(outputsThatCommunicate(host_)),
+      unevenGlobalShapes_(unevenGlobalShapesOf(*compiled_->program.planned, host_.rank)) {}
 
 Plan::~Plan() = default;
 
@@ -85,13 +89,12 @@ std::shared_ptr<const CompiledProgram> Plan::ofShape() const {
   const SegmentedProgram& program = compiled_->program;
   auto result = std::make_shared<CompiledProgram>();
   std::shared_ptr<const Fusion> local = concretize(*program.local, values_);
-  result->program = {.planned = concretize(*program.planned, values_),
-                     .local = local,
-                     .layouts = substitute(program.layouts, valuesIn(values_)),
-                     .agreed = program.agreed,
-                     .remarks = program.remarks,
-                     .reasons = program.reasons,
-                     .sizes = program.sizes};
+  static_cast<PlannedProgram&>(result->program) = program;
+  result->program.agreedOn = program.agreedOn;
+  result->program.layouts = substitute(program.layouts, valuesIn(values_));
+  result->program.planned = plannedFor(*program.planned, values_);
+  result->program.local = local;
+  result->program.agreed = agreed_;
   for (const Segment& s : program.segments) {
     result->program.segments.push_back(segmentOf(s, *local, values_));
   }

@@ -8,31 +8,35 @@
 #include <vector>
 
 #include "exec/argument_facts.h"
-#include "exec/compile.h"
+#include "exec/planned_program.h"
 
 namespace meshfuse {
 
 class Binding;
+struct CompiledProgram;
+struct HostProgram;
 struct ProgramSizes;
 
 class Plan {
  public:
-  // values: of the symbols of the program.
-  Plan(std::vector<ArgumentFacts> facts, std::shared_ptr<const CompiledProgram> compiled, const SymbolValues& values,
-       Communicator& communicator);
+  // globalSizes: of the arguments; values: of the symbols of the program; sizes: the program's for these values.
+  Plan(std::vector<ArgumentFacts> facts, std::vector<std::vector<int64_t>> globalSizes,
+       std::shared_ptr<const CompiledProgram> compiled, AgreedPlan agreed, const SymbolValues& values,
+       std::shared_ptr<const ProgramSizes> sizes);
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
   const std::vector<ArgumentFacts>& facts() const { return facts_; }
+  const std::vector<std::vector<int64_t>>& globalSizes() const { return globalSizes_; }
   // True if the plan may be used for a call with these arguments.
   bool holdsFor(std::span<const Argument> inputs) const;
   // Of all shapes of a class.
   const std::shared_ptr<const CompiledProgram>& compiled() const { return compiled_; }
-  const HostProgram& host() const { return *compiled_->host; }
+  const HostProgram& host() const { return host_; }
   // Of this shape.
   const std::shared_ptr<const ProgramSizes>& sizes() const { return sizes_; }
-  const AgreedPlan& agreed() const { return compiled_->program.agreed; }
+  const AgreedPlan& agreed() const { return agreed_; }
   // Of the symbols of the program, in this shape.
   const SymbolValues& values() const { return values_; }
   // The program with the sizes of this shape in place of symbols, to look at; its kernels are those of the class.
@@ -53,7 +57,10 @@ class Plan {
 
  private:
   std::vector<ArgumentFacts> facts_;
+  std::vector<std::vector<int64_t>> globalSizes_;
   std::shared_ptr<const CompiledProgram> compiled_;
+  const HostProgram& host_;
+  AgreedPlan agreed_;
   SymbolValues values_;
   std::shared_ptr<const ProgramSizes> sizes_;
   bool isForDefaultDevice_ = false;  // no argument says where it runs

@@ -8,21 +8,25 @@
 #include <exception>
 #include <utility>
 
+#include "base/error.h"
+#include "exec/arguments.h"
+#include "exec/compile.h"
 #include "exec/refused_position.h"
+#include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
 
-PlanCache::PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make)
+PlanCache::PlanCache(const Fusion& fusion, const Communicator& communicator, size_t most, bool sharesPlans, Make make)
     : fusion_(fusion),
       most_(most),
       sharesPlans_(sharesPlans),
       make_(std::move(make)),
       ownArenas_(std::make_shared<ArenaPool>()),
       sharedArenas_(std::make_shared<ArenaPool>()),
-      history_(fusion) {}
+      history_(fusion, communicator.rank(), communicator.size()) {}
 
 PlanCache::~PlanCache() = default;
 
@@ -30,7 +34,8 @@ PlanCache::BoundPlan PlanCache::get(std::span<const Argument> inputs, const Agre
   std::unique_lock lock(mutex_);
   releaseLocked(std::move(idle));
   missReason_.clear();
-  PlanPtr plan = findLocked(inputs, call);
+  PlanPtr plan;
+  beforeMessages(inputs, call, lock, [&] { plan = findLocked(inputs); });
   steady_.store(plan.get(), std::memory_order_relaxed);
   if (plan == nullptr) {
     plan = makeOrAwait(inputs, call, lock);
@@ -71,9 +76,25 @@ void PlanCache::releaseLocked(BoundPlan idle) {
   }
 }
 
+template <class Body>
+void PlanCache::beforeMessages(std::span<const Argument> inputs, const Agreement::Call& call,
+                               std::unique_lock<std::mutex>& lock, const Body& body) const {
+  std::exception_ptr failure;
+  try {
+    return body();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.unlock();
+  call.beforeAgreement({fusion_, inputs}, [&] { std::rethrow_exception(failure); });
+}
+
 PlanCache::PlanPtr PlanCache::makeOrAwait(std::span<const Argument> inputs, const Agreement::Call& call,
                                           std::unique_lock<std::mutex>& lock) {
-  auto made = std::ranges::find_if(pending_, [&](const Pending& p) { return hold(p.facts, inputs); });
+  auto made = pending_.end();
+  beforeMessages(inputs, call, lock, [&] {
+    made = std::ranges::find_if(pending_, [&](const Pending& p) { return hold(p.facts, inputs); });
+  });
   if (made == pending_.end()) {
     return make(inputs, call, lock);
   }
@@ -84,7 +105,7 @@ PlanCache::PlanPtr PlanCache::makeOrAwait(std::span<const Argument> inputs, cons
   return plan;
 }
 
-PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const Agreement::Call& call) {
+PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs) {
   const auto found = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return p->holdsFor(inputs); });
   if (found == plans_.end()) {
     return nullptr;
@@ -93,63 +114,129 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const
   if (last_ != plans_.front()) {  // else copies nothing: a warm call counts no references
     last_ = plans_.front();
   }
-  call.use(last_->facts());  // other shapes may have been agreed on since, of a plan that failed to compile
   return last_;
 }
 
 PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agreement::Call& call,
                                    std::unique_lock<std::mutex>& lock) {
-  const std::optional<SymbolValues> values = sharesPlans_ ? history_.valuesOf(inputs) : std::nullopt;
-  ShapeClass sizes =
-      sharesPlans_ ? history_.classOf(inputs, values) : ShapeClass{.whyConstant = "plans are not shared"};
+  Request request;
   std::promise<PlanPtr> promise;
-  auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
-  std::shared_ptr<const CompiledProgram> program = programLocked(entry->facts, sizes);
-  const bool compiles = program == nullptr;
-  const bool isAccepted = !compiles && isAcceptedLocked(*program, sizes.values);
-  if (compiles) {
-    missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
-  }
-  const std::string missReason = missReason_;
+  auto entry = pending_.end();
+  beforeMessages(inputs, call, lock, [&] {
+    request = requestLocked(inputs, call);
+    entry = pending_.insert(pending_.end(), {request.facts, promise.get_future().share()});
+  });
   lock.unlock();
+  const bool compiles = request.compiled == nullptr;
   PlanPtr plan;
   std::exception_ptr failure;
   try {
     if (compiles) {
-      sizes = sizes.isConstant() ? sizes : history_.plannable(std::move(sizes));
+      request.compiled = std::make_shared<const CompiledProgram>(make_(inputs, call, request.choice));
       if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", missReason, fmt::join(sizes.toLines(), ", "));
+        fmt::print(stderr, "[meshfuse] compiling: {}; {}\n", request.miss,
+                   fmt::join(request.compiled->program.sizes.toLines(), ", "));
       }
-      program = std::make_shared<const CompiledProgram>(make_(inputs, call, sizes));
     }
-    call.afterAgreement(program->program.agreed, [&] {
-      if (!compiles && !isAccepted) {
-        (void)concretize(fusion_, *values);
-      }
-      plan = std::make_shared<Plan>(entry->facts, program, sizes.values, call.communicator());
-    });
+    plan = planFor(inputs, request, call);
   } catch (...) {
     failure = std::current_exception();
   }
   lock.lock();
   pending_.erase(entry);
   forgetLocked(call.takeEvicted());
+  missReason_ = compiles ? request.miss : "";
+  if (request.sizes && call.plansAlone(fusion_)) {
+    noteLocked(request, failure ? nullptr : &request.compiled->program);
+  } else if (request.sizes) {  // what the ranks remember, whether this rank has failed or not
+    noteLocked(request, call.agreed(proposalOf(inputs, *request.sizes).shapes()).get());
+  }
   if (failure) {
     promise.set_exception(failure);
     std::rethrow_exception(failure);
   }
   compiled_ += compiles ? 1 : 0;
-  if (values) {
-    history_.note(*values);
-  }
   keepLocked(plan);
   promise.set_value(plan);
   return plan;
 }
 
-std::shared_ptr<const CompiledProgram> PlanCache::programLocked(const std::vector<ArgumentFacts>& facts,
-                                                                const ShapeClass& sizes) const {
-  const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) { return p->isOfClass(facts, sizes); });
+PlanCache::Request PlanCache::requestLocked(std::span<const Argument> inputs, const Agreement::Call& call) const {
+  Request r{.facts = factsOf(fusion_, inputs),
+            .sizes = history_.sizesOf(inputs),
+            .miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs)};
+  if (r.sizes) {
+    r.choice = chooseLocked(inputs, *r.sizes, call);
+    r.compiled = compiledLocked(inputs, r.facts, r.choice, call);
+  }
+  r.isAccepted = r.compiled == nullptr || isAcceptedLocked(*r.compiled, r.choice.sizes.values);
+  return r;
+}
+
+PlanProposal PlanCache::proposalOf(std::span<const Argument> inputs, const CallSizes& sizes) const {
+  return {fusion_, inputs, sizes.global, sizes.assumed};
+}
+
+ProgramChoice PlanCache::chooseLocked(std::span<const Argument> inputs, const CallSizes& sizes,
+                                      const Agreement::Call& call) const {
+  const bool isAlone = call.plansAlone(fusion_);
+  const std::string_view why = !sharesPlans_                             ? "plans are not shared"
+                               : !isAlone && !call.peersCompare(fusion_) ? "ranks compare no plan"
+                                                                         : "";
+  const ShapeClass wanted =
+      why.empty() ? history_.classOf(inputs, sizes,
+                                     isAlone ? layoutReasons(fusion_, inputs) : std::map<std::string, std::string>())
+                  : ShapeClass{.whyConstant = std::string(why)};
+  return call.choose(proposalOf(inputs, sizes), wanted, sizes.values);
+}
+
+void PlanCache::noteLocked(const Request& request, const PlannedProgram* program) {
+  if (program == nullptr) {
+    return;
+  }
+  history_.note(request.sizes->values);
+  if (!request.choice.sizes.isConstant() && program->sizes.isConstant()) {
+    history_.refuse(request.choice.sizes, program->sizes.whyConstant);
+  }
+}
+
+PlanCache::PlanPtr PlanCache::planFor(std::span<const Argument> inputs, const Request& request,
+                                      const Agreement::Call& call) const {
+  invariant(request.sizes.has_value(), "[run] arguments without sizes were compiled");
+  const std::shared_ptr<const CompiledProgram>& compiled = request.compiled;
+  const SegmentedProgram& program = compiled->program;
+  const std::shared_ptr<const PlannedProgram>& agreedOn = program.agreedOn;
+  if (agreedOn->sizes.isConstant()) {
+    return std::make_shared<Plan>(request.facts, request.sizes->global, compiled, program.agreed, SymbolValues(),
+                                  compiled->host->constant);
+  }
+  const PlanProposal proposal = proposalOf(inputs, *request.sizes);
+  const SymbolValues values = agreedOn->sizes.valuesFor(request.sizes->values);
+  const SymbolValues ofProgram = program.sizes.isConstant() ? SymbolValues() : values;
+  std::shared_ptr<const ProgramSizes> sizes;
+  call.afterPlanning(proposal, *agreedOn, [&] {
+    checkLocalShapes(*program.local, inputs, ofProgram);
+    if (!request.isAccepted) {
+      (void)concretize(fusion_, request.sizes->values);
+    }
+    sizes = sizesFor(*compiled->host, ofProgram);
+  });
+  return std::make_shared<Plan>(request.facts, request.sizes->global, compiled,
+                                call.agreeOnSizes(proposal, agreedOn, values), ofProgram, sizes);
+}
+
+std::shared_ptr<const CompiledProgram> PlanCache::compiledLocked(std::span<const Argument> inputs,
+                                                                 const std::vector<ArgumentFacts>& facts,
+                                                                 const ProgramChoice& choice,
+                                                                 const Agreement::Call& call) const {
+  if (!call.plansAlone(fusion_) &&
+      (choice.program == nullptr || !choice.sizes.whyNotFor(layoutReasons(fusion_, inputs)).empty())) {
+    return nullptr;
+  }
+  const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) {
+    return p->isOfClass(facts, choice.sizes) &&
+           (choice.program == nullptr || p->compiled()->program.agreedOn == choice.program);
+  });
   return like == plans_.end() ? nullptr : (*like)->compiled();
 }
 
@@ -168,7 +255,9 @@ bool PlanCache::isAcceptedLocked(const CompiledProgram& compiled, const SymbolVa
 
 void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
   for (const Agreement::Shapes& shapes : evicted) {
-    const auto isOfThese = [&](const PlanPtr& p) { return haveSameShapes(p->facts(), shapes); };
+    const auto isOfThese = [&](const PlanPtr& p) {
+      return p->globalSizes() == shapes.sizes && p->host().deviceId.kind == shapes.device;
+    };
     std::erase_if(plans_, isOfThese);
     if (last_ != nullptr && isOfThese(last_)) {
       last_ = nullptr;
@@ -199,8 +288,7 @@ bool PlanCache::takeSlot(std::span<const Argument> inputs, BoundPlan& other) {
     holds = slot_.plan != nullptr && slot_.plan.get() == steady_.load(std::memory_order_relaxed) &&
             slot_.plan->holdsFor(inputs);
   } catch (...) {
-    releaseSlot();
-    throw;
+    holds = false;  // get() throws it again, where peers can be told
   }
   if (!holds) {
     std::swap(other, slot_);

@@ -1,7 +1,7 @@
 // PlanCache: finds, compiles and evicts the plans of a fusion.
 //
 // Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
-// wait for the one that compiles it. The least recently used plan is evicted first, so ranks that make the same calls evict alike.
+// wait for the one that compiles it. The least recently used plan is evicted first; plans of shapes that the ranks have evicted go too.
 // A call with a new shape of a known class (exec/shape_class.h) gets a plan with the program of that class: nothing is compiled. At most
 // kMostShapesOfAClass of its shapes are kept. The bindings of at most kMostIdleShapes of all shapes of all classes are, because each holds an
 // arena; the arenas of the others go back to a pool.
@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/agreement.h"
 #include "exec/plan.h"
 
 namespace meshfuse {
@@ -32,13 +33,14 @@ class ArenaPool;
 
 class PlanCache {
  public:
+  // As compile().
   using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call,
-                                             const ShapeClass& sizes)>;
+                                             const ProgramChoice& choice)>;
   static constexpr int64_t kMostShapesOfAClass = 8;
   static constexpr int64_t kMostIdleShapes = 4;
   class Use;
 
-  PlanCache(const Fusion& fusion, size_t most, bool sharesPlans, Make make);
+  PlanCache(const Fusion& fusion, const Communicator& communicator, size_t most, bool sharesPlans, Make make);
   ~PlanCache();
   PlanCache(const PlanCache&) = delete;
   PlanCache& operator=(const PlanCache&) = delete;
@@ -59,6 +61,16 @@ class PlanCache {
   }
 
   using PlanPtr = std::shared_ptr<Plan>;
+  // A plan to be made.
+  struct Request {
+    std::vector<ArgumentFacts> facts;
+    std::optional<CallSizes> sizes;  // nothing: the arguments do not fit
+    ProgramChoice choice;
+    std::shared_ptr<const CompiledProgram> compiled;  // null: to be compiled
+    bool isAccepted = false;                          // the fusion accepts the sizes
+    std::string miss;
+  };
+
   struct Pending {
     std::vector<ArgumentFacts> facts;
     std::shared_future<PlanPtr> plan;
@@ -76,10 +88,20 @@ class PlanCache {
   void releaseSlot();
   // If `make` throws, every thread that waits for the plan gets the exception. `idle` is released.
   BoundPlan get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle);
-  PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
-  // The program of the class of these sizes; null if there is none.
-  std::shared_ptr<const CompiledProgram> programLocked(const std::vector<ArgumentFacts>& facts,
-                                                       const ShapeClass& sizes) const;
+  PlanPtr findLocked(std::span<const Argument> inputs);
+  Request requestLocked(std::span<const Argument> inputs, const Agreement::Call& call) const;
+  PlanProposal proposalOf(std::span<const Argument> inputs, const CallSizes& sizes) const;
+  // The same on all ranks, unless this rank plans alone.
+  ProgramChoice chooseLocked(std::span<const Argument> inputs, const CallSizes& sizes,
+                             const Agreement::Call& call) const;
+  // A program that this rank has compiled, of the class that was chosen, for arguments like these; null if there is none.
+  std::shared_ptr<const CompiledProgram> compiledLocked(std::span<const Argument> inputs,
+                                                        const std::vector<ArgumentFacts>& facts,
+                                                        const ProgramChoice& choice, const Agreement::Call& call) const;
+  // That a call has a program, or the ranks have agreed on one for its sizes; null: they have not.
+  void noteLocked(const Request& request, const PlannedProgram* program);
+  // The plan of its compiled program for the sizes of a call.
+  PlanPtr planFor(std::span<const Argument> inputs, const Request& request, const Agreement::Call& call) const;
   // Whether the fusion accepts a shape of the program's class, because it has accepted a smaller and a larger one.
   bool isAcceptedLocked(const CompiledProgram& compiled, const SymbolValues& values) const;
   void keepLocked(const PlanPtr& plan);
@@ -87,6 +109,10 @@ class PlanCache {
   // Of bindings with symbols; null for a program without.
   ArenaPool* arenasOf(const Plan& plan) const;
   void forgetLocked(const std::vector<Agreement::Shapes>& evicted);
+  // Runs what comes before the first message of a call, and releases the lock before peers are told of an error.
+  template <class Body>
+  void beforeMessages(std::span<const Argument> inputs, const Agreement::Call& call, std::unique_lock<std::mutex>& lock,
+                      const Body& body) const;
   // Both release the lock while they compile or wait.
   PlanPtr makeOrAwait(std::span<const Argument> inputs, const Agreement::Call& call,
                       std::unique_lock<std::mutex>& lock);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
 #include "exec/arguments.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -85,12 +86,18 @@ bool addDimsOfMaybeOneElement(const std::vector<SymbolicDim>& dims, const Symbol
   return added;
 }
 
-// Of the values of the class, by the declared facts of the symbol.
-SymbolFacts factsOf(int64_t value, const SymbolFacts& declared) {
-  const bool isWhole = value % kWholeVectors == 0;
-  return {.lower = std::max<int64_t>(declared.lower, isWhole ? kWholeVectors : 2),
-          .upper = declared.upper,
-          .divisor = isWhole ? std::lcm(declared.divisor, kWholeVectors) : declared.divisor};
+// What stands for a size of this value, by the declared facts of its symbol. A size that the devices of a mesh divide is a multiple of a
+// symbol, so that its parts have no fractions: i0 is 4*i0.per4.
+IntExpr sizeLike(const std::string& symbol, int64_t value, int64_t devices, const SymbolFacts& declared) {
+  const bool isEven = value % devices == 0 && value >= 2 * devices;
+  const int64_t parts = isEven ? devices : 1;
+  const bool isWhole = value % (kWholeVectors * parts) == 0;
+  const int64_t least = parts * (isWhole ? kWholeVectors : 2);
+  const int64_t divisor = std::lcm(declared.divisor, parts * (isWhole ? kWholeVectors : 1));
+  const SymbolFacts facts{.lower = divideUp(std::max(declared.lower, least), parts),
+                          .upper = declared.upper == SymbolFacts().upper ? declared.upper : declared.upper / parts,
+                          .divisor = divisor / parts};
+  return parts * IntExpr::symbol(parts == 1 ? symbol : fmt::format("{}.per{}", symbol, parts), facts);
 }
 
 std::map<std::string, SymbolFacts> declaredFacts(const Fusion& fusion) {
@@ -111,39 +118,45 @@ std::string textOf(const IntExpr& size) {
   if (size.isConst()) {
     return size.toString();
   }
-  const SymbolFacts& facts = (*size.atom())->facts;
-  const std::string what = facts.divisor == 1 ? "any number" : fmt::format("a multiple of {}", facts.divisor);
-  return facts.upper == SymbolFacts().upper ? fmt::format("{} from {} on", what, facts.lower)
-                                            : fmt::format("{} from {} to {}", what, facts.lower, facts.upper);
+  const std::string what = size.divisor() == 1 ? "any number" : fmt::format("a multiple of {}", size.divisor());
+  const std::optional<int64_t> upper = size.upper();
+  return upper ? fmt::format("{} from {} to {}", what, *size.lower(), *upper)
+               : fmt::format("{} from {} on", what, *size.lower());
 }
 
-bool haveSameFacts(const IntExpr& a, const IntExpr& b) {
-  return a == b && (a.isConst() || (*a.atom())->facts.divisor == (*b.atom())->facts.divisor);
-}
+bool haveSameFacts(const IntExpr& a, const IntExpr& b) { return a == b && a.divisor() == b.divisor(); }
 
-// Sizes that vary, and are equal in a call, are the first of these symbols.
+// Sizes that vary, and are equal in a call, are the first of these symbols, or constants if one of them is.
 ShapeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& before,
-                    const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
+                    int64_t devices, const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
   ShapeClass made;
+  SymbolValues varying;
+  std::ranges::copy_if(values, std::inserter(varying, varying.end()), [&](const auto& entry) {
+    const auto earlier = before.find(entry.first);
+    return earlier != before.end() && earlier->second != entry.second;
+  });
+  std::map<int64_t, std::string> reasonOf;  // by value: an op may need equal sizes
+  for (const auto& [symbol, value] : varying) {
+    if (const auto reason = reasons.find(symbol); reason != reasons.end()) {
+      reasonOf.try_emplace(value, reason->second);
+    }
+  }
   std::map<int64_t, IntExpr> symbolOf;  // by value
   for (const auto& [symbol, value] : values) {
-    const auto earlier = before.find(symbol);
-    const bool varies = earlier != before.end() && earlier->second != value;
-    const auto reason = reasons.find(symbol);
-    if (varies && reason != reasons.end()) {
-      made.reasons.insert(*reason);
-    } else if (varies && value > 1) {
+    const auto reason = reasonOf.find(value);
+    if (varying.contains(symbol) && reason != reasonOf.end()) {
+      made.reasons[symbol] = reason->second;
+    } else if (varying.contains(symbol) && value > 1) {
       const auto facts = declared.find(symbol);
-      const auto [known, isNew] = symbolOf.try_emplace(
-          value, IntExpr::symbol(symbol, factsOf(value, facts == declared.end() ? SymbolFacts() : facts->second)));
-      if (isNew) {
-        made.values[symbol] = value;
-      }
-      made.sizes[symbol] = known->second;
+      made.sizes[symbol] = symbolOf
+                               .try_emplace(value, sizeLike(symbol, value, devices,
+                                                            facts == declared.end() ? SymbolFacts() : facts->second))
+                               .first->second;
       continue;
     }
     made.sizes[symbol] = value;
   }
+  made.values = made.valuesFor(values);
   return made;
 }
 
@@ -206,17 +219,11 @@ bool acceptsBetween(const Fusion& ofClass) {
   };
   const auto isSimple = [&](const TensorView* tv) {
     const auto extentGrows = [&](const IterDomain* id) { return grows(id->extent(), *symbols.begin()); };
-    return !tv->hasDeviceMesh() && std::ranges::all_of(allIds(*tv), extentGrows) && allLinear(sizesBesideExtents(*tv));
+    return std::ranges::all_of(allIds(*tv), extentGrows) && allLinear(sizesBesideExtents(*tv));
   };
   return std::ranges::all_of(ofClass.tensors(), isSimple) && std::ranges::all_of(ofClass.exprs(), [&](const Expr* e) {
            return keepsElements(*e) && allLinear(sizesOf(*e));
          });
-}
-
-std::unique_ptr<Fusion> concretizeFor(const ShapeClass& sizes, const Fusion& fusion,
-                                      std::span<const std::vector<int64_t>> ofCall) {
-  std::unique_ptr<Fusion> constant = concretize(fusion, ofCall);
-  return sizes.isConstant() ? std::move(constant) : concretize(fusion, sizes.sizes);
 }
 
 std::vector<std::string> ShapeClass::toLines() const {
@@ -226,10 +233,31 @@ std::vector<std::string> ShapeClass::toLines() const {
   return mapped(sizes, [&](const auto& entry) {
     const auto& [symbol, size] = entry;
     const auto reason = reasons.find(symbol);
-    const bool isEqual = !size.isConst() && size.symbolName() != symbol;
-    return fmt::format("{} is {}{}{}", symbol, isEqual ? "equal to " + std::string(size.symbolName()) : textOf(size),
+    const auto first =
+        std::ranges::find_if(sizes, [&](const auto& other) { return !size.isConst() && other.second == size; });
+    const bool isEqual = first != sizes.end() && first->first != symbol;
+    return fmt::format("{} is {}{}{}", symbol, isEqual ? "equal to " + first->first : textOf(size),
                        reason == reasons.end() ? "" : ", because ", reason == reasons.end() ? "" : reason->second);
   });
+}
+
+std::string ShapeClass::whyNotFor(const Reasons& layouts) const {
+  const auto first = std::ranges::find_if(layouts, [&](const auto& entry) {
+    const auto size = sizes.find(entry.first);
+    return size != sizes.end() && !size->second.isConst();
+  });
+  return first == layouts.end() ? "" : first->second;
+}
+
+SymbolValues ShapeClass::valuesFor(const SymbolValues& ofFusion) const {
+  SymbolValues result;
+  for (const auto& [symbol, size] : sizes) {
+    if (!size.isConst()) {
+      const IntTerm& term = size.terms()[0];
+      result[term.factors[0]->key] = ofFusion.at(symbol) / term.coefficient;
+    }
+  }
+  return result;
 }
 
 bool isSameClass(const ShapeClass& a, const ShapeClass& b) {
@@ -238,66 +266,95 @@ bool isSameClass(const ShapeClass& a, const ShapeClass& b) {
   });
 }
 
-ShapeHistory::ShapeHistory(const Fusion& fusion)
-    : fusion_(fusion),
-      constants_(constantsOf(fusion)),
-      declared_(declaredFacts(fusion)),
-      symbolicDims_(symbolicDimsOf(fusion)) {
-  const auto isOnMesh = [](const TensorView* tv) { return tv->hasDeviceMesh(); };
-  const std::vector<TensorView*> tensors = fusion.tensors();
-  if (const auto found = std::ranges::find_if(tensors, isOnMesh); found != tensors.end()) {
-    whyConstant_ =
-        fmt::format("T{} is on a mesh, whose redistributions are planned for constant sizes", (*found)->id());
-  }
-}
-
-Reasons ShapeHistory::reasonsFor(std::span<const Argument> inputs) const {
-  Reasons reasons = constants_;
+Reasons layoutReasons(const Fusion& fusion, std::span<const Argument> inputs) {
+  Reasons reasons;
   for (const int64_t i : indices(inputs)) {
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
     if (t == nullptr) {
       continue;
     }
+    const TensorView* tv = fusion.inputs()[i]->asTensor();
     const bool isDense = t->isContiguous() && alignmentOf(t->data()) == 64;
-    if (!isDense || !t->globalShape().empty()) {
+    if (!isDense || !(t->globalShape().empty() || tv->hasDeviceMesh())) {
       const std::string_view why = isDense ? "has a global shape" : "is not row-major at an address that 64 divides";
-      addSymbols(reasons, fusion_.inputs()[i]->asTensor()->shape(), fmt::format("{} {}", inputText(fusion_, i), why));
+      addSymbols(reasons, tv->shape(), fmt::format("{} {}", inputText(fusion, i), why));
     }
   }
   return reasons;
 }
 
-std::optional<SymbolValues> ShapeHistory::valuesOf(std::span<const Argument> inputs) const {
-  if (!whyConstant_.empty()) {
-    return std::nullopt;
+ShapeHistory::ShapeHistory(const Fusion& fusion, int64_t rank, int64_t ranks)
+    : fusion_(fusion),
+      rank_(rank),
+      ranks_(ranks),
+      constants_(constantsOf(fusion)),
+      declared_(declaredFacts(fusion)),
+      symbolicDims_(symbolicDimsOf(fusion)) {
+  const TensorView* first = nullptr;
+  for (const TensorView* tv : fusion.tensors()) {
+    if (!tv->hasDeviceMesh()) {
+      continue;
+    }
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    first = first == nullptr ? tv : first;
+    const auto isGiven = [](const LoopTransform& t) { return t.kind == LoopTransform::Kind::Partition; };
+    const std::string_view why = mesh.isSymbolic()                   ? "a mesh without sizes"
+                                 : !(mesh == first->getDeviceMesh()) ? "a second mesh"
+                                 : mesh.numDevices() != ranks        ? "a mesh of some ranks"
+                                 : std::ranges::any_of(tv->loopTransforms(), isGiven)
+                                     ? "a mesh, in parts of given sizes"
+                                     : "";
+    if (!why.empty()) {
+      whyConstant_ = fmt::format("T{} is on {}", tv->id(), why);
+      return;
+    }
+    devices_ = ranks;
   }
+}
+
+std::optional<CallSizes> ShapeHistory::sizesOf(std::span<const Argument> inputs) const {
   try {
+    checkMeshes(fusion_, ranks_);
     checkArguments(fusion_, inputs);
-    return bindSymbols(fusion_, globalSizes(fusion_, inputs, 0));
+    CallSizes sizes;
+    sizes.global = globalSizes(fusion_, inputs, rank_, &sizes.assumed);
+    sizes.values = bindSymbols(fusion_, sizes.global);
+    return sizes;
   } catch (const UserError&) {
     return std::nullopt;
   }
 }
 
-ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs, const std::optional<SymbolValues>& values) const {
+ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs, const std::optional<CallSizes>& sizes,
+                                 const Reasons& layouts) const {
   if (!whyConstant_.empty()) {
     return {.whyConstant = whyConstant_};
   }
   if (const DeviceId device = deviceOf(inputs); device != DeviceId::cpu()) {
     return {.whyConstant = fmt::format("kernels of {} take constant sizes", device.toString())};
   }
-  if (!values) {
+  if (!sizes) {
     return {};
   }
-  Reasons reasons = reasonsFor(inputs);
+  Reasons reasons = constants_;
+  reasons.insert(layouts.begin(), layouts.end());
   try {
-    ShapeClass made = classFor(*values, onlyOne_, declared_, reasons);
+    ShapeClass made = classFor(sizes->values, onlyOne_, devices_, declared_, reasons);
     while (addDimsOfMaybeOneElement(symbolicDims_, made.sizes, reasons)) {
-      made = classFor(*values, onlyOne_, declared_, reasons);
+      made = classFor(sizes->values, onlyOne_, devices_, declared_, reasons);
     }
-    return made;
+    const auto known =
+        std::ranges::find_if(refused_, [&](const auto& entry) { return isSameClass(entry.first, made); });
+    return known == refused_.end() ? made : ShapeClass{.whyConstant = known->second};
   } catch (const UserError&) {  // a size that is divided by 0: compiling refuses it, together with the peers
     return {};
+  }
+}
+
+void ShapeHistory::refuse(const ShapeClass& refused, const std::string& why) {
+  refused_.emplace_back(refused, why);
+  if (refused_.size() > kMostRefused) {
+    refused_.pop_front();
   }
 }
 
@@ -305,15 +362,6 @@ void ShapeHistory::note(const SymbolValues& values) {
   for (const auto& [symbol, value] : values) {
     std::optional<int64_t>& only = onlyOne_.try_emplace(symbol, value).first->second;
     only = only == value ? only : std::nullopt;
-  }
-}
-
-ShapeClass ShapeHistory::plannable(ShapeClass wanted) const {
-  try {
-    (void)concretize(fusion_, wanted.sizes);
-    return wanted;
-  } catch (const UserError& e) {
-    return {.whyConstant = e.what()};
   }
 }
 

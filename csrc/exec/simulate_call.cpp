@@ -46,7 +46,7 @@ class Events {
       ranks_.push_back({.program = programs[c].get(), .seconds = predictSteps(*programs[c], machines)});
       for (const Step& step : programs[c]->steps) {
         if (step.kind == HostStepKind::Communicate) {
-          meetings_[step.comm.program].expected.insert(c);
+          meetings_[step.comm.number].expected.insert(c);
         }
       }
     }
@@ -93,7 +93,7 @@ class Events {
 
   // Of the team, else of a class that meets others in the same collective.
   int64_t absentIn(const Step& step) const {
-    const Rendezvous& here = meetings_.at(step.comm.program);
+    const Rendezvous& here = meetings_.at(step.comm.number);
     for (const int64_t rank : step.comm.team.ranks) {
       if (!here.arrived.contains(classOf_.at(rank))) {
         return rank;
@@ -119,7 +119,7 @@ class Events {
       begin = std::max(begin, r.steps.at(before).end);
     }
     if (step.kind == HostStepKind::Communicate) {
-      Rendezvous& here = meetings_.at(step.comm.program);
+      Rendezvous& here = meetings_.at(step.comm.number);
       if (here.arrived.emplace(c, begin).second) {
         return true;
       }
@@ -141,8 +141,8 @@ class Events {
   }
 
   const std::vector<int64_t>& classOf_;
-  std::vector<Rank> ranks_;                  // the first one of each class
-  std::map<uint64_t, Rendezvous> meetings_;  // by collective
+  std::vector<Rank> ranks_;                 // the first one of each class
+  std::map<int64_t, Rendezvous> meetings_;  // by collective
 };
 
 }  // namespace

@@ -40,14 +40,16 @@ void checkSameValues(const std::vector<Message>& messages) {
 
 }  // namespace
 
+std::shared_ptr<const ProgramSizes> sizesFor(const HostProgram& program, const std::map<std::string, int64_t>& values) {
+  return program.constant != nullptr ? program.constant
+                                     : std::make_shared<const ProgramSizes>(sizesOf(program, values));
+}
+
 std::shared_ptr<const ProgramSizes> agreedSizes(const HostProgram& program,
                                                 const std::map<std::string, int64_t>& values,
                                                 Communicator& communicator) {
-  if (program.constant != nullptr) {
-    return program.constant;
-  }
-  if (!program.communicates) {
-    return std::make_shared<const ProgramSizes>(sizesOf(program, values));
+  if (program.constant != nullptr || !program.communicates) {
+    return sizesFor(program, values);
   }
   std::optional<ProgramSizes> sizes;
   std::string refusal;

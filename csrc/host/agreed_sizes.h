@@ -12,6 +12,10 @@ namespace meshfuse {
 
 class Communicator;
 
+// As sizesOf(); those that a program without symbols has already. A program of a class has symbols: the local sizes of its inputs.
+[[nodiscard]] std::shared_ptr<const ProgramSizes> sizesFor(const HostProgram& program,
+                                                           const std::map<std::string, int64_t>& values);
+
 // As sizesOf(). The ranks of a program that communicates exchange a message: different values of a symbol, or sizes that one rank cannot have,
 // are the same UserError on all ranks, and the communicator stays usable. Called by all ranks. A program without symbols has its sizes
 // already, and no rank exchanges a message.

@@ -161,7 +161,7 @@ class HostBuilder {
       case SegmentKind::Communicate:
         communicate(step, *s.group.exprs[0]);
         step.name = fmt::format("{} {}", step.comm.name(), result);
-        step.comm.program = programNumber(options_.identity, s.group.exprs[0]->attributes().comm.number);
+        step.comm.number = s.group.exprs[0]->attributes().comm.number;
         program_.communicates = true;
         break;
       case SegmentKind::Reference:

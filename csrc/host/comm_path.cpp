@@ -108,7 +108,7 @@ void CommPath::takeCounters(const CommPath& lane) {
 
 void CommPath::run(const Call& call) {
   comm().setStep(call.number, call.step.name);
-  comm().setProgram(call.step.comm.program);
+  comm().setProgram(call.sizes.comm.program);
   settle();
   if (call.step.comm.isCombined) {
     onDevice_->lend(workspace(call, std::ssize(call.sizes.workspaces) - 1));

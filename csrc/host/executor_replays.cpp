@@ -42,7 +42,7 @@ Binding::Replays::Replays(std::vector<Replay> of, size_t steps) : pieces(std::mo
 
 void Binding::meet(Communicator& communicator, std::string_view where, std::span<int64_t> least) const {
   communicator.setStep(-1, where);
-  communicator.setProgram(programNumber(program_->identity, 0));
+  communicator.setProgram(programNumber(identityFor(program_->identity, sizes_->values), 0));
   if (least.empty()) {
     communicator.barrier(communicator.world());
   } else {

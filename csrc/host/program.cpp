@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/ranges.h"
 #include "host/scalars.h"
 #include "ir/fusion.h"
@@ -88,6 +89,13 @@ const ProgramSizes& HostProgram::sizes() const {
   invariant(constant != nullptr, "[host program] sizes depend on {} symbols; a binding has the numbers",
             symbols.size());
   return *constant;
+}
+
+uint64_t identityFor(uint64_t identity, const std::map<std::string, int64_t>& values) {
+  for (const auto& [symbol, value] : values) {
+    identity = hashCombine(hashCombine(identity, hashText(symbol).lo), static_cast<uint64_t>(value));
+  }
+  return identity;
 }
 
 std::shared_ptr<const Routine> routineFor(const Device& device, const RoutineCall& call, const Expr& op) {

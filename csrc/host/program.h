@@ -97,7 +97,7 @@ struct CommCall {
   TensorBlocks keptFrom;
   TensorBlocks keptTo;
   bool isCombined = false;  // a reduction that DeviceInfo::combinedBytes gives memory: the last workspace of the step
-  uint64_t program = 0;     // identifies the plan and the step among its communications: the same on all ranks
+  int64_t number = 0;       // among the communications of all ranks
   // By this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time.
   IntExpr bytesReceived = 0;
 
@@ -108,7 +108,10 @@ struct CommCall {
 // The routine of a call for `op`, which has constant sizes.
 [[nodiscard]] std::shared_ptr<const Routine> routineFor(const Device& device, const RoutineCall& call, const Expr& op);
 
-// CommCall::program of communication number `number` of the plan with this identity.
+// The identity of a plan for these values of the symbols of its program.
+[[nodiscard]] uint64_t identityFor(uint64_t identity, const std::map<std::string, int64_t>& values);
+
+// CommSizes::program of communication number `number` of the plan with this identity.
 [[nodiscard]] constexpr uint64_t programNumber(uint64_t identity, int64_t number) {
   return hashCombine(identity, static_cast<uint64_t>(number + 1));
 }
@@ -170,7 +173,7 @@ struct HostProgram {
   std::shared_ptr<const ProgramSizes> constant;  // the numbers of a program without symbols; else null
   int64_t rank = 0;
   int64_t ranks = 1;
-  uint64_t identity = 0;      // of the plan; the same on all ranks
+  uint64_t identity = 0;      // of the plan for all values of the symbols; the same on all ranks
   Overlap overlap;            // the same on all ranks
   bool communicates = false;  // some rank does
 

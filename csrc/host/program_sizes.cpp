@@ -162,7 +162,8 @@ class Evaluation {
                      .received = mapped(c.received, count),
                      .pack = copyOf(packing, c.pack, c.dtype),
                      .unpack = copyOf(unpacking, c.unpack, c.dtype),
-                     .bytesReceived = countOf(c.bytesReceived, "the number of bytes received")};
+                     .bytesReceived = countOf(c.bytesReceived, "the number of bytes received"),
+                     .program = programNumber(identityFor(program_.identity, values_), c.number)};
     int64_t space = 0;
     const auto messages = [&](const auto& copying, const std::vector<CommCall::Message>& some) {
       return mapped(some, [&](const CommCall::Message& m) {

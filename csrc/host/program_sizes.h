@@ -48,6 +48,7 @@ struct CommSizes {
   std::vector<Message> receives;
   std::vector<BytePiece> kept;
   int64_t bytesReceived = 0;
+  uint64_t program = 0;  // identifies the plan, the values and the step among its communications: the same on all ranks
   friend bool operator==(const CommSizes&, const CommSizes&) = default;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/not_constant.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 
@@ -34,7 +35,7 @@ std::vector<IntExpr> TensorView::shape() const {
 std::vector<int64_t> TensorView::constantShape() const {
   return mapped(shape(), [this](const IntExpr& extent) {
     if (!extent.isConst()) {
-      throwInternalError(
+      throw NotConstantError(
           fmt::format("[constantShape] {} has the extent {}, which is not a constant; bind the sizes first", toString(),
                       extent.toString()));
     }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/sized_steps.h"
 
 namespace meshfuse {
 
@@ -29,6 +30,10 @@ std::vector<Dim> localDims(const std::vector<int64_t>& sizes) {
   return mapped(sizes, [](int64_t n) { return localDim(n, IterType::Iteration); });
 }
 
+std::vector<Dim> localDims(const std::vector<IntExpr>& sizes) {
+  return mapped(sizes, [](const IntExpr& n) { return localDim(n, IterType::Iteration); });
+}
+
 TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
   TensorView* out = local.tensor(dtype, localDims(sizes));
   local.addExpr(ExprKind::Full, {zeroOf(local, dtype)}, {out});
@@ -49,10 +54,10 @@ Val* zeroOf(Fusion& local, DataType dtype) {
   return dtype == DataType::Bool ? local.scalar(false) : local.intScalar(0);
 }
 
-TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int64_t>& order,
-                      const std::vector<int64_t>& shape) {
+TensorView* rearrange(TensorView* in, const std::vector<IntExpr>& pieces, const std::vector<int64_t>& order,
+                      const std::vector<IntExpr>& shape) {
   // Pieces that remain adjacent move as one piece; pieces of size 1 are skipped.
-  const auto isOne = [&](int64_t piece) { return pieces[piece] == 1; };
+  const auto isOne = [&](int64_t piece) { return pieces[piece].isConst(1); };
   std::vector<std::vector<int64_t>> runs;  // in the new order
   for (int64_t p : filtered(order, std::not_fn(isOne))) {
     const int64_t last = runs.empty() ? p : runs.back().back();
@@ -117,23 +122,25 @@ std::vector<Dim> localDims(const TensorView* global, const ShardState& state, in
   return dims;
 }
 
-TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before, const PlanState& after,
-                       const LocalRank& at) {
-  const auto coordinates = mapped(indices(on.origins), [&](int64_t atom) {
-    return at.coordinates->of(on.mesh, on.origins[atom], on.atoms.axisSize(atom).constValue());
-  });
-  std::vector<RankDigit> all;  // digits that were local before
+std::vector<RankDigit> digitsIn(const PlanDim& before, const SizedDim& after, const RefinedMesh& on,
+                                const LocalRank& at) {
+  std::vector<RankDigit> digits;
+  for (const SizedDigit& d : after) {
+    if (d.atom == kLocal) {
+      digits.push_back({d.size, std::nullopt});
+    } else if (!contains(std::views::transform(before, &PlanDigit::atom), d.atom)) {
+      digits.push_back(
+          {d.size, at.coordinates->of(on.mesh, on.origins[d.atom], on.atoms.axisSize(d.atom).constValue())});
+    }
+  }
+  return digits;
+}
+
+TensorView* sliceOwned(TensorView* in, const std::vector<std::vector<RankDigit>>& dims) {
+  std::vector<RankDigit> all;
   std::vector<SymbolicRun> runs;
   bool oneRunPerDim = true;
-  for (int64_t k = 0; k < std::ssize(after.dims); k++) {
-    std::vector<RankDigit> digits;
-    for (const PlanDigit& d : after.dims[k]) {
-      if (d.atom == kLocal) {
-        digits.push_back({d.size, std::nullopt});
-      } else if (!contains(std::views::transform(before.dims[k], &PlanDigit::atom), d.atom)) {
-        digits.push_back({d.size, coordinates[d.atom]});
-      }
-    }
+  for (const std::vector<RankDigit>& digits : dims) {
     const std::optional<SymbolicRun> run = heldRun(digits);
     oneRunPerDim = oneRunPerDim && run;
     runs.push_back(run.value_or(SymbolicRun{}));
@@ -145,10 +152,34 @@ TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& b
   if (oneRunPerDim) {
     return sliceRuns(in, runs);
   }
-  TensorView* pieces = addReshape(in, mapped(all, [](const RankDigit& d) { return d.size.constValue(); }));
+  TensorView* pieces = addReshape(in, mapped(all, &RankDigit::size));
   const auto kept = [](const RankDigit& d) { return d.isOwned() ? SymbolicRun{*d.value, 1} : SymbolicRun{0, d.size}; };
-  return addReshape(sliceRuns(pieces, mapped(all, kept)), mapped(after.dims, localExtent));
+  const auto localSize = [](const std::vector<RankDigit>& digits) {
+    return productOf(digits, [](const RankDigit& d) { return d.isOwned() ? IntExpr(1) : d.size; });
+  };
+  return addReshape(sliceRuns(pieces, mapped(all, kept)), mapped(dims, localSize));
 }
+
+namespace {
+
+// Digits of a dim of `needed` that are local in `held`, on whose axes the first has all digits of the second.
+std::vector<RankDigit> digitsIn(const DigitList& held, const DigitList& needed, const DeviceMesh& mesh,
+                                const LocalRank& at) {
+  std::vector<RankDigit> digits;
+  for (const Digit& d : needed.digits()) {
+    const auto isSame = [&](const Digit& other) { return other.owner == d.owner && other.size == d.size; };
+    if (d.owner.isLocal()) {
+      digits.push_back({d.size, std::nullopt});
+    } else if (std::ranges::none_of(held.digits(), isSame)) {
+      check(!owns(held, d.owner.axis), "[localize] {} and {} own parts of one axis; give constant sizes",
+            held.toString(), needed.toString());
+      digits.push_back({d.size, mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size)});
+    }
+  }
+  return digits;
+}
+
+}  // namespace
 
 TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const LocalRank& at) {
   if (needed.mesh.empty()) {
@@ -160,9 +191,16 @@ TensorView* cut(TensorView* in, ShardState held, const ShardState& needed, const
   if (isRagged(held) || isRagged(needed) || !(held.mesh == needed.mesh)) {
     return takePart(in, heldPart(held, at.rank).positionsOf(heldPart(needed, at.rank)));
   }
+  if (!held.isConstant() || !needed.isConstant()) {
+    return sliceOwned(in, mapped(indices(held.dims),
+                                 [&](int64_t k) { return digitsIn(held.dims[k], needed.dims[k], needed.mesh, at); }));
+  }
   const std::optional<AtomPair> pair = atomPair(held, needed, AtomLevel::Axis);
   invariant(pair.has_value(), "[localize] the digits of {} and {} do not nest", held.toString(), needed.toString());
-  return sliceOwned(in, pair->on, pair->from, pair->to, at);
+  return sliceOwned(in, mapped(indices(held.dims), [&](int64_t k) {
+                      return digitsIn(pair->from.dims[k], digitsFor(pair->to.dims[k], held.dims[k].extent()), pair->on,
+                                      at);
+                    }));
 }
 
 }  // namespace meshfuse

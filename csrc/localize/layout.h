@@ -13,6 +13,8 @@
 
 namespace meshfuse {
 
+struct SizedDigit;
+
 // The rank whose program is written, and the symbols for its coordinates if all ranks have one program.
 struct LocalRank {
   int64_t rank = 0;
@@ -30,12 +32,14 @@ struct LocalRank {
 [[nodiscard]] Val* zeroOf(Fusion& local, DataType dtype);
 
 // Reshapes `in` to `pieces`, permutes the pieces to `order`, and reshapes the result to `shape`. At most one permute.
-[[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces,
-                                    const std::vector<int64_t>& order, const std::vector<int64_t>& shape);
+[[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<IntExpr>& pieces,
+                                    const std::vector<int64_t>& order, const std::vector<IntExpr>& shape);
 
-// The part of `in` (the local tensor in state `before`) that the rank keeps in state `after`, which owns more digits. The parts are even.
-[[nodiscard]] TensorView* sliceOwned(TensorView* in, const RefinedMesh& on, const PlanState& before,
-                                     const PlanState& after, const LocalRank& at);
+// The digits of a dim after a step that were local before it.
+[[nodiscard]] std::vector<RankDigit> digitsIn(const PlanDim& before, const std::vector<SizedDigit>& after,
+                                              const RefinedMesh& on, const LocalRank& at);
+// The part of `in` that the rank keeps. Each dim consists of these digits; an owned one has its value on the rank. The parts are even.
+[[nodiscard]] TensorView* sliceOwned(TensorView* in, const std::vector<std::vector<RankDigit>>& dims);
 
 // The elements at these positions of each dim: a slice, or a concatenation of slices.
 [[nodiscard]] TensorView* takePart(TensorView* in, const Part& positions);
@@ -48,13 +52,14 @@ struct LocalRank {
 
 // The dims of a tensor of these sizes.
 [[nodiscard]] std::vector<Dim> localDims(const std::vector<int64_t>& sizes);
+[[nodiscard]] std::vector<Dim> localDims(const std::vector<IntExpr>& sizes);
 // A tensor of these sizes, some of them 0: the operand or result on a rank that holds no elements of a tensor.
 [[nodiscard]] TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
 
 // The data of a redistribution that are the same on all ranks.
 struct MovedTensor {
   DataType dtype;
-  std::vector<int64_t> extents;  // of the whole
+  std::vector<IntExpr> extents;  // of the whole; constants if parts are uneven, or ranks send directly
   ReduceOp reduce;               // combines partial sums
   int64_t number;                // of the step among all communications
 };

@@ -119,8 +119,9 @@ class Localizer {
     if (held.mesh.empty()) {
       return isHere(e->tensorOutput()) ? cut(at, held, wanted, at_) : nullptr;
     }
-    MovedTensor moved{from->dtype(), wanted.constantShape(), e->attributes().reduce, 0};
-    if (contains(moved.extents, 0)) {
+    MovedTensor moved{from->dtype(), mapped(wanted.dims, [](const DigitList& dim) { return dim.extent(); }),
+                      e->attributes().reduce, 0};
+    if (contains(moved.extents, IntExpr(0))) {
       return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), heldPart(wanted, at_.rank).sizes()) : nullptr;
     }
     invariant(e->attributes().plan.has_value(), "[localize] {} has no plan; run plan-redistributions",

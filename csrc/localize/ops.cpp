@@ -103,23 +103,25 @@ TensorView* window(const LocalOp& op) {
   return isSlice ? addSlice(in, a.starts, a.stops, a.steps) : addPad(in, op.operands[1], a.starts, a.stops);
 }
 
-std::vector<int64_t> sizesOf(const std::vector<Dim>& dims) {
-  return mapped(dims, [](const Dim& d) { return d.extent.constValue(); });
-}
-
 // A new dim of extent 1 may be sharded: ranks without its element compute it too, and then take an empty slice.
 TensorView* broadcast(Fusion& local, const LocalOp& op) {
   std::vector<Dim> dims = resultDims(op);
   if (op.state.mesh.empty()) {
     return plain(local, op, dims);
   }
-  const Part taken = Part::whole(sizesOf(dims));
+  std::vector<int64_t> elsewhere;
   for (int64_t k = 0; k < std::ssize(dims); k++) {
     if (op.expr->attributes().flags[k] && dims[k].extent.isConst(0)) {
       dims[k] = {1, IterType::Broadcast};
+      elsewhere.push_back(k);
     }
   }
-  return takePart(plain(local, op, dims), taken);
+  TensorView* all = plain(local, op, dims);
+  std::vector<SymbolicRun> taken = wholeRuns(all);
+  for (const int64_t k : elsewhere) {
+    taken[k].count = 0;
+  }
+  return elsewhere.empty() ? all : sliceRuns(all, taken);
 }
 
 TensorView* reshape(const LocalOp& op) {

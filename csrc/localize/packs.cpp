@@ -11,15 +11,15 @@ namespace meshfuse {
 namespace {
 
 // The dim of the team comes first, if there is one.
-std::vector<int64_t> flat(const TensorView* tv, bool hasTeam) {
-  const int64_t team = hasTeam ? tv->constantShape()[0] : 1;
-  const int64_t each = tv->numel() / team;
-  return hasTeam ? std::vector<int64_t>{team, each} : std::vector<int64_t>{each};
+std::vector<IntExpr> flat(const TensorView* tv, bool hasTeam) {
+  const std::vector<IntExpr> shape = tv->shape();
+  const IntExpr each = product(std::span(shape).subspan(hasTeam ? 1 : 0));
+  return hasTeam ? std::vector<IntExpr>{shape[0], each} : std::vector<IntExpr>{each};
 }
 
 TensorView* sideBySide(const std::vector<TensorView*>& parts) {
   std::vector<Dim> dims = dimsOf(parts[0]);
-  const int64_t width = sumOf(parts, [](const TensorView* part) { return part->constantShape().back(); });
+  const IntExpr width = sumOf(parts, [](const TensorView* part) { return part->shape().back(); });
   dims.back() = localDim(width, IterType::Iteration);
   return parts[0]->fusion().addOp(ExprKind::Cat, {parts.begin(), parts.end()}, parts[0]->dtype(), dims,
                                   {.dim = std::ssize(dims) - 1});
@@ -42,7 +42,7 @@ void packCommunications(Fusion& local, int64_t first, std::vector<TensorView*>& 
   const bool reads = traits(attributes.comm.kind).operandHasBlocks;
   const bool writes = traits(attributes.comm.kind).resultHasBlocks;
   std::vector<TensorView*> parts;
-  int64_t width = 0;
+  IntExpr width = 0;
   for (const Expr* e : calls) {
     CommAttributes comm = e->attributes().comm;
     comm.number = attributes.comm.number;
@@ -55,18 +55,18 @@ void packCommunications(Fusion& local, int64_t first, std::vector<TensorView*>& 
   TensorView* packed = sideBySide(parts);
   std::vector<Dim> dims{localDim(width, IterType::Iteration)};
   if (writes) {
-    dims.insert(dims.begin(), localDim(calls[0]->tensorOutput()->constantShape()[0], IterType::Iteration));
+    dims.insert(dims.begin(), localDim(calls[0]->tensorOutput()->shape()[0], IterType::Iteration));
   }
   TensorView* received = local.addOp(ExprKind::Communicate, {packed}, packed->dtype(), dims, attributes);
 
-  int64_t at = 0;
+  IntExpr at = 0;
   for (Expr* e : calls) {
     TensorView* was = e->tensorOutput();
-    const int64_t end = at + flat(was, writes).back();
+    const IntExpr end = at + flat(was, writes).back();
     std::vector<SymbolicRun> runs = wholeRuns(received);
     runs.back() = {at, end - at};
     at = end;
-    TensorView* part = addReshape(sliceRuns(received, runs), was->constantShape());
+    TensorView* part = addReshape(sliceRuns(received, runs), was->shape());
     local.replaceUses(was, part);
     std::ranges::replace(results, was, part);
     local.removeExpr(e);

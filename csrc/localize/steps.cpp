@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "localize/layout.h"
+#include "multidevice/sharding/sized_steps.h"
 
 namespace meshfuse {
 
@@ -13,32 +14,48 @@ namespace {
 
 enum class Role : uint8_t { Local, Old, New };
 
+// UserError unless it is proven that there is no remainder.
+IntExpr quotient(const IntExpr& a, const IntExpr& b) {
+  if (const std::optional<IntExpr> exact = divideExactly(a, b)) {
+    return *exact;
+  }
+  check(b.isConst() && a.divisibleBy(b.constValue()),
+        "[localize] {} elements may not be in {} equal parts; give constant sizes", a.toString(), b.toString());
+  return floorDiv(a, b);
+}
+
 // A piece of a dim in the collective: local, owned by the team before the step, or owned by it after the step.
 struct Piece {
   Role role;
-  int64_t size;
+  IntExpr size;
   int64_t atom;
 };
 
-// The digits of a dim. Local digits are split where the team owns a digit after the step; digits of axes outside the team are left out.
-std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const std::vector<int64_t>& team) {
+// The digits of a dim of this extent. Local digits are split where the team owns a digit after the step; digits of axes outside the team are
+// left out. Which digits lie in which is the same for all extents, so the planned ones tell.
+std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const IntExpr& extent,
+                            const std::vector<int64_t>& team) {
+  const SizedDim sizedBefore = digitsFor(before, extent);
+  const SizedDim sizedAfter = digitsFor(after, extent);
   std::vector<Piece> pieces;
-  for (const PlanDigit& d : before) {
+  for (const int64_t i : indices(before)) {
+    const PlanDigit& d = before[i];
     if (d.atom != kLocal) {
       if (contains(team, d.atom)) {
         pieces.push_back({Role::Old, d.size, d.atom});
       }
       continue;
     }
-    int64_t top = d.stride * d.size;
-    for (const PlanDigit& n : after) {
+    IntExpr top = sizedBefore[i].stride * sizedBefore[i].size;
+    for (const int64_t j : indices(after)) {
+      const PlanDigit& n = after[j];
       if (contains(team, n.atom) && n.stride >= d.stride && n.stride * n.size <= d.stride * d.size) {
-        pieces.push_back({Role::Local, top / (n.stride * n.size), kLocal});
+        pieces.push_back({Role::Local, quotient(top, sizedAfter[j].stride * n.size), kLocal});
         pieces.push_back({Role::New, n.size, n.atom});
-        top = n.stride;
+        top = sizedAfter[j].stride;
       }
     }
-    pieces.push_back({Role::Local, top / d.stride, kLocal});
+    pieces.push_back({Role::Local, quotient(top, sizedBefore[i].stride), kLocal});
   }
   return pieces;
 }
@@ -52,17 +69,17 @@ class StepEmitter {
         step_(step),
         moved_(moved),
         at_(at),
-        isEven_(isEven(step, moved.extents)),
+        isEven_(isEven(step, plannedExtents(step, moved.extents))),
         heldSizes_(sizesOf(step.before)),
         wantedSizes_(sizesOf(step.after)) {
-    invariant(in->constantShape() == heldSizes_, "[localize] {} has another shape at {} than planned", in->toString(),
+    invariant(in->shape() == heldSizes_, "[localize] {} has another shape at {} than planned", in->toString(),
               step.toString());
   }
 
   TensorView* emit() const {
     switch (step_.kind) {
       case Collective::Local:
-        return isEven_ ? sliceOwned(in_, step_.on, step_.before, step_.after, at_)
+        return isEven_ ? sliceOwned(in_, localBefore())
                        : takePart(in_, part(step_.before, at_.rank).positionsOf(part(step_.after, at_.rank)));
       case Collective::AllReduce:
         return communicate(in_, {.kind = Collective::AllReduce}, heldSizes_);
@@ -87,16 +104,28 @@ class StepEmitter {
 
  private:
   Part part(const PlanState& state, int64_t rank) const {
-    return heldPart(state, moved_.extents, step_.on.atoms.coordinates(rank));
+    return heldPart(state, mapped(moved_.extents, &IntExpr::constValue), step_.on.atoms.coordinates(rank));
   }
 
   // The sizes of this rank's part. Even parts may have very many runs, which are not listed.
-  std::vector<int64_t> sizesOf(const PlanState& state) const {
-    return isEven_ ? mapped(state.dims, localExtent) : part(state, at_.rank).sizes();
+  std::vector<IntExpr> sizesOf(const PlanState& state) const {
+    if (!isEven_) {
+      return mapped<IntExpr>(part(state, at_.rank).sizes(), std::identity());
+    }
+    return mapped(indices(state.dims), [&](int64_t k) {
+      return productOf(digitsFor(state.dims[k], moved_.extents[k]),
+                       [](const SizedDigit& d) { return d.atom == kLocal ? d.size : IntExpr(1); });
+    });
+  }
+
+  std::vector<std::vector<RankDigit>> localBefore() const {
+    return mapped(indices(moved_.extents), [&](int64_t k) {
+      return digitsIn(step_.before.dims[k], digitsFor(step_.after.dims[k], moved_.extents[k]), step_.on, at_);
+    });
   }
 
   // `comm` has the kind of the collective, and the blocks of this rank if these differ in size.
-  TensorView* communicate(TensorView* in, CommAttributes comm, const std::vector<int64_t>& shape) const {
+  TensorView* communicate(TensorView* in, CommAttributes comm, const std::vector<IntExpr>& shape) const {
     Fusion& fusion = in->fusion();
     comm.mesh = fusion.meshNumber(step_.on.atoms);
     comm.axes = step_.axes;
@@ -108,33 +137,36 @@ class StepEmitter {
     return fusion.addOp(ExprKind::Communicate, {in}, in->dtype(), localDims(shape), {.comm = std::move(comm)});
   }
 
+  std::vector<Piece> pieces(int64_t dim) const {
+    return piecesOf(step_.before.dims[dim], step_.after.dims[dim], moved_.extents[dim], step_.axes);
+  }
   // All pieces of all dims in order.
   std::vector<Piece> allPieces() const {
     std::vector<Piece> all;
     for (int64_t k = 0; k < std::ssize(step_.before.dims); k++) {
-      append(all, piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes));
+      append(all, pieces(k));
     }
     return all;
   }
 
-  std::vector<int64_t> withTeam(std::vector<int64_t> shape) const {
+  std::vector<IntExpr> withTeam(std::vector<IntExpr> shape) const {
     shape.insert(shape.begin(), step_.on.atoms.teamSize(step_.axes));
     return shape;
   }
 
   // The shape of one block of an all-to-all: each dim without the digits of both sides.
-  std::vector<int64_t> passedOn() const {
-    std::vector<int64_t> shape = heldSizes_;
+  std::vector<IntExpr> passedOn() const {
+    std::vector<IntExpr> shape = heldSizes_;
     for (int64_t k = 0; k < std::ssize(shape); k++) {
-      for (const Piece& p : piecesOf(step_.before.dims[k], step_.after.dims[k], step_.axes)) {
-        shape[k] /= p.role == Role::New ? p.size : 1;
+      for (const Piece& p : pieces(k)) {
+        shape[k] = p.role == Role::New ? quotient(shape[k], p.size) : shape[k];
       }
     }
     return shape;
   }
 
   // [dims..] -> [team, the rest..]: the digits that the team will own come to the front, in its order.
-  TensorView* pack(const std::vector<int64_t>& rest) const {
+  TensorView* pack(const std::vector<IntExpr>& rest) const {
     const auto isHeld = [](const Piece& p) { return p.role != Role::Old; };
     const std::vector<Piece> pieces = filtered(allPieces(), isHeld);
     std::vector<int64_t> order = mapped<int64_t>(indices(pieces), std::identity());
@@ -145,8 +177,7 @@ class StepEmitter {
 
   // [team, the rest..] -> [dims..]: the digits that the team owned go to their places.
   TensorView* unpack(TensorView* in) const {
-    std::vector<int64_t> sizes =
-        mapped(step_.axes, [&](int64_t atom) { return step_.on.atoms.axisSize(atom).constValue(); });
+    std::vector<IntExpr> sizes = mapped(step_.axes, [&](int64_t atom) { return step_.on.atoms.axisSize(atom); });
     std::vector<int64_t> order;
     for (const Piece& p : allPieces()) {
       if (p.role == Role::Local) {
@@ -201,8 +232,8 @@ class StepEmitter {
   const MovedTensor& moved_;
   const LocalRank& at_;
   const bool isEven_;
-  const std::vector<int64_t> heldSizes_;
-  const std::vector<int64_t> wantedSizes_;
+  const std::vector<IntExpr> heldSizes_;
+  const std::vector<IntExpr> wantedSizes_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The program of one rank for direct transfers: those of a step of a plan, and the exchange that halos use too.
 #include "base/error.h"
+#include "base/ranges.h"
 #include "localize/layout.h"
 #include "multidevice/sharding/tile_transfer.h"
 
@@ -39,12 +40,13 @@ TensorView* emitExchange(Fusion& local, TensorView* in, const PartExchange& exch
 }
 
 TensorView* emitTransfer(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved, int64_t rank) {
-  const TileTransfer t = tileTransfer(step, moved.extents);
+  const auto extents = mapped(moved.extents, &IntExpr::constValue);
+  const TileTransfer t = tileTransfer(step, extents);
   invariant(step.kind == Collective::Transfer && step.before.partial.empty(),
             "[localize] {} cannot be localized: no collective or local op implements this step", step.toString());
-  const auto heldBy = [&](int64_t device) { return heldPart(t.before, moved.extents, t.fromMesh.coordinates(device)); };
-  const auto wantedBy = [&](int64_t device) { return heldPart(t.after, moved.extents, t.toMesh.coordinates(device)); };
-  PartExchange exchange{moved.dtype, moved.extents.size(), t.fromMesh, moved.number};
+  const auto heldBy = [&](int64_t device) { return heldPart(t.before, extents, t.fromMesh.coordinates(device)); };
+  const auto wantedBy = [&](int64_t device) { return heldPart(t.after, extents, t.toMesh.coordinates(device)); };
+  PartExchange exchange{moved.dtype, extents.size(), t.fromMesh, moved.number};
   if (t.fromMesh.contains(rank)) {
     exchange.held = heldBy(rank);
   }

@@ -84,7 +84,8 @@ bool readParts(Variance& m) {
   const ShardState state = shardState(m.x);
   int64_t cuts = 0;
   for (int64_t k = 0; k < std::ssize(m.reduced); k++) {
-    if (!m.x->shape()[k].isConst() || m.x->shape()[k].isConst(0) || state.dims[k].isOpaque()) {
+    const IntExpr extent = m.x->shape()[k];
+    if ((m.reduced[k] && !extent.isConst()) || extent.isConst(0) || state.dims[k].isOpaque()) {
       return false;
     }
     if (m.reduced[k] && state.dims[k].hasOwned()) {
@@ -210,7 +211,7 @@ class Gathering {
       state.dims[m_.cut] = fillLocal(m_.cut, m_.parts * m_.length, filtered(state.dims[m_.cut].digits(), isOwned));
       x = ops_.padEnd(x, m_.cut, m_.parts * m_.length - m_.extent(), state);
     }
-    std::vector<int64_t> shape = x->constantShape();
+    std::vector<IntExpr> shape = x->shape();
     shape[m_.cut] = m_.parts;
     shape.insert(shape.begin() + static_cast<ptrdiff_t>(m_.cut) + 1, m_.length);
     return ops_.reshape(x, shape);
@@ -218,8 +219,9 @@ class Gathering {
 
   // Elements of the other reduced dims.
   int64_t others() const {
-    const std::vector<int64_t> sizes = m_.x->constantShape();
-    return productOf(indices(sizes), [&](int64_t k) { return m_.reduced[k] && k != m_.cut ? sizes[k] : 1; });
+    const std::vector<IntExpr> sizes = m_.x->shape();
+    return productOf(indices(sizes),
+                     [&](int64_t k) { return m_.reduced[k] && k != m_.cut ? sizes[k].constValue() : 1; });
   }
 
   // For each part, its number of positions in the cut dim, and the numbers that divide sums and weight squares.
@@ -298,7 +300,7 @@ class Gathering {
         plan.steps[0].kind != Collective::AllGather) {
       return false;
     }
-    const bool isOneCall = kNumbers * localBytes(gathered_, m_.x->dtype()) <= context_.settings().bucketBytes &&
+    const bool isOneCall = kNumbers * localBytes(plans_, gathered_, m_.x->dtype()) <= context_.settings().bucketBytes &&
                            std::ranges::none_of(gathered_.dims, [](const DigitList& dim) { return dim.isRagged(); });
     const double saved = isOneCall ? (kNumbers - 1) * callPrice() : 0;
     return kNumbers * priceOf(costOf(plans_, shardState(sums_), gathered_, sums_)) - saved <

@@ -6,6 +6,7 @@
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/halo_exchange.h"
+#include "multidevice/sharding/plan_memo.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/reshard_edges.h"
 #include "preseg_passes/reshard_partials.h"
@@ -16,20 +17,20 @@ namespace meshfuse {
 
 namespace {
 
-bool hasConstantSizes(const TensorView* tv) {
+bool hasKnownSizes(const TensorView* tv, const PlanMemo& plans) {
   return !tv->getDeviceMesh().isSymbolic() &&
-         std::ranges::all_of(tv->shape(), [](const IntExpr& extent) { return extent.isConst(); });
+         std::ranges::all_of(tv->shape(), [&](const IntExpr& extent) { return plans.atSizes(extent).isConst(); });
 }
 
 // Some tensor is redistributed, its cost is known, and no redistribution or window has a plan yet.
-bool canOptimize(const Fusion& fusion) {
+bool canOptimize(const Fusion& fusion, const PlanMemo& plans) {
   const std::vector<Expr*> exprs = fusion.exprs();
   const auto isReshard = [](const Expr* e) { return e->kind() == ExprKind::Redistribute; };
   const auto isPlanned = [](const Expr* e) {
     return e->attributes().plan || (exchangesHalo(e) && !e->attributes().haloSteps->empty());
   };
   return std::ranges::any_of(exprs, isReshard) && std::ranges::none_of(exprs, isPlanned) &&
-         std::ranges::all_of(fusion.tensors(), hasConstantSizes);
+         std::ranges::all_of(fusion.tensors(), [&](const TensorView* tv) { return hasKnownSizes(tv, plans); });
 }
 
 // Whether a window exchanges halos is a decision for the shardings at that time.
@@ -46,7 +47,7 @@ void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
 }  // namespace
 
 bool optimizeReshards(Fusion& fusion, PassContext& context) {
-  if (!context.settings().optimizeReshards || !canOptimize(fusion)) {
+  if (!context.settings().optimizeReshards || !canOptimize(fusion, context.memo<PlanMemo>())) {
     return false;
   }
   bool changed = false;

@@ -18,6 +18,7 @@
 #include "ir/fusion.h"
 #include "ir/moved_inputs.h"
 #include "ir/op_rule.h"
+#include "multidevice/sharding/sized_steps.h"
 #include "preseg_passes/reshard_cost.h"
 
 namespace meshfuse {
@@ -27,31 +28,25 @@ namespace {
 // The only communication of a Redistribute that can share a call. Calls with equal `key` can be shared.
 struct Shareable {
   std::string key;
-  std::string call;    // all_to_all(x)
-  int64_t bytes = 0;   // the larger one of operand and result
-  bool grows = false;  // the result is larger than the operand
-  bool shrinks = false;
+  std::string call;  // all_to_all(x)
 };
 
 std::optional<Shareable> shareable(const Expr* e) {
   if (!isOneMeshReshard(e) || !e->attributes().plan) {  // without a plan its sizes are symbols
     return std::nullopt;
   }
-  const ShardState from = shardState(e->input(0)->asTensor());
-  const ShardState to = shardState(e->tensorOutput());
-  const std::vector<int64_t> extents = to.constantShape();
+  const std::vector<IntExpr> extents = e->tensorOutput()->shape();
   const std::vector<CommStep> calls = filtered(*e->attributes().plan, &CommStep::communicates);
-  if (calls.size() != 1 || calls[0].to || !(isEven(calls[0], extents) || calls[0].kind == Collective::AllReduce)) {
+  if (calls.size() != 1 || calls[0].to ||
+      !(isEven(calls[0], plannedExtents(calls[0], extents)) || calls[0].kind == Collective::AllReduce)) {
     return std::nullopt;
   }
   const CommStep& call = calls[0];
   const DataType type = e->output()->dtype();
-  const int64_t before = localBytes(from, type);
-  const int64_t after = localBytes(to, type);
   return Shareable{
       fmt::format("{} {} {} {} {} {}", name(call.kind), call.on.atoms.toString(), call.axes, static_cast<int64_t>(type),
                   reduces(call.kind) ? static_cast<int64_t>(e->attributes().reduce) : -1, call.sources),
-      call.toString(), std::max(before, after), after > before, after < before};
+      call.toString()};
 }
 
 // The program as a graph of dependencies; several exprs may be joined into one node.
@@ -235,10 +230,16 @@ class Packing {
     std::vector<Bucket> candidates;
     std::map<std::string, int64_t> alike;
     for (int64_t k = 0; k < std::ssize(order_.exprs()); k++) {
-      std::optional<Shareable> call = shareable(order_.exprs()[k]);
-      if (call && call->bytes < context_.settings().bucketBytes) {
+      const Expr* e = order_.exprs()[k];
+      std::optional<Shareable> call = shareable(e);
+      if (!call) {
+        continue;
+      }
+      const int64_t before = bytesOf(e->input(0));
+      const int64_t after = bytesOf(e->output());
+      if (const int64_t bytes = std::max(before, after); bytes < context_.settings().bucketBytes) {
         alike[call->key]++;
-        candidates.push_back({{k}, 0, std::move(*call)});
+        candidates.push_back({{k}, 0, std::move(*call), bytes, after > before, after < before});
       }
     }
     std::erase_if(candidates, [&](const Bucket& c) { return alike.at(c.call.key) == 1; });
@@ -247,7 +248,7 @@ class Packing {
     }
     order_.measure();
     for (Bucket& c : candidates) {
-      c.when = c.call.grows ? order_.neededAt(c.exprs[0]) : order_.ready(c.exprs[0]);
+      c.when = c.grows ? order_.neededAt(c.exprs[0]) : order_.ready(c.exprs[0]);
     }
     std::ranges::stable_sort(candidates, {}, &Bucket::when);
     for (const Bucket& c : candidates) {
@@ -261,14 +262,21 @@ class Packing {
   struct Bucket {
     std::vector<int64_t> exprs;
     int64_t when;    // the time at which the first is ready, or needed if it grows
-    Shareable call;  // of the first, with the bytes of all
+    Shareable call;  // of the first
+    int64_t bytes;   // of all; each counts the larger one of operand and result
+    bool grows;      // the result is larger than the operand
+    bool shrinks;
   };
+
+  int64_t bytesOf(const Val* val) const {
+    return localBytes(context_.memo<PlanMemo>(), shardState(val->asTensor()), val->dtype());
+  }
 
   bool fits(const Bucket& c, const Bucket& bucket) const {
     const int64_t expr = c.exprs[0];
     const int64_t first = bucket.exprs[0];
-    return bucket.call.bytes + c.call.bytes <= context_.settings().bucketBytes &&
-           (!(c.call.grows || c.call.shrinks) || c.when <= bucket.when + 1) &&
+    return bucket.bytes + c.bytes <= context_.settings().bucketBytes &&
+           (!(c.grows || c.shrinks) || c.when <= bucket.when + 1) &&
            std::max(order_.ready(expr), order_.ready(first)) + 1 + std::max(order_.rest(expr), order_.rest(first)) <=
                order_.length() &&
            !order_.dependsOn(expr, first);
@@ -283,7 +291,7 @@ class Packing {
         order_.join(c.exprs[0], bucket.exprs[0]);
         order_.measure();
         append(bucket.exprs, c.exprs);
-        bucket.call.bytes += c.call.bytes;
+        bucket.bytes += c.bytes;
         return;
       }
     }
@@ -308,7 +316,7 @@ class Packing {
       }
       const auto nameOf = [&](int64_t k) { return fmt::format("T{}", order_.exprs()[k]->output()->id()); };
       context_.remark(fmt::format("{} are one {} of {} bytes", joined(bucket->exprs, ", ", nameOf), bucket->call.call,
-                                  bucket->call.bytes));
+                                  bucket->bytes));
     }
     return pack > 0;
   }

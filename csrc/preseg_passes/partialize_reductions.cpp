@@ -65,6 +65,9 @@ IntExpr ownedParts(const DigitList& dim) {
 
 // Whether the parts are the uneven ones of one split by the product of the axes.
 bool isBlock(const DigitList& dim) {
+  if (!dim.extent().isConst()) {
+    return false;
+  }
   int64_t below = 1;
   for (const Digit& d : dim.digits()) {
     below = d.owner.isDevice() ? d.stride.constValue() : below;
@@ -113,7 +116,8 @@ DataType partialType(const Expr* e, DataType result, const PassSettings& setting
 
 // Whether a product needs fewer bytes if the only operand that owns the axis is moved to the rows or columns that the result has of it: an
 // all-to-all of the operand receives a part of it, and a reduce-scatter of the partial sum as many parts of that as the axis has ranks.
-bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, int64_t axis, ShardStateMemo& states) {
+bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, int64_t axis, ShardStateMemo& states,
+                    const PlanMemo& plans) {
   if (!isContraction(*e)) {
     return false;
   }
@@ -129,16 +133,16 @@ bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, i
       owner = tv;
     }
   }
-  const auto isConst = [](const DigitList& dim) { return dim.localSize().isConst(); };
+  const auto isConst = [&](const DigitList& dim) { return plans.atSizes(dim.localSize()).isConst(); };
   return isShared && wanted.mesh.axisSize(axis).isConst() && std::ranges::all_of(wanted.dims, isConst) &&
          std::ranges::all_of(states.state(owner).dims, isConst) &&
-         localBytes(states.state(owner), owner->dtype()) <
-             wanted.mesh.axisSize(axis).constValue() * localBytes(wanted, partial);
+         localBytes(plans, states.state(owner), owner->dtype()) <
+             wanted.mesh.axisSize(axis).constValue() * localBytes(plans, wanted, partial);
 }
 
 // `partial`: the type of the terms.
 PartialAxes partialAxes(const Expr* e, const TensorView* result, DataType partial, const std::vector<Dim>& root,
-                        ShardStateMemo& states) {
+                        ShardStateMemo& states, const PlanMemo& plans) {
   const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
@@ -167,7 +171,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, DataType partia
     }
   }
   for (const int64_t axis : std::views::keys(axes)) {
-    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, partial, axis, states);
+    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, partial, axis, states, plans);
   }
   // a digit that is a part of an axis is gathered, because contributions are counted by whole axes
   for (const auto& [axis, pieces] : axes) {
@@ -291,7 +295,7 @@ std::string reductionText(const Expr* e, const TensorView* result) {
 
 using Combined = std::map<std::string, TensorView*>;  // by reductionText: the combined result
 
-bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, Combined& combinedBefore) {
+bool partialize(Expr* e, PassContext& context, Combined& combinedBefore) {
   if (!e->output()->isTensor() || !contributionsOf(*e)) {
     return false;
   }
@@ -311,8 +315,9 @@ bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, C
     return false;  // the rank that holds the row sends it
   }
   const std::vector<Dim> root = partialRoot(e, result);
-  const DataType dtype = partialType(e, result->dtype(), settings);
-  const PartialAxes axes = partialAxes(e, result, dtype, root, states);
+  const DataType dtype = partialType(e, result->dtype(), context.settings());
+  const PartialAxes axes =
+      partialAxes(e, result, dtype, root, context.memo<ShardStateMemo>(), context.memo<PlanMemo>());
   if (axes.empty()) {
     return false;
   }
@@ -351,7 +356,7 @@ bool partializeReductions(Fusion& fusion, PassContext& context) {
   bool changed = false;
   Combined combinedBefore;
   for (Expr* e : fusion.exprs()) {
-    changed |= partialize(e, context.settings(), context.memo<ShardStateMemo>(), combinedBefore);
+    changed |= partialize(e, context, combinedBefore);
   }
   return changed;
 }

@@ -72,7 +72,7 @@ TensorView* PlacedOps::padEnd(TensorView* tv, int64_t dim, int64_t more, const S
   return out;
 }
 
-TensorView* PlacedOps::reshape(TensorView* tv, const std::vector<int64_t>& shape) {
+TensorView* PlacedOps::reshape(TensorView* tv, const std::vector<IntExpr>& shape) {
   return placed(addReshape(tv, shape));
 }
 

@@ -21,7 +21,7 @@ class PlacedOps {
   TensorView* broadcast(TensorView* tv, const std::vector<bool>& isNew);
   TensorView* cast(TensorView* tv, DataType type);
   TensorView* iota(int64_t length, int64_t start, int64_t step);
-  TensorView* reshape(TensorView* tv, const std::vector<int64_t>& shape);
+  TensorView* reshape(TensorView* tv, const std::vector<IntExpr>& shape);
   // Zeros at the end of a dim; `state` is the sharding of the result.
   TensorView* padEnd(TensorView* tv, int64_t dim, int64_t more, const ShardState& state);
   TensorView* moved(TensorView* tv, const ShardState& to);

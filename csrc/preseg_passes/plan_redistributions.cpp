@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
+#include <string>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -10,6 +12,7 @@
 #include "multidevice/sharding/halo_plan.h"
 #include "multidevice/sharding/plan_check.h"
 #include "multidevice/sharding/plan_memo.h"
+#include "multidevice/sharding/sized_steps.h"
 
 namespace meshfuse {
 
@@ -87,9 +90,9 @@ class HaloPlanner {
   std::map<Expr*, std::vector<HaloStep>> steps_;
 };
 
-bool hasConstantSizes(const ShardState& state) {
+bool hasKnownSizes(const ShardState& state, const PlanMemo& plans) {
   return !state.mesh.isSymbolic() &&
-         std::ranges::all_of(state.dims, [](const DigitList& dim) { return dim.extent().isConst(); });
+         std::ranges::all_of(state.dims, [&](const DigitList& dim) { return plans.atSizes(dim.extent()).isConst(); });
 }
 
 bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
@@ -100,17 +103,26 @@ bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
   }
   const ShardState held = shardState(from);
   const ShardState wanted = shardState(to);
+  PlanMemo& plans = context.memo<PlanMemo>();
+  if (!hasKnownSizes(held, plans) || !hasKnownSizes(wanted, plans)) {
+    return false;
+  }
+  const auto checkAnySize = [&](std::span<const CommStep> steps) {
+    const std::string why = whyOfOneSize(steps, mapped(wanted.dims, [](const DigitList& dim) { return dim.extent(); }));
+    check(why.empty(), "[plan-redistributions] {} -> {}: {}; give constant sizes", from->toString(), to->toString(),
+          why);
+  };
   if (e->attributes().plan) {
-    const std::optional<std::string> mistake = mistakeOf(*e->attributes().plan, held, wanted);
+    checkAnySize(*e->attributes().plan);
+    const std::optional<std::string> mistake =
+        mistakeOf(*e->attributes().plan, plans.atSizes(held), plans.atSizes(wanted));
     check(!mistake,
           "[plan-redistributions] the plan in the text of {} does not lead from {} to {}: {}; leave out plan=",
           to->toString(), held.toString(), wanted.toString(), mistake.value_or(""));
     return false;
   }
-  if (!hasConstantSizes(held) || !hasConstantSizes(wanted)) {
-    return false;
-  }
-  const RedistributionPlan& plan = context.memo<PlanMemo>().plan(fusion, held, wanted);
+  const RedistributionPlan& plan = plans.plan(fusion, held, wanted);
+  checkAnySize(plan.steps);
   if (!plan.note.empty()) {
     context.remark(fmt::format("{} -> {}: {}", from->toString(), to->toString(), plan.note));
   }

@@ -24,16 +24,19 @@ namespace meshfuse {
 
 namespace {
 
-int64_t bytesOf(const Val* val) {
-  const auto sizeOf = [](const IntExpr& extent) { return extent.isConst() ? extent.constValue() : 1; };
+int64_t bytesOf(const Val* val, const PlanMemo& plans) {
+  const auto sizeOf = [&](const IntExpr& extent) {
+    const IntExpr size = plans.atSizes(extent);
+    return size.isConst() ? size.constValue() : 1;
+  };
   return dataTypeSize(val->dtype()) * productOf(val->asTensor()->shape(), sizeOf);
 }
 
 // Operands in the order of their priority. If the weight and the activations suggest one axis for different dims, the
 // smaller of the two is cheaper to gather, so the larger comes first; the weight where they are equal.
-std::vector<int64_t> operandOrder(const Expr* expr) {
+std::vector<int64_t> operandOrder(const Expr* expr, const PlanMemo& plans) {
   std::vector<int64_t> order = mapped<int64_t>(indices(expr->inputs()), std::identity());
-  if (isContraction(*expr) && bytesOf(expr->input(0)) <= bytesOf(expr->input(1))) {
+  if (isContraction(*expr) && bytesOf(expr->input(0), plans) <= bytesOf(expr->input(1), plans)) {
     std::rotate(order.begin(), order.begin() + 1, order.end());  // weight, bias, activations
   }
   return order;
@@ -299,7 +302,7 @@ class Propagation {
 
   // The state of a result with the axes that its operands suggest: each of them first once, where they may differ.
   Suggestion fromOperands(const Expr* e, const TensorView* out) {
-    std::vector<std::vector<int64_t>> orders = eachFirst(operandOrder(e));
+    std::vector<std::vector<int64_t>> orders = eachFirst(operandOrder(e, plans_));
     if (e->kind() != ExprKind::Point && !isContraction(*e)) {
       orders.resize(1);
     }
@@ -361,12 +364,12 @@ class Propagation {
 
   // The bytes of a tensor that the busiest rank receives; axes of symbolic size count with their hints.
   Bytes bytesBetween(const TensorView* tv, const ShardState& held, const ShardState& needed) const {
-    const std::vector<IntExpr> shape = tv->shape();
+    const auto shape = mapped(tv->shape(), [this](const IntExpr& extent) { return plans_.atSizes(extent); });
     if (!std::ranges::all_of(shape, [](const IntExpr& extent) { return extent.isConst(); })) {
       return std::nullopt;
     }
-    const std::optional<ShardState> from = atHints(held, shape);
-    const std::optional<ShardState> to = atHints(needed, shape);
+    const std::optional<ShardState> from = atHints(plans_.atSizes(held), shape);
+    const std::optional<ShardState> to = atHints(plans_.atSizes(needed), shape);
     return from && to ? Bytes(plans_.plan(tv->fusion(), *from, *to).elements * dataTypeSize(tv->dtype()))
                       : std::nullopt;
   }

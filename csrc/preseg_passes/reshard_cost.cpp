@@ -3,10 +3,24 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
+
+namespace {
+
+// UserError if expressions of sizes leave parts unknown.
+void checkParts(const ShardState& state) {
+  if (std::ranges::any_of(state.dims, &DigitList::isOpaque)) {
+    throwUserError(
+        fmt::format("[reshard-cost] the parts of {} are not known for all sizes of a class; give constant sizes",
+                    state.toString()));
+  }
+}
+
+}  // namespace
 
 ReshardCost& ReshardCost::operator+=(const ReshardCost& more) {
   bytes += more.bytes;
@@ -27,6 +41,8 @@ ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to
   if (from.mesh.empty() || empty) {
     return {};
   }
+  checkParts(from);
+  checkParts(to);
   const RedistributionPlan& plan = plans.plan(tv->fusion(), from, to);
   return {.bytes = plan.elements * dataTypeSize(tv->dtype()),
           .calls = std::ranges::count_if(plan.steps, &CommStep::communicates)};
@@ -37,8 +53,10 @@ ReshardCost costOf(PlanMemo& plans, const Expr* redistribute) {
   return costOf(plans, shardState(from), shardState(redistribute->tensorOutput()), from);
 }
 
-int64_t localBytes(const ShardState& state, DataType type) {
-  return dataTypeSize(type) * productOf(state.dims, [](const DigitList& dim) { return dim.localSize().constValue(); });
+int64_t localBytes(const PlanMemo& plans, const ShardState& state, DataType type) {
+  checkParts(state);
+  return dataTypeSize(type) *
+         productOf(state.dims, [&](const DigitList& dim) { return plans.atSizes(dim.localSize()).constValue(); });
 }
 
 bool usesWholeAxes(const ShardState& state) {

@@ -28,8 +28,8 @@ struct ReshardCost {
 // The cost of a Redistribute, without the memory of its result.
 [[nodiscard]] ReshardCost costOf(PlanMemo& plans, const Expr* redistribute);
 
-// Bytes that a rank holds of a tensor; an upper bound for uneven parts.
-[[nodiscard]] int64_t localBytes(const ShardState& state, DataType type);
+// Bytes that a rank holds of a tensor, for the sizes of `plans`; an upper bound for uneven parts.
+[[nodiscard]] int64_t localBytes(const PlanMemo& plans, const ShardState& state, DataType type);
 
 // True if every axis owns digits with its whole coordinate or none, so that a tensor can have this state. The state that an op needs may
 // have parts that several ranks of an axis share.

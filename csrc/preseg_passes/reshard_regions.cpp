@@ -41,17 +41,17 @@ std::optional<ShardState> inBlocks(const ShardState& state, int64_t dim, const s
   }
   const int64_t parts = state.mesh.teamSize(axes);
   const auto isDivided = [&](const Digit& d) {
-    return d.owner.isLocal() && d.size.constValue() > 0 && d.size.constValue() % parts == 0;
+    return d.owner.isLocal() && !d.size.isConst(0) && d.size.divisibleBy(parts);
   };
   const auto top = std::ranges::find_if(digits.digits(), isDivided);
   if (top == digits.digits().end()) {
     return std::nullopt;
   }
   std::vector<Digit> owned = filtered(digits.digits(), [](const Digit& d) { return d.owner.isDevice(); });
-  int64_t stride = top->stride.constValue() * top->size.constValue();
+  IntExpr stride = top->stride * top->size;
   for (int64_t axis : axes) {
-    const int64_t size = state.mesh.axisSize(axis).constValue();
-    stride /= size;
+    const IntExpr size = state.mesh.axisSize(axis);
+    stride = floorDiv(stride, size);
     owned.push_back({dim, stride, size, Owner::device(axis)});
   }
   ShardState cut = state;
@@ -94,13 +94,13 @@ class Region {
     ReshardCost more;
     std::set<int64_t> exprs;
     for (const auto& [id, member] : members_) {
-      more.held += localBytes(member.state, member.tv->dtype());
+      more.held += localBytes(plans_, member.state, member.tv->dtype());
       exprs.insert(member.tv->definition()->id());
       if (member.isCopy) {
         more += costOf(plans_, member.state, member.before, member.tv);
         continue;
       }
-      more.held -= localBytes(member.before, member.tv->dtype());
+      more.held -= localBytes(plans_, member.before, member.tv->dtype());
       for (const Expr* use : fusion_.uses(member.tv)) {
         exprs.insert(use->id());
       }
@@ -226,8 +226,8 @@ class Region {
       }
       // a copy is gathered in place of the operand
       const bool movable = isMovable(out);
-      if (ownsAll(state, axes_) &&
-          (movable || localBytes(state, out->dtype()) <= localBytes(member.state, member.tv->dtype()))) {
+      if (ownsAll(state, axes_) && (movable || localBytes(plans_, state, out->dtype()) <=
+                                                   localBytes(plans_, member.state, member.tv->dtype()))) {
         take(out, std::move(state), !movable);
       }
     }
@@ -306,14 +306,14 @@ class Region {
               : ShardState::replicated(out->hasDeviceMesh() ? out->getDeviceMesh() : edge.held.mesh, in->shape());
       if (gathered.emplace(in->id(), needed.toString()).second && knownReshard(in, needed) == nullptr) {
         more += costOf(plans_, edge.held, needed, in);
-        more.held += localBytes(needed, in->dtype());
+        more.held += localBytes(plans_, needed, in->dtype());
       }
     }
     if (summed) {
       ShardState sums = states_.state(out);
       sums.partial = axes_;
       more += costOf(plans_, sums, states_.state(out), out);
-      more.held += localBytes(sums, out->dtype());
+      more.held += localBytes(plans_, sums, out->dtype());
     }
     return more;
   }

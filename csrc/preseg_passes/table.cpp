@@ -12,6 +12,7 @@
 #include "ir/text.h"
 #include "multidevice/sharding/axis_facts.h"
 #include "multidevice/sharding/contributions.h"
+#include "multidevice/sharding/plan_memo.h"
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/combine_variance.h"
 #include "preseg_passes/decompose_reshardings.h"
@@ -82,7 +83,10 @@ bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
 
 std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
 
-void runPresegPasses(Fusion& fusion, PassContext& context) { run(presegPasses(), fusion, context); }
+void runPresegPasses(Fusion& fusion, PassContext& context, const std::map<std::string, int64_t>& values) {
+  context.memo<PlanMemo>().takeSizes(values);
+  run(presegPasses(), fusion, context);
+}
 
 bool runPass(Fusion& fusion, std::string_view pass) {
   const std::vector<std::string_view> names = passNames(presegPasses());

@@ -1,7 +1,10 @@
 // The graph passes in order, after concretize and before localize.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/pass_runner.h"
@@ -16,7 +19,8 @@ class PassContext;
 
 // Runs the table; afterwards every edge is aligned or local, or its consumer is a Redistribute. UserError from
 // check-annotations; InternalError if a pass leaves a wrong fusion.
-void runPresegPasses(Fusion& fusion, PassContext& context);
+// `values`: of size symbols, for which redistributions are planned and costs compared.
+void runPresegPasses(Fusion& fusion, PassContext& context, const std::map<std::string, int64_t>& values = {});
 
 // One pass of the table, for a user who wants to see or change its result: runPass(fusion, "propagate-shardings"). True if it changed the
 // fusion. A later call of the fusion runs all passes; each is idempotent. UserError for an unknown name, or if the pass needs an earlier one

@@ -6,6 +6,7 @@
 
 #include "analysis/id_graph.h"
 #include "base/error.h"
+#include "base/not_constant.h"
 #include "base/pass_runner.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
@@ -46,6 +47,7 @@ bool breakTypes(Fusion& f, PassContext&) {
   f.outputs()[0]->asTensor()->axis(0)->parallelize(ParallelType::DIDx);
   return true;
 }
+bool needNumbers(Fusion&, PassContext&) { throw NotConstantError("i0 is not a constant"); }
 
 TEST(PassRunner, DumpsVerifiesAndNames) {
   using Row = PassRow<Fusion, PassContext>;
@@ -94,6 +96,23 @@ TEST(PassRunner, WithoutVerificationNoTextIsMade) {
     FAIL();
   } catch (const InternalError& e) {
     EXPECT_STREQ(e.what(), "[test, fail] as always");
+  }
+}
+
+TEST(PassRunner, ASizeThatIsNoConstantIsNotReproduced) {
+  using Row = PassRow<Fusion, PassContext>;
+  const Row rows[] = {{"need-numbers", needNumbers, "alone"}};
+  const PassRunner<Fusion, PassContext> runner{
+      .stage = "test",
+      .print = [](const Fusion& f) { return f.toString(); },
+      .reproduce = [](std::string_view, const std::string&) -> std::string { throw std::logic_error("reproduced"); }};
+  std::unique_ptr<Fusion> f = randomFusion(1);
+  PassContext context(*f);
+  try {
+    runner.run(std::span<const Row>(rows), *f, context);
+    FAIL();
+  } catch (const NotConstantError& e) {
+    EXPECT_STREQ(e.what(), "[test, need-numbers] i0 is not a constant");
   }
 }
 

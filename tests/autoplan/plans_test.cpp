@@ -46,7 +46,7 @@ std::vector<Setting> settingsFor(int64_t ranks) {
   return all;
 }
 
-class Plans : public MultiDeviceTest, public testing::WithParamInterface<PlannedProgram> {
+class Plans : public MultiDeviceTest, public testing::WithParamInterface<ProgramOfSearch> {
  protected:
   // The bytes that the busiest rank received.
   int64_t runPlan(const Fusion& whole, const Fusion& annotated, const std::vector<Argument>& inputs, int64_t ranks,

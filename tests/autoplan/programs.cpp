@@ -23,7 +23,7 @@ TensorView* input(Fusion& f, const std::vector<int64_t>& shape, DataType type = 
 
 using Body = std::function<std::vector<TensorView*>(Fusion&)>;
 
-PlannedProgram program(const std::string& name, const Body& body, bool productsMayDiffer = false) {
+ProgramOfSearch program(const std::string& name, const Body& body, bool productsMayDiffer = false) {
   return {name,
           [body] {
             auto fusion = std::make_unique<Fusion>();
@@ -128,7 +128,7 @@ std::unique_ptr<Fusion> gpt(const GptSizes& s) {
   return fusion;
 }
 
-std::vector<PlannedProgram> plannedPrograms() {
+std::vector<ProgramOfSearch> plannedPrograms() {
   const auto layer = [](Fusion& f) {
     const GptSizes s;
     return std::vector{block(f, input(f, {s.batch, s.tokens, s.features}), s)};

@@ -12,16 +12,16 @@
 
 namespace meshfuse {
 
-struct PlannedProgram {
+struct ProgramOfSearch {
   std::string name;
   std::function<std::unique_ptr<Fusion>()> build;
   // A product reads operands that are sharded in several ways, among which passes choose by themselves.
   bool productsMayDiffer = false;
 };
-inline void PrintTo(const PlannedProgram& program, std::ostream* out) { *out << program.name; }
+inline void PrintTo(const ProgramOfSearch& program, std::ostream* out) { *out << program.name; }
 
 // An MLP, attention, a transformer layer, a model with a large vocabulary, and backward programs.
-[[nodiscard]] std::vector<PlannedProgram> plannedPrograms();
+[[nodiscard]] std::vector<ProgramOfSearch> plannedPrograms();
 
 struct GptSizes {
   int64_t layers = 2;

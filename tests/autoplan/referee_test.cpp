@@ -150,7 +150,7 @@ double optimumOf(const PlanGraph& graph, double memory) {
   return std::stod(status.substr(status.find(words) + words.size())) / kScale;
 }
 
-class Referee : public testing::TestWithParam<PlannedProgram> {};
+class Referee : public testing::TestWithParam<ProgramOfSearch> {};
 
 TEST_P(Referee, FindsNoFasterPlan) {
   if (std::system("command -v cbc >/dev/null 2>&1") != 0) {

@@ -84,7 +84,7 @@ void expectLimitsHold(const Fusion& program, int64_t ranks, Division division, c
 class WithinMemory : public testing::TestWithParam<int64_t> {};
 
 TEST_P(WithinMemory, ProgramsFit) {
-  for (const PlannedProgram& program : plannedPrograms()) {
+  for (const ProgramOfSearch& program : plannedPrograms()) {
     for (const Division division : {Division::Even, Division::Uneven}) {
       SCOPED_TRACE(program.name + (division == Division::Even ? "" : ", uneven"));
       expectLimitsHold(*program.build(), GetParam(), division, {0.9, 0.6});

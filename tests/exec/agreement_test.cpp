@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -123,18 +125,101 @@ TEST(Agreement, AgreedShapesAreNotComparedAgainAfterAFailure) {
   });
 }
 
+std::unique_ptr<Fusion> onMeshOfTwo(bool isSummed) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* x = makeContigTensor(1);
+  fusion->addInput(x);
+  x->setDeviceMesh(DeviceMesh::createForNumDevices(2));
+  if (isSummed) {
+    x->outer_split(0, 2);
+    x->axis(0)->parallelize(ParallelType::DIDx);
+  }
+  TensorView* out = isSummed ? sum(x, {0}) : neg(x);
+  out->setDeviceMesh(x->getDeviceMesh());
+  fusion->addOutput(out);
+  return fusion;
+}
+
+// Until a plan redistributes, only the first one is compared. Rank 1 makes a program of that time again, while rank 0 runs it.
+TEST(Agreement, ShapesThatWereNotComparedAreNotComparedLater) {
+  runLoopback(2,
+              [](Communicator& comm) {
+                Agreement agreement(comm, {.maxPlans = 4});
+                const std::unique_ptr<Fusion> local = onMeshOfTwo(false);
+                const std::unique_ptr<Fusion> summed = onMeshOfTwo(true);
+                planFor(agreement, *local, 3);
+                planFor(agreement, *local, 5);
+                planFor(agreement, *summed, 4);
+                if (comm.rank() == 1) {
+                  planFor(agreement, *local, 5);
+                } else {
+                  (void)agreement.call();
+                }
+                planFor(agreement, *summed, 6);
+              },
+              {.deadline = std::chrono::milliseconds(20'000)});
+}
+
+// No tensor is on a mesh: only the first plans are compared.
+TEST(Agreement, NothingIsAgreedWithoutAComparison) {
+  runLoopback(2, [](Communicator& comm) {
+    Agreement agreement(comm, {.maxPlans = 2});
+    const std::unique_ptr<Fusion> fusion = negatedOnAllRanks();
+    EXPECT_FALSE(agreement.call().plansAlone(*fusion));
+    planFor(agreement, *fusion, 3);
+    EXPECT_TRUE(agreement.call().plansAlone(*fusion));
+    for (int64_t k = 0; k < 3; k++) {
+      planFor(agreement, *fusion, 5 + k + 10 * comm.rank());
+    }
+    const Agreement::Call call = agreement.call();
+    const auto kind = defaultDevice().kind;
+    EXPECT_NE(call.agreed({.sizes = {{3}}, .device = kind}), nullptr);
+    EXPECT_EQ(call.agreed({.sizes = {{5 + 10 * comm.rank()}}, .device = kind}), nullptr);
+    EXPECT_TRUE(call.takeEvicted().empty());
+  });
+}
+
+// Rank 1 cannot make its program for shapes that were agreed before; rank 0 runs it.
+TEST(Agreement, AFailureBeforeAnAgreedProgramIsToldToRanksThatRunIt) {
+  runLoopback(2, [](Communicator& comm) {
+    Agreement agreement(comm, {.maxPlans = 4});
+    const std::unique_ptr<Fusion> fusion = negatedOnAllRanks();
+    const std::vector<Argument> inputs = elementsFor(3);
+    const ProgramChoice agreed{
+        .program = std::make_shared<const PlannedProgram>(PlannedProgram{.planned = nullptr, .agreed = kCommunicates})};
+    std::string error;
+    try {
+      const Agreement::Call call = agreement.call();
+      if (comm.rank() == 0) {
+        call.afterAgreement(kCommunicates, [&] { comm.barrier(comm.world()); });
+      } else {
+        call.beforeAgreement({*fusion, inputs}, agreed, [] { throw std::runtime_error("no memory"); });
+      }
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    EXPECT_NE(error.find("no memory"), std::string::npos) << error;
+  });
+}
+
+// Ranks take the global sizes from their shards, so they compare them.
 TEST(Agreement, EvictedShapesAreReportedOnce) {
   runLoopback(2, [](Communicator& comm) {
     Agreement agreement(comm, {.maxPlans = 1});
     const std::unique_ptr<Fusion> fusion = negatedOnAllRanks();
+    TensorView* x = fusion->inputs()[0]->asTensor();
+    x->setDeviceMesh(DeviceMesh::createForNumDevices(2));
+    x->outer_split(0, 2);
+    x->axis(0)->parallelize(ParallelType::DIDx);
     planFor(agreement, *fusion, 3);
     EXPECT_TRUE(agreement.call().takeEvicted().empty());
     planFor(agreement, *fusion, 5);
     const std::vector<Agreement::Shapes> evicted = agreement.call().takeEvicted();
     ASSERT_EQ(evicted.size(), 1u);
-    EXPECT_TRUE(haveSameShapes(evicted[0], factsOf(*fusion, elementsFor(3))));
+    EXPECT_EQ(evicted[0], (AgreedPrograms::Shapes{.sizes = {{6}}, .device = defaultDevice().kind}));
     EXPECT_TRUE(agreement.call().takeEvicted().empty());
-    EXPECT_FALSE(agreement.call().use(evicted[0]));
+    EXPECT_EQ(agreement.call().agreed(evicted[0]), nullptr);
   });
 }
 

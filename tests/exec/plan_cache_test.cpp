@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "device/open.h"
+#include "exec/compile.h"
 #include "exec/plan_cache.h"
 #include "host/executor.h"
 #include "host/program.h"
@@ -106,9 +107,9 @@ TEST(PlanCache, FewShapesKeepAnArena) {
   const std::unique_ptr<Communicator> self = makeSelfCommunicator();
   Agreement agreement(*self);
   const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1});
-  PlanCache plans(fusion, 64, true,
-                  [&](std::span<const Argument> in, const Agreement::Call& call, const ShapeClass& of) {
-                    return compile(fusion, in, call, device, {}, of);
+  PlanCache plans(fusion, *self, 64, true,
+                  [&](std::span<const Argument> in, const Agreement::Call& call, const ProgramChoice& choice) {
+                    return compile(fusion, in, call, device, {}, choice);
                   });
   std::vector<std::weak_ptr<Plan>> made;
   for (int64_t rows = 6; rows < 50; rows += 2) {

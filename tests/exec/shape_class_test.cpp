@@ -55,6 +55,31 @@ class ShapeClassTest : public testing::Test {
   }
 };
 
+// An older one is planned again: a fusion with very many classes remembers few.
+TEST_F(ShapeClassTest, TheLastRefusedClassesAreRemembered) {
+  Fusion fusion;
+  {
+    const FusionGuard guard(&fusion);
+    fusion.addOutput(neg(input(fusion, 2)));
+  }
+  ShapeHistory history(fusion, 0, 1);
+  for (const int64_t rows : {2, 3}) {
+    history.note({{"i0", rows}});
+  }
+  const auto classOf = [&](int64_t columns) {
+    const std::vector<Argument> inputs = inputsOf({{5, columns}});
+    return history.classOf(inputs, history.sizesOf(inputs), {});
+  };
+  constexpr auto kMost = static_cast<int64_t>(ShapeHistory::kMostRefused);
+  for (int64_t columns = 2; columns < 3 + kMost; columns++) {
+    history.refuse(classOf(columns), "no plan");
+  }
+  EXPECT_FALSE(classOf(2).isConstant());
+  for (const int64_t columns : {int64_t{3}, kMost + 2}) {
+    EXPECT_EQ(classOf(columns).whyConstant, "no plan");
+  }
+}
+
 // The leading dims of x are one dim of the product.
 TEST_F(ShapeClassTest, AProductOfFourSizesThatVary) {
   std::vector<Shapes> calls;

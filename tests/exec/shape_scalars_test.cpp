@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "exec/arguments.h"
 #include "exec/fusion_executor_cache.h"
 #include "meshfuse/meshfuse.h"
 
@@ -51,6 +52,19 @@ TEST(ShapeScalars, MayBeReadAsNumbersToo) {
     EXPECT_EQ(out[0].at({n - 1}), static_cast<double>((n - 1) * n));
     EXPECT_EQ(out[1].at({1}), static_cast<double>(n));
   }
+}
+
+TEST(ShapeScalars, ElementsAreSizesOfAnArgumentWithAGlobalShapeToo) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* lengths = makeContigConcreteTensor({2}, DataType::Int);
+  fusion.addInput(lengths);
+  lengths->setDeviceMesh(DeviceMesh::createForNumDevices(1));
+  fusion.addOutput(full({lengths->element(0), lengths->element(1)}, 1.0, DataType::Float));
+  Tensor given = Tensor::full({2}, DataType::Int, 5);
+  const std::vector<std::vector<int64_t>> expected{{2, 5, 5}};
+  EXPECT_EQ(globalSizes(fusion, std::vector<Argument>{given}, 0), expected);
+  EXPECT_EQ(globalSizes(fusion, std::vector<Argument>{given.withGlobalShape({2})}, 0), expected);
 }
 
 }  // namespace

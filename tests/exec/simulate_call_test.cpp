@@ -46,14 +46,14 @@ class Steps {
   }
 
   // Takes half a second more than `bytes` seconds.
-  Steps& meet(uint64_t number, std::vector<int64_t> team, int64_t bytes, int64_t queue = 1,
+  Steps& meet(int64_t number, std::vector<int64_t> team, int64_t bytes, int64_t queue = 1,
               std::vector<int64_t> waits = {}) {
     CommSizes comm;
     comm.bytesReceived = bytes;
     sizes_.steps.push_back({.comm = comm});
     program_->steps.push_back({.kind = HostStepKind::Communicate,
                                .name = "all-gather " + std::to_string(number),
-                               .comm = {.team = {std::move(team)}, .program = number},
+                               .comm = {.team = {std::move(team)}, .number = number},
                                .order = {.queue = queue, .waits = std::move(waits)}});
     return *this;
   }

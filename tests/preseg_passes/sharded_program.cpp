@@ -222,7 +222,7 @@ ReshardCost costOf(const Fusion& fusion) {
     }
     for (const Val* out : e->outputs()) {
       if (out->isTensor() && out->asTensor()->hasDeviceMesh()) {
-        cost.held += localBytes(shardState(out->asTensor()), out->dtype());
+        cost.held += localBytes(plans, shardState(out->asTensor()), out->dtype());
       }
     }
   }

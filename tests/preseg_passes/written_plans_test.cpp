@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -10,6 +12,7 @@
 #include "ir/text.h"
 #include "localize/localize.h"
 #include "multidevice/sharding/plan_memo.h"
+#include "preseg_passes/concretize.h"
 #include "preseg_passes/plan_redistributions.h"
 #include "preseg_passes/table.h"
 
@@ -60,6 +63,36 @@ TEST(WrittenPlans, EachDistinctRedistributionIsPlannedOnce) {
   EXPECT_NE(fusion->toString().find("redistribute(T0" + kExchange), std::string::npos) << fusion->toString();
   EXPECT_NE(fusion->toString().find("redistribute(T3" + kExchange), std::string::npos) << fusion->toString();
   EXPECT_NE(fusion->toString().find(kGather), std::string::npos) << fusion->toString();
+}
+
+// A plan has the sizes for which it was made: it is taken for any size only if the devices divide it.
+TEST(WrittenPlans, AreForSizesThatTheDevicesDivide) {
+  const std::unique_ptr<Fusion> ofAnySize = parseFusion(
+      "fusion {\n"
+      "  mesh M0 {x: 2} [0, 1]\n"
+      "  T0 = input() : Float[i0, 4] contiguity[t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx)\n"
+      "  T1 = redistribute(T0" +
+      kGather +
+      ") : Float[i0, 4] mesh M0\n"
+      "  output T1\n"
+      "}\n");
+  const auto refusal = [&](int64_t divisor, int64_t rows) -> std::string {
+    const IntExpr size = IntExpr::symbol("i0", {.lower = 2, .divisor = divisor});
+    const std::shared_ptr<Fusion> fusion = concretize(*ofAnySize, SymbolSizes{{"i0", size}});
+    PassContext context(*fusion);
+    context.memo<PlanMemo>().takeSizes({{"i0", rows}});
+    try {
+      EXPECT_FALSE(planRedistributions(*fusion, context));
+      return "";
+    } catch (const UserError& e) {
+      return e.what();
+    }
+  };
+  EXPECT_EQ(refusal(2, 8), "");
+  EXPECT_NE(refusal(1, 8).find("the 2 devices do not divide dim 0 of i0 elements; give constant sizes"),
+            std::string::npos)
+      << refusal(1, 8);
+  EXPECT_NE(refusal(2, 12).find("does not lead from"), std::string::npos) << refusal(2, 12);
 }
 
 struct Mistake {

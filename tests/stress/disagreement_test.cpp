@@ -206,6 +206,16 @@ TEST(Disagreement, OnThePlansThatAreKept) {
                   {"64 plans kept", "1 plans kept"});
 }
 
+// Whether plans are shared between sizes decides what a later call plans.
+TEST(Disagreement, OnPlansThatAreShared) {
+  expectUserError(errorsOfRanks([](Communicator& comm) {
+                    FusionExecutorCache cache(made(sumOfRows, false),
+                                              {.communicator = &comm, .sharePlans = comm.rank() != kOdd});
+                    (void)cache.runFusionWithInputs({part(2)});
+                  }),
+                  {"64 plans kept, shared between sizes", "64 plans kept, one for each size"});
+}
+
 // One rank verifies, and one has more threads.
 TEST(Disagreement, OnVerificationIsNone) {
   EXPECT_EQ(errorsOfRanks([](Communicator& comm) {

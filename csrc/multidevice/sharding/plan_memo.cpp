@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/error.h"
+#include "base/ranges.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
 
@@ -46,7 +48,43 @@ bool same(const ShardState& a, const ShardState& b) {
 
 }  // namespace
 
+IntExpr PlanMemo::atSizes(const IntExpr& size) const {
+  return size.isConst() ? size : size.substitute(valuesIn(values_));
+}
+
+ShardState PlanMemo::atSizes(const ShardState& state) const {
+  const auto isConstant = [](const DigitList& dim) { return dim.isOpaque() || dim.extent().isConst(); };
+  if (std::ranges::all_of(state.dims, isConstant)) {
+    return state;
+  }
+  const auto atValues = [this](const DigitList& dim) {
+    return dim.isOpaque() ? dim : DigitList(mapped(dim.digits(), [this](Digit d) {
+      for (IntExpr* e : {&d.stride, &d.size, &d.bound}) {
+        *e = atSizes(*e);
+      }
+      return d;
+    }));
+  };
+  return {state.mesh, mapped(state.dims, atValues), state.partial};
+}
+
 const RedistributionPlan& PlanMemo::plan(const ShardState& from, const ShardState& to, const PlanOptions& options) {
+  if (values_.empty()) {
+    return ofConstants(from, to, options);
+  }
+  const ShardState ends[] = {atSizes(from), atSizes(to)};
+  for (const ShardState& state : ends) {
+    for (const int64_t k : indices(state.dims)) {
+      check(!state.dims[k].isOpaque() && state.dims[k].extent().isConst(),
+            "[planner] the parts of dim {} of {} are not known for all sizes of a class; give constant sizes", k,
+            state.toString());
+    }
+  }
+  return ofConstants(ends[0], ends[1], options);
+}
+
+const RedistributionPlan& PlanMemo::ofConstants(const ShardState& from, const ShardState& to,
+                                                const PlanOptions& options) {
   Hasher hasher;
   hasher.add(from);
   hasher.add(to);

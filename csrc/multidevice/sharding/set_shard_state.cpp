@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "base/error.h"
+#include "base/not_constant.h"
 #include "base/ranges.h"
 #include "base/rounding.h"
 #include "digits/part_sizes.h"
@@ -208,7 +209,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
     } else if (next < std::ssize(dims) && logical == dims[next]) {
       const DigitList& list = state.dims[next++];
       if (list.isOpaque()) {
-        throwInternalError(fmt::format("[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString()));
+        throw NotConstantError(fmt::format("[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString()));
       }
       digits.assign(list.digits().begin(), list.digits().end());
     }

@@ -1,0 +1,182 @@
+#include "exec/planned_program.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "analysis/pass_context.h"
+#include "base/error.h"
+#include "base/not_constant.h"
+#include "base/ranges.h"
+#include "exec/rank_classes.h"
+#include "host/program.h"
+#include "ir/fusion.h"
+#include "ir/plan_text.h"
+#include "localize/localize.h"
+#include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/sized_steps.h"
+#include "multidevice/sharding/step_amounts.h"
+#include "preseg_passes/table.h"
+
+namespace meshfuse {
+
+namespace {
+
+void plan(PlannedProgram& result, std::shared_ptr<Fusion> global, const PassSettings& passes) {
+  PassContext context(*global, passes);
+  runPresegPasses(*global, context, result.sizes.values);
+  result.planned = std::move(global);
+  result.remarks = context.remarks();
+  result.reasons = context.reasons();
+}
+
+// UserError if a tensor with a symbolic dim has parts that differ in size, or that are not known: parts that are lists of runs have constant
+// sizes in all dims.
+void checkEvenParts(const Fusion& planned) {
+  for (const TensorView* tv : filtered(planned.tensors(), &TensorView::hasDeviceMesh)) {
+    const ShardState state = shardState(tv);
+    const std::vector<IterDomain*> dims = stateDims(tv);
+    const bool isConstant = std::ranges::all_of(dims, [](const IterDomain* id) { return id->extent().isConst(); });
+    for (const int64_t k : indices(dims)) {
+      check(isConstant || !(state.dims[k].isOpaque() || state.dims[k].isRagged()),
+            "dim {} of T{}, {} elements, is in uneven parts", k, tv->id(), dims[k]->extent().toString());
+    }
+  }
+}
+
+// Throws what localizing throws on some rank. The program of any rank is like one of those that are tried: symbolic dims are in even parts, so
+// what a rank does with them on an axis depends on its neighbours there, and ranks between the second and the last one are like the second; of
+// other dims, ranks may hold different sizes.
+void checkParts(const Fusion& planned, const SymbolValues& values) {
+  const std::vector<TensorView*> onMesh = filtered(planned.tensors(), &TensorView::hasDeviceMesh);
+  if (onMesh.empty()) {
+    return;
+  }
+  const DeviceMesh& mesh = onMesh[0]->getDeviceMesh();
+  const std::vector<int64_t> unlike = rankClasses(*plannedFor(planned, values), mesh.numDevices()).firstRanks;
+  for (const int64_t rank : mesh.devices()) {
+    const std::vector<int64_t> at = mesh.coordinates(rank);
+    const bool isAtEnds = std::ranges::all_of(
+        indices(at), [&](int64_t axis) { return at[axis] < 2 || at[axis] == mesh.axisSize(axis).constValue() - 1; });
+    if (isAtEnds || contains(unlike, rank)) {
+      (void)localize(planned, rank);
+    }
+  }
+}
+
+// The same text for the same communication.
+std::string redistributionsOf(const Fusion& planned) {
+  std::string text;
+  for (const Expr* e : planned.exprs()) {
+    const ExprAttributes& a = e->attributes();
+    for (const CommStep& step : a.plan.value_or(std::vector<CommStep>())) {
+      const int64_t elements = elementsReceived(step, plannedExtents(step, e->tensorOutput()->shape()));
+      text += fmt::format("{} of {} {} on {}, pack {}\n", step.toString(), elements, name(e->output()->dtype()),
+                          step.on.atoms.toString(), a.pack);
+    }
+    for (const HaloStep& step : a.haloSteps.value_or(std::vector<HaloStep>())) {
+      text += toString(step) + "\n";
+    }
+  }
+  return text;
+}
+
+PlannedProgram constantProgramFor(const PlannedProgram& ofClass, const SymbolValues& values, const std::string& why) {
+  PlannedProgram result = ofClass;
+  result.planned = plannedFor(*ofClass.planned, values);
+  result.sizes = {.whyConstant = why};
+  return result;
+}
+
+// Of `stages`; nothing if they hold for the class.
+std::optional<std::string> whyNotForClass(const std::function<void()>& stages) {
+  std::string why;
+  try {
+    stages();
+    return std::nullopt;
+  } catch (const UserError& e) {
+    why = e.what();
+  } catch (const NotConstantError& e) {  // another InternalError is a bug here too
+    why = e.what();
+  }
+  return why.substr(0, why.find('\n'));
+}
+
+}  // namespace
+
+std::shared_ptr<PlannedProgram> planProgram(const Fusion& fusion, const ShapeClass& sizes,
+                                            std::shared_ptr<Fusion> constant, const PassSettings& passes) {
+  std::optional<std::string> why;
+  if (!sizes.isConstant()) {  // only what is the same on all ranks
+    PlannedProgram result{.sizes = sizes};
+    why = whyNotForClass([&] {
+      std::shared_ptr<Fusion> ofClass = concretize(fusion, sizes.sizes);
+      result.acceptsBetween = acceptsBetween(*ofClass);
+      plan(result, std::move(ofClass), passes);
+      checkEvenParts(*result.planned);
+      checkParts(*result.planned, sizes.values);
+      if (std::ranges::any_of(result.planned->exprs(),
+                              [](const Expr* e) { return e->kind() == ExprKind::Redistribute; })) {
+        check(!result.planned->planner().bound, "the planner keeps intermediate states within a bound at each size");
+        PlannedProgram ofConstants;
+        plan(ofConstants, constant->clone(), passes);
+        check(redistributionsOf(*result.planned) == redistributionsOf(*ofConstants.planned),
+              "the redistributions for constant sizes are others");
+      }
+    });
+    if (!why) {
+      return std::make_shared<PlannedProgram>(std::move(result));
+    }
+  }
+  PlannedProgram result{.sizes = why ? ShapeClass{.whyConstant = *std::move(why)} : sizes};
+  plan(result, std::move(constant), passes);
+  return std::make_shared<PlannedProgram>(std::move(result));
+}
+
+PlannedProgram programFor(const PlannedProgram& program, const Fusion& fusion, std::span<const Argument> inputs,
+                          const SymbolValues& values) {
+  if (program.sizes.isConstant()) {
+    return program;
+  }
+  if (const std::string why = program.sizes.whyNotFor(layoutReasons(fusion, inputs)); !why.empty()) {
+    return constantProgramFor(program, values, why);
+  }
+  PlannedProgram result = program;
+  result.sizes.values = values;
+  return result;
+}
+
+bool holdsForClass(PlannedProgram& program, const SymbolValues& values, const std::function<void()>& stages) {
+  if (program.sizes.isConstant()) {
+    stages();
+    return true;
+  }
+  const std::optional<std::string> why = whyNotForClass(stages);
+  if (why) {
+    program = constantProgramFor(program, values, *why);
+  }
+  return !why;
+}
+
+AgreedPlan agreedFor(const PlannedProgram& program, bool isConstant, const SymbolValues& values) {
+  AgreedPlan plan = program.agreed;
+  plan.identity = isConstant && !program.sizes.isConstant() ? identityFor(plan.identity, values) : plan.identity;
+  return plan;
+}
+
+std::shared_ptr<const Fusion> plannedFor(const Fusion& planned, const SymbolValues& values) {
+  std::shared_ptr<Fusion> result = concretize(planned, values);
+  for (const Expr* e : planned.exprs()) {
+    if (e->attributes().plan) {
+      Expr* sized = result->val(e->output()->id())->definition();
+      result->setPlan(
+          sized, stepsFor(*e->attributes().plan, e->tensorOutput()->shape(), sized->tensorOutput()->constantShape()));
+    }
+  }
+  return result;
+}
+
+}  // namespace meshfuse

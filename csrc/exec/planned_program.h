@@ -1,0 +1,56 @@
+// The planned program of a call: for a class of sizes, or for its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/pass_settings.h"
+#include "exec/call_descriptor.h"
+#include "exec/shape_class.h"
+#include "tensor/argument.h"
+
+namespace meshfuse {
+
+// A plan on which the ranks agree.
+struct AgreedPlan {
+  uint64_t identity = 0;       // a hash of the planned program: the same on all ranks
+  bool communicates = false;   // some rank does
+  bool redistributes = false;  // the program may communicate at other sizes, even if this plan does not
+  std::shared_ptr<const PlanDescriptor> descriptor =
+      {};  // only on several ranks, for a plan that communicates; exists while the plan may run
+};
+
+// The same on all ranks.
+struct PlannedProgram {
+  std::shared_ptr<const Fusion> planned;  // the global program, every edge aligned, local or a planned communication
+  AgreedPlan agreed;
+  ShapeClass sizes = {};             // for which the program holds; its values are those of the call that was planned
+  bool acceptsBetween = false;       // of the class, see exec/shape_class.h
+  std::vector<std::string> remarks;  // decisions of passes with reasons
+  std::map<int64_t, std::string>
+      reasons;  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
+};
+
+// The program for these sizes. They become constants if no plan holds for the class on all ranks, if some pass needs a size as a number, or if
+// its redistributions are not those of `constant`, the fusion with the sizes of the call.
+[[nodiscard]] std::shared_ptr<PlannedProgram> planProgram(const Fusion& fusion, const ShapeClass& sizes,
+                                                          std::shared_ptr<Fusion> constant, const PassSettings& passes);
+// What a rank makes of a program for these arguments: the program itself, or, where it has a symbol in place of a size of an argument that is
+// not row-major, a program for constant sizes with the same redistributions. `values`: of the symbols of the program.
+[[nodiscard]] PlannedProgram programFor(const PlannedProgram& program, const Fusion& fusion,
+                                        std::span<const Argument> inputs, const SymbolValues& values);
+// Runs the stages of a rank after planning. False if they do not hold for a class: `program` is then one for these values, with the
+// redistributions of the class, and to be compiled again. Peers need not know. Errors for constant sizes are thrown.
+[[nodiscard]] bool holdsForClass(PlannedProgram& program, const SymbolValues& values,
+                                 const std::function<void()>& stages);
+// What the ranks agree on for these values. `isConstant`: for a program for them alone.
+[[nodiscard]] AgreedPlan agreedFor(const PlannedProgram& program, bool isConstant, const SymbolValues& values);
+// A planned program of a class with these values in place of symbols.
+[[nodiscard]] std::shared_ptr<const Fusion> plannedFor(const Fusion& planned, const SymbolValues& values);
+
+}  // namespace meshfuse

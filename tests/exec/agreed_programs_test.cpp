@@ -1,0 +1,208 @@
+// What ranks choose, whatever has failed on some or all of them in earlier calls.
+#include "exec/agreed_programs.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ranges.h"
+
+namespace meshfuse {
+
+namespace {
+
+AgreedPrograms::Shapes shapesOfRows(int64_t n) { return {.sizes = {{n, 8}}}; }
+
+SymbolValues rowValues(int64_t n) { return {{"i0", n}}; }
+
+// Multiples of 16 are a class, 1 is a constant, other numbers are a class.
+ShapeClass rowClass(int64_t n) {
+  if (n == 1) {
+    return {.sizes = {{"i0", 1}}};
+  }
+  const SymbolFacts facts{.lower = n % 16 == 0 ? 16 : 2, .divisor = n % 16 == 0 ? 16 : 1};
+  ShapeClass result{.sizes = {{"i0", IntExpr::symbol("i0", facts)}}};
+  result.values = result.valuesFor(rowValues(n));
+  return result;
+}
+
+enum class CallOutcome : uint8_t {
+  Runs,
+  PlanIsRefused,    // before the ranks have agreed on a program: all get the error
+  SizesAreRefused,  // before they have agreed that it runs for the sizes
+  Rank0FailsLater,
+  Rank1FailsLater,
+};
+constexpr CallOutcome kCallOutcomes[] = {CallOutcome::Runs, CallOutcome::PlanIsRefused, CallOutcome::SizesAreRefused,
+                                         CallOutcome::Rank0FailsLater, CallOutcome::Rank1FailsLater};
+
+struct AgreedCall {
+  int64_t size = 0;
+  CallOutcome outcome = CallOutcome::Runs;
+};
+
+// A rank in calls that exchange messages as PlanCache and Agreement do.
+class AgreedRank {
+ public:
+  AgreedRank(int64_t number, size_t most) : number_(number), agreed_(most) {}
+
+  // The messages and the program of the next call with these sizes.
+  std::string choice(int64_t n) const {
+    const ProgramChoice choice = agreed_.choose(shapesOfRows(n), rowClass(n), rowValues(n));
+    return (choice.isNew ? "new, " : "agreed, ") +
+           (choice.program == nullptr ? "planned" : std::to_string(choice.program->agreed.identity)) +
+           (choice.sizes.isConstant() ? ", constant" : ", of a class");
+  }
+
+  // `identity`: of a program that is planned; the same on both ranks.
+  void call(const AgreedCall& event, uint64_t identity) {
+    const ProgramChoice choice = agreed_.choose(shapesOfRows(event.size), rowClass(event.size), rowValues(event.size));
+    std::shared_ptr<const PlannedProgram> program = choice.program;
+    if (program == nullptr) {
+      if (event.outcome == CallOutcome::PlanIsRefused) {
+        return;
+      }
+      program = std::make_shared<PlannedProgram>(
+          PlannedProgram{.planned = nullptr, .agreed = {.identity = identity}, .sizes = choice.sizes});
+    }
+    if (choice.isNew && !program->sizes.isConstant() && event.outcome == CallOutcome::SizesAreRefused) {
+      return;
+    }
+    if (choice.isNew) {
+      agreed_.keep(shapesOfRows(event.size), program);
+    }
+    failed_ += event.outcome == (number_ == 0 ? CallOutcome::Rank0FailsLater : CallOutcome::Rank1FailsLater) ? 1 : 0;
+    (void)agreed_.takeEvicted();
+  }
+
+ private:
+  const int64_t number_;
+  AgreedPrograms agreed_;
+  int64_t failed_ = 0;  // nothing that is agreed depends on it
+};
+
+const std::vector<int64_t> kRowCounts = {1, 6, 10, 16};
+
+// All series of three calls.
+TEST(AgreedPrograms, RanksChooseAlikeAfterEachSeriesOfFailures) {
+  std::vector<AgreedCall> events;
+  for (const int64_t n : kRowCounts) {
+    for (const CallOutcome outcome : kCallOutcomes) {
+      events.push_back({n, outcome});
+    }
+  }
+  const int64_t count = std::ssize(events);
+  for (const size_t most : {2, 8}) {
+    for (int64_t series = 0; series < count * count * count; series++) {
+      AgreedRank first(0, most);
+      AgreedRank second(1, most);
+      uint64_t identity = 1;
+      for (const AgreedCall& e :
+           {events[series % count], events[series / count % count], events[series / count / count]}) {
+        first.call(e, identity);
+        second.call(e, identity);
+        identity++;
+        for (const int64_t n : kRowCounts) {
+          ASSERT_EQ(first.choice(n), second.choice(n)) << "series " << series << ", size " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST(AgreedPrograms, ACallThatAllRefuseChangesNothing) {
+  for (const CallOutcome outcome : {CallOutcome::PlanIsRefused, CallOutcome::SizesAreRefused}) {
+    AgreedRank rank(0, 8);
+    rank.call({6, CallOutcome::Runs}, 1);
+    EXPECT_EQ(rank.choice(10), "new, 1, of a class");
+    rank.call({10, CallOutcome::SizesAreRefused}, 2);
+    EXPECT_EQ(rank.choice(10), "new, 1, of a class");
+    rank.call({16, outcome}, 3);
+    EXPECT_EQ(rank.choice(16), "new, planned, of a class");
+    EXPECT_EQ(rank.choice(1), "new, planned, constant");
+    EXPECT_EQ(rank.choice(6), "agreed, 1, of a class");
+  }
+}
+
+TEST(AgreedPrograms, ARankThatFailsLaterTakesTheProgramThatWasAgreed) {
+  AgreedRank rank(0, 8);
+  rank.call({16, CallOutcome::Rank0FailsLater}, 1);
+  EXPECT_EQ(rank.choice(16), "agreed, 1, of a class");
+  EXPECT_EQ(rank.choice(48), "new, 1, of a class");
+  EXPECT_EQ(rank.choice(10), "new, planned, of a class");
+  rank.call({1, CallOutcome::Rank0FailsLater}, 2);
+  EXPECT_EQ(rank.choice(1), "agreed, 2, constant");
+}
+
+// Ranks may make calls without messages that their peers do not make.
+TEST(AgreedPrograms, WhatOneRankUsesChangesNothing) {
+  AgreedRank first(0, 2);
+  AgreedRank second(1, 2);
+  for (AgreedRank* rank : {&first, &second}) {
+    rank->call({1, CallOutcome::Runs}, 1);
+    rank->call({6, CallOutcome::Runs}, 2);
+  }
+  first.call({1, CallOutcome::Runs}, 0);
+  for (AgreedRank* rank : {&first, &second}) {
+    rank->call({16, CallOutcome::Runs}, 3);
+    EXPECT_EQ(rank->choice(1), "new, planned, constant");
+    EXPECT_EQ(rank->choice(6), "agreed, 2, of a class");
+  }
+}
+
+// Which takes constant sizes, if it is no CPU.
+TEST(AgreedPrograms, ShapesOnAnotherDeviceAreNew) {
+  const auto ofCpu = std::make_shared<const PlannedProgram>(PlannedProgram{.planned = nullptr, .sizes = rowClass(6)});
+  AgreedPrograms agreed(4);
+  agreed.keep(shapesOfRows(6), ofCpu);
+  AgreedPrograms::Shapes onGpu = shapesOfRows(6);
+  onGpu.device = DeviceId::Kind::Cuda;
+  const ProgramChoice choice = agreed.choose(onGpu, {.whyConstant = "kernels of GPUs"}, rowValues(6));
+  EXPECT_TRUE(choice.isNew);
+  EXPECT_EQ(choice.program, nullptr);
+  EXPECT_TRUE(choice.sizes.isConstant());
+  EXPECT_EQ(agreed.choose(onGpu, rowClass(10), rowValues(10)).program, nullptr);
+  agreed.keep(onGpu, std::make_shared<const PlannedProgram>(PlannedProgram{.planned = nullptr}));
+  EXPECT_EQ(agreed.choose(shapesOfRows(6), rowClass(6), rowValues(6)).program, ofCpu);
+}
+
+// They are taken, but other shapes do not depend on them.
+TEST(AgreedPrograms, ShapesThatWereNotComparedHaveAListOfTheirOwn) {
+  const auto constant = std::make_shared<const PlannedProgram>(PlannedProgram{.planned = nullptr});
+  const auto ofClass = std::make_shared<const PlannedProgram>(PlannedProgram{.planned = nullptr, .sizes = rowClass(6)});
+  AgreedPrograms agreed(2);
+  agreed.keepUncompared(shapesOfRows(10), constant);
+  agreed.keepUncompared(shapesOfRows(10), ofClass);
+  EXPECT_EQ(agreed.find(shapesOfRows(10)), nullptr);
+  const ProgramChoice choice = agreed.choose(shapesOfRows(10), rowClass(10), rowValues(10));
+  EXPECT_TRUE(choice.isAgreed());
+  EXPECT_EQ(choice.program, constant);
+  EXPECT_EQ(agreed.choose(shapesOfRows(14), rowClass(14), rowValues(14)).program, nullptr);
+  for (const int64_t n : {6, 14}) {
+    agreed.keep(shapesOfRows(n), ofClass);
+  }
+  EXPECT_TRUE(agreed.isUncompared(shapesOfRows(10)));
+  EXPECT_TRUE(agreed.takeEvicted().empty());
+  agreed.keepUncompared(shapesOfRows(16), constant);
+  agreed.keepUncompared(shapesOfRows(1), constant);
+  EXPECT_EQ(agreed.takeEvicted(), std::vector{shapesOfRows(10)});
+  EXPECT_EQ(agreed.choose(shapesOfRows(10), rowClass(10), rowValues(10)).program, ofClass);
+}
+
+TEST(AgreedPrograms, AClassIsPlannedAgainWhenAllItsShapesAreEvicted) {
+  AgreedRank rank(0, 2);
+  rank.call({6, CallOutcome::Runs}, 1);
+  rank.call({10, CallOutcome::Runs}, 2);
+  rank.call({16, CallOutcome::Runs}, 3);
+  EXPECT_EQ(rank.choice(6), "new, 1, of a class");
+  rank.call({1, CallOutcome::Runs}, 4);
+  EXPECT_EQ(rank.choice(6), "new, planned, of a class");
+}
+
+}  // namespace
+
+}  // namespace meshfuse
