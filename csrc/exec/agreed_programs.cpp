@@ -40,6 +40,13 @@ void AgreedPrograms::keepUncompared(const Shapes& shapes, std::shared_ptr<const 
   }
 }
 
+void AgreedPrograms::forgetUncompared() {
+  for (Entry& e : uncompared_) {
+    evicted_.push_back(std::move(e.shapes));
+  }
+  uncompared_.clear();
+}
+
 std::shared_ptr<const PlannedProgram> AgreedPrograms::findIn(const Entries& entries, const Shapes& shapes) {
   const auto known = std::ranges::find(entries, shapes, &Entry::shapes);
   return known == entries.end() ? nullptr : known->program;

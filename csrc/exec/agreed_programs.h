@@ -14,8 +14,8 @@
 // Shapes are agreed once the last message is exchanged. If a rank fails before, all get its error, and nothing is kept: the next call with these
 // shapes chooses as if the failed one had not been. A rank that fails later makes its program again in the next call, alone.
 //
-// Ranks compare no plan while none redistributes and no size is assumed; the shapes of such calls have lists of their own. Ranks that make the
-// same calls have the same list. Nothing else is chosen from it.
+// Ranks compare no plan while none redistributes and no size is assumed. The shapes of such calls are in a list that each rank has for itself: one
+// that failed, or made another call, has others. Nothing else is chosen from it, and it ends with the first plan that redistributes.
 //
 // Shapes are evicted in the order in which they were agreed. Their use does not count: a call without messages is known to this rank alone.
 #pragma once
@@ -61,6 +61,8 @@ class AgreedPrograms {
   // This rank has planned this program, for constant sizes, in a call in which no rank compares; nothing if it has done so before.
   void keepUncompared(const Shapes& shapes, std::shared_ptr<const PlannedProgram> program);
   [[nodiscard]] bool isUncompared(const Shapes& shapes) const;
+  // Ranks compare all plans from now on: shapes that were not compared are new again.
+  void forgetUncompared();
   // The shapes evicted since the last call of this function. Ranks exchange messages for them again, so their plans go too, also if this rank
   // has failed to compile the plan that it agreed on.
   [[nodiscard]] std::vector<Shapes> takeEvicted();

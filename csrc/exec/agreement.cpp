@@ -183,6 +183,9 @@ void Agreement::Call::agree(const PlanProposal& proposal, const std::shared_ptr<
     plan.descriptor = descriptor;
   }
   agreement_.redistributes_ = agreement_.redistributes_.value_or(false) || plan.redistributes;
+  if (*agreement_.redistributes_) {
+    agreement_.programs_.forgetUncompared();
+  }
   if (compares && program->sizes.isConstant()) {
     agreement_.programs_.keep(proposal.shapes(), program);
   } else if (isNew && !compares && !plansAlone(proposal.fusion)) {

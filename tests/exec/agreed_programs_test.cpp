@@ -1,4 +1,4 @@
-// What ranks choose, whatever has failed on some or all of them in earlier calls.
+// What a rank chooses after earlier calls, of which all ranks know how they ended.
 #include "exec/agreed_programs.h"
 
 #include <gtest/gtest.h>
@@ -31,24 +31,20 @@ ShapeClass rowClass(int64_t n) {
 }
 
 enum class CallOutcome : uint8_t {
-  Runs,
+  Runs,             // whether a rank fails later changes nothing
   PlanIsRefused,    // before the ranks have agreed on a program: all get the error
   SizesAreRefused,  // before they have agreed that it runs for the sizes
-  Rank0FailsLater,
-  Rank1FailsLater,
 };
-constexpr CallOutcome kCallOutcomes[] = {CallOutcome::Runs, CallOutcome::PlanIsRefused, CallOutcome::SizesAreRefused,
-                                         CallOutcome::Rank0FailsLater, CallOutcome::Rank1FailsLater};
 
 struct AgreedCall {
   int64_t size = 0;
   CallOutcome outcome = CallOutcome::Runs;
 };
 
-// A rank in calls that exchange messages as PlanCache and Agreement do.
+// Any rank in calls that exchange messages as PlanCache and Agreement do.
 class AgreedRank {
  public:
-  AgreedRank(int64_t number, size_t most) : number_(number), agreed_(most) {}
+  explicit AgreedRank(size_t most) : agreed_(most) {}
 
   // The messages and the program of the next call with these sizes.
   std::string choice(int64_t n) const {
@@ -75,48 +71,16 @@ class AgreedRank {
     if (choice.isNew) {
       agreed_.keep(shapesOfRows(event.size), program);
     }
-    failed_ += event.outcome == (number_ == 0 ? CallOutcome::Rank0FailsLater : CallOutcome::Rank1FailsLater) ? 1 : 0;
     (void)agreed_.takeEvicted();
   }
 
  private:
-  const int64_t number_;
   AgreedPrograms agreed_;
-  int64_t failed_ = 0;  // nothing that is agreed depends on it
 };
-
-const std::vector<int64_t> kRowCounts = {1, 6, 10, 16};
-
-// All series of three calls.
-TEST(AgreedPrograms, RanksChooseAlikeAfterEachSeriesOfFailures) {
-  std::vector<AgreedCall> events;
-  for (const int64_t n : kRowCounts) {
-    for (const CallOutcome outcome : kCallOutcomes) {
-      events.push_back({n, outcome});
-    }
-  }
-  const int64_t count = std::ssize(events);
-  for (const size_t most : {2, 8}) {
-    for (int64_t series = 0; series < count * count * count; series++) {
-      AgreedRank first(0, most);
-      AgreedRank second(1, most);
-      uint64_t identity = 1;
-      for (const AgreedCall& e :
-           {events[series % count], events[series / count % count], events[series / count / count]}) {
-        first.call(e, identity);
-        second.call(e, identity);
-        identity++;
-        for (const int64_t n : kRowCounts) {
-          ASSERT_EQ(first.choice(n), second.choice(n)) << "series " << series << ", size " << n;
-        }
-      }
-    }
-  }
-}
 
 TEST(AgreedPrograms, ACallThatAllRefuseChangesNothing) {
   for (const CallOutcome outcome : {CallOutcome::PlanIsRefused, CallOutcome::SizesAreRefused}) {
-    AgreedRank rank(0, 8);
+    AgreedRank rank(8);
     rank.call({6, CallOutcome::Runs}, 1);
     EXPECT_EQ(rank.choice(10), "new, 1, of a class");
     rank.call({10, CallOutcome::SizesAreRefused}, 2);
@@ -128,30 +92,14 @@ TEST(AgreedPrograms, ACallThatAllRefuseChangesNothing) {
   }
 }
 
-TEST(AgreedPrograms, ARankThatFailsLaterTakesTheProgramThatWasAgreed) {
-  AgreedRank rank(0, 8);
-  rank.call({16, CallOutcome::Rank0FailsLater}, 1);
+TEST(AgreedPrograms, NewShapesTakeTheProgramOfTheirClass) {
+  AgreedRank rank(8);
+  rank.call({16, CallOutcome::Runs}, 1);
   EXPECT_EQ(rank.choice(16), "agreed, 1, of a class");
   EXPECT_EQ(rank.choice(48), "new, 1, of a class");
   EXPECT_EQ(rank.choice(10), "new, planned, of a class");
-  rank.call({1, CallOutcome::Rank0FailsLater}, 2);
+  rank.call({1, CallOutcome::Runs}, 2);
   EXPECT_EQ(rank.choice(1), "agreed, 2, constant");
-}
-
-// Ranks may make calls without messages that their peers do not make.
-TEST(AgreedPrograms, WhatOneRankUsesChangesNothing) {
-  AgreedRank first(0, 2);
-  AgreedRank second(1, 2);
-  for (AgreedRank* rank : {&first, &second}) {
-    rank->call({1, CallOutcome::Runs}, 1);
-    rank->call({6, CallOutcome::Runs}, 2);
-  }
-  first.call({1, CallOutcome::Runs}, 0);
-  for (AgreedRank* rank : {&first, &second}) {
-    rank->call({16, CallOutcome::Runs}, 3);
-    EXPECT_EQ(rank->choice(1), "new, planned, constant");
-    EXPECT_EQ(rank->choice(6), "agreed, 2, of a class");
-  }
 }
 
 // Which takes constant sizes, if it is no CPU.
@@ -191,10 +139,14 @@ TEST(AgreedPrograms, ShapesThatWereNotComparedHaveAListOfTheirOwn) {
   agreed.keepUncompared(shapesOfRows(1), constant);
   EXPECT_EQ(agreed.takeEvicted(), std::vector{shapesOfRows(10)});
   EXPECT_EQ(agreed.choose(shapesOfRows(10), rowClass(10), rowValues(10)).program, ofClass);
+  agreed.forgetUncompared();
+  EXPECT_EQ(agreed.takeEvicted(), (std::vector{shapesOfRows(1), shapesOfRows(16)}));
+  EXPECT_TRUE(agreed.choose(shapesOfRows(1), rowClass(1), rowValues(1)).isNew);
+  EXPECT_EQ(agreed.choose(shapesOfRows(6), rowClass(6), rowValues(6)).program, ofClass);
 }
 
 TEST(AgreedPrograms, AClassIsPlannedAgainWhenAllItsShapesAreEvicted) {
-  AgreedRank rank(0, 2);
+  AgreedRank rank(2);
   rank.call({6, CallOutcome::Runs}, 1);
   rank.call({10, CallOutcome::Runs}, 2);
   rank.call({16, CallOutcome::Runs}, 3);
