@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -31,14 +32,17 @@ std::vector<std::vector<double>> exchangeNumbers(Communicator& comm, const std::
   return mapped(comm.exchange(std::string_view(data, mine.size() * sizeof(double))), numbersOf);
 }
 
-// The time of a call on the slowest rank, then of each step the mean of the ranks; if ranks have other steps, those of this rank.
+// The time of a call on the slowest rank, then its parts, in the proportions of the means of the ranks. Where ranks share processors, one that
+// has ended leaves its processor to others: only the slowest rank has shared all the time. If ranks have other steps, those of this rank.
 std::vector<double> agreedTimes(Communicator& comm, const std::vector<double>& mine) {
   std::vector<double> times = mine;
   const std::vector<std::vector<double>> all = exchangeNumbers(comm, mine);
   times[0] = std::ranges::max(all, {}, [](const std::vector<double>& of) { return of[0]; })[0];
   if (std::ranges::all_of(all, [&](const std::vector<double>& of) { return of.size() == mine.size(); })) {
+    const std::vector<double> inSteps = mapped(all, [](const std::vector<double>& of) { return sumOf(of) - of[0]; });
+    const double part = std::ranges::max(inSteps) / std::max(sumOf(inSteps), std::numeric_limits<double>::min());
     for (size_t k = 1; k < times.size(); k++) {
-      times[k] = sumOf(all, [&](const std::vector<double>& of) { return of[k]; }) / static_cast<double>(all.size());
+      times[k] = part * sumOf(all, [&](const std::vector<double>& of) { return of[k]; });
     }
   }
   return times;

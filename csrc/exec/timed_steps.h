@@ -16,8 +16,9 @@ class Communicator;
 class FusionExecutorCache;
 struct HostProgram;
 
-// Of rounds of calls that begin on all ranks together, the fastest one: the mean of its calls. Times of steps are the means of all ranks, the
-// time of a call is that of the slowest rank; other numbers are those of this rank. A step includes its waits for peers and for processors.
+// Of rounds of calls that begin on all ranks together, the fastest one: the mean of its calls. The time of a call is that of the slowest rank,
+// which has waited for processors as long as in a longer program. The times of steps are parts of it, in the proportions of the means of all
+// ranks. Other numbers are those of this rank. A step includes its waits for peers and for processors.
 // Collective; each rank calls with its own inputs. `seconds`: the time that the measurement takes, about; at least 5 calls are made.
 [[nodiscard]] Profile timeSteps(FusionExecutorCache& cache, const std::vector<Argument>& inputs, Communicator& comm,
                                 double seconds);
