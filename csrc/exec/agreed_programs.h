@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "exec/planned_program.h"
@@ -35,6 +36,7 @@ struct ProgramChoice {
   std::shared_ptr<const PlannedProgram> program;  // null: it is planned, for `sizes`
   ShapeClass sizes;                               // of the call
   bool isNew = false;                             // its shapes are in no list
+  std::string whyNotHere = {};  // why the stages of this rank do not hold for the class of `program`, if it has tried
   // Peers run `program` in this call, and exchange no message before.
   bool isAgreed() const { return program != nullptr && !isNew; }
 };

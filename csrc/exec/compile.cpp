@@ -35,7 +35,9 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     }
     result.agreedOn = made == nullptr ? choice.program : made;
     result.globalSizes = proposal.sizes;
-    static_cast<PlannedProgram&>(result) = programFor(*result.agreedOn, fusion, inputs, choice.sizes.values);
+    result.whyNotHere = choice.whyNotHere;
+    static_cast<PlannedProgram&>(result) =
+        programFor(*result.agreedOn, fusion, inputs, choice.sizes.values, choice.whyNotHere);
     local = localize(*result.planned, call.communicator().rank());
     checkLocalShapes(*local, inputs, result.sizes.values);
   });
@@ -53,6 +55,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   };
   call.afterPlanning(proposal, *result.agreedOn, [&] {
     while (!holdsForClass(result, choice.sizes.values, compileLocally)) {
+      result.whyNotHere = result.sizes.whyConstant;
       local = localize(*result.planned, call.communicator().rank());
     }
   });

@@ -23,9 +23,10 @@ struct HostProgram;
 // A fusion as the steps of one rank. The planned program is for constant sizes if the layouts of this rank's arguments ask for it.
 struct SegmentedProgram : PlannedProgram {
   std::shared_ptr<const PlannedProgram> agreedOn;  // on which the ranks have agreed
-  std::vector<std::vector<int64_t>> globalSizes;   // of the arguments
-  std::shared_ptr<const Fusion> local;             // the program of a rank
-  std::vector<Segment> segments;                   // of `local`
+  std::string whyNotHere;  // why the stages of this rank do not hold for the class of `agreedOn`; empty if they do
+  std::vector<std::vector<int64_t>> globalSizes;  // of the arguments
+  std::shared_ptr<const Fusion> local;            // the program of a rank
+  std::vector<Segment> segments;                  // of `local`
   std::map<int64_t, Layout> layouts;  // by Val id in `local`: of inputs, views, and results that are not row-major
 };
 

@@ -167,6 +167,7 @@ PlanCache::Request PlanCache::requestLocked(std::span<const Argument> inputs, co
             .miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs)};
   if (r.sizes) {
     r.choice = chooseLocked(inputs, *r.sizes, call);
+    r.choice.whyNotHere = whyNotHereLocked(r.facts, r.choice);
     r.compiled = compiledLocked(inputs, r.facts, r.choice, call);
   }
   r.isAccepted = r.compiled == nullptr || isAcceptedLocked(*r.compiled, r.choice.sizes.values);
@@ -188,6 +189,15 @@ ProgramChoice PlanCache::chooseLocked(std::span<const Argument> inputs, const Ca
                                      isAlone ? layoutReasons(fusion_, inputs) : std::map<std::string, std::string>())
                   : ShapeClass{.whyConstant = std::string(why)};
   return call.choose(proposalOf(inputs, sizes), wanted, sizes.values);
+}
+
+std::string PlanCache::whyNotHereLocked(const std::vector<ArgumentFacts>& facts, const ProgramChoice& choice) const {
+  const auto failed = std::ranges::find_if(plans_, [&](const PlanPtr& p) {
+    const SegmentedProgram& program = p->compiled()->program;
+    return !program.whyNotHere.empty() && program.agreedOn == choice.program &&
+           haveSameFactsBesideSizes(p->facts(), facts);
+  });
+  return failed == plans_.end() ? "" : (*failed)->compiled()->program.whyNotHere;
 }
 
 void PlanCache::noteLocked(const Request& request, const PlannedProgram* program) {

@@ -94,6 +94,8 @@ class PlanCache {
   // The same on all ranks, unless this rank plans alone.
   ProgramChoice chooseLocked(std::span<const Argument> inputs, const CallSizes& sizes,
                              const Agreement::Call& call) const;
+  // ProgramChoice::whyNotHere for arguments like these.
+  std::string whyNotHereLocked(const std::vector<ArgumentFacts>& facts, const ProgramChoice& choice) const;
   // A program that this rank has compiled, of the class that was chosen, for arguments like these; null if there is none.
   std::shared_ptr<const CompiledProgram> compiledLocked(std::span<const Argument> inputs,
                                                         const std::vector<ArgumentFacts>& facts,

@@ -137,11 +137,12 @@ std::shared_ptr<PlannedProgram> planProgram(const Fusion& fusion, const ShapeCla
 }
 
 PlannedProgram programFor(const PlannedProgram& program, const Fusion& fusion, std::span<const Argument> inputs,
-                          const SymbolValues& values) {
+                          const SymbolValues& values, const std::string& whyNotHere) {
   if (program.sizes.isConstant()) {
     return program;
   }
-  if (const std::string why = program.sizes.whyNotFor(layoutReasons(fusion, inputs)); !why.empty()) {
+  const std::string why = whyNotHere.empty() ? program.sizes.whyNotFor(layoutReasons(fusion, inputs)) : whyNotHere;
+  if (!why.empty()) {
     return constantProgramFor(program, values, why);
   }
   PlannedProgram result = program;

@@ -40,10 +40,12 @@ struct PlannedProgram {
 // its redistributions are not those of `constant`, the fusion with the sizes of the call.
 [[nodiscard]] std::shared_ptr<PlannedProgram> planProgram(const Fusion& fusion, const ShapeClass& sizes,
                                                           std::shared_ptr<Fusion> constant, const PassSettings& passes);
-// What a rank makes of a program for these arguments: the program itself, or, where it has a symbol in place of a size of an argument that is
-// not row-major, a program for constant sizes with the same redistributions. `values`: of the symbols of the program.
+// What a rank makes of a program for these arguments: the program itself, or a program for constant sizes with the same redistributions, where
+// it has a symbol in place of a size of an argument that is not row-major, or stages of this rank are known not to hold for its class:
+// `whyNotHere`, else empty. `values`: of the symbols of the program.
 [[nodiscard]] PlannedProgram programFor(const PlannedProgram& program, const Fusion& fusion,
-                                        std::span<const Argument> inputs, const SymbolValues& values);
+                                        std::span<const Argument> inputs, const SymbolValues& values,
+                                        const std::string& whyNotHere);
 // Runs the stages of a rank after planning. False if they do not hold for a class: `program` is then one for these values, with the
 // redistributions of the class, and to be compiled again. Peers need not know. Errors for constant sizes are thrown.
 [[nodiscard]] bool holdsForClass(PlannedProgram& program, const SymbolValues& values,
