@@ -1,5 +1,6 @@
 // What do a warm call, a cold kernel, the way from a fusion to a host program, the binding of a program of any size, and new shapes cost?
 #include <benchmark/benchmark.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -250,7 +251,7 @@ void shapesOnRanks(benchmark::State& state) {
   for (auto _ : state) {
     std::mutex mutex;
     std::vector<double> more;  // of the first call of a shape over a warm one, on rank 0
-    runLoopback(2, [&](Communicator& comm) {
+    runLoopback(state.range(0), [&](Communicator& comm) {
       auto fusion = std::make_unique<Fusion>();
       std::vector<Argument> weights;
       {
@@ -274,7 +275,7 @@ void shapesOnRanks(benchmark::State& state) {
       }
       FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .threads = 1});
       for (int64_t i = 0; i < 40; i++) {
-        std::vector<Argument> in = {randomTensor({2 * (2 + 17 * i % 40), kFeatures}, DataType::Float, 1)};
+        std::vector<Argument> in = {randomTensor({comm.size() * (2 + 17 * i % 40), kFeatures}, DataType::Float, 1)};
         in.insert(in.end(), weights.begin(), weights.end());
         const auto call = [&] {
           comm.barrier(comm.world());
@@ -290,8 +291,9 @@ void shapesOnRanks(benchmark::State& state) {
       }
     });
     state.SetIterationTime(median(more));
-    record({"layer on 2 ranks, the first call of a new shape of a known class over a warm call", median(more) * 1e3,
-            "ms", 2, "lower"});
+    record({fmt::format("layer on {} ranks, the first call of a new shape of a known class over a warm call",
+                        state.range(0)),
+            median(more) * 1e3, "ms", 2, "lower"});
   }
 }
 
@@ -300,7 +302,7 @@ BENCHMARK(coldSoftmax)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillise
 BENCHMARK(longChain)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(binding)->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(hundredShapes)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(shapesOnRanks)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(shapesOnRanks)->Arg(2)->Arg(4)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 
