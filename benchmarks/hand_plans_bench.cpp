@@ -136,7 +136,7 @@ void pin(const Block& b, const HandPlan& plan, int64_t ranks) {
 DistributedConfig calibrated(int64_t ranks) {
   DistributedConfig machines;
   runLoopback(ranks, [&](Communicator& comm) {
-    const DistributedConfig own = calibrate(comm, {.seconds = 8});
+    const DistributedConfig own = calibrate(comm, {});
     if (comm.rank() == 0) {
       machines = own;
     }

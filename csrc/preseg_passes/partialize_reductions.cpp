@@ -114,30 +114,47 @@ DataType partialType(const Expr* e, DataType result, const PassSettings& setting
   return settings.reduceInFloat && isRounded ? DataType::Float : result;
 }
 
-// Whether a product needs fewer bytes if the only operand that owns the axis is moved to the rows or columns that the result has of it: an
-// all-to-all of the operand receives a part of it, and a reduce-scatter of the partial sum as many parts of that as the axis has ranks.
-bool isMovedForLess(const Expr* e, const TensorView* result, DataType partial, int64_t axis, ShardStateMemo& states,
-                    const PlanMemo& plans) {
-  if (!isContraction(*e)) {
-    return false;
-  }
+// Whether an axis that owns a reduced dim of an operand takes no part. It does not if another operand owns it on another dim, except in a product
+// of constant sizes that has no operand where the result needs it, if moving operands to the reduced dim and combining partial sums
+// receives fewer bytes than moving them to the dims that the axis cuts in the result. An all-to-all receives one part of a tensor, an
+// all-gather and a reduce-scatter as many as the axis has ranks, an all-reduce two.
+bool takesNoPart(const Expr* e, const TensorView* result, DataType partial, int64_t axis, bool isElsewhere,
+                 const std::vector<Dim>& root, ShardStateMemo& states, const PlanMemo& plans) {
   const auto hasAxis = [&](const DigitList& dim) { return owns(dim, axis); };
+  const auto areConst = [&](const ShardState& state) {
+    return std::ranges::all_of(state.dims,
+                               [&](const DigitList& dim) { return plans.atSizes(dim.localSize()).isConst(); });
+  };
   const ShardState wanted = states.state(result);
+  if (!isContraction(*e) || !wanted.mesh.axisSize(axis).isConst() || !areConst(wanted)) {
+    return isElsewhere;
+  }
   const auto cut = std::ranges::find_if(wanted.dims, hasAxis);
-  const TensorView* owner = nullptr;
-  bool isShared = false;  // the operand has the dim that the axis cuts in the result
+  const int64_t cutDim = cut == wanted.dims.end() ? -1 : cut - wanted.dims.begin();
+  const int64_t ranks = wanted.mesh.axisSize(axis).constValue();
+  int64_t moved = 0;
+  int64_t summed = (cutDim < 0 ? 2 : ranks) * localBytes(plans, wanted, partial);
+  int64_t owners = 0;
+  bool isShared = false;  // an owner has the dim that the axis cuts in the result
   for (const int64_t operand : e->tensorPositions()) {
     const TensorView* tv = e->input(operand)->asTensor();
-    if (cut != wanted.dims.end() && std::ranges::any_of(states.state(tv).dims, hasAxis)) {
-      isShared = owner == nullptr && contains(rootDims(e, operand, result), cut - wanted.dims.begin());
-      owner = tv;
+    const ShardState state = states.state(tv);
+    const auto owned = std::ranges::find_if(state.dims, hasAxis);
+    if (!(state.mesh == wanted.mesh) || tv->isPartial() || owned == state.dims.end()) {
+      continue;
     }
+    const std::vector<int64_t> roots = rootDims(e, operand, result);
+    const int64_t at = roots[owned - state.dims.begin()];
+    if (!areConst(state) || (cutDim >= 0 && at == cutDim)) {
+      return isElsewhere;
+    }
+    const bool hasCut = cutDim >= 0 && contains(roots, cutDim);
+    isShared = isShared || hasCut;
+    owners++;
+    moved += (hasCut ? 1 : ranks) * localBytes(plans, state, tv->dtype());
+    summed += isReduced(root, at) ? 0 : localBytes(plans, state, tv->dtype());
   }
-  const auto isConst = [&](const DigitList& dim) { return plans.atSizes(dim.localSize()).isConst(); };
-  return isShared && wanted.mesh.axisSize(axis).isConst() && std::ranges::all_of(wanted.dims, isConst) &&
-         std::ranges::all_of(states.state(owner).dims, isConst) &&
-         localBytes(plans, states.state(owner), owner->dtype()) <
-             wanted.mesh.axisSize(axis).constValue() * localBytes(plans, wanted, partial);
+  return isElsewhere ? moved <= summed : owners == 1 && isShared && moved < summed;
 }
 
 // `partial`: the type of the terms.
@@ -171,7 +188,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, DataType partia
     }
   }
   for (const int64_t axis : std::views::keys(axes)) {
-    elsewhere[axis] = elsewhere[axis] || isMovedForLess(e, result, partial, axis, states, plans);
+    elsewhere[axis] = takesNoPart(e, result, partial, axis, elsewhere[axis], root, states, plans);
   }
   // a digit that is a part of an axis is gathered, because contributions are counted by whole axes
   for (const auto& [axis, pieces] : axes) {

@@ -1,6 +1,7 @@
 // Programs with one sharded edge or a few, and exactly the communication each must take, as functions of the number of ranks.
 #include <limits>
 
+#include "base/ranges.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 #include "multidevice/scenario_parts.h"
@@ -486,6 +487,29 @@ TEST_F(Models, BiasOfARowParallelLinearIsAddedOnce) {
         },
         {random({kRows, 4 * n}, 1), random({kFeatures, 4 * n}, 2), Tensor::full({kFeatures}, DataType::Float, 1000)},
         oneAllReduce(n)};
+  });
+}
+
+// Weight and bias are cut by columns of the result, which is to be cut by rows, and x by the summed dim. Moving the weight to that dim is cheaper than
+// moving x to rows and gathering the weight.
+TEST_F(Models, AWeightMovesToTheSummedDimWhereThatIsCheaper) {
+  runScenario([](int64_t n) {
+    std::vector<std::string> steps;
+    for (const char* step : {"all-to-all", "reduce-scatter", "all-gather"}) {
+      append(steps, among(n, step));
+    }
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {4 * n, 8 * n}, mesh);
+                      TensorView* w = input(f, {2 * n, 8 * n}, mesh);
+                      TensorView* b = input(f, {2 * n}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      shardBlock(w, 0, mesh, "x");
+                      shardBlock(b, 0, mesh, "x");
+                      shardBlock(output(f, linear(x, w, b), mesh), 0, mesh, "x");
+                    },
+                    {random({4 * n, 8 * n}, 1), random({2 * n, 8 * n}, 2), random({2 * n}, 3)},
+                    {steps, -1, (16 + 8 * n + 2) * (n - 1) * 4}};
   });
 }
 
