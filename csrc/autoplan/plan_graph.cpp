@@ -248,8 +248,8 @@ class Builder {
     std::string key =
         fmt::format("{}({}", e.opName(), ruleOf(e).form == OpForm::Positions ? "" : attributesText(e, text, mesh));
     for (const Val* in : e.inputs()) {
-      key += in->isTensor() ? fmt::format(", {}{}{}", name(in->dtype()), listText(in->asTensor()->constantShape()),
-                                          isStored(in) ? "m" : "")
+      key += in->isTensor() ? fmt::format(", {}{}{}{}", e.positionsOf(in)[0], name(in->dtype()),
+                                          listText(in->asTensor()->constantShape()), isStored(in) ? "m" : "")
                             : ", s";
     }
     const TensorView* out = e.tensorOutput();
@@ -301,7 +301,8 @@ class Builder {
     for (const int64_t operand : e.tensorPositions()) {
       const TensorView* in = e.input(operand)->asTensor();
       const bool picks = hasIndex(e) && operand == tableOf(e) && ruleOf(e).form == OpForm::Index;
-      if (isStored(in) && !picks) {
+      const bool isRead = s.operands[e.positionsOf(in)[0]] == s.operands[operand] && e.positionsOf(in)[0] < operand;
+      if (isStored(in) && !picks && !isRead) {
         work.bytes += localElements(s.operands[operand], in->constantShape(), axes_) *
                       static_cast<double>(dataTypeSize(in->dtype()));
       }
@@ -497,8 +498,9 @@ class Builder {
     const TensorView* out = e.tensorOutput();
     const double launch = isStored(out) ? machines_.device.launch : 0;
     double size = isStored(out) ? static_cast<double>(dataTypeSize(out->dtype())) : 0;
-    for (const TensorView* in : e.tensorInputs()) {
-      const bool isFull = graph_.nodeOf.at(in->id()) == node;
+    for (const int64_t operand : e.tensorPositions()) {
+      const Val* in = e.input(operand);
+      const bool isFull = graph_.nodeOf.at(in->id()) == node && e.positionsOf(in)[0] == operand;
       size += isFull && isStored(in) ? static_cast<double>(dataTypeSize(in->dtype())) : 0;
     }
     const Work whole = workOf(e);

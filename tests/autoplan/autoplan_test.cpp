@@ -87,6 +87,24 @@ TEST(AutoPlan, CutsRowsOfDataAndNotOfWeights) {
   EXPECT_NEAR(plan.ideas[0].seconds.value_or(0), plan.seconds, 1e-5 * plan.seconds);
 }
 
+// Whether the op follows its operand or has strategies of its own, as an annotated one.
+TEST(AutoPlan, AnOpReadsATensorOnce) {
+  for (const bool isAnnotated : {false, true}) {
+    Fusion fusion;
+    TensorView* x = makeContigConcreteTensor(fusion, {16, 16});
+    fusion.addInput(x);
+    TensorView* y = mul(x, x);
+    fusion.addOutput(y);
+    if (isAnnotated) {
+      y->setDeviceMesh(DeviceMesh::createForNumDevices(4));
+      y->outer_split(0, 4)->axis(0)->parallelize(ParallelType::DIDx);
+    }
+    DistributedConfig machines = slowDevices();
+    machines.device.flops = 1e12;
+    EXPECT_NEAR(autoParallelize(fusion, machines).seconds, 2 * 4 * (16 * 16 / 4) / 1e6, 1e-8) << isAnnotated;
+  }
+}
+
 TEST(AutoPlan, KeepsWhatTheUserAnnotated) {
   Product p;
   const DeviceMesh mesh = DeviceMesh::create({{"a", 2}, {"b", 2}});
