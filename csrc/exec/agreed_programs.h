@@ -1,5 +1,6 @@
 // AgreedPrograms: the shapes on which the ranks have agreed, and the programs that they take for them. They change only by what all ranks know,
-// in calls that all ranks make alike, so they are the same on all ranks, whatever fails on one of them.
+// in calls that all ranks make alike, so they are the same on all ranks, whatever fails on one of them. Shapes of calls in which ranks compare
+// nothing are an exception: see below.
 //
 // What a rank does in a call is chosen from them and from the sizes of the call. Whether this rank has compiled a program does not matter:
 //

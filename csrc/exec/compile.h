@@ -20,10 +20,12 @@ namespace meshfuse {
 class Device;
 struct HostProgram;
 
-// A fusion as the steps of one rank. The planned program is for constant sizes if the layouts of this rank's arguments ask for it.
+// A fusion as the steps of one rank. The planned program is for constant sizes if the layouts of this rank's arguments, or its
+// stages, do not hold for a class.
 struct SegmentedProgram : PlannedProgram {
   std::shared_ptr<const PlannedProgram> agreedOn;  // on which the ranks have agreed
-  std::string whyNotHere;  // why the stages of this rank do not hold for the class of `agreedOn`; empty if they do
+  std::string
+      whyNotHere;  // why the stages of this rank do not hold for the class of `agreedOn`, if they were tried and do not
   std::vector<std::vector<int64_t>> globalSizes;  // of the arguments
   std::shared_ptr<const Fusion> local;            // the program of a rank
   std::vector<Segment> segments;                  // of `local`

@@ -2,7 +2,7 @@
 //
 // Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
 // wait for the one that compiles it. The least recently used plan is evicted first; plans of shapes that the ranks have evicted go too.
-// A call with a new shape of a known class (exec/shape_class.h) gets a plan with the program of that class: nothing is compiled. At most
+// A call with a new shape of a class (exec/shape_class.h) whose program is compiled gets a plan with that program. At most
 // kMostShapesOfAClass of its shapes are kept. The bindings of at most kMostIdleShapes of all shapes of all classes are, because each holds an
 // arena; the arenas of the others go back to a pool.
 //

@@ -141,9 +141,9 @@ PlannedProgram programFor(const PlannedProgram& program, const Fusion& fusion, s
   if (program.sizes.isConstant()) {
     return program;
   }
-  const std::string why = whyNotHere.empty() ? program.sizes.whyNotFor(layoutReasons(fusion, inputs)) : whyNotHere;
-  if (!why.empty()) {
-    return constantProgramFor(program, values, why);
+  const std::string why = program.sizes.whyNotFor(layoutReasons(fusion, inputs));
+  if (!why.empty() || !whyNotHere.empty()) {
+    return constantProgramFor(program, values, why.empty() ? whyNotHere : why);
   }
   PlannedProgram result = program;
   result.sizes.values = values;

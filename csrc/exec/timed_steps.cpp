@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <ranges>
 #include <string>
 #include <string_view>
 
@@ -30,22 +31,6 @@ std::vector<std::vector<double>> exchangeNumbers(Communicator& comm, const std::
   };
   const auto* data = reinterpret_cast<const char*>(mine.data());
   return mapped(comm.exchange(std::string_view(data, mine.size() * sizeof(double))), numbersOf);
-}
-
-// The time of a call on the slowest rank, then its parts, in the proportions of the means of the ranks. Where ranks share processors, one that
-// has ended leaves its processor to others: only the slowest rank has shared all the time. If ranks have other steps, those of this rank.
-std::vector<double> agreedTimes(Communicator& comm, const std::vector<double>& mine) {
-  std::vector<double> times = mine;
-  const std::vector<std::vector<double>> all = exchangeNumbers(comm, mine);
-  times[0] = std::ranges::max(all, {}, [](const std::vector<double>& of) { return of[0]; })[0];
-  if (std::ranges::all_of(all, [&](const std::vector<double>& of) { return of.size() == mine.size(); })) {
-    const std::vector<double> inSteps = mapped(all, [](const std::vector<double>& of) { return sumOf(of) - of[0]; });
-    const double part = std::ranges::max(inSteps) / std::max(sumOf(inSteps), std::numeric_limits<double>::min());
-    for (size_t k = 1; k < times.size(); k++) {
-      times[k] = part * sumOf(all, [&](const std::vector<double>& of) { return of[k]; });
-    }
-  }
-  return times;
 }
 
 bool isOnOneMachine(const Team& team, const DistributedConfig& machines) {
@@ -87,10 +72,27 @@ Work workOf(const Fusion& step) {
 
 }  // namespace
 
+std::vector<double> timesOfRanks(const std::vector<std::vector<double>>& measured, int64_t rank) {
+  std::vector<double> times = measured[rank];
+  times[0] = std::ranges::max(measured, {}, [](const std::vector<double>& of) { return of[0]; })[0];
+  if (std::ranges::all_of(measured, [&](const std::vector<double>& of) { return of.size() == times.size(); })) {
+    const auto inSteps =
+        mapped(measured, [](const std::vector<double>& of) { return sumOf(of | std::views::drop(1)); });
+    const double part = std::ranges::max(inSteps) / std::max(sumOf(inSteps), std::numeric_limits<double>::min());
+    for (size_t k = 1; k < times.size(); k++) {
+      times[k] = part * sumOf(measured, [&](const std::vector<double>& of) { return of[k]; });
+    }
+  }
+  return times;
+}
+
 Profile timeSteps(FusionExecutorCache& cache, const std::vector<Argument>& inputs, Communicator& comm, double seconds) {
+  const auto agreed = [&](const std::vector<double>& mine) {
+    return timesOfRanks(exchangeNumbers(comm, mine), comm.rank());
+  };
   (void)cache.profile(inputs);
   Profile result = cache.profile(inputs, 2);
-  const double one = agreedTimes(comm, {result.seconds})[0];
+  const double one = agreed({result.seconds})[0];
   const auto calls = static_cast<int64_t>(std::clamp(seconds / kRounds / one, 1.0, kMostCalls));
   std::vector<double> fastest;
   for (int64_t round = 0; round < kRounds; round++) {
@@ -103,7 +105,7 @@ Profile timeSteps(FusionExecutorCache& cache, const std::vector<Argument>& input
         times[k + 1] += p.steps[k].seconds / static_cast<double>(calls);
       }
     }
-    times = agreedTimes(comm, times);
+    times = agreed(times);
     fastest = fastest.empty() || times[0] < fastest[0] ? times : fastest;
   }
   result.seconds = fastest[0];

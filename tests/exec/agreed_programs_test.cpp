@@ -1,4 +1,4 @@
-// What a rank chooses after earlier calls, of which all ranks know how they ended.
+// What a rank chooses after earlier calls. All ranks know how those ended.
 #include "exec/agreed_programs.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ class AgreedRank {
            (choice.sizes.isConstant() ? ", constant" : ", of a class");
   }
 
-  // `identity`: of a program that is planned; the same on both ranks.
+  // `identity`: of a program that is planned; the same on all ranks.
   void call(const AgreedCall& event, uint64_t identity) {
     const ProgramChoice choice = agreed_.choose(shapesOfRows(event.size), rowClass(event.size), rowValues(event.size));
     std::shared_ptr<const PlannedProgram> program = choice.program;
