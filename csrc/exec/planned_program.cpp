@@ -47,9 +47,9 @@ void checkEvenParts(const Fusion& planned) {
   }
 }
 
-// Throws what localizing throws on some rank. The program of any rank is like one of those that are tried: symbolic dims are in even parts, so
-// what a rank does with them on an axis depends on its neighbours there, and ranks between the second and the last one are like the second; of
-// other dims, ranks may hold different sizes.
+// Localizes the program for some ranks, and throws their first error. No other rank would have another one. Symbolic dims are in even parts, so a
+// rank differs from others only by its neighbours on each axis: the first, the second and the last coordinate of each axis are tried. Parts of
+// constant dims may differ in size: the first rank of each class of equal ranks is tried too.
 void checkParts(const Fusion& planned, const SymbolValues& values) {
   const std::vector<TensorView*> onMesh = filtered(planned.tensors(), &TensorView::hasDeviceMesh);
   if (onMesh.empty()) {

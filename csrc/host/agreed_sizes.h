@@ -12,7 +12,7 @@ namespace meshfuse {
 
 class Communicator;
 
-// As sizesOf(); those that a program without symbols has already. A program of a class has symbols: the local sizes of its inputs.
+// The sizes that a program without symbols has; of another one sizesOf(program, values).
 [[nodiscard]] std::shared_ptr<const ProgramSizes> sizesFor(const HostProgram& program,
                                                            const std::map<std::string, int64_t>& values);
 
