@@ -19,7 +19,7 @@ constexpr int64_t kRounds = 8;   // steps that get a price
 constexpr int64_t kRaises = 12;  // of a price until its step fits
 constexpr double kRaise = 16;
 constexpr int64_t kIntersections = 30;
-constexpr double kRounding = 1e-9;
+constexpr double kSameCost = 1e-9;
 constexpr int64_t kGraphTries = 200'000;  // choices of single nodes in its search
 constexpr int64_t kCore = 16;             // nodes of the core of a large graph
 constexpr int64_t kCoreTries = 20'000;
@@ -139,7 +139,7 @@ class Search {
       price = (below.seconds - above.seconds) / (above.excess - below.excess);
       std::vector<int64_t> at = solve();
       const Line line = lineOf(at, step);
-      if (line.seconds + price * line.excess >= below.seconds + price * below.excess - kRounding * bound_) {
+      if (line.seconds + price * line.excess >= below.seconds + price * below.excess - kSameCost * bound_) {
         break;
       }
       (line.excess > 0 ? above : below) = line;

@@ -22,7 +22,7 @@ namespace {
 
 using enum PassOfProgram;
 
-constexpr double kRounding = 1 - 1e-12;
+constexpr double kBelowRounding = 1 - 1e-12;
 constexpr int64_t kInput = -1;  // the step of an input
 
 DistributedConfig machinesOf(const DistributedConfig& all, int64_t devices) {
@@ -329,7 +329,7 @@ double StageCosts::leastOf(Graph& g, const StageOfParts& stage) {
       const auto [entry, isNew] = known.try_emplace(classes[part]);
       if (isNew) {
         StageGraph alone = stageGraph(g, {.begin = part, .end = part + 1, .devices = stage.devices});
-        entry->second = kRounding * minimize(ownCosts(std::move(alone.graph))).bound;
+        entry->second = kBelowRounding * minimize(ownCosts(std::move(alone.graph))).bound;
       }
       g.leastOfParts.push_back(entry->second);
     }

@@ -46,7 +46,7 @@ Tensor table(int64_t rows, int64_t columns) {
   return Tensor::of(values, {rows, columns});
 }
 
-Tensor indices(Kind kind, DataType type, int64_t extent, int64_t wrong, int64_t count) {
+Tensor indexTensor(Kind kind, DataType type, int64_t extent, int64_t wrong, int64_t count) {
   bool flat = kind == Kind::Embedding || kind == Kind::IndexSelect;
   std::vector<int64_t> sizes = flat ? std::vector<int64_t>{count} : std::vector<int64_t>{5, count};
   int64_t total = flat ? count : 5 * count;
@@ -65,7 +65,7 @@ TEST(CheckedIndex, OfEveryOpAndTypeFailsTheRun) {
       CheckedCache checked(reader(kind, type));
       Tensor x = table(kExtent, kExtent);
       const int64_t count = kind == Kind::Gather ? 3 : 40;
-      EXPECT_EQ(checked.call({x, indices(kind, type, kExtent, 0, count)}), "");
+      EXPECT_EQ(checked.call({x, indexTensor(kind, type, kExtent, 0, count)}), "");
       int64_t huge = type == DataType::Int ? int64_t{1} << 40 : std::numeric_limits<int32_t>::max();
       for (int64_t bad : {int64_t{-1}, kExtent, huge, -huge}) {
         for (Verify verify : {Verify::Off, Verify::Always}) {
@@ -76,13 +76,16 @@ TEST(CheckedIndex, OfEveryOpAndTypeFailsTheRun) {
           }
           FusionExecutorCache cache(std::move(fusion), {.verify = verify});
           std::string error = errorOf([&] {
-            (void)cache.runFusionWithInputs({x, indices(kind, type, kExtent, bad, count)});
+            (void)cache.runFusionWithInputs({x, indexTensor(kind, type, kExtent, bad, count)});
           });
           EXPECT_TRUE(error.starts_with("UserError: [")) << error;
           EXPECT_NE(error.find(fmt::format("index {} is out of range for an extent of 5", bad)), std::string::npos)
               << error;
           EXPECT_EQ(cache.hostProgram()->steps.size(), 1U) << "the check is part of the kernel that reads";
-          EXPECT_EQ(errorOf([&] { (void)cache.runFusionWithInputs({x, indices(kind, type, kExtent, 1, count)}); }), "");
+          EXPECT_EQ(errorOf([&] {
+                      (void)cache.runFusionWithInputs({x, indexTensor(kind, type, kExtent, 1, count)});
+                    }),
+                    "");
         }
       }
     }

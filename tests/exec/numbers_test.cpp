@@ -58,14 +58,14 @@ ValuesByNumber valuesOf(const Fusion& fusion, std::span<const Argument> inputs, 
   return values;
 }
 
-struct Case {
+struct NumbersCase {
   std::string name;
   std::unique_ptr<Fusion> fusion;
   std::vector<Argument> inputs;  // whole
   int ranks = 1;
 };
 
-std::vector<SegmentedProgram> compiledOn(const Case& c) {
+std::vector<SegmentedProgram> compiledOn(const NumbersCase& c) {
   std::vector<SegmentedProgram> made(c.ranks);
   std::mutex mutex;
   runLoopback(c.ranks, [&](Communicator& comm) {
@@ -98,7 +98,7 @@ bool endsWith(std::string_view op, std::string_view last) {
 }
 
 // In the global view: op, type and shape.
-void expectSameInPlan(const Case& c, const Fusion& planned, const ValuesByNumber& expected, int& compared) {
+void expectSameInPlan(const NumbersCase& c, const Fusion& planned, const ValuesByNumber& expected, int& compared) {
   for (const TensorView* tv : planned.tensors()) {
     if (tv->definition() == nullptr || tv->id() >= c.fusion->numVals()) {
       continue;
@@ -115,7 +115,7 @@ void expectSameInPlan(const Case& c, const Fusion& planned, const ValuesByNumber
 }
 
 // On each rank: the values of the parts of the planned program's tensors that the rank holds.
-void expectSameOnRanks(const Case& c, const std::vector<SegmentedProgram>& made, const ValuesByNumber& expected,
+void expectSameOnRanks(const NumbersCase& c, const std::vector<SegmentedProgram>& made, const ValuesByNumber& expected,
                        int& compared) {
   const Fusion& planned = *made[0].planned;
   const DeviceMesh mesh = meshOf(planned);
@@ -159,7 +159,7 @@ void expectSameOnRanks(const Case& c, const std::vector<SegmentedProgram>& made,
   }
 }
 
-int expectSameNumbers(const Case& c) {
+int expectSameNumbers(const NumbersCase& c) {
   SCOPED_TRACE(c.name);
   int compared = 0;
   const ValuesByNumber expected = valuesOf(*c.fusion, c.inputs, c.ranks);
@@ -197,7 +197,7 @@ TEST(Numbers, OfProgramsInFiles) {
     std::ifstream file(std::string(MESHFUSE_SOURCE_DIR) + "/tests/tools/" + name + ".fir");
     std::stringstream text;
     text << file.rdbuf();
-    Case c{name, parseFusion(text.str()), {}, count};
+    NumbersCase c{name, parseFusion(text.str()), {}, count};
     std::vector<std::vector<int64_t>> sizes;
     for (const Val* in : c.fusion->inputs()) {
       std::vector<int64_t> shape;

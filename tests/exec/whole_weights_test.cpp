@@ -18,10 +18,10 @@ constexpr int64_t kBatch = 3;
 constexpr int64_t kFeatures = 8;
 constexpr int64_t kHidden = 16;
 
-enum class Sizes : uint8_t { Constant, Symbolic };
+enum class Known : uint8_t { Constant, Symbolic };
 
-TensorView* inputOf(std::vector<int64_t> sizes, Sizes known) {
-  TensorView* in = known == Sizes::Constant ? makeContigConcreteTensor(sizes) : makeContigTensor(std::ssize(sizes));
+TensorView* inputOf(std::vector<int64_t> sizes, Known known) {
+  TensorView* in = known == Known::Constant ? makeContigConcreteTensor(sizes) : makeContigTensor(std::ssize(sizes));
   in->fusion().addInput(in);
   in->setDeviceMesh(DeviceMesh::createForNumDevices(kRanks));
   return in;
@@ -33,7 +33,7 @@ void cut(TensorView* weight, int64_t dim) {
 }
 
 // x w0^T w1^T: w0 [hidden, features] is cut by rows, w1 [features, hidden] by columns.
-std::unique_ptr<Fusion> twoWeights(Sizes known) {
+std::unique_ptr<Fusion> twoWeights(Known known) {
   auto fusion = std::make_unique<Fusion>();
   FusionGuard guard(fusion.get());
   TensorView* x = inputOf({kBatch, kFeatures}, known);
@@ -46,7 +46,7 @@ std::unique_ptr<Fusion> twoWeights(Sizes known) {
 }
 
 // What the ranks throw that make this call, by rank. `wholes`: of each weight, the ranks that pass it whole.
-std::vector<std::string> errorsOfCall(Sizes known, const std::array<std::vector<int64_t>, 2>& wholes) {
+std::vector<std::string> errorsOfCall(Known known, const std::array<std::vector<int64_t>, 2>& wholes) {
   std::vector<std::string> errors(kRanks, "none");
   try {
     runLoopback(kRanks, [&](Communicator& comm) {
@@ -80,7 +80,7 @@ const std::vector<int64_t> kOne{2};
 const std::vector<int64_t> kAll{0, 1, 2, 3};
 
 // Every rank gets the same UserError, and it has these phrases.
-void expectRefused(Sizes known, const Wholes& wholes, const std::vector<std::string>& phrases) {
+void expectRefused(Known known, const Wholes& wholes, const std::vector<std::string>& phrases) {
   const std::vector<std::string> errors = errorsOfCall(known, wholes);
   for (const std::string& e : errors) {
     EXPECT_EQ(e, errors[0]);
@@ -92,37 +92,37 @@ void expectRefused(Sizes known, const Wholes& wholes, const std::vector<std::str
 }
 
 TEST(WholeWeight, OfConstantSizeIsRefused) {
-  EXPECT_EQ(errorsOfCall(Sizes::Constant, {kNone, kNone}), std::vector<std::string>(kRanks, "none"));
+  EXPECT_EQ(errorsOfCall(Known::Constant, {kNone, kNone}), std::vector<std::string>(kRanks, "none"));
   for (const Wholes& wholes : {Wholes{kAll, kNone}, Wholes{kAll, kAll}, Wholes{kOne, kNone}, Wholes{kOne, kOne}}) {
-    expectRefused(Sizes::Constant, wholes,
+    expectRefused(Known::Constant, wholes,
                   {"input 1 (T1) has local sizes [4, 8] on this rank, got [16, 8]", "pass this rank's shard"});
   }
   for (const Wholes& wholes : {Wholes{kNone, kAll}, Wholes{kNone, kOne}}) {
-    expectRefused(Sizes::Constant, wholes,
+    expectRefused(Known::Constant, wholes,
                   {"input 2 (T2) has local sizes [8, 4] on this rank, got [8, 16]", "pass this rank's shard"});
   }
 }
 
 // The assumed global size is that of four wholes, which the other weight, or another rank, contradicts.
 TEST(WholeWeight, OfSymbolicSizeIsRefusedIfAnotherSizeContradictsIt) {
-  EXPECT_EQ(errorsOfCall(Sizes::Symbolic, {kNone, kNone}), std::vector<std::string>(kRanks, "none"));
+  EXPECT_EQ(errorsOfCall(Known::Symbolic, {kNone, kNone}), std::vector<std::string>(kRanks, "none"));
   const std::string first = "dim 0 of input 1 (T1) has local size 16 and global size 64";
   const std::string second = "dim 1 of input 2 (T2) has local size 16 and global size 64";
   for (const std::vector<int64_t>& ranks : {kAll, kOne}) {
     expectRefused(
-        Sizes::Symbolic, {ranks, kNone},
+        Known::Symbolic, {ranks, kNone},
         {"extents 64 and 16 differ", first, "pass each rank its shard, not the whole tensor, see shardTensor"});
     expectRefused(
-        Sizes::Symbolic, {kNone, ranks},
+        Known::Symbolic, {kNone, ranks},
         {"extents 16 and 64 differ", second, "pass each rank its shard, not the whole tensor, see shardTensor"});
   }
-  expectRefused(Sizes::Symbolic, {kOne, kOne},
+  expectRefused(Known::Symbolic, {kOne, kOne},
                 {"the shards of ranks [2] differ in size from that of rank 0", first, "pass each rank its shard"});
 }
 
 // Shards of 16 rows are those of a weight of 64 rows: if all ranks pass the wholes of all weights, no size contradicts it.
 TEST(WholeWeight, OfSymbolicSizeIsAShardOfALargerOneIfNoSizeContradictsIt) {
-  EXPECT_EQ(errorsOfCall(Sizes::Symbolic, {kAll, kAll}), std::vector<std::string>(kRanks, "none"));
+  EXPECT_EQ(errorsOfCall(Known::Symbolic, {kAll, kAll}), std::vector<std::string>(kRanks, "none"));
 }
 
 // Two inputs share the symbol of a dim that is cut: of one of them the size is known.

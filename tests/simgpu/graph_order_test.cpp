@@ -17,7 +17,7 @@ using cuda::Stream;
 
 constexpr size_t kNodeCount = 64;
 constexpr size_t kNodeBytes = kNodeCount * sizeof(float);
-constexpr const char* kUnordered = ".*, and nothing orders the two";
+constexpr const char* kUnorderedInGraph = ".*, and nothing orders the two";
 
 struct Streams {
   explicit Streams(Simulated& gpu)
@@ -59,7 +59,7 @@ TEST(SimulatedGraphOrder, AMissingEdgeIsFound) {
   expectReport(
       "(cuLaunchKernelEx of twice|cuMemsetD8Async) .node [12] of graph 1. in cuGraphLaunch .*(reads|writes) bytes of "
       "(cuLaunchKernelEx of twice|cuMemsetD8Async) .node [12] of graph 1. in cuGraphLaunch" +
-          std::string(kUnordered),
+          std::string(kUnorderedInGraph),
       program(false));
 }
 
@@ -136,7 +136,7 @@ TEST(SimulatedGraphOrder, HoldsAfterItsStreamHasEnded) {
   };
   expectFine(program(true));
   expectReport("cuMemsetD8Async .*writes bytes of cuMemsetD8Async .node 1 of graph .* in cuGraphLaunch" +
-                   std::string(kUnordered),
+                   std::string(kUnorderedInGraph),
                program(false));
 }
 
@@ -168,7 +168,7 @@ TEST(SimulatedGraphOrder, AMissingWaitForALaunchIsFound) {
   const std::string report =
       "(cuMemsetD8Async .node . of graph .*bytes of cuMemcpyDtoDAsync|cuMemcpyDtoDAsync.*bytes of cuMemsetD8Async "
       ".node . of graph)" +
-      std::string(kUnordered);
+      std::string(kUnorderedInGraph);
   for (const bool isBefore : {true, false}) {
     expectFine(program(true, isBefore));
     expectReport(report, program(false, isBefore));
@@ -194,7 +194,7 @@ TEST(SimulatedGraphOrder, TheHostOrdersWhatItHasWaitedFor) {
     };
   };
   expectFine(program(true));
-  expectReport("cuMemsetD8Async" + std::string(kUnordered), program(false));
+  expectReport("cuMemsetD8Async" + std::string(kUnorderedInGraph), program(false));
 }
 
 // Launches of one executable graph on two streams have an order; those of two executable graphs have none.
@@ -216,7 +216,7 @@ TEST(SimulatedGraphOrder, LaunchesOfOneExecutableGraphAreOrdered) {
     };
   };
   expectFine(program(true));
-  expectReport("bytes of (cuMemsetD8Async|cuMemcpyDtoDAsync) .node . of graph 1." + std::string(kUnordered),
+  expectReport("bytes of (cuMemsetD8Async|cuMemcpyDtoDAsync) .node . of graph 1." + std::string(kUnorderedInGraph),
                program(false));
 }
 

@@ -13,13 +13,13 @@ using cuda::DevicePointer;
 using cuda::Result;
 using cuda::Stream;
 
-constexpr size_t kElements = 300;
-constexpr size_t kElementBytes = kElements * sizeof(float);
+constexpr size_t kLength = 300;
+constexpr size_t kElementBytes = kLength * sizeof(float);
 
 struct Twice {
   explicit Twice(Simulated& gpu)
       : function(gpu.kernel(kTwice, "twice")), x(gpu.allocate(kElementBytes)), z(gpu.allocate(kElementBytes)) {
-    std::vector<float> host(kElements, 1.5F);
+    std::vector<float> host(kLength, 1.5F);
     gpu.expect(gpu.copyToDevice(x, host.data(), kElementBytes), "cuMemcpyHtoD");
   }
   cuda::Function function;
@@ -31,11 +31,11 @@ TEST(SimulatedKernels, Run) {
   expectFine([](Simulated& gpu) {
     const Twice twice(gpu);
     const Stream stream = gpu.stream();
-    gpu.launch(twice.function, 5, 64, TwiceArguments{twice.x, twice.z, kElements}, stream);
+    gpu.launch(twice.function, 5, 64, TwiceArguments{twice.x, twice.z, kLength}, stream);
     gpu.expect(gpu.streamSynchronize(stream), "synchronize");
-    std::vector<float> z(kElements);
+    std::vector<float> z(kLength);
     gpu.expect(gpu.copyToHost(z.data(), twice.z, kElementBytes), "cuMemcpyDtoH");
-    require(z == std::vector<float>(kElements, 3.0F), "twice");
+    require(z == std::vector<float>(kLength, 3.0F), "twice");
   });
 }
 
@@ -43,7 +43,7 @@ TEST(SimulatedKernels, AccessBeyondTheEnd) {
   expectReport("cuLaunchKernelEx of twice.*load of bytes 1200 to 1204 of the 1200 bytes of cuMemAlloc",
                [](Simulated& gpu) {
                  const Twice twice(gpu);
-                 gpu.launch(twice.function, 5, 64, TwiceArguments{twice.x, twice.z, kElements + 1}, gpu.stream());
+                 gpu.launch(twice.function, 5, 64, TwiceArguments{twice.x, twice.z, kLength + 1}, gpu.stream());
                  gpu.contextSynchronize();
                });
 }
@@ -51,7 +51,7 @@ TEST(SimulatedKernels, AccessBeyondTheEnd) {
 TEST(SimulatedKernels, ReadsOfWhatNobodyWrote) {
   expectReport("load of bytes that nobody has written", [](Simulated& gpu) {
     const Twice twice(gpu);
-    gpu.launch(twice.function, 5, 64, TwiceArguments{gpu.allocate(kElementBytes), twice.z, kElements}, gpu.stream());
+    gpu.launch(twice.function, 5, 64, TwiceArguments{gpu.allocate(kElementBytes), twice.z, kLength}, gpu.stream());
     gpu.contextSynchronize();
   });
 }
@@ -59,9 +59,9 @@ TEST(SimulatedKernels, ReadsOfWhatNobodyWrote) {
 TEST(SimulatedKernels, HostPointers) {
   expectReport("load of no allocation", [](Simulated& gpu) {
     const Twice twice(gpu);
-    std::vector<float> host(kElements);
+    std::vector<float> host(kLength);
     const auto address = reinterpret_cast<DevicePointer>(host.data());
-    gpu.launch(twice.function, 5, 64, TwiceArguments{address, twice.z, kElements}, gpu.stream());
+    gpu.launch(twice.function, 5, 64, TwiceArguments{address, twice.z, kLength}, gpu.stream());
     gpu.contextSynchronize();
   });
 }
@@ -69,7 +69,7 @@ TEST(SimulatedKernels, HostPointers) {
 TEST(SimulatedKernels, Misaligned) {
   expectReport("misaligned access of 4 bytes", [](Simulated& gpu) {
     const Twice twice(gpu);
-    gpu.launch(twice.function, 5, 64, TwiceArguments{twice.x, twice.z + 2, kElements - 1}, gpu.stream());
+    gpu.launch(twice.function, 5, 64, TwiceArguments{twice.x, twice.z + 2, kLength - 1}, gpu.stream());
     gpu.contextSynchronize();
   });
 }
@@ -95,7 +95,7 @@ TEST(SimulatedKernels, TextsThatAreNoKernels) {
 TEST(SimulatedKernels, LaunchesThatTheDriverRefuses) {
   expectFine([](Simulated& gpu) {
     const Twice twice(gpu);
-    TwiceArguments arguments{twice.x, twice.z, kElements};
+    TwiceArguments arguments{twice.x, twice.z, kLength};
     void* parameters[] = {&arguments};
     cuda::LaunchConfig fine{.gridX = 5, .gridY = 1, .gridZ = 1, .blockX = 64, .blockY = 1, .blockZ = 1};
     fine.stream = gpu.stream();

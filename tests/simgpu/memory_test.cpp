@@ -15,16 +15,16 @@ using cuda::DevicePointer;
 using cuda::Result;
 using cuda::Stream;
 
-constexpr size_t kCount = 256;
-constexpr size_t kBytes = kCount * sizeof(float);
+constexpr size_t kFloats = 256;
+constexpr size_t kFloatBytes = kFloats * sizeof(float);
 
 TEST(SimulatedMemory, PageableMemoryThereAndBack) {
   expectFine([](Simulated& gpu) {
-    std::vector<float> x(kCount, 3.5F);
-    std::vector<float> z(kCount);
-    const DevicePointer a = gpu.allocate(kBytes);
-    gpu.expect(gpu.copyToDevice(a, x.data(), kBytes), "cuMemcpyHtoD");
-    gpu.expect(gpu.copyToHost(z.data(), a, kBytes), "cuMemcpyDtoH");
+    std::vector<float> x(kFloats, 3.5F);
+    std::vector<float> z(kFloats);
+    const DevicePointer a = gpu.allocate(kFloatBytes);
+    gpu.expect(gpu.copyToDevice(a, x.data(), kFloatBytes), "cuMemcpyHtoD");
+    gpu.expect(gpu.copyToHost(z.data(), a, kFloatBytes), "cuMemcpyDtoH");
     require(z == x, "the copy is equal");
     gpu.expect(gpu.memoryFree(a), "cuMemFree");
   });
@@ -34,7 +34,7 @@ TEST(SimulatedMemory, TheHostCannotTouchDeviceMemory) {
   EXPECT_DEATH(
       {
         Simulated gpu;
-        *reinterpret_cast<volatile float*>(gpu.allocate(kBytes)) = 1;
+        *reinterpret_cast<volatile float*>(gpu.allocate(kFloatBytes)) = 1;
         std::_Exit(0);
       },
       "");
@@ -43,16 +43,16 @@ TEST(SimulatedMemory, TheHostCannotTouchDeviceMemory) {
 TEST(SimulatedMemory, OutlivesTheThreadsThatUseIt) {
   EXPECT_EXIT(
       {
-        const std::vector<char> x(kBytes, 7);
+        const std::vector<char> x(kFloatBytes, 7);
         DevicePointer a = 0;
         std::thread([&] {
           Simulated gpu;
-          a = gpu.allocate(kBytes);
-          gpu.expect(gpu.copyToDevice(a, x.data(), kBytes), "cuMemcpyHtoD");
+          a = gpu.allocate(kFloatBytes);
+          gpu.expect(gpu.copyToDevice(a, x.data(), kFloatBytes), "cuMemcpyHtoD");
         }).join();
         Simulated gpu;
-        std::vector<char> z(kBytes);
-        gpu.expect(gpu.copyToHost(z.data(), a, kBytes), "cuMemcpyDtoH");
+        std::vector<char> z(kFloatBytes);
+        gpu.expect(gpu.copyToHost(z.data(), a, kFloatBytes), "cuMemcpyDtoH");
         require(z == x, "the bytes are those of the first thread");
         gpu.expect(gpu.memoryFree(a), "cuMemFree");
         std::_Exit(0);
@@ -65,22 +65,22 @@ TEST(SimulatedMemory, APoolCountsWhatIsUsed) {
     const Stream stream = gpu.stream();
     const cuda::MemoryPool pool = gpu.pool();
     DevicePointer a = 0;
-    gpu.expect(gpu.memoryAllocateAsync(&a, kBytes, pool, stream), "cuMemAllocFromPoolAsync");
-    gpu.expect(gpu.fillAsync(a, 1, kBytes, stream), "fill");
+    gpu.expect(gpu.memoryAllocateAsync(&a, kFloatBytes, pool, stream), "cuMemAllocFromPoolAsync");
+    gpu.expect(gpu.fillAsync(a, 1, kFloatBytes, stream), "fill");
     uint64_t used = 0;
     gpu.expect(gpu.poolGetAttribute(pool, cuda::PoolAttribute::UsedNow, &used), "attribute");
-    require(used == kBytes, "the pool counts the allocation");
+    require(used == kFloatBytes, "the pool counts the allocation");
     gpu.expect(gpu.memoryFreeAsync(a, stream), "cuMemFreeAsync");
     gpu.expect(gpu.poolGetAttribute(pool, cuda::PoolAttribute::UsedNow, &used), "attribute");
     require(used == 0, "the pool counts the free");
     gpu.expect(gpu.poolGetAttribute(pool, cuda::PoolAttribute::UsedMost, &used), "attribute");
-    require(used == kBytes, "the pool keeps the peak");
+    require(used == kFloatBytes, "the pool keeps the peak");
     gpu.expect(gpu.poolDestroy(pool), "cuMemPoolDestroy");
   });
   expectReport("memory of the pool is not freed", [](Simulated& gpu) {
     const cuda::MemoryPool pool = gpu.pool();
     DevicePointer a = 0;
-    gpu.expect(gpu.memoryAllocateAsync(&a, kBytes, pool, gpu.stream()), "cuMemAllocFromPoolAsync");
+    gpu.expect(gpu.memoryAllocateAsync(&a, kFloatBytes, pool, gpu.stream()), "cuMemAllocFromPoolAsync");
     gpu.poolDestroy(pool);
   });
 }
@@ -92,12 +92,12 @@ void useOnAnotherStream(Simulated& gpu, bool afterAllocation, bool beforeFree) {
   const cuda::Event allocated = gpu.event();
   const cuda::Event used = gpu.event();
   DevicePointer a = 0;
-  gpu.expect(gpu.memoryAllocateAsync(&a, kBytes, gpu.pool(), own), "cuMemAllocFromPoolAsync");
+  gpu.expect(gpu.memoryAllocateAsync(&a, kFloatBytes, gpu.pool(), own), "cuMemAllocFromPoolAsync");
   gpu.expect(gpu.eventRecord(allocated, own), "record");
   if (afterAllocation) {
     gpu.expect(gpu.streamWaitEvent(other, allocated, 0), "wait");
   }
-  gpu.expect(gpu.fillAsync(a, 1, kBytes, other), "fill");
+  gpu.expect(gpu.fillAsync(a, 1, kFloatBytes, other), "fill");
   gpu.expect(gpu.eventRecord(used, other), "record");
   if (beforeFree) {
     gpu.expect(gpu.streamWaitEvent(own, used, 0), "wait");
@@ -114,38 +114,38 @@ TEST(SimulatedMemory, UsesAreOrderedAfterTheAllocationAndBeforeTheFree) {
 
 TEST(SimulatedMemory, UseAfterFree) {
   expectReport("no allocation has the address", [](Simulated& gpu) {
-    const DevicePointer a = gpu.allocate(kBytes);
+    const DevicePointer a = gpu.allocate(kFloatBytes);
     gpu.expect(gpu.memoryFree(a), "cuMemFree");
-    gpu.fillAsync(a, 1, kBytes, gpu.stream());
+    gpu.fillAsync(a, 1, kFloatBytes, gpu.stream());
     gpu.contextSynchronize();
   });
 }
 
 TEST(SimulatedMemory, FreesAreRefusedTwice) {
   expectFine([](Simulated& gpu) {
-    const DevicePointer a = gpu.allocate(kBytes);
+    const DevicePointer a = gpu.allocate(kFloatBytes);
     gpu.expect(gpu.memoryFree(a), "cuMemFree");
     require(gpu.memoryFree(a) == Result::InvalidValue, "the second free is refused");
-    require(gpu.memoryFree(gpu.allocate(kBytes) + 4) == Result::InvalidValue, "a free inside is refused");
+    require(gpu.memoryFree(gpu.allocate(kFloatBytes) + 4) == Result::InvalidValue, "a free inside is refused");
     require(gpu.memoryFree(0) == Result::Success, "a free of nothing is none");
   });
 }
 
 TEST(SimulatedMemory, AccessBeyondTheEnd) {
   expectReport("bytes 0 to 1025 of the 1024 bytes of cuMemAlloc", [](Simulated& gpu) {
-    gpu.fillAsync(gpu.allocate(kBytes), 1, kBytes + 1, gpu.stream());
+    gpu.fillAsync(gpu.allocate(kFloatBytes), 1, kFloatBytes + 1, gpu.stream());
     gpu.contextSynchronize();
   });
 }
 
 TEST(SimulatedMemory, ReadsOfWhatNobodyWrote) {
   expectReport("reads bytes that nobody has written, the first at 1020 of 1024", [](Simulated& gpu) {
-    std::vector<float> z(kCount);
-    const DevicePointer a = gpu.allocate(kBytes);
+    std::vector<float> z(kFloats);
+    const DevicePointer a = gpu.allocate(kFloatBytes);
     const Stream stream = gpu.stream();
-    gpu.expect(gpu.fillAsync(a, 1, kBytes - 4, stream), "fill");
+    gpu.expect(gpu.fillAsync(a, 1, kFloatBytes - 4, stream), "fill");
     gpu.expect(gpu.streamSynchronize(stream), "synchronize");
-    gpu.copyToHost(z.data(), a, kBytes);
+    gpu.copyToHost(z.data(), a, kFloatBytes);
   });
 }
 

@@ -20,7 +20,7 @@ using cublaslt::Status;
 using cuda::DevicePointer;
 using cuda::Stream;
 
-constexpr const char* kRace = "cublasLtMatmul to 3 by 4.*nothing orders the two";
+constexpr const char* kProductRace = "cublasLtMatmul to 3 by 4.*nothing orders the two";
 
 void expectProduct(Simulated& gpu, const ProductShape& shape) {
   Multiplication x(gpu, shape);
@@ -213,8 +213,8 @@ void betweenOtherWork(Simulated& gpu, bool afterCopy, bool beforeFill) {
 
 TEST(SimulatedProduct, IsOrderedWithOtherWork) {
   expectFine([](Simulated& gpu) { betweenOtherWork(gpu, true, true); });
-  expectReport(kRace, [](Simulated& gpu) { betweenOtherWork(gpu, false, true); });
-  expectReport(kRace, [](Simulated& gpu) { betweenOtherWork(gpu, true, false); });
+  expectReport(kProductRace, [](Simulated& gpu) { betweenOtherWork(gpu, false, true); });
+  expectReport(kProductRace, [](Simulated& gpu) { betweenOtherWork(gpu, true, false); });
 }
 
 void twoWithWorkspace(Simulated& gpu, bool isShared, bool isOrdered) {

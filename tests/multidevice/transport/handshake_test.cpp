@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using Answer = Caller::Answer;
 
-constexpr auto kAmple = 60s;
+constexpr auto kAmplePatience = 60s;
 constexpr Key kJob = {7, 7, 7};
 constexpr Key kOtherJob = {7, 7, 8};
 
@@ -33,7 +33,7 @@ class HandshakeTest : public ::testing::Test {
     ASSERT_TRUE(listener_.listen("127.0.0.1", "0", 1024));
   }
 
-  static Socket::Clock::time_point soon() { return Socket::Clock::now() + kAmple; }
+  static Socket::Clock::time_point soon() { return Socket::Clock::now() + kAmplePatience; }
   Socket connected() const {
     Socket socket = Socket::create();
     EXPECT_TRUE(socket.connect("127.0.0.1", std::to_string(listener_.port()), soon()));
@@ -42,7 +42,7 @@ class HandshakeTest : public ::testing::Test {
   static Hello hello(int32_t from, int32_t size = 4) {
     return {.purpose = Purpose::Watch, .from = from, .to = 0, .size = size, .world = 5};
   }
-  Door door(Trust trust = kJob, std::chrono::milliseconds patience = kAmple) const {
+  Door door(Trust trust = kJob, std::chrono::milliseconds patience = kAmplePatience) const {
     return {listener_, hello(0), trust, patience};
   }
   // The answer that a caller gets while `door` is served; `arrival_` is the caller, if it has come in.
@@ -275,7 +275,7 @@ TEST_F(HandshakeTest, EachSlotIsGivenOnce) {
     std::string outcome{};
   };
   std::vector<Visit> visits = {{1, 3}, {1, 3}, {0, 3}, {3, 3}, {INT32_MIN, 3}, {INT32_MAX, 3}, {2, 4}, {2, 3}};
-  Door open(listener_, {.purpose = Purpose::Watch, .to = 0, .world = 5}, kJob, kAmple);
+  Door open(listener_, {.purpose = Purpose::Watch, .to = 0, .world = 5}, kJob, kAmplePatience);
   std::vector<Socket> sockets;
   std::jthread calls([&] {
     for (Visit& visit : visits) {
@@ -303,7 +303,7 @@ TEST_F(HandshakeTest, EachSlotIsGivenOnce) {
 
 // A rank that gives up and comes again, as when the network was slow, gets its slot.
 TEST_F(HandshakeTest, ARankMayComeAgainAfterItHasEnded) {
-  Door open(listener_, {.purpose = Purpose::Watch, .to = 0, .world = 5}, kJob, kAmple);
+  Door open(listener_, {.purpose = Purpose::Watch, .to = 0, .world = 5}, kJob, kAmplePatience);
   std::string outcome;
   std::jthread calls([&] {
     std::string problem;
