@@ -34,12 +34,11 @@ else()
 endif()
 option(MESHFUSE_PCH "precompile the headers that most sources use" ${pch_default})
 
-# The sources of a folder are compiled eight at a time, so what they include is read once. Names of anonymous namespaces are therefore
+# The sources of a folder are compiled several at a time, so what they include is read once. Names of anonymous namespaces are therefore
 # unique in a folder.
-option(MESHFUSE_UNITY "compile the sources of a folder eight at a time" ON)
-option(MESHFUSE_TEST_UNITY "the same for tests" ${MESHFUSE_UNITY})
+option(MESHFUSE_UNITY "compile the sources of a folder several at a time" ON)
 set(CMAKE_UNITY_BUILD ${MESHFUSE_UNITY})
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8 CACHE STRING "how many at a time: more take less time, a change of one source longer")
 
 set(MESHFUSE_SANITIZE "" CACHE STRING "value of -fsanitize, empty for none")
 
@@ -87,13 +86,20 @@ if(MESHFUSE_SANITIZE)
   target_compile_options(meshfuse_flags INTERFACE ${sanitizers} -fno-omit-frame-pointer)
   target_link_options(meshfuse_flags INTERFACE "-fsanitize=${MESHFUSE_SANITIZE}")
 endif()
+set(MESHFUSE_COUNTED_FOLDERS "")
 if(MESHFUSE_FUZZERS)
-  # libFuzzer is guided by the counters of the library. Lines are counted in the sources whose coverage is asked for; a test writes no profile.
+  # libFuzzer is guided by counters in the folders whose sources read the bytes of a decoder. Lines are counted in these sources, whose coverage
+  # is asked for; a test writes no profile.
   file(STRINGS "${CMAKE_SOURCE_DIR}/tests/decoders/reads.txt" rows REGEX "^[a-z]+ [a-z]")
-  list(TRANSFORM rows REPLACE "^[a-z]+ ([^ ]+).*" "source:*/csrc/\\1=allow")
+  list(TRANSFORM rows REPLACE "^[a-z]+ ([^ ]+).*" "\\1")
+  foreach(source IN LISTS rows)
+    get_filename_component(folder ${source} DIRECTORY)
+    list(APPEND MESHFUSE_COUNTED_FOLDERS ${folder})
+  endforeach()
+  list(TRANSFORM rows REPLACE "(.+)" "source:*/csrc/\\1=allow")
   list(JOIN rows "\n" rows)
   file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/counted_lines.txt" CONTENT "[clang]\ndefault:forbid\n${rows}\n")
-  list(APPEND MESHFUSE_LIBRARY_OPTIONS -fsanitize-coverage=inline-8bit-counters,pc-table
+  set(MESHFUSE_COUNT_OPTIONS -fsanitize-coverage=inline-8bit-counters,pc-table
     -fprofile-instr-generate=/dev/null -fcoverage-mapping "-fprofile-list=${CMAKE_BINARY_DIR}/counted_lines.txt")
   target_link_options(meshfuse_flags INTERFACE -fprofile-instr-generate)
 endif()
