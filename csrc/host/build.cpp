@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/exact.h"
+#include "base/hash.h"
 #include "base/ranges.h"
 #include "digits/row_major.h"
 #include "host/order_steps.h"
@@ -46,6 +48,7 @@ class HostBuilder {
     }
     finishOutputs();
     orderSteps(program_, options_.overlap);
+    shareExpressions();
     program_.symbols = symbolsOf(program_);
     if (program_.symbols.empty()) {
       program_.constant = std::make_shared<const ProgramSizes>(sizesOf(program_));
@@ -179,17 +182,52 @@ class HostBuilder {
   // A step that calls a library or another existing routine.
   void call(Step& step, const LibraryCall& call) {
     step.operands = tensors(call.op->tensorInputs());
-    step.routine = {.op = call.op, .layouts = call.layouts, .coordinates = options_.coordinates};
-    const auto isConstant = [](const TensorView* tv) {
-      return std::ranges::all_of(tv->shape(), [](const IntExpr& e) { return e.isConst(); });
-    };
-    if (std::ranges::all_of(call.op->tensorInputs(), isConstant) && isConstant(call.op->tensorOutput())) {
-      step.routine.ofConstants = routineFor(*options_.device, step.routine, *call.op);
-    }
-    const int64_t bytes = step.routine.ofConstants != nullptr ? step.routine.ofConstants->workspaceBytes() : 0;
-    if (bytes > 0 || step.routine.ofConstants == nullptr) {
+    step.routine = routineOf(call);
+    const std::shared_ptr<const Routine>& made = program_.routines[step.routine].ofConstants;
+    const int64_t bytes = made != nullptr ? made->workspaceBytes() : 0;
+    if (bytes > 0 || made == nullptr) {
       step.workspaces.push_back({bytes});
     }
+  }
+
+  // Its number in the program.
+  int64_t routineOf(const LibraryCall& call) {
+    const auto [known, isNew] = routines_.try_emplace(textOf(call), std::ssize(program_.routines));
+    if (isNew) {
+      RoutineCall made{.op = call.op, .layouts = call.layouts, .coordinates = options_.coordinates};
+      const auto isConstant = [](const TensorView* tv) {
+        return std::ranges::all_of(tv->shape(), [](const IntExpr& e) { return e.isConst(); });
+      };
+      if (std::ranges::all_of(call.op->tensorInputs(), isConstant) && isConstant(call.op->tensorOutput())) {
+        made.ofConstants = routineFor(*options_.device, made, *call.op);
+      }
+      program_.routines.push_back(std::move(made));
+    }
+    return known->second;
+  }
+
+  // The op on inputs that are stored as its operands are, and where these lie. Ops of equal text have equal routines.
+  std::string textOf(const LibraryCall& call) const {
+    Fusion alone;
+    FusionCloner cloner(*fusion_, alone);
+    for (const TensorView* in : call.op->tensorInputs()) {
+      if (cloner.find(in) == nullptr) {
+        TensorView* stored = alone.tensor(in->dtype(), dimsOf(in));
+        alone.addInput(stored);
+        cloner.set(in, stored);
+      }
+    }
+    alone.addOutput(cloner.clone(call.op)->output());
+    std::string text = alone.toString();
+    for (const Val* val : call.op->inputs()) {
+      text += val->isTensor() ? layoutText(val->asTensor(), call.layouts) : "";
+    }
+    return text + layoutText(call.op->tensorOutput(), call.layouts);
+  }
+
+  static std::string layoutText(const TensorView* tv, const std::map<int64_t, Layout>& layouts) {
+    const Layout layout = layoutOf(tv, layouts);
+    return fmt::format("[{}] at {}\n", joined(layout.strides, ", ", &IntExpr::toString), layout.alignment);
   }
 
   void launch(Step& step, const KernelPlan& plan, std::shared_ptr<const Kernel> kernel) {
@@ -373,13 +411,41 @@ class HostBuilder {
     }
   }
 
+  // Equal expressions become copies of one, which share its terms: a binding evaluates all of them, and its cost is the memory that it reads.
+  void shareExpressions() {
+    std::unordered_multimap<uint64_t, IntExpr> known;
+    const auto share = [&](IntExpr& e) {
+      if (e.isConst()) {
+        return;
+      }
+      uint64_t key = static_cast<uint64_t>(e.constantTerm());
+      for (const IntTerm& term : e.terms()) {
+        key = hashCombine(key, static_cast<uint64_t>(term.coefficient));
+      }
+      const auto [first, last] = known.equal_range(key);
+      const auto equal = std::find_if(first, last, [&](const auto& entry) { return entry.second == e; });
+      e = (equal == last ? known.emplace(key, e) : equal)->second;
+    };
+    for (TensorPlan& t : program_.tensors) {
+      std::ranges::for_each(t.sizes, share);
+      std::ranges::for_each(t.strides, share);
+      share(t.bytes);
+    }
+    for (Step& s : program_.steps) {
+      share(s.launch.parts);
+      std::ranges::for_each(s.launch.sizes, share);
+    }
+    std::ranges::for_each(program_.arena, share, &ArenaBlock::bytes);
+  }
+
   std::shared_ptr<const Fusion> fusion_;
   std::span<const Segment> segments_;
   const BuildOptions& options_;
   HostProgram program_;
   std::map<int64_t, int64_t> position_;  // Val id -> tensor
   std::vector<std::shared_ptr<const Kernel>> kernels_;
-  size_t launches_ = 0;  // number of launches with a kernel
+  size_t launches_ = 0;                      // number of launches with a kernel
+  std::map<std::string, int64_t> routines_;  // by text: number in the program
 };
 
 }  // namespace

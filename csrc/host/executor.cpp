@@ -435,7 +435,7 @@ void Binding::execute(int64_t number, CommPath& path, std::span<const Argument> 
         operands[k] = pointer(step.operands[k]);
       }
       void* const space = step.workspaces.empty() ? nullptr : workspace(number, 0);
-      return queue_.call(*sizes_->steps[number].routine, operands, pointer(step.writes[0]), space);
+      return queue_.call(*sizes_->routines[step.routine], operands, pointer(step.writes[0]), space);
     }
     case HostStepKind::Communicate: {
       const StepSizes& sizes = sizes_->steps[number];

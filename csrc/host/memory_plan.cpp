@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <map>
 
 #include "base/exact.h"
 #include "base/ranges.h"
@@ -38,16 +37,19 @@ int64_t placeInOrder(const std::vector<MemoryBlock*>& order) {
 
 // The bytes of the blocks that are alive in the fullest step.
 int64_t fullestStep(const std::vector<MemoryBlock>& blocks) {
-  std::map<int64_t, int64_t> change;
+  int64_t steps = 0;
+  for (const MemoryBlock& block : blocks) {
+    steps = std::max(steps, block.lastStep + 1);
+  }
+  std::vector<int64_t> change(steps + 1, 0);
   for (MemoryBlock block : blocks) {
     block.offset = 0;
-    const auto add = [&](int64_t step, int64_t bytes) { change[step] = addExact(change[step], bytes); };
-    add(block.firstStep, block.end());
-    add(block.lastStep + 1, -block.end());
+    change[block.firstStep] = addExact(change[block.firstStep], block.end());
+    change[block.lastStep + 1] = addExact(change[block.lastStep + 1], -block.end());
   }
   int64_t alive = 0;
   int64_t most = 0;
-  for (const auto& [step, bytes] : change) {
+  for (const int64_t bytes : change) {
     alive = addExact(alive, bytes);
     most = std::max(most, alive);
   }

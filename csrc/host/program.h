@@ -62,9 +62,9 @@ struct LaunchPlan {
   bool checksIndices = false;  // it may refuse an index, see base/refused_index.h
 };
 
-// A call of a library or of another existing routine.
+// A call of a library or of another existing routine. Ops that differ in nothing but their tensors have one.
 struct RoutineCall {
-  const Expr* op = nullptr;                                 // of the program's fusion
+  const Expr* op = nullptr;                                 // of the program's fusion: the first one
   std::map<int64_t, Layout> layouts;                        // by Val id: of operands that are not row-major
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol
   std::shared_ptr<const Routine> ofConstants;  // if the op has constant sizes; else each set of numbers has its own
@@ -128,7 +128,7 @@ struct Step {
   std::vector<int64_t> reads;  // tensors
   std::vector<int64_t> writes;
   LaunchPlan launch;                  // Launch
-  RoutineCall routine;                // Routine
+  int64_t routine = -1;               // Routine: its number in HostProgram::routines
   std::vector<int64_t> operands;      // Routine: tensors in the op's order; `reads` has each once
   CommCall comm;                      // Communicate
   std::vector<Workspace> workspaces;  // of a routine with symbols: one, whose bytes each set of numbers has
@@ -163,6 +163,7 @@ struct HostProgram {
   DeviceId deviceId;                     // its id
   std::vector<TensorPlan> tensors;
   std::vector<Step> steps;
+  std::vector<RoutineCall> routines;            // of the steps that call one, each once
   std::vector<int64_t> inputs;                  // tensor of each fusion input; -1: a scalar
   std::vector<int64_t> outputs;                 // tensor of each fusion output
   std::vector<std::optional<int64_t>> aliasOf;  // by output: the fusion input whose memory it uses

@@ -29,6 +29,7 @@ class Evaluation {
     checkValues();
     result_.values = values_;
     result_.tensors = mapped(program_.tensors, [this](const TensorPlan& t) { return tensor(t); });
+    result_.routines.resize(program_.routines.size());
     result_.steps = mapped(program_.steps, [this](const Step& s) { return step(s); });
     packArena();
     countPeak();
@@ -61,7 +62,9 @@ class Evaluation {
 
   int64_t countOf(const IntExpr& e, std::string_view what) const {
     const int64_t value = valueOf(e);
-    check(value >= 0, "{} {} is {}, expected 0 or more", what, e.toString(), value);
+    if (value < 0) {
+      throwUserError(fmt::format("{} {} is {}, expected 0 or more", what, e.toString(), value));
+    }
     return value;
   }
 
@@ -102,9 +105,9 @@ class Evaluation {
                       countScratch(s.launch, result.launch);
                     }
                     if (s.kind == HostStepKind::Routine) {
-                      result.routine = routine(s.routine);
+                      const Routine& called = routine(s.routine);
                       if (!result.workspaces.empty()) {
-                        result.workspaces[0].bytes = result.routine->workspaceBytes();
+                        result.workspaces[0].bytes = called.workspaceBytes();
                       }
                     }
                     if (s.kind == HostStepKind::Communicate) {
@@ -123,8 +126,16 @@ class Evaluation {
                                                  std::ssize(c.team.ranks));
   }
 
+  const Routine& routine(int64_t number) {
+    std::shared_ptr<const Routine>& made = result_.routines[number];
+    if (made == nullptr) {
+      made = routineOf(program_.routines[number]);
+    }
+    return *made;
+  }
+
   // Made for the op with these sizes.
-  std::shared_ptr<const Routine> routine(const RoutineCall& call) const {
+  std::shared_ptr<const Routine> routineOf(const RoutineCall& call) const {
     if (call.ofConstants != nullptr) {
       return call.ofConstants;
     }
@@ -206,14 +217,11 @@ class Evaluation {
         w.offset = (block++)->offset;
       }
     }
-    std::map<int64_t, int64_t> offsets;  // by tensor
     for (; block != result_.arena.end(); ++block) {
-      offsets[program_.arena[block - result_.arena.begin()].tensor] = block->offset;
+      result_.tensors[program_.arena[block - result_.arena.begin()].tensor].offset = block->offset;
     }
     for (const int64_t t : indices(program_.tensors)) {
-      if (const auto it = offsets.find(program_.storageOf(t)); it != offsets.end()) {
-        result_.tensors[t].offset = it->second;
-      }
+      result_.tensors[t].offset = result_.tensors[program_.storageOf(t)].offset;
     }
   }
 

@@ -57,7 +57,6 @@ struct StepSizes {
   std::vector<IntExpr> launch;  // the sizes of the launch, over the symbols of run-time integers; constants where known
   std::vector<WorkspaceSizes> workspaces;
   CommSizes comm;
-  std::shared_ptr<const Routine> routine;
   friend bool operator==(const StepSizes&, const StepSizes&) = default;
 };
 
@@ -65,7 +64,8 @@ struct ProgramSizes {
   std::map<std::string, int64_t> values;  // of the symbols
   std::vector<TensorSizes> tensors;
   std::vector<StepSizes> steps;
-  std::vector<MemoryBlock> arena;  // in the order of those of the program
+  std::vector<std::shared_ptr<const Routine>> routines;  // of the calls of the program
+  std::vector<MemoryBlock> arena;                        // in the order of those of the program
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;     // arguments, results and arena
   int64_t scratchBytes = 0;  // the most that a launch needs

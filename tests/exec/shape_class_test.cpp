@@ -436,6 +436,28 @@ TEST_F(ShapeClassTest, KeepsTheShapesUsedLast) {
   EXPECT_EQ(checked.cache().plansCompiled(), 3) << "a class is known while one of its shapes is";
 }
 
+// They differ in their operands only; a transposed one lies otherwise.
+TEST_F(ShapeClassTest, ProductsOfEqualShapesHaveOneRoutine) {
+  const auto build = [](Fusion& f) {
+    TensorView* x = input(f, 2);
+    const auto weight = [&] {
+      TensorView* w = makeContigConcreteTensor({24, 24});
+      f.addInput(w);
+      return w;
+    };
+    TensorView* y = linear(linear(x, weight()), weight());
+    TensorView* turned = matmul(y, weight());
+    f.addOutput(linear(turned, weight()));
+    f.addOutput(matmul(turned, transpose(turned, 0, 1)));
+  };
+  CheckedCache checked(build);
+  for (const int64_t rows : {7, 9, 11}) {
+    EXPECT_EQ(checked.call(inputsOf({{rows, 24}, {24, 24}, {24, 24}, {24, 24}, {24, 24}})), "") << rows;
+    EXPECT_EQ(checked.cache().hostProgram()->routines.size(), 3) << "linear, matmul, matmul of one tensor";
+  }
+  EXPECT_EQ(checked.cache().plansCompiled(), 2);
+}
+
 TEST_F(ShapeClassTest, ManyOps) {
   const std::vector<Shapes> matrices = {{{5, 7}},     {{64, 1000}}, {{3, 33}}, {{1000, 3}},
                                         {{17, 4096}}, {{2, 2}},     {{48, 32}}};
