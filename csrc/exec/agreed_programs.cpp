@@ -52,11 +52,22 @@ std::shared_ptr<const PlannedProgram> AgreedPrograms::findIn(const Entries& entr
   return known == entries.end() ? nullptr : known->program;
 }
 
+// The oldest entry whose program has a later one; if each program has one, the oldest.
+AgreedPrograms::Entries::iterator AgreedPrograms::firstToGo(Entries& entries) {
+  for (auto e = entries.end(); e-- != entries.begin();) {
+    if (std::ranges::find(entries, e->program, &Entry::program) != e) {
+      return e;
+    }
+  }
+  return std::prev(entries.end());
+}
+
 void AgreedPrograms::keepIn(Entries& entries, const Shapes& shapes, std::shared_ptr<const PlannedProgram> program) {
   entries.push_front({shapes, std::move(program)});
   if (entries.size() > most_) {
-    evicted_.push_back(std::move(entries.back().shapes));
-    entries.pop_back();
+    const auto out = firstToGo(entries);
+    evicted_.push_back(std::move(out->shapes));
+    entries.erase(out);
   }
 }
 

@@ -77,11 +77,6 @@ Plan::Plan(std::vector<ArgumentFacts> facts, std::vector<std::vector<int64_t>> g
 
 Plan::~Plan() = default;
 
-bool Plan::isOfClass(const std::vector<ArgumentFacts>& facts, const ShapeClass& sizes) const {
-  const ShapeClass& own = compiled_->program.sizes;
-  return !own.isConstant() && isSameClass(own, sizes) && haveSameFactsBesideSizes(facts_, facts);
-}
-
 std::shared_ptr<const CompiledProgram> Plan::ofShape() const {
   if (compiled_->host->constant != nullptr) {
     return compiled_;

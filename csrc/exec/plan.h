@@ -41,8 +41,6 @@ class Plan {
   const SymbolValues& values() const { return values_; }
   // The program with the sizes of this shape in place of symbols, to look at; its kernels are those of the class.
   std::shared_ptr<const CompiledProgram> ofShape() const;
-  // Whether its program holds for arguments with these facts, whose sizes are of this class.
-  bool isOfClass(const std::vector<ArgumentFacts>& facts, const ShapeClass& sizes) const;
   // Whether some output aliases an input.
   bool writesInputs() const { return writesInputs_; }
   // Whether peers may read the output's memory.

@@ -113,6 +113,7 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs) {
   plans_.splice(plans_.begin(), plans_, found);
   if (last_ != plans_.front()) {  // else copies nothing: a warm call counts no references
     last_ = plans_.front();
+    noteUseLocked(*last_);
   }
   return last_;
 }
@@ -162,15 +163,19 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
 }
 
 PlanCache::Request PlanCache::requestLocked(std::span<const Argument> inputs, const Agreement::Call& call) const {
-  Request r{.facts = factsOf(fusion_, inputs),
-            .sizes = history_.sizesOf(inputs),
-            .miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs)};
+  Request r{.facts = factsOf(fusion_, inputs), .sizes = history_.sizesOf(inputs)};
+  const KnownClass* known = nullptr;
   if (r.sizes) {
     r.choice = chooseLocked(inputs, *r.sizes, call);
     r.choice.whyNotHere = whyNotHereLocked(r.facts, r.choice);
-    r.compiled = compiledLocked(inputs, r.facts, r.choice, call);
+    known = knownLocked(inputs, r.facts, r.choice, call);
   }
-  r.isAccepted = r.compiled == nullptr || isAcceptedLocked(*r.compiled, r.choice.sizes.values);
+  if (known == nullptr) {
+    r.miss = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  } else {
+    r.compiled = known->compiled;
+    r.isAccepted = isAccepted(*known, r.choice.sizes.values);
+  }
   return r;
 }
 
@@ -235,32 +240,25 @@ PlanCache::PlanPtr PlanCache::planFor(std::span<const Argument> inputs, const Re
                                 call.agreeOnSizes(proposal, agreedOn, values), ofProgram, sizes);
 }
 
-std::shared_ptr<const CompiledProgram> PlanCache::compiledLocked(std::span<const Argument> inputs,
-                                                                 const std::vector<ArgumentFacts>& facts,
-                                                                 const ProgramChoice& choice,
-                                                                 const Agreement::Call& call) const {
-  if (!call.plansAlone(fusion_) &&
-      (choice.program == nullptr || !choice.sizes.whyNotFor(layoutReasons(fusion_, inputs)).empty())) {
+const PlanCache::KnownClass* PlanCache::knownLocked(std::span<const Argument> inputs,
+                                                    const std::vector<ArgumentFacts>& facts,
+                                                    const ProgramChoice& choice, const Agreement::Call& call) const {
+  if (choice.sizes.isConstant() ||
+      (!call.plansAlone(fusion_) &&
+       (choice.program == nullptr || !choice.sizes.whyNotFor(layoutReasons(fusion_, inputs)).empty()))) {
     return nullptr;
   }
-  const auto like = std::ranges::find_if(plans_, [&](const PlanPtr& p) {
-    return p->isOfClass(facts, choice.sizes) &&
-           (choice.program == nullptr || p->compiled()->program.agreedOn == choice.program);
+  const auto like = std::ranges::find_if(classes_, [&](const KnownClass& known) {
+    const SegmentedProgram& program = known.compiled->program;
+    return isSameClass(program.sizes, choice.sizes) && haveSameFactsBesideSizes(known.facts, facts) &&
+           (choice.program == nullptr || program.agreedOn == choice.program);
   });
-  return like == plans_.end() ? nullptr : (*like)->compiled();
+  return like == classes_.end() ? nullptr : &*like;
 }
 
-bool PlanCache::isAcceptedLocked(const CompiledProgram& compiled, const SymbolValues& values) const {
-  if (!compiled.program.acceptsBetween) {
-    return false;
-  }
+bool PlanCache::isAccepted(const KnownClass& known, const SymbolValues& values) {
   const int64_t value = values.begin()->second;
-  const auto has = [&](const auto& isOnThisSide) {
-    return std::ranges::any_of(plans_, [&](const PlanPtr& p) {
-      return p->compiled().get() == &compiled && isOnThisSide(p->values().begin()->second);
-    });
-  };
-  return has([&](int64_t other) { return other <= value; }) && has([&](int64_t other) { return other >= value; });
+  return known.compiled->program.acceptsBetween && known.least <= value && value <= known.most;
 }
 
 void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
@@ -286,7 +284,26 @@ void PlanCache::keepLocked(const PlanPtr& plan) {
     plans_.pop_back();
   }
   last_ = plan;
+  noteUseLocked(*plan);
   steady_.store(nullptr, std::memory_order_relaxed);
+}
+
+void PlanCache::noteUseLocked(const Plan& plan) {
+  if (plan.values().empty()) {
+    return;
+  }
+  const int64_t value = plan.values().begin()->second;
+  const auto known = std::ranges::find(classes_, plan.compiled(), &KnownClass::compiled);
+  if (known == classes_.end()) {
+    classes_.push_front({plan.compiled(), plan.facts(), value, value});
+  } else {
+    classes_.splice(classes_.begin(), classes_, known);
+    known->least = std::min(known->least, value);
+    known->most = std::max(known->most, value);
+  }
+  if (classes_.size() > most_) {
+    classes_.pop_back();
+  }
 }
 
 bool PlanCache::takeSlot(std::span<const Argument> inputs, BoundPlan& other) {

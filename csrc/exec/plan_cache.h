@@ -3,8 +3,9 @@
 // Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
 // wait for the one that compiles it. The least recently used plan is evicted first; plans of shapes that the ranks have evicted go too.
 // A call with a new shape of a class (exec/shape_class.h) whose program is compiled gets a plan with that program. At most
-// kMostShapesOfAClass of its shapes are kept. The bindings of at most kMostIdleShapes of all shapes of all classes are, because each holds an
-// arena; the arenas of the others go back to a pool.
+// kMostShapesOfAClass of its shapes are kept; the programs of the classes that were used last, as many as plans, are kept without them. The
+// bindings of at most kMostIdleShapes of all shapes of all classes are kept, because each holds an arena; the arenas of the others go back to
+// a pool.
 //
 //   PlanCache::Use use(plans, inputs, call);
 //   use.binding().run(...);
@@ -67,8 +68,16 @@ class PlanCache {
     std::optional<CallSizes> sizes;  // nothing: the arguments do not fit
     ProgramChoice choice;
     std::shared_ptr<const CompiledProgram> compiled;  // null: to be compiled
-    bool isAccepted = false;                          // the fusion accepts the sizes
+    bool isAccepted = true;                           // the fusion accepts the sizes, or compiling says that it does
     std::string miss;
+  };
+
+  // A compiled program of a class, and the sizes of the class that the fusion accepts.
+  struct KnownClass {
+    std::shared_ptr<const CompiledProgram> compiled;
+    std::vector<ArgumentFacts> facts;  // of a call
+    int64_t least = 0;  // of the only symbol, in the calls so far; unless CompiledProgram::acceptsBetween is false
+    int64_t most = 0;
   };
 
   struct Pending {
@@ -96,17 +105,18 @@ class PlanCache {
                              const Agreement::Call& call) const;
   // ProgramChoice::whyNotHere for arguments like these.
   std::string whyNotHereLocked(const std::vector<ArgumentFacts>& facts, const ProgramChoice& choice) const;
-  // A program that this rank has compiled, of the class that was chosen, for arguments like these; null if there is none.
-  std::shared_ptr<const CompiledProgram> compiledLocked(std::span<const Argument> inputs,
-                                                        const std::vector<ArgumentFacts>& facts,
-                                                        const ProgramChoice& choice, const Agreement::Call& call) const;
+  // What this rank knows of the class that was chosen, for arguments like these; null if it has compiled no program of it.
+  const KnownClass* knownLocked(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
+                                const ProgramChoice& choice, const Agreement::Call& call) const;
   // That a call has a program, or the ranks have agreed on one for its sizes; null: they have not.
   void noteLocked(const Request& request, const PlannedProgram* program);
   // The plan of its compiled program for the sizes of a call.
   PlanPtr planFor(std::span<const Argument> inputs, const Request& request, const Agreement::Call& call) const;
-  // Whether the fusion accepts a shape of the program's class, because it has accepted a smaller and a larger one.
-  bool isAcceptedLocked(const CompiledProgram& compiled, const SymbolValues& values) const;
+  // Whether the fusion accepts a shape of the class, because it has accepted a smaller and a larger one.
+  static bool isAccepted(const KnownClass& known, const SymbolValues& values);
   void keepLocked(const PlanPtr& plan);
+  // The class of a plan that a call uses becomes the one used last.
+  void noteUseLocked(const Plan& plan);
   void releaseLocked(BoundPlan idle);
   // Of bindings with symbols; null for a program without.
   ArenaPool* arenasOf(const Plan& plan) const;
@@ -135,8 +145,9 @@ class PlanCache {
   // call changes some member below.
   std::atomic<const Plan*> steady_{nullptr};
 
-  mutable std::mutex mutex_;  // guards the members below
-  std::list<PlanPtr> plans_;  // most recently used first
+  mutable std::mutex mutex_;       // guards the members below
+  std::list<PlanPtr> plans_;       // most recently used first
+  std::list<KnownClass> classes_;  // most recently used first
   std::list<Pending> pending_;
   ShapeHistory history_;
   PlanPtr last_;

@@ -155,6 +155,20 @@ TEST(AgreedPrograms, AClassIsPlannedAgainWhenAllItsShapesAreEvicted) {
   EXPECT_EQ(rank.choice(6), "new, planned, of a class");
 }
 
+// New shapes of another class are evicted first.
+TEST(AgreedPrograms, TheLastShapeOfAClassIsKept) {
+  AgreedRank rank(3);
+  rank.call({6, CallOutcome::Runs}, 1);
+  rank.call({1, CallOutcome::Runs}, 2);
+  for (const int64_t n : {16, 32, 48}) {
+    rank.call({n, CallOutcome::Runs}, 3);
+  }
+  EXPECT_EQ(rank.choice(6), "agreed, 1, of a class");
+  EXPECT_EQ(rank.choice(1), "agreed, 2, constant");
+  EXPECT_EQ(rank.choice(48), "agreed, 3, of a class");
+  EXPECT_EQ(rank.choice(32), "new, 3, of a class");
+}
+
 }  // namespace
 
 }  // namespace meshfuse

@@ -436,6 +436,14 @@ TEST_F(ShapeClassTest, KeepsTheShapesUsedLast) {
   EXPECT_EQ(checked.cache().plansCompiled(), 3) << "a class is known while one of its shapes is";
 }
 
+TEST_F(ShapeClassTest, IsKnownWithoutItsShapes) {
+  CheckedCache checked(threeKernels, {.maxPlans = 2});
+  for (const int64_t rows : {6, 10, 16, 32, 14, 48, 0, 1, 18, 64}) {
+    EXPECT_EQ(checked.call(inputsOf({{rows, 8}})), "") << rows;
+  }
+  EXPECT_EQ(checked.cache().plansCompiled(), 5) << "6, any number, multiples of 16, 0 and 1";
+}
+
 // They differ in their operands only; a transposed one lies otherwise.
 TEST_F(ShapeClassTest, ProductsOfEqualShapesHaveOneRoutine) {
   const auto build = [](Fusion& f) {

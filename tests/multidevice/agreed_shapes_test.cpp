@@ -185,6 +185,18 @@ TEST_F(AgreedShapes, RanksEvictTheSameShapesWhateverTheyUse) {
   });
 }
 
+// Also if more shapes of another class have come since than are kept.
+TEST_F(AgreedShapes, AClassIsCompiledOnce) {
+  runOnRanks([](Communicator& comm) {
+    const int64_t n = comm.size();
+    CalledShapes called(columnSums, rowInputs, comm, 3);
+    for (const int64_t k : {6, 10, 16, 32, 48, 64, 14, 80, 18}) {
+      called.expectRight(k * n);
+    }
+    EXPECT_EQ(called.cache().plansCompiled(), 3) << "6 alone, any number and multiples of 16 on each rank";
+  });
+}
+
 // Each rank has the whole of the only tensor, and no plan communicates: sizes are constants, and ranks may call what they like.
 TEST_F(AgreedShapes, RanksOfAMeshThatCompareNothingShareNoPlans) {
   runOnRanks([](Communicator& comm) {
