@@ -14,6 +14,7 @@
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
 #include "ir/fusion.h"
+#include "ir/input_text.h"
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
 #include "tensor/device_memory.h"
@@ -53,24 +54,24 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
     const Val* in = fusion.inputs()[i];
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
     if (!in->isTensor()) {
-      check(t == nullptr, "[run] {} is a {} scalar, got the tensor {}; give a number", inputText(fusion, i),
+      check(t == nullptr, "[run] {} is a {} scalar, got the tensor {}; give a number", InputText{fusion, i},
             name(in->dtype()), t != nullptr ? t->toString() : "");
       bool fits = in->dtype() == DataType::Int    ? std::holds_alternative<int64_t>(inputs[i])
                   : in->dtype() == DataType::Bool ? std::holds_alternative<bool>(inputs[i])
                                                   : !std::holds_alternative<bool>(inputs[i]);
-      check(fits, "[run] {} is a {} scalar, got a number of another type; give one of its type", inputText(fusion, i),
+      check(fits, "[run] {} is a {} scalar, got a number of another type; give one of its type", InputText{fusion, i},
             name(in->dtype()));
       continue;
     }
-    check(t != nullptr, "[run] {} is a tensor, got a number; give a tensor, see Tensor::full", inputText(fusion, i));
+    check(t != nullptr, "[run] {} is a tensor, got a number; give a tensor, see Tensor::full", InputText{fusion, i});
     check(t->defined(),
           "[run] {} got an undefined tensor, expected one with elements; make one with Tensor::empty or Tensor::wrap",
-          inputText(fusion, i));
+          InputText{fusion, i});
     check(t->dtype() == in->dtype(), "[run] {} has type {}, got {}; convert the tensor with Tensor::to",
-          inputText(fusion, i), name(in->dtype()), name(t->dtype()));
-    const int64_t dims = std::ssize(in->asTensor()->shape());
+          InputText{fusion, i}, name(in->dtype()), name(t->dtype()));
+    const int64_t dims = std::ranges::count(in->asTensor()->getLogicalDomain(), false, &IterDomain::isReduction);
     check(t->dim() == dims || (dims == 0 && std::ranges::equal(t->sizes(), shapeOfNothing(0))),
-          "[run] {} has {} dims, got {} with sizes [{}]; reshape the tensor with Tensor::view", inputText(fusion, i),
+          "[run] {} has {} dims, got {} with sizes [{}]; reshape the tensor with Tensor::view", InputText{fusion, i},
           dims, t->dim(), fmt::join(t->sizes(), ", "));
   }
   for (const auto& [output, input] : fusion.aliases()) {
@@ -79,12 +80,12 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
     check(!repeatsElements(t),
           "[run] {} is overwritten with the result {}, but with strides [{}] some of its elements share "
           "memory; pass a copy, see Tensor::clone",
-          inputText(fusion, i), output->toString(), fmt::join(t.strides(), ", "));
+          InputText{fusion, i}, output->toString(), fmt::join(t.strides(), ", "));
     const std::vector<int64_t> order = output->asTensor()->memoryOrder();
     check(!output->asTensor()->hasAllocation() || liesInOrder(t.sizes(), t.strides(), order),
           "[run] the result {} is written into {} in the memory order [{}], but the argument has strides [{}] "
           "for sizes [{}]; pass a tensor in that order, or set no memory order for the result",
-          output->toString(), inputText(fusion, i), fmt::join(order, ", "), fmt::join(t.strides(), ", "),
+          output->toString(), InputText{fusion, i}, fmt::join(order, ", "), fmt::join(t.strides(), ", "),
           fmt::join(t.sizes(), ", "));
   }
 }
@@ -159,7 +160,7 @@ void checkWholeDims(const TensorView* tv, int64_t input, const Tensor& t) {
     check(got == sizes[k],
           "[run] dim {} of {} is bound without a split to axis {} of size {}, so its global size must be "
           "{}, got {}; to shard a dim of another size, split it by the size of the axis",
-          k, inputText(tv->fusion(), input), mesh.axisName(mesh.axisOf(tv->noReductions()[k]->parallelType())),
+          k, InputText{tv->fusion(), input}, mesh.axisName(mesh.axisOf(tv->noReductions()[k]->parallelType())),
           sizes[k], sizes[k], got);
   }
 }
@@ -177,6 +178,10 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
+    const std::vector<IntExpr> shape = in->asTensor()->shape();
+    if (!givesShapes[i] && std::ranges::none_of(shape, &IntExpr::isSymbol)) {
+      continue;
+    }
     const ShardState state = shardState(in->asTensor());
     if (givesShapes[i]) {
       check(!state.isSharded() && holds(state.mesh, rank),
@@ -188,7 +193,6 @@ std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const 
         known.emplace(in->asTensor()->element(k).symbolName(), elements[k]);
       }
     }
-    const std::vector<IntExpr> shape = in->asTensor()->shape();
     const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
     for (int64_t k = 0; k < std::ssize(shape); k++) {
       if (!shape[k].isSymbol()) {
@@ -249,9 +253,9 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       result[i] = sizesElsewhere(tv, i, rank, known);
       continue;
     }
-    if (givesShapes[i]) {
+    if (givesShapes[i] || !tv->hasDeviceMesh()) {
       result[i].assign(t.sizes().begin(), t.sizes().end());
-      append(result[i], elementsOf(t));
+      append(result[i], givesShapes[i] ? elementsOf(t) : std::vector<int64_t>());
       continue;
     }
     std::vector<int64_t> even;
@@ -311,7 +315,7 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs,
     check(differs == expected.end(),
           "[run] {} has local sizes [{}] on this rank, got [{}], which differ in dim {}; pass this rank's "
           "shard of a sharded input, or an empty tensor if the rank is outside its mesh, see shardTensor",
-          inputText(local, i), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
+          InputText{local, i}, fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
   }
 }
 

@@ -202,6 +202,15 @@ bool keepsElements(const Expr& e) {
   return e.kind() != ExprKind::Reshape || elementsOf(e.tensorInputs()[0]) == elementsOf(e.tensorOutput());
 }
 
+bool meshesFit(const Fusion& fusion, int64_t ranks) {
+  try {
+    checkMeshes(fusion, ranks);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 bool acceptsBetween(const Fusion& ofClass) {
@@ -286,7 +295,7 @@ Reasons layoutReasons(const Fusion& fusion, std::span<const Argument> inputs) {
 ShapeHistory::ShapeHistory(const Fusion& fusion, int64_t rank, int64_t ranks)
     : fusion_(fusion),
       rank_(rank),
-      ranks_(ranks),
+      hasMeshes_(meshesFit(fusion, ranks)),
       constants_(constantsOf(fusion)),
       declared_(declaredFacts(fusion)),
       symbolicDims_(symbolicDimsOf(fusion)) {
@@ -313,8 +322,10 @@ ShapeHistory::ShapeHistory(const Fusion& fusion, int64_t rank, int64_t ranks)
 }
 
 std::optional<CallSizes> ShapeHistory::sizesOf(std::span<const Argument> inputs) const {
+  if (!hasMeshes_) {
+    return std::nullopt;
+  }
   try {
-    checkMeshes(fusion_, ranks_);
     checkArguments(fusion_, inputs);
     CallSizes sizes;
     sizes.global = globalSizes(fusion_, inputs, rank_, &sizes.assumed);

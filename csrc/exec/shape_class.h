@@ -94,8 +94,8 @@ class ShapeHistory {
  private:
   const Fusion& fusion_;
   const int64_t rank_;
-  const int64_t ranks_;
-  int64_t devices_ = 1;  // of the mesh
+  bool hasMeshes_ = false;  // that fit the ranks
+  int64_t devices_ = 1;     // of the mesh
   std::deque<std::pair<ShapeClass, std::string>> refused_;
   std::string whyConstant_;                                // why no plan holds for several sizes; empty: some do
   std::map<std::string, std::string> constants_;           // by symbol: why it is a constant in each plan

@@ -29,7 +29,14 @@ std::vector<IterDomain*> TensorView::noReductions() const {
 }
 
 std::vector<IntExpr> TensorView::shape() const {
-  return mapped(std::views::filter(logical_, std::not_fn(&IterDomain::isReduction)), &IterDomain::extent);
+  std::vector<IntExpr> shape;
+  shape.reserve(logical_.size());  // each call with a new shape asks each input
+  for (const IterDomain* id : logical_) {
+    if (!id->isReduction()) {
+      shape.push_back(id->extent());
+    }
+  }
+  return shape;
 }
 
 std::vector<int64_t> TensorView::constantShape() const {

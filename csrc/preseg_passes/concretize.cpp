@@ -9,6 +9,7 @@
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
+#include "ir/input_text.h"
 #include "ir/op_rule.h"
 #include "ir/reshape.h"
 #include "ir/text.h"
@@ -235,6 +236,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
   check(sizes.size() == fusion.inputs().size(),
         "[concretize] got {} shapes, the fusion has {} inputs; give one for each input", sizes.size(),
         fusion.inputs().size());
+  const auto shapes = mapped(
+      fusion.inputs(), [](const Val* in) { return in->isTensor() ? in->asTensor()->shape() : std::vector<IntExpr>(); });
   SymbolValues values;
   // Two rounds, because an extent may contain a symbol whose value a later input gives.
   for (int64_t round = 0; round < 2; round++) {
@@ -246,28 +249,33 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
         }
         continue;
       }
-      const std::vector<IntExpr> shape = in->asTensor()->shape();
+      const std::vector<IntExpr>& shape = shapes[i];
       const bool hasElements =
           shape.size() == 1 && shape[0].isConst() && std::ssize(sizes[i]) == 1 + shape[0].constValue();
       check(hasElements || sizes[i].size() == shape.size(),
-            "[concretize] {} has {} dims, got {} sizes; give one for each dim", inputText(fusion, i), shape.size(),
+            "[concretize] {} has {} dims, got {} sizes; give one for each dim", InputText{fusion, i}, shape.size(),
             sizes[i].size());
       for (int64_t k = 1; k < std::ssize(sizes[i]) && hasElements; k++) {
         values[std::string(in->asTensor()->element(k - 1).symbolName())] = sizes[i][k];
       }
       for (int64_t k = 0; k < std::ssize(shape); k++) {
-        solve(in->asTensor(), k, shape[k], sizes[i][k], values);
+        if (!shape[k].isConst()) {
+          solve(in->asTensor(), k, shape[k], sizes[i][k], values);
+        }
       }
     }
   }
   for (int64_t i = 0; i < std::ssize(sizes); i++) {
     const Val* in = fusion.inputs()[i];
-    for (int64_t k = 0; in->isTensor() && k < std::ssize(in->asTensor()->shape()); k++) {
-      const IntExpr extent = bound(in->asTensor()->shape()[k], values);
-      check(extent.isConst(sizes[i][k]), "[concretize] dim {} of {} is {}, expected {}{}", k, inputText(fusion, i),
-            sizes[i][k], in->asTensor()->shape()[k].toString(),
-            extent.isConst() && !in->asTensor()->shape()[k].isConst() ? fmt::format(" = {}", extent.constValue()) : "");
-      checkFacts(in->asTensor()->shape()[k], values);
+    const std::vector<IntExpr>& shape = shapes[i];
+    for (const int64_t k : indices(shape)) {
+      const IntExpr extent = bound(shape[k], values);
+      if (!extent.isConst(sizes[i][k])) {
+        throwUserError(fmt::format(
+            "[concretize] dim {} of {} is {}, expected {}{}", k, inputText(fusion, i), sizes[i][k], shape[k].toString(),
+            extent.isConst() && !shape[k].isConst() ? fmt::format(" = {}", extent.constValue()) : ""));
+      }
+      checkFacts(shape[k], values);
     }
     if (!in->isTensor() && in->dtype() == DataType::Int) {
       checkFacts(in->intExpr(), values);
