@@ -12,7 +12,6 @@
 #include "exec/arguments.h"
 #include "exec/compile.h"
 #include "exec/refused_position.h"
-#include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/executor.h"
 #include "ir/fusion.h"

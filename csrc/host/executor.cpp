@@ -10,7 +10,6 @@
 #include "base/refused_index.h"
 #include "device/device_failure.h"
 #include "host/accesses.h"
-#include "host/agreed_sizes.h"
 #include "host/arena_pool.h"
 #include "host/arena_registration.h"
 #include "host/reference.h"
@@ -141,7 +140,7 @@ void Binding::prepareSteps() {
 
 Binding::Binding(const std::shared_ptr<const HostProgram>& program, Communicator& communicator,
                  const std::map<std::string, int64_t>& values)
-    : Binding(program, communicator, agreedSizes(*program, values, communicator)) {}
+    : Binding(program, communicator, sizesFor(*program, values)) {}
 
 Binding::~Binding() {
   if (late_ != nullptr) {

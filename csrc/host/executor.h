@@ -85,7 +85,7 @@ class Binding {
   // arenas: of the bindings of a program with symbols; null: the arena is allocated for this binding.
   Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator,
           std::shared_ptr<const ProgramSizes> sizes, ArenaPool* arenas = nullptr);
-  // values: of the symbols of the program, the same on all ranks. UserError as agreedSizes() says.
+  // values: of the symbols of the program, the same on all ranks, which nothing compares. UserError as sizesOf() says.
   Binding(const std::shared_ptr<const HostProgram>& program, Communicator& communicator,
           const std::map<std::string, int64_t>& values = {});
   ~Binding();

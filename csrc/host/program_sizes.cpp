@@ -243,4 +243,9 @@ class Evaluation {
 
 ProgramSizes sizesOf(const HostProgram& program, const Values& values) { return Evaluation(program, values).run(); }
 
+std::shared_ptr<const ProgramSizes> sizesFor(const HostProgram& program, const Values& values) {
+  return program.constant != nullptr ? program.constant
+                                     : std::make_shared<const ProgramSizes>(sizesOf(program, values));
+}
+
 }  // namespace meshfuse

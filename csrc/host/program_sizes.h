@@ -79,4 +79,8 @@ struct ProgramSizes {
 // number of bytes is negative or does not fit in 64 bits, or if a block is not in its tensor.
 [[nodiscard]] ProgramSizes sizesOf(const HostProgram& program, const std::map<std::string, int64_t>& values = {});
 
+// The sizes that a program without symbols has; of another one sizesOf(program, values).
+[[nodiscard]] std::shared_ptr<const ProgramSizes> sizesFor(const HostProgram& program,
+                                                           const std::map<std::string, int64_t>& values);
+
 }  // namespace meshfuse

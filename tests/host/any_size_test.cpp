@@ -376,56 +376,6 @@ TEST(AnySize, GatherWithCountsThatAreExpressions) {
   });
 }
 
-std::string userErrorOf(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-// A refused binding is the same error on all ranks, and they go on with the next one.
-TEST(AnySize, RanksWithDifferentSizesGetOneError) {
-  for (const int64_t ranks : {2, 4}) {
-    std::vector<std::string> errors(3 * ranks);
-    runLoopback(ranks, [&](Communicator& comm) {
-      const std::string mesh = ranks == 2 ? "[0, 1]" : "[0, 1, 2, 3]";
-      const auto program = programOf(parseFusion(fmt::format(R"(fusion {{
-  mesh M0 {{x: {}}} {}
-  T0 = input() : Float[i0, i1] contiguity[t, t]
-  T1 = communicate(T0, kind=all_reduce, mesh=M0, axes=[0], op=sum) : Float[i0, i1]
-  output T1
-}}
-)",
-                                                             ranks, mesh)),
-                                     comm);
-      const bool isLast = comm.rank() == ranks - 1;
-      const auto bind = [&](int64_t rows, int64_t columns) {
-        return userErrorOf([&] { (void)Binding(program, comm, {{"i0", rows}, {"i1", columns}}); });
-      };
-      errors[comm.rank()] = bind(4, isLast ? 6 : 5);
-      errors[ranks + comm.rank()] = bind(isLast ? -1 : 4, 5);
-      errors[2 * ranks + comm.rank()] = isLast ? userErrorOf([&] { (void)Binding(program, comm); }) : bind(4, 5);
-      EXPECT_EQ(bind(int64_t{1} << 40, int64_t{1} << 40).substr(0, 25),
-                fmt::format("[rank 0/{}] [host program]", ranks).substr(0, 25));
-      const Tensor x = Tensor::zeros({2, 3}, DataType::Float);
-      x.data_as<float>()[4] = 1;
-      EXPECT_EQ(runBound(program, comm, {x}, {{2, 3}})[0].at({1, 1}), static_cast<double>(ranks));
-    });
-    const std::string others = ranks == 2 ? "rank 0" : "ranks 0, 1, 2";
-    for (const int64_t rank : indices(std::vector<int64_t>(ranks))) {
-      EXPECT_EQ(errors[rank], fmt::format("[host program] the ranks give different sizes: i0 = 4, i1 = 5 on {}; "
-                                          "i0 = 4, i1 = 6 on rank {}; give the same values on all ranks",
-                                          others, ranks - 1));
-      EXPECT_EQ(errors[ranks + rank], errors[ranks]);
-      EXPECT_EQ(errors[2 * ranks + rank], errors[2 * ranks]);
-    }
-    EXPECT_NE(errors[ranks].find("i0 = -1, i1 = 5 on rank"), std::string::npos) << errors[ranks];
-    EXPECT_NE(errors[2 * ranks].find("i0 = none, i1 = none on rank"), std::string::npos) << errors[2 * ranks];
-  }
-}
-
 TEST(AnySize, TheArenaIsPackedForEachBinding) {
   const std::unique_ptr<Communicator> self = makeSelfCommunicator();
   const std::shared_ptr<const HostProgram> program = programOf(built(threeKernels), *self, Steps::Reference);
