@@ -200,17 +200,26 @@ bool innerInParts(RowDigits& d, const KernelAxes& a, int64_t v, const GpuFacts& 
   return true;
 }
 
-// Elements of a row of each input that a thread takes: 32 bytes, since more leave fewer rows on their way to a multiprocessor; more in rows for
-// which the largest block has too few threads. Rows of 16-bit types that need more than 32 bytes are read once more instead: on an H200 a
-// softmax of 32768 bfloat16 was 12 % faster so, one of 32768 Floats 21 % slower.
-int64_t elementsOfThread(const Group& group, int64_t widest, int64_t row) {
-  const int64_t usual = std::max<int64_t>(1, 32 / widest);
+// Whether one input has rows, and nothing of a row is stored.
+bool onlyReadsOneRow(const Group& group, const Coordinates& c) {
+  return !c.spreadOutputs() &&
+         std::ranges::count_if(group.inputs, [&](const TensorView* in) { return c.isSpread(in); }) == 1;
+}
+
+// Elements of a row of each input that a thread takes: 32 bytes, since more leave fewer rows on their way to a multiprocessor; 64 bytes of a row
+// that is only read, for which the registers of all threads of a multiprocessor have room. More in rows for which the largest block has too few
+// threads. Rows of 16-bit types that need more than 32 bytes are read once more instead: on an H200 a softmax of 32768 bfloat16 was 12 % faster
+// so, one of 32768 Floats 21 % slower.
+int64_t elementsOfThread(const Group& group, const Coordinates& c, int64_t widest, int64_t row) {
+  const int64_t bytes = widest >= 4 && onlyReadsOneRow(group, c) ? 64 : 32;
+  const int64_t usual = std::max<int64_t>(1, bytes / widest);
   const int64_t most = widest < 4 ? usual : group.inputs.size() > 2 ? 16 : 32;
   return std::clamp(powerAtLeast(divideUp(row, kMostThreads)), usual, std::max(usual, most));
 }
 
-void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t widest, int64_t v, const GpuFacts& gpu) {
-  int64_t perThread = elementsOfThread(group, widest, usualExtent(a.N));
+void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t widest, int64_t v,
+           const GpuFacts& gpu) {
+  int64_t perThread = elementsOfThread(group, c, widest, usualExtent(a.N));
   int64_t vectors = divideUp(std::max<int64_t>(1, usualExtent(a.N)), v);
   const auto threadsFor = [&](int64_t elements) {
     return std::min(kMostThreads, powerAtLeast(divideUp(vectors, std::max<int64_t>(1, elements / v))));
@@ -267,7 +276,7 @@ RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   } else if (!a.innerReduced) {
     outer(d, a, v, isSimple, gpu);
   } else if (!isSimple || !innerInParts(d, a, v, gpu)) {
-    inner(d, group, a, widest, v, gpu);
+    inner(d, group, c, a, widest, v, gpu);
   }
   return d;
 }

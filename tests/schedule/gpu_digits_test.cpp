@@ -124,6 +124,20 @@ TEST(GpuDigits, AThreadTakesFewElementsOfARow) {
   EXPECT_FALSE(isHeld(digits(32768, DataType::BFloat16)));
 }
 
+// 64 bytes of a row of Floats that is only read: 16 registers of the 32 that a thread has if a multiprocessor runs all of its threads.
+TEST(GpuDigits, AThreadTakesMoreOfARowThatIsOnlyRead) {
+  const auto threads = [&](const Unary& build, DataType type = DataType::Float) {
+    const std::string d = digitsOf({4096, 2048}, build, gpu("sm_90a"), type);
+    return sizeOf(d, 'w') * sizeOf(d, 'l');
+  };
+  const Unary logOfSums = [](TensorView* x) { return log(sum(exp(sub(x, unsqueeze(max(x, {1}), 1))), {1})); };
+  EXPECT_EQ(threads([](TensorView* x) { return sum(x, {1}); }), 128);
+  EXPECT_EQ(threads(logOfSums), 128);
+  EXPECT_EQ(threads([&](TensorView* x) { return logOfSums(castOp(DataType::Float, x)); }, DataType::BFloat16), 128);
+  EXPECT_EQ(threads([&](TensorView* x) { return logOfSums(mul(x, newInput(x, {2048}))); }), 256) << "two rows";
+  EXPECT_EQ(threads([](TensorView* x) { return sub(x, unsqueeze(max(x, {1}), 1)); }), 256) << "it stores a row";
+}
+
 // A thread takes four vectors of a row that waits for its index, where blocks of such threads fill the row and the GPU; else two.
 TEST(GpuDigits, RowsWithAnIndexAreTakenInLargerShares) {
   using Share = std::pair<int64_t, int64_t>;  // of so many rows, so many vectors of each
