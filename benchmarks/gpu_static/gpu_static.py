@@ -33,7 +33,7 @@ GOALS = {"median": 1.00, "worst": 1.20}
 class Kernel:
     """A launch: its machine code, blocks, threads and dynamic shared memory."""
 
-    def __init__(self, tools, cubin, blocks, threads, shared, trips, parts=1):
+    def __init__(self, tools, cubin, blocks, threads, shared, trips, parts=()):
         run = lambda *command: subprocess.run([*command, cubin], capture_output=True, text=True, check=True).stdout
         self.counts = sass.count(run(tools["nvdisasm"], "-c"), trips, parts)
         usage = run(tools["cuobjdump"], "-res-usage")
@@ -55,8 +55,7 @@ def our_kernels(tools, program, trips):
         launches = re.findall(r"^kernel (\w+):.*\n\s+(\d+) blocks of (\d+) threads.*?, (\d+) bytes", text.stdout, re.M)
         for (name, blocks, threads, shared), loops in zip(launches, trips or [[]] * len(launches), strict=True):
             tile = (pathlib.Path(out) / f"{name}.tile").read_text()
-            arrivals = re.search(r"^workspace arrived\S* i32 \[(\d+)\]", tile, re.M)
-            parts = int(blocks) // int(arrivals[1]) if arrivals else 1
+            parts = [int(blocks) // int(n) for n in re.findall(r"^workspace \w+ i32 \[(\d+)\].* zeroed$", tile, re.M)]  # arrivals at a counter
             kernels.append(Kernel(tools, f"{out}/{name}.cubin", int(blocks), int(threads), int(shared), loops, parts))
         return kernels
 

@@ -7,6 +7,7 @@ Code that some threads skip otherwise counts for all, also after an EXIT under a
 How often loops run cannot be read off the code: it is given, in the order of the loops' first instructions.
 """
 import dataclasses
+import math
 import re
 
 LABEL = re.compile(r"^(\.L_x?_?\w+|\$\S+):")
@@ -78,9 +79,9 @@ def rare_blocks(code, labels):
     return blocks
 
 
-def count(listing, trips=(), parts=1):
+def count(listing, trips=(), parts=()):
     """Counts of the first kernel in the listing. A kernel without loops has them unrolled; ValueError if it has some, but not as many as
-    `trips` says. `parts`: of so many blocks that count their arrivals, the last one goes on when the others leave.
+    `trips` says. `parts`, for each time that blocks count their arrivals: of so many, the last one executes what the others skip or leave.
     """
     code, labels = parsed(listing)
     rare = rare_blocks(code, labels)
@@ -98,14 +99,17 @@ def count(listing, trips=(), parts=1):
         found = ", ".join(f"{first:x}-{last:x}" for first, last in sorted(ends.items()))
         raise ValueError(f"{len(trips)} loops expected, the code has {found}")
     result = Counts(loops=[(first, last, n) for (first, last), n in zip(sorted(ends.items()), trips)])
-    arrived, share = False, 1
+    waiting, parts, shares = [], list(parts), []  # shares: (first address, end, part of the blocks)
     for c in code:
         kind = c.opcode.split(".")[0]
         if is_rare(c.address):
             result.slow_calls += kind == "CALL"
             continue
-        arrived = arrived or kind == "ATOMG"
-        times = share
+        if kind == "ATOMG" and parts:
+            waiting.append(parts.pop(0))
+        times = 1
+        for first, end, share in shares:
+            times *= share if first <= c.address < end else 1
         for first, last, n in result.loops:
             times *= n if first <= c.address <= last else 1
         result.instructions += times
@@ -114,8 +118,8 @@ def count(listing, trips=(), parts=1):
         sides = {"LDG": result.loads, "STG": result.stores, "LDGSTS": result.loads}
         if kind in sides:
             sides[kind][c.bytes()] = sides[kind].get(c.bytes(), 0) + times
-        if arrived and kind == "EXIT" and c.guard:
-            share = 1 / parts
+        if waiting and c.guard and (kind == "EXIT" or (c.jumps() and target(c, labels) > c.address)):
+            shares.append((c.address + 1, target(c, labels) if c.jumps() else math.inf, 1 / waiting.pop()))
     return result
 
 

@@ -39,7 +39,7 @@ $__internal_0_$slowpath:
 
 class Counter(unittest.TestCase):
     def test_counts_what_a_thread_executes(self):
-        counts = sass.count(LISTING, trips=[10], parts=4)
+        counts = sass.count(LISTING, trips=[10], parts=[4])
         # 3 before the loop, 3 in it, 6 after it without the call, and 2 that one block of 4 executes
         self.assertEqual(counts.instructions, 3 + 10 * 3 + 2 + 3 + 2 / 4)
         self.assertEqual(counts.loops, [(0x30, 0x50, 10)])
@@ -68,8 +68,16 @@ class Counter(unittest.TestCase):
     def test_a_word_exchanged_on_a_rare_path_is_no_arrival(self):
         checked = "/*0000*/ @!P0 BRA `(.L_0) ;\n/*0010*/ ATOMG.E.EXCH.64 PT, R10, desc[UR4][R6.64], R10 ;\n"
         checked += ".L_0:\n/*0020*/ @P1 EXIT ;\n/*0030*/ STG.E.64 desc[UR4][R6.64], R4 ;\n/*0040*/ EXIT ;\n"
-        counts = sass.count(checked, parts=4)
+        counts = sass.count(checked, parts=[4])
         self.assertEqual((counts.instructions, counts.stores), (4, {8: 1}))
+
+    def test_blocks_that_arrive_twice(self):
+        twice = "/*0000*/ ATOMG.E.ADD PT, R2, desc[UR4][R2.64], R5 ;\n/*0010*/ BAR.SYNC 0x0 ;\n/*0020*/ @!P1 BRA `(.L_1) ;\n.L_0:\n"
+        twice += "/*0030*/ LDG.E R1, desc[UR4][R2.64] ;\n/*0040*/ @P0 BRA `(.L_0) ;\n/*0050*/ STG.E R1, desc[UR4][R2.64] ;\n.L_1:\n"
+        twice += "/*0060*/ ATOMG.E.ADD PT, R2, desc[UR4][R2.64], R5 ;\n/*0070*/ @!P0 EXIT ;\n/*0080*/ STG.E.64 desc[UR4][R2.64], R1 ;\n"
+        counts = sass.count(twice + "/*0090*/ EXIT ;\n", trips=[3], parts=[4, 16])
+        self.assertEqual(counts.instructions, 3 + (2 * 3 + 1) / 4 + 2 + 2 / 16)
+        self.assertEqual((counts.loads, counts.stores), ({4: 3 / 4}, {4: 1 / 4, 8: 1 / 16}))
 
     def test_loops_inside_loops_multiply(self):
         nested = ".L_0:\n/*0000*/ FADD R1, R1, R1 ;\n.L_1:\n/*0010*/ FADD R2, R2, R2 ;\n/*0020*/ @P0 BRA `(.L_1) ;\n"

@@ -200,10 +200,9 @@ bool innerInParts(RowDigits& d, const KernelAxes& a, int64_t v, const GpuFacts& 
   return true;
 }
 
-// Whether one input has rows, and nothing of a row is stored.
-bool onlyReadsOneRow(const Group& group, const Coordinates& c) {
-  return !c.spreadOutputs() &&
-         std::ranges::count_if(group.inputs, [&](const TensorView* in) { return c.isSpread(in); }) == 1;
+// Inputs that have elements along a row.
+int64_t spreadInputs(const Group& group, const Coordinates& c) {
+  return std::ranges::count_if(group.inputs, [&](const TensorView* in) { return c.isSpread(in); });
 }
 
 // Elements of a row of each input that a thread takes: 32 bytes, since more leave fewer rows on their way to a multiprocessor; 64 bytes of a row
@@ -211,20 +210,51 @@ bool onlyReadsOneRow(const Group& group, const Coordinates& c) {
 // threads. Rows of 16-bit types that need more than 32 bytes are read once more instead: on an H200 a softmax of 32768 bfloat16 was 12 % faster
 // so, one of 32768 Floats 21 % slower.
 int64_t elementsOfThread(const Group& group, const Coordinates& c, int64_t widest, int64_t row) {
-  const int64_t bytes = widest >= 4 && onlyReadsOneRow(group, c) ? 64 : 32;
+  const bool onlyReadsOne = !c.spreadOutputs() && spreadInputs(group, c) == 1;
+  const int64_t bytes = widest >= 4 && onlyReadsOne ? 64 : 32;
   const int64_t usual = std::max<int64_t>(1, bytes / widest);
   const int64_t most = widest < 4 ? usual : group.inputs.size() > 2 ? 16 : 32;
   return std::clamp(powerAtLeast(divideUp(row, kMostThreads)), usual, std::max(usual, most));
 }
 
+// Of kernels of rows that sum columns too.
+constexpr int64_t kColumnThreads = 512;  // of a block: each holds its columns' sums beside its elements of a row
+constexpr int64_t kRowsOfSums = 8;       // at least, of a part, whose sums are written and read once more
+
+// Rows in parts for as many blocks as run at a time, half of the threads of each multiprocessor, in groups of about as many parts as there are
+// groups. `rows`: the warps and lanes that take rows beside each other; `threads`: of a block.
+void rowsInGroups(RowDigits& d, const KernelAxes& a, const Step& rows, int64_t threads, const GpuFacts& gpu) {
+  const int64_t most = std::max<int64_t>(1, gpu.processors * gpu.threads / 2 / threads);
+  const int64_t steps = divideUp(std::max(kRowsOfSums, divideUp(usualExtent(a.M), most)), rows.width());
+  const int64_t parts = divideUp(usualExtent(a.M), steps * rows.width());
+  int64_t ofGroup = rows.width();
+  while (ofGroup * ofGroup < parts) {
+    ofGroup *= 2;
+  }
+  const Specs serial = summingPart(steps, 1, rows.width() * parts);
+  const int64_t each = rows.width() * productOf(serial, [](const auto& s) { return s.size.constValue(); });
+  const IntExpr groups = ceilDiv(a.M, each * ofGroup);
+  d.split = true;
+  d.grid = {{"p0", groups}, {"p1", ofGroup}};
+  d.m = {{Level::Part, groups, "p0"}, {Level::Part, ofGroup, "p1"}};
+  append(d.m, serial);
+  d.m = within(std::move(d.m), rows);
+}
+
 void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t widest, int64_t v,
            const GpuFacts& gpu) {
-  int64_t perThread = elementsOfThread(group, c, widest, usualExtent(a.N));
-  int64_t vectors = divideUp(std::max<int64_t>(1, usualExtent(a.N)), v);
+  const int64_t row = usualExtent(a.N);
+  const int64_t vectors = divideUp(std::max<int64_t>(1, row), v);
+  const int64_t most = c.columns.empty() ? kMostThreads : kColumnThreads;
   const auto threadsFor = [&](int64_t elements) {
-    return std::min(kMostThreads, powerAtLeast(divideUp(vectors, std::max<int64_t>(1, elements / v))));
+    return std::min(most, powerAtLeast(divideUp(vectors, std::max<int64_t>(1, elements / v))));
   };
-  perThread = std::min(perThread, heldElements(threadsFor(perThread), std::ssize(group.inputs), gpu));
+  // Sums of columns are as wide as Floats at least.
+  int64_t perThread = c.columns.empty()
+                          ? elementsOfThread(group, c, widest, row)
+                          : std::max(32 / std::max<int64_t>(4, widest), powerAtLeast(divideUp(row, most)));
+  const int64_t held = c.columns.empty() ? std::ssize(group.inputs) : spreadInputs(group, c) + std::ssize(c.columns);
+  perThread = std::min(perThread, heldElements(threadsFor(perThread), held, gpu));
   int64_t threads = threadsFor(perThread);
   int64_t repeats = divideUp(vectors, threads);
   int64_t lanes = std::min<int64_t>(32, threads);
@@ -240,8 +270,11 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     }
   }
   d.n = within(std::move(loops), {.repeats = repeats, .warps = warps, .lanes = lanes, .vector = v});
-  if (!a.M.isConst(1)) {
-    d.m = inParts(d, "p0", a.M, {.warps = std::max<int64_t>(1, 4 / warps), .lanes = 32 / lanes});
+  const Step rows{.warps = std::max<int64_t>(1, 4 / warps), .lanes = 32 / lanes};
+  if (!c.columns.empty()) {
+    rowsInGroups(d, a, rows, lanes * warps * rows.width(), gpu);
+  } else if (!a.M.isConst(1)) {
+    d.m = inParts(d, "p0", a.M, rows);
   }
 }
 

@@ -143,57 +143,145 @@ static std::vector<tile::Builder::DigitSpec> summingParts(int64_t parts) {
   return digits;
 }
 
+std::vector<tile::Builder::DigitSpec> RowWriter::summingThreads() const {
+  const auto& summed = !columns_.empty() ? digits_.m : axes_.innerReduced ? digits_.n : digits_.k;
+  return filtered(summed, [](const auto& d) { return isThread(d.level); });
+}
+
 // Digits of one worker over all parts: its threads that were along the reduced axes take turns.
 std::vector<tile::Builder::DigitSpec> RowWriter::partDigits() const {
-  const std::vector<tile::Builder::DigitSpec> threads =
-      filtered(axes_.innerReduced ? digits_.n : digits_.k, [](const auto& d) { return isThread(d.level); });
+  const std::vector<tile::Builder::DigitSpec> threads = summingThreads();
   const int64_t count = productOf(threads, [](const auto& d) { return d.size.constValue(); });
   std::vector<tile::Builder::DigitSpec> digits = summingParts(divideUp(usualExtent(digits_.grid[0].count), count));
   append(digits, threads);
   return digits;
 }
 
-// The last part to arrive combines the results of all parts, in their order, and stores the outputs that follow from them: of columns, if
-// the kernel has any, else of rows. `columns`: the axis of the outputs, if there are several. If a second grid dim cuts it, the last part
-// of each column block combines these columns.
+// Adds up the results of parts, along the axis `parts` of a new space; over `columns`, if there are several. `load` reads the result of one part,
+// and `use` takes the sums.
+void RowWriter::addParts(const std::vector<const Expr*>& exprs, const std::string& space, tile::Builder::AxisSpec parts,
+                         const std::vector<tile::Builder::AxisSpec>& columns, const LoadPart& load,
+                         const UseSums& use) {
+  std::vector<tile::Builder::AxisSpec> axes = {std::move(parts)};
+  append(axes, columns);
+  const int64_t outerSpace = space_;
+  space_ = builder_.space(space, std::move(axes));
+  over(columns.empty() ? -1 : 1, [&] {
+    const IntExpr column = columns.empty() ? IntExpr(0) : coord(1);
+    const uint64_t digits = digitSet(0) | (columns.empty() ? 0 : digitSet(1));
+    const auto add = [&](std::span<const ValueId> sums) {
+      return mapped(indices(exprs), [&](int64_t i) { return combine(exprs[i], sums[i], load(i, coord(0), column)); });
+    };
+    const std::vector<ValueId> total = inBlocks(0, serialDigits(0), exprs, digits, startsOf(exprs, digits), add);
+    use(mapped(indices(exprs), [&](int64_t i) { return reduced(exprs[i], total[i], digitSet(0)); }), column);
+  });
+  space_ = outerSpace;
+}
+
+// The outputs that follow from the sums of all parts: of columns, if the kernel has any, else of rows.
+void RowWriter::storeTotals(const std::vector<const Expr*>& exprs, const std::vector<ValueId>& sums,
+                            const IntExpr& column) {
+  for (int64_t i = 0; i < std::ssize(exprs); i++) {
+    bindResult(exprs[i], sums[i]);
+  }
+  const bool alongN = !columns_.empty() || !axes_.innerReduced;
+  const std::vector<IntExpr> dims = alongN ? axes_.dims(c_, 0, 0, column) : axes_.dims(c_, column, 0, 0);
+  for (const TensorView* out : group_.outputs) {
+    if (columns_.empty() ? isRowOutput(out) : isColumnOutput(out)) {
+      storeOutput(out, positionOf(c_, out, dims), tile::Cache::Keep);
+    }
+  }
+}
+
+int64_t RowWriter::arrivalCounter(const std::string& name, const IntExpr& count) {
+  return workspace({.name = name, .dtype = DataType::Int32, .extents = {count}, .zeroed = true});
+}
+
+// The last part to arrive combines the results of all parts, in their order, and stores the outputs that follow from them. `columns`: the
+// axis of the outputs, if there are several. If a second grid dim cuts it, the last part of each column block combines these columns.
 void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
                        const std::vector<tile::Builder::AxisSpec>& columns) {
   const bool hasBlocks = digits_.grid.size() > 1;
-  const int64_t counter = workspace({.name = "arrived",
-                                     .dtype = DataType::Int32,
-                                     .extents = {hasBlocks ? digits_.grid[1].count : IntExpr(1)},
-                                     .zeroed = true});
+  const IntExpr parts = digits_.grid[0].count;
+  const int64_t counter = arrivalCounter("arrived", hasBlocks ? digits_.grid[1].count : IntExpr(1));
   std::vector<tile::Index> block;
   if (hasBlocks) {
     block.push_back({IntExpr::symbol(digits_.grid[1].symbol, {.lower = 0})});
   }
   builder_.lastArriver(counter, std::move(block), [&] {
-    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.grid[0].count, partDigits()}};
-    append(axes, columns);
-    const int64_t outerSpace = space_;
-    space_ = builder_.space("t", std::move(axes));
-    over(columns.empty() ? -1 : 1, [&] {
-      const IntExpr column = columns.empty() ? IntExpr(0) : coord(1);
-      const uint64_t digits = digitSet(0) | (columns.empty() ? 0 : digitSet(1));
-      const auto add = [&](std::span<const ValueId> sums) {
-        return mapped(indices(exprs), [&](int64_t i) {
-          return combine(exprs[i], sums[i], builder_.load(partials[i], {{coord(0)}, {column}}, space_));
-        });
-      };
-      const std::vector<ValueId> total = inBlocks(0, serialDigits(0), exprs, digits, startsOf(exprs, digits), add);
+    addParts(
+        exprs, "t", {"q", parts, partDigits()}, columns,
+        [&](int64_t i, const IntExpr& q, const IntExpr& column) {
+          return builder_.load(partials[i], {{q}, {column}}, space_);
+        },
+        [&](const std::vector<ValueId>& sums, const IntExpr& column) { storeTotals(exprs, sums, column); });
+  });
+}
+
+// The last part of each group to arrive combines the results of its group, and the last of all those of the groups: for one alone they are too
+// many. The first grid dim counts groups, the second the parts of one. Parts without rows, at the end, store nothing.
+void RowWriter::finishGroups(const std::vector<const Expr*>& exprs, const std::vector<ValueId>& sums) {
+  const IntExpr groups = digits_.grid[0].count;
+  const int64_t ofGroup = digits_.grid[1].count.constValue();
+  const IntExpr rowsOfPart =
+      productOf(digits_.m, [](const auto& d) { return d.level == tile::Level::Part ? IntExpr(1) : d.size; });
+  const IntExpr parts = ceilDiv(axes_.M, rowsOfPart);
+  const std::vector<tile::Builder::DigitSpec> threads = summingThreads();
+  const int64_t beside = productOf(threads, [](const auto& d) { return d.size.constValue(); });
+  const auto results = [&](const char* stem, const IntExpr& count) {
+    return mapped(indices(exprs), [&](int64_t i) {
+      return workspace(
+          {.name = fmt::format("{}{}", stem, i), .dtype = accumulatorOf(exprs[i]), .extents = {count, axes_.N}});
+    });
+  };
+  const std::vector<int64_t> ofParts = results("w", parts);
+  const std::vector<int64_t> ofGroups = results("g", groups);
+  for (int64_t i = 0; i < std::ssize(exprs); i++) {
+    const IntExpr partOfAll = part() * ofGroup + IntExpr::symbol(digits_.grid[1].symbol, {.lower = 0});
+    builder_.store(ofParts[i], {{partOfAll}, {coord(n_)}}, sums[i], {.where = {{partOfAll, parts}}});
+  }
+  const auto add = [&](const std::string& space, tile::Builder::AxisSpec axis, const std::string& column,
+                       const std::vector<int64_t>& from, const UseSums& use) {
+    append(axis.digits, threads);
+    addParts(
+        exprs, space, std::move(axis), {{column, axes_.N, digits_.n}},
+        [&](int64_t i, const IntExpr& at, const IntExpr& c) {
+          return builder_.load(from[i], {{at}, {c}}, space_);
+        },
+        use);
+  };
+  std::vector<tile::Builder::DigitSpec> ofOne = {{tile::Level::Part, groups, digits_.grid[0].symbol}};
+  append(ofOne, summingPart(ofGroup / beside, 1, usualExtent(groups) * beside));
+  builder_.lastArriver(arrivalCounter("arrived", groups), {{part()}}, [&] {
+    add("t", {"q", parts, ofOne}, "c", ofParts, [&](const std::vector<ValueId>& sumsOfGroup, const IntExpr& c) {
       for (int64_t i = 0; i < std::ssize(exprs); i++) {
-        bindResult(exprs[i], reduced(exprs[i], total[i], digitSet(0)));
-      }
-      const bool alongN = !columns_.empty() || !axes_.innerReduced;
-      const std::vector<IntExpr> dims = alongN ? axes_.dims(c_, 0, 0, column) : axes_.dims(c_, column, 0, 0);
-      for (const TensorView* out : group_.outputs) {
-        if (columns_.empty() ? isRowOutput(out) : isColumnOutput(out)) {
-          storeOutput(out, positionOf(c_, out, dims), tile::Cache::Keep);
-        }
+        builder_.store(ofGroups[i], {{part()}, {c}}, sumsOfGroup[i]);
       }
     });
-    space_ = outerSpace;
   });
+  builder_.lastArriver(arrivalCounter("ended", 1), [&] {
+    add("u", {"g", groups, summing(divideUp(usualExtent(groups), beside), 1, beside)}, "e", ofGroups,
+        [&](const std::vector<ValueId>& total, const IntExpr& c) { storeTotals(exprs, total, c); });
+  });
+}
+
+// Sums of columns beside rows that stay in registers: each part sums its rows.
+void RowWriter::columnsInRegisters() {
+  for (const TensorView* in : group_.inputs) {
+    const auto position = c_.index.find(in->id());
+    const auto movesAlongRows = [&](int64_t d) { return runsOver(position->second, d); };
+    if (position != c_.index.end() && std::ranges::none_of(axes_.m, movesAlongRows)) {
+      (void)lowering_.value(in, positionOf(c_, in, here()), space_);  // once for all rows
+    }
+  }
+  const uint64_t all = digitSet(m_) | digitSet(n_);
+  const auto addRow = [&](std::span<const ValueId> sums) {
+    sweepRow([] {});
+    return mapped(indices(columns_), [&](int64_t i) { return combine(columns_[i], sums[i], operandOf(columns_[i])); });
+  };
+  const std::vector<ValueId> sums = inBlocks(m_, serialDigits(m_), columns_, all, startsOf(columns_, all), addRow);
+  finishGroups(columns_,
+               mapped(indices(columns_), [&](int64_t i) { return reduced(columns_[i], sums[i], digitSet(m_)); }));
 }
 
 // Few rows, long reductions: each part sweeps its share of k or n for every row.

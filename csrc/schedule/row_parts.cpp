@@ -18,6 +18,7 @@ constexpr size_t kMaxMemoryStreams = 16;
 constexpr int64_t kManyRows = 256;       // parts of them, which sum columns too, are as many as the threads of a CPU
 constexpr int64_t kNarrowRow = 128;      // elements of rows that two kernels sum faster along both dims
 constexpr int64_t kMostRegisters = 255;  // of a thread on a GPU
+constexpr int64_t kBusyShare = 4;        // a quarter of a GPU's threads keeps its memory busy
 
 bool isSerial(const std::vector<tile::Builder::DigitSpec>& axis) {
   return std::ranges::any_of(axis, [](const auto& d) { return d.level == tile::Level::Serial; });
@@ -51,10 +52,13 @@ int64_t threadsOf(const std::vector<tile::Builder::DigitSpec>& axis) {
   return productOf(axis, [](const auto& d) { return tile::isThread(d.level) ? d.size.constValue() : int64_t{1}; });
 }
 
+int64_t threadsOfBlock(const RowsJudgement& j) {
+  return threadsOf(j.digits.m) * threadsOf(j.digits.k) * threadsOf(j.digits.n);
+}
+
 // The registers of a GPU's thread that hold rows. A multiprocessor that runs one block gives each thread its share; rows take half of it.
 int64_t rowRegisters(const RowsJudgement& j) {
-  const int64_t threads = threadsOf(j.digits.m) * threadsOf(j.digits.k) * threadsOf(j.digits.n);
-  return std::min(kMostRegisters, j.device.gpu.registers / threads) / 2;
+  return std::min(kMostRegisters, j.device.gpu.registers / threadsOfBlock(j)) / 2;
 }
 
 IntExpr parts(const RowsJudgement& j) { return productOf(j.digits.grid, &tile::GridDim::count); }
@@ -139,6 +143,18 @@ int64_t columnBytes(const RowsJudgement& j) {
   });
 }
 
+// What a GPU lacks: registers for a row, the sums and what all rows share, or rows for its threads, since each block takes some.
+std::string lackOnGpu(const RowsJudgement& j) {
+  if (!rowsInRegisters(j)) {
+    return "rows and sums that stay in registers";
+  }
+  const int64_t threads = productOf(j.digits.grid, &tile::GridDim::count).constValue() * threadsOfBlock(j);
+  if (const int64_t few = j.device.gpu.processors * j.device.gpu.threads / kBusyShare; threads < few) {
+    return fmt::format("rows for {} threads of the GPU, they are enough for {}", few, threads);
+  }
+  return "";
+}
+
 // What a kernel of sums of rows needs to sum columns too, if it lacks something. Sizes that vary would bound neither the scratch rows of
 // each thread nor the parts, whose sums the last one adds up.
 std::string lackForColumns(const RowsJudgement& j) {
@@ -147,21 +163,21 @@ std::string lackForColumns(const RowsJudgement& j) {
     return "constant sizes";
   }
   if (axes.M.constValue() < kManyRows) {
-    return fmt::format("a CPU and at least {} rows", kManyRows);
+    return fmt::format("at least {} rows", kManyRows);
   }
   if (axes.N.constValue() <= kNarrowRow) {
-    return fmt::format("a CPU and rows of more than {} elements", kNarrowRow);
-  }
-  if (j.device.target != tile::Target::Cpu) {
-    return "a CPU";
+    return fmt::format("rows of more than {} elements", kNarrowRow);
   }
   if (!axes.K.isConst(1)) {
     return "rows of dims that are neighbours";
   }
-  if (!j.digits.scratchRow) {
+  if (j.device.target == tile::Target::Gpu) {
+    if (std::string lack = lackOnGpu(j); !lack.empty()) {
+      return lack;
+    }
+  } else if (!j.digits.scratchRow) {
     return "rows that are not pipelined";
-  }
-  if (const int64_t room = j.device.l2Bytes / 2; rowBytes(j) + columnBytes(j) > room) {
+  } else if (const int64_t room = j.device.l2Bytes / 2; rowBytes(j) + columnBytes(j) > room) {
     return fmt::format("{} bytes of cache for a row and the sums, more than {}", rowBytes(j) + columnBytes(j), room);
   }
   const bool mayCross = j.choices.size() > 1;  // only rows of several dims

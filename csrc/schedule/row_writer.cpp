@@ -251,22 +251,27 @@ void RowWriter::sweep(int64_t stage, const std::function<void()>& alongside) {
 void RowWriter::inner() {
   chooseSpills();
   if (columns_.empty()) {
-    over(m_, [&] { sweepRow({}); });
+    over(m_, [&] { sweepRow([] {}); });
+    return;
+  }
+  if (!digits_.scratchRow) {
+    columnsInRegisters();
     return;
   }
   const std::vector<int64_t> rows = scratchRows(columns_, "c");
-  sumInScratch(columns_, m_, serialDigits(m_), rows, "b", [&](const std::vector<int64_t>& to) { sweepRow(to); });
+  sumInScratch(columns_, m_, serialDigits(m_), rows, "b",
+               [&](const std::vector<int64_t>& to) { sweepRow([&] { addToRows(columns_, to); }); });
   combineRows(columns_, rows);
 }
 
 // All sweeps over one row; the last one adds to the sums of columns.
-void RowWriter::sweepRow(const std::vector<int64_t>& columnRows) {
+void RowWriter::sweepRow(const std::function<void()>& addColumns) {
   const bool hasLast = storesLast() || columnSweep_ == c_.stages;
   const int64_t sweeps = hasLast ? c_.stages + 1 : c_.stages;
   for (int64_t stage = 0; stage < c_.stages; stage++) {
     sweep(stage, [&] {
       if (stage == columnSweep_) {
-        addToRows(columns_, columnRows);
+        addColumns();
       }
       spill(stage);
       prefetchShare(stage, sweeps);
@@ -281,7 +286,7 @@ void RowWriter::sweepRow(const std::vector<int64_t>& columnRows) {
         if (storesLast()) {
           storeOutputs(Outputs::Spread);
         }
-        addToRows(columns_, columnRows);
+        addColumns();
         prefetchShare(c_.stages, sweeps);
       });
     });

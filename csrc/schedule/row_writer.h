@@ -67,7 +67,7 @@ class RowWriter {
   std::vector<ValueId> accumulated(int64_t stage, const std::function<void()>& alongside);
   void sweep(int64_t stage, const std::function<void()>& alongside);
   void inner();
-  void sweepRow(const std::vector<int64_t>& columnRows);
+  void sweepRow(const std::function<void()>& addColumns);
   void outer();
   void hoistRows(int64_t stage, std::optional<int64_t> sweep = std::nullopt);
 
@@ -117,10 +117,19 @@ class RowWriter {
   int64_t workspace(tile::TensorParam param);
   void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& rows);
   std::vector<tile::Builder::DigitSpec> lastDigits() const;
+  std::vector<tile::Builder::DigitSpec> summingThreads() const;
   std::vector<tile::Builder::DigitSpec> partDigits() const;
   std::vector<int64_t> partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent);
+  using LoadPart = std::function<ValueId(int64_t expr, const IntExpr& part, const IntExpr& column)>;
+  using UseSums = std::function<void(const std::vector<ValueId>& sums, const IntExpr& column)>;
+  void addParts(const std::vector<const Expr*>& exprs, const std::string& space, tile::Builder::AxisSpec parts,
+                const std::vector<tile::Builder::AxisSpec>& columns, const LoadPart& load, const UseSums& use);
+  void storeTotals(const std::vector<const Expr*>& exprs, const std::vector<ValueId>& sums, const IntExpr& column);
+  int64_t arrivalCounter(const std::string& name, const IntExpr& count);
   void finish(const std::vector<const Expr*>& exprs, const std::vector<int64_t>& partials,
               const std::vector<tile::Builder::AxisSpec>& columns);
+  void finishGroups(const std::vector<const Expr*>& exprs, const std::vector<ValueId>& sums);
+  void columnsInRegisters();
   void split();
   void outerInParts();
 

@@ -3,7 +3,7 @@
 // A target chooses the digits of the axes m, k, n; the structure follows from them:
 //   pointwise           for m: for n: store every output
 //   inner (n reduced)   for m: one sweep over k and n for each reduction stage, then stores of outputs over n. The last sweep adds to sums
-//                       of columns, if there are any, in a scratch row
+//                       of columns, if there are any, in a scratch row on a CPU and in registers on a GPU
 //   outer (k reduced)   for m: for n: one sweep over k for each stage, then stores
 // An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
 #pragma once
@@ -30,7 +30,7 @@ struct RowDigits {
   int64_t prefetchAhead = 0;  // pointwise: distance in elements of n, if rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
   // The first grid dim cuts the reduced axes, or m if the kernel sums columns too: partial results are combined by the last arriver, for
-  // each part of a second grid dim.
+  // each part of a second grid dim. A GPU that sums columns too cuts m twice: the second grid dim counts the parts of a group.
   bool split = false;
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
@@ -76,8 +76,9 @@ struct RowsJudgement final : Judgement {
 // for the second cache, so such a kernel would read them again as often as several do.
 [[nodiscard]] std::optional<std::string> refuseFewRows(const RowsJudgement& judgement);
 
-// Why a kernel of rows does not sum columns too: sizes vary; the rows are few, narrow or, with their sums, longer than the second cache; sums
-// of rows alone have a faster structure. If it does, all accesses run along the rows, so write() takes the first of the choices.
+// Why a kernel of rows does not sum columns too: sizes vary; the rows are few, narrow or, with their sums, longer than the second cache of a
+// CPU or the registers of a GPU; sums of rows alone have a faster structure. If it does, all accesses run along the rows, so write() takes the
+// first of the choices.
 [[nodiscard]] std::optional<std::string> refuseColumns(const RowsJudgement& judgement);
 
 [[nodiscard]] Verdict judgeRows(const Group& group, const DeviceInfo& device);

@@ -73,6 +73,25 @@ TEST(RowsAndColumns, FormsOfPrograms) {
   }
 }
 
+// So many that they occupy every GPU, whose blocks then sum the columns of their rows too.
+TEST(RowsAndColumns, ManyRowsAreOneKernel) {
+  constexpr int64_t kRows = 4800;
+  constexpr int64_t kColumns = 132;
+  const std::vector<std::vector<int64_t>> shapes = {
+      {kRows, kColumns}, {kRows, kColumns}, {kRows, 1}, {kRows, 1}, {kColumns}};
+  CheckedCache checked([&](Fusion& f) {
+    const Tensors t = mapped(shapes, [&](const auto& shape) { return input(f, shape); });
+    const BackwardNormResult g = layer_norm_backward(t[0], t[1], {kColumns}, t[2], t[3], t[4], t[4]);
+    for (TensorView* out : {g.grad_input, g.grad_weight, g.grad_bias, max(t[1], {0})}) {
+      f.addOutput(out);
+    }
+  });
+  for (int64_t call = 0; call < 2; call++) {
+    EXPECT_EQ(checked.call(mapped<Argument>(shapes, [&](const auto& shape) { return random(shape, call); })), "");
+  }
+  EXPECT_EQ(reductionKernels(checked), 1);
+}
+
 // The first call has constant sizes in its plan. The next sizes share a plan with symbols: it must be right also for few rows and columns.
 TEST(RowsAndColumns, SizesThatVary) {
   const auto build = [](Fusion& f) {

@@ -1,7 +1,9 @@
 // Sums of rows and of columns in one kernel, against the reference interpreter.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "ops/factory.h"
@@ -31,12 +33,30 @@ void defineOutputs(Fusion& fusion, const InputShapes& shapes, const BuildOutputs
   }
 }
 
+// A GPU with so few multiprocessors that some hundred rows occupy it.
+DeviceInfo smallGpu() {
+  DeviceInfo device = DeviceInfo::hopper();
+  device.gpu.processors = 4;
+  return device;
+}
+
+int64_t elements(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+// On a CPU, whose check it returns, and on a GPU, which reads no input twice.
 KernelCheck checkColumns(const InputShapes& shapes, const BuildOutputs& build, DataType type = DataType::Float) {
   Fusion fusion;
   defineOutputs(fusion, shapes, build, type);
   std::vector<Argument> arguments;
   for (size_t i = 0; i < shapes.size(); i++) {
     arguments.emplace_back(randomTensor(shapes[i], type, i + 1, -2, 2));
+  }
+  const KernelCheck onGpu = checkKernel(fusion, smallGpu(), arguments);
+  EXPECT_EQ(onGpu.difference, "");
+  const int64_t most = elements(*std::ranges::max_element(shapes, {}, elements)) * dataTypeSize(type);
+  for (size_t i = 0; i < shapes.size(); i++) {
+    EXPECT_LE(onGpu.traffic.tensors[i].readBytes, most) << toString(onGpu.plan.program);
   }
   KernelCheck result = checkKernel(fusion, {}, arguments);
   EXPECT_EQ(result.difference, "");
@@ -129,12 +149,21 @@ void expectHas(const std::string& text, const std::string& part) {
 TEST(ColumnsRefuse, RowsThatAreFewNarrowOrLong) {
   const std::string both = "reduces other dims than the reductions before it, and one kernel of both needs ";
   EXPECT_EQ(refusedColumns({{256, 200}}, bothSums), "");
-  expectHas(refusedColumns({{256, 200}}, bothSums, DeviceInfo::hopper()), both + "a CPU");
-  expectHas(refusedColumns({{100, 200}}, bothSums), both + "a CPU and at least 256 rows");
-  expectHas(refusedColumns({{4096, 64}}, bothSums), both + "a CPU and rows of more than 128 elements");
+  expectHas(refusedColumns({{100, 200}}, bothSums), both + "at least 256 rows");
+  expectHas(refusedColumns({{4096, 64}}, bothSums), both + "rows of more than 128 elements");
   const std::string cache = " bytes of cache for a row and the sums, more than 524288";
   expectHas(refusedColumns({{256, 1 << 18}}, bothSums), cache);
   expectHas(refusedColumns({{256, 100'000}}, bothSums), cache);  // the row alone would have room
+}
+
+TEST(ColumnsRefuse, RowsThatLeaveAGpuIdleOrItsRegisters) {
+  const DeviceInfo gpu = DeviceInfo::hopper();
+  const std::string needs = "one kernel of both needs ";
+  EXPECT_EQ(refusedColumns({{1056, 4096}}, bothSums, gpu), "");
+  expectHas(refusedColumns({{1024, 4096}}, bothSums, gpu),
+            needs + "rows for 67584 threads of the GPU, they are enough for 65536");
+  EXPECT_EQ(refusedColumns({{8192, 8192}}, bothSums, gpu), "");
+  expectHas(refusedColumns({{8192, 65536}}, bothSums, gpu), needs + "rows and sums that stay in registers");
 }
 
 TEST(ColumnsRefuse, SizesThatVary) {
