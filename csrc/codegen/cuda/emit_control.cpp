@@ -10,8 +10,13 @@ namespace meshfuse::cuda {
 using namespace tile;
 
 void Emitter::block(const std::vector<Stmt>& body) {
-  for (const Stmt& s : body) {
-    statement(s);
+  for (size_t i = 0; i < body.size(); i++) {
+    if (i + 1 < body.size() && reducesTogether(body[i], body[i + 1])) {
+      reducePair(body[i].value, body[i + 1].value);
+      i++;
+    } else {
+      statement(body[i]);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // Reductions, in a defined order: registers ascending, lanes by halving distances, warps ascending (many of them by
-// halving distances), cluster ranks ascending.
+// halving distances), cluster ranks ascending. Two reductions that follow each other exchange together: the lower half of a
+// warp goes on with the first, the upper half with the second.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -39,15 +40,24 @@ void Emitter::beforeRead(const std::string& slot) {
 namespace {
 
 constexpr int64_t kManyWarps = 8;  // so many partial results are not read one after the other
+constexpr int64_t kWarp = 32;      // lanes
+constexpr int64_t kHalf = kWarp / 2;
+
+IntExpr lane() { return IntExpr::symbol("lane", {0, kWarp - 1, 1}); }
 
 }  // namespace
+
+Tile Emitter::accumulator(std::string_view stem, ValueId id) {
+  Tile acc = newTile(stem, id);
+  acc.packed = false;
+  acc.dtype = accumulatorType(value(id).dtype);
+  return acc;
+}
 
 void Emitter::reduce(ValueId id) {
   const Value& v = value(id);
   const Value& from = value(v.operands[0]);
-  Tile acc = newTile("r", id);
-  acc.packed = false;
-  acc.dtype = accumulatorType(v.dtype);
+  Tile acc = accumulator("r", id);
   reduceRegisters(id, acc);
   uint64_t gone = from.digits & ~v.digits;
   if (!geometry_.onLevel(v.space, gone, Level::Lane).empty()) {
@@ -58,6 +68,12 @@ void Emitter::reduce(ValueId id) {
       reduceThroughMemory(id, acc, level);
     }
   }
+  finishReduction(id, acc);
+}
+
+// Rounded to the type of the result.
+void Emitter::finishReduction(ValueId id, const Tile& acc) {
+  const Value& v = value(id);
   Tile result = acc;
   if (acc.dtype != v.dtype) {
     result = declaredTile("r", id);
@@ -65,6 +81,54 @@ void Emitter::reduce(ValueId id) {
     nest(v.space, v.digits, {}, {.element = narrow});
   }
   s_.tiles[id] = result;
+}
+
+// Whether both statements reduce one value of a warp, in the same way over the same digits, all lanes among them. The second does not wait
+// for the first: what it reads is defined before both.
+bool Emitter::reducesTogether(const Stmt& first, const Stmt& second) const {
+  const auto isReduction = [&](const Stmt& s) {
+    return s.kind == StmtKind::Define && value(s.value).kind == ValueKind::Reduce && usage_.stored[s.value] &&
+           !s_.tiles.contains(s.value);
+  };
+  if (!isReduction(first) || !isReduction(second)) {
+    return false;
+  }
+  const Value& a = value(first.value);
+  const Value& b = value(second.value);
+  const uint64_t from = value(a.operands[0]).digits;
+  const auto count = [&](Level level) { return countOf(geometry_.onLevel(a.space, from & ~a.digits, level)); };
+  return a.space == b.space && a.digits == b.digits && from == value(b.operands[0]).digits &&
+         a.combiner == b.combiner && a.dtype == b.dtype && geometry_.registers(a.space, a.digits).empty() &&
+         count(Level::Lane) == kWarp && count(Level::Warp) <= kHalf && count(Level::Cluster) == 1;
+}
+
+// The same bits as two reductions one after the other: after the first exchange both halves of a warp would hold the same.
+void Emitter::reducePair(ValueId first, ValueId second) {
+  const Value& v = value(first);
+  const Tile a = accumulator("r", first);
+  const Tile b = accumulator("r", second);
+  reduceRegisters(first, a);
+  reduceRegisters(second, b);
+  const Tile pair = accumulator("pair", first);
+  declare(pair);
+  use("shuffle_xor");
+  const std::string isUpper = exprText(lane(), s_.uses) + fmt::format(" >= {}", kHalf);
+  const auto choice = [&](const Tile& upper, const Tile& lower) {
+    return fmt::format("{} ? {} : {}", isUpper, element(upper), element(lower));
+  };
+  assign(pair, choice(b, a));
+  line(combination(pair, v.combiner, fmt::format("shuffleXor({}, {}, {})", choice(a, b), kHalf, nextSite())));
+  butterfly(first, pair, kHalf / 2, 1);
+  if (!geometry_.onLevel(v.space, value(v.operands[0]).digits & ~v.digits, Level::Warp).empty()) {
+    reduceThroughMemory(first, pair, Level::Warp, Held::Pair);
+  }
+  Tile other = accumulator("other", first);
+  declare(other);
+  assign(other, fmt::format("shuffleXor({}, {}, {})", element(pair), kHalf, nextSite()));
+  assign(a, choice(other, pair));
+  assign(b, choice(pair, other));
+  finishReduction(first, a);
+  finishReduction(second, b);
 }
 
 // Combines `x` into the element at the current digits.
@@ -169,9 +233,10 @@ void Emitter::butterfly(ValueId id, const Tile& acc, int64_t highest, int64_t lo
   }
 }
 
-Partials Emitter::planPartials(ValueId id, const Tile& acc, Level level) {
+Partials Emitter::planPartials(ValueId id, const Tile& acc, Level level, Held held) {
   const Value& v = value(id);
   Partials p;
+  p.held = held;
   p.cluster = level == Level::Cluster;
   p.gone = geometry_.onLevel(v.space, value(v.operands[0]).digits & ~v.digits, level);
   // In the memory of a block its own rank is no coordinate. Neighbouring lanes lie side by side.
@@ -180,6 +245,10 @@ Partials Emitter::planPartials(ValueId id, const Tile& acc, Level level) {
   append(kept, geometry_.onLevel(v.space, v.digits, Level::Lane));
   p.element = positionOf(kept);
   p.stride = countOf(kept);
+  if (held == Held::Pair) {
+    p.element = p.element * 2 + floorDiv(lane(), kHalf);
+    p.stride *= 2;
+  }
   int64_t parts = p.cluster ? 1 : countOf(p.gone);
   p.slot = s_.arena.alternate(p.cluster ? "kRanks" : "kWarps", parts * p.stride * dataTypeSize(acc.dtype));
   return p;
@@ -195,9 +264,12 @@ void Emitter::writePartials(ValueId id, const Tile& acc, const Partials& p) {
   const Value& v = value(id);
   uint64_t holds = v.digits | sumOf(p.gone, &DigitInfo::bit);
   for (const DigitInfo& d : geometry_.digits(v.space)) {
-    holds |= d.level == Level::Cluster ? d.bit : 0;
+    holds |= d.level == Level::Cluster || (p.held == Held::Pair && d.level == Level::Lane) ? d.bit : 0;
   }
   std::vector<std::string> writer = replicaConditions(v.space, holds);
+  if (p.held == Held::Pair) {
+    writer.push_back(text(mod(lane(), kHalf)) + " == 0");
+  }
   std::erase_if(writer, [](const std::string& c) { return c.starts_with("rank "); });
   auto write = [&](Texts) {
     std::string to = partialAddress(acc, p, p.cluster ? IntExpr(0) : positionOf(p.gone));
@@ -224,9 +296,9 @@ std::string Emitter::readPartial(ValueId id, const Tile& acc, const Partials& p,
 }
 
 // Partial results of warps, or of the blocks of a cluster, through shared memory: written once, read by all in order.
-void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
+void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level, Held held) {
   const Value& v = value(id);
-  Partials p = planPartials(id, acc, level);
+  Partials p = planPartials(id, acc, level, held);
   beforeWrite(p.slot);
   writePartials(id, acc, p);
   wait(p.cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
@@ -237,8 +309,8 @@ void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
     nest(v.space, v.digits, {}, {.element = [&](Texts) { assign(acc, readPartial(id, acc, p, part)); }});
   };
   if (lanesFree && count >= kManyWarps) {
-    // Every lane reads one of them, and a butterfly adds them up.
-    assignPart(mod(IntExpr::symbol("lane", {0, 31, 1}), count));
+    // Every lane reads one of them, of a pair those of its half, and a butterfly adds them up.
+    assignPart(mod(lane(), count));
     butterfly(id, acc, count / 2, 1);
     return;
   }

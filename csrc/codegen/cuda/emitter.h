@@ -71,13 +71,17 @@ struct Exchange {
   int64_t elements = 0;  // of shared memory
 };
 
+// What the lanes of a warp hold: one value, or one in each half.
+enum class Held : uint8_t { One, Pair };
+
 // Partial results in shared memory, and the position of this thread's own results.
 struct Partials {
   std::string slot;
   std::vector<DigitInfo> gone;  // the digits reduced here: one part for each of their positions
   IntExpr element;              // within a part
   int64_t stride = 1;           // of a part, in elements
-  bool cluster = false;         // read from the blocks of the cluster, else from the warps of the block
+  Held held = Held::One;
+  bool cluster = false;  // read from the blocks of the cluster, else from the warps of the block
 };
 
 using Texts = std::span<const std::string>;
@@ -249,13 +253,17 @@ class Emitter {
   void wait(Arena::Wait barrier);
   void beforeWrite(const std::string& slot);
   void beforeRead(const std::string& slot);
+  Tile accumulator(std::string_view stem, tile::ValueId id);
   void reduce(tile::ValueId id);
+  bool reducesTogether(const tile::Stmt& first, const tile::Stmt& second) const;
+  void reducePair(tile::ValueId first, tile::ValueId second);
+  void finishReduction(tile::ValueId id, const Tile& acc);
   std::string combination(const Tile& acc, tile::Combiner combiner, const std::string& x);
   void reduceRegisters(tile::ValueId id, const Tile& acc);
   void reduceLanes(tile::ValueId id, const Tile& acc);
-  void reduceThroughMemory(tile::ValueId id, const Tile& acc, tile::Level level);
+  void reduceThroughMemory(tile::ValueId id, const Tile& acc, tile::Level level, Held held = Held::One);
   void butterfly(tile::ValueId id, const Tile& acc, int64_t highest, int64_t lowest);
-  Partials planPartials(tile::ValueId id, const Tile& acc, tile::Level level);
+  Partials planPartials(tile::ValueId id, const Tile& acc, tile::Level level, Held held);
   void writePartials(tile::ValueId id, const Tile& acc, const Partials& p);
   std::string readPartial(tile::ValueId id, const Tile& acc, const Partials& p, const IntExpr& part);
   std::string partialAddress(const Tile& acc, const Partials& p, const IntExpr& part);

@@ -90,6 +90,56 @@ TEST(CudaStructure, ReducesAcrossManyWarps) {
   expectRight(cases);
 }
 
+// Y[m] = combiner over n of X[m, n]; Z[m] and W[m]: by how much two reductions that exchange together, of X and of X * X, differ from each
+// alone.
+Example togetherAndAlone(DataType t, Combiner combiner, int64_t m, int64_t n, int64_t rowsBeside,
+                         std::vector<Builder::DigitSpec> digits) {
+  Builder b("together_and_alone", Target::Gpu);
+  IntExpr rows = b.size("M", {.lower = 1});
+  IntExpr columns = b.size("N", {.lower = 1});
+  int x = b.tensor({"X", t, Memory::Input, {rows, columns}, {columns, 1}, dataTypeSize(t), false});
+  std::vector<int64_t> outputs;
+  for (const char* name : {"Y", "Z", "W"}) {
+    outputs.push_back(b.tensor({name, t, Memory::Output, {rows}, {1}, dataTypeSize(t), false}));
+  }
+  b.gridDim("pm", ceilDiv(rows, rowsBeside));
+  int s = b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Warp, rowsBeside}}}, {"n", columns, std::move(digits)}});
+  const std::vector<Index> row = {{b.coord(s, 0)}};
+  ValueId v = b.load(x, {{b.coord(s, 0)}, {b.coord(s, 1)}}, s);
+  ValueId square = b.point(PointOp::Mul, {v, v});
+  ValueId first = b.reduceAxis(v, 1, combiner);
+  ValueId second = b.reduceAxis(square, 1, combiner);
+  b.store(outputs[0], row, first);
+  const auto difference = [&](ValueId together, ValueId of) {  // that of one bit is larger than 1
+    ValueId d = b.point(PointOp::Sub, {together, b.reduceAxis(of, 1, combiner)});
+    return b.point(PointOp::Mul, {d, b.constant(t, 0x1p60, s)});
+  };
+  b.store(outputs[1], row, difference(first, v));
+  b.store(outputs[2], row, difference(second, square));
+  return {b.take(), {m, n}, {}};
+}
+
+// The halves of each warp go on with one of them each, and the bits are those of each alone. More than 16 warps have a warp's lanes for each.
+TEST(CudaStructure, TwoReductionsExchangeTogether) {
+  const auto isTogether = [](const Example& e) {
+    return emitCuda(e.program).text.find("lane >= 16 ?") != std::string::npos;
+  };
+  std::vector<Comparison> cases;
+  for (Combiner c : {Combiner::Sum, Combiner::Max}) {
+    for (DataType t : {Float, Double}) {
+      for (int64_t warps : {1, 2, 8, 16, 32}) {
+        cases.push_back({togetherAndAlone(t, c, 3, 1000, 1, {{Repeat, 32 / warps}, {Warp, warps}, {Lane, 32}}), 1000});
+        EXPECT_EQ(isTogether(cases.back().example), warps <= 16);
+      }
+    }
+  }
+  cases.push_back({togetherAndAlone(Float, Combiner::Sum, 5, 300, 2, {{Repeat, 3}, {Warp, 4}, {Lane, 32}}), 1000});
+  EXPECT_TRUE(isTogether(cases.back().example)) << "two rows";
+  cases.push_back({togetherAndAlone(Float, Combiner::Sum, 5, 300, 2, {{Repeat, 5}, {Warp, 4}, {Lane, 16}}), 1000});
+  EXPECT_FALSE(isTogether(cases.back().example)) << "half of the lanes";
+  expectRight(cases);
+}
+
 TEST(CudaStructure, ReducesAcrossClusters) {
   std::vector<Comparison> cases;
   for (int64_t blocks : {2, 4, 8}) {
