@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "autoplan/program_steps.h"
@@ -86,6 +87,8 @@ class Builder {
     int64_t size;  // bytes of an element
     bool isProduct;
     int64_t needed;  // number of a list: by choice of `to`
+
+    bool operator==(const Reader&) const = default;
   };
   struct OpTable {
     std::shared_ptr<const std::vector<OpChoice>> choices;
@@ -194,6 +197,7 @@ class Builder {
     if (!e.output()->isTensor()) {
       return;
     }
+    firstOfOp_ = readers_.size();
     if (const std::optional<int64_t> node = followed(e)) {
       follow(e, *node);
       return;
@@ -215,28 +219,43 @@ class Builder {
     }
     for (const int64_t operand : e.tensorPositions()) {
       const Val* in = e.input(operand);
-      readers_.push_back({graph_.nodeOf.at(in->id()), to, stepOf(e), in->id(), dataTypeSize(in->dtype()),
-                          isContraction(e), table.needed[operand]});
+      const int64_t from = graph_.nodeOf.at(in->id());
+      if (table.combine != nullptr && isBias(e, operand)) {  // it is added to the combined result
+        addReader(in, from, to + 1, stepOf(e), neededFor(e, operand, table.combined));
+      } else {
+        addReader({from, to, stepOf(e), in->id(), dataTypeSize(in->dtype()), isContraction(e), table.needed[operand]});
+      }
     }
   }
 
   void addReader(const Val* tensor, int64_t from, int64_t to, int64_t step, const std::vector<Placement>& needed) {
-    readers_.push_back({from, to, step, tensor->id(), dataTypeSize(tensor->dtype()), false, numberOf(needed)});
+    addReader({from, to, step, tensor->id(), dataTypeSize(tensor->dtype()), false, numberOf(needed)});
+  }
+
+  // Of operands that are one tensor at one placement, the first moves it; products share copies.
+  void addReader(const Reader& r) {
+    if (r.isProduct || !contains(std::span(readers_).subspan(firstOfOp_), r)) {
+      readers_.push_back(r);
+    }
+  }
+
+  // Where an operand is needed if the result has each of these placements and the op runs there.
+  static std::vector<Placement> neededFor(const Expr& e, int64_t operand, const std::vector<Placement>& results) {
+    const std::vector<Factor> all = factors(e);  // first those of the result's dims
+    return mapped(results, [&](const Placement& p) {
+      return mapped<int8_t>(p, [&](int8_t dim) { return dim == kUncut ? kUncut : all[dim].operands[operand]; });
+    });
   }
 
   void follow(const Expr& e, int64_t node) {
     addTensor(node, e.tensorOutput());
     const Sizes shape = e.tensorOutput()->constantShape();
-    const std::vector<Factor> all = factors(e);
     for (const int64_t operand : e.tensorPositions()) {
-      if (e.input(operand)->asTensor()->constantShape() == shape) {
-        continue;
+      const TensorView* in = e.input(operand)->asTensor();
+      if (in->constantShape() != shape) {
+        addReader(in, graph_.nodeOf.at(in->id()), node, stepOf(e),
+                  neededFor(e, operand, graph_.nodes[node].placements));
       }
-      const auto neededOf = [&](const Placement& p) {
-        return mapped<int8_t>(p, [&](int8_t dim) { return dim == kUncut ? kUncut : all[dim].operands[operand]; });
-      };
-      const Val* in = e.input(operand);
-      addReader(in, graph_.nodeOf.at(in->id()), node, stepOf(e), mapped(graph_.nodes[node].placements, neededOf));
     }
     followers_.emplace_back(&e, node);
   }
@@ -298,11 +317,11 @@ class Builder {
     work.points *= share;
     work.product.contracted = std::max<int64_t>(
         1, std::llround(static_cast<double>(work.product.contracted) * partOfLongest(e, s, /*onlySummed=*/true)));
+    std::set<std::pair<int64_t, Placement>> read;
     for (const int64_t operand : e.tensorPositions()) {
       const TensorView* in = e.input(operand)->asTensor();
       const bool picks = hasIndex(e) && operand == tableOf(e) && ruleOf(e).form == OpForm::Index;
-      const bool isRead = s.operands[e.positionsOf(in)[0]] == s.operands[operand] && e.positionsOf(in)[0] < operand;
-      if (isStored(in) && !picks && !isRead) {
+      if (isStored(in) && !picks && read.insert({in->id(), s.operands[operand]}).second) {
         work.bytes += localElements(s.operands[operand], in->constantShape(), axes_) *
                       static_cast<double>(dataTypeSize(in->dtype()));
       }
@@ -525,6 +544,7 @@ class Builder {
   std::map<int64_t, std::pair<int64_t, int64_t>> lives_;  // by tensor that owns memory: first and last step
   std::set<int64_t> inPlace_;                             // outputs in the memory of an input
   std::vector<Reader> readers_;
+  size_t firstOfOp_ = 0;  // of the readers
   std::vector<std::pair<const Expr*, int64_t>> followers_;
   std::map<std::string, OpTable> opTables_;
   std::map<std::vector<Placement>, int64_t> numbers_;  // of lists of placements

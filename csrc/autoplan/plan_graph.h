@@ -4,7 +4,8 @@
 // They have one placement. A choice of a node is a placement of an input, or a strategy of the op. If a result may be a partial sum, or the
 // user annotated it, the strategy and the placement of the result are two nodes: the edge between them costs the combination. An edge
 // joins a node with a node that reads one of its tensors: its cost is the redistribution from the placement that is held to the one that
-// is needed. If several products read a tensor, a node in between stands for the copy that they share.
+// is needed. A bias is read by the combined result. If several products read a tensor, a node in between stands for the copy that they
+// share.
 //
 // Choices and tables are shared by ops of equal kind, attributes, shapes and types: repeated layers cost as much as one.
 //

@@ -182,6 +182,8 @@ struct Factor {
 [[nodiscard]] std::optional<ReduceOp> contributionsOf(const Expr& expr);
 
 [[nodiscard]] inline bool isContraction(const Expr& expr) { return ruleOf(expr).form == OpForm::Contract; }
+// The operand of a product that is added to the sum.
+[[nodiscard]] inline bool isBias(const Expr& expr, int64_t operand) { return isContraction(expr) && operand == 2; }
 [[nodiscard]] inline bool isWindow(const Expr& expr) { return ruleOf(expr).form == OpForm::Window; }
 // Whether the op needs its operand contiguous in memory: it sends it to other ranks, or takes its bits as those of another type.
 [[nodiscard]] inline bool readsOnePiece(const Expr& expr) {

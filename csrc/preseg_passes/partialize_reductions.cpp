@@ -56,6 +56,11 @@ std::vector<Digit> digitsOf(const PartialAxes& axes, int64_t root) {
   return digits;
 }
 
+// A bias is added after the sum, where the result needs it.
+std::vector<int64_t> summedOperands(const Expr* e) {
+  return filtered(e->tensorPositions(), [&](int64_t operand) { return !isBias(*e, operand); });
+}
+
 bool isReduced(const std::vector<Dim>& root, int64_t dim) { return dim >= 0 && root[dim].type == IterType::Reduction; }
 
 // The number of parts that axes own.
@@ -136,7 +141,7 @@ bool takesNoPart(const Expr* e, const TensorView* result, DataType partial, int6
   int64_t summed = (cutDim < 0 ? 2 : ranks) * localBytes(plans, wanted, partial);
   int64_t owners = 0;
   bool isShared = false;  // an owner has the dim that the axis cuts in the result
-  for (const int64_t operand : e->tensorPositions()) {
+  for (const int64_t operand : summedOperands(e)) {
     const TensorView* tv = e->input(operand)->asTensor();
     const ShardState state = states.state(tv);
     const auto owned = std::ranges::find_if(state.dims, hasAxis);
@@ -163,7 +168,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, DataType partia
   const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
-  for (const int64_t operand : e->tensorPositions()) {
+  for (const int64_t operand : summedOperands(e)) {
     const TensorView* tv = e->input(operand)->asTensor();
     const ShardState state = states.state(tv);
     if (!(state.mesh == mesh) || tv->isPartial()) {

@@ -22,6 +22,7 @@
 #include "multidevice/sharding/shard_state.h"
 #include "ops/contraction.h"
 #include "ops/factory.h"
+#include "ops/indexing.h"
 #include "ops/pointwise.h"
 #include "ops/tensors.h"
 #include "preseg_passes/specialize.h"
@@ -54,6 +55,12 @@ struct Product {
     fusion.addOutput(y);
   }
 };
+
+// Cuts a dim for four devices.
+void cut(TensorView* tv, int64_t dim) {
+  tv->setDeviceMesh(DeviceMesh::createForNumDevices(4));
+  tv->outer_split(dim, 4)->axis(dim)->parallelize(ParallelType::DIDx);
+}
 
 std::string shardingOf(const TensorView* tv) { return shardState(tv).toString(); }
 
@@ -96,13 +103,60 @@ TEST(AutoPlan, AnOpReadsATensorOnce) {
     TensorView* y = mul(x, x);
     fusion.addOutput(y);
     if (isAnnotated) {
-      y->setDeviceMesh(DeviceMesh::createForNumDevices(4));
-      y->outer_split(0, 4)->axis(0)->parallelize(ParallelType::DIDx);
+      cut(y, 0);
     }
     DistributedConfig machines = slowDevices();
     machines.device.flops = 1e12;
     EXPECT_NEAR(autoParallelize(fusion, machines).seconds, 2 * 4 * (16 * 16 / 4) / 1e6, 1e-8) << isAnnotated;
   }
+}
+
+TEST(AutoPlan, AnOpMovesATensorOnce) {
+  Fusion fusion;
+  TensorView* condition = makeContigConcreteTensor(fusion, {16, 16}, DataType::Bool);
+  TensorView* row = makeContigConcreteTensor(fusion, {1, 16});
+  fusion.addInput(condition);
+  fusion.addInput(row);
+  fusion.addOutput(where(condition, row, row));
+  cut(condition, 0);
+  cut(row, 1);
+  EXPECT_EQ(autoParallelize(fusion, slowDevices()).commBytes, 4 * 16 * 3 / 4);
+}
+
+// The table's elements are counted as picked, the index as read.
+TEST(AutoPlan, ATableThatIsItsOwnIndexIsReadAsAnIndex) {
+  const auto secondsOf = [](bool isOwnIndex) {
+    Fusion fusion;
+    TensorView* table = makeContigConcreteTensor(fusion, {64, 64}, DataType::Int);
+    TensorView* index = isOwnIndex ? table : makeContigConcreteTensor(fusion, {64, 64}, DataType::Int);
+    fusion.addInput(table);
+    if (!isOwnIndex) {
+      fusion.addInput(index);
+    }
+    fusion.addOutput(takeAlongAxis(table, index, 1));
+    return autoParallelize(fusion, slowDevices()).seconds;
+  };
+  EXPECT_NEAR(secondsOf(true), secondsOf(false), 1e-5 * secondsOf(false));
+}
+
+// Only the partial sums move: the bias is added after them, where it lies.
+TEST(AutoPlan, ABiasIsNeededWhereTheResultIs) {
+  Fusion fusion;
+  TensorView* x = makeContigConcreteTensor(fusion, {16, 256});
+  TensorView* w = makeContigConcreteTensor(fusion, {16, 256});
+  TensorView* b = makeContigConcreteTensor(fusion, {16});
+  for (TensorView* in : {x, w, b}) {
+    fusion.addInput(in);
+  }
+  TensorView* y = linear(x, w, b);
+  fusion.addOutput(y);
+  cut(x, 1);
+  cut(w, 1);
+  cut(b, 0);
+  cut(y, 1);
+  DistributedConfig machines = slowDevices();
+  machines.within.bandwidth = 1e3;
+  EXPECT_EQ(autoParallelize(fusion, machines).commBytes, 4 * 16 * 16 * 3 / 4);
 }
 
 TEST(AutoPlan, KeepsWhatTheUserAnnotated) {

@@ -490,6 +490,24 @@ TEST_F(Models, BiasOfARowParallelLinearIsAddedOnce) {
   });
 }
 
+// The bias lies where the result needs it and is added after the sum, so it keeps no axis from it.
+TEST_F(Models, ABiasCutAsTheResultLeavesTheSumToTheRanks) {
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {4 * n, 8 * n}, mesh);
+                      TensorView* w = input(f, {2 * n, 8 * n}, mesh);
+                      TensorView* b = input(f, {2 * n}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      shardBlock(w, 1, mesh, "x");
+                      shardBlock(b, 0, mesh, "x");
+                      shardBlock(output(f, linear(x, w, b), mesh), 1, mesh, "x");
+                    },
+                    {random({4 * n, 8 * n}, 1), random({2 * n, 8 * n}, 2), random({2 * n}, 3)},
+                    {among(n, "reduce-scatter"), -1, 8 * n * (n - 1) * 4}};
+  });
+}
+
 // Weight and bias are cut by columns of the result, which is to be cut by rows, and x by the summed dim. Moving the weight to that dim is cheaper than
 // moving x to rows and gathering the weight.
 TEST_F(Models, AWeightMovesToTheSummedDimWhereThatIsCheaper) {
