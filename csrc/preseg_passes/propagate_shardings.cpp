@@ -94,7 +94,10 @@ class Propagation {
         scope_(scope),
         exprs_(fusion.exprs()),
         facts_(context.get<AxisFacts>().prover()),
-        plans_(context.memo<PlanMemo>()) {
+        plans_(context.memo<PlanMemo>()),
+        free_(fusion.numVals(), nullptr),
+        states_(fusion.numVals()),
+        places_(fusion.numExprs(), -1) {
     bool symbolic = false;
     bool awaits = false;
     for (TensorView* tv : fusion.tensors()) {
@@ -103,6 +106,7 @@ class Propagation {
       const bool listed = contains(scope.tensors, tv);
       if (listed || (scope.tensors.empty() && !tv->hasDeviceMesh() && !tv->isFusionInput())) {
         free_[tv->id()] = tv;
+        anyFree_ = true;
       }
       if (tv->hasDeviceMesh()) {
         states_[tv->id()] = shardState(tv, facts_);
@@ -129,7 +133,7 @@ class Propagation {
 
   // Meshes first, so that axes have a place to go; then axes to a fixpoint.
   bool run() {
-    if (free_.empty() && bindsReduced_.empty()) {
+    if (!anyFree_ && bindsReduced_.empty()) {
       return false;
     }
     spreadMeshes();
@@ -150,12 +154,13 @@ class Propagation {
     std::string from;  // the tensors that suggest its new axes; empty: none
   };
   using Bytes = std::optional<int64_t>;  // nothing while sizes are symbols
-  using Ready =
-      std::set<std::pair<size_t, int64_t>, std::greater<>>;  // (place of its definition, id) of tensors, the last first
+  using Ready = std::set<std::pair<int64_t, int64_t>,
+                         std::greater<>>;  // (place of its definition, id) of tensors, the last first
 
   bool isSelective() const { return !scope_.tensors.empty() || !scope_.axes.empty(); }
   // Only tensors are free or have a state.
-  bool isFree(const Val* val) const { return free_.contains(val->id()); }
+  bool isFree(const Val* val) const { return free_[val->id()] != nullptr; }
+  bool isPlaced(const Expr* e) const { return places_[e->id()] >= 0; }
   // An output aliased to an input has the sharding of the input, and no axes if the input has none.
   bool takesAxes(const Val* val) const { return isFree(val) && !aliased_.contains(val->id()); }
   // A checked index has the state of its index, so readers suggest axes to the index.
@@ -165,8 +170,8 @@ class Propagation {
     return takesAxes(val) && (!checks || takesFromReaders(e->input(0)));
   }
   ShardState* find(const Val* val) {
-    auto it = states_.find(val->id());
-    return it == states_.end() ? nullptr : &it->second;
+    std::optional<ShardState>& state = states_[val->id()];
+    return state ? &*state : nullptr;
   }
 
   bool adoptMesh(const Val* val, const Val* neighbour) {
@@ -202,22 +207,22 @@ class Propagation {
   void mayTakeFrom(const Expr* e, const Val* operand) {
     if (takesFromReaders(operand)) {
       const Expr* definition = operand->definition();  // an input has none
-      const size_t place = definition == nullptr ? 0 : places_.at(definition->id());
+      const int64_t place = definition == nullptr ? 0 : places_[definition->id()];
       backward_[static_cast<size_t>(wayOf(e))].emplace(place, operand->id());
     }
   }
 
   // Queues the definition and the readers of `val` for another visit.
   void hasChanged(const Val* val) {
-    if (const Expr* definition = val->definition(); definition != nullptr && places_.contains(definition->id())) {
-      forward_.insert(places_.at(definition->id()));
+    if (const Expr* definition = val->definition(); definition != nullptr && isPlaced(definition)) {
+      forward_.insert(places_[definition->id()]);
       for (const Val* in : definition->inputs()) {
         mayTakeFrom(definition, in);
       }
     }
     for (const Expr* use : fusion_.uses(val)) {
-      if (places_.contains(use->id())) {
-        forward_.insert(places_.at(use->id()));
+      if (isPlaced(use)) {
+        forward_.insert(places_[use->id()]);
         mayTakeFrom(use, val);
       }
     }
@@ -226,7 +231,7 @@ class Propagation {
   // Visits the first entry of the worklist; false if it is empty.
   bool step() {
     if (!forward_.empty()) {
-      const size_t place = *forward_.begin();
+      const int64_t place = *forward_.begin();
       forward_.erase(forward_.begin());
       forward(exprs_[place]);
       return true;
@@ -236,7 +241,7 @@ class Propagation {
       if (!ready.empty()) {
         const int64_t id = ready.begin()->second;
         ready.erase(ready.begin());
-        backward(free_.at(id), static_cast<Way>(way));
+        backward(free_[id], static_cast<Way>(way));
         return true;
       }
     }
@@ -311,10 +316,14 @@ class Propagation {
                   [&](const ShardState& state) { return bytesOfOperands(e, out, state); });
   }
 
-  // A state with only the axes that propagate.
-  ShardState travelling(ShardState state) const {
+  // A state with only the axes that propagate, until the next call.
+  const ShardState& travelling(const ShardState& all) {
+    if (scope_.axes.empty()) {
+      return all;
+    }
+    ShardState& state = travelling_ = all;
     const auto travels = [&](const Owner& owner) { return contains(scope_.axes, state.mesh.typeOf(owner.axis)); };
-    for (int64_t k = 0; !scope_.axes.empty() && k < std::ssize(state.dims); k++) {
+    for (int64_t k = 0; k < std::ssize(state.dims); k++) {
       DigitList& dim = state.dims[k];
       if (dim.hasOwned() && !dim.isOpaque()) {
         const auto isKept = [&](const Digit& d) { return d.owner.isDevice() && travels(d.owner); };
@@ -337,9 +346,9 @@ class Propagation {
 
   // The state of a tensor with the axes that its readers of this way suggest: each of them first once.
   Suggestion fromReaders(const TensorView* tv, Way way) {
-    const auto isReader = [&](const Expr* use) { return places_.contains(use->id()) && wayOf(use) == way; };
+    const auto isReader = [&](const Expr* use) { return isPlaced(use) && wayOf(use) == way; };
     std::vector<Expr*> readers = filtered(fusion_.uses(tv), isReader);
-    std::ranges::sort(readers, {}, [&](const Expr* e) { return places_.at(e->id()); });
+    std::ranges::sort(readers, {}, [&](const Expr* e) { return places_[e->id()]; });
     const auto all = mapped(eachFirst(readers), [&](const std::vector<Expr*>& order) {
       Suggestion suggestion{*find(tv), ""};
       for (const Expr* reader : order) {
@@ -437,18 +446,22 @@ class Propagation {
   bool settle() {
     bool changed = false;
     for (TensorView* tv : bindsReduced_) {
-      const ShardState& state = states_.at(tv->id());
+      const ShardState& state = *states_[tv->id()];
       if (!state.hasOpaqueDim()) {
         setShardState(tv, state, facts_);
         changed = true;
       }
     }
-    for (const auto& [id, tv] : free_) {
-      auto state = states_.find(id);
+    for (const int64_t id : indices(free_)) {
+      TensorView* tv = free_[id];
+      const std::optional<ShardState>& state = states_[id];
+      if (tv == nullptr || !state) {
+        continue;
+      }
       const bool written = isSelective() ? reasons_.contains(id) || (!tv->hasDeviceMesh() && !scope_.tensors.empty())
-                                         : !leavesWhole_ || (state != states_.end() && state->second.isSharded());
-      if (state != states_.end() && written) {
-        setShardState(tv, state->second, facts_);
+                                         : !leavesWhole_ || state->isSharded();
+      if (written) {
+        setShardState(tv, *state, facts_);
         if (!reasons_.contains(id)) {
           reasons_[id] = whyWhole(tv);
         }
@@ -474,13 +487,15 @@ class Propagation {
   bool leavesWhole_ = false;
   // Tensors with a binding of a reduced dim. It does not shard the result, so it is removed.
   std::vector<TensorView*> bindsReduced_;
-  std::map<int64_t, TensorView*> free_;
-  std::map<int64_t, ShardState> states_;
+  std::vector<TensorView*> free_;  // by id; nullptr: it has the sharding that it has
+  bool anyFree_ = false;
+  std::vector<std::optional<ShardState>> states_;  // by id
+  ShardState travelling_;
   std::map<int64_t, std::string> choices_;  // of a tensor with several suggestions, by id: what was chosen and why
   std::map<int64_t, std::string> reasons_;  // of a placed tensor, by id: where its axes come from
   std::set<int64_t> aliased_;               // of free_: outputs in the memory of an input
-  std::map<int64_t, size_t> places_;        // by id of an expr: where it stands in exprs_
-  std::set<size_t> forward_;                // of exprs_, to be looked at
+  std::vector<int64_t> places_;             // by id of an expr: where it stands in exprs_; -1: nowhere
+  std::set<int64_t> forward_;               // of exprs_, to be looked at
   std::array<Ready, kWays> backward_;
 };
 

@@ -23,13 +23,14 @@ std::optional<std::vector<IntExpr>> Propagation::indexOf(const TensorView* tenso
 bool Propagation::isConflicted(const TensorView* tensor) const { return conflicts_.contains(tensor->id()); }
 
 void Propagation::run() {
+  std::vector<OpLinks> ops = mapped(group_.exprs, [&](const Expr* e) { return linksOf(*e); });
   do {
     changed_ = false;
-    for (const Expr* e : group_.exprs) {
-      visit(*e);
+    for (OpLinks& op : ops) {
+      visit(op);
     }
-    for (const Expr* e : group_.exprs | std::views::reverse) {
-      visit(*e);
+    for (OpLinks& op : ops | std::views::reverse) {
+      visit(op);
     }
   } while (changed_);
 }
@@ -52,21 +53,16 @@ void Propagation::set(std::optional<IntExpr>& slot, const std::optional<IntExpr>
   }
 }
 
-// Dim `pd` of p and dim `cd` of c are the same positions, unless one stretches.
-void Propagation::same(const TensorView* p, size_t pd, const TensorView* c, size_t cd) {
-  Known& parent = known(p);
-  Known& child = known(c);
-  if (!(parent.shape[pd] == child.shape[cd])) {
-    return;
-  }
-  if (parent.index[pd] && child.index[cd]) {
-    if (!(*parent.index[pd] == *child.index[cd])) {
-      conflicts_.insert({c->id(), p->id()});
+void Propagation::follow(Link& link) {
+  if (*link.operand && *link.result) {
+    if (!(**link.operand == **link.result)) {
+      conflicts_.insert({link.resultId, link.operandId});
     }
+    link.isSettled = true;
     return;
   }
-  set(child.index[cd], parent.index[pd]);
-  set(parent.index[pd], child.index[cd]);
+  set(*link.result, *link.operand);
+  set(*link.operand, *link.result);
 }
 
 // The index of `to` that follows from all of the index of `from`, unless it is too large.
@@ -125,17 +121,37 @@ void Propagation::complete(const TensorView* tv, const std::optional<std::vector
   }
 }
 
-void Propagation::visit(const Expr& e) {
+Propagation::OpLinks Propagation::linksOf(const Expr& e) {
+  OpLinks op;
   if (e.outputs().size() != 1 || !e.output()->isTensor() || readsElsewhere(e)) {
-    return;
+    return op;
   }
   if (ruleOf(e).form == OpForm::Reshape) {
-    reshape(e);
-    return;
+    op.reshape = &e;
+    return op;
   }
   for (int64_t operand = 0; operand < std::ssize(e.inputs()); operand++) {
     for (const DimPair& dims : linkedDims(e, operand)) {
-      same(e.inputs()[operand]->asTensor(), dims.operand, e.tensorOutput(), dims.result);
+      Known& from = known(e.input(operand)->asTensor());
+      Known& to = known(e.tensorOutput());
+      if (from.shape[dims.operand] == to.shape[dims.result]) {
+        op.links.push_back({.operand = &from.index[dims.operand],
+                            .result = &to.index[dims.result],
+                            .operandId = e.input(operand)->id(),
+                            .resultId = e.output()->id()});
+      }
+    }
+  }
+  return op;
+}
+
+void Propagation::visit(OpLinks& op) {
+  if (op.reshape != nullptr) {
+    reshape(*op.reshape);
+  }
+  for (Link& link : op.links) {
+    if (!link.isSettled) {
+      follow(link);
     }
   }
 }

@@ -37,11 +37,24 @@ class Propagation {
     std::vector<IntExpr> shape;
     Partial index;
   };
+  // A dim of an operand and a dim of the result with the same positions, unless one stretches.
+  struct Link {
+    std::optional<IntExpr>* operand = nullptr;
+    std::optional<IntExpr>* result = nullptr;
+    int64_t operandId = 0;
+    int64_t resultId = 0;
+    bool isSettled = false;  // both positions are known and have been compared
+  };
+  struct OpLinks {
+    const Expr* reshape = nullptr;  // it has no links
+    std::vector<Link> links;
+  };
   Known& known(const TensorView* tensor);
-  void visit(const Expr& expr);
+  OpLinks linksOf(const Expr& expr);
+  void visit(OpLinks& op);
+  void follow(Link& link);
   void set(std::optional<IntExpr>& slot, const std::optional<IntExpr>& value);
   void complete(const TensorView* tensor, const std::optional<std::vector<IntExpr>>& derived);
-  void same(const TensorView* parent, size_t parentDim, const TensorView* child, size_t childDim);
   std::optional<std::vector<IntExpr>> reshaped(const TensorView* from, const TensorView* to);
   bool agrees(const std::vector<IntExpr>& derived, const TensorView* tensor);
   void reshape(const Expr& expr);

@@ -104,16 +104,18 @@ void StepGraph::merge(const std::vector<int64_t>& with, const std::set<int64_t>&
 }
 
 bool StepGraph::makesCycle(const std::vector<int64_t>& merged, const std::set<int64_t>& producers) const {
-  std::set<int64_t> inside(merged.begin(), merged.end());
-  std::set<int64_t> seen;
+  std::vector<bool> inside(size(), false);
+  std::vector<bool> seen(size(), false);
   std::vector<int64_t> work;
   int64_t begin = now_;
   for (int64_t m : merged) {
+    inside[m] = true;
     begin = std::min(begin, at(m).begin);
   }
   auto push = [&](const std::set<int64_t>& next) {
     for (int64_t p : next) {
-      if (at(p).end > begin && !inside.contains(p) && seen.insert(p).second) {
+      if (at(p).end > begin && !inside[p] && !seen[p]) {
+        seen[p] = true;
         work.push_back(p);
       }
     }
@@ -125,7 +127,7 @@ bool StepGraph::makesCycle(const std::vector<int64_t>& merged, const std::set<in
   while (!work.empty()) {
     const StepNode& n = at(work.back());
     work.pop_back();
-    if (std::ranges::any_of(n.producers, [&](int64_t p) { return inside.contains(p); })) {
+    if (std::ranges::any_of(n.producers, [&](int64_t p) { return inside[p]; })) {
       return true;
     }
     push(n.producers);
