@@ -6,11 +6,13 @@
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -36,7 +38,8 @@
 namespace meshfuse {
 namespace {
 
-constexpr double kSeconds = 0.15;  // that a measurement takes
+constexpr int64_t kRounds = 5;     // of the plans of a program
+constexpr double kSeconds = 0.03;  // that a measurement takes, in a round
 // Inputs are in [-kLargest, kLargest], so that results of products and functions have the size that they have in networks. From sums of products in
 // [-1, 1], exp and tanh_gelu make subnormal numbers, with which some processors compute 20 times slower than any prediction.
 constexpr double kLargest = 0.1;
@@ -169,24 +172,45 @@ void pin(Fusion& fusion, int64_t number, bool byRows, int64_t ranks) {
 }
 
 struct Times {
-  std::string name;
-  double measured = 0;
-  double steps = 0;  // predicted from the steps
-  double plan = 0;   // predicted by the plan
+  std::vector<double> measured;  // by round
+  double steps = 0;              // predicted from the steps
+  double plan = 0;               // predicted by the plan
+
+  double seconds() const { return median(measured); }
 };
 
-Times timesOf(Communicator& comm, const Fusion& planned, const DistributedConfig& machines) {
-  std::vector<Argument> inputs;
-  for (const Val* in : planned.inputs()) {
-    const TensorView* tv = in->asTensor();
-    const bool isIndex = !isFloatingPoint(tv->dtype());
-    const Tensor whole =
-        randomTensor(tv->constantShape(), tv->dtype(), 1, isIndex ? 0 : -kLargest, isIndex ? 99 : kLargest);
-    inputs.emplace_back(shardTensor(whole, tv, comm.rank()).clone());
+// A machine may be slower for a while, so the plans of a program are measured in turns, and plans are compared in the same round.
+double measuredRatio(const Times& a, const Times& b) {
+  return median(mapped(indices(a.measured), [&](int64_t round) { return a.measured[round] / b.measured[round]; }));
+}
+
+// Each round begins with another plan.
+std::vector<Times> timesOf(Communicator& comm, const std::vector<std::unique_ptr<Fusion>>& plans,
+                           const DistributedConfig& machines) {
+  std::vector<std::unique_ptr<FusionExecutorCache>> caches;
+  std::vector<std::vector<Argument>> inputs;
+  for (const std::unique_ptr<Fusion>& planned : plans) {
+    caches.push_back(std::make_unique<FusionExecutorCache>(planned->clone(), ExecutorOptions{.communicator = &comm}));
+    std::vector<Argument>& own = inputs.emplace_back();
+    for (const Val* in : planned->inputs()) {
+      const TensorView* tv = in->asTensor();
+      const bool isIndex = !isFloatingPoint(tv->dtype());
+      const Tensor whole =
+          randomTensor(tv->constantShape(), tv->dtype(), 1, isIndex ? 0 : -kLargest, isIndex ? 99 : kLargest);
+      own.emplace_back(shardTensor(whole, tv, comm.rank()).clone());
+    }
   }
-  FusionExecutorCache cache(planned.clone(), {.communicator = &comm});
-  const Profile p = timeSteps(cache, inputs, comm, kSeconds);
-  return {.measured = p.seconds, .steps = sumOf(predictSteps(*cache.hostProgram(), machines))};
+  std::vector<Times> times(plans.size());
+  for (int64_t round = 0; round < kRounds; round++) {
+    for (const int64_t turn : indices(plans)) {
+      const int64_t k = (round + turn) % std::ssize(plans);
+      times[k].measured.push_back(timeSteps(*caches[k], inputs[k], comm, kSeconds).seconds);
+    }
+  }
+  for (const int64_t k : indices(plans)) {
+    times[k].steps = sumOf(predictSteps(*caches[k]->hostProgram(), machines));
+  }
+  return times;
 }
 
 double percent(int64_t part, int64_t all) {
@@ -209,46 +233,52 @@ void predict(benchmark::State& state) {
     int64_t rightBySteps = 0;
     int64_t rightByPlan = 0;
     for (const Program& program : programs()) {
-      std::vector<Times> plans;
+      std::vector<std::unique_ptr<Fusion>> plans;
+      std::vector<double> predicted;
       for (const int64_t variant : {0, 1, 2}) {
         if (variant > 0 && ranks == 1) {
           continue;
         }
-        const std::unique_ptr<Fusion> fusion = built(program);
+        std::unique_ptr<Fusion>& fusion = plans.emplace_back(built(program));
         for (int64_t k = 0; variant == 1 && k < std::ssize(fusion->inputs()); k++) {
           pin(*fusion, k, false, ranks);
         }
         if (variant == 2) {
           pin(*fusion, std::ssize(fusion->inputs()) - 1, true, ranks);
         }
-        const AutoPlan plan = autoParallelize(*fusion, machines, {.mesh = {{"x", ranks}}, .alternatives = false});
-        Times times;
-        runLoopback(ranks, [&](Communicator& comm) {
-          const Times own = timesOf(comm, *fusion, machines);
-          if (comm.rank() == 0) {
-            times = own;
-          }
-        });
-        times.plan = plan.seconds;
+        predicted.push_back(
+            autoParallelize(*fusion, machines, {.mesh = {{"x", ranks}}, .alternatives = false}).seconds);
+      }
+      std::vector<Times> all;
+      runLoopback(ranks, [&](Communicator& comm) {
+        std::vector<Times> own = timesOf(comm, plans, machines);
+        if (comm.rank() == 0) {
+          all = std::move(own);
+        }
+      });
+      for (const int64_t variant : indices(all)) {
+        Times& times = all[variant];
+        times.plan = predicted[variant];
         const char* const names[] = {"chosen", "inputs whole", "last input by rows"};
         fmt::print(stderr, "{:<48} {:<20} measured {:>9.1f} us, steps {:>5.2f}, plan {:>5.2f} of it\n", program.name,
-                   names[variant], times.measured * 1e6, times.steps / times.measured, times.plan / times.measured);
-        if (variant == 0) {
-          stepErrors.push_back(100 * std::abs(times.steps / times.measured - 1));
-          planErrors.push_back(100 * std::abs(times.plan / times.measured - 1));
-        }
-        for (const Times& other : plans) {
-          if (std::max(other.measured, times.measured) > kDifference * std::min(other.measured, times.measured)) {
-            const auto isRight = [&](double Times::*of) {
-              return (times.*of < other.*of) == (times.measured < other.measured);
-            };
+                   names[variant], times.seconds() * 1e6, times.steps / times.seconds(), times.plan / times.seconds());
+        for (const int64_t before : std::views::iota(int64_t{0}, variant)) {
+          const Times& other = all[before];
+          const double ratio = measuredRatio(times, other);
+          if (std::max(ratio, 1 / ratio) > kDifference) {
+            const auto isRight = [&](double Times::*of) { return (times.*of < other.*of) == (ratio < 1); };
             pairs++;
             rightBySteps += isRight(&Times::steps) ? 1 : 0;
             rightByPlan += isRight(&Times::plan) ? 1 : 0;
+            if (!isRight(&Times::plan)) {
+              fmt::print(stderr, "  by the plan in the wrong order: {} takes {:.2f} of {}, predicted {:.2f}\n",
+                         names[variant], ratio, names[before], times.plan / other.plan);
+            }
           }
         }
-        plans.push_back(times);
       }
+      stepErrors.push_back(100 * std::abs(all[0].steps / all[0].seconds() - 1));
+      planErrors.push_back(100 * std::abs(all[0].plan / all[0].seconds() - 1));
     }
     state.counters["steps, error %"] = median(stepErrors);
     state.counters["plan, error %"] = median(planErrors);
