@@ -9,6 +9,7 @@
 #include "base/rounding.h"
 #include "base/thread_pool.h"
 #include "device/cpu/onednn/double_product.h"
+#include "device/cpu/onednn/float_product.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "tensor/half.h"
@@ -114,14 +115,23 @@ int64_t Contraction::workspaceBytes() const {
 void Contraction::floatProduct(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const {
   eachBlock(pool, blocks_, [&](const ResultBlock& block, int64_t) {
     float* out = c + (block.product * p_.m + block.row) * p_.n + block.column;
-    for (int64_t r = 0; bias != nullptr && r < block.rows; r++) {
-      std::copy_n(bias + block.column, block.columns, out + r * p_.n);
+    const float* left = a + aOffsets_[block.product];
+    const float* right = b + bOffsets_[block.product];
+    const bool isOurs = multipliesFloats(block);
+    for (int64_t r = 0; (isOurs || bias != nullptr) && r < block.rows; r++) {
+      if (bias != nullptr) {
+        std::copy_n(bias + block.column, block.columns, out + r * p_.n);
+      } else {
+        std::fill_n(out + r * p_.n, block.columns, 0.0F);
+      }
+    }
+    if (isOurs) {
+      return multiplyFloats(p_, block, left, right, out);
     }
     const dnnl_status_t status =
         dnnl_sgemm(p_.a.transposed ? 'T' : 'N', p_.b.transposed ? 'T' : 'N', block.rows, block.columns, p_.k, 1.0f,
-                   a + aOffsets_[block.product] + p_.a.offsetOf(block.row, 0), p_.a.leading,
-                   b + bOffsets_[block.product] + p_.b.offsetOf(0, block.column), p_.b.leading,
-                   bias != nullptr ? 1.0f : 0.0f, out, p_.n);
+                   left + p_.a.offsetOf(block.row, 0), p_.a.leading, right + p_.b.offsetOf(0, block.column),
+                   p_.b.leading, bias != nullptr ? 1.0f : 0.0f, out, p_.n);
     deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", block.rows, block.columns,
                 p_.k, static_cast<int64_t>(status));
   });

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "device/cpu/onednn/double_product.h"
+#include "device/cpu/onednn/float_product.h"
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
 #include "meshfuse_config.h"
@@ -264,6 +265,56 @@ TEST(Contraction, DoublesAreChainsOfFusedMultiplyAdds) {
           sum = std::fma(x[i / n * k + j], y[j * n + i % n], sum);
         }
         ASSERT_EQ(got[i], sum) << i;
+      }
+    }
+  }
+}
+
+// Small blocks, whatever their tiles, panels and parts of k are; a chain begins with the bias.
+TEST(Contraction, FloatsOfSmallBlocksAreChainsOfFusedMultiplyAdds) {
+  if (!multipliesFloats({.rows = 64, .columns = 64})) {
+    GTEST_SKIP() << "no library, or no AVX-512";
+  }
+  EXPECT_FALSE(multipliesFloats({.rows = 7, .columns = 64}));
+  EXPECT_FALSE(multipliesFloats({.rows = 129, .columns = 64}));
+  EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 129}));
+  // A matrix whose rows, or columns, lie further apart than they are long
+  const auto withGaps = [](int64_t rows, int64_t columns, bool transposed, uint64_t seed) {
+    return transposed ? random({columns, rows + 3}, seed, DataType::Float).slice(1, 0, rows).transpose(0, 1)
+                      : random({rows, columns + 3}, seed, DataType::Float).slice(1, 0, columns);
+  };
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
+           {8, 1, 1}, {8, 16, 128}, {15, 33, 300}, {64, 48, 384}, {61, 77, 129}, {128, 100, 145}}) {
+    for (const bool aTransposed : {false, true}) {
+      for (const bool wTransposed : {false, true}) {
+        const Tensor a = withGaps(m, k, aTransposed, 1);
+        const Tensor w = withGaps(n, k, wTransposed, 2);
+        const Tensor bias = random({n}, 3, DataType::Float);
+        CheckedCache checked([&](Fusion& f) {
+          TensorView* x = makeConcreteTensor({m, k});
+          TensorView* y = makeConcreteTensor({n, k});
+          TensorView* z = makeContigConcreteTensor({n});
+          f.addInput(x);
+          f.addInput(y);
+          f.addInput(z);
+          f.addOutput(linear(x, y, z));
+          f.addOutput(matmul(x, transpose(y, 0, 1)));
+        });
+        ASSERT_EQ(checked.call({a, w, bias}), "");
+        ASSERT_EQ(libraryCalls(checked.cache()), 2);
+        const std::vector<double> x = a.toVector();
+        const std::vector<double> y = w.toVector();
+        const std::vector<double> z = bias.toVector();
+        for (const bool isBiased : {false, true}) {
+          const std::vector<double> got = checked.results()[isBiased ? 0 : 1].toVector();
+          for (int64_t i = 0; i < m * n; i++) {
+            float sum = isBiased ? static_cast<float>(z[i % n]) : 0;
+            for (int64_t j = 0; j < k; j++) {
+              sum = std::fma(static_cast<float>(x[i / n * k + j]), static_cast<float>(y[i % n * k + j]), sum);
+            }
+            ASSERT_EQ(got[i], sum) << i << " of " << m << " x " << n << " x " << k;
+          }
+        }
       }
     }
   }
