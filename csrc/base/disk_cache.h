@@ -1,4 +1,4 @@
-// Compiled code on disk. The key is a hash of everything that the code depends on.
+// Compiled code and plans on disk. The key is a hash of everything that an entry depends on.
 //
 // Each entry is one file, `<key>.entry`: magic, key, size, checksum, bytes. An entry is written to a temporary file, which is then renamed.
 // So a reader sees a complete entry or none, and processes may share a directory. A damaged entry is deleted and counts as absent. The
@@ -52,7 +52,7 @@ class DiskCache {
 
 // $MESHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/meshfuse, else $HOME/.cache/meshfuse; empty if none of them is set.
 [[nodiscard]] std::string defaultCacheDirectory();
-// The cache of all compiled kernels of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off", and if the directory
+// The cache of all compiled kernels and plans of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off", and if the directory
 // cannot be used: a line on standard error says why, once.
 [[nodiscard]] const std::shared_ptr<DiskCache>& kernelDiskCache();
 

@@ -1,6 +1,7 @@
 // The order of all stages.
 #include "exec/compile.h"
 
+#include "base/disk_cache.h"
 #include "device/device.h"
 #include "exec/arguments.h"
 #include "exec/check_routines.h"
@@ -28,10 +29,10 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, call.communicator().rank(), &proposal.assumedSizes);
     checkDevice(fusion, inputs);
-    std::shared_ptr<Fusion> constant =
-        sayingSizes(proposal.assumedSizes, [&] { return concretize(fusion, proposal.sizes); });
-    if (choice.program == nullptr) {
-      made = planProgram(fusion, choice.sizes, constant, passes);
+    if (const SizedFusion sized{fusion, proposal.sizes, proposal.assumedSizes}; choice.program == nullptr) {
+      made = planProgram(sized, choice.sizes, passes, kernelDiskCache().get());
+    } else {
+      (void)sized.constant();
     }
     result.agreedOn = made == nullptr ? choice.program : made;
     result.globalSizes = proposal.sizes;

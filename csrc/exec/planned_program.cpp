@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/not_constant.h"
 #include "base/ranges.h"
+#include "exec/arguments.h"
 #include "exec/rank_classes.h"
+#include "exec/stored_plan.h"
 #include "host/program.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
@@ -105,10 +107,8 @@ std::optional<std::string> whyNotForClass(const std::function<void()>& stages) {
   return why.substr(0, why.find('\n'));
 }
 
-}  // namespace
-
-std::shared_ptr<PlannedProgram> planProgram(const Fusion& fusion, const ShapeClass& sizes,
-                                            std::shared_ptr<Fusion> constant, const PassSettings& passes) {
+PlannedProgram planAnew(const Fusion& fusion, const ShapeClass& sizes, std::shared_ptr<Fusion> constant,
+                        const PassSettings& passes) {
   std::optional<std::string> why;
   if (!sizes.isConstant()) {  // only what is the same on all ranks
     PlannedProgram result{.sizes = sizes};
@@ -128,12 +128,33 @@ std::shared_ptr<PlannedProgram> planProgram(const Fusion& fusion, const ShapeCla
       }
     });
     if (!why) {
-      return std::make_shared<PlannedProgram>(std::move(result));
+      return result;
     }
   }
   PlannedProgram result{.sizes = why ? ShapeClass{.whyConstant = *std::move(why)} : sizes};
   plan(result, std::move(constant), passes);
-  return std::make_shared<PlannedProgram>(std::move(result));
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<Fusion> SizedFusion::constant() const {
+  return sayingSizes(assumed, [&] { return concretize(fusion, sizes); });
+}
+
+std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const ShapeClass& sizes,
+                                            const PassSettings& passes, DiskCache* disk) {
+  const Fusion& fusion = sized.fusion;
+  const std::optional<Hash128> key = disk == nullptr ? std::nullopt : keyOfPlan(fusion, sized.sizes, sizes, passes);
+  std::shared_ptr<PlannedProgram> result = key ? loadPlan(*disk, *key, fusion, sizes) : nullptr;
+  if (result == nullptr) {
+    result = std::make_shared<PlannedProgram>(planAnew(fusion, sizes, sized.constant(), passes));
+    result->planned = asLoaded(*result->planned, fusion);
+    if (key) {
+      storePlan(*disk, *key, *result);
+    }
+  }
+  return result;
 }
 
 PlannedProgram programFor(const PlannedProgram& program, const Fusion& fusion, std::span<const Argument> inputs,

@@ -16,6 +16,8 @@
 
 namespace meshfuse {
 
+class DiskCache;
+
 // A plan on which the ranks agree.
 struct AgreedPlan {
   uint64_t identity = 0;       // a hash of the planned program: the same on all ranks
@@ -36,10 +38,20 @@ struct PlannedProgram {
       reasons;  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
 };
 
+// A fusion and the sizes of a call.
+struct SizedFusion {
+  const Fusion& fusion;
+  std::span<const std::vector<int64_t>> sizes;  // of inputs, as globalSizes() gives them
+  const std::string& assumed;                   // its lines about assumed sizes
+  // The fusion with these sizes; throws the errors that it has with them.
+  [[nodiscard]] std::shared_ptr<Fusion> constant() const;
+};
+
 // The program for these sizes. They become constants if no plan holds for the class on all ranks, if some pass needs a size as a number, or if
-// its redistributions are not those of `constant`, the fusion with the sizes of the call.
-[[nodiscard]] std::shared_ptr<PlannedProgram> planProgram(const Fusion& fusion, const ShapeClass& sizes,
-                                                          std::shared_ptr<Fusion> constant, const PassSettings& passes);
+// its redistributions are not those of the fusion with the sizes of the call. Loaded from `disk` if it is there, else made and stored there; it
+// is the same program. Null: no disk.
+[[nodiscard]] std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const ShapeClass& sizes,
+                                                          const PassSettings& passes, DiskCache* disk);
 // What a rank makes of a program for these arguments: the program itself, or a program for constant sizes with the same redistributions, where
 // it has a symbol in place of a size of an argument that is not row-major, or stages of this rank are known not to hold for its class:
 // `whyNotHere`, else empty. `values`: of the symbols of the program.

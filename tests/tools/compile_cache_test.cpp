@@ -47,7 +47,9 @@ TEST_F(ToolCompileCache, OneChangedByteMakesOneNvrtcCall) {
   (void)counted();
   std::vector<fs::path> entries;
   for (const fs::directory_entry& e : fs::directory_iterator(directory())) {
-    entries.push_back(e.path());
+    if (fileText(e.path()).find("fusion {") == std::string::npos) {  // no plan
+      entries.push_back(e.path());
+    }
   }
   ASSERT_EQ(entries.size(), 2u);
   const auto size = static_cast<std::streamoff>(fs::file_size(entries[0]));

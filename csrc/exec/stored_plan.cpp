@@ -1,0 +1,170 @@
+#include "exec/stored_plan.h"
+
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "base/build_id.h"
+#include "base/disk_cache.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/ranges.h"
+#include "ir/fusion.h"
+#include "ir/text.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Texts one after the other, each with its size before it.
+struct EntryWriter {
+  std::string bytes = {};
+  void add(std::string_view text) { bytes += fmt::format("{}\n{}", text.size(), text); }
+  void add(const std::vector<std::string>& texts) {
+    add(std::to_string(texts.size()));
+    for (const std::string& text : texts) {
+      add(text);
+    }
+  }
+};
+
+// Reads what a EntryWriter has written. UserError if the bytes are other ones.
+struct EntryReader {
+  std::string_view bytes;
+  int64_t number(std::string_view text) const {
+    int64_t n = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    check(error == std::errc() && end == text.data() + text.size() && n >= 0 && n <= std::ssize(bytes),
+          "[stored plan] got \"{}\", expected a number", text);
+    return n;
+  }
+  std::string_view text() {
+    const size_t line = std::min(bytes.find('\n'), bytes.size());
+    const auto size = static_cast<size_t>(number(bytes.substr(0, line)));
+    bytes.remove_prefix(std::min(line + 1, bytes.size()));
+    check(size <= bytes.size(), "[stored plan] a text has {} bytes, {} are left", size, bytes.size());
+    const std::string_view result = bytes.substr(0, size);
+    bytes.remove_prefix(size);
+    return result;
+  }
+  std::vector<std::string> texts() {
+    std::vector<std::string> result;
+    for (int64_t left = number(text()); left > 0; left--) {
+      result.emplace_back(text());
+    }
+    return result;
+  }
+};
+
+// "NUMBER TEXT" for each entry, by Val id
+std::vector<std::string> linesOf(const std::map<int64_t, std::string>& byVal) {
+  return mapped(byVal, [](const auto& entry) { return fmt::format("{} {}", entry.first, entry.second); });
+}
+
+std::map<int64_t, std::string> byVal(const EntryReader& reader, const std::vector<std::string>& lines) {
+  std::map<int64_t, std::string> result;
+  for (const std::string& line : lines) {
+    const size_t space = std::min(line.find(' '), line.size());
+    result[reader.number(std::string_view(line).substr(0, space))] = line.substr(std::min(space + 1, line.size()));
+  }
+  return result;
+}
+
+// The builders that errors name are not in a program's text.
+std::map<int64_t, std::string> buildersOf(const Fusion& planned) {
+  std::map<int64_t, std::string> result;
+  for (const Expr* e : planned.exprs()) {
+    if (const std::string_view called = e->attributes().calledAs; !called.empty()) {
+      result[e->output()->id()] = called;
+    }
+  }
+  return result;
+}
+
+// The program of this text. `fusion`: that was planned; it has the names of the builders.
+std::shared_ptr<Fusion> parsed(std::string_view text, const std::map<int64_t, std::string>& builders,
+                               const Fusion& fusion) {
+  std::shared_ptr<Fusion> planned = parseFusion(text, "plan");
+  std::map<std::string_view, std::string_view> literals;
+  for (const Expr* e : fusion.exprs()) {
+    literals[e->attributes().calledAs] = e->attributes().calledAs;
+  }
+  for (const auto& [id, builder] : builders) {
+    const Val* val = id < planned->numVals() ? planned->val(id) : nullptr;
+    check(val != nullptr && val->definition() != nullptr, "[stored plan] T{} is no result of the program", id);
+    planned->setCalledAs(val->definition(), literals[builder]);
+  }
+  return planned;
+}
+
+}  // namespace
+
+std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vector<int64_t>> globalSizes,
+                                 const ShapeClass& sizes, const PassSettings& passes) {
+  if (buildId().empty() || !environmentText("MESHFUSE_DUMP").empty()) {
+    return std::nullopt;
+  }
+  // passes number new values after all others, and may visit exprs in the order of their ids
+  std::string text = fmt::format("plan of build {}\n{} values, exprs {}\n", buildId(), fusion.numVals(),
+                                 fmt::join(mapped(fusion.exprs(), &Expr::id), " "));
+  for (const std::vector<int64_t>& of : globalSizes) {
+    text += fmt::format("[{}]", fmt::join(of, " "));
+  }
+  text += fmt::format("\n{} {} {} {} {} {}\n", passes.reduceInFloat, passes.optimizeReshards, passes.callBytes,
+                      passes.bucketBytes, passes.overlapCommunication,
+                      passes.planner ? toString(*passes.planner) : "planner of the program");
+  for (const auto& [symbol, size] : sizes.sizes) {
+    text += fmt::format("{} is {}\n", symbol, size.toString());
+  }
+  for (const auto& [symbol, value] : sizes.values) {
+    text += fmt::format("{} is {}\n", symbol, value);
+  }
+  return hashText(
+      fmt::format("{}{}\n{}", text, sizes.isConstant() ? "" : joined(sizes.toLines(), "\n"), fusion.toString()));
+}
+
+std::shared_ptr<const Fusion> asLoaded(const Fusion& planned, const Fusion& fusion) {
+  return parsed(planned.toString(), buildersOf(planned), fusion);
+}
+
+std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fusion& fusion, const ShapeClass& sizes) {
+  const std::optional<std::string> bytes = disk.load(key);
+  if (!bytes) {
+    return nullptr;
+  }
+  try {
+    EntryReader reader{*bytes};
+    PlannedProgram result{.sizes = sizes};
+    const std::string_view isOfClass = reader.text();
+    const std::string_view why = reader.text();
+    if (!sizes.isConstant() && isOfClass != "class") {
+      result.sizes = {.whyConstant = std::string(why)};
+    }
+    result.acceptsBetween = reader.text() == "accepts between";
+    result.remarks = reader.texts();
+    result.reasons = byVal(reader, reader.texts());
+    const auto builders = byVal(reader, reader.texts());
+    result.planned = parsed(reader.text(), builders, fusion);
+    return std::make_shared<PlannedProgram>(std::move(result));
+  } catch (const UserError&) {
+    disk.drop(key);
+    return nullptr;
+  }
+}
+
+void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program) {
+  EntryWriter writer;
+  writer.add(program.sizes.isConstant() ? "constant" : "class");
+  writer.add(program.sizes.whyConstant);
+  writer.add(program.acceptsBetween ? "accepts between" : "");
+  writer.add(program.remarks);
+  writer.add(linesOf(program.reasons));
+  writer.add(linesOf(buildersOf(*program.planned)));
+  writer.add(program.planned->toString());
+  disk.store(key, writer.bytes);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,30 @@
+// Planned programs on disk, beside the kernels. An entry is the text of a planned program and what PlannedProgram says of it. Its key is a hash
+// of everything that a plan follows from, the build of the library included, so an entry of another version is never found.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/pass_settings.h"
+#include "base/hash.h"
+#include "exec/planned_program.h"
+
+namespace meshfuse {
+
+class DiskCache;
+class Fusion;
+
+// Of the plan for these sizes of the arguments and this class. Nothing if the build has no identifier, and if passes are to be dumped.
+[[nodiscard]] std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vector<int64_t>> globalSizes,
+                                               const ShapeClass& sizes, const PassSettings& passes);
+// The plan that was stored under `key` for this fusion and this class; null if there is none, or its bytes are no plan.
+[[nodiscard]] std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fusion& fusion,
+                                                       const ShapeClass& sizes);
+void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program);
+// A planned program as loadPlan() would give it: exprs have the order of the text. Ranks that plan a program take this one, so that it is the
+// same as that of ranks that load it.
+[[nodiscard]] std::shared_ptr<const Fusion> asLoaded(const Fusion& planned, const Fusion& fusion);
+
+}  // namespace meshfuse
