@@ -73,6 +73,31 @@ TEST(ScheduledColumns, CompileForSm90a) {
   }
 }
 
+// With 32 rows in each block.
+TEST(ScheduledColumns, TouchFewSectorsWithoutConflicts) {
+  ScheduledBatch b;
+  for (const DataType type : {DataType::Float, DataType::BFloat16}) {
+    addNormBackward(b, 256, 4096, type);
+  }
+  const auto counted = [](std::span<const Launch> launches) {
+    std::vector<Launch> all(launches.begin(), launches.end());
+    for (Launch& l : all) {
+      l.countSectors = true;
+    }
+    return run(all);
+  };
+  for (const ScheduledVerdict& v : runScheduled(b.cases, gpuOfFourProcessors(), counted)) {
+    int64_t sectors = 0;
+    int64_t ideal = 0;
+    for (const TensorTraffic& t : v.result.tensors) {
+      sectors += t.sectors;
+      ideal += t.idealSectors;
+    }
+    EXPECT_LE(static_cast<double>(sectors), 1.05 * static_cast<double>(ideal)) << v.describe();
+    EXPECT_EQ(v.result.sharedConflicts, 0);
+  }
+}
+
 // A block that takes itself for the last one before others have stored their sums, and threads that read the ticket too early.
 TEST(ScheduledColumns, FaultsOfTheirExchangesAreNoticed) {
   ScheduledBatch b;
