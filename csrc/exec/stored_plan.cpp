@@ -31,7 +31,7 @@ struct EntryWriter {
   }
 };
 
-// Reads what a EntryWriter has written. UserError if the bytes are other ones.
+// Reads what an EntryWriter has written. UserError if the bytes are other ones.
 struct EntryReader {
   std::string_view bytes;
   int64_t number(std::string_view text) const {
