@@ -287,22 +287,26 @@ TensorView* cast(TensorView* tv, DataType to, const ShardState& at) {
   return tv->dtype() == to ? tv : plainOp(ExprKind::Cast, {tv}, tv, to, at);
 }
 
-// sum + bias of type `dtype`, as the op would have: in Float where that is of 16 bits.
+// sum + bias of type `dtype`, as the op would have: in Float where that is of 16 bits. The bias has the last dim of the sum, or none.
 TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, DataType dtype) {
   Fusion& fusion = sum->fusion();
   const DataType wide = accumulateType(dtype);
-  const auto last = std::ssize(state.dims) - 1;
-  const IntExpr extent = bias->shape()[0];
-  const std::vector<Digit> owned =
-      filtered(state.dims[last].digits(), [](const Digit& d) { return d.owner.isDevice(); });
-  TensorView* b = cast(bias, wide, {state.mesh, {fillLocal(0, extent, owned)}, {}});
-  std::vector<Dim> dims(last, Dim{1, IterType::Broadcast});
-  dims.push_back({extent, bias->noReductions()[0]->iterType()});
-  ShardState broadcastState = ShardState::replicated(state.mesh, std::vector<IntExpr>(last, 1));
-  broadcastState.dims.push_back(fillLocal(last, extent, owned));
-  std::vector<bool> isNew(dims.size(), true);
-  isNew.back() = false;
-  TensorView* stretched = placedOp(ExprKind::Broadcast, {b}, wide, dims, broadcastState, {.flags = isNew});
+  const std::vector<IntExpr> own = bias->shape();
+  const int64_t added = std::ssize(state.dims) - std::ssize(own);
+  ShardState narrow = ShardState::replicated(state.mesh, {});
+  ShardState wider = ShardState::replicated(state.mesh, std::vector<IntExpr>(added, 1));
+  std::vector<Dim> dims(added, Dim{1, IterType::Broadcast});
+  std::vector<bool> isNew(added, true);
+  for (const int64_t i : indices(own)) {
+    const std::vector<Digit> owned =
+        filtered(state.dims[added + i].digits(), [](const Digit& d) { return d.owner.isDevice(); });
+    narrow.dims.push_back(fillLocal(i, own[i], owned));
+    wider.dims.push_back(fillLocal(added + i, own[i], owned));
+    dims.push_back({own[i], bias->noReductions()[i]->iterType()});
+    isNew.push_back(false);
+  }
+  TensorView* b = cast(bias, wide, narrow);
+  TensorView* stretched = placedOp(ExprKind::Broadcast, {b}, wide, dims, wider, {.flags = isNew});
   TensorView* total = plainTensor(sum, wide, state);
   fusion.addExpr(ExprKind::Point, {cast(sum, wide, state), stretched}, {total}, {.point = PointOp::Add});
   return cast(total, dtype, state);
@@ -355,8 +359,8 @@ bool partialize(Expr* e, PassContext& context, Combined& combinedBefore) {
   const ShardState wanted = shardState(result);
   std::vector<Val*> operands = e->inputs();
   TensorView* bias = nullptr;
-  if (e->kind() == ExprKind::Linear && operands.size() == 3) {
-    bias = operands[2]->asTensor();
+  if (const int64_t last = std::ssize(operands) - 1; isBias(*e, last)) {
+    bias = operands[last]->asTensor();
     operands.pop_back();
   }
   if (e->kind() == ExprKind::Reduce) {  // contractions take operands of 16 bits for a Float result

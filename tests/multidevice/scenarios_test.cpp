@@ -490,6 +490,23 @@ TEST_F(Models, BiasOfARowParallelLinearIsAddedOnce) {
   });
 }
 
+// A matrix times a vector, with a bias of one element
+TEST_F(Models, BiasOfASumWithoutColumnsIsAddedOnce) {
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {kRows, 4 * n}, mesh);
+                      TensorView* w = input(f, {4 * n}, mesh);
+                      TensorView* b = input(f, {}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      shardBlock(w, 0, mesh, "x");
+                      f.addOutput(linear(x, w, b));
+                    },
+                    {random({kRows, 4 * n}, 1), random({4 * n}, 2), Tensor::full({}, DataType::Float, 1000)},
+                    {among(n, "all-reduce"), -1, allReduceBytes(kRows, n, 4)}};
+  });
+}
+
 // The bias lies where the result needs it and is added after the sum, so it keeps no axis from it.
 TEST_F(Models, ABiasCutAsTheResultLeavesTheSumToTheRanks) {
   runScenario([](int64_t n) {
