@@ -52,11 +52,12 @@ std::shared_ptr<const PlannedProgram> AgreedPrograms::findIn(const Entries& entr
   return known == entries.end() ? nullptr : known->program;
 }
 
-// The oldest entry whose program has a later one; if each program has one, the oldest.
-AgreedPrograms::Entries::iterator AgreedPrograms::firstToGo(Entries& entries) {
-  for (auto e = entries.end(); e-- != entries.begin();) {
-    if (std::ranges::find(entries, e->program, &Entry::program) != e) {
-      return e;
+// The oldest entry of a program that has more than its share of the places; else the oldest of all.
+AgreedPrograms::Entries::iterator AgreedPrograms::firstToGo(Entries& entries) const {
+  const size_t share = std::max<size_t>(1, most_ / kSharesOfPrograms);
+  for (size_t i = entries.size(); i-- > 0;) {
+    if (std::cmp_greater(std::ranges::count(entries, entries[i].program, &Entry::program), share)) {
+      return entries.begin() + static_cast<std::ptrdiff_t>(i);
     }
   }
   return std::prev(entries.end());

@@ -18,8 +18,8 @@
 // Ranks compare no plan while none redistributes and no size is assumed. The shapes of such calls are in a list that each rank has for itself: one
 // that failed, or made another call, has others. Nothing else is chosen from it, and it ends with the first plan that redistributes.
 //
-// Shapes are evicted in the order in which they were agreed, but the last ones of a program only when each program has no others: a class is planned
-// once as long as few other programs are agreed. Their use does not count: a call without messages is known to this rank alone.
+// Shapes are evicted in the order in which they were agreed, but first those of a program that has more than an eighth of the places: the shapes of
+// one class do not evict other programs. Their use does not count: a call without messages is known to this rank alone.
 #pragma once
 
 #include <cstddef>
@@ -44,6 +44,8 @@ struct ProgramChoice {
 };
 
 class AgreedPrograms {
+  static constexpr size_t kSharesOfPrograms = 8;
+
  public:
   // Of a call. Sizes: the global ones of the arguments, as globalSizes() gives them. Not what a rank knows them from: its shard, or a shape that
   // is given with it. The index of the device is not among them, since each rank has its own.
@@ -79,7 +81,7 @@ class AgreedPrograms {
   using Entries = std::deque<Entry>;  // the last one kept first
 
   static std::shared_ptr<const PlannedProgram> findIn(const Entries& entries, const Shapes& shapes);
-  static Entries::iterator firstToGo(Entries& entries);
+  Entries::iterator firstToGo(Entries& entries) const;
   void keepIn(Entries& entries, const Shapes& shapes, std::shared_ptr<const PlannedProgram> program);
 
   const size_t most_;

@@ -169,6 +169,22 @@ TEST(AgreedPrograms, TheLastShapeOfAClassIsKept) {
   EXPECT_EQ(rank.choice(32), "new, 3, of a class");
 }
 
+TEST(AgreedPrograms, SingleShapesDoNotTakeAllPlacesFromAClass) {
+  AgreedPrograms programs(16);
+  for (int64_t n = 0; n < 16; n++) {
+    programs.keep(shapesOfRows(1000 + n), std::make_shared<PlannedProgram>());
+  }
+  const auto ofClass = std::make_shared<PlannedProgram>();
+  for (const int64_t n : {16, 32}) {
+    programs.keep(shapesOfRows(n), ofClass);
+  }
+  EXPECT_EQ(programs.find(shapesOfRows(16)), ofClass);
+  EXPECT_EQ(programs.find(shapesOfRows(32)), ofClass);
+  programs.keep(shapesOfRows(48), ofClass);
+  EXPECT_EQ(programs.find(shapesOfRows(16)), nullptr);
+  EXPECT_NE(programs.find(shapesOfRows(1002)), nullptr);
+}
+
 }  // namespace
 
 }  // namespace meshfuse
