@@ -104,4 +104,6 @@ if(MESHFUSE_FUZZERS)
   target_link_options(meshfuse_flags INTERFACE -fprofile-instr-generate)
 endif()
 
+target_link_options(meshfuse_flags INTERFACE LINKER:--build-id)  # keys of plans on disk name the build
+
 set(MESHFUSE_PCH_HEADERS <algorithm> <functional> <map> <memory> <optional> <span> <string> <vector> <fmt/core.h>)

@@ -37,9 +37,14 @@ struct EntryReader {
   int64_t number(std::string_view text) const {
     int64_t n = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    check(error == std::errc() && end == text.data() + text.size() && n >= 0 && n <= std::ssize(bytes),
+    check(error == std::errc() && end == text.data() + text.size() && n >= 0,
           "[stored plan] got \"{}\", expected a number", text);
     return n;
+  }
+  bool flag(std::string_view name) {
+    const std::string_view got = text();
+    check(got == name || got.empty(), "[stored plan] got \"{}\", expected \"{}\" or nothing", got, name);
+    return !got.empty();
   }
   std::string_view text() {
     const size_t line = std::min(bytes.find('\n'), bytes.size());
@@ -58,6 +63,9 @@ struct EntryReader {
     return result;
   }
 };
+
+constexpr std::string_view kOfClass = "class";
+constexpr std::string_view kAcceptsBetween = "accepts between";
 
 // "NUMBER TEXT" for each entry, by Val id
 std::vector<std::string> linesOf(const std::map<int64_t, std::string>& byVal) {
@@ -104,12 +112,13 @@ std::shared_ptr<Fusion> parsed(std::string_view text, const std::map<int64_t, st
 
 std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vector<int64_t>> globalSizes,
                                  const ShapeClass& sizes, const PassSettings& passes) {
-  if (buildId().empty() || !environmentText("MESHFUSE_DUMP").empty()) {
+  if (!passes.verify || buildId().empty() || !environmentText("MESHFUSE_DUMP").empty()) {
     return std::nullopt;
   }
-  // passes number new values after all others, and may visit exprs in the order of their ids
+  // passes number new values after all others, and may visit exprs in the order of their ids; errors name the builders
+  const auto idAndBuilder = [](const Expr* e) { return fmt::format("{} {}", e->id(), e->attributes().calledAs); };
   std::string text = fmt::format("plan of build {}\n{} values, exprs {}\n", buildId(), fusion.numVals(),
-                                 fmt::join(mapped(fusion.exprs(), &Expr::id), " "));
+                                 fmt::join(mapped(fusion.exprs(), idAndBuilder), ", "));
   for (const std::vector<int64_t>& of : globalSizes) {
     text += fmt::format("[{}]", fmt::join(of, " "));
   }
@@ -127,7 +136,14 @@ std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vect
 }
 
 std::shared_ptr<const Fusion> asLoaded(const Fusion& planned, const Fusion& fusion) {
-  return parsed(planned.toString(), buildersOf(planned), fusion);
+  const std::string text = planned.toString();
+  try {
+    std::shared_ptr<const Fusion> loaded = parsed(text, buildersOf(planned), fusion);
+    invariant(loaded->toString() == text, "[stored plan] another program is read from the text\n{}", text);
+    return loaded;
+  } catch (const UserError& error) {
+    throwInternalError(fmt::format("[stored plan] {}\nin the text of a planned program\n{}", error.what(), text));
+  }
 }
 
 std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fusion& fusion, const ShapeClass& sizes) {
@@ -138,16 +154,17 @@ std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fus
   try {
     EntryReader reader{*bytes};
     PlannedProgram result{.sizes = sizes};
-    const std::string_view isOfClass = reader.text();
+    const bool isOfClass = reader.flag(kOfClass);
     const std::string_view why = reader.text();
-    if (!sizes.isConstant() && isOfClass != "class") {
+    if (!sizes.isConstant() && !isOfClass) {
       result.sizes = {.whyConstant = std::string(why)};
     }
-    result.acceptsBetween = reader.text() == "accepts between";
+    result.acceptsBetween = reader.flag(kAcceptsBetween);
     result.remarks = reader.texts();
     result.reasons = byVal(reader, reader.texts());
     const auto builders = byVal(reader, reader.texts());
     result.planned = parsed(reader.text(), builders, fusion);
+    check(reader.bytes.empty(), "[stored plan] {} bytes follow the program", reader.bytes.size());
     return std::make_shared<PlannedProgram>(std::move(result));
   } catch (const UserError&) {
     disk.drop(key);
@@ -157,9 +174,9 @@ std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fus
 
 void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program) {
   EntryWriter writer;
-  writer.add(program.sizes.isConstant() ? "constant" : "class");
+  writer.add(program.sizes.isConstant() ? "" : kOfClass);
   writer.add(program.sizes.whyConstant);
-  writer.add(program.acceptsBetween ? "accepts between" : "");
+  writer.add(program.acceptsBetween ? kAcceptsBetween : "");
   writer.add(program.remarks);
   writer.add(linesOf(program.reasons));
   writer.add(linesOf(buildersOf(*program.planned)));

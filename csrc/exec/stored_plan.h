@@ -16,7 +16,8 @@ namespace meshfuse {
 class DiskCache;
 class Fusion;
 
-// Of the plan for these sizes of the arguments and this class. Nothing if the build has no identifier, and if passes are to be dumped.
+// Of the plan for these sizes of the arguments and this class. Nothing if the build has no identifier, if passes are to be dumped, and if the
+// plan is not verified: then it only answers a question.
 [[nodiscard]] std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vector<int64_t>> globalSizes,
                                                const ShapeClass& sizes, const PassSettings& passes);
 // The plan that was stored under `key` for this fusion and this class; null if there is none, or its bytes are no plan.

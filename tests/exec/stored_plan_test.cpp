@@ -1,12 +1,15 @@
 // Plans on disk: a loaded plan is the one that was made; an entry that holds no plan of the call is a miss.
 #include "exec/stored_plan.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "base/build_id.h"
 #include "base/disk_cache.h"
 #include "meshfuse/meshfuse.h"
 
@@ -112,6 +115,10 @@ TEST_F(StoredPlans, AreForOneFusionItsSizesAndSettings) {
   EXPECT_NE(keyOf(*fusion, 64, {}, {.callBytes = 1}), key);
   EXPECT_NE(keyOf(*fusion, 64, {}, {.bucketBytes = 1}), key);
   EXPECT_NE(keyOf(*fusion, 64, {}, {.overlapCommunication = false}), key);
+  EXPECT_EQ(keyOfPlan(*fusion, sizesOf(*fusion, 64), {}, {.verify = false}), std::nullopt);
+  const std::unique_ptr<Fusion> otherBuilder = layer();
+  otherBuilder->setCalledAs(otherBuilder->exprs().front(), "another");  // errors name it
+  EXPECT_NE(keyOf(*otherBuilder, 64), key);
   (void)fusion->inputScalar(DataType::Double);  // new values get other numbers
   EXPECT_NE(keyOf(*fusion, 64), key);
 }
@@ -149,10 +156,30 @@ TEST_F(StoredPlans, BytesThatAreNoPlanAreAMiss) {
   EXPECT_TRUE(missesWith("x"));
   EXPECT_TRUE(missesWith("99999999999999999999\nx"));
   EXPECT_TRUE(missesWith("-1\nx"));
+  EXPECT_TRUE(missesWith(bytes + "x"));
+  EXPECT_TRUE(missesWith("2\nno" + bytes.substr(bytes.find('\n') + 1)));
   for (size_t n = 0; n < bytes.size(); n += 7) {
     EXPECT_TRUE(missesWith(bytes.substr(0, n))) << n;
   }
   EXPECT_EQ(textOf(*stored(*fusion, 64, {})), made);
+}
+
+// An entry of another build is never read only if each build has its own identifier, which the linker makes from what it links.
+TEST_F(StoredPlans, ABuildHasTheIdentifierOfItsLinker) {
+  Dl_info library;
+  ASSERT_NE(dladdr(reinterpret_cast<const void*>(&buildId), &library), 0);
+  const std::string command = fmt::format("readelf -n '{}' 2>/dev/null", library.dli_fname);
+  FILE* const notes = popen(command.c_str(), "r");
+  ASSERT_NE(notes, nullptr);
+  std::string text;
+  for (int c = 0; (c = fgetc(notes)) != EOF;) {
+    text += static_cast<char>(c);
+  }
+  if (pclose(notes) != 0) {
+    GTEST_SKIP() << "no readelf";
+  }
+  EXPECT_GE(buildId().size(), 16u);
+  EXPECT_NE(text.find("Build ID: " + buildId() + "\n"), std::string::npos) << buildId() << "\n" << text;
 }
 
 }  // namespace

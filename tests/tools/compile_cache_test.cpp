@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "device/cuda/capabilities.h"
 #include "tools/tool.h"
@@ -41,6 +42,24 @@ class ToolCompileCache : public testing::Test {
 TEST_F(ToolCompileCache, ASecondProcessMakesNoNvrtcCall) {
   EXPECT_EQ(counted(), "NVRTC compiled 1, the disk cache had 0\nNVRTC compiled 1, the disk cache had 0\n");
   EXPECT_EQ(counted(), "NVRTC compiled 0, the disk cache had 1\nNVRTC compiled 0, the disk cache had 1\n");
+}
+
+// One that is planned again is written again.
+TEST_F(ToolCompileCache, ASecondProcessLoadsThePlans) {
+  const auto plans = [] {
+    std::map<std::string, fs::file_time_type> written;
+    for (const fs::directory_entry& e : fs::directory_iterator(directory())) {
+      if (fileText(e.path()).find("fusion {") != std::string::npos) {
+        written[e.path()] = e.last_write_time();
+      }
+    }
+    return written;
+  };
+  (void)counted();
+  const auto first = plans();
+  EXPECT_EQ(first.size(), 2u);
+  (void)counted();
+  EXPECT_EQ(plans(), first);
 }
 
 TEST_F(ToolCompileCache, OneChangedByteMakesOneNvrtcCall) {
