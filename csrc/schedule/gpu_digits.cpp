@@ -206,12 +206,13 @@ int64_t spreadInputs(const Group& group, const Coordinates& c) {
 }
 
 // Elements of a row of each input that a thread takes: 32 bytes, since more leave fewer rows on their way to a multiprocessor; 64 bytes of a row
-// that is only read, for which the registers of all threads of a multiprocessor have room. More in rows for which the largest block has too few
+// that is only read and has them for a whole warp, for which the registers of all threads of a multiprocessor have room. More in rows for which the largest block has too few
 // threads. Rows of 16-bit types that need more than 32 bytes are read once more instead: on an H200 a softmax of 32768 bfloat16 was 12 % faster
 // so, one of 32768 Floats 21 % slower.
-int64_t elementsOfThread(const Group& group, const Coordinates& c, int64_t widest, int64_t row) {
+int64_t elementsOfThread(const Group& group, const Coordinates& c, int64_t widest, int64_t row, bool isOneDim) {
   const bool onlyReadsOne = !c.spreadOutputs() && spreadInputs(group, c) == 1;
-  const int64_t bytes = widest >= 4 && onlyReadsOne ? 64 : 32;
+  const bool isWide = widest >= 4 && row * widest >= 32 * 64;
+  const int64_t bytes = isOneDim && isWide && onlyReadsOne ? 64 : 32;
   const int64_t usual = std::max<int64_t>(1, bytes / widest);
   const int64_t most = widest < 4 ? usual : group.inputs.size() > 2 ? 16 : 32;
   return std::clamp(powerAtLeast(divideUp(row, kMostThreads)), usual, std::max(usual, most));
@@ -220,6 +221,15 @@ int64_t elementsOfThread(const Group& group, const Coordinates& c, int64_t wides
 // Of kernels of rows that sum columns too.
 constexpr int64_t kColumnThreads = 512;  // of a block: each holds its columns' sums beside its elements of a row
 constexpr int64_t kRowsOfSums = 8;       // at least, of a part, whose sums are written and read once more
+constexpr int64_t kRowsOfOneSum = 64;    // at most, of a part that sums its rows without blocks, see summingPart()
+
+// Registers for each element of a row that a thread holds: inputs and sums of columns, and those of a block of rows beside if a part has many.
+int64_t heldBesideColumns(const Group& group, const Coordinates& c, const KernelAxes& a, int64_t widest,
+                          const GpuFacts& gpu) {
+  const int64_t parts = std::max<int64_t>(1, gpu.processors * gpu.threads / 2 / kColumnThreads);
+  const int64_t levels = usualExtent(a.M) > kRowsOfOneSum * parts ? 2 : 1;
+  return divideUp<int64_t>(widest, 4) * (spreadInputs(group, c) + levels * std::ssize(c.columns));
+}
 
 // Rows in parts for as many blocks as run at a time, half of the threads of each multiprocessor, in groups of about as many parts as there are
 // groups. `rows`: the warps and lanes that take rows beside each other; `threads`: of a block.
@@ -251,9 +261,9 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   };
   // Sums of columns are as wide as Floats at least.
   int64_t perThread = c.columns.empty()
-                          ? elementsOfThread(group, c, widest, row)
-                          : std::max(32 / std::max<int64_t>(4, widest), powerAtLeast(divideUp(row, most)));
-  const int64_t held = c.columns.empty() ? std::ssize(group.inputs) : spreadInputs(group, c) + std::ssize(c.columns);
+                          ? elementsOfThread(group, c, widest, row, a.K.isConst(1))
+                          : std::max({v, 32 / std::max<int64_t>(4, widest), powerAtLeast(divideUp(row, most))});
+  const int64_t held = c.columns.empty() ? std::ssize(group.inputs) : heldBesideColumns(group, c, a, widest, gpu);
   perThread = std::min(perThread, heldElements(threadsFor(perThread), held, gpu));
   int64_t threads = threadsFor(perThread);
   int64_t repeats = divideUp(vectors, threads);

@@ -166,6 +166,16 @@ TEST(ColumnsRefuse, RowsThatLeaveAGpuIdleOrItsRegisters) {
   expectHas(refusedColumns({{8192, 65536}}, bothSums, gpu), needs + "rows and sums that stay in registers");
 }
 
+// Vectors of 32 bytes are 16 elements of 16 bits.
+TEST(Columns, OfRowsThatArchitecturesReadInWiderVectors) {
+  for (const char* const architecture : {"sm_90a", "sm_100"}) {
+    Fusion fusion;
+    const auto sums = [](const std::vector<TensorView*>& t) { return bothSums({castOp(DataType::Float, t[0])}); };
+    defineOutputs(fusion, {{8192, 2048}}, sums, DataType::BFloat16);
+    EXPECT_EQ(refusal(fusion, DeviceInfo::ofArchitecture(architecture).value()), "") << architecture;
+  }
+}
+
 TEST(ColumnsRefuse, SizesThatVary) {
   for (const std::vector<int64_t>& shape : InputShapes{{-1, -1}, {256, -1}, {-1, 200}}) {
     expectHas(refusedColumns({shape}, bothSums), "one kernel of both needs constant sizes");

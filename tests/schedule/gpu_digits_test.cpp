@@ -126,8 +126,9 @@ TEST(GpuDigits, AThreadTakesFewElementsOfARow) {
 
 // 64 bytes of a row of Floats that is only read: 16 registers of the 32 that a thread has if a multiprocessor runs all of its threads.
 TEST(GpuDigits, AThreadTakesMoreOfARowThatIsOnlyRead) {
-  const auto threads = [&](const Unary& build, DataType type = DataType::Float) {
-    const std::string d = digitsOf({4096, 2048}, build, gpu("sm_90a"), type);
+  const auto threads = [&](const Unary& build, DataType type = DataType::Float,
+                           const std::vector<int64_t>& shape = {4096, 2048}) {
+    const std::string d = digitsOf(shape, build, gpu("sm_90a"), type);
     return sizeOf(d, 'w') * sizeOf(d, 'l');
   };
   const Unary logOfSums = [](TensorView* x) { return log(sum(exp(sub(x, unsqueeze(max(x, {1}), 1))), {1})); };
@@ -136,6 +137,18 @@ TEST(GpuDigits, AThreadTakesMoreOfARowThatIsOnlyRead) {
   EXPECT_EQ(threads([&](TensorView* x) { return logOfSums(castOp(DataType::Float, x)); }, DataType::BFloat16), 128);
   EXPECT_EQ(threads([&](TensorView* x) { return logOfSums(mul(x, newInput(x, {2048}))); }), 256) << "two rows";
   EXPECT_EQ(threads([](TensorView* x) { return sub(x, unsqueeze(max(x, {1}), 1)); }), 256) << "it stores a row";
+  EXPECT_EQ(sizeOf(digitsOf(
+                       {1 << 20, 16}, [](TensorView* x) { return sum(x, {1}); }, gpu("sm_90a")),
+                   'r'),
+            2)
+      << "a short row";
+  EXPECT_EQ(threads(
+                [](TensorView* x) {
+                  return sum(x, {0, 2});
+                },
+                DataType::Float, {64, 256, 1024}),
+            128)
+      << "a thread takes 32 bytes in each step";
 }
 
 // A thread takes four vectors of a row that waits for its index, where blocks of such threads fill the row and the GPU; else two.
