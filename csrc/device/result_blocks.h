@@ -1,4 +1,4 @@
-// How a matrix product is cut into calls of the library.
+// How a matrix product is cut into calls of the library or of our own code.
 #pragma once
 
 #include <cstdint>

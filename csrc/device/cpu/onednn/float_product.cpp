@@ -17,7 +17,8 @@ constexpr int64_t kMostRows = 8;      // of a tile
 constexpr int64_t kMostVectors = 3;   // of a row of a tile: 24 of the 32 registers hold sums
 constexpr int64_t kPanelDepth = 128;  // of k: a panel of B stays in the first cache
 
-// Fewer rows do not pay for the copy of B. Panels are not shared by tasks, so many rows or columns are left to the library.
+// Fewer rows do not pay for the copy of B, and fewer columns leave lanes of a vector without work. Panels are not shared by tasks, so many rows or
+// columns are left to the library.
 constexpr int64_t kLeastRowsOfBlock = 8;
 constexpr int64_t kMostOfBlock = 128;
 
@@ -105,7 +106,7 @@ __attribute__((target("avx512f"))) void transpose(const float* from, int64_t lin
 }
 
 // [depth, columns] of B to rows of whole vectors side by side. Columns from `columns` on are zeros.
-void pack(const Strided& b, int64_t depth, int64_t columns, float* to) {
+void packFloats(const Strided& b, int64_t depth, int64_t columns, float* to) {
   const int64_t width = roundUp(columns, kVector);
   for (int64_t k = 0; k < depth; k += kVector) {
     for (int64_t j = 0; j < width; j += kVector) {
@@ -127,7 +128,7 @@ void pack(const Strided& b, int64_t depth, int64_t columns, float* to) {
 
 bool multipliesFloats(const ResultBlock& block) {
   return __builtin_cpu_supports("avx512f") && block.rows >= kLeastRowsOfBlock && block.rows <= kMostOfBlock &&
-         block.columns <= kMostOfBlock;
+         block.columns >= kVector && block.columns <= kMostOfBlock;
 }
 
 void multiplyFloats(const MatrixProduct& p, const ResultBlock& block, const float* a, const float* b, float* c) {
@@ -141,7 +142,7 @@ void multiplyFloats(const MatrixProduct& p, const ResultBlock& block, const floa
       Strided panel{b + p.b.offsetOf(k, block.column + j), p.b.offsetOf(1, 0), p.b.offsetOf(0, 1)};
       const int64_t rest = columns % kVector;
       if (p.b.transposed || rest != 0) {
-        pack(panel, depth, columns, packed);
+        packFloats(panel, depth, columns, packed);
         panel = {packed, roundUp(columns, kVector), 1};
       }
       const auto last = static_cast<__mmask16>(rest == 0 ? 0xffff : (1 << rest) - 1);

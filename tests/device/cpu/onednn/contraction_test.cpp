@@ -272,11 +272,13 @@ TEST(Contraction, DoublesAreChainsOfFusedMultiplyAdds) {
 
 // Small blocks, whatever their tiles, panels and parts of k are; a chain begins with the bias.
 TEST(Contraction, FloatsOfSmallBlocksAreChainsOfFusedMultiplyAdds) {
-  if (!multipliesFloats({.rows = 64, .columns = 64})) {
+  if (!kHasOneDnn || !__builtin_cpu_supports("avx512f")) {
     GTEST_SKIP() << "no library, or no AVX-512";
   }
+  ASSERT_TRUE(multipliesFloats({.rows = 64, .columns = 64}));
   EXPECT_FALSE(multipliesFloats({.rows = 7, .columns = 64}));
   EXPECT_FALSE(multipliesFloats({.rows = 129, .columns = 64}));
+  EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 15}));
   EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 129}));
   // A matrix whose rows, or columns, lie further apart than they are long
   const auto withGaps = [](int64_t rows, int64_t columns, bool transposed, uint64_t seed) {
@@ -284,7 +286,7 @@ TEST(Contraction, FloatsOfSmallBlocksAreChainsOfFusedMultiplyAdds) {
                       : random({rows, columns + 3}, seed, DataType::Float).slice(1, 0, columns);
   };
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
-           {8, 1, 1}, {8, 16, 128}, {15, 33, 300}, {64, 48, 384}, {61, 77, 129}, {128, 100, 145}}) {
+           {8, 17, 1}, {8, 16, 128}, {15, 33, 300}, {16, 32, 1200}, {64, 48, 384}, {61, 77, 129}, {128, 100, 145}}) {
     for (const bool aTransposed : {false, true}) {
       for (const bool wTransposed : {false, true}) {
         const Tensor a = withGaps(m, k, aTransposed, 1);
