@@ -82,7 +82,7 @@ TEST(Explain, WhatStandsInOneKernelAndWhatDoesNot) {
   EXPECT_EQ(e.steps[0].joins, (std::vector<std::string>{"T2[8, r{6}] beside T1[8, 6]: both read T0[8, 6]"}));
   EXPECT_EQ(e.steps[0].boundary,
             "T3 does not join: T3[r{8}, 6] reduces other dims than the reductions before it, and one kernel of both "
-            "needs a CPU and at least 256 rows");
+            "needs at least 256 rows");
   EXPECT_EQ(e.steps[1].joins, std::vector<std::string>{});
 }
 

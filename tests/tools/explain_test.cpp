@@ -39,7 +39,7 @@ TEST(ToolExplain, SaysWhyAGroupIsNoLarger) {
   EXPECT_EQ(run.code, 0) << run.err;
   expectContains(run.out,
                  "no larger: T3 does not join: T3[32, r{48}] reduces other dims than the reductions before it, and one "
-                 "kernel of both needs a CPU and at least 256 rows\n");
+                 "kernel of both needs at least 256 rows\n");
   expectContains(run.out,
                  "collectives, bytes that the busiest rank receives (of an all-reduce: the mean rank)\n  none\n");
 }
