@@ -152,11 +152,11 @@ void Agreement::Call::agree(const PlanProposal& proposal, const std::shared_ptr<
   }
   const Fusion& global = *program->planned;
   AgreedPlan& plan = program->agreed;
-  std::string text;
+  const std::string& text = *program->text;
   std::shared_ptr<PlanDescriptor> descriptor;
   beforeAgreement(proposal, [&] {
-    text = global.toString();
-    plan = {.identity = hashText(text).lo,
+    const Hash128 hash = hashText(text);
+    plan = {.identity = hash.lo,
             .communicates = meshfuse::communicates(global),
             .redistributes = std::ranges::any_of(global.exprs(), [](const Expr* e) {
               return e->kind() == ExprKind::Redistribute || e->attributes().haloSteps.has_value();
@@ -164,7 +164,7 @@ void Agreement::Call::agree(const PlanProposal& proposal, const std::shared_ptr<
     if (hasPeers()) {
       descriptor = std::make_shared<PlanDescriptor>(
           PlanDescriptor{describe(proposal), plan.identity, kMostStepsOfAnOp * global.numExprs()});
-      descriptor->call.plan = hashText(text).hex();
+      descriptor->call.plan = hash.hex();
     }
   });
   if (!hasPeers()) {

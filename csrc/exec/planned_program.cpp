@@ -149,7 +149,7 @@ std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const Shap
   std::shared_ptr<PlannedProgram> result = key ? loadPlan(*disk, *key, fusion, sizes) : nullptr;
   if (result == nullptr) {
     result = std::make_shared<PlannedProgram>(planAnew(fusion, sizes, sized.constant(), passes));
-    result->planned = asLoaded(*result->planned, fusion);
+    readPlanned(*result, fusion);
     if (key) {
       storePlan(*disk, *key, *result);
     }

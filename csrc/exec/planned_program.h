@@ -36,6 +36,7 @@ struct PlannedProgram {
   std::vector<std::string> remarks;  // decisions of passes with reasons
   std::map<int64_t, std::string>
       reasons;  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
+  std::shared_ptr<const std::string> text = {};  // of the program on which the ranks agree, from which this one is made
 };
 
 // A fusion and the sizes of a call.

@@ -92,9 +92,9 @@ std::map<int64_t, std::string> buildersOf(const Fusion& planned) {
   return result;
 }
 
-// The program of this text. `fusion`: that was planned; it has the names of the builders.
-std::shared_ptr<Fusion> parsed(std::string_view text, const std::map<int64_t, std::string>& builders,
-                               const Fusion& fusion) {
+// `fusion`: that was planned; it has the names of the builders.
+void setText(PlannedProgram& program, std::string text, const std::map<int64_t, std::string>& builders,
+             const Fusion& fusion) {
   std::shared_ptr<Fusion> planned = parseFusion(text, "plan");
   std::map<std::string_view, std::string_view> literals;
   for (const Expr* e : fusion.exprs()) {
@@ -105,7 +105,8 @@ std::shared_ptr<Fusion> parsed(std::string_view text, const std::map<int64_t, st
     check(val != nullptr && val->definition() != nullptr, "[stored plan] T{} is no result of the program", id);
     planned->setCalledAs(val->definition(), literals[builder]);
   }
-  return planned;
+  program.planned = std::move(planned);
+  program.text = std::make_shared<const std::string>(std::move(text));
 }
 
 }  // namespace
@@ -135,17 +136,6 @@ std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vect
       fmt::format("{}{}\n{}", text, sizes.isConstant() ? "" : joined(sizes.toLines(), "\n"), fusion.toString()));
 }
 
-std::shared_ptr<const Fusion> asLoaded(const Fusion& planned, const Fusion& fusion) {
-  const std::string text = planned.toString();
-  try {
-    std::shared_ptr<const Fusion> loaded = parsed(text, buildersOf(planned), fusion);
-    invariant(loaded->toString() == text, "[stored plan] another program is read from the text\n{}", text);
-    return loaded;
-  } catch (const UserError& error) {
-    throwInternalError(fmt::format("[stored plan] {}\nin the text of a planned program\n{}", error.what(), text));
-  }
-}
-
 std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fusion& fusion, const ShapeClass& sizes) {
   const std::optional<std::string> bytes = disk.load(key);
   if (!bytes) {
@@ -163,7 +153,7 @@ std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fus
     result.remarks = reader.texts();
     result.reasons = byVal(reader, reader.texts());
     const auto builders = byVal(reader, reader.texts());
-    result.planned = parsed(reader.text(), builders, fusion);
+    setText(result, std::string(reader.text()), builders, fusion);
     check(reader.bytes.empty(), "[stored plan] {} bytes follow the program", reader.bytes.size());
     return std::make_shared<PlannedProgram>(std::move(result));
   } catch (const UserError&) {
@@ -180,8 +170,18 @@ void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program) {
   writer.add(program.remarks);
   writer.add(linesOf(program.reasons));
   writer.add(linesOf(buildersOf(*program.planned)));
-  writer.add(program.planned->toString());
+  writer.add(*program.text);
   disk.store(key, writer.bytes);
+}
+
+void readPlanned(PlannedProgram& program, const Fusion& fusion) {
+  std::string text = program.planned->toString();
+  try {
+    setText(program, std::move(text), buildersOf(*program.planned), fusion);
+  } catch (const UserError& error) {
+    throwInternalError(fmt::format("[stored plan] {}\nin the text of a planned program\n{}", error.what(),
+                                   program.planned->toString()));
+  }
 }
 
 }  // namespace meshfuse

@@ -23,9 +23,10 @@ class Fusion;
 // The plan that was stored under `key` for this fusion and this class; null if there is none, or its bytes are no plan.
 [[nodiscard]] std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fusion& fusion,
                                                        const ShapeClass& sizes);
+// A program that has its text.
 void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program);
-// A planned program as loadPlan() would give it: exprs have the order of the text. Ranks that plan a program take this one, so that it is the
-// same as that of ranks that load it.
-[[nodiscard]] std::shared_ptr<const Fusion> asLoaded(const Fusion& planned, const Fusion& fusion);
+// Gives a planned program its text, and makes it the program that loadPlan() would give: exprs have the order of the text. Ranks that plan a
+// program take this one, so that it is the same as that of ranks that load it.
+void readPlanned(PlannedProgram& program, const Fusion& fusion);
 
 }  // namespace meshfuse

@@ -48,6 +48,7 @@ ShapeClass classOf(int64_t tokens) {
 }
 
 std::string textOf(const PlannedProgram& program) {
+  EXPECT_EQ(program.planned->toString(), *program.text);
   std::string text = program.planned->toString() + joined(program.sizes.toLines(), "\n") + program.sizes.whyConstant +
                      (program.acceptsBetween ? "\naccepts between\n" : "\n") + joined(program.remarks, "\n");
   for (const auto& [id, reason] : program.reasons) {

@@ -193,6 +193,9 @@ class RankCheck {
     made_ = comm_.counters();
     const std::shared_ptr<const Fusion> planned = cache_.planned();
     std::optional<std::string> wrong;
+    if (const std::string text = planned->toString(); parseFusion(text)->toString() != text) {
+      wrong = "printed, parsed and printed again the plan is another one";
+    }
     for (size_t i = 0; i < got.size() && !wrong; i++) {
       const BoundedTensor& whole = reference_.onRanks[i];
       const TensorView* tv = planned->outputs()[i]->asTensor();
