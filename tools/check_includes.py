@@ -11,6 +11,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -140,6 +141,8 @@ def compile_problems(headers, sources):
 
 
 def main():
+    if shutil.which(CLANG) is None:
+        sys.exit(f"check_includes: no {CLANG}; tools/dev build asan installs it")
     headers, sources = sorted(CSRC.rglob("*.h")), sorted(CSRC.rglob("*.cpp"))
     found = [line for header in headers for line in shows_too_much(header)] + compile_problems(headers, sources)
     for line in found:
