@@ -56,12 +56,13 @@ def shows_too_much(header):
 
 
 def configured():
-    """The folders of headers and the macros that a build was configured with, as options of a compiler."""
-    for commands in sorted(ROOT.glob("build/*/compile_commands.json")):
-        found = re.findall(r"-isystem /\S+|-I/\S+|-D[A-Z_]+(?= )", commands.read_text())
-        if any(option.endswith("/generated") for option in found):
-            return [word for option in sorted(set(found)) for word in option.split()]
-    sys.exit("check_includes: no build is configured, so generated headers are missing; run tools/dev build")
+    """The folders of headers and the macros of the build that has the most libraries, as options of a compiler."""
+    builds = [set(re.findall(r"-isystem /\S+|-I/\S+|-D[A-Z_]+(?= )", commands.read_text()))
+              for commands in sorted(ROOT.glob("build/*/compile_commands.json"))]
+    builds = [found for found in builds if any(option.endswith("/generated") for option in found)]
+    if not builds:
+        sys.exit("check_includes: no build is configured, so generated headers are missing; run tools/dev build")
+    return [word for option in sorted(max(builds, key=len)) for word in option.split()]
 
 
 class Modules:
@@ -84,8 +85,8 @@ class Modules:
         return self.errors([*self.options, *self.use(uses), "-c", "-x", "c++", str(modules), "-Xclang", "-emit-module", f"-fmodule-name={name}",
                             "-o", f"{self.folder}/{name}.pcm"])
 
-    def compile_alone(self, source, uses):
-        return self.errors([*self.options, *self.use(uses), "-fsyntax-only", str(source)])
+    def compile_alone(self, source, uses, *more):
+        return self.errors([*self.options, *more, *self.use(uses), "-fsyntax-only", str(source)])
 
     def use(self, names):
         return [option for name in names
@@ -137,7 +138,9 @@ def compile_problems(headers, sources):
         jobs = [pool.submit(modules.compile, f"sources{i}", [[modules.as_part(s)] for s in group], ["system", "headers"])
                 for i, group in enumerate(groups)]
         jobs += [pool.submit(modules.compile_alone, source, ["system", "headers"]) for source in alone]
-        return sorted({line for job in jobs for line in job.result()})
+        # clang may miss what a system header of a module defines, so a source with an error is compiled without modules
+        suspects = sorted({found for job in jobs for line in job.result() for found in re.findall(r"csrc/\S+?\.cpp", line)})
+        return sorted({line for suspect in suspects for line in modules.compile_alone(ROOT / suspect, [], "-fno-modules")})
 
 
 def main():

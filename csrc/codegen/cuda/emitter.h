@@ -15,6 +15,7 @@
 #include "codegen/cuda/arena.h"
 #include "codegen/cuda/c_text.h"
 #include "codegen/cuda/emit.h"
+#include "codegen/cuda/exchange.h"
 #include "codegen/cuda/geometry.h"
 #include "codegen/cuda/names.h"
 #include "codegen/cuda/padding.h"
@@ -60,29 +61,6 @@ struct Access {
 
 // Of loadVector and storeVector: the bytes of a piece, if it is wide.
 [[nodiscard]] std::string wideText(const Access& a);
-
-// A change of layout through shared memory.
-struct Exchange {
-  uint64_t writerDigits = 0;
-  IntExpr write;  // offsets in elements, over the digits of either side
-  IntExpr read;
-  int64_t writeWidth = 1;  // elements at once
-  int64_t readWidth = 1;
-  int64_t elements = 0;  // of shared memory
-};
-
-// What the lanes of a warp hold: one value, or one in each half.
-enum class Held : uint8_t { One, Pair };
-
-// Partial results in shared memory, and the position of this thread's own results.
-struct Partials {
-  std::string slot;
-  std::vector<DigitInfo> gone;  // the digits reduced here: one part for each of their positions
-  IntExpr element;              // within a part
-  int64_t stride = 1;           // of a part, in elements
-  Held held = Held::One;
-  bool cluster = false;  // read from the blocks of the cluster, else from the warps of the block
-};
 
 using Texts = std::span<const std::string>;
 
