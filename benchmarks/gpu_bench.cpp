@@ -3,8 +3,6 @@
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,16 +10,12 @@
 #include "device/device.h"
 #include "device/open.h"
 #include "figures.h"
+#include "gpu_series.h"
 #include "meshfuse/meshfuse.h"
 
 namespace meshfuse {
 
 namespace {
-
-bool isSimulated() {
-  const char* const libraries = std::getenv("MESHFUSE_CUDA_LIBRARIES");
-  return libraries != nullptr && std::filesystem::exists(std::filesystem::path(libraries) / "simgpu_engine");
-}
 
 std::string named(const std::string& what) { return (isSimulated() ? "simulated: " : "") + what; }
 
@@ -31,24 +25,6 @@ struct Shape {
 };
 // Larger than the caches of a GPU.
 Shape shape() { return isSimulated() ? Shape{8, 64} : Shape{16384, 8192}; }
-
-// Seconds of a call, of several that follow each other without the host between them.
-double secondsOfSeries(const std::function<void()>& call, const std::function<void()>& end) {
-  const int calls = isSimulated() ? 2 : 20;
-  std::vector<double> seconds;
-  for (int round = 0; round < 4; round++) {
-    const double all = secondsOf([&] {
-      for (int i = 0; i < calls; i++) {
-        call();
-      }
-      end();
-    });
-    if (round > 0) {  // the first compiles and records
-      seconds.push_back(all / calls);
-    }
-  }
-  return median(seconds);
-}
 
 // Bytes read and written in a second, in GB.
 double copyBandwidth() {

@@ -30,7 +30,7 @@ bundle() {
   rm -rf "$folder"
   mkdir -p "$folder/bin" "$folder/lib"
   # the emulator of kernels compiles its own sources and those of kernels there; the language model reads csrc
-  git archive HEAD csrc runtime tests/simt/device tests/tools tests/not_on_gpus.txt tools/run_gpu_checks benchmarks/gpu_peers.py docs/gpu.md | tar -x -C "$folder"
+  git archive HEAD csrc runtime tests/simt/device tests/tools tests/not_on_gpus.txt tools/run_gpu_checks benchmarks/gpu_peers.py benchmarks/gpu_static docs/gpu.md | tar -x -C "$folder"
   for name in "${targets[@]}"; do strip -o "$folder/bin/$name" "$build/bin/$name"; done
   # all libraries but those of the C library, which must fit the system's loader
   ldd "$folder"/bin/* | awk '$3 ~ "^/" && $1 !~ /^(libc|libm|libdl|librt|libpthread)\.so/ { print $3 }' | sort -u | xargs cp -L -t "$folder/lib"
