@@ -64,14 +64,18 @@ std::string withText(ReduceOp op) {
 struct Ranges {
   std::string_view stands = "true";   // of each total in a segment
   std::string_view carries = "true";  // of the carry; with 0, infinity and NaN results stay what they are
+  // of all carries, so that all totals stand: a total that does not makes carries infinite or NaN
+  std::string_view certain = "true";
 };
 Ranges rangesOf(ReduceOp op, DataType t) {
   if (isFloatingPoint(t) && op == ReduceOp::Sum) {
-    return {.stands = "e < 2045", .carries = "e < 2045 || e == 2047"};  // below 2^1022
+    return {.stands = "e < 2045", .carries = "e < 2045 || e == 2047", .certain = "e < 2045"};  // below 2^1022
   }
   if (isFloatingPoint(t) && op == ReduceOp::Prod) {
     // from 2^-256 to 2^256, and from 2^-766 to 2^767
-    return {.stands = "e >= 767 && e < 1279", .carries = "(e >= 257 && e < 1790) || e == 2047 || total == 0"};
+    return {.stands = "e >= 767 && e < 1279",
+            .carries = "(e >= 257 && e < 1790) || e == 2047 || total == 0",
+            .certain = "e >= 257 && e < 1790"};
   }
   return {};
 }
@@ -88,12 +92,12 @@ std::string combineText(ReduceOp op, DataType t, cuda::Sections& uses) {
       "  typedef {0} Wide;\n"
       "  static __device__ __forceinline__ Wide first() {{ return (Wide){1}; }}\n"
       "  static __device__ __forceinline__ Wide with(Wide a, Wide b) {{ return {2}; }}\n"
-      "{3}{4}"
-      "  static __device__ __forceinline__ Wide refused() {{ return (Wide){5}; }}\n"
+      "{3}{4}{5}"
+      "  static __device__ __forceinline__ Wide refused() {{ return (Wide){6}; }}\n"
       "  template <class T> static __device__ __forceinline__ T rounded(Wide total) {{ return (T)total; }}\n"
       "}};\n",
       wideOf(op, t).type, first, withText(op), rangeText("standsIn", ranges.stands),
-      rangeText("carries", ranges.carries),
+      rangeText("carries", ranges.carries), rangeText("isCertain", ranges.certain),
       ranges.stands == "true" ? first
                               : cuda::floatLiteral(std::numeric_limits<double>::infinity(), DataType::Double, uses));
 }
@@ -137,8 +141,8 @@ RoutineProgram scanProgram(const Expr& e, const RoutineOptions& options) {
   text.definitions += combineText(e.attributes().reduce, type, text.uses);
   text.call = fmt::format("scanLines<{}, Lines, Combine, {}, {}>(args.x, args.z)", element, lines, threads);
   text.threads = threads;
-  text.sharedBytes =
-      roundUp((kSegment + 1) * threads * dataTypeSize(type), 16) + threads * wideOf(e.attributes().reduce, type).bytes;
+  text.sharedBytes = roundUp((kSegment + 1) * threads * dataTypeSize(type), 16) +
+                     2 * threads * wideOf(e.attributes().reduce, type).bytes;
   using enum RoutineSlot::Kind;
   RoutineProgram program;
   program.kernels = {sourceOf(text)};

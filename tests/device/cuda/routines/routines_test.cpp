@@ -216,8 +216,12 @@ TEST(RoutineTexts, TotalsLeaveTheRangeWhereALoopLeavesIt) {
               1, DataType::Float),
        ReduceOp::Prod}};
   Emulations all;
-  const std::vector<std::string> conditions = {"", "stands && Combine::standsIn(total)", "Combine::standsIn(ofSegment)",
-                                               "Combine::carries(carry)", "Combine::carries(before)"};
+  const std::vector<std::string> conditions = {"",
+                                               "stands && Combine::standsIn(total)",
+                                               "Combine::standsIn(ofSegment)",
+                                               "Combine::carries(carry)",
+                                               "Combine::carries(before)",
+                                               "certain & Combine::isCertain(carry)"};
   for (const std::string& condition : conditions) {
     for (const Case& c : cases) {
       all.push_back(std::make_unique<Emulation>(programOf(c.x, scanOf(0, c.op)), c.x, std::vector<int64_t>{96},
@@ -349,7 +353,7 @@ TEST(RoutineTexts, EachBarrierIsNeeded) {
   const RoutineProgram scans = programOf(x, scanOf(1, ReduceOp::Sum));
   const Tensor line = random({200}, 5);
   const RoutineProgram sorts = programOf(line, descending());
-  const std::vector<std::string> ofScan = {"barrier(3);", "barrier(6);", "barrier(10);", "barrier(14);"};
+  const std::vector<std::string> ofScan = {"barrier(3);", "barrier(6);", "barrier(12);", "barrier(16);"};
   const std::vector<std::string> ofSort = {"barrier(2);", "barrier(7);"};
   Emulations all;
   for (const std::string& b : ofScan) {
