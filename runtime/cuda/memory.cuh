@@ -85,12 +85,10 @@ __device__ __forceinline__ void toWords(u32* w, const u32* s, int n) {
 //@ load_one device access
 template <int A, class T>
 __device__ __forceinline__ T loadOne(const T* p, int) {
-  if constexpr (A == kReadOnly)
-    return __ldg(p);
-  else if constexpr (A == kOnce)
-    return __ldcs(p);
-  else
+  if constexpr (A == kShared)
     return __ldcg(p);
+  else
+    return __ldg(p);
 }
 //@ store_one device access
 template <int A, class T>
@@ -103,26 +101,19 @@ __device__ __forceinline__ void storeOne(T* p, T value, int) {
 //@ load_vector device access
 template <int A, class W>
 __device__ __forceinline__ W loadWide(const W* p) {
-  if constexpr (A == kReadOnly)
-    return __ldg(p);
-  else if constexpr (A == kOnce)
-    return __ldcs(p);
-  else
+  if constexpr (A == kShared)
     return __ldcg(p);
+  else
+    return __ldg(p);
 }
 // 32 bytes at an address that they divide: one access from sm_100 on, else two.
 template <int A>
 __device__ __forceinline__ void loadEight(u32* w, const u32* p) {
 #if __CUDA_ARCH__ >= 1000
-  if constexpr (A == kReadOnly)
+  if constexpr (A != kShared)
     asm("ld.global.nc.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]), "=r"(w[4]), "=r"(w[5]), "=r"(w[6]), "=r"(w[7])
         : "l"(p));
-  else if constexpr (A == kOnce)
-    asm volatile("ld.global.cs.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
-                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]), "=r"(w[4]), "=r"(w[5]), "=r"(w[6]), "=r"(w[7])
-                 : "l"(p)
-                 : "memory");
   else
     asm volatile("ld.global.cg.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]), "=r"(w[4]), "=r"(w[5]), "=r"(w[6]), "=r"(w[7])
