@@ -36,9 +36,12 @@ std::vector<Access> accesses(const HostProgram& program, const ProgramSizes& siz
     for (const int64_t t : s.writes) {
       add(t, true);
     }
-    for (const WorkspaceSizes& w : sizes.steps[i].workspaces) {
-      result.push_back(
-          {.memory = {Place::Arena, 0}, .begin = w.offset, .end = w.offset + w.bytes, .step = i, .writes = true});
+    for (const int64_t k : indices(s.workspaces)) {
+      if (!s.workspaces[k].zeroed) {
+        const WorkspaceSizes& w = sizes.steps[i].workspaces[k];
+        result.push_back(
+            {.memory = {Place::Arena, 0}, .begin = w.offset, .end = w.offset + w.bytes, .step = i, .writes = true});
+      }
     }
   }
   std::ranges::sort(result, {}, [](const Access& a) { return std::tuple(a.memory, a.begin, a.step); });

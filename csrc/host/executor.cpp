@@ -83,6 +83,10 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       registration_ = isRegistered ? std::make_unique<ArenaRegistration>(p, *sizes_, direct_, arena_.get())
                                    : std::make_unique<ArenaRegistration>();
     }
+    if (sizes_->zeroedBytes > 0) {
+      zeroed_ = p.device->allocate(sizes_->zeroedBytes);
+      queue_.clear(zeroed_.get(), sizes_->zeroedBytes);
+    }
     if (sizes_->scratchBytes > 0) {
       scratch_ = p.device->allocate(sizes_->scratchBytes);
     }
@@ -473,15 +477,7 @@ Launch Binding::launchOf(int64_t number) {
           .checksIndices = l.checksIndices};
 }
 
-void Binding::launch(int64_t number) {
-  const Step& step = program_->steps[number];
-  for (const int64_t k : indices(step.workspaces)) {
-    if (step.workspaces[k].zeroed) {
-      queue_.clear(workspace(number, k), sizes_->steps[number].workspaces[k].bytes);
-    }
-  }
-  queue_.launch(launchOf(number));
-}
+void Binding::launch(int64_t number) { queue_.launch(launchOf(number)); }
 
 StridedElements Binding::elements(int64_t tensor) const {
   const TensorSizes& t = sizes_->tensors[tensor];

@@ -199,12 +199,14 @@ class Binding {
   Tensor view(int64_t tensor) const;
   void* pointer(int64_t tensor) const { return pointers_[tensor]; }
   void* workspace(int64_t number, int64_t k) const {
-    return static_cast<char*>(arena_.get()) + sizes_->steps[number].workspaces[k].offset;
+    const std::shared_ptr<void>& memory = program_->steps[number].workspaces[k].zeroed ? zeroed_ : arena_;
+    return static_cast<char*>(memory.get()) + sizes_->steps[number].workspaces[k].offset;
   }
 
   std::shared_ptr<const HostProgram> program_;
   std::shared_ptr<const ProgramSizes> sizes_;
   std::shared_ptr<void> arena_;
+  std::shared_ptr<void> zeroed_;  // zero between calls
   std::shared_ptr<void> scratch_;
   CommPath direct_;                 // of the caller's thread
   Queue& queue_;                    // of that path: all work of the device

@@ -176,7 +176,9 @@ class StepOrdering {
     };
     for (const int64_t i : indices(schedule.steps)) {
       for (const Workspace& w : program_.steps[schedule.steps[i]].workspaces) {
-        add({w.bytes, i, i});
+        if (!w.zeroed) {
+          add({w.bytes, i, i});
+        }
       }
     }
     std::map<int64_t, int64_t> blockOf;  // of a storage

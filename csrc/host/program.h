@@ -116,10 +116,10 @@ struct CommCall {
   return hashCombine(identity, static_cast<uint64_t>(number + 1));
 }
 
-// Memory in the arena that one step uses.
+// Memory that one step uses.
 struct Workspace {
   IntExpr bytes = 0;
-  bool zeroed = false;  // cleared before the step
+  bool zeroed = false;  // zero before the step and after it: of the step alone, and not in the arena
 };
 
 struct Step {

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/exact.h"
 #include "base/ranges.h"
+#include "base/rounding.h"
+#include "host/memory_plan.h"
 #include "host/program.h"
 #include "host/verify_program.h"
 #include "ir/fusion_cloner.h"
@@ -205,18 +207,21 @@ class Evaluation {
       return MemoryBlock{.bytes = valueOf(b.bytes), .firstStep = b.firstStep, .lastStep = b.lastStep};
     });
     auto ofWorkspace = result_.arena.begin();
-    for (const StepSizes& s : result_.steps) {
-      for (const WorkspaceSizes& w : s.workspaces) {
+    overWorkspaces([&](const Workspace& plan, WorkspaceSizes& w) {
+      if (plan.zeroed) {
+        w.offset = result_.zeroedBytes;
+        result_.zeroedBytes += roundUp(w.bytes, kArenaAlignment);
+      } else {
         (ofWorkspace++)->bytes = w.bytes;
       }
-    }
+    });
     result_.arenaBytes = planMemory(result_.arena);
     auto block = result_.arena.begin();
-    for (StepSizes& s : result_.steps) {
-      for (WorkspaceSizes& w : s.workspaces) {
+    overWorkspaces([&](const Workspace& plan, WorkspaceSizes& w) {
+      if (!plan.zeroed) {
         w.offset = (block++)->offset;
       }
-    }
+    });
     for (; block != result_.arena.end(); ++block) {
       result_.tensors[program_.arena[block - result_.arena.begin()].tensor].offset = block->offset;
     }
@@ -225,13 +230,22 @@ class Evaluation {
     }
   }
 
+  void overWorkspaces(const std::function<void(const Workspace&, WorkspaceSizes&)>& use) {
+    for (const int64_t i : indices(program_.steps)) {
+      for (const int64_t k : indices(program_.steps[i].workspaces)) {
+        use(program_.steps[i].workspaces[k], result_.steps[i].workspaces[k]);
+      }
+    }
+  }
+
   void countPeak() {
     const auto bytesOfInput = [this](int64_t t) { return t < 0 ? 0 : result_.tensors[t].bytes; };
     const auto bytesOfOutput = [this](int64_t i) {
       return program_.aliasOf[i] ? 0 : result_.tensors[program_.outputs[i]].bytes;
     };
-    result_.peakBytes = addExact(result_.arenaBytes, addExact(sumExact(program_.inputs, bytesOfInput),
-                                                              sumExact(indices(program_.outputs), bytesOfOutput)));
+    result_.peakBytes =
+        addExact(result_.arenaBytes + result_.zeroedBytes,
+                 addExact(sumExact(program_.inputs, bytesOfInput), sumExact(indices(program_.outputs), bytesOfOutput)));
   }
 
   const HostProgram& program_;

@@ -28,7 +28,7 @@ struct TensorSizes {
 
 struct WorkspaceSizes {
   int64_t bytes = 0;
-  int64_t offset = 0;  // in the arena
+  int64_t offset = 0;  // in the arena, or among the zeroed bytes
   friend bool operator==(const WorkspaceSizes&, const WorkspaceSizes&) = default;
 };
 
@@ -67,7 +67,8 @@ struct ProgramSizes {
   std::vector<std::shared_ptr<const Routine>> routines;  // of the calls of the program
   std::vector<MemoryBlock> arena;                        // in the order of those of the program
   int64_t arenaBytes = 0;
-  int64_t peakBytes = 0;     // arguments, results and arena
+  int64_t zeroedBytes = 0;   // of workspaces that are zero between calls
+  int64_t peakBytes = 0;     // arguments, results, arena and zeroed bytes
   int64_t scratchBytes = 0;  // the most that a launch needs
   friend bool operator==(const ProgramSizes&, const ProgramSizes&) = default;
 };

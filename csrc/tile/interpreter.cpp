@@ -657,7 +657,7 @@ void Machine::lastArriver(const Stmt& s) {
   std::vector<int64_t>& where = arrived_.try_emplace(&s, parts_.size(), -1).first->second;
   int64_t mine = counter.offset(at);
   where[part_] = mine;
-  if (counter.arrive(at) + 1 < expected) {
+  if (counter.arrive(at, expected) + 1 < expected) {
     return;
   }
   std::function<bool(int64_t)> outer = std::move(sees_);

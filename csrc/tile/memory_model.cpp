@@ -129,10 +129,10 @@ void TensorMemory::store(const std::vector<int64_t>& index, Scalar value, const 
   writeElement(at(o), param_.dtype, value);
 }
 
-int32_t TensorMemory::arrive(const std::vector<int64_t>& index) {
+int32_t TensorMemory::arrive(const std::vector<int64_t>& index, int64_t workers) {
   int64_t o = offset(index);
   auto count = static_cast<int32_t>(readElement(at(o), DataType::Int32).integer);
-  writeElement(at(o), DataType::Int32, integerScalar(count + 1));
+  writeElement(at(o), DataType::Int32, integerScalar(count + 1 == workers ? 0 : count + 1));
   return count;
 }
 

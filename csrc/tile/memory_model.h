@@ -38,8 +38,8 @@ class TensorMemory {
   void beginPart();
   Scalar load(const std::vector<int64_t>& index, const Accessor& who);
   void store(const std::vector<int64_t>& index, Scalar value, const Accessor& who);
-  // Adds one to an Int32 counter and returns its old value.
-  int32_t arrive(const std::vector<int64_t>& index);
+  // Adds one to an Int32 counter and returns its old value; the last of the workers sets it to 0.
+  int32_t arrive(const std::vector<int64_t>& index, int64_t workers);
   int64_t offset(const std::vector<int64_t>& index) const;  // InternalError out of bounds
   const Traffic& traffic() const { return traffic_; }
 

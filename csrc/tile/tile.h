@@ -62,7 +62,7 @@ enum class Memory : uint8_t {
   Input,      // never written by this launch
   Output,     // written only, each element once
   InOut,      // an output that aliases an input element by element
-  Workspace,  // global scratch of the launch, zeroed before it if `zeroed`
+  Workspace,  // global scratch of the launch; if `zeroed`, it is zero before the launch and after it
   Scratch,    // private to one worker; no argument slot; on a GPU shared memory if writer and reader digits differ
 };
 
@@ -161,7 +161,7 @@ enum class StmtKind : uint8_t {
   Prefetch,  // tensor `param` at `index`: bring `lines` cache lines to the caches from `level` on; no effect on values
   For,       // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
   If,        // `where` over worker-uniform expressions
-  LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores.
+  LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores. Sets it to 0.
   // `index` (of grid dims only) selects the counter; workers that differ only in other grid dims share it
 };
 

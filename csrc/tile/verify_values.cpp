@@ -174,6 +174,7 @@ void ValueVerifier::access(int64_t tensor, const std::vector<Index>& index, cons
   if (t == nullptr) {
     return f_.add("{}: tensor {} does not exist", what, tensor);
   }
+  f_.expect(!t->zeroed, "{}: only last arrivers use a zeroed workspace", what);
   f_.expect(sameSpace(space), "{}: space {} does not exist", what, space);
   f_.expect(index.size() == t->extents.size(), "{}: {} indices for {} dims of {}", what, index.size(),
             t->extents.size(), t->name);

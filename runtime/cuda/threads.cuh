@@ -13,8 +13,10 @@ __device__ __forceinline__ T shuffleXor(T value, int mask, int) {
 //@ fence device
 __device__ __forceinline__ void fence() { __threadfence(); }
 //@ ticket device
-// Numbers the arrivals at a counter: 0, 1, ...
-__device__ __forceinline__ int ticket(int* counter, int) { return atomicAdd(counter, 1); }
+// Numbers the arrivals of `workers` at a counter: 0, 1, ... The last one sets it to 0 again.
+__device__ __forceinline__ int ticket(int* counter, int workers, int) {
+  return (int)atomicInc((unsigned*)counter, (unsigned)workers - 1);
+}
 //@ latest device types
 // Stores the larger one of a number and what is there, in one step.
 __device__ __forceinline__ void latest(u32* p, u32 value, int) { atomicMax(p, value); }

@@ -218,6 +218,8 @@ TEST(Verify, UniformConditionsAndLastArrivers) {
                      }),
                 "digit n_l is of another space");
   expectFinding(with(parts(), [&](Program& p) { last(p).param = 2; }), "counter P is no zeroed workspace of Int32");
+  expectFinding(with(parts(), [](Program& p) { p.tensors[2].zeroed = true; }),
+                "store P: only last arrivers use a zeroed workspace");
   expectFinding(with(parts(), [&](Program& p) { last(p).index[0].expr = IntExpr::symbol("m"); }),
                 "names m, which is no grid dim");
   expectFinding(with(parts(), [&](Program& p) { last(p).index.clear(); }),

@@ -247,7 +247,8 @@ void Emitter::lastArriver(const Stmt& s) {
   open(cluster ? "if (rank == 0 && threadIndex() == 0)" : "if (threadIndex() == 0)");
   std::string ticketSite = nextSite();
   line(sharedStore(DataType::Int32, slot,
-                   fmt::format("ticket({}, {}) == {} - 1", address, ticketSite, parenthesized(workers, s_.uses))));
+                   fmt::format("ticket({}, {}, {}) == {} - 1", address, exprText(workers, s_.uses), ticketSite,
+                               parenthesized(workers, s_.uses))));
   close();
   s_.arena.open.written.insert(slot);
   wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);

@@ -318,9 +318,9 @@ void Emitter::lastArriver(const tile::Stmt& s) {
   if (streams_) {
     b_.CreateIntrinsic(Intrinsic::x86_sse_sfence, {}, {});
   }
-  Value* ticket =
-      b_.CreateAtomicRMW(AtomicRMWInst::Add, counter, b_.getInt32(1), Align(4), AtomicOrdering::SequentiallyConsistent);
   Value* last = b_.CreateTrunc(scalar(arrivals(p_, s) - 1), b_.getInt32Ty());
+  Value* ticket =
+      b_.CreateAtomicRMW(AtomicRMWInst::UIncWrap, counter, last, Align(4), AtomicOrdering::SequentiallyConsistent);
   guarded(b_.CreateICmpEQ(ticket, last), s.body);
 }
 

@@ -226,7 +226,8 @@ std::pair<Kernel, std::string> compileKernel(const std::string& name, const std:
     std::ofstream(part + ".cc") << source;
     std::vector<std::string> words = {"g++", "-std=c++20", "-w", "-g0", "-O0", "-ffp-contract=off", "-pipe", "-fPIC"};
     const std::string prelude = compiledPrelude(words, folder);
-    words.insert(words.end(), {"-nostdlib", "-shared", "-I", prelude, part + ".cc", "-lgcc", "-o", part});  // the engine has the rest
+    words.insert(words.end(), {"-nostdlib", "-shared", "-I", prelude, part + ".cc", "-lgcc", "-o",
+                               part});  // the engine has the rest
     const int status = execute(words, part + ".log");
     const std::string log = readFile(part + ".log");
     fs::remove(part + ".cc");
@@ -300,11 +301,13 @@ void global(const void* at, int bytes, Touch touch, int site) {
   simgpu::note(here.read, begin, end);
 }
 
-int ticket(int* counter, int site) {
+int ticket(int* counter, int workers, int site) {
   global(counter, sizeof *counter, Touch::Shared, site);
   takeTicket(site);
   global(counter, sizeof *counter, Touch::Store, site);
-  return (*counter)++;
+  const int number = *counter;
+  *counter = number + 1 == workers ? 0 : number + 1;
+  return number;
 }
 
 void latest(unsigned* at, unsigned value, int site) {

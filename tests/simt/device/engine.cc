@@ -181,7 +181,7 @@ void global(const void* at, int bytes, Touch touch, int site) {
   _exit(4);  // the access itself would do damage
 }
 
-int ticket(int* counter, int site) {
+int ticket(int* counter, int workers, int site) {
   for (const Buffer& x : launch->buffers) {
     const char* p = reinterpret_cast<const char*>(counter);
     if (p >= x.begin && p < x.begin + x.bytes && x.kind != 'z') {
@@ -189,7 +189,9 @@ int ticket(int* counter, int site) {
     }
   }
   takeTicket(site);
-  return (*counter)++;
+  const int number = *counter;
+  *counter = number + 1 == workers ? 0 : number + 1;
+  return number;
 }
 
 void latest(unsigned* at, unsigned value, int site) {
@@ -232,7 +234,14 @@ int run(Launch& l) {
     l.grid.afterBlocks = countSectors;
     l.grid.onShared = countShared;
   }
-  return runGrid(l.grid);
+  const int faults = runGrid(l.grid);
+  for (const Buffer& b : l.buffers) {
+    if (faults == 0 && b.kind == 'z' && std::any_of(b.begin, b.begin + b.bytes, [](char c) { return c != 0; })) {
+      l.grid.report(b.name + " is not zero after the launch");
+      return 1;
+    }
+  }
+  return faults;
 }
 
 // The job file: see emulator.cpp, which writes it.

@@ -21,7 +21,7 @@ void barrier(int site);
 void clusterBarrier(int site);
 uint64_t shuffle(uint64_t bits, int mask, int site);
 void fence();
-int ticket(int* counter, int site);
+int ticket(int* counter, int workers, int site);
 void latest(unsigned* at, unsigned value, int site);  // *at becomes the larger one, in one step
 
 }  // namespace simt

@@ -200,7 +200,7 @@ T shuffleXor(T value, int mask, int site) {
   return value;
 }
 inline void fence() { simt::fence(); }
-inline int ticket(int* counter, int site) { return simt::ticket(counter, site); }
+inline int ticket(int* counter, int workers, int site) { return simt::ticket(counter, workers, site); }
 inline void latest(unsigned* p, unsigned value, int site) { simt::latest(p, value, site); }
 
 // -- math.cuh ---------------------------------------------------------------------------------------------------------

@@ -98,7 +98,8 @@ TEST(ScheduledColumns, TouchFewSectorsWithoutConflicts) {
   }
 }
 
-// A block that takes itself for the last one before others have stored their sums, and threads that read the ticket too early.
+// A block that takes itself for the last one before others have stored their sums, a counter that is not 0 after the launch, and threads
+// that read the ticket too early.
 TEST(ScheduledColumns, FaultsOfTheirExchangesAreNoticed) {
   ScheduledBatch b;
   addNormBackward(b, 300, 200);
@@ -111,6 +112,8 @@ TEST(ScheduledColumns, FaultsOfTheirExchangesAreNoticed) {
   for (const size_t ticket : {ofGroup, ofAll}) {
     const size_t minus = text.find(" - 1,", ticket);
     faulty.push_back(std::string(text).replace(minus, 4, " - 3"));
+    const size_t workers = text.find(", ", ticket) + 2;
+    faulty.push_back(std::string(text).insert(workers, "1000 + "));  // the counter does not become 0 again
     const size_t barrier = text.find("barrier(", ticket);
     faulty.push_back(std::string(text).erase(barrier, text.find('\n', barrier) - barrier));
   }

@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
   fence();
   barrier(8);
   if (threadIndex() == 0) {
-    sharedStore<int>(kTicket, ticket(C + pn, 9) == ceilDiv(M, 64) - 1, 10);
+    sharedStore<int>(kTicket, ticket(C + pn, ceilDiv(M, 64), 9) == ceilDiv(M, 64) - 1, 10);
   }
   barrier(11);
   const bool last = sharedLoad<int>(kTicket, 12) != 0;
