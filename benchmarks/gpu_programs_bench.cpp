@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> programs() {
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(MESHFUSE_SOURCE_DIR "/benchmarks/gpu_static/programs")) {
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(MESHFUSE_SOURCE_DIR "/benchmarks/gpu_static/programs")) {
     files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());

@@ -91,7 +91,7 @@ def measure(name, operands, by_torch, dtype):
     expected = list(expected) if isinstance(expected, tuple) else [expected]
     results = [torch.full_like(t, float("nan")) for t in expected]
     seconds = {}
-    for warps in (1, 2, 4, 8, 16):
+    for warps in (2, 4, 8, 16):
         call = twin_call(name, operands, results, dtype, warps)
         try:
             call()
