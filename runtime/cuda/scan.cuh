@@ -15,7 +15,7 @@ __device__ __forceinline__ void scanLines(const T* x, T* z) {
   typedef typename Combine::Wide Wide;
   constexpr int kSegments = kThreads / kLines;  // of a line in a tile
   constexpr int kRows = kSegment * kSegments;
-  constexpr int kBatch = kSegments < 8 ? kSegments : 8;  // totals that are read at a time
+  constexpr int kBatch = kSegments < 16 ? kSegments : 16;  // totals that are read at a time
   constexpr int kTotals = (17 * kThreads * (int)sizeof(T) + 15) / 16 * 16;  // offset of the totals
   constexpr int kCarries = kTotals + kThreads * (int)sizeof(Wide);
   // kLines elements more after each segment: threads of a warp use different banks
