@@ -14,8 +14,8 @@ struct PassSettings {
   // result.
   bool reduceInFloat = false;
   bool optimizeReshards = true;  // false: redistributions stay where decompose-reshardings puts them
-  // An additional collective must save at least this many bytes of memory writes on a rank: about the bytes that a rank writes in the time
-  // of one synchronization.
+  // optimize-reshards adds a collective only if it saves at least this many bytes of memory writes on a rank: about the bytes that a rank
+  // writes in the time of one synchronization.
   int64_t callBytes = int64_t{64} << 10;
   // Independent collectives of one kind are packed into one if they have at most this many bytes together; 0: no packing. Packing may
   // write and read each byte twice more; at the default, this costs no more than the saved call.

@@ -65,7 +65,7 @@ struct PlannedOp {
 
 // The best plan if inputs may be sharded in one way only.
 struct PlannedIdea {
-  std::string name;               // data, tensor, sequence, zero
+  std::string name;               // data: the batch is cut; tensor: parameters; sequence: dim 1 of data; zero: both
   std::optional<double> seconds;  // none: it is not possible, or it does not fit in memory
 };
 

@@ -5,10 +5,10 @@
 //
 // A program has a backward pass if after the first read of its last parameter (by first reads in program order) it makes a sum over the
 // batch with the shape of a parameter, a gradient. The backward pass begins with the first one, or with an op before it that reads the
-// weight of the last product again. Parts are cut in the forward pass, where few tensors cross: at most as many as are needed so that no
-// part does more than half of all products, or else as make the largest part smallest. Of several places between two ops that read
-// parameters, the one where the fewest bytes cross is taken. An elementwise op that alone reads the result before it is in the same part.
-// If there are more than kMostParts, neighbours are joined in pairs.
+// weight of the last product again. Parts are cut in the forward pass where at most c tensors cross. c is the smallest number for which no
+// part does more than half of all products; if there is none, the smallest for which the largest part is smallest. Of several places
+// between two ops that read parameters, the one where the fewest bytes cross is taken. An elementwise op that alone reads the result before
+// it is in the same part. If there are more than kMostParts, neighbours are joined in pairs.
 //
 // An op of the backward pass is in the last part where all that it reads of the forward pass is read in the forward pass, but not after
 // the part of an operand from the backward pass: gradients flow from the last part to the first. A view or copy of a gradient is in the

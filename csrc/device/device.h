@@ -118,8 +118,9 @@ class Queue {
   virtual void copy(void* to, const void* from, std::span<const BytePiece> pieces) = 0;
   // As copyElements() of tensor.h.
   virtual void copyElements(const StridedElements& to, const StridedElements& from) = 0;
-  // Make what later calls need whose making may wait for all work of the device: so many launches that check indices, until the next wait();
-  // copies of elements of these types, sizes and strides.
+  // Allocate or compile in advance what later calls would otherwise make, because making it may wait for all work of the device.
+  // prepareChecks: for so many launches that check indices before the next wait(). prepareCopy: for copies of elements of these types,
+  // sizes and strides.
   virtual void prepareChecks(int64_t /*launches*/) {}
   virtual void prepareCopy(const StridedElements& /*to*/, const StridedElements& /*from*/) {}
   // Puts the event after the work so far. `event`: of the same device.

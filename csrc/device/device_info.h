@@ -75,8 +75,8 @@ struct DeviceInfo {
   // reduce-scatter those of the largest block. The same on all ranks. Null: none takes any.
   int64_t (*combinedBytes)(const CollectiveOfElements&, int64_t elements, int64_t ranks) = nullptr;
 
-  // A GPU by the name of its architecture, sm_80 or later: the largest one. An architecture without a row of its own has the facts of the row before
-  // it. Nothing if the name has another form. There is no library.
+  // A GPU by the name of its architecture, sm_80 or later: the largest GPU of that architecture. An architecture without a row of its own
+  // has the facts of the row before it. Nothing if the name has another form. There is no library.
   static std::optional<DeviceInfo> ofArchitecture(std::string_view architecture);
   static DeviceInfo hopper();  // sm_90a
 

@@ -37,11 +37,11 @@ struct CompiledProgram {
   std::shared_ptr<const HostProgram> host;
 };
 
-// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only if it has a library. `choice`: the sizes of the
-// arguments, without symbols if the program is to hold for these sizes alone; and a program for them on which the ranks have agreed, or which
-// they are about to take, else the program is planned, together with all ranks. `finish`: the stages of this rank that follow. If its stages
-// do not hold for a class, this rank alone makes a program for constant sizes, with the redistributions of the class. Throws the errors of
-// compile().
+// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only if it has a library. `choice.sizes`: the
+// sizes of the arguments; without symbols the program is for these sizes alone. `choice.program`: the program on which the ranks have
+// agreed, or are about to agree; if it is null, the program is planned, together with all ranks. `finish`: the stages of this rank that
+// follow. If its stages do not hold for a class, this rank alone makes a program for constant sizes, with the redistributions of the class.
+// Throws the errors of compile().
 [[nodiscard]] SegmentedProgram compileToSegments(
     const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call, const DeviceInfo& device,
     const PassSettings& passes = {}, const ProgramChoice& choice = {},

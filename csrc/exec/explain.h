@@ -80,7 +80,7 @@ struct ExplainedCommunication {
   std::vector<int64_t> team;
   std::vector<std::string> axes;  // the mesh axes along which the team lies; none for a transfer of blocks
   int64_t bytesReceived = 0;      // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
-  uint64_t program = 0;           // CommCall::program: the same on all ranks that take part
+  uint64_t program = 0;           // CommSizes::program: the same on all ranks that take part
 
   std::string name() const { return callName(kind, form); }  // all-reduce
 };

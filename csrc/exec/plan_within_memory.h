@@ -20,9 +20,10 @@
 namespace meshfuse {
 
 // Arguments, files and errors as of autoParallelize(); of the result, `bound` is for all plans of the model that fit in memoryPerDevice.
-// Alternatives and the pipeline are searched after the plan, under the last limit of the model. Alternatives are left out if maxSeconds
-// ends that search at another plan, and both if then not even the plan of least memory fits. UserError, with `fusion` unchanged, if no
-// compiled plan fits: it names the least memory that a compiled plan took, and its largest tensors.
+// Alternatives and the pipeline are searched after the plan, under the last limit of the model. Alternatives and the pipeline come from a
+// second search under the same limit. If maxSeconds ends it at another plan, there are no alternatives; if it finds no plan that fits,
+// there is no pipeline either. UserError, with `fusion` unchanged, if no compiled plan fits: it names the least memory that a compiled plan
+// took, and its largest tensors.
 [[nodiscard]] AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines,
                                         const OptimizationConfig& wishes = {},
                                         const std::filesystem::path& outDir = {});

@@ -53,9 +53,9 @@ struct SizedFusion {
 // is the same program. Null: no disk.
 [[nodiscard]] std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const ShapeClass& sizes,
                                                           const PassSettings& passes, DiskCache* disk);
-// What a rank makes of a program for these arguments: the program itself, or a program for constant sizes with the same redistributions, where
-// it has a symbol in place of a size of an argument that is not row-major, or stages of this rank are known not to hold for its class:
-// `whyNotHere`, else empty. `values`: of the symbols of the program.
+// What a rank makes of a program for these arguments. It is a program for constant sizes with the same redistributions if a size that is a
+// symbol belongs to an argument that is not row-major, or if stages of this rank are known not to hold for the class (`whyNotHere` says
+// why; else it is empty). Otherwise it is the program itself. `values`: of the symbols of the program.
 [[nodiscard]] PlannedProgram programFor(const PlannedProgram& program, const Fusion& fusion,
                                         std::span<const Argument> inputs, const SymbolValues& values,
                                         const std::string& whyNotHere);

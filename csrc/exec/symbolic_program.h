@@ -35,7 +35,7 @@ class SymbolicProgram {
   const Fusion& written() const { return *written_; }
   // Every tensor has a sharding, with mesh sizes as symbols: its text names no number of devices.
   const Fusion& propagated() const { return *propagated_; }
-  // The decisions of passes about mesh hints, with reasons.
+  // The decisions of the passes that run before sizes are known, with reasons; costs were compared at the hints of the meshes.
   const std::vector<std::string>& remarks() const { return remarks_; }
   // The assumptions of propagation, as "tp divides 512"; where one does not hold, shards are uneven.
   std::vector<std::string> guards() const;

@@ -5,7 +5,7 @@
 // their own, so each proposes what it has when the ranks meet at the begin of a call:
 //
 //   rank 0            rank 1            all ranks
-//   arena like this   arena like this   register
+//   same offsets      same offsets      register
 //   registered        registered        go on
 //   registered        another arena     go on without
 #pragma once

@@ -62,7 +62,7 @@ struct LaunchPlan {
   bool checksIndices = false;  // it may refuse an index, see base/refused_index.h
 };
 
-// A call of a library or of another existing routine. Ops that differ in nothing but their tensors have one.
+// A call of a library or of another existing routine. Ops that differ in nothing but their tensors share one RoutineCall.
 struct RoutineCall {
   const Expr* op = nullptr;                                 // of the program's fusion: the first one
   std::map<int64_t, Layout> layouts;                        // by Val id: of operands that are not row-major
@@ -131,7 +131,7 @@ struct Step {
   int64_t routine = -1;               // Routine: its number in HostProgram::routines
   std::vector<int64_t> operands;      // Routine: tensors in the op's order; `reads` has each once
   CommCall comm;                      // Communicate
-  std::vector<Workspace> workspaces;  // of a routine with symbols: one, whose bytes each set of numbers has
+  std::vector<Workspace> workspaces;  // of a routine with symbolic sizes: one, whose bytes are in ProgramSizes
   StepOrder
       order;  // queue 0: work of the device, on the caller's thread; k: a collective in the lane of HostProgram::teams[k - 1]
   bool runsBeside = false;                  // a collective that other steps run beside: on the thread of its lane
@@ -145,8 +145,9 @@ struct Step {
 struct Overlap {
   bool allowed = false;                // on some rank they may
   std::optional<int64_t> memory = {};  // bytes that arguments, results and arena of a rank may have for it
-  bool endsTogether =
-      false;  // ranks that were ahead of collectives meet at the end of a call: all fail if one has refused an index
+  // Some kernel may refuse an index. If collectives run beside other steps, or are work of the device, the ranks therefore meet at the end of a
+  // call; if one has refused an index, the call fails on all.
+  bool endsTogether = false;
 };
 
 // Bytes of the arena that are in use from a first to a last step, both included.

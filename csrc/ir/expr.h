@@ -96,7 +96,7 @@ struct CommAttributes {
 
 // Halo exchange of one operand of a slice, a pad or a concatenation.
 struct HaloStep {
-  Collective kind = Collective::Local;  // Local: each rank holds it; Transfer, Broadcast
+  Collective kind = Collective::Local;  // Local: each rank holds what it needs; Transfer, Broadcast
   std::vector<std::string> axes;        // along which ranks communicate; none between two meshes
   std::optional<int64_t> shared;        // steps with this number receive in one transfer
   friend bool operator==(const HaloStep&, const HaloStep&) = default;

@@ -10,7 +10,7 @@
 //   Stretched  position 0 of a broadcast dim                                             add of [N, 1] and [N, M]
 //   Window     position i - offset, where that is inside of the operand's dim            cat: operand k begins at offset
 //   Reduced    position i, and the result's dim is a reduction (so all are combined)     sum, matmul's K
-//   Whole      any position                                                              all-to-all among peers, the dim of a scan
+//   Whole      any position                                                              the block dim of an all-to-all, the dim of a scan
 //   Indexed    the position given by an element of another operand; the result has       embedding's rows
 //              such a dim only as the reduction over rows of a contribution
 //   None       nothing: of a result's dim, the operand does not vary along it (matmul's M of the second operand, a new

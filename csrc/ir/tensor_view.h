@@ -90,8 +90,8 @@ class TensorView : public Val {
   // -- memory -----------------------------------------------------------------------------------------------------------
   // `ids`: a permutation of noReductions(), outermost in memory first; `contiguity`: one flag for each of these dims (true: its stride is
   // the product of the extents of the inner dims). UserError otherwise. The effect depends on the tensor:
-  //   an output         has this order in memory, without gaps; if it is sharded, so has the part of each rank. The caller must supply
-  //                     tensors in this order: UserError otherwise. A kernel stores in this order; the result of a library or of a
+  //   an output         has this order in memory, without gaps; if it is sharded, so has the part of each rank. A tensor that the caller
+  //                     supplies for it must have this order: UserError otherwise. A kernel stores in this order; the result of a library or of a
   //                     collective is copied into it
   //   an aliased output has the order of the input, which must be this order: UserError otherwise
   //   another result    has this order if it reaches memory, a kernel computes it and its readers accept the order; else row-major

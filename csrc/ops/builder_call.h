@@ -9,7 +9,8 @@
 
 namespace meshfuse {
 
-// While it lives, errors at run time name the ops that are made `builder`, a literal. Of nested calls the outermost counts.
+// While it lives, errors at run time call the ops that are made meanwhile by the name `builder`, a literal, instead of their own. Of nested
+// calls the outermost counts.
 class BuilderCall {
  public:
   BuilderCall(std::string_view builder, const TensorView* operand);  // a null operand: nothing is named

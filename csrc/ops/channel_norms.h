@@ -1,7 +1,8 @@
 // Norms with statistics for each channel: batch, instance and group norm with their backward forms, as compositions.
 //
-// x is [N, C, ..], or [N, .., C] with channels_last. weight, bias, running_mean, running_var: [C] or null. All compute in Float for
-// 16-bit operands (Double stays) and give that type. Backward forms take the gradient of the result first. Two passes: the variance is the mean of (x - mean)^2.
+// x is [N, C, ..], or [N, .., C] with channels_last. weight, bias, running_mean, running_var: [C] or null. All compute in Float (Double
+// operands: in Double), and the results have the type of the computation. Backward forms take the gradient of the result first. Two passes:
+// the variance is the mean of (x - mean)^2.
 //
 // Running statistics are inputs of the fusion, or casts of inputs. If a norm uses the statistics of x, it also updates the running
 // statistics to running * (1 - momentum) + (statistic of x) * momentum, where the variance divides by n - 1. The updates are outputs that

@@ -1,5 +1,5 @@
-// Losses, as compositions of elementwise ops, reductions and takeAlongAxis. They compute in Float for 16-bit operands (Double stays) and give
-// that type.
+// Losses, as compositions of elementwise ops, reductions and takeAlongAxis. They compute in Float (Double operands: in Double), and the
+// results have the type of the computation.
 #pragma once
 
 #include <cstdint>

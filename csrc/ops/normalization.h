@@ -1,5 +1,5 @@
 // Softmax and the norms over trailing dims, as compositions of elementwise ops and reductions, with their backward forms.
-// All compute in Float for 16-bit operands (Double stays) and give that type; cast the result where needed.
+// All compute in Float (Double operands: in Double), and the results have the type of the computation; cast them where needed.
 #pragma once
 
 #include <array>

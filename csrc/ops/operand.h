@@ -102,8 +102,8 @@ class IntList {
 // that of all tensors. A Double scalar with integer tensors gives Float.
 [[nodiscard]] DataType promotedType(std::span<const Operand> operands);
 
-// A scalar in the category of `type`: Double, Int or Bool. Scalars are exact until an op combines them with an element, so Double
-// represents all floating types. Constants are converted here, other scalars by a Cast.
+// A scalar in the category of `type`: Double, Int or Bool. A floating scalar stays Double; it is rounded to the type of a tensor only where
+// an op combines it with an element. Constants are converted here, other scalars by a Cast.
 [[nodiscard]] Val* scalarAs(Fusion& fusion, Val* val, DataType type);
 
 // One op of the table point_op.h on operands of any accepted type: promotes, converts, gives operands with fewer dims leading broadcast

@@ -5,8 +5,8 @@
 //
 // Copies a fusion after or before propagate-shardings; tensors keep their numbers. The size replaces the symbol in splits, extents and
 // operands. Shardings do not change, so one propagation is enough for all sizes. If a size does not divide a dim that its axis cuts, the same
-// split makes uneven parts. A tensor that propagation placed becomes whole on every rank if no digits describe its parts. The following
-// passes plan for the sizes; an axis of size 1 owns no digits in them.
+// split makes uneven parts. A tensor that propagation placed becomes whole on every rank if no digits describe its parts (docs/sharding.md:
+// opaque). The following passes plan for the sizes; an axis of size 1 owns no digits in them.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@
 
 namespace meshfuse {
 
-// A file for reading. Tensors that it gave stay valid after its end. It may be replaced by another file of its name, but not cut short.
+// A file for reading. Tensors from get() stay valid after the end of this object. While any of them lives, the file on disk may be replaced
+// by another file of the same name, but must not be cut short.
 class SafetensorsFile {
  public:
   // Maps the file and reads its header. UserError that names the file if it breaks the format: no header, or one that is cut short, is no

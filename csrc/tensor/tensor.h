@@ -37,8 +37,8 @@ class Tensor {
   static Tensor empty(std::vector<int64_t> sizes, DataType dtype, DeviceId device = defaultDevice());
   static Tensor zeros(std::vector<int64_t> sizes, DataType dtype);
   static Tensor full(std::vector<int64_t> sizes, DataType dtype, double value);
-  // A view of memory of `device` that `owner` keeps alive, or the caller if `owner` is null. UserError if the memory is not of that device, or
-  // on another device than a CPU not aligned to its elements.
+  // A view of memory of `device` that `owner` keeps alive, or the caller if `owner` is null. UserError if the memory is not of that device;
+  // on other devices than the CPU, also if the address is not aligned to the elements.
   static Tensor wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
                      std::shared_ptr<void> owner = nullptr, DeviceId device = DeviceId::cpu());
   // Contiguous copies of the given values, converted to dtype.

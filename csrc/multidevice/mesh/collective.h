@@ -32,8 +32,8 @@ enum class Collective : uint8_t {
 };
 inline constexpr int64_t kCollectives = 15;
 
-// The properties of a collective that transports, programs and plans read. Without blocks, every rank gets the whole operand, and the
-// result is whole.
+// The properties of a collective that transports, programs and plans read. Without operandHasBlocks the operand is one piece; without
+// resultHasBlocks the result is one piece.
 struct CollectiveTraits {
   std::string_view name;          // messages, traces, options
   std::string_view identifier;    // programs as text

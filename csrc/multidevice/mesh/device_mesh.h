@@ -32,7 +32,8 @@ class ParallelType {
 
   constexpr ParallelType() = default;
   static constexpr ParallelType device(int64_t axisFromLast) { return {Kind::Device, axisFromLast}; }
-  // A part of an axis: the axis is divided into `pre` parts, and the binding is the digit of `size` directly below.
+  // A part of an axis: the axis is divided into `pre` equal parts and each of these into `size` equal parts; the binding is the number of a
+  // rank's smaller part within its larger part.
   static constexpr ParallelType device(int64_t axisFromLast, int64_t pre, int64_t size) {
     return {Kind::Device, axisFromLast, pre, size};
   }

@@ -37,7 +37,7 @@ class CoordinateSymbols {
   };
   struct Symbol {
     std::string name;
-    std::vector<Axis> axes;  // no rank has two coordinates on one of them
+    std::vector<Axis> axes;  // each rank has the same coordinate on all of them
   };
 
   std::vector<DeviceMesh> meshes_;

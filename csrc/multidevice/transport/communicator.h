@@ -5,10 +5,11 @@
 // collective and the step. After that the group is dead, and every later call throws the same error. If ranks run different programs and a
 // `Programs` can describe the difference, the error is a DisagreementError, with one text on all ranks.
 //
-// A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
-// in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
-// other types accumulate in their own type. So the bits are the same on every rank, with every transport and algorithm. With `order=any`
-// (algorithms.h) they are still the same on every rank, but depend on the transport and algorithm.
+// A team is a list of distinct world ranks, in the same order on all of them; block k of a call belongs to rank k of the list; a collective
+// runs among the ranks of one team, and its blocks are in team order. Reductions are in team order, left to right: 16-bit floating types
+// accumulate in float and round once, other types accumulate in their own type. So the bits are the same on every rank, with every
+// transport and algorithm. With `order=any` (algorithms.h) they are still the same on every rank, but depend on the transport and
+// algorithm.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@
 
 namespace meshfuse {
 
-// Elements and bytes that arrived from other ranks, counted where they are copied; one entry per kind.
+// Calls, and bytes that arrived from other ranks, counted where they are copied; one entry per kind.
 struct TransferCounters {
   struct Entry {
     int64_t calls = 0;
@@ -48,7 +49,7 @@ struct TransferCounters {
   }
 };
 
-// A set of ranks that communicate together; ids are world ranks, in block order.
+// A list of world ranks that communicate together.
 struct Team {
   std::vector<int64_t> ranks;
   friend bool operator==(const Team&, const Team&) = default;

@@ -60,7 +60,7 @@ class FlightRecorder {
   // This rank, the one that is recorded, aborts. A call of its own that is refused afterwards is not to be recorded. Thread-safe.
   void abort() { aborted_->store(true, std::memory_order_relaxed); }
   bool hasAborted() const { return aborted_->load(std::memory_order_relaxed); }
-  // An abort of the whole communicator is one of its lanes.
+  // This recorder is of a lane of `whole`'s communicator: an abort of either counts for both.
   void isOfLaneOf(const FlightRecorder& whole) { aborted_ = whole.aborted_; }
 
   // The current step of the program, for the following calls.

@@ -48,7 +48,8 @@ struct RankOfLauncher {
   int64_t size;
 };
 
-// The launcher's PMIx server. In a build without PMIx it throws a DeviceError.
+// Whether the launcher offers a PMIx server; the rank that it gave; a connection to it. In a build without PMIx, the last two throw a
+// DeviceError.
 [[nodiscard]] bool pmixOffered();
 [[nodiscard]] RankOfLauncher pmixPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline);

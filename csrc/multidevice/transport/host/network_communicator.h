@@ -117,7 +117,7 @@ class NetworkCommunicator final : public Communicator {
                              std::span<const std::byte* const> inputs, int64_t from, int64_t count);
   // idle: called regularly if no message has progressed for long.
   void waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle = {});
-  // True if an awaited sender is in a collective, or sends messages of another program, instead.
+  // Fails the call if an awaited sender is in a collective, or sends messages of another program, instead.
   void checkCome(const std::vector<Pending>& pending);
   void tellThoseWhoComeLater();
   // Calls `wait`. If it throws, cancels the messages of the failed call and closes the library: afterwards it touches no memory of the
@@ -147,7 +147,7 @@ class NetworkCommunicator final : public Communicator {
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   const std::string& worldName() const { return recorder_.place().world; }
   std::string peerName(int64_t rank) const;  // [rank 1/4]
-  // Of the communicator and its lanes: what is in a call, or has a step.
+  // Where this rank is: the call of the communicator or of one of its lanes; if none is in a call, the last step.
   std::string place() const;
   struct Place {
     int64_t known = 0;  // 2: the call; 1: the step of the last call; 0: neither
