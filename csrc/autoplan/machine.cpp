@@ -46,7 +46,8 @@ void checkLink(const LinkSpeed& link, const std::string& field) {
   std::set<std::string> names;
   for (const CollectiveSpeed& c : link.collectives) {
     const std::string name = fmt::format("{}.collectives, {} of {} ranks,", field, identifier(c.kind), c.ranks);
-    check(c.ranks >= 2 && !c.times.empty(), "[autoplan] {} expected at least 2 ranks and one point", name);
+    check(c.ranks >= 2 && !c.times.empty(), "[autoplan] {} got {} points, expected at least 2 ranks and 1 point", name,
+          c.times.points.size());
     check(names.insert(name).second, "[autoplan] {} has two tables; remove one", name);
     checkTable(c.times, name);
   }
@@ -151,7 +152,9 @@ void checkMachines(const DistributedConfig& m) {
   for (const ProductSpeed& p : m.device.products) {
     const std::string field =
         fmt::format("device.products, {} of {} with {} contracted,", p.form.op, name(p.form.type), p.form.contracted);
-    check(p.form.contracted >= 1 && !p.times.empty(), "[autoplan] {} expected at least 1 and one point", field);
+    check(p.form.contracted >= 1 && !p.times.empty(),
+          "[autoplan] {} got {} points, expected a contracted extent of at least 1 and 1 point", field,
+          p.times.points.size());
     check(forms.insert(field).second, "[autoplan] {} has two tables; remove one", field);
     checkTable(p.times, field);
   }

@@ -120,11 +120,12 @@ PlannedProgram planAnew(const Fusion& fusion, const ShapeClass& sizes, std::shar
       checkParts(*result.planned, sizes.values);
       if (std::ranges::any_of(result.planned->exprs(),
                               [](const Expr* e) { return e->kind() == ExprKind::Redistribute; })) {
-        check(!result.planned->planner().bound, "the planner keeps intermediate states within a bound at each size");
+        check(!result.planned->planner().bound,
+              "the planner setting `bound` limits intermediate tensors, which a plan for several sizes does not check");
         PlannedProgram ofConstants;
         plan(ofConstants, constant->clone(), passes);
         check(redistributionsOf(*result.planned) == redistributionsOf(*ofConstants.planned),
-              "the redistributions for constant sizes are others");
+              "with the sizes of this call as constants, tensors would be redistributed in another way");
       }
     });
     if (!why) {

@@ -307,9 +307,9 @@ ShapeHistory::ShapeHistory(const Fusion& fusion, int64_t rank, int64_t ranks)
     const DeviceMesh& mesh = tv->getDeviceMesh();
     first = first == nullptr ? tv : first;
     const auto isGiven = [](const LoopTransform& t) { return t.kind == LoopTransform::Kind::Partition; };
-    const std::string_view why = mesh.isSymbolic()                   ? "a mesh without sizes"
+    const std::string_view why = mesh.isSymbolic()                   ? "a mesh with an axis of symbolic size"
                                  : !(mesh == first->getDeviceMesh()) ? "a second mesh"
-                                 : mesh.numDevices() != ranks        ? "a mesh of some ranks"
+                                 : mesh.numDevices() != ranks        ? "a mesh that does not hold all ranks"
                                  : std::ranges::any_of(tv->loopTransforms(), isGiven)
                                      ? "a mesh, in parts of given sizes"
                                      : "";

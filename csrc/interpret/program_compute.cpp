@@ -244,8 +244,9 @@ Array Program::computeIndexPut(const Expr* expr) {
   Sizes expected = index.sizes;
   expected.insert(expected.end(), x.sizes.begin() + 1, x.sizes.end());
   check(value.sizes == expected,
-        "[{}] the sizes of T{} are not those of index T{} and of a row of T{}; give one value for each row",
-        expr->opName(), expr->input(2)->id(), expr->input(1)->id(), expr->input(0)->id());
+        "[{}] T{} has sizes [{}], expected [{}]: those of index T{}, then those of a row of T{}", expr->opName(),
+        expr->input(2)->id(), fmt::join(value.sizes, ", "), fmt::join(expected, ", "), expr->input(1)->id(),
+        expr->input(0)->id());
   Array result = accumulateRows(x, placesOf(expr), value, context_);
   if (std::ranges::any_of(index.error, [](double e) { return e > 0; })) {
     result.error.assign(result.numel(), kInfinity);

@@ -362,8 +362,8 @@ TensorView* Fusion::tensorFromRoot(
 Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes) {
   std::string_view op = kind == ExprKind::Point ? info(attributes.point).name : ruleOf(kind).name;
   for (const Val* v : inputs) {
-    check(v != nullptr && &v->fusion() == this, "[{}] an operand belongs to another fusion; build all values in one",
-          op);
+    check(v != nullptr, "[{}] an operand is null, expected a value of this fusion", op);
+    check(&v->fusion() == this, "[{}] an operand belongs to another fusion; build all values in one", op);
   }
   auto owned = std::make_unique<Expr>();
   Expr* e = owned.get();

@@ -87,15 +87,17 @@ class DomainVerifier : Verifier {
         require(!provenUnequal(together, extent),
                 "the parts of {} have {} elements together; give the sizes of all parts", in[0], together);
         require(out[0]->extent().isConst(std::ssize(sizes)) && out[1]->extent() == largestOf(sizes),
-                "the partition of {} in {} parts gives {} and {}", in[0], sizes.size(), out[0], out[1]);
+                "the partition of {} in {} parts gives {} and {}, expected {} and {}", in[0], sizes.size(), out[0],
+                out[1], sizes.size(), largestOf(sizes));
         return;
       }
       case IdExprKind::Merge:
-        require(out[0]->extent() == extent * in[1]->extent(), "the merge of {} and {} gives {}", in[0], in[1], out[0]);
+        require(out[0]->extent() == extent * in[1]->extent(), "the merge of {} and {} gives {}, expected {}", in[0],
+                in[1], out[0], extent * in[1]->extent());
         return;
       case IdExprKind::Resize:
-        require(out[0]->extent() == extent + left + right, "the resize of {} by {} and {} gives {}", in[0], left, right,
-                out[0]);
+        require(out[0]->extent() == extent + left + right, "the resize of {} by {} and {} gives {}, expected {}", in[0],
+                left, right, out[0], extent + left + right);
         return;
     }
   }

@@ -153,7 +153,7 @@ class ExprVerifier : Verifier {
   }
 
   bool axisFits(int64_t axis, int64_t rank) {
-    return require(axis >= 0 && axis < rank, "dim={} of {} dims", axis, rank);
+    return require(axis >= 0 && axis < rank, "dim={} is no dim of {}; expected 0 to {}", axis, rank, rank - 1);
   }
 
   // What the op's row implies.
@@ -310,7 +310,7 @@ class ExprVerifier : Verifier {
     }
     const DataType result = type.value_or(out_->dtype());
     require(!type || scalarCategory < 0 || scalarCategory == category(result),
-            "a scalar of another kind than the {} tensors; convert it", result);
+            "a scalar operand is of another kind of number than the {} tensors; convert the scalar", result);
     const DataType expected = op.givesBool ? DataType::Bool : result;
     require(out_->dtype() == expected, "the result is {}, expected {}", out_->dtype(), expected);
   }
@@ -441,7 +441,7 @@ class ExprVerifier : Verifier {
   bool contracts(const IterDomain* a, const IterDomain* b) {
     sameExtent(a, b, "contracted dims");
     const bool last = require(!root().empty() && root().back()->isReduction(),
-                              "the last dim of the result is the contraction, expected r{{{}}}", a->extent());
+                              "the last dim of the result is not the contracted dim; expected r{{{}}}", a->extent());
     if (last) {
       sameExtent(a, root().back(), "contracted dim");
       require(!reduces({root().begin(), root().end() - 1}),
@@ -576,8 +576,9 @@ class ExprVerifier : Verifier {
 
   // The result has as many dims as operand 0, and `dim` is one of them.
   bool dimFits(const Dims& in, const Dims& result) {
-    return require(in.size() == result.size() && axisFits(attributes().dim, in.size()),
-                   "operand 0 has {} dims, the result {}; dim={}", in.size(), result.size(), attributes().dim);
+    return require(in.size() == result.size(), "operand 0 has {} dims, the result {}; expected as many", in.size(),
+                   result.size()) &&
+           axisFits(attributes().dim, in.size());
   }
 
   void scan() {

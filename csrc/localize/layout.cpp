@@ -171,7 +171,8 @@ std::vector<RankDigit> digitsIn(const DigitList& held, const DigitList& needed, 
     if (d.owner.isLocal()) {
       digits.push_back({d.size, std::nullopt});
     } else if (std::ranges::none_of(held.digits(), isSame)) {
-      check(!owns(held, d.owner.axis), "[localize] {} and {} own parts of one axis; give constant sizes",
+      check(!owns(held, d.owner.axis),
+            "[localize] a dim is held as {} and needed as {}, which one axis cuts in two ways; give constant sizes",
             held.toString(), needed.toString());
       digits.push_back({d.size, mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size)});
     }

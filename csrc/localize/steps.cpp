@@ -20,7 +20,7 @@ IntExpr quotient(const IntExpr& a, const IntExpr& b) {
     return *exact;
   }
   check(b.isConst() && a.divisibleBy(b.constValue()),
-        "[localize] {} elements may not be in {} equal parts; give constant sizes", a.toString(), b.toString());
+        "[localize] it is not proven that {} divides {}; give constant sizes", b.toString(), a.toString());
   return floorDiv(a, b);
 }
 

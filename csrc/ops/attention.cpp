@@ -203,7 +203,8 @@ Arguments argumentsOf(const AttentionInputs& given) {
           "[sdpfa] {} is {}, expected a shape that stretches to the scores, [.., H, L, S]", what,
           tv == nullptr ? "" : describe(tv));
   }
-  check(mask == nullptr || mask->dtype() == DataType::Bool, "[sdpfa] mask is {}, expected Bool elements; add a bias",
+  check(mask == nullptr || mask->dtype() == DataType::Bool,
+        "[sdpfa] mask is {}, expected Bool elements; give numbers that are added to the scores as bias",
         mask == nullptr ? "" : describe(mask));
   Val* factor = scaleOf(scale, query);
   query = inGroups(query, groups, 2);

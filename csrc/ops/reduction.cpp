@@ -58,7 +58,7 @@ TensorView* reductionOp(ReduceOp op, TensorView* x, const Axes& axes, bool keep_
   checkTensor("reductionOp", x, "operand");
   check(!isHalfPrecision(x->dtype()),
         "[reductionOp] {} has 16-bit elements, expected a type that can be accumulated; cast to Float", describe(x));
-  check(accepts(op, x->dtype()), "[reductionOp] no {} of {} elements; cast {}", name(op), name(x->dtype()),
+  check(accepts(op, x->dtype()), "[reductionOp] {} is not defined for {} elements; cast {}", name(op), name(x->dtype()),
         describe(x));
   return reduceAxes("reductionOp", op, x, axes, keep_dim);
 }

@@ -22,8 +22,8 @@ TensorView* withDim(TensorView* x, Fn&& f) {
 
 TensorView* scanAs(std::string_view name, TensorView* x, int64_t dim, ReduceOp op) {
   const int64_t axis = dimOfLine(name, x, dim);
-  check(accepts(op, x->dtype()) && !isHalfPrecision(x->dtype()), "[{}] no {} of {} elements; cast {}", name,
-        meshfuse::name(op), meshfuse::name(x->dtype()), describe(x));
+  check(accepts(op, x->dtype()) && !isHalfPrecision(x->dtype()), "[{}] {} is not defined for {} elements; cast {}",
+        name, meshfuse::name(op), meshfuse::name(x->dtype()), describe(x));
   return withDim(x, [&](TensorView* line) {
     return line->fusion().addOp(ExprKind::Scan, {line}, line->dtype(), dimsOf(line), {.reduce = op, .dim = axis});
   });

@@ -95,7 +95,9 @@ bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
           e->opName(), attributes.dim, table->id(), index->id());
     if (!attributes.starts.empty()) {
       const IntExpr& start = attributes.starts[0];
-      check(start.isConst(0), "[{}] T{} begins at row {}, expected 0, because an index outside of it is an error",
+      check(start.isConst(0),
+            "[{}] the text gives table T{} the first row {}, expected 0, because flags say that an index outside of "
+            "the table is an error",
             e->opName(), table->id(), start.toString());
     }
     const ShardState place = placeOf(index, e->tensorOutput());

@@ -60,10 +60,11 @@ class HaloPlanner {
 
   void add(Expr* window, int64_t operand) {
     std::optional<HaloExchange> exchange = haloExchange(window, operand);
-    check(exchange.has_value(),
-          "[plan-redistributions] {} shall exchange the halo of {}, but its sizes, offsets or sums allow none; leave "
-          "out plan=",
-          window->tensorOutput()->toString(), window->input(operand)->toString());
+    check(
+        exchange.has_value(),
+        "[plan-redistributions] the text asks {} for a halo exchange of {}, which needs constant sizes and offsets and "
+        "an operand that is no partial sum; leave out plan=",
+        window->tensorOutput()->toString(), window->input(operand)->toString());
     std::vector<HaloStep>& steps = steps_[window];
     steps.push_back(exchange->step);
     if (exchange->step.kind == Collective::Transfer) {

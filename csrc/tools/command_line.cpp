@@ -201,15 +201,15 @@ void addPlan(CLI::App& app, AutoPlanOptions& o) {
   addRepeated(*c, "--size", o.program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated");
   addRepeated(
       *c, "--mesh", o.program.mesh,
-      "axes of the mesh, outermost first: dp=2,tp=4; default: those of the program, or the one or two axes of the "
-      "fastest plan; if the program has axes without sizes, their sizes")
+      "axes of the mesh, outermost first: dp=2,tp=4, or the sizes of the program's axes of symbolic size; default: the "
+      "mesh of the program, or the one or two axes of the fastest plan")
       ->delimiter(',');
   addMachine(*c, o.machine);
   c->add_option("--seconds", o.seconds, "time limit of the search")->capture_default_str();
-  c->add_flag("--uneven", o.uneven, "also blocks that do not divide a dim");
+  c->add_flag("--uneven", o.uneven, "also consider blocks of unequal sizes");
   c->add_flag("--whole-state", o.wholeState, "optimizer state is whole on every rank");
   c->add_option("--micro-batches", o.microBatches,
-                "also the best pipeline, if a call runs its batch in so many equal parts one after the other")
+                "also report the best pipeline for a batch that is split into so many equal parts")
       ->check(kNumber);
   c->add_option("--stages", o.stages,
                 "number of stages of the pipeline, each on devices of its own; default: as many as are fastest")

@@ -241,7 +241,8 @@ bool verifyOutputs(const Job& job, const Report& report, int64_t ranks, const Te
       difference = compare(out.global, references[i]).value_or("");
       if (difference.empty() && unsure > std::max<int64_t>(1, out.global.numel() / 100)) {
         fmt::print(
-            "verify: rounding decides {} of {} elements of {}, which may have other values; choose other inputs\n",
+            "verify: for {} of {} elements of {} rounding decides the result, so they cannot be verified; choose other "
+            "inputs\n",
             unsure, out.global.numel(), out.name);
         certain = false;
       }

@@ -47,7 +47,7 @@ std::string orderText(const Simulation& s) {
   if (s.collectives == 0) {
     return "none";
   }
-  return s.blocked.empty() ? fmt::format("{} in one order on all ranks: none waits for another one forever",
+  return s.blocked.empty() ? fmt::format("{} in one order on all ranks, so no rank waits forever",
                                          counted(static_cast<size_t>(s.collectives), "collective"))
                            : fmt::format("ranks wait for each other forever: {}", joined(s.blocked, ", "));
 }

@@ -95,7 +95,7 @@ TEST(HostileText, IsAUserErrorThatNamesTheNumber) {
       {onTwoRanks("reorder[4294967296, 0]"), "4294967296 does not fit here; expected -2147483648 to 2147483647"},
       {onTwoRanks("alloc[4294967296, 0]"), "4294967296 does not fit here; expected -2147483648 to 2147483647"},
       {inputOf("8", " mesh M4294967296"), "mesh M4294967296 is not defined above"},
-      {resultOf("T1 = cat(T0, T0, dim=4294967296) : Float[16, 4]"), "dim=4294967296 of 2 dims"},
+      {resultOf("T1 = cat(T0, T0, dim=4294967296) : Float[16, 4]"), "dim=4294967296 is no dim of 2"},
       {resultOf("T1 = scan(T0, op=sum, dim=-9223372036854775807) : Float[8, 4]"), "dim=-9223372036854775807"},
       {resultOf("T1 = permute(T0, order=[4294967296, 1]) : Float[8, 4]"),
        "4294967296 does not fit here; expected -2147483648 to 2147483647"},

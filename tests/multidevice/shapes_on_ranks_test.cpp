@@ -198,7 +198,7 @@ TEST_F(ShapesOnRanks, PartsThatAreNotProvenToBeEqualHaveConstantSizes) {
         y->axis(1)->parallelize(mesh.axis("dp"));
         f.addOutput(y);
       },
-      [](int64_t n) { return multiplesOf(n * n); }, 4, "elements may not be in");
+      [](int64_t n) { return multiplesOf(n * n); }, 4, "it is not proven that");
 }
 
 // The plan is for 8 rows a rank, whatever the rows of another tensor are.

@@ -152,7 +152,7 @@ TEST(ToolPlan, ThePlanIsSimulated) {
   expectContains(run.out, "  idle                0.00% of the time of all ranks\n");
   expectContains(run.out, "  collectives         none\n");
   expectContains(tool("simulate {dir}/tensor_parallel_mlp.fir --devices 2 --size i0=64").out,
-                 "  collectives         1 collective in one order on all ranks: none waits for another one forever\n");
+                 "  collectives         1 collective in one order on all ranks, so no rank waits forever\n");
   const std::string steps = fileText(folder + "/steps.txt");
   expectContains(steps, "rank 0 and 7 like it\n");
   expectContains(steps, "linear T3");

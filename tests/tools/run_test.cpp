@@ -46,7 +46,7 @@ TEST(ToolRun, ElementsThatRoundingDecidesAreNoDifference) {
 })";
   const ToolRun run = tool("run --verify " + path);
   EXPECT_EQ(run.code, 0) << run.err;
-  expectContains(run.out, "verify: rounding decides 64 of 64 elements of T3");
+  expectContains(run.out, "verify: for 64 of 64 elements of T3 rounding decides the result");
   expectContains(run.out, "the outputs agree with the reference interpreter, as far as it can tell");
 }
 
