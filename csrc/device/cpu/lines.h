@@ -24,6 +24,8 @@ class Lines {
   using Offsets = std::array<int64_t, kTensors>;  // by tensor, in elements
   using Strides = std::array<std::vector<int64_t>, kTensors>;
   static constexpr int64_t kMostAdjacent = 256;  // lines of a group
+  static constexpr int64_t kMostInARow = 16;     // groups of one thread, where there are many
+  static constexpr int64_t kRangesPerThread = 8;
 
   Lines(const std::vector<int64_t>& shape, int64_t dim, const Strides& strides) {
     for (const int64_t d : indices(shape)) {
@@ -52,9 +54,11 @@ class Lines {
     return at;
   }
 
-  // Calls visit(begins) for all lines, `side` adjacent ones at a time, the last ones fewer. elements: of a line.
+  // Calls visit(begins, next) for all lines, `side` adjacent ones at a time, the last ones fewer; next: how far the first line of the group
+  // after is from the first of this one, 0 for the last group. elements: of a line. A thread visits several groups in a row.
   template <class Visit>
   void forEachGroup(ThreadPool& pool, int64_t side, int64_t elements, const Visit& visit) const {
+    const int64_t groups = divideUp(count_, side);
     const auto range = [&](int64_t begin, int64_t end, int64_t) {
       for (int64_t first = begin * side; first < std::min(count_, end * side); first += side) {
         Offsets begins[kMostAdjacent];
@@ -62,10 +66,15 @@ class Lines {
         for (int64_t k = 0; k < size; k++) {
           begins[k] = this->begin(first + k);
         }
-        visit(std::span<const Offsets>(begins, size));
+        Offsets next = this->begin(first + side < count_ ? first + side : first);
+        for (size_t t = 0; t < kTensors; t++) {
+          next[t] -= begins[0][t];
+        }
+        visit(std::span<const Offsets>(begins, size), next);
       }
     };
-    pool.run(divideUp(count_, side), range, linesPerRange(elements * side));
+    const int64_t inARow = std::min(kMostInARow, groups / (kRangesPerThread * pool.threads()));
+    pool.run(groups, range, std::max(inARow, linesPerRange(elements * side)));
   }
 
  private:

@@ -86,7 +86,7 @@ class LineScatter : public CpuRoutine {
 
   template <class T, class I>
   void scatter(ThreadPool& pool, const T* table, const I* index, const T* source, T* out) const {
-    const auto visit = [&](std::span<const Lines<kTensors>::Offsets> lines) {
+    const auto visit = [&](std::span<const Lines<kTensors>::Offsets> lines, const auto& /*next*/) {
       for (int64_t j = 0; j < extent_; j++) {
         for (const auto& at : lines) {
           out[at[kOut] + j * lines_.step(kOut)] = table[at[kTable] + j * lines_.step(kTable)];

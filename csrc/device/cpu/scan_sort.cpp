@@ -297,6 +297,7 @@ class ScanOrSort : public CpuRoutine {
   static constexpr int64_t kGroups =
       4 * kVector;  // whose least keys are found together, since each waits for the one before it
   static constexpr int64_t kAhead = 1024;   // elements that are fetched ahead: of this line, then of the next
+  static constexpr int64_t kMostAhead = 128 * 1024;  // bytes that a scan fetches ahead of the operand, and as many of the result
   static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
 
   using Offsets = Lines<kTensors>::Offsets;
@@ -355,8 +356,9 @@ class ScanOrSort : public CpuRoutine {
     }
   }
 
+  // next: how far the lines are that this thread scans afterwards.
   template <class Wide, class T, class Combine, size_t... k>
-  void scanTogether(const T* in, T* out, const Offsets* lines, Wide identity, Combine combine,
+  void scanTogether(const T* in, T* out, const Offsets* lines, const Offsets& next, Wide identity, Combine combine,
                     std::index_sequence<k...> /*lines*/) const {
     const T* from[] = {in + lines[k][kOperand]...};
     T* to[] = {out + lines[k][kResult]...};
@@ -364,13 +366,24 @@ class ScanOrSort : public CpuRoutine {
     const int64_t step[] = {lines_.step(kOperand), lines_.step(kResult)};
     const bool areRuns = step[kOperand] == 1 && step[kResult] == 1;
     const bool past = areRuns && (streams(to[k], kVector) && ...);
+    // So many lines at a time are more than a processor fetches ahead by itself, and each short one begins on another page.
+    const bool areShort = extent_ * static_cast<int64_t>(sizeof...(k) * sizeof(T)) <= kMostAhead;
+    const Offsets ahead = areShort ? next : Offsets{kAhead, kAhead};
+    const auto fetch = [&](size_t line, int64_t j) {
+      for (int64_t i = 0; i < kVector; i += kCacheLine / static_cast<int64_t>(sizeof(T))) {
+        __builtin_prefetch(from[line] + ahead[kOperand] + j + i);
+        if (!past) {
+          __builtin_prefetch(to[line] + ahead[kResult] + j + i, 1);
+        }
+      }
+    };
     int64_t j = 0;
     if (areRuns) {
       onWidestVectors<kIsCommon<T, Combine> && sizeof...(k) != 1>([&](auto) {
         for (; j + kVector <= extent_; j += kVector) {
           // Conversions are of whole vectors, additions of one element of each line.
           Wide wide[sizeof...(k)][kVector];
-          ((std::copy_n(from[k] + j, kVector, wide[k])), ...);
+          ((std::copy_n(from[k] + j, kVector, wide[k]), fetch(k, j)), ...);
           for (int64_t i = 0; i < kVector; i++) {
             ((wide[k][i] = sums[k] = combine(sums[k], wide[k][i])), ...);
           }
@@ -400,17 +413,17 @@ class ScanOrSort : public CpuRoutine {
         return lines[k][kOperand] == lines[0][kOperand] + k && lines[k][kResult] == lines[0][kResult] + k;
       });
     };
-    const auto visit = [&](std::span<const Offsets> lines) {
+    const auto visit = [&](std::span<const Offsets> lines, const Offsets& next) {
       if (areAdjacent(lines)) {
         scanAdjacent(in + lines[0][kOperand], out + lines[0][kResult], identity, std::ssize(lines), combine);
         return;
       }
       int64_t k = 0;
       for (; k + kTogether <= std::ssize(lines); k += kTogether) {
-        scanTogether(in, out, &lines[k], identity, combine, std::make_index_sequence<kTogether>());
+        scanTogether(in, out, &lines[k], next, identity, combine, std::make_index_sequence<kTogether>());
       }
       for (; k < std::ssize(lines); k++) {
-        scanTogether(in, out, &lines[k], identity, combine, std::make_index_sequence<1>());
+        scanTogether(in, out, &lines[k], next, identity, combine, std::make_index_sequence<1>());
       }
     };
     // Adjacent lines are many, so that a row of them is long; all threads have groups.
