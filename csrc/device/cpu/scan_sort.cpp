@@ -296,8 +296,9 @@ class ScanOrSort : public CpuRoutine {
   static constexpr int64_t kTogether = 8;  // lines, each with an addition under way
   static constexpr int64_t kGroups =
       4 * kVector;  // whose least keys are found together, since each waits for the one before it
-  static constexpr int64_t kAhead = 1024;   // elements that are fetched ahead: of this line, then of the next
-  static constexpr int64_t kMostAhead = 128 * 1024;  // bytes that a scan fetches ahead of the operand, and as many of the result
+  static constexpr int64_t kAhead = 1024;  // elements that are fetched ahead: of this line, then of the next
+  static constexpr int64_t kMostAhead =
+      128 * 1024;                           // bytes that a scan fetches ahead of the operand, and as many of the result
   static constexpr int64_t kRowsAhead = 4;  // prefetched: a processor does not foresee rows that are far apart
 
   using Offsets = Lines<kTensors>::Offsets;
