@@ -70,6 +70,14 @@ Specs inSummedParts(RowDigits& d, const IntExpr& extent, const SummedParts& part
 // Several rows of at most as many elements stay in the second cache.
 int64_t cachedRow(const DeviceInfo& device) { return device.l2Bytes / 8 / dataTypeSize(DataType::Float); }
 
+// Whether the second cache holds the next row of all inputs beside this one. A row that does not stay there for the last sweep is read from
+// the third cache then, which costs less than to wait for memory in the first sweep.
+bool hasRoomForNextRow(const Group& group, const Coordinates& c, int64_t row, const DeviceInfo& device) {
+  const int64_t bytes =
+      sumOf(group.inputs, [&](const TensorView* in) { return c.isSpread(in) ? row * dataTypeSize(in->dtype()) : 0; });
+  return row <= cachedRow(device) || 2 * bytes <= device.l2Bytes;
+}
+
 // Data that fits the second cache is often there already; prefetching would then cost a tenth of the time.
 bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
   return elements > device.l2Bytes / dataTypeSize(DataType::Float);
@@ -168,7 +176,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   }
   d.n = prefixed(summing(steps, 1, lanes), vectors(interleave));
   d.spill = row <= 2 * cachedRow(device);
-  d.prefetchRows = row <= cachedRow(device) && row >= 512 && outgrowsCache(rows * row, device);
+  d.prefetchRows = hasRoomForNextRow(group, c, row, device) && row >= 512 && outgrowsCache(rows * row, device);
 }
 
 void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t interleave) {

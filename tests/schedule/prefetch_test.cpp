@@ -9,6 +9,7 @@
 #include "ops/statistics.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
+#include "schedule/rows.h"
 
 namespace meshfuse {
 
@@ -42,13 +43,13 @@ void sweepsOf(const tile::Program& p, const std::vector<tile::Stmt>& body, std::
   }
 }
 
-KernelCheck check(const std::function<TensorView*(TensorView*)>& build, DeviceInfo device) {
+KernelCheck check(const std::function<TensorView*(TensorView*)>& build, DeviceInfo device, int64_t rows = kRows) {
   Fusion fusion;
   FusionGuard guard(&fusion);
-  TensorView* x = makeContigConcreteTensor({kRows, kColumns});
+  TensorView* x = makeContigConcreteTensor({rows, kColumns});
   fusion.addInput(x);
   fusion.addOutput(build(x));
-  KernelCheck c = checkKernel(fusion, device, {randomTensor({kRows, kColumns}, DataType::Float, 1, -2, 2)});
+  KernelCheck c = checkKernel(fusion, device, {randomTensor({rows, kColumns}, DataType::Float, 1, -2, 2)});
   EXPECT_EQ(c.difference, "");
   return c;
 }
@@ -135,6 +136,15 @@ TEST(Prefetch, CheapOpsTakeALineAtATime) {
   EXPECT_EQ(step(tanh, DataType::Float, kSmallCache), 64);
   EXPECT_EQ(step([](TensorView* x) { return dropout(x, 0.5).output; }, DataType::Float, kSmallCache), 64);
   EXPECT_EQ(step(abs, DataType::Float, {.l2Bytes = kRows * kColumns * 4}), 64);
+}
+
+TEST(Prefetch, OfLongRowsIfTwoOfThemFitInTheSecondCache) {
+  const auto norm = [](TensorView* x) { return rms_norm(x, {kColumns}, nullptr, 1e-5).output; };
+  const auto sweeps = [&](int64_t bytes) {
+    return broughtDuringRow2(check(norm, {.l2Bytes = bytes}, kFewRows).plan.program).sweeps;
+  };
+  EXPECT_EQ(sweeps(2 * kColumns * 4), 2);
+  EXPECT_EQ(sweeps(2 * kColumns * 4 - 4), 0);
 }
 
 TEST(Prefetch, NotOfWhatTheSecondCacheHolds) {
