@@ -12,6 +12,7 @@
 #include "segment/fold_transposes.h"
 #include "segment/local_context.h"
 #include "segment/memory_orders.h"
+#include "segment/recompute_large.h"
 
 namespace meshfuse {
 
@@ -25,6 +26,8 @@ const PassRow<Fusion, LocalContext> kPasses[] = {
      "needs layouts of inputs and results; later passes treat its copies like other ops"},
     {"decompose-contractions", decomposeContractions,
      "before cheap ops are duplicated, because it adds some; afterwards every contraction is a library call"},
+    {"recompute-large", recomputeLarge,
+     "when all ops that kernels compute exist; the broadcasts that its copies read too are duplicated next"},
     {"duplicate-cheap", duplicateCheap, "when all ops that kernels compute exist"},
     {"fold-transposes", foldTransposes,
      "last: a permute becomes a view only if all its readers are library calls that accept the view"},

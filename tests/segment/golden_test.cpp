@@ -1,6 +1,6 @@
 // The golden programs of the passes over a local fusion (programs/golden.h). Layouts of inputs stand after the program as the
-// dump writes them, `# T0 strides [1, 4] alignment 64`; `# no library` refuses every contraction. What a pass makes of a program
-// computes the same.
+// dump writes them, `# T0 strides [1, 4] alignment 64`; `# no library` refuses every contraction, `# small caches` hold 128 bytes. What a
+// pass makes of a program computes the same.
 #include "programs/golden.h"
 
 #include <algorithm>
@@ -28,6 +28,9 @@ LocalContext contextOf(const std::string& input) {
   LocalContext context;
   const bool library = input.find("# no library\n") == std::string::npos;
   context.device.refuseContraction = library ? refuseWithoutUnitStride : refuseAll;
+  if (input.find("# small caches\n") != std::string::npos) {
+    context.device.l2Bytes = context.device.lastCacheBytes = 128;
+  }
   std::istringstream lines(input);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("# T")) {
@@ -111,6 +114,9 @@ TEST(Table, TheOrderOfPasses) {
       "contiguous-operands: needs layouts of inputs and results; later passes treat its copies like other ops\n"
       "decompose-contractions: before cheap ops are duplicated, because it adds some; afterwards every contraction "
       "is a library call\n"
+      "recompute-large: when all ops that kernels compute exist; the broadcasts that its copies read too are "
+      "duplicated "
+      "next\n"
       "duplicate-cheap: when all ops that kernels compute exist\n"
       "fold-transposes: last: a permute becomes a view only if all its readers are library calls that accept the "
       "view\n");
