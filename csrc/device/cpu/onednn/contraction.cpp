@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/rounding.h"
 #include "base/thread_pool.h"
+#include "device/cpu/onednn/bfloat16_product.h"
 #include "device/cpu/onednn/double_product.h"
 #include "device/cpu/onednn/float_product.h"
 #include "ir/fusion.h"
@@ -96,10 +97,10 @@ Contraction::Contraction(const Expr& e, const std::map<int64_t, Layout>& layouts
       bOffsets_(p_.offsets(p_.b)),
       blocks_(p_),
       threads_(threads),
-      native_(NativeProduct::make(p_, blocks_)) {}
+      native_(multipliesBFloat16(p_) ? nullptr : NativeProduct::make(p_, blocks_)) {}
 
 int64_t Contraction::workspaceBytes() const {
-  if (p_.operands == DataType::Float) {
+  if (p_.operands == DataType::Float || multipliesBFloat16(p_)) {
     return 0;
   }
   if (p_.operands == DataType::Double) {
@@ -134,6 +135,22 @@ void Contraction::floatProduct(ThreadPool& pool, const float* a, const float* b,
                    p_.b.leading, bias != nullptr ? 1.0f : 0.0f, out, p_.n);
     deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", block.rows, block.columns,
                 p_.k, static_cast<int64_t>(status));
+  });
+}
+
+void Contraction::bfloat16Product(ThreadPool& pool, std::span<void* const> operands, void* out) const {
+  const auto* a = static_cast<const uint16_t*>(operands[0]);
+  const auto* b = static_cast<const uint16_t*>(operands[1]);
+  const auto* bias = p_.hasBias ? static_cast<const uint16_t*>(operands[2]) : nullptr;
+  const int64_t columns = columnsOfBFloat16(p_);
+  const int64_t parts = divideUp(p_.n, columns);
+  pool.run(parts * p_.products(), [&](int64_t begin, int64_t end, int64_t) {
+    for (int64_t i = begin; i < end; i++) {
+      const int64_t product = i / parts;
+      const int64_t column = i % parts * columns;
+      multiplyBFloat16(p_, column, std::min(columns, p_.n - column), a + aOffsets_[product], b + bOffsets_[product],
+                       bias, static_cast<char*>(out) + product * p_.m * p_.n * dataTypeSize(p_.result));
+    }
   });
 }
 
@@ -181,7 +198,9 @@ void Contraction::nativeProduct(ThreadPool& pool, std::span<void* const> operand
 }
 
 void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
-  if (native_ != nullptr) {
+  if (multipliesBFloat16(p_)) {
+    bfloat16Product(pool, operands, out);
+  } else if (native_ != nullptr) {
     nativeProduct(pool, operands, out, static_cast<char*>(workspace));
   } else if (p_.operands == DataType::Double) {
     doubleProduct(pool, static_cast<const double*>(operands[0]), static_cast<const double*>(operands[1]),

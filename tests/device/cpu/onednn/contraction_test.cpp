@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "device/cpu/onednn/bfloat16_product.h"
 #include "device/cpu/onednn/double_product.h"
 #include "device/cpu/onednn/float_product.h"
 #include "host/program.h"
@@ -337,6 +338,76 @@ TEST(Contraction, MultipliesBFloat16AsItIs) {
     const Contraction product(*matmul(x, y)->definition(), {}, 1);
     const int64_t widened = 4 * 256 * 1024 * 2;
     EXPECT_EQ(product.workspaceBytes() < widened, type == DataType::BFloat16) << name(type);
+  }
+}
+
+// Whatever the tiles and the parts of the columns are. Nothing is copied: the operands are read where they lie.
+TEST(Contraction, FewRowsOfBFloat16AreReadWhereTheyLie) {
+  constexpr DataType kType = DataType::BFloat16;
+  const auto withGaps = [](std::vector<int64_t> sizes, uint64_t seed) {
+    const int64_t k = sizes.back();
+    sizes.back() += 3;
+    return random(sizes, seed, kType).slice(static_cast<int64_t>(sizes.size()) - 1, 0, k);
+  };
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 512}, {1, 70, 600}, {7, 50, 513}, {8, 301, 1024}, {15, 24, 545}, {16, 200, 900}}) {
+    const Tensor a = withGaps({m, k}, 1);
+    const Tensor w = withGaps({n, k}, 2);
+    const Tensor bias = random({n}, 3, kType);
+    const Tensor batch = withGaps({3, n, k}, 4);
+    std::vector<std::vector<double>> expected;
+    for (const int threads : {1, 2, 3}) {
+      CheckedCache checked(
+          [&](Fusion& f) {
+            TensorView* x = makeConcreteTensor({m, k}, kType);
+            TensorView* y = makeConcreteTensor({n, k}, kType);
+            TensorView* z = makeContigConcreteTensor({n}, kType);
+            TensorView* many = makeConcreteTensor({3, n, k}, kType);
+            for (TensorView* in : {x, y, z, many}) {
+              f.addInput(in);
+            }
+            TensorView* sums = f.tensor(DataType::Float, {{m}, {n}, {k, IterType::Reduction}});
+            f.addExpr(ExprKind::Linear, {x, y}, {sums});
+            for (TensorView* out : {linear(x, y, z), matmul(x, transpose(many, 1, 2)), sums}) {
+              f.addOutput(out);
+            }
+          },
+          {.threads = threads});
+      ASSERT_EQ(checked.call({a, w, bias, batch}), "") << m << " x " << n << " x " << k;
+      ASSERT_EQ(libraryCalls(checked.cache()), kHasOneDnn ? 3 : 0);
+      std::vector<std::vector<double>> got;
+      for (const Tensor& result : checked.results()) {
+        got.push_back(result.toVector());
+      }
+      expected = expected.empty() ? got : expected;
+      EXPECT_EQ(got, expected) << threads;
+    }
+  }
+}
+
+TEST(Contraction, TakesLongSumsOfFewRowsOfBFloat16) {
+  const bool takesAny = kHasOneDnn && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512bf16");
+  const MatrixProduct p{
+      .operands = DataType::BFloat16, .m = 16, .n = 64, .k = 512, .a = {.leading = 512}, .b = {true, 512}};
+  const auto takes = [&](const auto& change) {
+    MatrixProduct changed = p;
+    change(changed);
+    return multipliesBFloat16(changed);
+  };
+  EXPECT_EQ(multipliesBFloat16(p), takesAny);
+  EXPECT_FALSE(takes([](MatrixProduct& q) { q.m = 17; }));
+  EXPECT_FALSE(takes([](MatrixProduct& q) { q.k = 511; }));
+  EXPECT_FALSE(takes([](MatrixProduct& q) { q.a.transposed = true; }));
+  EXPECT_FALSE(takes([](MatrixProduct& q) { q.b.transposed = false; }));
+  EXPECT_FALSE(takes([](MatrixProduct& q) { q.operands = DataType::Half; }));
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigConcreteTensor({8, 1024}, DataType::BFloat16);
+  TensorView* w = makeContigConcreteTensor({256, 1024}, DataType::BFloat16);
+  fusion.addInput(x);
+  fusion.addInput(w);
+  if (takesAny) {
+    EXPECT_EQ(Contraction(*linear(x, w)->definition(), {}, 1).workspaceBytes(), 0);
   }
 }
 
