@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/rounding.h"
 #include "base/thread_pool.h"
-#include "device/cpu/onednn/bfloat16_product.h"
 #include "device/cpu/onednn/double_product.h"
+#include "device/cpu/onednn/few_rows_product.h"
 #include "device/cpu/onednn/float_product.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -97,10 +97,10 @@ Contraction::Contraction(const Expr& e, const std::map<int64_t, Layout>& layouts
       bOffsets_(p_.offsets(p_.b)),
       blocks_(p_),
       threads_(threads),
-      native_(multipliesBFloat16(p_) ? nullptr : NativeProduct::make(p_, blocks_)) {}
+      native_(multipliesFewRows(p_) ? nullptr : NativeProduct::make(p_, blocks_)) {}
 
 int64_t Contraction::workspaceBytes() const {
-  if (p_.operands == DataType::Float || multipliesBFloat16(p_)) {
+  if (p_.operands == DataType::Float || multipliesFewRows(p_)) {
     return 0;
   }
   if (p_.operands == DataType::Double) {
@@ -138,18 +138,19 @@ void Contraction::floatProduct(ThreadPool& pool, const float* a, const float* b,
   });
 }
 
-void Contraction::bfloat16Product(ThreadPool& pool, std::span<void* const> operands, void* out) const {
-  const auto* a = static_cast<const uint16_t*>(operands[0]);
-  const auto* b = static_cast<const uint16_t*>(operands[1]);
-  const auto* bias = p_.hasBias ? static_cast<const uint16_t*>(operands[2]) : nullptr;
-  const int64_t columns = columnsOfBFloat16(p_);
+void Contraction::fewRowsProduct(ThreadPool& pool, std::span<void* const> operands, void* out) const {
+  const auto matrix = [&](int64_t operand, int64_t offset) {
+    return static_cast<const char*>(operands[operand]) + offset * dataTypeSize(p_.operands);
+  };
+  const int64_t columns = columnsOfFewRows(p_);
   const int64_t parts = divideUp(p_.n, columns);
   pool.run(parts * p_.products(), [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t product = i / parts;
       const int64_t column = i % parts * columns;
-      multiplyBFloat16(p_, column, std::min(columns, p_.n - column), a + aOffsets_[product], b + bOffsets_[product],
-                       bias, static_cast<char*>(out) + product * p_.m * p_.n * dataTypeSize(p_.result));
+      multiplyFewRows(p_, column, std::min(columns, p_.n - column), matrix(0, aOffsets_[product]),
+                      matrix(1, bOffsets_[product]), p_.hasBias ? operands[2] : nullptr,
+                      static_cast<char*>(out) + product * p_.m * p_.n * dataTypeSize(p_.result));
     }
   });
 }
@@ -198,8 +199,8 @@ void Contraction::nativeProduct(ThreadPool& pool, std::span<void* const> operand
 }
 
 void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
-  if (multipliesBFloat16(p_)) {
-    bfloat16Product(pool, operands, out);
+  if (multipliesFewRows(p_)) {
+    fewRowsProduct(pool, operands, out);
   } else if (native_ != nullptr) {
     nativeProduct(pool, operands, out, static_cast<char*>(workspace));
   } else if (p_.operands == DataType::Double) {

@@ -2,7 +2,7 @@
 //
 // It takes Float, Double and 16-bit types. BFloat16 is multiplied as it is where the processor can; else 16-bit types are widened to Float, and
 // the result is rounded once unless its type is Float. The result is cut into blocks; a block is one call of the library, or of our own code
-// (double_product.h, float_product.h, bfloat16_product.h), on one thread of our pool. So the bits do not depend on the number of threads, and the library needs no
+// (double_product.h, float_product.h, few_rows_product.h), on one thread of our pool. So the bits do not depend on the number of threads, and the library needs no
 // pool.
 #pragma once
 
@@ -39,7 +39,7 @@ class Contraction {
   bool isWide() const { return isHalfPrecision(p_.operands) && p_.result == DataType::Float; }
   void floatProduct(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
   void nativeProduct(ThreadPool& pool, std::span<void* const> operands, void* out, char* workspace) const;
-  void bfloat16Product(ThreadPool& pool, std::span<void* const> operands, void* out) const;
+  void fewRowsProduct(ThreadPool& pool, std::span<void* const> operands, void* out) const;
   void doubleProduct(ThreadPool& pool, const double* a, const double* b, double* c, const double* bias,
                      char* workspace) const;
   void widenedProduct(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;
