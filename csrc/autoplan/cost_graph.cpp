@@ -42,6 +42,7 @@ struct Bucket {
   std::vector<int64_t> scope;
   std::shared_ptr<const std::vector<int32_t>> best;
   std::vector<Table> tables;
+  Costs least = nullptr;  // of the scope, if the elimination is exact
 };
 
 class Elimination {
@@ -82,6 +83,16 @@ class Elimination {
     result_.bound = constant_;
     result_.cost = graph_.costOf(result_.choices);
     return std::move(result_);
+  }
+
+  std::optional<std::vector<EliminatedVariable>> order() {
+    while (!order_.empty() && result_.isExact) {
+      eliminate(order_.begin()->second);
+    }
+    if (!result_.isExact) {
+      return std::nullopt;
+    }
+    return mapped(buckets_, [](const Bucket& b) { return EliminatedVariable{b.variable, b.scope, b.least}; });
   }
 
   bool visitBelow(double below, int64_t most, ChoiceVisitor& visitor) {
@@ -368,6 +379,7 @@ class Elimination {
       bucket.scope = scopeOf(v, tables);
       const Eliminated& rest = minimizedOut(v, tables, bucket.scope);
       bucket.best = rest.best;
+      bucket.least = rest.costs;
       connect(bucket.scope);
       add({bucket.scope, rest.costs, rest.number});
     } else {
@@ -458,6 +470,10 @@ double CostGraph::costOf(std::span<const int64_t> choices) const {
 
 Minimum minimize(const CostGraph& graph, const EliminationLimits& limits) {
   return Elimination(graph, limits, Kept::Best).minimum();
+}
+
+std::optional<std::vector<EliminatedVariable>> eliminated(const CostGraph& graph, const EliminationLimits& limits) {
+  return Elimination(graph, limits, Kept::Best).order();
 }
 
 bool visitBelow(const CostGraph& graph, double below, int64_t most, ChoiceVisitor& visitor,

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,6 +52,18 @@ struct EliminationLimits {
 
 // The cost is infinite if no choices avoid forbidden ones (of an exact elimination).
 [[nodiscard]] Minimum minimize(const CostGraph& graph, const EliminationLimits& limits = {});
+
+// A variable and the variables around it when it was eliminated, ascending, with the least costs of it and of all that was eliminated into
+// its table, by their choices; row-major, the last variable fastest.
+struct EliminatedVariable {
+  int64_t variable = 0;
+  std::vector<int64_t> scope;
+  std::shared_ptr<const std::vector<double>> least;
+};
+
+// All variables in the order of an exact elimination; nothing if a table would be too large.
+[[nodiscard]] std::optional<std::vector<EliminatedVariable>> eliminated(const CostGraph& graph,
+                                                                        const EliminationLimits& limits = {});
 
 class ChoiceVisitor {
  public:

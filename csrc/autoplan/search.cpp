@@ -9,6 +9,7 @@
 #include <set>
 
 #include "autoplan/least_memory.h"
+#include "autoplan/limited_minimum.h"
 #include "base/ranges.h"
 
 namespace meshfuse {
@@ -23,8 +24,9 @@ constexpr double kSameCost = 1e-9;
 constexpr int64_t kGraphTries = 200'000;  // choices of single nodes in its search
 constexpr int64_t kCore = 16;             // nodes of the core of a large graph
 constexpr int64_t kCoreTries = 20'000;
-constexpr int64_t kAlike = 2;       // of these nodes that change alike
-constexpr double kSameLoss = 1e-8;  // part of the time by which losses of nodes that change alike differ
+constexpr int64_t kPairs = 10'000'000;  // in the search that counts whole choices
+constexpr int64_t kAlike = 2;           // of these nodes that change alike
+constexpr double kSameLoss = 1e-8;      // part of the time by which losses of nodes that change alike differ
 
 int64_t fullestStep(const std::vector<double>& memory) { return std::ranges::max_element(memory) - memory.begin(); }
 
@@ -60,6 +62,9 @@ class Search {
       crossOver();
       improveSingly();
       improveInCore();
+    }
+    if (best_ && !isDone() && best_->seconds - bound_ > kSmallGap * best_->seconds) {
+      countWhole();
     }
     if (!isDone() && std::ssize(graph_.nodes) <= kSmallGraph) {
       searchAll(at);
@@ -281,6 +286,18 @@ class Search {
       if (changed) {
         consider(*found.choices);
       }
+    }
+  }
+
+  // The bound at a price counts a part of a layer where a whole one does not fit. This one does not, and finds plans that fill the memory.
+  void countWhole() {
+    const double paid = sumOf(prices_, [&](const auto& price) { return price.second * memory_; });
+    const LimitedMinimum found =
+        minimizeWithin(graph_.costs, withMemory(graph_, prices_),
+                       {.weight = paid, .below = best_->seconds, .most = kPairs, .deadline = deadline_});
+    bound_ = std::max(bound_, found.bound);
+    for (const std::vector<int64_t>& choices : found.found) {
+      consider(choices);
     }
   }
 
