@@ -16,8 +16,11 @@ Work workOf(const Expr& expr) {
     return {};
   }
   const TensorView* out = expr.tensorOutput();
-  const double elements = productOf(
-      out->getRootDomain(), [](const IterDomain* id) { return static_cast<double>(id->extent().constValue()); });
+  // Of a sum the elements that are added, of a window those that it takes.
+  const bool isWindow = ruleOf(expr).form == OpForm::Window;
+  const double elements =
+      productOf(isWindow ? out->getLogicalDomain() : out->getRootDomain(),
+                [](const IterDomain* id) { return static_cast<double>(id->extent().constValue()); });
   if (isContraction(expr)) {
     const double result = productOf(out->constantShape(), [](int64_t n) { return static_cast<double>(n); });
     return {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <ranges>
 #include <string>
 #include <string_view>
@@ -51,17 +52,47 @@ double bytesOf(const TensorView* tv) {
   return static_cast<double>(dataTypeSize(tv->dtype()) * productOf(tv->constantShape()));
 }
 
+// Which part of the elements of each tensor is computed or read, by id: of a tensor that is only sliced, what the slices take.
+std::map<int64_t, double> neededParts(const Fusion& step) {
+  std::map<int64_t, double> parts;
+  for (const Val* out : step.outputs()) {
+    parts[out->id()] = 1;
+  }
+  const std::vector<Expr*> exprs = step.exprs();
+  for (const Expr* e : exprs | std::views::reverse) {
+    double result = 0;
+    for (const Val* out : e->outputs()) {
+      result = std::max(result, parts[out->id()]);
+    }
+    for (const TensorView* in : e->tensorInputs()) {
+      double& part = parts[in->id()];
+      if (e->kind() == ExprKind::Slice) {
+        const auto elements = [](const TensorView* tv) { return static_cast<double>(productOf(tv->constantShape())); };
+        part = std::min(1.0, part + result * elements(e->tensorOutput()) / std::max(1.0, elements(in)));
+      } else {
+        part = std::max(part, result);
+      }
+    }
+  }
+  return parts;
+}
+
 // The part of a rank in a kernel or a library call.
 Work workOf(const Fusion& step) {
+  std::map<int64_t, double> parts = neededParts(step);
   Work work;
   for (const Expr* e : step.exprs()) {
     if (e->output()->isTensor()) {
-      work += workOf(*e);
+      Work more = workOf(*e);
+      for (double* of : {&more.flops, &more.functions, &more.points}) {
+        *of *= parts[e->output()->id()];
+      }
+      work += more;
     }
   }
   for (const Val* in : step.inputs()) {
     if (in->isTensor() && !isPicked(in->asTensor())) {
-      work.bytes += bytesOf(in->asTensor());
+      work.bytes += bytesOf(in->asTensor()) * parts[in->id()];
     }
   }
   for (const Val* out : step.outputs()) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "base/ranges.h"
 #include "exec/fusion_executor_cache.h"
 #include "host/program.h"
 #include "inputs.h"
@@ -72,6 +75,39 @@ TEST(TimedSteps, CountOnlyTheRowsThatAnIndexNames) {
   const std::vector<double> times = predictSteps(*cache.hostProgram(), machines);
   ASSERT_EQ(times.size(), 1U);
   EXPECT_NEAR(times[0], 4 * 8 + 4 * 8 * 4, 1e-5) << "ids and results";
+}
+
+// A kernel computes and reads only what its slices take: here the columns of the rank.
+TEST(TimedSteps, CountOnlyTheElementsThatSlicesTake) {
+  const auto secondsOf = [](bool isOutput, double flops, double bandwidth) {
+    double seconds = 0;
+    runLoopback(kTwoRanks, [&](Communicator& comm) {
+      auto fusion = std::make_unique<Fusion>();
+      FusionGuard guard(fusion.get());
+      TensorView* x = input(*fusion, {64, 40});
+      TensorView* y = mul(x, x);
+      TensorView* sums = sum(y, {0});
+      for (TensorView* tv : {x, y, sums}) {
+        tv->setDeviceMesh(DeviceMesh::createForNumDevices(kTwoRanks));
+      }
+      sums->outer_split(1, kTwoRanks)->axis(1)->parallelize(ParallelType::DIDx);
+      fusion->addOutput(sums);
+      if (isOutput) {
+        fusion->addOutput(y);
+      }
+      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+      (void)cache.runFusionWithInputs({random({64, 40})});
+      if (comm.rank() == 0) {
+        seconds = sumOf(predictSteps(
+            *cache.hostProgram(),
+            {.devicesPerMachine = kTwoRanks, .device = {.flops = flops, .bandwidth = bandwidth, .launch = 0}}));
+      }
+    });
+    return seconds;
+  };
+  EXPECT_NEAR(secondsOf(false, 1e9, 1), (64 * 20 + 20) * 4, 1e-3);
+  EXPECT_NEAR(secondsOf(false, 1, 1e9), 3 * 64 * 20, 1e-3) << "the product, the slice and the sum";
+  EXPECT_GE(secondsOf(true, 1e9, 1), 2 * 64 * 40 * 4) << "the products are an output";
 }
 
 TEST(TimedSteps, AreMeasuredTogether) {
