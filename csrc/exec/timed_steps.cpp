@@ -154,7 +154,7 @@ std::vector<double> predictSteps(const HostProgram& program, const DistributedCo
       case HostStepKind::Launch:
       case HostStepKind::Routine:
       case HostStepKind::Reference:
-        return device.launch + device.seconds(workOf(*step.reference));
+        return device.launch + device.seconds(workOf(*step.reference.fusion()));
       case HostStepKind::Copy:
         return device.launch +
                device.seconds({.bytes = 2.0 * static_cast<double>(program.sizes().tensors[step.writes[0]].bytes)});

@@ -11,8 +11,8 @@
 #include "base/ranges.h"
 #include "digits/row_major.h"
 #include "host/order_steps.h"
-#include "host/reference.h"
 #include "ir/fusion.h"
+#include "ir/fusion_cloner.h"
 
 namespace meshfuse {
 
@@ -174,7 +174,7 @@ class HostBuilder {
         break;
     }
     if (s.kind != SegmentKind::Communicate) {
-      step.reference = referenceOf(*fusion_, s.group, [this](const IntExpr& e) { return bound(e); });
+      step.reference = StepReference(fusion_, s.group, options_.coordinates);
     }
     program_.steps.push_back(std::move(step));
   }

@@ -390,7 +390,7 @@ void Binding::abandon(Communicator& communicator, std::string_view why) noexcept
 void Binding::executeWatched(int64_t number, CommPath& path, std::span<const Argument> inputs,
                              const ExecuteOptions& options) {
   const Step& step = program_->steps[number];
-  const bool compared = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
+  const bool compared = options.verify && step.reference && step.kind != HostStepKind::Reference;
   const std::vector<Argument> before = compared ? referenceInputs(step, inputs) : std::vector<Argument>();
   const int64_t receivedBefore = path.bytesReceived();
   if (options.profile != nullptr) {
@@ -507,14 +507,15 @@ std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const
 }
 
 void Binding::reference(const Step& step, std::span<const Argument> inputs) {
-  std::vector<Tensor> results = interpret(*referenceWith(step.reference, sizes_->values), inputs);
+  std::vector<Tensor> results = interpret(*referenceWith(step.reference.fusion(), sizes_->values), inputs);
   for (int64_t k = 0; k < std::ssize(results); k++) {
     view(step.writes[k]).copyFrom(results[k]);
   }
 }
 
 void Binding::compareWithReference(const Step& step, std::span<const Argument> inputs) const {
-  std::vector<BoundedTensor> expected = interpretWithBounds(*referenceWith(step.reference, sizes_->values), inputs);
+  std::vector<BoundedTensor> expected =
+      interpretWithBounds(*referenceWith(step.reference.fusion(), sizes_->values), inputs);
   for (int64_t k = 0; k < std::ssize(expected); k++) {
     expected[k].uncertain = 0;  // a difference at a discontinuity is no error
     std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);

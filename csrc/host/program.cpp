@@ -106,11 +106,12 @@ std::shared_ptr<const Routine> routineFor(const Device& device, const RoutineCal
 }
 
 std::string describe(const Step& step) {
-  if (step.reference == nullptr || step.kind == HostStepKind::Communicate) {
+  if (!step.reference || step.kind == HostStepKind::Communicate) {
     return step.name;
   }
-  return fmt::format("{}: {}", step.name,
-                     joined(step.reference->exprs(), ", ", [](const Expr* e) { return std::string(e->opName()); }));
+  return fmt::format("{}: {}", step.name, joined(step.reference.fusion()->exprs(), ", ", [](const Expr* e) {
+                       return std::string(e->opName());
+                     }));
 }
 
 BlockForm CommCall::form() const {

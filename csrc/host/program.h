@@ -23,6 +23,7 @@
 #include "host/block_copy.h"
 #include "host/happens_before.h"
 #include "host/program_sizes.h"
+#include "host/step_reference.h"
 #include "multidevice/transport/communicator.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
@@ -134,8 +135,8 @@ struct Step {
   std::vector<Workspace> workspaces;  // of a routine with symbolic sizes: one, whose bytes are in ProgramSizes
   StepOrder
       order;  // queue 0: work of the device, on the caller's thread; k: a collective in the lane of HostProgram::teams[k - 1]
-  bool runsBeside = false;                  // a collective that other steps run beside: on the thread of its lane
-  std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
+  bool runsBeside = false;  // a collective that other steps run beside: on the thread of its lane
+  StepReference reference;  // the same as a fusion, for Reference steps and verification
 };
 
 // "pointwise T4[8, 32]: tanh, add": the name of a step, and the ops that it computes if it is no communication.

@@ -380,7 +380,7 @@ TEST(Overlap, InAFiberAFailureNamesTheStep) {
       const auto isOfDevice = [](const Step& s) { return s.kind != HostStepKind::Communicate; };
       const auto step = std::ranges::find_if(host->steps, isOfDevice);
       step->kind = HostStepKind::Reference;
-      step->reference = backwardProgram(2);
+      step->reference = std::shared_ptr<const Fusion>(backwardProgram(2));
       failed = fmt::format("[rank 0/2] at step {} ({}", step - host->steps.begin(), step->name);
     }
     Binding binding(host, comm);

@@ -176,7 +176,7 @@ TEST(Verification, IsOfNoCallOfTheFirstOrOfEach) {
     ASSERT_TRUE(call(7).starts_with("UserError"));
     auto& steps = const_cast<HostProgram&>(*cache.hostProgram()).steps;
     ASSERT_EQ(steps.size(), 1u);
-    const std::shared_ptr<const Fusion> right = steps[0].reference;
+    const StepReference right = steps[0].reference;
     auto callWithAWrongReference = [&] {
       steps[0].reference = other.hostProgram()->steps[0].reference;
       const std::string error = call(2);
