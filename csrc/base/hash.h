@@ -7,7 +7,7 @@
 
 namespace meshfuse {
 
-// 128 bits of a text: two independently seeded 64-bit FNV-1a streams with a final avalanche.
+// 128 bits of a text: two independently seeded streams of 64 bits, which take words of 8 bytes.
 // For cache keys and plan agreement; not against an adversary.
 struct Hash128 {
   uint64_t hi = 0;
@@ -21,6 +21,7 @@ struct Hash128 {
 };
 
 [[nodiscard]] Hash128 hashText(std::string_view text);
+// FNV-1a with a final avalanche.
 [[nodiscard]] uint64_t hash64(std::string_view text, uint64_t seed = 0);
 [[nodiscard]] constexpr uint64_t hashCombine(uint64_t seed, uint64_t value) {
   uint64_t x = seed ^ (value + 0x9e3779b97f4a7c15ull + (seed << 6) + (seed >> 2));
