@@ -21,6 +21,8 @@ constexpr int64_t kPanelDepth = 128;  // of k: a panel of B stays in the first c
 // columns are left to the library.
 constexpr int64_t kLeastRowsOfBlock = 8;
 constexpr int64_t kMostOfBlock = 128;
+constexpr int64_t kFewRowsOfBlock = 32;  // which may have more columns
+constexpr int64_t kMostColumnsOfFewRows = 256;
 
 // A matrix whose element (i, j) is at[i * row + j * column]
 struct Strided {
@@ -128,7 +130,8 @@ void packFloats(const Strided& b, int64_t depth, int64_t columns, float* to) {
 
 bool multipliesFloats(const ResultBlock& block) {
   return __builtin_cpu_supports("avx512f") && block.rows >= kLeastRowsOfBlock && block.rows <= kMostOfBlock &&
-         block.columns >= kVector && block.columns <= kMostOfBlock;
+         block.columns >= kVector &&
+         block.columns <= (block.rows <= kFewRowsOfBlock ? kMostColumnsOfFewRows : kMostOfBlock);
 }
 
 void multiplyFloats(const MatrixProduct& p, const ResultBlock& block, const float* a, const float* b, float* c) {

@@ -326,13 +326,22 @@ TEST(Contraction, FloatsOfSmallBlocksAreChainsOfFusedMultiplyAdds) {
   EXPECT_FALSE(multipliesFloats({.rows = 129, .columns = 64}));
   EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 15}));
   EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 129}));
+  EXPECT_TRUE(multipliesFloats({.rows = 32, .columns = 256}));
+  EXPECT_FALSE(multipliesFloats({.rows = 32, .columns = 257}));
   // A matrix whose rows, or columns, lie further apart than they are long
   const auto withGaps = [](int64_t rows, int64_t columns, bool transposed, uint64_t seed) {
     return transposed ? random({columns, rows + 3}, seed, DataType::Float).slice(1, 0, rows).transpose(0, 1)
                       : random({rows, columns + 3}, seed, DataType::Float).slice(1, 0, columns);
   };
-  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
-           {8, 17, 1}, {8, 16, 128}, {15, 33, 300}, {17, 32, 1200}, {64, 48, 384}, {61, 77, 129}, {128, 100, 145}}) {
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{8, 17, 1},
+                                                                   {8, 16, 128},
+                                                                   {15, 33, 300},
+                                                                   {17, 32, 1200},
+                                                                   {64, 48, 384},
+                                                                   {61, 77, 129},
+                                                                   {16, 192, 192},
+                                                                   {32, 250, 65},
+                                                                   {128, 100, 145}}) {
     for (const bool aTransposed : {false, true}) {
       for (const bool wTransposed : {false, true}) {
         const Tensor a = withGaps(m, k, aTransposed, 1);
