@@ -116,7 +116,7 @@ void encode(const Options& o, Communicator& world) {
                   embeddings.data_as<float>() + first * result.size(1));
     }
     if (pass == 0 && prints) {
-      fmt::print("first pass, with {} compiled plans: {:.2f} s\n", cache.plansCompiled(), secondsSince(start));
+      fmt::print("first pass, with {} compiled plans: {:.1f} ms\n", cache.plansCompiled(), secondsSince(start) * 1e3);
     } else if (pass == 1 || secondsSince(start) < seconds) {
       seconds = secondsSince(start);
     }
