@@ -218,12 +218,21 @@ AgreedPlan Agreement::Call::agreeOnSizes(const PlanProposal& proposal,
   return plan;
 }
 
-CallDescriptor Agreement::Call::describe(const PlanProposal& proposal) const {
-  std::optional<CallDescriptor>& ofFusion = agreement_.ofFusion_;
-  if (!ofFusion) {
-    ofFusion = descriptorOf(proposal.fusion);
+SizedFusion Agreement::Call::sized(const PlanProposal& proposal) const {
+  return {proposal.fusion, proposal.sizes, proposal.assumedSizes,
+          hasPeers() ? std::string_view(ofFusion(proposal.fusion).text) : std::string_view()};
+}
+
+const CallDescriptor& Agreement::Call::ofFusion(const Fusion& fusion) const {
+  std::optional<CallDescriptor>& known = agreement_.ofFusion_;
+  if (!known) {
+    known = descriptorOf(fusion);
   }
-  CallDescriptor descriptor = *ofFusion;
+  return *known;
+}
+
+CallDescriptor Agreement::Call::describe(const PlanProposal& proposal) const {
+  CallDescriptor descriptor = ofFusion(proposal.fusion);
   descriptor.arguments = argumentDescriptors(proposal.fusion, proposal.inputs, proposal.sizes);
   return descriptor;
 }

@@ -163,6 +163,8 @@ class Agreement::Call {
   }
 
   bool hasPeers() const { return lock_.owns_lock(); }
+  // The fusion with the sizes of the call, and with its text if peers may ask for it.
+  [[nodiscard]] SizedFusion sized(const PlanProposal& proposal) const;
   // As AgreedPrograms has it; null and empty without peers.
   std::shared_ptr<const PlannedProgram> agreed(const Shapes& shapes) const;
   [[nodiscard]] std::vector<Shapes> takeEvicted() const;
@@ -172,6 +174,7 @@ class Agreement::Call {
   explicit Call(Agreement& agreement);
   std::vector<std::string> exchange(std::string_view message) const;
   CallDescriptor describe(const PlanProposal& proposal) const;
+  const CallDescriptor& ofFusion(const Fusion& fusion) const;
   // `hashed`: what must be the same, besides the number of the call. `text`: says it, after the sizes, if it differs.
   void compare(const PlanProposal& proposal, const CallDescriptor& call, std::string_view hashed,
                std::string_view text) const;

@@ -7,11 +7,11 @@
 #include "exec/check_routines.h"
 #include "exec/dumped_passes.h"
 #include "exec/host_options.h"
+#include "exec/local_stages.h"
 #include "exec/planned_program.h"
 #include "host/build.h"
 #include "ir/fusion.h"
 #include "localize/localize.h"
-#include "segment/local_context.h"
 #include "segment/table.h"
 
 namespace meshfuse {
@@ -29,7 +29,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkArguments(fusion, inputs);
     proposal.sizes = globalSizes(fusion, inputs, call.communicator().rank(), &proposal.assumedSizes);
     checkDevice(fusion, inputs);
-    if (const SizedFusion sized{fusion, proposal.sizes, proposal.assumedSizes}; choice.program == nullptr) {
+    if (const SizedFusion sized = call.sized(proposal); choice.program == nullptr) {
       made = planProgram(sized, choice.sizes, passes, kernelDiskCache().get());
     } else {
       (void)sized.constant();
@@ -45,7 +45,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   call.agree(proposal, made, device);
   const auto compileLocally = [&] {
     result.agreed = agreedFor(*result.agreedOn, result.sizes.isConstant(), choice.sizes.values);
-    LocalContext context{.layouts = inputLayouts(*local, inputs), .device = device, .verify = passes.verify};
+    LocalContext context = localContext(result, *local, inputs, call.communicator().rank(), device, passes);
     runLocalPasses(*local, context);
     result.local = local;
     result.segments = segment(*local, context);

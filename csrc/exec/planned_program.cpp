@@ -146,7 +146,8 @@ std::shared_ptr<Fusion> SizedFusion::constant() const {
 std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const ShapeClass& sizes,
                                             const PassSettings& passes, DiskCache* disk) {
   const Fusion& fusion = sized.fusion;
-  const std::optional<Hash128> key = disk == nullptr ? std::nullopt : keyOfPlan(fusion, sized.sizes, sizes, passes);
+  const std::optional<Hash128> key =
+      disk == nullptr ? std::nullopt : keyOfPlan(fusion, sized.sizes, sizes, passes, sized.text);
   std::shared_ptr<PlannedProgram> result = key ? loadPlan(*disk, *key, fusion, sizes) : nullptr;
   if (result == nullptr) {
     result = std::make_shared<PlannedProgram>(planAnew(fusion, sizes, sized.constant(), passes));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/pass_settings.h"
@@ -44,6 +45,7 @@ struct SizedFusion {
   const Fusion& fusion;
   std::span<const std::vector<int64_t>> sizes;  // of inputs, as globalSizes() gives them
   const std::string& assumed;                   // its lines about assumed sizes
+  std::string_view text = {};                   // of the fusion, if it has been printed; else empty
   // The fusion with these sizes; throws the errors that it has with them.
   [[nodiscard]] std::shared_ptr<Fusion> constant() const;
 };

@@ -2,13 +2,13 @@
 
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 #include <utility>
 
 #include "base/build_id.h"
 #include "base/disk_cache.h"
+#include "base/entry_texts.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/ranges.h"
@@ -19,51 +19,6 @@ namespace meshfuse {
 
 namespace {
 
-// Texts one after the other, each with its size before it.
-struct EntryWriter {
-  std::string bytes = {};
-  void add(std::string_view text) { bytes += fmt::format("{}\n{}", text.size(), text); }
-  void add(const std::vector<std::string>& texts) {
-    add(std::to_string(texts.size()));
-    for (const std::string& text : texts) {
-      add(text);
-    }
-  }
-};
-
-// Reads what an EntryWriter has written. UserError if the bytes are other ones.
-struct EntryReader {
-  std::string_view bytes;
-  int64_t number(std::string_view text) const {
-    int64_t n = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    check(error == std::errc() && end == text.data() + text.size() && n >= 0,
-          "[stored plan] got \"{}\", expected a number", text);
-    return n;
-  }
-  bool flag(std::string_view name) {
-    const std::string_view got = text();
-    check(got == name || got.empty(), "[stored plan] got \"{}\", expected \"{}\" or nothing", got, name);
-    return !got.empty();
-  }
-  std::string_view text() {
-    const size_t line = std::min(bytes.find('\n'), bytes.size());
-    const auto size = static_cast<size_t>(number(bytes.substr(0, line)));
-    bytes.remove_prefix(std::min(line + 1, bytes.size()));
-    check(size <= bytes.size(), "[stored plan] a text has {} bytes, {} are left", size, bytes.size());
-    const std::string_view result = bytes.substr(0, size);
-    bytes.remove_prefix(size);
-    return result;
-  }
-  std::vector<std::string> texts() {
-    std::vector<std::string> result;
-    for (int64_t left = number(text()); left > 0; left--) {
-      result.emplace_back(text());
-    }
-    return result;
-  }
-};
-
 constexpr std::string_view kOfClass = "class";
 constexpr std::string_view kAcceptsBetween = "accepts between";
 
@@ -72,11 +27,12 @@ std::vector<std::string> linesOf(const std::map<int64_t, std::string>& byVal) {
   return mapped(byVal, [](const auto& entry) { return fmt::format("{} {}", entry.first, entry.second); });
 }
 
-std::map<int64_t, std::string> byVal(const EntryReader& reader, const std::vector<std::string>& lines) {
+std::map<int64_t, std::string> byVal(const std::vector<std::string>& lines) {
   std::map<int64_t, std::string> result;
   for (const std::string& line : lines) {
     const size_t space = std::min(line.find(' '), line.size());
-    result[reader.number(std::string_view(line).substr(0, space))] = line.substr(std::min(space + 1, line.size()));
+    result[EntryReader::number(std::string_view(line).substr(0, space))] =
+        line.substr(std::min(space + 1, line.size()));
   }
   return result;
 }
@@ -112,7 +68,7 @@ void setText(PlannedProgram& program, std::string text, const std::map<int64_t, 
 }  // namespace
 
 std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vector<int64_t>> globalSizes,
-                                 const ShapeClass& sizes, const PassSettings& passes) {
+                                 const ShapeClass& sizes, const PassSettings& passes, std::string_view printed) {
   if (!passes.verify || buildId().empty() || !environmentText("MESHFUSE_DUMP").empty()) {
     return std::nullopt;
   }
@@ -132,8 +88,8 @@ std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vect
   for (const auto& [symbol, value] : sizes.values) {
     text += fmt::format("{} is {}\n", symbol, value);
   }
-  return hashText(
-      fmt::format("{}{}\n{}", text, sizes.isConstant() ? "" : joined(sizes.toLines(), "\n"), fusion.toString()));
+  return hashText(fmt::format("{}{}\n{}", text, sizes.isConstant() ? "" : joined(sizes.toLines(), "\n"),
+                              printed.empty() ? fusion.toString() : printed));
 }
 
 std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fusion& fusion, const ShapeClass& sizes) {
@@ -151,10 +107,10 @@ std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fus
     }
     result.acceptsBetween = reader.flag(kAcceptsBetween);
     result.remarks = reader.texts();
-    result.reasons = byVal(reader, reader.texts());
-    const auto builders = byVal(reader, reader.texts());
+    result.reasons = byVal(reader.texts());
+    const auto builders = byVal(reader.texts());
     setText(result, std::string(reader.text()), builders, fusion);
-    check(reader.bytes.empty(), "[stored plan] {} bytes follow the program", reader.bytes.size());
+    reader.finish();
     return std::make_shared<PlannedProgram>(std::move(result));
   } catch (const UserError&) {
     disk.drop(key);
@@ -171,7 +127,7 @@ void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program) {
   writer.add(linesOf(program.reasons));
   writer.add(linesOf(buildersOf(*program.planned)));
   writer.add(*program.text);
-  disk.store(key, writer.bytes);
+  disk.store(key, writer.bytes());
 }
 
 void readPlanned(PlannedProgram& program, const Fusion& fusion) {

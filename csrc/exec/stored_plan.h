@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/pass_settings.h"
@@ -16,10 +17,11 @@ namespace meshfuse {
 class DiskCache;
 class Fusion;
 
-// Of the plan for these sizes of the arguments and this class. Nothing if the build has no identifier, if passes are to be dumped, and if the
+// Of the plan for these sizes of the arguments and this class. `text`: of the fusion, if it has been printed. Nothing if the build has no identifier, if passes are to be dumped, and if the
 // plan is not verified: then it only answers a question.
 [[nodiscard]] std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vector<int64_t>> globalSizes,
-                                               const ShapeClass& sizes, const PassSettings& passes);
+                                               const ShapeClass& sizes, const PassSettings& passes,
+                                               std::string_view text = {});
 // The plan that was stored under `key` for this fusion and this class; null if there is none, or its bytes are no plan.
 [[nodiscard]] std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fusion& fusion,
                                                        const ShapeClass& sizes);

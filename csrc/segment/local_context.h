@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "schedule/template.h"
+#include "segment/stored_cut.h"
 
 namespace meshfuse {
 
@@ -24,7 +26,8 @@ struct LocalContext {
   DeviceInfo device;
   bool verify = true;  // the fusion after each pass
   std::span<const Template> templates = allTemplates();
-  std::vector<std::string> remarks;  // decisions of passes with reasons, for explain
+  std::vector<std::string> remarks;      // decisions of passes with reasons, for explain
+  std::optional<StoredCut> stored = {};  // where the steps are looked up and stored; nothing: nowhere
 
   // The group for a step with these ops, in topological order.
   Group groupOf(const Fusion& fusion, const std::vector<Expr*>& exprs) const;

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <ranges>
 #include <set>
 
+#include "base/disk_cache.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -16,38 +18,12 @@
 #include "segment/join_siblings.h"
 #include "segment/local_context.h"
 #include "segment/step_graph.h"
+#include "segment/stored_cut.h"
+#include "segment/view_steps.h"
 
 namespace meshfuse {
 
 namespace {
-
-bool hasNoElements(const TensorView* tv) {
-  return std::ranges::any_of(tv->shape(), [](const IntExpr& e) { return e.isConst(0); });
-}
-
-bool touchesEmpty(const Expr& e) {
-  return std::ranges::any_of(e.tensorInputs(), hasNoElements) ||
-         (e.output()->isTensor() && hasNoElements(e.tensorOutput()));
-}
-
-// A view keeps the order of elements in memory.
-bool isViewOp(const Expr& e) {
-  switch (ruleOf(e).view) {
-    case View::InOrder:
-    case View::Contiguous:
-      return true;
-    case View::Reordered: {  // moving dims of extent 1 only
-      const std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
-      return std::ranges::is_sorted(
-          filtered(e.attributes().order, [&](int64_t from) { return !shape[from].isConst(1); }));
-    }
-    case View::No:
-    case View::Strided:
-    case View::SameType:
-      break;
-  }
-  return false;
-}
 
 class Segmenter {
  public:
@@ -62,7 +38,7 @@ class Segmenter {
     }
     for (int64_t i = 0; i < graph_.size(); i++) {
       StepNode& n = graph_.at(i);
-      if (!n.dead && n.kind == SegmentKind::Kernel && isView(n)) {
+      if (!n.dead && n.kind == SegmentKind::Kernel && isView(graph_.groupOf(n.exprs))) {
         n.kind = SegmentKind::View;
         n.judgement.reset();
       }
@@ -78,12 +54,6 @@ class Segmenter {
                         .joins = std::move(n.joins)});
       if (n.kind == SegmentKind::Kernel && result.back().judgement == nullptr) {
         result.back().judgement = context_.judgementOf(result.back().group);
-      }
-    }
-    arrangeInPlace(fusion_, context_, result);
-    for (Segment& s : result) {
-      if (!s.inPlace.empty()) {  // the judgement assumed other buffers for its results
-        s.judgement = context_.judgementOf(s.group);
       }
     }
     return result;
@@ -133,8 +103,7 @@ class Segmenter {
     if (touchesEmpty(e)) {
       return SegmentKind::Reference;
     }
-    return e.kind() == ExprKind::BitCast || context_.views.contains(e.output()->id()) ? SegmentKind::View
-                                                                                      : SegmentKind::Kernel;
+    return isAlwaysView(e, context_) ? SegmentKind::View : SegmentKind::Kernel;
   }
 
   // A cast to a wider type of a kernel's result is placed with the only op that reads it: memory between two kernels then holds the narrow
@@ -250,13 +219,6 @@ class Segmenter {
     return true;
   }
 
-  bool isView(const StepNode& n) const {
-    Group g = graph_.groupOf(n.exprs);
-    return g.inputs.size() == 1 && g.outputs.size() == n.exprs.size() && !g.inputs[0]->isFusionInput() &&
-           g.layouts.empty() &&  // all row-major
-           std::ranges::all_of(n.exprs, [](const Expr* e) { return isViewOp(*e); });
-  }
-
   const Fusion& fusion_;
   const LocalContext& context_;
   StepGraph graph_;
@@ -267,7 +229,22 @@ class Segmenter {
 }  // namespace
 
 std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context) {
-  return Segmenter(fusion, context).run();
+  const std::optional<StoredCut>& stored = context.stored;
+  std::optional<std::vector<Segment>> result =
+      stored && stored->entry ? segmentsOf(*stored->entry, fusion, context) : std::nullopt;
+  if (!result) {
+    result = Segmenter(fusion, context).run();
+    if (stored) {
+      stored->disk->store(stored->key, entryOf(*result));
+    }
+  }
+  arrangeInPlace(fusion, context, *result);
+  for (Segment& s : *result) {
+    if (!s.inPlace.empty()) {  // the judgement assumed other buffers for its results
+      s.judgement = context.judgementOf(s.group);
+    }
+  }
+  return *std::move(result);
 }
 
 void writeSteps(std::span<Segment> segments) {

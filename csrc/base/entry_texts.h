@@ -1,0 +1,38 @@
+// The bytes of an entry of the disk cache as texts, each with its size before it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshfuse {
+
+class EntryWriter {
+ public:
+  void add(std::string_view text);
+  void add(const std::vector<std::string>& texts);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// Reads what an EntryWriter has written, in the same order. UserError if the bytes are other ones.
+class EntryReader {
+ public:
+  explicit EntryReader(std::string_view bytes) : bytes_(bytes) {}
+  // From 0 on.
+  static int64_t number(std::string_view text);
+  std::string_view text();
+  std::vector<std::string> texts();
+  // Whether the text is `name`, else it is empty.
+  bool flag(std::string_view name);
+  // All bytes have been read.
+  void finish() const;
+
+ private:
+  std::string_view bytes_;
+};
+
+}  // namespace meshfuse
