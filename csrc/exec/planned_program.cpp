@@ -101,8 +101,10 @@ std::optional<std::string> whyNotForClass(const std::function<void()>& stages) {
     return std::nullopt;
   } catch (const UserError& e) {
     why = e.what();
-  } catch (const NotConstantError& e) {  // another InternalError is a bug here too
+  } catch (const NotConstantError& e) {
     why = e.what();
+  } catch (const InternalError& e) {  // a bug; the sizes of the call may still have a plan
+    why = fmt::format("{} {}", kInternalError, e.what());
   }
   return why.substr(0, why.find('\n'));
 }

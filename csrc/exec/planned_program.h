@@ -40,6 +40,9 @@ struct PlannedProgram {
   std::shared_ptr<const std::string> text = {};  // of the program on which the ranks agree, from which this one is made
 };
 
+// Begins the reason why sizes are constants if a stage failed for their class by a bug.
+inline constexpr std::string_view kInternalError = "an internal error:";
+
 // A fusion and the sizes of a call.
 struct SizedFusion {
   const Fusion& fusion;
@@ -50,7 +53,7 @@ struct SizedFusion {
   [[nodiscard]] std::shared_ptr<Fusion> constant() const;
 };
 
-// The program for these sizes. They become constants if no plan holds for the class on all ranks, if some pass needs a size as a number, or if
+// The program for these sizes. They become constants if no plan holds for the class on all ranks, if some pass needs a size as a number or has an internal error for the class, or if
 // its redistributions are not those of the fusion with the sizes of the call. Loaded from `disk` if it is there, else made and stored there; it
 // is the same program. Null: no disk.
 [[nodiscard]] std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const ShapeClass& sizes,

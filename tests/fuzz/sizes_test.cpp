@@ -21,6 +21,7 @@
 #include "base/ranges.h"
 #include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
+#include "exec/planned_program.h"
 #include "fuzz/checks.h"
 #include "fuzz/graph.h"
 #include "fuzz/program.h"
@@ -329,6 +330,7 @@ TEST(FuzzSizes, EachCallIsThatOfItsSizesAlone) {
   EXPECT_GT(seen.communicating, 0);
   for (const auto& [why, count] : seen.whyConstant) {
     fmt::print("  {} {}\n", count, why);
+    EXPECT_EQ(why.find(kInternalError), std::string::npos) << why;
   }
 }
 
