@@ -11,7 +11,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/environment.h"
 #include "base/error.h"
+#include "base/sweep_entries.h"
 
 namespace meshfuse {
 
@@ -25,6 +27,7 @@ struct Header {
 };
 
 constexpr uint64_t kMostEntryBytes = uint64_t{1} << 30;
+constexpr int64_t kSweepsOfALimit = 64;  // while so many bytes are stored
 
 constexpr std::array<char, 8> kMagic = {'m', 'f', 'c', 'a', 'c', 'h', 'e', '1'};
 
@@ -73,7 +76,8 @@ class File {
 
 }  // namespace
 
-DiskCache::DiskCache(std::string directory) : directory_(std::move(directory)) {
+DiskCache::DiskCache(std::string directory, int64_t mostBytes)
+    : directory_(std::move(directory)), mostBytes_(mostBytes) {
   check(!directory_.empty(), "[disk cache] no directory given; name one, or set MESHFUSE_CACHE_DIR");
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(directory_).parent_path(), error);
@@ -119,6 +123,7 @@ std::optional<std::string> DiskCache::load(Hash128 key) {
     misses_++;
     return std::nullopt;
   }
+  noteUse(file.descriptor(), status.st_mtim.tv_sec);
   hits_++;
   return bytes;
 }
@@ -139,6 +144,9 @@ void DiskCache::store(Hash128 key, std::string_view bytes) {
   }
   if (written && rename(temporary.c_str(), path.c_str()) == 0) {
     written_++;
+    if (key.lo % static_cast<uint64_t>(mostBytes_ / kSweepsOfALimit + 1) < sizeof header + bytes.size()) {
+      sweepEntries(directory_, mostBytes_);
+    }
   } else {
     unlink(temporary.c_str());
   }
@@ -167,7 +175,10 @@ const std::shared_ptr<DiskCache>& kernelDiskCache() {
   static const std::shared_ptr<DiskCache> cache = [] {
     const std::string directory = defaultCacheDirectory();
     try {
-      return directory.empty() || directory == "off" ? nullptr : std::make_shared<DiskCache>(directory);
+      const std::optional<int64_t> most = environmentNumber("MESHFUSE_CACHE_BYTES", 1, INT64_MAX, "a number of bytes");
+      return directory.empty() || directory == "off"
+                 ? nullptr
+                 : std::make_shared<DiskCache>(directory, most.value_or(kMostCacheBytes));
     } catch (const UserError& e) {
       fmt::print(stderr, "meshfuse: kernels are compiled without a disk cache: {}\n", e.what());
       return std::shared_ptr<DiskCache>();

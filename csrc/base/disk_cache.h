@@ -3,6 +3,10 @@
 // Each entry is one file, `<key>.entry`: magic, key, size, checksum, bytes. An entry is written to a temporary file, which is then renamed.
 // So a reader sees a complete entry or none, and processes may share a directory. A damaged entry is deleted and counts as absent. The
 // directory holds code: only the caller may own and access it.
+//
+// The directory has a limit. An entry that is read gets the time of the read; entries whose time is oldest are deleted first. Listing a large
+// directory takes longer than a store, so a store does it only now and then, on average once in the time in which all processes together
+// store 1/64 of the limit: if a number that the key gives is less than the bytes stored. Between, the limit is exceeded by about as much.
 #pragma once
 
 #include <atomic>
@@ -23,11 +27,13 @@ struct DiskCacheCounters {
   int64_t written = 0;
 };
 
+inline constexpr int64_t kMostCacheBytes = int64_t{2} << 30;
+
 class DiskCache {
  public:
   // Makes the directory if there is none, with mode 0700. UserError if it cannot be made, is not a directory, belongs to
   // another user, or is accessible to others.
-  explicit DiskCache(std::string directory);
+  explicit DiskCache(std::string directory, int64_t mostBytes = kMostCacheBytes);
 
   const std::string& directory() const { return directory_; }
 
@@ -43,6 +49,7 @@ class DiskCache {
   std::string pathOf(Hash128 key) const;
 
   std::string directory_;
+  int64_t mostBytes_;
   std::atomic<int64_t> hits_{0};
   std::atomic<int64_t> misses_{0};
   std::atomic<int64_t> bad_{0};
@@ -53,7 +60,7 @@ class DiskCache {
 // $MESHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/meshfuse, else $HOME/.cache/meshfuse; empty if none of them is set.
 [[nodiscard]] std::string defaultCacheDirectory();
 // The cache of all compiled kernels and plans of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off", and if the directory
-// cannot be used: a line on standard error says why, once.
+// cannot be used: a line on standard error says why, once. It has at most $MESHFUSE_CACHE_BYTES, default kMostCacheBytes.
 [[nodiscard]] const std::shared_ptr<DiskCache>& kernelDiskCache();
 
 }  // namespace meshfuse

@@ -4,9 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "base/error.h"
 
@@ -111,6 +116,102 @@ TEST_F(DiskCacheTest, LeavesNoPartialFiles) {
   }
   EXPECT_EQ(files, 1);
   EXPECT_EQ((*cache.load(key_))[0], 'y');
+}
+
+// Makes an entry as old as `age`.
+void makeOld(const std::string& file, std::chrono::seconds age) {
+  fs::last_write_time(file, fs::file_time_type::clock::now() - age);
+}
+
+TEST_F(DiskCacheTest, TheEntriesUsedLastStayWithinTheLimit) {
+  constexpr int64_t kMost = 10'000;
+  DiskCache cache(path(), kMost);
+  const auto fileOf = [&](int k) { return path() + "/" + hashText(std::to_string(k)).hex() + ".entry"; };
+  const auto store = [&](int k) {
+    cache.store(hashText(std::to_string(k)), std::string(950, 'x'));
+  };  // with its header 1,000
+  for (int k = 0; k < 8; k++) {
+    store(k);
+    makeOld(fileOf(k), std::chrono::seconds(10'000 - 100 * k));
+  }
+  EXPECT_TRUE(cache.load(hashText("1")));  // now it is the one used last
+  const auto isKept = [&](int k) { return fs::exists(fileOf(k)); };
+  for (int k = 8; k < 11; k++) {
+    store(k);
+  }
+  EXPECT_FALSE(isKept(0));
+  EXPECT_TRUE(isKept(1));
+  EXPECT_FALSE(isKept(2));
+  EXPECT_TRUE(isKept(7));
+  EXPECT_TRUE(isKept(10));
+  int64_t bytes = 0;
+  for (const fs::directory_entry& e : fs::directory_iterator(path())) {
+    bytes += static_cast<int64_t>(e.file_size());
+  }
+  EXPECT_LE(bytes, kMost);
+  EXPECT_GE(bytes, kMost * 3 / 4);
+  cache.store(key_, std::string(2 * kMost, 'x'));  // more than all may have
+  EXPECT_FALSE(cache.load(key_));
+}
+
+TEST_F(DiskCacheTest, WhatADeadWriterLeftIsDeletedAndNothingElse) {
+  DiskCache cache(path(), 1000);
+  cache.store(key_, "some bytes");
+  for (const std::string name : {"/a.entry.1.0.partial", "/b.entry.1.1.partial", "/notes"}) {
+    std::ofstream(path() + name) << std::string(5000, 'x');
+  }
+  makeOld(path() + "/a.entry.1.0.partial", std::chrono::hours(2));
+  makeOld(path() + "/notes", std::chrono::hours(2));
+  cache.store(hashText("other"), std::string(500, 'x'));
+  EXPECT_FALSE(fs::exists(path() + "/a.entry.1.0.partial"));
+  EXPECT_TRUE(fs::exists(path() + "/b.entry.1.1.partial"));
+  EXPECT_TRUE(fs::exists(path() + "/notes"));
+  EXPECT_EQ(cache.load(key_), "some bytes");
+}
+
+// Each entry is read whole or not at all while others are stored and deleted.
+TEST_F(DiskCacheTest, ALimitHoldsAmongSeveralWriters) {
+  constexpr int64_t kMost = 20'000;
+  constexpr int kWriters = 4;
+  {
+    std::vector<std::jthread> writers;
+    for (int w = 0; w < kWriters; w++) {
+      writers.emplace_back([&, w] {
+        DiskCache cache(path(), kMost);  // as a process has it
+        for (int k = 0; k < 100; k++) {
+          const std::string text = std::to_string((k * 7 + w * 3) % 50);
+          const std::string bytes = text + std::string(900, 'x');
+          const std::optional<std::string> found = cache.load(hashText(text));
+          EXPECT_TRUE(!found || *found == bytes);
+          cache.store(hashText(text), bytes);
+        }
+        EXPECT_EQ(cache.counters().bad, 0);
+      });
+    }
+  }
+  int64_t bytes = 0;
+  for (const fs::directory_entry& e : fs::directory_iterator(path())) {
+    bytes += static_cast<int64_t>(e.file_size());
+  }
+  EXPECT_LE(bytes, kMost + kWriters * 1000);
+  EXPECT_GT(bytes, 0);
+}
+
+// A store of a few bytes seldom lists the directory, but on average once for 1/64 of the limit.
+TEST_F(DiskCacheTest, StoresOfALargeDirectorySeldomListIt) {
+  constexpr int64_t kMost = 640'000;
+  DiskCache cache(path(), kMost);
+  const std::string left =
+      path() + "/left.entry.1.0.partial";  // whose absence tells that a store has listed the directory
+  int64_t lists = 0;
+  for (int k = 0; k < 500; k++) {
+    std::ofstream(left) << "x";
+    makeOld(left, std::chrono::hours(2));
+    cache.store(hashText(std::to_string(k)), std::string(952, 'x'));  // 1,000 bytes: one of ten
+    lists += fs::exists(left) ? 0 : 1;
+  }
+  EXPECT_GT(lists, 25);
+  EXPECT_LT(lists, 100);
 }
 
 TEST_F(DiskCacheTest, RefusesDirectoriesThatOthersMayEnter) {
