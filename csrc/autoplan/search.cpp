@@ -21,7 +21,6 @@ constexpr int64_t kRaises = 12;  // of a price until its step fits
 constexpr double kRaise = 16;
 constexpr int64_t kIntersections = 30;
 constexpr double kSameCost = 1e-9;
-constexpr double kNearBound = 1e-6;       // part of the bound by which a better price must raise it
 constexpr int64_t kGraphTries = 200'000;  // choices of single nodes in its search
 constexpr int64_t kCore = 16;             // nodes of the core of a large graph
 constexpr int64_t kCoreTries = 20'000;
@@ -130,7 +129,7 @@ class Search {
   std::optional<std::vector<int64_t>> priceStep(int64_t step, const std::vector<int64_t>& tooFull) {
     Line above = lineOf(tooFull, step);
     double& price = prices_[step];
-    price = std::max(bound_, 1e-9) / memory_ / kRaise;
+    price = std::max(bound_, 1e-9) / memory_;
     std::vector<int64_t> found;
     Line below{.excess = 1};
     for (int64_t k = 0; k < kRaises && below.excess > 0 && !isLate(); k++) {
@@ -143,9 +142,6 @@ class Search {
     }
     for (int64_t k = 0; k < kIntersections && !isDone(); k++) {
       price = (below.seconds - above.seconds) / (above.excess - below.excess);
-      if (below.seconds + price * below.excess <= bound_ * (1 + kNearBound)) {
-        break;  // no price has a much higher bound
-      }
       std::vector<int64_t> at = solve();
       const Line line = lineOf(at, step);
       if (line.seconds + price * line.excess >= below.seconds + price * below.excess - kSameCost * bound_) {
