@@ -246,8 +246,8 @@ std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
     }
     for (const int64_t k : indices(s.workspaces)) {
       const WorkspaceSizes& w = program.sizes().steps[i].workspaces[k];
-      if (s.workspaces[k].zeroed && w.bytes > 0) {
-        buffers.push_back({"workspace", "zeroed", w.offset, w.bytes, i, i});
+      if (!s.workspaces[k].zeroed && w.bytes > 0) {
+        buffers.push_back({"workspace", "arena", w.offset, w.bytes, i, i});
       }
     }
   }

@@ -106,7 +106,8 @@ std::optional<std::string> whyNotForClass(const std::function<void()>& stages) {
   } catch (const InternalError& e) {  // a bug; the sizes of the call may still have a plan
     why = fmt::format("{} {}", kInternalError, e.what());
   }
-  return why.substr(0, why.find('\n'));
+  const size_t reproducer = why.find("\nreproducer: ");
+  return why.substr(0, why.find('\n')) + (reproducer == std::string::npos ? "" : "; " + why.substr(reproducer + 1));
 }
 
 PlannedProgram planAnew(const Fusion& fusion, const ShapeClass& sizes, std::shared_ptr<Fusion> constant,
@@ -154,7 +155,7 @@ std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const Shap
   if (result == nullptr) {
     result = std::make_shared<PlannedProgram>(planAnew(fusion, sizes, sized.constant(), passes));
     readPlanned(*result, fusion);
-    if (key) {
+    if (key && !result->sizes.whyConstant.starts_with(kInternalError)) {
       storePlan(*disk, *key, *result);
     }
   }

@@ -52,9 +52,12 @@ double bytesOf(const TensorView* tv) {
   return static_cast<double>(dataTypeSize(tv->dtype()) * productOf(tv->constantShape()));
 }
 
-// Which part of the elements of each tensor is computed or read, by id: of a tensor that is only sliced, what the slices take.
+// Which part of the elements of each tensor is computed or read, by id: of a tensor that is only sliced, what the slices take. Ops that are
+// neither elementwise nor slices read all of an operand.
 std::map<int64_t, double> neededParts(const Fusion& step) {
+  const auto elements = [](const TensorView* tv) { return static_cast<double>(productOf(tv->constantShape())); };
   std::map<int64_t, double> parts;
+  std::map<int64_t, double> ofSlices;
   for (const Val* out : step.outputs()) {
     parts[out->id()] = 1;
   }
@@ -67,10 +70,13 @@ std::map<int64_t, double> neededParts(const Fusion& step) {
     for (const TensorView* in : e->tensorInputs()) {
       double& part = parts[in->id()];
       if (e->kind() == ExprKind::Slice) {
-        const auto elements = [](const TensorView* tv) { return static_cast<double>(productOf(tv->constantShape())); };
-        part = std::min(1.0, part + result * elements(e->tensorOutput()) / std::max(1.0, elements(in)));
+        double& taken = ofSlices[in->id()];
+        taken = std::min(1.0, taken + result * elements(e->tensorOutput()) / std::max(1.0, elements(in)));
+        part = std::max(part, taken);
       } else {
-        part = std::max(part, result);
+        const bool isElementwise = e->kind() == ExprKind::Point || e->kind() == ExprKind::Cast;
+        const bool isWhole = !isElementwise || elements(in) < elements(e->tensorOutput());
+        part = std::max(part, result > 0 && isWhole ? 1.0 : result);
       }
     }
   }

@@ -109,9 +109,13 @@ std::string describe(const Step& step) {
   if (!step.reference || step.kind == HostStepKind::Communicate) {
     return step.name;
   }
-  return fmt::format("{}: {}", step.name, joined(step.reference.fusion()->exprs(), ", ", [](const Expr* e) {
-                       return std::string(e->opName());
-                     }));
+  try {
+    return fmt::format("{}: {}", step.name, joined(step.reference.fusion()->exprs(), ", ", [](const Expr* e) {
+                         return std::string(e->opName());
+                       }));
+  } catch (const std::exception&) {  // errors name steps: they must not become other errors
+    return step.name;
+  }
 }
 
 BlockForm CommCall::form() const {

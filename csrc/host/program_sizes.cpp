@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/exact.h"
 #include "base/ranges.h"
-#include "base/rounding.h"
 #include "host/memory_plan.h"
 #include "host/program.h"
 #include "host/verify_program.h"
@@ -210,7 +209,7 @@ class Evaluation {
     overWorkspaces([&](const Workspace& plan, WorkspaceSizes& w) {
       if (plan.zeroed) {
         w.offset = result_.zeroedBytes;
-        result_.zeroedBytes += roundUp(w.bytes, kArenaAlignment);
+        result_.zeroedBytes = addExact(result_.zeroedBytes, MemoryBlock{.bytes = w.bytes}.end());
       } else {
         (ofWorkspace++)->bytes = w.bytes;
       }
@@ -243,9 +242,8 @@ class Evaluation {
     const auto bytesOfOutput = [this](int64_t i) {
       return program_.aliasOf[i] ? 0 : result_.tensors[program_.outputs[i]].bytes;
     };
-    result_.peakBytes =
-        addExact(result_.arenaBytes + result_.zeroedBytes,
-                 addExact(sumExact(program_.inputs, bytesOfInput), sumExact(indices(program_.outputs), bytesOfOutput)));
+    result_.peakBytes = addExact(result_.arenaBytes, addExact(sumExact(program_.inputs, bytesOfInput),
+                                                              sumExact(indices(program_.outputs), bytesOfOutput)));
   }
 
   const HostProgram& program_;

@@ -68,7 +68,7 @@ struct ProgramSizes {
   std::vector<MemoryBlock> arena;                        // in the order of those of the program
   int64_t arenaBytes = 0;
   int64_t zeroedBytes = 0;   // of workspaces that are zero between calls
-  int64_t peakBytes = 0;     // arguments, results, arena and zeroed bytes
+  int64_t peakBytes = 0;     // arguments, results and arena; without the zeroed bytes, which are few
   int64_t scratchBytes = 0;  // the most that a launch needs
   friend bool operator==(const ProgramSizes&, const ProgramSizes&) = default;
 };

@@ -38,9 +38,9 @@ const std::shared_ptr<const Fusion>& StepReference::fusion() const {
   State& s = *state_;
   std::call_once(s.once, [&] {
     if (s.made == nullptr) {
-      const std::shared_ptr<const Fusion> local = std::exchange(s.local, nullptr);
-      const Group group = std::exchange(s.group, {});
-      s.made = referenceOf(*local, group, [&](const IntExpr& e) { return e.substitute(valuesIn(s.coordinates)); });
+      s.made = referenceOf(*s.local, s.group, [&](const IntExpr& e) { return e.substitute(valuesIn(s.coordinates)); });
+      s.local = nullptr;
+      s.group = {};
     }
   });
   return s.made;

@@ -277,14 +277,16 @@ Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const C
   // processors' instructions for BFloat16 take subnormal operands and sums as zeros
   constexpr double kSmallestNormal = 0x1p-126;
   const bool flushes = isHalfPrecision(a.dtype);
-  const auto flushed = [&](double x, double y) {
-    return std::min(std::fabs(x), std::fabs(y)) < kSmallestNormal ? std::fabs(x * y) + kSmallestNormal
-                                                                  : kSmallestNormal;
+  const auto flushed = [&](double x, double xError, double y, double yError) {
+    return std::min(std::fabs(x) - xError, std::fabs(y) - yError) < kSmallestNormal
+               ? (std::fabs(x) + xError) * (std::fabs(y) + yError) + kSmallestNormal
+               : kSmallestNormal;
   };
+  const double least = dtype == DataType::Double ? 0x1p-1074 : 0x1p-149;  // a sum is rounded to multiples of it
   runLoops(loops, [&](int64_t i, int64_t j, int64_t k) {
     if (result.floating()) {
       const double error = isBounded ? productError(a.real[i], a.errorAt(i), b.real[j], b.errorAt(j)) +
-                                           (flushes ? flushed(a.real[i], b.real[j]) : 0)
+                                           (flushes ? flushed(a.real[i], a.errorAt(i), b.real[j], b.errorAt(j)) : least)
                                      : 0;
       sums.add(k, a.real[i] * b.real[j], error);
     } else {

@@ -71,11 +71,11 @@ Specs inSummedParts(RowDigits& d, const IntExpr& extent, const SummedParts& part
 int64_t cachedRow(const DeviceInfo& device) { return device.l2Bytes / 8 / dataTypeSize(DataType::Float); }
 
 // Whether the second cache holds the next row of all inputs beside this one. A row that does not stay there for the last sweep is read from
-// the third cache then, which costs less than to wait for memory in the first sweep.
+// the third cache then, which costs less than to wait for memory in the first sweep. A kernel of one sweep does not wait.
 bool hasRoomForNextRow(const Group& group, const Coordinates& c, int64_t row, const DeviceInfo& device) {
   const int64_t bytes =
       sumOf(group.inputs, [&](const TensorView* in) { return c.isSpread(in) ? row * dataTypeSize(in->dtype()) : 0; });
-  return row <= cachedRow(device) || 2 * bytes <= device.l2Bytes;
+  return row <= cachedRow(device) || ((c.stages > 1 || c.spreadOutputs()) && 2 * bytes <= device.l2Bytes);
 }
 
 // Data that fits the second cache is often there already; prefetching would then cost a tenth of the time.

@@ -58,22 +58,33 @@ std::vector<Expr*> between(Expr* first, const Expr* last, const Places& places) 
   return reduces ? after : std::vector<Expr*>{};
 }
 
-// The ops that compute a result from one tensor in memory and from small ones, the last one first; nothing if there are none.
-std::vector<const Expr*> chainOf(const Expr& e) {
+// Whether a kernel reads it in place of a result that is as large: its elements lie side by side, and no kernel before overwrites it.
+bool isReadAgain(const TensorView* in, const LocalContext& context) {
+  const std::vector<IntExpr> strides = layoutOf(in, context.layouts).strides;
+  const bool isOverwritten =
+      std::ranges::any_of(in->fusion().aliases(), [&](const auto& alias) { return alias.second == in; });
+  return in->definition() == nullptr && !isOverwritten && !strides.empty() && strides.back().isConst(1);
+}
+
+// The ops that compute a result from one input and from small tensors, the last one first; nothing if there are none.
+std::vector<const Expr*> chainOf(const Expr& e, const LocalContext& context) {
   const TensorView* out = e.tensorOutput();
   const int64_t elements = usualElements(*out);
   std::vector<const Expr*> chain = {&e};
   std::set<const TensorView*> read;
   int64_t functions = 0;
   for (int64_t i = 0; i < std::ssize(chain) && i <= kMostAgain; i++) {
-    functions += chain[i]->kind() == ExprKind::Point && isFunction(chain[i]->attributes().point) ? 1 : 0;
+    if (chain[i]->kind() == ExprKind::Point) {
+      const PointOp op = chain[i]->attributes().point;
+      functions += info(op).scalarCall ? 2 : isFunction(op) ? 1 : 0;
+    }
     for (const TensorView* in : chain[i]->tensorInputs()) {
       if (usualElements(*in) < elements) {
         continue;
       }
-      if (in->definition() == nullptr) {
+      if (isReadAgain(in, context)) {
         read.insert(in);
-      } else if (!isElementwise(*in->definition())) {
+      } else if (in->definition() == nullptr || !isElementwise(*in->definition())) {
         return {};
       } else if (!contains(chain, in->definition())) {
         chain.push_back(in->definition());
@@ -121,18 +132,29 @@ bool recomputeLarge(Fusion& fusion, LocalContext& context) {
     if (uses.size() < 2 || !std::ranges::all_of(uses, isOfKernel)) {
       continue;
     }
-    const std::vector<const Expr*> chain = chainOf(*e);
+    const std::vector<const Expr*> chain = chainOf(*e, context);
+    if (chain.empty()) {
+      continue;
+    }
+    std::vector<Expr*> together = {e};  // with those that read it in its own kernel
+    std::vector<Expr*> later;
     for (Expr* use : filtered(uses, [&](const Expr* u) { return places.contains(u->id()); })) {
-      const std::vector<Expr*> group = chain.empty() ? std::vector<Expr*>{} : between(e, use, places);
-      if (group.empty() || context.judge(context.groupOf(fusion, group)).judgement != nullptr) {
-        continue;
-      }
-      Val* own = copyOf(fusion, chain);
+      const std::vector<Expr*> group = between(e, use, places);
+      const bool isLater = !group.empty() && context.judge(context.groupOf(fusion, group)).judgement == nullptr;
+      (isLater ? later : together).push_back(use);
+    }
+    // else it is stored anyway
+    const bool isSpared = !later.empty() && context.judge(context.groupOf(fusion, together)).judgement != nullptr;
+    if (!isSpared) {
+      continue;
+    }
+    Val* own = copyOf(fusion, chain);
+    for (Expr* use : later) {
       for (const int64_t operand : use->positionsOf(e->output())) {
         fusion.replaceInput(use, operand, own);
       }
-      changed = true;
     }
+    changed = true;
   }
   return changed;
 }

@@ -1,5 +1,7 @@
 #include "segment/segment.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -14,6 +16,7 @@
 #include "ir/fusion.h"
 #include "ir/moved_inputs.h"
 #include "ir/op_rule.h"
+#include "ir/text.h"
 #include "segment/in_place.h"
 #include "segment/join_siblings.h"
 #include "segment/local_context.h"
@@ -233,6 +236,10 @@ std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context) 
   std::optional<std::vector<Segment>> result =
       stored && stored->entry ? segmentsOf(*stored->entry, fusion, context) : std::nullopt;
   if (!result) {
+    if (stored && stored->entry) {  // the program was not verified, because the entry promised that it had been
+      const std::vector<std::string> errors = verify(fusion);
+      invariant(errors.empty(), "[segment] the program of a rank is not valid: {}", fmt::join(errors, "; "));
+    }
     result = Segmenter(fusion, context).run();
     if (stored) {
       stored->disk->store(stored->key, entryOf(*result));

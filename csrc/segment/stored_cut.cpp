@@ -119,6 +119,8 @@ std::optional<std::vector<Segment>> segmentsOf(const std::string& entry, const F
     return result;
   } catch (const UserError&) {
     return std::nullopt;
+  } catch (const InternalError&) {  // of a template that judges a group of another program
+    return std::nullopt;
   }
 }
 

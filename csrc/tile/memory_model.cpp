@@ -76,8 +76,7 @@ Scalar TensorMemory::load(const std::vector<int64_t>& index, const Accessor& who
                 who.part, writer);
       break;
     case Memory::Workspace:
-      invariant(writer != kNobody || param_.zeroed, "[tile interpreter] {} is read before anything wrote it",
-                describe(index));
+      invariant(writer != kNobody, "[tile interpreter] {} is read before anything wrote it", describe(index));
       invariant(
           writer == kNobody || who.seesStoresOf(writer),
           "[tile interpreter] {} is read by part {} and was written by part {}, without synchronization between them",

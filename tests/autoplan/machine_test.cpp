@@ -68,7 +68,7 @@ TEST(Machine, ContradictionsAreUserErrorsNamingTheField) {
       {[](auto& m) {
          m.within.collectives = {{Collective::AllGather, 1, {{{1, 1e-6}}}}};
        },
-       "within.collectives, all_gather of 1 ranks, expected at least 2"},
+       "within.collectives, all_gather of 1 ranks, got 1 points, expected at least 2 ranks"},
   };
   EXPECT_EQ(errorOf([](auto&) {}), "");
   for (const auto& [change, words] : cases) {

@@ -134,7 +134,8 @@ TEST_F(DiskCacheTest, TheEntriesUsedLastStayWithinTheLimit) {
     store(k);
     makeOld(fileOf(k), std::chrono::seconds(10'000 - 100 * k));
   }
-  EXPECT_TRUE(cache.load(hashText("1")));  // now it is the one used last
+  EXPECT_TRUE(cache.load(hashText("1")));         // now it is the one used last
+  makeOld(fileOf(3), std::chrono::hours(-1000));  // of a clock that was wrong
   const auto isKept = [&](int k) { return fs::exists(fileOf(k)); };
   for (int k = 8; k < 11; k++) {
     store(k);
@@ -142,6 +143,7 @@ TEST_F(DiskCacheTest, TheEntriesUsedLastStayWithinTheLimit) {
   EXPECT_FALSE(isKept(0));
   EXPECT_TRUE(isKept(1));
   EXPECT_FALSE(isKept(2));
+  EXPECT_FALSE(isKept(3));
   EXPECT_TRUE(isKept(7));
   EXPECT_TRUE(isKept(10));
   int64_t bytes = 0;
@@ -157,15 +159,22 @@ TEST_F(DiskCacheTest, TheEntriesUsedLastStayWithinTheLimit) {
 TEST_F(DiskCacheTest, WhatADeadWriterLeftIsDeletedAndNothingElse) {
   DiskCache cache(path(), 1000);
   cache.store(key_, "some bytes");
-  for (const std::string name : {"/a.entry.1.0.partial", "/b.entry.1.1.partial", "/notes"}) {
+  const std::string left = "/" + hashText("left").hex() + ".entry.1.0.partial";
+  const std::string young = "/" + hashText("young").hex() + ".entry.1.1.partial";
+  const std::vector<std::string> others = {"/notes", "/film.partial", "/notes.entry", "/a.entry.1.0.partial"};
+  for (const std::string& name : others) {
     std::ofstream(path() + name) << std::string(5000, 'x');
+    makeOld(path() + name, std::chrono::hours(2));
   }
-  makeOld(path() + "/a.entry.1.0.partial", std::chrono::hours(2));
-  makeOld(path() + "/notes", std::chrono::hours(2));
+  std::ofstream(path() + left) << std::string(5000, 'x');
+  std::ofstream(path() + young) << std::string(5000, 'x');
+  makeOld(path() + left, std::chrono::hours(2));
   cache.store(hashText("other"), std::string(500, 'x'));
-  EXPECT_FALSE(fs::exists(path() + "/a.entry.1.0.partial"));
-  EXPECT_TRUE(fs::exists(path() + "/b.entry.1.1.partial"));
-  EXPECT_TRUE(fs::exists(path() + "/notes"));
+  EXPECT_FALSE(fs::exists(path() + left));
+  EXPECT_TRUE(fs::exists(path() + young));
+  for (const std::string& name : others) {
+    EXPECT_TRUE(fs::exists(path() + name)) << name;
+  }
   EXPECT_EQ(cache.load(key_), "some bytes");
 }
 
@@ -201,8 +210,8 @@ TEST_F(DiskCacheTest, ALimitHoldsAmongSeveralWriters) {
 TEST_F(DiskCacheTest, StoresOfALargeDirectorySeldomListIt) {
   constexpr int64_t kMost = 640'000;
   DiskCache cache(path(), kMost);
-  const std::string left =
-      path() + "/left.entry.1.0.partial";  // whose absence tells that a store has listed the directory
+  const std::string left = path() + "/" + hashText("left").hex() +
+                           ".entry.1.0.partial";  // whose absence tells that a store has listed the directory
   int64_t lists = 0;
   for (int k = 0; k < 500; k++) {
     std::ofstream(left) << "x";

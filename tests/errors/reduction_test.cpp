@@ -39,9 +39,10 @@ TEST_F(Reduction, AlongADim) {
   expectUserError([&] { cumsum(x, 2); }, {"[cumsum]", "axis 2", "-2 to 1"});
   expectUserError([&] { cumsum(none, 0); }, {"[cumsum]", "null"});
   expectUserError([&] { cumprod(x, 0, DataType::Bool); }, {"[cumprod]", "Bool", "ReduceOp::Or"});
-  expectUserError([&] { scan(castOp(DataType::Half, x), 0, ReduceOp::Sum); }, {"[scan]", "no sum of Half", "cast"});
-  expectUserError([&] { scan(x, 0, ReduceOp::And); }, {"[scan]", "no and of Float"});
-  expectUserError([&] { scan(gt(x, 0), 0, ReduceOp::Max); }, {"[scan]", "no max of Bool"});
+  expectUserError([&] { scan(castOp(DataType::Half, x), 0, ReduceOp::Sum); },
+                  {"[scan]", "sum is not defined for Half", "cast"});
+  expectUserError([&] { scan(x, 0, ReduceOp::And); }, {"[scan]", "and is not defined for Float"});
+  expectUserError([&] { scan(gt(x, 0), 0, ReduceOp::Max); }, {"[scan]", "max is not defined for Bool"});
   expectUserError([&] { sort(x, -3); }, {"[sort]", "axis -3", "-2 to 1"});
   expectUserError([&] { argsort(none); }, {"[argsort]", "null"});
   expectUserError([&] { topk(x, 4); }, {"[topk]", "k is 4", "dim 1", "extent 3"});

@@ -95,8 +95,11 @@ bool isOrdered(const HostProgram& program, const ProgramSizes& sizes) {
     for (const int64_t t : s.writes) {
       add(t, true);
     }
-    for (const WorkspaceSizes& w : sizes.steps[i].workspaces) {
-      all.push_back({i, w.offset, w.offset + w.bytes, true});
+    for (const int64_t k : indices(s.workspaces)) {
+      const WorkspaceSizes& w = sizes.steps[i].workspaces[k];
+      if (!s.workspaces[k].zeroed) {
+        all.push_back({i, w.offset, w.offset + w.bytes, true});
+      }
     }
   }
   for (const Bytes& a : all) {
@@ -310,8 +313,11 @@ TEST(Accesses, ATensorIsIntactUntilAnotherIsWrittenOverIt) {
       std::ranges::fill_n(writtenLast.begin() + offset, bytes, tensor);
     };
     for (const int64_t i : indices(program.steps)) {
-      for (const WorkspaceSizes& w : sizes.steps[i].workspaces) {
-        write(w.offset, w.bytes, -1);
+      for (const int64_t k : indices(program.steps[i].workspaces)) {
+        const WorkspaceSizes& w = sizes.steps[i].workspaces[k];
+        if (!program.steps[i].workspaces[k].zeroed) {
+          write(w.offset, w.bytes, -1);
+        }
       }
       for (const int64_t t : program.steps[i].writes) {
         write(sizes.tensors[t].offset, sizes.tensors[t].bytes, t);

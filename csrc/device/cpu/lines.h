@@ -55,7 +55,7 @@ class Lines {
   }
 
   // Calls visit(begins, next) for all lines, `side` adjacent ones at a time, the last ones fewer; next: how far the first line of the group
-  // after is from the first of this one, 0 for the last group. elements: of a line. A thread visits several groups in a row.
+  // that the same thread visits after it is from the first of this one, 0 for its last group. elements: of a line.
   template <class Visit>
   void forEachGroup(ThreadPool& pool, int64_t side, int64_t elements, const Visit& visit) const {
     const int64_t groups = divideUp(count_, side);
@@ -66,7 +66,7 @@ class Lines {
         for (int64_t k = 0; k < size; k++) {
           begins[k] = this->begin(first + k);
         }
-        Offsets next = this->begin(first + side < count_ ? first + side : first);
+        Offsets next = this->begin(first + side < std::min(count_, end * side) ? first + side : first);
         for (size_t t = 0; t < kTensors; t++) {
           next[t] -= begins[0][t];
         }

@@ -1,7 +1,8 @@
-// Products of up to 16 rows of BFloat16, or of 8 to 16 rows of Float, in C++, where the elements of A and of B lie side by side along k. For
-// processors with AVX-512 and, for BFloat16, its instructions. B is read where it lies: the library, and our own code for more rows, copy it
-// first, which takes longer than the product. Each element is the sum of 16 chains of fused multiply-adds, of every 16th element of k or, of
-// BFloat16, every 16th pair, and is rounded once. Subnormal operands and sums of BFloat16 count as zeros.
+// Products of up to 16 rows of BFloat16, or of 8 to 16 rows of Float, in C++, where the elements of A and of B lie side by side along k.
+// For processors with AVX-512 and, for BFloat16, its instructions. B is read where it lies: the library, and our own code for more rows,
+// copy it first, which takes longer than the product. Each element is the sum of 16 chains of fused multiply-adds, of every 16th element of
+// k or, of BFloat16, every 16th pair; the bias is added last, and a BFloat16 result is then rounded from Float. Subnormal operands and sums
+// of BFloat16 count as zeros.
 #pragma once
 
 #include <cstdint>

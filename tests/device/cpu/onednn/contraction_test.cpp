@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "device/cpu/onednn/double_product.h"
 #include "device/cpu/onednn/few_rows_product.h"
@@ -189,6 +190,23 @@ TEST_P(ContractionsOf16Bits, SubnormalOperands) {
   expectProduct(b, a);
 }
 
+// Sums of 545 products that a processor may take as zeros one by one, and lines with an infinity or a NaN at the end.
+TEST_P(Contractions, SmallestNumbersInLongSums) {
+  const DataType t = GetParam();
+  if (t == DataType::Half) {
+    GTEST_SKIP() << "1e-39 is no number of the type";
+  }
+  const Tensor ones = Tensor::of(std::vector<double>(5 * 545, 1), {5, 545}, t).transpose(0, 1);
+  for (const double least : {1e-39, 1e-23, t == DataType::Double ? 1e-200 : 1e-20}) {
+    std::vector<double> a(8 * 545, least);
+    std::vector<double> b(5 * 545, least);
+    expectProduct(Tensor::of(a, {8, 545}, t), Tensor::of(b, {5, 545}, t).transpose(0, 1));
+    a[544] = std::numeric_limits<double>::infinity();
+    a[2 * 545 - 1] = std::numeric_limits<double>::quiet_NaN();
+    expectProduct(Tensor::of(a, {8, 545}, t), ones);
+  }
+}
+
 TEST_P(Contractions, WeightThatIsAVector) {
   DataType t = GetParam();
   Tensor x = random({4, 9}, 1, t);
@@ -246,7 +264,7 @@ TEST_P(Contractions, FewRowsWithLongSums) {
     return random(sizes, seed, t).slice(static_cast<int64_t>(sizes.size()) - 1, 0, k);
   };
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
-           {1, 1, 512}, {1, 70, 600}, {7, 50, 513}, {8, 301, 1024}, {15, 24, 545}, {16, 200, 900}}) {
+           {1, 2, 512}, {1, 70, 600}, {7, 50, 513}, {8, 301, 1024}, {15, 24, 545}, {16, 200, 900}}) {
     const Tensor a = withGaps({m, k}, 1);
     const Tensor w = withGaps({n, k}, 2);
     const Tensor bias = random({n}, 3, t);

@@ -192,6 +192,15 @@ std::vector<double> repeated(int64_t count, double value, const std::vector<doub
   return values;
 }
 
+// Ones, but for some places
+Tensor longLine(int64_t count, const std::map<int64_t, double>& places) {
+  std::vector<double> values(count, 1);
+  for (const auto& [at, value] : places) {
+    values[at] = value;
+  }
+  return Tensor::of(values, {count}, DataType::Double);
+}
+
 // Totals that are subnormal or infinite where those of a segment, or those of the line before and after it, are not.
 TEST(RoutineTexts, TotalsLeaveTheRangeWhereALoopLeavesIt) {
   struct Case {
@@ -207,6 +216,8 @@ TEST(RoutineTexts, TotalsLeaveTheRangeWhereALoopLeavesIt) {
       {lineOf(repeated(15, 1, {1e-300, 1e-20, 1e20}), 1), ReduceOp::Prod},
       {lineOf(repeated(15, 1, {1e300, 1e20, 1e-20}), 1), ReduceOp::Prod},
       {lineOf(repeated(15, 1, {1.7e308, 4e307, -4e307}), 0), ReduceOp::Sum},
+      // from the tile before: its carry may not be combined with the first total of this one, but the result may be
+      {longLine(4500, {{0, 1e301}, {4096, 1.1e-25}, {4097, 1.3e-25}, {4098, 1.7e-25}}), ReduceOp::Prod},
       // of Float
       {lineOf(repeated(32, 1e-30, std::vector<double>(32, 1e30)), 1.5, DataType::Float), ReduceOp::Prod},
       {lineOf(repeated(16, 1e19,
@@ -216,16 +227,21 @@ TEST(RoutineTexts, TotalsLeaveTheRangeWhereALoopLeavesIt) {
               1, DataType::Float),
        ReduceOp::Prod}};
   Emulations all;
-  const std::vector<std::string> conditions = {"",
-                                               "stands && Combine::standsIn(total)",
-                                               "Combine::standsIn(ofSegment)",
-                                               "Combine::carries(carry)",
-                                               "Combine::carries(before)",
-                                               "certain & Combine::isCertain(carry)"};
-  for (const std::string& condition : conditions) {
+  struct Change {
+    std::string from;
+    std::string to = "true";
+  };
+  const std::vector<Change> changes = {{"", ""},
+                                       {"stands && Combine::standsIn(total)"},
+                                       {"Combine::standsIn(ofSegment)"},
+                                       {"Combine::carries(carry)"},
+                                       {"Combine::carries(before)"},
+                                       {"certain & Combine::isCertain(carry)"},
+                                       {"bool certain = Combine::isCertain(carry)", "bool certain = true"}};
+  for (const auto& [from, to] : changes) {
     for (const Case& c : cases) {
-      all.push_back(std::make_unique<Emulation>(programOf(c.x, scanOf(0, c.op)), c.x, std::vector<int64_t>{96},
-                                                c.x.dtype(), condition, "true"));
+      const std::vector<int64_t> sizes = {c.x.numel()};
+      all.push_back(std::make_unique<Emulation>(programOf(c.x, scanOf(0, c.op)), c.x, sizes, c.x.dtype(), from, to));
     }
   }
   run(all);
@@ -238,12 +254,12 @@ TEST(RoutineTexts, TotalsLeaveTheRangeWhereALoopLeavesIt) {
     EXPECT_EQ(all[i]->faults, kNone);
     EXPECT_TRUE(isAsALoop(i)) << i;
   }
-  for (size_t k = 1; k < conditions.size(); k++) {
+  for (size_t k = 1; k < changes.size(); k++) {
     int64_t wrong = 0;
     for (size_t i = 0; i < cases.size(); i++) {
       wrong += isAsALoop(k * cases.size() + i) ? 0 : 1;
     }
-    EXPECT_GT(wrong, 0) << "without " << conditions[k];
+    EXPECT_GT(wrong, 0) << "without " << changes[k].from;
   }
 }
 
