@@ -2,7 +2,7 @@
 """How long do the twins of twins.py take on this machine's GPU, and PyTorch (compiled or not) for the same work? on_gpu.py FILE.json
 
 FILE.json gets, by peer and program of programs/, microseconds: `triton` of the fastest number of warps of the twin, and `torch`. The result
-of a twin is compared with that of PyTorch. gpu_programs_bench measures our kernels the same way: series of calls, the host waits after each.
+of a twin is compared with that of PyTorch. gpu_programs_bench measures our kernels the same way: series of calls, the host waits after a series.
 """
 import json
 import sys
@@ -60,7 +60,7 @@ def data(dtype):
     }
 
 
-def twin_call(name, operands, results, dtype, warps):
+def twin_call(name, operands, results, warps):
     """A call of all launches of a twin, which writes `results`."""
     if name == "layer_norm_backward":
         parts = [torch.empty(twins.NORM_PARTS, N, device="cuda") for _ in range(2)]
@@ -86,25 +86,31 @@ def twin_call(name, operands, results, dtype, warps):
     return call
 
 
+def is_near(name, results, expected, dtype):
+    """Whether a twin has the results of PyTorch, whose sums of BFloat16 lines are rounded in another order."""
+    for got, want in zip(results, expected, strict=True):
+        difference = (got.double() - want.double()).norm() / want.double().norm()
+        if not difference < (1e-4 if dtype == torch.float32 else 5e-2):
+            print(f"{name} of {dtype}: the twin differs from PyTorch by {difference:.2g} of the norm", file=sys.stderr)
+            return False
+    return True
+
+
 def measure(name, operands, by_torch, dtype):
     expected = by_torch(*operands)
     expected = list(expected) if isinstance(expected, tuple) else [expected]
-    results = [torch.full_like(t, float("nan")) for t in expected]
-    seconds = {}
+    seconds = []
     for warps in (2, 4, 8, 16):
-        call = twin_call(name, operands, results, dtype, warps)
+        results = [torch.full_like(t, float("nan")) for t in expected]
+        call = twin_call(name, operands, results, warps)
         try:
             call()
         except triton.runtime.errors.OutOfResources:
             continue
-        seconds[warps] = seconds_of_series(call)
-    if name != "dropout_norm":  # whose random numbers differ
-        for got, want in zip(results, expected, strict=True):
-            difference = (got.double() - want.double()).norm() / want.double().norm()
-            if not difference < (1e-4 if dtype == torch.float32 else 1e-2):
-                print(f"{name} of {dtype}: the twin differs from PyTorch by {difference:.2g} of the norm", file=sys.stderr)
+        if name == "dropout_norm" or is_near(name, results, expected, dtype):  # whose random numbers differ
+            seconds.append(seconds_of_series(call))
     both = [seconds_of_series(lambda: f(*operands)) for f in (torch.compile(by_torch, dynamic=False), by_torch)]
-    return 1e6 * min(seconds.values()), 1e6 * min(both)
+    return 1e6 * min(seconds, default=float("nan")), 1e6 * min(both)
 
 
 def main():
