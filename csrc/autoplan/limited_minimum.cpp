@@ -30,8 +30,7 @@ using Points = std::vector<Point>;
 // A variable in the order of elimination.
 struct Step {
   EliminatedVariable eliminated;
-  std::vector<std::pair<int64_t, bool>>
-      pairs;  // of the priced costs, with variables that are eliminated later; whether it is the first
+  std::vector<int64_t> pairs;     // of the priced costs, with variables that are eliminated later
   std::vector<int64_t> children;  // steps whose tables are read here
   // Entries of its table that are part of nearly best plans: what everything else costs at least.
   std::map<int64_t, double> outside;
@@ -70,8 +69,7 @@ class Layers {
     }
     for (const int64_t k : indices(priced_.pairs)) {
       const PairCost& pair = priced_.pairs[k];
-      const bool isFirst = place[pair.first] < place[pair.second];
-      steps_[place[isFirst ? pair.first : pair.second]].pairs.emplace_back(k, isFirst);
+      steps_[std::min(place[pair.first], place[pair.second])].pairs.push_back(k);
     }
     for (const int64_t k : indices(steps_)) {
       const std::vector<int64_t>& scope = steps_[k].eliminated.scope;
@@ -107,7 +105,7 @@ class Layers {
   // Of the variable of the step, with those of its table, without children.
   double pricedHere(const Step& step) const {
     double sum = priced_.costs[step.eliminated.variable][now_[step.eliminated.variable]];
-    for (const auto& [pair, isFirst] : step.pairs) {
+    for (const int64_t pair : step.pairs) {
       const PairCost& p = priced_.pairs[pair];
       sum += p.table->at(now_[p.first], now_[p.second]);
     }
@@ -115,7 +113,7 @@ class Layers {
   }
   double costHere(const Step& step) const {
     double sum = costs_.costs[step.eliminated.variable][now_[step.eliminated.variable]];
-    for (const auto& [pair, isFirst] : step.pairs) {
+    for (const int64_t pair : step.pairs) {
       if (pair < std::ssize(costs_.pairs)) {
         const PairCost& p = costs_.pairs[pair];
         sum += p.table->at(now_[p.first], now_[p.second]);
@@ -149,9 +147,9 @@ class Layers {
           }
           made_++;
         }
-      }
-      if (isOver()) {
-        return false;
+        if (isOver()) {
+          return false;
+        }
       }
     }
     return true;
@@ -178,7 +176,7 @@ class Layers {
       for (const int64_t y : b) {
         const Point& other = points_[y];
         const Point sum{x.cost + other.cost, x.weight + other.weight, left, y};
-        if (rest + sum.cost + sum.weight < most_ && sum.weight <= limit_.weight * (1 + kLimitRounding)) {
+        if (rest + sum.cost + sum.weight < most_ && sum.weight <= limit_.weight + kLimitRounding * most_) {
           result.push_back(sum);
         }
       }
@@ -186,9 +184,10 @@ class Layers {
     return unbeaten(std::move(result));
   }
 
-  // Without pairs if another one is better in both.
-  Points unbeaten(Points all) const {
-    std::ranges::sort(
+  // Without pairs if another one is better in both, or beaten in cost by less than rounding.
+  Points unbeaten(Points all) {
+    rounded_ += kRounding * limit_.below;
+    std::ranges::stable_sort(
         all, [](const Point& a, const Point& b) { return std::pair(a.weight, a.cost) < std::pair(b.weight, b.cost); });
     Points kept;
     for (const Point& p : all) {
@@ -255,7 +254,8 @@ class Layers {
       return {};
     }
     std::ranges::stable_sort(all, {}, &Point::cost);
-    LimitedMinimum found{.bound = all.empty() ? limit_.below : std::min(all.front().cost, limit_.below)};
+    const double least = all.empty() ? limit_.below : std::min(all.front().cost, limit_.below);
+    LimitedMinimum found{.bound = std::max(0.0, least - rounded_)};
     for (const Point& p : all) {
       if (std::ssize(found.found) < kFound && p.cost < limit_.below) {
         std::vector<int64_t>& choices = found.found.emplace_back(priced_.costs.size(), 0);
@@ -274,7 +274,8 @@ class Layers {
   double least_ = 0;            // of all plans, priced
   std::vector<int64_t> now_;    // choices, by variable
   Points points_;               // of sets, and of sums that they consist of
-  int64_t made_ = 0;
+  int64_t made_ = 0;            // entries and sums
+  double rounded_ = 0;          // the most by which a sum may be too large, because a cheaper one was left out as equal
 };
 
 }  // namespace

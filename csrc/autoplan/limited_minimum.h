@@ -19,14 +19,14 @@ namespace meshfuse {
 struct WeightLimit {
   double weight = 0;  // in the unit of costs, as priced
   double below = 0;   // the cost of known choices within the limit
-  int64_t most = 0;   // pairs that are made
+  int64_t most = 0;   // entries, sums and pairs that are made; a pair takes 40 bytes
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
 struct LimitedMinimum {
   double bound = 0;  // no choices within the limit cost less; at most `below`
-  std::vector<std::vector<int64_t>>
-      found;  // within the limit and cheaper than `below`, the cheapest first, which costs `bound`
+  // At most 16, within the limit (except for rounding) and cheaper than `below`, the cheapest first, which costs `bound` except for rounding.
+  std::vector<std::vector<int64_t>> found;
 };
 
 // `priced`: `costs` and a weight, which is not negative, of each choice and of each pair; the pairs of `costs` come first. The bound is 0 and

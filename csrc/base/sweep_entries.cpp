@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <ctime>
 #include <memory>
 #include <string_view>
@@ -71,8 +72,9 @@ void sweepEntries(const std::string& directory, int64_t mostBytes) {
     if (bytes <= mostBytes - mostBytes / 8) {
       break;
     }
-    unlinkat(at, e.name.c_str(), 0);
-    bytes -= e.bytes;
+    if (unlinkat(at, e.name.c_str(), 0) == 0 || errno == ENOENT) {
+      bytes -= e.bytes;
+    }
   }
 }
 

@@ -23,7 +23,6 @@
 #include "host/block_copy.h"
 #include "host/happens_before.h"
 #include "host/program_sizes.h"
-#include "host/step_reference.h"
 #include "multidevice/transport/communicator.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
@@ -33,6 +32,7 @@ namespace meshfuse {
 class Expr;
 class Fusion;
 class Val;
+struct Group;
 
 enum class HostStepKind : uint8_t { Launch, Routine, Communicate, Copy, Reference };
 // kernel, library, communicate, copy, reference
@@ -121,6 +121,25 @@ struct CommCall {
 struct Workspace {
   IntExpr bytes = 0;
   bool zeroed = false;  // zero before the step and after it: of the step alone, and not in the arena
+};
+
+// What a step computes, as a fusion of its own. It is made when it is first read: verification, descriptions and predictions read it, other
+// calls do not. Copies share one fusion. Several threads may read it.
+class StepReference {
+ public:
+  StepReference() = default;                               // none
+  StepReference(std::shared_ptr<const Fusion> reference);  // NOLINT(google-explicit-constructor): is this fusion
+  // As referenceOf(): of a group of `local`, with these values of its coordinates.
+  StepReference(std::shared_ptr<const Fusion> local, const Group& group,
+                const std::map<std::string, int64_t, std::less<>>& coordinates);
+
+  [[nodiscard]] explicit operator bool() const { return state_ != nullptr; }
+  // InternalError if there is none.
+  [[nodiscard]] const std::shared_ptr<const Fusion>& fusion() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 struct Step {

@@ -1,10 +1,10 @@
-#include "host/step_reference.h"
-
+// StepReference of program.h.
 #include <functional>
 #include <mutex>
 #include <utility>
 
 #include "base/error.h"
+#include "host/program.h"
 #include "host/reference.h"
 #include "ir/fusion.h"
 

@@ -19,7 +19,7 @@ namespace meshfuse {
 
 namespace {
 
-bool isElementwise(const Expr& e) { return e.kind() == ExprKind::Point || e.kind() == ExprKind::Cast; }
+bool isPointOrCast(const Expr& e) { return e.kind() == ExprKind::Point || e.kind() == ExprKind::Cast; }
 
 // Ops that are looked at, and computed again: searches must not take longer in long programs.
 constexpr int64_t kMostBetween = 64;
@@ -84,7 +84,7 @@ std::vector<const Expr*> chainOf(const Expr& e, const LocalContext& context) {
       }
       if (isReadAgain(in, context)) {
         read.insert(in);
-      } else if (in->definition() == nullptr || !isElementwise(*in->definition())) {
+      } else if (in->definition() == nullptr || !isPointOrCast(*in->definition())) {
         return {};
       } else if (!contains(chain, in->definition())) {
         chain.push_back(in->definition());
@@ -124,7 +124,7 @@ bool recomputeLarge(Fusion& fusion, LocalContext& context) {
     places.emplace(e->id(), std::ssize(places));
   }
   for (Expr* e : exprs) {
-    if (!isElementwise(*e) || !e->output()->isTensor() || e->output()->isFusionOutput() ||
+    if (!isPointOrCast(*e) || !e->output()->isTensor() || e->output()->isFusionOutput() ||
         usualBytes(*e->tensorOutput()) <= context.device.lastCacheBytes) {
       continue;
     }

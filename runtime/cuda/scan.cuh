@@ -8,7 +8,8 @@
 //   Combine  Wide, the type of totals; first(), its identity; with(a, b); rounded<T>(total). Whether results may be combined so, or must be
 //            totals of one element after the other, lest one leaves the range of Wide: standsIn(total), for each total in a segment,
 //            refused(), a total that does not, and carries(carry).
-//            isCertain(carry): if it holds for all carries of a tile, each of them could be combined with its total
+//            isCertain(carry): if it holds for all carries of a tile, each of them could be combined with its total; it must not hold for a
+//            carry that was combined with refused()
 constexpr int kSegment = 16;
 template <class T, class Lines, class Combine, int kLines, int kThreads>
 __device__ __forceinline__ void scanLines(const T* x, T* z) {
@@ -16,7 +17,8 @@ __device__ __forceinline__ void scanLines(const T* x, T* z) {
   constexpr int kSegments = kThreads / kLines;  // of a line in a tile
   constexpr int kRows = kSegment * kSegments;
   constexpr int kBatch = kSegments < 16 ? kSegments : 16;  // totals that are read at a time
-  constexpr int kTotals = (17 * kThreads * (int)sizeof(T) + 15) / 16 * 16;  // offset of the totals
+  static_assert(kThreads % kLines == 0 && kSegments % kBatch == 0, "whole segments and batches");
+  constexpr int kTotals = ((kSegment + 1) * kThreads * (int)sizeof(T) + 15) / 16 * 16;  // offset of the totals
   constexpr int kCarries = kTotals + kThreads * (int)sizeof(Wide);
   // kLines elements more after each segment: threads of a warp use different banks
   const auto place = [](int row, int own) { return (row * kLines + own + row / kSegment * kLines) * (int)sizeof(T); };

@@ -182,7 +182,7 @@ TEST_F(ShapesOnRanks, ABoundOfThePlannerIsForOneSize) {
         f.setPlanner({.bound = 1 << 20});
         columnSums(f, n);
       },
-      [](int64_t n) { return multiplesOf(n); }, 4, "the planner keeps intermediate states within a bound");
+      [](int64_t n) { return multiplesOf(n); }, 4, "the planner setting `bound` limits intermediate tensors");
 }
 
 // From blocks to every n-th row: each rank sends an n-th part of its block to each other one.
