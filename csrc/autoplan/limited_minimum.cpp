@@ -185,8 +185,7 @@ class Layers {
   }
 
   // Without pairs if another one is better in both, or beaten in cost by less than rounding.
-  Points unbeaten(Points all) {
-    rounded_ += kRounding * limit_.below;
+  Points unbeaten(Points all) const {
     std::ranges::stable_sort(
         all, [](const Point& a, const Point& b) { return std::pair(a.weight, a.cost) < std::pair(b.weight, b.cost); });
     Points kept;
@@ -254,8 +253,7 @@ class Layers {
       return {};
     }
     std::ranges::stable_sort(all, {}, &Point::cost);
-    const double least = all.empty() ? limit_.below : std::min(all.front().cost, limit_.below);
-    LimitedMinimum found{.bound = std::max(0.0, least - rounded_)};
+    LimitedMinimum found{.bound = all.empty() ? limit_.below : std::min(all.front().cost, limit_.below)};
     for (const Point& p : all) {
       if (std::ssize(found.found) < kFound && p.cost < limit_.below) {
         std::vector<int64_t>& choices = found.found.emplace_back(priced_.costs.size(), 0);
@@ -275,7 +273,6 @@ class Layers {
   std::vector<int64_t> now_;    // choices, by variable
   Points points_;               // of sets, and of sums that they consist of
   int64_t made_ = 0;            // entries and sums
-  double rounded_ = 0;          // the most by which a sum may be too large, because a cheaper one was left out as equal
 };
 
 }  // namespace

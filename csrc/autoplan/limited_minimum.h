@@ -24,7 +24,8 @@ struct WeightLimit {
 };
 
 struct LimitedMinimum {
-  double bound = 0;  // no choices within the limit cost less; at most `below`
+  double bound =
+      0;  // no choices within the limit cost less, except for rounding: 1e-13 of `below` at each sum; at most `below`
   // At most 16, within the limit (except for rounding) and cheaper than `below`, the cheapest first, which costs `bound` except for rounding.
   std::vector<std::vector<int64_t>> found;
 };
