@@ -16,7 +16,7 @@ Work workOf(const Expr& expr) {
     return {};
   }
   const TensorView* out = expr.tensorOutput();
-  // Of a sum the elements that are added, of a window those that it takes.
+  // A sum counts the elements that it adds, a window those that it takes.
   const bool isWindow = ruleOf(expr).form == OpForm::Window;
   const double elements =
       productOf(isWindow ? out->getLogicalDomain() : out->getRootDomain(),
