@@ -22,7 +22,7 @@ struct PassSettings {
   int64_t bucketBytes = int64_t{16} << 10;
   bool overlapCommunication =
       true;            // collectives may run beside kernels, on threads of their own; false: all steps on one queue
-  bool verify = true;  // the program after each pass; false: for a program that only answers a question, and never runs
+  bool verify = true;  // the program after each pass; false: for a program that is planned, but never run
 };
 
 }  // namespace meshfuse

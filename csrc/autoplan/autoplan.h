@@ -65,7 +65,7 @@ struct PlannedOp {
 
 // The best plan if inputs may be sharded in one way only.
 struct PlannedIdea {
-  std::string name;               // data: the batch is cut; tensor: parameters; sequence: dim 1 of data; zero: both
+  std::string name;  // data: the batch is cut; tensor: parameters; sequence: dim 1 of data; zero: batch, parameters
   std::optional<double> seconds;  // none: it is not possible, or it does not fit in memory
 };
 
@@ -86,7 +86,7 @@ struct PlannedStage {
 // A call in micro-batches, which several groups of devices run at the same time. Execution does not follow it yet.
 struct PlannedPipeline {
   int64_t microBatches = 0;
-  int64_t virtualStages = 1;  // of a group: 1F1B, or above 1 an interleaved schedule
+  int64_t virtualStages = 1;  // stages of each group of devices; 1: the schedule is 1F1B; more: it is interleaved
   bool hasBackward = false;
   double seconds = 0;  // of a call, by the model
   double bound = 0;    // no pipeline that fits in memory is faster, if each stage has its own fastest plan
@@ -106,7 +106,7 @@ struct AutoPlan {
   double peakMemory = 0;          // bytes of a device, by the model
   bool timeLimitReached = false;  // maxSeconds ended the search before the gap was small
   double search = 0;              // seconds that the search took; not part of the text, which is the same in every run
-  std::vector<PlannedTensor> pins;
+  std::vector<PlannedTensor> pins;  // the tensors that the plan annotates
   std::vector<PlannedOp> ops;
   std::vector<PlannedIdea> ideas;
   std::optional<PlannedPipeline> pipeline = std::nullopt;  // if micro-batches were asked for
@@ -135,7 +135,8 @@ struct NoPlanFits : UserError {
 [[nodiscard]] AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines,
                                        const OptimizationConfig& wishes = {}, const std::filesystem::path& outDir = {});
 
-// Annotates a copy of the fusion for which the plan was made.
+// Writes the annotations of a plan into `fusion`, which must have the same tensors, with the same ids, as the fusion that was planned: a
+// clone or the same text.
 void applyPlan(Fusion& fusion, const AutoPlan& plan, const DistributedConfig& machines);
 
 }  // namespace meshfuse

@@ -1,11 +1,12 @@
 // minimizeWithin(): the cheapest choices whose weight is within a limit, with a bound that counts whole choices: where one layer more does not
 // fit, the bound of a price per byte assumes a part of a layer.
 //
-// Costs are given twice, without and with priced weight. A plan within the limit that costs less than a known one costs, priced, less than
-// the known one and the price of the limit. Exact elimination of the priced costs says what each entry of a table costs at least in whole
-// plans, so few entries are left: those of plans that are nearly as good under the prices. A second elimination keeps for each of them not
-// one least cost, but all pairs (cost, weight) that no other pair beats in both (Pareto sets, as in knapsacks; Nemhauser and Ullmann, 1969).
-// Equal layers have equal pairs, so the sets stay small.
+// Costs are given twice, without and with priced weight. With a price for weight, let the priced cost of a plan be its cost and its weight
+// times the price. A plan within the limit that costs less than a known plan has a priced cost below the cost of the known plan and the
+// price of the whole limit. Exact elimination of the priced costs says what each entry of a table costs at least in whole plans, so few
+// entries are left: those of plans that are nearly as good under the prices. A second elimination keeps for each of them not one least
+// cost, but all pairs (cost, weight) that no other pair beats in both (Pareto sets, as in knapsacks; Nemhauser and Ullmann, 1969). Equal
+// layers have equal pairs, so the sets stay small.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,7 @@
 namespace meshfuse {
 
 struct WeightLimit {
-  double weight = 0;  // in the unit of costs, as priced
+  double weight = 0;  // the price of the whole limit, in the unit of costs
   double below = 0;   // the cost of known choices within the limit
   int64_t most = 0;   // entries, sums and pairs that are made; a pair takes 40 bytes
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();

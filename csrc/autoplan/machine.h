@@ -64,7 +64,7 @@ struct Work {
 };
 
 struct DeviceSpeed {
-  double flops = 60e12;     // per second, of Float; larger types by their size, smaller integers as Float
+  double flops = 60e12;     // per second, of Float and of integers of at most 32 bits; 64-bit types have half of it
   double flops16 = 800e12;  // of 16-bit floating types
   double bandwidth = 3e12;  // bytes per second, of memory
   double launch = 3e-6;     // seconds that a kernel takes at least

@@ -18,7 +18,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, int64_t bytes);
-  void commit();  // the bytes are on the disk before the name is theirs
+  void commit();  // gives the file its name, once all its bytes are on the disk
 
  private:
   [[noreturn]] void fail(int error) const;

@@ -4,9 +4,9 @@
 // So a reader sees a complete entry or none, and processes may share a directory. A damaged entry is deleted and counts as absent. The
 // directory holds code: only the caller may own and access it.
 //
-// The directory has a limit. An entry that is read gets the time of the read; entries whose time is oldest are deleted first. Listing a large
-// directory takes longer than a store, so a store does it only now and then, on average once in the time in which all processes together
-// store 1/64 of the limit: if a number that the key gives is less than the bytes stored. Between, the limit is exceeded by about as much.
+// The directory has a limit. An entry that is read gets the time of the read; entries whose time is oldest are deleted first. Listing a
+// large directory takes longer than a store. So a store of n bytes lists it and deletes entries with a probability of n divided by 1/64 of
+// the limit. The key, a hash, decides, so processes need no common counter. The directory exceeds its limit by about 1/64 on average.
 #pragma once
 
 #include <atomic>

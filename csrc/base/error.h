@@ -1,4 +1,4 @@
-// The three kinds of failure, and the two functions that raise the first two.
+// The three kinds of failure, and a function that raises each: check, invariant, deviceCheck.
 //
 //   UserError      the caller's mistake: a shape, a type, an annotation, an argument
 //   InternalError  our bug: a broken invariant

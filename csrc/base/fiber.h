@@ -39,7 +39,7 @@ class Fiber {
   void finish();
   bool isPaused() const { return waitsFor_ != nullptr; }
 
-  // Whether the caller runs in a fiber that pauses.
+  // Whether the caller runs in a fiber whose waits may pause it: not outside of fibers, and not while finish() runs the work to its end.
   static bool pauses();
   // In such a fiber: pauses; returns when ready(), or when the fiber must end. Elsewhere returns at once. `ready` is called by the thread outside
   // the fiber.

@@ -9,7 +9,7 @@ namespace meshfuse {
 inline constexpr int64_t kMostDims = 64;
 // Bytes of one tensor of a program, over all ranks. Sums and products of a few of them with numbers of ranks fit in 64 bits.
 inline constexpr int64_t kMostTensorBytes = int64_t{1} << 50;
-// Ranks of a mesh; their ids are below.
+// Ranks of a mesh. Each id of a rank is less than this number.
 inline constexpr int64_t kMostDevices = int64_t{1} << 20;
 // Bytes of a file that holds text: a program or a flight record.
 inline constexpr int64_t kMostTextBytes = int64_t{1} << 26;

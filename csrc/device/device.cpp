@@ -7,7 +7,9 @@ namespace meshfuse {
 namespace {
 
 [[noreturn]] void throwNoStreams() {
-  throwUserError("[run] the call has a stream, but the device of the inputs has none; leave it out");
+  throwUserError(
+      "[run] the call has a stream, but the inputs are on a device without streams; call run() without one, or copy "
+      "the inputs to a GPU");
 }
 
 }  // namespace

@@ -15,8 +15,9 @@
 // Shapes are agreed once the last message is exchanged. If a rank fails before, all get its error, and nothing is kept: the next call with these
 // shapes chooses as if the failed one had not been. A rank that fails later makes its program again in the next call, alone.
 //
-// Ranks compare no plan while none redistributes and no size is assumed. The shapes of such calls are in a list that each rank has for itself: one
-// that failed, or made another call, has others. Nothing else is chosen from it, and it ends with the first plan that redistributes.
+// Ranks compare no plan while none redistributes and no size is assumed. The shapes of such calls are in a list that each rank has for
+// itself: a rank whose call failed, or that made another call, has other shapes in its list. Nothing else is chosen from it, and it ends
+// with the first plan that redistributes.
 //
 // Shapes are evicted in the order in which they were agreed, but first those of a program that has more than an eighth of the places: the shapes of
 // one class do not evict other programs. Their use does not count: a call without messages is known to this rank alone.

@@ -16,7 +16,8 @@
 //                                    with NCCL a refusal of arguments or results is one UserError on both; another call may follow
 //   fails     runs                   rank 0 aborts, DeviceError on both; the group is closed
 //
-// A program whose collectives run beside kernels is aborted by any error within it but a refused index: peers may wait in lanes.
+// A program whose collectives run beside kernels is aborted by any error within it but a refused index: peers may wait on the threads of
+// their collectives (Communicator::lane()).
 //
 // Messages of different calls do not match: if a rank refuses a call after its peers have completed it, or compiles in a call of another
 // number than its peers, all get an error, and the group is closed.
@@ -45,8 +46,8 @@ struct DeviceInfo;
 inline constexpr std::string_view kAssumedSizes = "assuming even shards, ";
 
 struct AgreementOptions {
-  size_t maxPlans = 0;              // decides which calls compile, so all ranks must have the same
-  bool sharesPlans = true;          // between sizes: as maxPlans
+  size_t maxPlans = 0;              // plans that are kept; the same on all ranks: it decides which calls compile
+  bool sharesPlans = true;          // one plan may hold for several sizes; the same on all ranks
   std::string libraryVersion = {};  // default: that of this build
 };
 

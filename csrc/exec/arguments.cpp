@@ -93,8 +93,8 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
 void checkMeshes(const Fusion& fusion, int64_t ranks) {
   for (const TensorView* tv : fusion.tensors(ExprSet::All)) {
     check(!tv->getDeviceMesh().isSymbolic(),
-          "[run] the mesh {} of T{} has an axis without a size; specialize the fusion", tv->getDeviceMesh().toString(),
-          tv->id());
+          "[run] the mesh {} of T{} has an axis without a size; give its size in ExecutorOptions::meshSizes",
+          tv->getDeviceMesh().toString(), tv->id());
     for (int64_t rank : tv->getDeviceMesh().devices()) {
       check(rank < ranks,
             "[run] the mesh of T{} contains rank {}, but there are {} ranks; start more ranks, or use a smaller mesh",

@@ -14,7 +14,8 @@ class TensorView;
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh);
 // This rank's shard under the sharding of `tv`.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, const TensorView* tv);
-// The global tensor on every rank, from each rank's shard under the sharding of `tv`. Collective over the default world.
+// The global tensor on every rank, from each rank's shard under the sharding of `tv`. Collective over the default world. UserError if a
+// rank passes a tensor that is not its shard.
 [[nodiscard]] Tensor unshardTensor(const Tensor& shard, const TensorView* tv);
 
 }  // namespace meshfuse

@@ -41,8 +41,8 @@ enum class Verify : uint8_t { Off, First, Always };
 struct ExecutorOptions {
   Communicator* communicator = nullptr;  // default: this thread's default world
   int64_t threads = 0;                   // of a rank; default: MESHFUSE_THREADS, else its coreShare(), at least 1
-  size_t maxPlans = 64;
-  bool sharePlans = true;    // a plan may hold for many shapes, see exec/shape_class.h; false: each shape is compiled
+  size_t maxPlans = 64;    // the least recently used plan beyond them is dropped; 0 counts as 1; the same on all ranks
+  bool sharePlans = true;  // a plan may hold for many shapes, see exec/shape_class.h; false: each shape is compiled
   PassSettings passes = {};  // the same on all ranks
   // Compare every step with the reference interpreter; the error names the kernel of the first wrong element. Default: the
   // environment's MESHFUSE_VERIFY (first, always), else off.
@@ -63,6 +63,7 @@ struct CommRecord {
 
 class FusionExecutorCache {
  public:
+  // UserError if `fusion` is null, if `threads` or a variable of the environment is out of its range.
   explicit FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options = {});
   // Specializes a program for any number of devices to the size of this communicator; UserError if the size fits no mesh. A fusion
   // with mesh axes of symbolic size may also be passed to the constructor above.
@@ -93,15 +94,16 @@ class FusionExecutorCache {
 
   // The program that is called: as given, or with the mesh sizes of this communicator in place of symbols.
   const Fusion& fusion() const { return *fusion_; }
-  // The communication steps of the plan that the last call used.
+  // Of the plan that the last call used, down to costs(): UserError before the first call. The communication steps:
   std::vector<CommRecord> commSteps() const;
   std::shared_ptr<const HostProgram> hostProgram() const;
   std::shared_ptr<const Fusion> planned() const;  // the global program after planning
   std::string planText() const;                   // the same as .fir text
+  // The sharding of output number `output`, such as "S0(x) R on {x: 2}"; UserError if there is no such output.
   std::string outputSharding(int64_t output) const;
-  // Of the last call's plan: shardings, edges, communication, kernels and memory, with the reasons (exec/explain.h).
+  // Shardings, edges, communication, kernels and memory, with the reasons (exec/explain.h).
   Explanation explain() const;
-  // The costs of the last call's plan as expressions in the symbolic sizes of mesh axes (exec/symbolic_costs.h).
+  // The costs as expressions in the symbolic sizes of mesh axes (exec/symbolic_costs.h).
   SymbolicCosts costs() const;
   // Calls the fusion `calls` times, as runFusionWithInputs does, and returns the shortest time of the call and of each step. On several
   // ranks all of them do. Inputs that outputs alias are updated by each call. UserError if `calls` is below 1.

@@ -68,7 +68,7 @@ class PlanCache {
     std::optional<CallSizes> sizes;  // nothing: the arguments do not fit
     ProgramChoice choice;
     std::shared_ptr<const CompiledProgram> compiled;  // null: to be compiled
-    bool isAccepted = true;                           // the fusion accepts the sizes, or compiling says that it does
+    bool isAccepted = true;  // false: concretize() has to check that the fusion accepts these sizes of a known class
     std::string miss;
   };
 
@@ -76,7 +76,7 @@ class PlanCache {
   struct KnownClass {
     std::shared_ptr<const CompiledProgram> compiled;
     std::vector<ArgumentFacts> facts;  // of a call
-    int64_t least = 0;  // of the only symbol, in the calls so far; unless CompiledProgram::acceptsBetween is false
+    int64_t least = 0;  // of the only symbol, in the calls so far; read only if PlannedProgram::acceptsBetween
     int64_t most = 0;
   };
 
@@ -108,7 +108,9 @@ class PlanCache {
   // What this rank knows of the class that was chosen, for arguments like these; null if it has compiled no program of it.
   const KnownClass* knownLocked(std::span<const Argument> inputs, const std::vector<ArgumentFacts>& facts,
                                 const ProgramChoice& choice, const Agreement::Call& call) const;
-  // That a call has a program, or the ranks have agreed on one for its sizes; null: they have not.
+  // Adds the sizes of a call to the history, once they have a program: the one compiled for them, or the one that the ranks have agreed on.
+  // If a class was wanted and the program is for constant sizes, the history gets the reason too. Null, without a program: nothing is
+  // added.
   void noteLocked(const Request& request, const PlannedProgram* program);
   // The plan of its compiled program for the sizes of a call.
   PlanPtr planFor(std::span<const Argument> inputs, const Request& request, const Agreement::Call& call) const;

@@ -6,9 +6,9 @@
 //   s.classes[0].idle(s.seconds)  share of the time in which neither kernels nor collectives of such a rank run
 //
 // A step begins when the step before it on its queue and the steps that it waits for have ended; a collective also not before the ranks of
-// its team have come to theirs. A rank comes to its collectives one after the other, even if the program would let a later one begin, and
-// passes one only when all classes that have it have come to it, in whatever team. If all ranks come to their end so, there is one order of
-// all collectives that each rank follows, and none waits for another one forever. Else `blocked` names the steps at which ranks stay.
+// its team have come to theirs. Deadlock is checked too. For the check, each rank makes its collectives one at a time, in the order of the
+// program, and a collective ends only when every class that takes part has come to it. If all ranks come to the end of the program, one
+// order of all collectives exists that each rank follows, so none waits forever. Else `blocked` names the steps at which ranks wait.
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,9 @@ namespace meshfuse {
 class DiskCache;
 class Fusion;
 
-// Of the plan for these sizes of the arguments and this class. `text`: of the fusion, if it has been printed. Nothing if the build has no identifier, if passes are to be dumped, and if the
-// plan is not verified: then it only answers a question.
+// Of the plan for these sizes of the arguments and this class. `text`: of the fusion, if it has been printed. Nothing, and the plan is not
+// stored, if buildId() is empty, if MESHFUSE_DUMP is set, or if PassSettings::verify is false, as for a program that is planned but never
+// run.
 [[nodiscard]] std::optional<Hash128> keyOfPlan(const Fusion& fusion, std::span<const std::vector<int64_t>> globalSizes,
                                                const ShapeClass& sizes, const PassSettings& passes,
                                                std::string_view text = {});

@@ -80,8 +80,8 @@ void Program::bindSymbol(const IntExpr& expr, int64_t value) {
   if (expr.isSymbol()) {
     const SymbolFacts& facts = expr.terms()[0].factors[0]->facts;
     check(value >= facts.lower && value <= facts.upper && value % facts.divisor == 0,
-          "[interpret] {} is {}; expected lower {}, upper {}, divisor {}", expr.symbolName(), value, facts.lower,
-          facts.upper, facts.divisor);
+          "[interpret] the size {} is {}, but the program declares that it is {} to {} and a multiple of {}",
+          expr.symbolName(), value, facts.lower, facts.upper, facts.divisor);
     symbols_.emplace(std::string(expr.symbolName()), value);
   }
 }

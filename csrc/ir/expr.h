@@ -40,9 +40,9 @@ enum class ExprKind : uint8_t {
   Matmul,      // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch
   Linear,      // x [.., K], w [N, K] (or [K]), optional bias [N] -> [.., N, r{K}]
   Full,        // every element is operand 0 (a scalar)
-  Iota,    // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: global offset (local view)
-  Eye,     // 2-D: 1 where row + starts[0] == column + starts[1]
-  Random,  // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
+  Iota,  // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: 0, or where a rank's part begins
+  Eye,            // 2-D: 1 where row + starts[0] == column + starts[1]
+  Random,         // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
   TakeAlongAxis,  // c[.., j, ..] = p[.., index[.., j, ..], ..] along dim; operand 1: index, broadcast against p outside dim
   Gather,         // torch.gather: as TakeAlongAxis, index may be smaller than p in the other dims
   IndexSelect,  // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D

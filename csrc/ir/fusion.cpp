@@ -42,7 +42,8 @@ void checkName(std::string_view function, const std::string& name, const std::ve
   check(bad == std::string::npos,
         "[{}] the name \"{}\" has the character '{}'; expected letters, digits and _ . - / :", function, name,
         bad == std::string::npos ? ' ' : name[bad]);
-  check(!isValueNumber(name), "[{}] the name {} reads as the number of a value; choose another", function, name);
+  check(!isValueNumber(name), "[{}] the name {} has the form of a value's number (T or S and digits); choose another",
+        function, name);
   check(!contains(others, name), "[{}] the name {} is given twice; give each its own", function, name);
 }
 

@@ -43,13 +43,14 @@ class Fusion {
 
   // -- inputs and outputs ---------------------------------------------------------------------------------------------
   // `name` is for errors, explanations, and calls by name; empty: none. UserError if it is that of another input (output), has other
-  // characters than letters, digits and _ . - / :, or reads as a number such as T0. UserError if `val` has a definition, is an input
-  // already, or is of another fusion.
+  // characters than letters, digits and _ . - / :, or has the form of a value's number, such as T0 or S1. UserError if `val` has a
+  // definition, is an input already, or is of another fusion.
   void addInput(Val* val, std::string name = {});
-  void addOutput(Val* val, std::string name = {});  // UserError if of another fusion or a scalar, or for its name
+  // UserError if `val` is a scalar or of another fusion, and for a name as above.
+  void addOutput(Val* val, std::string name = {});
   void removeOutput(Val* val);
-  // After a run the input's buffer holds the output, which becomes an output if it is not one yet. Shapes and types must be equal.
-  // UserError otherwise.
+  // After a run the input's buffer holds the output, which becomes an output if it is not one yet. UserError if shapes or types differ, if
+  // `input` is no input of this fusion, or if one of the two is a scalar, of another fusion, or aliased already.
   void aliasOutputToInput(Val* output, Val* input);
   const std::vector<Val*>& inputs() const { return inputs_; }
   const std::vector<Val*>& outputs() const { return outputs_; }

@@ -66,7 +66,7 @@ class IterDomain {
   // The transform that made this dim; nullptr if none did.
   IdExpr* definition() const { return definition_; }
   std::string toString() const;  // 16, r{16}, b{1}, p{2}, p{2, max}, s{i0}, DIDx{2}, rDIDx{2}, pDIDx{2}
-  // The same without the binding, with the extent as `text` prints it.
+  // The same without the binding, and with the text `extent` in place of the extent.
   std::string textOf(std::string_view extent) const;
 
  private:

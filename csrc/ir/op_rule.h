@@ -11,8 +11,9 @@
 //   Window     position i - offset, where that is inside of the operand's dim            cat: operand k begins at offset
 //   Reduced    position i, and the result's dim is a reduction (so all are combined)     sum, matmul's K
 //   Whole      any position                                                              the block dim of an all-to-all, the dim of a scan
-//   Indexed    the position given by an element of another operand; the result has       embedding's rows
-//              such a dim only as the reduction over rows of a contribution
+//   Indexed    the position that an element of another operand gives; the result has     embedding's rows
+//              such a dim only if it is a partial sum: the reduction dim over the rows
+//              of the table
 //   None       nothing: of a result's dim, the operand does not vary along it (matmul's M of the second operand, a new
 //              broadcast dim); of an operand's dim, it has extent 1 and is dropped (squeeze)
 //

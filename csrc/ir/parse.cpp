@@ -476,7 +476,7 @@ class FusionParser {
     std::optional<PointOp> point = parsePointOp(op);
     std::optional<ExprKind> kind = point ? ExprKind::Point : parseExprKind(op);
     check(kind && (point || *kind != ExprKind::Point),
-          "there is no op '{}', expected a name such as add, sum or matmul", op);
+          "there is no op '{}', expected a name such as add, reduce or matmul", op);
     ExprAttributes attributes;
     attributes.point = point.value_or(PointOp::Add);
     std::vector<Val*> operands = parseArguments(*kind, arguments, attributes);

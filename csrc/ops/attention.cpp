@@ -237,7 +237,7 @@ TensorView* gradientOf(TensorView* gradient, TensorView* operand, TensorView* gi
 }  // namespace
 
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
-                         Operand dropout_p, Operand is_causal, Operand scale) {
+                         Operand dropout_p, Operand is_causal, Operand scale, const RandomSource& source) {
   const BuilderCall call("sdpfa_fwd", query);
   const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
   const Softmax p = softmaxOf(scoresOf(a), a.emptyRows());
@@ -245,7 +245,7 @@ SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, 
   result.log_sumexp = a.groups ? asHeads(p.logSum, 1) : p.logSum;
   TensorView* weights = p.values;
   if (a.drop) {
-    const ForwardDropoutResult dropped = dropout(weights, *a.drop);
+    const ForwardDropoutResult dropped = dropout(weights, *a.drop, source);
     weights = dropped.output;
     result.dropout_mask = dropped.mask;
   }
@@ -255,8 +255,8 @@ SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, 
 }
 
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, Operand dropout_p, Operand is_causal,
-                         Operand scale) {
-  return sdpfa_fwd(query, key, value, nullptr, nullptr, dropout_p, is_causal, scale);
+                         Operand scale, const RandomSource& source) {
+  return sdpfa_fwd(query, key, value, nullptr, nullptr, dropout_p, is_causal, scale, source);
 }
 
 SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key, TensorView* value,

@@ -10,7 +10,7 @@
 // stays).
 #pragma once
 
-#include "ops/operand.h"
+#include "ops/factory.h"
 
 namespace meshfuse {
 
@@ -26,14 +26,16 @@ struct SdpfaFwdResult {
 // dropout_p  with this probability an entry of the softmax is dropped, the others are divided by 1 - dropout_p; null is 0
 // is_causal  row i uses columns 0..i only, for any L and S; Bool, a constant or known at run time; null is false
 // scale      1 / sqrt(E) if null
+// source     of the numbers that say which entries are dropped, as of dropout(): by default the same entries in every call
 // With a bias or a mask, a row whose scores are all -inf gives zeros, and a log_sumexp of -inf, not NaN; a row with
 // a NaN gives NaN. S may be 0: then every row has no scores and gives zeros.
 // UserError `[sdpfa]` on other types, shapes that do not fit, or heads of the query that are not a multiple of the heads of the key.
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
-                         Operand dropout_p = 0.0, Operand is_causal = false,
-                         Operand scale = static_cast<Val*>(nullptr));
+                         Operand dropout_p = 0.0, Operand is_causal = false, Operand scale = static_cast<Val*>(nullptr),
+                         const RandomSource& source = {});
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, Operand dropout_p = 0.0,
-                         Operand is_causal = false, Operand scale = static_cast<Val*>(nullptr));
+                         Operand is_causal = false, Operand scale = static_cast<Val*>(nullptr),
+                         const RandomSource& source = {});
 
 struct SdpfaBwdResult {
   TensorView* grad_query = nullptr;

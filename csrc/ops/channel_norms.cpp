@@ -30,7 +30,7 @@ struct NormKind {
 
 int64_t channelOf(std::string_view op, const TensorView* x, const NormKind& kind) {
   check(rankOf(x) >= (kind.perSample ? 3 : 2), "[{}] {} has {} dims, expected {}{}", op, describe(x), rankOf(x),
-        kind.perSample ? "N, C and at least one more" : "N and C, and any more",
+        kind.perSample ? "3 or more (N, C and others)" : "2 or more (N, C and others)",
         kind.channelsLast ? ", with C last" : "");
   return kind.channelsLast ? rankOf(x) - 1 : 1;
 }

@@ -6,7 +6,8 @@
 //
 // Running statistics are inputs of the fusion, or casts of inputs. If a norm uses the statistics of x, it also updates the running
 // statistics to running * (1 - momentum) + (statistic of x) * momentum, where the variance divides by n - 1. The updates are outputs that
-// alias the inputs.
+// alias the inputs. UserError `[op]` if x has fewer than 2 dims (instance norm: 3), if a parameter or statistic has another shape, if only
+// one of the running statistics is given, or if one that is updated is neither an input nor the cast of one.
 #pragma once
 
 #include <array>

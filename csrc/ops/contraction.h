@@ -11,6 +11,7 @@ namespace meshfuse {
 // UserError: 0-d operands, types or inner extents that differ, batches that do not stretch.
 TensorView* matmul(TensorView* a, TensorView* b);
 // x [.., K] times the transpose of weight [N, K] gives [.., N]; weight [K] gives [..]. bias: [N] (0-d for a 1-D weight), or null.
+// UserError: a 0-d x, a weight of more than two dims or none, types or inner extents that differ, a bias of another shape.
 TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias = nullptr);
 
 }  // namespace meshfuse

@@ -29,14 +29,21 @@ Fusion& fusionOf(std::initializer_list<Operand> operands, const IntList& shape =
   return found != operands.end() ? found->val()->fusion() : shape.fusion();
 }
 
-Val* scalarOf(std::string_view op, Fusion& fusion, const Operand& operand, DataType dtype) {
-  check(!operand.isMissing() && !operand.isTensor(), "[{}] an argument is a tensor or null, expected a scalar", op);
+std::string givenText(const Operand& operand) {
+  return operand.isMissing()  ? "null"
+         : operand.isTensor() ? describe(operand.val()->asTensor())
+                              : std::string(name(operand.dtype()));
+}
+
+Val* scalarOf(std::string_view op, std::string_view what, Fusion& fusion, const Operand& operand, DataType dtype) {
+  check(!operand.isMissing() && !operand.isTensor(), "[{}] {} is {}, expected a scalar; give a number or a Val", op,
+        what, givenText(operand));
   return scalarAs(fusion, operand.in(fusion), dtype);
 }
 
 IntExpr extentOf(std::string_view op, Fusion& fusion, const Operand& operand) {
   check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int,
-        "[{}] a length is a tensor, null or not Int, expected an Int scalar", op);
+        "[{}] a length is {}, expected an Int scalar; cast it with castOp", op, givenText(operand));
   IntExpr extent = operand.in(fusion)->intExpr();
   check(!extent.isConst() || extent.constValue() >= 0, "[{}] got length {}, expected 0 or more", op, extent.toString());
   return extent;
@@ -51,7 +58,7 @@ std::optional<double> constantOf(Fusion& fusion, const Operand& operand) {
 }  // namespace
 
 TensorView* full(Fusion& fusion, const IntList& shape, Operand value, DataType dtype) {
-  Val* fill = scalarOf("full", fusion, value, dtype);
+  Val* fill = scalarOf("full", "the value", fusion, value, dtype);
   return fusion.addOp(ExprKind::Full, {fill}, dtype, dimsOfShape("full", shape));
 }
 
@@ -74,7 +81,8 @@ TensorView* iota(Fusion& fusion, Operand length, Operand start, Operand step, Da
   IntExpr extent = extentOf("iota", fusion, length);
   DataType type = accumulateType(dtype);
   TensorView* out = fusion.tensor(type, {dimOf(extent)});
-  fusion.addExpr(ExprKind::Iota, {scalarOf("iota", fusion, start, type), scalarOf("iota", fusion, step, type)}, {out},
+  fusion.addExpr(ExprKind::Iota,
+                 {scalarOf("iota", "start", fusion, start, type), scalarOf("iota", "step", fusion, step, type)}, {out},
                  {.starts = {0}});
   return maybeCastOp(dtype, out);
 }
@@ -124,22 +132,21 @@ TensorView* eye(Operand size, DataType dtype) { return eye(size, size, dtype); }
 
 namespace {
 
-// Where random elements come from, and for which op.
-struct RandomSource {
+struct RandomNumbers {
   std::string_view op;
   RandomKind kind;
   Fusion& fusion;
-  Operand seed;
-  Operand offset;
+  RandomSource source;
 };
 
-TensorView* randomOp(const RandomSource& source, const IntList& shape, DataType dtype) {
-  const auto& [op, kind, fusion, seed, offset] = source;
+TensorView* randomOp(const RandomNumbers& numbers, const IntList& shape, DataType dtype) {
+  const auto& [op, kind, fusion, source] = numbers;
+  const auto& [seed, offset] = source;
   check(isFloatingPoint(dtype), "[{}] got type {}, expected a floating type", op, name(dtype));
   DataType type = dtype == DataType::Double ? dtype : DataType::Float;
-  for (const Operand& operand : {seed, offset}) {
+  for (const auto& [operand, what] : {std::pair<const Operand&, std::string_view>{seed, "seed"}, {offset, "offset"}}) {
     check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int,
-          "[{}] seed or offset is a tensor, null or not Int, expected an Int scalar", op);
+          "[{}] {} is {}, expected an Int scalar; cast it with castOp", op, what, givenText(operand));
   }
   TensorView* out = fusion.tensor(type, dimsOfShape(op, shape));
   ExprAttributes attributes{.random = kind, .ordinal = fusion.nextOrdinal()};
@@ -154,17 +161,17 @@ TensorView* randomLike(std::string_view op, RandomKind kind, TensorView* x, cons
   checkTensor(op, x, "operand");
   check(isFloatingPoint(x->dtype()), "[{}] {} has elements that are not floating; name a type with rand or randn", op,
         describe(x));
-  return randomOp({op, kind, x->fusion(), seed, offset}, x->shape(), x->dtype());
+  return randomOp({op, kind, x->fusion(), {seed, offset}}, x->shape(), x->dtype());
 }
 
 }  // namespace
 
 TensorView* rand(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
-  return randomOp({"rand", RandomKind::Uniform, fusionOf({seed, offset}, shape), seed, offset}, shape, dtype);
+  return randomOp({"rand", RandomKind::Uniform, fusionOf({seed, offset}, shape), {seed, offset}}, shape, dtype);
 }
 
 TensorView* randn(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
-  return randomOp({"randn", RandomKind::Normal, fusionOf({seed, offset}, shape), seed, offset}, shape, dtype);
+  return randomOp({"randn", RandomKind::Normal, fusionOf({seed, offset}, shape), {seed, offset}}, shape, dtype);
 }
 
 TensorView* rand_like(TensorView* x, Operand seed, Operand offset) {
@@ -186,42 +193,42 @@ TensorView* affine(TensorView* random, Operand base, Operand factor, DataType dt
 
 TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dtype, Operand seed, Operand offset) {
   Fusion& fusion = fusionOf({seed, offset}, shape);
-  TensorView* random = randomOp({"uniform", RandomKind::Uniform, fusion, seed, offset}, shape, accumulateType(dtype));
-  Val* highest = scalarOf("uniform", fusion, high, DataType::Double);
-  Val* lowest = scalarOf("uniform", fusion, low, DataType::Double);
+  TensorView* random = randomOp({"uniform", RandomKind::Uniform, fusion, {seed, offset}}, shape, accumulateType(dtype));
+  Val* highest = scalarOf("uniform", "high", fusion, high, DataType::Double);
+  Val* lowest = scalarOf("uniform", "low", fusion, low, DataType::Double);
   return affine(random, lowest, sub(highest, lowest), dtype);
 }
 
 TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed,
                    Operand offset) {
   Fusion& fusion = fusionOf({seed, offset}, shape);
-  TensorView* random = randomOp({"normal", RandomKind::Normal, fusion, seed, offset}, shape, accumulateType(dtype));
-  Val* scale = scalarOf("normal", fusion, deviation, DataType::Double);
-  return affine(random, scalarOf("normal", fusion, mean, DataType::Double), scale, dtype);
+  TensorView* random = randomOp({"normal", RandomKind::Normal, fusion, {seed, offset}}, shape, accumulateType(dtype));
+  Val* scale = scalarOf("normal", "the deviation", fusion, deviation, DataType::Double);
+  return affine(random, scalarOf("normal", "the mean", fusion, mean, DataType::Double), scale, dtype);
 }
 
-ForwardDropoutResult dropout(TensorView* x, Operand keep, Operand scale) {
+ForwardDropoutResult dropout(TensorView* x, Operand keep, Operand scale, const RandomSource& source) {
   checkTensor("dropout", x, "x");
   Fusion& fusion = x->fusion();
   DataType type = x->dtype() == DataType::Double ? DataType::Double : DataType::Float;
-  TensorView* random = randomOp({"dropout", RandomKind::Uniform, fusion, 0, 0}, x->shape(), type);
-  TensorView* mask = lt(random, scalarOf("dropout", fusion, keep, DataType::Double));
+  TensorView* random = randomOp({"dropout", RandomKind::Uniform, fusion, source}, x->shape(), type);
+  TensorView* mask = lt(random, scalarOf("dropout", "keep", fusion, keep, DataType::Double));
   TensorView* kept = mul(x, castOp(type, mask));
-  return {mul(kept, scalarOf("dropout", fusion, scale, DataType::Double)), mask};
+  return {mul(kept, scalarOf("dropout", "scale", fusion, scale, DataType::Double)), mask};
 }
 
-ForwardDropoutResult dropout(TensorView* x, Operand drop) {
+ForwardDropoutResult dropout(TensorView* x, Operand drop, const RandomSource& source) {
   checkTensor("dropout", x, "x");
   Fusion& fusion = x->fusion();
-  Val* keep = sub(1.0, scalarOf("dropout", fusion, drop, DataType::Double));
+  Val* keep = sub(1.0, scalarOf("dropout", "drop", fusion, drop, DataType::Double));
   if (keep->isConst()) {
     double probability = std::get<double>(keep->constant());
     check(probability >= 0 && probability <= 1, "[dropout] got probability {}, expected 0 to 1", 1 - probability);
-    return dropout(x, keep, probability == 0 ? 0.0 : 1 / probability);
+    return dropout(x, keep, probability == 0 ? 0.0 : 1 / probability, source);
   }
   // 1 / 0 would make NaN of the dropped elements.
   Val* divisor = add(keep, scalarAs(fusion, eq(keep, 0.0), DataType::Double));
-  return dropout(x, keep, div(1.0, divisor));
+  return dropout(x, keep, div(1.0, divisor), source);
 }
 
 TensorView* dropout_backward(TensorView* dy, TensorView* mask, Operand scale) {
@@ -230,7 +237,7 @@ TensorView* dropout_backward(TensorView* dy, TensorView* mask, Operand scale) {
   checkTensor("dropout_backward", mask, "mask");
   checkStretchesTo("dropout_backward", "mask", mask, "dy", dy);
   DataType type = dy->dtype() == DataType::Double ? DataType::Double : DataType::Float;
-  Val* factor = scalarOf("dropout_backward", dy->fusion(), scale, DataType::Double);
+  Val* factor = scalarOf("dropout_backward", "scale", dy->fusion(), scale, DataType::Double);
   return mul(mul(dy, castOp(type, mask)), factor);
 }
 

@@ -1,5 +1,7 @@
 // Reads and writes elements at positions given by index tensors. Indices are integers in [0, extent). An index out of range can only be found
-// at run time: the run fails with a UserError that names the index, and no kernel reads or writes outside of its tensors.
+// at run time: the run fails with a UserError that names the index, and no kernel reads or writes outside of its tensors. The builders
+// throw a UserError `[op]` on an index that is not of integers, numbers of dims or extents that do not fit, and values of another type than
+// the tensor that they are written into or added to.
 #pragma once
 
 #include <cstdint>

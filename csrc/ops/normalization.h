@@ -1,5 +1,7 @@
 // Softmax and the norms over trailing dims, as compositions of elementwise ops and reductions, with their backward forms.
-// All compute in Float (Double operands: in Double), and the results have the type of the computation; cast them where needed.
+// All compute in Float (Double operands: in Double), and the results have the type of the computation; cast them where needed. UserError
+// `[op]` if a tensor is null, if `dim` is no dim of x, unless there are 1 to all dims of x to normalize, and on a weight or bias of another
+// shape than the normalized extents.
 #pragma once
 
 #include <array>

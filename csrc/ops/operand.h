@@ -93,8 +93,9 @@ class IntList {
   Fusion* fusion_ = nullptr;
 };
 
-// The common type of two types: the type of the higher category (Bool < integer < floating); within a category the larger type. The
-// common type of the two 16-bit floating types is Float.
+// The common type of two types: the type of the higher category (Bool < integer < floating); within a category the larger type, except: a
+// signed and an unsigned type of integers give the narrowest signed type that holds both (Byte and Char give Short, UInt16 and Short give
+// Int32), and the two 16-bit floating types give Float.
 [[nodiscard]] DataType promoteTypes(DataType a, DataType b);
 
 // The common type of operands, before an op's own rules. As in PyTorch the categories are Bool, integer, floating. A 0-d tensor

@@ -93,7 +93,7 @@ TensorView* pad(TensorView* x, const IntList& widths, Operand value = 0);
 // Tensors one after the other along `dim`, in their common type. UserError if other extents differ.
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim);
 // x cut along `dim` into parts of ceil(extent / chunks) elements, the last one smaller: `chunks` parts, or fewer if these hold all
-// elements. The extent must be a constant, else UserError.
+// elements. UserError if the extent is no constant, if chunks is below 1, or if there would be more than 65,536 parts.
 std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim);
 
 // -- queries --------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@
 namespace meshfuse {
 
 // sum((x - mean)^2) / max(0, n - correction). correction: 0 for a whole population, 1 (true) for a sample. With at most `correction`
-// elements the result is NaN or infinite.
+// elements the result is NaN or infinite. UserError if `correction` is negative.
 TensorView* variance(TensorView* x, const Axes& axes, int64_t correction = 1, bool keep_dim = false);
 TensorView* standard_deviation(TensorView* x, const Axes& axes, int64_t correction = 1, bool keep_dim = false);
 
@@ -29,8 +29,10 @@ struct WelfordResult {
   TensorView* var_sum = nullptr;  // sum((x - avg)^2)
   TensorView* n = nullptr;        // Int: the number of elements
 };
-// Mean, sum of squared distances and count. With init_avg, init_var and init_N, which have the shape of the result, the results also cover
-// init_N earlier elements. Give all three or none.
+// Mean, sum of squared distances and count. The results also cover init_N earlier elements if init_avg, their mean, and init_var, their
+// sum((x - init_avg)^2), are given: tensors of the shape of the result. init_var is no variance, but has the meaning of var_sum. init_N is
+// a number, a scalar, or a tensor of that shape; it is not read without the others. UserError `[Welford]` if only one of the tensors is
+// given, or if they have another number of dims than the result.
 WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg = nullptr, TensorView* init_var = nullptr,
                       Operand init_N = 0);
 

@@ -53,18 +53,20 @@ void solve(const TensorView* tv, int64_t dim, const IntExpr& extent, int64_t siz
 
 // Checks the declared facts of the symbols of `e` against their values, because proofs use them.
 void checkFacts(const IntExpr& e, const SymbolValues& values) {
+  constexpr std::string_view kFix = "; pass another size, or change the declaration";
   for (const IntTerm& term : e.terms()) {
     for (const IntAtomPtr& atom : term.factors) {
       auto known = values.find(atom->key);
       if (atom->kind == AtomKind::Symbol && known != values.end()) {
         const SymbolFacts& facts = atom->facts;
         const int64_t value = known->second;
-        check(value >= facts.lower, "[concretize] symbol {} is {}, declared with lower: {}", atom->key, value,
-              facts.lower);
-        check(value <= facts.upper, "[concretize] symbol {} is {}, declared with upper: {}", atom->key, value,
-              facts.upper);
-        check(value % facts.divisor == 0, "[concretize] symbol {} is {}, declared with divisor: {}", atom->key, value,
-              facts.divisor);
+        check(value >= facts.lower, "[concretize] the size {} is {}, but the program declares that it is at least {}{}",
+              atom->key, value, facts.lower, kFix);
+        check(value <= facts.upper, "[concretize] the size {} is {}, but the program declares that it is at most {}{}",
+              atom->key, value, facts.upper, kFix);
+        check(value % facts.divisor == 0,
+              "[concretize] the size {} is {}, but the program declares that it is a multiple of {}{}", atom->key,
+              value, facts.divisor, kFix);
       }
       for (const IntExpr& argument : atom->args) {
         checkFacts(argument, values);

@@ -348,19 +348,19 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     }
     const std::optional<Shareable> call = shareable(e);
     check(call.has_value(),
-          "[pack-redistributions] {} has pack={}, but is not one collective with equal parts; leave it out",
+          "[pack-redistributions] {} has pack={}, but is not one collective with equal parts; remove its pack",
           e->output()->toString(), e->attributes().pack);
     const auto [it, isNew] = first.emplace(e->attributes().pack, std::pair(k, call->key));
     if (!isNew) {
       check(it->second.second == call->key,
-            "[pack-redistributions] {} and {} have pack={}, but they cannot be one collective; leave it out",
+            "[pack-redistributions] {} and {} have pack={}, but they cannot be one collective; remove their pack",
             order.exprs()[it->second.first]->output()->toString(), e->output()->toString(), e->attributes().pack);
       order.join(k, it->second.first);
     }
   }
   auto steps = mapped(order.nodesByReaders(), [&](int64_t n) { return order.exprsOf(n); });
   check(sumOf(steps, [](const std::vector<Expr*>& step) { return step.size(); }) == order.exprs().size(),
-        "[pack-redistributions] redistributions with one pack number depend on each other; leave it out");
+        "[pack-redistributions] redistributions with one pack number depend on each other; remove their pack");
   return steps;
 }
 

@@ -48,7 +48,8 @@ DeviceId DeviceId::parse(std::string_view text) {
   const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), index);
   const bool isNumber = read.ec == std::errc() && read.ptr == digits.data() + digits.size() && index >= 0;
   check(isNumber && (kind == "cuda" || (kind == "ext" && colon != std::string_view::npos)),
-        "[device] \"{}\" is no device; expected cpu, or such as cuda:0", text);
+        "[device] \"{}\" is no device; expected cpu, cuda:0 (the number of a GPU), or ext:0 (a registered device)",
+        text);
   return {kind == "cuda" ? Kind::Cuda : Kind::Extension, index};
 }
 

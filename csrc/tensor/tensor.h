@@ -41,7 +41,7 @@ class Tensor {
   // on other devices than the CPU, also if the address is not aligned to the elements.
   static Tensor wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
                      std::shared_ptr<void> owner = nullptr, DeviceId device = DeviceId::cpu());
-  // Contiguous copies of the given values, converted to dtype.
+  // Contiguous copies of the given values, converted to dtype. UserError unless there is one value for each element.
   static Tensor of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype = DataType::Float);
   static Tensor of(std::initializer_list<double> values, std::vector<int64_t> sizes, DataType dtype = DataType::Float);
   static Tensor scalar(double value, DataType dtype = DataType::Float);  // 0-d
@@ -85,15 +85,18 @@ class Tensor {
   Tensor expand(std::vector<int64_t> sizes) const;
 
   // Copies. Those of a tensor that is not on the CPU, and those between devices, go through host memory.
-  Tensor contiguous() const;         // itself if contiguous
-  Tensor clone() const;              // a contiguous copy on the same device
-  Tensor to(DataType dtype) const;   // converted copy (C conversion; one rounding), itself if equal
+  Tensor contiguous() const;  // itself if contiguous
+  Tensor clone() const;       // a contiguous copy on the same device
+  // The elements in another type, converted as by castOp: rounded once, to nearest even; to integers truncated, where NaN and numbers out of
+  // range give the minimum, and unsigned types keep the low bits. The tensor itself if it has the type.
+  Tensor to(DataType dtype) const;
   Tensor to(DeviceId device) const;  // a copy on the device, itself if it is there; a copy to the CPU keeps the strides
   // Same sizes, any device; converts. A tensor of another device than the CPU that is not contiguous is read and written as a whole span:
   // nothing else may write between its elements meanwhile.
   void copyFrom(const Tensor& source);
 
-  // Element access for tests and printing: slow. Position: one index for each dim.
+  // Element access for tests and printing: slow. Position: one index for each dim. UserError on a position outside of the tensor, and if
+  // item() is called for another number of elements than one.
   double at(std::span<const int64_t> position) const;
   double at(std::initializer_list<int64_t> position) const;
   void set(std::span<const int64_t> position, double value);

@@ -281,12 +281,10 @@ Scalar castScalar(Scalar value, DataType from, DataType to) {
     return integerScalar(value.real != 0 ? 1 : 0);
   }
   const DataType first = truncationType(to);
-  double bound = std::ldexp(1.0, bitWidth(first) - 1);
-  double whole = std::trunc(value.real);
-  return integerScalar(wrapInteger(to, std::isnan(whole) ? 0
-                                       : whole >= bound  ? highestInteger(first)
-                                       : whole < -bound  ? lowestInteger(first)
-                                                         : static_cast<int64_t>(whole)));
+  const double bound = std::ldexp(1.0, bitWidth(first) - 1);
+  const double whole = std::trunc(value.real);
+  const bool fits = whole >= -bound && whole < bound;  // not NaN
+  return integerScalar(wrapInteger(to, fits ? static_cast<int64_t>(whole) : lowestInteger(first)));
 }
 
 Reduction::Reduction(ReduceOp op, DataType dtype)

@@ -78,7 +78,7 @@ TEST_F(Normalization, Channels) {
   expectUserError([&] { batch_norm_backward(i, i, none, none, none, none, none, true, 1e-5); },
                   {"[batch_norm_backward]", "save_mean is null"});
   expectUserError([&] { instance_norm(x, none, none, none, none, true, 0.1, 1e-5); },
-                  {"[instance_norm]", "2 dims", "at least one more"});
+                  {"[instance_norm]", "2 dims", "3 or more"});
   expectUserError([&] { group_norm(i, 3, none, none, 1e-5); },
                   {"[group_norm]", "3 groups do not divide the 4 channels", "[2, 4, 3]"});
   expectUserError([&] { group_norm(i, 0, none, none, 1e-5); }, {"[group_norm]", "0 groups", "at least 1"});

@@ -162,7 +162,7 @@ TEST(Devices, BadRequestsAreUserErrors) {
   refused([] { registerDevice(nullptr); }, "null");
   refused([] { setDefaultDevice(DeviceId::extension(3)); }, "there is no device ext:3");
   for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:4294967296", "ext", "cpu:0"}) {
-    refused([&] { (void)DeviceId::parse(text); }, "is no device; expected cpu, or such as cuda:0");
+    refused([&] { (void)DeviceId::parse(text); }, "is no device; expected cpu, cuda:0 (the number of a GPU), or ext:0");
   }
   EXPECT_EQ(DeviceId::parse("cuda"), DeviceId::cuda(0));
   EXPECT_EQ(DeviceId::parse("cuda:12"), DeviceId::cuda(12));

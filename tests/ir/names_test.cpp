@@ -75,7 +75,7 @@ TEST(Names, RefusesBadOnes) {
   EXPECT_NE(nameRefusal(twoInputs("x", "x")).find("[addInput] the name x is given twice"), std::string::npos);
   EXPECT_NE(nameRefusal(twoInputs("x", "a b")).find("has the character ' '"), std::string::npos);
   EXPECT_NE(nameRefusal(twoInputs("x", "(")).find("has the character '('"), std::string::npos);
-  EXPECT_NE(nameRefusal(twoInputs("x", "T12")).find("T12 reads as the number of a value"), std::string::npos);
+  EXPECT_NE(nameRefusal(twoInputs("x", "T12")).find("T12 has the form of a value's number"), std::string::npos);
   const std::string twice = nameRefusal([](Fusion& fusion) {
     TensorView* x = makeContigTensor(1);
     fusion.addInput(x, "x");

@@ -145,5 +145,55 @@ TEST(Random, Dropout) {
   EXPECT_EQ(run1({Tensor::scalar(3)}, [](const Views& v) { return dropout(v[0], 1.0).output; }).item(), 0);
 }
 
+// The elements that dropout keeps are those whose uniform number, of the same seed, offset and ordinal, is below the probability.
+TEST(Random, DropoutFollowsItsSource) {
+  const Tensor x = Tensor::full({4096}, DataType::Float, 1);
+  const auto masks = [&](int64_t seed, int64_t offset) {
+    return run1({x}, [&](const Views& v) { return dropout(v[0], 0.5, RandomSource{seed, offset}).mask; }).toVector();
+  };
+  const auto numbers = [&](int64_t seed, int64_t offset) {
+    std::vector<double> below;
+    for (const double u : run1({x}, [&](const Views& v) { return rand_like(v[0], seed, offset); }).toVector()) {
+      below.push_back(u < 0.5 ? 1 : 0);
+    }
+    return below;
+  };
+  EXPECT_EQ(masks(0, 0), run1({x}, [](const Views& v) { return dropout(v[0], 0.5).mask; }).toVector());
+  for (const auto& [seed, offset] : {std::pair{0, 0}, {0, 1}, {7, 0}, {7, 5}}) {
+    EXPECT_EQ(masks(seed, offset), numbers(seed, offset));
+  }
+  EXPECT_NE(masks(0, 0), masks(0, 1));
+  EXPECT_NE(masks(0, 0), masks(7, 0));
+}
+
+// One fusion whose calls drop other elements, because the offset is an input.
+TEST(Random, DropoutOfAnInputIsAnotherInEachCall) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeSymbolicTensor(1);
+  Val* step = IrBuilder::create<Val>(DataType::Int);
+  fusion.addInput(x);
+  fusion.addInput(step);
+  const RandomSource source{3, step};
+  TensorView* q = makeConcreteTensor({8, 8});
+  fusion.addInput(q);
+  fusion.addOutput(dropout(x, 0.5, source).mask);
+  fusion.addOutput(dropout(x, 0.5, 2.0, source).mask);
+  fusion.addOutput(sdpfa_fwd(q, q, q, 0.5, false, static_cast<Val*>(nullptr), source).dropout_mask);
+  const auto call = [&](int64_t number) {
+    std::vector<std::vector<double>> masks;
+    for (const Tensor& t : interpret(fusion, {Tensor::full({512}, DataType::Float, 1), number, counting({8, 8})})) {
+      masks.push_back(t.toVector());
+    }
+    return masks;
+  };
+  EXPECT_EQ(call(4), call(4));
+  const auto first = call(4);
+  const auto second = call(9);
+  for (size_t k = 0; k < first.size(); k++) {
+    EXPECT_NE(first[k], second[k]) << k;
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

@@ -386,9 +386,9 @@ TEST_F(DynamicShape, FactsOfSymbolsHoldForEveryCall) {
   };
   EXPECT_EQ(call(8), "");
   EXPECT_EQ(call(64), "");
-  EXPECT_NE(call(6).find("symbol i0 is 6, declared with divisor: 4"), std::string::npos);
-  EXPECT_NE(call(100).find("symbol i0 is 100, declared with upper: 64"), std::string::npos);
-  EXPECT_NE(call(0).find("symbol i0 is 0, declared with lower: 4"), std::string::npos);
+  EXPECT_NE(call(6).find("the size i0 is 6, but the program declares that it is a multiple of 4"), std::string::npos);
+  EXPECT_NE(call(100).find("the size i0 is 100, but the program declares that it is at most 64"), std::string::npos);
+  EXPECT_NE(call(0).find("the size i0 is 0, but the program declares that it is at least 4"), std::string::npos);
 }
 
 TEST_F(DynamicShape, AReshapeThatAFactProves) {

@@ -15,7 +15,8 @@ TEST(ToolDevice, RefusesWhatIsNoDevice) {
   for (const char* text : {"gpu", "cuda:x", "cuda:-1", "''"}) {
     const ToolRun r = tool(std::string("run {dir}/softmax.fir --size i0=4 --size i1=4 --device ") + text);
     EXPECT_EQ(r.code, 2) << r.err;
-    EXPECT_NE(r.err.find("is no device; expected cpu, or such as cuda:0"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("is no device; expected cpu, cuda:0 (the number of a GPU), or ext:0"), std::string::npos)
+        << r.err;
   }
 }
 
@@ -108,7 +109,7 @@ TEST(ToolDevice, ExplainsNothingForAGpuThatCannotRunIt) {
   EXPECT_EQ(noArchitecture.code, 2) << noArchitecture.err;
   const ToolRun noDevice = tool(unknown + "gpu");
   EXPECT_EQ(noDevice.code, 2) << noDevice.err;
-  expectContains(noDevice.err, "\"gpu\" is no device; expected cpu, or such as cuda:0");
+  expectContains(noDevice.err, "\"gpu\" is no device; expected cpu, cuda:0 (the number of a GPU), or ext:0");
   const ToolRun timeline = tool(unknown + "sm_90 --run --json");
   EXPECT_EQ(timeline.code, 2) << timeline.err;
   expectContains(timeline.err, "--run runs on the CPU, --device is sm_90");

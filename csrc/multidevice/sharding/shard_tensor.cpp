@@ -87,8 +87,9 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
           "[shardTensor] dim {} of {} is {}, the tensor has {}; give the whole tensor", k, tv->toString(),
           extents[k].toString(), shape[k]);
     check(!state.dims[k].isOpaque(),
-          "[shardTensor] the parts of dim {} of {} (size {}) are no rectangles; shard one dim by one split", k,
-          tv->toString(), shape[k]);
+          "[shardTensor] the splits of dim {} of {} (size {}) do not nest, so it has no parts that can be cut; bind "
+          "one split of the dim to each mesh axis",
+          k, tv->toString(), shape[k]);
   }
   return state;
 }

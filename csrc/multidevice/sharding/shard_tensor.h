@@ -21,9 +21,11 @@ class TensorView;
   return shardTensor(tensor, axis, mesh, rank);  // nvFuser's name
 }
 // The part of `tensor` that `rank` holds under the sharding of `tv`. `tensor` has the global shape of `tv`, with any sizes for its symbols.
-// The tensor itself if `tv` has no mesh; a tensor without elements, with a global shape, if the rank is not in the mesh.
+// The tensor itself if `tv` has no mesh; a tensor without elements, with a global shape, if the rank is not in the mesh. UserError if the
+// tensor has another shape than `tv`, or if the parts of `tv` depend on values that are known only at run time.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank);
-// The whole tensor; parts[k] is the part that device number k of the mesh of `tv` holds (row-major).
+// The whole tensor; parts[k] is the part that device number k of the mesh of `tv` holds (row-major). UserError unless there is one part for
+// each device, each with the sizes that `tv` gives it.
 [[nodiscard]] Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv);
 
 }  // namespace meshfuse

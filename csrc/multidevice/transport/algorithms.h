@@ -20,7 +20,7 @@ namespace meshfuse {
 
 enum class Algorithm : uint8_t {
   Default,  // chosen by the transport's thresholds
-  Slots,    // host: inputs are copied to slots
+  Slots,    // host, small calls: inputs are copied to slots
   Pull,     // host: ranks read inputs that lie in a heap in place; in an all-reduce, each rank reduces a part
   Push,  // host: in an all-reduce, each rank reduces a part and writes it to the outputs of all ranks, if all lie in heaps.
   // After a failed call a peer may still write to the output until all survivors have called shrink(). A rank that was
@@ -28,13 +28,13 @@ enum class Algorithm : uint8_t {
   Staged,    // host: data is copied through the staging areas, piece by piece
   Whole,     // host and network: in an all-reduce, each rank reduces all elements
   Parts,     // network: in an all-reduce, each rank reduces a part
-  Pairs,     // network: between every two ranks
+  Pairs,     // network, all but all-reduce: a message between every two ranks
   Doubling,  // network: in an all-reduce, ranks 1, 2, 4 ... positions apart combine their results. Ranks that exchange
              // no message do not compare their calls: a call with another team is found only by the deadline
-  Ring,      // network: from neighbour to neighbour
+  Ring,      // network, all-reduce and all-gather: from neighbour to neighbour
   Hierarchical,  // network: in an all-reduce, each rank of a host is responsible for a part; each part goes from host to host and back
-  Tree,    // network: each rank that has the data sends it to further ranks
-  Scatter  // network: each rank gets a part of the data, then all ranks gather the parts in a ring
+  Tree,    // network, broadcast: each rank that has the data sends it to further ranks
+  Scatter  // network, broadcast: each rank gets a part of the data, then all ranks gather the parts in a ring
 };
 
 // The word of the text form; "default" also for a call that has not run, or that ran on a transport with only one algorithm.

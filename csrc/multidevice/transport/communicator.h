@@ -75,7 +75,7 @@ class Communicator {
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  // Name of the transport: "self", "loopback", "host", "network".
+  // Name of the transport: "self", "loopback", "host", "network", "nccl", or "assumed" (ranks that are simulated).
   virtual std::string_view transport() const = 0;
 
   // True if a call leaves the processor to other threads while it lasts: it is then worth running beside kernels on any number of cores.
@@ -90,8 +90,11 @@ class Communicator {
   // deleter. `bytes` may be zero. Not collective.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
 
-  // All counts are elements of `type`; buffers are contiguous; in and out of one call do not overlap unless they are equal
-  // (all-reduce, reduce and broadcast only).
+  // All counts are elements of `type`; buffers are contiguous; in and out of one call do not overlap unless they are equal (all-reduce,
+  // reduce and broadcast only). UserError, before any message, on a team that is empty, repeats a rank, names a rank outside of the world
+  // or lacks this one; on a negative count, a null buffer for elements, or another number of counts than ranks; on a root that is no
+  // position of the team. Calls of the ranks that differ are an error on all of them (DisagreementError), a peer that fails is a
+  // DeviceError.
   void allReduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp);
   // in: count elements; out: team size * count, block i from the i-th rank of the team.
   void allGather(const Team&, const void* in, void* out, int64_t count, DataType);

@@ -1,11 +1,11 @@
-// The one reduction of all transports: element by element, in rank order, left to right.
+// The reduction of the transports of the host: element by element, in the order of the inputs, left to right.
 //
 //   out[i] = (((in[0][i] op in[1][i]) op in[2][i]) ...)
 //
 // 16-bit floating types are reduced in float and rounded once at the end; other types in their own type. Integers wrap.
 // Min and Max give NaN if any input is NaN. Bool is logical: Sum, Max and Or are "any", Prod, Min and And are "all".
-// And, Or and Xor of the other types act on the bits. The bits of the result depend on the inputs alone, not on how a range
-// is cut into calls; therefore every algorithm of every transport uses this reduction.
+// And, Or and Xor of the other types act on the bits. The bits of the result depend on the inputs alone, not on how a range is cut into
+// calls. Most algorithms pass the inputs of all ranks in the order of the team; algorithms.h names the others.
 #pragma once
 
 #include <cstdint>
