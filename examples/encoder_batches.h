@@ -58,7 +58,7 @@ inline std::vector<Sentence> randomSentences(int64_t count, int64_t length, cons
   return sentences;
 }
 
-// What divides the number of sentences of a batch, and their number of tokens unless that is the number of positions.
+// A padded batch has a multiple of `sentences` sentences. Each has a multiple of `tokens` tokens, or as many as the model has positions.
 struct Padding {
   int64_t sentences = 1;
   int64_t tokens = 16;  // so that few shapes need a plan

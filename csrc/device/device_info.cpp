@@ -65,7 +65,10 @@ std::optional<int> architectureNumber(std::string_view architecture) {
   int number = 0;
   const char* const end = architecture.data() + architecture.size();
   const auto read = std::from_chars(architecture.data() + 3, end, number);
-  return read.ec == std::errc() ? std::optional(number) : std::nullopt;
+  const std::string_view variant(read.ptr, end);  // "a" of sm_90a
+  const bool isName = read.ec == std::errc() && number > 0 && variant.size() <= 1 &&
+                      variant.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string_view::npos;
+  return isName ? std::optional(number) : std::nullopt;
 }
 
 std::vector<int> knownArchitectures() { return mapped(kGpus, &GpuRow::architecture); }

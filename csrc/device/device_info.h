@@ -71,8 +71,9 @@ struct DeviceInfo {
   // Returns the reason why a collective cannot be recorded with the work of the queues; nothing if it can. Null: none can.
   std::optional<std::string> (*refuseCollective)(const CollectiveOfElements&) = nullptr;
 
-  // Bytes of the arena that such a reduction of `ranks` ranks takes beside its operand and its result; `elements`: of an all-reduce all, of a
-  // reduce-scatter those of the largest block. The same on all ranks. Null: none takes any.
+  // Bytes of the arena that a reduction of `ranks` ranks takes beside its operand and its result, if kernels combine the operands because
+  // the library cannot; `elements`: of an all-reduce all, of a reduce-scatter those of the largest block. The same on all ranks. Null: none
+  // takes any.
   int64_t (*combinedBytes)(const CollectiveOfElements&, int64_t elements, int64_t ranks) = nullptr;
 
   // A GPU by the name of its architecture, sm_80 or later: the largest GPU of that architecture. An architecture without a row of its own
@@ -84,7 +85,7 @@ struct DeviceInfo {
   std::string describe() const;
 };
 
-// 90 of sm_90 and sm_90a; nothing if the name has another form.
+// 90 of sm_90 and sm_90a; nothing if the name is not sm_, digits, and at most one letter.
 [[nodiscard]] std::optional<int> architectureNumber(std::string_view architecture);
 // The numbers of the architectures that have a row: 80, ...
 [[nodiscard]] std::vector<int> knownArchitectures();

@@ -21,7 +21,7 @@ struct DeviceOptions {
 };
 
 // A device of the machine, or one that the program has registered (tensor/device_memory.h); the options are for the CPU. UserError if there
-// is no such device.
+// is no such kind of device, or if the device runs no programs; DeviceError for a GPU that this process cannot use.
 [[nodiscard]] std::shared_ptr<Device> openDevice(DeviceId id, const DeviceOptions& options = {});
 // A device by the name of its architecture, `cpu` or such as `sm_90a`. The machine need not have it: it compiles kernels and runs none.
 // UserError if the name is neither, or the compiler on this machine does not know it.

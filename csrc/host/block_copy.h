@@ -44,7 +44,7 @@ struct BlockCopy {
   int64_t bytes = 0;
   int64_t begin = 0;  // offset of the first piece in the tensor
 
-  // The blocks already lie side by side in the tensor: nothing is copied.
+  // The blocks are the first bytes of the tensor, in order, or empty: nothing is copied.
   bool isWhole() const { return pieces.empty() || (pieces.size() == 1 && begin == 0); }
   // All elements lie side by side in the tensor.
   bool isOnePiece() const { return pieces.size() <= 1; }

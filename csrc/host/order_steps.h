@@ -10,8 +10,9 @@ namespace meshfuse {
 inline constexpr double kMostArenaGrowth = 0.25;
 
 // Puts the steps into the order of issue, with the queue and the waits of each; fills in the teams and the blocks of the arena.
-// overlap.allowed: collectives get queues of their own and run beside other steps, as far as these two allow, which takes a constant
-// arena: else each step waits for the one before. Without overlap all steps stay on queue 0 in their order. Collectives stay in their order.
+// overlap.allowed: collectives get queues of their own and run beside other steps, as far as kMostArenaGrowth and Overlap::memory allow. If
+// the size of the arena is not constant, each step waits for the one before. Without overlap all steps stay on queue 0 in their order.
+// Collectives stay in their order.
 void orderSteps(HostProgram& program, const Overlap& overlap);
 
 }  // namespace meshfuse

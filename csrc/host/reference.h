@@ -15,7 +15,7 @@ namespace meshfuse {
 // offsets are rewritten by `bound`.
 [[nodiscard]] std::shared_ptr<const Fusion> referenceOf(const Fusion& fusion, const Group& group,
                                                         const FusionCloner::Rewrite& bound);
-// The same with these values of symbols: the tensors that it reads may not have the sizes that give them.
+// The same with these values in place of its symbols: the sizes of the tensors that it reads need not determine the symbols.
 [[nodiscard]] std::shared_ptr<const Fusion> referenceWith(const std::shared_ptr<const Fusion>& reference,
                                                           const std::map<std::string, int64_t>& values);
 

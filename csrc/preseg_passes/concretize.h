@@ -25,8 +25,8 @@ using SymbolValues = std::map<std::string, int64_t>;
 // By symbol of a fusion: what stands for it, a constant or an expression.
 using SymbolSizes = std::map<std::string, IntExpr>;
 
-// One entry for each fusion input. A tensor: its global shape, followed by its elements if they are sizes. An Int scalar: its value, or
-// nothing if it stays a run-time scalar. Other scalars: nothing.
+// One entry for each fusion input. A tensor: its global shape; if its elements stand for sizes, they follow the shape in the same list. An
+// Int scalar: its value, or nothing if it stays a run-time scalar. Other scalars: nothing.
 [[nodiscard]] SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes);
 [[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolSizes& sizes);
 [[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values);

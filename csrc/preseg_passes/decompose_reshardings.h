@@ -1,4 +1,4 @@
-// decompose_reshardings: makes every communication a Redistribute; afterwards only edges of Redistributes communicate.
+// decompose_reshardings: makes every communication a Redistribute, or a halo exchange of a window; afterwards no other edge communicates.
 //
 //   T0 S0(x), T1 R = set(T0)         ->   T1 = redistribute(T0)
 //   T0 S0(x), T1 R = add(T0, 1)      ->   T2 S0(x) = add(T0, 1), T1 R = redistribute(T2)

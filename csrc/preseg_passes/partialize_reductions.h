@@ -8,11 +8,12 @@
 // With PassSettings::reduceInFloat sums of 16-bit types are Float until they are combined and the bias is added.
 // Equal reductions of one tensor are combined once, for all their readers.
 // If the user reduces a partial sum over its Partial dim, this reduction is the combination.
-// An axis takes part if every operand but a bias either owns it on the reduced dims or does not own it; in a product also where other operands
-// own it on other dims, none of them the one that it cuts in the result, if moving these to the reduced dims takes fewer bytes. It takes no
-// part in a product whose result owns it if only one operand owns it, and moving that operand to the result's rows or columns takes fewer bytes.
-// Before: propagate_shardings. After: an axis owns a reduced or indexed dim of an operand only if the result is partial over it, or if
-// another operand uses the axis for another dim, or it is cheaper (then a redistribution moves the operand). Idempotent.
+// An axis takes part if it owns reduced dims, or no dim, of each operand but a bias. In a product it also takes part if it owns other dims
+// of some operands, none of them the dim that it owns in the result, and moving these operands to the reduced dims takes fewer bytes. It
+// takes no part in a product if it owns a dim of the result but dims of only one operand, and moving that operand to the result's rows or
+// columns takes fewer bytes. Before: propagate_shardings. After: an axis owns a reduced or indexed dim of an operand only if the result is
+// partial over it, or if another operand uses the axis for another dim, or it is cheaper (then a redistribution moves the operand).
+// Idempotent.
 #pragma once
 
 namespace meshfuse {

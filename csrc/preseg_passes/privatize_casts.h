@@ -4,7 +4,7 @@
 //
 // Then each use can have its own sharding, a redistribution moves the narrow type, and two kernels that read the wide type do not
 // need it in memory. User-sharded casts are not repeated. Before: any fusion; after: a cast to a wider type has one use, unless it is an
-// output or user-sharded. Idempotent.
+// output or user-sharded. A fusion without a mesh is not changed. Idempotent.
 #pragma once
 
 namespace meshfuse {

@@ -17,9 +17,10 @@ class PassContext;
 // Name and function of each pass, and the reason for its position; printPasses() of the table documents the order.
 [[nodiscard]] std::span<const PassRow<Fusion, PassContext>> presegPasses();
 
-// Runs the table; afterwards every edge is aligned or local, or its consumer is a Redistribute. UserError from
-// check-annotations; InternalError if a pass leaves a wrong fusion.
-// `values`: of size symbols, for which redistributions are planned and costs compared.
+// Runs the table; afterwards every edge is aligned or local, or its consumer is a Redistribute or a window with a halo exchange. UserError
+// from check-annotations, and from later passes on an indexed table without rows, a plan in the text that does not fit, or a size that has
+// to be constant; InternalError if a pass leaves a wrong fusion. `values`: of size symbols, for which redistributions are planned and costs
+// compared.
 void runPresegPasses(Fusion& fusion, PassContext& context, const std::map<std::string, int64_t>& values = {});
 
 // One pass of the table, for a user who wants to see or change its result: runPass(fusion, "propagate-shardings"). True if it changed the

@@ -35,7 +35,7 @@ struct RowDigits {
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 
-// Fewer than threads, it may be: long ones are shared out on a CPU.
+// A kernel of fewer rows than this may have fewer rows than threads, so a CPU cuts long rows into parts, which the threads share.
 inline constexpr int64_t kFewRows = 16;
 
 // Whether some op of the group is a function.
@@ -44,7 +44,8 @@ inline constexpr int64_t kFewRows = 16;
 // Serial digits, outermost first, of an axis along which a sum accumulates in steps of `each` additions. Each step over a digit but the
 // innermost adds the sum of a block: with few terms in each sum, the error grows as that of a pairwise sum. The outermost digit has few
 // blocks, because its sums are the largest; `lanes` sums beside each other, which are added up at the end as a tree, allow more terms.
-// The outermost digit runs to the bound. 2048 steps in one lane: {4, 16, 32}; in 64 lanes: {32, 4, 16}.
+// The outermost digit has the size 0: it runs to the bound. 2048 steps in one lane: {0, 16, 32}, of 4 blocks; in 64 lanes: {0, 4, 16}, of
+// 32.
 [[nodiscard]] std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each = 1, int64_t lanes = 1);
 // The same with a size for each digit: together they have room for `steps`.
 [[nodiscard]] std::vector<tile::Builder::DigitSpec> summingPart(int64_t steps, int64_t each = 1, int64_t lanes = 1);

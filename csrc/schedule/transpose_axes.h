@@ -26,7 +26,7 @@ struct TransposeAxes {
   std::vector<const TensorView*> outputsAlongN;
   // The tensors that are computed along n and read along m: each is exchanged once.
   std::vector<const TensorView*> exchanged;
-  // By which all steps of the accesses along n, along m, other than that of the axis itself, are divisible, in elements.
+  // In elements: divides the offset of each access along n (along m), and its steps along all other axes.
   int64_t divisorAlongN = 1;
   int64_t divisorAlongM = 1;
 

@@ -2,8 +2,8 @@
 //
 //   T0 (strides 1, 8), T1 = communicate(T0)   ->   T2 = set(T0), T1 = communicate(T2)
 //
-// Ops: communicate, bit_cast (also of an input whose memory a result takes). Holds before and after: a local fusion. Idempotent.
-// Runs before segmentation.
+// Ops: communicate and bit_cast. An input is also copied for a bit_cast, contiguous or not, if a result is written into its memory, because
+// the result of a bit_cast is a view of its operand. Holds before and after: a local fusion. Idempotent. Runs before segmentation.
 #pragma once
 
 namespace meshfuse {

@@ -54,7 +54,7 @@ class StepGraph {
   std::vector<int64_t> inOrder() const;
 
  private:
-  // A node has changed: an op that is placed now may be of it.
+  // A node has got an op that was placed last: it, and the nodes that depend on it, end now.
   void hasGrown(int64_t node);
 
   const Fusion& fusion_;

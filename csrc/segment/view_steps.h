@@ -11,7 +11,8 @@ struct LocalContext;
 [[nodiscard]] bool touchesEmpty(const Expr& e);
 // Whether the result of an op is its operand's memory, whatever surrounds it.
 [[nodiscard]] bool isAlwaysView(const Expr& e, const LocalContext& context);
-// Whether all results of a group that no other op joined are views of its only input.
+// Whether the ops of a group only give the memory of its only input other shapes: all tensors are row-major, all results are outputs, and
+// the input is no input of the fusion.
 [[nodiscard]] bool isView(const Group& group);
 
 }  // namespace meshfuse

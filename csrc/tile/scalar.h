@@ -22,8 +22,8 @@ union Scalar {
 
 // `dtype`: of the operands, of the last two for Where. Float operations are done in double and rounded once.
 [[nodiscard]] Scalar applyPoint(PointOp op, DataType dtype, std::span<const Scalar> operands);
-// As castOp: floating to integer truncates; NaN and values out of range give the minimum of the type, and unsigned types keep the low bits
-// of the truncated number.
+// As castOp: floating to integer truncates; NaN and values out of range give the minimum of a signed type. Unsigned types keep the low bits
+// of the truncated number; NaN gives 0.
 [[nodiscard]] Scalar castScalar(Scalar value, DataType from, DataType to);
 
 // Sums and products of floating types are accumulated in a wider type and rounded at the end, so the order of elements hardly matters.

@@ -19,8 +19,8 @@
 //     s1   = reduce sum sm over n
 //     for n.s:  e = load E[n];  store Y[m, n] = e / s1
 //
-// A kernel takes 8-byte slots: one pointer for each tensor, then one int64 for each size, then one 8-byte value for each scalar: integers
-// and Bool as int64, floating types as their bits in the lowest bytes.
+// A kernel takes 8-byte slots: one pointer for each tensor that is not scratch, then one int64 for each size, then one 8-byte value for
+// each scalar: integers and Bool as int64, floating types as their bits in the lowest bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The options of the command line's subcommands, and the subcommands. command_line.cpp fills in the structs; each function is in the file of
-// its name, prints to standard output, returns an exit code and does not catch errors of the library.
+// The options of the command line's subcommands, and the subcommands. command_line.cpp fills in the structs; each function is in the file
+// with the name of its subcommand, prints to standard output, returns an exit code and does not catch errors of the library.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct ProgramOptions {
 
 struct RunOptions {
   ProgramOptions program;
-  std::optional<int64_t> ranks = {};  // default: as many as the program's mesh has devices
+  std::optional<int64_t> ranks = {};  // default: one more than the highest rank of the program's meshes
   bool mpi = false;
   std::string device = "cpu";            // on which ranks run; as in exec/local_device.h
   int64_t threads = 0;                   // of a rank; 0: the default of ExecutorOptions

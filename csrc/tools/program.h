@@ -16,7 +16,7 @@ namespace meshfuse {
 
 class Fusion;
 
-// UserError if the file cannot be read, is malformed or breaks rules of the IR, each as "FILE:LINE:COLUMN: ...".
+// UserError if the file cannot be read, or if it is malformed or breaks rules of the IR ("FILE:LINE:COLUMN: ...").
 [[nodiscard]] std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options);
 
 // Loads a program over global tensors; UserError for the local program of one rank, as `meshfuse compile` writes it.
@@ -47,7 +47,8 @@ class Fusion;
 
 // Whether some tensor is placed on a mesh.
 [[nodiscard]] bool hasMesh(const Fusion& fusion);
-// The number of ranks to run on: `asked`, or the size of the program's meshes. UserError if a mesh does not have exactly these ranks.
+// The number of ranks to run on: `asked`; else one more than the highest rank of the program's meshes, 1 without a mesh. UserError if
+// `asked` is smaller than that, or if a mesh has an axis without a size.
 [[nodiscard]] int64_t rankCount(const Fusion& fusion, std::optional<int64_t> asked);
 // The number of virtual ranks, as above. UserError also if there are more than kMaxVirtualRanks.
 [[nodiscard]] int64_t virtualRankCount(const Fusion& fusion, std::optional<int64_t> asked);

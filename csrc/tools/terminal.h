@@ -25,7 +25,7 @@ class Terminal {
 
 // The number in the largest of B, KiB, MiB, GiB and TiB in which it is at least 1, and this unit.
 [[nodiscard]] std::pair<double, std::string_view> inUnits(double bytes);
-// "12.5 KiB (12800)": rounded and exact.
+// "12.5 KiB (12800 bytes)": rounded and exact; "800 bytes" below 1 KiB.
 [[nodiscard]] std::string bytesText(int64_t bytes);
 
 }  // namespace meshfuse

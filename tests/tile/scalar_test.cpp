@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "point_values.h"
+#include "tensor/tensor.h"
 
 namespace meshfuse::tile {
 namespace {
@@ -205,6 +206,13 @@ TEST(Scalar, AnIndexOutOfRangeIsRefused) {
 TEST(Scalar, Casts) {
   auto toInt = [](double x, DataType to) { return castScalar(realScalar(x), DataType::Double, to).integer; };
   EXPECT_EQ(toInt(-1.9, DataType::Int), -1);
+  // as a tensor converts (tensor/element.cpp)
+  for (const DataType to : {DataType::Int, DataType::Int32, DataType::Short, DataType::Char, DataType::UInt16,
+                            DataType::Byte, DataType::Bool}) {
+    for (const double x : {kNaN, kInf, -kInf, 1e19, -1e19, 3e9, -3e9, 70000.0, -1.0, 300.5, -129.5, 127.9, -0.5}) {
+      EXPECT_EQ(toInt(x, to), Tensor::scalar(x, DataType::Double).to(to).item()) << x << " to " << name(to);
+    }
+  }
   EXPECT_EQ(toInt(kNaN, DataType::Bool), 1);
   EXPECT_EQ(toInt(0.25, DataType::Bool), 1);
   EXPECT_EQ(castScalar(integerScalar((int64_t{1} << 32) + 5), DataType::Int, DataType::Int32).integer, 5);

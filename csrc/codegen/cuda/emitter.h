@@ -94,7 +94,7 @@ class Emitter {
   void close();
   std::string nextSite() { return std::to_string(++s_.site); }
   std::string text(const IntExpr& e) { return exprText(withThreads(e), s_.uses); }
-  // A lane and a warp whose terms make the number of the thread, as that number: the compiler does not find it.
+  // The expression with a * thread in place of a * lane + 32 * a * warp, which the compiler does not find itself.
   IntExpr withThreads(const IntExpr& e) const;
   void use(std::string_view section) { s_.uses.emplace(section); }
   void openLoop(const DigitInfo& d, int64_t step = 1);

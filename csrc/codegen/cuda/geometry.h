@@ -41,7 +41,8 @@ class Geometry {
   Geometry(const tile::Program& program, Names& names);
 
   const std::vector<DigitInfo>& digits(int64_t space) const { return spaces_[space]; }
-  // The digits of `set`, those of size 1 left out: on one level; in registers, the vector digit last; that one; on threads.
+  // The digits of `set`, those of size 1 left out. onLevel: of one level; registers: in registers, the vector digit last; vector: the
+  // vector digit; threads: on clusters, warps and lanes.
   std::vector<DigitInfo> onLevel(int64_t space, uint64_t set, tile::Level level) const;
   std::vector<DigitInfo> registers(int64_t space, uint64_t set) const;
   std::optional<DigitInfo> vector(int64_t space, uint64_t set) const;

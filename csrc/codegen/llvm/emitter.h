@@ -81,7 +81,8 @@ class Emitter {
     int64_t scale;
     int64_t level;
   };
-  // A region of code with one entry. Code that belongs to an outer scope is placed before `entry`, the branch into the next inner scope.
+  // A region of code with one entry. `entry` is the branch into this region, in the scope around it: code of that outer scope is placed
+  // before it.
   struct Scope {
     llvm::Instruction* entry = nullptr;
     std::unordered_map<std::string, llvm::Value*> code;  // emitted here, by text

@@ -54,8 +54,8 @@ class Lines {
     return at;
   }
 
-  // Calls visit(begins, next) for all lines, `side` adjacent ones at a time, the last ones fewer; next: how far the first line of the group
-  // that the same thread visits after it is from the first of this one, 0 for its last group. elements: of a line.
+  // Calls visit(begins, next) for all lines, `side` adjacent ones at a time (at most kMostAdjacent), the last ones fewer; next: how far the
+  // first line of the group that the same thread visits after it is from the first of this one, 0 for its last group. elements: of a line.
   template <class Visit>
   void forEachGroup(ThreadPool& pool, int64_t side, int64_t elements, const Visit& visit) const {
     const int64_t groups = divideUp(count_, side);

@@ -10,7 +10,7 @@ namespace meshfuse {
 struct CudaCapabilities {
   bool nvrtc = false;                // kernels compile
   std::string nvrtcNote;             // library and version, or why not
-  bool driver = false;               // kernels run
+  bool driver = false;               // a driver finds a GPU; whether it loads kernels: refusalOfKernels()
   std::string driverNote;            // library and version, or why not
   std::vector<std::string> devices;  // architecture of each, such as sm_90
 };

@@ -1,9 +1,9 @@
 // Contraction: matmul and linear on a CPU through oneDNN.
 //
-// It takes Float, Double and 16-bit types. BFloat16 is multiplied as it is where the processor can; else 16-bit types are widened to Float,
-// and the result is rounded once unless its type is Float. The result is cut into blocks, those of few rows into blocks of columns; a block
-// is one call of the library, or of our own code (double_product.h, float_product.h, few_rows_product.h), on one thread of our pool. So the
-// bits do not depend on the number of threads, and the library needs no pool.
+// It takes Float, Double and 16-bit types. BFloat16 is multiplied as it is where the processor can, except in the smallest products; else
+// 16-bit types are widened to Float, and the result is rounded once unless its type is Float. The result is cut into blocks, those of few
+// rows into blocks of columns; a block is one call of the library, or of our own code (double_product.h, float_product.h,
+// few_rows_product.h), on one thread of our pool. So the bits do not depend on the number of threads, and the library needs no pool.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 //   kernel->run(slots.data(), 0, parts, scratch);
 //
 // A program is looked up in memory, then on disk, then compiled; the key is the program's text, the emitter's and LLVM's
-// versions and the target. Programs of one call that need LLVM are compiled in parallel. If the build has no LLVM,
-// every method except the constructor throws a UserError that says so.
+// versions and the target. Programs of one call that need LLVM are compiled in parallel. If the build has no LLVM, all but the constructor
+// and counters() throw a UserError that says so.
 #pragma once
 
 #include <cstdint>

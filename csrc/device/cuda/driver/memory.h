@@ -37,7 +37,7 @@ class CudaMemory {
   void settle() const;
   // Of the GPU.
   int64_t totalBytes() const;
-  // When the memory that is being given back is in the pool again.
+  // Waits until the memory that is being given back is in the pool again, then returns the use.
   MemoryUse use() const;
   void resetMost();
   // Counts memory of the GPU that is not of the pool: so many bytes more. Thread-safe.

@@ -65,7 +65,8 @@ class CudaStreams {
  public:
   explicit CudaStreams(const CudaContext& context) : context_(context) {}
 
-  // While it lives, the streams are captured into a graph: their earlier work counts, and captured work does not.
+  // While it lives, the streams are captured into a graph: orderBefore() then waits for their work before the capture, not for captured
+  // work.
   class Capture {
    public:
     Capture(CudaStreams& streams, std::vector<cuda::Stream> captured);

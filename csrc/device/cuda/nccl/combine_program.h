@@ -16,7 +16,7 @@ struct Combination {
   friend auto operator<=>(const Combination&, const Combination&) = default;
 };
 
-// The elements of a row of operands are kept apart by a multiple of this many bytes.
+// The operands of the ranks lie one after the other; their begins are multiples of this many bytes apart.
 inline constexpr int64_t kOperandAlignment = 16;
 
 // For a GPU: result[i] = operands[0][i] op operands[1][i] op ..., as reduceInRankOrder() of multidevice/transport does it, with the same bits but for those of NaN.

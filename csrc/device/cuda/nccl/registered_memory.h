@@ -28,7 +28,8 @@ class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
   std::shared_ptr<void> allocate(int64_t bytes);
   // No call is under way.
   void freeGivenBack() noexcept;
-  // Whether it is registered with this communicator now. False if NCCL refuses, or the memory is not of allocate(). No call is under way.
+  // Registers memory with this communicator, unless it is registered. False if NCCL refuses, or the memory is not of allocate(). No call is
+  // under way.
   bool enroll(void* memory, nccl::Communicator communicator);
   // It is registered with no communicator afterwards.
   void withdraw(void* memory) noexcept;

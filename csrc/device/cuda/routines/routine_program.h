@@ -29,7 +29,7 @@ struct RoutineLaunch {
 
 struct RoutineProgram {
   std::string name;                     // of the op and its result, for errors
-  std::vector<CudaSource> kernels;      // `blocks` and `slots` of a source are those of its launches
+  std::vector<CudaSource> kernels;      // `blocks` and `slots` of a source are not read: each launch has its own
   std::vector<RoutineLaunch> launches;  // one after the other
   int64_t workspaceBytes = 0;
 
@@ -41,7 +41,8 @@ struct RoutineProgram {
   }
 };
 
-// What computes the op on a GPU besides kernels, for messages: cuBLASLt, or kernels of routineProgram(); nothing for other ops.
+// What computes an op on a GPU that no tile program computes, for messages: cuBLASLt, or the kernels of routineProgram(); nothing for other
+// ops.
 [[nodiscard]] std::optional<std::string_view> cudaRoutineName(const Expr& op);
 // UserError with the name of the op if only a routine computes it, and there is none on a GPU.
 void expectCudaRoutine(const Expr& op);

@@ -58,7 +58,8 @@ class Caller {
   [[nodiscard]] Answer hear(const Socket& from, Socket::Clock::time_point limit);
   // After Answer::Notice.
   Notice notice() const { return notice_; }
-  // Leaves a notice for a host that has not answered; it may read it when this connection has ended.
+  // Leaves a notice for a host that has not answered; the host may read it after this connection has ended. InternalError without a key
+  // (within one host).
   [[nodiscard]] bool leave(Notice notice, const Socket& to, Socket::Clock::time_point limit) const;
 
  private:

@@ -161,7 +161,7 @@ class HostCommunicator final : public Communicator {
   // Ends a call by a synchronization: afterwards no peer reads its buffers. DeviceError if the data that this rank has read in place may be
   // wrong.
   void finishSynchronized(const HostCall& c);
-  // Waits until the peer has finished this call of the two.
+  // Waits until the peer has finished call number `call` of those that both ranks take part in.
   void awaitFinished(int64_t peer, uint64_t call);
 
   // The next area of a kind, once its last readers have finished.
