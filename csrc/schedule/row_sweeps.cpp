@@ -1,6 +1,7 @@
 // Rows brought in ahead, by all sweeps together.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "base/ranges.h"
 #include "base/rounding.h"
@@ -15,6 +16,12 @@ constexpr int64_t kLine = 16;  // elements of a cache line, of the usual type
 
 }  // namespace
 
+// The offset of a position as a line along n; nothing if it is none.
+std::optional<LinearForm> RowWriter::lineOf(int64_t param, const Lowering::Position& at) const {
+  const std::vector<IntExpr>& strides = builder_.program().tensors[param].strides;
+  return sumOf(indices(at), [&](int64_t d) { return at[d].expr * strides[d]; }).linearIn(coord(n_).toString());
+}
+
 // Lines of the inputs that run over n, and over one of the dims `along` if there are any, at other dims: `width` elements of n a
 // step.
 void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int64_t>& along) {
@@ -25,12 +32,10 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const 
     };
     if (runsOverOne(axes_.n) && (along.empty() || runsOverOne(along))) {
       const int64_t param = lowering_.tensorParam(in);
-      const Lowering::Position at = position(in);
-      const IntExpr offset =
-          sumOf(indices(at), [&](int64_t d) { return at[d].expr * builder_.program().tensors[param].strides[d]; });
-      if (offset.linearIn(coord(n_).toString())) {  // else the reads of a step are scattered
-        const int64_t lines = divideUp(width * dataTypeSize(in->dtype()), 64);
-        builder_.prefetch(param, positionOf(c_, in, dims), lines);
+      const Lowering::Position to = positionOf(c_, in, dims);
+      // else the reads of a step are scattered
+      if (lineOf(param, position(in)) && lineOf(param, to)) {
+        builder_.prefetch(param, to, divideUp(width * dataTypeSize(in->dtype()), 64));
       }
     }
   }
@@ -62,7 +67,27 @@ void RowWriter::prefetchPointwise() {
   if (digits_.prefetchRows) {
     prefetchNextRow();
   } else if (digits_.prefetchAhead > 0) {
-    prefetch(axes_.dims(c_, coord(m_), 0, coord(n_) + digits_.prefetchAhead), stepWidth(digits_.n), {});
+    prefetchAhead();
+  }
+}
+
+// The elements that a flat loop reads some steps later. The distance is added to the index of one dim, which may leave the dim: the indices
+// of n + distance in a tensor of several dims have quotients and remainders that need not add up to a linear offset.
+void RowWriter::prefetchAhead() {
+  for (const TensorView* in : group_.inputs) {
+    const auto it = c_.index.find(in->id());
+    if (it == c_.index.end() || std::ranges::none_of(axes_.n, [&](int64_t d) { return runsOver(it->second, d); })) {
+      continue;
+    }
+    const int64_t param = lowering_.tensorParam(in);
+    Lowering::Position at = position(in);
+    const std::optional<LinearForm> line = lineOf(param, at);
+    const std::vector<IntExpr>& strides = builder_.program().tensors[param].strides;
+    const auto dim = line ? std::ranges::find(strides, line->slope) : strides.end();
+    if (dim != strides.end()) {
+      at[dim - strides.begin()].expr += digits_.prefetchAhead;
+      builder_.prefetch(param, at, divideUp(stepWidth(digits_.n) * dataTypeSize(in->dtype()), 64));
+    }
   }
 }
 

@@ -3,11 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string_view>
 
 #include "base/error.h"
 #include "exec/compile.h"
@@ -149,6 +152,15 @@ std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& dev
   }
   const std::vector<tile::ScalarParam>& params = result->plan.program.scalars;
   result->slots = tile::packSlots(result->plan.program, pointers, sizes, std::vector<double>(params.size(), 0));
+  const auto sizeOf = [&](std::string_view name) -> std::optional<int64_t> {
+    const auto at = std::ranges::find(result->plan.program.sizes, name, &tile::SizeParam::name);
+    return at == result->plan.program.sizes.end() ? std::nullopt
+                                                  : std::optional(sizes[at - result->plan.program.sizes.begin()]);
+  };
+  result->parts = 1;
+  for (const tile::GridDim& g : result->plan.program.grid) {
+    result->parts *= g.count.evaluate(sizeOf);
+  }
   std::vector<int64_t> numbers;
   for (const Val* s : result->plan.scalars) {
     numbers.push_back(scalars.add(*group.fusion, s));
@@ -166,6 +178,17 @@ void poison(const KernelCase& k) {
     Tensor t = k.memory[o.slot];
     double value = isFloatingPoint(t.dtype()) ? std::numeric_limits<double>::quiet_NaN() : -77;
     t.copyFrom(Tensor::full({t.sizes().begin(), t.sizes().end()}, t.dtype(), t.dtype() == DataType::Bool ? 1 : value));
+  }
+}
+
+// Outputs are poisoned, and workspaces are as a call finds them.
+void prepare(const KernelCase& k) {
+  poison(k);
+  for (size_t i = 0; i < k.plan.slots.size(); i++) {
+    if (k.plan.slots[i].tensor == nullptr) {
+      Tensor workspace = k.memory[i];
+      workspace.copyFrom(Tensor::zeros({workspace.numel()}, workspace.dtype()));
+    }
   }
 }
 
@@ -225,16 +248,28 @@ std::vector<std::string> interpretKernels(const KernelCases& kernels) {
   return verdicts;
 }
 
+std::vector<std::string> runKernels(const KernelCases& kernels, CpuCompiler& compiler) {
+  std::vector<std::string> verdicts;
+  for (const auto& k : kernels) {
+    prepare(*k);
+    try {
+      const std::shared_ptr<const CpuKernel> kernel = compiler.compile({&k->plan.program, 1})[0];
+      std::vector<std::byte> scratch(static_cast<size_t>(kernel->scratchBytes(k->slots.data())) + 64);
+      void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
+      kernel->run(k->slots.data(), 0, k->parts, aligned);
+      verdicts.push_back(verdict(*k));
+    } catch (const std::exception& e) {
+      verdicts.emplace_back(e.what());
+    }
+  }
+  return verdicts;
+}
+
 std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation,
                                         const simt::Runner& runner) {
   std::vector<simt::Launch> launches;
   for (const auto& k : kernels) {
-    poison(*k);
-    for (size_t i = 0; i < k->plan.slots.size(); i++) {
-      if (k->plan.slots[i].tensor == nullptr) {
-        k->memory[i].copyFrom(Tensor::zeros({k->memory[i].numel()}, k->memory[i].dtype()));
-      }
-    }
+    prepare(*k);
     launches.push_back({simt::kernelOf(k->plan.program), k->slots, launches.size() + 1, false});
   }
   std::vector<simt::Result> results = runner ? runner(launches) : simt::run(launches);

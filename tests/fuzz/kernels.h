@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "device/cpu/orc/cpu_compiler.h"
 #include "device/cuda/nvrtc/compiler.h"
 #include "fuzz/checks.h"
 #include "fuzz/program.h"
@@ -26,6 +27,7 @@ struct KernelCase {
   KernelPlan plan;
   std::vector<Tensor> memory;  // one a slot
   std::vector<uint64_t> slots;
+  int64_t parts = 0;  // of the grid
   struct Output {
     size_t slot;
     BoundedTensor expected;
@@ -48,5 +50,8 @@ struct Compilation {
 [[nodiscard]] std::vector<std::string> interpretKernels(const KernelCases& kernels);
 [[nodiscard]] std::vector<std::string> emulateKernels(const KernelCases& kernels, const Compilation& compilation,
                                                       const simt::Runner& runner = {});
+
+// As machine code of this CPU, one worker.
+[[nodiscard]] std::vector<std::string> runKernels(const KernelCases& kernels, CpuCompiler& compiler);
 
 }  // namespace meshfuse::fuzz

@@ -354,8 +354,11 @@ void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int64_t la
 
 void Emitter::prefetch(const tile::Stmt& s) {
   Position first;
-  PieceExpr e = pieceExpr(offsetOf(s.param, s.index, s.space), s.space, first);
-  Value* line = pointer(s.param, e.rest + e.constant);
+  const PieceExpr e = pieceExpr(offsetOf(s.param, s.index, s.space), s.space, first);
+  const auto ofFirstLane = [&](std::string_view symbol) {
+    return symbol == digitOf(s.space, spaces_[s.space].vector).symbol ? std::optional(IntExpr(0)) : std::nullopt;
+  };
+  Value* line = pointer(s.param, e.linear ? e.rest + e.constant : e.whole.substitute(ofFirstLane));
   for (int64_t k = 0; k < s.lines; k++) {
     Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, 64 * k);
     Value* locality = b_.getInt32(static_cast<uint32_t>(4 - s.level));
