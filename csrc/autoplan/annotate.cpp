@@ -53,17 +53,31 @@ struct Difference {
   }
 };
 
-// In order of definition, if these tensors, and inputs without a mesh, are annotated. `program`: the planned one, or a part of it.
-std::vector<Difference> differences(const Fusion& program, const PlanGraph& graph, const std::vector<int64_t>& choices,
-                                    const std::set<int64_t>& annotated) {
-  const std::unique_ptr<Fusion> copy = program.clone();
+// What propagation makes of some annotations.
+struct Outcome {
+  std::vector<Difference> differences;  // in order of definition
+  PropagatedProgram propagated;
+};
+
+// The choices of a plan, and the settings of the annotated program.
+struct Planned {
+  const PlanGraph& graph;
+  const std::vector<int64_t>& choices;
+  const PlannerSettings& planner;
+};
+
+// If these tensors, and inputs without a mesh, are annotated. `program`: the planned one, or a part of it.
+Outcome outcomeOf(const Fusion& program, const Planned& plan, const std::set<int64_t>& annotated) {
+  const auto& [graph, choices, planner] = plan;
+  const std::shared_ptr<Fusion> copy = program.clone();
+  copy->setPlanner(planner);
   for (TensorView* tv : copy->tensors()) {
     if (annotated.contains(tv->id()) || (tv->isFusionInput() && !tv->hasDeviceMesh())) {
       annotate(tv, placementIn(graph, choices, tv->id()), graph.mesh);
     }
   }
-  PassContext context(*copy, {.verify = false});
-  runPassesBeforeSizes(*copy, context);
+  const auto context = std::make_shared<PassContext>(*copy, PassSettings{.verify = false});
+  runPassesBeforeSizes(*copy, *context);
   ShardStateMemo states;
   std::vector<Difference> found;
   for (const TensorView* tv : copy->tensors()) {
@@ -78,7 +92,7 @@ std::vector<Difference> differences(const Fusion& program, const PlanGraph& grap
       found.push_back({tv->id(), original->definition(), planned, std::move(got), kindOf(graph, original)});
     }
   }
-  return found;
+  return {std::move(found), {copy, context}};
 }
 
 // The differences that no difference of an operand explains, and those like them in repeated layers.
@@ -206,15 +220,14 @@ UnlikeOps unlikeOps(const Fusion& concrete, const std::vector<Expr*>& exprs, con
 }
 
 // Tensors among which propagation decides otherwise if all that it reaches from other layers is as planned.
-std::set<int64_t> annotatedInLayers(const Fusion& concrete, const PlanGraph& graph, const std::vector<int64_t>& choices,
-                                    const std::set<int64_t>& fixed) {
+std::set<int64_t> annotatedInLayers(const Fusion& concrete, const Planned& plan, const std::set<int64_t>& fixed) {
   const std::vector<Expr*> exprs = concrete.exprs();
-  const std::map<int64_t, uint64_t> kinds = kindsBySurroundings(concrete, exprs, graph, choices);
+  const std::map<int64_t, uint64_t> kinds = kindsBySurroundings(concrete, exprs, plan.graph, plan.choices);
   const UnlikeOps ops = unlikeOps(concrete, exprs, kinds);
   std::set<uint64_t> annotatedKinds;
   std::set<int64_t> annotated;
   for (bool grows = true; grows;) {
-    std::vector<Difference> all = differences(*ops.program, graph, choices, annotated);
+    std::vector<Difference> all = outcomeOf(*ops.program, plan, annotated).differences;
     std::erase_if(all, [&](const Difference& d) { return fixed.contains(d.id) || !ops.whole.contains(d.id); });
     const size_t before = annotatedKinds.size();
     for (const int64_t id : all.empty() ? std::vector<int64_t>() : causes(all)) {
@@ -256,8 +269,9 @@ void annotate(TensorView* tv, const Placement& placement, const DeviceMesh& mesh
   }
 }
 
-std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& graph,
-                                       const std::vector<int64_t>& choices) {
+Annotations tensorsToAnnotate(const Fusion& concrete, const PlanGraph& graph, const std::vector<int64_t>& choices,
+                              const PlannerSettings& planner) {
+  const Planned plan{graph, choices, planner};
   std::set<int64_t> annotated;
   for (const Val* in : concrete.inputs()) {
     if (in->isTensor() && !in->asTensor()->hasDeviceMesh()) {
@@ -274,24 +288,25 @@ std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& 
     fixed.insert(output->id());
   }
   const std::set<int64_t> inputs = annotated;
-  const auto left = [&](const std::set<int64_t>& ids) {
-    std::vector<Difference> all = differences(concrete, graph, choices, ids);
-    std::erase_if(all, [&](const Difference& d) { return fixed.contains(d.id); });
-    return all;
+  const auto outcome = [&](const std::set<int64_t>& ids) {
+    Outcome result = outcomeOf(concrete, plan, ids);
+    std::erase_if(result.differences, [&](const Difference& d) { return fixed.contains(d.id); });
+    return result;
   };
   if (std::ssize(graph.nodeOf) > kSmallProgram) {
-    annotated.merge(annotatedInLayers(concrete, graph, choices, fixed));
+    annotated.merge(annotatedInLayers(concrete, plan, fixed));
   }
-  std::vector<Difference> all = left(annotated);
-  for (bool grows = true; !all.empty() && grows;) {
+  Outcome now = outcome(annotated);
+  for (bool grows = true; !now.differences.empty() && grows;) {
     const size_t before = annotated.size();
-    const std::vector<int64_t> more = causes(all);
+    const std::vector<int64_t> more = causes(now.differences);
     annotated.insert(more.begin(), more.end());
     grows = annotated.size() != before;
-    all = left(annotated);
+    now = outcome(annotated);
   }
-  if (!all.empty() || std::ssize(graph.nodeOf) > kSmallProgram) {
-    return {annotated.begin(), annotated.end()};
+  const auto result = [&] { return Annotations{{annotated.begin(), annotated.end()}, std::move(now.propagated)}; };
+  if (!now.differences.empty() || std::ssize(graph.nodeOf) > kSmallProgram) {
+    return result();
   }
   // later annotations may imply earlier ones
   std::vector<std::vector<int64_t>> alike;
@@ -308,11 +323,12 @@ std::vector<int64_t> tensorsToAnnotate(const Fusion& concrete, const PlanGraph& 
     for (const int64_t id : ids) {
       fewer.erase(id);
     }
-    if (left(fewer).empty()) {
+    if (Outcome other = outcome(fewer); other.differences.empty()) {
       annotated = std::move(fewer);
+      now = std::move(other);
     }
   }
-  return {annotated.begin(), annotated.end()};
+  return result();
 }
 
 }  // namespace meshfuse

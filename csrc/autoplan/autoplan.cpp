@@ -19,6 +19,7 @@
 #include "autoplan/plan_graph.h"
 #include "autoplan/roles.h"
 #include "autoplan/search.h"
+#include "autoplan/unapplied_plan.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
@@ -407,8 +408,7 @@ std::vector<PlannedOp> opsOf(const Candidate& c) {
 
 }  // namespace
 
-AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, const OptimizationConfig& wishes,
-                         const std::filesystem::path& outDir) {
+UnappliedPlan unappliedPlan(const Fusion& fusion, const DistributedConfig& machines, const OptimizationConfig& wishes) {
   const auto start = Clock::now();
   checkMachines(machines);
   check(wishes.microBatches.has_value() || !wishes.stages.has_value(),
@@ -425,7 +425,8 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
   Planner planner(*concrete, machines, wishes, deadline);
   const Candidate best =
       planner.best(meshesFor(annotatedMesh(given), isOpen ? std::vector<DeviceMesh::Axis>() : wishes.mesh, machines));
-  const std::vector<int64_t> annotated = tensorsToAnnotate(*concrete, best.graph, best.plan.choices);
+  Annotations annotations = tensorsToAnnotate(*concrete, best.graph, best.plan.choices,
+                                              withLinkCosts(fusion.planner(), machines, best.graph.mesh));
 
   AutoPlan plan{.mesh = best.graph.mesh,
                 .seconds = best.plan.seconds,
@@ -436,7 +437,7 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
                 .ops = opsOf(best)};
   for (const TensorView* tv : concrete->tensors()) {
     const bool byUser = tv->hasDeviceMesh();
-    if (!byUser && !std::ranges::binary_search(annotated, tv->id())) {
+    if (!byUser && !std::ranges::binary_search(annotations.tensors, tv->id())) {
       continue;
     }
     const int64_t node = best.graph.nodeOf.at(tv->id());
@@ -462,6 +463,15 @@ AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, cons
     plan.pipeline = planner.pipeline();
     plan.timeLimitReached |= plan.pipeline->timeLimitReached;
   }
+  plan.search = std::chrono::duration<double>(Clock::now() - start).count();
+  const bool hasValues = !isOpen && wishes.sizes.empty() && !plan.pins.empty();
+  return {std::move(plan), hasValues ? std::optional(std::move(annotations.propagated)) : std::nullopt};
+}
+
+AutoPlan autoParallelize(Fusion& fusion, const DistributedConfig& machines, const OptimizationConfig& wishes,
+                         const std::filesystem::path& outDir) {
+  const auto start = Clock::now();
+  AutoPlan plan = unappliedPlan(fusion, machines, wishes).plan;
   const std::unique_ptr<Fusion> trial = fusion.clone();  // an error leaves `fusion` as it is
   applyPlan(*trial, plan, machines);
   plan.search = std::chrono::duration<double>(Clock::now() - start).count();

@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "autoplan/plan_files.h"
+#include "autoplan/unapplied_plan.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/open.h"
 #include "exec/abstract_inputs.h"
 #include "exec/assumed_ranks.h"
 #include "exec/compile.h"
+#include "exec/compile_planned.h"
 #include "exec/explain.h"
 #include "exec/rank_classes.h"
 #include "host/program.h"
@@ -75,6 +77,7 @@ class CompiledPeaks {
   CompiledPeaks(const DistributedConfig& machines, const OptimizationConfig& wishes)
       : devices_(machines.devices()), wishes_(wishes) {}
 
+  // Of an annotated program.
   Peak of(const Fusion& annotated) const {
     const bool hasSizes = wishes_.sizes.empty() && openAxes(annotated).empty();
     const std::unique_ptr<Fusion> made = hasSizes ? nullptr : withSizes(annotated);
@@ -82,15 +85,27 @@ class CompiledPeaks {
     const auto shapes = mapped(sized.inputs(), [](const Val* in) {
       return in->isTensor() ? in->asTensor()->constantShape() : std::vector<int64_t>();
     });
+    return fullest([&](int64_t rank) {
+      AssumedRanks assumed(devices_, rank);
+      return compile(sized, abstractInputs(sized, shapes, rank), Agreement(assumed).call(), device_, {.verify = false});
+    });
+  }
+
+  // The same, from where the search of a plan ended; the passes that follow change the program.
+  Peak of(const PropagatedProgram& propagated) const {
+    const auto planned = planPropagated(propagated.program, *propagated.context);
+    return fullest([&](int64_t rank) { return compilePlanned(planned, rank, devices_, device_); });
+  }
+
+ private:
+  Peak fullest(const std::function<CompiledProgram(int64_t rank)>& compileFor) const {
     Peak peak;
     std::vector<int64_t> ranks{0};
     int64_t classes = 1;
     bool differ = false;
     for (int64_t k = 0; k < std::min(differ ? devices_ : classes, kMostRanks); k++) {
       const int64_t rank = ranks[k];
-      AssumedRanks assumed(devices_, rank);
-      const auto compiled = std::make_shared<const CompiledProgram>(
-          compile(sized, abstractInputs(sized, shapes, rank), Agreement(assumed).call(), device_, {.verify = false}));
+      const auto compiled = std::make_shared<const CompiledProgram>(compileFor(rank));
       const auto bytes = static_cast<double>(compiled->host->sizes().peakBytes);
       if (bytes > peak.bytes) {
         peak = {bytes, rank, compiled};
@@ -105,7 +120,6 @@ class CompiledPeaks {
     return peak;
   }
 
- private:
   std::unique_ptr<Fusion> withSizes(const Fusion& annotated) const {
     if (openAxes(annotated).empty()) {
       return concretize(annotated, wishes_.sizes);
@@ -147,7 +161,6 @@ void setMemory(Fusion& fusion, double bytes) {
 }
 
 struct Attempt {
-  std::unique_ptr<Fusion> annotated;
   AutoPlan plan;
   Peak peak;
 };
@@ -173,6 +186,8 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   const auto start = Clock::now();
   const auto sinceStart = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const CompiledPeaks peaks(machines, wishes);
+  const std::unique_ptr<Fusion> withLimit = fusion.clone();
+  setMemory(*withLimit, machines.memoryPerDevice);
   const bool reportsMore = wishes.alternatives || wishes.microBatches || wishes.stages;
   bool isLast = false;
   const auto attempt = [&](double limit, bool withReport) {
@@ -185,10 +200,15 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     }
     own.maxSeconds =
         std::max(wishes.maxSeconds - sinceStart(), isLast ? kLastSeconds : std::min(wishes.maxSeconds, kLeastSeconds));
-    Attempt result{.annotated = fusion.clone()};
-    setMemory(*result.annotated, machines.memoryPerDevice);
-    result.plan = autoParallelize(*result.annotated, limited, own);
-    return result;
+    return unappliedPlan(*withLimit, limited, own);
+  };
+  const auto peakOf = [&](const UnappliedPlan& found) {
+    if (found.propagated) {
+      return peaks.of(*found.propagated);
+    }
+    const std::unique_ptr<Fusion> annotated = withLimit->clone();
+    applyPlan(*annotated, found.plan, machines);
+    return peaks.of(*annotated);
   };
   std::optional<Attempt> least;  // in memory
   double bound = 0;
@@ -200,9 +220,9 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
     if (!isLast && (isCutShort || k >= kTries)) {
       limit = 1;  // byte: the refusal says what the least plan takes
     }
-    Attempt next;
+    UnappliedPlan found;
     try {
-      next = attempt(limit, false);
+      found = attempt(limit, false);
     } catch (const NoPlanFits& refusal) {
       if (isLast && !least) {
         throw *refused;
@@ -216,8 +236,9 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
       limit = refusal.least * (1 + kRounding);
       continue;
     }
-    bound = bound == 0 ? next.plan.bound : std::min(bound, next.plan.bound);
-    next.peak = peaks.of(*next.annotated);
+    bound = bound == 0 ? found.plan.bound : std::min(bound, found.plan.bound);
+    Peak peak = peakOf(found);
+    Attempt next{std::move(found.plan), std::move(peak)};
     const bool fits = next.peak.bytes <= machines.memoryPerDevice;
     if (fits && reportsMore && (wishes.microBatches || !next.plan.timeLimitReached)) {
       try {
@@ -242,10 +263,12 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   plan.timeLimitReached |= isCutShort;
   plan.search = sinceStart();
   if (!outDir.empty()) {
-    writePlan(outDir, *least->annotated, plan);
+    applyPlan(*withLimit, plan, machines);
+    writePlan(outDir, *withLimit, plan);
   }
   setMemory(fusion, machines.memoryPerDevice);
   applyPlan(fusion, plan, machines);
+  plan.search = sinceStart();
   return plan;
 }
 

@@ -79,6 +79,11 @@ bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
   return runner.run(rows, fusion, context);
 }
 
+size_t passesBeforeSizes() {
+  const auto last = std::ranges::find(kPasses, "propagate-shardings", &PassRow<Fusion, PassContext>::name);
+  return static_cast<size_t>(last - std::begin(kPasses)) + 1;
+}
+
 }  // namespace
 
 std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
@@ -112,9 +117,11 @@ bool runPass(Fusion& fusion, std::string_view pass) {
 }
 
 void runPassesBeforeSizes(Fusion& fusion, PassContext& context) {
-  const auto rows = presegPasses();
-  const auto last = std::ranges::find(rows, "propagate-shardings", &PassRow<Fusion, PassContext>::name);
-  run(rows.first(static_cast<size_t>(last - rows.begin()) + 1), fusion, context);
+  run(presegPasses().first(passesBeforeSizes()), fusion, context);
+}
+
+void runPassesAfterPropagation(Fusion& fusion, PassContext& context) {
+  run(presegPasses().subspan(passesBeforeSizes()), fusion, context);
 }
 
 }  // namespace meshfuse

@@ -30,5 +30,7 @@ bool runPass(Fusion& fusion, std::string_view pass);
 
 // The passes up to propagate-shardings, which need no sizes; after them, specialize.h replaces symbolic sizes of axes.
 void runPassesBeforeSizes(Fusion& fusion, PassContext& context);
+// The other passes of runPresegPasses(), after runPassesBeforeSizes() with the same context, for a fusion of constant sizes.
+void runPassesAfterPropagation(Fusion& fusion, PassContext& context);
 
 }  // namespace meshfuse

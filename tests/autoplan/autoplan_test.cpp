@@ -489,7 +489,7 @@ TEST(AutoPlan, AnnotationsOfManyLayersGiveThePlanThatWasChosen) {
     const int64_t node = graph.nodeOf.at(id);
     return graph.nodes[node].placements[plan->choices[node]];
   };
-  const std::vector<int64_t> annotated = tensorsToAnnotate(*model, graph, plan->choices);
+  const std::vector<int64_t> annotated = tensorsToAnnotate(*model, graph, plan->choices, model->planner()).tensors;
   EXPECT_GT(annotated.size(), model->inputs().size());
   const std::unique_ptr<Fusion> copy = model->clone();
   for (const int64_t id : annotated) {

@@ -1,0 +1,55 @@
+#include "exec/compile_planned.h"
+
+#include <utility>
+
+#include "analysis/pass_context.h"
+#include "base/ranges.h"
+#include "device/device.h"
+#include "exec/abstract_inputs.h"
+#include "exec/assumed_ranks.h"
+#include "exec/check_routines.h"
+#include "exec/host_options.h"
+#include "exec/local_stages.h"
+#include "host/build.h"
+#include "ir/fusion.h"
+#include "localize/localize.h"
+#include "preseg_passes/table.h"
+#include "segment/table.h"
+
+namespace meshfuse {
+
+std::shared_ptr<const PlannedProgram> planPropagated(std::shared_ptr<Fusion> propagated, PassContext& context) {
+  runPassesAfterPropagation(*propagated, context);
+  PlannedProgram result{.agreed = {.communicates = communicates(*propagated)},
+                        .remarks = context.remarks(),
+                        .reasons = context.reasons()};
+  result.planned = std::move(propagated);
+  return std::make_shared<const PlannedProgram>(std::move(result));
+}
+
+// As compileToSegments() and compile(), where nothing is planned, checked or compared.
+CompiledProgram compilePlanned(const std::shared_ptr<const PlannedProgram>& planned, int64_t rank, int64_t ranks,
+                               const std::shared_ptr<Device>& device) {
+  const PassSettings passes{.verify = false};
+  const auto shapes = mapped(planned->planned->inputs(), [](const Val* in) {
+    return in->isTensor() ? in->asTensor()->constantShape() : std::vector<int64_t>();
+  });
+  const std::vector<Argument> inputs = abstractInputs(*planned->planned, shapes, rank);
+  SegmentedProgram result;
+  static_cast<PlannedProgram&>(result) = *planned;
+  result.agreedOn = planned;
+  const std::shared_ptr<Fusion> local = localize(*planned->planned, rank);
+  LocalContext context = localContext(result, *local, inputs, rank, device->info(), passes);
+  runLocalPasses(*local, context);
+  result.local = local;
+  result.segments = segment(*local, context);
+  writeSteps(result.segments);
+  result.layouts = std::move(context.layouts);
+  checkRoutines(*result.planned, *device);
+  const AssumedRanks assumed(ranks, rank);
+  std::shared_ptr<const HostProgram> host =
+      buildHostProgram(result.local, result.segments, hostOptions(result, assumed, device, passes));
+  return {.program = std::move(result), .host = std::move(host)};
+}
+
+}  // namespace meshfuse
