@@ -333,6 +333,23 @@ Edge edgeFrom(ShardState held, const Expr* expr, int64_t operand, const TensorVi
   return edge;
 }
 
+// Whether an elementwise op reads, for each element of its result, the element of an operand with equal dims.
+bool readsInPlace(const Expr& e, const TensorView* producer, const TensorView* result) {
+  const auto alike = [](const IterDomain* a, const IterDomain* b) {
+    return a->iterType() == IterType::Iteration && b->iterType() == IterType::Iteration && a->extent() == b->extent();
+  };
+  return ruleOf(e).form == OpForm::Pointwise && !result->hasRoot() && producer->hasDeviceMesh() &&
+         std::ranges::equal(producer->noReductions(), result->getLogicalDomain(), alike);
+}
+
+// Equal digits on one mesh, without partial sums.
+bool arePlacedAlike(const ShardState& a, const ShardState& b) {
+  const auto same = [](const DigitList& x, const DigitList& y) {
+    return !x.isOpaque() && !y.isOpaque() && std::ranges::equal(x.digits(), y.digits());
+  };
+  return a.mesh == b.mesh && a.partial.empty() && b.partial.empty() && std::ranges::equal(a.dims, b.dims, same);
+}
+
 }  // namespace
 
 std::string_view name(EdgeRelation relation) {
@@ -392,8 +409,17 @@ Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result) {
 }
 
 Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, ShardStateMemo& states) {
-  return hasConstantExtents(*expr) ? edgeFrom(states.state(expr->input(operand)->asTensor()), expr, operand, result, {})
-                                   : edgeRelation(expr, operand, result);
+  if (!hasConstantExtents(*expr)) {
+    return edgeRelation(expr, operand, result);
+  }
+  const TensorView* producer = expr->input(operand)->asTensor();
+  ShardState held = states.state(producer);
+  if (readsInPlace(*expr, producer, result)) {
+    if (ShardState made = states.state(result); arePlacedAlike(held, made)) {
+      return {.relation = EdgeRelation::Aligned, .reason = "", .held = std::move(held), .needed = std::move(made)};
+    }
+  }
+  return edgeFrom(std::move(held), expr, operand, result, {});
 }
 
 Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover) {

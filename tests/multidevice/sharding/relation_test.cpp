@@ -9,6 +9,8 @@
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/random_edge.h"
 #include "multidevice/sharding/random_state.h"
+#include "multidevice/sharding/shard_state_memo.h"
+#include "ops/pointwise.h"
 #include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
@@ -46,6 +48,49 @@ TEST(Relation, RankOrderMatters) {
     tv->outer_split(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
   }
   EXPECT_TRUE(isResharding(b->definition()));
+}
+
+// An operand of an elementwise op in the shape and the state of the result is aligned without a comparison of digits.
+TEST(Relation, OfKeptStatesIsTheSame) {
+  std::mt19937 rng(5);
+  const std::vector<DeviceMesh> meshes = {DeviceMesh::create({{"x", 2}, {"y", 4}}), DeviceMesh({1, 0, 3, 2})};
+  ShardStateMemo memo;
+  int64_t aligned = 0;
+  for (int round = 0; round < 3000; round++) {
+    const bool uneven = rng() % 2 == 0;
+    const std::vector<int64_t> extents = uneven ? std::vector<int64_t>{7, 1, 10} : std::vector<int64_t>{8, 16};
+    Fusion fusion;
+    TensorView* a = makeContigConcreteTensor(fusion, extents, DataType::Float);
+    TensorView* narrow = makeContigConcreteTensor(fusion, {1}, DataType::Float);
+    fusion.addInput(a);
+    fusion.addInput(narrow);
+    TensorView* result = rng() % 2 == 0 ? add(a, narrow) : mul(exp(a), 2.0);
+    fusion.addOutput(result);
+    const DeviceMesh& mesh = meshes[rng() % 2];
+    const StateChoice options{.uneven = uneven};
+    const ShardState first = randomState(rng, mesh, extents, options);
+    for (TensorView* tv : fusion.tensors()) {
+      if (tv != narrow && rng() % 8 != 0) {
+        setShardState(tv, rng() % 3 == 0 ? randomState(rng, meshes[rng() % 2], extents, options) : first);
+      }
+    }
+    for (const Expr* e : fusion.exprs()) {
+      for (const int64_t operand : e->tensorPositions()) {
+        const Edge kept = edgeRelation(e, operand, e->tensorOutput(), memo);
+        const Edge read = edgeRelation(e, operand, e->tensorOutput());
+        ASSERT_EQ(kept.relation, read.relation) << fusion.toString();
+        ASSERT_EQ(kept.reason, read.reason) << fusion.toString();
+        ASSERT_EQ(kept.held.toString(), read.held.toString()) << fusion.toString();
+        ASSERT_EQ(kept.needed.has_value(), read.needed.has_value()) << fusion.toString();
+        if (kept.needed) {
+          ASSERT_EQ(kept.needed->toString(), read.needed->toString()) << fusion.toString();
+          ASSERT_TRUE(provenEqual(*kept.needed, *read.needed)) << fusion.toString();
+        }
+        aligned += kept.relation == EdgeRelation::Aligned && kept.held.isSharded() ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(aligned, 500);
 }
 
 TEST(ShardState, WhatIsWrittenIsRead) {
