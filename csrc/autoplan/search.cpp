@@ -135,7 +135,8 @@ class Search {
     for (int64_t k = 0; k < kRaises && below.excess > 0 && !isLate(); k++) {
       price *= kRaise;
       found = solve();
-      (lineOf(found, step).excess > 0 ? above : below) = lineOf(found, step);
+      const Line line = lineOf(found, step);
+      (line.excess > 0 ? above : below) = line;
     }
     if (below.excess > 0) {
       return std::nullopt;
