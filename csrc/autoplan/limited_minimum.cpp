@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/ranges.h"
@@ -15,17 +16,55 @@ namespace {
 constexpr int64_t kFound = 16;
 constexpr double kRounding = 1e-13;  // part of the known cost
 constexpr double kLimitRounding = 1e-12;
+constexpr int64_t kClock = 1024;  // questions whether the search is over, for each time that the clock is read
 
 // A pair of a set: the choice of a variable, or the sum of two pairs.
 struct Point {
   double cost = 0;
   double weight = 0;
-  int64_t left = -1;   // place in all points; -1: a choice
-  int64_t right = -1;  // of a choice: the variable
-  int64_t choice = 0;
+  int32_t left = 0;   // place in all points; of a choice -1 - its number
+  int32_t right = 0;  // place in all points; of a choice the variable
 };
 
 using Points = std::vector<Point>;
+
+// Entries of a table by their number, each with the least of the values that were added for it.
+class LeastOfEntries {
+ public:
+  struct Entry {
+    int64_t number = 0;
+    double least = 0;
+  };
+
+  void add(int64_t number, double value) {
+    if (std::ssize(entries_) >= 2 * std::max<int64_t>(distinct_, kFew)) {
+      settle();
+    }
+    entries_.push_back({number, value});
+  }
+  // Each number once, ascending.
+  std::span<const Entry> settled() {
+    settle();
+    return entries_;
+  }
+  int64_t places() const { return static_cast<int64_t>(entries_.capacity()); }
+
+ private:
+  static constexpr int64_t kFew = 16;
+
+  void settle() {
+    if (distinct_ == std::ssize(entries_)) {
+      return;
+    }
+    std::ranges::sort(entries_, {}, [](const Entry& e) { return std::pair(e.number, e.least); });
+    const auto rest = std::ranges::unique(entries_, {}, &Entry::number);
+    entries_.erase(rest.begin(), rest.end());
+    distinct_ = std::ssize(entries_);
+  }
+
+  std::vector<Entry> entries_;
+  int64_t distinct_ = 0;  // that settle() left
+};
 
 // A variable in the order of elimination.
 struct Step {
@@ -33,8 +72,9 @@ struct Step {
   std::vector<int64_t> pairs;     // of the priced costs, with variables that are eliminated later
   std::vector<int64_t> children;  // steps whose tables are read here
   // Entries of its table that are part of nearly best plans: what everything else costs at least.
-  std::map<int64_t, double> outside;
-  std::map<int64_t, std::vector<int64_t>> sets;  // of these entries: points
+  LeastOfEntries outside;
+  std::vector<int32_t> ends;     // of the sets of these entries, in `members`
+  std::vector<int32_t> members;  // points
 };
 
 class Layers {
@@ -126,11 +166,11 @@ class Layers {
   bool findEntries() {
     now_.assign(priced_.costs.size(), 0);
     for (const int64_t root : roots_) {
-      steps_[root].outside[0] = least_ - steps_[root].eliminated.least->front();
+      steps_[root].outside.add(0, least_ - steps_[root].eliminated.least->front());
     }
     for (int64_t k = std::ssize(steps_) - 1; k >= 0; k--) {
-      const Step& step = steps_[k];
-      for (const auto& [entry, outside] : step.outside) {
+      Step& step = steps_[k];
+      for (const auto& [entry, outside] : step.outside.settled()) {
         enter(step, entry);
         for (int64_t& c = now_[step.eliminated.variable] = 0; c < choicesOf(step.eliminated.variable); c++) {
           double all = outside + pricedHere(step);
@@ -141,12 +181,14 @@ class Layers {
             continue;
           }
           for (const int64_t child : step.children) {
-            const double others = all - leastOf(steps_[child]);
-            const auto [at, isNew] = steps_[child].outside.try_emplace(entryOf(steps_[child]), others);
-            at->second = std::min(at->second, others);
+            LeastOfEntries& entries = steps_[child].outside;
+            const int64_t before = entries.places();
+            entries.add(entryOf(steps_[child]), all - leastOf(steps_[child]));
+            places_ += entries.places() - before;
           }
           made_++;
         }
+        checkBytes({});
         if (isOver()) {
           return false;
         }
@@ -155,25 +197,52 @@ class Layers {
     return true;
   }
 
-  bool isOver() const {
-    return made_ + std::ssize(points_) > limit_.most || std::chrono::steady_clock::now() > limit_.deadline;
+  bool isOver() {
+    if (!isLate_ && questions_++ % kClock == 0) {
+      isLate_ = std::chrono::steady_clock::now() > limit_.deadline;
+    }
+    return isLate_ || isFull_ || made_ + std::ssize(points_) > limit_.most ||
+           std::ssize(points_) > std::numeric_limits<int32_t>::max() / 2;
   }
 
-  int64_t add(const Point& p) {
+  // `more`: pairs that are not in a set yet.
+  void checkBytes(const Points& more) {
+    constexpr int64_t kEntry = sizeof(LeastOfEntries::Entry);
+    constexpr int64_t kPoint = sizeof(Point) + sizeof(int32_t);
+    isFull_ |= kEntry * places_ + kPoint * (std::ssize(points_) + std::ssize(more)) > limit_.bytes;
+  }
+
+  int32_t add(const Point& p) {
     points_.push_back(p);
-    return std::ssize(points_) - 1;
+    return static_cast<int32_t>(std::ssize(points_) - 1);
+  }
+
+  // Of an entry of the table of a step; none if no nearly best plan has it.
+  std::span<const int32_t> setOf(Step& step, int64_t entry) {
+    const std::span<const LeastOfEntries::Entry> entries = step.outside.settled();
+    const auto at = std::ranges::lower_bound(entries, entry, {}, &LeastOfEntries::Entry::number);
+    if (at == entries.end() || at->number != entry) {
+      return {};
+    }
+    const int64_t k = at - entries.begin();
+    const int64_t begin = k == 0 ? 0 : step.ends[k - 1];
+    return std::span(step.members).subspan(begin, step.ends[k] - begin);
   }
 
   // Sums of pairs of both sets that cost less than the known plan, if all else costs at least `rest`, priced.
-  Points sums(const Points& a, const std::vector<int64_t>& b, double rest) {
+  Points sums(const Points& a, std::span<const int32_t> b, double rest) {
     made_ += std::ssize(a) * std::ssize(b);
     if (isOver()) {
       return {};
     }
     Points result;
     for (const Point& x : a) {
-      const int64_t left = b.empty() ? -1 : add(x);
-      for (const int64_t y : b) {
+      checkBytes(result);
+      if (isFull_) {
+        return {};
+      }
+      const int32_t left = b.empty() ? -1 : add(x);
+      for (const int32_t y : b) {
         const Point& other = points_[y];
         const Point sum{x.cost + other.cost, x.weight + other.weight, left, y};
         if (rest + sum.cost + sum.weight < most_ && sum.weight <= limit_.weight + kLimitRounding * most_) {
@@ -198,7 +267,7 @@ class Layers {
   }
 
   bool makeSets(Step& step) {
-    for (const auto& [entry, outside] : step.outside) {
+    for (const auto& [entry, outside] : step.outside.settled()) {
       Points all;
       enter(step, entry);
       const int64_t v = step.eliminated.variable;
@@ -212,17 +281,18 @@ class Layers {
           continue;
         }
         const double cost = costHere(step);
-        Points here{{.cost = cost, .weight = priced - cost, .right = v, .choice = c}};
+        Points here{{cost, priced - cost, static_cast<int32_t>(-1 - c), static_cast<int32_t>(v)}};
         for (const int64_t child : step.children) {
           rest -= leastOf(steps_[child]);
-          here = sums(here, steps_[child].sets[entryOf(steps_[child])], rest);
+          here = sums(here, setOf(steps_[child], entryOf(steps_[child])), rest);
         }
         all.insert(all.end(), here.begin(), here.end());
       }
       if (isOver()) {
         return false;
       }
-      step.sets[entry] = mapped(unbeaten(std::move(all)), [&](const Point& p) { return add(p); });
+      append(step.members, mapped(unbeaten(std::move(all)), [&](const Point& p) { return add(p); }));
+      step.ends.push_back(static_cast<int32_t>(std::ssize(step.members)));
     }
     return true;
   }
@@ -233,7 +303,7 @@ class Layers {
       const Point& p = points_[left.back()];
       left.pop_back();
       if (p.left < 0) {
-        choices[p.right] = p.choice;
+        choices[p.right] = -1 - p.left;
       } else {
         left.push_back(p.left);
         left.push_back(p.right);
@@ -246,8 +316,8 @@ class Layers {
     Points all;
     for (const int64_t root : roots_) {
       rest -= steps_[root].eliminated.least->front();
-      const std::vector<int64_t>& set = steps_[root].sets[0];
-      all = root == roots_.front() ? mapped(set, [&](int64_t p) { return points_[p]; }) : sums(all, set, rest);
+      const std::span<const int32_t> set = setOf(steps_[root], 0);
+      all = root == roots_.front() ? mapped(set, [&](int32_t p) { return points_[p]; }) : sums(all, set, rest);
     }
     if (isOver()) {
       return {};
@@ -273,6 +343,10 @@ class Layers {
   std::vector<int64_t> now_;    // choices, by variable
   Points points_;               // of sets, and of sums that they consist of
   int64_t made_ = 0;            // entries and sums
+  int64_t places_ = 0;          // of all entries, in memory
+  int64_t questions_ = 0;
+  bool isLate_ = false;
+  bool isFull_ = false;
 };
 
 }  // namespace

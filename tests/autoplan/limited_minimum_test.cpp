@@ -240,6 +240,9 @@ TEST(MinimizeWithin, GivesUp) {
   Chain chain{.costs = {{1, 2}, {1, 2}}, .weights = {{3, 1}, {3, 1}}};
   const Weighted graph = chain.graph(1);
   EXPECT_EQ(minimizeWithin(graph.costs, graph.priced, {.weight = 4, .below = 4, .most = 0}).bound, 0);
+  EXPECT_GT(minimizeWithin(graph.costs, graph.priced, {.weight = 4, .below = 4, .most = kManySums}).bound, 0);
+  EXPECT_EQ(minimizeWithin(graph.costs, graph.priced, {.weight = 4, .below = 4, .most = kManySums, .bytes = 100}).bound,
+            0);
   EXPECT_EQ(minimizeWithin(graph.costs, graph.priced,
                            {.weight = 4, .below = 4, .most = kManySums, .deadline = std::chrono::steady_clock::now()})
                 .bound,
