@@ -11,6 +11,7 @@
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "segment/judge_siblings.h"
+#include "segment/repeated_groups.h"
 #include "segment/step_graph.h"
 
 namespace meshfuse {
@@ -84,7 +85,7 @@ class SiblingJoiner {
 
   const Judgement& judgementOf(int64_t n) {
     StepNode& node = graph_.at(n);
-    if (node.judgement == nullptr) {
+    if (node.judgement == nullptr || standsForEqualGroups(*node.judgement)) {
       node.judgement = context_.judgementOf(graph_.groupOf(node.exprs));
     }
     return *node.judgement;

@@ -20,6 +20,7 @@
 #include "segment/in_place.h"
 #include "segment/join_siblings.h"
 #include "segment/local_context.h"
+#include "segment/repeated_groups.h"
 #include "segment/step_graph.h"
 #include "segment/stored_cut.h"
 #include "segment/view_steps.h"
@@ -31,7 +32,7 @@ namespace {
 class Segmenter {
  public:
   Segmenter(const Fusion& fusion, const LocalContext& context)
-      : fusion_(fusion), context_(context), graph_(fusion, context) {}
+      : fusion_(fusion), context_(context), graph_(fusion, context), groups_(context) {}
 
   std::vector<Segment> run() {
     for (Expr* e : inAgreedOrder()) {
@@ -56,7 +57,7 @@ class Segmenter {
                         .boundary = std::move(n.boundary),
                         .joins = std::move(n.joins)});
       if (n.kind == SegmentKind::Kernel && result.back().judgement == nullptr) {
-        result.back().judgement = context_.judgementOf(result.back().group);
+        result.back().judgement = groups_.judgementOf(result.back().group);
       }
     }
     return result;
@@ -139,7 +140,7 @@ class Segmenter {
       }
     }
     exprs.push_back(e);
-    if (exprs.size() > 1 && context_.judge(graph_.groupOf(exprs)).judgement == nullptr) {
+    if (exprs.size() > 1 && groups_.judge(graph_.groupOf(exprs)).judgement == nullptr) {
       for (Expr* one : exprs) {
         placeTogether({one});
       }
@@ -154,7 +155,7 @@ class Segmenter {
     SegmentKind kind = kindOf(*e);
     std::unique_ptr<const Judgement> alone;
     if (kind == SegmentKind::Kernel && ruleOf(*e).executor != Executor::Kernel) {
-      alone = context_.judgementOf(graph_.groupOf({e}));
+      alone = groups_.judgementOf(graph_.groupOf({e}));
       kind = alone->callsLibrary ? SegmentKind::Library : SegmentKind::Kernel;
     }
     std::set<int64_t> producers = graph_.producersOf(exprs);
@@ -185,7 +186,7 @@ class Segmenter {
       }
     }
     StepNode& n = graph_.at(graph_.add(std::move(exprs), producers, kind));
-    n.judgement = alone != nullptr ? std::move(alone) : context_.judgementOf(graph_.groupOf(n.exprs));
+    n.judgement = alone != nullptr ? std::move(alone) : groups_.judgementOf(graph_.groupOf(n.exprs));
     for (int64_t p : joinable) {
       graph_.noteBoundary(p, e->output(), refusal);
     }
@@ -212,7 +213,7 @@ class Segmenter {
     std::vector<Expr*> exprs = graph_.exprsOf(with);
     append(exprs, more);
     graph_.inTopologicalOrder(exprs);
-    Verdict verdict = context_.judge(graph_.groupOf(exprs));
+    Verdict verdict = groups_.judge(graph_.groupOf(exprs));
     if (verdict.judgement == nullptr) {
       refusal = refusal.empty() ? verdict.refusal : refusal;
       return false;
@@ -225,6 +226,7 @@ class Segmenter {
   const Fusion& fusion_;
   const LocalContext& context_;
   StepGraph graph_;
+  RepeatedGroups groups_;
   std::set<int64_t> waiting_;    // casts that are placed with their reader, by id
   int64_t lastCollective_ = -1;  // node: the next one waits for it
 };

@@ -14,6 +14,7 @@
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "segment/local_context.h"
+#include "segment/repeated_groups.h"
 #include "segment/view_steps.h"
 
 namespace meshfuse {
@@ -90,6 +91,7 @@ std::optional<std::vector<Segment>> segmentsOf(const std::string& entry, const F
   try {
     EntryReader reader(entry);
     OpsInOrder ops(fusion);
+    RepeatedGroups groups(context);
     std::vector<Segment> result;
     int64_t lastCollective = -1;
     for (int64_t left = EntryReader::number(reader.text()); left > 0; left--) {
@@ -103,7 +105,7 @@ std::optional<std::vector<Segment>> segmentsOf(const std::string& entry, const F
       s.joins = reader.texts();
       s.group = context.groupOf(fusion, exprs);
       if (s.kind == SegmentKind::Kernel || s.kind == SegmentKind::Library) {
-        s.judgement = context.judge(s.group).judgement;
+        s.judgement = groups.judge(s.group).judgement;
         check(s.judgement != nullptr && s.judgement->callsLibrary == (s.kind == SegmentKind::Library),
               "[stored cut] no template takes the step of op {}", exprs.back()->id());
       }
