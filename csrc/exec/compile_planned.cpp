@@ -6,6 +6,7 @@
 #include "base/ranges.h"
 #include "device/device.h"
 #include "exec/abstract_inputs.h"
+#include "exec/arguments.h"
 #include "exec/assumed_ranks.h"
 #include "exec/check_routines.h"
 #include "exec/host_options.h"
@@ -27,9 +28,10 @@ std::shared_ptr<const PlannedProgram> planPropagated(std::shared_ptr<Fusion> pro
   return std::make_shared<const PlannedProgram>(std::move(result));
 }
 
-// As compileToSegments() and compile(), where nothing is planned, checked or compared.
+// As compileToSegments() and compile(), where nothing is planned or compared.
 CompiledProgram compilePlanned(const std::shared_ptr<const PlannedProgram>& planned, int64_t rank, int64_t ranks,
                                const std::shared_ptr<Device>& device) {
+  checkMeshes(*planned->planned, ranks);
   const PassSettings passes{.verify = false};
   const auto shapes = mapped(planned->planned->inputs(), [](const Val* in) {
     return in->isTensor() ? in->asTensor()->constantShape() : std::vector<int64_t>();

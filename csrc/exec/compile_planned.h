@@ -15,7 +15,7 @@ class PassContext;
                                                                    PassContext& context);
 
 // The program of rank `rank` of `ranks`, as compile() makes it if the ranks agree on `planned`. Arguments are contiguous and fit.
-// Passes are not verified. UserError if the device lacks a routine.
+// Passes are not verified. UserError if a mesh has other ranks, or the device lacks a routine.
 [[nodiscard]] CompiledProgram compilePlanned(const std::shared_ptr<const PlannedProgram>& planned, int64_t rank,
                                              int64_t ranks, const std::shared_ptr<Device>& device);
 

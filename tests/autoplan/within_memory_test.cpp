@@ -117,6 +117,19 @@ TEST(PlanWithinMemory, AnErrorNamesTheLargestTensorsAndLeavesTheProgram) {
   EXPECT_EQ(fusion->toString(), before);
 }
 
+TEST(PlanWithinMemory, AMeshOfOtherDevicesIsRefused) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(
+      "fusion {\n"
+      "  mesh M0 {x: 2} [2, 3]\n"
+      "  T0 = input() : Float[64, 16] mesh M0 outer_split(0, 2) parallelize(0, DIDx)\n"
+      "  T1 = exp(T0) : Float[64, 16]\n"
+      "  output T1\n"
+      "}\n");
+  const std::string before = fusion->toString();
+  EXPECT_THROW((void)planWithinMemory(*fusion, {.devicesPerMachine = 2}), UserError);
+  EXPECT_EQ(fusion->toString(), before);
+}
+
 TEST(PlanWithinMemory, KeepsSymbolsOfSizesAndAxes) {
   const std::unique_ptr<Fusion> fusion = parseFusion(
       "fusion {\n"
