@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/ranges.h"
+#include "tile/coarse_values.h"
 
 namespace meshfuse::cuda {
 
@@ -56,7 +57,6 @@ struct Analysis {
         use(s.value, here);
         use(s.mask, here);
         useIndex(s.index, here);
-        fine[s.value] = true;
       }
       for (const Carried& c : s.carried) {
         use(c.init, here);
@@ -66,7 +66,6 @@ struct Analysis {
       Consumer end{++site, depth + 1};
       for (const Carried& c : s.carried) {
         use(c.next, end);
-        carried.push_back(c);
       }
     }
   }
@@ -75,46 +74,9 @@ struct Analysis {
   std::vector<std::set<Consumer>> consumers = std::vector<std::set<Consumer>>(p.values.size());
   std::vector<int64_t> depthOf = std::vector<int64_t>(p.values.size());
   std::vector<bool> kept = std::vector<bool>(p.values.size());
-  std::vector<bool> fine = std::vector<bool>(p.values.size());  // its exact bits show
   std::map<ValueId, Consumer> siteOf;
-  std::vector<Carried> carried;
   int64_t site = 0;
 };
-
-// A value is coarse if everything that reads it is, or rounds it to 16 bits.
-std::vector<bool> coarseValues(const Program& p, Analysis& a) {
-  std::vector<bool> fine = a.fine;
-  for (bool changed = true; changed;) {
-    changed = false;
-    auto mark = [&](ValueId id) {
-      if (id != kNone && !fine[id]) {
-        fine[id] = changed = true;
-      }
-    };
-    for (int64_t i = std::ssize(p.values) - 1; i >= 0; i--) {
-      const Value& v = p.values[i];
-      // Values that control a selection or an address, or are converted to another type, must be exact to the last digit.
-      bool rounds = v.kind == ValueKind::Cast && isHalfPrecision(v.dtype);
-      bool exact = !rounds && (fine[i] || v.dtype != DataType::Float);
-      for (ValueId o : v.operands) {
-        exact ? mark(o) : void();
-      }
-      for (const Index& x : v.index) {
-        mark(x.tile);
-      }
-      mark(v.mask);
-    }
-    for (const Carried& c : a.carried) {
-      if (fine[c.result] || fine[c.carry]) {
-        mark(c.next);
-        mark(c.init);
-        mark(c.carry);
-      }
-    }
-  }
-  fine.flip();
-  return fine;
-}
 
 // Ops that are cheap enough to be evaluated a second time.
 constexpr PointOp kCheap[] = {PointOp::Neg, PointOp::Abs, PointOp::LogicalNot, PointOp::BitwiseNot};
@@ -157,7 +119,7 @@ Usage analyseUsage(const Program& program) {
       a.useAll(v, x);
     }
   }
-  u.coarse = coarseValues(program, a);
+  u.coarse = coarseValues(program);
   return u;
 }
 

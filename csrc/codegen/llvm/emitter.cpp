@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "tile/coarse_values.h"
 
 namespace meshfuse {
 
@@ -45,6 +46,7 @@ Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& 
               [this](PointOp op, DataType dtype, std::span<Value* const> operands) {
                 return callScalar(op, dtype, operands);
               }),
+      coarse_(tile::coarseValues(program)),
       eager_(program.values.size(), false),
       home_(program.values.size(), -1),
       pieces_(program.values.size()) {

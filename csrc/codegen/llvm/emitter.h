@@ -247,6 +247,7 @@ class Emitter {
   llvm::LLVMContext& ctx_;
   llvm::IRBuilderBase& b_;
   PointEmitter points_;
+  std::vector<bool> coarse_;  // by value: rounded to 16 bits by all that reads it
   std::vector<SpaceInfo> spaces_;
 
   llvm::Function* fn_ = nullptr;

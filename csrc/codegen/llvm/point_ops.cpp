@@ -147,7 +147,7 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
   if (const IntrinsicRow* row = rowOf(kIntrinsics, op)) {
     return b_.CreateUnaryIntrinsic(row->id, x);
   }
-  if (std::vector<Value*> inlined = pointGroup(op, dtype, {x}); !inlined.empty()) {
+  if (std::vector<Value*> inlined = pointGroup(op, dtype, Precision::Full, {x}); !inlined.empty()) {
     return inlined[0];
   }
   switch (op) {
@@ -187,7 +187,8 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
   }
 }
 
-std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const std::vector<Value*>& operands) {
+std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, Precision precision,
+                                             const std::vector<Value*>& operands) {
   struct Row {
     PointOp op;
     VectorMath::Group (VectorMath::*function)(const VectorMath::Group& x);
@@ -197,6 +198,9 @@ std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const s
                                   {PointOp::Erf, &VectorMath::erf}, {PointOp::Sigmoid, &VectorMath::sigmoid}};
   if (dtype == DataType::Float && (op == PointOp::Sin || op == PointOp::Cos) && math_.reducesAngles()) {
     return sineGroup(op, operands);
+  }
+  if (dtype == DataType::Float && op == PointOp::Sigmoid && precision == Precision::Coarse) {
+    return math_.coarseSigmoid(operands);
   }
   const Row* row = dtype == DataType::Float ? rowOf(kRows, op) : nullptr;
   return row == nullptr ? std::vector<Value*>{} : (math_.*row->function)(operands);
@@ -215,22 +219,27 @@ std::vector<Value*> PointEmitter::sineGroup(PointOp op, const std::vector<Value*
   for (size_t i = 1; i < large.size(); i++) {
     any = b_.CreateOr(any, large[i]);
   }
-  BasicBlock* before = b_.GetInsertBlock();
-  BasicBlock* called = BasicBlock::Create(b_.getContext(), "large", before->getParent());
-  BasicBlock* after = BasicBlock::Create(b_.getContext(), "", before->getParent());
-  b_.CreateCondBr(any->getType()->isVectorTy() ? b_.CreateOrReduce(any) : any, called, after,
-                  MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20));
-  b_.SetInsertPoint(called);
-  const std::vector<Value*> chosen = mapped<Value*>(indices(operands), [&](int64_t i) {
+  Value* isLarge = any->getType()->isVectorTy() ? b_.CreateOrReduce(any) : any;
+  return rarely(isLarge, "large", inLine, [&](int64_t i) {
     Value* x = operands[i];
     return b_.CreateSelect(large[i], call_(op, DataType::Float, std::span<Value* const>(&x, 1)), inLine[i]);
   });
+}
+
+std::vector<Value*> PointEmitter::rarely(Value* condition, const char* name, const std::vector<Value*>& usual,
+                                         const std::function<Value*(int64_t)>& instead) {
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* rare = BasicBlock::Create(b_.getContext(), name, before->getParent());
+  BasicBlock* after = BasicBlock::Create(b_.getContext(), "", before->getParent());
+  b_.CreateCondBr(condition, rare, after, MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20));
+  b_.SetInsertPoint(rare);
+  const std::vector<Value*> chosen = mapped<Value*>(indices(usual), instead);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
-  return mapped<Value*>(indices(operands), [&](int64_t i) {
-    PHINode* result = b_.CreatePHI(operands[i]->getType(), 2);
-    result->addIncoming(inLine[i], before);
-    result->addIncoming(chosen[i], called);
+  return mapped<Value*>(indices(usual), [&](int64_t i) {
+    PHINode* result = b_.CreatePHI(usual[i]->getType(), 2);
+    result->addIncoming(usual[i], before);
+    result->addIncoming(chosen[i], rare);
     return result;
   });
 }

@@ -4,13 +4,18 @@
 // their width, Bool an i1. In memory Bool is a byte that is 0 or 1.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "codegen/llvm/emit.h"
 #include "codegen/llvm/vector_math.h"
 
 namespace meshfuse {
+
+// Coarse: all that reads the result rounds it to 16 bits (tile/coarse_values.h).
+enum class Precision : uint8_t { Full, Coarse };
 
 class PointEmitter {
  public:
@@ -22,13 +27,19 @@ class PointEmitter {
   // `dtype`: of the operands (of Where: of the last two).
   llvm::Value* point(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   // A unary op of several vectors, interleaved; empty if the op gains nothing from it.
-  std::vector<llvm::Value*> pointGroup(PointOp op, DataType dtype, const std::vector<llvm::Value*>& operands);
+  std::vector<llvm::Value*> pointGroup(PointOp op, DataType dtype, Precision precision,
+                                       const std::vector<llvm::Value*>& operands);
+  // A cast of several vectors; empty if nothing is gained by casting them together.
+  std::vector<llvm::Value*> castGroup(std::span<llvm::Value* const> values, DataType from, DataType to);
   llvm::Value* cast(llvm::Value* value, DataType from, DataType to);
   llvm::Value* combine(tile::Combiner combiner, DataType dtype, llvm::Value* a, llvm::Value* b);
 
  private:
   llvm::Value* floating(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   std::vector<llvm::Value*> sineGroup(PointOp op, const std::vector<llvm::Value*>& operands);
+  // instead(i) for each of the usual values if the condition, one bit, holds; code for a branch that is hardly ever taken.
+  std::vector<llvm::Value*> rarely(llvm::Value* condition, const char* name, const std::vector<llvm::Value*>& usual,
+                                   const std::function<llvm::Value*(int64_t i)>& instead);
   llvm::Value* floatingTest(PointOp op, llvm::Value* x);
   llvm::Value* integer(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   llvm::Value* logical(PointOp op, std::span<llvm::Value* const> operands);

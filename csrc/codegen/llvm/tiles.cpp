@@ -124,10 +124,17 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
     prepare(operand, missing);
   }
   std::vector<Value*> results;
-  if (v.kind == ValueKind::Point && v.operands.size() == 1 && missing.size() > 1) {
-    results = mapped(missing, [&](const Position& at) { return piece(v.operands[0], at); });
-    bool vectors = std::ranges::all_of(results, isVector);
-    results = vectors ? points_.pointGroup(v.op, p_.values[v.operands[0]].dtype, results) : std::vector<Value*>{};
+  const bool together = v.kind == ValueKind::Cast || (v.kind == ValueKind::Point && v.operands.size() == 1);
+  if (together && (missing.size() > 1 || coarse_[id])) {
+    const std::vector<Value*> operands = mapped(missing, [&](const Position& at) { return piece(v.operands[0], at); });
+    const DataType from = p_.values[v.operands[0]].dtype;
+    if (!std::ranges::all_of(operands, isVector)) {
+      // each by itself
+    } else if (v.kind == ValueKind::Cast) {
+      results = points_.castGroup(operands, from, v.dtype);
+    } else {
+      results = points_.pointGroup(v.op, from, coarse_[id] ? Precision::Coarse : Precision::Full, operands);
+    }
   }
   for (int64_t i = 0; i < std::ssize(missing); i++) {
     if (results.empty()) {

@@ -4,6 +4,10 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <ranges>
 #include <utility>
 
 #include "base/ranges.h"
@@ -23,6 +27,11 @@ constexpr double kLn2 = 0.69314718055994531;
 // ln2 in two parts: an integer below 2^8 times the first is exact.
 constexpr double kLn2High = 0.693145751953125;
 constexpr double kLn2Low = 1.42860682030941723212e-6;
+
+// exp(r) = 1 + r + r^2 (kPowerSecond + r kPowerThird) within 2e-9 for |r| <= ln2/32
+constexpr double kPowerSecond = 0.500015974;
+constexpr double kPowerThird = 0.166666672;
+float rootOfTwo(int64_t sixteenths) { return static_cast<float>(std::exp2(static_cast<double>(sixteenths) / 16)); }
 
 Type* integerType(Type* floats) { return floats->getWithNewType(Type::getInt32Ty(floats->getContext())); }
 
@@ -44,6 +53,8 @@ bool isMachineVector(Type* type) {
 VectorMath::VectorMath(IRBuilderBase& builder, const CpuTarget& target)
     : b_(builder), fma_(target.has("fma")), avx512_(target.has("avx512f") && target.vectorBytes == 64) {}
 
+bool VectorMath::scalesByInstruction(const Group& x) const { return avx512_ && isMachineVector(x[0]->getType()); }
+
 Group VectorMath::spread(const Group& like, double value) { return Group(like.size(), number(like, value)); }
 
 Value* VectorMath::number(const Group& like, double value) {
@@ -52,8 +63,9 @@ Value* VectorMath::number(const Group& like, double value) {
 
 template <class Y, class Z>
 Group VectorMath::multiplyAdd(const Group& x, const Y& y, const Z& z) {
+  // The instruction overwrites the second of the operands: most often x is used here last, and nothing has to be copied.
   auto fused = [&](Value* u, Value* v, Value* w) -> Value* {
-    return fma_ ? b_.CreateIntrinsic(Intrinsic::fma, {u->getType()}, {u, v, w}) : b_.CreateFAdd(b_.CreateFMul(u, v), w);
+    return fma_ ? b_.CreateIntrinsic(Intrinsic::fma, {u->getType()}, {v, u, w}) : b_.CreateFAdd(b_.CreateFMul(u, v), w);
   };
   return each(fused, x, spread(x, y), spread(x, z));
 }
@@ -111,7 +123,7 @@ Group VectorMath::selectBelow(const Group& x, double limit, const Group& below, 
 // An estimate of 14 bits and one step of Newton's method take a quarter of a division's time.
 Group VectorMath::reciprocal(const Group& x) {
   Type* type = x[0]->getType();
-  if (!avx512_ || !isMachineVector(type)) {
+  if (!scalesByInstruction(x)) {
     return each([&](Value* v) { return b_.CreateFDiv(number(x, 1), v); }, x);
   }
   auto estimate = [&](Value* v) {
@@ -126,7 +138,7 @@ Group VectorMath::reciprocal(const Group& x) {
 // p * 2^n; `shifted` is n + kRounder.
 Group VectorMath::scale(const Group& p, const Group& n, const Group& shifted) {
   Type* type = p[0]->getType();
-  if (avx512_ && isMachineVector(type)) {
+  if (scalesByInstruction(p)) {
     auto scalef = [&](Value* m, Value* e) {
       return b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_scalef_ps_512, {},
                                 {m, e, Constant::getNullValue(type), b_.getInt16(0xffff), b_.getInt32(4)});
@@ -147,16 +159,47 @@ Group VectorMath::scale(const Group& p, const Group& n, const Group& shifted) {
 
 // p, but 0 where x < limit: scaling that into the subnormal numbers would take a processor a hundred times as long.
 Group VectorMath::zeroBelow(const Group& x, double limit, const Group& p) {
-  return selectBelow(x, limit, spread(p, 0), p);
+  auto select = [&](Value* v, Value* y) {
+    return b_.CreateSelect(b_.CreateFCmpUGE(v, number(x, limit)), y, number(x, 0));
+  };
+  return each(select, x, p);
+}
+
+// A table of the powers of 2^(1/16) and a polynomial of degree 3 take fewer multiplications than a polynomial of degree 6, and a shorter
+// chain of them. The processor selects 16 floats by the low four bits of 16 integers, and its scaling rounds the exponent down.
+VectorMath::Power VectorMath::power(const Group& x) {
+  const bool byTable = scalesByInstruction(x);
+  const double rounder = byTable ? kRounder / 16 : kRounder;
+  Group shifted = multiplyAdd(x, kLog2e, rounder);
+  Group n = subtract(shifted, rounder);
+  Group r = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, x));
+  if (!byTable) {
+    return {polynomial(r, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted};
+  }
+  Group q = times(r, polynomial(r, {1, kPowerSecond, kPowerThird}));
+  Group root = rootsOfTwo(shifted);
+  return {multiplyAdd(q, root, root), n, shifted};
+}
+
+Group VectorMath::rootsOfTwo(const Group& shifted) {
+  Type* type = shifted[0]->getType();
+  const auto roots = mapped<Constant*>(std::views::iota(0, 16),
+                                       [&](int64_t k) { return ConstantFP::get(type->getScalarType(), rootOfTwo(k)); });
+  Constant* table = ConstantVector::get(roots);
+  auto select = [&](Value* s) {
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_sf_512, {},
+                              {table, b_.CreateBitCast(s, integerType(type))});
+  };
+  return each(select, shifted);
 }
 
 Group VectorMath::exp(const Group& argument) {
-  Group x = atMost(atLeast(argument, -104), 89);
-  Group shifted = multiplyAdd(x, kLog2e, kRounder);
-  Group n = subtract(shifted, kRounder);
-  Group r = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, x));
-  Group p = polynomial(r, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254});
-  return scale(zeroBelow(argument, -104, p), n, shifted);
+  Group x = atMost(argument, 89);
+  if (!scalesByInstruction(x)) {
+    x = atLeast(x, -104);
+  }
+  const Power e = power(x);
+  return scale(zeroBelow(argument, -104, e.p), e.n, e.shifted);
 }
 
 Group VectorMath::coarseExp(const Group& x, double s) {
@@ -246,13 +289,34 @@ Group VectorMath::erf(const Group& x) {
 
 Group VectorMath::sigmoid(const Group& x) {
   Group a = atLeast(negated(absolute(x)), -104);
-  Group shifted = multiplyAdd(a, kLog2e, kRounder);
-  Group n = subtract(shifted, kRounder);
-  Group f = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, a));
-  Group e =
-      scale(polynomial(f, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
+  const Power power = this->power(a);
+  Group e = scale(power.p, power.n, power.shifted);
   Group r = reciprocal(plus(e, spread(x, 1)));
   return selectBelow(x, 0, times(e, r), r);
+}
+
+// 1 / (1 + e), e = exp(-x), with e between 2^-126 and 2^126. In `shifted`, moved up by 19 digits, an exponent lies above the number of a
+// root of two; adding the root without that number gives the power of two.
+Group VectorMath::coarseSigmoid(const Group& x) {
+  if (!scalesByInstruction(x)) {
+    return sigmoid(x);
+  }
+  Type* type = x[0]->getType();
+  Group a = atMost(x, 87);
+  Group shifted = multiplyAdd(a, -kLog2e, kRounder / 16);
+  Group s = multiplyAdd(subtract(shifted, kRounder / 16), kLn2, a);  // e = 2^n exp(-s)
+  Group p = polynomial(s, {1, -1, kPowerSecond, -kPowerThird});
+  const auto roots = mapped<Constant*>(std::views::iota(0, 16), [&](int64_t k) -> Constant* {
+    return integer(type->getScalarType(), std::bit_cast<int32_t>(rootOfTwo(k)) - (k << 19));
+  });
+  Constant* table = ConstantVector::get(roots);
+  auto power = [&](Value* v) {
+    Value* n = b_.CreateBitCast(v, integerType(type));
+    Value* root = b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_si_512, {}, {table, n});
+    return b_.CreateBitCast(b_.CreateAdd(root, b_.CreateShl(n, integer(type, 19))), type);
+  };
+  Group r = reciprocal(multiplyAdd(p, each(power, shifted), 1));
+  return zeroBelow(x, -126 * kLn2, r);  // where also e is wrong
 }
 
 Group VectorMath::sine(const Group& x, int64_t quarters) {

@@ -1,9 +1,10 @@
-// Elementary functions as straight-line IR over a float or a vector of floats. No tables, no branches. The range is full but for sin
-// and cos: infinities, NaN, overflow and subnormal results are correct.
+// Elementary functions as straight-line IR over a float or a vector of floats, without branches. The range is full but for sin and cos:
+// infinities, NaN, overflow and subnormal results are correct.
 //
 //   function  error in ULP   method
 //   exp       1.1            x = n ln2 + r, degree 6 on |r| <= ln2/2, scaled by 2^n
-//   exp2      1.1            the same without the first step
+//                            with AVX-512: n in sixteenths, a table of 2^(k/16), degree 3 on |r| <= ln2/32
+//   exp2      1.1            of degree 6, without the first step
 //   log       1.1            x = 2^k (1 + f), f - f^2/2 + f^3 P(f)
 //   tanh      2.5            h / (h + 1), h = (exp(2x) - 1) / 2 = 2^n q + (2^n - 1) / 2
 //   erf       2.0            x + x Q(x^2) below 0.95, else 1 - exp(x R(x)), R fitted to log(erfc)
@@ -42,6 +43,8 @@ class VectorMath {
   Group tanh(const Group& x);
   Group erf(const Group& x);
   Group sigmoid(const Group& x);
+  // The same within 10 * 2^-24 of the result; results below 2^-126 may be 0.
+  Group coarseSigmoid(const Group& x);
   // Beyond kMostReduced the three parts of pi/2 do not suffice, and results are wrong; infinities give NaN.
   static constexpr double kMostReduced = 131072;
   bool reducesAngles() const { return fma_; }
@@ -75,6 +78,15 @@ class VectorMath {
   // exp(scale * x) within 2^-22, scale a power of two, for -87 < scale * x < 88: for use in a sum with a larger number.
   Group coarseExp(const Group& x, double scale);
   Group sine(const Group& x, int64_t quarters);  // of x + quarters * pi/2, quarters 0 or 1
+  // A power of e, 2^floor(n) * p; `shifted` is n + kRounder if n is an integer.
+  struct Power {
+    Group p;
+    Group n;
+    Group shifted;
+  };
+  Power power(const Group& x);                     // for |x| < 2^10, without scaling
+  Group rootsOfTwo(const Group& shifted);          // 2^(k/16), k: the low four bits of `shifted`
+  bool scalesByInstruction(const Group& x) const;  // by 2^floor(n), also to infinity and to subnormal numbers
   Group scale(const Group& p, const Group& n, const Group& shifted);
 
   llvm::IRBuilderBase& b_;

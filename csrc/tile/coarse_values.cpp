@@ -1,0 +1,60 @@
+#include "tile/coarse_values.h"
+
+#include <cstdint>
+
+#include "base/ranges.h"
+
+namespace meshfuse::tile {
+
+namespace {
+
+// What statements read: values that are stored, and those that loops carry.
+void collect(const std::vector<Stmt>& block, std::vector<bool>& fine, std::vector<Carried>& carried) {
+  for (const Stmt& s : block) {
+    if (s.kind == StmtKind::Store) {
+      fine[s.value] = true;
+    }
+    append(carried, s.carried);
+    collect(s.body, fine, carried);
+  }
+}
+
+}  // namespace
+
+std::vector<bool> coarseValues(const Program& program) {
+  std::vector<bool> fine(program.values.size());  // its exact bits show
+  std::vector<Carried> carried;
+  collect(program.body, fine, carried);
+  for (bool changed = true; changed;) {
+    changed = false;
+    auto mark = [&](ValueId id) {
+      if (id != kNone && !fine[id]) {
+        fine[id] = changed = true;
+      }
+    };
+    for (int64_t i = std::ssize(program.values) - 1; i >= 0; i--) {
+      const Value& v = program.values[i];
+      // Values that control a selection or an address, or are converted to another type, must be exact to the last digit.
+      const bool rounds = v.kind == ValueKind::Cast && isHalfPrecision(v.dtype);
+      const bool exact = !rounds && (fine[i] || v.dtype != DataType::Float);
+      for (ValueId o : v.operands) {
+        exact ? mark(o) : void();
+      }
+      for (const Index& x : v.index) {
+        mark(x.tile);
+      }
+      mark(v.mask);
+    }
+    for (const Carried& c : carried) {
+      if (fine[c.result] || fine[c.carry]) {
+        mark(c.next);
+        mark(c.init);
+        mark(c.carry);
+      }
+    }
+  }
+  fine.flip();
+  return fine;
+}
+
+}  // namespace meshfuse::tile
