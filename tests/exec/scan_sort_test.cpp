@@ -100,6 +100,45 @@ TEST(ScanOrSort, FirstOfDifferentElements) {
   }
 }
 
+// Lines with NaN of both signs, zeros of both signs, infinities and equal elements, in numbers that change the way in which the first ones
+// are found: few of a kind, many, only these.
+TEST(ScanOrSort, FirstOfSpecialElements) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  const std::vector<float> special = {std::nanf(""), -std::nanf(""), 0.0F,   -0.0F,
+                                      kInfinite,     -kInfinite,     1e-40F, -1e-40F};
+  for (auto [n, k] : {std::pair<int64_t, int64_t>{1029, 5}, {4096, 32}, {4111, 33}}) {
+    for (const int64_t every : {1, 3, 40, 4000}) {
+      const auto lines = std::ssize(special) + 1;
+      Tensor x = randomTensor({lines, n}, DataType::Float, every, -1, 1);
+      for (int64_t j = 0; j < lines * n; j++) {
+        const int64_t line = j / n;
+        if (j % every == 0) {  // the last line has all kinds
+          x.data_as<float>()[j] = special[line < std::ssize(special) ? line : j / every % std::ssize(special)];
+        }
+      }
+      for (const bool largest : {false, true}) {
+        CheckedCache checked([&, k = k](Fusion& f) {
+          TensorView* t = makeContigTensor(2);
+          f.addInput(t);
+          f.addOutput(topk(t, k, 1, largest).indices);
+        });
+        ASSERT_EQ(checked.call({x}), "");
+        const std::vector<double> values = x.toVector();
+        std::vector<double> expected;
+        for (int64_t line = 0; line < lines; line++) {
+          const double* at = values.data() + line * n;
+          std::vector<int64_t> places(n);
+          std::iota(places.begin(), places.end(), 0);
+          std::ranges::stable_sort(
+              places, [&](int64_t a, int64_t b) { return largest ? less(at[b], at[a]) : less(at[a], at[b]); });
+          expected.insert(expected.end(), places.begin(), places.begin() + k);
+        }
+        EXPECT_EQ(checked.results()[0].toVector(), expected) << n << " " << every << " " << largest;
+      }
+    }
+  }
+}
+
 // Lines around the lengths at which another way of sorting begins, of values that use all digits of their keys.
 TEST(ScanOrSort, LengthsAtWhichTheWayChanges) {
   for (DataType type : {DataType::Float, DataType::Int32}) {

@@ -21,6 +21,7 @@
 #include "base/rounding.h"
 #include "device/cpu/lines.h"
 #include "device/cpu/routine.h"
+#include "device/cpu/select_floats.h"
 #include "ir/fusion.h"
 #include "ir/tensor_view.h"
 #include "tensor/tensor.h"
@@ -557,9 +558,21 @@ class ScanOrSort : public CpuRoutine {
     return count;
   }
 
+  // The same for floats; -1 if they are not selected so. The places are first written after the items.
+  int64_t selected(const FloatSelection& selection, const float* line, const float* next, Packed* items) const {
+    auto* places = reinterpret_cast<uint32_t*>(items + extent_);
+    const int64_t count = selectFloats(selection, line, next, places);
+    for (int64_t k = 0; k < count; k++) {
+      items[k] = Packed(keyOf(line[places[k]]) ^ turn<uint32_t>(), places[k]);
+    }
+    return count;
+  }
+
   template <bool kAreNeighbours, class Item, class T>
   void orderAs(ThreadPool& pool, const T* in, int64_t* out, void* workspace) const {
     using Key = decltype(keyOf(T{}));
+    const FloatSelection selection{.extent = extent_, .wanted = wanted_, .descending = descending_};
+    const bool selects = canSelectFloats(selection);
     auto range = [&](int64_t begin, int64_t end, int64_t worker) {
       void* own = static_cast<char*>(workspace) + workspaceBytes() / workers_ * worker;
       auto* items = static_cast<Item*>(own);
@@ -567,8 +580,15 @@ class ScanOrSort : public CpuRoutine {
         const Offsets at = lines_.begin(k);
         const T* line = in + at[kOperand];
         const T* next = in + lines_.begin(std::min(k + 1, lines_.count() - 1))[kOperand];
-        const Key bound = boundOf<kAreNeighbours>(line, static_cast<Key*>(own));
-        const Item* sorted = sortedFirst(items, collect<kAreNeighbours>(line, next, bound, items), wanted_);
+        int64_t count = -1;
+        if constexpr (kAreNeighbours && std::is_same_v<T, float> && std::is_same_v<Item, Packed>) {
+          count = selects ? selected(selection, line, next, items) : -1;
+        }
+        if (count < 0) {
+          const Key bound = boundOf<kAreNeighbours>(line, static_cast<Key*>(own));
+          count = collect<kAreNeighbours>(line, next, bound, items);
+        }
+        const Item* sorted = sortedFirst(items, count, wanted_);
         for (int64_t j = 0; j < wanted_; j++) {
           out[at[kResult] + j * lines_.step(kResult)] = sorted[j].place();
         }

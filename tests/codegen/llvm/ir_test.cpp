@@ -221,7 +221,7 @@ TEST(CpuIr, ExponentialsThatUnderflowAreZeroBeforeTheyAreScaled) {
     });
     const std::string ir = wide().irText(b.take());
     EXPECT_EQ(count(ir, "call .*mask.scalef.ps.512\\("), 4) << ir;
-    EXPECT_EQ(count(ir, "select <16 x i1> %[0-9]+, <16 x float> zeroinitializer"), 4) << ir;
+    EXPECT_EQ(count(ir, "select <16 x i1> %[0-9]+, <16 x float> %[0-9]+, <16 x float> zeroinitializer"), 4) << ir;
   }
 }
 
