@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <span>
 
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
@@ -96,6 +98,38 @@ TEST(ScanOrSort, FirstOfDifferentElements) {
           EXPECT_EQ(checked.results()[0].toVector(), expected) << n << " " << k << " " << dim << " " << largest;
         }
       }
+    }
+  }
+}
+
+// A line is scanned with others or alone, by the number of lines and threads.
+TEST(ScanOrSort, SumsDoNotDependOnOtherLinesOrThreads) {
+  constexpr int64_t kLength = 1003;
+  const auto sums = [](const Tensor& x, int64_t threads) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* t = makeContigTensor(2);
+      fusion->addInput(t);
+      fusion->addOutput(cumsum(t, 1));
+    }
+    FusionExecutorCache cache(std::move(fusion), {.threads = threads});
+    return cache.runFusionWithInputs({x})[0].toVector();
+  };
+  const std::vector<double> all = randomTensor({19, kLength}, DataType::Float, 3, -1e6, 1e6).toVector();
+  const std::vector<double> expected = sums(Tensor::of(all, {19, kLength}, DataType::Float), 1);
+  double largest = 0;
+  for (int64_t j = 0; j < std::ssize(all); j++) {
+    const int64_t line = j / kLength;
+    const double exact = std::accumulate(all.begin() + line * kLength, all.begin() + j + 1, 0.0);
+    largest = std::max(largest, std::fabs(expected[j] - exact) / std::max(1.0, std::fabs(exact)));
+  }
+  EXPECT_LE(largest, 0x1p-24 * 1.0001);
+  for (const int64_t lines : {1, 2, 3, 9, 19}) {
+    for (const int64_t threads : {1, 2, 3}) {
+      const std::vector<double> some(all.begin(), all.begin() + lines * kLength);
+      const std::vector<double> got = sums(Tensor::of(some, {lines, kLength}, DataType::Float), threads);
+      EXPECT_TRUE(std::ranges::equal(got, std::span(expected).first(got.size()))) << lines << " on " << threads;
     }
   }
 }

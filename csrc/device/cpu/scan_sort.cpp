@@ -2,7 +2,7 @@
 //
 // Lines run on the caller's pool, each by one thread in the order of its elements, so the bits do not depend on the number of threads.
 // Several lines are scanned together, because an element waits only for the one before it in its line. Sums and products of Float are
-// kept in Double on the way. Equal elements stay in their order, and so do NaNs, which are the largest.
+// kept in Double on the way; with vectors of 512 bits sums of eight neighbours are added in a tree (scan_floats.h). Equal elements stay in their order, and so do NaNs, which are the largest.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include "base/rounding.h"
 #include "device/cpu/lines.h"
 #include "device/cpu/routine.h"
+#include "device/cpu/scan_floats.h"
 #include "device/cpu/select_floats.h"
 #include "ir/fusion.h"
 #include "ir/tensor_view.h"
@@ -116,6 +117,9 @@ template <class T, class Combine = void>
 constexpr bool kIsCommon = sizeof(T) >= sizeof(float);
 template <class T, class Wide, class Whole, class Operation>
 constexpr bool kIsCommon<T, Bitwise<Wide, Whole, Operation>> = false;
+
+template <class T, class Combine>
+constexpr bool kSumsFloats = std::is_same_v<T, float>&& std::is_same_v<Combine, Added<double>>;
 
 constexpr int64_t kLeastByDigits = 256;       // fewer are sorted sooner by comparing them
 constexpr int64_t kLeastByLongDigits = 2048;  // fewer take less time than the counters of long digits
@@ -381,7 +385,11 @@ class ScanOrSort : public CpuRoutine {
     };
     int64_t j = 0;
     if (areRuns) {
-      onWidestVectors<kIsCommon<T, Combine> && sizeof...(k) != 1>([&](auto) {
+      // Lines that are summed alone take the same additions as others, so that the number of threads changes no bits.
+      onWidestVectors<kIsCommon<T, Combine> && (sizeof...(k) != 1 || kSumsFloats<T, Combine>)>([&](auto has512Bits) {
+        if constexpr (kSumsFloats<T, Combine> && has512Bits.value) {
+          j = sumFloats<sizeof...(k)>(from, to, sums, extent_, past, fetch);
+        }
         for (; j + kVector <= extent_; j += kVector) {
           // Conversions are of whole vectors, additions of one element of each line.
           Wide wide[sizeof...(k)][kVector];
@@ -416,7 +424,8 @@ class ScanOrSort : public CpuRoutine {
       });
     };
     const auto visit = [&](std::span<const Offsets> lines, const Offsets& next) {
-      if (areAdjacent(lines)) {
+      const bool areRuns = lines_.step(kOperand) == 1 && lines_.step(kResult) == 1;
+      if (areAdjacent(lines) && !areRuns) {  // a line alone is adjacent to no other
         scanAdjacent(in + lines[0][kOperand], out + lines[0][kResult], identity, std::ssize(lines), combine);
         return;
       }
