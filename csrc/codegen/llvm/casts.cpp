@@ -129,7 +129,8 @@ std::vector<Value*> PointEmitter::castGroup(std::span<Value* const> values, Data
     const auto* vector = dyn_cast<FixedVectorType>(v->getType());
     return vector != nullptr && vector->getNumElements() == 16;
   };
-  if (!bf16_ || from != DataType::Float || to != DataType::BFloat16 || !std::ranges::all_of(values, is512Bits)) {
+  const bool toBFloat = isHalfPrecision(to) && to != DataType::Half;
+  if (!bf16_ || from != DataType::Float || !toBFloat || !std::ranges::all_of(values, is512Bits)) {
     return {};
   }
   Type* type = withElement(values[0], b_.getInt32Ty());
