@@ -8,6 +8,7 @@
 #include "schedule/extents.h"
 #include "schedule/library_call.h"
 #include "schedule/rows.h"
+#include "schedule/scan.h"
 #include "schedule/transpose.h"
 
 namespace meshfuse {
@@ -15,7 +16,8 @@ namespace meshfuse {
 namespace {
 
 constexpr std::array kTemplates = {Template{"transpose", judgeTranspose}, Template{"rows", judgeRows},
-                                   Template{"contraction", judgeContraction}, Template{"routine", judgeRoutine}};
+                                   Template{"scan", judgeScan}, Template{"contraction", judgeContraction},
+                                   Template{"routine", judgeRoutine}};
 
 constexpr int64_t kLaunchBytesCpu = 1 << 20;
 constexpr int64_t kLaunchMicrosecondsGpu = 5;
@@ -63,7 +65,8 @@ bool takesUnjudged(std::span<Expr* const> exprs, const Expr& next) {
   const auto isPlain = [](const Expr& e) { return isPointOrCast(e) && hasOneShape(e); };
   const auto isKnown = [&](const TensorView* tv) { return tv->definition() == nullptr || tv->definition() == &last; };
   return isPlain(next) && isPlain(last) && std::ranges::all_of(next.tensorInputs(), isKnown) &&
-         std::ranges::none_of(exprs, [](const Expr* e) { return e->kind() == ExprKind::Reduce; });
+         std::ranges::none_of(
+             exprs, [](const Expr* e) { return e->kind() == ExprKind::Reduce || e->kind() == ExprKind::Scan; });
 }
 
 }  // namespace meshfuse

@@ -272,6 +272,26 @@ ValueId Builder::convert(ValueId id, int64_t space) {
       {.kind = ValueKind::Convert, .dtype = operand.dtype, .space = space, .digits = digits, .operands = {id}});
 }
 
+ValueId Builder::scan(ValueId id, ValueId before, int64_t axis, Combiner combiner) {
+  const Value& x = value(id);
+  return define({.kind = ValueKind::Scan,
+                 .dtype = x.dtype,
+                 .space = x.space,
+                 .digits = x.digits | value(before).digits,
+                 .operands = {id, before},
+                 .combiner = combiner,
+                 .param = axis});
+}
+
+ValueId Builder::scanTotal(ValueId id) {
+  const Value& scan = value(id);
+  return define({.kind = ValueKind::ScanTotal,
+                 .dtype = totalType(scan.combiner, scan.dtype),
+                 .space = scan.space,
+                 .digits = scan.digits & ~axisDigits(program_.spaces.at(scan.space), scan.param),
+                 .operands = {id}});
+}
+
 int64_t Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int64_t otherwise) const {
   for (const Index& i : index) {
     if (i.tile != kNone && value(i.tile).digits != 0) {

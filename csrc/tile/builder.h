@@ -64,6 +64,9 @@ class Builder {
   ValueId reduceAxis(ValueId value, int64_t axis,
                      Combiner combiner);  // over all c, w, l, r, v digits of the axis it has
   ValueId convert(ValueId value, int64_t space);
+  // Running totals along an axis, all of whose c, w, l, r, v digits `value` has; `before`: a value of totalType without them.
+  ValueId scan(ValueId value, ValueId before, int64_t axis, Combiner combiner);
+  ValueId scanTotal(ValueId scan);  // of totalType, without digits of the axis
 
   // -- statements -----------------------------------------------------------------------------------------------------
   ValueId keep(ValueId value);

@@ -36,7 +36,8 @@ std::vector<bool> coarseValues(const Program& program) {
       const Value& v = program.values[i];
       // Values that control a selection or an address, or are converted to another type, must be exact to the last digit.
       const bool rounds = v.kind == ValueKind::Cast && isHalfPrecision(v.dtype);
-      const bool exact = !rounds && (fine[i] || v.dtype != DataType::Float);
+      // Errors of many elements may add up to more than the result of a scan.
+      const bool exact = v.kind == ValueKind::Scan || (!rounds && (fine[i] || v.dtype != DataType::Float));
       for (ValueId o : v.operands) {
         exact ? mark(o) : void();
       }

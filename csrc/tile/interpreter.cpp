@@ -1,6 +1,7 @@
 #include "tile/interpreter.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <functional>
@@ -87,6 +88,8 @@ class Machine {
   void computeElementwise(const Value& v, const Layout& l, Tile& t);
   void computeReduce(const Value& v, const Layout& l, Tile& t);
   void computeConvert(const Value& v, const Layout& l, Tile& t);
+  // The totals after a scan are those of its result without digits of the axis.
+  Tile computeScan(const Value& v, Tile& totals);
 
   // -- statements -----------------------------------------------------------------------------------------------------
   void block(const std::vector<Stmt>& body);
@@ -411,6 +414,15 @@ Tile Machine::compute(const Value& v) {
     case ValueKind::Convert:
       computeConvert(v, l, t);
       return t;
+    case ValueKind::Scan: {
+      Tile totals;
+      return computeScan(v, totals);
+    }
+    case ValueKind::ScanTotal: {
+      Tile totals;
+      (void)computeScan(p_.values.at(v.operands[0]), totals);
+      return totals;
+    }
     case ValueKind::Carry:
     case ValueKind::LoopResult:
       break;
@@ -507,6 +519,62 @@ void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
     t.data[e] = x.data[position];
     t.poison[e] |= x.poison[position];
   }
+}
+
+Tile Machine::computeScan(const Value& v, Tile& totals) {
+  const SpaceState& space = spaces_[v.space];
+  const AxisState& axis = space.axes.at(v.param);
+  const Space& declared = p_.spaces[v.space];
+  const Layout& l = layout(v.space, v.digits);
+  const uint64_t kept = v.digits & ~axisDigits(declared, v.param);
+  const Layout& ofTotals = layout(v.space, kept);
+  const DataType wide = totalType(v.combiner, v.dtype);
+  int64_t segment = 1;
+  for (int64_t d : indices(axis.digits)) {
+    segment *= isRegister(declared.axes[v.param].digits[d].level) ? axis.digits[d].size : 1;
+  }
+  const auto combined = [&](Scalar a, Scalar b) {
+    if (v.combiner == Combiner::Sum && isFloatingPoint(wide)) {
+      return realScalar(a.real + b.real);
+    }
+    if (isFloatingPoint(wide)) {
+      const bool isFirst = v.combiner == Combiner::Max ? a.real >= b.real : a.real <= b.real;
+      return a.real != a.real || (b.real == b.real && isFirst) ? a : b;
+    }
+    return applyPoint(combineOp(v.combiner, wide), wide, std::array{a, b});
+  };
+  const Scalar none = isFloatingPoint(wide) ? realScalar(floatingIdentity(v.combiner))
+                                            : integerScalar(integerIdentity(v.combiner, wide));
+  // the positions within all bounds of each line, in order
+  std::vector<std::map<int64_t, int64_t>> lines(ofTotals.count);
+  const std::vector<int64_t>& lineOf = broadcastMap(v.space, v.digits, kept);
+  const std::vector<uint8_t> beyond = outside(v.space, l, l.spread);
+  for (int64_t e = 0; e < l.count; e++) {
+    if (beyond[e] == 0) {
+      lines[lineOf[e]][l.offset[v.param][e]] = e;
+    }
+  }
+  Tile t{std::vector<Scalar>(l.count, integerScalar(0)), beyond};
+  totals = {std::vector<Scalar>(ofTotals.count, none), outside(v.space, ofTotals, ofTotals.spread)};
+  for (int64_t line = 0; line < ofTotals.count; line++) {
+    if (totals.poison[line] != 0) {
+      continue;
+    }
+    Scalar before = solid(v.operands[1], v.space, kept, line, "the total before a scan");
+    Scalar own = none;
+    int64_t last = 0;
+    for (const auto& [offset, e] : lines[line]) {
+      if (offset / segment != last / segment) {
+        before = combined(before, own);
+        own = none;
+      }
+      own = combined(own, castScalar(solid(v.operands[0], v.space, v.digits, e, "a scanned element"), v.dtype, wide));
+      t.data[e] = castScalar(combined(before, own), wide, v.dtype);
+      last = offset;
+    }
+    totals.data[line] = combined(before, own);
+  }
+  return t;
 }
 
 // -- statements -------------------------------------------------------------------------------------------------------

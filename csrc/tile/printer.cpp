@@ -168,6 +168,13 @@ class Printer {
         return fmt::format("result {}", v.param);
       case ValueKind::Convert:
         return fmt::format("convert {}", list(v.operands));
+      case ValueKind::Scan: {
+        const Axis* axis = axisAt(p_, v.space, v.param);
+        return fmt::format("scan {} {} along {}", name(v.combiner), list(v.operands),
+                           axis == nullptr ? "?" : axis->name);
+      }
+      case ValueKind::ScanTotal:
+        return fmt::format("total {}", list(v.operands));
     }
     return "";
   }

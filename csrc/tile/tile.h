@@ -111,6 +111,33 @@ struct Index {
 
 using Combiner = ReduceOp;
 
+// The type of the totals of a scan: Double for sums of Float, else the type of the elements.
+//
+// A Scan has all tile digits of its axis. Those of registers are innermost: their positions are a segment. Element j is rounded from T + t,
+// where T is the total before its segment (what was before, then the totals of the segments before, one after the other), and t the total
+// of its segment up to j, one element after the other. Of equal elements, a maximum or minimum is the first. So a result depends on the size
+// of segments, but not on the number of threads.
+[[nodiscard]] constexpr DataType totalType(Combiner combiner, DataType t) {
+  return combiner == ReduceOp::Sum && t == DataType::Float ? DataType::Double : t;
+}
+// Whether a Scan of the type exists: sums of Double and products of floating types could leave the range of their totals where elements one
+// after the other would not.
+[[nodiscard]] constexpr bool hasScan(Combiner combiner, DataType t) {
+  switch (combiner) {
+    case ReduceOp::Sum:
+      return t == DataType::Float || t == DataType::Int || t == DataType::Int32;
+    case ReduceOp::Max:
+    case ReduceOp::Min:
+      return t == DataType::Float || t == DataType::Double || t == DataType::Int || t == DataType::Int32;
+    case ReduceOp::Prod:
+    case ReduceOp::And:
+    case ReduceOp::Or:
+    case ReduceOp::Xor:
+      return t == DataType::Int || t == DataType::Int32;
+  }
+  return false;
+}
+
 enum class Cache : uint8_t { Keep, Once };  // Once: read or written once, need not stay in a cache (streaming)
 
 enum class ValueKind : uint8_t {
@@ -125,6 +152,8 @@ enum class ValueKind : uint8_t {
   Carry,       // the value a For carries, inside its body
   LoopResult,  // the value a For carried, after it; `param`: which
   Convert,     // operands[0] in another space: axes with the same bounds, other digits
+  Scan,  // running totals of operands[0] along axis `param`, after the total operands[1] of what is before (see totalType)
+  ScanTotal,  // the total of the Scan operands[0]: what was before it, and all its elements within the bound
 };
 
 // A value. Without digits it has one element, and may be combined with values of any space. `digits` is a bit set over the c, w, l, r

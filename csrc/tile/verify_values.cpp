@@ -206,8 +206,8 @@ void ValueVerifier::expectDigits(const Value& v, uint64_t expected, const std::s
 
 void ValueVerifier::verify(ValueId id) {
   const Value& v = p_.values[id];
-  constexpr std::string_view kinds[] = {"constant", "scalar", "index", "load",   "elementwise", "cast",
-                                        "random",   "reduce", "carry", "result", "convert"};
+  constexpr std::string_view kinds[] = {"constant", "scalar", "index",  "load",    "elementwise", "cast", "random",
+                                        "reduce",   "carry",  "result", "convert", "scan",        "total"};
   std::string what = fmt::format("value {} ({})", id, kinds[static_cast<size_t>(v.kind)]);
   if (!sameSpace(v.space)) {
     return f_.add("{}: space {} does not exist", what, v.space);
@@ -221,7 +221,7 @@ void ValueVerifier::verify(ValueId id) {
       return;
     }
   }
-  constexpr int64_t arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1};
+  constexpr int64_t arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1, 2, 1};
   int64_t arity = v.kind == ValueKind::Point ? info(v.op).arity : arities[static_cast<size_t>(v.kind)];
   if (std::ssize(v.operands) != arity) {
     return f_.add("{}: {} operands, expected {}", what, v.operands.size(), arity);
@@ -256,6 +256,10 @@ void ValueVerifier::verify(ValueId id) {
       return verifyReduce(v, what);
     case ValueKind::Convert:
       return verifyConvert(v, what);
+    case ValueKind::Scan:
+      return verifyScan(v, what);
+    case ValueKind::ScanTotal:
+      return verifyScanTotal(v, what);
   }
 }
 
@@ -306,6 +310,41 @@ void ValueVerifier::verifyReduce(const Value& v, const std::string& what) {
   uint64_t named = digitsNamed({}, v.where, v.space);
   f_.expect((named & ~from.digits) == 0, "{}: its condition names digits ({}) its operand lacks", what,
             digitNames(v.space, named & ~from.digits));
+}
+
+void ValueVerifier::verifyScan(const Value& v, const std::string& what) {
+  const Value& x = p_.values[v.operands[0]];
+  const Value& before = p_.values[v.operands[1]];
+  const Axis* axis = axisAt(p_, v.space, v.param);
+  if (axis == nullptr) {
+    return f_.add("{}: its space has no axis {}", what, v.param);
+  }
+  f_.expect(p_.target == Target::Gpu, "{}: CPUs have no scans; use a routine", what);
+  f_.expect(hasScan(v.combiner, x.dtype) && v.dtype == x.dtype, "{}: {} of {} as {}", what, name(v.combiner),
+            name(x.dtype), name(v.dtype));
+  f_.expect(before.dtype == totalType(v.combiner, v.dtype), "{}: the total before it is {}, expected {}", what,
+            name(before.dtype), name(totalType(v.combiner, v.dtype)));
+  const uint64_t along = axisDigits(p_.spaces[v.space], v.param);
+  f_.expect((x.digits & along) == along, "{}: its operand lacks digits ({}) of the axis", what,
+            digitNames(v.space, along & ~x.digits));
+  f_.expect((before.digits & along) == 0, "{}: the total before it runs along the axis", what);
+  bool inSegment = false;
+  for (const Digit& d : axis->digits) {
+    f_.expect(d.level != Level::Cluster || d.size.isConst(1), "{}: a scan within a cluster is not supported", what);
+    f_.expect(!inSegment || isRegister(d.level), "{}: digit {} lies within a segment", what, d.symbol);
+    inSegment = inSegment || isRegister(d.level);
+  }
+  expectDigits(v, unionOfOperands(v, what), what);
+}
+
+void ValueVerifier::verifyScanTotal(const Value& v, const std::string& what) {
+  const Value& scan = p_.values[v.operands[0]];
+  if (scan.kind != ValueKind::Scan || scan.space != v.space || axisAt(p_, scan.space, scan.param) == nullptr) {
+    return f_.add("{}: its operand is no scan of its space", what);
+  }
+  f_.expect(v.dtype == totalType(scan.combiner, scan.dtype), "{}: it is {}, expected {}", what, name(v.dtype),
+            name(totalType(scan.combiner, scan.dtype)));
+  expectDigits(v, scan.digits & ~axisDigits(p_.spaces[scan.space], scan.param), what);
 }
 
 void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {

@@ -76,6 +76,8 @@ class ValueVerifier {
   void verifyPoint(const Value& v, const std::string& what);
   void verifyReduce(const Value& v, const std::string& what);
   void verifyConvert(const Value& v, const std::string& what);
+  void verifyScan(const Value& v, const std::string& what);
+  void verifyScanTotal(const Value& v, const std::string& what);
   void expectDigits(const Value& v, uint64_t expected, const std::string& what);
   uint64_t unionOfOperands(const Value& v, const std::string& what);
 

@@ -106,10 +106,22 @@ TEST(ToolCompile, NamesTheRoutinesOfAGpu) {
     GTEST_SKIP() << "no NVRTC";
   }
   ASSERT_EQ(run.code, 0) << run.err;
-  for (const char* step :
-       {"scan T8[8, 6]", "argsort T9[8, 6]", "index_put_accumulate T10[8, 6]", "scatter T11[8, 6]"}) {
+  for (const char* step : {"argsort T9[8, 6]", "index_put_accumulate T10[8, 6]", "scatter T11[8, 6]"}) {
     expectContains(run.out, std::string("CUDA routine ") + step + "\n");
   }
+  expectContains(run.out, "kernel 00_scan_T8: scan\n");
+}
+
+// The casts before and after it are in the kernel of the scan.
+TEST(ToolCompile, AScanOf16BitsIsOneKernelOfAGpu) {
+  const ToolRun run =
+      tool("compile {dir}/../../benchmarks/gpu_static/programs/cumsum_bf16.fir --arch sm_90a -o {tmp}/cumsum");
+  if (!cudaCapabilities().nvrtc) {
+    GTEST_SKIP() << "no NVRTC";
+  }
+  ASSERT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "1 kernel for sm_90a\n");
+  EXPECT_EQ(run.out.find("routine"), std::string::npos) << run.out;
 }
 
 // As on a GPU with cuBLASLt.

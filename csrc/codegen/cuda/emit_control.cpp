@@ -53,6 +53,10 @@ void Emitter::define(ValueId id) {
       return reduce(id);
     case ValueKind::Convert:
       return convert(id);
+    case ValueKind::Scan:
+      return scan(id);
+    case ValueKind::ScanTotal:
+      return;  // its Scan names it
     case ValueKind::Carry:
     case ValueKind::LoopResult:
       return;  // their For names them

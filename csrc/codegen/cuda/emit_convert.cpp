@@ -1,10 +1,12 @@
 // A change of layout: written to shared memory by the digits of one space, read back by those of another.
 //
 //   rows of `inner` elements, `pitch` apart, with a gap of `skew` elements after every `group` rows
+//   where a thread has a run of neighbours, in several registers: also a gap of `gap` elements after every kChunkBytes of a row
 //
-// Both are chosen so that the lanes of a warp, when they write and when they read, ask for one word of each bank at a time.
+// All are chosen so that the lanes of a warp, when they write and when they read, ask for one word of each bank at a time.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -40,12 +42,45 @@ int64_t addAxis(Side& side, const Geometry& geometry, int64_t axis) {
   return extent;
 }
 
+constexpr int64_t kChunkBytes = 128;  // one word of each bank
+
 // Where the rows lie in shared memory.
 struct RowPlaces {
   int64_t pitch = 0;
   int64_t group = 1;
   int64_t skew = 0;
+  int64_t chunk = 1;  // elements between gaps
+  int64_t gap = 0;
 };
+
+// Whether lanes are further apart along an axis than the vectors of a thread.
+bool hasRuns(const Side& side, const Geometry& geometry, int64_t axis) {
+  const auto strides = [&](Level level) {
+    return mapped(
+        filtered(geometry.onLevel(side.space, side.digits, level), [&](const DigitInfo& d) { return d.axis == axis; }),
+        [](const DigitInfo& d) { return d.stride.constValue(); });
+  };
+  const std::vector<int64_t> lanes = strides(Level::Lane);
+  const std::vector<int64_t> repeats = strides(Level::Repeat);
+  return !lanes.empty() && !repeats.empty() && std::ranges::min(repeats) < std::ranges::min(lanes);
+}
+
+// The number of whole chunks before an element of a row: digits are powers of two, so one at most lies across the size of a chunk.
+IntExpr chunksBefore(const Side& side, const Geometry& geometry, int64_t axis, int64_t chunk) {
+  IntExpr chunks = 0;
+  for (const DigitInfo& d : geometry.digits(side.space)) {
+    if (d.axis != axis || d.size == 1) {
+      continue;
+    }
+    const int64_t stride = d.stride.constValue();
+    if (stride >= chunk) {
+      chunks += d.value() * (stride / chunk);
+    } else if (stride * d.size > chunk) {
+      chunks += floorDiv(d.value(), chunk / stride);
+    }
+  }
+  return chunks;
+}
 
 // The number of an element's row: of its position along all axes but the inner one.
 IntExpr rowOf(const Side& side, const std::vector<int64_t>& extents, int64_t inner) {
@@ -60,11 +95,13 @@ IntExpr rowOf(const Side& side, const std::vector<int64_t>& extents, int64_t inn
   return row;
 }
 
-// Offset of an element.
-IntExpr flat(const Side& side, const std::vector<int64_t>& extents, size_t inner, const RowPlaces& rows) {
+// Offset of an element. `axis`: the inner one in its space.
+IntExpr flat(const Side& side, const Geometry& geometry, const std::vector<int64_t>& extents, size_t inner,
+             int64_t axis, const RowPlaces& rows) {
   const IntExpr row = rowOf(side, extents, inner);
   return side.coordinates[inner] + row * rows.pitch +
-         (rows.skew == 0 ? IntExpr(0) : floorDiv(row, rows.group) * rows.skew);
+         (rows.skew == 0 ? IntExpr(0) : floorDiv(row, rows.group) * rows.skew) +
+         (rows.gap == 0 ? IntExpr(0) : chunksBefore(side, geometry, axis, rows.chunk) * rows.gap);
 }
 
 // The vector size of the side if its vector is along the inner axis, else 1.
@@ -134,7 +171,8 @@ int64_t roundsOf(const Requests& requests, const RowPlaces& rows, int64_t width,
       std::vector<int64_t> words;
       for (int64_t lane = first; lane < first + together; lane++) {
         const auto [row, inner] = requests.ofElement[element][lane];
-        const int64_t begin = (shift + inner + row * rows.pitch + row / rows.group * rows.skew) * size;
+        const int64_t begin =
+            (shift + inner + inner / rows.chunk * rows.gap + row * rows.pitch + row / rows.group * rows.skew) * size;
         for (int64_t word = begin / 4; word <= (begin + bytes - 1) / 4; word++) {
           words.push_back(word);
         }
@@ -155,10 +193,13 @@ int64_t roundsOf(const Requests& requests, const RowPlaces& rows, int64_t width,
 
 // Chooses widths and places for the fewest rounds for an element; at equal rounds the widest accesses and the smallest gaps.
 RowPlaces placeRows(Exchange& e, const Requests& writer, const Requests& reader, int64_t inner, int64_t rows,
-                    int64_t size) {
+                    int64_t size, bool hasGaps) {
   constexpr int64_t kGroups[] = {1, 4, 8, 16, 32};
   constexpr int64_t kMostPadding = 16;
-  RowPlaces best{.pitch = inner};
+  const int64_t chunk = hasGaps ? kChunkBytes / size : 1;
+  const int64_t gap = hasGaps ? std::max<int64_t>(1, 16 / size) : 0;
+  inner += inner / chunk * gap;
+  RowPlaces best{.pitch = inner, .chunk = chunk, .gap = gap};
   double least = 0;
   const int64_t widest[] = {e.writeWidth, e.readWidth};
   for (const auto& [w, r] :
@@ -175,7 +216,7 @@ RowPlaces placeRows(Exchange& e, const Requests& writer, const Requests& reader,
           if (least != 0 && least <= ideal) {
             break;
           }
-          const RowPlaces places{inner + pad, group, skew};
+          const RowPlaces places{inner + pad, group, skew, chunk, gap};
           const double cost = static_cast<double>(roundsOf(writer, places, w, size)) / static_cast<double>(w) +
                               static_cast<double>(roundsOf(reader, places, r, size)) / static_cast<double>(r);
           if (least == 0 || cost < least) {
@@ -232,11 +273,16 @@ Exchange Emitter::planExchange(ValueId id) const {
   e.writeWidth = vectorWidthOf(writer, geometry_, inner, extents[inner], size);
   e.readWidth = vectorWidthOf(reader, geometry_, inner, extents[inner], size);
   const int64_t count = productOf(extents) / extents[inner];
+  const int64_t axis = axes[inner];
+  const bool hasGaps = extents[inner] * size > kChunkBytes &&
+                       (hasRuns(writer, geometry_, axis) || hasRuns(reader, geometry_, axis)) &&
+                       std::has_single_bit(static_cast<uint64_t>(extents[inner]));
   const RowPlaces rows = placeRows(e, requestsOf(writer, geometry_, extents, inner),
-                                   requestsOf(reader, geometry_, extents, inner), extents[inner], count, size);
-  e.write = flat(writer, extents, inner, rows);
-  e.read = flat(reader, extents, inner, rows);
-  e.elements = (count - 1) * rows.pitch + (count - 1) / rows.group * rows.skew + extents[inner];
+                                   requestsOf(reader, geometry_, extents, inner), extents[inner], count, size, hasGaps);
+  e.write = flat(writer, geometry_, extents, inner, axis, rows);
+  e.read = flat(reader, geometry_, extents, inner, axis, rows);
+  e.elements = (count - 1) * rows.pitch + (count - 1) / rows.group * rows.skew + extents[inner] +
+               extents[inner] / rows.chunk * rows.gap;
   return e;
 }
 

@@ -20,7 +20,8 @@ std::vector<ValueId> Emitter::inlineValues(std::span<const ValueId> wanted) cons
     }
     const Value& v = value(id);
     invariant(v.kind != ValueKind::Load && v.kind != ValueKind::Reduce && v.kind != ValueKind::Convert &&
-                  v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
+                  v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult && v.kind != ValueKind::Scan &&
+                  v.kind != ValueKind::ScanTotal,
               "[codegen cuda] kernel {} uses value {} where it is not defined", p_.name, id);
     append(open, v.operands);
   }
@@ -62,6 +63,8 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
     case ValueKind::Carry:
     case ValueKind::LoopResult:
     case ValueKind::Convert:
+    case ValueKind::Scan:
+    case ValueKind::ScanTotal:
       break;
   }
   throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no storage yet", p_.name, id));

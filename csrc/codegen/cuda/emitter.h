@@ -227,7 +227,7 @@ class Emitter {
   bool isPrivate(int64_t tensor) const { return isScratch(tensor) && scratchOf_.at(tensor).isPrivate; }
   const tile::TensorParam& tensor(int64_t id) const { return p_.tensors[id]; }
 
-  // -- communication (emit_reduce.cpp, emit_convert.cpp)
+  // -- communication (emit_reduce.cpp, emit_scan.cpp, emit_convert.cpp)
   void wait(Arena::Wait barrier);
   void beforeWrite(const std::string& slot);
   void beforeRead(const std::string& slot);
@@ -245,6 +245,12 @@ class Emitter {
   void writePartials(tile::ValueId id, const Tile& acc, const Partials& p);
   std::string readPartial(tile::ValueId id, const Tile& acc, const Partials& p, const IntExpr& part);
   std::string partialAddress(const Tile& acc, const Partials& p, const IntExpr& part);
+  void scan(tile::ValueId id);
+  std::string scanned(tile::Combiner combiner, DataType wide, const std::string& total, const std::string& x);
+  void addSegments(tile::ValueId id, const Tile& total, const std::function<void()>& then);
+  void exchangeTotals(tile::ValueId id, const Tile& total, const Tile& before, tile::ValueId whole);
+  void chainTotals(tile::ValueId id, int64_t lines, int64_t segments,
+                   const std::function<std::string(const IntExpr& line, const IntExpr& segment)>& address);
   void convert(tile::ValueId id);
   Exchange planExchange(tile::ValueId id) const;
   void exchangeOut(tile::ValueId id, const Exchange& e, const std::string& slot);

@@ -16,7 +16,8 @@ namespace {
 
 bool isRoot(ValueKind kind) {
   return kind == ValueKind::Load || kind == ValueKind::Reduce || kind == ValueKind::Convert ||
-         kind == ValueKind::Carry || kind == ValueKind::LoopResult;
+         kind == ValueKind::Carry || kind == ValueKind::LoopResult || kind == ValueKind::Scan ||
+         kind == ValueKind::ScanTotal;
 }
 
 struct Consumer {

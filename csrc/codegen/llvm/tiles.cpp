@@ -183,6 +183,8 @@ Value* Emitter::compute(ValueId id, const Position& at) {
     case ValueKind::Carry:
     case ValueKind::LoopResult:
     case ValueKind::Convert:
+    case ValueKind::Scan:  // of GPUs only
+    case ValueKind::ScanTotal:
       break;
   }
   throwInternalError("[emit] a value is used outside the block that defines it; verify the program");

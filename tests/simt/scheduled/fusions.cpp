@@ -5,6 +5,7 @@
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/scan_sort.h"
 #include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
@@ -95,6 +96,43 @@ ScheduledBatch reductionFusions() {
           {{70, 90}}, [=](const Tensors& t) { return min(t[0], {dim}); }, type);
     }
   }
+  return b;
+}
+
+ScheduledBatch scanFusions() {
+  ScheduledBatch b;
+  const auto sums = [](int64_t dim) { return [dim](const Tensors& t) { return cumsum(t[0], dim); }; };
+  for (int64_t n : {2, 17, 100, 1100, 4096, 5000, 8192, 9000, 20004}) {
+    b.add({{3, n}}, sums(1));
+    b.add({{n, 3}}, sums(0));
+  }
+  b.add({{300, 17}}, sums(1));
+  b.add({{2100, 40}}, sums(0));
+  b.add({{3, 130, 5}}, sums(1));
+  b.add({{2, 20, 3, 40}}, sums(2));
+  for (DataType type : {DataType::Float, DataType::BFloat16, DataType::Half}) {
+    for (int64_t dim : {0, 1}) {
+      for (int64_t n : {97, 512, 8192}) {
+        b.add(
+            {{9, n}, {n}}, [=](const Tensors& t) { return maybeCastOp(type, mul(cumsum(exp(t[0]), dim), t[1])); },
+            type);
+      }
+      b.add(
+          {{300, 40}},
+          [=](const Tensors& t) {
+            TensorView* x = maybeCastOp(DataType::Float, t[0]);
+            return mul(cumsum(where(gt(x, 0.0), x, -0.5), dim), x);
+          },
+          type);
+    }
+  }
+  for (DataType type : {DataType::Int, DataType::Int32}) {
+    for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Xor}) {
+      b.add(
+          {{20, 300}}, [=](const Tensors& t) { return scan(t[0], op == ReduceOp::Xor ? 0 : 1, op); }, type);
+    }
+  }
+  b.add({{5, 1000}}, [](const Tensors& t) { return scan(neg(t[0]), 1, ReduceOp::Min); });
   return b;
 }
 

@@ -22,6 +22,7 @@ struct ScheduledBatch {
 [[nodiscard]] ScheduledBatch pointwiseFusions();
 [[nodiscard]] ScheduledBatch transposeFusions();
 [[nodiscard]] ScheduledBatch reductionFusions();
+[[nodiscard]] ScheduledBatch scanFusions();
 [[nodiscard]] ScheduledBatch normalizationFusions();
 
 }  // namespace meshfuse::simt

@@ -32,7 +32,7 @@ class ScheduledKernel : public testing::TestWithParam<Family> {
 
 INSTANTIATE_TEST_SUITE_P(Family, ScheduledKernel,
                          testing::Values(Family{"Pointwise", pointwiseFusions}, Family{"Transpose", transposeFusions},
-                                         Family{"Reduction", reductionFusions},
+                                         Family{"Reduction", reductionFusions}, Family{"Scan", scanFusions},
                                          Family{"Normalization", normalizationFusions}),
                          [](const auto& p) { return p.param.name; });
 

@@ -46,7 +46,7 @@ TEST(StaticPrograms, TouchFewSectorsInWideAccesses) {
   std::vector<std::unique_ptr<Fusion>> fusions;
   std::vector<ScheduledCase> cases;
   for (const std::string name : {"add", "bias_gelu", "softmax", "layer_norm", "rms_norm", "dropout_norm", "outer_sum",
-                                 "transpose", "embedding"}) {
+                                 "transpose", "embedding", "cumsum"}) {
     for (const std::string type : {"_float", "_bf16"}) {
       fusions.push_back(programOf(name + type));
       cases.push_back({fusions.back().get(), inputsOf(*fusions.back())});
