@@ -233,6 +233,31 @@ TEST(ScanOrSort, OfEveryDimAndLayout) {
   }
 }
 
+// Scans with elementwise ops before and after them, which a GPU computes in one kernel where it can: along any dim, with dims of one element
+// and without elements, of 16 bits, and of operands that lie in memory as the ops before or as no row-major tensor does.
+TEST(ScanOrSort, ScansWithNeighbors) {
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{3, 1, 40}, {2, 35, 1}, {0, 3, 4}, {3, 0, 4}, {2, 17, 19}}) {
+    for (const DataType type : {DataType::Float, DataType::BFloat16, DataType::Int32}) {
+      for (const bool isTurned : {false, true}) {
+        Tensor x = randomTensor(sizes, type, 3, -2, 2);
+        x = isTurned ? x.transpose(0, 2).contiguous().transpose(0, 2) : x;
+        expectAgrees(
+            [&](Fusion& f) {
+              TensorView* t = makeSymbolicTensor(3, type);
+              f.addInput(t);
+              for (int dim = 0; dim < 3; dim++) {
+                TensorView* z = cumsum(where(gt(t, 0), t, 1), dim);
+                f.addOutput(maybeCastOp(type, mul(z, 2)));
+                f.addOutput(cumsum(neg(z), (dim + 1) % 3));
+              }
+            },
+            {{x}});
+      }
+    }
+  }
+}
+
 // Results that are stored past the caches where rows are whole cache lines, and all but the rest of a single row. Rows of 17 elements are not.
 TEST(ScanOrSort, LargeResults) {
   for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{17, 500'000}, {500'000, 17}, {1, 8'500'003}}) {
