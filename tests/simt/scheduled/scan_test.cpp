@@ -3,7 +3,7 @@
 
 #include <bit>
 #include <cmath>
-#include <map>
+#include <cstring>
 
 #include "architectures.h"
 #include "base/ranges.h"
