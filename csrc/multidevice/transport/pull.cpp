@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ranges.h"
 #include "multidevice/transport/reduce.h"
 #include "multidevice/transport/stream_copy.h"
 
@@ -15,15 +16,17 @@ namespace {
 int64_t elementSize(const PullCall& call) { return dataTypeSize(call.type); }
 int64_t sizeOf(const PullCall& call) { return std::ssize(call.peers); }
 
-void copyBlock(std::byte* to, const std::byte* from, int64_t bytes, CopyOrder order = CopyOrder::Forward) {
-  copyOfBlock(to, from, bytes, bytes, order);
-}
+void copyBlock(std::byte* to, const std::byte* from, int64_t bytes) { copyOfBlock(to, from, bytes, bytes); }
 
-void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t bytes) {
+// The bytes [begin, end) of the block that is read from a peer, or that it has for this rank.
+void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t begin, int64_t end, int64_t whole) {
+  if (begin >= end) {
+    return;
+  }
   if (peer.process < 0) {
-    copyBlock(to, peer.in, bytes, call.order);
-  } else if (bytes > 0) {
-    (*call.readProcess)(peer.process, peer.in, to, bytes);
+    copyOfBlock(to + begin, peer.in + begin, end - begin, whole, call.order);
+  } else {
+    (*call.readProcess)(peer.process, peer.in + begin, to + begin, end - begin);
   }
 }
 
@@ -41,15 +44,28 @@ void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out
   reduceInRankOrder(inputs, out, end - begin, call.type, call.op);
 }
 
-// Concatenates the blocks of all ranks. Each rank starts at another block, so they do not all read from the same rank at a time.
+// Concatenates the blocks of all ranks. Each rank starts at another block, so they do not all read from the same rank at a time. Where
+// copies take turns, what one rank has read is still in the last cache when the others read it.
 int64_t pullBlocks(const PullCall& call) {
   const int64_t n = sizeOf(call);
+  int64_t largest = 0;
   int64_t received = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t d = call.order == CopyOrder::Forward ? i : n - 1 - i;
-    const PeerBuffers& peer = call.peers[(call.position + d) % n];
-    fetch(call, peer, peer.out, peer.bytes);
-    received += d > 0 ? peer.bytes : 0;
+  int64_t turn = kTurnBytes;
+  for (const int64_t p : indices(call.peers)) {
+    const PeerBuffers& peer = call.peers[p];
+    largest = std::max(largest, peer.bytes);
+    received += p != call.position ? peer.bytes : 0;
+    turn = peer.process >= 0 ? kTurnBytesOfProcess : turn;
+  }
+  turn = largest < kFarFrom ? std::max<int64_t>(largest, 1) : turn;
+  const bool forward = call.order == CopyOrder::Forward;
+  const int64_t turns = (largest + turn - 1) / turn;
+  for (int64_t k = 0; k < turns; ++k) {
+    const int64_t begin = (forward ? k : turns - 1 - k) * turn;
+    for (int64_t i = 0; i < n; ++i) {
+      const PeerBuffers& peer = call.peers[(call.position + (forward ? i : n - 1 - i)) % n];
+      fetch(call, peer, peer.out, begin, std::min(begin + turn, peer.bytes), peer.bytes);
+    }
   }
   return received;
 }
@@ -75,7 +91,7 @@ int64_t pullFromRoot(const PullCall& call) {
   const int64_t bytes = call.count * elementSize(call);
   const bool isRoot = call.position == call.root;
   if (!isRoot || root.in != call.out) {  // addresses of another process may be equal by chance
-    fetch(call, root, call.out, bytes);
+    fetch(call, root, call.out, 0, bytes, bytes);
   }
   return isRoot ? 0 : bytes;
 }

@@ -57,6 +57,11 @@ int64_t pullReduced(const PullCall& call);
 // read and received. After a failed call, a peer may still write a piece to the output until all survivors have called shrink().
 int64_t pushAllReduce(const PullCall& call);
 
+// The copies of several blocks take turns if one of them is far (stream_copy.h), after this many bytes; after more if the kernel of the
+// system reads one, because each read is a system call.
+constexpr int64_t kTurnBytes = 256 << 10;
+constexpr int64_t kTurnBytesOfProcess = 2 << 20;
+
 // First element of the i-th of n nearly equal parts of `count` elements.
 constexpr int64_t partBegin(int64_t count, int64_t i, int64_t n) { return count * i / n; }
 

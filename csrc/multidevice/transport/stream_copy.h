@@ -12,6 +12,9 @@ constexpr size_t kStreamedFrom = size_t{2} << 20;
 // The direction in which a block is copied. If a buffer is larger than the caches, alternating directions find the last touched data there.
 enum class CopyOrder : uint8_t { Forward, Backward };
 
+// Blocks of this size on are no longer in the caches when they have been copied.
+constexpr int64_t kFarFrom = 4 << 20;
+
 // Bypasses the caches.
 void copyStreaming(std::byte* to, const std::byte* from, size_t bytes);
 

@@ -11,10 +11,10 @@
 namespace meshfuse {
 namespace {
 
-using Kernel = void (*)(const ReduceRange&, DataType, ReduceOp);
+using ReduceKernel = void (*)(const ReduceRange&, DataType, ReduceOp);
 
-std::vector<Kernel> kernelsOfThisMachine() {
-  std::vector<Kernel> kernels = {kBaselineKernels.reduce};
+std::vector<ReduceKernel> kernelsOfThisMachine() {
+  std::vector<ReduceKernel> kernels = {kBaselineKernels.reduce};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
     kernels.push_back(kAvx2Kernels.reduce);
   }
@@ -25,7 +25,7 @@ std::vector<Kernel> kernelsOfThisMachine() {
 }
 
 TEST(ReduceTest, EveryTypeAndOperationAgreesWithThePlainLoop) {
-  for (Kernel kernel : kernelsOfThisMachine()) {
+  for (ReduceKernel kernel : kernelsOfThisMachine()) {
     for (const DataTypeInfo& type : kDataTypes) {
       for (ReduceOp op : kReduceOps) {
         for (int ranks : {2, 3, 5}) {

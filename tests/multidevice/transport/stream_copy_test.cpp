@@ -37,7 +37,7 @@ TEST(StreamCopy, BlocksForwardAndBackward) {
     from[i] = std::byte(i * 131 + i / 251);
   }
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{8191}, size_t{8192}, size_t{8193}, size_t{100'000},
-                       kStreamedFrom - 1, kStreamedFrom, 2 * kStreamedFrom + 77}) {
+                       kStreamedFrom - 1, kStreamedFrom, size_t{kFarFrom} - 1, size_t{kFarFrom} + 77}) {
     for (CopyOrder order : {CopyOrder::Forward, CopyOrder::Backward}) {
       for (size_t begin : {0, 5, 64}) {
         std::vector<std::byte> to(begin + bytes + kMargin, std::byte{0x5a});

@@ -273,7 +273,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
     }
     if (c.gathers()) {
       b.out = placeIn(c.out, c.blocks.begin(i) * c.elementBytes() + offset);
-      b.bytes = p == rank() ? 0 : c.blocks.within(i, from, elements) * c.elementBytes();  // see copyOwnBlock
+      b.bytes = p == rank() && !c.ownIsFar() ? 0 : c.blocks.within(i, from, elements) * c.elementBytes();
     }
     buffers_.push_back(b);
   }

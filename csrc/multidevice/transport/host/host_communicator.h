@@ -88,8 +88,10 @@ class HostCommunicator final : public Communicator {
     // The block that is the whole input, if it has no blocks.
     int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
     int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes(); }
-    // For a call that gathers: the block of this rank, and the number of bytes of it that are copied on arrival.
-    int64_t ownBytes() const { return gathers() ? blocks.of(position) * elementBytes() : 0; }
+    // For a call that gathers: the bytes of this rank's block, and of these the ones that are copied on arrival. A far block is not among
+    // them: pull() copies it in turns with those of the peers.
+    bool ownIsFar() const { return gathers() && blocks.of(position) * elementBytes() >= kFarFrom; }
+    int64_t ownBytes() const { return gathers() && !ownIsFar() ? blocks.of(position) * elementBytes() : 0; }
     int64_t ownBytesOnArrival() const { return ownBytes() < 4096 ? ownBytes() : ownBytes() / 128 * 64; }
     int64_t largestInput() const {
       return (inputHasBlocks() ? blocks.total() : blocks.largest()) * elementBytes();  // of all ranks
