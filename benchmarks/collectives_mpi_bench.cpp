@@ -4,8 +4,9 @@
 //
 // Both run in one job, interleaved round by round; a round's time is that of its slowest rank. Bytes are those of one rank's input
 // for all-reduce, of the whole result for all-gather, of the whole input for reduce-scatter and all-to-all. The mean is of the sizes
-// from 4 KiB on, "worst" of all. "shared" buffers come from
-// Communicator::allocate, as those of compiled programs do; "ordinary" ones from malloc. Results are compared with MPI's.
+// from 4 KiB on, "worst" of all. "shared" buffers come from Communicator::allocate, as those of compiled programs do; "ordinary" ones from
+// malloc. Each of the three has buffers of its own, so that none finds in a cache what another has just read. Results are compared with
+// MPI's.
 #include <fmt/core.h>
 #include <mpi.h>
 
@@ -113,12 +114,13 @@ Row measure(Communicator& world, const Compared& c, int64_t bytes, int rounds) {
   const std::shared_ptr<void> sharedOut = world.allocate(size);
   const std::shared_ptr<void> ordinaryIn = allocateOrdinary(size);
   const std::shared_ptr<void> ordinaryOut = allocateOrdinary(size);
+  const std::shared_ptr<void> mpiIn = allocateOrdinary(size);
   const std::shared_ptr<void> mpiOut = allocateOrdinary(size);
   const Buffers shared{static_cast<float*>(sharedIn.get()), static_cast<float*>(sharedOut.get())};
   const Buffers ordinary{static_cast<float*>(ordinaryIn.get()), static_cast<float*>(ordinaryOut.get())};
-  const Buffers mpi{ordinary.in, static_cast<float*>(mpiOut.get())};
+  const Buffers mpi{static_cast<float*>(mpiIn.get()), static_cast<float*>(mpiOut.get())};
   for (int64_t i = 0; i < n; ++i) {
-    shared.in[i] = ordinary.in[i] = static_cast<float>((i * 31 + world.rank() * 17) % 1001) / 8.0f;
+    shared.in[i] = ordinary.in[i] = mpi.in[i] = static_cast<float>((i * 31 + world.rank() * 17) % 1001) / 8.0f;
   }
   const int calls = static_cast<int>(std::clamp<int64_t>((4 << 20) / bytes, 1, 1000));
   Row row{c.name, bytes, 0, 0, 0, 0, 0};
