@@ -292,6 +292,18 @@ ValueId Builder::scanTotal(ValueId id) {
                  .operands = {id}});
 }
 
+ValueId Builder::shift(ValueId before, ValueId after, const IntExpr& by) {
+  const Value& from = value(before);
+  std::vector<Index> index = {{by}};
+  const uint64_t digits = from.digits | value(after).digits | digitsIn(index, {}, from.space);
+  return define({.kind = ValueKind::Shift,
+                 .dtype = from.dtype,
+                 .space = from.space,
+                 .digits = digits,
+                 .operands = {before, after},
+                 .index = std::move(index)});
+}
+
 int64_t Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int64_t otherwise) const {
   for (const Index& i : index) {
     if (i.tile != kNone && value(i.tile).digits != 0) {

@@ -67,6 +67,8 @@ class Builder {
   // Running totals along an axis, all of whose c, w, l, r, v digits `value` has; `before`: a value of totalType without them.
   ValueId scan(ValueId value, ValueId before, int64_t axis, Combiner combiner);
   ValueId scanTotal(ValueId scan);  // of totalType, without digits of the axis
+  // The last `by` lanes of `before` and the first of `after`. Both have a vector digit of the same space.
+  ValueId shift(ValueId before, ValueId after, const IntExpr& by);
 
   // -- statements -----------------------------------------------------------------------------------------------------
   ValueId keep(ValueId value);

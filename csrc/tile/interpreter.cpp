@@ -90,6 +90,7 @@ class Machine {
   void computeConvert(const Value& v, const Layout& l, Tile& t);
   // The totals after a scan are those of its result without digits of the axis.
   Tile computeScan(const Value& v, Tile& totals);
+  void computeShift(const Value& v, const Layout& l, Tile& t);
 
   // -- statements -----------------------------------------------------------------------------------------------------
   void block(const std::vector<Stmt>& body);
@@ -423,6 +424,9 @@ Tile Machine::compute(const Value& v) {
       (void)computeScan(p_.values.at(v.operands[0]), totals);
       return totals;
     }
+    case ValueKind::Shift:
+      computeShift(v, l, t);
+      return t;
     case ValueKind::Carry:
     case ValueKind::LoopResult:
       break;
@@ -575,6 +579,23 @@ Tile Machine::computeScan(const Value& v, Tile& totals) {
     totals.data[line] = combined(before, own);
   }
   return t;
+}
+
+void Machine::computeShift(const Value& v, const Layout& l, Tile& t) {
+  const auto isVector = [&](const LayoutDigit& d) {
+    const DigitRef ref = spaces_[v.space].refs[d.number];
+    return p_.spaces[v.space].axes[ref.axis].digits[ref.digit].level == Level::Vector;
+  };
+  const LayoutDigit& vector = *std::ranges::find_if(l.digits, isVector);
+  std::ranges::fill(t.poison, 1);
+  forPositions(v.space, l, v.index, {}, [&](int64_t e) {
+    const int64_t lane = vector.valueAt(e);
+    const int64_t from = lane + vector.size - evaluate(v.index[0].expr);
+    const ValueId operand = v.operands[from < vector.size ? 0 : 1];
+    const int64_t there = positionOf(operand, v.space, v.digits, e + (from % vector.size - lane) * vector.step);
+    t.data[e] = tile(operand).data[there];
+    t.poison[e] = tile(operand).poison[there];
+  });
 }
 
 // -- statements -------------------------------------------------------------------------------------------------------

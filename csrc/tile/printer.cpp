@@ -175,6 +175,8 @@ class Printer {
       }
       case ValueKind::ScanTotal:
         return fmt::format("total {}", list(v.operands));
+      case ValueKind::Shift:
+        return fmt::format("shift {} by {}", list(v.operands), v.index.empty() ? "?" : v.index[0].expr.toString());
     }
     return "";
   }

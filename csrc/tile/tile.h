@@ -154,6 +154,8 @@ enum class ValueKind : uint8_t {
   Convert,     // operands[0] in another space: axes with the same bounds, other digits
   Scan,  // running totals of operands[0] along axis `param`, after the total operands[1] of what is before (see totalType)
   ScanTotal,  // the total of the Scan operands[0]: what was before it, and all its elements within the bound
+  Shift,  // CPU. Lane i of the vector digit, of size V: the element i + V - `index[0].expr` of operands[0] followed by operands[1]. The
+          // expression is between 0 and V and does not name the vector digit
 };
 
 // A value. Without digits it has one element, and may be combined with values of any space. `digits` is a bit set over the c, w, l, r

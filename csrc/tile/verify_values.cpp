@@ -206,8 +206,8 @@ void ValueVerifier::expectDigits(const Value& v, uint64_t expected, const std::s
 
 void ValueVerifier::verify(ValueId id) {
   const Value& v = p_.values[id];
-  constexpr std::string_view kinds[] = {"constant", "scalar", "index",  "load",    "elementwise", "cast", "random",
-                                        "reduce",   "carry",  "result", "convert", "scan",        "total"};
+  constexpr std::string_view kinds[] = {"constant", "scalar", "index",  "load",    "elementwise", "cast",  "random",
+                                        "reduce",   "carry",  "result", "convert", "scan",        "total", "shift"};
   std::string what = fmt::format("value {} ({})", id, kinds[static_cast<size_t>(v.kind)]);
   if (!sameSpace(v.space)) {
     return f_.add("{}: space {} does not exist", what, v.space);
@@ -221,7 +221,7 @@ void ValueVerifier::verify(ValueId id) {
       return;
     }
   }
-  constexpr int64_t arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1, 2, 1};
+  constexpr int64_t arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1, 2, 1, 2};
   int64_t arity = v.kind == ValueKind::Point ? info(v.op).arity : arities[static_cast<size_t>(v.kind)];
   if (std::ssize(v.operands) != arity) {
     return f_.add("{}: {} operands, expected {}", what, v.operands.size(), arity);
@@ -260,6 +260,8 @@ void ValueVerifier::verify(ValueId id) {
       return verifyScan(v, what);
     case ValueKind::ScanTotal:
       return verifyScanTotal(v, what);
+    case ValueKind::Shift:
+      return verifyShift(v, what);
   }
 }
 
@@ -390,6 +392,29 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
     f_.expect(alike, "{}: parts and loops place axes {} and {} differently", what, s.name, t.name);
   }
   expectDigits(v, digits, what);
+}
+
+void ValueVerifier::verifyShift(const Value& v, const std::string& what) {
+  if (v.index.size() != 1 || v.index[0].tile != kNone || p_.target != Target::Cpu) {
+    return f_.add("{}: expected one expression, and a program for a CPU", what);
+  }
+  const IntExpr& by = v.index[0].expr;
+  expression(by, v.space, what);
+  int64_t lanes = 0;
+  const std::vector<DigitRef> digits = digitsOf(p_.spaces[v.space]);
+  for (int64_t d : indices(digits)) {
+    const Digit& digit = p_.spaces[v.space].axes[digits[d].axis].digits[digits[d].digit];
+    if (digit.level == Level::Vector && (v.digits >> d & 1) != 0) {
+      lanes = digit.size.isConst() ? digit.size.constValue() : 0;
+      f_.expect((digitsNamed(v.index, {}, v.space) >> d & 1) == 0, "{}: it shifts lanes by different numbers", what);
+    }
+  }
+  for (ValueId o : v.operands) {
+    f_.expect(p_.values[o].dtype == v.dtype, "{}: it changes {} to {}", what, name(p_.values[o].dtype), name(v.dtype));
+  }
+  f_.expect(by.lower().value_or(-1) >= 0 && by.upper().value_or(lanes + 1) <= lanes,
+            "{}: it shifts {} lanes by {}, which is not known to be between 0 and that", what, lanes, by.toString());
+  expectDigits(v, unionOfOperands(v, what) | digitsNamed(v.index, {}, v.space), what);
 }
 
 }  // namespace meshfuse::tile

@@ -78,6 +78,7 @@ class ValueVerifier {
   void verifyConvert(const Value& v, const std::string& what);
   void verifyScan(const Value& v, const std::string& what);
   void verifyScanTotal(const Value& v, const std::string& what);
+  void verifyShift(const Value& v, const std::string& what);
   void expectDigits(const Value& v, uint64_t expected, const std::string& what);
   uint64_t unionOfOperands(const Value& v, const std::string& what);
 

@@ -212,5 +212,28 @@ TEST(Interpreter, PadCatGatherDropout) {
   });
 }
 
+TEST(Interpreter, Shifts) {
+  for (DataType dtype : {Float, BFloat16, Double}) {
+    const int64_t v = dtype == Double ? 8 : 16;
+    const int64_t rows = 9;
+    const int64_t columns = 48;
+    Example example = shiftProgram(dtype, rows, columns);
+    Call call(example);
+    run(example, call);
+    std::vector<double> expected[2];
+    for (int64_t m = 0; m < rows; m++) {
+      for (int64_t n = 0; n < columns; n++) {
+        for (int64_t k : {0, 1}) {
+          const int64_t from = n % v - (k == 0 ? m * 3 % v : v == 16 ? 5 : 3);
+          const int64_t place = m * columns + n / v * v + (from + v) % v;
+          expected[k].push_back(call.values(from < 0 ? 0 : 1)[place]);
+        }
+      }
+    }
+    EXPECT_EQ(call.values(2), expected[0]);
+    EXPECT_EQ(call.values(3), expected[1]);
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse::tile

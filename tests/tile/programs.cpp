@@ -359,6 +359,28 @@ Example transposeProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   return w.take();
 }
 
+Example shiftProgram(DataType dtype, int64_t m, int64_t n) {
+  Writer w("shift", Target::Cpu, dtype);
+  const IntExpr rows = w.size("M", m);
+  const IntExpr columns = w.size("N", n);
+  const int64_t x = w.tensor("X", Memory::Input, {rows, columns});
+  const int64_t z = w.tensor("Z", Memory::Input, {rows, columns});
+  const int64_t y = w.tensor("Y", Memory::Output, {rows, columns});
+  const int64_t fixed = w.tensor("W", Memory::Output, {rows, columns});
+  const int64_t v = vectorOf(Target::Cpu, dtype);
+  w.b.gridDim("pm", ceilDiv(rows, 4));
+  const int64_t s =
+      w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Repeat, 4}}}, {"n", columns, {{Serial, 0}, {Vector, v}}}});
+  w.each(s, 1, 0, [&] {
+    const std::vector<Index> at = {{w.b.coord(s, 0)}, {w.b.coord(s, 1)}};
+    const ValueId before = w.b.load(x, at, s);
+    const ValueId after = w.b.load(z, at, s);
+    w.b.store(y, at, w.b.shift(before, after, mod(w.b.coord(s, 0) * 3, v)));
+    w.b.store(fixed, at, w.b.shift(before, after, v == 16 ? 5 : 3));
+  });
+  return w.take();
+}
+
 Example padCatProgram(Target target, DataType dtype, int64_t m, int64_t n, int64_t k) {
   Writer w("pad_cat", target, dtype);
   IntExpr rows = w.size("M", m);

@@ -34,6 +34,9 @@ Example innerSumProgram(Target target, DataType dtype, int64_t m, int64_t n);
 Example outerSumProgram(Target target, DataType dtype, int64_t m, int64_t n);
 // Y[n, m] = X[m, n]                                                 tensors X[M, N] Y[N, M]
 Example transposeProgram(Target target, DataType dtype, int64_t m, int64_t n);
+// Rows in blocks of a vector V: Y takes its last (3 m) % V elements of X and the others of Z, W its last 5 (of Double: 3).
+// CPU; N is a multiple of V.                                        tensors X[M, N] Z[M, N] Y[M, N] W[M, N]
+Example shiftProgram(DataType dtype, int64_t m, int64_t n);
 // Y = columns of A, then of B, with one column of `fill` before and after
 //                                                                   tensors A[M, N] B[M, K] Y[M, N + K + 2]; scalar fill
 Example padCatProgram(Target target, DataType dtype, int64_t m, int64_t n, int64_t k);

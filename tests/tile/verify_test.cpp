@@ -251,5 +251,18 @@ TEST(Verify, Converts) {
   expectFinding(with(transpose(), [](Program& p) { p.values[1].digits = 1; }), "spread over digits (mt_l), expected");
 }
 
+TEST(Verify, Shifts) {
+  const auto shifted = [](const IntExpr& by) {
+    return with(shiftProgram(Float, 8, 64).program, [&](Program& p) { p.values.back().index[0].expr = by; });
+  };
+  EXPECT_EQ(verify(shifted(16)), std::vector<std::string>{});
+  expectFinding(shifted(17), "it shifts 16 lanes by 17, which is not known to be between 0 and that");
+  expectFinding(shifted(-1), "it shifts 16 lanes by -1");
+  expectFinding(with(shiftProgram(Float, 8, 64).program, [](Program& p) { p.values.back().dtype = Half; }),
+                "it changes Float to Half");
+  expectFinding(with(shiftProgram(Float, 8, 64).program, [](Program& p) { p.values.back().operands.pop_back(); }),
+                "1 operands, expected 2");
+}
+
 }  // namespace
 }  // namespace meshfuse::tile

@@ -66,6 +66,7 @@ void Emitter::define(ValueId id) {
     case ValueKind::Point:
     case ValueKind::Cast:
     case ValueKind::Random:
+    case ValueKind::Shift:  // refused by the verifier
       return materialise(id);
   }
 }

@@ -65,6 +65,7 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
     case ValueKind::Convert:
     case ValueKind::Scan:
     case ValueKind::ScanTotal:
+    case ValueKind::Shift:
       break;
   }
   throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no storage yet", p_.name, id));

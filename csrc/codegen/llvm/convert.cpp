@@ -1,5 +1,6 @@
-// Converts: the tile of one space laid out in another.
+// Converts: the tile of one space laid out in another. Shifts along the vector digit.
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <cstdint>
 #include <numeric>
@@ -176,6 +177,50 @@ void Emitter::convert(ValueId id) {
     }
     setPiece(id, at, fromMemory(x, v.dtype));
   });
+}
+
+// Of pieces one after the other, one that begins within them: a shuffle of two, or a load from a copy of all of them.
+Value* Emitter::shift(const tile::Value& v, const Position& at) {
+  const SpaceInfo& info = spaces_[v.space];
+  const int64_t lanes = info.lanes;
+  std::vector<Value*> pieces;
+  for (ValueId operand : v.operands) {
+    Position from = at;
+    for (int64_t k = 0; k < info.vectorPieces; k++) {
+      from.digit[info.vector] = k;
+      pieces.push_back(toMemory(vectorPiece(operand, from, lanes), v.dtype));
+    }
+  }
+  const PieceExpr by = pieceExpr(affineOf(&v.index, v.space, [&] { return v.index[0].expr; }), v.space, at);
+  const IntExpr first = IntExpr((info.vectorPieces + at.digit[info.vector]) * lanes) - by.rest - by.constant;
+  if (first.isConst()) {
+    const int64_t begin = first.constValue();
+    Value* a = pieces[begin / lanes];
+    Value* b = begin % lanes == 0 ? a : pieces[begin / lanes + 1];
+    std::vector<int> mask(lanes);
+    std::iota(mask.begin(), mask.end(), static_cast<int>(begin % lanes));
+    return fromMemory(b_.CreateShuffleVector(a, b, mask), v.dtype);
+  }
+  Type* type = pieces[0]->getType();
+  constexpr int64_t kWideLanes = 16;
+  if (info.vectorPieces == 1 && lanes == kWideLanes && type->getScalarSizeInBits() == 32 && target_.has("avx512f")) {
+    Type* words = FixedVectorType::get(b_.getInt32Ty(), kWideLanes);
+    std::vector<uint32_t> numbers(kWideLanes);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    Value* places = b_.CreateAdd(splat(b_.CreateTrunc(scalar(first), b_.getInt32Ty()), lanes),
+                                 ConstantDataVector::get(ctx_, numbers));
+    Value* shifted =
+        b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_d_512, {},
+                           {b_.CreateBitCast(pieces[0], words), places, b_.CreateBitCast(pieces[1], words)});
+    return fromMemory(b_.CreateBitCast(shifted, type), v.dtype);
+  }
+  Type* element = type->getScalarType();
+  Value* all = entrySlot(ArrayType::get(element, lanes * std::ssize(pieces)), 2);
+  const auto align = Align(dataTypeSize(v.dtype));
+  for (int64_t k : indices(pieces)) {
+    b_.CreateAlignedStore(pieces[k], b_.CreateConstInBoundsGEP1_64(element, all, k * lanes), align);
+  }
+  return fromMemory(b_.CreateAlignedLoad(type, b_.CreateInBoundsGEP(element, all, scalar(first)), align), v.dtype);
 }
 
 }  // namespace meshfuse

@@ -207,6 +207,7 @@ class Emitter {
   llvm::Value* indexValue(tile::ValueId id, const Position& at);
   llvm::Value* random(const tile::Value& v, const Position& at);
   llvm::Value* reduce(const tile::Value& v, const Position& at);
+  llvm::Value* shift(const tile::Value& v, const Position& at);
   llvm::Value* reduceLanes(llvm::Value* x, tile::Combiner combiner, DataType dtype);
 
   // -- convert.cpp

@@ -180,6 +180,8 @@ Value* Emitter::compute(ValueId id, const Position& at) {
       return random(v, at);
     case ValueKind::Reduce:
       return reduce(v, at);
+    case ValueKind::Shift:
+      return shift(v, at);
     case ValueKind::Carry:
     case ValueKind::LoopResult:
     case ValueKind::Convert:

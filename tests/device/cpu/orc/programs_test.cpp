@@ -122,6 +122,16 @@ TEST(CpuPrograms, Movement) {
   compareAll(examples, 0);
 }
 
+TEST(CpuPrograms, Shifts) {
+  std::vector<Example> examples;
+  for (DataType d : kFloats) {
+    for (auto [m, n] : {std::pair{1, 16}, {3, 64}, {33, 128}}) {
+      examples.push_back(tile::shiftProgram(d, m, n));
+    }
+  }
+  compareAll(examples, 0);
+}
+
 TEST(CpuPrograms, Dropout) {
   std::vector<Example> examples;
   for (DataType d : kFloats) {
