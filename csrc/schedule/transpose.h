@@ -8,8 +8,8 @@
 // A CPU turns squares of 16 x 16 elements in registers (8 x 8 of 8-byte types). If results are stored past the caches, a block is two lines
 // of a row of the result by a page of a row of an input, and the blocks of a part fill a page of each row of the result: a processor knows
 // the addresses of few pages at once, so all of a page is used while it is known. If results stay in the caches, a block is at most 256 x
-// 256 elements. A strip, the squares of one vector of n, goes through scratch if its results would not be whole lines: if rows begin within
-// lines, or squares are narrower than lines.
+// 256 elements. A strip, the squares of one vector of n, goes through scratch if its results would not be whole lines because squares are
+// narrower than lines. If rows of the result begin within lines, a line is made of two squares in registers (`transpose_shifted.cpp`).
 #pragma once
 
 #include "schedule/template.h"

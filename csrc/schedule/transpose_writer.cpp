@@ -28,6 +28,12 @@ constexpr int64_t kElementsOfPart = 32768;
 constexpr int64_t kStoredTogether = 8;  // vectors
 constexpr int64_t kWarpRunBytes = 128;  // of a warp in one row
 
+std::vector<tile::Builder::DigitSpec> within(std::vector<tile::Builder::DigitSpec> outer,
+                                             const std::vector<tile::Builder::DigitSpec>& inner) {
+  append(outer, inner);
+  return outer;
+}
+
 }  // namespace
 
 TransposeBlocks cpuBlocks(const TransposeAxes& axes, int64_t bytesAlongM, int64_t bytesAlongN, bool streams) {
@@ -125,6 +131,9 @@ int64_t TransposeWriter::widest() const {
 void TransposeWriter::onCpu() {
   chooseBlocks();
   lowering_.declareTensors(unaligned_);
+  if (shifts_) {
+    return writeShifted();
+  }
   makeSpaces();
   const std::vector<int64_t> scratch = makeScratch();
   loop(write_.id, write_.axisOfM, serial(write_, write_.axisOfM, "block"), [&] {
@@ -151,14 +160,42 @@ void TransposeWriter::chooseBlocks() {
   const int64_t written = widestOf(outputsAlongM);
   blocks_ = cpuBlocks(axes_, written, widestOf(axes_.inputsAlongN), streaming);
   unaligned_ = unalignedOutput();
+  int64_t readAgain = 0;
   if (unaligned_ != nullptr) {
     lead_ = kLineBytes / dataTypeSize(unaligned_->dtype());
-    blocks_.rows = 2 * blocks_.rows - lead_;  // few rows are read twice
+    shifts_ = lead_ == blocks_.vector;
+    readAgain = shifts_ ? 0 : lead_;
+    blocks_.inPart *= shifts_ ? divideUp(blocks_.rows, lead_) : 1;
+    blocks_.rows = shifts_ ? lead_ : 2 * blocks_.rows - lead_;  // few rows are read twice
   }
   fetchesRows_ = streaming && blocks_.inPart > 1 &&
-                 (blocks_.rows + lead_) * std::ssize(axes_.inputsAlongN) > device_.followedStreams;
-  isStaged_ = lead_ > 0 || (streaming && blocks_.vector * written < kLineBytes);
+                 (blocks_.rows + readAgain) * std::ssize(axes_.inputsAlongN) > device_.followedStreams;
+  isStaged_ = (lead_ > 0 && !shifts_) || (streaming && blocks_.vector * written < kLineBytes);
   fetchesAlongM_ = streaming && !isStaged_;
+}
+
+TransposeWriter::Specs TransposeWriter::partDigit(const IntExpr& extent, int64_t size, const char* grid) {
+  const IntExpr parts = ceilDiv(extent, size);
+  if (parts.isConst(1)) {
+    return {};
+  }
+  builder_.gridDim(grid, parts);
+  return {{Level::Part, parts, grid}};
+}
+
+TransposeWriter::Specs TransposeWriter::outerDigitsOfN() {
+  return within(partDigit(axes_.N, blocks_.columns, "p2"), {{Level::Serial, blocks_.columns / blocks_.vector, "ns"}});
+}
+
+// The coordinate at which an axis begins in this part and in these loops.
+IntExpr TransposeWriter::corner(const Space& of, int64_t axis, std::initializer_list<std::string_view> loops) const {
+  IntExpr corner = 0;
+  for (const tile::Digit& d : builder_.program().spaces[of.id].axes[axis].digits) {
+    if (d.level == Level::Part || (d.level == Level::Serial && contains(loops, std::string_view(d.symbol)))) {
+      corner = corner + IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride;
+    }
+  }
+  return corner;
 }
 
 // Three spaces share the loops over blocks and strips: a strip as it is read, turned in registers, and as it is written. A staged strip
@@ -167,20 +204,8 @@ void TransposeWriter::makeSpaces() {
   const int64_t v = blocks_.vector;
   const int64_t rowsOfPart = blocks_.rows * blocks_.inPart;
   const IntExpr rows = lead_ == 0 ? axes_.M : ceilDiv(axes_.M + lead_ - 1, blocks_.rows) * blocks_.rows;
-  const auto partDigit = [&](const IntExpr& extent, int64_t size, const char* grid) {
-    const IntExpr parts = ceilDiv(extent, size);
-    if (parts.isConst(1)) {
-      return Specs{};
-    }
-    builder_.gridDim(grid, parts);
-    return Specs{{Level::Part, parts, grid}};
-  };
-  const auto within = [](Specs outer, const Specs& inner) {
-    append(outer, inner);
-    return outer;
-  };
   const Specs outerM = within(partDigit(rows, rowsOfPart, "p1"), {{Level::Serial, blocks_.inPart, "block"}});
-  const Specs outerN = within(partDigit(axes_.N, blocks_.columns, "p2"), {{Level::Serial, blocks_.columns / v, "ns"}});
+  const Specs outerN = outerDigitsOfN();
   // With a lead the rows of a block are numbered from its first row.
   const IntExpr readRows = lead_ == 0 ? axes_.M : IntExpr(blocks_.rows + lead_);
   const Specs stepM = {{Level::Serial, (blocks_.rows + lead_) / v, "ms"}};
@@ -200,17 +225,7 @@ void TransposeWriter::makeSpaces() {
     write_.n = builder_.coord(write_.id, 0);
     write_.m = builder_.coord(write_.id, 1);
   }
-  const auto cornerOf = [&](const Space& of, int64_t axis) {
-    const std::vector<tile::Digit>& digits = builder_.program().spaces[of.id].axes[axis].digits;
-    IntExpr corner = 0;
-    for (const tile::Digit& d : digits) {
-      if (!d.symbol.empty() && (d.level == Level::Part || d.symbol == "block" || d.symbol == "ns")) {
-        corner = corner + IntExpr::symbol(d.symbol, factsBelow(d.size)) * d.stride;
-      }
-    }
-    return corner;
-  };
-  corner_ = {cornerOf(write_, write_.axisOfM) - lead_, cornerOf(read_, 1)};
+  corner_ = {corner(write_, write_.axisOfM, {"block"}) - lead_, corner(read_, 1, {"ns"})};
   if (lead_ > 0) {
     read_.m += corner_.m;
     convert_.m += corner_.m;
@@ -219,7 +234,7 @@ void TransposeWriter::makeSpaces() {
 }
 
 // Streaming stores need whole lines. If rows of the only result begin within lines, it is written by lines, which begin up to a line
-// before the block. Where it is small, this costs more than it saves.
+// before the block: in registers if squares are as wide as lines, else through scratch. Where it is small, this costs more than it saves.
 const TensorView* TransposeWriter::unalignedOutput() const {
   const TensorView* out = group_.outputs[0];
   const int64_t size = dataTypeSize(out->dtype());
@@ -256,18 +271,22 @@ void TransposeWriter::writeLines(const std::vector<int64_t>& scratch) {
   inLines({{axes_.M, end}}, inRow);
 }
 
-// One strip for each exchanged tensor. Its lines are padded: lines a power of two apart would fall into few sets of the cache.
+// One strip for each exchanged tensor. Its lines are padded: lines a power of two apart would fall into few sets of the cache. If lines
+// are shifted, the last square of each strip.
 std::vector<int64_t> TransposeWriter::makeScratch() {
-  if (!isStaged_) {
+  if (!isStaged_ && !shifts_) {
     return {};
   }
+  const int64_t rows = shifts_ ? blocks_.columns : blocks_.vector;
+  const int64_t length = shifts_ ? blocks_.vector : blocks_.rows + lead_;
   return mapped(indices(axes_.exchanged), [&](int64_t k) {
     const DataType type = axes_.exchanged[k]->dtype();
+    const int64_t padding = shifts_ ? 0 : kLineBytes / dataTypeSize(type);
     return builder_.tensor({.name = fmt::format("e{}", k),
                             .dtype = type,
                             .memory = tile::Memory::Scratch,
-                            .extents = {blocks_.vector, blocks_.rows + lead_},
-                            .strides = {blocks_.rows + lead_ + kLineBytes / dataTypeSize(type), 1},
+                            .extents = {rows, length},
+                            .strides = {length + padding, 1},
                             .alignment = kLineBytes});
   });
 }
@@ -365,8 +384,9 @@ void TransposeWriter::prefetchAlongM() {
   for (const TensorView* in : axes_.inputsAlongM) {
     for (int64_t k = 0; k < blocks_.vector && c_.index.contains(in->id()); k++) {
       const std::vector<IntExpr> dims = axes_.dims(c_, m, corner_.n + blocks_.vector + k, batch_);
+      // Into the second cache, for the reason that prefetchNext gives.
       builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims),
-                        divideUp(blocks_.vector * dataTypeSize(in->dtype()), kLineBytes));
+                        divideUp(blocks_.vector * dataTypeSize(in->dtype()), kLineBytes), 2);
     }
   }
 }

@@ -41,6 +41,9 @@ class TransposeWriter {
   void chooseBlocks();
   const TensorView* unalignedOutput() const;
   IntExpr offsetInOutput(const IntExpr& n) const;
+  Specs partDigit(const IntExpr& extent, int64_t size, const char* grid);
+  Specs outerDigitsOfN();
+  IntExpr corner(const Space& of, int64_t axis, std::initializer_list<std::string_view> loops) const;
   void makeSpaces();
   int64_t serial(const Space& of, int64_t axis, std::string_view symbol) const;
   std::vector<int64_t> makeScratch();
@@ -49,6 +52,11 @@ class TransposeWriter {
   void writeLines(const std::vector<int64_t>& scratch);
   void prefetchNext();
   void prefetchAlongM();
+  // -- CPU, lines that begin within squares: transpose_shifted.cpp
+  void writeShifted();
+  void shiftBlock(const std::vector<int64_t>& scratch, std::vector<tile::Pred> parts, std::vector<tile::Pred> rows,
+                  std::vector<tile::Pred> lines);
+  void shiftSquare(const std::vector<int64_t>& scratch, bool onlyKeeps);
 
   const Group& group_;
   const DeviceInfo& device_;
@@ -62,6 +70,7 @@ class TransposeWriter {
   Space read_, convert_, write_;
   const TensorView* unaligned_ = nullptr;  // CPU: the output whose rows begin within lines
   int64_t lead_ = 0;                       // the rows before a block that it also reads, for the lines that begin there
+  bool shifts_ = false;                    // lines are taken from squares in registers
   bool fetchesRows_ = false;               // of the next block
   bool fetchesAlongM_ = false;
   bool isStaged_ = false;         // strips lie in scratch before they are written

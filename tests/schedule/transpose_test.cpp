@@ -264,7 +264,8 @@ TEST_P(Transpose, TilePrograms) {
   if (GetParam() == tile::Target::Cpu) {
     DeviceInfo small;
     small.lastCacheBytes = 64 << 10;
-    expectGolden("transpose_lines", run({{301, 270}}, onlyTurned, DataType::Float, small));
+    expectGolden("transpose_shifted", run({{301, 270}}, onlyTurned, DataType::Float, small));
+    expectGolden("transpose_lines", run({{301, 270}}, onlyTurned, DataType::BFloat16, small));
     small.l2Bytes = 64 << 10;
     expectGolden("transpose_streamed", run({{256, 512}}, onlyTurned, DataType::Float, small));
   }
