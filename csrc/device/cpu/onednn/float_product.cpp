@@ -22,7 +22,7 @@ constexpr int64_t kPanelDepth = 128;  // of k: a panel of B stays in the first c
 constexpr int64_t kLeastRowsOfBlock = 8;
 constexpr int64_t kMostOfBlock = 128;
 constexpr int64_t kFewRowsOfBlock = 32;  // which may have more columns
-constexpr int64_t kMostColumnsOfFewRows = 256;
+constexpr int64_t kMostColumnsOfFewRows = 384;
 
 // A matrix whose element (i, j) is at[i * row + j * column]
 struct Strided {

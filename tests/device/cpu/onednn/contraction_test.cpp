@@ -344,8 +344,8 @@ TEST(Contraction, FloatsOfSmallBlocksAreChainsOfFusedMultiplyAdds) {
   EXPECT_FALSE(multipliesFloats({.rows = 129, .columns = 64}));
   EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 15}));
   EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 129}));
-  EXPECT_TRUE(multipliesFloats({.rows = 32, .columns = 256}));
-  EXPECT_FALSE(multipliesFloats({.rows = 32, .columns = 257}));
+  EXPECT_TRUE(multipliesFloats({.rows = 32, .columns = 384}));
+  EXPECT_FALSE(multipliesFloats({.rows = 32, .columns = 385}));
   // A matrix whose rows, or columns, lie further apart than they are long
   const auto withGaps = [](int64_t rows, int64_t columns, bool transposed, uint64_t seed) {
     return transposed ? random({columns, rows + 3}, seed, DataType::Float).slice(1, 0, rows).transpose(0, 1)
@@ -358,6 +358,7 @@ TEST(Contraction, FloatsOfSmallBlocksAreChainsOfFusedMultiplyAdds) {
                                                                    {64, 48, 384},
                                                                    {61, 77, 129},
                                                                    {16, 192, 192},
+                                                                   {16, 384, 96},
                                                                    {32, 250, 65},
                                                                    {128, 100, 145}}) {
     for (const bool aTransposed : {false, true}) {
