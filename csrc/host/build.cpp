@@ -38,7 +38,7 @@ class HostBuilder {
     shareStorage();
     std::vector<tile::Program> programs;
     for (const Segment& s : segments_) {
-      if (s.kind == SegmentKind::Kernel) {
+      if (s.kind == SegmentKind::Kernel && s.kernel == std::ssize(programs)) {
         programs.push_back(s.plan.program);
       }
     }
@@ -155,7 +155,7 @@ class HostBuilder {
     switch (s.kind) {
       case SegmentKind::Kernel:
         step.name = fmt::format("{} {}", s.plan.kind, result);
-        launch(step, s.plan, kernels_[launches_++]);
+        launch(step, s.plan, kernels_.at(s.kernel));
         break;
       case SegmentKind::Library:
         step.name = fmt::format("{} {}", s.call.op->opName(), result);
@@ -233,7 +233,7 @@ class HostBuilder {
   void launch(Step& step, const KernelPlan& plan, std::shared_ptr<const Kernel> kernel) {
     LaunchPlan& l = step.launch;
     l.kernel = std::move(kernel);
-    l.program = tile::toString(plan.program);
+    l.program = plan.text;
     l.checksIndices = plan.program.checksIndices();
     l.sizes = mapped(plan.sizes, [this](const IntExpr& e) { return bound(e); });
     l.scalars = plan.scalars;
@@ -442,10 +442,9 @@ class HostBuilder {
   std::span<const Segment> segments_;
   const BuildOptions& options_;
   HostProgram program_;
-  std::map<int64_t, int64_t> position_;  // Val id -> tensor
-  std::vector<std::shared_ptr<const Kernel>> kernels_;
-  size_t launches_ = 0;                      // number of launches with a kernel
-  std::map<std::string, int64_t> routines_;  // by text: number in the program
+  std::map<int64_t, int64_t> position_;                 // Val id -> tensor
+  std::vector<std::shared_ptr<const Kernel>> kernels_;  // by Segment::kernel
+  std::map<std::string, int64_t> routines_;             // by text: number in the program
 };
 
 }  // namespace

@@ -45,6 +45,7 @@ struct KernelPlan {
     int64_t workspace = -1;  // position in workspaces if tensor is null
   };
   tile::Program program;
+  std::string text;  // of `program`, as writeSteps() of segment prints it; empty before
   std::vector<Slot> slots;
   std::vector<Workspace> workspaces;
   std::vector<IntExpr> sizes;  // values of Program::sizes over symbols of the fusion (coordinates, run-time integers)

@@ -91,6 +91,8 @@ struct EqualJudgement final : Judgement {
     }
     if (!like->step) {
       like->step = like->judgement->write();
+      KernelPlan& plan = std::get<KernelPlan>(*like->step);
+      plan.text = tile::toString(plan.program);
     }
     KernelPlan plan = std::get<KernelPlan>(*like->step);
     for (KernelPlan::Slot& slot : plan.slots) {

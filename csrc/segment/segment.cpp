@@ -257,6 +257,7 @@ std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context) 
 }
 
 void writeSteps(std::span<Segment> segments) {
+  std::map<std::string_view, int64_t> numbers;  // by text
   for (Segment& s : segments) {
     if (s.judgement == nullptr) {
       continue;
@@ -268,10 +269,15 @@ void writeSteps(std::span<Segment> segments) {
       continue;
     }
     s.plan = std::get<KernelPlan>(std::move(step));
-    const std::vector<std::string> errors = tile::verify(s.plan.program);
+    if (s.plan.text.empty()) {  // it is not the kernel of equal groups
+      s.plan.text = tile::toString(s.plan.program);
+    }
+    const auto [known, isNew] = numbers.try_emplace(s.plan.text, std::ssize(numbers));
+    s.kernel = known->second;
+    const std::vector<std::string> errors = isNew ? tile::verify(s.plan.program) : std::vector<std::string>();
     if (!errors.empty()) {
       throwInternalError(fmt::format("[schedule] the tile program of a {} kernel is wrong: {}\n{}", s.plan.kind,
-                                     errors[0], tile::toString(s.plan.program)));
+                                     errors[0], s.plan.text));
     }
   }
 }

@@ -37,6 +37,8 @@ struct Segment {
       {};                          // results written into the memory of an input: output Val id -> input Val id
   std::string boundary;            // why the group is not larger: the first refusal; empty if there was none
   std::vector<std::string> joins;  // results in one kernel that do not read each other, and why
+  // Kernel, once it is written: segments with equal programs have equal numbers, from 0 on in the order of their first segments.
+  int64_t kernel = -1;
 };
 
 // In execution order; every op of the fusion in exactly one segment. The fusion is as the local passes leave it (table.h).

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <set>
 
 #include "base/disk_cache.h"
 #include "base/entry_texts.h"
@@ -46,6 +48,13 @@ LocalContext context() {
   return result;
 }
 
+// A template that refuses all groups and counts them: those that segmentation judges.
+int64_t judged = 0;
+Verdict countGroup(const Group& /*group*/, const DeviceInfo& /*device*/) {
+  judged++;
+  return {};
+}
+
 struct CutProgram {
   std::unique_ptr<Fusion> fusion;
   std::vector<Segment> segments;
@@ -54,6 +63,7 @@ struct CutProgram {
 CutProgram cutWith(LocalContext context) {
   CutProgram result{layers()};
   runLocalPasses(*result.fusion, context);
+  judged = 0;
   result.segments = segment(*result.fusion, context);
   return result;
 }
@@ -62,7 +72,18 @@ std::string textOf(CutProgram cut) {
   std::string text = entryOf(cut.segments);
   writeSteps(cut.segments);
   for (const Segment& s : cut.segments) {
-    text += "\n" + tile::toString(s.plan.program) + (s.call.op != nullptr ? s.call.op->output()->toString() : "");
+    text += fmt::format("\nkernel {} {}\n{}", s.kernel, s.plan.kind, tile::toString(s.plan.program));
+    EXPECT_EQ(s.plan.text, s.kind == SegmentKind::Kernel ? tile::toString(s.plan.program) : "");
+    for (const KernelPlan::Slot& slot : s.plan.slots) {
+      text += slot.tensor == nullptr ? "workspace " : slot.tensor->toString() + " ";
+    }
+    for (const Val* scalar : s.plan.scalars) {
+      text += scalar->toString() + " ";
+    }
+    for (const IntExpr& size : s.plan.sizes) {
+      text += size.toString() + " ";
+    }
+    text += s.call.op != nullptr ? s.call.op->output()->toString() : "";
   }
   return text;
 }
@@ -96,6 +117,34 @@ TEST_F(StoredCuts, AreThoseThatWereMade) {
   EXPECT_EQ(textOf(cut()), made);
   EXPECT_EQ(disk_->counters().written, 1);
   EXPECT_EQ(disk_->counters().hits, 1);
+}
+
+// Equal layers have equal kernels; those of a softmax and of its layer's sum are in both layers.
+TEST_F(StoredCuts, EqualKernelsAreJudgedAndWrittenOnce) {
+  std::vector<Template> templates = {{"count", &countGroup}};
+  std::ranges::copy(allTemplates(), std::back_inserter(templates));
+  LocalContext counting = context();
+  counting.templates = templates;
+  const std::string made = textOf(cut());
+  counting.stored = stored();
+  CutProgram loaded = cutWith(counting);
+  const int64_t judgedOfLoaded = judged;
+  EXPECT_EQ(textOf(cut()), made);
+  writeSteps(loaded.segments);
+  std::set<int64_t> numbers;
+  int64_t kernels = 0;
+  int64_t calls = 0;
+  for (const Segment& s : loaded.segments) {
+    EXPECT_EQ(s.kernel >= 0, s.kind == SegmentKind::Kernel);
+    kernels += s.kind == SegmentKind::Kernel ? 1 : 0;
+    calls += s.kind == SegmentKind::Library ? 1 : 0;
+    if (s.kind == SegmentKind::Kernel) {
+      EXPECT_LE(s.kernel, std::ssize(numbers));  // from 0 on
+      numbers.insert(s.kernel);
+    }
+  }
+  EXPECT_LT(std::ssize(numbers), kernels);
+  EXPECT_LT(judgedOfLoaded, kernels + calls);
 }
 
 TEST_F(StoredCuts, AnEntryThatDoesNotCutTheProgramIsAMiss) {

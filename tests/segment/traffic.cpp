@@ -2,6 +2,8 @@
 #include "device/forwarding_device.h"
 #include "device/open.h"
 
+#include <algorithm>
+
 #include "exec/compile.h"
 #include "host/program.h"
 #include "multidevice/transport/communicator.h"
@@ -74,12 +76,13 @@ ProgramTraffic measure(const std::function<void(Fusion&)>& build, const std::vec
   Memory memory(host);
   ProgramTraffic result;
   result.arenaBytes = host.sizes().arenaBytes;
-  size_t kernel = 0;
   for (const Step& step : host.steps) {
     result.steps.push_back(step.name.substr(0, step.name.find(' ')));
     if (step.kind == HostStepKind::Launch) {
-      // kernels were scheduled in the order of the steps
-      count(host, step, programs.at(kernel++), memory, result);
+      // steps with equal programs share a kernel
+      const auto program =
+          std::ranges::find_if(programs, [&](const auto& p) { return tile::toString(p) == step.launch.program; });
+      count(host, step, programs.at(program - programs.begin()), memory, result);
     }
   }
   for (const Segment& s : compiled.program.segments) {
