@@ -133,22 +133,38 @@ void DiskCache::drop(Hash128 key) {
   bad_++;
 }
 
-void DiskCache::store(Hash128 key, std::string_view bytes) {
-  std::string path = pathOf(key);
-  std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(serial_++) + ".partial";
+bool DiskCache::write(Hash128 key, std::string_view bytes) {
+  const std::string path = pathOf(key);
+  const std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(serial_++) + ".partial";
   const Header header{kMagic, key, bytes.size(), checksum(key, bytes)};
   bool written = false;
+  int error = 0;
   {
     File file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     written = file.isOpen() && file.write(&header, sizeof header) && file.write(bytes.data(), bytes.size());
+    error = errno;
   }
   if (written && rename(temporary.c_str(), path.c_str()) == 0) {
+    return true;
+  }
+  error = written ? errno : error;
+  unlink(temporary.c_str());
+  errno = error;
+  return false;
+}
+
+void DiskCache::store(Hash128 key, std::string_view bytes) {
+  const int64_t size = blockBytes(static_cast<int64_t>(sizeof(Header) + bytes.size()));
+  bool written = write(key, bytes);
+  if (!written && (errno == ENOSPC || errno == EDQUOT) && size <= mostBytes_) {
+    freeEntries(directory_, size);
+    written = write(key, bytes);
+  }
+  if (written) {
     written_++;
-    if (key.lo % static_cast<uint64_t>(mostBytes_ / kSweepsOfALimit + 1) < sizeof header + bytes.size()) {
+    if (key.lo % static_cast<uint64_t>(mostBytes_ / kSweepsOfALimit + 1) < static_cast<uint64_t>(size)) {
       sweepEntries(directory_, mostBytes_);
     }
-  } else {
-    unlink(temporary.c_str());
   }
 }
 

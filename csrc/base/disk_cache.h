@@ -4,9 +4,10 @@
 // So a reader sees a complete entry or none, and processes may share a directory. A damaged entry is deleted and counts as absent. The
 // directory holds code: only the caller may own and access it.
 //
-// The directory has a limit. An entry that is read gets the time of the read; entries whose time is oldest are deleted first. Listing a
-// large directory takes longer than a store. So a store of n bytes lists it and deletes entries with a probability of n divided by 1/64 of
-// the limit. The key, a hash, decides, so processes need no common counter. The directory exceeds its limit by about 1/64 on average.
+// The directory has a limit, which counts whole blocks of the disk. An entry that is read gets the time of the read; entries whose time is
+// oldest are deleted first. Listing a large directory takes longer than a store. So a store of n bytes lists it and deletes entries with a
+// probability of n divided by 1/64 of the limit. The key, a hash, decides, so processes need no common counter. The directory exceeds its
+// limit by about 1/64 on average. Where the file system has locks, one process at a time lists the directory.
 #pragma once
 
 #include <atomic>
@@ -39,7 +40,8 @@ class DiskCache {
 
   // The bytes stored under `key`.
   std::optional<std::string> load(Hash128 key);
-  // A failure to write (no space, read-only) is not an error: the entry stays absent.
+  // On a full disk, entries that were not used for longest make room. A failure to write (no space, read-only) is not an error: the entry stays
+  // absent.
   void store(Hash128 key, std::string_view bytes);
   // Deletes an entry whose bytes cannot be used.
   void drop(Hash128 key);
@@ -47,6 +49,8 @@ class DiskCache {
 
  private:
   std::string pathOf(Hash128 key) const;
+  // False if the entry could not be written; errno says why.
+  bool write(Hash128 key, std::string_view bytes);
 
   std::string directory_;
   int64_t mostBytes_;

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <tuple>
@@ -20,6 +22,7 @@ namespace {
 
 constexpr int64_t kSecondsOfAUse = 60;
 constexpr int64_t kSecondsOfAWriter = 3600;
+constexpr int64_t kBytesOfABlock = 512;  // of stat::st_blocks
 
 // A name that DiskCache gives an entry, or a file that becomes one: 32 digits, then .entry or .entry.PROCESS.NUMBER.partial
 bool isOurs(std::string_view name) {
@@ -35,14 +38,18 @@ struct EntryFile {
   int64_t bytes = 0;
 };
 
-}  // namespace
+// The bytes that entries may have after a sweep: a function of the bytes that they have. Not less than these: nothing is deleted.
+using LeftBytes = std::function<int64_t(int64_t)>;
 
-void sweepEntries(const std::string& directory, int64_t mostBytes) {
+void sweep(const std::string& directory, const LeftBytes& mayStay) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(directory.c_str()), closedir);
   if (open == nullptr) {
     return;
   }
   const int at = dirfd(open.get());
+  if (flock(at, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // file systems without locks: several may sweep
+    return;
+  }
   std::vector<EntryFile> entries;
   int64_t bytes = 0;
   const int64_t now = std::time(nullptr);
@@ -61,21 +68,33 @@ void sweepEntries(const std::string& directory, int64_t mostBytes) {
     }
     // a time that a wrong clock gave would keep an entry for long
     const int64_t seconds = status.st_mtim.tv_sec > now + kSecondsOfAUse ? 0 : status.st_mtim.tv_sec;
-    entries.push_back({seconds, status.st_mtim.tv_nsec, std::string(name), status.st_size});
-    bytes += status.st_size;
+    const int64_t taken = std::max<int64_t>(status.st_size, status.st_blocks * kBytesOfABlock);
+    entries.push_back({seconds, status.st_mtim.tv_nsec, std::string(name), taken});
+    bytes += taken;
   }
-  if (bytes <= mostBytes) {
+  const int64_t left = mayStay(bytes);
+  if (left >= bytes) {
     return;
   }
   std::ranges::sort(entries, {}, [](const EntryFile& e) { return std::tie(e.seconds, e.nanoseconds, e.name); });
   for (const EntryFile& e : entries) {
-    if (bytes <= mostBytes - mostBytes / 8) {
+    if (bytes <= left) {
       break;
     }
     if (unlinkat(at, e.name.c_str(), 0) == 0 || errno == ENOENT) {
       bytes -= e.bytes;
     }
   }
+}
+
+}  // namespace
+
+void sweepEntries(const std::string& directory, int64_t mostBytes) {
+  sweep(directory, [&](int64_t bytes) { return bytes <= mostBytes ? bytes : mostBytes - mostBytes / 8; });
+}
+
+void freeEntries(const std::string& directory, int64_t bytes) {
+  sweep(directory, [&](int64_t all) { return all - std::max(blockBytes(bytes), all / 8); });
 }
 
 void noteUse(int descriptor, int64_t seconds) {

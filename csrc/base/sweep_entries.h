@@ -4,12 +4,20 @@
 #include <cstdint>
 #include <string>
 
+#include "base/rounding.h"
+
 namespace meshfuse {
 
+// The bytes that a file of `bytes` takes in whole blocks, as most file systems have them.
+[[nodiscard]] constexpr int64_t blockBytes(int64_t bytes) { return roundUp(bytes, 4096); }
+
 // Deletes the entries of `directory` that were not used for longest, by the times of their files, until 7/8 of `mostBytes` or less are left;
-// nothing if they have at most `mostBytes`. Also deletes what writers that died have left for an hour. Other processes may read, write and
-// sweep the directory meanwhile: a reader has opened its entry or misses it.
+// nothing if they have at most `mostBytes`. Files count with the blocks that they take. Also deletes what writers that died have left for an
+// hour. Other processes may read and write the directory meanwhile: a reader has opened its entry or misses it. Does nothing while another
+// process sweeps the directory.
 void sweepEntries(const std::string& directory, int64_t mostBytes);
+// The same, until an eighth of the entries' bytes, and at least `bytes`, are free: for a disk that is full.
+void freeEntries(const std::string& directory, int64_t bytes);
 
 // Marks an entry, open as `descriptor`, as used now, unless it was within the last minute. `seconds`: the time of its file.
 void noteUse(int descriptor, int64_t seconds);

@@ -1,13 +1,19 @@
 #include "base/disk_cache.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -123,13 +129,76 @@ void makeOld(const std::string& file, std::chrono::seconds age) {
   fs::last_write_time(file, fs::file_time_type::clock::now() - age);
 }
 
+constexpr int64_t kBlock = 4096;  // of usual file systems
+
+int64_t filesIn(const std::string& directory) {
+  return std::distance(fs::directory_iterator(directory), fs::directory_iterator());
+}
+
+TEST_F(DiskCacheTest, SmallEntriesCountAsBlocks) {
+  constexpr int64_t kMost = 16 * kBlock;
+  DiskCache cache(path(), kMost);
+  for (int k = 0; k < 50; k++) {
+    cache.store(hashText(std::to_string(k)), "some bytes");
+  }
+  EXPECT_LE(filesIn(path()), 16);
+  EXPECT_GE(filesIn(path()), 12);
+}
+
+TEST_F(DiskCacheTest, OneProcessSweepsAtATime) {
+  constexpr int64_t kMost = 4 * kBlock;
+  DiskCache cache(path(), kMost);
+  const auto storeTen = [&](const std::string& name) {
+    for (int k = 0; k < 10; k++) {
+      cache.store(hashText(name + std::to_string(k)), "some bytes");
+    }
+  };
+  const int sweeper = open(path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(sweeper, LOCK_EX), 0);
+  storeTen("first");
+  EXPECT_EQ(filesIn(path()), 10);
+  close(sweeper);
+  storeTen("second");
+  EXPECT_LE(filesIn(path()), 4);
+}
+
+// On a file system of 16 blocks.
+TEST_F(DiskCacheTest, AFullDiskLosesTheEntriesThatWereNotUsedForLongest) {
+  fs::create_directories(path());
+  ASSERT_EQ(chmod(path().c_str(), 0700), 0);
+  if (mount("tmpfs", path().c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0) {
+    GTEST_SKIP() << "this user cannot mount a file system of its own: " << std::strerror(errno);
+  }
+  DiskCache cache(path());  // with a limit that the disk cannot reach
+  const auto keyOf = [](int k) { return hashText(std::to_string(k)); };
+  const auto fileOf = [&](int k) { return path() + "/" + keyOf(k).hex() + ".entry"; };
+  for (int k = 0; k < 40; k++) {
+    cache.store(keyOf(k), std::string(kBlock - 48, 'x'));
+    if (fs::exists(fileOf(k))) {
+      makeOld(fileOf(k), std::chrono::seconds(10'000 - 100 * k));
+    }
+  }
+  EXPECT_EQ(cache.counters().written, 40);
+  EXPECT_FALSE(cache.load(keyOf(0)));
+  for (int k = 30; k < 40; k++) {
+    EXPECT_TRUE(cache.load(keyOf(k))) << k;
+  }
+  cache.store(key_, std::string(100 * kBlock, 'x'));  // larger than the disk
+  EXPECT_FALSE(cache.load(key_));
+  EXPECT_EQ(cache.counters().written, 40);
+  for (const fs::directory_entry& e : fs::directory_iterator(path())) {
+    EXPECT_EQ(e.path().extension(), ".entry");  // none half written
+  }
+  EXPECT_EQ(umount(path().c_str()), 0);
+}
+
 TEST_F(DiskCacheTest, TheEntriesUsedLastStayWithinTheLimit) {
-  constexpr int64_t kMost = 10'000;
+  constexpr int64_t kMost = 10 * kBlock;
   DiskCache cache(path(), kMost);
   const auto fileOf = [&](int k) { return path() + "/" + hashText(std::to_string(k)).hex() + ".entry"; };
   const auto store = [&](int k) {
-    cache.store(hashText(std::to_string(k)), std::string(950, 'x'));
-  };  // with its header 1,000
+    cache.store(hashText(std::to_string(k)), std::string(kBlock - 48, 'x'));
+  };  // with its header a block
   for (int k = 0; k < 8; k++) {
     store(k);
     makeOld(fileOf(k), std::chrono::seconds(10'000 - 100 * k));
@@ -157,7 +226,7 @@ TEST_F(DiskCacheTest, TheEntriesUsedLastStayWithinTheLimit) {
 }
 
 TEST_F(DiskCacheTest, WhatADeadWriterLeftIsDeletedAndNothingElse) {
-  DiskCache cache(path(), 1000);
+  DiskCache cache(path(), 2 * kBlock);
   cache.store(key_, "some bytes");
   const std::string left = "/" + hashText("left").hex() + ".entry.1.0.partial";
   const std::string young = "/" + hashText("young").hex() + ".entry.1.1.partial";
@@ -180,7 +249,7 @@ TEST_F(DiskCacheTest, WhatADeadWriterLeftIsDeletedAndNothingElse) {
 
 // Each entry is read whole or not at all while others are stored and deleted.
 TEST_F(DiskCacheTest, ALimitHoldsAmongSeveralWriters) {
-  constexpr int64_t kMost = 20'000;
+  constexpr int64_t kMost = 20 * kBlock;
   constexpr int kWriters = 4;
   {
     std::vector<std::jthread> writers;
@@ -189,7 +258,7 @@ TEST_F(DiskCacheTest, ALimitHoldsAmongSeveralWriters) {
         DiskCache cache(path(), kMost);  // as a process has it
         for (int k = 0; k < 100; k++) {
           const std::string text = std::to_string((k * 7 + w * 3) % 50);
-          const std::string bytes = text + std::string(900, 'x');
+          const std::string bytes = text + std::string(4000, 'x');
           const std::optional<std::string> found = cache.load(hashText(text));
           EXPECT_TRUE(!found || *found == bytes);
           cache.store(hashText(text), bytes);
@@ -198,17 +267,14 @@ TEST_F(DiskCacheTest, ALimitHoldsAmongSeveralWriters) {
       });
     }
   }
-  int64_t bytes = 0;
-  for (const fs::directory_entry& e : fs::directory_iterator(path())) {
-    bytes += static_cast<int64_t>(e.file_size());
-  }
-  EXPECT_LE(bytes, kMost + kWriters * 1000);
-  EXPECT_GT(bytes, 0);
+  DiskCache(path(), kMost).store(key_, "some bytes");  // with no other writer beside
+  EXPECT_LE(filesIn(path()), kMost / kBlock);
+  EXPECT_GT(filesIn(path()), kMost / kBlock / 2);
 }
 
 // A store of a few bytes seldom lists the directory, but on average once for 1/64 of the limit.
 TEST_F(DiskCacheTest, StoresOfALargeDirectorySeldomListIt) {
-  constexpr int64_t kMost = 640'000;
+  constexpr int64_t kMost = 640 * kBlock;
   DiskCache cache(path(), kMost);
   const std::string left = path() + "/" + hashText("left").hex() +
                            ".entry.1.0.partial";  // whose absence tells that a store has listed the directory
@@ -216,7 +282,7 @@ TEST_F(DiskCacheTest, StoresOfALargeDirectorySeldomListIt) {
   for (int k = 0; k < 500; k++) {
     std::ofstream(left) << "x";
     makeOld(left, std::chrono::hours(2));
-    cache.store(hashText(std::to_string(k)), std::string(952, 'x'));  // 1,000 bytes: one of ten
+    cache.store(hashText(std::to_string(k)), std::string(kBlock - 48, 'x'));  // one of ten
     lists += fs::exists(left) ? 0 : 1;
   }
   EXPECT_GT(lists, 25);
