@@ -27,6 +27,16 @@ int64_t EntryReader::number(std::string_view text) {
   return n;
 }
 
+std::vector<int64_t> EntryReader::numbers(std::string_view text) {
+  std::vector<int64_t> result;
+  while (!text.empty()) {
+    const size_t space = std::min(text.find(' '), text.size());
+    result.push_back(number(text.substr(0, space)));
+    text.remove_prefix(std::min(space + 1, text.size()));
+  }
+  return result;
+}
+
 std::string_view EntryReader::text() {
   const size_t line = std::min(bytes_.find('\n'), bytes_.size());
   const auto size = static_cast<size_t>(number(bytes_.substr(0, line)));

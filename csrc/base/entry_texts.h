@@ -24,6 +24,8 @@ class EntryReader {
   explicit EntryReader(std::string_view bytes) : bytes_(bytes) {}
   // From 0 on.
   static int64_t number(std::string_view text);
+  // Such numbers with a space between them; none if the text is empty.
+  static std::vector<int64_t> numbers(std::string_view text);
   std::string_view text();
   std::vector<std::string> texts();
   // Whether the text is `name`, else it is empty.

@@ -150,20 +150,16 @@ void Agreement::Call::agree(const PlanProposal& proposal, const std::shared_ptr<
   if (program == nullptr) {
     return;
   }
-  const Fusion& global = *program->planned;
   AgreedPlan& plan = program->agreed;
   const std::string& text = *program->text;
   std::shared_ptr<PlanDescriptor> descriptor;
   beforeAgreement(proposal, [&] {
     const Hash128 hash = hashText(text);
-    plan = {.identity = hash.lo,
-            .communicates = meshfuse::communicates(global),
-            .redistributes = std::ranges::any_of(global.exprs(), [](const Expr* e) {
-              return e->kind() == ExprKind::Redistribute || e->attributes().haloSteps.has_value();
-            })};
+    const PlanFacts facts = factsOf(*program);
+    plan = {.identity = hash.lo, .communicates = facts.communicates, .redistributes = facts.redistributes};
     if (hasPeers()) {
       descriptor = std::make_shared<PlanDescriptor>(
-          PlanDescriptor{describe(proposal), plan.identity, kMostStepsOfAnOp * global.numExprs()});
+          PlanDescriptor{describe(proposal), plan.identity, kMostStepsOfAnOp * facts.exprs});
       descriptor->call.plan = hash.hex();
     }
   });

@@ -4,10 +4,11 @@
 namespace meshfuse {
 
 class Device;
-class Fusion;
+struct PlannedProgram;
 
-// `planned`: the global program. UserError with the name of the first op that only a routine computes, and for which the device has none. The
+// UserError with the name of the first op that only a routine computes, and for which the device has none. The
 // same on all ranks: also on those whose parts of the operands are empty, which would not run the op.
-void checkRoutines(const Fusion& planned, const Device& device);
+// The device `cpu` computes all ops.
+void checkRoutines(const PlannedProgram& program, const Device& device);
 
 }  // namespace meshfuse

@@ -11,7 +11,6 @@
 #include "exec/planned_program.h"
 #include "host/build.h"
 #include "ir/fusion.h"
-#include "localize/localize.h"
 #include "segment/table.h"
 
 namespace meshfuse {
@@ -19,6 +18,7 @@ namespace meshfuse {
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, const Agreement::Call& call,
                                    const DeviceInfo& device, const PassSettings& passes, const ProgramChoice& choice,
                                    const std::function<void(const SegmentedProgram&)>& finish) {
+  DiskCache* const disk = kernelDiskCache().get();
   SegmentedProgram result;
   std::shared_ptr<PlannedProgram> made;
   std::shared_ptr<Fusion> local;
@@ -30,7 +30,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     proposal.sizes = globalSizes(fusion, inputs, call.communicator().rank(), &proposal.assumedSizes);
     checkDevice(fusion, inputs);
     if (const SizedFusion sized = call.sized(proposal); choice.program == nullptr) {
-      made = planProgram(sized, choice.sizes, passes, kernelDiskCache().get());
+      made = planProgram(sized, choice.sizes, passes, disk);
     } else {
       (void)sized.constant();
     }
@@ -39,13 +39,13 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     result.whyNotHere = choice.whyNotHere;
     static_cast<PlannedProgram&>(result) =
         programFor(*result.agreedOn, fusion, inputs, choice.sizes.values, choice.whyNotHere);
-    local = localize(*result.planned, call.communicator().rank());
+    local = localProgram(result, fusion, call.communicator().rank(), device, passes, disk);
     checkLocalShapes(*local, inputs, result.sizes.values);
   });
   call.agree(proposal, made, device);
   const auto compileLocally = [&] {
     result.agreed = agreedFor(*result.agreedOn, result.sizes.isConstant(), choice.sizes.values);
-    LocalContext context = localContext(result, *local, inputs, call.communicator().rank(), device, passes);
+    LocalContext context = localContext(result, *local, inputs, call.communicator().rank(), device, passes, disk);
     runLocalPasses(*local, context);
     result.local = local;
     result.segments = segment(*local, context);
@@ -57,7 +57,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   call.afterPlanning(proposal, *result.agreedOn, [&] {
     while (!holdsForClass(result, choice.sizes.values, compileLocally)) {
       result.whyNotHere = result.sizes.whyConstant;
-      local = localize(*result.planned, call.communicator().rank());
+      local = localProgram(result, fusion, call.communicator().rank(), device, passes, disk);
     }
   });
   return result;
@@ -70,8 +70,8 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   call.beforeAgreement({fusion, inputs}, choice, [&] { checkMeshes(fusion, call.communicator().size()); });
   std::shared_ptr<const HostProgram> host;
   const auto build = [&](const SegmentedProgram& p) {
-    checkRoutines(*p.planned, *device);
-    host = buildHostProgram(p.local, p.segments, hostOptions(p, call.communicator(), device, passes));
+    checkRoutines(p, *device);
+    host = buildHostProgram(p.local, p.segments, hostOptions(p, call.communicator(), device));
   };
   return {.program = compileToSegments(fusion, inputs, call, device->info(), passes, choice, build), .host = host};
 }

@@ -12,13 +12,21 @@
 #include "analysis/pass_settings.h"
 #include "exec/agreement.h"
 #include "exec/planned_program.h"
+#include "host/program.h"
 #include "segment/segment.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
 
 class Device;
-struct HostProgram;
+
+// What the host program and the results of a rank take from the planned program.
+struct RankFacts {
+  std::map<std::string, int64_t, std::less<>> coordinates;  // of the rank, by symbol
+  Overlap overlap;                                          // the same on all ranks
+  std::vector<std::vector<int64_t>> unevenGlobalShapes =
+      {};  // by output: the global shape, if a shard does not determine it; else empty
+};
 
 // A fusion as the steps of one rank. The planned program is for constant sizes if the layouts of this rank's arguments, or its
 // stages, do not hold for a class.
@@ -27,9 +35,10 @@ struct SegmentedProgram : PlannedProgram {
   std::string
       whyNotHere;  // why the stages of this rank do not hold for the class of `agreedOn`, if they were tried and do not
   std::vector<std::vector<int64_t>> globalSizes;  // of the arguments
-  std::shared_ptr<const Fusion> local;            // the program of a rank
-  std::vector<Segment> segments;                  // of `local`
-  std::map<int64_t, Layout> layouts;  // by Val id in `local`: of inputs, views, and results that are not row-major
+  RankFacts ofRank;
+  std::shared_ptr<const Fusion> local;  // the program of a rank
+  std::vector<Segment> segments;        // of `local`
+  std::map<int64_t, Layout> layouts;    // by Val id in `local`: of inputs, views, and results that are not row-major
 };
 
 struct CompiledProgram {

@@ -413,7 +413,7 @@ std::vector<CommRecord> FusionExecutorCache::commSteps() const {
 }
 
 std::shared_ptr<const Fusion> FusionExecutorCache::planned() const {
-  return state_->lastPlan()->ofShape()->program.planned;
+  return state_->lastPlan()->ofShape()->program.planned.fusion();
 }
 
 std::string FusionExecutorCache::planText() const { return planned()->toString(); }

@@ -8,10 +8,9 @@
 namespace meshfuse {
 
 class Communicator;
-struct PassSettings;
 struct SegmentedProgram;
 
 [[nodiscard]] BuildOptions hostOptions(const SegmentedProgram& program, const Communicator& communicator,
-                                       const std::shared_ptr<Device>& device, const PassSettings& passes);
+                                       const std::shared_ptr<Device>& device);
 
 }  // namespace meshfuse

@@ -2,17 +2,25 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
 #include "base/build_id.h"
 #include "base/disk_cache.h"
+#include "base/entry_texts.h"
 #include "base/environment.h"
+#include "base/error.h"
 #include "base/hash.h"
 #include "base/ranges.h"
 #include "exec/arguments.h"
 #include "exec/compile.h"
+#include "exec/overlap.h"
 #include "ir/fusion.h"
+#include "localize/localize.h"
+#include "multidevice/sharding/coordinates.h"
+#include "multidevice/sharding/held_part.h"
+#include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
@@ -28,9 +36,81 @@ std::string textOf(const DeviceInfo& d) {
                      d.refuseCollective != nullptr, d.combinedBytes != nullptr);
 }
 
-// Nothing if the build has no identifier, if passes are to be dumped, and if they are not verified.
+// False if the build has no identifier, if passes are to be dumped, and if they are not verified.
+bool isStorable(const SegmentedProgram& program, bool verify) {
+  return verify && program.text != nullptr && !buildId().empty() && environmentText("MESHFUSE_DUMP").empty();
+}
+
+// The global shapes of the outputs for which a shard does not determine them.
+std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, int64_t rank) {
+  return mapped(planned.outputs(), [rank](const Val* out) {
+    const ShardState state = shardState(out->asTensor());
+    const bool isGiven = isRagged(state) || !holds(state.mesh, rank);
+    return isGiven ? out->asTensor()->constantShape() : std::vector<int64_t>();
+  });
+}
+
+struct RankPart {
+  std::shared_ptr<Fusion> local;
+  RankFacts facts;
+};
+
+// Nothing if the bytes are no part.
+std::optional<RankPart> partFrom(const std::string& bytes, const Fusion& fusion) {
+  try {
+    EntryReader reader(bytes);
+    RankPart part;
+    for (const std::string& line : reader.texts()) {
+      const size_t space = std::min(line.find(' '), line.size());
+      part.facts.coordinates[line.substr(std::min(space + 1, line.size()))] =
+          EntryReader::number(std::string_view(line).substr(0, space));
+    }
+    part.facts.overlap.allowed = reader.flag("allowed");
+    part.facts.overlap.endsTogether = reader.flag("ends together");
+    if (const std::string_view memory = reader.text(); !memory.empty()) {
+      part.facts.overlap.memory = EntryReader::number(memory);
+    }
+    part.facts.unevenGlobalShapes =
+        mapped(reader.texts(), [](const std::string& t) { return EntryReader::numbers(t); });
+    const Builders builders = buildersFrom(reader.texts(), fusion);
+    part.local = parseWith(builders, reader.text());
+    reader.finish();
+    return part;
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
+std::string entryOf(const RankPart& part) {
+  const RankFacts& facts = part.facts;
+  EntryWriter writer;
+  writer.add(mapped(facts.coordinates, [](const auto& c) { return fmt::format("{} {}", c.second, c.first); }));
+  writer.add(facts.overlap.allowed ? "allowed" : "");
+  writer.add(facts.overlap.endsTogether ? "ends together" : "");
+  writer.add(facts.overlap.memory ? std::to_string(*facts.overlap.memory) : "");
+  writer.add(
+      mapped(facts.unevenGlobalShapes, [](const auto& shape) { return fmt::format("{}", fmt::join(shape, " ")); }));
+  writer.add(linesOf(buildersOf(*part.local)));
+  writer.add(part.local->toString());
+  return writer.bytes();
+}
+
+}  // namespace
+
+std::optional<Hash128> keyOfPart(const SegmentedProgram& program, int64_t rank, const DeviceInfo& device,
+                                 const PassSettings& passes) {
+  if (!isStorable(program, passes.verify) || program.sizes.isConstant() != program.agreedOn->sizes.isConstant()) {
+    return std::nullopt;
+  }
+  const auto lineOf = [](const auto& value) { return fmt::format("{} is {}", value.first, value.second); };
+  return hashText(fmt::format("part of build {}\n{} rank {} target {} overlap {}\n{}\n{}", buildId(),
+                              hashText(*program.text).hex(), rank, static_cast<int>(device.target),
+                              passes.overlapCommunication, joined(program.sizes.toLines(), "\n"),
+                              joined(program.agreedOn->sizes.values, "\n", lineOf)));
+}
+
 std::optional<Hash128> keyOfCut(const SegmentedProgram& program, const LocalContext& context, int64_t rank) {
-  if (!context.verify || program.text == nullptr || buildId().empty() || !environmentText("MESHFUSE_DUMP").empty()) {
+  if (!isStorable(program, context.verify)) {
     return std::nullopt;
   }
   // `identity` also knows the sizes of a program for constant sizes that has the text of a class
@@ -43,12 +123,33 @@ std::optional<Hash128> keyOfCut(const SegmentedProgram& program, const LocalCont
   return hashText(text);
 }
 
-}  // namespace
+std::shared_ptr<Fusion> localProgram(SegmentedProgram& program, const Fusion& fusion, int64_t rank,
+                                     const DeviceInfo& device, const PassSettings& passes, DiskCache* disk) {
+  const std::optional<Hash128> key = disk == nullptr ? std::nullopt : keyOfPart(program, rank, device, passes);
+  const std::optional<std::string> entry = key ? disk->load(*key) : std::nullopt;
+  std::optional<RankPart> part = entry ? partFrom(*entry, fusion) : std::nullopt;
+  if (!part) {
+    const Fusion& planned = *program.planned;
+    part = RankPart{.local = localize(planned, rank),
+                    .facts = {.coordinates = CoordinateSymbols(planned).valuesOn(rank),
+                              .overlap = overlapOf(*program.agreedOn, passes.overlapCommunication, device),
+                              .unevenGlobalShapes = unevenGlobalShapesOf(planned, rank)}};
+    // Exprs have the order of the text once it is parsed. Where that is another order, later stages may give other steps: not stored.
+    if (key && std::ranges::is_sorted(part->local->exprs(), {}, &Expr::id)) {
+      const std::string made = entryOf(*part);
+      if (std::optional<RankPart> parsed = partFrom(made, fusion); parsed && entryOf(*parsed) == made) {
+        disk->store(*key, made);
+        part = std::move(parsed);  // new values get the numbers that they get when it is loaded
+      }
+    }
+  }
+  program.ofRank = std::move(part->facts);
+  return std::move(part->local);
+}
 
 LocalContext localContext(const SegmentedProgram& program, const Fusion& local, std::span<const Argument> inputs,
-                          int64_t rank, const DeviceInfo& device, const PassSettings& passes) {
+                          int64_t rank, const DeviceInfo& device, const PassSettings& passes, DiskCache* disk) {
   LocalContext context{.layouts = inputLayouts(local, inputs), .device = device, .verify = passes.verify};
-  DiskCache* disk = kernelDiskCache().get();
   if (const std::optional<Hash128> key = disk == nullptr ? std::nullopt : keyOfCut(program, context, rank)) {
     context.stored = {.disk = disk, .key = *key, .entry = disk->load(*key)};
     context.verify = !context.stored->entry;

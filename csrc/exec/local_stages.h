@@ -1,22 +1,41 @@
-// The context of a rank's stages, from its local program to its steps.
+// The stages of a rank, from the planned program to the context of its steps, and what is stored of them.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 
 #include "analysis/pass_settings.h"
+#include "base/hash.h"
 #include "segment/local_context.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
 
+class DiskCache;
 class Fusion;
 struct SegmentedProgram;
 
-// `local`: the part of rank `rank` of `program`, whose plan the ranks have agreed on. If the steps of this program are on disk, its passes are
-// not verified again: they were when the steps were stored.
+// The keys of what is stored of the stages of rank `rank`: its local program with its RankFacts, and the steps into which the local program is
+// cut. Hashes of all that these follow from, and of the build. Nothing if the build has no identifier, if passes are to be dumped, and if they
+// are not verified; no part if the program is one for constant sizes that was made from that of a class.
+[[nodiscard]] std::optional<Hash128> keyOfPart(const SegmentedProgram& program, int64_t rank, const DeviceInfo& device,
+                                               const PassSettings& passes);
+[[nodiscard]] std::optional<Hash128> keyOfCut(const SegmentedProgram& program, const LocalContext& context,
+                                              int64_t rank);
+
+// The program of rank `rank`, as localize() makes it of the planned program. Sets `program.ofRank`. Both are loaded from `disk` if they are
+// there, so that nothing reads the planned program, else made and stored there. Null: no disk. `fusion`: that was planned; it has the names of
+// the builders.
+[[nodiscard]] std::shared_ptr<Fusion> localProgram(SegmentedProgram& program, const Fusion& fusion, int64_t rank,
+                                                   const DeviceInfo& device, const PassSettings& passes,
+                                                   DiskCache* disk);
+
+// `local`: the part of rank `rank` of `program`, whose plan the ranks have agreed on. If the steps of this program are on `disk`, its passes
+// are not verified again: they were when the steps were stored. Null: no disk.
 [[nodiscard]] LocalContext localContext(const SegmentedProgram& program, const Fusion& local,
                                         std::span<const Argument> inputs, int64_t rank, const DeviceInfo& device,
-                                        const PassSettings& passes);
+                                        const PassSettings& passes, DiskCache* disk);
 
 }  // namespace meshfuse

@@ -8,7 +8,6 @@
 #include "host/executor.h"
 #include "host/program.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/held_part.h"
 
 namespace meshfuse {
 
@@ -30,15 +29,6 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
     }
   }
   return result;
-}
-
-// The global shapes of the outputs for which a shard does not determine them.
-std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, int64_t rank) {
-  return mapped(planned.outputs(), [rank](const Val* out) {
-    const ShardState state = shardState(out->asTensor());
-    const bool isGiven = isRagged(state) || !holds(state.mesh, rank);
-    return isGiven ? out->asTensor()->constantShape() : std::vector<int64_t>();
-  });
 }
 
 // A segment of a class, as explanations read it: with the tensors and ops of the local program of a shape.
@@ -73,7 +63,7 @@ Plan::Plan(std::vector<ArgumentFacts> facts, std::vector<std::vector<int64_t>> g
       isForDefaultDevice_(std::ranges::none_of(facts_, &ArgumentFacts::areOfTensor)),
       writesInputs_(std::ranges::any_of(host_.aliasOf, [](const auto& alias) { return alias.has_value(); })),
       outputCommunicates_(outputsThatCommunicate(host_)),
-      unevenGlobalShapes_(unevenGlobalShapesOf(*compiled_->program.planned, host_.rank)) {}
+      unevenGlobalShapes_(compiled_->program.ofRank.unevenGlobalShapes) {}
 
 Plan::~Plan() = default;
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/not_constant.h"
 #include "base/ranges.h"
+#include "exec/agreement.h"
 #include "exec/arguments.h"
 #include "exec/rank_classes.h"
 #include "exec/stored_plan.h"
@@ -141,6 +142,19 @@ PlannedProgram planAnew(const Fusion& fusion, const ShapeClass& sizes, std::shar
 }
 
 }  // namespace
+
+PlanFacts factsOf(const PlannedProgram& program) {
+  if (program.facts) {
+    return *program.facts;
+  }
+  const Fusion& planned = *program.planned;
+  const auto isPlanned = [](const Expr* e) {
+    return e->kind() == ExprKind::Redistribute || e->attributes().haloSteps.has_value();
+  };
+  return {.communicates = communicates(planned),
+          .redistributes = std::ranges::any_of(planned.exprs(), isPlanned),
+          .exprs = planned.numExprs()};
+}
 
 std::shared_ptr<Fusion> SizedFusion::constant() const {
   return sayingSizes(assumed, [&] { return concretize(fusion, sizes); });

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "analysis/pass_settings.h"
 #include "exec/call_descriptor.h"
+#include "exec/parsed_fusion.h"
 #include "exec/shape_class.h"
 #include "tensor/argument.h"
 
@@ -28,9 +30,16 @@ struct AgreedPlan {
       {};  // only on several ranks, for a plan that communicates; exists while the plan may run
 };
 
+// Of a planned program, for ranks that have not read it.
+struct PlanFacts {
+  bool communicates = false;  // as AgreedPlan has them
+  bool redistributes = false;
+  int64_t exprs = 0;  // the number of ops
+};
+
 // The same on all ranks.
 struct PlannedProgram {
-  std::shared_ptr<const Fusion> planned;  // the global program, every edge aligned, local or a planned communication
+  ParsedFusion planned;  // the global program, every edge aligned, local or a planned communication
   AgreedPlan agreed;
   ShapeClass sizes = {};             // for which the program holds; its values are those of the call that was planned
   bool acceptsBetween = false;       // of the class, see exec/shape_class.h
@@ -38,7 +47,11 @@ struct PlannedProgram {
   std::map<int64_t, std::string>
       reasons;  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
   std::shared_ptr<const std::string> text = {};  // of the program on which the ranks agree, from which this one is made
+  std::optional<PlanFacts> facts = {};           // of a stored plan
 };
+
+// Reads the program if it has no facts.
+[[nodiscard]] PlanFacts factsOf(const PlannedProgram& program);
 
 // Begins the reason why sizes are constants if a stage failed for their class by a bug.
 inline constexpr std::string_view kInternalError = "an internal error:";

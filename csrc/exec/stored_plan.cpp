@@ -12,8 +12,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/ranges.h"
+#include "exec/parsed_fusion.h"
 #include "ir/fusion.h"
-#include "ir/text.h"
 
 namespace meshfuse {
 
@@ -37,32 +37,15 @@ std::map<int64_t, std::string> byVal(const std::vector<std::string>& lines) {
   return result;
 }
 
-// The builders that errors name are not in a program's text.
-std::map<int64_t, std::string> buildersOf(const Fusion& planned) {
-  std::map<int64_t, std::string> result;
-  for (const Expr* e : planned.exprs()) {
-    if (const std::string_view called = e->attributes().calledAs; !called.empty()) {
-      result[e->output()->id()] = called;
-    }
-  }
-  return result;
+// "communicates redistributes 120"
+std::string textOf(const PlanFacts& facts) {
+  return fmt::format("{} {} {}", facts.communicates ? 1 : 0, facts.redistributes ? 1 : 0, facts.exprs);
 }
 
-// `fusion`: that was planned; it has the names of the builders.
-void setText(PlannedProgram& program, std::string text, const std::map<int64_t, std::string>& builders,
-             const Fusion& fusion) {
-  std::shared_ptr<Fusion> planned = parseFusion(text, "plan");
-  std::map<std::string_view, std::string_view> literals;
-  for (const Expr* e : fusion.exprs()) {
-    literals[e->attributes().calledAs] = e->attributes().calledAs;
-  }
-  for (const auto& [id, builder] : builders) {
-    const Val* val = id < planned->numVals() ? planned->val(id) : nullptr;
-    check(val != nullptr && val->definition() != nullptr, "[stored plan] T{} is no result of the program", id);
-    planned->setCalledAs(val->definition(), literals[builder]);
-  }
-  program.planned = std::move(planned);
-  program.text = std::make_shared<const std::string>(std::move(text));
+PlanFacts factsFrom(std::string_view text) {
+  const std::vector<int64_t> numbers = EntryReader::numbers(text);
+  check(numbers.size() == 3, "[stored plan] {} facts; expected 3", numbers.size());
+  return {.communicates = numbers[0] != 0, .redistributes = numbers[1] != 0, .exprs = numbers[2]};
 }
 
 }  // namespace
@@ -108,8 +91,10 @@ std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fus
     result.acceptsBetween = reader.flag(kAcceptsBetween);
     result.remarks = reader.texts();
     result.reasons = byVal(reader.texts());
-    const auto builders = byVal(reader.texts());
-    setText(result, std::string(reader.text()), builders, fusion);
+    Builders builders = buildersFrom(reader.texts(), fusion);
+    result.facts = factsFrom(reader.text());
+    result.text = std::make_shared<const std::string>(reader.text());
+    result.planned = ParsedFusion(result.text, std::move(builders));
     reader.finish();
     return std::make_shared<PlannedProgram>(std::move(result));
   } catch (const UserError&) {
@@ -126,6 +111,7 @@ void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program) {
   writer.add(program.remarks);
   writer.add(linesOf(program.reasons));
   writer.add(linesOf(buildersOf(*program.planned)));
+  writer.add(textOf(factsOf(program)));
   writer.add(*program.text);
   disk.store(key, writer.bytes());
 }
@@ -133,7 +119,9 @@ void storePlan(DiskCache& disk, Hash128 key, const PlannedProgram& program) {
 void readPlanned(PlannedProgram& program, const Fusion& fusion) {
   std::string text = program.planned->toString();
   try {
-    setText(program, std::move(text), buildersOf(*program.planned), fusion);
+    const Builders builders = buildersFrom(linesOf(buildersOf(*program.planned)), fusion);
+    program.planned = parseWith(builders, text);
+    program.text = std::make_shared<const std::string>(std::move(text));
   } catch (const UserError& error) {
     throwInternalError(fmt::format("[stored plan] {}\nin the text of a planned program\n{}", error.what(),
                                    program.planned->toString()));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <ranges>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -97,8 +96,8 @@ std::optional<std::vector<Segment>> segmentsOf(const std::string& entry, const F
     for (int64_t left = EntryReader::number(reader.text()); left > 0; left--) {
       Segment s{.kind = kindFrom(reader.text())};
       std::vector<Expr*> exprs;
-      for (const auto id : std::views::split(reader.text(), ' ')) {
-        exprs.push_back(ops.take(EntryReader::number(std::string_view(id.begin(), id.end()))));
+      for (const int64_t id : EntryReader::numbers(reader.text())) {
+        exprs.push_back(ops.take(id));
       }
       check(!exprs.empty(), "[stored cut] a step has no ops");
       s.boundary = reader.text();

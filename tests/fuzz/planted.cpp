@@ -236,7 +236,7 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
   } catch (const Error&) {
     throw NotApplicable();  // the compiler saw it: not what is tried here
   }
-  planned = compiled.program.planned;
+  planned = compiled.program.planned.fusion();
   auto program = std::make_shared<HostProgram>(*compiled.host);
   auto sizes = std::make_shared<ProgramSizes>(program->sizes());
   if (bug.steps && !bug.steps(*program, *sizes)) {
