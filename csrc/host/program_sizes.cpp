@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -59,7 +61,17 @@ class Evaluation {
     return value >= facts.lower && value <= facts.upper && value % facts.divisor == 0;
   }
 
-  int64_t valueOf(const IntExpr& e) const { return e.isConst() ? e.constValue() : e.evaluate(valuesIn(values_)); }
+  // Equal expressions of a program share their terms (build.cpp), so each is evaluated once.
+  int64_t valueOf(const IntExpr& e) const {
+    if (e.isConst()) {
+      return e.constValue();
+    }
+    Evaluated& known = evaluated_[e.terms().data()];
+    if (!known.value || known.constant != e.constantTerm()) {
+      known = {e.constantTerm(), e.evaluate(valuesIn(values_))};
+    }
+    return *known.value;
+  }
 
   int64_t countOf(const IntExpr& e, std::string_view what) const {
     const int64_t value = valueOf(e);
@@ -151,10 +163,18 @@ class Evaluation {
 
   // Over the symbols of run-time integers, which each call gives.
   IntExpr known(const IntExpr& e) const {
-    return e.isConst() ? e : e.substitute([this](std::string_view name) -> std::optional<IntExpr> {
-      const std::string symbol(name);
-      return program_.symbols.contains(symbol) ? std::optional<IntExpr>(values_.at(symbol)) : std::nullopt;
-    });
+    if (e.isConst()) {
+      return e;
+    }
+    Substituted& known = substituted_[e.terms().data()];
+    if (!known.value || known.constant != e.constantTerm()) {
+      const auto valueIn = [this](std::string_view name) -> std::optional<IntExpr> {
+        const std::string symbol(name);
+        return program_.symbols.contains(symbol) ? std::optional<IntExpr>(values_.at(symbol)) : std::nullopt;
+      };
+      known = {e.constantTerm(), e.substitute(valueIn)};
+    }
+    return *known.value;
   }
 
   void countScratch(const LaunchPlan& l, const std::vector<IntExpr>& sizes) {
@@ -246,9 +266,21 @@ class Evaluation {
                                                               sumExact(indices(program_.outputs), bytesOfOutput)));
   }
 
+  // Of an expression with these terms and this constant.
+  template <class Value>
+  struct Known {
+    int64_t constant = 0;
+    std::optional<Value> value = {};
+  };
+  using Evaluated = Known<int64_t>;
+  using Substituted = Known<IntExpr>;
+
   const HostProgram& program_;
   const Values& values_;
   ProgramSizes result_;
+  // By address of the terms; never iterated.
+  mutable std::unordered_map<const IntTerm*, Evaluated> evaluated_;
+  mutable std::unordered_map<const IntTerm*, Substituted> substituted_;
 };
 
 }  // namespace
