@@ -70,11 +70,14 @@ struct Planned {
 Outcome outcomeOf(const Fusion& program, const Planned& plan, const std::set<int64_t>& annotated) {
   const auto& [graph, choices, planner] = plan;
   const std::shared_ptr<Fusion> copy = program.clone();
-  copy->setPlanner(planner);
   for (TensorView* tv : copy->tensors()) {
     if (annotated.contains(tv->id()) || (tv->isFusionInput() && !tv->hasDeviceMesh())) {
       annotate(tv, placementIn(graph, choices, tv->id()), graph.mesh);
     }
+  }
+  if (std::ranges::any_of(copy->tensors(),
+                          &TensorView::hasDeviceMesh)) {  // else the costs of its axes would be refused
+    copy->setPlanner(planner);
   }
   const auto context = std::make_shared<PassContext>(*copy, PassSettings{.verify = false});
   runPassesBeforeSizes(*copy, *context);

@@ -16,7 +16,9 @@ namespace {
 constexpr int64_t kFound = 16;
 constexpr double kRounding = 1e-13;  // part of the known cost
 constexpr double kLimitRounding = 1e-12;
-constexpr int64_t kClock = 1024;  // questions whether the search is over, for each time that the clock is read
+// Questions whether the search is over, and sums and pairs that are made, for each time that the clock is read.
+constexpr int64_t kQuestions = 1024;
+constexpr int64_t kWork = int64_t{1} << 16;
 
 // A pair of a set: the choice of a variable, or the sum of two pairs.
 struct Point {
@@ -198,11 +200,12 @@ class Layers {
   }
 
   bool isOver() {
-    if (!isLate_ && questions_++ % kClock == 0) {
+    const int64_t work = made_ + std::ssize(points_);
+    if (!isLate_ && (questions_++ % kQuestions == 0 || work - workAtClock_ > kWork)) {
       isLate_ = std::chrono::steady_clock::now() > limit_.deadline;
+      workAtClock_ = work;
     }
-    return isLate_ || isFull_ || made_ + std::ssize(points_) > limit_.most ||
-           std::ssize(points_) > std::numeric_limits<int32_t>::max() / 2;
+    return isLate_ || isFull_ || work > limit_.most || std::ssize(points_) > std::numeric_limits<int32_t>::max() / 2;
   }
 
   // `more`: pairs that are not in a set yet.
@@ -345,6 +348,7 @@ class Layers {
   int64_t made_ = 0;            // entries and sums
   int64_t places_ = 0;          // of all entries, in memory
   int64_t questions_ = 0;
+  int64_t workAtClock_ = 0;  // sums and pairs that were made when the clock was read last
   bool isLate_ = false;
   bool isFull_ = false;
 };

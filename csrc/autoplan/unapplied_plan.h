@@ -10,8 +10,8 @@ namespace meshfuse {
 
 struct UnappliedPlan {
   AutoPlan plan;
-  // The program that runPassesBeforeSizes() makes of the annotated one. Nothing if the program has sizes or mesh axes without a value: what
-  // propagates before they have one may differ.
+  // The program that runPassesBeforeSizes() makes of the annotated one. Nothing if the plan annotates no tensor, or if the program has
+  // sizes or mesh axes without a value: what propagates before they have one may differ.
   std::optional<PropagatedProgram> propagated;
 };
 

@@ -262,8 +262,8 @@ AutoPlan planWithinMemory(Fusion& fusion, const DistributedConfig& machines, con
   plan.bound = bound;
   plan.timeLimitReached |= isCutShort;
   plan.search = sinceStart();
+  applyPlan(*withLimit, plan, machines);  // an error leaves `fusion` unchanged
   if (!outDir.empty()) {
-    applyPlan(*withLimit, plan, machines);
     writePlan(outDir, *withLimit, plan);
   }
   setMemory(fusion, machines.memoryPerDevice);

@@ -71,6 +71,7 @@ bool liesAlong(const Group& group, const Coordinates& c, int64_t dim) {
 ScanJudgement::ScanJudgement(const Group& g, const Expr* s, Coordinates c, KernelAxes a, const DeviceInfo& d)
     : Judgement(g), scan(s), device(d), coordinates(std::move(c)), axes(std::move(a)) {
   kind = "scan";
+  writesAnyLayout = false;  // only those that lie as the operand does
   cost = costOf(group, device);
   loops = coordinates.extents;
   positions = product(coordinates.extents).constValue();

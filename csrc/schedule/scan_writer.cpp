@@ -231,7 +231,7 @@ const TensorView* ScanWriter::exchangedResult() const {
   return tv;
 }
 
-// The scanned value, which is read twice, with all digits of the lines.
+// The scanned value, with all digits of the lines, in registers.
 ValueId ScanWriter::operandOf(const Space& at) {
   const ValueId x = lowering_.value(operand_, position(operand_, at), at.id);
   const auto& values = builder_.program().values;

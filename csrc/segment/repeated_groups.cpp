@@ -13,12 +13,32 @@
 
 namespace meshfuse {
 
-// The first of them.
+// Judges groups, also after the context is gone.
+struct GroupJudge {
+  DeviceInfo device;
+  std::span<const Template> templates;
+
+  Verdict judge(const Group& group) const { return meshfuse::judge(group, device, templates); }
+};
+
+// What an accepted group is to its readers, beside what only the judgement itself knows.
+struct JudgedFacts {
+  bool callsLibrary = false;
+  bool writesAnyLayout = false;
+  std::string_view kind;
+  Cost cost;
+  std::vector<IntExpr> loops;
+  int64_t positions = 0;
+};
+
+// The judgement of the first of them is not kept here: it holds the coordinates of all its tensors, and most groups grow into larger ones.
 struct EqualGroups {
-  std::unique_ptr<const Judgement> judgement;
+  std::optional<JudgedFacts> facts;  // nothing: all templates refuse
   std::string refusal;
-  std::vector<const TensorView*> tensors;
-  std::optional<std::variant<KernelPlan, LibraryCall>> step = std::nullopt;  // once it is written
+  std::vector<const TensorView*> tensors;  // of the first group
+  // The kernel, once one of the groups has written it, and the tensors of that group.
+  std::optional<KernelPlan> plan = std::nullopt;
+  std::vector<const TensorView*> planTensors = {};
 };
 
 namespace {
@@ -74,47 +94,63 @@ std::optional<std::string> renamed(const std::string& text, const std::vector<co
 }
 
 struct EqualJudgement final : Judgement {
-  EqualJudgement(const Group& g, std::shared_ptr<EqualGroups> first, std::vector<const TensorView*> own)
-      : Judgement(g), like(std::move(first)), tensors(std::move(own)) {
-    const Judgement& j = *like->judgement;
-    callsLibrary = j.callsLibrary;
-    writesAnyLayout = j.writesAnyLayout;
-    kind = j.kind;
-    cost = j.cost;
-    loops = j.loops;
-    positions = j.positions;
+  EqualJudgement(const Group& g, std::shared_ptr<EqualGroups> equal, std::vector<const TensorView*> itsTensors,
+                 std::shared_ptr<const GroupJudge> groupJudge, std::unique_ptr<const Judgement> first)
+      : Judgement(g),
+        like(std::move(equal)),
+        tensors(std::move(itsTensors)),
+        judge(std::move(groupJudge)),
+        alone(std::move(first)) {
+    const JudgedFacts& f = like->facts.value();
+    callsLibrary = f.callsLibrary;
+    writesAnyLayout = f.writesAnyLayout;
+    kind = f.kind;
+    cost = f.cost;
+    loops = f.loops;
+    positions = f.positions;
   }
 
   [[nodiscard]] std::variant<KernelPlan, LibraryCall> write() const override {
     if (callsLibrary) {
       return LibraryCall{group.exprs.back(), group.layouts};
     }
-    if (!like->step) {
-      like->step = like->judgement->write();
-      KernelPlan& plan = std::get<KernelPlan>(*like->step);
-      plan.text = tile::toString(plan.program);
+    if (!like->plan) {
+      like->plan = std::get<KernelPlan>(own().write());
+      like->plan->text = tile::toString(like->plan->program);
+      like->planTensors = tensors;
     }
-    KernelPlan plan = std::get<KernelPlan>(*like->step);
+    KernelPlan plan = *like->plan;
     for (KernelPlan::Slot& slot : plan.slots) {
-      slot.tensor = slot.tensor == nullptr ? nullptr : tensors.at(positionIn(like->tensors, slot.tensor));
+      slot.tensor = slot.tensor == nullptr ? nullptr : tensors.at(positionIn(like->planTensors, slot.tensor));
     }
     return plan;
   }
   [[nodiscard]] bool readsWhereItWrites(const TensorView* output, const TensorView* input) const override {
-    const auto inFirst = [&](const TensorView* tv) { return like->tensors.at(positionIn(tensors, tv)); };
-    return like->judgement->readsWhereItWrites(inFirst(output), inFirst(input));
+    return own().readsWhereItWrites(output, input);
   }
   [[nodiscard]] std::optional<std::string> refuseParts(const Judgement&, const Judgement&) const override {
     throwInternalError("[segment] parts are compared with the judgement of an equal group");
   }
 
+  // The judgement of this group alone.
+  const Judgement& own() const {
+    if (alone == nullptr) {
+      alone = judge->judge(group).judgement;
+      invariant(alone != nullptr, "[segment] a group is refused that is equal to one that a template took");
+    }
+    return *alone;
+  }
+
   std::shared_ptr<EqualGroups> like;
   std::vector<const TensorView*> tensors;  // as those of the first
+  std::shared_ptr<const GroupJudge> judge;
+  mutable std::unique_ptr<const Judgement> alone;  // null until it is asked for, but of the first group
 };
 
 }  // namespace
 
-RepeatedGroups::RepeatedGroups(const LocalContext& context) : context_(context) {}
+RepeatedGroups::RepeatedGroups(const LocalContext& context)
+    : judge_(std::make_shared<const GroupJudge>(GroupJudge{context.device, context.templates})) {}
 
 int64_t RepeatedGroups::numberOf(std::string text) {
   return texts_.try_emplace(std::move(text), std::ssize(texts_)).first->second;
@@ -185,32 +221,36 @@ Verdict RepeatedGroups::judge(const Group& group) {
   const bool isOfTensors =
       std::ranges::all_of(group.exprs, [](const Expr* e) { return std::ranges::all_of(e->outputs(), &Val::isTensor); });
   if (!isOfTensors || !group.aliases.empty()) {
-    return context_.judge(group);
+    return judge_->judge(group);
   }
   Key key = keyOf(group);
   std::shared_ptr<EqualGroups>& like = judged_[std::move(key.numbers)];
+  std::unique_ptr<const Judgement> first;
   if (like == nullptr) {
-    Verdict verdict = context_.judge(group);
-    like = std::make_shared<EqualGroups>(
-        EqualGroups{std::move(verdict.judgement), std::move(verdict.refusal), std::move(key.tensors)});
-    if (like->judgement == nullptr) {
-      return {nullptr, like->refusal};
+    Verdict verdict = judge_->judge(group);
+    like = std::make_shared<EqualGroups>(EqualGroups{{}, std::move(verdict.refusal), key.tensors});
+    first = std::move(verdict.judgement);
+    if (first != nullptr) {
+      like->facts = {first->callsLibrary, first->writesAnyLayout, first->kind,
+                     first->cost,         first->loops,           first->positions};
     }
-    return {std::make_unique<const EqualJudgement>(group, like, like->tensors), like->refusal};
   }
   std::optional<std::string> refusal = renamed(like->refusal, like->tensors, key.tensors);
   if (!refusal) {
-    return context_.judge(group);
+    return judge_->judge(group);
   }
-  if (like->judgement == nullptr) {
+  if (!like->facts) {
     return {nullptr, *std::move(refusal)};
   }
-  return {std::make_unique<const EqualJudgement>(group, like, std::move(key.tensors)), *std::move(refusal)};
+  return {std::make_unique<const EqualJudgement>(group, like, std::move(key.tensors), judge_, std::move(first)),
+          *std::move(refusal)};
 }
 
 std::unique_ptr<const Judgement> RepeatedGroups::judgementOf(const Group& group) {
   Verdict verdict = judge(group);
-  return verdict.judgement != nullptr ? std::move(verdict.judgement) : context_.judgementOf(group);
+  invariant(verdict.judgement != nullptr, "[segment] no template takes a group that one took before: {}",
+            verdict.refusal);
+  return std::move(verdict.judgement);
 }
 
 bool standsForEqualGroups(const Judgement& judgement) {

@@ -19,10 +19,11 @@
 namespace meshfuse {
 
 struct EqualGroups;
+struct GroupJudge;
 
 class RepeatedGroups {
  public:
-  explicit RepeatedGroups(const LocalContext& context);  // which lives as long
+  explicit RepeatedGroups(const LocalContext& context);
 
   // As LocalContext. Judgement::refuseParts() compares groups of one kernel: it is an InternalError for a judgement that stands for equal
   // groups, see standsForEqualGroups().
@@ -41,7 +42,7 @@ class RepeatedGroups {
   int64_t numberOf(const Layout& layout);
   int64_t numberOf(std::string text);
 
-  const LocalContext& context_;
+  std::shared_ptr<const GroupJudge> judge_;
   std::map<std::vector<int64_t>, std::shared_ptr<EqualGroups>> judged_;
   std::unordered_map<std::string, int64_t> texts_;  // of ops, dims and layouts; numbered as they appear
   std::unordered_map<int64_t, int64_t> ofExprs_;    // by id

@@ -251,6 +251,9 @@ std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context) 
   for (Segment& s : *result) {
     if (!s.inPlace.empty()) {  // the judgement assumed other buffers for its results
       s.judgement = context.judgementOf(s.group);
+      invariant(s.judgement->callsLibrary == (s.kind == SegmentKind::Library),
+                "[segment] the step of {} is of another kind in the memory of an input",
+                s.group.exprs.back()->opName());
     }
   }
   return *std::move(result);

@@ -126,8 +126,31 @@ TEST(PlanWithinMemory, AMeshOfOtherDevicesIsRefused) {
       "  output T1\n"
       "}\n");
   const std::string before = fusion->toString();
-  EXPECT_THROW((void)planWithinMemory(*fusion, {.devicesPerMachine = 2}), UserError);
+  try {
+    (void)planWithinMemory(*fusion, {.devicesPerMachine = 2});
+    ADD_FAILURE() << "a mesh of rank 3 is planned for 2 ranks";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("contains rank 2, but there are 2 ranks"), std::string::npos) << e.what();
+  }
   EXPECT_EQ(fusion->toString(), before);
+}
+
+// Before a tensor is annotated, no mesh has the axes whose links differ in speed.
+TEST(PlanWithinMemory, AProgramWithoutInputsIsPlannedOnLinksOfTwoSpeeds) {
+  const char* text =
+      "fusion {\n"
+      "  T0 = iota(4096, 0, 1) : Int[4096]\n"
+      "  T1 = cast(T0) : Float[4096]\n"
+      "  T2 = exp(T1) : Float[4096]\n"
+      "  output T2\n"
+      "}\n";
+  const DistributedConfig machines{.machines = 2, .devicesPerMachine = 4};
+  const OptimizationConfig wishes{.mesh = {{"x", 2}, {"y", 4}}};
+  const std::unique_ptr<Fusion> fusion = parseFusion(text);
+  const AutoPlan plan = planWithinMemory(*fusion, machines, wishes);
+  const std::unique_ptr<Fusion> other = parseFusion(text);
+  EXPECT_EQ(autoParallelize(*other, machines, wishes).seconds, plan.seconds);
+  EXPECT_EQ(other->toString(), fusion->toString());
 }
 
 TEST(PlanWithinMemory, KeepsSymbolsOfSizesAndAxes) {

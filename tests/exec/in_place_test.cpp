@@ -218,14 +218,16 @@ TEST(InPlace, ContractionIntoAnOperandAndIntoAStrangersMemory) {
 
 TEST(InPlace, StridedMemoryOfEveryWriter) {
   Tensor base = random({8, 10}, 5);
-  for (int writer = 0; writer < 4; writer++) {
+  for (int writer = 0; writer < 6; writer++) {
     CheckedCache checked([=](Fusion& f) {
       TensorView* x = stridedInput(f, {4, 5});
       TensorView* w = stridedInput(f, {4, 5});
       TensorView* next = writer == 0   ? add(w, x)
                          : writer == 1 ? set(x)
                          : writer == 2 ? softmax(x, 1)
-                                       : add(w, sum(x, {1}, true));
+                         : writer == 3 ? add(w, sum(x, {1}, true))
+                         : writer == 4 ? cumsum(x, 1)
+                                       : mul(cumsum(x, 1), 2.0);
       f.addOutput(next);
       f.aliasOutputToInput(next, w);
     });

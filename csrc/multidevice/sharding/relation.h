@@ -40,7 +40,7 @@ struct Edge {
 
 // Operand number `operand` is a tensor; `result` a tensor output of the expr.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result);
-// The same; if all sizes are constants, the state of the operand is taken from `states`.
+// The same; if all sizes are constants, the states of operand and result are taken from `states`, and equal ones are not compared.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, ShardStateMemo& states);
 // The same under the caller's facts, which may be more than the facts of the program.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int64_t operand, const TensorView* result, const Prover& prover);
