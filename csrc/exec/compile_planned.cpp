@@ -13,7 +13,6 @@
 #include "exec/local_stages.h"
 #include "host/build.h"
 #include "ir/fusion.h"
-#include "localize/localize.h"
 #include "preseg_passes/table.h"
 #include "segment/table.h"
 
@@ -40,17 +39,17 @@ CompiledProgram compilePlanned(const std::shared_ptr<const PlannedProgram>& plan
   SegmentedProgram result;
   static_cast<PlannedProgram&>(result) = *planned;
   result.agreedOn = planned;
-  const std::shared_ptr<Fusion> local = localize(*planned->planned, rank);
-  LocalContext context = localContext(result, *local, inputs, rank, device->info(), passes);
+  const std::shared_ptr<Fusion> local = localProgram(result, *planned->planned, rank, device->info(), passes, nullptr);
+  LocalContext context = localContext(result, *local, inputs, rank, device->info(), passes, nullptr);
   runLocalPasses(*local, context);
   result.local = local;
   result.segments = segment(*local, context);
   writeSteps(result.segments);
   result.layouts = std::move(context.layouts);
-  checkRoutines(*result.planned, *device);
+  checkRoutines(result, *device);
   const AssumedRanks assumed(ranks, rank);
   std::shared_ptr<const HostProgram> host =
-      buildHostProgram(result.local, result.segments, hostOptions(result, assumed, device, passes));
+      buildHostProgram(result.local, result.segments, hostOptions(result, assumed, device));
   return {.program = std::move(result), .host = std::move(host)};
 }
 
