@@ -337,12 +337,26 @@ struct IntExprBuilder {
     return divides ? toTerm(above) : std::nullopt;
   }
 
+  // The number k with a = k*b, where b has terms.
+  static std::optional<IntExpr> multiple(const IntExpr& a, const IntExpr& b) {
+    if (a.terms().size() != b.terms().size() || !divides(b.terms()[0].coefficient, a.terms()[0].coefficient)) {
+      return std::nullopt;
+    }
+    const int64_t k = a.terms()[0].coefficient / b.terms()[0].coefficient;
+    const auto isMultiple = [k](int64_t x, int64_t y) { return multipliedIfExact(y, k) == x; };
+    const bool isExact = isMultiple(a.constant_, b.constant_) &&
+                         std::ranges::equal(a.terms(), b.terms(), [&](const IntTerm& x, const IntTerm& y) {
+                           return isMultiple(x.coefficient, y.coefficient) && sameFactors(x, y);
+                         });
+    return isExact ? std::optional<IntExpr>(k) : std::nullopt;
+  }
+
   static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
     if (b.isConst(0)) {
       return std::nullopt;
     }
     if (b.terms().size() + (b.constant_ != 0 ? 1 : 0) != 1) {
-      return a == b ? std::optional<IntExpr>(1) : std::nullopt;
+      return multiple(a, b);
     }
     int64_t k = b.terms().empty() ? b.constant_ : b.terms()[0].coefficient;
     if (a.isConst() && b.isConst()) {
@@ -577,6 +591,8 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
     if (!multiples.isConst(0) || !byFacts.isConst(0)) {
       return multiples + byFacts + ceilDiv(rest, b);
     }
+  } else if (a.lower().value_or(0) > 0 && provenLessEqual(a, b)) {
+    return 1;
   } else if (IntExpr dividend = a, divisor = b; cancelCommonFactors(dividend, divisor)) {
     return ceilDiv(dividend, divisor);
   }

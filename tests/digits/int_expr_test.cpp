@@ -223,6 +223,9 @@ TEST(IntExpr, SimplifiesDivisions) {
   EXPECT_EQ(floorDiv(n * 6, 4), floorDiv(n * 3, 2));
   EXPECT_EQ(ceilDiv(n * 32, 32), n);
   EXPECT_EQ(ceilDiv(n + 64, 32), ceilDiv(n, 32) + 2);
+  EXPECT_EQ(ceilDiv(n * 3 + 2, n * 3 + 3), IntExpr(1));
+  EXPECT_EQ(ceilDiv(big * 3, big * 3 + 3).toString(), "ceilDiv(N*3, N*3 + 3)");  // 0 where N is 0
+  EXPECT_EQ(ceilDiv(n * 3 + 4, n * 3 + 3).toString(), "ceilDiv(n*3 + 4, n*3 + 3)");
   EXPECT_EQ(floorDiv(n * i, n), i);
   EXPECT_EQ(mod(i, 8), i);
   EXPECT_EQ(floorDiv(i, sym("M")), IntExpr(0));
@@ -252,6 +255,11 @@ TEST(IntExpr, Divides) {
   EXPECT_EQ(divideExactly(n * i * 6, n * 3), std::optional(i * 2));
   EXPECT_EQ(divideExactly(n * 6 + 3, 3), std::optional(n * 2 + 1));
   EXPECT_EQ(divideExactly(n + i, n + i), std::optional<IntExpr>(1));
+  EXPECT_EQ(divideExactly(n * 4 - i * 2 - 6, n * 2 - i - 3), std::optional<IntExpr>(2));
+  EXPECT_EQ(divideExactly(n * 4 - i * 2 - 5, n * 2 - i - 3), std::nullopt);
+  EXPECT_EQ(divideExactly(n * 4 - i - 6, n * 2 - i - 3), std::nullopt);
+  EXPECT_EQ(divideExactly(n * 3 + i, n * 2 + i), std::nullopt);
+  EXPECT_EQ(divideExactly(0, n + i), std::nullopt);
   EXPECT_EQ(divideExactly(n * 6 + 2, 3), std::nullopt);
   EXPECT_EQ(divideExactly(n * 6 + 3, n), std::nullopt);
   EXPECT_EQ(divideExactly(n, 0), std::nullopt);
