@@ -7,6 +7,7 @@
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/not_constant.h"
 #include "base/ranges.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -17,6 +18,7 @@
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state_memo.h"
+#include "multidevice/sharding/size_facts.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/window_places.h"
 
@@ -119,13 +121,21 @@ class Decomposition {
       moveResult(e, wanted);
       return;
     }
-    // if the result needs a part of an operand that is not a rectangle, every rank computes the whole result
+    // If the result needs a part of an operand that is not a rectangle, every rank computes the whole result; of a partial sum its whole
+    // contribution, of which the readers take their parts.
     const bool asWhole = before < 0;
-    setShardState(result, asWhole ? ShardState::replicated(wanted.mesh, result->shape()) : wanted);
+    setShardState(result, asWhole ? withWholeDims(wanted) : wanted);
     moveOperands(e);
-    if (asWhole && wanted.isSharded()) {
+    if (asWhole && wanted.isSharded() && wanted.partial.empty()) {
       moveResult(e, wanted);
     }
+  }
+
+  static ShardState withWholeDims(ShardState state) {
+    for (const int64_t k : indices(state.dims)) {
+      state.dims[k] = DigitList::whole(k, state.dims[k].extent());
+    }
+    return state;
   }
 
   // True for a window with a possible halo exchange that costs less than redistributions.
@@ -203,10 +213,7 @@ class Decomposition {
   ShardState naturalState(const Expr* e) const {
     const TensorView* result = e->tensorOutput();
     const ShardState wanted = states_.state(result);
-    ShardState state = wanted;
-    for (const int64_t k : indices(state.dims)) {
-      state.dims[k] = DigitList::whole(k, wanted.dims[k].extent());
-    }
+    ShardState state = withWholeDims(wanted);
     for (const Operand& o : operands(e)) {
       propagateForward(e, o.position, o.edge.held, result, state);
     }
@@ -234,13 +241,24 @@ class Decomposition {
     result->setUserSharded(false);
   }
 
+  // With sizes as symbols, a split that is not known to divide hides the digits of a dim.
+  [[noreturn]] static void throwNotRectangle(const Expr* e) {
+    const std::string why =
+        fmt::format("[decompose-reshardings] the part that {} needs is not a rectangle", e->tensorOutput()->toString());
+    if (!hasConstantExtents(*e)) {
+      throw NotConstantError(why);
+    }
+    throwInternalError(why);
+  }
+
   void moveOperands(Expr* e) {
     for (const Operand& o : operands(e)) {
       if (o.edge.relation != EdgeRelation::Comm) {
         continue;
       }
-      invariant(o.edge.needed.has_value(), "[decompose-reshardings] the part that {} needs is not a rectangle",
-                e->tensorOutput()->toString());
+      if (!o.edge.needed) {
+        throwNotRectangle(e);
+      }
       TensorView* from = e->input(o.position)->asTensor();
       TensorView*& to = moved_[{from->id(), o.edge.needed->toString()}];
       if (to == nullptr) {
