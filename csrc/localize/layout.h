@@ -62,6 +62,7 @@ struct MovedTensor {
   std::vector<IntExpr> extents;  // of the whole; constants if parts are uneven, or ranks send directly
   ReduceOp reduce;               // combines partial sums
   int64_t number;                // of the step among all communications
+  const Fusion& program;         // the global program: its facts say which sizes are equal
 };
 
 // Emits all ops of one step of a plan on the local tensor and returns the result. The tensor is null if the rank holds no part before the

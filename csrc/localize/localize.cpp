@@ -120,7 +120,7 @@ class Localizer {
       return isHere(e->tensorOutput()) ? cut(at, held, wanted, at_) : nullptr;
     }
     MovedTensor moved{from->dtype(), mapped(wanted.dims, [](const DigitList& dim) { return dim.extent(); }),
-                      e->attributes().reduce, 0};
+                      e->attributes().reduce, 0, global_};
     if (contains(moved.extents, IntExpr(0))) {
       return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), heldPart(wanted, at_.rank).sizes()) : nullptr;
     }

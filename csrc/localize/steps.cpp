@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "localize/layout.h"
+#include "multidevice/sharding/size_facts.h"
 #include "multidevice/sharding/sized_steps.h"
 
 namespace meshfuse {
@@ -72,8 +73,10 @@ class StepEmitter {
         isEven_(isEven(step, plannedExtents(step, moved.extents))),
         heldSizes_(sizesOf(step.before)),
         wantedSizes_(sizesOf(step.after)) {
-    invariant(in->shape() == heldSizes_, "[localize] {} has another shape at {} than planned", in->toString(),
-              step.toString());
+    if (!hasHeldSizes()) {  // formats the text only on failure
+      throwInternalError(fmt::format("[localize] {} has another shape at {} than planned: [{}]", in->toString(),
+                                     step.toString(), joined(heldSizes_, ", ", &IntExpr::toString)));
+    }
   }
 
   TensorView* emit() const {
@@ -103,6 +106,17 @@ class StepEmitter {
   }
 
  private:
+  // Equal sizes may be written with different symbols.
+  bool hasHeldSizes() const {
+    const std::vector<IntExpr> shape = in_->shape();
+    if (shape == heldSizes_) {
+      return true;
+    }
+    const Prover facts = factsOfSizes(moved_.program);
+    const auto known = [&](const IntExpr& size) { return facts.canonical(size); };
+    return std::ranges::equal(shape, heldSizes_, {}, known, known);
+  }
+
   Part part(const PlanState& state, int64_t rank) const {
     return heldPart(state, mapped(moved_.extents, &IntExpr::constValue), step_.on.atoms.coordinates(rank));
   }
