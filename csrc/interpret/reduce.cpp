@@ -77,13 +77,13 @@ int64_t combineWhole(ReduceOp op, int64_t a, int64_t b) {
 // What is kept for each result element, from which its bound follows.
 struct Tally {
   double size = 0;   // sum of |v| + e; of products: their product
-  double exact = 0;  // product of |v|
+  double exact = 0;  // sum of v; product of |v|
   double error = 0;  // sum of e, or the largest
   int64_t terms = 0;
-  // Of products: how far those of some of the factors may go up and down, in whatever order, and whether one is infinite.
-  double highest = 1;
-  double lowest = 1;
-  bool infinite = false;
+  // How far the sums or products of some of the terms may go up and down, in whatever order.
+  double highest = 0;
+  double lowest = 0;
+  bool infinite = false;  // a factor is infinite
 };
 
 // The least and the largest positive normal number.
@@ -108,17 +108,28 @@ double errorOfParts(DataType dtype, double size, const Context& context) {
   return roundings < 1 ? roundings / (1 - roundings) * size : kInfinity;
 }
 
+// A sum of some terms that leaves the type's range is infinite, whatever the other terms bring. The bound of the others then says nothing,
+// except if the whole sum leaves the range on the only side on which a part of it may.
+bool mayOverflow(const Tally& sum, double error, double most) {
+  const bool rises = !(sum.highest + error <= most);
+  const bool falls = !(sum.lowest - error >= -most);
+  const bool isNan = std::isnan(sum.exact);  // some term is, or two are infinite: so is every sum
+  return (rises || falls) && !isNan && !(!falls && sum.exact - error > most) && !(!rises && sum.exact + error < -most);
+}
+
 double boundOf(ReduceOp op, DataType dtype, const Tally& tally, const Context& context) {
   double unit = unitOf(accumulateType(dtype));
   double steps = static_cast<double>(tally.terms) + 1;
   double reference = dtype == DataType::Double ? 2 : 1;  // the reference adds in double too
+  const auto [least, most] = normalRange(context.partials > 1 ? dtype : accumulateType(dtype));  // of what is rounded
   switch (op) {
-    case ReduceOp::Sum:
-      return tally.error + reference * steps * unit * tally.size + errorOfParts(dtype, tally.size, context);
+    case ReduceOp::Sum: {
+      const double error =
+          tally.error + reference * steps * unit * tally.size + errorOfParts(dtype, tally.size, context);
+      return mayOverflow(tally, error, most) ? kInfinity : error;
+    }
     case ReduceOp::Prod: {
       // A product on the way that leaves the type's range is infinite or 0, whatever the last factors bring.
-      const bool isSplit = context.partials > 1;
-      const auto [least, most] = normalRange(isSplit ? dtype : accumulateType(dtype));
       const bool vanishes = tally.lowest < least;
       if (!std::isfinite(tally.size) || !(tally.highest <= most) || (vanishes && tally.infinite)) {
         return kInfinity;
@@ -152,6 +163,9 @@ void count(Tally& tally, ReduceOp op, double value, double error) {
     return;
   }
   tally.size += size + error;
+  tally.exact += value;
+  tally.highest += std::max(0.0, value + error);
+  tally.lowest += std::min(0.0, value - error);
   bool largest = op == ReduceOp::Max || op == ReduceOp::Min;
   tally.error = largest ? std::max(tally.error, error) : tally.error + error;
 }
@@ -168,7 +182,7 @@ struct Totals {
   Totals(ReduceOp op, DataType dtype, int64_t n, bool isBounded, const Context& context)
       : op(op), dtype(dtype), context(context) {
     const double start = op == ReduceOp::Prod ? 1 : 0;
-    tallies.assign(isBounded ? n : 0, {.size = start, .exact = start});
+    tallies.assign(isBounded ? n : 0, {.size = start, .exact = start, .highest = start, .lowest = start});
     if (isFloatingPoint(dtype)) {
       real.assign(n, realIdentity(op));
     } else {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/text.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
 #include "ops/factory.h"
@@ -166,6 +167,48 @@ TEST(Bounds, PartsOfSixteenBitsCost) {
   const double five = 5 * 0x1p-8 / (1 - 5 * 0x1p-8);
   EXPECT_GE(errorOf(4), errorOf(1) + 64 * five);
   EXPECT_LE(errorOf(4), errorOf(1) + 66 * five);
+}
+
+// Each of two parts is rounded to 16 bits: 60000 + 60000 is infinite there, and then the sum is.
+TEST(Bounds, PartsThatLeaveTheRangeMayBeAnything) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto half = [](double v) { return Tensor::full({}, DataType::Half, v); };
+  const auto summed = [](const std::vector<double>& terms, int64_t partials) {
+    Tensor x = Tensor::empty({std::ssize(terms)}, DataType::Half);
+    for (int64_t k = 0; k < std::ssize(terms); k++) {
+      x.set(std::vector<int64_t>{k}, terms[k]);
+    }
+    const std::unique_ptr<Fusion> fusion = parseFusion(fmt::format(
+        "fusion {{\n  T0 = input() : Half[{0}]\n  T1 = reduce(T0, op=sum) : Half[r{{{0}}}]\n  output T1\n}}\n",
+        terms.size()));
+    return interpretWithBounds(*fusion, std::vector<Argument>{x}, {.partials = partials}).at(0);
+  };
+  const BoundedTensor finite = summed({60000, 60000, -60000, -59008}, 2);
+  EXPECT_EQ(finite.value.item(), 992);
+  EXPECT_EQ(compare(half(inf), finite), std::nullopt);
+  EXPECT_EQ(compare(half(NAN), finite), std::nullopt);
+  EXPECT_NE(compare(half(inf), summed({60000, 60000, -60000, -59000}, 1)), std::nullopt)
+      << "one part is added in Float";
+  EXPECT_NE(compare(half(inf), summed({60000, 4000, -60000, -4000}, 2)), std::nullopt) << "no part leaves the range";
+
+  EXPECT_EQ(compare(half(NAN), summed({inf, 1, -60000, -59000}, 2)), std::nullopt);
+  EXPECT_NE(compare(half(NAN), summed({inf, 60000, 60000, -59000}, 2)), std::nullopt) << "no part falls";
+  EXPECT_NE(compare(half(1000), summed({inf, 60000, 60000, -59000}, 2)), std::nullopt);
+  EXPECT_NE(compare(half(1000), summed({60000, 60000, 60000, 1}, 2)), std::nullopt) << "the whole sum is infinite";
+  EXPECT_NE(compare(half(1000), summed({inf, -inf, 1, 1}, 2)), std::nullopt);
+}
+
+TEST(Bounds, PartsOfProductsThatLeaveTheRangeMayBeAnything) {
+  const Tensor x = Tensor::full({1, 4}, DataType::Half, 300);
+  Tensor w = Tensor::full({1, 4}, DataType::Half, 200);
+  w.set(std::vector<int64_t>{0, 2}, -200);
+  w.set(std::vector<int64_t>{0, 3}, -200);
+  const auto product = [&](int64_t partials) {
+    return bounded({x, w}, [](auto& v) { return linear(v[0], v[1]); }, {.partials = partials});
+  };
+  const Tensor infinite = Tensor::full({1, 1}, DataType::Half, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(compare(infinite, product(2)), std::nullopt);
+  EXPECT_NE(compare(infinite, product(1)), std::nullopt);
 }
 
 TEST(Compare, SaysWhereAndWhat) {
