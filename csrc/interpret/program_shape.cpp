@@ -48,11 +48,22 @@ Array Program::computeShape(const Expr* expr) {
   Sizes sizes = sizesOf(expr->tensorOutput());
   std::vector<int64_t> own = contiguousStrides(x.sizes);
   std::vector<int64_t> strides;
+  // The next dim of the result is dim k of the operand.
+  const auto keep = [&](int64_t k) {
+    const int64_t d = std::ssize(strides);
+    check(x.sizes[k] == sizes[d], "[{}] dim {} of T{} has size {}, dim {} of the result T{} {}; expected equal sizes",
+          expr->opName(), k, expr->input(0)->id(), x.sizes[k], d, expr->output()->id(), sizes[d]);
+    strides.push_back(own[k]);
+  };
   switch (expr->kind()) {
     case ExprKind::Broadcast: {
-      size_t next = 0;
-      for (bool fresh : attributes.flags) {
-        strides.push_back(fresh ? 0 : own[next++]);
+      int64_t next = 0;
+      for (const bool fresh : attributes.flags) {
+        if (fresh) {
+          strides.push_back(0);
+        } else {
+          keep(next++);
+        }
       }
       break;
     }
@@ -62,7 +73,7 @@ Array Program::computeShape(const Expr* expr) {
               "[squeeze] dim {} of T{} has size {}, expected 1; squeeze only dims of size 1", k, expr->input(0)->id(),
               x.sizes[k]);
         if (!attributes.flags[k]) {
-          strides.push_back(own[k]);
+          keep(k);
         }
       }
       break;
@@ -76,7 +87,7 @@ Array Program::computeShape(const Expr* expr) {
       }
       break;
     case ExprKind::Permute:
-      strides = mapped(attributes.order, [&](int64_t old) { return own[old]; });
+      std::ranges::for_each(attributes.order, keep);
       break;
     case ExprKind::Reshape:
       check(productOf(sizes) == x.numel(),
@@ -132,6 +143,11 @@ Array Program::computeCat(const Expr* expr) {
   const int64_t dim = expr->attributes().dim;
   Array result = makeArray(expr->output()->dtype(), sizes);
   int64_t inner = productOf(std::span(sizes).subspan(dim + 1));
+  const auto lengthOf = [&](int64_t t) { return operand(expr, t).sizes[dim]; };
+  const int64_t joinedLength = sumOf(indices(expr->inputs()), lengthOf);
+  check(joinedLength == sizes[dim],
+        "[cat] the operands have {} elements along dim {}, the result T{} {}; expected equal numbers", joinedLength,
+        dim, expr->output()->id(), sizes[dim]);
   int64_t base = 0;
   for (int64_t t = 0; t < std::ssize(expr->inputs()); t++) {
     const Array& part = operand(expr, t);

@@ -165,6 +165,30 @@ fusion {
       << error(sliced, {four, eight});
 }
 
+// The verifier cannot tell that i0 is not 3.
+TEST(Interpret, ExtentsThatDisagreeOnceTheyAreKnownAreRefused) {
+  const std::vector<std::string> ops = {"broadcast(T0, flags=[f, t]) : Float[3, b{1}]",
+                                        "squeeze(T2, flags=[f, t]) : Float[3]", "cat(T0, T0, dim=0) : Float[7]",
+                                        "set(T0) : Float[3]"};
+  for (const std::string& op : ops) {
+    const std::string text =
+        "fusion {\n  T0 = input() : Float[i0] contiguity[t]\n  T1 = input() : Float[i1, 2] contiguity[t, t]\n"
+        "  T2 = input() : Float[i2, b{1}] contiguity[t, t]\n  T3 = " +
+        op + "\n  output T3\n}\n";
+    const std::unique_ptr<Fusion> fusion = parseFusion(text);
+    const auto withSizes = [&](int64_t n) {
+      return interpret(*fusion, {Tensor::full({n}, DataType::Float, 1), Tensor::full({n, 2}, DataType::Float, 1),
+                                 Tensor::full({n, 1}, DataType::Float, 1)});
+    };
+    for (const int64_t n : {2, 4}) {
+      EXPECT_THROW((void)withSizes(n), UserError) << op;
+    }
+    if (op.find("cat") == std::string::npos) {
+      EXPECT_EQ(withSizes(3).at(0).numel() % 3, 0) << op;
+    }
+  }
+}
+
 TEST(Interpret, NoInputsAndInputsAsOutputs) {
   Fusion fusion;
   FusionGuard guard(&fusion);
