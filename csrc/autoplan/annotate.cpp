@@ -262,12 +262,18 @@ void annotate(TensorView* tv, const Placement& placement, const DeviceMesh& mesh
       continue;
     }
     stored--;
-    int64_t at = loop;
-    for (int64_t axis = 0; axis < std::ssize(placement); axis++) {
-      if (placement[axis] == stored) {
-        tv->outer_split(at, mesh.axisSize(axis));
-        tv->parallelize(at++, mesh.typeOf(axis));
+    const std::vector<int64_t> axes =
+        filtered(indices(placement), [&](int64_t axis) { return placement[axis] == stored; });
+    if (axes.empty()) {
+      continue;
+    }
+    // split once by all axes: a dim that they do not divide is padded once
+    tv->outer_split(loop, productOf(axes, [&](int64_t axis) { return mesh.axisSize(axis); }));
+    for (const int64_t k : indices(axes)) {
+      if (k + 1 < std::ssize(axes)) {
+        tv->outer_split(loop + k, mesh.axisSize(axes[k]));
       }
+      tv->parallelize(loop + k, mesh.typeOf(axes[k]));
     }
   }
 }

@@ -13,6 +13,8 @@
 #include "multidevice/multidevice_test.h"
 #include "multidevice/scenario.h"
 #include "multidevice/sharding/shard_tensor.h"
+#include "ops/normalization.h"
+#include "ops/tensors.h"
 #include "sanitized.h"
 
 namespace meshfuse {
@@ -133,6 +135,36 @@ TEST_P(Plans, FitInMemory) {
       EXPECT_EQ(annotated->toString(), whole->toString());
     }
   }
+}
+
+class UnevenPlans : public MultiDeviceTest {};
+
+// A plan for 10 rows holds for other numbers of rows, also if they leave ranks without rows.
+TEST_F(UnevenPlans, ADimThatTwoAxesCutIsPaddedOnce) {
+  Fusion fusion;
+  {
+    const FusionGuard guard(&fusion);
+    TensorView* x = makeContigTensor(2);
+    fusion.addInput(x);
+    fusion.addOutput(softmax(x, 1));
+  }
+  const std::unique_ptr<Fusion> whole = fusion.clone();
+  (void)autoParallelize(fusion, {.machines = 2, .devicesPerMachine = 2},
+                        {.allowUneven = true, .mesh = {{"y", 2}, {"x", 2}}, .sizes = {{"i0", 10}, {"i1", 1000000}}});
+  const std::string once = "outer_split(0, 4) outer_split(0, 2) parallelize(0, DIDy) parallelize(1, DIDx)";
+  EXPECT_NE(fusion.toString().find(once), std::string::npos) << fusion.toString();
+  runOnRanks(4, [&](Communicator& comm) {
+    FusionExecutorCache cache(fusion.clone(), {.communicator = &comm});
+    for (const int64_t rows : {10, 6, 128, 2}) {
+      const std::vector<Argument> inputs = {randomTensor({rows, 16}, DataType::Float, 1, -1, 1)};
+      const std::vector<BoundedTensor> expected = interpretWithBounds(*whole, inputs, {.partials = 4});
+      const Tensor& x = std::get<Tensor>(inputs[0]);
+      const std::vector<Tensor> got =
+          cache.runFusionWithInputs({shardTensor(x, fusion.inputs()[0]->asTensor(), comm.rank())});
+      const BoundedTensor part = shardOf(expected[0], cache.planned()->outputs()[0]->asTensor(), comm.rank());
+      EXPECT_EQ(compare(got[0], part).value_or(""), "") << rows << " rows\n" << cache.planText();
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, Plans, testing::ValuesIn(plannedPrograms()),
