@@ -121,8 +121,8 @@ class Decomposition {
       moveResult(e, wanted);
       return;
     }
-    // If the result needs a part of an operand that is not a rectangle, every rank computes the whole result; of a partial sum its whole
-    // contribution, of which the readers take their parts.
+    // If the result needs a part of an operand that is not a rectangle, every rank computes the whole result. Readers of a partial sum take
+    // their parts of whole contributions.
     const bool asWhole = before < 0;
     setShardState(result, asWhole ? withWholeDims(wanted) : wanted);
     moveOperands(e);

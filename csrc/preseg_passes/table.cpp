@@ -53,7 +53,12 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "last: it compares the steps of plans, and no later pass may separate the ops that it packs"},
 };
 
-bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, PassContext& context) {
+using Sizes = std::map<std::string, int64_t>;
+
+// `values`: of size symbols.
+bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, PassContext& context,
+         const Sizes& values = {}) {
+  context.memo<PlanMemo>().takeSizes(values);
   if (context.settings().planner) {
     fusion.setPlanner(*context.settings().planner);
   }
@@ -73,8 +78,9 @@ bool run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
             return violations;
           },
       .options = std::move(options),
-      .reproduce = [rows](std::string_view pass,
-                          const std::string& text) { return writeReproducer(passNames(rows), pass, text); },
+      .reproduce = [rows, &values](
+                       std::string_view pass,
+                       const std::string& text) { return writeReproducer(passNames(rows), pass, text, values); },
   };
   return runner.run(rows, fusion, context);
 }
@@ -89,17 +95,16 @@ size_t passesBeforeSizes() {
 std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
 
 void runPresegPasses(Fusion& fusion, PassContext& context, const std::map<std::string, int64_t>& values) {
-  context.memo<PlanMemo>().takeSizes(values);
-  run(presegPasses(), fusion, context);
+  run(presegPasses(), fusion, context, values);
 }
 
-bool runPass(Fusion& fusion, std::string_view pass) {
+bool runPass(Fusion& fusion, std::string_view pass, const std::map<std::string, int64_t>& values) {
   const std::vector<std::string_view> names = passNames(presegPasses());
   check(contains(names, pass), "[runPass] there is no pass \"{}\"; there are: {}", pass, joined(names, ", "));
   const int64_t at = positionIn(names, pass);
   const auto changes = [&](Fusion& of, int64_t first) {
     PassContext context(of);
-    return run(presegPasses().subspan(first, at + 1 - first), of, context);
+    return run(presegPasses().subspan(first, at + 1 - first), of, context, values);
   };
   bool fails = false;
   try {

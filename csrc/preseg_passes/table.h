@@ -25,8 +25,8 @@ void runPresegPasses(Fusion& fusion, PassContext& context, const std::map<std::s
 
 // One pass of the table, for a user who wants to see or change its result: runPass(fusion, "propagate-shardings"). True if it changed the
 // fusion. A later call of the fusion runs all passes; each is idempotent. UserError for an unknown name, or if the pass needs an earlier one
-// that has not run; the fusion is then unchanged.
-bool runPass(Fusion& fusion, std::string_view pass);
+// that has not run; the fusion is then unchanged. `values`: as above.
+bool runPass(Fusion& fusion, std::string_view pass, const std::map<std::string, int64_t>& values = {});
 
 // The passes up to propagate-shardings, which need no sizes; after them, specialize.h replaces symbolic sizes of axes.
 void runPassesBeforeSizes(Fusion& fusion, PassContext& context);

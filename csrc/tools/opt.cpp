@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
+#include <string>
 
 #include "base/error.h"
 #include "base/ranges.h"
@@ -46,8 +48,16 @@ std::vector<std::string_view> namesOfAll() {
   return names;
 }
 
+// The passes up to number `last` of `known` are in pipeline order from the first pass of a stage, before which concretize may stand.
+bool isInOrder(std::span<const std::string_view> passes, std::span<const std::string_view> known, int64_t last) {
+  const int64_t first = last + 1 - std::ssize(passes);
+  const bool isStart = first == 0 || first == 1 || (first > 0 && known[first - 1] == kLocalize);
+  return isStart && std::ranges::equal(passes, known.subspan(first, passes.size()));
+}
+
+// `values`: of size symbols of the program as it was read.
 std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fusion, LocalContext& local,
-                              const ProgramOptions& options) {
+                              const ProgramOptions& options, const std::map<std::string, int64_t>& values) {
   if (pass == kSpecialize) {
     return specialize(*fusion, meshSizes(options));
   }
@@ -64,7 +74,7 @@ std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fus
                                                   .verify = [](const Fusion& f) { return verify(f); }};
     runner.run({&*row, 1}, *fusion, local);
   } else {
-    runPass(*fusion, pass);
+    runPass(*fusion, pass, values);
   }
   return fusion;
 }
@@ -103,10 +113,12 @@ int64_t optimizeProgram(const OptOptions& options) {
   std::unique_ptr<Fusion> fusion = whole ? loadPipelineInput(options.program) : loadProgram(options.program);
   // layouts and device of contiguous arguments on this machine
   LocalContext local{.device = openDevice(DeviceId::cpu(), {.threads = 1})->info()};
+  const std::map<std::string, int64_t> values =
+      options.program.sizes.empty() ? std::map<std::string, int64_t>() : symbolSizes(*fusion, options.program);
   for (int64_t k = 0; k < std::ssize(passes); k++) {
     const std::vector<std::string> open = openAxes(*fusion);
     try {
-      fusion = apply(passes[k], std::move(fusion), local, options.program);
+      fusion = apply(passes[k], std::move(fusion), local, options.program, values);
     } catch (const InternalError& e) {
       check(open.empty(),
             "[opt] {} cannot be applied while mesh axes have no sizes: {}; give them: --mesh {}=4, and --pass={} "
@@ -114,8 +126,7 @@ int64_t optimizeProgram(const OptOptions& options) {
             passes[k], fmt::join(open, ", "), open.empty() ? "" : open[0], kSpecialize);
       // in pipeline order it is a bug of the pass
       const auto place = std::ranges::find(known, passes[k]);
-      if (place == known.end() ||
-          std::ranges::equal(std::span(passes).first(k + 1), std::span(known.begin(), place + 1))) {
+      if (place == known.end() || isInOrder(std::span(passes).first(k + 1), known, place - known.begin())) {
         throw;
       }
       throwUserError(

@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "device/cuda/capabilities.h"
@@ -179,6 +180,46 @@ TEST(ToolOpt, SizesComeAfterPropagation) {
   EXPECT_EQ(both.code, 0) << both.err;
   expectContains(both.out, "mesh M0 {tp: 4} [0, 1, 2, 3]");
   expectContains(both.out, "T4 = tanh(T3) : Float[6, 64] mesh M0 outer_split(1, 4) parallelize(1, DIDx)");
+}
+
+// As the file of a failed pass asks for it: a program for a class of sizes, with the sizes for which it was planned.
+TEST(ToolOpt, PlansAClassForGivenSizes) {
+  const std::string passes =
+      " --pass=check-annotations,fold-windows,privatize-casts,propagate-shardings,insert-bounds-checks,"
+      "partialize-reductions,decompose-reshardings,optimize-reshards,combine-variance,remove-unneeded-sets,"
+      "plan-redistributions";
+  const ToolRun run = tool("opt {dir}/rows_of_a_class.fir --size i0.per4=12" + passes);
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "T2 = redistribute(T1, plan=");
+  const ToolRun without = tool("opt {dir}/rows_of_a_class.fir" + passes);
+  expectContains(without.out, "T2 = redistribute(T1) : ");
+  const ToolRun unknown = tool("opt {dir}/rows_of_a_class.fir --size i0=12" + passes);
+  EXPECT_EQ(unknown.code, 2);
+  expectContains(unknown.err, "no input has the symbol i0");
+}
+
+// As the file of a failed pass asks for it: after all passes of its stage before it, the failure is that of the pass.
+TEST(ToolOpt, APassThatFailsAfterThoseBeforeItFailsAsInARun) {
+  const std::string file = temporaryDirectory() + "/unknown_part.fir";
+  std::ofstream(file) << "fusion {\n"
+                         "  symbol i0 {lower: 2}\n"
+                         "  symbol i1 {lower: 2}\n"
+                         "  mesh M0 {x: 2} [0, 1]\n"
+                         "  T0 = input() : Float[i0, 4] mesh M0 outer_split(1, 2) parallelize(1, DIDx)\n"
+                         "  T3 = input() : Float[i1] mesh M0\n"
+                         "  T1 = reduce(T0, op=sum) : Float[p{2}, r{i1}, r{ceilDiv(ceilDiv(i0, i1), 2)}, 4] "
+                         "root[r{i0}, 4; outer_split(0, i1), inner_split(1, 2), reorder[2, 0, 1, 3]] mesh M0 "
+                         "parallelize(0, DIDx)\n"
+                         "  T2 = redistribute(T1, op=sum, dim=0) : Float[r{2}, 4] mesh M0\n"
+                         "  output T2\n"
+                         "  output T3\n"
+                         "}\n";
+  const std::string before =
+      "check-annotations,fold-windows,privatize-casts,propagate-shardings,insert-bounds-checks,partialize-reductions,";
+  const ToolRun run = tool("opt " + file + " --pass=" + before + "decompose-reshardings");
+  EXPECT_EQ(run.code, 3) << run.err;
+  expectContains(run.err, "[preseg, decompose-reshardings] ");
+  EXPECT_EQ(tool("opt " + file + " --pass=decompose-reshardings").code, 2);
 }
 
 TEST(ToolExplain, CostsInTheSizesOfTheMesh) {
