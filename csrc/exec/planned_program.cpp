@@ -18,6 +18,7 @@
 #include "host/program.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
+#include "ir/text.h"
 #include "localize/localize.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/sized_steps.h"
@@ -85,6 +86,36 @@ std::string redistributionsOf(const Fusion& planned) {
     }
   }
   return text;
+}
+
+// Before the first pass, so that an error of the user is not taken for one of a pass.
+void checkProgram(const Fusion& fusion) {
+  const std::string list = joined(verify(fusion), "", [](const std::string& violation) { return "\n  " + violation; });
+  check(list.empty(), "[run] the fusion is not valid:{}", list);
+}
+
+// The symbols in the extent of a loop, and of the loops and dims that were split or merged into it.
+std::vector<std::string> symbolsOf(const IterDomain* id) {
+  std::vector<std::string> symbols = id->extent().symbols();
+  if (id->definition() != nullptr) {
+    for (const IterDomain* in : id->definition()->in) {
+      append(symbols, symbolsOf(in));
+    }
+  }
+  return symbols;
+}
+
+// UserError if a loop that an axis owns has no size in the program for constant sizes.
+void checkSplits(const Fusion& constant) {
+  for (const TensorView* tv : filtered(constant.tensors(), &TensorView::hasDeviceMesh)) {
+    for (const IterDomain* id : filtered(tv->getLoopDomain(), &IterDomain::isDeviceDim)) {
+      if (const std::vector<std::string> open = symbolsOf(id); !open.empty()) {
+        throwUserError(fmt::format(
+            "[run] loop {} of {} depends on {}, which occurs in no input; split by sizes of mesh axes or inputs",
+            id->toString(), tv->toString(), open[0]));
+      }
+    }
+  }
 }
 
 PlannedProgram constantProgramFor(const PlannedProgram& ofClass, const SymbolValues& values, const std::string& why) {
@@ -167,7 +198,10 @@ std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const Shap
       disk == nullptr ? std::nullopt : keyOfPlan(fusion, sized.sizes, sizes, passes, sized.text);
   std::shared_ptr<PlannedProgram> result = key ? loadPlan(*disk, *key, fusion, sizes) : nullptr;
   if (result == nullptr) {
-    result = std::make_shared<PlannedProgram>(planAnew(fusion, sizes, sized.constant(), passes));
+    checkProgram(fusion);
+    std::shared_ptr<Fusion> constant = sized.constant();
+    checkSplits(*constant);
+    result = std::make_shared<PlannedProgram>(planAnew(fusion, sizes, std::move(constant), passes));
     readPlanned(*result, fusion);
     if (key && !result->sizes.whyConstant.starts_with(kInternalError)) {
       storePlan(*disk, *key, *result);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "exec/explain.h"
+#include "ir/text.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 
@@ -85,6 +86,30 @@ TEST_F(BadInput, TheSameAfterGoodCalls) {
   expectRefused(1, true, {"[run] input 1 (S1)"});
   EXPECT_EQ(checked.call(good), "");
   EXPECT_EQ(checked.cache().plansCompiled(), 1);
+}
+
+// The error is of the user: no pass is named.
+void expectRefusedProgram(const std::string& line, const std::vector<std::string>& phrases) {
+  const std::string text =
+      "fusion {\n  mesh M0 {x: 2} [0, 1]\n  T0 = input() : Float[8] contiguity[t] mesh M0\n  T1 = " + line +
+      "\n  output T1\n}\n";
+  runLoopback(2, [&](Communicator& comm) {
+    FusionExecutorCache cache(parseFusion(text), {.communicator = &comm});
+    for (int call = 0; call < 2; call++) {
+      expectError(cache, {blank({8})}, phrases);
+    }
+  });
+}
+
+TEST(BadPrograms, AreRefusedBeforeTheFirstPass) {
+  expectRefusedProgram("exp(T0) : Float[8] mesh M0 outer_split(0, k) parallelize(0, DIDx)",
+                       {"[run] loop DIDx{k} of T1", "depends on k, which occurs in no input"});
+  expectRefusedProgram("exp(T0) : Float[8] mesh M0 outer_split(0, k) outer_split(1, 2) parallelize(1, DIDx)",
+                       {"[run] loop DIDx{2} of T1", "depends on k, which occurs in no input"});
+  expectRefusedProgram("neg(T0) : Double[8] mesh M0", {"[run] the fusion is not valid:", "T1"});
+  expectRefusedProgram(
+      "reduce(T0, op=sum) : Float[r{8}] mesh M0 outer_split(0, 2) parallelize(0, DIDx) parallelize(1, DIDx)",
+      {"[run] the fusion is not valid:", "T1"});
 }
 
 TEST(BadSizes, ThatDisagreeWithEachOther) {
