@@ -1,6 +1,7 @@
 #include "tile/coarse_values.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "base/ranges.h"
 
@@ -54,8 +55,12 @@ std::vector<bool> coarseValues(const Program& program) {
       }
     }
   }
-  fine.flip();
-  return fine;
+  std::vector<bool> coarse = std::move(fine);
+  coarse.flip();
+  for (int64_t i = 0; i < std::ssize(program.values); i++) {
+    coarse[i] = coarse[i] && program.values[i].dtype == DataType::Float;
+  }
+  return coarse;
 }
 
 }  // namespace meshfuse::tile

@@ -20,7 +20,7 @@ TensorParam vectorOf(DataType dtype, Memory memory) {
   return t;
 }
 
-// Of x, and of a function of it that `use` reads: which is coarse.
+// Whether a function of x that `use` reads is coarse. Values of other types than Float never are.
 template <class Use>
 bool isCoarse(const Use& use) {
   Builder b("coarse", Target::Cpu);
@@ -32,7 +32,11 @@ bool isCoarse(const Use& use) {
     use(b, s, result);
     return std::vector<ValueId>{};
   });
-  return coarseValues(b.program())[result];
+  const std::vector<bool> coarse = coarseValues(b.program());
+  for (ValueId id = 0; id < std::ssize(coarse); id++) {
+    EXPECT_TRUE(!coarse[id] || b.program().values[id].dtype == DataType::Float) << id;
+  }
+  return coarse[result];
 }
 
 TEST(CoarseValues, AreRoundedByAllThatReadsThem) {
@@ -57,6 +61,17 @@ TEST(CoarseValues, DoNotSelect) {
     const ValueId isSmall = b.point(PointOp::Lt, {v, b.constant(DataType::Float, 0.25, s)});
     const ValueId chosen = b.point(PointOp::Where, {isSmall, v, b.constant(DataType::Float, 1, s)});
     b.store(y, {{b.coord(s, 0)}}, b.cast(chosen, DataType::BFloat16));
+  }));
+}
+
+// The halves that are read and the Bool that selects; the Float that is selected is coarse.
+TEST(CoarseValues, AreOfFloat) {
+  EXPECT_TRUE(isCoarse([](Builder& b, int64_t s, ValueId v) {
+    const int64_t h = b.tensor({"h", DataType::BFloat16, Memory::Input, {IntExpr(64)}, {IntExpr(1)}, 64});
+    const int64_t y = b.tensor(vectorOf(DataType::BFloat16, Memory::Output));
+    const ValueId other = b.cast(b.load(h, {{b.coord(s, 0)}}, s), DataType::Float);
+    const ValueId isSmall = b.point(PointOp::Lt, {other, b.constant(DataType::Float, 1, s)});
+    b.store(y, {{b.coord(s, 0)}}, b.cast(b.point(PointOp::Where, {isSmall, v, other}), DataType::BFloat16));
   }));
 }
 
