@@ -199,8 +199,9 @@ std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, Precisi
   if (dtype == DataType::Float && (op == PointOp::Sin || op == PointOp::Cos) && math_.reducesAngles()) {
     return sineGroup(op, operands);
   }
-  if (dtype == DataType::Float && op == PointOp::Sigmoid && precision == Precision::Coarse) {
-    return math_.coarseSigmoid(operands);
+  if (dtype == DataType::Float && op == PointOp::Sigmoid && precision == Precision::Coarse &&
+      math_.hasCoarseSigmoid(operands)) {
+    return coarseSigmoidGroup(operands);
   }
   const Row* row = dtype == DataType::Float ? rowOf(kRows, op) : nullptr;
   return row == nullptr ? std::vector<Value*>{} : (math_.*row->function)(operands);
@@ -223,6 +224,23 @@ std::vector<Value*> PointEmitter::sineGroup(PointOp op, const std::vector<Value*
   return rarely(isLarge, "large", inLine, [&](int64_t i) {
     Value* x = operands[i];
     return b_.CreateSelect(large[i], call_(op, DataType::Float, std::span<Value* const>(&x, 1)), inLine[i]);
+  });
+}
+
+// In line, and a rarely taken branch for vectors with a number that is too small, as above. The bits of negative numbers, as integers without
+// a sign, grow with the magnitude and are larger than those of positive ones, so one maximum tells.
+std::vector<Value*> PointEmitter::coarseSigmoidGroup(const std::vector<Value*>& operands) {
+  const std::vector<Value*> inLine = math_.coarseSigmoid(operands);
+  Type* integers = operands[0]->getType()->getWithNewType(b_.getInt32Ty());
+  Value* largest = b_.CreateBitCast(operands[0], integers);
+  for (size_t i = 1; i < operands.size(); i++) {
+    largest = b_.CreateBinaryIntrinsic(Intrinsic::umax, largest, b_.CreateBitCast(operands[i], integers));
+  }
+  Constant* limit = ConstantExpr::getBitCast(number(operands[0], VectorMath::kLeastCoarse), integers);
+  Value* isSmall = b_.CreateOrReduce(b_.CreateICmpUGT(largest, limit));
+  return rarely(isSmall, "underflow", inLine, [&](int64_t i) {
+    Value* below = b_.CreateFCmpOLT(operands[i], number(operands[i], VectorMath::kLeastCoarse));
+    return b_.CreateSelect(below, math_.sigmoid({operands[i]})[0], inLine[i]);
   });
 }
 

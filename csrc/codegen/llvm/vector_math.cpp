@@ -295,12 +295,9 @@ Group VectorMath::sigmoid(const Group& x) {
   return selectBelow(x, 0, times(e, r), r);
 }
 
-// 1 / (1 + e), e = exp(-x), with e between 2^-126 and 2^126. In `shifted`, moved up by 19 digits, an exponent lies above the number of a
-// root of two; adding the root without that number gives the power of two.
+// 1 / (1 + e), e = exp(-x), with e between 2^-126 and 2^126 for x from kLeastCoarse on. In `shifted`, moved up by 19 digits, an exponent lies
+// above the number of a root of two; adding the root without that number gives the power of two.
 Group VectorMath::coarseSigmoid(const Group& x) {
-  if (!scalesByInstruction(x)) {
-    return sigmoid(x);
-  }
   Type* type = x[0]->getType();
   Group a = atMost(x, 87);
   Group shifted = multiplyAdd(a, -kLog2e, kRounder / 16);
@@ -315,8 +312,7 @@ Group VectorMath::coarseSigmoid(const Group& x) {
     Value* root = b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_si_512, {}, {table, n});
     return b_.CreateBitCast(b_.CreateAdd(root, b_.CreateShl(n, integer(type, 19))), type);
   };
-  Group r = reciprocal(multiplyAdd(p, each(power, shifted), 1));
-  return zeroBelow(x, -126 * kLn2, r);  // where also e is wrong
+  return reciprocal(multiplyAdd(p, each(power, shifted), 1));
 }
 
 Group VectorMath::sine(const Group& x, int64_t quarters) {

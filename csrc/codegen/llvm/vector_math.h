@@ -43,8 +43,10 @@ class VectorMath {
   Group tanh(const Group& x);
   Group erf(const Group& x);
   Group sigmoid(const Group& x);
-  // The same within 10 * 2^-24 of the result; results below 2^-126 may be 0.
+  // The same within 10 * 2^-24 of the result, for x >= kLeastCoarse and NaN; wrong for others. Only if hasCoarseSigmoid(x).
   Group coarseSigmoid(const Group& x);
+  static constexpr double kLeastCoarse = -87;  // exp(-x) < 2^126
+  bool hasCoarseSigmoid(const Group& x) const { return scalesByInstruction(x); }
   // Beyond kMostReduced the three parts of pi/2 do not suffice, and results are wrong; infinities give NaN.
   static constexpr double kMostReduced = 131072;
   bool reducesAngles() const { return fma_; }

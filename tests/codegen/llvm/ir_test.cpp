@@ -225,6 +225,53 @@ TEST(CpuIr, ExponentialsThatUnderflowAreZeroBeforeTheyAreScaled) {
   }
 }
 
+// Y = make(X), cast, four pieces at a time, without a tail.
+std::string fourPieces(CpuCompiler& compiler, DataType output, const std::function<ValueId(Builder&, ValueId)>& make) {
+  Builder b("pieces", Target::Cpu);
+  const IntExpr n = b.size("N", {.lower = 1, .divisor = 64});
+  const int x = b.tensor({"X", DataType::Float, Memory::Input, {n}, {1}, 64});
+  const int y = b.tensor({"Y", output, Memory::Output, {n}, {1}, 64});
+  const int s = b.space("s", {{"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+  b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
+    b.store(y, {{b.coord(s, 0)}}, b.cast(make(b, b.load(x, {{b.coord(s, 0)}}, s)), output));
+    return std::vector<ValueId>{};
+  });
+  return compiler.irText(b.take());
+}
+
+// The text without the block of this name, which another one branches to.
+std::string withoutBlock(const std::string& ir, const std::string& name) {
+  const size_t begin = ir.find("\n" + name + ":");
+  return begin == std::string::npos ? ir : ir.substr(0, begin) + ir.substr(ir.find("\n\n", begin));
+}
+
+TEST(CpuIr, SigmoidsThatAreRoundedTo16BitsAreNotScaled) {
+  constexpr const char* kScale = "call .*mask.scalef.ps.512\\(";
+  constexpr const char* kRoots = "call .*permvar.si.512\\(";
+  constexpr const char* kBranch = "br i1 .*label %underflow,";
+  const auto sigmoid = [](Builder& b, ValueId x) { return b.point(PointOp::Sigmoid, {x}); };
+  const std::string coarse = fourPieces(wide(), DataType::BFloat16, sigmoid);
+  EXPECT_EQ(count(coarse, kRoots), 4) << coarse;
+  EXPECT_EQ(count(coarse, kBranch), 1) << coarse;
+  EXPECT_EQ(count(withoutBlock(coarse, "underflow"), kScale), 0) << coarse;
+  const std::string fine = fourPieces(wide(), DataType::Float, sigmoid);
+  EXPECT_EQ(count(fine, kRoots), 0) << fine;
+  EXPECT_EQ(count(fine, kBranch), 0) << fine;
+  EXPECT_EQ(count(fine, kScale), 4) << fine;
+}
+
+TEST(CpuIr, CastsOfSeveralVectorsToBFloat16ShareABranch) {
+  CpuTarget target{.cpu = "x86-64",
+                   .features = "+avx2,+avx512bf16,+avx512bw,+avx512dq,+avx512f,+avx512vl,+f16c,+fma",
+                   .vectorBytes = 64};
+  CpuCompiler compiler({.target = target});
+  constexpr const char* kCast = "call .*cvtneps2bf16.512\\(";
+  const std::string ir = fourPieces(compiler, DataType::BFloat16, [](Builder&, ValueId x) { return x; });
+  EXPECT_EQ(count(ir, "br i1 .*label %subnormal,"), 1) << ir;
+  EXPECT_EQ(count(withoutBlock(ir, "subnormal"), kCast), 4) << ir;
+  EXPECT_EQ(count(ir, kCast), 8) << ir;
+}
+
 TEST(CpuIr, EmittingTwiceGivesTheSameText) {
   for (const tile::NamedExample& e : tile::representativePrograms()) {
     if (e.example.program.target == Target::Cpu) {
