@@ -385,8 +385,9 @@ Real bound(PointOp op, bool isFloat) {
     case Erf:
       return isFloat ? 2.2L : 1.5L;
     case Tanh:
-    case Sigmoid:
       return isFloat ? 2.6L : 2.5L;
+    case Sigmoid:
+      return isFloat ? 3.6L : 2.5L;
     case Lgamma:
       return isFloat ? 1.0L : 16;
     case Erfinv:
