@@ -44,8 +44,8 @@ void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out
   reduceInRankOrder(inputs, out, end - begin, call.type, call.op);
 }
 
-// Concatenates the blocks of all ranks. Each rank starts at another block, so they do not all read from the same rank at a time. Where
-// copies take turns, what one rank has read is still in the last cache when the others read it.
+// Concatenates the blocks of all ranks. Each rank starts at another block, so they do not all read from the same rank at a time. In an
+// all-gather whose copies take turns, what one rank has read is still in the last cache when the others read it.
 int64_t pullBlocks(const PullCall& call) {
   const int64_t n = sizeOf(call);
   int64_t largest = 0;

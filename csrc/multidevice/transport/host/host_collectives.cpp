@@ -110,7 +110,7 @@ int64_t HostCommunicator::reduceSmallInputs(const HostCall& c) {
   return bytes * (c.ranks() - 1);
 }
 
-int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
+int64_t HostCommunicator::large(HostCall c, Algorithm algorithm) {
   const int64_t bytesPerElement = c.elementBytes() * (c.inputHasBlocks() ? c.blocks.number : 1);
   const int64_t pieceBytes = std::min<int64_t>(options_.thresholds.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
@@ -132,14 +132,20 @@ int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
   if (parts == kNotInHeap) {
     parts = placeOf(nextArea(Parts0));
   }
+  c.ownTakesTurns = c.gatheredOwnBytes() >= kFarFrom && !isArea(in);
   announce(c.team, c.record, in, parts);
   copyOwnBlock(c, OwnPart::OnArrival);
   meet(c.team, c.record);
   setSources(c, {in, parts});
   way_ = wayOf(c, algorithm);
   auto staged = [&](const Source& s) { return isArea(s.in) || (isArea(s.parts) && way_ != Algorithm::Whole); };
-  const int64_t received =
-      std::ranges::any_of(sources_, staged) ? inPieces(c, pieceElements) : pullPiece(c, 0, c.blocks.largest(), 0);
+  const bool isInPieces = std::ranges::any_of(sources_, staged);
+  if (isInPieces && c.ownTakesTurns) {
+    // Only peers have staged their buffers. Pieces are too small for streaming stores.
+    c.ownTakesTurns = false;
+    copyOwnBlock(c, OwnPart::OnArrival);
+  }
+  const int64_t received = isInPieces ? inPieces(c, pieceElements) : pullPiece(c, 0, c.blocks.largest(), 0);
   end(c);
   return received;
 }
@@ -273,7 +279,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
     }
     if (c.gathers()) {
       b.out = placeIn(c.out, c.blocks.begin(i) * c.elementBytes() + offset);
-      b.bytes = p == rank() && !c.ownIsFar() ? 0 : c.blocks.within(i, from, elements) * c.elementBytes();
+      b.bytes = p == rank() && !c.ownTakesTurns ? 0 : c.blocks.within(i, from, elements) * c.elementBytes();
     }
     buffers_.push_back(b);
   }

@@ -81,6 +81,7 @@ class HostCommunicator final : public Communicator {
   struct HostCall : CollectiveCall {
     Blocks blocks;  // one for each rank, if the operand or the result has blocks
     CopyOrder order = CopyOrder::Forward;
+    bool ownTakesTurns = false;  // pull() copies this rank's block in turns with those of the peers
 
     bool inPlace() const { return in == out && traits().reduces; }
     bool inputHasBlocks() const { return traits().operandHasBlocks; }
@@ -88,10 +89,9 @@ class HostCommunicator final : public Communicator {
     // The block that is the whole input, if it has no blocks.
     int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
     int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes(); }
-    // For a call that gathers: the bytes of this rank's block, and of these the ones that are copied on arrival. A far block is not among
-    // them: pull() copies it in turns with those of the peers.
-    bool ownIsFar() const { return gathers() && blocks.of(position) * elementBytes() >= kFarFrom; }
-    int64_t ownBytes() const { return gathers() && !ownIsFar() ? blocks.of(position) * elementBytes() : 0; }
+    // For a call that gathers: the bytes of this rank's block; those that copyOwnBlock() copies, and of these the ones on arrival.
+    int64_t gatheredOwnBytes() const { return gathers() ? blocks.of(position) * elementBytes() : 0; }
+    int64_t ownBytes() const { return ownTakesTurns ? 0 : gatheredOwnBytes(); }
     int64_t ownBytesOnArrival() const { return ownBytes() < 4096 ? ownBytes() : ownBytes() / 128 * 64; }
     int64_t largestInput() const {
       return (inputHasBlocks() ? blocks.total() : blocks.largest()) * elementBytes();  // of all ranks
@@ -136,7 +136,7 @@ class HostCommunicator final : public Communicator {
   // As pullPiece(), for the calls whose latency counts most.
   int64_t copySmallBlocks(const HostCall& c);
   int64_t reduceSmallInputs(const HostCall& c);
-  int64_t large(const HostCall& c, Algorithm algorithm);
+  int64_t large(HostCall c, Algorithm algorithm);
   int64_t carry(const HostCall& c);
   int64_t inPieces(const HostCall& c, int64_t pieceElements);
   int64_t pullPiece(const HostCall& c, int64_t from, int64_t elements, int64_t piece);
