@@ -157,7 +157,8 @@ void DiskCache::store(Hash128 key, std::string_view bytes) {
   const int64_t size = blockBytes(static_cast<int64_t>(sizeof(Header) + bytes.size()));
   bool written = write(key, bytes);
   if (!written && (errno == ENOSPC || errno == EDQUOT) && size <= mostBytes_) {
-    freeEntries(directory_, size);
+    const bool isQuota = errno == EDQUOT;  // the disk may have room for others
+    freeEntries(directory_, size, [&] { return isQuota ? 0 : freeBytesOf(directory_); });
     written = write(key, bytes);
   }
   if (written) {

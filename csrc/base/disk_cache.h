@@ -40,7 +40,7 @@ class DiskCache {
 
   // The bytes stored under `key`.
   std::optional<std::string> load(Hash128 key);
-  // On a full disk, entries that were not used for longest make room. A failure to write (no space, read-only) is not an error: the entry stays
+  // On a full disk, entries that were not used for longest make room, if all of them would suffice. A failure to write (no space, read-only) is not an error: the entry stays
   // absent.
   void store(Hash128 key, std::string_view bytes);
   // Deletes an entry whose bytes cannot be used.

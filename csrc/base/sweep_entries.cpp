@@ -4,15 +4,18 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -23,6 +26,8 @@ namespace {
 constexpr int64_t kSecondsOfAUse = 60;
 constexpr int64_t kSecondsOfAWriter = 3600;
 constexpr int64_t kBytesOfABlock = 512;  // of stat::st_blocks
+constexpr std::chrono::milliseconds kBetweenTries{2};
+constexpr int64_t kTriesForRoom = 500;  // a second: listing a large directory takes less
 
 // A name that DiskCache gives an entry, or a file that becomes one: 32 digits, then .entry or .entry.PROCESS.NUMBER.partial
 bool isOurs(std::string_view name) {
@@ -41,13 +46,24 @@ struct EntryFile {
 // The bytes that entries may have after a sweep: a function of the bytes that they have. Not less than these: nothing is deleted.
 using LeftBytes = std::function<int64_t(int64_t)>;
 
-void sweep(const std::string& directory, const LeftBytes& mayStay) {
+// False while another process has it, for `tries` tries. True on file systems without locks: several may sweep.
+bool lockFor(int64_t tries, int directory) {
+  for (int64_t k = 0; flock(directory, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; k++) {
+    if (k + 1 >= tries) {
+      return false;
+    }
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+  return true;
+}
+
+void sweep(const std::string& directory, int64_t tries, const LeftBytes& mayStay) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(directory.c_str()), closedir);
   if (open == nullptr) {
     return;
   }
   const int at = dirfd(open.get());
-  if (flock(at, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // file systems without locks: several may sweep
+  if (!lockFor(tries, at)) {
     return;
   }
   std::vector<EntryFile> entries;
@@ -90,11 +106,23 @@ void sweep(const std::string& directory, const LeftBytes& mayStay) {
 }  // namespace
 
 void sweepEntries(const std::string& directory, int64_t mostBytes) {
-  sweep(directory, [&](int64_t bytes) { return bytes <= mostBytes ? bytes : mostBytes - mostBytes / 8; });
+  sweep(directory, 1, [&](int64_t bytes) { return bytes <= mostBytes ? bytes : mostBytes - mostBytes / 8; });
 }
 
-void freeEntries(const std::string& directory, int64_t bytes) {
-  sweep(directory, [&](int64_t all) { return all - std::max(blockBytes(bytes), all / 8); });
+void freeEntries(const std::string& directory, int64_t bytes, const std::function<int64_t()>& freeBytes) {
+  sweep(directory, kTriesForRoom, [&](int64_t all) {
+    const int64_t missing = blockBytes(bytes) - freeBytes();
+    const bool helps = missing >= 0 && missing <= all;  // not below 0: the file system may need a block of its own
+    return helps ? all - std::max(missing, all / 8) : all;
+  });
+}
+
+int64_t freeBytesOf(const std::string& directory) {
+  struct statvfs status {};
+  if (statvfs(directory.c_str(), &status) != 0 || (status.f_files > 0 && status.f_favail == 0)) {
+    return 0;
+  }
+  return static_cast<int64_t>(status.f_bavail * status.f_frsize);
 }
 
 void noteUse(int descriptor, int64_t seconds) {

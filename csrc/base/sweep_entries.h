@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/rounding.h"
@@ -16,8 +17,12 @@ namespace meshfuse {
 // hour. Other processes may read and write the directory meanwhile: a reader has opened its entry or misses it. Does nothing while another
 // process sweeps the directory.
 void sweepEntries(const std::string& directory, int64_t mostBytes);
-// The same, until an eighth of the entries' bytes, and at least `bytes`, are free: for a disk that is full.
-void freeEntries(const std::string& directory, int64_t bytes);
+// For a disk that is full: deletes an eighth of the entries, by their bytes, and at least what `bytes` need beside the bytes that `freeBytes`
+// tells; nothing if more than these are free already, and if all entries would not suffice. Waits while another process sweeps the directory,
+// at most about a second, and asks `freeBytes` after that: the other process may have made room.
+void freeEntries(const std::string& directory, int64_t bytes, const std::function<int64_t()>& freeBytes);
+// The bytes that this user may still write on the disk of `directory`; 0 if it can have no more files, and if they are not known.
+[[nodiscard]] int64_t freeBytesOf(const std::string& directory);
 
 // Marks an entry, open as `descriptor`, as used now, unless it was within the last minute. `seconds`: the time of its file.
 void noteUse(int descriptor, int64_t seconds);
