@@ -395,9 +395,15 @@ class FusionParser {
 
   void symbolLine() {
     std::string name(word("a symbol"));
-    while (at_ < text_.size() && text_[at_] == '.') {  // coord.x
-      at_++;
-      name += fmt::format(".{}", word("the symbol's second part"));
+    while (at_ < text_.size() && text_[at_] == '.') {  // coord.x, coord.x.1
+      const size_t dot = at_++;
+      while (at_ < text_.size() && isWord(text_[at_])) {
+        at_++;
+      }
+      if (at_ == dot + 1) {
+        fail(fmt::format("expected the next part of the symbol {} after the dot, got '{}'", name, shown()));
+      }
+      name += text_.substr(dot, at_ - dot);
     }
     noteSymbol(name);
     SymbolFacts facts;

@@ -43,6 +43,22 @@ TEST(Text, PrintsAndParsesRandomPrograms) {
   }
 }
 
+// Meshes with different coordinates of an axis name have a symbol each.
+TEST(Text, APartOfASymbolMayBeginWithADigit) {
+  const std::string text = R"(fusion {
+  symbol coord.x {lower: 0, upper: 1}
+  symbol coord.x.1 {lower: 0, upper: 1}
+  T0 = input() : Float[8] contiguity[t]
+  T1 = slice(T0, starts=[coord.x*4], stops=[coord.x*4 + 4], steps=[1]) : Float[4]
+  T2 = slice(T0, starts=[coord.x.1*4], stops=[coord.x.1*4 + 4], steps=[1]) : Float[4]
+  output T1
+  output T2
+}
+)";
+  EXPECT_EQ(parseFusion(text)->toString(), text);
+  EXPECT_THROW((void)parseFusion("fusion {\n  symbol coord. {lower: 0}\n}\n"), UserError);
+}
+
 // What each line says, in full.
 constexpr const char* kGolden = R"(fusion {
   symbol i1 {lower: 1, upper: 64, divisor: 4}
