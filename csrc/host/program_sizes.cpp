@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/exact.h"
+#include "base/hash.h"
 #include "base/ranges.h"
 #include "host/memory_plan.h"
 #include "host/program.h"
@@ -61,16 +62,16 @@ class Evaluation {
     return value >= facts.lower && value <= facts.upper && value % facts.divisor == 0;
   }
 
-  // Equal expressions of a program share their terms (build.cpp), so each is evaluated once.
+  // Equal expressions of a program share their terms (build.cpp), so each is evaluated once. n and n + 1 may share them, too.
   int64_t valueOf(const IntExpr& e) const {
     if (e.isConst()) {
       return e.constValue();
     }
-    Evaluated& known = evaluated_[e.terms().data()];
-    if (!known.value || known.constant != e.constantTerm()) {
-      known = {e.constantTerm(), e.evaluate(valuesIn(values_))};
+    std::optional<int64_t>& known = evaluated_[{e.terms().data(), e.constantTerm()}];
+    if (!known) {
+      known = e.evaluate(valuesIn(values_));
     }
-    return *known.value;
+    return *known;
   }
 
   int64_t countOf(const IntExpr& e, std::string_view what) const {
@@ -166,15 +167,15 @@ class Evaluation {
     if (e.isConst()) {
       return e;
     }
-    Substituted& known = substituted_[e.terms().data()];
-    if (!known.value || known.constant != e.constantTerm()) {
+    std::optional<IntExpr>& known = substituted_[{e.terms().data(), e.constantTerm()}];
+    if (!known) {
       const auto valueIn = [this](std::string_view name) -> std::optional<IntExpr> {
         const std::string symbol(name);
         return program_.symbols.contains(symbol) ? std::optional<IntExpr>(values_.at(symbol)) : std::nullopt;
       };
-      known = {e.constantTerm(), e.substitute(valueIn)};
+      known = e.substitute(valueIn);
     }
-    return *known.value;
+    return *known;
   }
 
   void countScratch(const LaunchPlan& l, const std::vector<IntExpr>& sizes) {
@@ -266,21 +267,22 @@ class Evaluation {
                                                               sumExact(indices(program_.outputs), bytesOfOutput)));
   }
 
-  // Of an expression with these terms and this constant.
-  template <class Value>
-  struct Known {
-    int64_t constant = 0;
-    std::optional<Value> value = {};
+  // An expression by the address of its terms and its constant.
+  struct Key {
+    const IntTerm* terms;
+    int64_t constant;
+    friend bool operator==(const Key&, const Key&) = default;
   };
-  using Evaluated = Known<int64_t>;
-  using Substituted = Known<IntExpr>;
+  struct HashOfKey {
+    size_t operator()(const Key& k) const { return hashCombine(std::bit_cast<uintptr_t>(k.terms), k.constant); }
+  };
 
   const HostProgram& program_;
   const Values& values_;
   ProgramSizes result_;
-  // By address of the terms; never iterated.
-  mutable std::unordered_map<const IntTerm*, Evaluated> evaluated_;
-  mutable std::unordered_map<const IntTerm*, Substituted> substituted_;
+  // Never iterated. Null: the evaluation has failed.
+  mutable std::unordered_map<Key, std::optional<int64_t>, HashOfKey> evaluated_;
+  mutable std::unordered_map<Key, std::optional<IntExpr>, HashOfKey> substituted_;
 };
 
 }  // namespace

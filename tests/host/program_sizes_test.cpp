@@ -247,6 +247,21 @@ TEST(ProgramSizes, BadValuesAreUserErrorsThatNameTheTensor) {
   EXPECT_EQ(errorOf({.val = 3, .sizes = {m}}, {{"m", 64}}), "");
 }
 
+// Expressions that differ in a constant may share their terms, and ones with equal constants have terms of their own.
+TEST(ProgramSizes, AnExpressionHasItsOwnValue) {
+  const IntExpr n = IntExpr::symbol("n");
+  const IntExpr m = IntExpr::symbol("m");
+  const IntExpr next = n + 1;
+  ASSERT_EQ(next.terms().data(), n.terms().data());
+  HostProgram program{.tensors = {{.val = 3, .sizes = {next, n, next, m, m + 1, n, n * 1 + m}}}};
+  const std::vector<IntExpr> sizes = {next, n, next, m, m + 1, n, n + IntExpr::symbol("k") + 1};
+  program.steps.push_back({.kind = HostStepKind::Launch, .launch = {.sizes = sizes}});
+  program.symbols = {{"n", {}}, {"m", {}}};
+  const ProgramSizes known = sizesOf(program, {{"n", 5}, {"m", 9}});
+  EXPECT_EQ(known.tensors[0].sizes, (std::vector<int64_t>{6, 5, 6, 9, 10, 5, 14}));
+  EXPECT_EQ(known.steps[0].launch, (std::vector<IntExpr>{6, 5, 6, 9, 10, 5, IntExpr::symbol("k") + 6}));
+}
+
 // A call gives the run-time integers; a value of one here is none of the program's.
 TEST(ProgramSizes, ARunTimeIntegerStaysOne) {
   const IntExpr n = IntExpr::symbol("n");
