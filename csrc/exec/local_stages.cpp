@@ -50,10 +50,24 @@ std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, in
   });
 }
 
+constexpr int64_t kMostNumbers = int64_t{1} << 24;  // more are no program
+
 struct RankPart {
+  int64_t numbers = 0;  // values of the program or the planned one have smaller ones
   std::shared_ptr<Fusion> local;
   RankFacts facts;
 };
+
+// New values of `local` get numbers from `numbers` on: what later stages say of a value's number is of no planned one. A value takes the last of
+// these numbers for a moment.
+void keepNumbersBelow(int64_t numbers, Fusion& local) {
+  if (local.numVals() < numbers && !local.outputs().empty()) {
+    Val* const out = local.outputs()[0];
+    const int64_t own = out->id();
+    local.renumber(out, numbers - 1);
+    local.renumber(out, own);
+  }
+}
 
 // Nothing if the bytes are no part.
 std::optional<RankPart> partFrom(const std::string& bytes, const Fusion& fusion) {
@@ -73,10 +87,14 @@ std::optional<RankPart> partFrom(const std::string& bytes, const Fusion& fusion)
     part.facts.unevenGlobalShapes =
         mapped(reader.texts(), [](const std::string& t) { return EntryReader::numbers(t); });
     const Builders builders = buildersFrom(reader.texts(), fusion);
+    part.numbers = EntryReader::number(reader.text());
     part.local = parseWith(builders, reader.text());
     reader.finish();
+    check(part.numbers <= kMostNumbers, "[local program] {} numbers of values; expected at most {}", part.numbers,
+          kMostNumbers);
+    keepNumbersBelow(part.numbers, *part.local);
     return part;
-  } catch (const UserError&) {
+  } catch (const Error&) {  // an InternalError, too: no fusion has printed the text
     return std::nullopt;
   }
 }
@@ -91,22 +109,23 @@ std::string entryOf(const RankPart& part) {
   writer.add(
       mapped(facts.unevenGlobalShapes, [](const auto& shape) { return fmt::format("{}", fmt::join(shape, " ")); }));
   writer.add(linesOf(buildersOf(*part.local)));
+  writer.add(std::to_string(part.numbers));
   writer.add(part.local->toString());
   return writer.bytes();
 }
 
 }  // namespace
 
-std::optional<Hash128> keyOfPart(const SegmentedProgram& program, int64_t rank, const DeviceInfo& device,
-                                 const PassSettings& passes) {
+std::optional<Hash128> keyOfPart(const SegmentedProgram& program, const Fusion& fusion, int64_t rank,
+                                 const DeviceInfo& device, const PassSettings& passes) {
   if (!isStorable(program, passes.verify) || program.sizes.isConstant() != program.agreedOn->sizes.isConstant()) {
     return std::nullopt;
   }
   const auto lineOf = [](const auto& value) { return fmt::format("{} is {}", value.first, value.second); };
-  return hashText(fmt::format("part of build {}\n{} rank {} target {} overlap {}\n{}\n{}", buildId(),
-                              hashText(*program.text).hex(), rank, static_cast<int>(device.target),
-                              passes.overlapCommunication, joined(program.sizes.toLines(), "\n"),
-                              joined(program.agreedOn->sizes.values, "\n", lineOf)));
+  return hashText(fmt::format(
+      "part of build {}\n{} rank {} target {} overlap {}\n{}\n{}\n{}", buildId(), hashText(*program.text).hex(), rank,
+      static_cast<int>(device.target), passes.overlapCommunication, joined(program.sizes.toLines(), "\n"),
+      joined(program.agreedOn->sizes.values, "\n", lineOf), joined(linesOf(buildersOf(fusion)), "\n")));
 }
 
 std::optional<Hash128> keyOfCut(const SegmentedProgram& program, const LocalContext& context, int64_t rank) {
@@ -125,15 +144,19 @@ std::optional<Hash128> keyOfCut(const SegmentedProgram& program, const LocalCont
 
 std::shared_ptr<Fusion> localProgram(SegmentedProgram& program, const Fusion& fusion, int64_t rank,
                                      const DeviceInfo& device, const PassSettings& passes, DiskCache* disk) {
-  const std::optional<Hash128> key = disk == nullptr ? std::nullopt : keyOfPart(program, rank, device, passes);
+  const std::optional<Hash128> key = disk == nullptr ? std::nullopt : keyOfPart(program, fusion, rank, device, passes);
   const std::optional<std::string> entry = key ? disk->load(*key) : std::nullopt;
   std::optional<RankPart> part = entry ? partFrom(*entry, fusion) : std::nullopt;
+  if (entry && !part) {
+    disk->drop(*key);
+  }
   if (!part) {
     const Fusion& planned = *program.planned;
     part = RankPart{.local = localize(planned, rank),
                     .facts = {.coordinates = CoordinateSymbols(planned).valuesOn(rank),
                               .overlap = overlapOf(*program.agreedOn, passes.overlapCommunication, device),
                               .unevenGlobalShapes = unevenGlobalShapesOf(planned, rank)}};
+    part->numbers = std::max(planned.numVals(), part->local->numVals());
     // Exprs have the order of the text once it is parsed. Where that is another order, later stages may give other steps: not stored.
     if (key && std::ranges::is_sorted(part->local->exprs(), {}, &Expr::id)) {
       const std::string made = entryOf(*part);

@@ -19,15 +19,15 @@ struct SegmentedProgram;
 
 // The keys of what is stored of the stages of rank `rank`: its local program with its RankFacts, and the steps into which the local program is
 // cut. Hashes of all that these follow from, and of the build. Nothing if the build has no identifier, if passes are to be dumped, and if they
-// are not verified; no part if the program is one for constant sizes that was made from that of a class.
-[[nodiscard]] std::optional<Hash128> keyOfPart(const SegmentedProgram& program, int64_t rank, const DeviceInfo& device,
-                                               const PassSettings& passes);
+// are not verified; no part if the program is one for constant sizes that was made from that of a class. `fusion`: that was planned.
+[[nodiscard]] std::optional<Hash128> keyOfPart(const SegmentedProgram& program, const Fusion& fusion, int64_t rank,
+                                               const DeviceInfo& device, const PassSettings& passes);
 [[nodiscard]] std::optional<Hash128> keyOfCut(const SegmentedProgram& program, const LocalContext& context,
                                               int64_t rank);
 
 // The program of rank `rank`, as localize() makes it of the planned program. Sets `program.ofRank`. Both are loaded from `disk` if they are
-// there, so that nothing reads the planned program, else made and stored there. Null: no disk. `fusion`: that was planned; it has the names of
-// the builders.
+// there, so that nothing reads the planned program, else made and stored there; bytes on the disk that are no part are deleted. Null: no disk.
+// New values get numbers that no value of the planned program has. `fusion`: that was planned; it has the names of the builders.
 [[nodiscard]] std::shared_ptr<Fusion> localProgram(SegmentedProgram& program, const Fusion& fusion, int64_t rank,
                                                    const DeviceInfo& device, const PassSettings& passes,
                                                    DiskCache* disk);

@@ -19,6 +19,7 @@ struct ParsedFusion::State {
   std::shared_ptr<const Fusion> fusion = {};
   std::shared_ptr<const std::string> text = {};
   Builders builders = {};
+  std::function<void()> whenBad = {};
 };
 
 ParsedFusion::ParsedFusion(Made made) {
@@ -28,10 +29,11 @@ ParsedFusion::ParsedFusion(Made made) {
   }
 }
 
-ParsedFusion::ParsedFusion(std::shared_ptr<const std::string> text, Builders builders)
+ParsedFusion::ParsedFusion(std::shared_ptr<const std::string> text, Builders builders, std::function<void()> whenBad)
     : state_(std::make_shared<State>()) {
   state_->text = std::move(text);
   state_->builders = std::move(builders);
+  state_->whenBad = std::move(whenBad);
 }
 
 const std::shared_ptr<const Fusion>& ParsedFusion::fusion() const {
@@ -41,7 +43,10 @@ const std::shared_ptr<const Fusion>& ParsedFusion::fusion() const {
     if (s.fusion == nullptr) {
       try {
         s.fusion = parseWith(s.builders, *s.text);
-      } catch (const UserError& error) {
+      } catch (const Error& error) {
+        if (s.whenBad) {
+          s.whenBad();
+        }
         throwInternalError(fmt::format("[parsed fusion] {}\nin\n{}", error.what(), *s.text));
       }
     }

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,8 +32,8 @@ class ParsedFusion {
   // This fusion; null: none.
   template <std::convertible_to<std::shared_ptr<const Fusion>> Pointer>
   ParsedFusion(Pointer fusion) : ParsedFusion(Made{std::move(fusion)}) {}  // NOLINT(google-explicit-constructor)
-  // That of a text that some fusion printed.
-  ParsedFusion(std::shared_ptr<const std::string> text, Builders builders);
+  // That of a text that some fusion printed. `whenBad` is called before each error about a text that is none: to forget where it came from.
+  ParsedFusion(std::shared_ptr<const std::string> text, Builders builders, std::function<void()> whenBad = {});
 
   // InternalError if there is none, or the text is no fusion.
   [[nodiscard]] const std::shared_ptr<const Fusion>& fusion() const;

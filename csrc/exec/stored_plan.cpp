@@ -94,7 +94,8 @@ std::shared_ptr<PlannedProgram> loadPlan(DiskCache& disk, Hash128 key, const Fus
     Builders builders = buildersFrom(reader.texts(), fusion);
     result.facts = factsFrom(reader.text());
     result.text = std::make_shared<const std::string>(reader.text());
-    result.planned = ParsedFusion(result.text, std::move(builders));
+    // a later call plans anew
+    result.planned = ParsedFusion(result.text, std::move(builders), [&disk, key] { disk.drop(key); });
     reader.finish();
     return std::make_shared<PlannedProgram>(std::move(result));
   } catch (const UserError&) {

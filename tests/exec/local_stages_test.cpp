@@ -11,6 +11,7 @@
 #include "base/disk_cache.h"
 #include "base/error.h"
 #include "exec/compile.h"
+#include "ir/text.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_tensor.h"
 
@@ -39,6 +40,42 @@ std::unique_ptr<Fusion> lookups() {
   uneven->axis(0)->parallelize(ParallelType::DIDx);
   fusion->addOutput(relu(linear(embedding_fwd(tokens, table), w)), "y");
   fusion->addOutput(neg(uneven));
+  return fusion;
+}
+
+// Each half of the results is on one of two ranks, in another order of ranks for the second one.
+std::unique_ptr<Fusion> onTwoMeshes() {
+  auto fusion = std::make_unique<Fusion>();
+  const FusionGuard guard(fusion.get());
+  for (const std::vector<int64_t>& ranks : {std::vector<int64_t>{0, 1}, std::vector<int64_t>{1, 0}}) {
+    const DeviceMesh mesh = DeviceMesh::create({{"x", 2}}, ranks);
+    TensorView* in = makeContigConcreteTensor({8});
+    fusion->addInput(in);
+    in->setDeviceMesh(mesh);
+    TensorView* out = neg(in);
+    out->setDeviceMesh(mesh);
+    out->outer_split(0, 2);
+    out->axis(0)->parallelize(ParallelType::DIDx);
+    fusion->addOutput(out);
+  }
+  return fusion;
+}
+
+// Planning adds tensors that are not on rank 0.
+std::unique_ptr<Fusion> besideRankZero() {
+  auto fusion = std::make_unique<Fusion>();
+  const FusionGuard guard(fusion.get());
+  TensorView* tv = makeContigConcreteTensor({8});
+  fusion->addInput(tv);
+  for (int64_t k = 0; k < 5; k++) {
+    tv->setDeviceMesh(DeviceMesh::create({{"x", 2}}, {1, 2}));
+    if (k % 2 == 0) {
+      tv->outer_split(0, 2);
+      tv->axis(0)->parallelize(ParallelType::DIDx);
+    }
+    tv = k < 4 ? neg(tv) : tv;
+  }
+  fusion->addOutput(tv);
   return fusion;
 }
 
@@ -82,7 +119,7 @@ class LocalStages : public ::testing::Test {
     std::string pattern = (fs::temp_directory_path() / "meshfuse_test_XXXXXX").string();
     root_ = mkdtemp(pattern.data());
     disk_ = std::make_unique<DiskCache>(root_ + "/cache");
-    if (!keyOfPart(programOf(*fusion_, 6), 0, info_, {})) {
+    if (!keyOfPart(programOf(*fusion_, 6), *fusion_, 0, info_, {})) {
       reason_ = "the build has no identifier";
     }
   }
@@ -125,16 +162,49 @@ TEST_F(LocalStages, ALoadedPartIsTheOneThatWasMade) {
 TEST_F(LocalStages, BytesThatAreNoPartAreAMiss) {
   SegmentedProgram program = programOf(*fusion_, 6);
   const std::string made = partOf(program, 1, disk_.get());
-  const Hash128 key = *keyOfPart(program, 1, info_, {});
+  const Hash128 key = *keyOfPart(program, *fusion_, 1, info_, {});
   const std::string bytes = *disk_->load(key);
   std::vector<std::string> others = {"", "x", "-1\nx", bytes + "x", "99999999999999999999\nx"};
   for (size_t n = 0; n < bytes.size(); n += 37) {
     others.push_back(bytes.substr(0, n));
   }
+  const std::string text = localProgram(program, *fusion_, 1, info_, {}, disk_.get())->toString();
+  ASSERT_TRUE(bytes.ends_with(fmt::format("{}\n{}", text.size(), text)));
+  others.push_back(bytes.substr(0, bytes.size() - fmt::format("{}\n{}", text.size(), text).size()) + "9\nno fusion");
   for (const std::string& other : others) {
     disk_->store(key, other);
+    const int64_t bad = disk_->counters().bad;
     EXPECT_EQ(partOf(program, 1, disk_.get()), made);
+    EXPECT_EQ(disk_->counters().bad, bad + 1);
     EXPECT_EQ(disk_->load(key), bytes);  // stored again
+  }
+}
+
+TEST_F(LocalStages, APartWithSeveralCoordinatesOfAnAxisIsStored) {
+  const std::unique_ptr<Fusion> fusion = onTwoMeshes();
+  for (int64_t rank = 0; rank < 2; rank++) {
+    SegmentedProgram program = programOf(*fusion, 8);
+    const std::string made = textOf(*localProgram(program, *fusion, rank, info_, {}, nullptr));
+    EXPECT_NE(made.find("symbol coord.x.1 {"), std::string::npos) << made;
+    EXPECT_EQ(textOf(*localProgram(program, *fusion, rank, info_, {}, disk_.get())), made);
+    EXPECT_EQ(disk_->counters().written, rank + 1);
+    EXPECT_EQ(textOf(*localProgram(program, *fusion, rank, info_, {}, disk_.get())), made);
+    EXPECT_EQ(disk_->counters().hits, rank + 1);
+  }
+}
+
+TEST_F(LocalStages, NewValuesGetNumbersOfNoPlannedTensor) {
+  const std::unique_ptr<Fusion> fusion = besideRankZero();
+  SegmentedProgram program = programOf(*fusion, 8);
+  const std::shared_ptr<Fusion> made = localProgram(program, *fusion, 0, info_, {}, nullptr);
+  const int64_t planned = program.planned->numVals();
+  ASSERT_LT(parseFusion(made->toString())->numVals(), planned) << made->toString() << program.planned->toString();
+  for (int64_t hits = 0; hits < 2; hits++) {
+    const std::shared_ptr<Fusion> local = localProgram(program, *fusion, 0, info_, {}, disk_.get());
+    EXPECT_EQ(disk_->counters().hits, hits);
+    EXPECT_EQ(textOf(*local), textOf(*made));
+    EXPECT_GE(local->numVals(), planned);
+    EXPECT_EQ(local->numVals(), made->numVals());
   }
 }
 
@@ -142,7 +212,7 @@ TEST_F(LocalStages, APartIsOfOneProgramRankAndTarget) {
   const SegmentedProgram program = programOf(*fusion_, 6);
   std::set<std::string> keys;
   const auto add = [&](const SegmentedProgram& of, int64_t rank, const DeviceInfo& device, const PassSettings& passes) {
-    keys.insert(keyOfPart(of, rank, device, passes)->hex());
+    keys.insert(keyOfPart(of, *fusion_, rank, device, passes)->hex());
     return std::ssize(keys);
   };
   EXPECT_EQ(add(program, 0, info_, {}), 1);
@@ -153,12 +223,15 @@ TEST_F(LocalStages, APartIsOfOneProgramRankAndTarget) {
   DeviceInfo gpu = info_;
   gpu.target = tile::Target::Gpu;
   EXPECT_EQ(add(program, 0, gpu, {}), 5);
-  EXPECT_FALSE(keyOfPart(program, 0, info_, {.verify = false}));
+  const std::unique_ptr<Fusion> otherBuilder = lookups();
+  otherBuilder->setCalledAs(otherBuilder->exprs().front(), "another");  // errors name it
+  EXPECT_NE(keyOfPart(program, *otherBuilder, 0, info_, {}), keyOfPart(program, *fusion_, 0, info_, {}));
+  EXPECT_FALSE(keyOfPart(program, *fusion_, 0, info_, {.verify = false}));
   SegmentedProgram ofClass = programOf(*fusion_, 6);  // for constant sizes, made from that of a class
   auto agreedOn = std::make_shared<PlannedProgram>(*program.agreedOn);
   agreedOn->sizes.values["i0"] = 6;
   ofClass.agreedOn = agreedOn;
-  EXPECT_FALSE(keyOfPart(ofClass, 0, info_, {}));
+  EXPECT_FALSE(keyOfPart(ofClass, *fusion_, 0, info_, {}));
 }
 
 TEST_F(LocalStages, ACutIsOfOneProgramRankDeviceAndLayout) {
@@ -230,6 +303,11 @@ TEST(ParsedFusions, AreReadOnce) {
   EXPECT_THROW((void)buildersFrom({"x embedding_fwd"}, *fusion), UserError);
   EXPECT_THROW((void)parseWith({{0, "neg"}}, fusion->toString()), UserError);  // an input
   EXPECT_THROW((void)ParsedFusion(std::make_shared<const std::string>("no fusion"), {}).fusion(), InternalError);
+  int64_t calls = 0;
+  const ParsedFusion bad(std::make_shared<const std::string>("no fusion"), {}, [&calls] { calls++; });
+  EXPECT_EQ(calls, 0);
+  EXPECT_THROW((void)bad.fusion(), InternalError);
+  EXPECT_EQ(calls, 1);
   EXPECT_THROW((void)ParsedFusion().fusion(), InternalError);
 }
 

@@ -165,6 +165,25 @@ TEST_F(StoredPlans, BytesThatAreNoPlanAreAMiss) {
   EXPECT_EQ(textOf(*stored(*fusion, 64, {})), made);
 }
 
+// The text of a program is read late. An entry without one is deleted then, so the next call plans anew.
+TEST_F(StoredPlans, AnEntryWhoseProgramIsNoneIsDeletedWhenItIsRead) {
+  const std::unique_ptr<Fusion> fusion = layer();
+  const Hash128 key = keyOf(*fusion, 64);
+  const std::shared_ptr<PlannedProgram> program = stored(*fusion, 64, {});
+  const std::string made = textOf(*program);
+  const std::string bytes = *disk_->load(key);
+  const std::string last = fmt::format("{}\n{}", program->text->size(), *program->text);
+  ASSERT_TRUE(bytes.ends_with(last));
+  disk_->store(key, bytes.substr(0, bytes.size() - last.size()) + "9\nno fusion");
+  const std::shared_ptr<PlannedProgram> loaded = stored(*fusion, 64, {});
+  EXPECT_EQ(*loaded->text, "no fusion");
+  EXPECT_EQ(disk_->counters().bad, 0);
+  EXPECT_THROW((void)loaded->planned.fusion(), InternalError);
+  EXPECT_EQ(disk_->counters().bad, 1);
+  EXPECT_EQ(textOf(*stored(*fusion, 64, {})), made);
+  EXPECT_EQ(disk_->load(key), bytes);
+}
+
 // An entry of another build is never read only if each build has its own identifier, which the linker makes from what it links.
 TEST_F(StoredPlans, ABuildHasTheIdentifierOfItsLinker) {
   Dl_info library;
