@@ -23,6 +23,8 @@ constexpr int64_t kLeastRowsOfBlock = 8;
 constexpr int64_t kMostOfBlock = 128;
 constexpr int64_t kFewRowsOfBlock = 32;  // which may have more columns
 constexpr int64_t kMostColumnsOfFewRows = 384;
+constexpr int64_t kLeastRowsOfMostColumns = 16;  // fewer do not pay for the copy of so many columns
+constexpr int64_t kMostColumnsOfFewerRows = 256;
 
 // A matrix whose element (i, j) is at[i * row + j * column]
 struct Strided {
@@ -129,9 +131,11 @@ void packFloats(const Strided& b, int64_t depth, int64_t columns, float* to) {
 }  // namespace
 
 bool multipliesFloats(const ResultBlock& block) {
+  const int64_t mostColumns = block.rows > kFewRowsOfBlock           ? kMostOfBlock
+                              : block.rows < kLeastRowsOfMostColumns ? kMostColumnsOfFewerRows
+                                                                     : kMostColumnsOfFewRows;
   return __builtin_cpu_supports("avx512f") && block.rows >= kLeastRowsOfBlock && block.rows <= kMostOfBlock &&
-         block.columns >= kVector &&
-         block.columns <= (block.rows <= kFewRowsOfBlock ? kMostColumnsOfFewRows : kMostOfBlock);
+         block.columns >= kVector && block.columns <= mostColumns;
 }
 
 void multiplyFloats(const MatrixProduct& p, const ResultBlock& block, const float* a, const float* b, float* c) {

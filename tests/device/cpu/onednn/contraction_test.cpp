@@ -346,6 +346,10 @@ TEST(Contraction, FloatsOfSmallBlocksAreChainsOfFusedMultiplyAdds) {
   EXPECT_FALSE(multipliesFloats({.rows = 64, .columns = 129}));
   EXPECT_TRUE(multipliesFloats({.rows = 32, .columns = 384}));
   EXPECT_FALSE(multipliesFloats({.rows = 32, .columns = 385}));
+  EXPECT_FALSE(multipliesFloats({.rows = 33, .columns = 384}));
+  EXPECT_TRUE(multipliesFloats({.rows = 16, .columns = 384}));
+  EXPECT_FALSE(multipliesFloats({.rows = 15, .columns = 257}));
+  EXPECT_TRUE(multipliesFloats({.rows = 8, .columns = 256}));
   // A matrix whose rows, or columns, lie further apart than they are long
   const auto withGaps = [](int64_t rows, int64_t columns, bool transposed, uint64_t seed) {
     return transposed ? random({columns, rows + 3}, seed, DataType::Float).slice(1, 0, rows).transpose(0, 1)
