@@ -19,6 +19,7 @@
 
 #include "device/device_info.h"
 #include "digits/int_expr.h"
+#include "tensor/gpu_stream.h"
 #include "tensor/tensor.h"
 #include "tile/tile.h"
 

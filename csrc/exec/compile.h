@@ -12,13 +12,14 @@
 #include "analysis/pass_settings.h"
 #include "exec/agreement.h"
 #include "exec/planned_program.h"
-#include "host/program.h"
+#include "host/happens_before.h"
 #include "segment/segment.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
 
 class Device;
+struct HostProgram;
 
 // What the host program and the results of a rank take from the planned program.
 struct RankFacts {

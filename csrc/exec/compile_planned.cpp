@@ -9,6 +9,7 @@
 #include "exec/arguments.h"
 #include "exec/assumed_ranks.h"
 #include "exec/check_routines.h"
+#include "exec/compile.h"
 #include "exec/host_options.h"
 #include "exec/local_stages.h"
 #include "host/build.h"

@@ -1,13 +1,16 @@
 // The stages of one rank, of a planned program that never runs: only its steps and their memory are asked for.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-
-#include "exec/compile.h"
 
 namespace meshfuse {
 
+class Device;
+class Fusion;
 class PassContext;
+struct CompiledProgram;
+struct PlannedProgram;
 
 // Runs the passes after runPassesBeforeSizes() on an annotated program of constant sizes, with the context of those. The program is that of
 // planProgram(), without its text and the identity on which ranks agree.

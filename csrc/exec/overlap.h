@@ -1,7 +1,7 @@
 // Whether the collectives of a program are worth running beside other work.
 #pragma once
 
-#include "host/program.h"
+#include "host/happens_before.h"
 
 namespace meshfuse {
 

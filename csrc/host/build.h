@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "host/happens_before.h"
 #include "host/program.h"
 #include "segment/segment.h"
 

@@ -28,6 +28,7 @@
 #include "multidevice/transport/call_queue.h"
 #include "multidevice/transport/communicator.h"
 #include "tensor/argument.h"
+#include "tensor/gpu_stream.h"
 
 namespace meshfuse {
 

@@ -1,11 +1,21 @@
-// The partial order of the steps of a host program.
+// The partial order of the steps of a host program, and whether collectives run beside other steps.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace meshfuse {
+
+// How collectives run beside other steps.
+struct Overlap {
+  bool allowed = false;                // on some rank they may
+  std::optional<int64_t> memory = {};  // bytes that arguments, results and arena of a rank may have for it
+  // Some kernel may refuse an index. If collectives run beside other steps, or are work of the device, the ranks therefore meet at the end of a
+  // call; if one has refused an index, the call fails on all.
+  bool endsTogether = false;
+};
 
 // The order that a step records: it begins after the step before it on its queue has ended, and after the steps that it waits for.
 struct StepOrder {

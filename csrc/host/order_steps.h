@@ -1,6 +1,7 @@
 // Orders the steps of a host program and finds the life of each block of its arena.
 #pragma once
 
+#include "host/happens_before.h"
 #include "host/program.h"
 
 namespace meshfuse {

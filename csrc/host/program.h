@@ -161,15 +161,6 @@ struct Step {
 // "pointwise T4[8, 32]: tanh, add": the name of a step, and the ops that it computes if it is no communication.
 [[nodiscard]] std::string describe(const Step& step);
 
-// How collectives run beside other steps.
-struct Overlap {
-  bool allowed = false;                // on some rank they may
-  std::optional<int64_t> memory = {};  // bytes that arguments, results and arena of a rank may have for it
-  // Some kernel may refuse an index. If collectives run beside other steps, or are work of the device, the ranks therefore meet at the end of a
-  // call; if one has refused an index, the call fails on all.
-  bool endsTogether = false;
-};
-
 // Bytes of the arena that are in use from a first to a last step, both included.
 struct ArenaBlock {
   IntExpr bytes = 0;

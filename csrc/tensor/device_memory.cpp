@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "tensor/gpu_stream.h"
 
 namespace meshfuse {
 

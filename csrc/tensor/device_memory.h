@@ -5,9 +5,10 @@
 #include <memory>
 
 #include "tensor/device_id.h"
-#include "tensor/gpu_stream.h"
 
 namespace meshfuse {
+
+struct GpuStream;
 
 class DeviceMemory {
  public:

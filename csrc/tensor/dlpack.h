@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "tensor/gpu_stream.h"
 #include "tensor/tensor.h"
 
 namespace meshfuse::dlpack {
