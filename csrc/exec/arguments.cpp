@@ -114,6 +114,7 @@ std::vector<bool> shapeInputs(const Fusion& fusion) {
   for (const TensorView* tv : fusion.tensors()) {
     std::ranges::for_each(tv->getLogicalDomain(), add, &IterDomain::extent);
     for (const LoopTransform& t : tv->loopTransforms()) {
+      add(t.factor);
       std::ranges::for_each(t.sizes, add);
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -95,11 +96,18 @@ void checkProgram(const Fusion& fusion) {
 }
 
 // The symbols in the extent of a loop, and of the loops and dims that were split or merged into it.
-std::vector<std::string> symbolsOf(const IterDomain* id) {
-  std::vector<std::string> symbols = id->extent().symbols();
-  if (id->definition() != nullptr) {
-    for (const IterDomain* in : id->definition()->in) {
-      append(symbols, symbolsOf(in));
+std::vector<std::string> symbolsOf(const IterDomain* loop) {
+  std::vector<std::string> symbols;
+  std::set<const IterDomain*> seen{loop};
+  std::vector<const IterDomain*> left{loop};
+  while (!left.empty()) {
+    const IterDomain* id = left.back();
+    left.pop_back();
+    append(symbols, id->extent().symbols());
+    for (const IterDomain* in : id->definition() == nullptr ? std::vector<IterDomain*>() : id->definition()->in) {
+      if (seen.insert(in).second) {
+        left.push_back(in);
+      }
     }
   }
   return symbols;
@@ -109,7 +117,8 @@ std::vector<std::string> symbolsOf(const IterDomain* id) {
 void checkSplits(const Fusion& constant) {
   for (const TensorView* tv : filtered(constant.tensors(), &TensorView::hasDeviceMesh)) {
     for (const IterDomain* id : filtered(tv->getLoopDomain(), &IterDomain::isDeviceDim)) {
-      if (const std::vector<std::string> open = symbolsOf(id); !open.empty()) {
+      const bool ownsNothing = tv->getDeviceMesh().size(id->parallelType()).isConst(1);
+      if (const std::vector<std::string> open = symbolsOf(id); !open.empty() && !ownsNothing) {
         throwUserError(fmt::format(
             "[run] loop {} of {} depends on {}, which occurs in no input; split by sizes of mesh axes or inputs",
             id->toString(), tv->toString(), open[0]));

@@ -11,7 +11,8 @@
 //   f(x)                           the larger change of f at x - e and x + e, plus (2 + 2k) u|v|, k by function
 //   cast to a shorter type         the larger change of the rounded value at x - e and x + e
 //   sum of n terms, in any order   sum(e) + (n + 1) u sum(|v| + e); the same for products of a matmul
-//   sum in p parts                 p + 1 more roundings r = (p + 1) u, with the u of the type that parts have: r / (1 - r) sum(|v| + e)
+//   sum in p parts                 p + 1 more roundings r = (p + 1) u, with the u of the type that parts have: r / (1 - r) sum(|v| + e); any,
+//                                  if some of the terms add up beyond the range of that type, unless the whole sum surely does
 //   product of n                   prod(|v| + e) - prod(|v|) + (n + 1) u prod(|v| + e); any, if some of the factors multiply beyond
 //                                  the type's range
 //   max, min                       the largest e

@@ -112,6 +112,21 @@ TEST(BadPrograms, AreRefusedBeforeTheFirstPass) {
       {"[run] the fusion is not valid:", "T1"});
 }
 
+// An axis of one device owns nothing, so its loop may have any size; and loops may be split and merged any number of times.
+TEST(GoodPrograms, RunWithLoopsOfAnySizeAndManyTransforms) {
+  std::string transforms = "outer_split(0, 1)";
+  for (int k = 0; k < 40; k++) {
+    transforms += " merge(0) outer_split(0, 1)";
+  }
+  for (const std::string& loops : {std::string("outer_split(0, k)"), transforms}) {
+    FusionExecutorCache cache(
+        parseFusion("fusion {\n  mesh M0 {x: 1} [0]\n  T0 = input() : Float[8]\n  T1 = neg(T0) : Float[8] mesh M0 " +
+                    loops + " parallelize(0, DIDx)\n  output T1\n}\n"));
+    EXPECT_EQ(cache.runFusionWithInputs({Tensor::full({8}, DataType::Float, 2)})[0].toVector(),
+              std::vector<double>(8, -2.0));
+  }
+}
+
 TEST(BadSizes, ThatDisagreeWithEachOther) {
   CheckedCache checked([](Fusion& f) {
     TensorView* x = makeSymbolicTensor(2);
