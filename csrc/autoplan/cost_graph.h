@@ -53,8 +53,8 @@ struct EliminationLimits {
 // The cost is infinite if no choices avoid forbidden ones (of an exact elimination).
 [[nodiscard]] Minimum minimize(const CostGraph& graph, const EliminationLimits& limits = {});
 
-// A variable and the variables around it when it was eliminated, ascending, with the least costs of it and of all that was eliminated into
-// its table, by their choices; row-major, the last variable fastest.
+// A variable that was eliminated. scope: the variables around it then, ascending, without itself. least: the least cost of it and of all
+// that was eliminated into its table, by the choices of `scope`; row-major, the last of them fastest.
 struct EliminatedVariable {
   int64_t variable = 0;
   std::vector<int64_t> scope;

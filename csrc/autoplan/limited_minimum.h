@@ -1,8 +1,8 @@
 // minimizeWithin(): the cheapest choices whose weight is within a limit, with a bound that counts whole choices: where one layer more does not
 // fit, the bound of a price per byte assumes a part of a layer.
 //
-// Costs are given twice, without and with priced weight. With a price for weight, let the priced cost of a plan be its cost and its weight
-// times the price. A plan within the limit that costs less than a known plan has a priced cost below the cost of the known plan and the
+// Costs are given twice, without and with priced weight. With a price for weight, let the priced cost of a plan be its cost plus its weight
+// times the price. A plan within the limit that costs less than a known plan has a priced cost below the cost of the known plan plus the
 // price of the whole limit. Exact elimination of the priced costs says what each entry of a table costs at least in whole plans, so few
 // entries are left: those of plans that are nearly as good under the prices. A second elimination keeps for each of them not one least
 // cost, but all pairs (cost, weight) that no other pair beats in both (Pareto sets, as in knapsacks; Nemhauser and Ullmann, 1969). Equal

@@ -1,9 +1,10 @@
 // searchPipeline: the fastest pipeline of a program: its stages as ranges of parts, their devices, and the schedule.
 //
-// Stages take their devices in order, so all lie machine by machine: 1 device, or as many as the numbers that follow from those of a
-// machine by dividing by its smallest prime factor again and again (8, 4, 2, 1 of 8), or 1, 2, 4, ... machines. A stage begins at a
-// multiple of its devices, or at a machine. With 1F1B stages may have different numbers of devices, with an interleaved schedule all have
-// the same; in a program of many parts its stages differ by at most a quarter from their average.
+// Stages take their devices in order, so all lie machine by machine. A stage has as many devices as a machine, or that number divided by
+// its smallest prime factor again and again (8, 4, 2, 1 of 8); or whole machines, their number divided in the same way (6, 3 of 12
+// machines, but not all). A stage begins at a multiple of its devices, or at a machine. With 1F1B stages may have different numbers of
+// devices, with an interleaved schedule all have the same, and in a program of many parts the search takes only stages whose times differ
+// by at most a quarter from the average.
 //
 // The search descends stage by stage, in the order of a bound, and leaves stages that cannot lead to a pipeline faster than the best one.
 // With t the time of a micro-batch on a stage, f and b its passes, w the micro-batches in flight and m their number, a 1F1B pipeline takes

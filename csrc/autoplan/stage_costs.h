@@ -32,7 +32,7 @@ enum class StageLink : uint8_t {
   Between,
 };
 
-// A range of parts, on devices that begin at a multiple of their number.
+// A range of parts, on devices that begin at a multiple of their number, or at a machine if they are several machines.
 struct StageOfParts {
   int64_t begin = 0;
   int64_t end = 0;  // after the last part

@@ -40,8 +40,8 @@ class DiskCache {
 
   // The bytes stored under `key`.
   std::optional<std::string> load(Hash128 key);
-  // On a full disk, entries that were not used for longest make room, if all of them would suffice. A failure to write (no space, read-only) is not an error: the entry stays
-  // absent.
+  // On a full disk, the entries whose last use is longest ago make room, if all of them would suffice. A failure to write (no space,
+  // read-only) is not an error: the entry stays absent.
   void store(Hash128 key, std::string_view bytes);
   // Deletes an entry whose bytes cannot be used.
   void drop(Hash128 key);
@@ -63,7 +63,7 @@ class DiskCache {
 
 // $MESHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/meshfuse, else $HOME/.cache/meshfuse; empty if none of them is set.
 [[nodiscard]] std::string defaultCacheDirectory();
-// The cache of all compiled kernels and plans of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off", and if the directory
+// The cache of all compiled kernels and plans of this process, in the default directory; null if MESHFUSE_CACHE_DIR is "off", or if the directory
 // cannot be used: a line on standard error says why, once. It has at most $MESHFUSE_CACHE_BYTES, default kMostCacheBytes.
 [[nodiscard]] const std::shared_ptr<DiskCache>& kernelDiskCache();
 

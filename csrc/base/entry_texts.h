@@ -22,7 +22,7 @@ class EntryWriter {
 class EntryReader {
  public:
   explicit EntryReader(std::string_view bytes) : bytes_(bytes) {}
-  // From 0 on.
+  // The number that is the whole text, at least 0.
   static int64_t number(std::string_view text);
   // Such numbers with a space between them; none if the text is empty.
   static std::vector<int64_t> numbers(std::string_view text);

@@ -17,11 +17,12 @@ namespace meshfuse {
 // hour. Other processes may read and write the directory meanwhile: a reader has opened its entry or misses it. Does nothing while another
 // process sweeps the directory.
 void sweepEntries(const std::string& directory, int64_t mostBytes);
-// For a disk that is full: deletes an eighth of the entries, by their bytes, and at least what `bytes` need beside the bytes that `freeBytes`
-// tells; nothing if more than these are free already, and if all entries would not suffice. Waits while another process sweeps the directory,
-// at most about a second, and asks `freeBytes` after that: the other process may have made room.
+// For a disk that is full: deletes an eighth of the entries, by their bytes, or more if `bytes` need more beside what `freeBytes` tells.
+// Deletes nothing if more bytes are free than `bytes` need, or if all entries would not suffice. Waits while another process sweeps the
+// directory, at most about a second, and asks `freeBytes` after that: the other process may have made room.
 void freeEntries(const std::string& directory, int64_t bytes, const std::function<int64_t()>& freeBytes);
-// The bytes that this user may still write on the disk of `directory`; 0 if it can have no more files, and if they are not known.
+// The bytes that this user may still write on the disk of `directory`; 0 if the disk can have no more files, or if its free bytes are not
+// known.
 [[nodiscard]] int64_t freeBytesOf(const std::string& directory);
 
 // Marks an entry, open as `descriptor`, as used now, unless it was within the last minute. `seconds`: the time of its file.

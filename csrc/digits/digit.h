@@ -48,8 +48,9 @@ struct Digit {
 
   static constexpr int64_t kEven = -1;
   bool isRagged() const { return !bound.isConst(kEven); }
-  std::string toString()
-      const;  // d0/4%2:x0<7, without the owner when local, without the bound when even; d0/5%4:x[2, 3, 4, 5]
+  // d0/4%2:a0<7 (axis 0; a0/2 if `below` is 2; `stream` for a stream), without the owner when local, without the bound when even;
+  // d0/5%4:a0[2, 3, 4, 5].
+  std::string toString() const;
   friend bool operator==(const Digit&, const Digit&) = default;
 };
 

@@ -7,7 +7,7 @@
 // simplified away. Two expressions count as equal iff their normal forms are equal; otherwise their relation is unknown.
 //
 //   IntExpr n = IntExpr::symbol("N");
-//   (n * 4) / exact: floorDiv(n * 4, 4) == n         mod(n * 4 + 3, 4) == 3
+//   floorDiv(n * 4, 4) == n, exactly                 mod(n * 4 + 3, 4) == 3
 //   IntExpr i = IntExpr::symbol("i", {.lower = 0, .upper = 31});
 //   floorDiv(n * 32 + i, 32) == n                    mod(n * 32 + i, 32) == i
 //   IntExpr m = IntExpr::symbol("M", {.divisor = 8});

@@ -45,7 +45,7 @@ class Prover {
 
  private:
   std::vector<Fact> facts_;
-  std::map<std::string, IntExpr, std::less<>> values_;  // of symbols; a listed symbol has no other value
+  std::map<std::string, IntExpr, std::less<>> values_;  // of symbols; no value contains a listed symbol
 };
 
 }  // namespace meshfuse

@@ -15,9 +15,9 @@
 // Shapes are agreed once the last message is exchanged. If a rank fails before, all get its error, and nothing is kept: the next call with these
 // shapes chooses as if the failed one had not been. A rank that fails later makes its program again in the next call, alone.
 //
-// Ranks compare no plan while none redistributes and no size is assumed. The shapes of such calls are in a list that each rank has for
-// itself: a rank whose call failed, or that made another call, has other shapes in its list. Nothing else is chosen from it, and it ends
-// with the first plan that redistributes.
+// After the first plan, ranks compare no plan while none has redistributed and no size may be assumed. The shapes of such calls are in a
+// list that each rank has for itself: a rank whose call failed, or that made another call, has other shapes in its list. Nothing else is
+// chosen from it, and it ends with the first plan that redistributes.
 //
 // Shapes are evicted in the order in which they were agreed, but first those of a program that has more than an eighth of the places: the shapes of
 // one class do not evict other programs. Their use does not count: a call without messages is known to this rank alone.
@@ -79,7 +79,7 @@ class AgreedPrograms {
     Shapes shapes;
     std::shared_ptr<const PlannedProgram> program;
   };
-  using Entries = std::deque<Entry>;  // the last one kept first
+  using Entries = std::deque<Entry>;  // the most recently kept one first
 
   static std::shared_ptr<const PlannedProgram> findIn(const Entries& entries, const Shapes& shapes);
   Entries::iterator firstToGo(Entries& entries) const;

@@ -118,8 +118,9 @@ class Agreement::Call {
   // Whether this rank plans calls of this fusion without its peers: there are none, or no tensor is on a mesh and the first plan has been
   // compared. It then agrees on nothing.
   [[nodiscard]] bool plansAlone(const Fusion& fusion) const;
-  // Whether ranks compare plans in this call, if they have not agreed on its shapes. Ranks compare their first plan, and later ones once some
-  // plan redistributes, or if all ranks have shards: a rank without a shard of an input cannot assume its global size.
+  // Whether ranks compare plans in this call, if they have not agreed on its shapes. Ranks compare their first plan; later ones once some
+  // plan redistributes, or if sizes may be assumed and every mesh has all ranks. (A rank outside of a mesh has no shard from which to
+  // assume a global size.)
   [[nodiscard]] bool peersCompare(const Fusion& fusion) const;
 
   // What this call does, the same on all ranks; see exec/agreed_programs.h. A rank that plans alone plans a program for `wanted`. So it does

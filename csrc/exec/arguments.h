@@ -54,7 +54,8 @@ void checkDevice(const Fusion& fusion, std::span<const Argument> inputs);
 }
 // UserError if a tensor's borrowed memory has been freed: to be called in each call.
 void checkBorrowedMemory(const Tensor& t, const std::function<std::string()>& name);
-// The text of such an error for an argument; empty if there is none. To be called before the call allocates memory, which may be that of the argument.
+// The text of such an error for an argument; empty if there is none. To be called before the call allocates memory, which may be that of
+// the argument.
 [[nodiscard]] std::string freedMemoryOf(const Fusion& fusion, std::span<const Argument> inputs);
 // Whether there may be such an error.
 [[nodiscard]] inline bool areBorrowed(std::span<const Argument> inputs) {

@@ -2,7 +2,7 @@
 //
 //   Explanation e = cache.explain();
 //   e.edges[1]:   T3 -> T4 redistribute, comm, "the producer is a partial sum over x", moves {"all_reduce(x)"}
-//   e.steps[0]:   kernel "reduction T2[r{4}, 3]", ops {"add", "reduce"}, boundary "T2[r{2}, 3] goes to communication"
+//   e.steps[0]:   kernel "reduction T2[r{4}, 3]", ops {"add", "reduce"}, boundary "T2[r{4}, 3] goes to communication"
 #pragma once
 
 #include <cstdint>

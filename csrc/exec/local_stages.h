@@ -18,8 +18,9 @@ class Fusion;
 struct SegmentedProgram;
 
 // The keys of what is stored of the stages of rank `rank`: its local program with its RankFacts, and the steps into which the local program is
-// cut. Hashes of all that these follow from, and of the build. Nothing if the build has no identifier, if passes are to be dumped, and if they
-// are not verified; no part if the program is one for constant sizes that was made from that of a class. `fusion`: that was planned.
+// cut. Hashes of all that these follow from, and of the build. Nothing if the build has no identifier, if passes are to be dumped, or if
+// they are not verified. keyOfPart() also gives nothing for a program for constant sizes that was made from that of a class. `fusion`: that
+// was planned.
 [[nodiscard]] std::optional<Hash128> keyOfPart(const SegmentedProgram& program, const Fusion& fusion, int64_t rank,
                                                const DeviceInfo& device, const PassSettings& passes);
 [[nodiscard]] std::optional<Hash128> keyOfCut(const SegmentedProgram& program, const LocalContext& context,

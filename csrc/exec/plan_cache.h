@@ -3,9 +3,9 @@
 // Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
 // wait for the one that compiles it. The least recently used plan is evicted first; plans of shapes that the ranks have evicted go too.
 // A call with a new shape of a class (exec/shape_class.h) whose program is compiled gets a plan with that program. At most
-// kMostShapesOfAClass of its shapes are kept; the programs of the classes that were used last, as many as plans, are kept without them. The
-// bindings of at most kMostIdleShapes of all shapes of all classes are kept, because each holds an arena; the arenas of the others go back to
-// a pool.
+// kMostShapesOfAClass of its shapes are kept; the programs of at most `most` classes, those used last, are kept, also when no plan with
+// such a program is left. The bindings of at most kMostIdleShapes of all shapes of all classes are kept, because each holds an arena; the
+// arenas of the others go back to a pool.
 //
 //   PlanCache::Use use(plans, inputs, call);
 //   use.binding().run(...);

@@ -66,9 +66,10 @@ struct SizedFusion {
   [[nodiscard]] std::shared_ptr<Fusion> constant() const;
 };
 
-// The program for these sizes. They become constants if no plan holds for the class on all ranks, if some pass needs a size as a number or has an internal error for the class, or if
-// its redistributions are not those of the fusion with the sizes of the call. Loaded from `disk` if it is there, else made and stored there; it
-// is the same program. Null: no disk. UserError if the fusion breaks a rule of the IR, or is split by a symbol that no input has.
+// The program for these sizes. They become constants if no plan holds for the class on all ranks, if some pass needs a size as a number or
+// has an internal error for the class, or if its redistributions are not those of the fusion with the sizes of the call. Loaded from `disk`
+// if it is there, else made and stored there; it is the same program. Null: no disk. UserError if the fusion breaks a rule of the IR, or is
+// split by a symbol that no input has.
 [[nodiscard]] std::shared_ptr<PlannedProgram> planProgram(const SizedFusion& sized, const ShapeClass& sizes,
                                                           const PassSettings& passes, DiskCache* disk);
 // What a rank makes of a program for these arguments. It is a program for constant sizes with the same redistributions if a size that is a

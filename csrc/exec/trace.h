@@ -98,7 +98,8 @@ class TracedCall final : public WaitObserver {
 [[nodiscard]] std::string chromeTrace(std::span<const std::string> eventsOfRanks);
 
 // The trace of a rank if MESHFUSE_TRACE=FILE is set, else null. It is written when the process ends, to FILE with `.rankN` before its
-// extension; calls that end later are not in the file. Times are relative to the last multiple of 2^53 ns, the same for all ranks. UserError if the file cannot be written.
+// extension; calls that end later are not in the file. Times are relative to the last multiple of 2^53 ns, the same for all ranks.
+// UserError if the file cannot be written.
 [[nodiscard]] Trace* traceOfEnvironment(int64_t rank);
 
 }  // namespace meshfuse

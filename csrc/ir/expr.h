@@ -55,9 +55,9 @@ enum class ExprKind : uint8_t {
             // Operands p, index, src; index, src: p's extents outside dim; starts, flags as of IndexPutAccumulate
   IndexPutAccumulate,  // c = p; value[i.., ..] is added to row index[i..], in the order of i, rounded once; operands: p [V, ..], index [..],
                        // value [.., ..]; starts[0]: first row of a local shard; rows outside are skipped if flags[0]
-  Redistribute,  // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
+  Redistribute,  // c = p in c's sharding: its edge may need communication, else only those of ops with haloSteps. If c has a reduction dim, it is root
                  // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
-  Communicate,  // one collective on local tensors: see CommAttributes
+  Communicate,   // one collective on local tensors: see CommAttributes
 };
 
 enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviation 1
@@ -94,7 +94,7 @@ struct CommAttributes {
   friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
 };
 
-// Halo exchange of one operand of a slice, a pad or a concatenation.
+// Halo exchange of one operand of a slice, a pad, a concatenation, or an index_select of one row.
 struct HaloStep {
   Collective kind = Collective::Local;  // Local: each rank holds what it needs; Transfer, Broadcast
   std::vector<std::string> axes;        // along which ranks communicate; none between two meshes

@@ -1,5 +1,6 @@
 // OpRule: how an op maps the dims of its operands to the dims of its result, one row for each kind. Passes, the sharding relation,
-// localize, the schedulers and segmentation read the row, so a new kind only adds a row in op_rule.cpp.
+// localize, the schedulers and segmentation read the row. A new kind adds a row in op_rule.cpp, and code only where its elements are
+// computed or checked.
 //
 // dimsRead says which dim of an operand each dim of the result reads, and how. Dims of the operand are producer->noReductions(), dims of
 // the result are consumer->getRootDomain(). Reshape, permute, slice and pad transform the result's root domain to its logical domain

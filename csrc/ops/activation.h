@@ -1,4 +1,4 @@
-// Activations and their backward forms, as compositions of elementwise ops. All compute in Float for 16-bit operands and give Float.
+// Activations and their backward forms, as compositions of elementwise ops. For 16-bit operands all compute in Float and give Float.
 // Backward forms take the gradient of the result first; all results have the shape of x. UserError `[op]` if a tensor is null, if an
 // operand that has to be a scalar is none, if operands do not stretch to the shape of the first one, or if clamp gets neither limit.
 #pragma once

@@ -1,7 +1,7 @@
 // Tensors without tensor operands: constants, sequences and random numbers.
 //
-// A shape is given as integers or as Int scalars of the fusion (shape(x), size(x, k)); UserError on a negative extent. Each factory writes into the fusion of
-// its scalars, of the FusionGuard, or of the Fusion& given first.
+// A shape is given as integers or as Int scalars of the fusion (shape(x), size(x, k)); UserError on a negative extent. Each factory writes
+// into the fusion of its scalars, of the FusionGuard, or of the Fusion& given first.
 //
 // Random numbers depend on seed, offset, the op's number in the fusion (its ordinal, counted at definition) and the element's
 // position in the whole tensor, never on sharding, segmentation or schedule:

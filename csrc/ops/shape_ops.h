@@ -1,5 +1,5 @@
-// Copies, casts and changes of shape. None computes on elements; all keep the element type unless they say so.
-// Axes count from the end when negative; a UserError names the op, the tensor and the expected value.
+// Copies, casts and changes of shape. None computes on elements; all keep the element type unless their comment says otherwise. Axes count
+// from the end when negative; a UserError names the op, the tensor and the expected value.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 // If some ops of the group are not connected with the reference, one of their tensors with the extents of the reference gets the index of
 // the reference, and the indices of their other tensors follow from that.
 //
-// A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims. Other reductions may
-// run over exactly the remaining dims, if only columns follow from them (norm backward: dx needs sums of rows, dweight is sums of columns).
+// A group has coordinates if all outputs are indexed, each element once, and its reductions run over the same dims, except for those over
+// exactly the remaining dims, from which only columns may follow (norm backward: dx needs sums of rows, dweight is sums of columns).
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ inline constexpr size_t kMaxKernelTensors = 64;
 class Judgement {
  public:
   virtual ~Judgement() = default;
-  // The kernel, which verifies, or the library call. It computes all outputs of the group.
+  // The kernel, in whose program tile::verify() finds nothing, or the library call. It computes all outputs of the group.
   [[nodiscard]] virtual std::variant<KernelPlan, LibraryCall> write() const = 0;
   // True if the step, when it writes an element of `output`, reads `input` at most at the same position.
   [[nodiscard]] virtual bool readsWhereItWrites(const TensorView* output, const TensorView* input) const = 0;

@@ -12,7 +12,7 @@
 // The streams live as long as the handle. Without a stream fromDlpack, the deleter of a handle that toDlpack made, and the end of the last
 // Tensor of a handle that fromDlpack took, wait until the work has ended that all libraries of the
 // process have given the GPU. Later work of another library is not ordered with meshfuse's: it must have ended before a fusion reads or
-// writes the tensor. While a stream is captured into a graph, neither may be called.
+// writes the tensor. While a stream is captured into a graph, neither toDlpack nor fromDlpack may be called.
 #pragma once
 
 #include <cstdint>

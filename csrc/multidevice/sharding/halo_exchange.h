@@ -1,7 +1,7 @@
-// Halo exchange: the elements that ranks receive for a slice, a pad or a concatenation along a sharded dim, when the parts of the result
-// do not match the parts of the operand.
+// Halo exchange: the elements that ranks receive for a slice, a pad, a concatenation or an index_select of one row along a sharded dim,
+// when the parts of the result do not match the parts of the operand.
 //
-//   mesh {x: 4}, T0[8] S0(x), T1 = slice(T0, 1:8), S0(x)     each rank receives one element from its right neighbour
+// mesh {x: 4}, T0[8] S0(x), T1 = slice(T0, 1:8), S0(x)     each rank but the last receives one element from its right neighbour
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct HaloExchange {
 
 // The halo exchanges that the steps of a planned fusion name. Steps that share an exchange receive in one transfer.
 //
-//   mesh {x: 4}, T0[16] S0(x), slices 1:15 and 2:16, S0(x), shared 0(x)     each rank receives two elements for both
+// mesh {x: 4}, T0[16] S0(x), slices 1:15 and 2:16, S0(x), shared 0(x)     each rank but the last receives two elements for both
 class HaloExchanges {
  public:
   // UserError that names window, step and operand for a step that does not fit the shardings or cannot share its exchange.

@@ -26,8 +26,8 @@ struct OperandDim {
   bool window = false;  // Slice, Pad, Cat along this dim
 };
 
-// One entry for each stored dim of the operand. Empty for scalar operands. A result that is a
-// partial sum over an indexed dim (embedding, gather) counts that dim as its last root dim.
+// One entry for each stored dim of the operand. Empty for scalar operands. A result that is a partial sum over an indexed dim (embedding,
+// gather) counts that dim as its last root dim.
 [[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int64_t operand);
 // The same for the dims of the operand's state, which has no entry for the partial dim.
 [[nodiscard]] std::vector<OperandDim> operandDimsOfState(const Expr* expr, int64_t operand);

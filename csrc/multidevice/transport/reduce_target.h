@@ -19,7 +19,7 @@ struct ReduceRange {
   int64_t count;
 };
 
-// The element types of conversions are the 16-bit floating ones; they do not overlap.
+// Conversions are of the 16-bit floating types; `from` and `to` do not overlap.
 struct ReduceKernels {
   void (*reduce)(const ReduceRange& range, DataType type, ReduceOp op);
   void (*toFloats)(const void* from, DataType type, float* to, int64_t count);
