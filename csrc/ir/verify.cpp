@@ -71,13 +71,18 @@ bool isGiven(const Val* v) {
   return v->definition() != nullptr || v->isFusionInput() || isIntScalar(v) || (!v->isTensor() && v->isConst());
 }
 
-// Symbols that have a value before a call runs: sizes of inputs and of mesh axes, Int scalars that are given.
+// Symbols that have a value before a call runs: sizes of inputs and of mesh axes, Int scalars that are given. "T3." stands for all elements of
+// the Int input T3 of one dim of constant size, see TensorView::element().
 std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<TensorView*>& tensors) {
   std::set<std::string> symbols;
   const auto add = [&](const IntExpr& e) { std::ranges::move(e.symbols(), std::inserter(symbols, symbols.end())); };
   for (const Val* in : fusion.inputs()) {
     if (in->isTensor()) {
-      std::ranges::for_each(in->asTensor()->shape(), add);
+      const std::vector<IntExpr> shape = in->asTensor()->shape();
+      std::ranges::for_each(shape, add);
+      if (in->dtype() == DataType::Int && shape.size() == 1 && shape[0].isConst()) {
+        symbols.insert(in->Val::toString() + ".");
+      }
     }
   }
   for (int64_t id = 0; id < fusion.numVals(); id++) {
@@ -97,8 +102,10 @@ std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<Tenso
 // The first symbol of `e` that is not given. Coordinates of the device are given where a local program runs.
 std::optional<std::string> missingSymbol(const IntExpr& e, const std::set<std::string>& given) {
   const std::vector<std::string> symbols = e.symbols();
-  const auto missing = std::ranges::find_if(
-      symbols, [&](const std::string& name) { return !given.contains(name) && !name.starts_with("coord."); });
+  const auto missing = std::ranges::find_if(symbols, [&](const std::string& name) {
+    const std::string list = name.substr(0, name.find('.') + 1);
+    return !given.contains(name) && !given.contains(list) && !name.starts_with("coord.");
+  });
   return missing == symbols.end() ? std::nullopt : std::optional(*missing);
 }
 

@@ -139,7 +139,7 @@ TEST(PlanWithinMemory, AMeshOfOtherDevicesIsRefused) {
 TEST(PlanWithinMemory, AProgramWithoutInputsIsPlannedOnLinksOfTwoSpeeds) {
   const char* text =
       "fusion {\n"
-      "  T0 = iota(4096, 0, 1) : Int[4096]\n"
+      "  T0 = iota(0, 1, starts=[0]) : Int[4096]\n"
       "  T1 = cast(T0) : Float[4096]\n"
       "  T2 = exp(T1) : Float[4096]\n"
       "  output T2\n"

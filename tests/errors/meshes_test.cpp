@@ -94,7 +94,7 @@ TEST(Meshes, OnePartOfAnAxisOnTwoDims) {
       Tensor::zeros({4, 2}, DataType::Float));
   EXPECT_EQ(
       error,
-      "[concretize] the sizes of the inputs do not fit the fusion:\n  T0: DIDx:1:2, axis x of {x: 4}[0, 1, 2, 3], is "
+      "[run] the fusion is not valid:\n  T0: DIDx:1:2, axis x of {x: 4}[0, 1, 2, 3], is "
       "bound to two loop dims, 0 and 2; an axis owns one digit of a tensor: leave one of them serial, or bind it to "
       "one that is free: DIDx:2:2 (x)");
 }

@@ -66,7 +66,7 @@ TEST_F(Normalization, Channels) {
   auto batch = [&](TensorView* t, TensorView* w, TensorView* mean, TensorView* var, bool training) {
     batch_norm(t, w, nullptr, mean, var, training, 0.1, 1e-5);
   };
-  expectUserError([&] { batch(three, none, none, none, true); }, {"[batch_norm]", "[3] has 1 dims", "N and C"});
+  expectUserError([&] { batch(three, none, none, none, true); }, {"[batch_norm]", "[3] has 1 dims", "2 or more (N, C"});
   expectUserError([&] { batch(i, three, none, none, true); },
                   {"[batch_norm]", "weight is", "[3]", "as long as dim 1", "[2, 4, 3]"});
   expectUserError([&] { batch(i, none, none, none, false); },

@@ -209,6 +209,18 @@ TEST(Verify, NamesEachViolation) {
   }
 }
 
+// An element of an Int input of one dim of constant size is given, one of another tensor is not.
+TEST(Verify, SizesMayBeElementsOfAnInput) {
+  const auto violations = [](const char* type, const char* size) {
+    return verify(*parseFusion(
+        fmt::format("fusion {{\n  T0 = input() : {}\n  T1 = full(1.0) : Float[{}]\n  output T1\n}}\n", type, size)));
+  };
+  EXPECT_TRUE(violations("Int[3]", "T0.2").empty());
+  EXPECT_FALSE(violations("Int[3]", "T2.0").empty());
+  EXPECT_FALSE(violations("Float[3]", "T0.2").empty());
+  EXPECT_FALSE(violations("Int[3, 2]", "T0.2").empty());
+}
+
 TEST(Verify, ListsAllViolations) {
   std::unique_ptr<Fusion> f = parseFusion(R"(fusion {
     T0 = input() : Float[4]
