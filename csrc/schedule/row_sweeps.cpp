@@ -32,10 +32,8 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const 
     };
     if (runsOverOne(axes_.n) && (along.empty() || runsOverOne(along))) {
       const int64_t param = lowering_.tensorParam(in);
-      const Lowering::Position to = positionOf(c_, in, dims);
-      // else the reads of a step are scattered
-      if (lineOf(param, position(in)) && lineOf(param, to)) {
-        builder_.prefetch(param, to, divideUp(width * dataTypeSize(in->dtype()), 64));
+      if (lineOf(param, position(in))) {  // else the reads of a step are scattered
+        builder_.prefetch(param, positionOf(c_, in, dims), divideUp(width * dataTypeSize(in->dtype()), 64));
       }
     }
   }
