@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kSegment = 16;  // as in runtime/cuda/scan.cuh
 constexpr int64_t kWarp = 32;
 constexpr int64_t kThreads = 256;
-constexpr int64_t kMostThreads = 512;
+constexpr int64_t kMostThreadsOfScan = 512;
 constexpr int64_t kBlocksPerProcessor = 4;
 
 using Specs = std::vector<tile::Builder::DigitSpec>;
@@ -102,7 +102,7 @@ ScanWriter::Threads ScanWriter::chooseThreads() const {
   const int64_t segments = powerAtLeast(divideUp(K_, kSegment));
   Threads t;
   if (isInner_) {
-    t.k = segments <= kMostThreads ? segments : kThreads;
+    t.k = segments <= kMostThreadsOfScan ? segments : kThreads;
     t.m = std::max<int64_t>(1, kThreads / t.k);
     while (t.m > 1 && t.all() > kWarp && divideUp(M_, t.m) < kBlocksPerProcessor * processors) {
       t.m /= 2;
@@ -110,7 +110,7 @@ ScanWriter::Threads ScanWriter::chooseThreads() const {
     return t;
   }
   t.n = std::min(kWarp, powerAtLeast(N_));
-  const int64_t most = M_ * divideUp(N_, t.n) < kBlocksPerProcessor * processors ? kMostThreads : kThreads;
+  const int64_t most = M_ * divideUp(N_, t.n) < kBlocksPerProcessor * processors ? kMostThreadsOfScan : kThreads;
   t.k = std::min(segments, most / t.n);
   t.n = std::min(std::max(kThreads / t.k, t.n), powerAtLeast(N_));
   while (t.n > kWarp && M_ * divideUp(N_, t.n) < kBlocksPerProcessor * processors) {

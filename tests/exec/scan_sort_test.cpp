@@ -143,13 +143,12 @@ TEST(ScanOrSort, FirstOfSpecialElements) {
   for (auto [n, k] : {std::pair<int64_t, int64_t>{1029, 5}, {4096, 32}, {4111, 33}}) {
     for (const int64_t every : {1, 3, 40, 4000}) {
       const auto lines = std::ssize(special) + 1;
-      Tensor x = randomTensor({lines, n}, DataType::Float, every, -1, 1);
-      for (int64_t j = 0; j < lines * n; j++) {
-        const int64_t line = j / n;
-        if (j % every == 0) {  // the last line has all kinds
-          x.data_as<float>()[j] = special[line < std::ssize(special) ? line : j / every % std::ssize(special)];
-        }
+      std::vector<double> values = randomTensor({lines, n}, DataType::Float, every, -1, 1).toVector();
+      for (int64_t j = 0; j < lines * n; j += every) {
+        const int64_t line = j / n;  // the last one has all kinds
+        values[j] = special[line < std::ssize(special) ? line : j / every % std::ssize(special)];
       }
+      const Tensor x = Tensor::of(values, {lines, n});
       for (const bool largest : {false, true}) {
         CheckedCache checked([&, k = k](Fusion& f) {
           TensorView* t = makeContigTensor(2);
@@ -157,7 +156,6 @@ TEST(ScanOrSort, FirstOfSpecialElements) {
           f.addOutput(topk(t, k, 1, largest).indices);
         });
         ASSERT_EQ(checked.call({x}), "");
-        const std::vector<double> values = x.toVector();
         std::vector<double> expected;
         for (int64_t line = 0; line < lines; line++) {
           const double* at = values.data() + line * n;
