@@ -387,8 +387,10 @@ class ScanOrSort : public CpuRoutine {
     if (areRuns) {
       // Lines that are summed alone take the same additions as others, so that the number of threads changes no bits.
       onWidestVectors<kIsCommon<T, Combine> && (sizeof...(k) != 1 || kSumsFloats<T, Combine>)>([&](auto has512Bits) {
-        if constexpr (kSumsFloats<T, Combine> && has512Bits.value) {
-          j = sumFloats<sizeof...(k)>(from, to, sums, extent_, past, fetch);
+        if constexpr (kSumsFloats<T, Combine>) {
+          if constexpr (has512Bits.value) {
+            j = sumFloats<sizeof...(k)>(from, to, sums, extent_, past, fetch);
+          }
         }
         for (; j + kVector <= extent_; j += kVector) {
           // Conversions are of whole vectors, additions of one element of each line.
