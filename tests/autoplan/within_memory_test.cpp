@@ -150,6 +150,10 @@ TEST(PlanWithinMemory, AProgramWithoutInputsIsPlannedOnLinksOfTwoSpeeds) {
   const AutoPlan plan = planWithinMemory(*fusion, machines, wishes);
   const std::unique_ptr<Fusion> other = parseFusion(text);
   EXPECT_EQ(autoParallelize(*other, machines, wishes).seconds, plan.seconds);
+  EXPECT_FALSE(plan.pins.empty());
+  PlannerSettings settings = fusion->planner();
+  settings.memory = other->planner().memory;  // which planWithinMemory() sets
+  fusion->setPlanner(settings);
   EXPECT_EQ(other->toString(), fusion->toString());
 }
 
