@@ -90,7 +90,7 @@ template <bool kDescending>
       const float* at = line + row * kStripe;
       for (int64_t i = 0; i < kColumns; i++) {
         of[i] = betterOf<kDescending>(of[i], _mm512_loadu_ps(at + i * kLanes));
-        _mm_prefetch(line + std::min(row * kStripe + i * kLanes + kAhead, s.extent - 1), _MM_HINT_T0);
+        __builtin_prefetch(line + std::min(row * kStripe + i * kLanes + kAhead, s.extent - 1));
       }
     }
     for (int64_t i = 0; i < kColumns; i++) {
@@ -118,7 +118,7 @@ template <bool kDescending>
   int64_t j = 0;
   for (; j + kLanes <= s.extent; j += kLanes) {
     const __mmask16 good = isGood(_mm512_loadu_ps(line + j));
-    _mm_prefetch(next + j, _MM_HINT_T0);
+    __builtin_prefetch(next + j);
     _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(good, numbers));
     count += std::popcount(static_cast<uint32_t>(good));
     numbers = _mm512_add_epi32(numbers, _mm512_set1_epi32(kLanes));
