@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kBlock = 4096;  // of usual file systems
+constexpr int64_t kBytesOfBlock = 4096;  // of usual file systems
 
 // A directory with entries of a block each; a later one was used later.
 class SweepEntriesTest : public ::testing::Test {
@@ -30,7 +30,7 @@ class SweepEntriesTest : public ::testing::Test {
     std::string pattern = (fs::temp_directory_path() / "meshfuse_test_XXXXXX").string();
     directory_ = mkdtemp(pattern.data());
     for (int64_t k = 0; k < kEntries; k++) {
-      std::ofstream(fileOf(k)) << std::string(kBlock, 'x');
+      std::ofstream(fileOf(k)) << std::string(kBytesOfBlock, 'x');
       fs::last_write_time(fileOf(k), fs::file_time_type::clock::now() - std::chrono::seconds(10'000 - 100 * k));
     }
   }
@@ -41,7 +41,7 @@ class SweepEntriesTest : public ::testing::Test {
 
   // The number of entries that make room for `blocks` where `freeBlocks` are free; -1 if others than the oldest ones did.
   int64_t deletedFor(int64_t blocks, int64_t freeBlocks) {
-    freeEntries(directory_, blocks * kBlock, [&] { return freeBlocks * kBlock; });
+    freeEntries(directory_, blocks * kBytesOfBlock, [&] { return freeBlocks * kBytesOfBlock; });
     int64_t first = 0;
     while (first < kEntries && !fs::exists(fileOf(first))) {
       first++;
@@ -75,9 +75,9 @@ TEST_F(SweepEntriesTest, RoomIsLookedForAfterAnotherProcessHasSwept) {
   bool asked = false;
   {
     const std::jthread full([&] {
-      freeEntries(directory_, kBlock, [&]() -> int64_t {
+      freeEntries(directory_, kBytesOfBlock, [&]() -> int64_t {
         asked = true;
-        return hasSwept ? 2 * kBlock : 0;
+        return hasSwept ? 2 * kBytesOfBlock : 0;
       });
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
