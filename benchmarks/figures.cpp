@@ -1,6 +1,7 @@
 #include "figures.h"
 
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -44,6 +45,14 @@ void writeFigures(const std::string& file, double slowness) {
     rows.push_back({{"name", f.name}, {"figure", f.figure}, {"unit", f.unit}, {"goal", goal}, {"better", f.better}});
   }
   std::ofstream(file) << rows.dump(1) << "\n";
+}
+
+double residentMiB() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  int64_t resident = 0;
+  statm >> pages >> resident;
+  return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
 int runBenchmarks(int argc, char** argv) {

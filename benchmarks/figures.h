@@ -21,6 +21,8 @@ struct Figure {
 [[nodiscard]] double median(std::vector<double> values);
 // Seconds of one call.
 [[nodiscard]] double secondsOf(const std::function<void()>& call);
+// Memory of this process that is resident now.
+[[nodiscard]] double residentMiB();
 // Runs the registered Google Benchmarks, prints their table, and writes the figures they recorded to the file after --json.
 int runBenchmarks(int argc, char** argv);
 // To be written by runBenchmarks; the last one of a name counts.

@@ -1,11 +1,9 @@
 // What do a warm call, a cold kernel, the way from a fusion to a host program, the binding of a program of any size, and new shapes cost?
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <mutex>
 
 #include "allocations.h"
@@ -196,14 +194,6 @@ double medianOfThree(const Seconds& call) {
   const double first = call();
   const double second = call();
   return median({first, second, call()});
-}
-
-double residentMiB() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages = 0;
-  int64_t resident = 0;
-  statm >> pages >> resident;
-  return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
 // The encoder at 100 numbers of sentences: programs, new shapes against warm calls, memory, and kernels of any size against constant ones.

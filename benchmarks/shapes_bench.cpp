@@ -4,11 +4,9 @@
 // and 4 ranks that are threads. hundredShapes of host_path_bench does the same with an encoder.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <map>
 
@@ -120,14 +118,6 @@ Program step(Communicator& comm) {
     p.fusion->aliasOutputToInput(updated, parameter);
   }
   return p;
-}
-
-double residentMiB() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages = 0;
-  int64_t resident = 0;
-  statm >> pages >> resident;
-  return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
 struct Series {

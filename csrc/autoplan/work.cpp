@@ -16,7 +16,7 @@ Work workOf(const Expr& expr) {
     return {};
   }
   const TensorView* out = expr.tensorOutput();
-  // A sum counts the elements that it adds, a window those that it takes.
+  // The elements that a sum adds (its root domain has the summed dims too), or that a window copies (its logical domain).
   const bool isWindow = ruleOf(expr).form == OpForm::Window;
   const double elements =
       productOf(isWindow ? out->getLogicalDomain() : out->getRootDomain(),

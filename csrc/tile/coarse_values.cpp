@@ -9,7 +9,7 @@ namespace meshfuse::tile {
 
 namespace {
 
-// What statements read: values that are stored, and those that loops carry.
+// Marks the values that statements store as fine, and lists the values that loops carry.
 void collect(const std::vector<Stmt>& block, std::vector<bool>& fine, std::vector<Carried>& carried) {
   for (const Stmt& s : block) {
     if (s.kind == StmtKind::Store) {

@@ -48,7 +48,7 @@ LocalContext context() {
   return result;
 }
 
-// A template that refuses all groups and counts them: those that segmentation judges.
+// A template that refuses each group. It counts the groups that segmentation judges.
 int64_t judged = 0;
 Verdict countGroup(const Group& /*group*/, const DeviceInfo& /*device*/) {
   judged++;

@@ -89,8 +89,9 @@ class HostCommunicator final : public Communicator {
     // The block that is the whole input, if it has no blocks.
     int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
     int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes(); }
-    // For a call that gathers: the bytes of this rank's block; those that copyOwnBlock() copies, and of these the ones on arrival.
+    // The bytes of this rank's own block, if the call gathers; else 0.
     int64_t gatheredOwnBytes() const { return gathers() ? blocks.of(position) * elementBytes() : 0; }
+    // The part of them that copyOwnBlock() copies, and the part of that which it copies when the rank arrives.
     int64_t ownBytes() const { return ownTakesTurns ? 0 : gatheredOwnBytes(); }
     int64_t ownBytesOnArrival() const { return ownBytes() < 4096 ? ownBytes() : ownBytes() / 128 * 64; }
     int64_t largestInput() const {
@@ -163,7 +164,7 @@ class HostCommunicator final : public Communicator {
   // Ends a call by a synchronization: afterwards no peer reads its buffers. DeviceError if the data that this rank has read in place may be
   // wrong.
   void finishSynchronized(const HostCall& c);
-  // Waits until the peer has finished call number `call` of those that both ranks take part in.
+  // Waits until the peer has finished call number `call`. The two ranks count the calls in which both take part.
   void awaitFinished(int64_t peer, uint64_t call);
 
   // The next area of a kind, once its last readers have finished.
