@@ -127,6 +127,30 @@ TEST(GoodPrograms, RunWithLoopsOfAnySizeAndManyTransforms) {
   }
 }
 
+// An Int input that is nothing but the factor of a split is a size of the program too.
+TEST(GoodPrograms, RunWithASplitByAnInput) {
+  runLoopback(2, [&](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = makeContigConcreteTensor({8});
+      Val* parts = IrBuilder::create<Val>(DataType::Int);
+      fusion->addInput(x);
+      fusion->addInput(parts);
+      const DeviceMesh mesh = DeviceMesh::create({{"x", 2}});
+      x->setDeviceMesh(mesh);
+      TensorView* y = neg(x);
+      y->setDeviceMesh(mesh);
+      y->outer_split(0, parts->intExpr());
+      y->parallelize(0, mesh.axis("x"));
+      fusion->addOutput(y);
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    const Tensor y = cache.runFusionWithInputs({Tensor::full({8}, DataType::Float, 2), int64_t{2}})[0];
+    EXPECT_EQ(y.toVector(), std::vector<double>(4, -2.0));
+  });
+}
+
 TEST(BadSizes, ThatDisagreeWithEachOther) {
   CheckedCache checked([](Fusion& f) {
     TensorView* x = makeSymbolicTensor(2);
