@@ -20,8 +20,9 @@ namespace meshfuse {
 struct WeightLimit {
   double weight = 0;  // the price of the whole limit, in the unit of costs
   double below = 0;   // the cost of known choices within the limit
-  int64_t most = 0;   // entries, sums and pairs that are made
-  // That entries and kept pairs take. The pairs of one entry before most of them are dropped, and copies of arrays that grow, come on top.
+  int64_t most = 0;   // of entries, sums and pairs that may be made
+  // The most bytes that the entries and the kept pairs may take. The pairs of one entry before most of them are dropped, and copies of
+  // arrays that grow, come on top.
   int64_t bytes = int64_t{128} << 20;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };

@@ -24,7 +24,7 @@ namespace meshfuse {
 struct DiskCacheCounters {
   int64_t hits = 0;
   int64_t misses = 0;  // bad entries included
-  int64_t bad = 0;     // entries that were deleted
+  int64_t bad = 0;     // entries that load() found damaged or that drop() was given; they were deleted
   int64_t written = 0;
 };
 

@@ -28,9 +28,9 @@ class EntryReader {
   static std::vector<int64_t> numbers(std::string_view text);
   std::string_view text();
   std::vector<std::string> texts();
-  // Whether the text is `name`, else it is empty.
+  // Reads the next text: true if it is `name`, false if it is empty, UserError otherwise.
   bool flag(std::string_view name);
-  // All bytes have been read.
+  // UserError if bytes are left.
   void finish() const;
 
  private:

@@ -8,9 +8,9 @@
 //   if (!ended) sum.finish();          // to its end; its waits block, as they do outside a fiber
 //
 // The work runs on a stack of its own, on the thread that called start(), resume() or finish(). All calls for one run of the work come from one
-// thread. The code that waits takes part: it calls pauseUntil() before it blocks, with no lock held and no exception being handled. Code that
-// does not blocks the thread. At each switch to the work it takes over the floating-point modes and the signal mask of its caller, and the
-// caller keeps its own. A thread is not cancelled while it runs the work.
+// thread. The code that waits takes part: it calls pauseUntil() before it blocks, with no lock held and no exception being handled. Code
+// that blocks without calling pauseUntil() blocks the thread. At each switch to the work it takes over the floating-point modes and the
+// signal mask of its caller, and the caller keeps its own. A thread is not cancelled while it runs the work.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class Fiber {
  public:
   // A run of `work` takes at most kStackBytes of stack.
   explicit Fiber(std::function<void()> work);
-  // Not while it is paused.
+  // Must not be called while the work is paused.
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;

@@ -7,7 +7,8 @@ namespace meshfuse {
 
 // Dims of an array or a tensor. Arrays of NumPy have at most 64.
 inline constexpr int64_t kMostDims = 64;
-// Bytes of one tensor of a program, over all ranks. Sums and products of a few of them with numbers of ranks fit in 64 bits.
+// Bytes of one tensor of a program, over all ranks. The sum of up to 4096 such numbers, and the product of one with up to 4096 ranks, fit
+// in 64 bits. A product with kMostDevices ranks does not fit: use mulExact().
 inline constexpr int64_t kMostTensorBytes = int64_t{1} << 50;
 // Ranks of a mesh. Each id of a rank is less than this number.
 inline constexpr int64_t kMostDevices = int64_t{1} << 20;

@@ -17,9 +17,10 @@ namespace meshfuse {
 // hour. Other processes may read and write the directory meanwhile: a reader has opened its entry or misses it. Does nothing while another
 // process sweeps the directory.
 void sweepEntries(const std::string& directory, int64_t mostBytes);
-// For a disk that is full: deletes an eighth of the entries, by their bytes, or more if `bytes` need more beside what `freeBytes` tells.
-// Deletes nothing if more bytes are free than `bytes` need, or if all entries would not suffice. Waits while another process sweeps the
-// directory, at most about a second, and asks `freeBytes` after that: the other process may have made room.
+// For a disk that is full: deletes the entries that were not used for longest, until the deleted bytes are at least an eighth of the bytes
+// of all entries, and at least `bytes` minus freeBytes(). Deletes nothing if more bytes are free than `bytes` need, or if all entries would
+// not suffice. Waits while another process sweeps the directory, at most about a second, and asks `freeBytes` after that: the other process
+// may have made room.
 void freeEntries(const std::string& directory, int64_t bytes, const std::function<int64_t()>& freeBytes);
 // The bytes that this user may still write on the disk of `directory`; 0 if the disk can have no more files, or if its free bytes are not
 // known.

@@ -67,7 +67,8 @@ struct BytePiece {
   friend bool operator==(const BytePiece&, const BytePiece&) = default;
 };
 
-// A point in the work of a queue. Recorded again, it is another point; what waits for it already waits for the earlier one.
+// A point in the work of a queue. If an event is recorded again, it marks the new point; a queue that called waitFor() before still waits
+// for the old point.
 class Event {
  public:
   virtual ~Event() = default;
@@ -87,10 +88,10 @@ class Timer {
   virtual ~Timer() = default;
   // Puts the point after the work of the queue so far. Threads may put different points at the same time.
   virtual void mark(int64_t point, Queue& queue) = 0;
-  // The work of all queues with points has ended; `idle` is one of them. Later timeOf() of these points is between the begin of the first
-  // work and now.
+  // Precondition: the work of all queues on which mark() put a point has ended; `idle` is one of these queues. Afterwards timeOf() of these
+  // points lies between the begin of the first work and now.
   virtual void synchronize(Queue& /*idle*/) {}
-  // When the work before a point ended that has been marked.
+  // The time at which the work before this point ended. The point must have been marked.
   virtual Clock::time_point timeOf(int64_t point) const = 0;
 };
 

@@ -62,8 +62,10 @@ struct DeviceInfo {
   std::string architecture;        // GPU: "sm_90a"
   GpuFacts gpu;                    // GPU
   std::string library;             // of matrix products: "cuBLASLt 130002"; empty: kernels compute them
-  int64_t mostWorkspaceBytes = 0;  // GPU: that a plan gives a matrix product of the library
-  bool knowsWorkspaces = true;  // else each product is planned with the most, as what it needs is known on a GPU only
+  int64_t mostWorkspaceBytes = 0;  // GPU: the most that a matrix product of the library may get
+  // The workspace that a product needs can be asked for. False for a GPU known only by its architecture: each product is then planned with
+  // mostWorkspaceBytes.
+  bool knowsWorkspaces = true;
   // Returns the reason why the library of the device does not accept a matmul or linear with operands in these layouts, by Val id;
   // nothing if it accepts it. Null: there is no library.
   std::optional<std::string> (*refuseContraction)(const Expr&, const std::map<int64_t, Layout>&) = nullptr;

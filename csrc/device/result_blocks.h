@@ -20,7 +20,8 @@ struct ResultBlock {
 // depend on the number of threads.
 class ResultBlocks {
  public:
-  // Of BFloat16: blocks are whole rows, and packing both operands pays.
+  // If a product of BFloat16 has at least this many rows and A is not transposed, its blocks are whole rows, and operands that each library
+  // call would pack may be packed once.
   static constexpr int64_t kManyRows = 512;
 
   explicit ResultBlocks(const MatrixProduct& p);

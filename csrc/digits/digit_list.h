@@ -42,8 +42,8 @@ class DigitList {
   bool hasParts() const { return !empty() && !digits_->front().parts.empty(); }
   // Values a rank holds: the product of the sizes of local digits. An upper bound if ragged.
   IntExpr localSize(const Prover& prover = {}) const;
-  // The same list with every digit owned by `owner`. The last digit gets its `below`, each further one that times the sizes of the digits
-  // to its right.
+  // The same list with every digit owned by `owner`. The last digit gets owner.below. Every other digit gets owner.below times the product
+  // of the sizes of the digits to its right.
   DigitList ownedBy(const Owner& owner, const Prover& prover = {}) const;
   bool hasOwned() const;
   // Whether the values that a rank holds are one range: no digit above an owned one is local.

@@ -28,7 +28,8 @@ class ArenaRegistration {
 
   // What this rank proposes for a call.
   int64_t proposal() const;
-  // Of all ranks, the least and the most proposal. Whether all of them register now.
+  // `least`, `most`: the smallest and the largest proposal() of all ranks. If they differ, gives up. Returns true if all ranks must now
+  // call enroll().
   bool agree(int64_t least, int64_t most, CommPath& path);
   // Registers it. False if this rank cannot: then all give up.
   bool enroll(CommPath& path);

@@ -10,7 +10,7 @@ namespace meshfuse {
 
 // How collectives run beside other steps.
 struct Overlap {
-  bool allowed = false;                // on some rank they may
+  bool allowed = false;                // the same on all ranks
   std::optional<int64_t> memory = {};  // bytes that arguments, results and arena of a rank may have for it
   // Some kernel may refuse an index. If collectives run beside other steps, or are work of the device, the ranks therefore meet at the end of a
   // call; if one has refused an index, the call fails on all.

@@ -23,11 +23,12 @@ struct StepSchedule {
   std::vector<StepOrder> orders;  // of the steps in the order of issue
 };
 
-// List scheduling. Collectives keep their order, because all ranks must agree on it, and are issued as soon as the steps that they depend
-// on are, but at most `early` positions before an earlier step of the device in the given list. If that is less than all steps, they also
-// begin after the step of the device that is issued before them. Of the work of the device, the steps that the next collectives need come
-// first, and the steps that need a collective in flight come last. A step of the device is issued at most `ahead` positions before an earlier
-// one of the given list; 0 keeps their order. Two steps that use the same memory stay in the given order if one of them writes it.
+// List scheduling. Collectives keep their order, because all ranks must agree on it. A collective is issued when its dependencies are
+// issued and its position in the given list is at most `early` after that of the first step of the device that is not yet issued. If
+// `early` is less than the number of steps, a collective also begins after the step of the device that is issued last before it. Of the
+// work of the device, the steps that the next collectives need come first, and the steps that need a collective in flight come last. A step
+// of the device is issued at most `ahead` positions before an earlier one of the given list; 0 keeps their order. Two steps that use the
+// same memory stay in the given order if one of them writes it.
 [[nodiscard]] StepSchedule scheduleSteps(std::span<const StepUse> steps, int64_t ahead, int64_t early);
 
 }  // namespace meshfuse

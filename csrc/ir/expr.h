@@ -55,9 +55,10 @@ enum class ExprKind : uint8_t {
             // Operands p, index, src; index, src: p's extents outside dim; starts, flags as of IndexPutAccumulate
   IndexPutAccumulate,  // c = p; value[i.., ..] is added to row index[i..], in the order of i, rounded once; operands: p [V, ..], index [..],
                        // value [.., ..]; starts[0]: first row of a local shard; rows outside are skipped if flags[0]
-  Redistribute,  // c = p in c's sharding: its edge may need communication, else only those of ops with haloSteps. If c has a reduction dim, it is root
-                 // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
-  Communicate,   // one collective on local tensors: see CommAttributes
+  Redistribute,  // c = p in c's sharding. After decompose-reshardings only the edges of Redistributes and of ops with haloSteps may need
+  // communication. If c has a reduction dim, it is root dim `dim`: p's device-owned dim there (a partial sum) is combined by
+  // reduce
+  Communicate,  // one collective on local tensors: see CommAttributes
 };
 
 enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviation 1

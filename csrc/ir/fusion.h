@@ -87,7 +87,8 @@ class Fusion {
   // The result of a new expr: a tensor with these logical dims.
   TensorView* addOp(ExprKind kind, std::vector<Val*> inputs, DataType dtype, const std::vector<Dim>& logical,
                     ExprAttributes attributes = {});
-  // Both parts have the type of `in`, but the outer part has `outerType` if given: Iteration for a reduced dim if idPartial follows.
+  // Both parts have the type of `in`, or Iteration if `in` is Partial. If `outerType` is given, the outer part has that type. Pass
+  // Iteration for a reduced dim if you then call idPartial() on the outer part.
   std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                               std::optional<IterType> outerType = std::nullopt);
   IterDomain* idMerge(IterDomain* outer, IterDomain* inner);

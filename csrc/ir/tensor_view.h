@@ -83,7 +83,8 @@ class TensorView : public Val {
   void setDeviceMesh(const DeviceMesh& mesh) { mesh_ = mesh; }
   const DeviceMesh& getDeviceMesh() const { return mesh_; }
   bool hasDeviceMesh() const { return !mesh_.empty(); }
-  // True if the user set the mesh: passes do not change the sharding. Propagation sets the flag before it places other tensors.
+  // The pass propagate-shardings sets this flag on the tensors that have a mesh when the pass begins; before that it is false, except for
+  // tensors that a text marks `pinned`. Passes do not change the sharding of a tensor with this flag.
   bool isUserSharded() const { return userSharded_; }
   void setUserSharded(bool value) { userSharded_ = value; }
 

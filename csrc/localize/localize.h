@@ -7,7 +7,8 @@
 // them, and so do the global offsets of ops such as iota. A Redistribute becomes the steps of its plan: each collective on contiguous
 // shapes, with a reshape and permute before (pack) and after (unpack) if digits have to move; a gather of the outermost digit needs
 // neither. Tensors no longer have a mesh; meshes() keeps the meshes that collectives name.
-// Before: plan_redistributions, constant sizes where tensors have meshes. After: the fusion verifies, has the same inputs and outputs, no Redistribute.
+// Runs after plan_redistributions; sizes are constants where tensors have meshes. On exit the fusion verifies, has the same inputs and
+// outputs, and no Redistribute.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 namespace meshfuse {
 
-// While it lives, errors at run time call the ops that are made meanwhile by the name `builder`, a literal, instead of their own. Of nested
-// calls the outermost counts.
+// Run-time errors name the ops that are added between construction and destruction `builder` (a string literal) instead of their own names.
+// If calls nest, the outermost name is used.
 class BuilderCall {
  public:
   BuilderCall(std::string_view builder, const TensorView* operand);  // a null operand: nothing is named

@@ -65,7 +65,7 @@ void checkStretchesTo(std::string_view op, std::string_view operand, const Tenso
 // floatingOperand of the gradient of a result that has the shape of `to`, with that check.
 [[nodiscard]] TensorView* gradientOperand(std::string_view op, TensorView* dy, std::string_view target,
                                           const TensorView* to);
-// Gives `tv`; errors at run time name the op that made it `builder`, a literal.
+// Returns `tv`; run-time errors call the op that made it `builder`, a string literal.
 TensorView* calledAs(std::string_view builder, TensorView* tv);
 
 // The number of elements of the dims together.

@@ -14,8 +14,8 @@
 // It handles Float and Double, and dims that axes own in blocks of several elements; these axes must not own digits of the result. It runs
 // if it costs less: bytes received plus PassSettings::callBytes for each call, or the costs of the planner's settings. The gathers become
 // one call if they fit into PassSettings::bucketBytes and if rows that other axes own are even.
-// Before: optimize_reshards, which may turn the all-reduces into reduce-scatters. After: as before, every edge is aligned or local, except
-// edges of Redistributes and of windows with a halo exchange. Idempotent. PassSettings::optimizeReshards switches it off.
+// Runs after optimize_reshards, which may have turned some all-reduces into reduce-scatters. On exit, as before, every edge is aligned or
+// local, except edges of Redistributes and of windows with a halo exchange. Idempotent. PassSettings::optimizeReshards switches it off.
 #pragma once
 
 namespace meshfuse {

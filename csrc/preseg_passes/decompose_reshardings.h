@@ -4,9 +4,9 @@
 //   T0 S0(x), T1 R = add(T0, 1)      ->   T2 S0(x) = add(T0, 1), T1 R = redistribute(T2)
 //   T0 S0(x), T1 S1(x) = permute(..)      before or after the op, wherever fewer elements are moved; after it if equal
 //
-// Before: partialize_reductions. After: every edge is aligned or local, or its consumer is a Redistribute or a
-// window marked with a halo exchange (`plan=[]`), which plan_redistributions plans. A tensor is
-// redistributed once for each sharding that its readers need. Idempotent.
+// Runs after partialize_reductions. On exit every edge is aligned or local, or its consumer is a Redistribute or a window marked with a
+// halo exchange (`plan=[]`), which plan_redistributions plans. A tensor is redistributed once for each sharding that its readers need.
+// Idempotent.
 #pragma once
 
 #include <functional>

@@ -6,8 +6,8 @@
 // them (reshard_partials.h); single redistributions are composed, narrowed, sunk and hoisted (reshard_edges.h); all-reduces become
 // reduce-scatters, and the ops after them run on parts (reshard_regions.h). No rewrite increases the bytes received. User-sharded tensors,
 // inputs and outputs are not changed. The order of a sum is changed if that saves a collective, but not for 16-bit types.
-// Before: decompose_reshardings. After: as before, every edge is aligned or local, except edges of Redistributes and of windows with a halo
-// exchange. Idempotent. Programs with symbolic sizes, or with a planned redistribution or window, are not changed;
+// Runs after decompose_reshardings. On exit, as before, every edge is aligned or local, except edges of Redistributes and of windows with a
+// halo exchange. Idempotent. Programs with symbolic sizes, or with a planned redistribution or window, are not changed;
 // PassSettings::optimizeReshards switches it off.
 #pragma once
 

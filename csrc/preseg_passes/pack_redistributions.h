@@ -13,7 +13,8 @@
 //   reduce-scatters if their operands are ready at the same time.
 //
 // The bytes received are the same. Localization lays the operands side by side, communicates once, and cuts the result.
-// Before: plan_redistributions. After: redistributions that share a collective have a number from 1. Idempotent: existing numbers are kept.
+// Runs after plan_redistributions. On exit redistributions that share a collective have a number from 1. Idempotent: existing numbers are
+// kept.
 #pragma once
 
 #include <vector>
@@ -26,8 +27,9 @@ class PassContext;
 
 bool packRedistributions(Fusion& fusion, PassContext& context);
 
-// All exprs, each after its producers; the exprs of one collective are neighbours, and what only moves inputs (ir/moved_inputs.h) stands right
-// before its first reader. UserError if the exprs of one pack number cannot be one collective.
+// Each inner list holds the exprs of one step: the redistributions with one pack number, or a single expr. A list stands after the lists of
+// its producers. An expr that only moves inputs (ir/moved_inputs.h) stands right before its first reader. UserError if the exprs of one
+// pack number cannot be one collective.
 [[nodiscard]] std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion);
 
 }  // namespace meshfuse

@@ -8,12 +8,13 @@
 // With PassSettings::reduceInFloat sums of 16-bit types are Float until they are combined and the bias is added.
 // Equal reductions of one tensor are combined once, for all their readers.
 // If the user reduces a partial sum over its Partial dim, this reduction is the combination.
-// An axis takes part if it owns reduced dims, or no dim, of each operand but a bias. In a product it also takes part if it owns other dims
-// of some operands, none of them the dim that it owns in the result, and moving these operands to the reduced dims takes fewer bytes. It
-// takes no part in a product if it owns a dim of the result but dims of only one operand, and moving that operand to the result's rows or
-// columns takes fewer bytes. Before: propagate_shardings. After: an axis owns a reduced or indexed dim of an operand only if the result is
-// partial over it, or if another operand uses the axis for another dim, or it is cheaper (then a redistribution moves the operand).
-// Idempotent.
+// The result becomes a partial sum over an axis (the axis takes part) if the axis owns reduced dims of some operand and, of each other
+// operand except the bias, only reduced dims or no dim. In a product it also takes part if it owns other dims of some operands, none of
+// them the dim that it owns in the result, and moving these operands to the reduced dims takes fewer bytes. It takes no part in a product
+// if it owns a dim of the result but dims of only one operand, and moving that operand to the result's rows or columns takes fewer bytes.
+// Runs after propagate_shardings. On exit an axis owns a reduced or indexed dim of an operand only if the result is partial over it, or if
+// another operand uses the axis for another dim, or if moving the operand takes fewer bytes than combining partial sums (a redistribution
+// then moves the operand). Idempotent.
 #pragma once
 
 namespace meshfuse {

@@ -15,7 +15,7 @@
 // Sizes of axes may be symbols: the pass assumes that axes divide the dims that they cut (axis_facts.h), compares costs at the hints of the
 // meshes, and the result holds for every size. If a fusion has symbolic dims, a tensor that no axis reaches gets its mesh after sizes are
 // known. The pass marks the tensors that had a mesh (isUserSharded, `pinned` in the text); later passes do not change their sharding.
-// Before: check_annotations. After: if any tensor has a mesh, every tensor that a mesh can reach has one, except inputs. Idempotent.
+// Runs after check_annotations. On exit, if any tensor has a mesh, every tensor that a mesh can reach has one, except inputs. Idempotent.
 #pragma once
 
 #include <vector>

@@ -2,7 +2,7 @@
 //
 //   T1 = set(T0), T2 = add(T1, 1)      ->      T2 = add(T0, 1)
 //
-// A Set whose result is an output stays, because outputs have their own memory. Before: decompose_reshardings. Idempotent.
+// A Set whose result is an output stays, because outputs have their own memory. Runs after decompose_reshardings. Idempotent.
 #pragma once
 
 namespace meshfuse {

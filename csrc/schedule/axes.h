@@ -20,7 +20,7 @@ struct KernelAxes {
   bool innerReduced = false;
   IntExpr M = 1, K = 1, N = 1;
 
-  // The reference dims as expressions of the axes' coordinates; `none` for an absent axis.
+  // The reference dims as expressions of the coordinates m, k and n. The expression given for an absent axis is not used.
   std::vector<IntExpr> dims(const Coordinates& c, const IntExpr& m, const IntExpr& k, const IntExpr& n) const;
 };
 

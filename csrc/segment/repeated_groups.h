@@ -49,7 +49,7 @@ class RepeatedGroups {
   std::unordered_map<int64_t, int64_t> ofTensors_;  // by Val id
 };
 
-// Whether it was made for the first of equal groups, and for these.
+// True if the judgement holds facts that RepeatedGroups shares between equal groups (also if only one such group exists).
 [[nodiscard]] bool standsForEqualGroups(const Judgement& judgement);
 
 }  // namespace meshfuse

@@ -43,7 +43,7 @@ class StepGraph {
   // Merges the nodes `with` into the first of them. It then computes `exprs`, all of their ops and more, and depends on
   // `producers`.
   void merge(const std::vector<int64_t>& with, const std::set<int64_t>& producers, std::vector<Expr*> exprs);
-  // True if a node of `merged` and an op that depends on `producers` would depend on itself.
+  // True if one node made of the nodes `merged` and an op that depends on the nodes `producers` would depend on itself.
   bool makesCycle(const std::vector<int64_t>& merged, const std::set<int64_t>& producers) const;
 
   void inTopologicalOrder(std::vector<Expr*>& exprs) const;

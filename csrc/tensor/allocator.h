@@ -30,7 +30,7 @@ struct AllocatorStatistics {
 // Thread-safe: one short lock per size class.
 class PooledAllocator {
  public:
-  // Free blocks above `cacheLimit` bytes go back to the system.
+  // If the free blocks would have more than `cacheLimit` bytes in total, a block of 1 MiB or more goes back to the system when it is freed.
   explicit PooledAllocator(size_t cacheLimit = size_t{8} << 30);
   ~PooledAllocator();
   PooledAllocator(const PooledAllocator&) = delete;
@@ -41,7 +41,7 @@ class PooledAllocator {
   void* allocate(size_t bytes);
   // `bytes` as given to allocate. Null is ignored.
   void deallocate(void* block, size_t bytes);
-  // Gives the large free blocks back to the system.
+  // Gives the free blocks of 1 MiB or more back to the system.
   void trim();
   AllocatorStatistics statistics() const;
   // Sets the peak to the bytes that are in use now.

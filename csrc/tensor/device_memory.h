@@ -20,7 +20,8 @@ class DeviceMemory {
   // bytes are there.
   virtual void read(void* host, const void* memory, int64_t bytes) = 0;
   virtual void write(void* memory, const void* host, int64_t bytes) = 0;
-  // For memory that other libraries of the process use too. UserError unless the address is in memory of the device.
+  // For memory that other libraries of the process use too. UserError if the address is not in memory of the device; the default
+  // implementation accepts every address.
   virtual void expectOwn(const void* /*address*/) const {}
   // Returns when all work has ended that the device has got from anybody in this process.
   virtual void settle() {}

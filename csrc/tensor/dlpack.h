@@ -9,10 +9,10 @@
 //   ManagedTensor* h = toDlpack(y, GpuStream{theirs});   // their work on this stream begins after meshfuse's; y is freed after it
 //   Tensor x = fromDlpack(h, GpuStream{theirs});         // meshfuse's work begins after theirs on this stream
 //
-// The streams live as long as the handle. Without a stream fromDlpack, the deleter of a handle that toDlpack made, and the end of the last
-// Tensor of a handle that fromDlpack took, wait until the work has ended that all libraries of the
-// process have given the GPU. Later work of another library is not ordered with meshfuse's: it must have ended before a fusion reads or
-// writes the tensor. While a stream is captured into a graph, neither toDlpack nor fromDlpack may be called.
+// The streams live as long as the handle. Without a stream, three operations wait until all work that any library of this process gave the
+// GPU has ended: fromDlpack; the deleter of a handle from toDlpack; the destruction of the last Tensor of a handle given to fromDlpack.
+// toDlpack without a stream does not wait: the receiver must. Later work of another library is not ordered with meshfuse's: it must have
+// ended before a fusion reads or writes the tensor. While a stream is captured into a graph, neither toDlpack nor fromDlpack may be called.
 #pragma once
 
 #include <cstdint>

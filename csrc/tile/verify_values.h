@@ -55,7 +55,8 @@ class ValueVerifier {
               const std::string& what);
   // The digits of the mask of a load or store, if it has one.
   uint64_t mask(ValueId id, int64_t space, const std::string& what);
-  // In no space, -1, symbols that differ between threads or registers are all foreign.
+  // `space` is -1 for the condition of an If, which belongs to no space; every symbol that differs between threads or registers is then
+  // reported.
   void predicates(const std::vector<Pred>& where, int64_t space, const std::string& what);
 
   bool exists(ValueId id) const { return elementAt(p_.values, id) != nullptr; }

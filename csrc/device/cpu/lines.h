@@ -54,8 +54,9 @@ class Lines {
     return at;
   }
 
-  // Calls visit(begins, next) for all lines, `side` adjacent ones at a time (at most kMostAdjacent), the last ones fewer; next: how far the
-  // first line of the group that the same thread visits after it is from the first of this one, 0 for its last group. elements: of a line.
+  // Calls visit(begins, next) for all lines, `side` adjacent ones at a time (at most kMostAdjacent), the last ones fewer; next: by tensor,
+  // the distance in elements from the first line of this group to the first line of the next group of the same thread; 0 for its last
+  // group. elements: the number of elements of a line.
   template <class Visit>
   void forEachGroup(ThreadPool& pool, int64_t side, int64_t elements, const Visit& visit) const {
     const int64_t groups = divideUp(count_, side);

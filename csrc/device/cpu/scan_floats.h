@@ -24,8 +24,9 @@ namespace meshfuse {
   return _mm512_add_pd(x, movedUp(x, std::integral_constant<int, 4>()));
 }
 
-// Of the whole vectors of 16 elements of kLines lines of `extent` elements: from[k] to to[k], with fetch(k, j) before element j. sums: of
-// each line before and after these elements. `past`: past the caches, for results at whole cache lines. Returns the number of elements.
+// Let n be `extent` rounded down to a multiple of 16. For each line k writes the running sums of from[k][0..n-1] to to[k], and returns n.
+// sums[k]: on entry the sum before the first element, on return the sum up to element n-1. Calls fetch(k, j) before the 16 elements of line
+// k from j on. `past`: the stores bypass the caches; to[k] must then begin at a cache line.
 template <int64_t kLines, class Fetch>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] int64_t sumFloats(const float* const* from, float* const* to,
                                                                         double* sums, int64_t extent, bool past,

@@ -1,7 +1,8 @@
 // The few first elements of a line of Float in order, found by comparing floats instead of keys.
 //
-// Of several groups of elements the best ones are found, and of these as many as are wanted: at least so many elements of the line are as
-// good as the last of them, and few others. Two passes of one comparison for each vector; the first reads memory, the second a cache.
+// The first pass finds the best element of each of several groups; the bound is the `wanted`-th best of these. At least `wanted` elements
+// of the line are as good as the bound, and few more. The second pass writes the places of all these elements. Both passes make one
+// comparison for each vector; the first reads memory, the second a cache.
 #pragma once
 
 #include <cstdint>

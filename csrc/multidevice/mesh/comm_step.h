@@ -36,7 +36,8 @@ struct CommStep {
   PlanState after;
   // Transfer as a permutation: for each device of the mesh (row-major) the position of the device that sends its whole part to it.
   std::vector<int64_t> sources;
-  // Transfer of tiles: the mesh of `after`, which may be another mesh. Ranks receive their missing elements.
+  // Set for a direct transfer that is no permutation: the mesh of `after`, which may differ from the mesh of `before`. Each rank receives
+  // the elements of its new part that it lacks.
   std::optional<RefinedMesh> to;
 
   bool communicates() const { return kind != Collective::Local; }

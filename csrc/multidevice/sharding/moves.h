@@ -17,7 +17,8 @@ struct Move {
   Collective kind;  // Transfer: a permutation
   AtomSet group;
   SearchState after;
-  bool plain = true;  // blocks of one size; for local moves and permutations: no new or moved partial sum
+  bool plain =
+      true;  // a collective: all blocks have one size; a local move: makes no partial sum; a permutation: moves no partial sum
 };
 
 // Costs are in elements: alpha for the call, plus beta for each element that the busiest rank receives. Both are taken from the most

@@ -7,8 +7,8 @@
 //
 // Best-first search over states; a move takes or frees digits of a set of atoms at once. No intermediate state is larger than the largest
 // of source, destination and PlanOptions::bound, unless there is no other way than to gather the tensor (see `note`). The cost of the chain
-// is compared with that of a direct transfer of tiles. A direct transfer is always used if there is no chain, or between two meshes. The
-// plan depends on its arguments only.
+// is compared with that of a direct transfer (tile: the part of a rank). A direct transfer is always used if there is no chain, or between
+// two meshes. The plan depends on its arguments only.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,9 @@ struct RedistributionPlan {
   std::vector<CommStep> steps;
   double cost = 0;
   int64_t elements = 0;  // received by the busiest rank, summed over steps
-  int64_t bound =
-      0;  // the largest allowed state: the larger of the request and both ends; that of the plan if `note` names a way that exceeds it
+  // Elements that a rank may hold in a state: the largest of PlanOptions::bound, source and destination. If `note` is not empty, the plan may
+  // exceed that limit; `bound` is then at least peakState.
+  int64_t bound = 0;
   int64_t peakState = 0;     // local elements of the largest state
   double leastElements = 0;  // lower bound of `elements` for any plan; on one mesh only
   std::string note;          // the reason if the plan is not of the best kind, else empty

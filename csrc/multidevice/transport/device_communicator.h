@@ -29,7 +29,7 @@ class DeviceCommunicator : public Communicator {
 
   // The functions below are for asynchronous communicators.
   // Calls from now on are work of this queue; null: they block. The ranks must have met before and compared their programs, because calls
-  // on queues are not compared. If calls are under way on another queue, it waits for them.
+  // on queues are not compared. If calls are under way on another queue, use() returns only after they have ended.
   virtual void use(Queue* /*queue*/) {}
   // Makes what such collectives of this team need. All ranks of the team call it, and each rank calls it for its teams in the same order. It
   // may wait for the device.

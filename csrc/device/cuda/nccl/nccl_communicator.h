@@ -92,7 +92,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   void orEnd(const Body& body);
   // For the call that is posted now.
   Call& nextCall();
-  // No call is under way.
+  // Forgets the calls under way: afterwards no call counts as under way.
   void forgetCalls();
   // Moves the counters of this communicator to the other one, or to the recording.
   void takeCounters();

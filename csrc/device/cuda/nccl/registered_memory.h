@@ -24,12 +24,12 @@ class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
   // Both outlive it and its memory.
   RegisteredMemory(const CudaContext& context, CudaMemory& device) : context_(context), device_(device) {}
 
-  // Null if NCCL has none. Frees what has been given back before: no call is under way.
+  // Null if NCCL has none. First frees the memory that its owners have given back. Precondition: no call is under way.
   std::shared_ptr<void> allocate(int64_t bytes);
-  // No call is under way.
+  // Frees the memory that its owners have given back. Precondition: no call is under way.
   void freeGivenBack() noexcept;
-  // Registers memory with this communicator, unless it is registered. False if NCCL refuses, or the memory is not of allocate(). No call is
-  // under way.
+  // Registers memory of allocate() with this communicator. The caller must not register it twice without withdraw() in between. False if
+  // NCCL refuses, or the memory is not of allocate(). Precondition: no call is under way.
   bool enroll(void* memory, nccl::Communicator communicator);
   // It is registered with no communicator afterwards.
   void withdraw(void* memory) noexcept;

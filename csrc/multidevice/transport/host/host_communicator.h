@@ -185,7 +185,7 @@ class HostCommunicator final : public Communicator {
   // `all`: of all ranks, with their lengths; the result.
   void exchangeLong(std::string_view message, std::vector<std::string>& all);
 
-  // The program of a message: a receive never takes a message of another program.
+  // The kind of a message. A stream number combines the kind and the program; a receive takes only messages with its own stream number.
   enum class Stream : int64_t { Transfer, Pairwise };
   void moveMessages(std::span<const Transfer> transfers, int64_t stream);
   bool advance(SendState& send, int64_t stream);

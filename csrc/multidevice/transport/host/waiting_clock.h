@@ -1,5 +1,6 @@
-// The clock of the waits in this folder. Two looks of a thread at it are at most `kLongestLook` apart, whatever time has passed: a machine
-// that stands still for seconds, or gives the processor to other programs, does not end a wait. A wait looks more often than that.
+// The clock of the waits in this folder. Between two calls of now() by one thread, this clock advances by at most kLongestLook, however
+// much real time has passed: a machine that stands still for seconds, or gives the processor to other programs, does not end a wait. A wait
+// calls now() more often than that.
 #pragma once
 
 #include <algorithm>
