@@ -45,6 +45,7 @@ Program scanProgram() {
 }
 
 Value& scanIn(Program& p) { return *std::ranges::find(p.values, ValueKind::Scan, &Value::kind); }
+Value& totalIn(Program& p) { return *std::ranges::find(p.values, ValueKind::ScanTotal, &Value::kind); }
 
 TEST(TileScan, IsPrintedAndVerified) {
   const Program p = scanProgram();
@@ -71,6 +72,26 @@ TEST(TileScan, FindingsOfTheVerifier) {
   expectFinding([](Program& p) { p.values[scanIn(p).operands[0]].digits = 0; }, "its operand lacks digits (k_l k_r)");
   expectFinding([](Program& p) { std::swap(p.spaces[0].axes[1].digits[1].level, p.spaces[0].axes[1].digits[2].level); },
                 "lies within a segment");
+  expectFinding(
+      [](Program& p) {
+        p.target = Target::Cpu;
+        p.spaces[0].axes[1].digits[1].level = Level::Repeat;
+      },
+      "CPUs have no scans");
+  expectFinding([](Program& p) { p.values[scanIn(p).operands[1]].digits = 2; },
+                "the total before it runs along the axis");
+  expectFinding(
+      [](Program& p) {
+        std::vector<Digit>& digits = p.spaces[0].axes[1].digits;
+        digits[0].size = 4;
+        digits[0].stride = 64;
+        digits[1].size = 16;
+        digits[1].level = Level::Cluster;
+      },
+      "a scan within a cluster is not supported");
+  expectFinding([](Program& p) { totalIn(p).dtype = DataType::Float; }, "it is Float, expected Double");
+  expectFinding([](Program& p) { totalIn(p).operands[0] = scanIn(p).operands[0]; },
+                "its operand is no scan of its space");
 }
 
 // Magnitudes differ by up to 2^60, so that additions round.
