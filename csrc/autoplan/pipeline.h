@@ -7,8 +7,8 @@
 // by at most a quarter from the average.
 //
 // The search descends stage by stage, in the order of a bound, and leaves stages that cannot lead to a pipeline faster than the best one.
-// With t the time of a micro-batch on a stage, f and b its passes, w the micro-batches in flight and m their number, a 1F1B pipeline takes
-// at least
+// With t the time of a micro-batch on a stage, f and b its passes, w the number of micro-batches in flight and m the number of all
+// micro-batches, a 1F1B pipeline takes at least
 //
 //   sum of t of the stages before s, + m t(s)            s begins after them, is busy, and gradients return through them
 //   sum of all t + (m - w(s)) f(s) + (m - 1) b(s)        the first micro-batch passes all stages, then s has the rest to do

@@ -10,10 +10,11 @@
 // between two ops that read parameters, the one where the fewest bytes cross is taken. An elementwise op that alone reads the result before
 // it is in the same part. If there are more than kMostParts, neighbours are joined in pairs.
 //
-// An op of the backward pass is in the last part where all that it reads of the forward pass is read in the forward pass, but not after
-// the part of an operand from the backward pass: gradients flow from the last part to the first. A view or copy of a gradient is in the
-// part of its first reader. Ops on sums are in such a part, too, and run in the update, after the last micro-batch. An op without rows of
-// the batch, such as a cast of a weight, is in every part that needs it.
+// For each tensor of the forward pass that an op of the backward pass reads, take the last part whose forward pass reads it (the part that
+// makes it if none does); for each operand from the backward pass, the part of that operand. The op is in the smallest of these parts:
+// gradients flow from the last part to the first. A view or copy of a gradient is in the part of its first reader. Ops on sums are in such
+// a part, too, and run in the update, after the last micro-batch. An op without rows of the batch, such as a cast of a weight, is in every
+// part that needs it.
 #pragma once
 
 #include <cstdint>

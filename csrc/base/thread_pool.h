@@ -28,9 +28,9 @@ class ThreadPool {
 
   int64_t threads() const;
 
-  // Calls fn(begin, end, worker) so that the ranges cover 0..parts-1, each part once; returns when all have returned. Ranges
-  // hold `grain` parts, the last one fewer; 0 chooses a few ranges for each thread. 0 <= worker < threads(); a worker runs
-  // one range at a time. The first exception of any range is thrown here once all others have ended.
+  // Calls fn(begin, end, worker) so that the ranges cover 0..parts-1, each part once; returns when all have returned. A range
+  // holds `grain` parts, the last one maybe fewer; 0 chooses a few ranges for each thread. A pool of one thread calls fn once, for all parts.
+  // 0 <= worker < threads(); a worker runs one range at a time. The first exception of any range is thrown here once all others have ended.
   // One run at a time: a second thread that calls run waits; if a range calls run, its own worker runs all parts.
   template <class Fn>
   void run(int64_t parts, Fn&& fn, int64_t grain = 0) {

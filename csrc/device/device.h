@@ -118,7 +118,7 @@ class Queue {
   virtual void call(const Routine& routine, std::span<void* const> operands, void* out, void* workspace) = 0;
   virtual void clear(void* memory, int64_t bytes) = 0;  // sets all bytes to zero
   virtual void copy(void* to, const void* from, std::span<const BytePiece> pieces) = 0;
-  // As copyElements() of tensor.h.
+  // Copies elements between arrays of equal sizes and one type, whose memory does not overlap.
   virtual void copyElements(const StridedElements& to, const StridedElements& from) = 0;
   // Allocate or compile in advance what later calls would otherwise make, because making it may wait for all work of the device.
   // prepareChecks: for so many launches that check indices before the next wait(). prepareCopy: for copies of elements of these types,

@@ -129,10 +129,11 @@ class Agreement::Call {
                                      const SymbolValues& values) const;
 
   // Agrees on a program, if this rank has planned one: sets program->agreed. Compares the hash of (number of the call, platform, planned
-  // program) on all ranks, unless they agreed on these shapes before or nothing redistributes. Platform: version of the library, target of
-  // kernels, maxPlans, sharePlans. Processors, layouts, kernels and verification may differ. UserError on every rank, with one text: the
-  // ranks that differ and the first differing line, or the error of a rank that refuses. On a program of a class the ranks agree for later:
-  // agreeOnSizes() follows in this call. Nothing is agreed without a comparison, but this rank remembers the shapes.
+  // program) on all ranks if the shapes are in no list of agreed_programs.h, and if peersCompare() is true or this plan communicates or
+  // redistributes. Platform: version of the library, target of kernels, maxPlans, sharePlans. Processors, layouts, kernels and verification
+  // may differ. UserError on every rank, with one text: the ranks that differ and the first differing line, or the error of a rank that
+  // refuses. On a program of a class the ranks agree for later: agreeOnSizes() follows in this call. Nothing is agreed without a
+  // comparison, but this rank remembers the shapes.
   void agree(const PlanProposal& proposal, const std::shared_ptr<PlannedProgram>& program,
              const DeviceInfo& device) const;
 

@@ -7,8 +7,10 @@
 //   input, copy, window, index     e of the element taken
 //   +, -                           e1 + e2            } plus 2u|v|: the reference and the other side round once each
 //   *                              |a|e2 + |b|e1 + e1 e2
-//   0 by x - x, 0 * x, 0 / x       no 2u|v| and no smallest number: nothing is rounded
 //   f(x)                           the larger change of f at x - e and x + e, plus (2 + 2k) u|v|, k by function
+//   +, -, *, f(x)                  also a term for subnormal results: max(k, 1) times the smallest subnormal number if k <= 2, else the
+//                                  smallest normal number
+//   0 by x - x, 0 * x, 0 / x       neither 2u|v| nor the term for subnormal results: nothing is rounded
 //   cast to a shorter type         the larger change of the rounded value at x - e and x + e
 //   sum of n terms, in any order   sum(e) + (n + 1) u sum(|v| + e); the same for products of a matmul
 //   sum in p parts                 p + 1 more roundings r = (p + 1) u, with the u of the type that parts have: r / (1 - r) sum(|v| + e); any,

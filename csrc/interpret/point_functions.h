@@ -8,7 +8,8 @@
 
 namespace meshfuse::reference {
 
-// Operands a, b, c (unused ones ignored) of type `type`; not yet rounded. Comparisons give 0 or 1. Not for ops of integers only.
+// Operands a, b, c (unused ones ignored) are values of `type`; the result is still to be rounded to it. Comparisons give 0 or 1. Not for
+// ops of integers only.
 [[nodiscard]] double applyReal(PointOp op, DataType type, double a, double b, double c);
 // Operands of an integer type or Bool; the result still to be wrapped to the type. Not for ops of floating numbers only.
 [[nodiscard]] int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c);

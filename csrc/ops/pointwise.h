@@ -116,7 +116,7 @@ requires Operands<A, B, C> PointResult<A, B, C> fma(A a, B b, C c) { return poin
 Val* trueDivide(Operand a, Operand b);
 template <class A, class B>
 requires Operands<A, B> PointResult<A, B> truediv(A a, B b) { return static_cast<PointResult<A, B>>(trueDivide(a, b)); }
-// UserError `[op] b is T1 [5], a is T0 [4]; ..` for the first operand whose extents do not stretch with those of one before it.
+// UserError `[op] b is T1 Float[5], a is T0 Float[4]; ..` for the first operand whose extents do not stretch with those of one before it.
 struct NamedOperand {
   std::string_view name;
   Operand operand;

@@ -33,7 +33,7 @@ namespace meshfuse {
 [[nodiscard]] Dim stretched(const Dim& a, const Dim& b);
 // One dim for two dims that must be equal and do not stretch: the dim about whose extent more is known.
 [[nodiscard]] Dim sameDim(const Dim& a, const Dim& b);
-// `T3 [i0, 16]`: how errors name a tensor.
+// `T3 Float[i0, 16]`: how errors name a tensor; of a shape `[i0, 16]`.
 [[nodiscard]] std::string describe(const TensorView* tv);
 [[nodiscard]] std::string describe(std::span<const IntExpr> shape);
 
@@ -59,7 +59,7 @@ namespace meshfuse {
 
 // x in the type that statistics are computed in: Double stays, all others are cast to Float.
 [[nodiscard]] TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view operand = "x");
-// UserError `[op] dy is T0 [3], expected ..` unless `tv` has the shape of `to`, or dims that stretch to it.
+// UserError `[op] dy is T0 Float[3], expected ..` unless `tv` has the shape of `to`, or dims that stretch to it.
 void checkStretchesTo(std::string_view op, std::string_view operand, const TensorView* tv, std::string_view target,
                       const TensorView* to);
 // floatingOperand of the gradient of a result that has the shape of `to`, with that check.

@@ -24,7 +24,7 @@ class Lowering {
   using Position = std::vector<tile::Index>;  // one for each stored dim
 
   // Declares the tensor parameters: inputs in order, then outputs (an aliased output is its input's parameter, InOut). The output `flat`,
-  // if given, is contiguous and has one dim.
+  // if given, is declared with one dim of all its elements and stride 1; it must be row-major in memory.
   void declareTensors(const TensorView* flat = nullptr);
   // The program's name for an extent or offset: constants stay, symbols of the fusion become size parameters. `others` are no symbols of the
   // fusion and stay.

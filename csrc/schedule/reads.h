@@ -41,11 +41,12 @@ template <class T>
 // True if an op reads operands at other positions than the positions of its result: windows, concatenations, indexed rows.
 [[nodiscard]] bool readsElsewhere(const Expr& e);
 
-// A stored dim of an operand, by its number among all operands, and the dim of the result at whose positions it is read.
+// A stored dim of an operand and the stored dim of the result at whose positions it is read, each as a position in noReductions().
 struct DimPair {
   size_t operand;
   size_t result;
 };
+// `operand`: its number among all operands, scalars included.
 [[nodiscard]] std::vector<DimPair> linkedDims(const Expr& e, int64_t operand);
 
 // The position of the index operand that an indexing op reads, for a position of its result. Dims of one element are not set to 0.

@@ -30,7 +30,8 @@ struct RowDigits {
   int64_t prefetchAhead = 0;  // pointwise: distance in elements of n, if rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
   // The first grid dim cuts the reduced axes, or m if the kernel sums columns too: partial results are combined by the last arriver, for
-  // each part of a second grid dim. A GPU that sums columns too cuts m twice: the second grid dim counts the parts of a group.
+  // each part of a second grid dim. A GPU that sums columns too cuts m twice: the first grid dim counts runs of neighbouring parts, the
+  // second the parts of one run.
   bool split = false;
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };

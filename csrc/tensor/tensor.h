@@ -123,7 +123,7 @@ class Tensor {
 };
 
 // Copies elements between arrays of the same sizes, and converts them. Allocates nothing up to 16 dims. The memory of both may overlap only
-// if both are contiguous.
+// if both are contiguous and have one type.
 void copyElements(const StridedElements& to, const StridedElements& from);
 
 // Strides of a contiguous array. With `order`: strides of an array without gaps whose dims lie in this order, outermost first.

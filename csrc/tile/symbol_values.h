@@ -27,7 +27,8 @@ struct Polynomial {
   std::vector<Term> terms;
 };
 
-// A symbol has a value only while its loop is open or its position is placed.
+// Sizes always have a value, grid dims while a part runs, loops while they are open; tile digits, and coordinates with such digits, only
+// while the interpreter is at one position of their space.
 class SymbolValues {
  public:
   int64_t slot(std::string_view name);

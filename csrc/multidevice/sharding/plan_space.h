@@ -37,7 +37,7 @@ struct SearchState {
   friend bool operator==(const SearchState&, const SearchState&) = default;
 };
 
-// Number of indices of a dim that every rank holds: in `after`, and in both states.
+// By rank, row-major: how many indices of a dim the rank holds in the state `after`, and in both states.
 struct RankCounts {
   std::vector<int64_t> after;
   std::vector<int64_t> both;
@@ -89,7 +89,7 @@ class PlanSpace {
   // A lower bound of the elements that the busiest rank receives on any chain from `state` to the destination.
   double lowerBound(const SearchState& state, Ranks of = Ranks::All);
   // The same for elements that cross a border between groups: a group is all ranks that differ on the atoms `inside` only. Its ranks
-  // receive at least so many elements from other groups, on average. 0 if a partial sum is created on the way.
+  // receive at least so many elements from other groups, on average. 0 if the destination is a partial sum.
   double lowerBoundBetweenGroups(const SearchState& state, AtomSet inside, Ranks of);
 
  private:

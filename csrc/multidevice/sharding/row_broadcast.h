@@ -12,7 +12,8 @@ namespace meshfuse {
 
 // The index of the only row that an IndexSelect takes, as an expression over Int inputs of the fusion; valid for rows that exist.
 [[nodiscard]] std::optional<IntExpr> rowNumber(const Expr* expr);
-// The broadcast of that row, without the parts that ranks need. Empty if it does not give every rank its part of the result.
+// The broadcast of that row as a HaloExchange whose lists of parts (`needs`, `messages`, `kept`) are empty. Nothing if it does not give
+// every rank its part of the result.
 [[nodiscard]] std::optional<HaloExchange> rowBroadcast(const Expr* expr);
 
 }  // namespace meshfuse

@@ -84,7 +84,7 @@ struct CollectiveCall {
 [[nodiscard]] std::vector<int64_t> firstRanks(int64_t size);
 // The ranks of a CallRecord::teamMask, ascending.
 [[nodiscard]] std::vector<int64_t> ranksIn(uint64_t teamMask);
-// `all-reduce(Sum) of 1024 Float in team {0, 1}`; of Send: `a group of 3 sends and receives`.
+// `all-reduce(sum) of 1024 Float in team {0, 1}`; of Send: `a group of 3 sends and receives`.
 [[nodiscard]] std::string describe(const CallRecord& call);
 // `[rank 1/4] at step 12 (all-reduce of T7)`; a step below 0 is not named.
 [[nodiscard]] std::string describeRank(int64_t rank, int64_t size, int64_t step, std::string_view what);

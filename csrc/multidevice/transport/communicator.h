@@ -81,8 +81,9 @@ class Communicator {
   // True if a call leaves the processor to other threads while it lasts: it is then worth running beside kernels on any number of cores.
   virtual bool sparesProcessor() const { return false; }
 
-  // The number of cores for the threads of this rank. A core counts 1 / n if n ranks of this machine may use it, so the number is below 1 if
-  // ranks share each core. openWorld() sets it; otherwise it is the cores of this process divided by the number of ranks.
+  // The number of cores for the threads of this rank. A core counts 1 / n if n ranks of this machine may use it, so the number may be below
+  // 1, for example if there are more ranks than cores. openWorld() sets it; otherwise it is the cores of this process divided by the number
+  // of ranks.
   double coreShare() const;
   void setCoreShare(double cores) { coreShare_ = cores; }
 

@@ -34,7 +34,7 @@ class DeviceCommunicator : public Communicator {
   // Makes what such collectives of this team need. All ranks of the team call it, and each rank calls it for its teams in the same order. It
   // may wait for the device.
   virtual void prepare(const Team& /*team*/, const CollectiveOfElements& /*call*/) {}
-  // Memory for operands and results. May wait for the device, after the calls so far have ended.
+  // Memory for operands and results. May first wait until the calls so far have ended, and then for the device.
   virtual std::shared_ptr<void> allocateArena(int64_t bytes) { return device_.allocate(bytes); }
   // Whether such a call of a team is faster with memory that is registered.
   virtual bool usesRegistered(const CollectiveOfElements& /*call*/) const { return false; }

@@ -11,8 +11,8 @@
 namespace meshfuse {
 
 // LLVM's state for compiling: used by one thread at a time. No passes over the IR run. Code generation has the lowest
-// optimization level, but with the basic register allocator. Kernels run within a tenth of the speed of full optimization and compile in a
-// third of its time, because the emitter already writes optimized IR.
+// optimization level, but with the basic register allocator. Kernels are at most a tenth slower than with full optimization and compile in
+// a third of its time, because the emitter already writes optimized IR.
 class ObjectCompiler {
  public:
   explicit ObjectCompiler(const CpuTarget& target);

@@ -25,8 +25,8 @@ class CudaMemory {
   // 256-byte aligned; for any stream. Its last owner gives it back to the pool once the work has ended that the queues have at that time. The
   // pool keeps it for later allocations. UserError with the bytes that are free if there is not enough.
   std::shared_ptr<void> allocate(int64_t bytes);
-  // While the result lives, allocate() calls reclaim() on its own thread before it throws for lack of memory. reclaim() must free memory of
-  // the GPU that is outside of the pool and that nobody uses, and must not throw. reclaimWith() is thread-safe.
+  // While the result lives, allocate() calls reclaim() on the thread that called allocate(), before it throws for lack of memory. reclaim()
+  // must free memory of the GPU that is outside of the pool and that nobody uses, and must not throw. reclaimWith() is thread-safe.
   [[nodiscard]] std::shared_ptr<void> reclaimWith(std::function<void()> reclaim);
   // Begin when the work that the queues have so far has ended; complete on return.
   void read(void* host, const void* memory, int64_t bytes);

@@ -33,7 +33,8 @@ class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
   bool enroll(void* memory, nccl::Communicator communicator);
   // It is registered with no communicator afterwards.
   void withdraw(void* memory) noexcept;
-  // Before the communicators end: all memory is registered no more, and later memory is freed at once.
+  // Before the communicators end: no memory is registered any more, and what was given back is freed; memory that is given back later is
+  // freed at once.
   void close() noexcept;
   // The communicators have been aborted, and their registrations with them.
   void forget() noexcept;

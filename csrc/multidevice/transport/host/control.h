@@ -44,7 +44,8 @@ struct PairLines {
 };
 
 // The number of calls of the pair, modulo 2^32, whose data the writer has finished reading. Peers need it before they reuse slots, stages
-// and buffers that are read in place. It is separate from PairLine, because the writer's next call may overwrite the PairLine before.
+// and buffers that are read in place. It has a line of its own, because a peer may read it when later calls of the writer have overwritten
+// the PairLine of that call.
 struct alignas(64) FinishedLine {
   std::atomic<uint32_t> calls;
 };
@@ -76,7 +77,8 @@ struct alignas(64) Status {
   char what[248];
   // While the rank waits: it waits until the word at `waitOffset` in the block of rank `waitOwner` reaches `waitValue`. Owner -1: it does
   // not wait, or not for a single word.
-  alignas(64) std::atomic<uint32_t> waits;  // counted up whenever the four change
+  alignas(64) std::atomic<
+      uint32_t> waits;  // counted up before and after the next three change: odd while they are being written
   std::atomic<int32_t> waitOwner;
   std::atomic<uint32_t> waitValue;
   std::atomic<uint64_t> waitOffset;

@@ -29,7 +29,8 @@ class NetworkRejoin final : public Star {
   // Returns when the members are known. DeviceError if the others have continued without this rank. `place`: the addresses of this rank.
   NetworkRejoin(NetworkWatch& old, int64_t rank, int64_t size, const TransportOptions& options, std::string place);
 
-  // Answers each rank that connects to a rank after its rejoin.
+  // Tells `word` to every rank that connects to the address of this rank, until none waits, `stop` is requested or promptLimit() has
+  // passed.
   static void sendAway(NetworkWatch& old, Word word, const std::stop_token& stop = {});
 
   Key key() override { return old_.key(); }

@@ -1,8 +1,8 @@
 // Virtual ranks: the threads of one process as the ranks of a program. The reference for every other transport.
 //
 // Results do not depend on scheduling. Every call is compared with its peers' (kind, team, type, count, operation, root); a
-// difference, a deadlock, a rank that throws or leaves early and an expired deadline all become a DeviceError on every rank
-// that names the ranks and their calls. Faults can be injected.
+// difference, a deadlock, a rank that throws or leaves early and an expired deadline all become a DeviceError on every rank that names the
+// ranks and their calls. If Communicator::programs() describes the difference, it is a DisagreementError instead. Faults can be injected.
 #pragma once
 
 #include <chrono>

@@ -79,7 +79,7 @@ class LoopbackRendezvous {
   std::string leaveByException(int64_t rank);
   // The body of a rank has ended, with or without an error.
   void leave(int64_t rank);
-  // `rank 1/2 at step 12 (all-reduce of T7)`
+  // `[rank 1/2] at step 12 (all-reduce of T7) in barrier in team {0, 1}`
   std::string place(int64_t rank);
 
   // The survivors of a failure and their new rendezvous; the same for all of them.
