@@ -9,7 +9,7 @@
 //   *                              |a|e2 + |b|e1 + e1 e2
 //   f(x)                           the larger change of f at x - e and x + e, plus (2 + 2k) u|v|, k by function
 //   +, -, *, f(x)                  also a term for subnormal results: max(k, 1) times the smallest subnormal number if k <= 2, else the
-//                                  smallest normal number
+//                                  smallest normal number (of Double, for all other types of Float)
 //   0 by x - x, 0 * x, 0 / x       neither 2u|v| nor the term for subnormal results: nothing is rounded
 //   cast to a shorter type         the larger change of the rounded value at x - e and x + e
 //   sum of n terms, in any order   sum(e) + (n + 1) u sum(|v| + e); the same for products of a matmul
