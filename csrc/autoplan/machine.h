@@ -34,8 +34,8 @@ struct LinkSpeed {
   double latency = 0;                             // seconds of a collective without elements
   std::vector<CollectiveSpeed> collectives = {};  // used instead where the kind is listed
 
-  // Of a call in which a rank of a team of `ranks` receives these bytes. Of several listed teams that of the next larger size counts, else
-  // the largest.
+  // Of a call in which a rank of a team of `ranks` receives these bytes. Of the teams listed for this kind the smallest of at least `ranks`
+  // ranks counts, else the largest.
   double seconds(Collective kind, int64_t ranks, double bytes) const;
 };
 

@@ -5,18 +5,22 @@
 // Float), n the number of summed terms, k the error in ulps that an implementation of the op may have.
 //
 //   input, copy, window, index     e of the element taken
-//   +, -                           e1 + e2            } plus 2u|v|: the reference and the other side round once each
+//   +, -                           e1 + e2
 //   *                              |a|e2 + |b|e1 + e1 e2
-//   f(x)                           the larger change of f at x - e and x + e, plus (2 + 2k) u|v|, k by function
-//   +, -, *, f(x)                  also a term for subnormal results: max(k, 1) times the smallest subnormal number if k <= 2, else the
-//                                  smallest normal number (of Double, for all other types of Float)
-//   0 by x - x, 0 * x, 0 / x       neither 2u|v| nor the term for subnormal results: nothing is rounded
+//   f(x)                           the larger change of f at x - e and x + e
+//   +, -, *, f(x)                  also (2 + 2k) u|v|: k is 0.5 for +, - and *, and depends on the function else; and a term for subnormal
+//                                  results: max(k, 1) times the smallest subnormal number if k <= 2, else the smallest normal number (of
+//                                  Double, for all other types of Float)
+//   0 by x - x, 0 * x, 0 / x       neither of these two terms: nothing is rounded
 //   cast to a shorter type         the larger change of the rounded value at x - e and x + e
-//   sum of n terms, in any order   sum(e) + (n + 1) u sum(|v| + e); the same for products of a matmul
-//   sum in p parts                 p + 1 more roundings r = (p + 1) u, with the u of the type that parts have: r / (1 - r) sum(|v| + e); any,
-//                                  if some of the terms add up beyond the range of that type, unless the whole sum surely does
-//   product of n                   prod(|v| + e) - prod(|v|) + (n + 1) u prod(|v| + e); any, if some of the factors multiply beyond
-//                                  the type's range
+//   sum of n terms, in any order   sum(e) + (n + 1) u sum(|v| + e), with 2u for Double, because the reference adds in Double too; the same for
+//                                  products of a matmul; any, if some of the terms add up beyond the type's range, unless the whole sum surely
+//                                  does
+//   sum in p parts                 p + 1 more roundings r = (p + 1) u, with the u of the type that parts have: r / (1 - r) sum(|v| + e); the
+//                                  range is then that of this type
+//   product of n                   prod(|v| + e) - prod(|v|) + (n + 1) u prod(|v| + e), with 2u for Double; any, if some of the factors multiply
+//                                  beyond the type's range. If some may multiply below the normal numbers: also (n + 1) times the smallest
+//                                  normal number times the largest product of some factors, and any, if a factor is infinite
 //   max, min                       the largest e
 //   floor, eq, a cast to integer, ...  0 where the result is the same at both ends; else the element is *uncertain*: its bound is the jump
 //   select by an uncertain Bool    the distance of both sides

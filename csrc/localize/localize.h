@@ -7,8 +7,8 @@
 // them, and so do the global offsets of ops such as iota. A Redistribute becomes the steps of its plan: each collective on contiguous
 // shapes, with a reshape and permute before (pack) and after (unpack) if digits have to move; a gather of the outermost digit needs
 // neither. Tensors no longer have a mesh; meshes() keeps the meshes that collectives name.
-// Runs after plan_redistributions; sizes are constants where tensors have meshes. On exit the fusion verifies, has the same inputs and
-// outputs, and no Redistribute.
+// Runs after plan_redistributions. Sizes are constants, or, where all parts are even, expressions of the symbols of input sizes. On exit
+// the fusion verifies, has the same inputs and outputs, and no Redistribute.
 #pragma once
 
 #include <cstdint>

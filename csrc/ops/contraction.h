@@ -1,5 +1,5 @@
-// Matrix products. Both operands have one type, Bool excepted, and the result has it too; 16-bit elements accumulate in Float
-// and are rounded once. The logical domain of the result ends in the contracted dim, marked as a reduction.
+// Matrix products. Both operands have one type, any but Bool, and the result has it too; 16-bit elements accumulate in Float and are
+// rounded once. The logical domain of the result ends in the contracted dim, marked as a reduction.
 #pragma once
 
 #include "ir/fusion.h"

@@ -42,7 +42,7 @@ TensorView* squeeze(TensorView* x, int64_t axis);
 TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes);
 TensorView* squeeze(TensorView* x, const std::vector<bool>& flags);
 TensorView* squeeze(TensorView* x);
-// A new broadcast dim before position `axis` of the result.
+// A new broadcast dim, which becomes dim `axis` of the result: -1 appends it.
 TensorView* unsqueeze(TensorView* x, int64_t axis);
 // isNew has one flag for each dim of the result: true makes a broadcast dim there. UserError unless x has as many dims as there are
 // false flags.

@@ -7,8 +7,8 @@
 // reduce-scatters, and the ops after them run on parts (reshard_regions.h). No rewrite increases the bytes received. User-sharded tensors,
 // inputs and outputs are not changed. The order of a sum is changed if that saves a collective, but not for 16-bit types.
 // Runs after decompose_reshardings. On exit, as before, every edge is aligned or local, except edges of Redistributes and of windows with a
-// halo exchange. Idempotent. Programs with symbolic sizes, or with a planned redistribution or window, are not changed;
-// PassSettings::optimizeReshards switches it off.
+// halo exchange. Idempotent. A program is not changed if a size has no value (PlanMemo holds the values of symbols), if a mesh axis is of
+// symbolic size, or if a redistribution or window is planned already; PassSettings::optimizeReshards switches the pass off.
 #pragma once
 
 namespace meshfuse {

@@ -14,7 +14,8 @@ class Fusion;
 class PassContext;
 class TensorView;
 
-// True for an op of one tensor that is linear: op(a + b) = op(a) + op(b). The tensor is not a partial sum.
+// True if the op is linear, op(a + b) = op(a) + op(b), has one tensor operand, operand and result are on one mesh, and neither is a partial
+// sum. An op that rounds is linear here for types of 32 bits or more only.
 [[nodiscard]] bool isLinear(const Expr* e);
 
 // Adds the op on the contributions to its operand; null if these do not have the sharding that the op needs.

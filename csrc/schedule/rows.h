@@ -39,7 +39,7 @@ struct RowDigits {
 // A kernel of fewer rows than this may have fewer rows than threads, so a CPU cuts long rows into parts, which the threads share.
 inline constexpr int64_t kFewRows = 16;
 
-// Whether some op of the group is a function.
+// Whether some op of the group takes many times as long as an addition, such as exp: isFunction() of ir/point_work.h.
 [[nodiscard]] bool isCostly(const Group& group);
 
 // Serial digits, outermost first, of an axis along which a sum accumulates in steps of `each` additions. Each step over a digit but the

@@ -186,7 +186,7 @@ struct Carried {
 };
 
 enum class StmtKind : uint8_t {
-  Define,  // evaluate-at-or-before-use of `value`: marks its place; pure values may be evaluated inside their consumers
+  Define,  // the place of `value`: it is evaluated here, or later inside its consumers; a load of memory that this launch writes, here
   Keep,    // evaluate `value` here, once
   Store,   // tensor `param` at `index` = `value` where `where` and `mask` hold
   Prefetch,  // tensor `param` at `index`: bring `lines` cache lines to the caches from `level` on; no effect on values

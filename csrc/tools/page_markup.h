@@ -11,8 +11,9 @@ namespace meshfuse {
 
 // Escapes text and attributes in double quotes.
 [[nodiscard]] std::string escaped(std::string_view text);
-// 0 B, 1.5 KiB, with the exact number as a tooltip.
+// 0 B, 1.5 KiB
 [[nodiscard]] std::string shortBytes(double bytes);
+// The same as markup, with the exact number as a tooltip.
 [[nodiscard]] std::string bytesMarkup(int64_t bytes);
 // A tensor's sharding without its mesh, escaped.
 [[nodiscard]] std::string withoutMesh(std::string_view sharding);

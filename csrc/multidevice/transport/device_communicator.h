@@ -38,8 +38,9 @@ class DeviceCommunicator : public Communicator {
   virtual std::shared_ptr<void> allocateArena(int64_t bytes) { return device_.allocate(bytes); }
   // Whether such a call of a team is faster with memory that is registered.
   virtual bool usesRegistered(const CollectiveOfElements& /*call*/) const { return false; }
-  // Registers memory of allocateArena() with these teams, until withdraw() or its end. False if this rank cannot. A call whose operands or
-  // results are registered on one rank has them registered on all, at the same place. Both return when the calls so far have ended.
+  // Registers memory of allocateArena() with these teams, until withdraw() or its end. False if this rank cannot. The caller sees to it
+  // that the operands and results of a call are registered on all ranks of its team or on none, at the same offsets in the arena. Both
+  // return when the calls so far have ended.
   virtual bool enroll(void* /*arena*/, std::span<const Team> /*teams*/) { return false; }
   virtual void withdraw(void* /*arena*/) {}
   // Gives the next call memory that it uses until it has ended: DeviceInfo::combinedBytes bytes, 16-byte aligned.
