@@ -10,7 +10,7 @@
 // The work runs on a stack of its own, on the thread that called start(), resume() or finish(). All calls for one run of the work come from one
 // thread. The code that waits takes part: it calls pauseUntil() before it blocks, with no lock held and no exception being handled. Code
 // that blocks without calling pauseUntil() blocks the thread. At each switch to the work it takes over the floating-point modes and the
-// signal mask of its caller, and the caller keeps its own. A thread is not cancelled while it runs the work.
+// signal mask of its caller, and the caller keeps its own. The thread must not be cancelled (pthread_cancel) while it runs the work.
 #pragma once
 
 #include <cstddef>

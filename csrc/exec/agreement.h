@@ -178,7 +178,8 @@ class Agreement::Call {
   std::vector<std::string> exchange(std::string_view message) const;
   CallDescriptor describe(const PlanProposal& proposal) const;
   const CallDescriptor& ofFusion(const Fusion& fusion) const;
-  // `hashed`: what must be the same, besides the number of the call. `text`: says it, after the sizes, if it differs.
+  // `hashed`: the text whose hash, together with the number of the call, must be the same on all ranks. `text`: if the hashes differ, the
+  // ranks exchange their sizes followed by this text, and the error names the first line that differs.
   void compare(const PlanProposal& proposal, const CallDescriptor& call, std::string_view hashed,
                std::string_view text) const;
   // Handle the current exception and throw it again, or the error of the group.

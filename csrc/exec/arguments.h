@@ -19,7 +19,9 @@ namespace meshfuse {
 
 class Fusion;
 
-// UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
+// UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a number of another kind, an undefined tensor, a wrong
+// element type or number of dims; for an input that a result is written into, also if its elements share memory or it lies in another order
+// than the result's allocation domain.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
 // UserError if a mesh has an axis without a size, or names a rank that does not exist.
 void checkMeshes(const Fusion& fusion, int64_t ranks);

@@ -69,8 +69,10 @@ struct ExplainedEdge {
   std::string reason;              // why not aligned
   std::vector<std::string> moves;  // of a redistribution, in order: "all_gather(x)", "slice(y)"
   std::vector<int64_t> moveBytes;  // of each move, received by the busiest rank
-  double leastBytes = 0;           // a lower bound for every plan
-  int64_t stateBytes = 0;          // the largest part that a rank holds during the redistribution
+  // A redistribution on one mesh: a lower bound of the bytes that the busiest rank receives, over all moves, in any plan; 0 for other edges,
+  // or if no bound is known.
+  double leastBytes = 0;
+  int64_t stateBytes = 0;  // the largest part that a rank holds during the redistribution
 };
 
 struct ExplainedCommunication {

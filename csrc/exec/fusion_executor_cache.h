@@ -73,8 +73,8 @@ class FusionExecutorCache {
   FusionExecutorCache& operator=(const FusionExecutorCache&) = delete;
 
   // inputs: one for each fusion input, tensors in local sizes. Returns the outputs in order; an output that aliases an input shares
-  // its memory. UserError on a wrong number, rank, size or type of an argument, or on arguments of several devices, before anything runs;
-  // DeviceError if a peer fails.
+  // its memory. UserError on a wrong number of arguments, on an argument with a wrong number of dims, size or type, or on arguments of
+  // several devices, before anything runs; DeviceError if a peer fails.
   std::vector<Tensor> runFusionWithInputs(const std::vector<Argument>& inputs);
   std::vector<Tensor> run(const KernelArgumentHolder& inputs) { return runFusionWithInputs(inputs); }
   // The same with the names of inputs, in any order: run({{"x", x}, {"w0", w0}}). UserError, too, if a name is unknown, given twice, or

@@ -27,8 +27,9 @@ struct SegmentedProgram;
                                               int64_t rank);
 
 // The program of rank `rank`, as localize() makes it of the planned program. Sets `program.ofRank`. Both are loaded from `disk` if they are
-// there, so that nothing reads the planned program, else made and stored there; bytes on the disk that are no part are deleted. Null: no disk.
-// New values get numbers that no value of the planned program has. `fusion`: that was planned; it has the names of the builders.
+// there, so that nothing reads the planned program, else made and stored there; an entry under this key from which they cannot be read is
+// deleted. Null: no disk. New values get numbers that no value of the planned program has. `fusion`: that was planned; it has the names of
+// the builders.
 [[nodiscard]] std::shared_ptr<Fusion> localProgram(SegmentedProgram& program, const Fusion& fusion, int64_t rank,
                                                    const DeviceInfo& device, const PassSettings& passes,
                                                    DiskCache* disk);

@@ -20,9 +20,11 @@ using Builders = std::map<int64_t, std::string_view>;
 [[nodiscard]] Builders buildersOf(const Fusion& fusion);
 // "5 embedding_fwd" for each builder.
 [[nodiscard]] std::vector<std::string> linesOf(const Builders& builders);
-// Builders from such lines, as literals of `fusion`, from which the ops are made. UserError if a line has another form.
+// Builders from such lines. The names are the literals in the ops of `fusion`, the user's, from which those of the text were made; a line
+// whose builder no op of `fusion` has is left out. UserError if a line does not begin with a number.
 [[nodiscard]] Builders buildersFrom(const std::vector<std::string>& lines, const Fusion& fusion);
-// The fusion of a text with these builders. UserError if the text is none, or a builder is of no op.
+// The fusion of a text with these builders. UserError if the text is malformed, or if `builders` has a value that no op of the text
+// computes.
 [[nodiscard]] std::unique_ptr<Fusion> parseWith(const Builders& builders, std::string_view text);
 
 // Copies share one fusion. Several threads may read it.
@@ -32,7 +34,8 @@ class ParsedFusion {
   // This fusion; null: none.
   template <std::convertible_to<std::shared_ptr<const Fusion>> Pointer>
   ParsedFusion(Pointer fusion) : ParsedFusion(Made{std::move(fusion)}) {}  // NOLINT(google-explicit-constructor)
-  // That of a text that some fusion printed. `whenBad` is called before each error about a text that is none: to forget where it came from.
+  // That of a text that some fusion printed. `whenBad` is called before the InternalError that fusion() throws if parseWith() fails, so
+  // that the caller can delete the stored text.
   ParsedFusion(std::shared_ptr<const std::string> text, Builders builders, std::function<void()> whenBad = {});
 
   // InternalError if there is none, or the text is no fusion.

@@ -32,8 +32,8 @@ TensorView* ones_like(TensorView* x);
 // 1-D: start + i * step for i in [0, length). UserError for Bool.
 TensorView* iota(Operand length, Operand start = 0, Operand step = 1, DataType dtype = DataType::Int);
 TensorView* iota(Fusion& fusion, Operand length, Operand start = 0, Operand step = 1, DataType dtype = DataType::Int);
-// 1-D: start, start + step, .. up to but without end. step is a constant other than 0, and floating arguments are constants; else
-// UserError.
+// 1-D: start, start + step, .. up to but without end. step is a constant other than 0; if one of the three is floating, all three are
+// constants. Else UserError.
 TensorView* arange(Operand end, DataType dtype = DataType::Int);
 TensorView* arange(Operand start, Operand end, DataType dtype = DataType::Int);
 TensorView* arange(Operand start, Operand end, Operand step, DataType dtype = DataType::Int);

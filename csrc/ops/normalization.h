@@ -34,7 +34,7 @@ struct BackwardNormResult {
 };
 
 // (x - mean) * invstd * weight + bias over the last dims. Two passes: the variance is the mean of (x - mean)^2.
-// norm_shape: the trailing extents that are normalized, as in PyTorch; for symbolic extents only their number matters.
+// norm_shape: the trailing extents that are normalized, as in PyTorch; extents that are symbolic here are compared with it at the call.
 // weight, bias: of shape norm_shape, or null. UserError if norm_shape does not end x's shape.
 ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight,
                              TensorView* bias, Operand eps);

@@ -38,7 +38,8 @@ TensorView* bitwise_and(TensorView* x, const Axes& axes, bool keep_dim = false);
 TensorView* bitwise_or(TensorView* x, const Axes& axes, bool keep_dim = false);
 TensorView* bitwise_xor(TensorView* x, const Axes& axes, bool keep_dim = false);
 // x summed to `sizes`, as the gradient of a broadcast needs: leading dims that are missing, and dims whose size is 1, are
-// summed. Reduced dims of size 1 stay. Keeps the type rules of sum. UserError if a size is neither 1 nor x's.
+// summed. Reduced dims of size 1 stay. If a dim is summed, the type follows the rules of sum; otherwise x keeps its type. UserError if a
+// size is neither 1 nor x's.
 TensorView* sum_to(TensorView* x, const IntList& sizes);
 
 // The primitive: reduces by `op` in x's type.

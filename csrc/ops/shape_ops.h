@@ -15,9 +15,10 @@ TensorView* set(TensorView* x);
 Val* set(Val* x);
 // The same as set, with a kernel boundary.
 TensorView* segment_set(TensorView* x);
-// x in another type, rounded to nearest even; floating to integer truncates, to Bool is x != 0. NaN, and a number outside the range of an
-// integer type, give its minimum (PyTorch on x86: the same for Int and Int32; it wraps the narrower types). Byte and UInt16 keep the low bits
-// of the truncated number: -1 becomes 255, as in PyTorch. A copy if x has that type.
+// x in another type. To a floating type: rounded once, to nearest even. To Bool: x != 0. From an integer to a narrower integer type: its
+// low bits. From a floating type to a signed integer type: truncated; NaN and numbers out of range give the minimum of the type (PyTorch on
+// x86: the same for Int and Int32; it wraps the narrower types). From a floating type to Byte or UInt16: the low bits of the number
+// truncated to Int (-1 becomes 255, as in PyTorch); NaN and numbers out of the range of Int give 0. A copy if x has that type.
 TensorView* castOp(DataType dtype, TensorView* x);
 Val* castOp(DataType dtype, Val* x);
 // x itself if it has that type.
@@ -81,14 +82,15 @@ struct Slice {
   Val* stop = nullptr;   // null: the extent
   Val* step = nullptr;   // null: 1; otherwise a constant
 };
-// Elements start, start + step, .. below stop, one range for each dim. Negative positions count from the end, positions out of range
-// are clamped, as in Python. Steps are at least 1.
+// Elements start, start + step, .. below stop, one range for each dim. Positions that are known here to be negative count from the end, as
+// in Python; a position that is negative only in a call counts as 0. Positions out of range are clamped. Steps are at least 1.
 TensorView* slice(TensorView* x, const std::vector<Slice>& ranges);
 TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops);
 TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops,
                   const std::vector<int64_t>& steps);
 // x with `widths` elements of `value` (0 if null) around it: left and right of the last dim, then of the one before, ...
-// Negative widths cut. UserError on an odd or too large number of widths or if a width cuts more elements than the dim has.
+// Negative widths cut. UserError on an odd or too large number of widths, or if the two widths of a dim together leave fewer than 0
+// elements.
 TensorView* pad(TensorView* x, const IntList& widths, Operand value = 0);
 // Tensors one after the other along `dim`, in their common type. UserError if other extents differ.
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim);

@@ -14,7 +14,7 @@ class PlacedOps {
  public:
   PlacedOps(Fusion& fusion, const DeviceMesh& mesh) : fusion_(fusion), mesh_(mesh) {}
 
-  // Operands are scalars and tensors of equal rank, which may be stretched. The type is that of the last tensor unless given.
+  // Operands are scalars and tensors with equally many dims, which may be stretched. The type is that of the last tensor unless given.
   TensorView* point(PointOp op, const std::vector<Val*>& operands, std::optional<DataType> type = std::nullopt);
   TensorView* number(PointOp op, TensorView* tv, ScalarConst with);
   TensorView* sum(TensorView* tv, const std::vector<bool>& reduced);

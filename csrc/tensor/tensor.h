@@ -87,8 +87,7 @@ class Tensor {
   // Copies. Those of a tensor that is not on the CPU, and those between devices, go through host memory.
   Tensor contiguous() const;  // itself if contiguous
   Tensor clone() const;       // a contiguous copy on the same device
-  // The elements in another type, converted as by castOp: rounded once, to nearest even; to integers truncated, where NaN and numbers out of
-  // range give the minimum, and unsigned types keep the low bits. The tensor itself if it has the type.
+  // The elements in another type, converted as by castOp (ops/shape_ops.h). The tensor itself if it has the type.
   Tensor to(DataType dtype) const;
   Tensor to(DeviceId device) const;  // a copy on the device, itself if it is there; a copy to the CPU keeps the strides
   // Same sizes, any device; converts. A tensor of another device than the CPU that is not contiguous is read and written as a whole span:

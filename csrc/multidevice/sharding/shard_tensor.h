@@ -11,8 +11,8 @@ namespace meshfuse {
 
 class TensorView;
 
-// A part shares the memory of the tensor if it is contiguous in it (rows of a matrix), else it is a copy (columns): clone() it, or the
-// tensor, before either is written.
+// If all parts are even, a part that is contiguous in the tensor (rows of a matrix) shares its memory. All other parts are copies. clone()
+// the part, or the tensor, before either is written.
 
 // The part of `tensor` that `rank` holds when dim `axis` (from the end when negative) is cut in blocks over the last mesh axis,
 // contiguous. UserError if the rank is not in the mesh. Uneven parts have a global shape, see Tensor::withGlobalShape.

@@ -47,7 +47,8 @@ struct Blocks {
   int64_t begin(int64_t block) const;
   int64_t total() const { return begin(number); }
   int64_t largest() const;
-  // The number of elements in [from, from + elements) that a block has.
+  // The number of elements of a block whose indices within the block are in [from, from + elements). beginWithin: the sum of these numbers
+  // over the blocks before this one.
   int64_t within(int64_t block, int64_t from, int64_t elements) const;
   int64_t beginWithin(int64_t block, int64_t from, int64_t elements) const;
 };
