@@ -146,7 +146,8 @@ std::vector<Value*> PointEmitter::castGroup(std::span<Value* const> values, Data
   }
   constexpr int64_t kLeastNormal = 2 * 0x00800000 - 1;
   Value* subnormal = b_.CreateOrReduce(b_.CreateICmpULT(least, bits(type, kLeastNormal)));
-  return rarely(subnormal, "subnormal", inLine, [&](int64_t i) { return machineBFloat16(values[i]); });
+  return rarely(subnormal, "subnormal", inLine,
+                [&] { return mapped(values, [&](Value* v) { return machineBFloat16(v); }); });
 }
 
 Value* PointEmitter::floatBitsToBFloat16(Value* value) {

@@ -31,7 +31,7 @@ inline constexpr std::string_view kKernelSymbol = "kernel";
 inline constexpr std::string_view kScratchBytesSymbol = "scratch_bytes";
 
 // Part of the key of compiled kernels on disk: raise it whenever the same program may give other code.
-inline constexpr int64_t kCpuEmitterVersion = 13;
+inline constexpr int64_t kCpuEmitterVersion = 14;
 
 // The machine that code is made for, in LLVM's terms.
 struct CpuTarget {

@@ -208,23 +208,45 @@ std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, Precisi
 }
 
 // In line, and a rarely taken branch that calls the scalar function if a number is too large. Each lane takes what its own number asks for, so
-// its bits do not depend on the other lanes.
+// its bits do not depend on the other lanes. No vector is in a register during a call, which may change all of them: a register allocator
+// that keeps a value in one place would keep such a vector in memory in the usual case too.
 std::vector<Value*> PointEmitter::sineGroup(PointOp op, const std::vector<Value*>& operands) {
   const std::vector<Value*> inLine = op == PointOp::Sin ? math_.sin(operands) : math_.cos(operands);
-  const std::vector<Value*> large = mapped(operands, [&](Value* x) {
-    Value* magnitude = b_.CreateUnaryIntrinsic(Intrinsic::fabs, x);
-    return b_.CreateAnd(b_.CreateFCmpOGT(magnitude, number(x, VectorMath::kMostReduced)),
-                        b_.CreateFCmpOLT(magnitude, ConstantFP::getInfinity(x->getType())));
-  });
-  Value* any = large[0];
-  for (size_t i = 1; i < large.size(); i++) {
-    any = b_.CreateOr(any, large[i]);
+  Type* type = operands[0]->getType();
+  Type* integers = type->getWithNewType(b_.getInt32Ty());
+  const auto magnitude = [&](Value* x) {  // as an integer, which grows with it
+    return b_.CreateAnd(b_.CreateBitCast(x, integers), ConstantInt::get(integers, INT32_MAX));
+  };
+  Constant* limit = ConstantExpr::getBitCast(number(operands[0], VectorMath::kMostReduced), integers);
+  Value* largest = magnitude(operands[0]);
+  for (Value* x : std::span(operands).subspan(1)) {
+    largest = b_.CreateBinaryIntrinsic(Intrinsic::umax, largest, magnitude(x));
   }
+  Value* any = b_.CreateICmpUGT(largest, limit);
   Value* isLarge = any->getType()->isVectorTy() ? b_.CreateOrReduce(any) : any;
-  return rarely(isLarge, "large", inLine, [&](int64_t i) {
-    Value* x = operands[i];
-    return b_.CreateSelect(large[i], call_(op, DataType::Float, std::span<Value* const>(&x, 1)), inLine[i]);
+  return rarely(isLarge, "large", inLine, [&] {
+    const auto stored = [&](Value* v) {
+      Value* slot = stackSlot(type);
+      b_.CreateStore(v, slot);
+      return slot;
+    };
+    const std::vector<Value*> arguments = mapped(operands, stored);
+    const std::vector<Value*> results = mapped(inLine, stored);
+    for (int64_t i : indices(operands)) {
+      Value* argument = b_.CreateLoad(type, arguments[i]);
+      Value* called = call_(op, DataType::Float, std::span<Value* const>(&argument, 1));
+      Value* exceeds = b_.CreateICmpUGT(magnitude(b_.CreateLoad(type, arguments[i])), limit);
+      b_.CreateStore(b_.CreateSelect(exceeds, called, b_.CreateLoad(type, results[i])), results[i]);
+    }
+    return mapped(results, [&](Value* slot) -> Value* { return b_.CreateLoad(type, slot); });
   });
+}
+
+Value* PointEmitter::stackSlot(Type* type) {
+  const IRBuilderBase::InsertPointGuard guard(b_);
+  BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+  b_.SetInsertPoint(&entry, entry.begin());
+  return b_.CreateAlloca(type);
 }
 
 // In line, and a rarely taken branch for vectors with a number that is too small, as above. The bits of negative numbers, as integers without
@@ -238,20 +260,22 @@ std::vector<Value*> PointEmitter::coarseSigmoidGroup(const std::vector<Value*>& 
   }
   Constant* limit = ConstantExpr::getBitCast(number(operands[0], VectorMath::kLeastCoarse), integers);
   Value* isSmall = b_.CreateOrReduce(b_.CreateICmpUGT(largest, limit));
-  return rarely(isSmall, "underflow", inLine, [&](int64_t i) {
-    Value* below = b_.CreateFCmpOLT(operands[i], number(operands[i], VectorMath::kLeastCoarse));
-    return b_.CreateSelect(below, math_.sigmoid({operands[i]})[0], inLine[i]);
+  return rarely(isSmall, "underflow", inLine, [&] {
+    return mapped(indices(operands), [&](int64_t i) {
+      Value* below = b_.CreateFCmpOLT(operands[i], number(operands[i], VectorMath::kLeastCoarse));
+      return b_.CreateSelect(below, math_.sigmoid({operands[i]})[0], inLine[i]);
+    });
   });
 }
 
 std::vector<Value*> PointEmitter::rarely(Value* condition, const char* name, const std::vector<Value*>& usual,
-                                         const std::function<Value*(int64_t)>& instead) {
+                                         const std::function<std::vector<Value*>()>& instead) {
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* rare = BasicBlock::Create(b_.getContext(), name, before->getParent());
   BasicBlock* after = BasicBlock::Create(b_.getContext(), "", before->getParent());
   b_.CreateCondBr(condition, rare, after, MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20));
   b_.SetInsertPoint(rare);
-  const std::vector<Value*> chosen = mapped<Value*>(indices(usual), instead);
+  const std::vector<Value*> chosen = instead();
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
   return mapped<Value*>(indices(usual), [&](int64_t i) {

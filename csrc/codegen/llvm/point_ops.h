@@ -38,9 +38,10 @@ class PointEmitter {
   llvm::Value* floating(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   std::vector<llvm::Value*> sineGroup(PointOp op, const std::vector<llvm::Value*>& operands);
   std::vector<llvm::Value*> coarseSigmoidGroup(const std::vector<llvm::Value*>& operands);
-  // instead(i) for each of the usual values if the condition, one bit, holds; code for a branch that is hardly ever taken.
+  // instead(), as many values, in place of the usual ones if the condition, one bit, holds; code for a branch that is hardly ever taken.
   std::vector<llvm::Value*> rarely(llvm::Value* condition, const char* name, const std::vector<llvm::Value*>& usual,
-                                   const std::function<llvm::Value*(int64_t i)>& instead);
+                                   const std::function<std::vector<llvm::Value*>()>& instead);
+  llvm::Value* stackSlot(llvm::Type* type);
   llvm::Value* floatingTest(PointOp op, llvm::Value* x);
   llvm::Value* integer(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   llvm::Value* logical(PointOp op, std::span<llvm::Value* const> operands);

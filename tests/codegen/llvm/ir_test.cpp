@@ -77,6 +77,25 @@ TEST(CpuIr, BlocksAreTurnedByShufflesWithoutConstants) {
   EXPECT_EQ(count(ir, collect) * 4, all);
 }
 
+// Calls for large angles are in a branch of their own. All vectors that are needed after a call are in memory before it, by stores of the
+// branch: registers of the usual path hold all that it computes.
+TEST(CpuIr, SinesUseNoMemoryUnlessTheyCall) {
+  for (const PointOp op : {PointOp::Sin, PointOp::Cos}) {
+    Builder b("sines", Target::Cpu);
+    const int x = b.tensor({"X", DataType::Float, Memory::Input, {4096}, {1}, 64});
+    const int y = b.tensor({"Y", DataType::Float, Memory::Output, {4096}, {1}, 64});
+    const int s = b.space("s", {{"n", 4096, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+    b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
+      b.store(y, {{b.coord(s, 0)}}, b.point(op, {b.load(x, {{b.coord(s, 0)}}, s)}));
+      return std::vector<ValueId>{};
+    });
+    const std::string code = wide().assemblyText(b.take());
+    const size_t call = code.find("callq");
+    ASSERT_NE(call, std::string::npos);
+    EXPECT_LE(count(code.substr(0, call), "\\(%r[sb]p\\), (%zmm\\d+, )?%zmm"), 1) << code;  // the argument of the call
+  }
+}
+
 // The machine's maximum keeps a NaN in its second operand, so with a number that is written in the program nothing else is needed.
 TEST(CpuIr, AMaximumWithAWrittenNumberIsOneInstruction) {
   const auto maximum = [](bool ofTwoTensors) {
