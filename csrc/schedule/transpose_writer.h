@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -54,9 +55,8 @@ class TransposeWriter {
   void prefetchAlongM();
   // -- CPU, lines that begin within squares: transpose_shifted.cpp
   void writeShifted();
-  void shiftBlock(const std::vector<int64_t>& scratch, std::vector<tile::Pred> parts, std::vector<tile::Pred> rows,
-                  std::vector<tile::Pred> lines);
-  void shiftSquare(const std::vector<int64_t>& scratch, bool onlyKeeps);
+  void shiftSquare(const std::vector<int64_t>& scratch, std::vector<tile::Pred> isNext);
+  void writeEnd(const std::string& name, int64_t first, int64_t lines);
 
   const Group& group_;
   const DeviceInfo& device_;
