@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "base/thread_pool.h"
 #include "exec/fusion_executor_cache.h"
@@ -33,7 +34,7 @@ struct Case {
   std::string name;
   std::vector<std::vector<int64_t>> shapes;
   Build build;
-  double goal;
+  std::optional<double> goal;
   bool readsOnly = false;
   double copies = 1;  // of the first tensor that cost as much traffic
   DataType type = DataType::Float;
@@ -250,7 +251,8 @@ std::vector<Case> cases() {
       {"inner_sum", {matrix}, [](const auto& t) { return sum(t[0], {1}); }, 0.85, true},
       {"inner_scan", {matrix}, [](const auto& t) { return cumsum(t[0], 1); }, 0.50},
       {"outer_scan", {matrix}, [](const auto& t) { return cumsum(t[0], 0); }, 0.50},
-      {"sort", {{1024, kColumns}}, [](const auto& t) { return argsort(t[0], 1); }, 0.50},
+      // A sort's work for each element grows with the row, so a copy is no ceiling for it: its goal is that of benchmarks/peers.
+      {"sort", {{1024, kColumns}}, [](const auto& t) { return argsort(t[0], 1); }, std::nullopt},
       {"top_k", {matrix}, [](const auto& t) { return topk(t[0], 32, 1).indices; }, 0.50},
       {"outer_sum", {matrix}, [](const auto& t) { return sum(t[0], {0}); }, 0.85, true},
       {"sum_of_few_rows", {{4, kRows * kColumns / 4}}, [](const auto& t) { return sum(t[0], {1}); }, 0.85, true},

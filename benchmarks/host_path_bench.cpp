@@ -1,4 +1,4 @@
-// What do a warm call, a cold kernel, the way from a fusion to a host program, the binding of a program of any size, and new shapes cost?
+// What do a warm call, the way from a fusion to a host program, the binding of a program of any size, and new shapes cost?
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -8,7 +8,6 @@
 
 #include "allocations.h"
 #include "base/ranges.h"
-#include "device/cpu/orc/cpu_compiler.h"
 #include "device/device.h"
 #include "device/open.h"
 #include "exec/compile.h"
@@ -66,27 +65,6 @@ void warmAdd(benchmark::State& state) {
     state.SetIterationTime(median(times));
     record({"warm 8x8 add, a call", median(times) * 1e9, "ns", 60, "lower"});
     record({"warm 8x8 add, heap allocations in 100,000 calls", static_cast<double>(allocated), "", 0, "lower"});
-  }
-}
-
-// A chain whose text differs from call to call, so that no cache knows its kernel.
-void coldSoftmax(benchmark::State& state) {
-  int64_t columns = 4096 + 16 * (std::chrono::steady_clock::now().time_since_epoch().count() % 1000);
-  for (auto _ : state) {
-    std::vector<double> times;
-    for (int i = 0; i < 9; i++) {
-      std::unique_ptr<Fusion> fusion = fusionOf([](TensorView* x) { return softmax(x, 1); });
-      CpuCompiler compiler({.threads = 1});
-      std::vector<Argument> in = {randomTensor({64, columns + 16 * i}, DataType::Float, 1)};
-      std::unique_ptr<Communicator> self = makeSelfCommunicator();
-      const std::shared_ptr<Device> device = openDevice(DeviceId::cpu(), {.threads = 1});
-      const SegmentedProgram program = compileToSegments(*fusion, in, Agreement(*self).call(), device->info());
-      const std::vector<tile::Program> programs =
-          mapped(program.segments, [](const Segment& s) { return s.plan.program; });
-      times.push_back(secondsOf([&] { (void)compiler.compile(programs); }));
-    }
-    state.SetIterationTime(median(times));
-    record({"cold CPU kernel, softmax", median(times) * 1e3, "ms", 6, "lower"});
   }
 }
 
@@ -296,7 +274,6 @@ void shapesOnRanks(benchmark::State& state) {
 }
 
 BENCHMARK(warmAdd)->Iterations(1)->UseManualTime()->Unit(benchmark::kNanosecond);
-BENCHMARK(coldSoftmax)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(longChain)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(binding)->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(hundredShapes)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
