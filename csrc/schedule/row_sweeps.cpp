@@ -6,6 +6,9 @@
 #include "base/ranges.h"
 #include "base/rounding.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
+#include "schedule/extents.h"
+#include "schedule/reads.h"
 #include "schedule/row_writer.h"
 
 namespace meshfuse {
@@ -64,8 +67,42 @@ void RowWriter::prefetchShare(int64_t sweep, int64_t sweeps) {
 void RowWriter::prefetchPointwise() {
   if (digits_.prefetchRows) {
     prefetchNextRow();
+    prefetchLookups();
   } else if (digits_.prefetchAhead > 0) {
     prefetchAhead();
+  }
+}
+
+// The rows of tables that lookups read for the next row. Their numbers are not checked: a prefetch may have any address.
+void RowWriter::prefetchLookups() {
+  for (const Expr* e : group_.exprs) {
+    if (m_ < 0 || (e->kind() != ExprKind::IndexSelect && e->kind() != ExprKind::Embedding)) {
+      continue;
+    }
+    const TensorView* table = e->tensorInputs()[tableOf(*e)];
+    const TensorView* number = e->tensorInputs()[indexOf(*e)];
+    if (number->definition() != nullptr && number->definition()->kind() == ExprKind::Point &&
+        number->definition()->attributes().point == PointOp::CheckedIndex) {
+      number = number->definition()->tensorInputs()[0];
+    }
+    const int64_t dim = e->kind() == ExprKind::Embedding ? 0 : e->attributes().dim;
+    const auto result = c_.index.find(e->output()->id());
+    if (result == c_.index.end() || !contains(group_.inputs, table) || !contains(group_.inputs, number) ||
+        dim + 1 == std::ssize(table->shape())) {
+      continue;
+    }
+    const Lowering::Position at = positionOf(c_, e->tensorOutput(), axes_.dims(c_, row() + 1, coord(k_), coord(n_)));
+    const int64_t param = lowering_.tensorParam(table);
+    Lowering::Position source = stretched(table->shape(), at);
+    source[dim].expr = 0;
+    if (!lineOf(param, source)) {
+      continue;
+    }
+    lowering_.loadWithin({{row() + 1, axes_.M}});
+    const ValueId next = lowering_.value(number, stretched(number->shape(), positionOfIndex(*e, at)), space_);
+    lowering_.loadWithin({});
+    source[dim].tile = builder_.cast(next, DataType::Int);
+    builder_.prefetch(param, source, divideUp(stepWidth(digits_.n) * dataTypeSize(table->dtype()), kLineBytes));
   }
 }
 

@@ -85,6 +85,7 @@ class RowWriter {
   void prefetchNextRow();
   void prefetchShare(int64_t sweep, int64_t sweeps);
   void prefetchPointwise();
+  void prefetchLookups();
   void prefetchAhead();
   std::optional<LinearForm> lineOf(int64_t param, const Lowering::Position& at) const;
 

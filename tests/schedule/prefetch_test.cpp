@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
@@ -10,6 +11,7 @@
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
 #include "schedule/rows.h"
+#include "tile/tile.h"
 
 namespace meshfuse {
 
@@ -151,6 +153,29 @@ TEST(Prefetch, NotOfWhatTheSecondCacheHolds) {
   KernelCheck c = check([](TensorView* x) { return rms_norm(x, {kColumns}, nullptr, 1e-5).output; },
                         {.l2Bytes = kRows * kColumns * 4});
   EXPECT_EQ(broughtDuringRow2(c.plan.program).sweeps, 0);
+}
+
+// The row of the table that the next row of a lookup reads; after the last one, row 0.
+TEST(Prefetch, OfTheNextRowThatALookupReads) {
+  const auto lookup = [](TensorView* index, TensorView* table, bool isEmbedding) {
+    return isEmbedding ? embedding_fwd(index, table) : index_select(table, 0, index);
+  };
+  for (const bool isEmbedding : {false, true}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* index = makeContigConcreteTensor({kRows}, DataType::Int);
+    TensorView* table = makeContigConcreteTensor({30, kColumns});
+    fusion.addInput(index);
+    fusion.addInput(table);
+    fusion.addOutput(lookup(index, table, isEmbedding));
+    const KernelCheck c = checkKernel(
+        fusion, kSmallCache,
+        {randomTensor({kRows}, DataType::Int, 1, 0, 29), randomTensor({30, kColumns}, DataType::Float, 2, -2, 2)});
+    EXPECT_EQ(c.difference, "");
+    const std::string text = tile::toString(c.plan.program);
+    EXPECT_NE(text.find("load x0[m + 1] where m + 1 < 12 else 0:i64"), std::string::npos) << text;
+    EXPECT_NE(text.find("prefetch x1[%"), std::string::npos) << text;
+  }
 }
 
 }  // namespace

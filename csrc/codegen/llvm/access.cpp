@@ -359,6 +359,13 @@ void Emitter::prefetch(const tile::Stmt& s) {
     return symbol == digitOf(s.space, spaces_[s.space].vector).symbol ? std::optional(IntExpr(0)) : std::nullopt;
   };
   Value* line = pointer(s.param, e.linear ? e.rest + e.constant : e.whole.substitute(ofFirstLane));
+  for (int64_t k : indices(s.index)) {
+    if (s.index[k].tile != kNone) {
+      Value* number = points_.cast(piece(s.index[k].tile, first), p_.values[s.index[k].tile].dtype, DataType::Int);
+      line = b_.CreateGEP(memoryType(p_.tensors[s.param].dtype), line,
+                          b_.CreateMul(number, scalar(p_.tensors[s.param].strides[k])));
+    }
+  }
   for (int64_t k = 0; k < s.lines; k++) {
     Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, 64 * k);
     Value* locality = b_.getInt32(static_cast<uint32_t>(4 - s.level));
