@@ -126,9 +126,10 @@ Array Program::computeContraction(const Expr* expr) {
   // The step of batch dim k of an operand, which may stretch to dim `at` of the result.
   auto batchStep = [&](int64_t operand, const Array& array, size_t k, size_t at, int64_t own) {
     const bool stretched = stretches(expr->input(operand)->asTensor()->noReductions()[k], array.sizes[k]);
-    check(stretched || array.sizes[k] == sizes[at],
+    const int64_t expected = evaluate(out->getRootDomain()[at]->extent());
+    check(stretched || array.sizes[k] == expected,
           "[matmul] batch dim {} of T{} has {}, of the result {}; expected equal sizes", k, expr->input(operand)->id(),
-          array.sizes[k], sizes[at]);
+          array.sizes[k], expected);
     return stretched ? 0 : own;
   };
   for (size_t k = 0; k < aBatches; k++) {

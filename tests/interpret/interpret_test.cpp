@@ -85,6 +85,34 @@ TEST(Interpret, EmptyArraysOfLargeDimsTakeNoMemory) {
   EXPECT_EQ(interpret(fusion, {Tensor::empty({large, 0}, DataType::Float)}).at(0).size(1), large);
 }
 
+// The dim of partial sums stands before the batches: [parts, batches, M, N].
+TEST(Interpret, PartialProductsHaveBatches) {
+  const std::unique_ptr<Fusion> fusion = parseFusion(R"(
+fusion {
+  mesh M0 {x: 2} [0, 1]
+  T0 = input() : Float[3, 5, 8] contiguity[t, t, t] mesh M0 outer_split(2, 2) parallelize(2, DIDx) loop[3, 5, DIDx{2}, 4]
+  T1 = input() : Float[3, 8, 4] contiguity[t, t, t] mesh M0 outer_split(1, 2) parallelize(1, DIDx) loop[3, DIDx{2}, 4, 4]
+  T3 = matmul(T0, T1) : Float[p{2}, 3, 5, 4, r{4}] root[3, 5, 4, r{8}; outer_split(3, 2), reorder[3, 0, 1, 2, 4]] mesh M0 parallelize(0, DIDx) loop[pDIDx{2}, 3, 5, 4, r{4}]
+  T2 = redistribute(T3, op=sum, dim=0) : Float[r{2}, 3, 5, 4] mesh M0
+  output T2
+}
+)");
+  EXPECT_EQ(verify(*fusion), std::vector<std::string>());
+  const Tensor a = randomTensor({3, 5, 8}, DataType::Float, 1);
+  const Tensor b = randomTensor({3, 8, 4}, DataType::Float, 2);
+  const Tensor got = interpret(*fusion, {a, b}).at(0);
+  for (int64_t i = 0; i < got.numel(); i++) {
+    const int64_t batch = i / 20;
+    const int64_t row = i / 4 % 5;
+    const int64_t column = i % 4;
+    double sum = 0;
+    for (int64_t k = 0; k < 8; k++) {
+      sum += a.at({batch, row, k}) * b.at({batch, k, column});
+    }
+    EXPECT_NEAR(got.at({batch, row, column}), sum, 1e-5);
+  }
+}
+
 // Each rank holds a part of the table: the interpreter takes whole programs.
 TEST(Interpret, PartialSumsOfIndexedRowsAreRefused) {
   const std::unique_ptr<Fusion> fusion = parseFusion(R"(
