@@ -18,6 +18,7 @@
 //                                  does
 //   sum in p parts                 p + 1 more roundings r = (p + 1) u, with the u of the type that parts have: r / (1 - r) sum(|v| + e); the
 //                                  range is then that of this type
+//   matmul in Half                 (p + 1) / 2^25 more: parts below the normal numbers are rounded to multiples of 2^-24
 //   product of n                   prod(|v| + e) - prod(|v|) + (n + 1) u prod(|v| + e), with 2u for Double; any, if some of the factors multiply
 //                                  beyond the type's range. If some may multiply below the normal numbers: also (n + 1) times the smallest
 //                                  normal number times the largest product of some factors, and any, if a factor is infinite

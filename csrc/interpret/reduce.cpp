@@ -297,6 +297,8 @@ Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const C
                : kSmallestNormal;
   };
   const double least = dtype == DataType::Double ? 0x1p-1074 : 0x1p-149;  // a sum is rounded to multiples of it
+  // Each part, and the reference, is rounded to a multiple of 2^-24; what is less than half of it may vanish.
+  const double halves = static_cast<double>(std::max<int64_t>(context.partials, 1) + 1) * 0x1p-25;
   runLoops(loops, [&](int64_t i, int64_t j, int64_t k) {
     if (result.floating()) {
       const double error = isBounded ? productError(a.real[i], a.errorAt(i), b.real[j], b.errorAt(j)) +
@@ -312,6 +314,9 @@ Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const C
       sums.add(k, *bias, k);
     }
     sums.storeSum(result, k);
+    if (isBounded && dtype == DataType::Half) {
+      result.setError(k, result.error[k] + std::min(halves, 2 * sums.tallies[k].size));
+    }
   }
   if (context.bounds && !result.floating() && (!a.error.empty() || !b.error.empty())) {
     result.error.assign(result.numel(), kInfinity);

@@ -211,6 +211,23 @@ TEST(Bounds, PartsOfProductsThatLeaveTheRangeMayBeAnything) {
   EXPECT_NE(compare(infinite, product(1)), std::nullopt);
 }
 
+// Two products of 1.5 units of the subnormal numbers of Half: each part is rounded to 2 units, the whole sum is 3 units.
+TEST(Bounds, PartsOfProductsBelowTheNormalNumbersAreRoundedToTheirUnit) {
+  const double unit = 0x1p-24;
+  const Tensor x = Tensor::full({1, 2}, DataType::Half, 1.5 * 0x1p-12);
+  const Tensor w = Tensor::full({1, 2}, DataType::Half, 0x1p-12);
+  const auto product = [&](int64_t partials) {
+    return bounded({x, w}, [](auto& v) { return linear(v[0], v[1]); }, {.partials = partials});
+  };
+  const auto units = [&](double n) { return Tensor::full({1, 1}, DataType::Half, n * unit); };
+  EXPECT_EQ(product(2).value.item(), 3 * unit);
+  EXPECT_EQ(compare(units(4), product(2)), std::nullopt);
+  EXPECT_NE(compare(units(6), product(2)), std::nullopt);
+  EXPECT_NE(compare(units(5), product(1)), std::nullopt);
+  const Tensor zeros = Tensor::zeros({1, 2}, DataType::Half);
+  EXPECT_LT(bounded({zeros, w}, [](auto& v) { return linear(v[0], v[1]); }, {.partials = 2}).error.item(), 0x1p-100);
+}
+
 TEST(Compare, SaysWhereAndWhat) {
   Tensor expected = Tensor::of({1, 2, 3, 4}, {2, 2});
   Tensor got = Tensor::of({1, 2, 7, 8}, {2, 2});

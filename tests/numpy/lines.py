@@ -131,6 +131,8 @@ def contracted(dtype, a, b, multiply, bias, partials):
         size = size + magnitude(bias)
         error = error + bias.error
     error = sums(dtype, raw, size, error, a.shape[-1] + 1, partials)
+    if dtype == "Half" and partials > 1:  # each part is rounded to a multiple of 2^-24
+        error = error + np.minimum(partials * 2.0**-25, size)
     return rounded(dtype, raw, error)
 
 
