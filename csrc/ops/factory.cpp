@@ -153,6 +153,9 @@ TensorView* randomOp(const RandomNumbers& numbers, const IntList& shape, DataTyp
   attributes.starts.assign(shape.size(), IntExpr(0));
   attributes.stops = shape.items();
   fusion.addExpr(ExprKind::Random, {seed.in(fusion), offset.in(fusion)}, {out}, attributes);
+  if (kind == RandomKind::Uniform && isHalfPrecision(dtype)) {  // the largest ones would be rounded to 1
+    return castOp(dtype, minimum(out, dtype == DataType::Half ? 1 - 0x1p-11 : 1 - 0x1p-8));
+  }
   return maybeCastOp(dtype, out);
 }
 

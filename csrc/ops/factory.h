@@ -10,8 +10,9 @@
 //   uniform   Float: (w0 >> 8) * 2^-24; Double: ((w0 | w1 << 32) >> 11) * 2^-53; in [0, 1)
 //   normal    sqrt(-2 log(u)) * cos(2 pi v) with u = 1 - (the uniform of w0, or of w0, w1 for Double), in (0, 1],
 //             v = the uniform of w1 (Double: of w2, w3)
-// Numbers of 16-bit floating types are cast from Float. seed and offset: Int scalars or constants, 0 if not given. So each call of a fusion
-// has the same numbers, unless a seed or an offset is an input of it.
+// Numbers of 16-bit floating types are cast from Float; uniform ones that would be rounded to 1 become the largest number below 1. seed
+// and offset: Int scalars or constants, 0 if not given. So each call of a fusion has the same numbers, unless a seed or an offset is an
+// input of it.
 #pragma once
 
 #include <cstdint>

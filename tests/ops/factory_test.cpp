@@ -85,6 +85,21 @@ TEST(Random, UniformIsPhiloxOfTheGlobalIndex) {
   }
 }
 
+// Of 32768 numbers about 8 are nearer to 1 than to any other number of Half, and about 64 in BFloat16.
+TEST(Random, UniformNumbersOfSixteenBitsAreBelowOne) {
+  for (const auto& [type, largest] : {std::pair{DataType::Half, 1 - 0x1p-11}, {DataType::BFloat16, 1 - 0x1p-8}}) {
+    const auto numbersOf = [](DataType t) { return run1({}, [&](const Views&) { return rand({32768}, t, 5); }); };
+    const std::vector<double> got = numbersOf(type).toVector();
+    const std::vector<double> rounded = numbersOf(DataType::Float).to(type).toVector();
+    int64_t ones = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+      EXPECT_EQ(got[i], std::min(rounded[i], largest));
+      ones += rounded[i] == 1 ? 1 : 0;
+    }
+    EXPECT_GT(ones, 0);
+  }
+}
+
 TEST(Random, EachOpHasItsOwnNumbersAndASeedRepeatsThem) {
   std::vector<Tensor> out = run({}, [](const Views&) {
     return Views{rand({8}, DataType::Float, 5), rand({8}, DataType::Float, 5)};
