@@ -1,13 +1,23 @@
 // How long plans of 48 transformer layers take, without and with a memory limit that the compiled program keeps, on meshes of one to three
-// axes, and with the best pipeline.
+// axes, and with the best pipeline; and plan, report and simulation on 16,384 ranks, with the memory that they take.
 #include <benchmark/benchmark.h>
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "autoplan/autoplan.h"
+#include "base/error.h"
+#include "base/ranges.h"
 #include "exec/plan_within_memory.h"
 #include "figures.h"
 #include "ir/fusion.h"
@@ -130,6 +140,55 @@ void planPipeline(benchmark::State& state) {
   record({fmt::format("48 layers on {}, with a pipeline", grid.name), least, "s", grid.goal, "lower"});
 }
 BENCHMARK(planPipeline)->DenseRange(1, 3)->ArgName("grid")->Unit(benchmark::kMillisecond)->Iterations(1);
+
+// Runs the command-line tool beside this program; the most memory that it had, in GB.
+double memoryOfTool(std::vector<std::string> arguments) {
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "meshfuse";
+  arguments.insert(arguments.begin(), path);
+  std::vector<char*> words = mapped(arguments, [](std::string& word) { return word.data(); });
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, path.c_str(), &actions, nullptr, words.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  check(error == 0, "[benchmark] {} does not start; build the target meshfuse", path);
+  int status = 0;
+  rusage used{};
+  check(wait4(child, &status, 0, &used) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+        "[benchmark] {} {} has failed; run it to see its error", path, arguments[1]);
+  return static_cast<double>(used.ru_maxrss) * 1024 / 1e9;
+}
+
+// As a user has them: files in, a folder with the report as text, JSON and page, and the timeline out.
+void planManyRanks(benchmark::State& state) {
+  std::string folder = (std::filesystem::temp_directory_path() / "meshfuse-plan-XXXXXX").string();
+  check(mkdtemp(folder.data()) != nullptr, "[benchmark] cannot create {}; set TMPDIR to another folder", folder);
+  std::ofstream(folder + "/gpt.fir") << gpt()->toString();
+  double least = 1e30;
+  double memory = 0;
+  for (auto _ : state) {
+    const double seconds = secondsOf([&] {
+      for (const std::vector<std::string>& words :
+           {std::vector<std::string>{"plan", folder + "/gpt.fir", "--mesh", "pp=16,dp=64,tp=16"},
+            {"simulate", folder + "/plan.fir"}}) {
+        std::vector<std::string> arguments = words;
+        for (const char* word : {"--machine", "h100", "--machines", "2048", "--devices", "8", "-o"}) {
+          arguments.emplace_back(word);
+        }
+        arguments.push_back(folder);
+        memory = std::max(memory, memoryOfTool(std::move(arguments)));
+      }
+    });
+    least = std::min(least, seconds);
+  }
+  std::filesystem::remove_all(folder);
+  state.counters["GB"] = memory;
+  record({"48 layers on 16,384 ranks, plan, report and simulation", least, "s", 10, "lower"});
+  record({"48 layers on 16,384 ranks, memory", memory, "GB", 2, "lower"});
+}
+BENCHMARK(planManyRanks)->Unit(benchmark::kMillisecond)->Iterations(1);
 
 }  // namespace
 }  // namespace meshfuse
