@@ -1,8 +1,9 @@
 // How far are predicted times from measured ones after a calibration, and do they put two plans of a program in the right order?
 //
 // Argument: the number of virtual ranks. Each program runs with the plan that is chosen, on several ranks also with plans in which inputs are
-// pinned. The time of a call is predicted from the steps of the host program, as by `meshfuse explain --machine`, and from the model of plans.
-// Nothing else may run on the machine.
+// pinned. Plans with the same program are one plan, which is measured once. The time of a call is predicted from the steps of the host program,
+// as by `meshfuse explain --machine`, and from the model of plans. Nothing else may run on the machine: measurements during which other
+// programs took processors are repeated, and a line says how much they took of the calibration.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -22,7 +24,9 @@
 #include "exec/fusion_executor_cache.h"
 #include "exec/timed_steps.h"
 #include "figures.h"
+#include "host/program.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "ops/activation.h"
@@ -172,6 +176,7 @@ void pin(Fusion& fusion, int64_t number, bool byRows, int64_t ranks) {
 }
 
 struct Times {
+  int64_t sameAs = 0;            // the first plan with the same program, which is measured for all of them
   std::vector<double> measured;  // by round
   double steps = 0;              // predicted from the steps
   double plan = 0;               // predicted by the plan
@@ -184,31 +189,66 @@ double measuredRatio(const Times& a, const Times& b) {
   return median(mapped(indices(a.measured), [&](int64_t round) { return a.measured[round] / b.measured[round]; }));
 }
 
+// The parts that a rank holds of the inputs of a program. Plans that shard an input in the same way read the same buffer: the same program takes
+// The parts that a rank holds of the inputs of a program. Plans that shard an input in the same way read the same buffer: the same program
+// has taken up to twice as long with another buffer of a few MB.
+class Inputs {
+ public:
+  explicit Inputs(int64_t rank) : rank_(rank) {}
+
+  Tensor of(const TensorView* tv, int64_t number) {
+    const auto [entry, isNew] = parts_.try_emplace({number, tv->hasDeviceMesh() ? shardState(tv).toString() : "whole"});
+    if (isNew) {
+      const bool isIndex = !isFloatingPoint(tv->dtype());
+      const Tensor whole =
+          randomTensor(tv->constantShape(), tv->dtype(), 1, isIndex ? 0 : -kLargest, isIndex ? 99 : kLargest);
+      entry->second = shardTensor(whole, tv, rank_).clone();
+    }
+    return entry->second;
+  }
+
+ private:
+  int64_t rank_;
+  std::map<std::pair<int64_t, std::string>, Tensor> parts_;
+};
+
+// The program that each rank runs, by rank.
+std::vector<std::string> programsOf(FusionExecutorCache& cache, const std::vector<Argument>& inputs,
+                                    Communicator& comm) {
+  (void)cache.runFusionWithInputs(inputs);
+  return comm.exchange(cache.hostProgram()->fusion->toString());
+}
+
 // Each round begins with another plan.
 std::vector<Times> timesOf(Communicator& comm, const std::vector<std::unique_ptr<Fusion>>& plans,
                            const DistributedConfig& machines) {
   std::vector<std::unique_ptr<FusionExecutorCache>> caches;
+  Inputs buffers(comm.rank());
   std::vector<std::vector<Argument>> inputs;
-  for (const std::unique_ptr<Fusion>& planned : plans) {
-    caches.push_back(std::make_unique<FusionExecutorCache>(planned->clone(), ExecutorOptions{.communicator = &comm}));
+  std::vector<std::vector<std::string>> programs;
+  std::vector<Times> times(plans.size());
+  std::vector<int64_t> measured;
+  for (const int64_t k : indices(plans)) {
+    caches.push_back(std::make_unique<FusionExecutorCache>(plans[k]->clone(), ExecutorOptions{.communicator = &comm}));
     std::vector<Argument>& own = inputs.emplace_back();
-    for (const Val* in : planned->inputs()) {
-      const TensorView* tv = in->asTensor();
-      const bool isIndex = !isFloatingPoint(tv->dtype());
-      const Tensor whole =
-          randomTensor(tv->constantShape(), tv->dtype(), 1, isIndex ? 0 : -kLargest, isIndex ? 99 : kLargest);
-      own.emplace_back(shardTensor(whole, tv, comm.rank()).clone());
+    for (const int64_t number : indices(plans[k]->inputs())) {
+      own.emplace_back(buffers.of(plans[k]->inputs()[number]->asTensor(), number));
+    }
+    programs.push_back(programsOf(*caches[k], own, comm));
+    times[k].sameAs = std::ranges::find(programs, programs[k]) - programs.begin();
+    times[k].steps = sumOf(predictSteps(*caches[k]->hostProgram(), machines));
+    if (times[k].sameAs == k) {
+      measured.push_back(k);
     }
   }
-  std::vector<Times> times(plans.size());
   for (int64_t round = 0; round < kRounds; round++) {
-    for (const int64_t turn : indices(plans)) {
-      const int64_t k = (round + turn) % std::ssize(plans);
+    for (const int64_t turn : indices(measured)) {
+      const int64_t k = measured[(round + turn) % std::ssize(measured)];
       times[k].measured.push_back(timeSteps(*caches[k], inputs[k], comm, kSeconds).seconds);
     }
   }
-  for (const int64_t k : indices(plans)) {
-    times[k].steps = sumOf(predictSteps(*caches[k]->hostProgram(), machines));
+  for (Times& of : times) {
+    of.measured = times[of.sameAs].measured;
   }
   return times;
 }
@@ -260,10 +300,14 @@ void predict(benchmark::State& state) {
         Times& times = all[variant];
         times.plan = predicted[variant];
         const char* const names[] = {"chosen", "inputs whole", "last input by rows"};
-        fmt::print(stderr, "{:<48} {:<20} measured {:>9.1f} us, steps {:>5.2f}, plan {:>5.2f} of it\n", program.name,
-                   names[variant], times.seconds() * 1e6, times.steps / times.seconds(), times.plan / times.seconds());
+        fmt::print(stderr, "{:<48} {:<20} measured {:>9.1f} us, steps {:>5.2f}, plan {:>5.2f} of it{}\n", program.name,
+                   names[variant], times.seconds() * 1e6, times.steps / times.seconds(), times.plan / times.seconds(),
+                   times.sameAs == variant ? "" : fmt::format(" (the program of: {})", names[times.sameAs]));
         for (const int64_t before : std::views::iota(int64_t{0}, variant)) {
           const Times& other = all[before];
+          if (other.sameAs == times.sameAs) {
+            continue;
+          }
           const double ratio = measuredRatio(times, other);
           if (std::max(ratio, 1 / ratio) > kDifference) {
             const auto isRight = [&](double Times::*of) { return (times.*of < other.*of) == (ratio < 1); };

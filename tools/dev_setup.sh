@@ -2,7 +2,8 @@
 
 # Debian 12 and Ubuntu 24.04 use the same names but for LLVM, see llvm_package.
 packages="g++ cmake ninja-build git python3 libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev
-  libucx-dev libpmix-dev libsodium-dev libdnnl-dev openmpi-bin libopenmpi-dev clang-format"
+  libucx-dev libpmix-dev libsodium-dev libdnnl-dev openmpi-bin libopenmpi-dev clang-format
+  coinor-cbc"  # the last one is the referee of automatic plans in tests
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

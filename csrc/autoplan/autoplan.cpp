@@ -92,8 +92,9 @@ std::unique_ptr<Fusion> withSizes(const Fusion& fusion, const SymbolValues& size
     }
   }
   check(missing.empty(),
-        "[autoplan] the symbols {} in the sizes of the inputs have no value; give OptimizationConfig::sizes",
-        fmt::join(missing, ", "));
+        "[autoplan] the symbols {} in the sizes of the inputs have no value; give OptimizationConfig::sizes, on the "
+        "command line --size {}=VALUE",
+        fmt::join(missing, ", "), missing.empty() ? "" : *missing.begin());
   std::unique_ptr<Fusion> concrete = concretize(fusion, sizes);
   for (const TensorView* tv : concrete->tensors()) {
     for (const IntExpr& extent : tv->shape()) {
