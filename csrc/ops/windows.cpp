@@ -51,7 +51,11 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
     // Clamping keeps an order: only a range that may be reversed needs the larger of its ends.
     const bool ordered = to == extent || from.isConst(0) || provenLessEqual(from, to);
     const IntExpr start = clamped(from, extent);
-    const IntExpr stop = ordered ? clamped(to, extent) : max(start, clamped(to, extent));
+    // x[1:-1] has max(0, extent - 2) elements whatever the extent, so windows of such windows have short extents.
+    const bool isInner = from.isConst() && from.constValue() >= 0 && ranges[k].stop.upper().value_or(0) < 0;
+    const IntExpr stop = ordered   ? clamped(to, extent)
+                         : isInner ? start + max(0, to - from)
+                                   : max(start, clamped(to, extent));
     check(
         stop.toString().size() <= kLongestExtent,
         "[slice] dim {} of T{} would end at an expression of over {} characters; bound it with constants, or give the "

@@ -196,6 +196,32 @@ TEST(Windows, ExtentsOfNestedWindowsAreBounded) {
   EXPECT_GE(windows, 4);
 }
 
+TEST(Windows, InnerPartsOfInnerPartsOfSymbolicSize) {
+  for (const auto [start, stop] : {std::pair<int64_t, int64_t>{1, -1}, {3, -2}, {1, -5}}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* y = makeSymbolicTensor(1);
+    fusion.addInput(y);
+    constexpr int64_t kWindows = 20;
+    for (int64_t k = 0; k < kWindows; k++) {
+      y = slice(y, {start}, {stop});
+      fusion.addOutput(y);
+    }
+    EXPECT_EQ(verify(fusion), std::vector<std::string>{});
+    for (const int64_t n : {0, 1, 2, 3, 4, 5, 6, 7, 40, 41, 200}) {
+      std::vector<double> expected = counting({n}).toVector();
+      const std::vector<Tensor> results = interpret(fusion, {counting({n})});
+      for (const Tensor& result : results) {
+        const int64_t length = std::ssize(expected);
+        const int64_t end = std::max<int64_t>(length + stop, 0);
+        const int64_t begin = std::min(start, end);
+        expected = std::vector<double>(expected.begin() + begin, expected.begin() + end);
+        EXPECT_EQ(result.toVector(), expected) << start << " " << stop << " of " << n;
+      }
+    }
+  }
+}
+
 TEST(Windows, SliceWithScalars) {
   Fusion fusion;
   FusionGuard guard(&fusion);
