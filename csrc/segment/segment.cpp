@@ -112,7 +112,7 @@ class Segmenter {
 
   // A cast to a wider type of a kernel's result is placed with the only op that reads it: memory between two kernels then holds the narrow
   // type.
-  bool waitsForReader(Expr* e) const {
+  bool waitsForReader(Expr* e) {
     const Val* out = e->output();
     if (e->kind() != ExprKind::Cast || dataTypeSize(out->dtype()) <= dataTypeSize(e->input(0)->dtype()) ||
         out->isFusionOutput() || kindOf(*e) != SegmentKind::Kernel) {
@@ -125,7 +125,17 @@ class Segmenter {
     }
     const bool isOfKernel = std::ranges::all_of(graph_.producersOf({&e, 1}),
                                                 [&](int64_t p) { return graph_.at(p).kind == SegmentKind::Kernel; });
-    return isOfKernel && ruleOf(*uses[0]).executor == Executor::Kernel && kindOf(*uses[0]) == SegmentKind::Kernel;
+    return isOfKernel && kindOf(*uses[0]) == SegmentKind::Kernel &&
+           (ruleOf(*uses[0]).executor == Executor::Kernel || sharesKernelWithScan(e, uses[0]));
+  }
+
+  // On a GPU most scans are kernels, which cast what they read.
+  bool sharesKernelWithScan(Expr* e, Expr* reader) {
+    if (reader->kind() != ExprKind::Scan) {
+      return false;
+    }
+    const std::unique_ptr<const Judgement> judgement = groups_.judge(graph_.groupOf({e, reader})).judgement;
+    return judgement != nullptr && !judgement->callsLibrary;
   }
 
   void place(Expr* e) {
@@ -155,7 +165,7 @@ class Segmenter {
     SegmentKind kind = kindOf(*e);
     std::unique_ptr<const Judgement> alone;
     if (kind == SegmentKind::Kernel && ruleOf(*e).executor != Executor::Kernel) {
-      alone = groups_.judgementOf(graph_.groupOf({e}));
+      alone = groups_.judgementOf(graph_.groupOf(exprs));
       kind = alone->callsLibrary ? SegmentKind::Library : SegmentKind::Kernel;
     }
     std::set<int64_t> producers = graph_.producersOf(exprs);

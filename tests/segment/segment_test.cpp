@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "segment/traffic.h"
@@ -90,6 +91,27 @@ TEST(Segmentation, ScansAndOrdersStandBetweenKernels) {
       {random({kRows, kColumns})});
   std::sort(t.steps.begin(), t.steps.end());
   EXPECT_EQ(t.steps, (Steps{"argsort", "pointwise", "pointwise", "scan"}));  // both readers share a kernel
+}
+
+// The kernel of a scan on a GPU reads the 16 bits that the kernel before it writes. The routine of a CPU reads Float.
+TEST(Segmentation, CastsWaitForScansThatAreKernels) {
+  for (const DeviceInfo& device : {DeviceInfo::hopper(), DeviceInfo{}}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = input(fusion, {kRows, kColumns}, DataType::BFloat16);
+    TensorView* norm =
+        layer_norm(castOp(DataType::Float, x), std::vector<int64_t>{kColumns}, nullptr, nullptr, 1e-5).output;
+    TensorView* narrow = castOp(DataType::BFloat16, norm);
+    TensorView* wide = castOp(DataType::Float, narrow);
+    TensorView* sums = cumsum(wide, 1);
+    fusion.addOutput(castOp(DataType::BFloat16, sums));
+    const bool isGpu = device.target == tile::Target::Gpu;
+    const std::vector<Segment> segments = segment(fusion, {.device = device});
+    ASSERT_EQ(segments.size(), isGpu ? 2 : 3);
+    EXPECT_EQ(segments[0].group.outputs, std::vector<TensorView*>{isGpu ? narrow : wide});
+    EXPECT_EQ(segments[1].group.inputs, segments[0].group.outputs);
+    EXPECT_TRUE(contains(segments[1].group.exprs, sums->definition()));
+  }
 }
 
 TEST(Segmentation, NormsByChannelAreOneKernel) {
