@@ -176,9 +176,8 @@ TWINS = {
     "cumsum": [(cumsum, ["*t", "*t"], _N, ROWS, [])],
 }
 
-# how often the loops of our kernels run, by kernel: rows of a block; sums of four parts at a time, of each group and of all groups; for a
-# scan the sums of 16 segments, which one warp of 8 executes
-OUR_TRIPS = {"layer_norm_backward": [[32, 4, 4]], "cumsum": [[16 / 8]]}
+# how often the loops of our kernels run, by kernel: rows of a block; sums of four parts at a time, of each group and of all groups
+OUR_TRIPS = {"layer_norm_backward": [[32, 4, 4]]}
 
 
 def compiled(launch, dtype, warps):

@@ -6,9 +6,9 @@
 //   lines along memory    v = elements, in vectors;  t = scan(convert v);  results from convert(t), in vectors
 //   lines across memory   lanes lie on lines that are neighbours; no exchange of elements
 //
-// Results of lines of finite elements have the bits of the routine for a scan (csrc/device/cuda/routines), which remains for what this
-// template refuses: scans of Double, products of floating types, narrow integers, sizes that are not constant, and operands that lie in
-// memory along other dims.
+// The routine for a scan (csrc/device/cuda/routines) remains for groups that this template refuses: scans of Double, products of floating
+// types, narrow integers, sizes that are not constant, and operands that lie in memory along other dims. Both keep sums of Float in Double,
+// but add up segments in different orders, so the last bit of a result may differ.
 #pragma once
 
 #include "schedule/axes.h"

@@ -37,10 +37,11 @@ std::vector<bool> coarseValues(const Program& program) {
       const Value& v = program.values[i];
       // Values that control a selection or an address, or are converted to another type, must be exact to the last digit.
       const bool rounds = v.kind == ValueKind::Cast && isHalfPrecision(v.dtype);
-      // Errors of many elements may add up to more than the result of a scan.
-      const bool exact = v.kind == ValueKind::Scan || (!rounds && (fine[i] || v.dtype != DataType::Float));
-      for (ValueId o : v.operands) {
-        exact ? mark(o) : void();
+      // Errors of many elements may add up to more than the result of a scan. The total before a scan is as exact as its result.
+      const bool rounded = v.kind == ValueKind::ScanTotal || v.dtype == DataType::Float;
+      const bool exact = !rounds && (fine[i] || !rounded);
+      for (int64_t k : indices(v.operands)) {
+        exact || (v.kind == ValueKind::Scan && k == 0) ? mark(v.operands[k]) : void();
       }
       for (const Index& x : v.index) {
         mark(x.tile);

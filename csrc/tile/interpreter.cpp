@@ -534,8 +534,11 @@ Tile Machine::computeScan(const Value& v, Tile& totals) {
   const Layout& ofTotals = layout(v.space, kept);
   const DataType wide = totalType(v.combiner, v.dtype);
   int64_t segment = 1;
+  int64_t lanes = 1;
   for (int64_t d : indices(axis.digits)) {
-    segment *= isRegister(declared.axes[v.param].digits[d].level) ? axis.digits[d].size : 1;
+    const Level level = declared.axes[v.param].digits[d].level;
+    segment *= isRegister(level) ? axis.digits[d].size : 1;
+    lanes *= level == Level::Lane ? axis.digits[d].size : 1;
   }
   const auto combined = [&](Scalar a, Scalar b) {
     if (v.combiner == Combiner::Sum && isFloatingPoint(wide)) {
@@ -564,19 +567,38 @@ Tile Machine::computeScan(const Value& v, Tile& totals) {
     if (totals.poison[line] != 0) {
       continue;
     }
-    Scalar before = solid(v.operands[1], v.space, kept, line, "the total before a scan");
-    Scalar own = none;
-    int64_t last = 0;
-    for (const auto& [offset, e] : lines[line]) {
-      if (offset / segment != last / segment) {
-        before = combined(before, own);
-        own = none;
+    Scalar ofWarps = solid(v.operands[1], v.space, kept, line, "the total before a scan");
+    std::vector<Scalar> segments(lines[line].empty() ? 0 : lines[line].rbegin()->first / segment + 1, none);
+    const auto inSegment = [&](const auto& then) {
+      Scalar own = none;
+      int64_t last = 0;
+      for (const auto& [offset, e] : lines[line]) {
+        own = offset / segment == last ? own : none;
+        last = offset / segment;
+        own = combined(own, castScalar(solid(v.operands[0], v.space, v.digits, e, "a scanned element"), v.dtype, wide));
+        then(last, e, own);
       }
-      own = combined(own, castScalar(solid(v.operands[0], v.space, v.digits, e, "a scanned element"), v.dtype, wide));
-      t.data[e] = castScalar(combined(before, own), wide, v.dtype);
-      last = offset;
+    };
+    inSegment([&](int64_t s, int64_t, Scalar own) { segments[s] = own; });
+    std::vector<Scalar> before;  // each segment
+    for (int64_t first = 0; first < std::ssize(segments); first += lanes) {
+      std::vector<Scalar> ofLanes(lanes, none);  // the totals of this lane and those before it
+      for (int64_t i = 0; i < lanes && first + i < std::ssize(segments); i++) {
+        ofLanes[i] = segments[first + i];
+      }
+      for (int64_t distance = 1; distance < lanes; distance *= 2) {
+        for (int64_t i = lanes - 1; i >= distance; i--) {
+          ofLanes[i] = combined(ofLanes[i - distance], ofLanes[i]);
+        }
+      }
+      for (int64_t i = 0; i < lanes; i++) {
+        before.push_back(i == 0 ? ofWarps : combined(ofWarps, ofLanes[i - 1]));
+      }
+      ofWarps = combined(ofWarps, ofLanes.back());
     }
-    totals.data[line] = combined(before, own);
+    inSegment(
+        [&](int64_t s, int64_t e, Scalar own) { t.data[e] = castScalar(combined(before[s], own), wide, v.dtype); });
+    totals.data[line] = ofWarps;
   }
   return t;
 }

@@ -113,10 +113,12 @@ using Combiner = ReduceOp;
 
 // The type of the totals of a scan: Double for sums of Float, else the type of the elements.
 //
-// A Scan has all tile digits of its axis. Those of registers are innermost: their positions are a segment. Element j is rounded from T + t,
-// where T is the total before its segment (what was before, then the totals of the segments before, one after the other), and t the total
-// of its segment up to j, one element after the other. Of equal elements, a maximum or minimum is the first. So a result depends on the size
-// of segments, but not on the number of threads.
+// A Scan has all tile digits of its axis: those of warps, at most one of lanes, then those of registers, whose positions are a segment.
+// Element j is rounded from T + t, where t is the total of its segment up to j, one element after the other, and T = W + L the total before
+// its segment: W of what was before and of the warps before, one after the other; L of the lanes before in its warp. L of lane i + 1 is made
+// in steps s = 0, 1, ..: the total of lane i, so far that of lanes i - 2^s + 1 to i, becomes that of lane i - 2^s plus its own. The first lane
+// has no L. Of equal elements, a maximum or minimum is the first. So a result depends on the size of segments and on the number of lanes along
+// the axis, but not on the number of warps. An emitter may keep t of a coarse scan (coarse_values.h) in Float.
 [[nodiscard]] constexpr DataType totalType(Combiner combiner, DataType t) {
   return combiner == ReduceOp::Sum && t == DataType::Float ? DataType::Double : t;
 }

@@ -331,8 +331,11 @@ void ValueVerifier::verifyScan(const Value& v, const std::string& what) {
             digitNames(v.space, along & ~x.digits));
   f_.expect((before.digits & along) == 0, "{}: the total before it runs along the axis", what);
   bool inSegment = false;
+  bool inLanes = false;
   for (const Digit& d : axis->digits) {
     f_.expect(d.level != Level::Cluster || d.size.isConst(1), "{}: a scan within a cluster is not supported", what);
+    f_.expect(!inLanes || isRegister(d.level), "{}: digit {} lies within the lanes of a line", what, d.symbol);
+    inLanes = inLanes || d.level == Level::Lane;
     f_.expect(!inSegment || isRegister(d.level), "{}: digit {} lies within a segment", what, d.symbol);
     inSegment = inSegment || isRegister(d.level);
   }

@@ -1,3 +1,11 @@
+//@ add_double device
+// a + b where few threads of a warp need it: an addition with a predicate. Of a plain sum the compiler adds in all threads, and selects both
+// words of the result.
+__device__ __forceinline__ double addDouble(double a, double b) {
+  double r;
+  asm volatile("add.rn.f64 %0, %1, %2;" : "=d"(r) : "d"(a), "d"(b));
+  return r;
+}
 //@ maximum
 // NaN if either is.
 template <class T>

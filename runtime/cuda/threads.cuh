@@ -10,6 +10,12 @@ template <class T>
 __device__ __forceinline__ T shuffleXor(T value, int mask, int) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+//@ shuffle_up device
+// The value of the lane `distance` before this one; in the first lanes of the warp their own. All lanes of the warp take part.
+template <class T>
+__device__ __forceinline__ T shuffleUp(T value, int distance, int) {
+  return __shfl_up_sync(0xffffffffu, value, distance);
+}
 //@ fence device
 __device__ __forceinline__ void fence() { __threadfence(); }
 //@ ticket device

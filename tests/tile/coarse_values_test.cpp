@@ -75,6 +75,28 @@ TEST(CoarseValues, AreOfFloat) {
   }));
 }
 
+// A running sum and the total that a loop carries to the next tile, but no element that is added.
+TEST(CoarseValues, AreScannedBeforeRounding) {
+  for (const DataType type : {DataType::Float, DataType::BFloat16}) {
+    Builder b("scan", Target::Gpu);
+    const int64_t x = b.tensor(vectorOf(DataType::Float, Memory::Input));
+    const int64_t y = b.tensor(vectorOf(type, Memory::Output));
+    const int64_t s = b.space("s", {{"n", IntExpr(64), {{Level::Serial, 0}, {Level::Repeat, 16}}}});
+    ValueId element = kNone;
+    ValueId scan = kNone;
+    b.loop(s, 0, 0, {identity(b, ReduceOp::Sum, DataType::Double, s)}, [&](std::span<const ValueId> before) {
+      element = b.point(PointOp::Sigmoid, {b.load(x, {{b.coord(s, 0)}}, s)});
+      scan = b.scan(element, before[0], 0, ReduceOp::Sum);
+      const ValueId total = b.scanTotal(scan);
+      b.store(y, {{b.coord(s, 0)}}, type == DataType::Float ? scan : b.cast(scan, type));
+      return std::vector<ValueId>{total};
+    });
+    const std::vector<bool> coarse = coarseValues(b.program());
+    EXPECT_EQ(coarse[scan], type == DataType::BFloat16);
+    EXPECT_FALSE(coarse[element]);
+  }
+}
+
 TEST(CoarseValues, AreNotMadeWhole) {
   EXPECT_FALSE(isCoarse([](Builder& b, int64_t s, ValueId v) {
     const int64_t y = b.tensor(vectorOf(DataType::Int32, Memory::Output));

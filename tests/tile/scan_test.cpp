@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kRows = 3;
 constexpr int64_t kExtent = 201;  // of a row: two tiles, the last one in part
 constexpr int64_t kSegment = 4;
+constexpr int64_t kLanes = 32;
 
 // A row in tiles of 128 elements, with the total carried from one to the next.
 Program scanProgram() {
@@ -32,8 +33,9 @@ Program scanProgram() {
   y.memory = Memory::Output;
   const int64_t in = b.tensor(x);
   const int64_t out = b.tensor(y);
-  const int64_t s = b.space("s", {{"m", kRows, {{Level::Part, 0, "p0"}}},
-                                  {"k", kExtent, {{Level::Serial, 0}, {Level::Lane, 32}, {Level::Repeat, kSegment}}}});
+  const int64_t s =
+      b.space("s", {{"m", kRows, {{Level::Part, 0, "p0"}}},
+                    {"k", kExtent, {{Level::Serial, 0}, {Level::Lane, kLanes}, {Level::Repeat, kSegment}}}});
   const std::vector<Index> at = {{b.coord(s, 0)}, {b.coord(s, 1)}};
   b.loop(s, 1, 0, {identity(b, ReduceOp::Sum, DataType::Double, s)}, [&](std::span<const ValueId> before) {
     const ValueId scan = b.scan(b.load(in, at, s), before[0], 1, ReduceOp::Sum);
@@ -92,10 +94,21 @@ TEST(TileScan, FindingsOfTheVerifier) {
   expectFinding([](Program& p) { totalIn(p).dtype = DataType::Float; }, "it is Float, expected Double");
   expectFinding([](Program& p) { totalIn(p).operands[0] = scanIn(p).operands[0]; },
                 "its operand is no scan of its space");
+  expectFinding([](Program& p) { p.spaces[0].axes[1].digits[2].level = Level::Warp; },
+                "lies within the lanes of a line");
+}
+
+// The total of lane i and those before it of `totals`, after steps that double the distance.
+double ofLanes(const std::vector<double>& totals, int64_t i, int64_t distance) {
+  if (distance == 1) {
+    return totals[i];
+  }
+  const double own = ofLanes(totals, i, distance / 2);
+  return i < distance / 2 ? own : ofLanes(totals, i - distance / 2, distance / 2) + own;
 }
 
 // Magnitudes differ by up to 2^60, so that additions round.
-TEST(TileScan, HasTheBitsOfSegments) {
+TEST(TileScan, HasTheBitsOfSegmentsAndLanes) {
   std::vector<float> x(kRows * kExtent);
   for (int64_t k = 0; k < std::ssize(x); k++) {
     x[k] = static_cast<float>(std::ldexp(1 + k * 0.37, static_cast<int>(k * 7919 % 61) - 30));
@@ -105,15 +118,20 @@ TEST(TileScan, HasTheBitsOfSegments) {
   const std::array<void*, 2> pointers = {x.data(), y.data()};
   interpret(p, packSlots(p, pointers, {}, {}));
   for (int64_t row = 0; row < kRows; row++) {
-    double before = 0;
-    double own = 0;
-    for (int64_t k = 0; k < kExtent; k++) {
-      if (k % kSegment == 0) {
-        before += own;
-        own = 0;
+    double before = 0;  // the tile
+    for (int64_t tile = 0; tile < kExtent; tile += kLanes * kSegment) {
+      std::vector<double> totals(kLanes);
+      for (int64_t k = tile; k < std::min(kExtent, tile + kLanes * kSegment); k++) {
+        totals[(k - tile) / kSegment] += x[row * kExtent + k];
       }
-      own += x[row * kExtent + k];
-      EXPECT_EQ(y[row * kExtent + k], static_cast<float>(before + own)) << row << ", " << k;
+      double own = 0;
+      for (int64_t k = tile; k < std::min(kExtent, tile + kLanes * kSegment); k++) {
+        own = k % kSegment == 0 ? x[row * kExtent + k] : own + x[row * kExtent + k];
+        const int64_t lane = (k - tile) / kSegment;
+        const double total = lane == 0 ? before : before + ofLanes(totals, lane - 1, kLanes);
+        EXPECT_EQ(y[row * kExtent + k], static_cast<float>(total + own)) << row << ", " << k;
+      }
+      before += ofLanes(totals, kLanes - 1, kLanes);
     }
   }
 }

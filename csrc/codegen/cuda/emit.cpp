@@ -83,8 +83,10 @@ CudaSource Emitter::emit() {
   std::string members = joined(arguments, "", [](const Argument& a) { return "  " + a.member + ";\n"; });
   std::string head = fmt::format("struct {} {{\n{}}};\n\n", structName_, members);
   std::string cluster = source.cluster > 1 ? fmt::format(" __cluster_dims__({}, 1, 1)", source.cluster) : "";
+  const int64_t resident = residentBlocks();
+  const std::string bounds = std::to_string(source.threads) + (resident > 0 ? fmt::format(", {}", resident) : "");
   head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n",
-                      cluster, source.threads, kernelName_, structName_);
+                      cluster, bounds, kernelName_, structName_);
   std::vector<std::string> lines = arenaLines(source);
   append(lines, threadLines(body));
   std::string needs = body + concatenated(lines);

@@ -1,14 +1,13 @@
-// Running totals. Each thread adds up its segment and keeps the totals on the way; one thread of each line combines the totals of the segments,
-// one after the other, in shared memory; then each thread combines what is before its segment with its own totals.
+// Running totals. Each thread adds up its segment and keeps the totals on the way. The lanes of a warp that share a line exchange the totals of
+// their segments by shuffles, with lanes at distances 1, 2, 4, ..; each warp writes its total to shared memory, and every thread combines those
+// of the warps before its own, one after the other. Then it combines what is before its segment with its own totals.
 //
-//   line of S segments in shared memory: the total of each segment, then what was before the tile
-//   after the exchange:                  what is before each segment, then the total of the line
+//   line of W warps in shared memory: the total of each warp, at (warp, line)
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
 #include "base/ranges.h"
-#include "base/rounding.h"
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/point_text.h"
 
@@ -18,9 +17,32 @@ using namespace tile;
 
 namespace {
 
-constexpr int64_t kTotalsAtOnce = 16;  // that are read before they are combined
+constexpr int64_t kRegisters = 65536;     // of a multiprocessor
+constexpr int64_t kRegistersOfScan = 48;  // of a thread: 32 hold the totals of a segment of 16 elements in Double
+constexpr int64_t kFewThreads = 64;
+
+bool isLoop(const Stmt& s) { return s.kind == StmtKind::For; }
 
 }  // namespace
+
+// For a scan of whole segments in Double, in one tile, with nothing beside it but casts, the compiler would use 60 registers, where 48 do
+// without a spill.
+int64_t Emitter::residentBlocks() const {
+  const auto isBesideScan = [](const Value& v) {
+    using enum ValueKind;
+    return v.kind == Const || v.kind == Load || v.kind == Cast || v.kind == Convert || v.kind == Scan;
+  };
+  const bool isInDouble = std::ranges::any_of(indices(p_.values), [&](ValueId id) {
+    const Value& v = value(id);
+    return v.kind == ValueKind::Scan && totalType(v.combiner, v.dtype) == DataType::Double && !usage_.coarse[id] &&
+           countOf(geometry_.registers(v.space, v.digits)) == 16 &&
+           openPredicates(v.space, v.digits, {}, {}, [&](int64_t a) { return a == v.param; }).empty();
+  });
+  const bool exchanges = std::ranges::any_of(p_.values, [](const Value& v) { return v.kind == ValueKind::Convert; });
+  const bool fits = isInDouble && exchanges && p_.threads() > kFewThreads &&
+                    std::ranges::all_of(p_.values, isBesideScan) && std::ranges::none_of(p_.body, isLoop);
+  return fits ? kRegisters / (kRegistersOfScan * p_.threads()) : 0;
+}
 
 // `total` combined with `x`; both are names.
 std::string Emitter::scanned(Combiner combiner, DataType wide, const std::string& total, const std::string& x) {
@@ -51,125 +73,163 @@ void Emitter::addSegments(ValueId id, const Tile& total, const std::function<voi
 void Emitter::scan(ValueId id) {
   const Value& v = value(id);
   const uint64_t along = axisDigits(space(v.space), v.param);
-  const auto wideTile = [&](std::string_view stem) {
+  const DataType wide = totalType(v.combiner, v.dtype);
+  const DataType ofSegment = usage_.coarse[id] ? v.dtype : wide;
+  const auto tileOfLines = [&](std::string_view stem, DataType type) {
     Tile t{.name = s_.names.fresh(fmt::format("{}{}", stem, id)),
            .space = v.space,
            .digits = v.digits & ~along,
-           .dtype = totalType(v.combiner, v.dtype),
+           .dtype = type,
            .elements = countOf(geometry_.registers(v.space, v.digits & ~along))};
     declare(t);
     return t;
   };
-  const Tile before = wideTile("before");
+  const Tile before = tileOfLines("before", wide);
   const auto end = std::ranges::find_if(indices(p_.values), [&](ValueId i) {
     return value(i).kind == ValueKind::ScanTotal && value(i).operands[0] == id && usage_.stored[i];
   });
   const ValueId whole = end == indices(p_.values).end() ? kNone : *end;
-  const Tile total = wideTile("total");
+  Tile total = tileOfLines("total", ofSegment);
   const Tile result = declaredTile("t", id);
-  const auto after = [&](const Tile& own) { return scanned(v.combiner, total.dtype, element(before), element(own)); };
   const auto finish = [&](const Tile& own) {
-    assign(result, castText(fmt::format("({})", after(own)), total.dtype, v.dtype, s_.uses));
+    const std::string first = castText(element(before), wide, ofSegment, s_.uses);
+    const std::string sum = scanned(v.combiner, ofSegment, first, element(own));
+    assign(result, castText(fmt::format("({})", sum), ofSegment, v.dtype, s_.uses));
   };
+  const auto widened = [&] { return castText(element(total), ofSegment, wide, s_.uses); };
   s_.tiles[id] = result;
   if (geometry_.threads(v.space, v.digits & along).empty()) {
     fill(before, v.operands[1]);
     addSegments(id, total, [&] { finish(total); });
     if (whole != kNone) {
-      nest(v.space, total.digits, {}, {.element = [&](Texts) { assign(before, after(total)); }});
+      const auto add = [&](Texts) { assign(before, scanned(v.combiner, wide, element(before), widened())); };
+      nest(v.space, total.digits, {}, {.element = add});
       s_.tiles[whole] = before;
     }
     return;
   }
   Tile own = result;
-  if (total.dtype != v.dtype) {
+  if (ofSegment != v.dtype) {
     own.name = s_.names.fresh(fmt::format("own{}", id));
-    own.dtype = total.dtype;
+    own.dtype = ofSegment;
     declare(own);
   }
   addSegments(id, total, [&] { assign(own, element(total)); });
+  if (ofSegment != wide) {
+    const Tile exact = tileOfLines("wide", wide);
+    nest(v.space, total.digits, {}, {.element = [&](Texts) { assign(exact, widened()); }});
+    total = exact;
+  }
   exchangeTotals(id, total, before, whole);
   nest(v.space, v.digits, {}, {.element = [&](Texts) { finish(own); }});
 }
 
-// From the totals of all segments what is before each, and in `whole`, unless it is kNone, the total of the line.
-void Emitter::exchangeTotals(ValueId id, const Tile& total, const Tile& before, ValueId whole) {
-  const Value& v = value(id);
-  const DataType wide = total.dtype;
-  const std::vector<DigitInfo> segments = geometry_.threads(v.space, v.digits & axisDigits(space(v.space), v.param));
-  std::vector<DigitInfo> lines = geometry_.registers(v.space, total.digits);
-  append(lines, geometry_.threads(v.space, total.digits));
-  const int64_t count = countOf(segments);
-  const int64_t pitch = count + 1;  // odd: neighbouring lines lie in different banks
-  const std::string slot = s_.arena.alternate("kTotals", countOf(lines) * pitch * dataTypeSize(wide));
-  const auto address = [&](const IntExpr& of, const IntExpr& segment) {
-    return fmt::format("{} + {}", slot, text((of * pitch + segment) * dataTypeSize(wide)));
-  };
-  beforeWrite(slot);
-  const auto write = [&](Texts t) {
-    line(sharedStore(wide, address(positionOf(lines), positionOf(segments)), element(total)));
-    open(fmt::format("if ({} == 0)", text(positionOf(segments))));
-    line(sharedStore(wide, address(positionOf(lines), count), t[0]));
-    close();
-  };
-  when(joined(replicaConditions(v.space, v.digits), " && "),
-       [&] { nest(v.space, total.digits, std::span(v.operands).subspan(1, 1), {.element = write}); });
-  beforeRead(slot);
-  chainTotals(id, countOf(lines), count, address);
-  s_.arena.open.written.insert(slot);
-  beforeRead(slot);
-  const auto read = [&](const Tile& to, const IntExpr& segment) {
-    nest(v.space, total.digits, {},
-         {.element = [&](Texts) { assign(to, sharedLoad(wide, address(positionOf(lines), segment))); }});
-  };
-  read(before, positionOf(segments));
-  if (whole != kNone) {
-    const Tile result = declaredTile("whole", whole);
-    read(result, count);
-    s_.tiles[whole] = result;
+// In threads where the condition holds, `to` becomes `first` combined with `second`; both are names.
+void Emitter::combineWhere(const std::string& condition, ValueId id, const Tile& to, const std::string& first,
+                           const std::string& second) {
+  const Combiner combiner = value(id).combiner;
+  std::string sum = scanned(combiner, to.dtype, first, second);
+  if (combiner == Combiner::Sum && to.dtype == DataType::Double) {
+    use("add_double");
+    sum = fmt::format("addDouble({}, {})", first, second);
   }
+  open(fmt::format("if ({})", condition));
+  assign(to, sum);
+  close();
 }
 
-// One thread of each line replaces the totals of its segments by what is before them.
-void Emitter::chainTotals(ValueId id, int64_t lines, int64_t segments,
-                          const std::function<std::string(const IntExpr& line, const IntExpr& segment)>& address) {
+// From the totals of all segments what is before each, and in `whole`, unless it is kNone, the total of the line. `total` changes.
+void Emitter::exchangeTotals(ValueId id, const Tile& total, const Tile& before, ValueId whole) {
   const Value& v = value(id);
-  const DataType wide = totalType(v.combiner, v.dtype);
-  const std::string_view type = registerType(wide);
-  const std::string own = s_.names.fresh("line");
-  const std::string carry = s_.names.fresh("carry");
-  const std::string first = s_.names.fresh("first");
-  const std::string j = s_.names.fresh("j");
-  const std::string part = s_.names.fresh("part");
-  const IntExpr ownLine = IntExpr::symbol(own, {0, lines - 1, 1});
-  const IntExpr segment = IntExpr::symbol(first, {0, segments - 1, 1}) + IntExpr::symbol(j, {0, segments - 1, 1});
-  // Segments beyond the bound have nothing to add, and nothing is before them.
-  const Axis& axis = space(v.space).axes[v.param];
-  const int64_t ofSegment = countOf(geometry_.registers(v.space, v.digits & axisDigits(space(v.space), v.param)));
-  int64_t used = segments;
-  if (axis.bound.isConst()) {
-    used = std::min(used, divideUp(axis.bound.constValue(), ofSegment));
+  const uint64_t along = v.digits & axisDigits(space(v.space), v.param);
+  const std::vector<DigitInfo> lanes = geometry_.onLevel(v.space, along, Level::Lane);
+  const std::vector<DigitInfo> warps = geometry_.onLevel(v.space, along, Level::Warp);
+  scanLanes(id, total);
+  fill(before, v.operands[1]);
+  if (!warps.empty() || whole != kNone) {
+    chainWarps(id, total, before, whole);
   }
-  const int64_t atOnce = std::min(segments, kTotalsAtOnce);
-  use("thread_index");
-  open(lines > p_.threads()
-           ? fmt::format("for (int {0} = threadIndex(); {0} < {1}; {0} += {2})", own, lines, p_.threads())
-           : fmt::format("if (const int {0} = threadIndex(); {0} < {1})", own, lines));
-  line(fmt::format("{} {} = {};", type, carry, sharedLoad(wide, address(ownLine, segments))));
-  line("#pragma unroll 1");
-  open(fmt::format("for (int {0} = 0; {0} < {1}; {0} += {2})", first, used, atOnce));
-  line(fmt::format("{} {}[{}];", type, part, atOnce));
+  if (lanes.empty()) {
+    return;
+  }
+  const std::string ofLanes = s_.names.fresh("lanes");
+  const auto add = [&](Texts) {
+    line(fmt::format("const {} {} = shuffleUp({}, {}, {});", registerType(total.dtype), ofLanes, element(total),
+                     lanes[0].weight, nextSite()));
+    combineWhere(text(lanes[0].value()) + " > 0", id, before, element(before), ofLanes);
+  };
+  nest(v.space, total.digits, {}, {.element = add});
+}
+
+// Replaces the total of each segment by that of the segments of this lane and those before it.
+void Emitter::scanLanes(ValueId id, const Tile& total) {
+  const Value& v = value(id);
+  const std::vector<DigitInfo> lanes =
+      geometry_.onLevel(v.space, v.digits & axisDigits(space(v.space), v.param), Level::Lane);
+  if (lanes.empty()) {
+    return;
+  }
+  const DigitInfo& lane = lanes[0];
+  use("shuffle_up");
+  const std::string distance = s_.names.fresh("distance");
+  const std::string ofLanes = s_.names.fresh("lanes");
   line("#pragma unroll");
-  line(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) {2}[{0}] = {3};", j, atOnce, part,
-                   sharedLoad(wide, address(ownLine, segment))));
-  line("#pragma unroll");
-  open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", j, atOnce));
-  line(sharedStore(wide, address(ownLine, segment), carry));
-  line(fmt::format("{} = {};", carry, scanned(v.combiner, wide, carry, fmt::format("{}[{}]", part, j))));
+  open(fmt::format("for (int {0} = 1; {0} < {1}; {0} *= 2)", distance, lane.size));
+  const auto combine = [&](Texts) {
+    const IntExpr lanesBefore = IntExpr::symbol(distance, {1, lane.size / 2, 1}) * lane.weight;
+    line(fmt::format("const {} {} = shuffleUp({}, {}, {});", registerType(total.dtype), ofLanes, element(total),
+                     text(lanesBefore), nextSite()));
+    combineWhere(fmt::format("{} >= {}", text(lane.value()), distance), id, total, ofLanes, element(total));
+  };
+  nest(v.space, total.digits, {}, {.element = combine});
   close();
-  close();
-  line(sharedStore(wide, address(ownLine, segments), carry));
-  close();
+}
+
+// Combines the totals of the warps before this one into `before`, and those of all warps into `whole`.
+void Emitter::chainWarps(ValueId id, const Tile& total, const Tile& before, ValueId whole) {
+  const Value& v = value(id);
+  const DataType wide = total.dtype;
+  const uint64_t along = v.digits & axisDigits(space(v.space), v.param);
+  const std::vector<DigitInfo> lanes = geometry_.onLevel(v.space, along, Level::Lane);
+  const IntExpr ownWarp = positionOf(geometry_.onLevel(v.space, along, Level::Warp));
+  const int64_t count = countOf(geometry_.onLevel(v.space, along, Level::Warp));
+  std::vector<DigitInfo> lines = geometry_.registers(v.space, total.digits);
+  append(lines, geometry_.threads(v.space, total.digits));
+  const std::string slot = s_.arena.alternate("kTotals", countOf(lines) * count * dataTypeSize(wide));
+  const auto address = [&](const IntExpr& warp) {
+    return fmt::format("{} + {}", slot, text((warp * countOf(lines) + positionOf(lines)) * dataTypeSize(wide)));
+  };
+  beforeWrite(slot);
+  std::vector<std::string> writer = replicaConditions(v.space, v.digits);
+  if (!lanes.empty()) {
+    writer.push_back(fmt::format("{} == {}", text(lanes[0].value()), lanes[0].size - 1));
+  }
+  const auto write = [&](Texts) { line(sharedStore(wide, address(ownWarp), element(total))); };
+  when(joined(writer, " && "), [&] { nest(v.space, total.digits, {}, {.element = write}); });
+  beforeRead(slot);
+  const std::string warp = s_.names.fresh("w");
+  const std::string ofWarp = s_.names.fresh("ofWarp");
+  const auto chain = [&](int64_t warps, const std::function<void()>& combine) {
+    line("#pragma unroll");
+    open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", warp, warps));
+    const auto read = [&](Texts) {
+      line(fmt::format("const {} {} = {};", registerType(wide), ofWarp,
+                       sharedLoad(wide, address(IntExpr::symbol(warp, {0, count - 1, 1})))));
+      combine();
+    };
+    nest(v.space, total.digits, {}, {.element = read});
+    close();
+  };
+  if (count > 1) {
+    const std::string isBefore = fmt::format("{} < {}", warp, text(ownWarp));
+    chain(count - 1, [&] { combineWhere(isBefore, id, before, element(before), ofWarp); });
+  }
+  if (whole != kNone) {  // in a loop of its own: the compiler would need more registers for both sums at once
+    const Tile all = declaredTile("whole", whole);
+    fill(all, v.operands[1]);
+    chain(count, [&] { assign(all, scanned(v.combiner, wide, element(all), ofWarp)); });
+    s_.tiles[whole] = all;
+  }
 }
 
 }  // namespace meshfuse::cuda

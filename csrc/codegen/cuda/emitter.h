@@ -246,11 +246,14 @@ class Emitter {
   std::string readPartial(tile::ValueId id, const Tile& acc, const Partials& p, const IntExpr& part);
   std::string partialAddress(const Tile& acc, const Partials& p, const IntExpr& part);
   void scan(tile::ValueId id);
+  int64_t residentBlocks() const;  // that the compiler shall leave registers for on a multiprocessor; 0: it decides
   std::string scanned(tile::Combiner combiner, DataType wide, const std::string& total, const std::string& x);
   void addSegments(tile::ValueId id, const Tile& total, const std::function<void()>& then);
   void exchangeTotals(tile::ValueId id, const Tile& total, const Tile& before, tile::ValueId whole);
-  void chainTotals(tile::ValueId id, int64_t lines, int64_t segments,
-                   const std::function<std::string(const IntExpr& line, const IntExpr& segment)>& address);
+  void combineWhere(const std::string& condition, tile::ValueId id, const Tile& to, const std::string& first,
+                    const std::string& second);
+  void scanLanes(tile::ValueId id, const Tile& total);
+  void chainWarps(tile::ValueId id, const Tile& total, const Tile& before, tile::ValueId whole);
   void convert(tile::ValueId id);
   Exchange planExchange(tile::ValueId id) const;
   void exchangeOut(tile::ValueId id, const Exchange& e, const std::string& slot);

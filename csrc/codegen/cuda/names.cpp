@@ -24,17 +24,17 @@ constexpr std::array kReserved = std::to_array<std::string_view>(
      "template", "this", "thread", "threadIdx", "threads", "throw", "true", "try", "typedef", "typeid", "typename",
      "union", "unsigned", "using", "virtual", "void", "volatile", "warp", "warpSize", "while", "xor", "xor_eq",
      // the runtime functions
-     "Access", "addWrap", "arena", "barrier", "bf16ToFloat", "bitsAt", "blockIndex", "ceilDiv", "ceilDivide",
-     "clusterBarrier", "clusterRank", "coarseDiv", "coarseInverse", "coarseSigmoid", "divide", "ex2Approx", "expFloat",
-     "f16ToFloat", "fence", "fill", "fineInverse", "floatToBf16", "floatToF16", "floorDiv", "floorMod", "fmaPairBf16",
-     "fmaPairF16", "fromWords", "gcdOf", "greatest", "i64", "inverseScale", "kKeep", "kOnce", "kRanks0", "kRanks1",
-     "kReadOnly", "kShared", "kTicket", "kTile0", "kTile1", "kWarps0", "kWarps1", "least", "loadEight", "loadOne",
-     "loadVector", "loadWide", "maximum", "maximumFloat", "minimum", "minimumFloat", "modFloor", "modTrunc", "mulWrap",
-     "packBf16", "packF16", "packWordsBf16", "packWordsF16", "philox", "powInt", "putBits", "quotient", "rcpApprox",
-     "remainderFloor", "remoteLoad", "sharedLoad", "sharedLoadVector", "sharedStore", "sharedStoreVector", "shiftLeft",
-     "shiftRight", "shuffleXor", "sigmoid", "sigmoidFloat", "signOf", "storeEight", "storeOne", "storeVector",
-     "storeWide", "subWrap", "sumWordsBf16", "sumWordsF16", "tanhFloat", "threadIndex", "ticket", "toWords", "u16",
-     "u32", "u64",
+     "Access", "addDouble", "addWrap", "arena", "barrier", "bf16ToFloat", "bitsAt", "blockIndex", "ceilDiv",
+     "ceilDivide", "clusterBarrier", "clusterRank", "coarseDiv", "coarseInverse", "coarseSigmoid", "divide",
+     "ex2Approx", "expFloat", "f16ToFloat", "fence", "fill", "fineInverse", "floatToBf16", "floatToF16", "floorDiv",
+     "floorMod", "fmaPairBf16", "fmaPairF16", "fromWords", "gcdOf", "greatest", "i64", "inverseScale", "kKeep", "kOnce",
+     "kRanks0", "kRanks1", "kReadOnly", "kShared", "kTicket", "kTile0", "kTile1", "kWarps0", "kWarps1", "least",
+     "loadEight", "loadOne", "loadVector", "loadWide", "maximum", "maximumFloat", "minimum", "minimumFloat", "modFloor",
+     "modTrunc", "mulWrap", "packBf16", "packF16", "packWordsBf16", "packWordsF16", "philox", "powInt", "putBits",
+     "quotient", "rcpApprox", "remainderFloor", "remoteLoad", "sharedLoad", "sharedLoadVector", "sharedStore",
+     "sharedStoreVector", "shiftLeft", "shiftRight", "shuffleUp", "shuffleXor", "sigmoid", "sigmoidFloat", "signOf",
+     "storeEight", "storeOne", "storeVector", "storeWide", "subWrap", "sumWordsBf16", "sumWordsF16", "tanhFloat",
+     "threadIndex", "ticket", "toWords", "u16", "u32", "u64",
      // mathematical functions whose name is no elementwise op
      "fabs", "rint"});
 

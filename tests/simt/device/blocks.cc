@@ -264,10 +264,10 @@ void clusterBarrier(int site) {
   yield();
 }
 
-uint64_t shuffle(uint64_t bits, int mask, int site) {
-  if (mask < 0 || mask > 31) {
-    fault("shuffle with lane mask " + std::to_string(mask), site);
-    mask &= 31;
+uint64_t shuffle(uint64_t bits, int from, int site) {
+  if (from < 0 || from > 31) {
+    fault("shuffle from lane " + std::to_string(from), site);
+    from &= 31;
   }
   int w = current / 32;
   int lane = thread % 32;
@@ -283,7 +283,7 @@ uint64_t shuffle(uint64_t bits, int mask, int site) {
     release(w * 32, 32);
   }
   yield();
-  return warps[w].values[parity][lane ^ mask];
+  return warps[w].values[parity][from];
 }
 
 // -- shared memory ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ void* shared(int offset, int bytes, bool write, int site);
 const void* remote(int offset, int bytes, int rank, int site);
 void barrier(int site);
 void clusterBarrier(int site);
-uint64_t shuffle(uint64_t bits, int mask, int site);
+uint64_t shuffle(uint64_t bits, int from, int site);  // the bits of lane `from` of the warp
 void fence();
 int ticket(int* counter, int workers, int site);
 void latest(unsigned* at, unsigned value, int site);  // *at becomes the larger one, in one step

@@ -192,18 +192,28 @@ inline unsigned threadIndex() { return (unsigned)simt::thread; }
 inline unsigned blockIndex() { return simt::block; }
 inline void barrier(int site) { simt::barrier(site); }
 template <class T>
-T shuffleXor(T value, int mask, int site) {
+T shuffleFrom(int lane, T value, int site) {
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
-  bits = simt::shuffle(bits, mask, site);
+  bits = simt::shuffle(bits, lane, site);
   std::memcpy(&value, &bits, sizeof(T));
   return value;
+}
+template <class T>
+T shuffleXor(T value, int mask, int site) {
+  return shuffleFrom(simt::thread % 32 ^ mask, value, site);
+}
+template <class T>
+T shuffleUp(T value, int distance, int site) {
+  const int lane = simt::thread % 32;
+  return shuffleFrom(distance >= 0 && lane < distance ? lane : lane - distance, value, site);
 }
 inline void fence() { simt::fence(); }
 inline int ticket(int* counter, int workers, int site) { return simt::ticket(counter, workers, site); }
 inline void latest(unsigned* p, unsigned value, int site) { simt::latest(p, value, site); }
 
 // -- math.cuh ---------------------------------------------------------------------------------------------------------
+inline double addDouble(double a, double b) { return a + b; }
 inline float maximumFloat(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }
 inline float minimumFloat(float a, float b) { return a != a || b != b ? NAN : a < b ? a : b; }
 inline float ex2Approx(float a) {

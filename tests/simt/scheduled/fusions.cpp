@@ -108,6 +108,15 @@ ScheduledBatch scanFusions() {
   }
   b.add({{300, 17}}, sums(1));
   b.add({{2100, 40}}, sums(0));
+  for (int64_t n : {4096, 8192, 9000}) {
+    for (DataType type : {DataType::Float, DataType::BFloat16}) {
+      const auto sumsOf = [type](int64_t dim) {
+        return [=](const Tensors& t) { return maybeCastOp(type, cumsum(castOp(DataType::Float, t[0]), dim)); };
+      };
+      b.add({{3, n}}, sumsOf(1), DataType::BFloat16);
+      b.add({{n, 40}}, sumsOf(0), DataType::BFloat16);
+    }
+  }
   b.add({{3, 130, 5}}, sums(1));
   b.add({{2, 20, 3, 40}}, sums(2));
   for (DataType type : {DataType::Float, DataType::BFloat16, DataType::Half}) {
