@@ -197,7 +197,7 @@ TEST(Windows, ExtentsOfNestedWindowsAreBounded) {
 }
 
 TEST(Windows, InnerPartsOfInnerPartsOfSymbolicSize) {
-  for (const auto [start, stop] : {std::pair<int64_t, int64_t>{1, -1}, {3, -2}, {1, -5}}) {
+  for (const auto& [start, stop] : {std::pair<int64_t, int64_t>{1, -1}, {3, -2}, {1, -5}}) {
     Fusion fusion;
     FusionGuard guard(&fusion);
     TensorView* y = makeSymbolicTensor(1);
