@@ -223,6 +223,12 @@ struct IntExprBuilder {
 
   static IntExpr product(IntTerm t) { return t.factors.empty() ? IntExpr(t.coefficient) : IntExpr(0, {std::move(t)}); }
 
+  // A constant, or a coefficient times atoms.
+  static bool isProduct(const IntExpr& e) { return e.isConst() || (e.constant_ == 0 && e.terms().size() == 1); }
+  static IntTerm factorsOf(const IntExpr& product) {
+    return product.isConst() ? IntTerm{product.constant_, {}} : product.terms()[0];
+  }
+
   // floorDiv(a, b) * b + mod(a, b) = a, with any common factor.
   static IntExpr rejoin(IntExpr e) {
     joinFractions(e);
@@ -232,7 +238,7 @@ struct IntExprBuilder {
     }
     for (const IntTerm& t : terms) {
       for (const IntAtomPtr& remainder : t.factors) {
-        if (remainder->kind != AtomKind::Mod || !remainder->args[1].isConst()) {
+        if (remainder->kind != AtomKind::Mod || !isProduct(remainder->args[1])) {
           continue;
         }
         IntExpr quotient = floorDiv(remainder->args[0], remainder->args[1]);
@@ -241,10 +247,12 @@ struct IntExprBuilder {
         }
         IntTerm common = t;
         common.factors.erase(std::ranges::find(common.factors, remainder));
+        const IntTerm divisor = factorsOf(remainder->args[1]);
         IntTerm wanted{0, common.factors};
-        if (__builtin_mul_overflow(common.coefficient, remainder->args[1].constValue(), &wanted.coefficient)) {
+        if (__builtin_mul_overflow(common.coefficient, divisor.coefficient, &wanted.coefficient)) {
           continue;
         }
+        append(wanted.factors, divisor.factors);
         append(wanted.factors, quotient.terms()[0].factors);
         sortAtoms(wanted.factors);
         const auto multiple = std::ranges::find_if(terms, [&](const IntTerm& u) {

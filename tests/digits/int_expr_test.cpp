@@ -234,6 +234,13 @@ TEST(IntExpr, SimplifiesDivisions) {
   EXPECT_EQ(max(n, 1), n);
   EXPECT_EQ(floorDiv(n, 8) * 8 + mod(n, 8), n);
   EXPECT_EQ((floorDiv(n, 8) * 8 + mod(n, 8)) * j, n * j);
+  const IntExpr m = IntExpr::symbol("m", {.lower = 2});
+  EXPECT_EQ(floorDiv(n, m) * m + mod(n, m), n);
+  const IntExpr several = m * IntExpr::symbol("k", {.lower = 1}) * 3;
+  EXPECT_EQ(floorDiv(n, several) * several + mod(n, several), n);
+  EXPECT_EQ((floorDiv(n, m) * m + mod(n, m)) * j + 5, n * j + 5);
+  EXPECT_NE(floorDiv(n, m) * j + mod(n, m), n);
+  EXPECT_NE(floorDiv(n, m + 1) * m + mod(n, m + 1), n);
 }
 
 TEST(IntExpr, UsesDivisorFacts) {
