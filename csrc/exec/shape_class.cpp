@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -23,6 +24,12 @@ using Reasons = std::map<std::string, std::string>;
 
 // Vectors of Float have at most so many elements.
 constexpr int64_t kWholeVectors = 16;
+// Of large sizes: blocks of lines and of pages have no more; rows of two such dims begin at lines.
+constexpr int64_t kWholeBlocks = 256;
+constexpr int64_t kWholeWords = 8;
+
+// Above, a kernel takes so long that it should suit its sizes: whether results are stored past the caches, how few rows are shared out.
+constexpr int64_t kLargeBytes = 16 << 20;  // of a tensor on a rank
 
 // Whether some symbol had no reason yet.
 bool addSymbols(Reasons& reasons, const std::vector<IntExpr>& sizes, const std::string& why) {
@@ -86,17 +93,30 @@ bool addDimsOfMaybeOneElement(const std::vector<SymbolicDim>& dims, const Symbol
   return added;
 }
 
+// The sizes of a class are small or large together.
+struct ClassTraits {
+  int64_t devices = 1;
+  bool isLarge = false;  // some tensor is
+};
+
 // What stands for a size of this value, by the declared facts of its symbol. A size that the devices of a mesh divide is a multiple of a
-// symbol, so that its parts have no fractions: i0 is 4*i0.per4.
-IntExpr sizeLike(const std::string& symbol, int64_t value, int64_t devices, const SymbolFacts& declared) {
-  const bool isEven = value % devices == 0 && value >= 2 * devices;
-  const int64_t parts = isEven ? devices : 1;
-  const bool isWhole = value % (kWholeVectors * parts) == 0;
-  const int64_t least = parts * (isWhole ? kWholeVectors : 2);
-  const int64_t divisor = std::lcm(declared.divisor, parts * (isWhole ? kWholeVectors : 1));
-  const SymbolFacts facts{.lower = divideUp(std::max(declared.lower, least), parts),
-                          .upper = declared.upper == SymbolFacts().upper ? declared.upper : declared.upper / parts,
-                          .divisor = divisor / parts};
+// symbol, so that its parts have no fractions: i0 is 4*i0.per4. Large sizes are between two powers of two.
+IntExpr sizeLike(const std::string& symbol, int64_t value, const ClassTraits& traits, const SymbolFacts& declared) {
+  const bool isEven = value % traits.devices == 0 && value >= 2 * traits.devices;
+  const int64_t parts = isEven ? traits.devices : 1;
+  const int64_t own = value / parts;
+  const auto divides = [&](int64_t n) { return value % (n * parts) == 0; };
+  const int64_t divisor = traits.isLarge && divides(kWholeBlocks)  ? kWholeBlocks
+                          : divides(kWholeVectors)                 ? kWholeVectors
+                          : traits.isLarge && divides(kWholeWords) ? kWholeWords
+                                                                   : 1;
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(own)));
+  const int64_t least = traits.isLarge ? power : std::max<int64_t>(divisor, 2);
+  const int64_t most = traits.isLarge ? power + (power - 1) : SymbolFacts().upper;
+  const SymbolFacts facts{
+      .lower = std::max(divideUp(declared.lower, parts), least),
+      .upper = std::min(declared.upper == SymbolFacts().upper ? declared.upper : declared.upper / parts, most),
+      .divisor = std::lcm(declared.divisor, parts * divisor) / parts};
   return parts * IntExpr::symbol(parts == 1 ? symbol : fmt::format("{}.per{}", symbol, parts), facts);
 }
 
@@ -124,11 +144,14 @@ std::string textOf(const IntExpr& size) {
                : fmt::format("{} from {} on", what, *size.lower());
 }
 
-bool haveSameFacts(const IntExpr& a, const IntExpr& b) { return a == b && a.divisor() == b.divisor(); }
+bool haveSameFacts(const IntExpr& a, const IntExpr& b) {
+  return a == b && a.divisor() == b.divisor() && a.lower() == b.lower() && a.upper() == b.upper();
+}
 
 // Sizes that vary, and are equal in a call, are the first of these symbols, or constants if one of them is.
 ShapeClass classFor(const SymbolValues& values, const std::map<std::string, std::optional<int64_t>>& before,
-                    int64_t devices, const std::map<std::string, SymbolFacts>& declared, const Reasons& reasons) {
+                    const ClassTraits& traits, const std::map<std::string, SymbolFacts>& declared,
+                    const Reasons& reasons) {
   ShapeClass made;
   SymbolValues varying;
   std::ranges::copy_if(values, std::inserter(varying, varying.end()), [&](const auto& entry) {
@@ -149,7 +172,7 @@ ShapeClass classFor(const SymbolValues& values, const std::map<std::string, std:
     } else if (varying.contains(symbol) && value > 1) {
       const auto facts = declared.find(symbol);
       made.sizes[symbol] = symbolOf
-                               .try_emplace(value, sizeLike(symbol, value, devices,
+                               .try_emplace(value, sizeLike(symbol, value, traits,
                                                             facts == declared.end() ? SymbolFacts() : facts->second))
                                .first->second;
       continue;
@@ -200,6 +223,22 @@ std::vector<IntExpr> sizesOf(const Expr& e) {
 bool keepsElements(const Expr& e) {
   const auto elementsOf = [](const TensorView* tv) { return product(tv->shape()); };
   return e.kind() != ExprKind::Reshape || elementsOf(e.tensorInputs()[0]) == elementsOf(e.tensorOutput());
+}
+
+// Of the tensors whose sizes only these symbols give; each expression once.
+std::vector<IntExpr> varyingBytes(const Fusion& fusion, const std::map<std::string, SymbolFacts>& symbols) {
+  std::vector<IntExpr> all;
+  const auto isKnown = [&](const std::string& symbol) { return symbols.contains(symbol); };
+  for (const TensorView* tv : fusion.tensors()) {
+    try {
+      const IntExpr bytes = product(tv->shape()) * dataTypeSize(tv->dtype());
+      if (!bytes.isConst() && !contains(all, bytes) && std::ranges::all_of(bytes.symbols(), isKnown)) {
+        all.push_back(bytes);
+      }
+    } catch (const UserError&) {  // more than 64 bits: compiling refuses the tensor
+    }
+  }
+  return all;
 }
 
 bool meshesFit(const Fusion& fusion, int64_t ranks) {
@@ -298,7 +337,8 @@ ShapeHistory::ShapeHistory(const Fusion& fusion, int64_t rank, int64_t ranks)
       hasMeshes_(meshesFit(fusion, ranks)),
       constants_(constantsOf(fusion)),
       declared_(declaredFacts(fusion)),
-      symbolicDims_(symbolicDimsOf(fusion)) {
+      symbolicDims_(symbolicDimsOf(fusion)),
+      bytes_(varyingBytes(fusion, declared_)) {
   const TensorView* first = nullptr;
   for (const TensorView* tv : fusion.tensors()) {
     if (!tv->hasDeviceMesh()) {
@@ -350,9 +390,10 @@ ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs, const std::op
   Reasons reasons = constants_;
   reasons.insert(layouts.begin(), layouts.end());
   try {
-    ShapeClass made = classFor(sizes->values, onlyOne_, devices_, declared_, reasons);
+    const ClassTraits traits{.devices = devices_, .isLarge = isLarge(sizes->values)};
+    ShapeClass made = classFor(sizes->values, onlyOne_, traits, declared_, reasons);
     while (addDimsOfMaybeOneElement(symbolicDims_, made.sizes, reasons)) {
-      made = classFor(sizes->values, onlyOne_, devices_, declared_, reasons);
+      made = classFor(sizes->values, onlyOne_, traits, declared_, reasons);
     }
     const auto known =
         std::ranges::find_if(refused_, [&](const auto& entry) { return isSameClass(entry.first, made); });
@@ -360,6 +401,11 @@ ShapeClass ShapeHistory::classOf(std::span<const Argument> inputs, const std::op
   } catch (const UserError&) {  // a size that is divided by 0: compiling refuses it, together with the peers
     return {};
   }
+}
+
+bool ShapeHistory::isLarge(const SymbolValues& values) const {
+  return std::ranges::any_of(
+      bytes_, [&](const IntExpr& bytes) { return bytes.evaluate(valuesIn(values)) / devices_ >= kLargeBytes; });
 }
 
 void ShapeHistory::refuse(const ShapeClass& refused, const std::string& why) {

@@ -11,6 +11,8 @@
 //   [50, 384]                i0 from 2 on, i1 = 384                         compiled
 //   [51, 384]                the same
 //   [1, 384]                 i0 = 1, i1 = 384: 0 and 1 are constants, because dims of 0 and 1 elements make other programs
+//   [20000, 384]             i0 a multiple of 16 from 16384 to 32767, i1 = 384: some tensor has 16 MiB or more, so the kernels
+//                            should suit its size: between two powers of two; a multiple of 256, of 16, of 8, or none of them
 //
 // Sizes that vary and are equal are one symbol of the plan.
 //
@@ -92,6 +94,9 @@ class ShapeHistory {
   static constexpr size_t kMostRefused = 64;
 
  private:
+  // Whether a tensor of symbolic sizes has kLargeBytes or more. UserError if its bytes do not fit in 64 bits.
+  bool isLarge(const SymbolValues& values) const;
+
   const Fusion& fusion_;
   const int64_t rank_;
   bool hasMeshes_ = false;  // that fit the ranks
@@ -101,6 +106,7 @@ class ShapeHistory {
   std::map<std::string, std::string> constants_;           // by symbol: why it is a constant in each plan
   std::map<std::string, SymbolFacts> declared_;            // by symbol
   std::vector<SymbolicDim> symbolicDims_;                  // of the fusion
+  std::vector<IntExpr> bytes_;                             // of its tensors of symbolic sizes
   std::map<std::string, std::optional<int64_t>> onlyOne_;  // by symbol: the value of all calls; nothing if it varies
 };
 

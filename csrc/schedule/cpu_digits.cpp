@@ -1,6 +1,8 @@
 // How axes are cut on a CPU: parts of about 16K elements, vectors of 16, two or four of them interleaved.
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 
 #include "base/ranges.h"
 #include "base/rounding.h"
@@ -20,6 +22,7 @@ constexpr int64_t kVector = 16;
 constexpr int64_t kPartElements = 16384;
 constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
+constexpr int64_t kShortRow = 512;         // elements
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
 // Of kernels of rows that sum columns too: the last part adds up the sums of all parts.
@@ -105,6 +108,10 @@ void pointwise(RowDigits& d, const Group& group, const KernelAxes& a, int64_t in
     // Reads and streaming stores that alternate line by line keep the line fill buffers in use.
     interleave = std::min(interleave, vectorsOfLine(group));
   }
+  if (!a.N.isConst() && isKnownExtent(a.N) && columns <= kShortRow && a.N.divisibleBy(kVector)) {
+    // Vectors beside each other that may be outside of the row cost more than a loop over one that is not.
+    interleave = std::gcd(interleave, a.N.divisor() / kVector);
+  }
   const int64_t step = kVector * interleave;
   d.prefetchAhead = ahead ? kAhead : 0;
   if (a.M.isConst(1) || (rows < 8 && columns > 4 * kPartElements)) {
@@ -165,8 +172,8 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   } else if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, row)), 1, {});
   }
-  if (usualExtent(a.N) <= kRegisterRow && a.K.isConst(1)) {
-    d.n = vectors(divideUp(std::max<int64_t>(1, usualExtent(a.N)), kVector));
+  if (const std::optional<int64_t> most = a.N.upper(); most && *most <= kRegisterRow && a.K.isConst(1)) {
+    d.n = vectors(divideUp(std::max<int64_t>(1, *most), kVector));
     return;
   }
   const int64_t steps = divideUp(usualExtent(a.N), kVector * interleave);

@@ -79,8 +79,8 @@ std::optional<std::string> losesStructure(const RowsJudgement& part, const RowsJ
   const IntExpr before = parts(part);
   const IntExpr after = parts(joint);
   const bool hasEnough = !joint.coordinates.columns.empty();  // see refuseColumns
-  if (!hasEnough && before.isConst() && after.isConst() && before.constValue() > 2 * after.constValue()) {
-    return fmt::format("it has {} parallel parts, the joint kernel has {}", before.constValue(), after.constValue());
+  if (!hasEnough && isKnownExtent(before) && isKnownExtent(after) && usualExtent(before) > 2 * usualExtent(after)) {
+    return fmt::format("it has {} parallel parts, the joint kernel has {}", usualExtent(before), usualExtent(after));
   }
   return std::nullopt;
 }
@@ -155,23 +155,27 @@ std::string lackOnGpu(const RowsJudgement& j) {
   return "";
 }
 
-// What a kernel of sums of rows needs to sum columns too, if it lacks something. Sizes that vary would bound neither the scratch rows of
-// each thread nor the parts, whose sums the last one adds up.
+// What a kernel of sums of rows needs to sum columns too, if it lacks something. Sizes without bounds would bound neither the scratch rows
+// of each thread nor the parts, whose sums the last one adds up.
 std::string lackForColumns(const RowsJudgement& j) {
   const KernelAxes& axes = j.choices[0];
-  if (!axes.M.isConst() || !axes.N.isConst()) {
+  const bool onGpu = j.device.target == tile::Target::Gpu;
+  if (onGpu && !(axes.M.isConst() && axes.N.isConst())) {
     return "constant sizes";
   }
-  if (axes.M.constValue() < kManyRows) {
+  if (!isKnownExtent(axes.M) || !isKnownExtent(axes.N)) {
+    return "sizes with known bounds";
+  }
+  if (usualExtent(axes.M) < kManyRows) {
     return fmt::format("at least {} rows", kManyRows);
   }
-  if (axes.N.constValue() <= kNarrowRow) {
+  if (usualExtent(axes.N) <= kNarrowRow) {
     return fmt::format("rows of more than {} elements", kNarrowRow);
   }
   if (!axes.K.isConst(1)) {
     return "rows of dims that are neighbours";
   }
-  if (j.device.target == tile::Target::Gpu) {
+  if (onGpu) {
     if (std::string lack = lackOnGpu(j); !lack.empty()) {
       return lack;
     }

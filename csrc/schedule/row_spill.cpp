@@ -11,6 +11,7 @@
 #include "base/ranges.h"
 #include "ir/op_rule.h"
 #include "ir/point_work.h"
+#include "schedule/extents.h"
 
 namespace meshfuse {
 
@@ -64,7 +65,7 @@ void RowWriter::placeSpills() {
   };
   std::vector<int64_t> order = mapped(spilled_, [](const auto& entry) { return entry.first; });
   std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return spilled_[a].stage < spilled_[b].stage; });
-  const int64_t columns = axes_.N.isConst() ? axes_.N.constValue() : 1;
+  const int64_t columns = isKnownExtent(axes_.N) ? usualExtent(axes_.N) : 1;
   int64_t bytes = 0;
   std::vector<Row> rows;
   for (int64_t id : order) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/ranges.h"
+#include "schedule/extents.h"
 #include "schedule/streamed_reads.h"
 
 namespace meshfuse {
@@ -152,10 +153,7 @@ void RowWriter::storeOutput(const TensorView* out, const Lowering::Position& at,
   lowering_.store(out, at, lowering_.value(out, at, space_), cache);
 }
 
-bool RowWriter::streams(const TensorView* out) const {
-  const IntExpr n = product(out->shape());
-  return n.isConst() && n.constValue() > digits_.streamBytes / dataTypeSize(out->dtype());
-}
+bool RowWriter::streams(const TensorView* out) const { return isLarger(*out, digits_.streamBytes); }
 
 int64_t RowWriter::stageOf(const Expr* reduction) const { return c_.stage.at(reduction->output()->id()); }
 

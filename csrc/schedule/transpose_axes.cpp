@@ -179,7 +179,7 @@ class AxesFinder {
     const auto follows = [&](const Access& a, int64_t outer) {
       const std::optional<IntExpr> step = a.steps[dims.front()];
       const IntExpr& extent = c_.extents[dims.front()];
-      return step && a.steps[outer] && extent.isConst() && *a.steps[outer] == *step * extent;
+      return step && a.steps[outer] && *a.steps[outer] == *step * extent;
     };
     while (!isFixed(dims.front())) {
       const auto all = indices(c_.extents);

@@ -117,10 +117,7 @@ void TransposeWriter::storeOutputs(const Space& at, bool alongN) {
   }
 }
 
-bool TransposeWriter::streams(const TensorView* output) const {
-  const IntExpr n = product(output->shape());
-  return n.isConst() && n.constValue() > device_.lastCacheBytes / 4 / dataTypeSize(output->dtype());
-}
+bool TransposeWriter::streams(const TensorView* output) const { return isLarger(*output, device_.lastCacheBytes / 4); }
 
 int64_t TransposeWriter::widest() const {
   return std::ranges::max(mapped(tensorsOf(group_), [](const TensorView* tv) { return dataTypeSize(tv->dtype()); }));
@@ -240,13 +237,14 @@ const TensorView* TransposeWriter::unalignedOutput() const {
   const int64_t size = dataTypeSize(out->dtype());
   const bool isAlone = group_.outputs.size() == 1 && group_.aliases.empty() && !group_.layouts.contains(out->id());
   const bool isUnaligned = axes_.divisorAlongM * size % kLineBytes != 0;
-  const bool isLong = axes_.M.isConst() && axes_.M.constValue() >= 4 * blocks_.rows;
+  const bool isLong = isKnownExtent(axes_.M) && usualExtent(axes_.M) >= 4 * blocks_.rows;
   return isAlone && isUnaligned && isLong && streams(out) ? out : nullptr;
 }
 
 // The first element of a row, the positions of the result that have m = 0.
-IntExpr TransposeWriter::offsetInOutput(const IntExpr& n) const {
-  const std::vector<IntExpr> strides = rowMajorStrides(unaligned_->shape());
+IntExpr TransposeWriter::offsetInOutput(const IntExpr& n) {
+  const std::vector<IntExpr> strides =
+      rowMajorStrides(mapped(unaligned_->shape(), [this](const IntExpr& size) { return lowering_.size(size); }));
   const Lowering::Position at = positionOf(c_, unaligned_, axes_.dims(c_, 0, n, batch_));
   return sumOf(indices(at), [&](int64_t d) { return at[d].expr * strides[d]; });
 }

@@ -41,7 +41,7 @@ class TransposeWriter {
   };
   void chooseBlocks();
   const TensorView* unalignedOutput() const;
-  IntExpr offsetInOutput(const IntExpr& n) const;
+  IntExpr offsetInOutput(const IntExpr& n);
   Specs partDigit(const IntExpr& extent, int64_t size, const char* grid);
   Specs outerDigitsOfN();
   IntExpr corner(const Space& of, int64_t axis, std::initializer_list<std::string_view> loops) const;

@@ -131,6 +131,9 @@ class Emitter {
   llvm::Value* atom(const IntAtom& a);
   llvm::Value* term(const IntTerm& t);
   llvm::Value* function(AtomKind kind, const IntExpr& a, const IntExpr& b, llvm::Value* x, llvm::Value* y);
+  llvm::Value* reciprocal(const IntExpr& b);
+  // The upper 64 bits of the product.
+  llvm::Value* highProduct(llvm::Value* x, llvm::Value* y);
   llvm::Value* hoisted(int64_t level, const std::string& key, const std::function<llvm::Value*()>& make);
   IntExpr inDigits(const IntExpr& e, int64_t space) const;         // coordinates replaced by their digits
   const tile::Digit& digitOf(int64_t space, size_t number) const;  // in the numbering of Value::digits

@@ -32,6 +32,12 @@ IntExpr exprOf(const IntAtom& a, const std::function<IntExpr(const IntExpr&)>& m
 
 bool isPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
+// Both have 32 bits, and b is a number of the launch; 1/1 would not fit.
+bool fitsReciprocal(const IntExpr& a, const IntExpr& b) {
+  const auto isNarrow = [](const IntExpr& e) { return e.upper().value_or(INT64_MAX) <= UINT32_MAX; };
+  return !b.isConst() && b.lower().value_or(0) >= 2 && isNarrow(a) && isNarrow(b);
+}
+
 }  // namespace
 
 Value* Emitter::hoisted(int64_t level, const std::string& key, const std::function<Value*()>& make) {
@@ -93,6 +99,10 @@ Value* Emitter::function(AtomKind kind, const IntExpr& a, const IntExpr& b, Valu
     return kind == AtomKind::Mod ? b_.CreateAnd(x, constant(divisor - 1))
                                  : b_.CreateAShr(x, constant(__builtin_ctzll(divisor)));
   }
+  if (nonnegative && kind != AtomKind::CeilDiv && !x->getType()->isVectorTy() && fitsReciprocal(a, b)) {
+    Value* quotient = highProduct(x, reciprocal(b));
+    return kind == AtomKind::Mod ? b_.CreateSub(x, b_.CreateMul(quotient, y)) : quotient;
+  }
   if (nonnegative) {
     return kind == AtomKind::Mod ? b_.CreateURem(x, y) : b_.CreateUDiv(x, y);
   }
@@ -102,6 +112,19 @@ Value* Emitter::function(AtomKind kind, const IntExpr& a, const IntExpr& b, Valu
     return b_.CreateSelect(below, b_.CreateAdd(remainder, y), remainder);
   }
   return b_.CreateAdd(b_.CreateSDiv(x, y), b_.CreateSExt(below, x->getType()));
+}
+
+// The least number of 2^-64 that is 1/b or more: its product with a is floor(a / b) and a remainder, if a and b have 32 bits (Lemire, Kaser
+// and Kurz, "Faster remainder by direct computation", 2019). A division takes as long as the read of a line; this is a multiplication.
+Value* Emitter::reciprocal(const IntExpr& b) {
+  return hoisted(levelOf(b), "1/" + b.toString(),
+                 [&] { return b_.CreateAdd(b_.CreateUDiv(b_.getInt64(-1), scalar(b)), b_.getInt64(1)); });
+}
+
+Value* Emitter::highProduct(Value* x, Value* y) {
+  Type* wide = b_.getInt128Ty();
+  Value* product = b_.CreateMul(b_.CreateZExt(x, wide), b_.CreateZExt(y, wide));
+  return b_.CreateTrunc(b_.CreateLShr(product, 64), b_.getInt64Ty());
 }
 
 Value* Emitter::term(const IntTerm& t) {
