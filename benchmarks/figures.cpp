@@ -1,6 +1,7 @@
 #include "figures.h"
 
 #include <benchmark/benchmark.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,6 +54,11 @@ double residentMiB() {
   int64_t resident = 0;
   statm >> pages >> resident;
   return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+double heapMiB() {
+  const struct mallinfo2 info = mallinfo2();  // the sums over the arenas of all threads
+  return static_cast<double>(info.uordblks + info.hblkhd) / (1 << 20);
 }
 
 int runBenchmarks(int argc, char** argv) {

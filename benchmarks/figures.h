@@ -23,6 +23,14 @@ struct Figure {
 [[nodiscard]] double secondsOf(const std::function<void()>& call);
 // Memory of this process that is resident now.
 [[nodiscard]] double residentMiB();
+// Memory that the heap of this process has given out and not got back, of all threads.
+[[nodiscard]] double heapMiB();
+// What 50 new shapes may add to it, if the shapes that are kept are the same before and after: tables of the sizes that ranks have agreed on.
+inline constexpr double kMostHeapMiB = 0.1;
+struct Memory {
+  double heap = heapMiB();
+  double resident = residentMiB();
+};
 // Runs the registered Google Benchmarks, prints their table, and writes the figures they recorded to the file after --json.
 int runBenchmarks(int argc, char** argv);
 // To be written by runBenchmarks; the last one of a name counts.

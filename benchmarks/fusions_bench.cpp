@@ -3,13 +3,22 @@
 // Two threads. Each round times in turn its ceiling and the fusion, twice each with the same threads, and takes the faster time of both.
 // The ceiling is a copy of as many bytes, once with memcpy and once with streaming stores, or for sums a read. The figure is the median of
 // the rounds' ratios. Each that is timed has tensors of its own, so that none finds in a large cache what another has just read.
+//
+// NAME/any_size: how fast are the kernels of any size against those of constant sizes? Both run in turn on the same tensors, in every other
+// round in the other order.
 #include <benchmark/benchmark.h>
+#include <fmt/ranges.h>
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <ranges>
 
+#include "base/ranges.h"
 #include "base/thread_pool.h"
 #include "exec/fusion_executor_cache.h"
 #include "figures.h"
@@ -38,8 +47,11 @@ struct Case {
   bool readsOnly = false;
   double copies = 1;  // of the first tensor that cost as much traffic
   DataType type = DataType::Float;
-  int64_t classes = 0;  // if not 0, the last tensor has numbers of classes
+  int64_t classes = 0;     // if not 0, the last tensor has numbers of classes
+  bool anyColumns = true;  // false: only the number of rows can be a symbol
 };
+
+bool isOfClasses(const Case& c, int64_t input) { return c.classes > 0 && input + 1 == std::ssize(c.shapes); }
 
 ThreadPool& pool() {
   static ThreadPool p({.threads = 2});
@@ -121,36 +133,48 @@ class Ceiling {
   std::array<Tensor, 2> to_ = {matrix(), matrix()};
 };
 
-void run(benchmark::State& state, const Case& c) {
-  auto fusion = std::make_unique<Fusion>();
+// classes: of the numbers.
+std::vector<Argument> inputsOf(const Case& c, const std::vector<std::vector<int64_t>>& shapes, int64_t classes) {
   std::vector<Argument> inputs;
-  {
-    FusionGuard guard(fusion.get());
-    std::vector<TensorView*> ins;
-    for (size_t i = 0; i < c.shapes.size(); i++) {
-      const bool ofClasses = c.classes > 0 && i + 1 == c.shapes.size();
-      const DataType type = ofClasses ? DataType::Int : c.type;
-      ins.push_back(makeContigConcreteTensor(c.shapes[i], type));
-      fusion->addInput(ins.back());
-      inputs.emplace_back(ofClasses ? randomTensor(c.shapes[i], type, i + 1, 0, static_cast<double>(c.classes - 1))
-                                    : randomTensor(c.shapes[i], type, i + 1));
-    }
-    for (TensorView* out : c.build(ins)) {
-      fusion->addOutput(out);
-    }
+  for (const int64_t i : indices(shapes)) {
+    inputs.emplace_back(isOfClasses(c, i)
+                            ? randomTensor(shapes[i], DataType::Int, i + 1, 0, static_cast<double>(classes - 1))
+                            : randomTensor(shapes[i], c.type, i + 1));
   }
-  FusionExecutorCache cache(std::move(fusion), {.threads = 2});
+  return inputs;
+}
+
+std::unique_ptr<Fusion> fusionOf(const Case& c, const std::vector<std::vector<int64_t>>& shapes) {
+  auto fusion = std::make_unique<Fusion>();
+  const FusionGuard guard(fusion.get());
+  std::vector<TensorView*> ins;
+  for (const int64_t i : indices(shapes)) {
+    ins.push_back(makeContigConcreteTensor(shapes[i], isOfClasses(c, i) ? DataType::Int : c.type));
+    fusion->addInput(ins.back());
+  }
+  for (TensorView* out : c.build(ins)) {
+    fusion->addOutput(out);
+  }
+  return fusion;
+}
+
+double secondsOfCall(FusionExecutorCache& cache, const std::vector<Argument>& inputs, std::vector<Tensor>& out) {
+  return secondsOf([&] { cache.run(std::span<const Argument>(inputs), out); });
+}
+
+void run(benchmark::State& state, const Case& c) {
+  const std::vector<Argument> inputs = inputsOf(c, c.shapes, c.classes);
+  FusionExecutorCache cache(fusionOf(c, c.shapes), {.threads = 2});
   std::vector<Tensor> out = cache.runFusionWithInputs(inputs);
   const Ceiling ceiling(std::get<Tensor>(inputs[0]).nbytes());
   for (auto _ : state) {
     std::vector<double> ratios;
     double total = 0;
     for (int round = 0; round < kRounds; round++) {
-      const auto fusionSeconds = [&] { return secondsOf([&] { cache.run(std::span<const Argument>(inputs), out); }); };
       double roof = c.readsOnly ? ceiling.read() : ceiling.memcpy() * c.copies;
-      double ours = fusionSeconds();
+      double ours = secondsOfCall(cache, inputs, out);
       roof = std::min(roof, c.readsOnly ? ceiling.read() : ceiling.stream() * c.copies);
-      ours = std::min(ours, fusionSeconds());
+      ours = std::min(ours, secondsOfCall(cache, inputs, out));
       ratios.push_back(roof / ours);
       total += ours;
     }
@@ -158,6 +182,45 @@ void run(benchmark::State& state, const Case& c) {
     state.counters["of roof"] = median(ratios);
     record({"fusion " + c.name, median(ratios), c.readsOnly ? "of read roof" : "of copy", c.goal, "higher"});
   }
+}
+
+// The shapes with another number in place of each size that may be a symbol.
+std::vector<std::vector<int64_t>> withSizes(const Case& c, const std::function<int64_t(int64_t size)>& other) {
+  return mapped(c.shapes, [&](const auto& shape) {
+    return mapped(shape,
+                  [&](int64_t size) { return size == 1 || (size == kColumns && !c.anyColumns) ? size : other(size); });
+  });
+}
+
+// A size is a symbol of a program from its second value on.
+void anySize(benchmark::State& state, const Case& c) {
+  static std::map<std::string, double> speeds;
+  const std::vector<Argument> inputs = inputsOf(c, c.shapes, c.classes);
+  FusionExecutorCache constant(fusionOf(c, c.shapes), {.threads = 2});
+  FusionExecutorCache ofAnySize(fusionOf(c, withSizes(c, [](int64_t) { return -1; })), {.threads = 2});
+  (void)ofAnySize.runFusionWithInputs(inputsOf(c, withSizes(c, [](int64_t size) { return size / 2; }), c.classes / 2));
+  std::vector<Tensor> out = ofAnySize.runFusionWithInputs(inputs);
+  (void)constant.runFusionWithInputs(inputs);
+  for (auto _ : state) {
+    std::vector<double> ratios;
+    double total = 0;
+    for (int round = 0; round < 2 * kRounds; round++) {
+      const bool isFirst = round % 2 == 0;
+      const double first = secondsOfCall(isFirst ? ofAnySize : constant, inputs, out);
+      const double second = secondsOfCall(isFirst ? constant : ofAnySize, inputs, out);
+      ratios.push_back(isFirst ? second / first : first / second);
+      total += isFirst ? first : second;
+    }
+    state.SetIterationTime(total / (2 * kRounds));
+    state.counters["of constant"] = median(ratios);
+    speeds[c.name] = median(ratios);
+  }
+  const auto worst = std::ranges::min_element(speeds, {}, &std::pair<const std::string, double>::second);
+  std::vector<double> all;
+  std::ranges::copy(std::views::values(speeds), std::back_inserter(all));
+  state.SetLabel(fmt::format("{}", fmt::join(ofAnySize.explain().sizes, "; ")));
+  record({"fusions, kernels of any size against constant ones, median of all", median(all), "", 1, "higher"});
+  record({"fusions, kernels of any size against constant ones, the slowest", worst->second, "", 0.97, "higher"});
 }
 
 // The rows and columns of a matrix, or the last dims of more, change places.
@@ -245,7 +308,7 @@ std::vector<Case> cases() {
       {"bias_gelu", {matrix, row}, [](const auto& t) { return tanh_gelu(add(t[0], t[1])); }, 0.80},
       {"layer_norm",
        {matrix, row, row},
-       [](const auto& t) { return layer_norm(t[0], std::vector<int64_t>{kColumns}, t[1], t[2], 1e-5).output; },
+       [](const auto& t) { return layer_norm(t[0], 1, t[1], t[2], 1e-5).output; },
        0.80},
       {"softmax", {matrix}, [](const auto& t) { return softmax(t[0], 1); }, 0.80},
       {"inner_sum", {matrix}, [](const auto& t) { return sum(t[0], {1}); }, 0.85, true},
@@ -269,7 +332,15 @@ std::vector<Case> cases() {
       {"softmax_long", {{kRows / 32, kColumns * 32}}, [](const auto& t) { return softmax(t[0], 1); }, 0.70},
       {"softmax_of_few_rows", {{4, kRows * kColumns / 4}}, [](const auto& t) { return softmax(t[0], 1); }, 0.50},
       {"softmax_bfloat16", {matrix}, [](const auto& t) { return softmax16(t[0]); }, 0.60, false, 1, DataType::BFloat16},
-      {"layer_norm_backward", {matrix, matrix, {kRows, 1}, {kRows, 1}, row}, layerNormBackward, 0.70, false, 1.5},
+      {"layer_norm_backward",
+       {matrix, matrix, {kRows, 1}, {kRows, 1}, row},
+       layerNormBackward,
+       0.70,
+       false,
+       1.5,
+       DataType::Float,
+       0,
+       false},
       {"bias_gelu_bfloat16",
        {matrix, row},
        [](const auto& t) { return castOp(DataType::BFloat16, tanh_gelu(add(t[0], t[1]))); },
@@ -295,6 +366,12 @@ int main(int argc, char** argv) {
   }
   for (Case& c : all) {
     benchmark::RegisterBenchmark(c.name.c_str(), [&c](benchmark::State& s) { run(s, c); })
+        ->Iterations(1)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+  for (Case& c : all) {
+    benchmark::RegisterBenchmark((c.name + "/any_size").c_str(), [&c](benchmark::State& s) { anySize(s, c); })
         ->Iterations(1)
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond);
