@@ -21,7 +21,7 @@ using tile::ValueId;
 void TransposeWriter::writeShifted() {
   const int64_t v = blocks_.vector;
   const int64_t rows = blocks_.rows;
-  const int64_t squares = axes_.M.constValue() / rows;  // whole ones
+  const IntExpr squares = floorDiv(axes_.M, rows);  // whole ones
   Specs blocks = partDigit((squares - 1) * rows, rows * blocks_.inPart, "p1");
   const IntExpr part = blocks.empty() ? IntExpr(0) : IntExpr::symbol("p1", factsBelow(blocks[0].size));
   const IntExpr parts = blocks.empty() ? IntExpr(1) : blocks[0].size;
@@ -84,7 +84,7 @@ void TransposeWriter::shiftSquare(const std::vector<int64_t>& scratch, std::vect
 }
 
 // Some lines of each row of the result, from the one on that has the element m = `first` if the row begins with a line.
-void TransposeWriter::writeEnd(const std::string& name, int64_t first, int64_t lines) {
+void TransposeWriter::writeEnd(const std::string& name, const IntExpr& first, int64_t lines) {
   const tile::Digit& part = builder_.program().spaces[read_.id].axes[1].digits[0];
   Specs ofN;
   if (part.level == Level::Part) {

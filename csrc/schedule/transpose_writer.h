@@ -56,7 +56,7 @@ class TransposeWriter {
   // -- CPU, lines that begin within squares: transpose_shifted.cpp
   void writeShifted();
   void shiftSquare(const std::vector<int64_t>& scratch, std::vector<tile::Pred> isNext);
-  void writeEnd(const std::string& name, int64_t first, int64_t lines);
+  void writeEnd(const std::string& name, const IntExpr& first, int64_t lines);
 
   const Group& group_;
   const DeviceInfo& device_;
