@@ -87,7 +87,7 @@ TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
   const ToolRun run = shellInSources("tools/dev bench nosuch");
   EXPECT_EQ(run.code, 2) << run.out << run.err;
   EXPECT_EQ(run.out, "");
-  EXPECT_NE(run.err.find("there is no benchmark 'nosuch'; there are: autoplan_bench block_mpi_bench "
+  EXPECT_NE(run.err.find("there is no benchmark 'nosuch'; there are: autoplan_bench block_mpi_bench cold_bench "
                          "collectives_mpi_bench cuda_host_bench "),
             std::string::npos)
       << run.err;
