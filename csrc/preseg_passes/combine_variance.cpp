@@ -10,9 +10,9 @@
 
 #include "analysis/pass_context.h"
 #include "base/ranges.h"
-#include "base/rounding.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
+#include "preseg_passes/dim_blocks.h"
 #include "preseg_passes/placed_ops.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
@@ -56,13 +56,8 @@ struct Variance {
   TensorView* center = nullptr;            // a number a row
   std::vector<const Expr*> scalings = {};  // of the center after it was broadcast
   std::vector<bool> reduced;
-  int64_t cut = 0;    // the reduced dim that is in parts
-  int64_t parts = 1;  // number of parts; some may be empty
-  int64_t length = 1;
-
-  int64_t extent() const { return x->shape()[cut].constValue(); }
-  bool isEven() const { return parts * length == extent(); }
-  bool hasEmptyParts() const { return (parts - 1) * length >= extent(); }
+  int64_t cut = 0;   // the reduced dim that is in parts
+  DimBlocks blocks;  // the parts
 };
 
 // The tensor before it was scaled by scalars, and the ops that scale it, in order.
@@ -76,8 +71,6 @@ TensorView* unscaled(TensorView* tv, std::vector<const Expr*>& scalings) {
   }
   return tv;
 }
-
-bool isOwned(const Digit& d) { return d.owner.isDevice(); }
 
 // Blocks of the cut dim, in the order of its axes.
 bool readParts(Variance& m) {
@@ -93,27 +86,13 @@ bool readParts(Variance& m) {
       cuts++;
     }
   }
-  if (cuts != 1 || state.dims[m.cut].hasParts()) {
+  const std::optional<DimBlocks> blocks = cuts == 1 ? blocksOf(state, m.cut) : std::nullopt;
+  if (!blocks || blocks->length == 1) {
     return false;
   }
-  const std::vector<Digit> owned = filtered(state.dims[m.cut].digits(), isOwned);
-  for (const Digit& d : owned) {
-    if (!d.size.isConst() || !(d.size == state.mesh.axisSize(d.owner.axis))) {
-      return false;
-    }
-    m.parts *= d.size.constValue();
-  }
-  m.length = divideUp(m.extent(), m.parts);
-  IntExpr stride = m.length;
-  for (const Digit& d : std::views::reverse(owned)) {
-    if (!(d.stride == stride)) {
-      return false;
-    }
-    stride *= d.size;
-  }
-  std::vector<int64_t> axes = mapped(owned, [](const Digit& d) { return d.owner.axis; });
-  std::ranges::sort(axes);
-  return m.length > 1 && axes == shardState(m.sums->input(0)->asTensor()).partial &&
+  m.blocks = *blocks;
+  const std::vector<int64_t> axes = blocks->axes();
+  return axes == shardState(m.sums->input(0)->asTensor()).partial &&
          axes == shardState(m.squares->input(0)->asTensor()).partial;
 }
 
@@ -183,7 +162,7 @@ class Gathering {
     TensorView* sums = m_.sums->tensorOutput();
     TensorView* squares = m_.squares->tensorOutput();
     context_.remark(fmt::format("T{} and T{} combine the variances of {} parts of {} dim {}", sums->id(), squares->id(),
-                                m_.parts, m_.x->toString(), m_.cut));
+                                m_.blocks.parts, m_.x->toString(), m_.cut));
     replace(m_.sums, newSums_);
     replace(m_.squares, newSquares_);
     return true;
@@ -204,19 +183,6 @@ class Gathering {
     return flags;
   }
 
-  TensorView* inParts() {
-    TensorView* x = m_.x;
-    if (!m_.isEven()) {
-      ShardState state = shardState(x);
-      state.dims[m_.cut] = fillLocal(m_.cut, m_.parts * m_.length, filtered(state.dims[m_.cut].digits(), isOwned));
-      x = ops_.padEnd(x, m_.cut, m_.parts * m_.length - m_.extent(), state);
-    }
-    std::vector<IntExpr> shape = x->shape();
-    shape[m_.cut] = m_.parts;
-    shape.insert(shape.begin() + static_cast<ptrdiff_t>(m_.cut) + 1, m_.length);
-    return ops_.reshape(x, shape);
-  }
-
   // Elements of the other reduced dims.
   int64_t others() const {
     const std::vector<IntExpr> sizes = m_.x->shape();
@@ -226,58 +192,56 @@ class Gathering {
 
   // For each part, its number of positions in the cut dim, and the numbers that divide sums and weight squares.
   void countParts() {
-    positions_ = ops_.number(PointOp::Minimum, ops_.iota(m_.parts, m_.extent(), -m_.length), m_.length);
+    positions_ = ops_.number(PointOp::Minimum, ops_.iota(m_.blocks.parts, m_.blocks.extent, -m_.blocks.length),
+                             m_.blocks.length);
     const auto elements = [&](int64_t least) {
       TensorView* count = ops_.number(PointOp::Maximum, positions_, least);
       TensorView* number = ops_.cast(count, m_.x->dtype());
       return others() == 1 ? number : ops_.number(PointOp::Mul, number, static_cast<double>(others()));
     };
     elements_ = elements(0);
-    divisor_ = m_.hasEmptyParts() ? elements(1) : elements_;
+    divisor_ = m_.blocks.hasEmptyParts() ? elements(1) : elements_;
   }
   TensorView* beside(const TensorView* tv, TensorView* counts) {
     return ops_.broadcast(counts, butFor(tv, partsDim()));
   }
   // Each part's number divided or multiplied by its count, which is one number if the parts are even.
   TensorView* scaled(PointOp op, TensorView* numbers, TensorView* counts) {
-    return m_.isEven() ? ops_.number(op, numbers, static_cast<double>(others() * m_.length))
-                       : ops_.point(op, {numbers, beside(numbers, counts)});
+    return m_.blocks.isEven() ? ops_.number(op, numbers, static_cast<double>(others() * m_.blocks.length))
+                              : ops_.point(op, {numbers, beside(numbers, counts)});
   }
   TensorView* mean(TensorView* sums) { return scaled(PointOp::Div, sums, divisor_); }
-  TensorView* where(TensorView* condition, TensorView* tv) {
-    return ops_.point(PointOp::Where, {condition, tv, fusion_.scalar(0.0)}, tv->dtype());
-  }
   // Zero for empty parts, even if their value is infinite.
   TensorView* existing(TensorView* numbers) {
-    return m_.hasEmptyParts()
-               ? where(ops_.point(PointOp::Gt, {beside(numbers, elements_), fusion_.scalar(0.0)}, DataType::Bool),
-                       numbers)
+    return m_.blocks.hasEmptyParts()
+               ? ops_.where(ops_.point(PointOp::Gt, {beside(numbers, elements_), fusion_.scalar(0.0)}, DataType::Bool),
+                            numbers, fusion_.scalar(0.0))
                : numbers;
   }
 
   // Computes the sums of each part on the ranks that hold the part.
   bool makeParts() {
-    TensorView* x = inParts();
+    TensorView* x = ops_.inBlocks(m_.x, m_.cut, m_.blocks, 0.0);
     std::vector<bool> along = m_.reduced;  // the cut dim was split into two
     along.insert(along.begin() + static_cast<ptrdiff_t>(m_.cut), false);
     sums_ = ops_.sum(x, along);
-    if (!m_.isEven()) {
+    if (!m_.blocks.isEven()) {
       countParts();
     }
     TensorView* distance = ops_.point(PointOp::Sub, {x, ops_.broadcast(mean(sums_), along)});
-    if (!m_.isEven()) {
-      TensorView* position = ops_.broadcast(ops_.iota(m_.length, 0, 1), {true, false});
+    if (!m_.blocks.isEven()) {
+      TensorView* position = ops_.broadcast(ops_.iota(m_.blocks.length, 0, 1), {true, false});
       TensorView* exists =
           ops_.point(PointOp::Lt, {position, ops_.broadcast(positions_, {false, true})}, DataType::Bool);
       std::vector<bool> isNew(x->shape().size(), true);
       isNew[m_.cut] = false;
       isNew[m_.cut + 1] = false;
-      distance = where(ops_.broadcast(exists, isNew), distance);
+      distance = ops_.where(ops_.broadcast(exists, isNew), distance, fusion_.scalar(0.0));
     }
     squares_ = ops_.sum(ops_.point(PointOp::Mul, {distance, distance}), along);
     rest_ = ops_.sum(distance, along);
     gathered_ = shardState(sums_);
-    gathered_.dims[partsDim()] = DigitList::whole(partsDim(), m_.parts);
+    gathered_.dims[partsDim()] = DigitList::whole(partsDim(), m_.blocks.parts);
     return ops_.areLocal() && provenEqual(shardState(squares_), shardState(sums_)) &&
            shardState(sums_).dims[partsDim()].hasOwned();
   }

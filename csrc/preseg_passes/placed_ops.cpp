@@ -32,12 +32,17 @@ TensorView* PlacedOps::point(PointOp op, const std::vector<Val*>& operands, std:
 TensorView* PlacedOps::number(PointOp op, TensorView* tv, ScalarConst with) {
   return point(op, {tv, fusion_.scalar(with)});
 }
-TensorView* PlacedOps::sum(TensorView* tv, const std::vector<bool>& reduced) {
+
+TensorView* PlacedOps::where(TensorView* condition, TensorView* tv, Val* otherwise) {
+  return point(PointOp::Where, {condition, tv, otherwise}, tv->dtype());
+}
+
+TensorView* PlacedOps::reduce(TensorView* tv, const std::vector<bool>& reduced, ReduceOp op) {
   std::vector<Dim> dims = dimsOf(tv);
   for (int64_t k = 0; k < std::ssize(dims); k++) {
     dims[k].type = reduced[k] ? IterType::Reduction : dims[k].type;
   }
-  return placed(fusion_.addOp(ExprKind::Reduce, {tv}, tv->dtype(), dims, {.reduce = ReduceOp::Sum}));
+  return placed(fusion_.addOp(ExprKind::Reduce, {tv}, tv->dtype(), dims, {.reduce = op}));
 }
 
 TensorView* PlacedOps::broadcast(TensorView* tv, const std::vector<bool>& isNew) {
@@ -55,21 +60,55 @@ TensorView* PlacedOps::cast(TensorView* tv, DataType type) {
 }
 
 TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step) {
-  TensorView* out = fusion_.tensor(DataType::Int, {{length, IterType::Iteration}});
-  fusion_.addExpr(ExprKind::Iota, {fusion_.intScalar(start), fusion_.intScalar(step)}, {out}, {.starts = {IntExpr(0)}});
-  return placed(out);
+  return iota(length, start, step, DigitList::whole(0, length));
 }
 
-TensorView* PlacedOps::padEnd(TensorView* tv, int64_t dim, int64_t more, const ShardState& state) {
+TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step, const DigitList& dim) {
+  TensorView* out = fusion_.tensor(DataType::Int, {{length, IterType::Iteration}});
+  fusion_.addExpr(ExprKind::Iota, {fusion_.intScalar(start), fusion_.intScalar(step)}, {out}, {.starts = {IntExpr(0)}});
+  return placed(out, {mesh_, {dim}, {}});
+}
+
+TensorView* PlacedOps::scan(TensorView* tv, int64_t dim, ReduceOp op) {
+  return placed(fusion_.addOp(ExprKind::Scan, {tv}, tv->dtype(), dimsOf(tv), {.reduce = op, .dim = dim}));
+}
+
+TensorView* PlacedOps::padEnd(TensorView* tv, int64_t dim, int64_t more, ScalarConst fill, const ShardState& state) {
   const std::vector<IntExpr> before(tv->shape().size(), 0);
   std::vector<IntExpr> after = before;
   after[dim] = more;
   TensorView* out = fusion_.tensorFromRoot(
       tv->dtype(), dimsOf(tv),
       [&](Fusion& f, const std::vector<IterDomain*>& root) { return connectPad(f, root, before, after); });
-  made_.push_back(fusion_.addExpr(ExprKind::Pad, {tv, fusion_.scalar(0.0)}, {out}, {.starts = before, .stops = after}));
-  setShardState(out, state);
-  return out;
+  fusion_.addExpr(ExprKind::Pad, {tv, fusion_.scalar(fill)}, {out}, {.starts = before, .stops = after});
+  return placed(out, state);
+}
+
+TensorView* PlacedOps::inBlocks(TensorView* tv, int64_t dim, const DimBlocks& blocks, ScalarConst fill) {
+  std::vector<IntExpr> shape = tv->shape();
+  if (!blocks.isEven()) {
+    ShardState state = shardState(tv);
+    state.dims[dim] = blocks.even(dim, blocks.length);
+    tv = padEnd(tv, dim, blocks.parts * blocks.length - blocks.extent, fill, state);
+  }
+  shape[dim] = blocks.parts;
+  shape.insert(shape.begin() + static_cast<ptrdiff_t>(dim) + 1, blocks.length);
+  return reshape(tv, shape);
+}
+
+TensorView* PlacedOps::outOfBlocks(TensorView* tv, int64_t dim, const DimBlocks& blocks, const ShardState& state) {
+  std::vector<IntExpr> shape = tv->shape();
+  shape.erase(shape.begin() + static_cast<ptrdiff_t>(dim));
+  shape[dim] = blocks.parts * blocks.length;
+  TensorView* out = reshape(tv, shape);
+  if (blocks.isEven()) {
+    return out;
+  }
+  std::vector<IntExpr> stops = shape;
+  stops[dim] = blocks.extent;
+  const std::vector<IntExpr> starts(shape.size(), 0);
+  const std::vector<IntExpr> steps(shape.size(), 1);
+  return placed(addSlice(out, starts, stops, steps), state);
 }
 
 TensorView* PlacedOps::reshape(TensorView* tv, const std::vector<IntExpr>& shape) {
@@ -95,11 +134,16 @@ void PlacedOps::remove() {
 }
 
 TensorView* PlacedOps::placed(TensorView* out) {
-  const Expr* e = made_.emplace_back(out->definition());
+  const Expr* e = out->definition();
   ShardState state = ShardState::replicated(mesh_, out->shape());
   for (const int64_t operand : e->tensorPositions()) {
     propagateForward(e, operand, shardState(e->input(operand)->asTensor()), out, state);
   }
+  return placed(out, state);
+}
+
+TensorView* PlacedOps::placed(TensorView* out, const ShardState& state) {
+  made_.push_back(out->definition());
   setShardState(out, state);
   return out;
 }

@@ -7,6 +7,7 @@
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
+#include "preseg_passes/dim_blocks.h"
 
 namespace meshfuse {
 
@@ -17,13 +18,20 @@ class PlacedOps {
   // Operands are scalars and tensors with equally many dims, which may be stretched. The type is that of the last tensor unless given.
   TensorView* point(PointOp op, const std::vector<Val*>& operands, std::optional<DataType> type = std::nullopt);
   TensorView* number(PointOp op, TensorView* tv, ScalarConst with);
-  TensorView* sum(TensorView* tv, const std::vector<bool>& reduced);
+  TensorView* where(TensorView* condition, TensorView* tv, Val* otherwise);
+  TensorView* sum(TensorView* tv, const std::vector<bool>& reduced) { return reduce(tv, reduced, ReduceOp::Sum); }
+  TensorView* reduce(TensorView* tv, const std::vector<bool>& reduced, ReduceOp op);
   TensorView* broadcast(TensorView* tv, const std::vector<bool>& isNew);
   TensorView* cast(TensorView* tv, DataType type);
+  // The second has the sharding `dim`; the first is whole.
   TensorView* iota(int64_t length, int64_t start, int64_t step);
+  TensorView* iota(int64_t length, int64_t start, int64_t step, const DigitList& dim);
   TensorView* reshape(TensorView* tv, const std::vector<IntExpr>& shape);
-  // Zeros at the end of a dim; `state` is the sharding of the result.
-  TensorView* padEnd(TensorView* tv, int64_t dim, int64_t more, const ShardState& state);
+  TensorView* scan(TensorView* tv, int64_t dim, ReduceOp op);
+  // The blocks of a dim in place of the dim: [.., parts, length, ..], uneven ones filled at the end.
+  TensorView* inBlocks(TensorView* tv, int64_t dim, const DimBlocks& blocks, ScalarConst fill);
+  // From the result of inBlocks to the dim again.
+  TensorView* outOfBlocks(TensorView* tv, int64_t dim, const DimBlocks& blocks, const ShardState& state);
   TensorView* moved(TensorView* tv, const ShardState& to);
 
   // True if no added op needs communication.
@@ -32,6 +40,9 @@ class PlacedOps {
   void remove();
 
  private:
+  TensorView* padEnd(TensorView* tv, int64_t dim, int64_t more, ScalarConst fill, const ShardState& state);
+  // The result of an added op in this state.
+  TensorView* placed(TensorView* out, const ShardState& state);
   // The result of an added op, which gets the axes of the operands.
   TensorView* placed(TensorView* out);
 

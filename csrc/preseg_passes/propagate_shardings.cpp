@@ -19,6 +19,7 @@
 #include "multidevice/sharding/axis_facts.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/propagate.h"
+#include "preseg_passes/split_scans.h"
 
 namespace meshfuse {
 
@@ -83,6 +84,20 @@ Way wayOf(const Expr* e) {
   }
   return form == OpForm::Reduce || form == OpForm::Contract || form == OpForm::Line ? Way::Reduces : Way::PassesThrough;
 }
+
+// Adds the axes that cut the dim of a scan on one side to the state of the other side, if split_scans computes the scan in blocks. True if
+// `to` changed.
+bool addScanned(const Expr& expr, const ShardState& from, ShardState& to) {
+  const std::optional<DimBlocks> blocks = scannedBlocks(expr, from);
+  if (!blocks || !(from.mesh == to.mesh) || to.hasOpaqueDim() || to.dims[expr.attributes().dim].hasOwned() ||
+      std::ranges::any_of(blocks->digits, [&](const Digit& d) { return to.owns(d.owner.axis); })) {
+    return false;
+  }
+  to.dims[expr.attributes().dim] = from.dims[expr.attributes().dim];
+  return true;
+}
+
+enum class AlongScans : uint8_t { No, Yes };
 
 // The axes travel by a worklist: forward first, the exprs in their order; then backward, one tensor at a time, by the ways of the
 // exprs that read it, the last tensor first. An expr or a tensor is visited again when the state of a neighbour has changed.
@@ -307,6 +322,10 @@ class Propagation {
 
   // The state of a result with the axes that its operands suggest: each of them first once, where they may differ.
   Suggestion fromOperands(const Expr* e, const TensorView* out) {
+    if (e->kind() == ExprKind::Scan) {
+      return choose(out, {inOrder(e, out, {0}, AlongScans::Yes), inOrder(e, out, {0})}, "its neighbours receive",
+                    [&](const ShardState& state) { return bytesAround(out, state); });
+    }
     std::vector<std::vector<int64_t>> orders = eachFirst(operandOrder(e, plans_));
     if (e->kind() != ExprKind::Point && !isContraction(*e)) {
       orders.resize(1);
@@ -333,11 +352,17 @@ class Propagation {
     return state;
   }
 
-  Suggestion inOrder(const Expr* e, const TensorView* out, const std::vector<int64_t>& order) {
+  Suggestion inOrder(const Expr* e, const TensorView* out, const std::vector<int64_t>& order,
+                     AlongScans scans = AlongScans::No) {
     Suggestion suggestion{*find(out), ""};
     for (int64_t operand : order) {
       const ShardState* from = find(e->input(operand));
-      if (from != nullptr && propagateForward(e, operand, travelling(*from), out, suggestion.state, facts_)) {
+      if (from == nullptr) {
+        continue;
+      }
+      bool grew = propagateForward(e, operand, travelling(*from), out, suggestion.state, facts_);
+      grew |= scans == AlongScans::Yes && addScanned(*e, travelling(*from), suggestion.state);
+      if (grew) {
         suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "from " : " and ", e->input(operand)->id());
       }
     }
@@ -387,12 +412,20 @@ class Propagation {
   ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, int64_t operand) {
     ShardState needed = ShardState::replicated(state.mesh, e->input(operand)->asTensor()->shape());
     propagateBackward(e, result, state, operand, needed, facts_);
+    (void)addScanned(*e, state, needed);
     return needed;
   }
 
   // The bytes that redistributed operands receive if the result is at `state`.
   Bytes bytesOfOperands(const Expr* e, const TensorView* out, const ShardState& state) {
     int64_t bytes = 0;
+    if (const std::optional<DimBlocks> blocks = scannedBlocks(*e, state)) {
+      const Bytes totals = bytesOfTotals(*e, *blocks, state);
+      if (!totals) {
+        return std::nullopt;
+      }
+      bytes = *totals;
+    }
     for (const int64_t operand : e->tensorPositions()) {
       const TensorView* in = e->input(operand)->asTensor();
       const ShardState* held = find(in);

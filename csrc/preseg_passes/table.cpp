@@ -25,6 +25,7 @@
 #include "preseg_passes/privatize_casts.h"
 #include "preseg_passes/propagate_shardings.h"
 #include "preseg_passes/remove_unneeded_sets.h"
+#include "preseg_passes/split_scans.h"
 
 namespace meshfuse {
 
@@ -35,6 +36,8 @@ const PassRow<Fusion, PassContext> kPasses[] = {
     {"fold-windows", foldWindows, "before shardings propagate: they would also reach the tensor between pad and slice"},
     {"privatize-casts", privatizeCasts, "before shardings propagate: each use of a cast may then get its own sharding"},
     {"propagate-shardings", propagateShardings, "needs the final graph; all later passes read shardings"},
+    {"split-scans", splitScans,
+     "needs final shardings of both ends of a scan; before reshards: they would gather the dim"},
     {"insert-bounds-checks", insertBoundsChecks,
      "a check gets the sharding of its index; before tables are cut, because it needs their whole extents"},
     {"partialize-reductions", partializeReductions,

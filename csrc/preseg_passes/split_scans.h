@@ -1,0 +1,37 @@
+// split_scans: a scan along a cut dim scans each block where it is; only one number for each block moves.
+//
+//   T0 [R, C] S1(x), n blocks                    of each block: t = reduce(block); all t are gathered
+//   T1 S1(x) = scan(T0, op, dim=1)         ->    before = the reduction of the t of earlier blocks
+//                                                T1 = scan of the block with op(before, first element) as its first element
+//
+// A rank receives n - 1 numbers for each line, in the type of the scan, in place of the other blocks. `before` is a reduction under a mask,
+// not a difference of sums, so that infinities and NaN reach the elements that they reach in one scan, and so that max, min, products
+// and bits work as sums do. Integers have the same bits as without the pass. The blocks are read twice and written once.
+// Uneven blocks are filled with the identity. Other axes may cut other dims. If operand and result differ in how they are cut, the operand
+// moves to the sharding of the result first, if this and the numbers take fewer bytes than a gather.
+// It leaves a scan as it is, and decompose_reshardings gathers the dim, if the result is whole along the dim, or cyclic, or in parts of
+// given sizes, or if sizes are unknown, or if blocks are so short that the numbers take as many bytes as the blocks. A remark states the
+// scans that are cut, with the bytes, and the reason where a cut result is gathered.
+// Before: propagate_shardings, which cuts a free result like the operand if the pass takes it. After: a scan along a cut dim communicates
+// nothing but the Redistributes of the numbers. Idempotent.
+#pragma once
+
+#include <optional>
+
+#include "preseg_passes/dim_blocks.h"
+
+namespace meshfuse {
+
+class Expr;
+class Fusion;
+class PassContext;
+
+bool splitScans(Fusion& fusion, PassContext& context);
+
+// The blocks in which a scan is computed if operand and result have this sharding; nothing if the dim would be gathered, or if the op is no
+// scan.
+[[nodiscard]] std::optional<DimBlocks> scannedBlocks(const Expr& expr, const ShardState& state);
+// The bytes of the blocks' numbers that a rank receives then; nothing if sizes are unknown.
+[[nodiscard]] std::optional<int64_t> bytesOfTotals(const Expr& scan, const DimBlocks& blocks, const ShardState& state);
+
+}  // namespace meshfuse
