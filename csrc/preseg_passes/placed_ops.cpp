@@ -73,6 +73,24 @@ TensorView* PlacedOps::scan(TensorView* tv, int64_t dim, ReduceOp op) {
   return placed(fusion_.addOp(ExprKind::Scan, {tv}, tv->dtype(), dimsOf(tv), {.reduce = op, .dim = dim}));
 }
 
+TensorView* PlacedOps::element(TensorView* tv, int64_t dim, int64_t position) {
+  std::vector<IntExpr> starts(tv->shape().size(), 0);
+  std::vector<IntExpr> stops = tv->shape();
+  starts[dim] = position;
+  stops[dim] = position + 1;
+  return placed(addSlice(tv, starts, stops, std::vector<IntExpr>(starts.size(), 1)));
+}
+
+TensorView* PlacedOps::order(TensorView* tv, int64_t dim, int64_t count, bool descending) {
+  std::vector<Dim> dims = dimsOf(tv);
+  dims[dim] = {count, count == 1 ? IterType::Broadcast : IterType::Iteration};
+  return placed(fusion_.addOp(ExprKind::ArgSort, {tv}, DataType::Int, dims, {.dim = dim, .flags = {descending}}));
+}
+
+TensorView* PlacedOps::takeAlongAxis(TensorView* table, TensorView* index, int64_t dim) {
+  return placed(fusion_.addOp(ExprKind::TakeAlongAxis, {table, index}, table->dtype(), dimsOf(index), {.dim = dim}));
+}
+
 TensorView* PlacedOps::padEnd(TensorView* tv, int64_t dim, int64_t more, ScalarConst fill, const ShardState& state) {
   const std::vector<IntExpr> before(tv->shape().size(), 0);
   std::vector<IntExpr> after = before;

@@ -28,6 +28,11 @@ class PlacedOps {
   TensorView* iota(int64_t length, int64_t start, int64_t step, const DigitList& dim);
   TensorView* reshape(TensorView* tv, const std::vector<IntExpr>& shape);
   TensorView* scan(TensorView* tv, int64_t dim, ReduceOp op);
+  // One element of each line: the dim becomes a broadcast dim.
+  TensorView* element(TensorView* tv, int64_t dim, int64_t position);
+  // The positions of the first `count` elements along a dim in ascending or descending order.
+  TensorView* order(TensorView* tv, int64_t dim, int64_t count, bool descending);
+  TensorView* takeAlongAxis(TensorView* table, TensorView* index, int64_t dim);
   // The blocks of a dim in place of the dim: [.., parts, length, ..], uneven ones filled at the end.
   TensorView* inBlocks(TensorView* tv, int64_t dim, const DimBlocks& blocks, ScalarConst fill);
   // From the result of inBlocks to the dim again.

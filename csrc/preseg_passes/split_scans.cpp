@@ -76,16 +76,9 @@ class SplitScan {
     return fmt::format("T{} gathers dim {} of {} to scan it: {}", out_->id(), dim_, x_->toString(), why);
   }
 
-  std::vector<bool> only(std::initializer_list<int64_t> dims, int64_t rank) const {
+  static std::vector<bool> only(int64_t dim, int64_t rank) {
     std::vector<bool> flags(rank, false);
-    for (const int64_t k : dims) {
-      flags[k] = true;
-    }
-    return flags;
-  }
-  std::vector<bool> butFor(std::initializer_list<int64_t> dims, int64_t rank) const {
-    std::vector<bool> flags = only(dims, rank);
-    flags.flip();
+    flags[dim] = true;
     return flags;
   }
 
@@ -101,33 +94,30 @@ class SplitScan {
     return ops_.moved(tv, to);
   }
 
-  // What stands before each block, from the totals of all blocks [.., parts, ..]; one dim fewer than the blocks.
+  // The reduction of all blocks before each block, from the totals of all blocks [.., parts, 1, ..]; without the second of these dims.
   TensorView* before(TensorView* totals) {
-    const int64_t rank = std::ssize(totals->shape()) + 1;
+    const int64_t rank = std::ssize(totals->shape());
     const int64_t parts = blocks_.parts;
-    TensorView* each = ops_.broadcast(ops_.iota(parts, 0, 1, blocks_.even(0, 1)), {false, true});
-    TensorView* other = ops_.broadcast(ops_.iota(parts, 0, 1), {true, false});
+    TensorView* each = ops_.broadcast(ops_.iota(parts, 0, 1, blocks_.even(0, 1)), {true, false});
+    TensorView* other = ops_.broadcast(ops_.iota(parts, 0, 1), {false, true});
     TensorView* isEarlier = ops_.point(PointOp::Lt, {other, each}, DataType::Bool);
     if (rank > 2) {
-      isEarlier = ops_.broadcast(isEarlier, butFor({dim_, dim_ + 1}, rank));
+      std::vector<bool> lines(rank, true);
+      lines[dim_] = lines[dim_ + 1] = false;
+      isEarlier = ops_.broadcast(isEarlier, lines);
     }
-    TensorView* earlier = ops_.where(isEarlier, ops_.broadcast(totals, only({dim_}, rank)), identity());
-    return ops_.reduce(earlier, only({dim_ + 1}, rank), op_);
+    return ops_.reduce(ops_.where(isEarlier, totals, identity()), only(dim_, rank), op_);
   }
 
   TensorView* made() {
     TensorView* x = provenEqual(held_, made_) ? x_ : moved(x_, made_);
     x = ops_.inBlocks(x, dim_, blocks_, identityOf(op_, type_));
-    const int64_t rank = std::ssize(x->shape());
-    TensorView* totals = ops_.reduce(x, only({dim_ + 1}, rank), op_);
+    TensorView* scanned = ops_.scan(x, dim_ + 1, op_);
+    TensorView* totals = ops_.element(scanned, dim_ + 1, blocks_.length - 1);
     ShardState whole = shardState(totals);
     whole.dims[dim_] = DigitList::whole(dim_, blocks_.parts);
-    TensorView* start = ops_.broadcast(before(moved(totals, whole)), only({dim_ + 1}, rank));
-    TensorView* isFirst =
-        ops_.point(PointOp::Eq, {ops_.iota(blocks_.length, 0, 1), fusion_.intScalar(0)}, DataType::Bool);
-    TensorView* first = ops_.point(combineOp(op_, type_), {start, x});
-    x = ops_.where(ops_.broadcast(isFirst, butFor({dim_ + 1}, rank)), first, x);
-    return ops_.outOfBlocks(ops_.scan(x, dim_ + 1, op_), dim_, blocks_, made_);
+    TensorView* start = ops_.broadcast(before(moved(totals, whole)), only(dim_ + 1, std::ssize(x->shape())));
+    return ops_.outOfBlocks(ops_.point(combineOp(op_, type_), {start, scanned}), dim_, blocks_, made_);
   }
 
   Val* identity() { return fusion_.scalar(identityOf(op_, type_)); }

@@ -1,12 +1,12 @@
 // split_scans: a scan along a cut dim scans each block where it is; only one number for each block moves.
 //
-//   T0 [R, C] S1(x), n blocks                    of each block: t = reduce(block); all t are gathered
-//   T1 S1(x) = scan(T0, op, dim=1)         ->    before = the reduction of the t of earlier blocks
-//                                                T1 = scan of the block with op(before, first element) as its first element
+//   T0 [R, C] S1(x), n blocks              s = scan of each block, t = the last element of s; all t are gathered
+//   T1 S1(x) = scan(T0, op, dim=1)    ->   before = the reduction of the t of earlier blocks
+//                                          T1 = op(before, s)
 //
 // A rank receives n - 1 numbers for each line, in the type of the scan, in place of the other blocks. `before` is a reduction under a mask,
 // not a difference of sums, so that infinities and NaN reach the elements that they reach in one scan, and so that max, min, products
-// and bits work as sums do. Integers have the same bits as without the pass. The blocks are read twice and written once.
+// and bits work as sums do. Integers have the same bits as without the pass. Ops after the scan share the kernel of the last line.
 // Uneven blocks are filled with the identity. Other axes may cut other dims. If operand and result differ in how they are cut, the operand
 // moves to the sharding of the result first, if this and the numbers take fewer bytes than a gather.
 // It leaves a scan as it is, and decompose_reshardings gathers the dim, if the result is whole along the dim, or cyclic, or in parts of
