@@ -18,6 +18,7 @@
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/fold_windows.h"
 #include "preseg_passes/insert_bounds_checks.h"
+#include "preseg_passes/merge_top_k.h"
 #include "preseg_passes/optimize_reshards.h"
 #include "preseg_passes/pack_redistributions.h"
 #include "preseg_passes/partialize_reductions.h"
@@ -38,6 +39,8 @@ const PassRow<Fusion, PassContext> kPasses[] = {
     {"propagate-shardings", propagateShardings, "needs the final graph; all later passes read shardings"},
     {"split-scans", splitScans,
      "needs final shardings of both ends of a scan; before reshards: they would gather the dim"},
+    {"merge-top-k", mergeTopK,
+     "needs final shardings; before partialize-reductions, which sums the positions that it takes from the blocks"},
     {"insert-bounds-checks", insertBoundsChecks,
      "a check gets the sharding of its index; before tables are cut, because it needs their whole extents"},
     {"partialize-reductions", partializeReductions,

@@ -72,6 +72,8 @@ TEST(Table, TheOrderOfPasses) {
       "privatize-casts: before shardings propagate: each use of a cast may then get its own sharding\n"
       "propagate-shardings: needs the final graph; all later passes read shardings\n"
       "split-scans: needs final shardings of both ends of a scan; before reshards: they would gather the dim\n"
+      "merge-top-k: needs final shardings; before partialize-reductions, which sums the positions that it takes from "
+      "the blocks\n"
       "insert-bounds-checks: a check gets the sharding of its index; before tables are cut, because it needs their "
       "whole extents\n"
       "partialize-reductions: before reshards: a sum over a sharded dim must not gather its operand\n"

@@ -185,8 +185,8 @@ TEST(ToolOpt, SizesComeAfterPropagation) {
 // As the file of a failed pass asks for it: a program for a class of sizes, with the sizes for which it was planned.
 TEST(ToolOpt, PlansAClassForGivenSizes) {
   const std::string passes =
-      " --pass=check-annotations,fold-windows,privatize-casts,propagate-shardings,insert-bounds-checks,"
-      "partialize-reductions,decompose-reshardings,optimize-reshards,combine-variance,remove-unneeded-sets,"
+      " --pass=check-annotations,fold-windows,privatize-casts,propagate-shardings,split-scans,merge-top-k,"
+      "insert-bounds-checks,partialize-reductions,decompose-reshardings,optimize-reshards,combine-variance,remove-unneeded-sets,"
       "plan-redistributions";
   const ToolRun run = tool("opt {dir}/rows_of_a_class.fir --size i0.per4=12" + passes);
   EXPECT_EQ(run.code, 0) << run.err;
@@ -215,7 +215,8 @@ TEST(ToolOpt, APassThatFailsAfterThoseBeforeItFailsAsInARun) {
                          "  output T3\n"
                          "}\n";
   const std::string before =
-      "check-annotations,fold-windows,privatize-casts,propagate-shardings,insert-bounds-checks,partialize-reductions,";
+      "check-annotations,fold-windows,privatize-casts,propagate-shardings,split-scans,merge-top-k,insert-bounds-checks,"
+      "partialize-reductions,";
   const ToolRun run = tool("opt " + file + " --pass=" + before + "decompose-reshardings");
   EXPECT_EQ(run.code, 3) << run.err;
   expectContains(run.err, "[preseg, decompose-reshardings] ");
