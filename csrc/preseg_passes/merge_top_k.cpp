@@ -9,6 +9,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "preseg_passes/placed_ops.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
@@ -57,7 +58,7 @@ class MergeTopK {
   // The remark about the op; `changed` is set if it merges blocks now.
   std::string run(bool& changed) {
     TensorView* x = ops_.inBlocks(x_, dim_, blocks_, lastInOrder(x_->dtype(), descending_));
-    TensorView* first = ops_.order(x, dim_ + 1, candidates_, descending_);
+    TensorView* first = ops_.orderLike(*order_, x, dim_ + 1, candidates_);
     TensorView* values = cast(ops_.takeAlongAxis(x, first, dim_ + 1), narrow());
     ShardState whole = shardState(values);
     whole.dims[dim_] = DigitList::whole(dim_, blocks_.parts);
@@ -70,7 +71,7 @@ class MergeTopK {
                          out_->id(), dim_, x_->toString(), blocks_.parts, bytes, all);
     }
     values = asOneDim(cast(ops_.moved(values, whole), x_->dtype()));
-    TensorView* chosen = ops_.order(values, dim_, count_, descending_);
+    TensorView* chosen = ops_.orderLike(*order_, values, dim_, count_);
     std::vector<bool> lines(first->shape().size(), true);
     lines[dim_] = false;
     TensorView* starts = ops_.iota(blocks_.parts, 0, blocks_.length, blocks_.even(0, 1));
@@ -83,10 +84,11 @@ class MergeTopK {
         replace(was, cast(ops_.takeAlongAxis(values, chosen, dim_), was->dtype()));
       }
     }
+    const int64_t id = out_->id();
     replace(out_, now);
     changed = true;
-    return fmt::format("T{} merges the first {} of {} blocks of {} dim {}: a rank receives {} bytes, not {}",
-                       out_->id(), candidates_, blocks_.parts, x_->toString(), dim_, bytes, all);
+    return fmt::format("T{} merges the first {} of {} blocks of {} dim {}: a rank receives {} bytes, not {}", id,
+                       candidates_, blocks_.parts, x_->toString(), dim_, bytes, all);
   }
 
  private:
@@ -156,7 +158,7 @@ class MergeTopK {
 
 // The blocks of the dim from which an argsort takes the first elements; nothing if it is no such op.
 std::optional<DimBlocks> blocksOfTopK(const Expr* e) {
-  if (e->kind() != ExprKind::ArgSort) {
+  if (ruleOf(*e).elements != Elements::Positions) {
     return std::nullopt;
   }
   const TensorView* x = e->input(0)->asTensor();

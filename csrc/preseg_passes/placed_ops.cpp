@@ -81,10 +81,12 @@ TensorView* PlacedOps::element(TensorView* tv, int64_t dim, int64_t position) {
   return placed(addSlice(tv, starts, stops, std::vector<IntExpr>(starts.size(), 1)));
 }
 
-TensorView* PlacedOps::order(TensorView* tv, int64_t dim, int64_t count, bool descending) {
+TensorView* PlacedOps::orderLike(const Expr& like, TensorView* tv, int64_t dim, int64_t count) {
   std::vector<Dim> dims = dimsOf(tv);
   dims[dim] = {count, count == 1 ? IterType::Broadcast : IterType::Iteration};
-  return placed(fusion_.addOp(ExprKind::ArgSort, {tv}, DataType::Int, dims, {.dim = dim, .flags = {descending}}));
+  ExprAttributes attributes = like.attributes();
+  attributes.dim = dim;
+  return placed(fusion_.addOp(like.kind(), {tv}, DataType::Int, dims, attributes));
 }
 
 TensorView* PlacedOps::takeAlongAxis(TensorView* table, TensorView* index, int64_t dim) {

@@ -30,8 +30,8 @@ class PlacedOps {
   TensorView* scan(TensorView* tv, int64_t dim, ReduceOp op);
   // One element of each line: the dim becomes a broadcast dim.
   TensorView* element(TensorView* tv, int64_t dim, int64_t position);
-  // The positions of the first `count` elements along a dim in ascending or descending order.
-  TensorView* order(TensorView* tv, int64_t dim, int64_t count, bool descending);
+  // The positions of the first `count` elements along a dim, in the order of `like`.
+  TensorView* orderLike(const Expr& like, TensorView* tv, int64_t dim, int64_t count);
   TensorView* takeAlongAxis(TensorView* table, TensorView* index, int64_t dim);
   // The blocks of a dim in place of the dim: [.., parts, length, ..], uneven ones filled at the end.
   TensorView* inBlocks(TensorView* tv, int64_t dim, const DimBlocks& blocks, ScalarConst fill);

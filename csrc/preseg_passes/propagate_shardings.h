@@ -7,7 +7,8 @@
 // Axes propagate forward and backward to a fixpoint: an axis may be added to a tensor that is not user-sharded, never moved or removed.
 // - Forward comes first. If the operands of an elementwise op suggest different shardings of its result, the one for which the operands
 //   receive the fewest bytes is chosen. Ties: for linear and matmul the suggestion of the larger of weight and activations, so that the
-//   smaller one is gathered if both use one axis; then that of the first operand.
+//   smaller one is gathered if both use one axis; then that of the first operand. Along the dim of a scan, axes propagate if split_scans
+//   takes the scan, unless the result and its readers receive fewer bytes if it is whole.
 // - Backward, elementwise and shape ops come first, then ops that reduce, then ops that stretch. If readers of one kind suggest different
 //   shardings, the one for which all neighbours of the tensor receive the fewest bytes is chosen. Ties: the first.
 // A remark states the choice and its reason; the context records for every sharded tensor the origin of its axes. A tensor that no axis
