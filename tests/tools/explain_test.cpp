@@ -186,7 +186,8 @@ TEST(ToolOpt, SizesComeAfterPropagation) {
 TEST(ToolOpt, PlansAClassForGivenSizes) {
   const std::string passes =
       " --pass=check-annotations,fold-windows,privatize-casts,propagate-shardings,split-scans,merge-top-k,"
-      "insert-bounds-checks,partialize-reductions,decompose-reshardings,optimize-reshards,combine-variance,remove-unneeded-sets,"
+      "insert-bounds-checks,partialize-reductions,decompose-reshardings,optimize-reshards,combine-variance,remove-"
+      "unneeded-sets,"
       "plan-redistributions";
   const ToolRun run = tool("opt {dir}/rows_of_a_class.fir --size i0.per4=12" + passes);
   EXPECT_EQ(run.code, 0) << run.err;
