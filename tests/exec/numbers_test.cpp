@@ -92,9 +92,13 @@ DeviceMesh meshOf(const Fusion& fusion) {
   return {};
 }
 
-// What a pass makes of an op ends with a move of the result; of a linear that is summed in parts, with its bias, rounded to its type.
+// What a pass makes of an op ends with a move of the result; of a linear that is summed in parts, with its bias, rounded to its type; of a
+// scan in blocks, with the blocks as one dim; of the first elements of blocks, with a choice among them.
 bool endsWith(std::string_view op, std::string_view last) {
-  return last == op || last == "redistribute" || last == "set" || (op == "linear" && (last == "add" || last == "cast"));
+  return last == op || last == "redistribute" || last == "set" ||
+         (op == "linear" && (last == "add" || last == "cast")) ||
+         (op == "scan" && (last == "reshape" || last == "slice")) || (op == "argsort" && last == "take_along_axis") ||
+         (op == "take_along_axis" && last == "cast");
 }
 
 // In the global view: op, type and shape.
