@@ -26,7 +26,8 @@ TensorView* beforeCast(TensorView* tv) {
   }
   TensorView* source = e->input(0)->asTensor();
   const bool isWider = dataTypeSize(source->dtype()) < dataTypeSize(tv->dtype()) &&
-                       isFloatingPoint(source->dtype()) == isFloatingPoint(tv->dtype());
+                       isFloatingPoint(source->dtype()) == isFloatingPoint(tv->dtype()) &&
+                       (!isUnsigned(tv->dtype()) || lowestInteger(source->dtype()) == 0);  // else it changes the order
   return isWider ? source : tv;
 }
 
@@ -57,7 +58,7 @@ class MergeTopK {
 
   // The remark about the op; `changed` is set if it merges blocks now.
   std::string run(bool& changed) {
-    TensorView* x = ops_.inBlocks(x_, dim_, blocks_, lastInOrder(x_->dtype(), descending_));
+    TensorView* x = ops_.inBlocks(x_, dim_, blocks_, fill());
     TensorView* first = ops_.orderLike(*order_, x, dim_ + 1, candidates_);
     TensorView* values = cast(ops_.takeAlongAxis(x, first, dim_ + 1), narrow());
     ShardState whole = shardState(values);
@@ -98,6 +99,12 @@ class MergeTopK {
     ShardState needed = held;
     needed.dims[dim_] = DigitList::whole(dim_, blocks_.extent);
     return costOf(plans_, held, needed, x_).bytes / dataTypeSize(x_->dtype()) * dataTypeSize(narrow());
+  }
+  // What comes last of the elements of the narrow type, because only these survive the way there and back.
+  ScalarConst fill() const {
+    const ScalarConst last = lastInOrder(narrow(), descending_);
+    const bool isBoolAsInteger = narrow() == DataType::Bool && x_->dtype() != DataType::Bool;
+    return isBoolAsInteger ? ScalarConst(int64_t{descending_ ? 0 : 1}) : last;
   }
   // The type in which elements move.
   DataType narrow() const { return beforeCast(x_)->dtype(); }

@@ -9,8 +9,8 @@
 // A rank receives (n - 1) k elements for each line, and k positions in one sum that partialize_reductions makes of the cut
 // take_along_axis, in place of the other blocks. The elements T2 follow from V without another call, and so they do if T0 is the cast of the
 // tensor that T2 reads. Equal elements keep their order, because the candidates stand in the order of the blocks, and within a block in
-// that of their positions. Uneven blocks are filled with what comes last in the order: NaN, infinities or the bounds of the type; real
-// elements that are equal to it come first, because they stand before it.
+// that of their positions. Uneven blocks are filled with what comes last in the order: NaN, infinities or the bounds of the type, of
+// the type before a cast to a wider one, in which candidates move; real elements that are equal to it come first, because they stand before it.
 // It leaves the op as it is, and decompose_reshardings gathers the dim, if the result has all elements (a sort), if the dim is cyclic or in
 // parts of given sizes, if sizes are unknown, or if the candidates take as many bytes as the blocks. A remark gives the bytes.
 // Before: propagate_shardings. After: insert_bounds_checks and partialize_reductions, for the ops of this pass. Idempotent.

@@ -14,6 +14,7 @@
 #include "localize/localize.h"
 #include "ops/pointwise.h"
 #include "ops/scan_sort.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/rank_simulator.h"
@@ -110,6 +111,37 @@ TEST(MergeTopK, TiesNanAndInfinitiesInTheOrderOfOneRank) {
   for (const auto& [type, count] : merged) {
     EXPECT_GE(count, dataTypeSize(type) >= 4 ? 54 : 12) << name(type);
   }
+}
+
+// Blocks are filled in the wide type, but move in the narrow one: the last block has fewer than k elements, or none.
+TEST(MergeTopK, OfWiderCasts) {
+  using enum DataType;
+  int64_t merged = 0;
+  for (const auto& [narrow, wide] : std::vector<std::pair<DataType, DataType>>{
+           {Int32, Int}, {Short, Int}, {Char, Int}, {Byte, Int}, {UInt16, Int}, {Bool, Int}, {Char, UInt16},
+           {Short, Int32}, {Half, Float}, {Float, Double}}) {
+    for (const int64_t ranks : {4, 8}) {
+      for (const int64_t width : {9, 13, 57}) {
+        for (const bool largest : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} as {}, {} on {} ranks, {}", name(narrow), name(wide), width, ranks, largest));
+          Fusion fusion;
+          FusionGuard guard(&fusion);
+          TensorView* x = input(fusion, {6, width}, narrow);
+          shard(x, DeviceMesh::create({{"x", ranks}}), {{1, "x"}});
+          const TopKResult top = topk(castOp(wide, x), 2, 1, largest);
+          fusion.addOutput(width == 57 ? top.indices : top.values);
+          for (const double sign : {-1, 1}) {
+            std::vector<double> values = withTies({6, width}, narrow, 3).toVector();
+            for (double& v : values) {
+              v *= isUnsigned(narrow) || narrow == Bool ? 1 : sign;
+            }
+            merged += expectSameOnRanks(fusion, Tensor::of(values, {6, width}, narrow)) ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(merged, 40);
 }
 
 TEST(MergeTopK, RandomShapesAndMeshes) {
