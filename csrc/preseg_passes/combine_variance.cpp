@@ -87,7 +87,7 @@ bool readParts(Variance& m) {
     }
   }
   const std::optional<DimBlocks> blocks = cuts == 1 ? blocksOf(state, m.cut) : std::nullopt;
-  if (!blocks || blocks->length == 1) {
+  if (!blocks || blocks->length.isConst(1)) {
     return false;
   }
   m.blocks = *blocks;
@@ -192,8 +192,8 @@ class Gathering {
 
   // For each part, its number of positions in the cut dim, and the numbers that divide sums and weight squares.
   void countParts() {
-    positions_ = ops_.number(PointOp::Minimum, ops_.iota(m_.blocks.parts, m_.blocks.extent, -m_.blocks.length),
-                             m_.blocks.length);
+    positions_ = ops_.number(PointOp::Minimum, ops_.iota(m_.blocks.parts, m_.blocks.extent, -1 * m_.blocks.length),
+                             m_.blocks.length.constValue());
     const auto elements = [&](int64_t least) {
       TensorView* count = ops_.number(PointOp::Maximum, positions_, least);
       TensorView* number = ops_.cast(count, m_.x->dtype());
@@ -207,7 +207,7 @@ class Gathering {
   }
   // Each part's number divided or multiplied by its count, which is one number if the parts are even.
   TensorView* scaled(PointOp op, TensorView* numbers, TensorView* counts) {
-    return m_.blocks.isEven() ? ops_.number(op, numbers, static_cast<double>(others() * m_.blocks.length))
+    return m_.blocks.isEven() ? ops_.number(op, numbers, static_cast<double>(others() * m_.blocks.length.constValue()))
                               : ops_.point(op, {numbers, beside(numbers, counts)});
   }
   TensorView* mean(TensorView* sums) { return scaled(PointOp::Div, sums, divisor_); }

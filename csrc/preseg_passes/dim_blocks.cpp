@@ -14,7 +14,7 @@ std::vector<int64_t> DimBlocks::axes() const {
   return all;
 }
 
-DigitList DimBlocks::even(int64_t dim, int64_t ofPart) const {
+DigitList DimBlocks::even(int64_t dim, const IntExpr& ofPart) const {
   std::vector<Digit> owned;
   IntExpr stride = ofPart;
   for (const Digit& d : std::views::reverse(digits)) {
@@ -26,18 +26,23 @@ DigitList DimBlocks::even(int64_t dim, int64_t ofPart) const {
 
 std::optional<DimBlocks> blocksOf(const ShardState& state, int64_t dim) {
   const DigitList& list = state.dims[dim];
-  if (list.isOpaque() || !list.hasOwned() || list.hasParts() || !list.extent().isConst()) {
+  if (state.hasOpaqueDim() || !list.hasOwned() || list.hasParts() || list.extent().isConst(0)) {
     return std::nullopt;
   }
   DimBlocks blocks{.digits = filtered(list.digits(), [](const Digit& d) { return d.owner.isDevice(); }),
-                   .extent = list.extent().constValue()};
+                   .extent = list.extent()};
   for (const Digit& d : blocks.digits) {
     if (!d.size.isConst() || !(d.size == state.mesh.axisSize(d.owner.axis))) {
       return std::nullopt;
     }
     blocks.parts *= d.size.constValue();
   }
-  blocks.length = divideUp(blocks.extent, blocks.parts);
+  const std::optional<IntExpr> length = blocks.extent.isConst() ? divideUp(blocks.extent.constValue(), blocks.parts)
+                                                                : divideExactly(blocks.extent, blocks.parts);
+  if (!length) {
+    return std::nullopt;
+  }
+  blocks.length = *length;
   IntExpr stride = blocks.length;
   for (const Digit& d : std::views::reverse(blocks.digits)) {
     if (!(d.stride == stride)) {

@@ -53,7 +53,7 @@ class MergeTopK {
         descending_(order->attributes().flags[0]),
         blocks_(blocks),
         count_(out_->shape()[dim_].constValue()),
-        candidates_(std::min(std::max<int64_t>(count_, 2), blocks.length)),
+        candidates_(min(std::max<int64_t>(count_, 2), blocks.length)),
         ops_(fusion, x_->getDeviceMesh()) {}
 
   // The remark about the op; `changed` is set if it merges blocks now.
@@ -89,7 +89,7 @@ class MergeTopK {
     replace(out_, now);
     changed = true;
     return fmt::format("T{} merges the first {} of {} blocks of {} dim {}: a rank receives {} bytes, not {}", id,
-                       candidates_, blocks_.parts, x_->toString(), dim_, bytes, all);
+                       candidates_.toString(), blocks_.parts, x_->toString(), dim_, bytes, all);
   }
 
  private:
@@ -112,7 +112,8 @@ class MergeTopK {
 
   // Of the sum that collects the positions of the result: an all-reduce of an Int for each of them.
   int64_t bytesOfPositions(const TensorView* firstOfBlocks) const {
-    const int64_t line = localBytes(plans_, shardState(firstOfBlocks), DataType::Int) / candidates_;
+    const int64_t line =
+        localBytes(plans_, shardState(firstOfBlocks), DataType::Int) / plans_.atSizes(candidates_).constValue();
     return line * count_ * 2 * (blocks_.parts - 1) / blocks_.parts;
   }
   bool needsPositions() const {
@@ -159,7 +160,7 @@ class MergeTopK {
   const bool descending_;
   const DimBlocks blocks_;
   const int64_t count_;
-  const int64_t candidates_;  // of each block; 2 in place of 1, which would be a broadcast dim
+  const IntExpr candidates_;  // of each block; 2 in place of 1, which would be a broadcast dim
   PlacedOps ops_;
 };
 
@@ -176,8 +177,8 @@ std::optional<DimBlocks> blocksOfTopK(const Expr* e) {
   }
   const IntExpr count = out->shape()[dim];
   const std::optional<DimBlocks> blocks = blocksOf(shardState(x), dim);
-  const bool isFew = blocks && count.isConst() && !count.isConst(0) && count.constValue() < blocks->extent;
-  return isFew && blocks->length > 1 ? blocks : std::nullopt;
+  const bool isFew = blocks && count.isConst() && !count.isConst(0) && !provenLessEqual(blocks->extent, count);
+  return isFew && !blocks->length.isConst(1) ? blocks : std::nullopt;
 }
 
 }  // namespace

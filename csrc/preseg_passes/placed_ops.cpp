@@ -59,11 +59,11 @@ TensorView* PlacedOps::cast(TensorView* tv, DataType type) {
   return placed(fusion_.addOp(ExprKind::Cast, {tv}, type, dimsOf(tv)));
 }
 
-TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step) {
+TensorView* PlacedOps::iota(const IntExpr& length, const IntExpr& start, const IntExpr& step) {
   return iota(length, start, step, DigitList::whole(0, length));
 }
 
-TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step, const DigitList& dim) {
+TensorView* PlacedOps::iota(const IntExpr& length, const IntExpr& start, const IntExpr& step, const DigitList& dim) {
   TensorView* out = fusion_.tensor(DataType::Int, {{length, IterType::Iteration}});
   fusion_.addExpr(ExprKind::Iota, {fusion_.intScalar(start), fusion_.intScalar(step)}, {out}, {.starts = {IntExpr(0)}});
   return placed(out, {mesh_, {dim}, {}});
@@ -73,7 +73,7 @@ TensorView* PlacedOps::scan(TensorView* tv, int64_t dim, ReduceOp op) {
   return placed(fusion_.addOp(ExprKind::Scan, {tv}, tv->dtype(), dimsOf(tv), {.reduce = op, .dim = dim}));
 }
 
-TensorView* PlacedOps::element(TensorView* tv, int64_t dim, int64_t position) {
+TensorView* PlacedOps::element(TensorView* tv, int64_t dim, const IntExpr& position) {
   std::vector<IntExpr> starts(tv->shape().size(), 0);
   std::vector<IntExpr> stops = tv->shape();
   starts[dim] = position;
@@ -81,9 +81,9 @@ TensorView* PlacedOps::element(TensorView* tv, int64_t dim, int64_t position) {
   return placed(addSlice(tv, starts, stops, std::vector<IntExpr>(starts.size(), 1)));
 }
 
-TensorView* PlacedOps::orderLike(const Expr& like, TensorView* tv, int64_t dim, int64_t count) {
+TensorView* PlacedOps::orderLike(const Expr& like, TensorView* tv, int64_t dim, const IntExpr& count) {
   std::vector<Dim> dims = dimsOf(tv);
-  dims[dim] = {count, count == 1 ? IterType::Broadcast : IterType::Iteration};
+  dims[dim] = {count, count.isConst(1) ? IterType::Broadcast : IterType::Iteration};
   ExprAttributes attributes = like.attributes();
   attributes.dim = dim;
   return placed(fusion_.addOp(like.kind(), {tv}, DataType::Int, dims, attributes));
@@ -93,7 +93,8 @@ TensorView* PlacedOps::takeAlongAxis(TensorView* table, TensorView* index, int64
   return placed(fusion_.addOp(ExprKind::TakeAlongAxis, {table, index}, table->dtype(), dimsOf(index), {.dim = dim}));
 }
 
-TensorView* PlacedOps::padEnd(TensorView* tv, int64_t dim, int64_t more, ScalarConst fill, const ShardState& state) {
+TensorView* PlacedOps::padEnd(TensorView* tv, int64_t dim, const IntExpr& more, ScalarConst fill,
+                              const ShardState& state) {
   const std::vector<IntExpr> before(tv->shape().size(), 0);
   std::vector<IntExpr> after = before;
   after[dim] = more;

@@ -24,14 +24,14 @@ class PlacedOps {
   TensorView* broadcast(TensorView* tv, const std::vector<bool>& isNew);
   TensorView* cast(TensorView* tv, DataType type);
   // The second has the sharding `dim`; the first is whole.
-  TensorView* iota(int64_t length, int64_t start, int64_t step);
-  TensorView* iota(int64_t length, int64_t start, int64_t step, const DigitList& dim);
+  TensorView* iota(const IntExpr& length, const IntExpr& start, const IntExpr& step);
+  TensorView* iota(const IntExpr& length, const IntExpr& start, const IntExpr& step, const DigitList& dim);
   TensorView* reshape(TensorView* tv, const std::vector<IntExpr>& shape);
   TensorView* scan(TensorView* tv, int64_t dim, ReduceOp op);
   // One element of each line: the dim becomes a broadcast dim.
-  TensorView* element(TensorView* tv, int64_t dim, int64_t position);
+  TensorView* element(TensorView* tv, int64_t dim, const IntExpr& position);
   // The positions of the first `count` elements along a dim, in the order of `like`.
-  TensorView* orderLike(const Expr& like, TensorView* tv, int64_t dim, int64_t count);
+  TensorView* orderLike(const Expr& like, TensorView* tv, int64_t dim, const IntExpr& count);
   TensorView* takeAlongAxis(TensorView* table, TensorView* index, int64_t dim);
   // The blocks of a dim in place of the dim: [.., parts, length, ..], uneven ones filled at the end.
   TensorView* inBlocks(TensorView* tv, int64_t dim, const DimBlocks& blocks, ScalarConst fill);
@@ -45,7 +45,7 @@ class PlacedOps {
   void remove();
 
  private:
-  TensorView* padEnd(TensorView* tv, int64_t dim, int64_t more, ScalarConst fill, const ShardState& state);
+  TensorView* padEnd(TensorView* tv, int64_t dim, const IntExpr& more, ScalarConst fill, const ShardState& state);
   // The result of an added op in this state.
   TensorView* placed(TensorView* out, const ShardState& state);
   // The result of an added op, which gets the axes of the operands.

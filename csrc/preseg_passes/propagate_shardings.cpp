@@ -396,14 +396,17 @@ class Propagation {
     }
   }
 
+  // A state of a tensor for the sizes of the call and the hints of the mesh; nothing while some are unknown.
+  std::optional<ShardState> sized(const TensorView* tv, const ShardState& state) const {
+    const auto shape = mapped(tv->shape(), [this](const IntExpr& extent) { return plans_.atSizes(extent); });
+    const bool isKnown = std::ranges::all_of(shape, [](const IntExpr& extent) { return extent.isConst(); });
+    return isKnown ? atHints(plans_.atSizes(state), shape) : std::nullopt;
+  }
+
   // The bytes of a tensor that the busiest rank receives; axes of symbolic size count with their hints.
   Bytes bytesBetween(const TensorView* tv, const ShardState& held, const ShardState& needed) const {
-    const auto shape = mapped(tv->shape(), [this](const IntExpr& extent) { return plans_.atSizes(extent); });
-    if (!std::ranges::all_of(shape, [](const IntExpr& extent) { return extent.isConst(); })) {
-      return std::nullopt;
-    }
-    const std::optional<ShardState> from = atHints(plans_.atSizes(held), shape);
-    const std::optional<ShardState> to = atHints(plans_.atSizes(needed), shape);
+    const std::optional<ShardState> from = sized(tv, held);
+    const std::optional<ShardState> to = sized(tv, needed);
     return from && to ? Bytes(plans_.plan(tv->fusion(), *from, *to).elements * dataTypeSize(tv->dtype()))
                       : std::nullopt;
   }
@@ -416,16 +419,24 @@ class Propagation {
     return needed;
   }
 
+  // The operand of a scan with a cut result moves to its blocks, and numbers of the blocks to all ranks; or the operand is gathered.
+  Bytes bytesOfScan(const Expr* e, const TensorView* out, const ShardState& state, const DimBlocks& blocks,
+                    ShardState needed) {
+    const TensorView* in = e->input(0)->asTensor();
+    const ShardState& held = *find(in);
+    const std::optional<ShardState> made = sized(out, state);
+    const Bytes toBlocks = bytesBetween(in, held, needed);
+    needed.dims[e->attributes().dim] = DigitList::whole(e->attributes().dim, blocks.extent);
+    const Bytes toAll = bytesBetween(in, held, needed);
+    if (!made || !toBlocks || !toAll) {
+      return std::nullopt;
+    }
+    return std::min(*toAll, *toBlocks + bytesOfTotals(*e, blocks.parts, *made));
+  }
+
   // The bytes that redistributed operands receive if the result is at `state`.
   Bytes bytesOfOperands(const Expr* e, const TensorView* out, const ShardState& state) {
     int64_t bytes = 0;
-    if (const std::optional<DimBlocks> blocks = scannedBlocks(*e, state)) {
-      const Bytes totals = bytesOfTotals(*e, *blocks, state);
-      if (!totals) {
-        return std::nullopt;
-      }
-      bytes = *totals;
-    }
     for (const int64_t operand : e->tensorPositions()) {
       const TensorView* in = e->input(operand)->asTensor();
       const ShardState* held = find(in);
@@ -433,7 +444,9 @@ class Propagation {
       if (held == nullptr || !(held->mesh == state.mesh) || in->isPartial()) {
         continue;
       }
-      const Bytes more = bytesBetween(in, *held, neededOf(e, out, state, operand));
+      const ShardState needed = neededOf(e, out, state, operand);
+      const std::optional<DimBlocks> blocks = scannedBlocks(*e, state);
+      const Bytes more = blocks ? bytesOfScan(e, out, state, *blocks, needed) : bytesBetween(in, *held, needed);
       if (!more) {
         return std::nullopt;
       }

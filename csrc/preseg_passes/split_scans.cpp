@@ -50,9 +50,12 @@ class SplitScan {
   std::string run(bool& changed) {
     const std::optional<DimBlocks> blocks = scannedBlocks(*scan_, made_);
     if (!blocks) {
-      return gathered("its result is not cut in blocks of known sizes that are long enough");
+      return gathered("its result is not cut in blocks of known sizes");
     }
     blocks_ = *blocks;
+    if (blocks_.length.isConst(1)) {
+      return gathered("its blocks have one element");
+    }
     TensorView* now = made();
     if (!ops_.areLocal() || !provenEqual(shardState(now), made_)) {
       ops_.remove();
@@ -157,20 +160,13 @@ std::optional<DimBlocks> scannedBlocks(const Expr& expr, const ShardState& state
   if (expr.kind() != ExprKind::Scan || !state.partial.empty()) {
     return std::nullopt;
   }
-  const TensorView* x = expr.input(0)->asTensor();
-  std::optional<DimBlocks> blocks = blocksOf(state, expr.attributes().dim);
-  const bool isLong = blocks && blocks->length * gatheredSize(x) > dataTypeSize(x->dtype());
-  return isLong ? blocks : std::nullopt;
+  return blocksOf(state, expr.attributes().dim);
 }
 
-std::optional<int64_t> bytesOfTotals(const Expr& scan, const DimBlocks& blocks, const ShardState& state) {
-  int64_t numbers = blocks.parts - 1;
+int64_t bytesOfTotals(const Expr& scan, int64_t parts, const ShardState& state) {
+  int64_t numbers = parts - 1;
   for (int64_t k = 0; k < std::ssize(state.dims); k++) {
-    const IntExpr size = k == scan.attributes().dim ? IntExpr(1) : state.dims[k].localSize();
-    if (!size.isConst()) {
-      return std::nullopt;
-    }
-    numbers *= size.constValue();
+    numbers *= k == scan.attributes().dim ? 1 : state.dims[k].localSize().constValue();
   }
   return numbers * dataTypeSize(scan.output()->dtype());
 }

@@ -9,8 +9,9 @@
 // and bits work as sums do. Integers have the same bits as without the pass. Ops after the scan share the kernel of the last line.
 // Uneven blocks are filled with the identity. Other axes may cut other dims. If operand and result differ in how they are cut, the operand
 // moves to the sharding of the result first, if this and the numbers take fewer bytes than a gather.
+// A size that is a symbol must be proved to be in even parts. Bytes are those for the sizes of the call.
 // It leaves a scan as it is, and decompose_reshardings gathers the dim, if the result is whole along the dim, or cyclic, or in parts of
-// given sizes, or if sizes are unknown, or if blocks are so short that the numbers take as many bytes as the blocks. A remark states the
+// given sizes, or if the parts of a dim are unknown, or if blocks are so short that the numbers take as many bytes as the blocks. A remark states the
 // scans that are cut, with the bytes, and the reason where a cut result is gathered.
 // Before: propagate_shardings, which cuts a free result like the operand if the pass takes it. After: a scan along a cut dim communicates
 // nothing but the Redistributes of the numbers. Idempotent.
@@ -31,7 +32,7 @@ bool splitScans(Fusion& fusion, PassContext& context);
 // The blocks in which a scan is computed if operand and result have this sharding; nothing if the dim would be gathered, or if the op is no
 // scan.
 [[nodiscard]] std::optional<DimBlocks> scannedBlocks(const Expr& expr, const ShardState& state);
-// The bytes of the blocks' numbers that a rank receives then; nothing if sizes are unknown.
-[[nodiscard]] std::optional<int64_t> bytesOfTotals(const Expr& scan, const DimBlocks& blocks, const ShardState& state);
+// The bytes of the numbers of so many blocks that a rank receives; `state`: of the result, for constant sizes.
+[[nodiscard]] int64_t bytesOfTotals(const Expr& scan, int64_t parts, const ShardState& state);
 
 }  // namespace meshfuse

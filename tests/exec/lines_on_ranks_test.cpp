@@ -77,6 +77,24 @@ TEST(LinesOnRanks, SizesThatVary) {
       {of(3, 40), of(5, 40), of(6, 40), of(4, 48), of(2, 47), of(1, 4), of(7, 3)});
 }
 
+// The class of the second call has blocks of fewer elements than candidates.
+TEST(LinesOnRanks, BlocksOfAClassWithFewElements) {
+  const auto of = [](int64_t width, DataType type) { return RankCall{{random({3, width}, 7, type)}}; };
+  for (const DataType type : {DataType::Float, DataType::Int}) {
+    expectAgreesOnRanks(
+        [=](Fusion& f, int64_t ranks) {
+          TensorView* x = makeContigTensor(2, type);
+          f.addInput(x);
+          cut(x, 1, ranks);
+          const TopKResult top = topk(x, 5, 1, false);
+          for (TensorView* out : {cumsum(x, 1), top.values, top.indices}) {
+            f.addOutput(out);
+          }
+        },
+        {of(252, type), of(240 + 36, type), of(24, type), of(12, type), of(300, type), of(8, type)});
+  }
+}
+
 // Few different values, so that equal ones are on several ranks.
 TEST(LinesOnRanks, TopKWithTies) {
   for (const DataType type : {DataType::Float, DataType::Half, DataType::Int32, DataType::Bool}) {

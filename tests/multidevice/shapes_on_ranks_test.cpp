@@ -103,6 +103,34 @@ TEST_F(ShapesOnRanks, RowsOfDataParallelRanks) {
                       }); }, 3);
 }
 
+// Lines that the ranks cut, in blocks of any length, with any number of lines.
+void scansAndFirst(Fusion& f, int64_t n) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", n}});
+  TensorView* x = inputOfAnySize(f, 2, mesh);
+  shardBlock(x, 1, mesh, "x");
+  TensorView* sums = cumsum(x, 1);
+  f.addOutput(sums);
+  f.addOutput(mul(scan(neg(x), 1, ReduceOp::Max), 0.5));
+  for (const int64_t k : {2, 3}) {
+    const TopKResult top = topk(x, k, 1);
+    f.addOutput(top.values);
+    f.addOutput(top.indices);
+  }
+}
+
+// So long that candidates take fewer bytes than blocks for each of them.
+TEST_F(ShapesOnRanks, ScansAndTopKAlongACutDim) {
+  runShapes(
+      scansAndFirst,
+      [](int64_t n) { return mapped(rowCounts(10 * n), [](int64_t width) { return Shapes{{6, width}}; }); }, 3);
+}
+
+TEST_F(ShapesOnRanks, LinesOfScansAndTopK) {
+  runShapes(
+      scansAndFirst,
+      [](int64_t n) { return mapped(std::vector<int64_t>{6, 5, 7, 9, 21}, [=](int64_t rows) { return Shapes{{rows, 12 * n}}; }); }, 2);
+}
+
 // Layers with attention and norms on a grid: rows over dp, heads and features over tp.
 TEST_F(ShapesOnRanks, AnEncoderOnAGrid) {
   constexpr int64_t kTokens = 8;

@@ -63,6 +63,19 @@ TEST(SplitScans, RanksReceiveANumberForEachBlock) {
   }
 }
 
+// Of a free result: the same for blocks of any length.
+TEST(SplitScans, TheShardingDoesNotDependOnSizes) {
+  for (const int64_t width : {3, 4, 5, 7, 8, 40}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = input(fusion, {6, width});
+    shard(x, DeviceMesh::create({{"x", 4}}), {{1, "x"}});
+    fusion.addOutput(cumsum(x, 1));
+    const ShardedRun run = runSharded(fusion);
+    EXPECT_EQ(shardState(run.planned->outputs()[0]->asTensor()).dimText(1), "S1(x)") << width;
+  }
+}
+
 // A result of any type and op, of a line that ops before and after share.
 TensorView* randomScan(TensorView* x, int64_t dim, int64_t choice) {
   const DataType type = x->dtype();
