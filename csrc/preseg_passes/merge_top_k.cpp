@@ -93,10 +93,10 @@ class MergeTopK {
   }
 
  private:
-  // Bytes that a rank receives today.
+  // Bytes that a rank receives today: the operand whole along the dim, in other dims where the result is.
   int64_t bytesOfGather() {
     const ShardState held = shardState(x_);
-    ShardState needed = held;
+    ShardState needed = shardState(out_);
     needed.dims[dim_] = DigitList::whole(dim_, blocks_.extent);
     return costOf(plans_, held, needed, x_).bytes / dataTypeSize(x_->dtype()) * dataTypeSize(narrow());
   }

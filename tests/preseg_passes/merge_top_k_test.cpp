@@ -226,6 +226,16 @@ TEST_F(MergeTopKOnFour, ElementsAloneTakeOneGather) {
   EXPECT_EQ(bytesReceived(*run.planned), 6 * 3 * 4 * 4);
 }
 
+// Without the pass an all-to-all moves 3 of 4 parts of 64 lines: of 16 lines, the elements of other ranks.
+TEST_F(MergeTopKOnFour, ToAResultThatIsCutInLines) {
+  TensorView* a = input(fusion, {64, 64});
+  shard(a, mesh, {{1, "x"}});
+  TensorView* values = topk(a, 8, 1).values;
+  shard(values, mesh, {{0, "x"}});
+  fusion.addOutput(values);
+  EXPECT_LE(bytesReceived(*runSharded(fusion).planned), 3072);
+}
+
 // 12 of each block of 16 and their positions would take 6 * (3 * 12 * 4 + 2 * 12 * 8 * 3 / 4) bytes, all elements 6 * 3 * 16 * 4.
 TEST_F(MergeTopKOnFour, NotWhereTheDimHasFewElementsMore) {
   const TopKResult top = topk(x, 12, 1);
