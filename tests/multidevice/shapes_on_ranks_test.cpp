@@ -122,13 +122,18 @@ void scansAndFirst(Fusion& f, int64_t n) {
 TEST_F(ShapesOnRanks, ScansAndTopKAlongACutDim) {
   runShapes(
       scansAndFirst,
-      [](int64_t n) { return mapped(rowCounts(10 * n), [](int64_t width) { return Shapes{{6, width}}; }); }, 3);
+      [](int64_t n) { return mapped(rowCounts(10 * n), [](int64_t width) {
+                        return Shapes{{6, width}};
+                      }); }, 3);
 }
 
 TEST_F(ShapesOnRanks, LinesOfScansAndTopK) {
   runShapes(
       scansAndFirst,
-      [](int64_t n) { return mapped(std::vector<int64_t>{6, 5, 7, 9, 21}, [=](int64_t rows) { return Shapes{{rows, 12 * n}}; }); }, 2);
+      [](int64_t n) {
+        return mapped(std::vector<int64_t>{6, 5, 7, 9, 21}, [=](int64_t rows) { return Shapes{{rows, 12 * n}}; });
+      },
+      2);
 }
 
 // Layers with attention and norms on a grid: rows over dp, heads and features over tp.
