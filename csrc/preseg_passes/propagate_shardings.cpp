@@ -457,15 +457,39 @@ class Propagation {
 
   // What its operands and, of itself, its readers receive if a tensor is at `state`. Readers that have no axes yet may follow it.
   Bytes bytesAround(const TensorView* tv, const ShardState& state) {
-    Bytes bytes = tv->isFusionInput() ? 0 : bytesOfOperands(tv->definition(), tv, state);
-    std::set<std::string> moved;
+    const Bytes bytes = tv->isFusionInput() ? 0 : bytesOfOperands(tv->definition(), tv, state);
     if (!bytes || tv->isPartial()) {
       return bytes;
     }
+    std::set<const Val*> followers;
+    const Bytes more = bytesOfReaders(tv, state, followers);
+    return more ? Bytes(*bytes + *more) : std::nullopt;
+  }
+
+  // Ops on each element that have no axes yet will follow a scan: their readers count as if they were its own.
+  static bool follows(const Expr* use, const TensorView* tv) {
+    return (use->kind() == ExprKind::Point || use->kind() == ExprKind::Cast) &&
+           use->tensorOutput()->shape() == tv->shape();
+  }
+
+  // `followers`: of a scan, those that were counted.
+  Bytes bytesOfReaders(const TensorView* tv, const ShardState& state, std::set<const Val*>& followers) {
+    const bool isOfScan = !tv->isFusionInput() && (tv->definition()->kind() == ExprKind::Scan || !followers.empty());
+    Bytes bytes = 0;
+    std::set<std::string> moved;
     for (const Expr* use : fusion_.uses(tv)) {
       for (const Val* out : use->outputs()) {
         const ShardState* reader = find(out);
-        if (reader == nullptr || !(reader->mesh == state.mesh) || (takesAxes(out) && !reader->isSharded())) {
+        if (reader == nullptr || !(reader->mesh == state.mesh)) {
+          continue;
+        }
+        if (takesAxes(out) && !reader->isSharded()) {
+          const bool counts = isOfScan && follows(use, tv) && followers.insert(out).second;
+          const Bytes more = counts ? bytesOfReaders(out->asTensor(), state, followers) : Bytes(0);
+          if (!more) {
+            return std::nullopt;
+          }
+          bytes = *bytes + *more;
           continue;
         }
         for (const int64_t operand : use->positionsOf(tv)) {

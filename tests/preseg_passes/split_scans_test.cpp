@@ -76,6 +76,20 @@ TEST(SplitScans, TheShardingDoesNotDependOnSizes) {
   }
 }
 
+// The positions of a mask's elements, wanted whole: the mask moves as Bool, not the sums as Int.
+TEST(SplitScans, NotWhereAllReadersNeedTheWholeLine) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* mask = input(fusion, {64, 1024}, DataType::Bool);
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+  shard(mask, mesh, {{1, "x"}});
+  TensorView* w = mul(sub(cumsum(mask, 1), 1), 2);
+  shard(w, mesh);
+  fusion.addOutput(w);
+  const ShardedRun run = runSharded(fusion);
+  EXPECT_EQ(costOf(*run.planned).bytes, 64 * 1024 * 3 / 4);
+}
+
 // A result of any type and op, of a line that ops before and after share.
 TensorView* randomScan(TensorView* x, int64_t dim, int64_t choice) {
   const DataType type = x->dtype();
