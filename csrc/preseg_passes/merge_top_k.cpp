@@ -61,12 +61,17 @@ class MergeTopK {
     TensorView* x = ops_.inBlocks(x_, dim_, blocks_, fill());
     TensorView* first = ops_.orderLike(*order_, x, dim_ + 1, candidates_);
     TensorView* values = cast(ops_.takeAlongAxis(x, first, dim_ + 1), narrow());
+    if (!ops_.areLocal()) {
+      ops_.remove();
+      return fmt::format("T{} gathers dim {} of {}: to merge the first of {} blocks, other dims would move as well",
+                         out_->id(), dim_, x_->toString(), blocks_.parts);
+    }
     ShardState whole = shardState(values);
     whole.dims[dim_] = DigitList::whole(dim_, blocks_.parts);
     const int64_t bytes =
         costOf(plans_, shardState(values), whole, values).bytes + (needsPositions() ? bytesOfPositions(values) : 0);
     const int64_t all = bytesOfGather();
-    if (!ops_.areLocal() || bytes >= all) {
+    if (bytes >= all) {
       ops_.remove();
       return fmt::format("T{} gathers dim {} of {}: to merge the first of {} blocks would take {} bytes, not {}",
                          out_->id(), dim_, x_->toString(), blocks_.parts, bytes, all);
@@ -136,8 +141,16 @@ class MergeTopK {
       return false;
     }
     const TensorView* table = reader->input(0)->asTensor();
-    return (table == x_ || table == beforeCast(x_)) && isPlain(reader->tensorOutput()) &&
+    return (table == x_ || table == beforeCast(x_) || isSameCast(table)) && isPlain(reader->tensorOutput()) &&
            reader->tensorOutput()->getDeviceMesh() == x_->getDeviceMesh();
+  }
+  // privatize_casts repeats the cast that gives the operand for each reader.
+  bool isSameCast(const TensorView* table) const {
+    const Expr* a = table->definition();
+    const Expr* b = x_->definition();
+    return a != nullptr && b != nullptr && a->kind() == ExprKind::Cast && b->kind() == ExprKind::Cast &&
+           a->input(0) == b->input(0) && table->dtype() == x_->dtype() && table->hasDeviceMesh() &&
+           provenEqual(shardState(table), shardState(x_));
   }
   static bool isPlain(const TensorView* tv) { return tv->hasDeviceMesh() && !tv->isPartial() && !tv->hasRoot(); }
 
@@ -172,7 +185,8 @@ std::optional<DimBlocks> blocksOfTopK(const Expr* e) {
   const TensorView* x = e->input(0)->asTensor();
   const TensorView* out = e->tensorOutput();
   const int64_t dim = e->attributes().dim;
-  if (!x->hasDeviceMesh() || x->isPartial() || out->isPartial() || !(x->getDeviceMesh() == out->getDeviceMesh())) {
+  if (!x->hasDeviceMesh() || x->isPartial() || out->isPartial() || !(x->getDeviceMesh() == out->getDeviceMesh()) ||
+      shardState(out).hasOpaqueDim()) {
     return std::nullopt;
   }
   const IntExpr count = out->shape()[dim];

@@ -151,7 +151,7 @@ bool scansCutDim(const Expr* e) {
   const auto isCut = [&](const TensorView* tv) {
     return tv->hasDeviceMesh() && !tv->isPartial() && shardState(tv).dims[dim].hasOwned();
   };
-  return isCut(x) && isCut(out) && x->getDeviceMesh() == out->getDeviceMesh();
+  return isCut(x) && isCut(out) && x->getDeviceMesh() == out->getDeviceMesh() && !shardState(x).hasOpaqueDim();
 }
 
 }  // namespace

@@ -117,9 +117,16 @@ TEST(MergeTopK, TiesNanAndInfinitiesInTheOrderOfOneRank) {
 TEST(MergeTopK, OfWiderCasts) {
   using enum DataType;
   int64_t merged = 0;
-  for (const auto& [narrow, wide] : std::vector<std::pair<DataType, DataType>>{
-           {Int32, Int}, {Short, Int}, {Char, Int}, {Byte, Int}, {UInt16, Int}, {Bool, Int}, {Char, UInt16},
-           {Short, Int32}, {Half, Float}, {Float, Double}}) {
+  for (const auto& [narrow, wide] : std::vector<std::pair<DataType, DataType>>{{Int32, Int},
+                                                                               {Short, Int},
+                                                                               {Char, Int},
+                                                                               {Byte, Int},
+                                                                               {UInt16, Int},
+                                                                               {Bool, Int},
+                                                                               {Char, UInt16},
+                                                                               {Short, Int32},
+                                                                               {Half, Float},
+                                                                               {Float, Double}}) {
     for (const int64_t ranks : {4, 8}) {
       for (const int64_t width : {9, 13, 57}) {
         for (const bool largest : {false, true}) {
@@ -234,6 +241,16 @@ TEST_F(MergeTopKOnFour, ToAResultThatIsCutInLines) {
   shard(values, mesh, {{0, "x"}});
   fusion.addOutput(values);
   EXPECT_LE(bytesReceived(*runSharded(fusion).planned), 3072);
+}
+
+// The argsort and the take each have a cast of their own.
+TEST_F(MergeTopKOnFour, ElementsOfACastTakeOneGather) {
+  TensorView* a = input(fusion, {6, 64}, DataType::Half);
+  shard(a, mesh, {{1, "x"}});
+  fusion.addOutput(topk(castOp(DataType::Float, a), 4, 1).values);
+  const ShardedRun run = runSharded(fusion);
+  EXPECT_EQ(run.communications, Steps{"all_gather(x)"});
+  EXPECT_EQ(bytesReceived(*run.planned), 6 * 3 * 4 * 2);
 }
 
 // 12 of each block of 16 and their positions would take 6 * (3 * 12 * 4 + 2 * 12 * 8 * 3 / 4) bytes, all elements 6 * 3 * 16 * 4.
