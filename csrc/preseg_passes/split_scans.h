@@ -5,15 +5,18 @@
 //                                          T1 = op(before, s)
 //
 // A rank receives n - 1 numbers for each line, in the type of the scan, in place of the other blocks. `before` is a reduction under a mask,
-// not a difference of sums, so that infinities and NaN reach the elements that they reach in one scan, and so that max, min, products
-// and bits work as sums do. Integers have the same bits as without the pass. Ops after the scan share the kernel of the last line.
+// not a difference of sums, so that infinities and NaN of the operand reach the elements that they reach in one scan, and so that max, min,
+// products and bits work as sums do. Integers have the same bits as without the pass. Sums and products of a block leave it in the type of
+// the scan, where one scan of Floats on a CPU continues in Double: if they leave the range of Float they are infinite, as in 0, 1 | 1e30, 1e30,
+// whose last product is NaN. Sums of elements >= 0 may fall by a rounding from block to block. Ops after the scan share the kernel of the
+// last line.
 // Uneven blocks are filled with the identity. Other axes may cut other dims. If operand and result differ in how they are cut, the operand
 // moves to the sharding of the result first, if this and the numbers take fewer bytes than a gather.
 // A size that is a symbol must be proved to be in even parts. Bytes are those for the sizes of the call.
 // It leaves a scan as it is, and decompose_reshardings gathers the dim, if the result is whole along the dim, or cyclic, or in parts of
-// given sizes, or if the parts of a dim are unknown, or if blocks are so short that the numbers take as many bytes as the blocks. A remark states the
-// scans that are cut, with the bytes, and the reason where a cut result is gathered.
-// Before: propagate_shardings, which cuts a free result like the operand if the pass takes it. After: a scan along a cut dim communicates
+// given sizes, or if the parts of a dim are unknown, or if blocks are so short that the numbers take as many bytes as the
+// blocks. A remark states the scans that are cut, with the bytes, and the reason where a cut result is gathered.
+// Before: propagate_shardings, which cuts a free result like the operand. After: a scan along a cut dim communicates
 // nothing but the Redistributes of the numbers. Idempotent.
 #pragma once
 
