@@ -12,7 +12,8 @@
 // that of their positions. Uneven blocks are filled with what comes last in the order: NaN, infinities or the bounds of the type, of
 // the type before a cast to a wider one, in which candidates move; real elements that are equal to it come first, because they stand before it.
 // It leaves the op as it is, and decompose_reshardings gathers the dim, if the result has all elements (a sort), if the dim is cyclic or in
-// parts of given sizes, if parts are unknown, or if the candidates take as many bytes as the blocks. A remark gives the bytes.
+// parts of given sizes, if parts are unknown, or if the candidates take as many bytes as the blocks. A remark gives the bytes. It does not know whether
+// another op gathers the operand anyway: then candidates are bytes more.
 // Before: propagate_shardings. After: insert_bounds_checks and partialize_reductions, for the ops of this pass. Idempotent.
 #pragma once
 

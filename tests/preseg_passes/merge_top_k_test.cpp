@@ -28,7 +28,8 @@ namespace {
 // Sorts of the planned program whose line is the block of a rank.
 int64_t sortsOfBlocks(const Fusion& planned) {
   return std::ranges::count_if(planned.exprs(), [](const Expr* e) {
-    return e->kind() == ExprKind::ArgSort && e->attributes().dim > 0 &&
+    const Expr* in = e->kind() == ExprKind::ArgSort ? e->input(0)->definition() : nullptr;
+    return in != nullptr && in->kind() == ExprKind::Reshape && e->attributes().dim > 0 &&
            shardState(e->tensorOutput()).dims[e->attributes().dim - 1].hasOwned();
   });
 }
@@ -174,7 +175,8 @@ TEST(MergeTopK, RandomShapesAndMeshes) {
     std::vector<DimAxis> owned{{dim, "x"}};
     const auto other = static_cast<int>(pick(0, std::ssize(shape) - 1));
     if (square && other == dim) {
-      owned = {{dim, "y"}, {dim, "x"}};
+      owned =
+          pick(0, 1) == 0 ? std::vector<DimAxis>{{dim, "y"}, {dim, "x"}} : std::vector<DimAxis>{{dim, "x"}, {dim, "y"}};
       shape[dim] = (shape[dim] + 3) / 4 * 4;
     } else if (square) {
       owned.push_back({other, "y"});
@@ -259,6 +261,20 @@ TEST_F(MergeTopKOnFour, NotWhereTheDimHasFewElementsMore) {
   fusion.addOutput(top.values);
   fusion.addOutput(top.indices);
   EXPECT_EQ(sortsOfBlocks(*runSharded(fusion).planned), 0);
+}
+
+// The second takes blocks of the whole result of the first; the axis y replicates both.
+TEST(MergeTopK, OfATopKAndOnAGridThatReplicates) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = input(fusion, {6, 61});
+  shard(x, DeviceMesh::create({{"y", 2}, {"x", 2}}), {{1, "x"}});
+  const TopKResult first = topk(x, 7, 1);
+  const TopKResult second = topk(first.values, 2, 1, false);
+  for (TensorView* out : {first.indices, second.values, second.indices}) {
+    fusion.addOutput(out);
+  }
+  EXPECT_TRUE(expectSameOnRanks(fusion, withTies({6, 61}, DataType::Float, 5)));
 }
 
 TEST_F(MergeTopKOnFour, NotOfCyclicBlocksAndNotOfASort) {

@@ -39,7 +39,8 @@ int64_t gatheredElements(const Fusion& planned) {
 // Scans of the planned program whose line is the block of a rank.
 int64_t scansOfBlocks(const Fusion& planned) {
   return std::ranges::count_if(planned.exprs(), [](const Expr* e) {
-    return e->kind() == ExprKind::Scan && e->attributes().dim > 0 &&
+    const Expr* in = e->kind() == ExprKind::Scan ? e->input(0)->definition() : nullptr;
+    return in != nullptr && in->kind() == ExprKind::Reshape && e->attributes().dim > 0 &&
            shardState(e->tensorOutput()).dims[e->attributes().dim - 1].hasOwned();
   });
 }
@@ -108,8 +109,9 @@ TEST(SplitScans, RandomShapesMeshesOpsAndTypes) {
   int64_t inBlocks = 0;
   int64_t uneven = 0;
   int64_t free = 0;
-  constexpr std::array kTypes{DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16,
-                              DataType::Int,   DataType::Int32,  DataType::Byte, DataType::Bool};
+  constexpr std::array kTypes{DataType::Float, DataType::Double, DataType::Half,  DataType::BFloat16,
+                              DataType::Int,   DataType::Int32,  DataType::Byte,  DataType::Bool,
+                              DataType::Short, DataType::Char,   DataType::UInt16};
   for (uint32_t seed = 0; seed < (kSanitized ? 60 : 300); seed++) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
