@@ -14,7 +14,8 @@
 // It leaves the op as it is, and decompose_reshardings gathers the dim, if the result has all elements (a sort), if the dim is cyclic or in
 // parts of given sizes, if parts are unknown, or if the candidates take as many bytes as the blocks. A remark gives the bytes. It does not know whether
 // another op gathers the operand anyway: then candidates are bytes more.
-// Before: propagate_shardings. After: insert_bounds_checks and partialize_reductions, for the ops of this pass. Idempotent.
+// Runs after propagate_shardings, and before insert_bounds_checks and partialize_reductions, which handle the ops that this pass makes.
+// Idempotent.
 #pragma once
 
 namespace meshfuse {

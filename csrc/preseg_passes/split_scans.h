@@ -16,8 +16,8 @@
 // It leaves a scan as it is, and decompose_reshardings gathers the dim, if the result is whole along the dim, or cyclic, or in parts of
 // given sizes, or if the parts of a dim are unknown, or if blocks are so short that the numbers take as many bytes as the
 // blocks. A remark states the scans that are cut, with the bytes, and the reason where a cut result is gathered.
-// Before: propagate_shardings, which cuts a free result like the operand. After: a scan along a cut dim communicates
-// nothing but the Redistributes of the numbers. Idempotent.
+// Runs after propagate_shardings, which cuts a free result like the operand. On exit a scan along a cut dim communicates nothing but the
+// Redistributes of the numbers. Idempotent.
 #pragma once
 
 #include <optional>

@@ -7,6 +7,7 @@
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/statistics.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"

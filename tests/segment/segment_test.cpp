@@ -8,6 +8,7 @@
 #include "base/ranges.h"
 #include "inputs.h"
 #include "meshfuse/meshfuse.h"
+#include "segment/local_context.h"
 #include "segment/traffic.h"
 
 namespace meshfuse {

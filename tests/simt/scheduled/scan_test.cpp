@@ -13,6 +13,7 @@
 #include "fuzz/random.h"
 #include "ops/pointwise.h"
 #include "ops/scan_sort.h"
+#include "ops/shape_ops.h"
 #include "sanitized.h"
 #include "simt/scheduled/cubin_frame.h"
 #include "simt/scheduled/fusions.h"
