@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/factory.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
