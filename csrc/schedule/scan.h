@@ -8,7 +8,8 @@
 //
 // The routine for a scan (csrc/device/cuda/routines) remains for groups that this template refuses: scans of Double, products of floating
 // types, narrow integers, sizes that are not constant, and operands that lie in memory along other dims. Both keep sums of Float in Double,
-// but add up segments in different orders, so the last bit of a result may differ.
+// but add up segments in different orders, so the last bit of a result may differ. Sums that are only rounded to 16 bits
+// (tile/coarse_values.h) are Float within a segment here, so they may differ by 17 x 2^-24 of the sum of the absolute values.
 #pragma once
 
 #include "schedule/axes.h"

@@ -118,12 +118,13 @@ using Combiner = ReduceOp;
 // its segment: W of what was before and of the warps before, one after the other; L of the lanes before in its warp. L of lane i + 1 is made
 // in steps s = 0, 1, ..: the total of lane i, so far that of lanes i - 2^s + 1 to i, becomes that of lane i - 2^s plus its own. The first lane
 // has no L. Of equal elements, a maximum or minimum is the first. So a result depends on the size of segments and on the number of lanes along
-// the axis, but not on the number of warps. An emitter may keep t of a coarse scan (coarse_values.h) in Float.
+// the axis, but not on the number of warps. Of a coarse scan (coarse_values.h) an emitter may keep t, and T where it is added to t, in
+// Float; both may then leave its range.
 [[nodiscard]] constexpr DataType totalType(Combiner combiner, DataType t) {
   return combiner == ReduceOp::Sum && t == DataType::Float ? DataType::Double : t;
 }
 // Whether a Scan of the type exists: sums of Double and products of floating types could leave the range of their totals where elements one
-// after the other would not.
+// after the other would not. Coarse sums may do so too, and docs/gpu.md says it.
 [[nodiscard]] constexpr bool hasScan(Combiner combiner, DataType t) {
   switch (combiner) {
     case ReduceOp::Sum:
