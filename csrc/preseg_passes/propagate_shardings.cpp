@@ -461,8 +461,7 @@ class Propagation {
     if (!bytes || tv->isPartial()) {
       return bytes;
     }
-    std::set<const Val*> followers;
-    const Bytes more = bytesOfReaders(tv, state, followers);
+    const Bytes more = bytesOfReaders(tv, state);
     return more ? Bytes(*bytes + *more) : std::nullopt;
   }
 
@@ -472,33 +471,33 @@ class Propagation {
            use->tensorOutput()->shape() == tv->shape();
   }
 
-  // `followers`: of a scan, those that were counted.
-  Bytes bytesOfReaders(const TensorView* tv, const ShardState& state, std::set<const Val*>& followers) {
-    const bool isOfScan = !tv->isFusionInput() && (tv->definition()->kind() == ExprKind::Scan || !followers.empty());
+  Bytes bytesOfReaders(const TensorView* tv, const ShardState& state) {
+    const bool isOfScan = !tv->isFusionInput() && tv->definition()->kind() == ExprKind::Scan;
+    std::vector<const TensorView*> read = {tv};  // and the ops that follow a scan
+    std::set<const Val*> followers;
     Bytes bytes = 0;
-    std::set<std::string> moved;
-    for (const Expr* use : fusion_.uses(tv)) {
-      for (const Val* out : use->outputs()) {
-        const ShardState* reader = find(out);
-        if (reader == nullptr || !(reader->mesh == state.mesh)) {
-          continue;
-        }
-        if (takesAxes(out) && !reader->isSharded()) {
-          const bool counts = isOfScan && follows(use, tv) && followers.insert(out).second;
-          const Bytes more = counts ? bytesOfReaders(out->asTensor(), state, followers) : Bytes(0);
-          if (!more) {
-            return std::nullopt;
+    for (int64_t k = 0; k < std::ssize(read); k++) {
+      std::set<std::string> moved;
+      for (const Expr* use : fusion_.uses(read[k])) {
+        for (const Val* out : use->outputs()) {
+          const ShardState* reader = find(out);
+          if (reader == nullptr || !(reader->mesh == state.mesh)) {
+            continue;
           }
-          bytes = *bytes + *more;
-          continue;
-        }
-        for (const int64_t operand : use->positionsOf(tv)) {
-          const ShardState needed = neededOf(use, out->asTensor(), *reader, operand);
-          const Bytes more = moved.insert(needed.toString()).second ? bytesBetween(tv, state, needed) : Bytes(0);
-          if (!more) {
-            return std::nullopt;
+          if (takesAxes(out) && !reader->isSharded()) {
+            if (isOfScan && follows(use, read[k]) && followers.insert(out).second) {
+              read.push_back(out->asTensor());
+            }
+            continue;
           }
-          bytes = *bytes + *more;
+          for (const int64_t operand : use->positionsOf(read[k])) {
+            const ShardState needed = neededOf(use, out->asTensor(), *reader, operand);
+            const Bytes more = moved.insert(needed.toString()).second ? bytesBetween(read[k], state, needed) : Bytes(0);
+            if (!more) {
+              return std::nullopt;
+            }
+            bytes = *bytes + *more;
+          }
         }
       }
     }

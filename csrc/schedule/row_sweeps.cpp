@@ -93,13 +93,18 @@ void RowWriter::prefetchLookups() {
     }
     const Lowering::Position at = positionOf(c_, e->tensorOutput(), axes_.dims(c_, row() + 1, coord(k_), coord(n_)));
     const int64_t param = lowering_.tensorParam(table);
-    Lowering::Position source = stretched(table->shape(), at);
+    // The dims of an embedding are those of its index, then that of a row.
+    Lowering::Position source =
+        stretched(table->shape(), e->kind() == ExprKind::Embedding ? Lowering::Position{{IntExpr(0)}, at.back()} : at);
     source[dim].expr = 0;
-    if (!lineOf(param, source)) {
-      continue;
+    const Lowering::Position place = stretched(number->shape(), positionOfIndex(*e, at));
+    const std::optional<LinearForm> elements = lineOf(param, source);
+    const std::optional<LinearForm> rows = lineOf(lowering_.tensorParam(number), place);
+    if (!elements || elements->slope.isConst(0) || !rows || !rows->slope.isConst(0)) {
+      continue;  // no step reads a line of one row
     }
     lowering_.loadWithin({{row() + 1, axes_.M}});
-    const ValueId next = lowering_.value(number, stretched(number->shape(), positionOfIndex(*e, at)), space_);
+    const ValueId next = lowering_.value(number, place, space_);
     lowering_.loadWithin({});
     source[dim].tile = builder_.cast(next, DataType::Int);
     builder_.prefetch(param, source, divideUp(stepWidth(digits_.n) * dataTypeSize(table->dtype()), kLineBytes));

@@ -186,6 +186,10 @@ class StatementVerifier {
         return store(s);
       case StmtKind::Prefetch:
         values_.access(s.param, s.index, {}, s.space, "prefetch");
+        for (const Index& i : s.index) {
+          f_.expect(!values_.exists(i.tile) || p_.values[i.tile].digits == 0,
+                    "prefetch: index {} differs between the elements of a step", i.tile);
+        }
         return;
       case StmtKind::For:
         return loop(s, depth);

@@ -66,5 +66,59 @@ TEST(LargeOddShapes, RunAsTheReferenceDoes) {
   }
 }
 
+struct LargeLookup {
+  std::vector<int64_t> index;
+  std::vector<int64_t> table;
+  std::vector<int64_t> other;  // added to the result
+  std::function<TensorView*(TensorView* index, TensorView* table)> build;
+};
+
+// Kernels of lookups may fetch the rows that they read next.
+TEST(LargeOddShapes, LookupsRunAsTheReferenceDoes) {
+  const auto embedding = [](TensorView* index, TensorView* table) { return embedding_fwd(index, table); };
+  const std::vector<LargeLookup> lookups = {
+      {{1024},
+       {2048, 30, 1},
+       {2048, 1024, 1},
+       [](TensorView* index, TensorView* table) { return index_select(table, 1, index); }},
+      {{1024},
+       {30, 1},
+       {1030, 1024},
+       [](TensorView* index, TensorView* table) { return squeeze(embedding_fwd(index, table), 1); }},
+      {{1030}, {30, 1023}, {1030, 1023}, embedding},
+      {{}, {30, 1024}, {1030, 1024}, embedding},
+      {{7, 150}, {30, 1024}, {7, 150, 1024}, embedding},
+      {{1030},
+       {30, 1024},
+       {1030, 1024},
+       [](TensorView* index, TensorView* table) { return index_select(table, 0, index); }},
+      {{30},
+       {64, 100, 640},
+       {64, 30, 640},
+       [](TensorView* index, TensorView* table) { return index_select(table, 1, index); }},
+  };
+  int64_t number = 0;
+  for (const LargeLookup& c : lookups) {
+    SCOPED_TRACE("case " + std::to_string(number++));
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* index = makeContigConcreteTensor(c.index, DataType::Int);
+      TensorView* table = makeContigConcreteTensor(c.table);
+      TensorView* other = makeContigConcreteTensor(c.other);
+      fusion->addInput(index);
+      fusion->addInput(table);
+      fusion->addInput(other);
+      fusion->addOutput(add(c.build(index, table), other));
+    }
+    const std::vector<Argument> inputs{randomTensor(c.index, DataType::Int, 7, 0, 29),
+                                       randomTensor(c.table, DataType::Float, 8, -2, 2),
+                                       randomTensor(c.other, DataType::Float, 9, -2, 2)};
+    const std::vector<BoundedTensor> expected = interpretWithBounds(*fusion, inputs);
+    FusionExecutorCache cache(std::move(fusion), {.sharePlans = false});
+    EXPECT_EQ(compare(cache.runFusionWithInputs(inputs)[0], expected[0]).value_or(""), "");
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

@@ -180,6 +180,36 @@ TEST(Prefetch, OfTheNextRowThatALookupReads) {
   }
 }
 
+// The number of a row must be the same along the elements of a step.
+TEST(Prefetch, OnlyRowsThatAStepReadsAlone) {
+  const auto textOf = [](const std::vector<int64_t>& indexShape, const std::vector<int64_t>& tableShape,
+                         const std::function<TensorView*(TensorView*, TensorView*)>& lookup) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* index = makeContigConcreteTensor(indexShape, DataType::Int);
+    TensorView* table = makeContigConcreteTensor(tableShape);
+    fusion.addInput(index);
+    fusion.addInput(table);
+    fusion.addOutput(lookup(index, table));
+    const KernelCheck c =
+        checkKernel(fusion, kSmallCache,
+                    {randomTensor(indexShape, DataType::Int, 1, 0, 29), randomTensor(tableShape, DataType::Float, 2)});
+    EXPECT_EQ(c.difference, "");
+    return tile::toString(c.plan.program);
+  };
+  const auto embedding = [](TensorView* index, TensorView* table) { return embedding_fwd(index, table); };
+  const std::string oneNumber = textOf({}, {30, kColumns}, [](TensorView* index, TensorView* table) {
+    return add(embedding_fwd(index, table), ones({kRows, kColumns}, DataType::Float));
+  });
+  EXPECT_EQ(oneNumber.find("prefetch x1[m"), std::string::npos) << oneNumber;
+  const std::string twoDims = textOf({3, 4}, {30, kColumns}, embedding);
+  EXPECT_NE(twoDims.find("prefetch x1[%"), std::string::npos) << twoDims;
+  EXPECT_NE(twoDims.find(", n]"), std::string::npos) << twoDims;
+  const std::string alongN = textOf({kColumns}, {kRows, 30, 1},
+                                    [](TensorView* index, TensorView* table) { return index_select(table, 1, index); });
+  EXPECT_EQ(alongN.find("prefetch x1[m + 1, %"), std::string::npos) << alongN;
+}
+
 }  // namespace
 
 }  // namespace meshfuse

@@ -239,6 +239,17 @@ TEST(Verify, UniformConditionsAndLastArrivers) {
                 "each worker arrives once");
 }
 
+TEST(Verify, PrefetchesAreOfOneLine) {
+  expectFinding(with(rows(),
+                     [&](Program& p) {
+                       const int64_t load = &valueOf(p, ValueKind::Load) - p.values.data();
+                       Stmt s{.kind = StmtKind::Prefetch, .param = 0, .index = p.values[load].index, .space = 0};
+                       s.index.back() = {0, load};
+                       p.body.push_back(s);
+                     }),
+                "differs between the elements of a step");
+}
+
 TEST(Verify, Converts) {
   auto transpose = [] { return transposeProgram(Target::Gpu, Float, 100, 70).program; };
   auto to = [](Program& p, size_t axis, size_t i) -> Digit& { return p.spaces[1].axes[axis].digits[i]; };
