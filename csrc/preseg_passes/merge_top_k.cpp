@@ -58,6 +58,9 @@ class MergeTopK {
 
   // The remark about the op; `changed` is set if it merges blocks now.
   std::string run(bool& changed) {
+    if (!hasKnownSizes(x_, plans_) || !hasKnownSizes(out_, plans_)) {
+      return fmt::format("T{} gathers dim {} of {}: sizes are unknown", out_->id(), dim_, x_->toString());
+    }
     TensorView* x = ops_.inBlocks(x_, dim_, blocks_, fill());
     TensorView* first = ops_.orderLike(*order_, x, dim_ + 1, candidates_);
     TensorView* values = cast(ops_.takeAlongAxis(x, first, dim_ + 1), narrow());

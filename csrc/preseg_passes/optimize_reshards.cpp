@@ -8,6 +8,7 @@
 #include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "preseg_passes/decompose_reshardings.h"
+#include "preseg_passes/reshard_cost.h"
 #include "preseg_passes/reshard_edges.h"
 #include "preseg_passes/reshard_partials.h"
 #include "preseg_passes/reshard_regions.h"
@@ -16,11 +17,6 @@
 namespace meshfuse {
 
 namespace {
-
-bool hasKnownSizes(const TensorView* tv, const PlanMemo& plans) {
-  return !tv->getDeviceMesh().isSymbolic() &&
-         std::ranges::all_of(tv->shape(), [&](const IntExpr& extent) { return plans.atSizes(extent).isConst(); });
-}
 
 // Some tensor is redistributed, its cost is known, and no redistribution or window has a plan yet.
 bool canOptimize(const Fusion& fusion, const PlanMemo& plans) {

@@ -36,6 +36,11 @@ ReshardCost& ReshardCost::operator-=(const ReshardCost& less) {
   return *this;
 }
 
+bool hasKnownSizes(const TensorView* tv, const PlanMemo& plans) {
+  return !tv->getDeviceMesh().isSymbolic() &&
+         std::ranges::all_of(tv->shape(), [&](const IntExpr& extent) { return plans.atSizes(extent).isConst(); });
+}
+
 ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to, const TensorView* tv) {
   const bool empty = std::ranges::any_of(to.dims, [](const DigitList& dim) { return dim.extent().isConst(0); });
   if (from.mesh.empty() || empty) {

@@ -23,6 +23,8 @@ struct ReshardCost {
   ReshardCost& operator-=(const ReshardCost& less);
 };
 
+// True if costs of the tensor are known: its extents and the sizes of mesh axes are constants, or have values in `plans`.
+[[nodiscard]] bool hasKnownSizes(const TensorView* tv, const PlanMemo& plans);
 // The cost of moving a tensor like `tv` from one state to another on one mesh; `held` is 0.
 [[nodiscard]] ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to, const TensorView* tv);
 // The cost of a Redistribute, without the memory of its result.

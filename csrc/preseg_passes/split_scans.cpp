@@ -53,6 +53,9 @@ class SplitScan {
       return gathered("its result is not cut in blocks of known sizes");
     }
     blocks_ = *blocks;
+    if (!hasKnownSizes(x_, plans_) || !hasKnownSizes(out_, plans_)) {
+      return gathered("sizes are unknown");
+    }
     if (blocks_.length.isConst(1)) {
       return gathered("its blocks have one element");
     }

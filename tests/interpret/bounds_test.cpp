@@ -1,5 +1,6 @@
 #include "interpret/bounds.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

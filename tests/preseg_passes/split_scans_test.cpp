@@ -45,6 +45,28 @@ int64_t scansOfBlocks(const Fusion& planned) {
   });
 }
 
+// As `meshfuse opt` runs passes on a program without its sizes.
+TEST(SplitScans, UnknownSizesAreLeftToLaterPasses) {
+  for (const bool isTopK : {false, true}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor({-1, 16});
+    fusion.addInput(x);
+    const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+    shard(x, mesh, {{1, "x"}});
+    TensorView* y = isTopK ? topk(x, 2, 1).values : cumsum(x, 1);
+    if (!isTopK) {
+      shard(y, mesh, {{1, "x"}});
+    }
+    fusion.addOutput(y);
+    runPass(fusion, "propagate-shardings");
+    const std::string before = fusion.toString();
+    runPass(fusion, "split-scans");
+    runPass(fusion, "merge-top-k");
+    EXPECT_EQ(fusion.toString(), before);
+  }
+}
+
 TEST(SplitScans, RanksReceiveANumberForEachBlock) {
   for (const int64_t ranks : {2, 3, 4}) {
     for (const int64_t width : {24, 23, 13}) {
