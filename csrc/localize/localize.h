@@ -20,7 +20,7 @@ class Fusion;
 
 // A fusion without meshes is copied. If all parts are even and no elements go directly from rank to rank (direct transfers, halo
 // exchanges), all ranks of a mesh have the same program. Otherwise the program is that of `rank`, with its sizes as constants. A rank has
-// only the communications in which it takes part; ranks make those that they share in the same order.
+// only the communications in which it takes part. Two ranks run their common communications in the same order.
 [[nodiscard]] std::unique_ptr<Fusion> localize(const Fusion& global, int64_t rank = 0);
 
 }  // namespace meshfuse

@@ -20,8 +20,8 @@ class DeviceMemory {
   // bytes are there.
   virtual void read(void* host, const void* memory, int64_t bytes) = 0;
   virtual void write(void* memory, const void* host, int64_t bytes) = 0;
-  // For addresses from outside, as those that Tensor::wrap() gets. UserError if the address is not in the memory of the device, whoever
-  // allocated it there; the default implementation accepts every address.
+  // Checks an address that meshfuse did not allocate, such as one given to Tensor::wrap(). UserError if the address is not in the memory of
+  // the device, whoever allocated it there; the default implementation accepts every address.
   virtual void expectOwn(const void* /*address*/) const {}
   // Returns when all work has ended that the device has got from anybody in this process.
   virtual void settle() {}

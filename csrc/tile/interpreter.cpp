@@ -583,9 +583,7 @@ Tile Machine::computeScan(const Value& v, Tile& totals) {
     std::vector<Scalar> before;  // each segment
     for (int64_t first = 0; first < std::ssize(segments); first += lanes) {
       std::vector<Scalar> ofLanes(lanes, none);  // the totals of this lane and those before it
-      for (int64_t i = 0; i < lanes && first + i < std::ssize(segments); i++) {
-        ofLanes[i] = segments[first + i];
-      }
+      std::copy_n(segments.begin() + first, std::min(lanes, std::ssize(segments) - first), ofLanes.begin());
       for (int64_t distance = 1; distance < lanes; distance *= 2) {
         for (int64_t i = lanes - 1; i >= distance; i--) {
           ofLanes[i] = combined(ofLanes[i - distance], ofLanes[i]);

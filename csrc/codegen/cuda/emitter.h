@@ -181,7 +181,7 @@ class Emitter {
   std::vector<tile::Pred> openPredicates(int64_t space, uint64_t digits, const std::vector<tile::Index>& index,
                                          const std::vector<tile::Pred>& where,
                                          const std::function<bool(int64_t axis)>& wanted = {}) const;
-  // The coordinate with these digits taken as zero: those that are not in `digits`, and serial digits whose loop is not open.
+  // The coordinate where two kinds of digits are zero: digits that are not in `digits`, and serial digits whose loop is not open.
   IntExpr lowestCoordinate(int64_t space, int64_t axis, uint64_t digits) const;
   bool proven(int64_t space, int64_t axis) const;
   Access access(int64_t tensor, int64_t space, uint64_t digits, const std::vector<tile::Index>& index,

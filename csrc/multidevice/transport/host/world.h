@@ -29,7 +29,7 @@ struct TransportOptions {
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
   size_t heapBytes = size_t{64} << 30;  // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
-  // The algorithms to use in place of those that `thresholds` choose: see algorithms.h. The same on all ranks. Empty: the value of
+  // Names of algorithms (algorithms.h). They replace those that `thresholds` choose. The same on all ranks. Empty: the value of
   // MESHFUSE_ALGORITHMS, if it is set.
   std::string algorithms = {};
   // Where each rank writes the record of its last 1000 calls when one of them fails, for `meshfuse blame`; empty: the directory that
